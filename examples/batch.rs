@@ -22,13 +22,15 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
-use fairlock::{Cancel, Error, FencingToken, Lock};
+use fairlock::{Error, FencingToken, Lock};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 const WORKERS: usize = 4;
 /// How long the work of a job takes here.
 const WORK: Duration = Duration::from_millis(2);
+/// For how long SIGTERM lets jobs go on.
+const LONGEST_JOB: Duration = Duration::from_secs(20);
 /// How long a worker waits before it goes on after a failure.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -71,13 +73,13 @@ fn main() -> ExitCode {
 fn run() -> Result<(), Failure> {
     let batch = Batch::open()?;
     let client = common::connect()?; // [lock]
-    let stop = Cancel::new(); // [lock]
-    let lock = client.fair_lock("lock:batch")?.cancelled_by(&stop); // [lock]
+    let lock = client.fair_lock("lock:batch")?; // [lock]
 
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
+    let ending = client.clone(); // [lock]
     thread::spawn(move || {
         signals.forever().next();
-        stop.cancel(); // [lock] ends the waits; a job under way is finished
+        let _ = ending.drain(LONGEST_JOB); // [lock] ends the waits; a job under way is finished
     });
 
     let tallies = thread::scope(|scope| {
@@ -86,7 +88,7 @@ fn run() -> Result<(), Failure> {
     });
     report(&batch, tallies)?;
     println!("{}", client.stats()); // [lock]
-    client.shutdown()?; // [lock] until the server has heard that the cancelled waits are over
+    client.drain(LONGEST_JOB)?; // [lock] until the server has heard of all that
     Ok(())
 }
 
@@ -109,7 +111,7 @@ fn work(lock: &Lock, batch: &Batch) -> Result<Tally, Failure> {
             Ok(Ok(Turn::Refused)) => tally.refused += 1,
             Ok(Ok(Turn::NoneLeft)) => return Ok(tally),
             Ok(Err(error)) => return Err(error),
-            Err(Error::Cancelled { .. }) => return Ok(tally), // [lock]
+            Err(Error::Shutdown { .. }) => return Ok(tally), // [lock]
             // [lock] the server is away, or the hold was lost: the ledger knows which job is next
             Err(error) if error.is_transient() || matches!(error, Error::Lost(_)) => tally.pause(&error),
             Err(error) => return Err(error.into()), // [lock]

@@ -5,8 +5,12 @@
 #![doc = include_str!("../docs/README.md")]
 
 #[doc = include_str!("../docs/rustdoc-links.md")]
-#[cfg_attr(not(doctest), doc = include_str!("../docs/getting-started.md"))] // a doctest of tests/, which has tokio
+#[doc = include_str!("../docs/getting-started.md")]
 pub mod getting_started {}
+
+#[doc = include_str!("../docs/rustdoc-links.md")]
+#[cfg_attr(not(doctest), doc = include_str!("../docs/async.md"))] // a doctest of tests/, which has tokio
+pub mod r#async {}
 
 #[doc = include_str!("../docs/rustdoc-links.md")]
 #[doc = include_str!("../docs/pictures/for-rustdoc.md")]
@@ -20,6 +24,10 @@ pub mod times {}
 #[doc = include_str!("../docs/rustdoc-links.md")]
 #[doc = include_str!("../docs/fencing.md")]
 pub mod fencing {}
+
+#[doc = include_str!("../docs/rustdoc-links.md")]
+#[doc = include_str!("../docs/leader.md")]
+pub mod leader {}
 
 #[doc = include_str!("../docs/rustdoc-links.md")]
 #[doc = include_str!("../docs/from-redisson.md")]

@@ -1,7 +1,7 @@
 #![doc = include_str!("../docs/pictures/for-rustdoc.md")]
-//! Distributed fair locks for blocking programs: first asked, first served.
+//! Distributed fair locks: first asked, first served.
 //!
-//! Processes on many machines, each with ordinary threads, take turns on a named lock in the order in which they asked for
+//! Processes on many machines, each with threads or tasks, take turns on a named lock in the order in which they asked for
 //! it. A thread may re-enter its lock, a watchdog renews the lease, and the guard has a fencing token and tells when the
 //! lock is lost.
 //!
@@ -31,7 +31,7 @@
 //!
 //! # Where to go on
 //!
-//! Start at [`Client`] and [`Lock`]. A [`RwLock`] lets readers in together, and a [`Semaphore`] so many at once.
+//! Start at [`Client`] and [`Lock`]; tasks take [`Lock::to_async`]. A [`RwLock`] lets readers in together, and a [`Semaphore`] so many at once.
 #![cfg_attr(
     all(feature = "memory", feature = "redisson"),
     doc = "The [`guide`] has a chapter for each topic, [what is promised](guide::promises) among them."
@@ -42,10 +42,11 @@ pub mod guide;
 
 pub use fairlock_core::backend::{Holder, LockState, Waiter};
 pub use fairlock_core::{
-    AllGuard, Attendance, Cancel, Client, ClientBuilder, ClientId, Clock, Error, FencingToken, Guard,
-    HeldLock, Lock, LockGuard, LockKind, LockName, LockRequest, Lost, LostCause, ManualClock, OwnedGuard,
-    OwnedLock, OwnedRequest, Owner, OwnerId, Ownership, Request, Result, RwLock, Semaphore, Stats,
-    ThisThread, Times, TryLock, WaitingRequest, backend, crossbeam_channel,
+    AllGuard, AsyncGuard, AsyncLock, Attendance, Cancel, Client, ClientBuilder, ClientId, Clock, Error,
+    FencingToken, Guard, HeldLock, Lock, LockGuard, LockKind, LockName, LockRequest, Locking, Lost,
+    LostCause, ManualClock, NotGranted, NotGrantedByKind, OwnedGuard, OwnedLock, OwnedRequest, Owner,
+    OwnerId, Ownership, Request, Result, RwLock, Semaphore, Stats, ThisThread, Times, TryLock, TryLocking,
+    WaitingRequest, backend, crossbeam_channel,
 };
 #[cfg(feature = "memory")]
 pub use fairlock_memory::{Faults, MemoryBackend, Operation};

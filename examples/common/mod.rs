@@ -2,16 +2,22 @@
 
 use std::sync::LazyLock;
 
-use fairlock::{Client, MemoryBackend, RedisBackend, Result};
+use fairlock::{Client, ClientBuilder, MemoryBackend, RedisBackend, Result};
 
 static MEMORY: LazyLock<MemoryBackend> = LazyLock::new(MemoryBackend::new);
 
 /// A client on the backend that the command line asks for. Each is as in a process of its own.
+#[allow(dead_code, reason = "examples with settings use `builder`")]
 pub(crate) fn connect() -> Result<Client> {
-    match option("--redis") {
-        Some(url) => Client::new(RedisBackend::connect(&url)?),
-        None => Client::new(MEMORY.clone()),
-    }
+    builder()?.build()
+}
+
+/// The same with settings to come.
+pub(crate) fn builder() -> Result<ClientBuilder> {
+    Ok(match option("--redis") {
+        Some(url) => Client::builder(RedisBackend::connect(&url)?),
+        None => Client::builder(MEMORY.clone()),
+    })
 }
 
 /// The value of an option on the command line; empty if nothing follows it.

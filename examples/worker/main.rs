@@ -80,7 +80,7 @@ fn run() -> Result<ExitCode, Failure> {
     for worker in workers {
         worker.end()?;
     }
-    conductor.shutdown()?;
+    conductor.drain(Duration::from_secs(20))?;
     Ok(if in_order { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -3,13 +3,14 @@
 use std::ffi::{OsStr, OsString};
 use std::time::Duration;
 
-use clap::{ArgAction, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Parser, Subcommand};
 use clap_complete::Shell;
 use fairlock::LockKind;
 
-use crate::durable::{self, Durable};
 use crate::duration::parse;
 use crate::exit::{EXIT_CODES, Exit};
+pub(crate) use crate::settings::Server;
+use crate::settings::{SHORTEST_LEASE, Terms};
 
 const SERVERS: &str = "\
 Servers (user:password@ stands before the hosts; rediss for TLS):
@@ -26,13 +27,13 @@ Exit codes of all commands except run, which has its own:
   125  any other failure";
 
 /// Run programs under a distributed fair lock (first come, first served), and show its holder and its waiters.
-#[derive(Debug, Parser)]
+#[derive(Parser)]
 #[command(name = "fairlock", version, after_help = SERVERS, max_term_width = 110)]
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) server: Server,
     /// Say more: -v the grant with label, wait and token, and warnings; -vv every step of a normal run.
-    #[arg(short, long, global = true, display_order = 102, action = ArgAction::Count)]
+    #[arg(short, long, global = true, display_order = 100, action = ArgAction::Count)]
     pub(crate) verbose: u8,
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -42,33 +43,11 @@ impl Args {
     /// Durable clients have no lease beyond the longest, nor has the default one.
     pub(crate) fn with_the_longest_lease(mut self) -> Args {
         if let (Command::Run(run), Some(durable)) = (&mut self.command, &self.server.durable) {
-            run.lease = run.lease.min(durable.durability.longest_lease().max(SHORTEST_LEASE));
+            let lease = &mut run.terms.lease;
+            *lease = (*lease).min(durable.longest_lease().max(SHORTEST_LEASE));
         }
         self
     }
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct Server {
-    /// The server; `fairlock --help` lists the forms of an address. Default: FAIRLOCK_REDIS, or redis://127.0.0.1:6379.
-    #[arg(long, global = true, display_order = 100, value_name = "URL", default_value_t = usual_server())]
-    #[arg(hide_default_value = true)]
-    pub(crate) redis: String,
-    /// The line to wait in: fairlock's own, or the one of Java's Redisson. All clients of a lock have to use the same.
-    #[arg(long, global = true, display_order = 101, value_name = "WHICH", default_value = "hand-off")]
-    pub(crate) discipline: Discipline,
-    /// The programs that use this server are durable: life (if nothing is given), or quorum, with sentinels. If they have other
-    /// times than the defaults, these follow: --durable=quorum,trust=20s,skew=1s. Leases are at most the trust, and with a
-    /// quorum three quarters of it.
-    #[arg(long, global = true, display_order = 102, value_name = "RULE", value_parser = durable::parse)]
-    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "life")]
-    pub(crate) durable: Option<Durable>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Discipline {
-    HandOff,
-    Redisson,
 }
 
 #[derive(Debug, Subcommand)]
@@ -89,18 +68,9 @@ pub(crate) enum Command {
     Man,
 }
 
-/// The environment variable with the server's address.
-pub(crate) const FAIRLOCK_REDIS: &str = "FAIRLOCK_REDIS";
-
-/// A default and not clap's `env`: an argument that has its value from there is shown as required in usage messages.
-fn usual_server() -> String {
-    let set = std::env::var_os(FAIRLOCK_REDIS).unwrap_or_else(|| "redis://127.0.0.1:6379".into());
-    set.to_string_lossy().into_owned()
-}
-
 /// The process that ends the program in time, and gives the lock back, even if fairlock itself is killed. It is no command: no
 /// help, man page or completion has it.
-#[derive(Debug, Parser)]
+#[derive(Parser)]
 #[command(name = MINDER)]
 pub(crate) struct Minder {
     #[command(flatten)]
@@ -108,18 +78,17 @@ pub(crate) struct Minder {
     #[command(flatten)]
     pub(crate) kind: Kind,
     pub(crate) grace_ms: u64,
-    pub(crate) name: String,
+    #[arg(required = true)]
+    pub(crate) names: Vec<String>,
 }
-
-/// The shortest `--lease`.
-pub(crate) const SHORTEST_LEASE: Duration = Duration::from_secs(1);
 
 /// The first argument of the minder's command line.
 pub(crate) const MINDER: &str = "__minder";
 
 const RUN_HELP: &str = "\
 The program gets FAIRLOCK_NAME, FAIRLOCK_TOKEN (a number that only grows: let the resource refuse an \
-old one) and FAIRLOCK_OWNER. It has its own process group; HUP, INT, QUIT, TERM, USR1 and USR2 are \
+old one) and FAIRLOCK_OWNER. With several names the first two have one word for each, in the order \
+that was given, and each lock has tokens of its own. It has its own process group; HUP, INT, QUIT, TERM, USR1 and USR2 are \
 passed on to the whole group. Signals that were ignored when fairlock started (by nohup, or INT and \
 QUIT by a script's `&`) stay ignored, for the program too. The lock is released when the program ends; \
 processes that it left in the background then run without the lock.
@@ -131,42 +100,43 @@ comes at once and KILL after --grace, and the lock is released when the program 
 --grace, and the next holder does not wait for that.
 ";
 
-const RUN_USAGE: &str =
-    "fairlock run [OPTIONS] <NAME> -- <PROGRAM> [ARGS]…\n       fairlock run [OPTIONS] <NAME> -c <TEXT>";
+const RUN_USAGE: &str = "fairlock run [OPTIONS] <NAME>... -- <PROGRAM> [ARGS]…\n       fairlock run [OPTIONS] <NAME>... -c <TEXT>";
 
 /// Run a program under a lock: acquire the lock, run the program, release the lock.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  fairlock run nightly-report -- ./report.sh\n  fairlock run deploy --wait 0 -E 75 -- make deploy\n  fairlock run deploy -c 'make && make deploy'\n  fairlock run --permits 5 api -- ./call.sh\n  fairlock run --shared prices -- ./read.sh\n  fairlock run --write prices -- ./update.sh"
-)]
-#[command(after_long_help = long_help(), override_usage = RUN_USAGE)]
+#[command(after_help = EXAMPLES, after_long_help = long_help(), override_usage = RUN_USAGE)]
 pub(crate) struct Run {
     /// The lock's name; the key in Redis is the same. It is a fair lock, unless --plain, --shared, --write or --permits is given.
-    /// A name that is in use as another kind is refused; only fair and plain locks may be mixed.
-    pub(crate) name: String,
-    /// How long to wait for the lock; 0 for one attempt. Default: without limit.
-    #[arg(long, value_name = "TIME", value_parser = parse)]
+    /// A name that is in use as another kind is refused; only fair and plain locks may be mixed. Several names are fair locks that
+    /// are taken together, all or none, whatever order they are given in.
+    #[arg(required = true, value_name = "NAME")]
+    pub(crate) names: Vec<String>,
+    /// How long to wait for the lock, or for all of them together; 0 for one attempt. Default: without limit.
+    #[arg(short, long, visible_alias = "timeout", value_name = "TIME", value_parser = parse)]
     pub(crate) wait: Option<Duration>,
-    /// How long the server keeps the lock without a renewal; renewed every third of it. At least 1s.
-    #[arg(long, value_name = "TIME", value_parser = parse, default_value = "30s")]
-    pub(crate) lease: Duration,
-    /// End the program, as after a loss, when it has held the lock for this long.
+    /// Don't wait: the same as --wait 0.
+    #[arg(short, long, alias = "nb", conflicts_with = "wait")]
+    nonblock: bool,
+    #[command(flatten)]
+    pub(crate) terms: Terms,
+    /// End the program, as after a loss, when it has held the lock for this long; with several, the first that it got.
     #[arg(long, value_name = "TIME", value_parser = parse)]
     pub(crate) max_hold: Option<Duration>,
+    /// Leave the lock taken until this long after its grant, also if the program has ended or failed before: then a host
+    /// whose clock is late does not run it again.
+    #[arg(long, value_name = "TIME", value_parser = parse)]
+    pub(crate) at_least: Option<Duration>,
     /// The time between TERM and KILL when the lock is lost; at most half the lease. Default: 5s, or a third of a shorter
     /// lease.
     #[arg(long, value_name = "TIME", value_parser = parse)]
     pub(crate) grace: Option<Duration>,
     #[command(flatten)]
     pub(crate) kind: Kind,
-    /// The name that others see, before host and process; at most 256 bytes with both.
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) label: Option<String>,
     /// The exit code when another owner has the lock, and it does not come within --wait.
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = Exit::TimedOut.code())]
     pub(crate) conflict_exit_code: u8,
     /// A command line for `sh -c`, in place of a program.
-    #[arg(short = 'c', long, value_name = "TEXT", conflicts_with = "program")]
+    #[arg(short = 'c', long, alias = "command", value_name = "TEXT", conflicts_with = "program")]
     pub(crate) shell: Option<OsString>,
     /// The program and its arguments.
     #[arg(last = true, required_unless_present = "shell", value_name = "PROGRAM")]
@@ -202,6 +172,17 @@ impl Kind {
         }
     }
 
+    /// The option that asks for another kind than a fair lock.
+    pub(crate) fn option(&self) -> Option<&'static str> {
+        match self.of_lock() {
+            LockKind::Semaphore { .. } => Some("--permits"),
+            LockKind::ReadWrite if self.shared => Some("--shared"),
+            LockKind::ReadWrite => Some("--write"),
+            LockKind::Plain => Some("--plain"),
+            _ => None,
+        }
+    }
+
     /// The options that say so, for the minder: to it a read is as a write.
     pub(crate) fn options(&self) -> Vec<String> {
         match self.of_lock() {
@@ -214,6 +195,11 @@ impl Kind {
 }
 
 impl Run {
+    /// How long to wait; none for ever.
+    pub(crate) fn limit(&self) -> Option<Duration> {
+        if self.nonblock { Some(Duration::ZERO) } else { self.wait }
+    }
+
     /// The program and its arguments.
     pub(crate) fn words(&self) -> Vec<&OsStr> {
         match &self.shell {
@@ -223,10 +209,18 @@ impl Run {
     }
 }
 
+const EXAMPLES: &str = "\
+Examples:
+  fairlock run nightly-report -- ./report.sh
+  fairlock run -w 5 deploy -- make deploy
+  fairlock run -n -E 75 deploy -c 'make && make deploy'
+  fairlock run account:3 account:7 -- ./transfer.sh
+  fairlock run --permits 5 api -- ./call.sh
+  fairlock run --shared prices -- ./read.sh
+  fairlock run --write prices -- ./update.sh";
+
 fn long_help() -> String {
-    let examples = "Examples:\n  fairlock run nightly-report -- ./report.sh\n  fairlock run deploy --wait 0 -E 75 -- make deploy\n  \
-                    fairlock run --permits 5 api -- ./call.sh\n  fairlock run --shared prices -- ./read.sh\n  fairlock run --write prices -- ./update.sh";
-    format!("{RUN_HELP}\n{EXIT_CODES}\n\n{examples}")
+    format!("{RUN_HELP}\n{EXIT_CODES}\n\n{EXAMPLES}")
 }
 
 /// Show the holder of a lock, the length of the line of --discipline, and its first waiters in order. One round trip, two for a

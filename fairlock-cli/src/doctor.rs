@@ -10,6 +10,7 @@ use crate::ask::confirm;
 use crate::exit::{Exit, Failure};
 use crate::names::escaped;
 use crate::server;
+use crate::settings::in_options;
 
 pub(crate) fn doctor(server: &Server, options: &Doctor) -> Result<Exit, Failure> {
     let lock = options.name.as_deref().map(LockName::new).transpose()?;
@@ -31,24 +32,52 @@ pub(crate) fn doctor(server: &Server, options: &Doctor) -> Result<Exit, Failure>
         let all: Vec<Value> = findings.iter().map(to_json).collect();
         format!("{}\n", Value::from(all))
     } else {
-        to_text(&findings)
+        to_text(&findings, columns())
     };
     let _ = stdout().write_all(text.as_bytes()); // if standard output is closed, the exit code remains
     let unsafe_there = findings.iter().any(|finding| finding.verdict == Verdict::Unsafe);
     Ok(if unsafe_there { Exit::No } else { Exit::Done })
 }
 
-fn to_text(findings: &[Finding]) -> String {
+/// How long a line may be.
+fn columns() -> usize {
+    terminal_size::terminal_size_of(stdout()).map_or(80, |(width, _)| usize::from(width.0))
+}
+
+/// The columns before the text of a finding.
+const MARGIN: usize = 24;
+
+fn to_text(findings: &[Finding], columns: usize) -> String {
     let (mut text, mut server) = (String::new(), "");
     for finding in findings {
         if finding.server != server {
             server = &finding.server;
             text.push_str(&format!("{server}\n"));
         }
-        let (word, what) = (word(finding.verdict), escaped(&finding.text));
-        text.push_str(&format!("  {word:<7}  {:<11}  {what}\n", finding.topic));
+        let what = escaped(&in_options(&finding.text));
+        text.push_str(&format!("  {:<7}  {:<11}  ", word(finding.verdict), finding.topic));
+        text.push_str(&wrapped(&what, columns.saturating_sub(MARGIN).max(20)));
+        text.push('\n');
     }
     text
+}
+
+/// Lines of whole words behind the margin. A word that is longer than a line is one: it may be a key to copy.
+fn wrapped(text: &str, columns: usize) -> String {
+    let (mut lines, mut length) = (String::new(), 0);
+    for word in text.split(' ') {
+        let width = word.chars().count();
+        if length > 0 && length + 1 + width > columns {
+            lines.push_str(&format!("\n{:MARGIN$}", ""));
+            length = 0;
+        } else if length > 0 {
+            lines.push(' ');
+            length += 1;
+        }
+        lines.push_str(word);
+        length += width;
+    }
+    lines
 }
 
 fn word(verdict: Verdict) -> &'static str {
@@ -62,5 +91,23 @@ fn word(verdict: Verdict) -> &'static str {
 
 fn to_json(finding: &Finding) -> Value {
     let verdict = word(finding.verdict).to_lowercase();
-    json!({ "server": finding.server, "topic": finding.topic, "verdict": verdict, "text": finding.text })
+    json!({ "server": finding.server, "topic": finding.topic, "verdict": verdict, "text": in_options(&finding.text) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_text_is_broken_between_words_and_a_long_word_is_not() {
+        let margin = " ".repeat(MARGIN);
+        for (text, lines) in [
+            ("a lock", vec!["a lock"]),
+            ("a lock is lost", vec!["a lock is", "lost"]),
+            ("key fairlock_record:{x} is", vec!["key", "fairlock_record:{x}", "is"]),
+            ("é é é é é é", vec!["é é é é é", "é"]),
+        ] {
+            assert_eq!(wrapped(text, 9), lines.join(&format!("\n{margin}")));
+        }
+    }
 }

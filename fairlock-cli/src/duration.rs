@@ -1,17 +1,22 @@
-//! Durations as people write them: `500ms`, `30s`, `1h30m`.
+//! Durations as people write them: `500ms`, `30s`, `1h30m`; and as `flock` has them, in seconds without a unit.
 
 use std::time::Duration;
 
 const UNITS: [(&str, u64); 5] = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 
-/// Reads one or more numbers, each with its unit; `0` needs none.
+/// How a duration is written, for messages.
+pub(crate) const FORM: &str = "such as 500ms, 30s, 1h30m, or 5 for seconds";
+
+/// Reads one or more numbers, each with its unit; or one number of seconds, which may have a fraction.
 ///
 /// # Errors
 /// The expected form.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
-    let wrong = || "expected a duration such as 500ms, 30s, 5m or 1h30m".to_owned();
-    if text == "0" {
-        return Ok(Duration::ZERO);
+    let wrong = || format!("expected a duration {FORM}");
+    if text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
+        let seconds: f64 = text.parse().map_err(|_| wrong())?;
+        let time = Duration::try_from_secs_f64(seconds).map_err(|_| wrong())?;
+        return u64::try_from(time.as_millis()).map(|_| time).map_err(|_| wrong());
     }
     let (mut rest, mut millis) = (text, 0_u64);
     while !rest.is_empty() {
@@ -23,7 +28,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
         millis = number.checked_mul(*unit).and_then(|part| millis.checked_add(part)).ok_or_else(wrong)?;
         rest = &letters[end..];
     }
-    if text.is_empty() { Err(wrong()) } else { Ok(Duration::from_millis(millis)) }
+    Ok(Duration::from_millis(millis))
 }
 
 /// Shows at most two units, or tenths of a second below 10 s.
@@ -55,8 +60,20 @@ mod tests {
         {
             assert_eq!(parse(text), Ok(Duration::from_millis(millis)), "{text}");
         }
-        for text in ["", "5", "s", "-1s", "1.5s", "1x", "1s2", "99999999999999999d", "1 s", "１s"] {
+        for text in ["", ".", "1.2.3", "s", "-1", "-1s", "1.5s", "1x", "1s2", "1e3", "inf", "1 s", "１s"] {
             assert!(parse(text).is_err(), "{text}");
+        }
+        for text in ["99999999999999999d", "18446744073709552", "9".repeat(400).as_str()] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_number_alone_is_one_of_seconds() {
+        for (text, millis) in
+            [("0", 0), ("5", 5000), ("90", 90_000), ("0.5", 500), (".25", 250), ("1.", 1000)]
+        {
+            assert_eq!(parse(text), Ok(Duration::from_millis(millis)), "{text}");
         }
     }
 

@@ -54,8 +54,9 @@ pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   that of the program; 128 + n if signal n ended it
   122  the server can't be reached, refuses, or gave no answer (for 10 s, or at the end of --wait)
-  123  the lock was lost: fairlock ended the program, or the program outlived its lock
-  124  another owner has the lock, and it was not acquired within --wait
+  123  the lock was lost: fairlock ended the program, or the program outlived its lock; or one of several was
+       taken away before the program was started
+  124  another owner has the lock, and it was not acquired within --wait, or at once with -n (see -E)
   125  wrong options, a refused password, or another failure of fairlock itself
   126  the program can't be run
   127  the program does not exist";
@@ -85,6 +86,8 @@ impl From<Error> for Failure {
             Error::Lost(_) => Exit::Lost,
             _ => Exit::Failed,
         };
-        Failure::new(exit, error.to_string())
+        // The library names its settings; here they are options.
+        let message = error.to_string().replace("(connect_timeout)", "(--connect-timeout)");
+        Failure::new(exit, message.replace("(response_timeout)", "(--response-timeout)"))
     }
 }

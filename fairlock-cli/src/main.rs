@@ -1,6 +1,6 @@
 //! `fairlock`, the command: runs programs under a distributed fair lock, and shows its holder and its waiters.
 //!
-//! `args` has the options, `server` connects, and each command has a file: `run/`, `show`, `ls`, `unlock`, `kick`,
+//! `args` has the options, `settings` those of the client, `server` connects, and each command has a file: `run/`, `show`, `ls`, `unlock`, `kick`,
 //! `doctor`, `manual` (completions and man page). `watch` repeats what `show` and `ls` show. `kind` finds out which kind of lock a name is. `exit` has the exit codes.
 
 mod args;
@@ -17,6 +17,7 @@ mod names;
 mod report;
 mod run;
 mod server;
+mod settings;
 mod show;
 mod unlock;
 mod watch;
@@ -49,7 +50,10 @@ fn main() -> ExitCode {
             advise(&mut error);
             // The message quotes the arguments, and one of them may be an address in the wrong place.
             let message = without_addresses(&error.render().to_string());
-            report::say(message.trim_start_matches("error: ").trim_end());
+            let message = message.trim_start_matches("error: ").trim_end();
+            // The usage would hide a value that was refused.
+            let is_about_a_value = error.kind() == ErrorKind::ValueValidation;
+            report::say(if is_about_a_value { message.lines().next().unwrap_or(message) } else { message });
             return Exit::Failed.into();
         }
     };
@@ -65,9 +69,8 @@ fn main() -> ExitCode {
 
 /// Adds what clap doesn't say: `run NAME PROGRAM` lacks the `--`.
 fn advise(error: &mut clap::Error) {
-    let is_word = |value: &ContextValue| !value.to_string().starts_with('-');
-    let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
-    if usage.contains("fairlock run ") && error.get(ContextKind::InvalidArg).is_some_and(is_word) {
+    let lacks_program = |value: &ContextValue| value.to_string().contains("<PROGRAM>");
+    if error.get(ContextKind::InvalidArg).is_some_and(lacks_program) {
         let tip = "put `--` before the program and its arguments".into();
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
     }

@@ -16,14 +16,19 @@ pub(crate) fn completions(shell: Shell) -> Result<Exit, Failure> {
 
 /// One page for all commands, with a section for each.
 pub(crate) fn man() -> Result<Exit, Failure> {
-    let mut command = Args::command();
+    let mut command = Args::command().mut_args(|option| option.hide_short_help(false));
     command.build();
     let mut text = Vec::new();
     let mut render = || {
         clap_mangen::Man::new(command.clone()).render(&mut text)?;
         for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help") {
             writeln!(text, ".SH \"FAIRLOCK {}\"", sub.get_name().to_uppercase())?;
-            let page = clap_mangen::Man::new(sub.clone());
+            // Those of all commands stand above.
+            let own = sub.clone().mut_args(|option| {
+                let is_hidden = option.is_hide_set() || option.is_global_set();
+                option.hide(is_hidden).hide_short_help(false)
+            });
+            let page = clap_mangen::Man::new(own);
             // Clap's own synopsis has neither the `--` before the program nor the order of the arguments.
             let usage = sub.clone().render_usage().to_string().replace("Usage: ", "");
             let usage = usage.replace("\n       ", "\n").replace('-', "\\-");

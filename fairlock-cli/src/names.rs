@@ -1,4 +1,4 @@
-//! Labels and names on a terminal: control characters that other programs wrote must not reach it.
+//! Labels; and names on a terminal: control characters that other programs wrote must not reach it.
 
 use crate::exit::Failure;
 
@@ -10,6 +10,13 @@ pub(crate) fn host_and_process(label: &str) -> Option<(&str, u32)> {
     };
     let (host, process) = process.rsplit_once(':')?;
     Some((host, process.parse().ok()?))
+}
+
+/// The label with host and process, which stay visible for operators that look for the process.
+pub(crate) fn with_process(label: &str) -> String {
+    let host = nix::unistd::gethostname();
+    let host = host.map_or_else(|_| "?".to_owned(), |host| host.to_string_lossy().into_owned());
+    format!("{label} ({host}:{})", std::process::id())
 }
 
 /// Whether the text is this label, or one of the two parts of `label (host:pid)`.

@@ -1,46 +1,54 @@
-//! Connects to the server in the options.
+//! Connects to the server in the settings.
 
 use std::time::Duration;
 
-use fairlock::{Client, Error, RedisBackend};
+use fairlock::{Client, RedisBackend};
 
-use crate::args::{Discipline, FAIRLOCK_REDIS, Server};
+use crate::args::Server;
 use crate::exit::{Exit, Failure};
+use crate::names::with_process;
+use crate::settings::{Terms, in_options};
 
-/// How long an answer may take.
+/// How long an answer may take, by default.
 const RESPONSE: Duration = Duration::from_secs(1);
 
 /// Connects, so that a wrong address or password fails at once.
 pub(crate) fn backend(server: &Server) -> Result<RedisBackend, Failure> {
-    connect(server, RESPONSE)
+    connect(server, server.response_timeout)
 }
 
-fn connect(server: &Server, response: Duration) -> Result<RedisBackend, Failure> {
-    let discipline = match server.discipline {
-        Discipline::HandOff => fairlock::Discipline::HandOff,
-        Discipline::Redisson => fairlock::Discipline::Redisson,
-    };
-    let mut builder = RedisBackend::builder(&server.redis).discipline(discipline).response_timeout(response);
-    if let Some(durable) = &server.durable {
-        builder = builder.durable(durable.durability);
+fn connect(server: &Server, response_timeout: Option<Duration>) -> Result<RedisBackend, Failure> {
+    let mut builder = RedisBackend::builder(&server.redis).discipline(server.discipline);
+    if let Some(durability) = server.durable {
+        builder = builder.durable(durability);
     }
-    builder.connect().map_err(|error| no_server(server, error))
-}
-
-/// Says where the address comes from, as far as that helps.
-fn no_server(server: &Server, error: Error) -> Failure {
-    let is_from_outside = std::env::var_os(FAIRLOCK_REDIS).is_some_and(|set| *set == *server.redis);
-    let origin = if is_from_outside { FAIRLOCK_REDIS } else { "--redis" };
-    if server.redis.is_empty() {
-        return Failure::ours(format!(
-            "{origin} is empty: it names the server, as in redis://127.0.0.1:6379"
-        ));
+    if let Some((user, password)) = &server.sentinel_login {
+        builder = builder.sentinel_login(user, password);
     }
-    let mut failure = Failure::from(error);
-    if failure.exit == Exit::Unavailable {
-        failure.message += &format!(" (--redis, {FAIRLOCK_REDIS})");
+    if let Some(n) = server.connections {
+        builder = builder.connections(n);
     }
-    failure
+    if let Some(time) = server.connect_timeout {
+        builder = builder.connect_timeout(time);
+    }
+    if let Some(time) = response_timeout {
+        builder = builder.response_timeout(time);
+    }
+    if let Some(time) = server.thread_wait {
+        builder = builder.thread_wait(time);
+    }
+    if server.refresh_on_retry {
+        builder = builder.refresh_on_retry(true);
+    }
+    builder.connect().map_err(|error| {
+        // No lock is named yet, which could have the name of a setting.
+        let mut failure = Failure::from(error);
+        failure.message = in_options(&failure.message);
+        if failure.exit == Exit::Unavailable {
+            failure.message += " (--redis, FAIRLOCK_REDIS)";
+        }
+        failure
+    })
 }
 
 /// A client that holds no lock.
@@ -48,22 +56,20 @@ pub(crate) fn client(server: &Server) -> Result<Client, Failure> {
     Ok(Client::new(backend(server)?)?)
 }
 
-/// A client with this lease and label, and its backend.
-pub(crate) fn holder(
-    server: &Server,
-    lease: Duration,
-    label: Option<&str>,
-) -> Result<(Client, RedisBackend), Failure> {
+/// A client with these terms, and its backend.
+pub(crate) fn holder(server: &Server, terms: &Terms) -> Result<(Client, RedisBackend), Failure> {
     // A lease has to be twice as long as an answer may take.
-    let backend = connect(server, RESPONSE.min(lease / 2))?;
-    let mut builder = Client::builder(backend.clone()).lease(lease);
-    if let Some(label) = label {
-        // Host and process stay visible, for operators that look for the process.
-        builder = builder.label(format!("{label} ({}:{})", host(), std::process::id()));
+    let response_timeout = server.response_timeout.unwrap_or_else(|| RESPONSE.min(terms.lease / 2));
+    let backend = connect(server, Some(response_timeout))?;
+    let mut builder = Client::builder(backend.clone()).lease(terms.lease);
+    if let Some(time) = terms.place_ttl {
+        builder = builder.place_ttl(time);
+    }
+    if let Some(limit) = terms.outage_limit {
+        builder = builder.outage_limit(limit);
+    }
+    if let Some(label) = &terms.label {
+        builder = builder.label(with_process(label));
     }
     Ok((builder.build()?, backend))
-}
-
-fn host() -> String {
-    nix::unistd::gethostname().map_or_else(|_| "?".to_owned(), |host| host.to_string_lossy().into_owned())
 }

@@ -96,10 +96,13 @@ fn write_holder(text: &mut String, holder: &Holder, units: Option<String>, wide:
     let lease = holder.lease_left.map_or_else(|| "endless".to_owned(), duration::show);
     let _ = writeln!(
         text,
-        "        {}held for {}, lease left {lease}, hold count {}",
+        "        {}held for {}, lease left {lease}, {}",
         units.map(|units| units + ", ").unwrap_or_default(),
         time(holder.held_for),
-        holder.hold_count
+        match holder.hold_count {
+            0 => "kept after its end".to_owned(),
+            count => format!("hold count {count}"),
+        }
     );
     match holder.token {
         Some(token) => {

@@ -30,8 +30,11 @@ fn a_port_where_nothing_listens_asks_for_the_server_and_says_what_names_it() {
 
 #[test]
 fn an_address_that_can_not_be_read_names_the_wrong_part() {
-    let empty =
-        |origin| format!("fairlock: {origin} is empty: it names the server, as in redis://127.0.0.1:6379\n");
+    let empty = |origin| {
+        format!(
+            "fairlock: {origin} is empty: it has to be an address in one of the forms that `fairlock --help` lists\n"
+        )
+    };
     assert_eq!(said(Some(""), &[]), (Some(125), empty("FAIRLOCK_REDIS")));
     assert_eq!(said(None, &["--redis", ""]), (Some(125), empty("--redis")));
     let database = "fairlock: invalid configuration: the server's address can't be read: the database \"abc\" is not a number\n";

@@ -3,11 +3,14 @@
 
 mod support;
 
+use std::time::Duration;
+
 use fairlock_tests::cluster::{Cluster, Replicas};
-use fairlock_tests::{RedisServer, Sentinels, assert_no_residue, eventually};
+use fairlock_tests::proxy::{Rule, Traffic};
+use fairlock_tests::{Proxy, RedisServer, Sentinels, assert_no_residue, eventually};
 use serde_json::Value;
 
-use support::{output, text};
+use support::{Running, SOON, fairlock, output, text};
 
 /// The rights in README.md for discipline `HandOff`, for all names, and those that doctor needs to check them.
 const RIGHTS: &str = "~* resetchannels &fairlock:* &redisson_lock__channel:* +ping +evalsha +script|load +publish +subscribe \
@@ -19,6 +22,9 @@ fn look(url: &str, arguments: &[&str]) -> (Option<i32>, Vec<[String; 3]>) {
     let said = output(url, &[&["doctor", "--json"], arguments].concat());
     let findings: Value =
         serde_json::from_slice(&said.stdout).unwrap_or_else(|_| panic!("{}", text(&said.stderr)));
+    for of_rust in ["::", "()", "`durable"] {
+        assert!(!text(&said.stdout).contains(of_rust), "{of_rust}: {}", text(&said.stdout));
+    }
     let word = |finding: &Value, key: &str| finding[key].as_str().unwrap().to_owned();
     let all = findings.as_array().unwrap().iter();
     (said.status.code(), all.map(|f| [word(f, "topic"), word(f, "verdict"), word(f, "text")]).collect())
@@ -49,6 +55,78 @@ fn a_good_server_gets_a_good_report() {
         "{said}"
     );
     assert_no_residue(&server, &[]);
+}
+
+/// The widths of all lines of the report.
+fn widths(said: &str) -> Vec<usize> {
+    said.lines().map(|line| line.chars().count()).collect()
+}
+
+#[test]
+fn a_report_is_as_wide_as_the_terminal_and_speaks_of_the_command() {
+    let server = RedisServer::start();
+    let said = text(&output(&server.url(), &["doctor"]).stdout);
+    let widest = widths(&said).into_iter().max().unwrap();
+    assert!((70..=80).contains(&widest), "{said}");
+    let words = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("a flush or a fail-over; --durable=life closes that"), "{words}");
+    for of_rust in ["`", "::", "()", "durability"] {
+        assert!(!words.contains(of_rust), "{of_rust}: {words}");
+    }
+    let is_of_nanos = |word: &str| {
+        let number = word.trim_end_matches(|c: char| !c.is_ascii_digit());
+        word.ends_with("ns") && number.parse::<f64>().is_ok()
+            || number
+                .split('.')
+                .nth(1)
+                .is_some_and(|digits| digits.len() > 1 && number.parse::<f64>().is_ok())
+    };
+    let nanos: Vec<&str> = words.split([' ', ',', ';']).filter(|word| is_of_nanos(word)).collect();
+    assert_eq!(nanos, [""; 0], "{said}");
+
+    let (mut pty, pts) = pty_process::blocking::open().unwrap();
+    pty.resize(pty_process::Size::new(24, 50)).unwrap();
+    let command = pty_process::blocking::Command::new(support::FAIRLOCK)
+        .env("FAIRLOCK_REDIS", server.url())
+        .arg("doctor");
+    let mut doctor = command.spawn(pts).unwrap();
+    let mut narrow = String::new();
+    let mut part = [0; 4096];
+    while let Ok(length @ 1..) = std::io::Read::read(&mut pty, &mut part) {
+        narrow += &text(&part[..length]); // an error is the end
+    }
+    assert!(doctor.wait().unwrap().success());
+    let widest = widths(&narrow).into_iter().max().unwrap();
+    assert!((40..=50).contains(&widest), "{narrow}");
+}
+
+#[test]
+fn a_check_leaves_no_key_and_if_it_is_killed_none_for_ever() {
+    for (options, begun) in [
+        (&[][..], 0),
+        (&["--discipline", "redisson"], 0),
+        (&["--durable=trust=2s"], 0),
+        (&["x"], 0),
+        (&["--durable=trust=2s", "--begin-life", "--yes"], 1), // fairlock_life, which was asked for
+    ] {
+        let server = RedisServer::start();
+        let said = output(&server.url(), &[&["doctor"], options].concat());
+        assert_eq!(said.status.code(), Some(0), "{}", text(&said.stderr));
+        let keys: Vec<String> = server.query(&["KEYS", "*"]);
+        assert_eq!(keys.len(), begun, "{options:?}: {keys:?}");
+    }
+    // Each answer is late, so the keys of its trial are seen.
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    proxy.set(Traffic::Replies, Rule::Delay(Duration::from_millis(50)));
+    let mut killed = Running::start(fairlock(&proxy.url(), &["doctor"]));
+    let keys = || server.query::<Vec<String>>(&["KEYS", "*"]);
+    eventually(SOON, "it is at its trial", || !keys().is_empty());
+    killed.0.kill().unwrap();
+    for key in keys() {
+        let left: i64 = server.query(&["PTTL", &key]);
+        assert!(left > 0 || left == -2, "{key} stays for ever");
+    }
 }
 
 #[test]
@@ -135,6 +213,9 @@ fn every_node_of_a_cluster_and_the_master_behind_sentinels_are_checked() {
     let (code, findings) = look(&url, &[]);
     assert_eq!(code, Some(0), "{findings:?}");
     assert_eq!(of(&findings, "good").iter().filter(|topic| **topic == "rights").count(), cluster.nodes.len());
+    for node in &cluster.nodes {
+        assert_eq!(node.query::<Vec<String>>(&["KEYS", "*"]), [""; 0], "its trial left them");
+    }
     let one = look(&cluster.urls()[0], &[]);
     assert_eq!(one.0, Some(1));
     assert!(of(&one.1, "unsafe").contains(&"role"));
@@ -145,12 +226,7 @@ fn every_node_of_a_cluster_and_the_master_behind_sentinels_are_checked() {
     assert!(of(&findings, "good").contains(&"replicas"));
     assert_eq!(of(&findings, "good").iter().filter(|topic| **topic == "sentinel").count(), 3);
     assert_found(&findings, "sentinels", "good", "3 of 3 agree; 1 may fail");
-    assert_found(
-        &findings,
-        "durable",
-        "note",
-        "`Durability::quorum()` covers that, too: 3 of 3 sentinels agree",
-    );
+    assert_found(&findings, "durable", "note", "--durable=quorum covers that, too: 3 of 3 sentinels agree");
 }
 
 #[test]
@@ -180,7 +256,7 @@ fn what_a_quorum_lacks_is_named() {
     let all = "user worker on >pw ~* &* +@all";
     let servers = Sentinels::builder().steady().server_acl(all).sentinel_acl(all).start();
     // Only once they have been up for longer than the trust.
-    eventually(std::time::Duration::from_secs(60), "the sentinels count", || {
+    eventually(Duration::from_secs(60), "the sentinels count", || {
         output(&servers.url(), &["doctor", quorum[0]]).status.code() == Some(0)
     });
     let (code, findings) = look(&servers.url(), quorum);

@@ -27,7 +27,10 @@ fn help_has_an_example_for_each_command_and_hides_the_minder() {
             assert!(one.contains("Example") && one.contains(&format!("  fairlock {command} ")), "{one}");
         }
     }
+    let short = said(&["ls", "-h"]);
+    assert!(short.contains("FAIRLOCK_REDIS") && !short.contains("--connections"), "{short}");
     let run = said(&["run", "--help"]);
+    assert!(run.contains("--connections <N>") && run.contains("FAIRLOCK_PLACE_TTL"), "{run}");
     for code in
         ["122", "123", "124", "125", "126", "127", "FAIRLOCK_TOKEN", "--shared", "--write", "--permits <N>"]
     {
@@ -75,11 +78,20 @@ fn the_man_page_has_all_commands_and_options_and_exit_codes() {
     for command in COMMANDS {
         assert!(page.contains(&format!("FAIRLOCK {}", command.to_uppercase())), "{command}");
     }
-    for words in ["max\\-hold", "\\-\\-permits", "FAIRLOCK_REDIS", "123", "Example"] {
+    for words in [
+        "FAIRLOCK_OUTAGE_LIMIT",
+        "max\\-hold",
+        "\\-\\-permits",
+        "FAIRLOCK_REDIS",
+        "FAIRLOCK_LEASE",
+        "123",
+        "Example",
+    ] {
         assert!(page.contains(words), "{words}");
     }
+    assert_eq!(page.matches("FAIRLOCK_CONNECT_TIMEOUT").count(), 1, "what all commands have stands once");
     for usage in [
-        "fairlock run [OPTIONS] <NAME> \\-\\- <PROGRAM> [ARGS]…\nfairlock run [OPTIONS] <NAME> \\-c <TEXT>\n",
+        "fairlock run [OPTIONS] <NAME>... \\-\\- <PROGRAM> [ARGS]…\nfairlock run [OPTIONS] <NAME>... \\-c <TEXT>\n",
         "fairlock kick [OPTIONS] <NAME> <WAITER>\n",
     ] {
         assert!(page.contains(usage), "{page}");

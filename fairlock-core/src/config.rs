@@ -2,9 +2,9 @@
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use crate::stop::Stop;
 use crate::{Clock, Error, LockName, MAX_NAME_BYTES, Result};
 
 /// See the setters of [`ClientBuilder`](crate::ClientBuilder).
@@ -17,9 +17,7 @@ pub(crate) struct Config {
     pub(crate) attempt_ttl: Option<Duration>,
     pub(crate) label: Arc<str>,
     pub(crate) clock: Clock,
-    /// Set by a shutdown. A claim reads it, under its mutex, whenever it would become a hold: once it is set, no message and no answer
-    /// makes a claim a hold. See `State::hold`.
-    pub(crate) stop: AtomicBool,
+    pub(crate) stop: Stop,
 }
 
 /// The shortest and the longest duration that can be configured.

@@ -93,7 +93,7 @@ pub enum Error {
         /// Why not.
         reason: &'static str,
     },
-    /// [`Client::shutdown`](crate::Client::shutdown) was called.
+    /// [`Client::shutdown`](crate::Client::shutdown) or [`drain`](crate::Client::drain) was called.
     Shutdown {
         /// The lock, when the call was about one.
         lock: Option<LockName>,
@@ -255,8 +255,9 @@ impl From<BackendError> for Error {
     }
 }
 
-/// A hold that ended before it was released.
+/// A hold that ended before it was released. With feature `serde` it can be serialized.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Lost {
     /// The lock.
@@ -264,11 +265,18 @@ pub struct Lost {
     /// The owner that held it.
     pub owner: OwnerId,
     /// The label of the owner's client.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "as_text"))]
     pub label: Arc<str>,
     /// The token of the hold.
     pub token: FencingToken,
     /// Why it ended.
     pub cause: LostCause,
+}
+
+/// An `Arc` is serialized by an own feature of serde only.
+#[cfg(feature = "serde")]
+fn as_text<S: serde::Serializer>(text: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(text)
 }
 
 impl fmt::Display for Lost {
@@ -282,6 +290,7 @@ impl fmt::Display for Lost {
 
 /// Why a hold ended before it was released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum LostCause {
     /// The lease ended before the server answered a renewal.

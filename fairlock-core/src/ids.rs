@@ -237,6 +237,14 @@ impl Hashed {
     }
 }
 
+/// As its text: most readers of JSON have no numbers of 64 bits.
+#[cfg(feature = "serde")]
+impl serde::Serialize for RequestId {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
 #[cfg(feature = "serde")]
 impl serde::Serialize for Hashed {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -274,6 +282,7 @@ impl fmt::Debug for Hashed {
 /// Send it with each write to the resource that the lock guards, and let the resource refuse a number below the greatest
 /// that it has seen. It is below 2^53, so that it fits a SQL `bigint` and a JSON number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(transparent))]
 pub struct FencingToken(u64);
 
 impl FencingToken {

@@ -21,6 +21,7 @@ mod config;
 #[cfg(feature = "conformance")]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "the cases are tests")]
 pub mod conformance;
+mod ending;
 mod error;
 mod flow;
 mod handle;
@@ -32,6 +33,7 @@ mod schedule;
 mod shared;
 mod snapshot;
 mod stats;
+mod stop;
 #[cfg(test)]
 mod tests;
 mod time;
@@ -42,10 +44,11 @@ pub use cancel::Cancel;
 pub use crossbeam_channel;
 pub use error::{Error, Lost, LostCause, Result};
 pub use handle::{
-    AllGuard, Client, ClientBuilder, Guard, Lock, LockGuard, LockRequest, OwnedGuard, OwnedLock,
-    OwnedRequest, Owner, Ownership, Request, RwLock, Semaphore, ThisThread, TryLock,
+    AllGuard, AsyncGuard, AsyncLock, Client, ClientBuilder, Guard, Lock, LockGuard, LockRequest, Locking,
+    OwnedGuard, OwnedLock, OwnedRequest, Owner, Ownership, Request, RwLock, Semaphore, ThisThread, TryLock,
+    TryLocking,
 };
 pub use ids::{ClientId, FencingToken, LockKind, LockName, MAX_NAME_BYTES, OwnerId};
 pub use snapshot::{HeldLock, WaitingRequest};
-pub use stats::{Stats, Times};
+pub use stats::{NotGranted, NotGrantedByKind, Stats, Times};
 pub use time::{Attendance, Clock, ManualClock};

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use crate::Lost;
 use crate::cancel::Cancel;
 use crate::logging::log_line;
+use crate::time::TaskSlot;
 
 type Callback = Arc<dyn Fn(&Lost) + Send + Sync>;
 
@@ -25,6 +26,8 @@ struct Listener {
     /// None once the channel is closed.
     sender: Mutex<Option<Sender<Lost>>>,
     ends_waits: Cancel,
+    /// Of a task that waits for the loss.
+    task: TaskSlot,
 }
 
 impl RefUnwindSafe for Listener {} // see `Shared`
@@ -32,7 +35,8 @@ impl RefUnwindSafe for Listener {} // see `Shared`
 impl FirstLoss {
     pub(crate) fn new() -> (FirstLoss, Receiver<Lost>) {
         let (sender, lost) = bounded(1);
-        let listener = Listener { sender: Mutex::new(Some(sender)), ends_waits: Cancel::new() };
+        let (sender, ends_waits) = (Mutex::new(Some(sender)), Cancel::new());
+        let listener = Listener { sender, ends_waits, task: TaskSlot::default() };
         (FirstLoss(Arc::new(listener)), lost)
     }
 
@@ -49,9 +53,15 @@ impl FirstLoss {
         }
     }
 
-    /// After [`FirstLoss::tell`], and without a claim's mutex where a caller may wait: it raises that caller's signal.
+    /// After [`FirstLoss::tell`], and without a claim's mutex: it raises the signal of a caller that waits, and wakes a task.
     pub(crate) fn end_waits(&self) {
         self.0.ends_waits.cancel();
+        self.0.task.wake();
+    }
+
+    /// Where the task leaves its waker that waits for the loss.
+    pub(crate) fn task(&self) -> &TaskSlot {
+        &self.0.task
     }
 
     /// Closes the channel: the holds are released.

@@ -13,7 +13,6 @@
 
 use std::fmt;
 use std::panic::RefUnwindSafe;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -22,6 +21,7 @@ use parking_lot::Mutex;
 use crate::backend::{Answer, Backend, BackendError, BackendErrorKind, Subscription};
 use crate::claim::{Claim, Grant, GrantedBy, Standing};
 use crate::config::Config;
+use crate::ending::Ending;
 use crate::logging::{log_line, ms};
 use crate::losses::{LossCallbacks, log_loss};
 use crate::registry::Registry;
@@ -41,6 +41,7 @@ pub(crate) struct Shared {
     pub(crate) loss_callbacks: LossCallbacks,
     pub(crate) counters: Counters,
     pub(crate) subscription: Mutex<Option<Subscription>>,
+    pub(crate) ending: Ending,
 }
 
 impl Shared {
@@ -55,7 +56,16 @@ impl Shared {
     }
 
     pub(crate) fn is_running(&self) -> bool {
-        !self.config.stop.load(Ordering::SeqCst)
+        !self.config.stop.is_stopped()
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        !self.is_open() && self.is_running()
+    }
+
+    /// Whether new holds and waits are allowed.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.config.stop.is_closed()
     }
 
     /// Starts the watchdog with the first request.
@@ -75,7 +85,7 @@ impl Shared {
     pub(crate) fn granted(&self, claim: &Claim, by: GrantedBy) {
         let Grant { token, waited, due_at, ends_at, recheck_at } = claim.take_grant();
         self.counters.granted(&claim.lock.name, claim.request, by, waited);
-        claim.signal.raise();
+        claim.raise();
         self.schedule.due_by(due_at);
         self.schedule.ends_by(ends_at);
         self.recheck_by(claim, recheck_at);
@@ -114,7 +124,8 @@ impl Shared {
         }
         self.registry.remember_lost_leak(claim);
         self.counters.lost(&claim.lock.name);
-        claim.signal.raise();
+        claim.raise();
+        self.tell_drain();
         self.counters.meter_loss(&claim.lock.name, cause);
         // Already counted at the unlock if it is leaving.
         if let Some(time) = held_for.filter(|_| !is_leaving) {
@@ -134,9 +145,17 @@ impl Shared {
     pub(crate) fn retire(&self, claim: &Arc<Claim>) {
         claim.retire();
         self.forget(claim);
-        claim.signal.raise();
+        claim.raise();
         if !self.is_running() {
             self.schedule.signal().raise(); // a shutdown waits until everything is settled
+        }
+        self.tell_drain();
+    }
+
+    /// A hold or a wait is over.
+    fn tell_drain(&self) {
+        if !self.is_open() {
+            self.ending.signal.raise();
         }
     }
 

@@ -75,9 +75,11 @@ impl Shared {
         token: FencingToken,
     ) {
         let Ok(name) = LockName::new(lock) else { return };
-        // A client whose watchdog can't be started, or has ended, leaves it to the lease.
+        // A client that has ended leaves it to the lease, and so does one whose watchdog can't be started. A shutdown that goes on
+        // takes it: what it withdraws may let the store grant a place that it could not be told to remove.
         let now = self.now();
-        if !self.is_running() || !self.counters.may_return(request, now) || self.start_watchdog().is_err() {
+        let has_ended = self.ending.ended().is_some();
+        if has_ended || !self.counters.may_return(request, now) || self.start_watchdog().is_err() {
             return;
         }
         let owner = OwnerId::new(owner);

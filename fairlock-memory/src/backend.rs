@@ -3,10 +3,11 @@
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use fairlock_core::backend::{
-    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, LockId,
-    LockState, Place, Released, Renew, Renewal, Subscription, WakeSink, Withdrawn,
+    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, HoldKept,
+    LockId, LockState, Place, Released, Renew, Renewal, RequestId, Subscription, WakeSink, Withdrawn,
 };
 use fairlock_core::{ClientId, Clock, LockKind, LockName, OwnerId};
 
@@ -185,6 +186,13 @@ impl Backend for MemoryBackend {
     fn release(&self, hold: &Hold<'_>) -> Result<Released, BackendError> {
         let caller = Caller::Owner(hold.owner);
         self.0.call(&hold.lock.name, Operation::Release, caller, |store, now| Ok(store.release(now, hold)))
+    }
+
+    fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Result<HoldKept, BackendError> {
+        let caller = Caller::Owner(hold.owner);
+        self.0.call(&hold.lock.name, Operation::Keep, caller, |store, now| {
+            Ok(store.keep(now, hold, keeper, lease))
+        })
     }
 
     fn renew(&self, client: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {

@@ -12,6 +12,8 @@ pub enum Operation {
     SetHoldCount,
     /// [`release`](fairlock_core::backend::Backend::release).
     Release,
+    /// [`keep`](fairlock_core::backend::Backend::keep).
+    Keep,
     /// [`renew`](fairlock_core::backend::Backend::renew); a call fails as a whole, all its items.
     Renew,
     /// [`withdraw`](fairlock_core::backend::Backend::withdraw) and [`kick`](fairlock_core::backend::Backend::kick).

@@ -9,8 +9,8 @@ use hashbrown::hash_table::Entry;
 
 use fairlock_core::LockName;
 use fairlock_core::backend::{
-    Acquire, Acquired, BackendError, ForceReleased, Hold, HoldCountSet, LockId, LockState, Place, Released,
-    Renew, Renewal, Withdrawn,
+    Acquire, Acquired, BackendError, ForceReleased, Hold, HoldCountSet, HoldKept, LockId, LockState, Place,
+    Released, Renew, Renewal, RequestId, Withdrawn,
 };
 
 use crate::lock_entry::LockEntry;
@@ -64,6 +64,17 @@ impl Store {
     pub(crate) fn release(&mut self, now: Moment, hold: &Hold<'_>) -> Released {
         self.calls += 1;
         self.with(now, &hold.lock.name, |entry, turn| entry.release(turn, hold))
+    }
+
+    pub(crate) fn keep(
+        &mut self,
+        now: Moment,
+        hold: &Hold<'_>,
+        keeper: RequestId,
+        lease: Duration,
+    ) -> HoldKept {
+        self.calls += 1;
+        self.with(now, &hold.lock.name, |entry, turn| entry.keep(turn, hold, keeper, lease))
     }
 
     /// Refreshes all items before it answers any: a free lock goes to the first in line of *all* waiters of this call, whatever
@@ -177,7 +188,6 @@ pub(crate) fn lock_of<'a>(item: &Renew<'a>) -> &'a LockId {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fairlock_core::backend::RequestId;
     use fairlock_core::{LockKind, OwnerId};
 
     /// A lock of this number, held from then on for 30 s.

@@ -16,9 +16,22 @@ pub(crate) fn client_of(owner: &OwnerId) -> &str {
 /// A `Wake` that owns its parts, until it is delivered.
 #[derive(Debug)]
 pub(crate) enum WakeUp {
-    Granted { lock: LockName, owner: OwnerId, request: RequestId, token: FencingToken },
-    Recheck { lock: LockName },
-    Taken { lock: LockName, owner: OwnerId, token: FencingToken },
+    Granted {
+        lock: LockName,
+        owner: OwnerId,
+        request: RequestId,
+        token: FencingToken,
+    },
+    /// Without an owner it is for any waiter of the client.
+    Recheck {
+        lock: LockName,
+        owner: Option<OwnerId>,
+    },
+    Taken {
+        lock: LockName,
+        owner: OwnerId,
+        token: FencingToken,
+    },
     Gap,
 }
 
@@ -35,7 +48,9 @@ impl Outgoing {
             WakeUp::Granted { lock, owner, request, token } => {
                 Wake::Granted { lock: lock.as_str(), owner: owner.as_str(), request: *request, token: *token }
             }
-            WakeUp::Recheck { lock } => Wake::Recheck { lock: lock.as_str(), owner: None },
+            WakeUp::Recheck { lock, owner } => {
+                Wake::Recheck { lock: lock.as_str(), owner: owner.as_ref().map(OwnerId::as_str) }
+            }
             WakeUp::Taken { lock, owner, token } => {
                 Wake::Taken { lock: lock.as_str(), owner: owner.as_str(), token: *token }
             }
@@ -176,8 +191,9 @@ mod tests {
         let (wake_ups, lock) = (WakeUps::default(), LockName::new("x").unwrap());
         wake_ups.listen("a", Arc::new(Deaf));
         wake_ups.lose_next(1);
-        let is_sent =
-            |owner| wake_ups.to(&OwnerId::new(owner), WakeUp::Recheck { lock: lock.clone() }).is_some();
+        let is_sent = |owner| {
+            wake_ups.to(&OwnerId::new(owner), WakeUp::Recheck { lock: lock.clone(), owner: None }).is_some()
+        };
         assert_eq!([is_sent("b:1"), is_sent("a:1"), is_sent("a:1")], [false, false, true]);
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use fairlock_core::{Client, ManualClock};
+use fairlock_core::{Cancel, Client, Error, ManualClock};
 use fairlock_memory::{MemoryBackend, Operation};
 use log::kv::{Key, VisitSource};
 use log::{LevelFilter, Log, Metadata, Record};
@@ -104,12 +104,42 @@ fn a_gap_in_the_wake_ups_counts_as_a_reconnect() {
 }
 
 #[test]
+fn calls_without_the_lock_are_counted_by_kind_and_outcome() {
+    let client = Client::builder(MemoryBackend::new()).stats_per_lock(1).build().unwrap();
+    let other = client.new_owner();
+    let (fair, plain) = (client.fair_lock("fair").unwrap(), client.plain_lock("plain").unwrap());
+    let (shared, permits) = (client.rw_lock("shared").unwrap(), client.semaphore("permits", 1).unwrap());
+    let (_a, _b) = (fair.lock().unwrap(), plain.lock().unwrap());
+    let (_c, _d) = (shared.write().unwrap(), permits.acquire().unwrap());
+    let busy = fair.owned_by(&other).unwrap().try_lock().unwrap();
+    let time = Duration::from_millis(5);
+    let late = plain.owned_by(&other).unwrap().try_lock_for(time).unwrap();
+    assert!(busy.guard().is_none() && late.guard().is_none());
+    let cancel = Cancel::new();
+    cancel.cancel();
+    let reader = shared.owned_by(&other).unwrap();
+    assert!(matches!(reader.cancelled_by(&cancel).read(), Err(Error::Cancelled { .. })));
+    assert!(matches!(client.semaphore("permits", 2).unwrap().try_acquire(), Err(Error::Mismatch { .. })));
+    let stats = client.stats();
+    let counts = stats.not_granted;
+    assert_eq!(counts.total().total(), 4);
+    assert_eq!((counts.fair.busy, counts.plain.timed_out), (1, 1));
+    assert_eq!((counts.read_write.cancelled, counts.semaphore.refused), (1, 1));
+    assert_eq!((stats.failed_waits.count, stats.holding), (3, 4), "who does not wait has no wait");
+    assert!(stats.failed_waits.longest >= time);
+    let of_fair = client.stats_of(&fair).unwrap();
+    assert_eq!((of_fair.not_granted.total().busy, of_fair.holding), (1, 1));
+}
+
+#[test]
 fn stats_are_a_block_of_lines() {
     let (client, _, clock) = client();
     let lock = client.fair_lock("insight:block").unwrap();
     let nothing = client.stats().to_string();
     assert!(
-        nothing.contains("waits     none\nholds     none\n") && nothing.ends_with("waiting   0"),
+        nothing.contains("waits     none\n")
+            && nothing.contains("  waits   none\nholds     none\n")
+            && nothing.ends_with("holding   0\nwaiting   0"),
         "{nothing}"
     );
     let owners: Vec<_> = (0..14).map(|_| lock.owned_by(&client.new_owner()).unwrap()).collect();
@@ -122,15 +152,18 @@ fn stats_are_a_block_of_lines() {
     let expected = [
         "granted   2: 1 at once, 1 by a wake-up, 0 by polling",
         "waits     2: median 0.0ns, 95 % within 1.5s, 99 % within 1.5s, longest 1.5s",
+        "failed    0: 0 busy, 0 timed out, 0 cancelled, 0 unavailable, 0 refused",
+        "  waits   none",
         "holds     1: median 1.5s, 95 % within 1.5s, 99 % within 1.5s, longest 1.5s",
         "renewals  0, 0 of them late",
         "lost      holds: 0, places: 0",
         "wake-ups  ignored: 0, gaps: 0, reconnects: 0",
+        "holding   1",
         "waiting   12",
     ];
-    assert_eq!(lines[..7], expected, "{block}");
-    assert!(lines[7].starts_with("          lock `insight:block` for 1.5s, "), "{block}");
-    assert_eq!((lines.len(), lines[17]), (18, "          and 2 more"), "{block}");
+    assert_eq!(lines[..10], expected, "{block}");
+    assert!(lines[10].starts_with("          lock `insight:block` for 1.5s, "), "{block}");
+    assert_eq!((lines.len(), lines[20]), (21, "          and 2 more"), "{block}");
     drop(requests);
 }
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use fairlock_core::LockKind;
 use fairlock_core::backend::{
-    Acquire, Acquired, BackendError, ForceReleased, Hold, HoldCountSet, LockId, LockState, Place, Released,
-    Withdrawn,
+    Acquire, Acquired, BackendError, ForceReleased, Hold, HoldCountSet, HoldKept, LockId, LockState, Place,
+    Released, RequestId, Withdrawn,
 };
 use redis::Value;
 
@@ -27,7 +27,15 @@ pub(crate) trait Rules: Send + Sync {
 
     fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError>;
 
-    fn release(&self, hold: &Hold<'_>) -> Result<Released, BackendError>;
+    /// The script that gives a hold up.
+    fn release(&self, hold: &Hold<'_>) -> Result<Call, BackendError>;
+
+    fn released(&self, _hold: &Hold<'_>, reply: &Value) -> Result<Released, BackendError> {
+        answers::released(&Row::of(reply)?)
+    }
+
+    /// Gives the hold up, and leaves its units taken by another request of its owner.
+    fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Result<HoldKept, BackendError>;
 
     /// A renewal of the round that begins tells this count.
     fn will_tell(&self, _count: u32) {}
@@ -51,9 +59,7 @@ pub(crate) trait Rules: Send + Sync {
     fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError>;
 
     /// Takes one hold away. Its holder hears of it with its next renewal, if nothing tells it before.
-    fn take_hold(&self, hold: &Hold<'_>) -> Result<ForceReleased, BackendError> {
-        self.release(hold).map(ForceReleased::from)
-    }
+    fn take_hold(&self, hold: &Hold<'_>) -> Result<ForceReleased, BackendError>;
 
     /// Whether an owner's place is found by its owner alone.
     fn keeps_place_by_owner(&self) -> bool {

@@ -33,10 +33,10 @@
     reason = "test support: a broken fixture ends the test with a message"
 )]
 
-/// A chapter of the guide, whose recipe for async programs needs tokio. The other chapters are doctests of `fairlock`.
+/// The chapter of the guide that needs tokio. The others are doctests of `fairlock`.
 #[cfg(doctest)]
-#[doc = include_str!("../../docs/getting-started.md")]
-struct GettingStarted;
+#[doc = include_str!("../../docs/async.md")]
+struct Async;
 
 pub mod beliefs;
 pub mod bound;

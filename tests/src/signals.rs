@@ -27,6 +27,12 @@ pub fn is_stopped(child: &Child) -> bool {
     stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
 }
 
+/// Asks `child` to end (SIGTERM).
+pub fn terminate(child: &Child) {
+    kill_process(Pid::from_child(child), Signal::TERM)
+        .expect("a child that was not waited for can be signalled");
+}
+
 /// Sends `child` SIGUSR1, for which it has a handler.
 pub fn interrupt(child: &Child) {
     kill_process(Pid::from_child(child), Signal::USR1)

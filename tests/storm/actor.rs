@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use fairlock::{Cancel, Error, FencingToken};
 
-use crate::in_hand::{AnyGuard, Pending, call};
+use crate::in_hand::{AnyGuard, ClientEnd, Pending, call};
 use crate::judge::{self, Reasons};
 use crate::life::Life;
 use crate::link;
@@ -82,7 +82,13 @@ impl Actor {
             if world.is_over() {
                 break;
             }
-            link::hurt_next(op.hurt);
+            if op.hurt.is_some() && self.is_by_task(op.what) {
+                if let Some(using) = world.client(self.client) {
+                    locked(&using.life.fate).hurt_of_tasks = op.hurt;
+                }
+            } else {
+                link::hurt_next(op.hurt);
+            }
             self.act(op.what);
             link::hurt_next(None);
         }
@@ -97,6 +103,22 @@ impl Actor {
             self.act(What::Unleak { nth: 0 });
         }
         world.note(format_args!("a{} has ended", self.number));
+    }
+
+    /// Whether the call is made for it by the thread for tasks.
+    fn is_by_task(&self, what: What) -> bool {
+        match what {
+            What::Take { ask, .. } | What::Request { ask } => ask.by_task,
+            What::GiveBack { guard, .. } => {
+                let guard = self.guards.get(guard % self.guards.len().max(1));
+                guard.is_some_and(|guard| matches!(guard.guard, AnyGuard::Task(_)))
+            }
+            What::Await { request, .. } | What::Withdraw { request } => {
+                let request = self.requests.get(request % self.requests.len().max(1));
+                request.is_some_and(|request| request.ask.by_task)
+            }
+            _ => false,
+        }
     }
 
     fn act(&mut self, what: What) {
@@ -131,7 +153,8 @@ impl Actor {
             What::ForceOne { lock, nth } => self.force_one(lock, nth),
             What::Kick { lock, nth } => self.kick(lock, nth),
             What::Look { lock } => self.look(lock),
-            What::Shutdown => self.shutdown(),
+            What::Shutdown => self.end_client(ClientEnd::Shutdown),
+            What::Drain { at_most } => self.end_client(ClientEnd::Drain(at_most)),
             What::DropClient => {
                 self.say(format_args!("drops its client"));
                 self.world.drop_client(self.client);

@@ -35,7 +35,7 @@ fn overdue(world: &World, call: &Call, now: Duration, cancelled: Option<Duration
         (Limit::AtOnce, false) => Some(settings.outage_limit + 4 * response + 2 * RETRY + slack),
         (Limit::Timed(time), true) => Some(time + slack),
         (Limit::Timed(time), false) => Some(time + 3 * response + 2 * RETRY + slack),
-        (Limit::Patient, _) => None,
+        (Limit::Patient | Limit::Drain(_), _) => None,
     };
     if let Some(bound) = ends.filter(|bound| passed(call.began, *bound)) {
         return Some(format!("it should take {bound:?} at the most"));
@@ -44,7 +44,8 @@ fn overdue(world: &World, call: &Call, now: Duration, cancelled: Option<Duration
     if let Some(at) = cancelled.filter(|at| passed((*at).max(call.began), ended)) {
         return Some(format!("it was cancelled at {at:?}"));
     }
-    let shutdown = locked(&call.life.fate).shutdown.as_ref().map(|shutdown| shutdown.began);
+    let waits = if let Limit::Drain(at_most) = call.limit { at_most } else { Duration::ZERO };
+    let shutdown = locked(&call.life.fate).shutdown.as_ref().map(|shutdown| shutdown.began + waits);
     let settled = if calm { slack } else { settings.outage_limit + 4 * response + 2 * RETRY + slack };
     if let Some(at) = shutdown.filter(|at| passed((*at).max(call.began), settled)) {
         return Some(format!("its client is being shut down since {at:?}"));

@@ -104,7 +104,7 @@ impl Plan {
     fn what(&self, dice: &mut Dice) -> What {
         let nth = index(dice, 4);
         match dice.roll(110) {
-            0..=28 => What::Take { ask: self.ask(dice), wait: wait(dice), listens: dice.roll(2) == 0 },
+            0..=28 => What::Take { ask: self.ask_by_any(dice), wait: wait(dice), listens: dice.roll(2) == 0 },
             29..=52 => {
                 let end = dice.pick(&[End::Drop, End::Drop, End::Unlock, End::Unlock, End::Leak]);
                 What::GiveBack { guard: nth, end }
@@ -113,7 +113,7 @@ impl Plan {
             57..=65 => What::Bump { guard: nth },
             66..=67 => What::Renew { guard: nth },
             68..=70 => What::Outlive { guard: nth },
-            71..=77 => What::Request { ask: self.ask(dice) },
+            71..=77 => What::Request { ask: self.ask_by_any(dice) },
             78..=84 => {
                 let wait = match dice.roll(3) {
                     0 => Wait::No,
@@ -130,7 +130,8 @@ impl Plan {
             },
             92 => What::Kick { lock: index(dice, self.locks.len()), nth },
             93 => What::Look { lock: index(dice, self.locks.len()) },
-            94 => What::Shutdown,
+            94 if dice.roll(2) == 0 => What::Shutdown,
+            94 => What::Drain { at_most: long(dice, Duration::from_secs(60)) },
             95 => What::DropClient,
             96..=99 => What::Restart,
             100..=106 => match self.several(dice) {
@@ -156,6 +157,12 @@ impl Plan {
         Several(chosen.fold(0, |several, (lock, _)| several | 1 << lock))
     }
 
+    /// By a thread or a task.
+    fn ask_by_any(&self, dice: &mut Dice) -> Ask {
+        let ask = self.ask(dice);
+        Ask { by_task: ask.owner.is_none() && dice.roll(3) == 0, ..ask }
+    }
+
     fn ask(&self, dice: &mut Dice) -> Ask {
         let lock = index(dice, self.locks.len());
         let kind = match self.mixes && dice.roll(5) == 0 {
@@ -175,7 +182,7 @@ impl Plan {
             _ => Terms::Renewed,
         };
         let owner = (dice.roll(4) == 0).then(|| index(dice, 2));
-        Ask { lock, kind, takes, terms, owner }
+        Ask { lock, kind, takes, terms, owner, by_task: false }
     }
 }
 

@@ -1,14 +1,15 @@
 //! The handles of all kinds of locks, as an ask or an operator wants them.
 
 use fairlock::{
-    Cancel, Client, FencingToken, Guard, Lock, LockKind, LockState, OwnedLock, Owner, OwnerId, Ownership,
-    Result, RwLock, Semaphore, TryLock, Waiter,
+    AsyncLock, Cancel, Client, FencingToken, Guard, Lock, LockKind, LockState, OwnedLock, Owner, OwnerId,
+    Ownership, Result, RwLock, Semaphore, TryLock, Waiter,
 };
 
 use crate::in_hand::{AnyGuard, Pending};
 use crate::program::{Ask, Several, Terms, Wait};
 use crate::server::name_of;
-use crate::world::Using;
+use crate::task;
+use crate::world::{Using, World};
 
 /// The handle of one ask.
 pub enum Handle {
@@ -61,7 +62,16 @@ impl Handle {
         }
     }
 
-    pub fn get(&self, ask: Ask, wait: Wait) -> Result<Option<AnyGuard>> {
+    pub fn get(&self, world: &World, ask: Ask, wait: Wait) -> Result<Option<AnyGuard>> {
+        if ask.by_task {
+            let lock = self.for_tasks(ask)?;
+            let guard = match wait {
+                Wait::No => task::wait_for(world, lock.try_lock())?.guard(),
+                Wait::UpTo(time) => task::wait_for(world, lock.try_lock_for(time))?.guard(),
+                Wait::Forever => Some(task::wait_for(world, lock.lock())?),
+            };
+            return Ok(guard.map(AnyGuard::Task));
+        }
         match self {
             Handle::Thread(lock) => get(lock, wait),
             Handle::Owned(lock) => get(lock, wait),
@@ -79,7 +89,20 @@ impl Handle {
         }
     }
 
-    pub fn request(&self, ask: Ask) -> Result<Pending> {
+    fn for_tasks(&self, ask: Ask) -> Result<AsyncLock> {
+        Ok(match self {
+            Handle::Thread(lock) => lock.to_async(),
+            Handle::Owned(lock) => lock.to_async(),
+            Handle::Shared(lock) => half(lock, ask).to_async(),
+            Handle::OwnedShared(lock) => half(lock, ask).to_async(),
+            Handle::Permits(semaphore) => semaphore.to_async(ask.takes)?,
+        })
+    }
+
+    pub fn request(&self, world: &World, ask: Ask) -> Result<Pending> {
+        if ask.by_task {
+            return Pending::begin(world, self.for_tasks(ask)?.lock());
+        }
         Ok(match self {
             Handle::Thread(lock) => Pending::Thread(lock.request()?),
             Handle::Owned(lock) => Pending::Owned(lock.request()?),

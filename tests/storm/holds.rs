@@ -165,6 +165,15 @@ impl Holds {
         }
     }
 
+    /// A wait of a task is over. Which owner it was is not known, so this may be any hold that no caller took.
+    pub fn a_task_ends(&mut self, life: &Arc<Life>, lock: &str) {
+        for ((name, _), seen) in &mut self.holds {
+            if Arc::ptr_eq(&seen.life, life) && name == lock && seen.guards <= 0 && seen.end.is_none() {
+                seen.end = Some(End::GivenBack);
+            }
+        }
+    }
+
     /// A call said that this hold was lost.
     pub fn reported(&mut self, life: &Arc<Life>, lost: &Lost) {
         self.reported.push((Arc::clone(life), lost.clone()));

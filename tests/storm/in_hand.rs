@@ -5,25 +5,31 @@ use std::time::Duration;
 
 use fairlock::crossbeam_channel::Receiver;
 use fairlock::{
-    AllGuard, Cancel, Error, FencingToken, Guard, LockGuard, LockRequest, Lost, OwnedGuard, OwnedRequest,
-    Ownership, Request, Result,
+    AllGuard, AsyncGuard, Cancel, Error, FencingToken, Guard, LockGuard, LockRequest, Locking, Lost,
+    OwnedGuard, OwnedRequest, Ownership, Request, Result,
 };
 
 use crate::life::{Life, Shutdown};
 use crate::link;
 use crate::program::{Ask, Wait};
 use crate::server::name_of;
+use crate::task;
 use crate::world::{Call, Limit, Using, World, locked};
 
 pub enum AnyGuard {
     Thread(LockGuard),
     Owned(OwnedGuard),
+    Task(AsyncGuard),
     All(AllGuard),
 }
 
 pub enum Pending {
     Thread(LockRequest),
     Owned(OwnedRequest),
+    /// A future that was polled.
+    Task(Locking),
+    /// One that was ready at once.
+    TaskIsReady(AsyncGuard),
 }
 
 /// Makes the call, and shows that it is under way.
@@ -45,8 +51,14 @@ pub fn call<T>(
     result
 }
 
-/// Shuts the client down, and notes when that began and what came of it.
-pub fn shut_down(world: &World, using: &Using, number: usize) {
+#[derive(Clone, Copy)]
+pub enum ClientEnd {
+    Shutdown,
+    Drain(Duration),
+}
+
+/// Ends the client, and notes when that began and what came of it.
+pub fn end_client(world: &World, using: &Using, number: usize, how: ClientEnd) {
     let life = &using.life;
     let first = {
         let mut fate = locked(&life.fate);
@@ -54,10 +66,17 @@ pub fn shut_down(world: &World, using: &Using, number: usize) {
         fate.shutdown.get_or_insert(Shutdown { began: world.now(), ended: None });
         first
     };
-    let result = call(world, number, "shutdown".into(), life, Limit::Patient, &Cancel::new(), || {
-        using.client.shutdown()
+    let (what, limit) = match how {
+        ClientEnd::Shutdown => ("shutdown", Limit::Patient),
+        ClientEnd::Drain(at_most) => ("drain", Limit::Drain(at_most)),
+    };
+    let result = call(world, number, what.into(), life, limit, &Cancel::new(), || match how {
+        ClientEnd::Shutdown => using.client.shutdown(),
+        ClientEnd::Drain(at_most) => using.client.drain(at_most).map(|cut_off| {
+            world.count(if cut_off.is_empty() { "drain: in order" } else { "drain: cut off" });
+        }),
     });
-    world.note(format_args!("a{number}: shutdown of {life}: {result:?}"));
+    world.note(format_args!("a{number}: {what} of {life}: {result:?}"));
     let mut fate = locked(&life.fate);
     if let (true, Some(shutdown)) = (first, &mut fate.shutdown) {
         shutdown.ended = Some((world.now(), result.map_err(|error| error.to_string())));
@@ -97,6 +116,7 @@ impl AnyGuard {
         match self {
             AnyGuard::Thread(guard) => vec![(lock, guard.token())],
             AnyGuard::Owned(guard) => vec![(lock, guard.token())],
+            AnyGuard::Task(guard) => vec![(lock, guard.token())],
             AnyGuard::All(guard) => {
                 let names = (0..8).map(|lock| (lock, name_of(lock)));
                 names.filter_map(|(lock, name)| Some((lock, guard.token(&name)?))).collect()
@@ -109,22 +129,34 @@ impl AnyGuard {
         match self {
             AnyGuard::Thread(guard) => Some(guard.owner().to_string()),
             AnyGuard::Owned(guard) => Some(guard.owner().to_string()),
+            AnyGuard::Task(guard) => Some(guard.owner().to_string()),
             AnyGuard::All(_) => None,
         }
     }
 
-    pub fn lost(&self) -> Receiver<Lost> {
-        match self {
+    /// None for a task, which has a future instead.
+    pub fn lost(&self) -> Option<Receiver<Lost>> {
+        Some(match self {
             AnyGuard::Thread(guard) => guard.lost().clone(),
             AnyGuard::Owned(guard) => guard.lost().clone(),
+            AnyGuard::Task(_) => return None,
             AnyGuard::All(guard) => guard.lost().clone(),
+        })
+    }
+
+    /// That of a task has no calls which block.
+    pub fn into_blocking(self) -> AnyGuard {
+        match self {
+            AnyGuard::Task(guard) => AnyGuard::Owned(guard.into_blocking()),
+            guard => guard,
         }
     }
 
-    pub fn unlock(self) -> Result<()> {
+    pub fn unlock(self, world: &World) -> Result<()> {
         match self {
             AnyGuard::Thread(guard) => guard.unlock(),
             AnyGuard::Owned(guard) => guard.unlock(),
+            AnyGuard::Task(guard) => task::wait_for(world, guard.unlock()),
             AnyGuard::All(guard) => guard.unlock(),
         }
     }
@@ -134,16 +166,17 @@ impl AnyGuard {
         match self {
             AnyGuard::Thread(guard) => guard.leak(),
             AnyGuard::Owned(guard) => guard.leak(),
+            AnyGuard::Task(guard) => guard.into_blocking().leak(),
             AnyGuard::All(guard) => drop(guard),
         }
     }
 
-    /// A guard of several locks can't be bumped.
+    /// A guard of several locks can't be bumped, nor one of a task.
     pub fn bump(&mut self) -> Result<()> {
         match self {
             AnyGuard::Thread(guard) => guard.bump(),
             AnyGuard::Owned(guard) => guard.bump(),
-            AnyGuard::All(_) => Ok(()),
+            AnyGuard::Task(_) | AnyGuard::All(_) => Ok(()),
         }
     }
 
@@ -151,14 +184,17 @@ impl AnyGuard {
         match self {
             AnyGuard::Thread(guard) => guard.valid_for(),
             AnyGuard::Owned(guard) => guard.valid_for(),
+            AnyGuard::Task(guard) => guard.valid_for(),
             AnyGuard::All(guard) => guard.valid_for(),
         }
     }
 
+    /// That of a task is not renewed by a call.
     pub fn renew(&self) -> Result<Duration> {
         match self {
             AnyGuard::Thread(guard) => guard.renew(),
             AnyGuard::Owned(guard) => guard.renew(),
+            AnyGuard::Task(guard) => guard.check().map(|()| guard.valid_for()),
             AnyGuard::All(guard) => guard.renew(),
         }
     }
@@ -180,8 +216,28 @@ impl From<OwnedGuard> for AnyGuard {
 type Waited = (Option<AnyGuard>, Option<Pending>);
 
 impl Pending {
-    pub fn wait(self, wait: Wait) -> Result<Waited> {
+    /// Polls it once: its place is taken.
+    pub fn begin(world: &World, mut locking: Locking) -> Result<Pending> {
+        Ok(match task::wait(world, &mut locking, Some(Duration::ZERO)) {
+            Some(guard) => Pending::TaskIsReady(guard?),
+            None => Pending::Task(locking),
+        })
+    }
+
+    pub fn wait(self, world: &World, wait: Wait) -> Result<Waited> {
         match self {
+            Pending::Task(mut locking) => {
+                let time = match wait {
+                    Wait::Forever => None,
+                    Wait::No => Some(Duration::ZERO),
+                    Wait::UpTo(time) => Some(time),
+                };
+                Ok(match task::wait(world, &mut locking, time) {
+                    Some(guard) => (Some(AnyGuard::Task(guard?)), None),
+                    None => (None, Some(Pending::Task(locking))),
+                })
+            }
+            Pending::TaskIsReady(guard) => Ok((Some(AnyGuard::Task(guard)), None)),
             Pending::Thread(request) => wait_on(request, wait, Pending::Thread),
             Pending::Owned(request) => wait_on(request, wait, Pending::Owned),
         }

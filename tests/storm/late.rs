@@ -24,7 +24,7 @@ pub struct Late {
 pub enum Message {
     Acquire(Vec<Ask>),
     SetHoldCount(HoldOf, u32),
-    Release(HoldOf),
+    Release(Vec<HoldOf>),
     Renew(ClientId, Vec<Item>),
     Withdraw(Vec<PlaceOf>),
     Kick(PlaceOf),
@@ -95,7 +95,7 @@ impl Late {
                 drop(arrival.renew(client, &items.map(Item::borrow).collect::<Vec<_>>()));
             }
             Message::SetHoldCount(hold, holds) => drop(arrival.set_hold_count(&hold.borrow(), holds)),
-            Message::Release(hold) => drop(arrival.release(&hold.borrow())),
+            Message::Release(holds) => holds.iter().for_each(|hold| drop(arrival.release(&hold.borrow()))),
             Message::Withdraw(places) => {
                 places.iter().for_each(|place| drop(arrival.withdraw(&place.borrow())));
             }
@@ -116,7 +116,8 @@ impl Message {
             },
             Message::Withdraw(places) => places.first()?.request,
             Message::Kick(place) => place.request,
-            Message::SetHoldCount(hold, _) | Message::Release(hold) | Message::TakeHold(hold) => hold.request,
+            Message::Release(holds) => holds.first()?.request,
+            Message::SetHoldCount(hold, _) | Message::TakeHold(hold) => hold.request,
             Message::ForceRelease(lock) => return Some(lock.name.as_str().to_owned()),
             Message::Inspect => return None,
         };

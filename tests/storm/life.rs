@@ -9,7 +9,7 @@ use std::time::Duration;
 use fairlock::backend::{RequestId, Wake, WakeSink};
 use fairlock::{Client, ClientId, FencingToken, Lost, Owner};
 
-use crate::program::Settings;
+use crate::program::{Hurt, Settings};
 use crate::world::locked;
 
 /// One client from its making to its end.
@@ -42,6 +42,8 @@ pub struct LifeState {
     pub wake_ups: u64,
     /// Of each lock and owner: when a call about it was answered last, and when the first after that was not.
     pub answered: HashMap<(String, String), (Option<Duration>, Option<Duration>)>,
+    /// What the next call for a task suffers: an actor does not make it itself.
+    pub hurt_of_tasks: Option<Hurt>,
     /// Whether the last answer to an ask, of each lock and owner, said when to look.
     pub knows_when: HashMap<(String, String), bool>,
 }

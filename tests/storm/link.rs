@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use fairlock::backend::{
@@ -123,7 +124,7 @@ impl Link {
         let response = world.program.response;
         let sent = world.now();
         let mut fate = world.weather.fate(self.life.client, operation, sent, nth);
-        if let Some(hurt) = HURT.take() {
+        if let Some(hurt) = HURT.take().or_else(|| self.hurt_of_tasks()) {
             world.weather.hurt(self.life.client, sent, hurt);
             match hurt {
                 Hurt::HoldsBack(by) => fate.request = Trip::HeldBack(by),
@@ -182,6 +183,12 @@ impl Link {
             }
         }
         answer
+    }
+
+    /// What the next call of the thread for tasks suffers.
+    fn hurt_of_tasks(&self) -> Option<Hurt> {
+        let is_for_tasks = thread::current().name() == Some("fairlock-tasks");
+        is_for_tasks.then(|| locked(&self.life.fate).hurt_of_tasks.take()).flatten()
     }
 
     /// Counts the call, and puts a brake on a loop in which no time passes, so that the run comes to its end.
@@ -255,8 +262,17 @@ impl Backend for Link {
     }
 
     fn release(&self, hold: &Hold<'_>) -> Answer<Released> {
-        let message = || Message::Release(HoldOf::of(hold));
+        let message = || Message::Release(vec![HoldOf::of(hold)]);
         self.call("release", None, message, |mut arrival| arrival.release(hold))
+    }
+
+    fn release_all(&self, holds: &[Hold<'_>]) -> Vec<Answer<Released>> {
+        let message = || Message::Release(holds.iter().map(HoldOf::of).collect());
+        let answers = self.travel("release", message, |mut arrival| {
+            // The oracle looks after each step.
+            Ok(holds.iter().map(|hold| arrival.release(hold)).collect())
+        });
+        answers.unwrap_or_else(|error| vec![Err(error); holds.len()])
     }
 
     fn renew(&self, client: ClientId, items: &[Renew<'_>]) -> Vec<Answer<Renewal>> {

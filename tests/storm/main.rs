@@ -9,6 +9,7 @@
 //! | `link`, `ear` | the backend of one client: its calls and its wake-ups suffer the faults |
 //! | `arrival`, `late` | what arrives at the server, in time or long after, and the record of it |
 //! | `actor`, `handles`, `in_hand`, `judge` | a thread of the program, what it has, and whether what its calls return is true |
+//! | `task` | a thread of the program waits as tasks do |
 //! | `server`, `holds`, `look` | the oracle: order and tokens; losses; everything else, at each moment |
 //! | `exclusion`, `liveness`, `bounds` | its parts: who believes in a hold; who has to be served; how long a call may take |
 //! | `run`, `post`, `noise` | the clock is moved from one moment to the next; late wake-ups; calls and lines are counted |
@@ -44,6 +45,7 @@ mod run;
 mod server;
 mod show;
 mod shrink;
+mod task;
 mod weather;
 mod world;
 

@@ -64,6 +64,8 @@ pub struct Ask {
     /// One of the owners that all actors of the client share; none for the thread itself, or for an owner of the call's own
     /// where permits are asked for.
     pub owner: Option<usize>,
+    /// Asked for as tasks do, by `to_async`: each call is an owner then.
+    pub by_task: bool,
 }
 
 /// Some of the first eight locks.
@@ -169,6 +171,9 @@ pub enum What {
         lock: usize,
     },
     Shutdown,
+    Drain {
+        at_most: Duration,
+    },
     /// Drops the actor's client, which ends when its last guard and request are dropped.
     DropClient,
     /// Makes a new client in place of the one that was shut down or dropped.
@@ -231,7 +236,7 @@ impl What {
 impl Ask {
     /// Whether each call is an owner of its own.
     pub fn is_anonymous(&self) -> bool {
-        self.owner.is_none() && matches!(self.kind, LockKind::Semaphore { .. })
+        self.owner.is_none() && (self.by_task || matches!(self.kind, LockKind::Semaphore { .. }))
     }
 
     pub fn writes(&self) -> bool {

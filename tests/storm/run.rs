@@ -12,7 +12,7 @@ use fairlock_tests::{look_until, our_threads};
 
 use crate::actor::Actor;
 use crate::holds::check_told;
-use crate::in_hand::shut_down;
+use crate::in_hand::{ClientEnd, end_client};
 use crate::logs;
 use crate::look::Oracle;
 use crate::noise::Noise;
@@ -252,7 +252,7 @@ impl Driver {
                 let world = Arc::clone(&world);
                 attended(&world.clone(), &done, move || {
                     if let Some(using) = world.client(client).filter(|_| client % 2 == 0) {
-                        shut_down(&world, &using, first + client);
+                        end_client(&world, &using, first + client, ClientEnd::Shutdown);
                     }
                     world.drop_client(client);
                 })
@@ -279,6 +279,7 @@ impl Driver {
                 world.found(Promise::Residue, what);
             }
         }
+        world.put_the_bell_away();
         let are_gone = || (our_threads().len() <= self.threads_before).then_some(());
         if look_until(Duration::from_secs(5), are_gone).is_none() {
             world.found(Promise::Residue, format!("threads are left: {}", our_threads().join(", ")));

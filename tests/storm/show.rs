@@ -42,7 +42,8 @@ impl fmt::Display for Ask {
             Terms::Renewed => {}
             terms => write!(f, " {terms:?}")?,
         }
-        self.owner.map_or(Ok(()), |owner| write!(f, " as owner {owner}"))
+        self.owner.map_or(Ok(()), |owner| write!(f, " as owner {owner}"))?;
+        f.write_str(if self.by_task { " as a task" } else { "" })
     }
 }
 
@@ -75,6 +76,7 @@ impl fmt::Display for What {
             What::Kick { lock, nth } => write!(f, "kick L{lock} waiter {nth}"),
             What::Look { lock } => write!(f, "inspect L{lock}"),
             What::Shutdown => f.write_str("shutdown"),
+            What::Drain { at_most } => write!(f, "drain, at most {at_most:?}"),
             What::DropClient => f.write_str("drop client"),
             What::Restart => f.write_str("new client"),
         }

@@ -19,6 +19,7 @@ use crate::look::BUSY;
 use crate::program::Program;
 use crate::real::LATEST;
 use crate::server::Server;
+use crate::task::Bell;
 use crate::weather::Weather;
 
 /// A machine that is on time lets the driver look more often than this.
@@ -47,6 +48,7 @@ pub struct World {
     journal: Mutex<Vec<String>>,
     findings: Mutex<Vec<Finding>>,
     over: AtomicBool,
+    bell: Mutex<Option<Arc<Bell>>>,
     counts: Mutex<BTreeMap<String, u64>>,
 }
 
@@ -78,6 +80,8 @@ pub enum Limit {
     Timed(Duration),
     /// Until it is granted, or the server was silent for the outage limit.
     Patient,
+    /// A drain, which waits so long for holders.
+    Drain(Duration),
 }
 
 /// A use of a life's client; the client is dropped with its last user.
@@ -115,6 +119,7 @@ impl World {
             journal: Mutex::default(),
             findings: Mutex::default(),
             over: AtomicBool::new(false),
+            bell: Mutex::default(),
             counts: Mutex::default(),
             program: program.clone(),
         };
@@ -160,6 +165,16 @@ impl World {
     /// The time since the run began.
     pub fn now(&self) -> Duration {
         self.clock.now().saturating_duration_since(self.start)
+    }
+
+    /// Where tasks sleep.
+    pub fn bell(&self) -> Arc<Bell> {
+        Arc::clone(locked(&self.bell).get_or_insert_with(|| Arc::new(Bell::new(&self.clock))))
+    }
+
+    /// No task sleeps any more.
+    pub fn put_the_bell_away(&self) {
+        locked(&self.bell).take();
     }
 
     pub fn sleep_until(&self, at: Duration) {

@@ -17,6 +17,7 @@ const HOUSE: [(&str, &[&str]); 4] = [
             "handle/rw_lock",
             "handle/semaphore",
             "handle/insight",
+            "handle/tasks",
             "handle/lock",
             "handle/request",
             "handle/caller",
@@ -38,7 +39,9 @@ const HOUSE: [(&str, &[&str]); 4] = [
             "stats",
             "claim",
             "config",
+            "stop",
             "losses",
+            "ending",
             "snapshot",
             "error",
             "backend",
@@ -103,7 +106,7 @@ const HOUSE: [(&str, &[&str]); 4] = [
         "fairlock-cli",
         &[
             "run", "doctor", "ls", "kick", "show", "unlock", "kind", "watch", "report", "ask", "server",
-            "manual", "args", "names", "exit", "durable", "duration",
+            "manual", "args", "settings", "names", "exit", "durable", "duration",
         ],
     ),
 ];

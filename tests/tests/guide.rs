@@ -5,12 +5,10 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
 use fairlock::{Client, Discipline, MemoryBackend, RedisBackend, TryLock};
 use fairlock_tests::{Alone, RedisServer, assert_no_residue};
-use tokio::task::{spawn_blocking, yield_now};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -135,43 +133,21 @@ fn statements(text: &str) -> String {
     lines.map(|line| line.to_owned() + "\n").collect()
 }
 
-/// The guide's recipe.
-async fn locked(client: Client, job: impl Future<Output = ()>) -> fairlock::Result<()> {
-    let locking = spawn_blocking(move || {
-        let owner = client.new_owner(); // one for each task
-        client.fair_lock("lock:report")?.owned_by(&owner)?.lock()
-    });
-    let guard = locking.await.expect("it does not panic")?;
-    job.await;
-    spawn_blocking(move || guard.unlock()).await.expect("it does not panic")
-}
-
 #[test]
-fn tasks_on_one_thread_are_one_owner_but_not_with_the_recipe() -> fairlock::Result<()> {
+fn tasks_on_one_thread_are_one_owner_but_not_with_to_async() -> fairlock::Result<()> {
     let client = Client::new(MemoryBackend::new())?;
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
         let lock = client.fair_lock("lock:report")?;
-        let _first = lock.lock()?;
-        let _second = async { lock.lock() }.await?;
+        let first = lock.lock()?;
+        let second = async { lock.lock() }.await?;
         assert_eq!(lock.hold_count(), 2, "the trap: both have it");
-        Ok::<_, fairlock::Error>(())
-    })?;
-
-    static AT_WORK: AtomicU32 = AtomicU32::new(0);
-    let work = async || {
-        assert_eq!(AT_WORK.fetch_add(1, SeqCst), 0, "two tasks are at work");
-        for _ in 0..100 {
-            yield_now().await; // the other tasks run
-        }
-        AT_WORK.fetch_sub(1, SeqCst);
-    };
-    let tasks: Vec<_> = (0..4).map(|_| runtime.spawn(locked(client.clone(), work()))).collect();
-    for task in tasks {
-        runtime.block_on(task).unwrap()?;
-    }
-    assert!(!client.fair_lock("lock:report")?.is_locked()?);
-    Ok(())
+        drop((first, second));
+        let lock = lock.to_async();
+        let first = lock.lock().await?;
+        assert!(matches!(lock.try_lock().await?, TryLock::Busy));
+        first.unlock().await
+    })
 }
 
 #[test]

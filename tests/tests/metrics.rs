@@ -59,6 +59,16 @@ fn life() -> Client {
     clock.advance(12 * S);
     assert!(guard.is_lost());
     own("mails").lock().unwrap().unlock().unwrap();
+    // Calls without the lock: at once, after a wait, and without an answer.
+    let guard = own("orders").lock().unwrap();
+    assert!(own("orders").try_lock().unwrap().guard().is_none());
+    let mut late = own("orders").request().unwrap();
+    clock.advance(2 * S);
+    assert!(late.wait_for(Duration::ZERO).unwrap().guard().is_none(), "it keeps its place");
+    assert!(late.leave().unwrap().guard().is_none());
+    backend.faults().fail_next(Operation::Acquire, 2);
+    client.semaphore("permits", 2).unwrap().try_acquire().unwrap_err();
+    guard.leak();
     client
 }
 
@@ -72,18 +82,25 @@ fn an_exporter_shows_every_metric_and_the_dashboard_asks_for_no_other() {
         line.unwrap_or_else(|| panic!("no {series} in\n{page}")).parse().unwrap()
     };
     for (series, expected) in [
-        (r#"fairlock_wait_seconds_count{lock="orders",by="at_once"}"#, 1.0),
+        (r#"fairlock_wait_seconds_count{lock="orders",by="at_once"}"#, 2.0),
         (r#"fairlock_wait_seconds_count{lock="orders",by="wake_up"}"#, 1.0),
         (r#"fairlock_wait_seconds_sum{lock="orders",by="wake_up"}"#, 2.0),
         (r#"fairlock_wait_seconds_count{lock="orders",by="polling"}"#, 1.0),
         (r#"fairlock_wait_seconds_count{lock="",by="at_once"}"#, 1.0),
         (r#"fairlock_hold_seconds_count{lock="orders"}"#, 3.0),
         (r#"fairlock_hold_seconds_count{lock=""}"#, 1.0),
-        (r#"fairlock_line_length_bucket{lock="orders",le="0"}"#, 2.0),
-        (r#"fairlock_line_length_bucket{lock="orders",le="1"}"#, 3.0),
+        (r#"fairlock_line_length_bucket{lock="orders",le="0"}"#, 4.0),
+        (r#"fairlock_line_length_bucket{lock="orders",le="1"}"#, 5.0),
         (r#"fairlock_lost_total{lock="orders",cause="taken"}"#, 1.0),
         (r#"fairlock_lost_total{lock="",cause="taken"}"#, 0.0),
         (r#"fairlock_late_renewals_total{lock="orders"}"#, 1.0),
+        (r#"fairlock_not_granted_total{lock="orders",kind="fair",outcome="busy"}"#, 1.0),
+        (r#"fairlock_not_granted_total{lock="orders",kind="fair",outcome="timed_out"}"#, 1.0),
+        (r#"fairlock_not_granted_total{lock="",kind="semaphore",outcome="unavailable"}"#, 1.0),
+        (r#"fairlock_failed_wait_seconds_sum{lock="orders"}"#, 2.0),
+        (r#"fairlock_holds{lock="orders"}"#, 1.0),
+        (r#"fairlock_holds{lock=""}"#, 0.0),
+        ("fairlock_outage", 0.0),
     ] {
         assert_eq!(value(series), expected, "{series} in\n{page}");
     }
@@ -103,7 +120,7 @@ fn an_exporter_shows_every_metric_and_the_dashboard_asks_for_no_other() {
         for series in names_in(query) {
             // A series of a histogram has its name and an ending. The page has each label that the query names.
             let line = page.lines().find(|line| {
-                let (name, labels) = line.split_once('{').unwrap_or((line, ""));
+                let (name, labels) = line.split_once(['{', ' ']).unwrap_or((line, ""));
                 name == series && labels_in(query).iter().all(|label| labels.contains(&format!("{label}=")))
             });
             assert!(line.is_some(), "{series} of the query {query} is not exported:\n{page}");
@@ -164,6 +181,25 @@ fn stats_are_serialized_with_their_names() {
     drop((request, guard));
 }
 
+#[test]
+fn the_state_of_a_lock_and_a_loss_are_serialized_with_their_names() {
+    let client = Client::builder(MemoryBackend::new()).label("worker 3").build().unwrap();
+    let lock = client.fair_lock("orders").unwrap();
+    let guard = lock.lock().unwrap();
+    let request = lock.owned_by(&client.new_owner()).unwrap().request().unwrap();
+    let state = serde_json::to_value(lock.inspect().unwrap()).unwrap();
+    let (holder, waiter) = (&state["holders"][0], &state["line"][0]);
+    assert_eq!((&holder["owner"], &holder["label"]), (&guard.owner().as_str().into(), &"worker 3".into()));
+    assert_eq!((&holder["token"], &holder["hold_count"]), (&guard.token().get().into(), &Value::from(1)));
+    assert_eq!(holder["request"], guard.request_id().to_string());
+    assert_eq!((&state["line_length"], &waiter["takes"]), (&Value::from(1), &Value::from(1)));
+    drop(request);
+    assert!(lock.force_unlock().unwrap());
+    let lost = serde_json::to_value(guard.lost().recv_timeout(10 * S).unwrap()).unwrap();
+    assert_eq!((&lost["lock"], &lost["cause"]), (&"orders".into(), &"taken".into()));
+    assert_eq!((&lost["label"], &lost["token"]), (&"worker 3".into(), &guard.token().get().into()));
+}
+
 /// A recorder that asks the client at each event, and panics now and then.
 #[derive(Clone, Default)]
 struct Nosy(Arc<Seen>);
@@ -195,9 +231,13 @@ impl CounterFn for Seen {
 }
 
 impl GaugeFn for Seen {
-    fn increment(&self, _: f64) {}
+    fn increment(&self, _: f64) {
+        self.event();
+    }
 
-    fn decrement(&self, _: f64) {}
+    fn decrement(&self, _: f64) {
+        self.event();
+    }
 
     fn set(&self, _: f64) {}
 }

@@ -28,8 +28,8 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fairlock_core::backend::{
-    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, LockId,
-    LockState, Place, Released, Renew, Renewal, Subscription, WakeSink, Withdrawn,
+    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, HoldKept,
+    LockId, LockState, Place, Released, Renew, Renewal, RequestId, Subscription, WakeSink, Withdrawn,
 };
 use fairlock_core::{ClientId, LockKind};
 
@@ -85,6 +85,18 @@ impl FileBackend {
         Ok(answer)
     }
 
+    /// One step for many questions, each with an answer.
+    fn steps<Q, A>(
+        &self,
+        questions: &[Q],
+        mut operate: impl FnMut(&mut Table, &Q) -> A,
+    ) -> Vec<Result<A, BackendError>> {
+        match self.step(|table| questions.iter().map(|asked| operate(table, asked)).collect::<Vec<_>>()) {
+            Ok(answers) => answers.into_iter().map(Ok).collect(),
+            Err(error) => questions.iter().map(|_| Err(error.clone())).collect(),
+        }
+    }
+
     /// `File::lock` would be simpler, but has no time limit. The lock ends with the file.
     fn mutex(&self) -> Result<File, BackendError> {
         let failed = |error| unavailable("can't lock the mutex", error);
@@ -116,6 +128,14 @@ impl Backend for FileBackend {
         self.step(|table| table.release(hold))
     }
 
+    fn release_all(&self, holds: &[Hold<'_>]) -> Vec<Result<Released, BackendError>> {
+        self.steps(holds, Table::release)
+    }
+
+    fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Result<HoldKept, BackendError> {
+        self.step(|table| table.keep(hold, keeper, lease))
+    }
+
     fn renew(&self, _: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
         match self.step(|table| table.renew(items)) {
             Ok(answers) => answers.into_iter().map(Ok).collect(),
@@ -128,10 +148,7 @@ impl Backend for FileBackend {
     }
 
     fn withdraw_all(&self, places: &[Place<'_>]) -> Vec<Result<Withdrawn, BackendError>> {
-        match self.step(|table| places.iter().map(|place| table.withdraw(place)).collect::<Vec<_>>()) {
-            Ok(answers) => answers.into_iter().map(Ok).collect(),
-            Err(error) => vec![Err(error); places.len()],
-        }
+        self.steps(places, Table::withdraw)
     }
 
     fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {

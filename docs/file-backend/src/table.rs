@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use fairlock_core::backend::{
-    Acquire, Acquired, BackendError, ForceReleased, Hold, HoldCountSet, Holder, LockId, LockState, Place,
-    Released, Renew, Renewal, RequestId, Wait, Waiter, Withdrawn,
+    Acquire, Acquired, BackendError, ForceReleased, Hold, HoldCountSet, HoldKept, Holder, LockId, LockState,
+    Place, Released, Renew, Renewal, RequestId, Wait, Waiter, Withdrawn,
 };
 use fairlock_core::{FencingToken, OwnerId};
 
@@ -110,6 +110,24 @@ impl Table {
         };
         self.settle();
         answer
+    }
+
+    /// The hold becomes that of a request that nobody makes again, with an end of its own. Waiters hear of it with their heartbeats.
+    pub(crate) fn keep(&mut self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> HoldKept {
+        self.settle();
+        let ends = self.millis() + millis(lease);
+        let entry = self.entry(hold.lock);
+        if let Some(holder) = entry.held_as(hold) {
+            (holder.request, holder.holds, holder.ends) = (keeper, 0, ends);
+            return HoldKept::Kept;
+        }
+        match entry.held_as(&Hold::new(hold.lock, hold.owner, keeper, hold.token)) {
+            Some(holder) => {
+                holder.ends = holder.ends.min(ends); // a repeat
+                HoldKept::Kept
+            }
+            None => HoldKept::NotHeld,
+        }
     }
 
     /// Notes all heartbeats before it decides: a free lock goes to the first of all these waiters, not to the first

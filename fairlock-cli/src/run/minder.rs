@@ -16,8 +16,9 @@
 //! | --- | --- | --- |
 //! | in line, before the grant | does not start | the place is passed over; the minder ends |
 //! | after the grant, before `hold` is sent | does not start | ends with its lease |
+//! | in line for the next of several | does not start | those that it has are released at once |
 //! | after `hold`, before the first `until` | does not start | is released at once |
-//! | from the first `until` on | TERM, then KILL | is released when the group is empty |
+//! | from the first `until` on | TERM, then KILL | is released when the group is empty; after `keep`, kept until that time |
 //! | the program has ended, and fairlock has killed the minder | has ended | ends with its lease, unless the release was sent |
 //! | with the minder | is not ended | ends with its lease |
 //!
@@ -40,7 +41,6 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-use clap::ValueEnum;
 use fairlock::backend::{Backend, Hold, LockId, RequestId};
 use fairlock::crossbeam_channel::{Receiver, RecvError, unbounded};
 use fairlock::{FencingToken, LockName, OwnedGuard, OwnerId, RedisBackend};
@@ -50,7 +50,8 @@ use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{Pid, getpgrp, setpgid};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2};
 
-use crate::args::{self, FAIRLOCK_REDIS, MINDER, Run, Server};
+use super::wanted::names;
+use crate::args::{self, MINDER, Run, Server};
 use crate::exit::{Exit, Failure};
 use crate::server;
 
@@ -86,14 +87,8 @@ impl Minder {
         let program = std::env::current_exe().map_err(no_minder)?;
         let mut command = Command::new(program);
         command.arg(MINDER).args(options.kind.options());
-        if let Some(discipline) = server.discipline.to_possible_value() {
-            command.args(["--discipline", discipline.get_name()]);
-        }
-        if let Some(durable) = &server.durable {
-            command.arg(format!("--durable={}", durable.text));
-        }
-        command.args(["--", &grace.as_millis().to_string(), &options.name]);
-        command.env(FAIRLOCK_REDIS, &server.redis).process_group(0);
+        command.args(["--", &grace.as_millis().to_string()]).args(names(options));
+        command.envs(server.variables.iter().cloned()).process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut process = command.spawn().map_err(no_minder)?;
         let pipes = process.stdin.take().zip(process.stdout.take());
@@ -117,10 +112,15 @@ impl Minder {
         Pid::from_raw(self.process.id().cast_signed())
     }
 
-    /// The hold to give back if fairlock is killed.
+    /// The next hold, in the order of their names, to give back if fairlock is killed.
     pub(super) fn holds(&mut self, guard: &OwnedGuard) {
         let (request, token, owner) = (guard.request_id().get(), guard.token(), guard.owner());
         let _ = writeln!(self.to_minder, "hold {request} {token} {owner}");
+    }
+
+    /// The program is about to start: the hold is not given back before this time from now.
+    pub(super) fn keeps_for(&mut self, at_least: Duration) {
+        let _ = writeln!(self.to_minder, "keep {}", now().saturating_add(at_least).as_nanos());
     }
 
     /// The hold is certain for this long.
@@ -193,13 +193,16 @@ pub(crate) fn mind(options: &args::Minder) -> Exit {
     thread::spawn(move || stdin().lines().map_while(Result::ok).try_for_each(|line| say.send(line)));
     tell_fairlock("ready");
     let group = getpgrp();
-    let (mut hold, mut until) = (None, None);
+    let (mut holds, mut until, mut keep_until) = (Vec::new(), None, Duration::ZERO);
     let (kill_at, was_killed) = loop {
         let term_at = until.map(|until: Duration| until.saturating_sub(grace));
         let wait = term_at.map_or(Duration::from_secs(3600), |at| at.saturating_sub(now()));
         match said.recv_timeout(wait) {
             Ok(line) => match line.split_once(' ') {
-                Some(("hold", words)) => hold = Some(words.to_owned()),
+                Some(("hold", words)) => holds.push(words.to_owned()),
+                Some(("keep", nanos)) => {
+                    keep_until = nanos.parse().map(Duration::from_nanos).unwrap_or(keep_until)
+                }
                 Some(("until", nanos)) => until = nanos.parse().map(Duration::from_nanos).ok().or(until),
                 _ => break (now() + grace, false), // taken
             },
@@ -218,7 +221,7 @@ pub(crate) fn mind(options: &args::Minder) -> Exit {
     };
     let Some(until) = until else {
         // There is no program yet.
-        hold.map(|hold| give_back(options, &hold, now() + grace));
+        give_back(options, &holds, Duration::ZERO, now() + grace);
         return Exit::Done;
     };
     tell_fairlock("ending");
@@ -229,7 +232,7 @@ pub(crate) fn mind(options: &args::Minder) -> Exit {
     // The minder ends here as well, unless it has left the group.
     let _ = killpg(group, Signal::SIGKILL);
     if is_empty_by(group, until) {
-        hold.map(|hold| give_back(options, &hold, until));
+        give_back(options, &holds, keep_until, until);
     }
     Exit::Lost
 }
@@ -286,15 +289,36 @@ fn is_empty(group: Pid) -> bool {
     }
 }
 
-/// Releases this hold and no other. While the server can't be reached it tries again, until the hold ends anyway.
-fn give_back(options: &args::Minder, hold: &str, limit: Duration) -> Option<()> {
+/// The last that was granted first.
+fn give_back(options: &args::Minder, holds: &[String], keep_until: Duration, limit: Duration) {
+    for (at, hold) in holds.iter().enumerate().rev() {
+        options.names.get(at).and_then(|name| give_back_one(options, name, hold, keep_until, limit));
+    }
+}
+
+/// Releases this hold and no other, or has the server keep it. While the server can't be reached it tries again, until the hold ends
+/// anyway.
+fn give_back_one(
+    options: &args::Minder,
+    name: &str,
+    hold: &str,
+    keep_until: Duration,
+    limit: Duration,
+) -> Option<()> {
     let mut words = hold.split(' ');
     let request = RequestId::new(words.next()?.parse().ok()?);
     let token = FencingToken::new(words.next()?.parse().ok()?);
     let owner = OwnerId::new(words.next()?);
-    let lock = LockId::new(LockName::new(&options.name).ok()?, options.kind.of_lock());
+    let lock = LockId::new(LockName::new(name).ok()?, options.kind.of_lock());
     let hold = Hold::new(&lock, &owner, request, token);
-    let release = |backend: RedisBackend| Ok(backend.release(&hold).map_err(fairlock::Error::from)?);
+    let keeper = RequestId::new(request.get().wrapping_add(1)); // the same in each attempt
+    let release = |backend: RedisBackend| {
+        let told = match keep_until.saturating_sub(now()) {
+            Duration::ZERO => backend.release(&hold).map(drop),
+            left => backend.keep(&hold, keeper, left).map(drop),
+        };
+        Ok(told.map_err(fairlock::Error::from)?)
+    };
     while let Err(Failure { exit: Exit::Unavailable, .. }) =
         server::backend(&options.server).and_then(release)
         && now() < limit

@@ -1,8 +1,9 @@
 //! `fairlock run`: acquires the lock, runs a program under it, releases the lock.
 //!
-//! `wanted` is what it asks for, `wait` the time in line, `program` the time under the lock, with its signals and its terminal. `minder` is a
+//! `wanted` is what it asks for, `wait` the time in line, `holds` what it gets, `program` the time under the lock, with its signals and its terminal. `minder` is a
 //! separate process that ends the program in time, even if this one is stopped or killed.
 
+mod holds;
 mod minder;
 mod program;
 mod signals;
@@ -12,11 +13,11 @@ mod wanted;
 
 use std::time::{Duration, Instant};
 
-use fairlock::crossbeam_channel::Receiver;
-use fairlock::{Client, Error, OwnedGuard};
+use fairlock::crossbeam_channel::{Receiver, unbounded};
+use fairlock::{Client, Error, Lost, LostCause};
 use signal_hook::low_level::emulate_default_handler;
 
-use crate::args::{Run, SHORTEST_LEASE, Server};
+use crate::args::{Run, Server};
 use crate::duration;
 use crate::exit::{Exit, Failure};
 use crate::names::escaped;
@@ -25,17 +26,18 @@ use crate::server;
 
 pub(crate) use minder::mind;
 
+use holds::Holds;
 use minder::Minder;
 use program::Ended;
-use wait::Waited;
-use wanted::Wanted;
+use wait::{Outside, Waited};
 
 const DEFAULT_GRACE: Duration = Duration::from_secs(5);
 /// How long the command tries to tell the server of its end.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(server: &Server, options: &Run) -> Result<Exit, Failure> {
-    let grace = grace(options)?;
+    let grace = grace(server, options)?;
+    wanted::check(options)?;
     program::look(options)?;
     // Before anything that a signal must not interrupt.
     let (signals, latest) = signals::listen()?;
@@ -54,33 +56,35 @@ fn run_under(
     grace: Duration,
     signals: &Receiver<i32>,
 ) -> Result<Exit, Failure> {
-    let (client, backend) = server::holder(server, options.lease, options.label.as_deref())?;
-    let lock = Wanted::new(&client, options)?;
+    let (client, backend) = server::holder(server, &options.terms)?;
+    let wanted = wanted::all(&client, options)?;
+    let (tell, losses) = unbounded();
+    client.on_lost(move |lost| drop(tell.send(lost.clone())));
+    let outside = Outside { signals, losses: &losses };
     // Started before the wait, so it costs no time under the lock.
     let mut minder = Minder::start(server, options, grace)?;
-    let guard = match wait::wait(&client, &backend, &lock, options.wait, signals)? {
-        Waited::Granted(guard) => guard,
-        Waited::TimedOut(held_up) => {
-            let (exit, why) = match held_up {
-                Ok(holder) => (Exit::Of(options.conflict_exit_code), holder),
-                Err(failure) => (failure.exit, failure.message),
-            };
-            let name = escaped(&options.name);
-            let message = match options.wait.unwrap_or_default() {
-                Duration::ZERO => format!("{name} is not free: {why}"),
-                wait => format!("{name} was not acquired within {}: {why}", duration::show(wait)),
-            };
-            return Err(Failure::new(exit, message));
+    let deadline = options.limit().and_then(|limit| Instant::now().checked_add(limit));
+    let mut holds = Holds::default();
+    for lock in &wanted {
+        let limit = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        match wait::wait(&client, &backend, lock, limit, &holds, &outside)? {
+            Waited::Granted(guard) => {
+                minder.holds(&guard);
+                holds.add(guard);
+            }
+            Waited::TimedOut(held_up) => return Err(not_in_time(options, lock.name(), held_up)),
+            Waited::Signalled(signal) => return Ok(die_by(signal)),
+            Waited::Lost(lost) => return Err(lost_before_the_start(&lost)),
         }
-        Waited::Signalled(signal) => return Ok(die_by(signal)),
-    };
-    minder.holds(&guard);
-    let since = Instant::now();
-    prolong(options, &guard, grace)?;
-    let ended = program::run(options, &guard, &mut minder, signals);
+    }
+    prolong(options, &holds, grace)?;
+    if let Some(at_least) = options.at_least {
+        minder.keeps_for(at_least);
+    }
+    let ended = program::run(options, &holds, &mut minder, &outside);
     let was_ended = minder.has_ended_it();
-    let held_for = since.elapsed();
-    let (lost, unreleased) = release(options, &client, guard);
+    let held_for = holds.held_for();
+    let (lost, unreleased) = release(options, &client, holds);
     let ended = ended?;
     let also = unreleased.as_ref().map(|what| format!("; {what}")).unwrap_or_default();
     if was_ended {
@@ -103,18 +107,48 @@ fn run_under(
     })
 }
 
-/// Releases the lock. Returns whether the hold was lost, and what a server that is gone could not be told: it must not keep this
+/// The lock for which the time was over, and what holds it up.
+fn not_in_time(options: &Run, name: &str, held_up: Result<String, Failure>) -> Failure {
+    let (exit, why) = match held_up {
+        Ok(holder) => (Exit::Of(options.conflict_exit_code), holder),
+        Err(failure) => (failure.exit, failure.message),
+    };
+    let name = escaped(name);
+    let message = match options.limit().unwrap_or_default() {
+        Duration::ZERO => format!("{name} is not free: {why}"),
+        wait => format!("{name} was not acquired within {}: {why}", duration::show(wait)),
+    };
+    Failure::new(exit, message)
+}
+
+/// A lock was lost before the program was started, and perhaps before the last of several was granted.
+fn lost_before_the_start(lost: &Lost) -> Failure {
+    let exit = if lost.cause == LostCause::NotRenewed { Exit::Unavailable } else { Exit::Lost };
+    Failure::new(exit, format!("{lost}; the program was not started"))
+}
+
+/// Releases the locks. Returns whether a hold was lost, and what a server that is gone could not be told: it must not keep this
 /// command, which has nothing left to do.
-fn release(options: &Run, client: &Client, guard: OwnedGuard) -> (Option<Error>, Option<String>) {
-    let lost = guard.check().err();
-    let told = guard.lost().clone();
-    drop(guard); // the first attempt; the shutdown makes the others
+fn release(options: &Run, client: &Client, holds: Holds) -> (Option<Error>, Option<String>) {
+    let lost = holds.check().err();
+    let told = holds.losses();
+    let unkept = match options.at_least {
+        Some(at_least) => holds.keep_for(at_least).err(),
+        None => {
+            drop(holds); // the first attempts; the shutdown makes the others
+            None
+        }
+    };
     let settled = client.shutdown_within(LAST_WORDS);
     // The server may have said that it does not have the hold any more.
-    let lost = lost.or_else(|| told.try_recv().ok().map(Error::Lost));
-    let Err(Error::Unsettled { source, .. }) = settled else { return (lost, None) };
-    let lease = options.max_hold.map_or(options.lease, |limit| limit.min(options.lease));
-    let (name, lease) = (escaped(&options.name), duration::show(lease));
+    let lost = lost.or_else(|| told.iter().find_map(|told| told.try_recv().ok()).map(Error::Lost));
+    if let Some(error) = unkept.filter(|error| !matches!(error, Error::Lost(_))) {
+        return (lost, Some(format!("--at-least: {error}")));
+    }
+    let Err(Error::Unsettled { count, lock, source }) = settled else { return (lost, None) };
+    let lease = options.max_hold.map_or(options.terms.lease, |limit| limit.min(options.terms.lease));
+    let more = if count > 1 { format!(" and {} more", count - 1) } else { String::new() };
+    let (name, lease) = (escaped(lock.as_str()) + &more, duration::show(lease));
     let kept = format!(
         "lock {name} could not be released, and the server keeps it until its lease ends, for {lease} at most: {source}"
     );
@@ -122,12 +156,17 @@ fn release(options: &Run, client: &Client, guard: OwnedGuard) -> (Option<Error>,
 }
 
 /// At most half the lease: renewals come every third of it, so while the server answers, more than half is always certain.
-fn grace(options: &Run) -> Result<Duration, Failure> {
-    if options.lease < SHORTEST_LEASE {
-        return Err(Failure::ours(format!("--lease must be at least {}", duration::show(SHORTEST_LEASE))));
+fn grace(server: &Server, options: &Run) -> Result<Duration, Failure> {
+    let lease = options.terms.lease;
+    if let Some(time) = server.response_timeout.filter(|time| *time > lease / 2) {
+        let [time, lease, most] = [time, lease, lease / 2].map(duration::option);
+        return Err(Failure::ours(format!(
+            "--response-timeout is {time} and --lease is {lease}, but a lease has to be at least twice as long: \
+             add --response-timeout {most}, or choose a longer --lease"
+        )));
     }
-    let grace = options.grace.unwrap_or_else(|| DEFAULT_GRACE.min(options.lease / 3));
-    if grace > options.lease / 2 {
+    let grace = options.grace.unwrap_or_else(|| DEFAULT_GRACE.min(lease / 3));
+    if grace > lease / 2 {
         return Err(Failure::ours("--grace must be at most half of --lease"));
     }
     if let Some(limit) = options.max_hold.filter(|limit| *limit < grace * 2) {
@@ -143,31 +182,36 @@ fn grace(options: &Run) -> Result<Duration, Failure> {
 
 /// How long before the end of the lease KILL comes, so that the program has ended by then even on a busy machine.
 fn reserve(options: &Run) -> Duration {
-    options.max_hold.map_or(options.lease, |limit| limit.min(options.lease)) / 20
+    options.max_hold.map_or(options.terms.lease, |limit| limit.min(options.terms.lease)) / 20
 }
 
 /// A handed-over hold is short at first: it is renewed until the program starts with more than its grace.
-fn prolong(options: &Run, guard: &OwnedGuard, grace: Duration) -> Result<(), Failure> {
+fn prolong(options: &Run, holds: &Holds, grace: Duration) -> Result<(), Failure> {
     loop {
-        match guard.renew() {
+        match holds.renew() {
             Ok(certain) if certain > grace + reserve(options) => return Ok(()),
             Ok(_) => {
                 let what = "the server answers too slowly: no more than --grace is left of the lease";
                 return Err(Failure::new(Exit::Unavailable, what));
             }
-            Err(Error::Unavailable { .. }) if !guard.is_lost() => {
+            Err(Error::Unavailable { .. }) if !holds.valid_for().is_zero() => {
                 std::thread::sleep(Duration::from_millis(50))
             }
+            Err(Error::Lost(lost)) => return Err(lost_before_the_start(&lost)),
             Err(error) => return Err(error.into()),
         }
     }
 }
 
 fn about_to_be_lost(options: &Run, held_for: Duration) -> String {
-    let name = escaped(&options.name);
+    let names: Vec<String> = wanted::names(options).into_iter().map(escaped).collect();
+    let lock = match names.as_slice() {
+        [name] => format!("lock {name}"),
+        names => format!("one of the locks {}", names.join(", ")),
+    };
     match options.max_hold {
-        Some(limit) if held_for >= limit => format!("lock {name} was held for as long as --max-hold allows"),
-        _ => format!("lock {name} was about to be lost: its lease could not be renewed in time"),
+        Some(limit) if held_for >= limit => format!("{lock} was held for as long as --max-hold allows"),
+        _ => format!("{lock} was about to be lost: its lease could not be renewed in time"),
     }
 }
 

@@ -7,18 +7,20 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use fairlock::crossbeam_channel::{Receiver, never, select, tick};
-use fairlock::{LostCause, OwnedGuard};
+use fairlock::LostCause;
+use fairlock::crossbeam_channel::{never, select, tick};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{AccessFlags, Pid, access};
 use signal_hook::consts::{SIGCHLD, SIGINT};
 
+use super::holds::Holds;
 use super::minder::{Minder, Watch};
 use super::reserve;
 use super::signals::is_passed_on;
 use super::terminal::Terminal;
+use super::wait::Outside;
 use crate::args::Run;
 use crate::exit::{Exit, Failure};
 use crate::names::escaped;
@@ -38,31 +40,28 @@ pub(super) enum Ended {
 /// If it can't be started.
 pub(super) fn run(
     options: &Run,
-    guard: &OwnedGuard,
+    holds: &Holds,
     minder: &mut Minder,
-    signals: &Receiver<i32>,
+    outside: &Outside<'_>,
 ) -> Result<Ended, Failure> {
-    let certain = || guard.valid_for().saturating_sub(reserve(options));
+    let certain = || holds.valid_for().saturating_sub(reserve(options));
     minder.certain_for(certain());
-    let mut program = Program::start(options, guard, minder)?;
-    let mut lost = guard.lost().clone();
+    let mut program = Program::start(options, holds, minder)?;
     let mut words = minder.words().clone();
     // Renewals come every third of the lease, and this is often enough to pass each of them on.
-    let renewed = tick((options.lease / 20).clamp(Duration::from_millis(10), Duration::from_secs(1)));
+    let renewed = tick((options.terms.lease / 20).clamp(Duration::from_millis(10), Duration::from_secs(1)));
     loop {
         select! {
-            recv(signals) -> signal => match signal {
+            recv(outside.signals) -> signal => match signal {
                 Ok(SIGCHLD) => {}
                 Ok(signal) => program.pass_on(signal),
                 Err(_) => {}
             },
             recv(renewed) -> _ => minder.certain_for(certain()),
-            recv(lost) -> word => {
-                if word.is_ok_and(|lost| lost.cause == LostCause::Taken) {
-                    minder.taken();
-                }
-                lost = never();
-            }
+            recv(outside.losses) -> lost => match lost {
+                Ok(lost) if lost.cause == LostCause::Taken && holds.have(&lost) => minder.taken(),
+                _ => {}
+            },
             // The minder was killed: without it, the program must not go on.
             recv(words) -> said => if minder.note(said) == Watch::Gone {
                 words = never();
@@ -120,13 +119,16 @@ struct Program {
 }
 
 impl Program {
-    fn start(options: &Run, guard: &OwnedGuard, minder: &Minder) -> Result<Program, Failure> {
+    fn start(options: &Run, holds: &Holds, minder: &Minder) -> Result<Program, Failure> {
         let words = options.words();
         let mut command = Command::new(words[0]);
         command.args(&words[1..]).process_group(minder.group().as_raw());
-        command.env("FAIRLOCK_NAME", guard.name());
-        command.env("FAIRLOCK_TOKEN", guard.token().to_string());
-        command.env("FAIRLOCK_OWNER", guard.owner().as_str());
+        let of = |name: &String| holds.guards().find(|guard| guard.name() == name);
+        let tokens: Vec<String> =
+            options.names.iter().filter_map(of).map(|guard| guard.token().to_string()).collect();
+        command.env("FAIRLOCK_NAME", options.names.join(" "));
+        command.env("FAIRLOCK_TOKEN", tokens.join(" "));
+        command.envs(holds.guards().next().map(|guard| ("FAIRLOCK_OWNER", guard.owner().as_str())));
         let child = command.spawn().map_err(|error| not_run(words[0], &error))?;
         let process = Pid::from_raw(child.id().cast_signed());
         log::debug!(target: "fairlock::run", "started {}, process {process}", escaped(&words[0].to_string_lossy()));

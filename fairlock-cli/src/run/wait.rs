@@ -4,11 +4,12 @@ use std::io::{IsTerminal, Write, stderr};
 use std::time::{Duration, Instant};
 
 use fairlock::crossbeam_channel::{Receiver, after, never, select, tick};
-use fairlock::{Client, OwnedGuard, OwnedRequest, RedisBackend, TryLock};
+use fairlock::{Client, Lost, OwnedGuard, OwnedRequest, RedisBackend, TryLock};
 use signal_hook::consts::{SIGCHLD, SIGTSTP};
 use signal_hook::low_level::emulate_default_handler;
 
 use super::LAST_WORDS;
+use super::holds::Holds;
 use super::wanted::Wanted;
 use crate::duration;
 use crate::exit::{Exit, Failure};
@@ -24,21 +25,33 @@ pub(super) enum Waited {
     TimedOut(Result<String, Failure>),
     /// A signal ended the wait. The place is given up.
     Signalled(i32),
+    /// A hold was lost, and the place is given up.
+    Lost(Lost),
 }
 
-/// Waits for the lock. If that fails the client is shut down, so that the place is gone when this returns.
+/// What can end a wait from outside.
+pub(super) struct Outside<'a> {
+    pub(super) signals: &'a Receiver<i32>,
+    /// Of holds, and of grants that ended before they were taken. Open as long as the client lives.
+    pub(super) losses: &'a Receiver<Lost>,
+}
+
+/// Waits for the next lock, beside these holds. If that fails the client is shut down, so that place and holds are gone when this returns.
 pub(super) fn wait(
     client: &Client,
     backend: &RedisBackend,
     lock: &Wanted,
     limit: Option<Duration>,
-    signals: &Receiver<i32>,
+    holds: &Holds,
+    outside: &Outside<'_>,
 ) -> Result<Waited, Failure> {
     if limit == Some(Duration::ZERO) {
-        return Ok(match lock.try_lock()? {
-            TryLock::Granted(guard) => Waited::Granted(guard),
-            TryLock::Busy => Waited::TimedOut(held_up_by(lock, backend)),
-        });
+        let TryLock::Granted(guard) = lock.try_lock()? else {
+            let held_up = held_up_by(lock, backend);
+            let _ = client.shutdown_within(LAST_WORDS);
+            return Ok(Waited::TimedOut(held_up));
+        };
+        return Ok(Waited::Granted(guard));
     }
     let time_out = limit.map_or_else(never, after);
     let request = lock.request()?;
@@ -48,29 +61,41 @@ pub(super) fn wait(
     let ended = loop {
         select! {
             recv(request.decided()) -> _ => break None,
-            recv(time_out) -> _ => break Some(None),
+            recv(time_out) -> _ => break Some(Ended::TimedOut),
+            recv(outside.losses) -> lost => match lost {
+                Ok(lost) if holds.have(&lost) => break Some(Ended::Lost(lost)),
+                _ => {}
+            },
             recv(update) -> _ => progress.show(&request),
-            recv(signals) -> signal => match signal {
+            recv(outside.signals) -> signal => match signal {
                 Ok(SIGCHLD) | Err(_) => {}
                 // A stopped process sends no heartbeats: its place is passed over until it continues.
                 Ok(SIGTSTP) => drop(emulate_default_handler(SIGTSTP)),
-                Ok(signal) => break Some(Some(signal)),
+                Ok(signal) => break Some(Ended::Signalled(signal)),
             },
         }
     };
     progress.end();
     let waited = match ended {
         None => return Ok(Waited::Granted(request.wait()?)),
-        Some(Some(signal)) => Waited::Signalled(signal),
-        Some(None) => match request.leave() {
+        Some(Ended::Signalled(signal)) => Waited::Signalled(signal),
+        Some(Ended::Lost(lost)) => Waited::Lost(lost),
+        Some(Ended::TimedOut) => match request.leave() {
             Ok(TryLock::Granted(guard)) => return Ok(Waited::Granted(guard)),
             Ok(TryLock::Busy) => Waited::TimedOut(held_up_by(lock, backend)),
             Err(error) => Waited::TimedOut(Err(error.into())),
         },
     };
-    // It withdraws the request, or releases the hold that it has become.
+    // It withdraws the request, or releases the hold that it has become; and those of other locks.
     let _ = client.shutdown_within(LAST_WORDS);
     Ok(waited)
+}
+
+/// Why a wait ended without a decision.
+enum Ended {
+    TimedOut,
+    Signalled(i32),
+    Lost(Lost),
 }
 
 /// One line on standard error that is rewritten again and again, if that is a terminal.

@@ -203,14 +203,29 @@ fn a_server_that_cannot_be_reached_gives_122_and_a_refused_password_125_without_
 #[test]
 fn options_that_cannot_work_give_125_and_say_why() {
     for (options, why) in [
-        (vec!["x", "--lease", "10ms"], "--lease must be at least 1.0s"),
+        (
+            vec!["x", "--lease", "10ms"],
+            "--lease is 10ms: it has to be from 1s to 36500d, such as 500ms, 30s, ",
+        ),
+        (
+            vec!["x", "--lease", "3s", "--response-timeout", "2s"],
+            "--lease is 3s, but a lease has to be at least twice as long: add --response-timeout 1500ms,",
+        ),
         (vec!["x", "--grace", "20s"], "--grace must be at most half of --lease"),
         (
             vec!["x", "--max-hold", "2s"],
             "--grace is 5s by default, but --max-hold must be at least twice --grace: add --grace 1s,",
         ),
         (vec!["x", "--max-hold", "2s", "--grace", "1500ms"], "--grace is 1500ms, but"),
-        (vec!["x", "--wait", "5"], "expected a duration"),
+        (vec!["x", "--wait", "5x"], "expected a duration such as 500ms, 30s, 1h30m, or 5 for seconds"),
+        (vec!["x", "-n", "-w", "5"], "cannot be used with"),
+        (
+            vec!["b", "a", "--permits", "2"],
+            "--permits is for one name, and there are 2: several are taken as",
+        ),
+        (vec!["b", "a", "b", "--shared"], "--shared is for one name, and there are 2"),
+        (vec!["b", "a", "--write"], "--write is for one name"),
+        (vec!["b", "a", "--plain"], "--plain is for one name"),
         (vec![], "required"),
     ] {
         let said = output("redis://127.0.0.1:1", &arguments(&options, "echo no"));
@@ -229,7 +244,10 @@ fn options_that_cannot_work_give_125_and_say_why() {
 #[test]
 fn an_unreadable_label_gives_125_and_leaves_nothing() {
     let server = RedisServer::start();
-    for (label, why) in [("l".repeat(300), "the label has 3"), ("a\u{1b}[2J".into(), "a control character")] {
+    for (label, why) in [
+        ("l".repeat(300), "lll: it has to be at most 256 bytes with both"),
+        ("a\u{1b}[2J".into(), "--label is a\\u{1b}[2J: it has to be"),
+    ] {
         let said = output(&server.url(), &arguments(&["x", "--label", &label], "echo no"));
         assert_eq!((said.status.code(), text(&said.stdout)), (Some(125), String::new()));
         assert!(text(&said.stderr).contains(why), "{}", text(&said.stderr));

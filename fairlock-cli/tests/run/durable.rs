@@ -48,7 +48,8 @@ fn a_missing_quorum_is_named() {
     let servers = Sentinels::builder().steady().start();
     let durable = "--durable=quorum,trust=2s";
     let said = output(&servers.servers[0].url(), &["run", "x", durable, "--", "true"]);
-    assert_eq!((said.status.code(), count(&said, "a quorum is one of sentinels")), (Some(125), 1));
+    let words = "a quorum is one of sentinels, or of a cluster's nodes: connect to them, or choose --durable=life for a single";
+    assert_eq!((said.status.code(), count(&said, words)), (Some(125), 1), "{}", text(&said.stderr));
     until_they_count(&servers, durable);
     servers.sentinels[1].kill();
     servers.sentinels[2].kill();

@@ -4,10 +4,13 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod as_flock;
 mod codes;
 mod durable;
+mod kept;
 mod killed;
 mod lost;
 mod outages;
+mod several;
 mod signals;
 mod terminal;

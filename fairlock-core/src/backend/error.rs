@@ -80,6 +80,11 @@ impl BackendError {
         self
     }
 
+    /// The same, with more to its message.
+    pub(crate) fn and(self, more: &str) -> Self {
+        BackendError { message: format!("{}{more}", self.message).into(), ..self }
+    }
+
     /// For an answer that is none to its question.
     pub(crate) fn senseless() -> Self {
         BackendError::new(BackendErrorKind::Unavailable, "the answer makes no sense")

@@ -172,6 +172,15 @@ pub enum Released {
     NotHeld,
 }
 
+/// The answer of [`keep`](super::Backend::keep).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HoldKept {
+    /// The units stay taken.
+    Kept,
+    /// The lock was not held, or not by this hold.
+    NotHeld,
+}
+
 /// The answer to one item of [`renew`](super::Backend::renew).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewal {
@@ -230,8 +239,10 @@ impl From<Released> for ForceReleased {
     }
 }
 
-/// The holders and the waiters of a lock, as the server saw them at one moment.
-#[derive(Clone, Debug, Default)]
+/// The holders and the waiters of a lock, as the server saw them at one moment. Its `Display` is a block of lines to read, the first
+/// ten of each. With feature `serde` it can be serialized.
+#[derive(Clone, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct LockState {
     /// How many units a read-write lock or a semaphore has. None for a lock of one holder, and for a name that is not in use.
@@ -270,14 +281,15 @@ impl LockState {
 }
 
 /// A holder of a lock.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Holder {
     /// The owner, as the server spells it.
     pub owner: OwnerId,
     /// How many units it takes.
     pub takes: u32,
-    /// How often it is held.
+    /// How often it is held; 0 if the lock is only [kept](crate::Guard::keep_for) taken.
     pub hold_count: u32,
     /// The request, where the discipline keeps it.
     pub request: Option<RequestId>,
@@ -308,7 +320,8 @@ impl Holder {
 }
 
 /// A waiter for a lock.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Waiter {
     /// The owner, as the server spells it.

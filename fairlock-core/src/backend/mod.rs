@@ -6,6 +6,7 @@
 
 mod error;
 mod messages;
+mod shown;
 mod wake;
 
 use std::ops::Range;
@@ -15,8 +16,8 @@ use std::time::Duration;
 pub(crate) use error::{Answer, or_missing};
 pub use error::{BackendError, BackendErrorKind};
 pub use messages::{
-    Acquire, Acquired, ForceReleased, Hold, HoldCountSet, Holder, LockId, LockState, Place, Released, Renew,
-    Renewal, Wait, Waiter, Withdrawn,
+    Acquire, Acquired, ForceReleased, Hold, HoldCountSet, HoldKept, Holder, LockId, LockState, Place,
+    Released, Renew, Renewal, Wait, Waiter, Withdrawn,
 };
 pub use wake::{Subscription, Wake, WakeSink};
 
@@ -138,6 +139,65 @@ pub trait Backend: Send + Sync + 'static {
     /// # Ok::<(), fairlock_core::Error>(())
     /// ```
     fn release(&self, hold: &Hold<'_>) -> Result<Released, BackendError>;
+
+    /// Gives many holds up, each as [`release`](Backend::release) does: 64 at most. Called by the watchdog, for guards whose own
+    /// attempt was not answered, and for grants that no caller takes.
+    ///
+    /// The answers are as those of [`withdraw_all`](Backend::withdraw_all), and so is the default.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use fairlock_core::backend::{*, Wait::*};
+    /// # use fairlock_core::{ClientId, LockKind, LockName, OwnerId};
+    /// # let store = fairlock::MemoryBackend::new();
+    /// # let lock = LockId::new(LockName::new("orders")?, LockKind::Fair);
+    /// # let (ann, bob) = (OwnerId::new("ann:1"), OwnerId::new("bob:1"));
+    /// # let ask = |owner, request| Acquire::new(Place::new(&lock, owner, RequestId::new(request)), Duration::from_secs(30));
+    /// # let Acquired::Granted { token, .. } = store.acquire(&ask(&ann, 1))? else { panic!() };
+    /// # let hold = Hold::new(&lock, &ann, RequestId::new(1), token);
+    /// let released = store.release_all(&[hold, hold]);
+    /// assert!(matches!(released[..], [Ok(Released::Released), Ok(Released::NotHeld)]));
+    /// # Ok::<(), fairlock_core::Error>(())
+    /// ```
+    fn release_all(&self, holds: &[Hold<'_>]) -> Vec<Result<Released, BackendError>> {
+        one_by_one(holds, |hold| self.release(hold))
+    }
+
+    /// Gives the hold up, whatever its count, but leaves its units taken for `lease` from now, as those of the owner's request
+    /// `keeper`, with the same token and a hold count of 0.
+    ///
+    /// From then on nothing that names the former request finds the hold: a renewal, a repeat or a withdrawal that arrives late
+    /// neither prolongs nor ends it. It ends by itself, and the lock goes on as after a holder that died.
+    ///
+    /// - [`Kept`](HoldKept::Kept): its end is `lease` from now, also if that is earlier than it was. After a repeat it is the earliest
+    ///   that any attempt has named. The first in line was told to look, where it waited for a later end.
+    /// - [`NotHeld`](HoldKept::NotHeld): the store has no hold with this owner and token that is of one of the two requests. Nothing has
+    ///   changed.
+    ///
+    /// The default keeps nothing, and says so.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use fairlock_core::backend::{*, Wait::*};
+    /// # use fairlock_core::{ClientId, LockKind, LockName, OwnerId};
+    /// # let store = fairlock::MemoryBackend::new();
+    /// # let lock = LockId::new(LockName::new("orders")?, LockKind::Fair);
+    /// # let (ann, bob) = (OwnerId::new("ann:1"), OwnerId::new("bob:1"));
+    /// # let ask = |owner, request| Acquire::new(Place::new(&lock, owner, RequestId::new(request)), Duration::from_secs(30));
+    /// # let Acquired::Granted { token, .. } = store.acquire(&ask(&ann, 1))? else { panic!() };
+    /// # let hold = Hold::new(&lock, &ann, RequestId::new(1), token);
+    /// let lease = Duration::from_secs(600);
+    /// assert_eq!(store.keep(&hold, RequestId::new(7), lease)?, HoldKept::Kept);
+    /// assert_eq!(store.keep(&hold, RequestId::new(7), lease)?, HoldKept::Kept); // a repeat
+    /// assert_eq!(store.release(&hold)?, Released::NotHeld);
+    /// assert!(matches!(store.acquire(&ask(&bob, 2))?, Acquired::Queued { rank: 0, .. }));
+    /// # Ok::<(), fairlock_core::Error>(())
+    /// ```
+    fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Result<HoldKept, BackendError> {
+        let _ = (hold, keeper, lease);
+        let message = "this backend can't keep a lock taken beyond the release of its hold";
+        Err(BackendError::new(BackendErrorKind::InvalidConfig, message))
+    }
 
     /// Keeps holds and places alive, and hands a lock on that it finds free. Called by the watchdog only.
     ///
@@ -395,10 +455,10 @@ pub trait Backend: Send + Sync + 'static {
     }
 
     /// For how long after it was sent the store may begin what a call asks for: an [`acquire`](Backend::acquire), the place of a
-    /// [`renew`](Backend::renew) that is put back, a [`force_release`](Backend::force_release). A network may deliver an attempt
-    /// long after its repeat was answered; the store refuses one that is older than this. A request with an unanswered attempt is
-    /// [withdrawn](Backend::withdraw) once more after that, so nothing of it lasts. None, the default, if nothing arrives late.
-    /// Asks no server.
+    /// [`renew`](Backend::renew) that is put back, a [`force_release`](Backend::force_release), a
+    /// [`keep`](Backend::keep). A network may deliver an attempt long after its repeat was answered; the store refuses one that is older
+    /// than this. A request with an unanswered attempt is [withdrawn](Backend::withdraw) once more after that, so nothing of it lasts.
+    /// None, the default, if nothing arrives late. Asks no server.
     ///
     /// ```
     /// # use fairlock_core::backend::Backend;

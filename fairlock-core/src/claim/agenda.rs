@@ -42,6 +42,8 @@ pub(super) struct Agenda {
     pub(super) end: Option<Instant>,
     /// To give up: the server was silent for too long, and there is an error that says so.
     pub(super) give_up: Option<Instant>,
+    /// To tell the claim's task: that the time of its wait is over, or that its release has no answer.
+    pub(super) tell: Option<Instant>,
 }
 
 /// Before these times the watchdog repeats nothing that was not answered. They are the same for all claims of a client, so that
@@ -55,10 +57,10 @@ pub(crate) struct Pauses {
 }
 
 impl Agenda {
-    /// When the watchdog has something to do. While a caller waits for the claim it asks and gives up itself.
-    pub(super) fn for_watchdog(self, is_attended: bool) -> Option<Instant> {
+    /// When the first of it is due.
+    pub(super) fn next(self) -> Option<Instant> {
         let keeps = earlier(self.renew.map(|planned| planned.at), self.end);
-        if is_attended { keeps } else { earlier(keeps, earlier(self.ask, self.give_up)) }
+        earlier(earlier(keeps, self.ask), earlier(self.give_up, self.tell))
     }
 }
 
@@ -79,7 +81,12 @@ impl Claim {
             Planned { at: not_before(planned.at, pauses.renewals), ..planned }
         });
         match &state.phase {
-            Phase::Held(held) => Agenda { renew, end: Some(held.valid_until), ..Agenda::default() },
+            // A grant that no poll takes is renewed for one lease only: a task that is never polled again must not keep the lock.
+            Phase::Held(held) => {
+                let renew =
+                    renew.filter(|planned| !state.untaken || planned.at < held.since + self.config.lease);
+                Agenda { renew, end: Some(held.valid_until), ..Agenda::default() }
+            }
             Phase::Waiting => {
                 let silent_until = self.silent_since(state) + self.config.outage_limit;
                 let ask = match state.failures {
@@ -89,10 +96,25 @@ impl Claim {
                     // While attempts fail only the pause counts: a wake-up must not make a retry loop spin.
                     _ => state.recheck_at.map(|at| not_before(at, pauses.asks)),
                 };
-                let give_up = (state.last_error.is_some() && !state.asking).then_some(silent_until);
-                Agenda { ask, renew: renew.filter(|_| state.in_line), end: None, give_up }
+                // Of many tasks that ask at once some may not have had their turn by then.
+                let has_reason = state.last_error.is_some() || self.is_tasks() && !state.asked;
+                let give_up = (has_reason && !state.asking).then_some(silent_until);
+                // A wait asks at least once, as a thread's does.
+                let tell = state.task_until.filter(|_| state.asked && !state.asking);
+                Agenda { ask, renew: renew.filter(|_| state.in_line), end: None, give_up, tell }
             }
-            Phase::Lost(..) | Phase::Leaving { .. } | Phase::Over => Agenda::default(),
+            Phase::Leaving { .. } => Agenda { tell: state.task_until, ..Agenda::default() },
+            Phase::Lost(..) | Phase::Over => Agenda::default(),
+        }
+    }
+
+    /// The part of it that is the watchdog's. A thread that waits for the claim asks and gives up itself. A task does neither: the
+    /// first attempt is made by the thread for tasks, which attends to the claim until then.
+    pub(super) fn watchdogs_agenda(&self, state: &State, pauses: Pauses) -> Agenda {
+        let agenda = self.agenda(state, pauses);
+        match state.attended {
+            0 => agenda,
+            _ => Agenda { ask: None, give_up: agenda.give_up.filter(|_| self.is_tasks()), ..agenda },
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::agenda::Planned;
 use super::terms::valid_until;
-use super::{Claim, Failure, GrantedBy, Held, Phase, State, Terms};
+use super::{AfterGivingUp, Claim, Failure, GrantedBy, Held, Phase, State, Terms};
 use crate::backend::{Acquired, Answer, BackendError, BackendErrorKind, Renewal, Wait};
 use crate::{FencingToken, LockKind, backoff};
 
@@ -106,7 +106,7 @@ impl Claim {
             }
             Acquired::Busy { .. } if self.wait == Wait::No => {
                 state.phase = Phase::Over;
-                state.decided();
+                self.decided(&mut state);
                 AfterAnswer::Over
             }
             Acquired::Busy { recheck_in } => self.keep_waiting(&mut state, now, recheck_in),
@@ -246,15 +246,15 @@ impl Claim {
         Arc::new(Claim { request: *request, ..claim })
     }
 
-    /// The client is shut down. Returns whether the server has to be told.
-    pub(crate) fn fail_for_shutdown(&self) -> bool {
+    /// The client is drained or shut down. None if the claim does not wait.
+    pub(crate) fn fail_for_shutdown(&self) -> Option<AfterGivingUp> {
         let mut state = self.lock_state();
         if !matches!(state.phase, Phase::Waiting) {
-            return false;
+            return None;
         }
-        let withdraw = state.asked;
-        state.fail(Failure::Shutdown);
-        withdraw
+        let after = if state.asked { AfterGivingUp::Withdraw } else { AfterGivingUp::Nothing };
+        self.fail(&mut state, Failure::Shutdown);
+        Some(after)
     }
 
     fn failed_to_ask(&self, state: &mut State, error: BackendError, now: Instant) -> AfterAnswer {
@@ -276,7 +276,7 @@ impl Claim {
         }
         let left_nothing = matches!(error.kind(), Corrupt | InvalidConfig | InvalidName | Mismatch | Refused);
         state.refused = is_first && left_nothing;
-        state.fail(Failure::Backend(error));
+        self.fail(state, Failure::Backend(error));
         AfterAnswer::Withdraw
     }
 
@@ -297,7 +297,7 @@ impl Claim {
             state.last_error = Some(error);
             return AfterAnswer::Nothing;
         }
-        state.fail(Failure::Backend(error));
+        self.fail(state, Failure::Backend(error));
         AfterAnswer::Withdraw
     }
 
@@ -375,8 +375,18 @@ impl Claim {
         state.unrenewed = false;
         state.in_line = false;
         state.rank = None;
-        state.decided();
+        state.untaken = self.is_tasks();
+        self.decided(state);
         true
+    }
+
+    /// Gives every caller this failure. A request that the server may know of is `Leaving`.
+    pub(super) fn fail(&self, state: &mut State, failure: Failure) {
+        state.failure = Some(failure);
+        state.task_until = None;
+        state.phase =
+            if state.asked { Phase::Leaving { held: None, wanted: false, lost: None } } else { Phase::Over };
+        self.decided(state);
     }
 }
 
@@ -395,13 +405,5 @@ impl State {
 
     fn recheck_in(&mut self, now: Instant, recheck_in: Duration) {
         self.recheck_at = now.checked_add(recheck_in);
-    }
-
-    /// Gives every caller this failure. A request that the server may know of is `Leaving`.
-    pub(super) fn fail(&mut self, failure: Failure) {
-        self.failure = Some(failure);
-        self.phase =
-            if self.asked { Phase::Leaving { held: None, wanted: false, lost: None } } else { Phase::Over };
-        self.decided();
     }
 }

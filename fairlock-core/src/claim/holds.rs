@@ -1,13 +1,12 @@
 //! What becomes of a hold: it is counted, unlocked, passed on to the line, and lost.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::agenda::earlier;
 use super::terms::valid_until;
 use super::{Claim, Held, Phase, State, Terms};
-use crate::backend::BackendError;
+use crate::backend::{BackendError, Hold};
 use crate::config::Config;
 use crate::losses::FirstLoss;
 use crate::{FencingToken, Lost, LostCause};
@@ -105,7 +104,9 @@ impl Claim {
     pub(crate) fn tell_when_lost(&self, channel: &FirstLoss) {
         let mut state = self.lock_state();
         if let Phase::Lost(held, cause) = &state.phase {
-            channel.tell(&self.lost(held.token, *cause));
+            let lost = self.lost(held.token, *cause);
+            drop(state);
+            channel.tell(&lost);
             channel.end_waits();
         } else if state.held().is_some() {
             state.loss_channels.retain(FirstLoss::is_open); // a hold may outlive many guards of it
@@ -147,7 +148,17 @@ impl Claim {
 
     /// Gives up one hold.
     pub(crate) fn unlock(&self, now: Instant) -> Unlocked {
+        self.unlock_one(&mut self.lock_state(), now)
+    }
+
+    /// Gives up the only hold, if it is certain. None if there are others, or none.
+    pub(crate) fn unlock_only(&self, now: Instant) -> Option<Unlocked> {
         let mut state = self.lock_state();
+        let is_only = state.certain(now).is_some_and(|held| held.count == 1);
+        is_only.then(|| self.unlock_one(&mut state, now))
+    }
+
+    fn unlock_one(&self, state: &mut State, now: Instant) -> Unlocked {
         match &mut state.phase {
             Phase::Held(held) if held.valid_until <= now => Unlocked::Expired,
             Phase::Held(held) => {
@@ -208,10 +219,13 @@ impl Claim {
     /// The server was told of the end, or never will be: nothing is left here. A renewal may be under way; none begins after that.
     pub(crate) fn retire(&self) {
         let mut state = self.lock_state();
+        if let Phase::Leaving { lost, .. } = state.phase {
+            state.ended_lost = lost;
+        }
         state.phase = Phase::Over;
         state.asking = false;
         state.loss_channels.clear();
-        state.decided();
+        self.decided(&mut state);
     }
 
     /// The withdrawal found that the lock had been granted. Returns whether a caller takes it; if not, it has to be
@@ -251,16 +265,19 @@ impl Claim {
     /// The renewal of [`Claim::watchdog_step`] was answered, or was not sent.
     pub(crate) fn renewal_done(&self) {
         self.lock_state().renewing = false;
-        self.signal.raise();
+        self.raise();
     }
 
     /// An attempt to tell the server of the end was not answered.
     pub(crate) fn leaving_failed(&self, error: BackendError) {
         let mut state = self.lock_state();
         state.failures += 1;
+        if !error.kind().is_transient() {
+            self.task_is_due(); // it waits no longer; else it waits on, for as long as an outage may last
+        }
         state.last_error = Some(error);
         drop(state);
-        self.signal.raise();
+        self.raise();
     }
 
     /// While the server is being told of its end: how often that failed, and the last error.
@@ -283,6 +300,11 @@ impl Claim {
             Phase::Leaving { held, .. } => held.map(|held| held.token),
             _ => None,
         }
+    }
+
+    /// The hold that is being released. If it is over by now it has the token 0, which no hold has.
+    pub(crate) fn leaving_hold(&self) -> Hold<'_> {
+        self.hold(self.leaving_token().unwrap_or(FencingToken::new(0)))
     }
 
     /// What a renewal by the holder itself says: token, count and lease. A fixed lease begins anew; a longest hold stays
@@ -313,11 +335,11 @@ impl Claim {
 }
 
 impl State {
-    /// The only way to become a hold, and closed by the client's stop. A shutdown sets the stop before it takes this mutex to
-    /// fail the claim. So a grant comes before that and is released as a hold, or it comes after and is left to the
-    /// withdrawal, which finds it.
+    /// The only way to become a hold, and closed by the client's stop. A drain and a shutdown set the stop before they take this
+    /// mutex to fail the claim. So a grant comes before that and is a hold, which the one waits for and the other releases; or it
+    /// comes after and is left to the withdrawal, which finds it.
     pub(super) fn hold(&mut self, held: Held, config: &Config) -> bool {
-        if config.stop.load(Ordering::SeqCst) {
+        if config.stop.is_closed() {
             return false;
         }
         self.latest = self.latest.max(held.token.get());
@@ -333,6 +355,7 @@ impl State {
     fn leave(&mut self, held: Held, lost: Option<LostCause>) {
         self.phase = Phase::Leaving { held: Some(held), wanted: false, lost };
         self.renew = None;
+        (self.failures, self.last_error) = (0, None); // from here on those of the release
     }
 
     /// The hold, if it is certain.

@@ -18,6 +18,7 @@ mod agenda;
 mod answers;
 mod holds;
 mod steps;
+mod tasks;
 pub(crate) mod terms;
 #[cfg(test)]
 mod tests;
@@ -26,7 +27,7 @@ use std::fmt;
 use std::panic::RefUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
 use parking_lot::{Mutex, MutexGuard};
@@ -35,6 +36,7 @@ pub(crate) use agenda::{Pauses, earlier};
 pub(crate) use answers::{AfterAnswer, AfterRenewal, Punctuality};
 pub(crate) use holds::{Grant, Unlocked};
 pub(crate) use steps::{AfterGivingUp, CallerStep, GiveUp, Patience, RoundTimes, Standing, WatchdogStep};
+pub(crate) use tasks::{ReleaseStep, TaskStep};
 pub(crate) use terms::Terms;
 
 use agenda::Planned;
@@ -42,7 +44,7 @@ use agenda::Planned;
 use crate::backend::{Acquire, BackendError, Hold, LockId, Place, RequestId, Wait};
 use crate::config::Config;
 use crate::losses::FirstLoss;
-use crate::time::{Raise, Signal};
+use crate::time::{Raise, Signal, TaskSlot};
 use crate::{FencingToken, HeldLock, LockKind, LostCause, OwnerId, WaitingRequest};
 
 pub(crate) struct Claim {
@@ -59,6 +61,8 @@ pub(crate) struct Claim {
     pub(crate) config: Arc<Config>,
     /// Raised whenever a thread that sleeps on this claim has to check it again.
     pub(crate) signal: Signal,
+    /// Has the waker of the task that waits for it. None if it is a thread's.
+    task: Option<TaskSlot>,
     /// The ticket of the place as last heard, 0 before. It is kept when the place is gone, which is put back by it. It is written
     /// under the state's mutex, and read without it for each request.
     ticket: AtomicU64,
@@ -115,6 +119,12 @@ struct State {
     renewing: bool,
     /// Until then an attempt that was not answered may still begin something at the server.
     late_until: Option<Instant>,
+    /// It was granted, and its task has not taken it yet.
+    untaken: bool,
+    /// Until when its task waits: for the lock, or for the end of the release.
+    task_until: Option<Instant>,
+    /// Why the hold was lost that was released last.
+    ended_lost: Option<LostCause>,
     decision_senders: Vec<Sender<()>>,
     loss_channels: Vec<FirstLoss>,
 }
@@ -221,6 +231,7 @@ impl Claim {
             since,
             config: Arc::clone(config),
             signal: Signal::new(&config.clock),
+            task: None,
             ticket: AtomicU64::new(0),
             state: Mutex::new(state),
         }
@@ -292,7 +303,7 @@ impl Claim {
         let mut state = self.lock_state();
         state.decision_senders.push(sender);
         if !matches!(state.phase, Phase::Waiting) {
-            state.decided();
+            self.decided(&mut state);
         }
     }
 
@@ -305,6 +316,11 @@ impl Claim {
     /// Whether nothing can be left of it at the server, also where that refuses to say so.
     pub(crate) fn was_refused(&self) -> bool {
         self.lock_state().refused
+    }
+
+    /// Whether it is held, or the server is being told of its end.
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self.lock_state().phase, Phase::Held(_) | Phase::Leaving { .. })
     }
 
     /// Whether it is vain to tell the server of its end once more, after this error.
@@ -346,25 +362,45 @@ impl Claim {
         })
     }
 
-    fn lock_state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
+    /// For how long its callers have waited, or did before they gave up just now.
+    pub(crate) fn waited(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.since)
     }
-}
 
-impl State {
-    /// Tells the requests' receivers. A full channel has its message, a closed one has no reader.
-    fn decided(&mut self) {
-        for sender in self.decision_senders.drain(..) {
+    /// Whether it waits, and the server knows of it.
+    pub(crate) fn is_in_line(&self) -> bool {
+        let state = self.lock_state();
+        matches!(state.phase, Phase::Waiting) && state.in_line
+    }
+
+    /// Has all that wait for the claim look at it again. Not under a mutex: it may run a waker, which is the program's code.
+    pub(crate) fn raise(&self) {
+        self.signal.raise();
+        if let Some(task) = &self.task {
+            task.wake_if_due();
+        }
+    }
+
+    /// Tells the requests' receivers, and its task with the next raise. A full channel has its message, a closed one has no reader.
+    fn decided(&self, state: &mut State) {
+        self.task_is_due();
+        for sender in state.decision_senders.drain(..) {
             let _ = sender.try_send(());
         }
+    }
+
+    fn lock_state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
     }
 }
 
 impl RefUnwindSafe for Claim {} // see `Shared`
 
 impl Raise for Claim {
+    /// The program has cancelled the wait.
     fn raise(&self) {
-        self.signal.raise();
+        self.task_is_due();
+        Claim::raise(self);
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::agenda::{Pauses, Planned, earlier};
 use super::{Claim, Failure, Phase, State};
-use crate::backend::{BackendError, Wait};
+use crate::backend::{BackendError, BackendErrorKind, Wait};
 use crate::cancel::Cancel;
 use crate::{FencingToken, LostCause};
 
@@ -75,8 +75,11 @@ pub(crate) enum WatchdogStep {
     Lose(LostCause),
     /// Ask for it, since no caller waits on it. That has been due since then.
     Ask(Instant),
-    /// The server was silent for too long: the claim has failed, and is `Leaving`.
+    /// The server was silent for too long, and the claim has failed; or its task's time is over. It is `Leaving` if the server may
+    /// know of it.
     GivenUp,
+    /// A task has waited long enough for the end of its release.
+    Tell,
     RenewPlace {
         /// The hold's, if the renewal finds the lock free.
         lease: Duration,
@@ -123,7 +126,7 @@ impl Claim {
     }
 
     pub(super) fn due_at_of(&self, state: &State) -> Option<Instant> {
-        self.agenda(state, Pauses::default()).for_watchdog(state.attended > 0)
+        self.watchdogs_agenda(state, Pauses::default()).next()
     }
 
     /// What a caller with this patience does next.
@@ -167,22 +170,27 @@ impl Claim {
     pub(crate) fn watchdog_step(&self, times: &RoundTimes) -> WatchdogStep {
         let mut state = self.lock_state();
         let now = times.now;
-        let is_attended = state.attended > 0;
-        let agenda = self.agenda(&state, times.pauses);
+        let agenda = self.watchdogs_agenda(&state, times.pauses);
         let is_due = |at: Option<Instant>| at.filter(|at| *at <= now);
         if is_due(agenda.end).is_some()
             && let Phase::Held(held) = &state.phase
         {
             return WatchdogStep::Lose(self.terms.cause_of_end(now, held.end));
         }
-        if !is_attended
-            && is_due(agenda.give_up).is_some()
-            && let Some(error) = state.last_error.clone()
-        {
-            state.fail(Failure::Backend(error));
+        if is_due(agenda.give_up).is_some() {
+            let error = state.last_error.clone().unwrap_or_else(|| {
+                BackendError::new(
+                    BackendErrorKind::Unavailable,
+                    "the request had to wait too long to be sent",
+                )
+            });
+            self.fail(&mut state, Failure::Backend(error));
             return WatchdogStep::GivenUp;
         }
-        let asks = is_due(agenda.ask).filter(|_| !is_attended);
+        if is_due(agenda.tell).is_some() {
+            return self.end_wait_of_task(&mut state, now);
+        }
+        let asks = is_due(agenda.ask);
         // An ask renews the place as well, so only a renewal that can't wait goes before it.
         let renews = |planned: &Planned| times.renews(*planned) && (asks.is_none() || planned.at <= now);
         if agenda.renew.as_ref().is_some_and(renews) {
@@ -198,7 +206,7 @@ impl Claim {
         }
         match asks {
             Some(since) => WatchdogStep::Ask(since),
-            None => WatchdogStep::Wait(agenda.for_watchdog(is_attended)),
+            None => WatchdogStep::Wait(agenda.next()),
         }
     }
 
@@ -239,7 +247,7 @@ impl Claim {
         state.ask_now = true;
         let unattended = state.attended == 0;
         drop(state);
-        self.signal.raise();
+        self.raise();
         unattended
     }
 
@@ -254,10 +262,23 @@ impl Claim {
         self.lock_state().heard.is_some()
     }
 
+    /// The server has been silent about this request for so long that at least one heartbeat was not answered.
+    pub(crate) fn silence(&self, now: Instant) -> Option<BackendError> {
+        self.silence_of(&self.lock_state(), now)
+    }
+
     /// For how long the server has not answered about this request, if it was asked.
-    pub(crate) fn silent_for(&self, now: Instant) -> Option<Duration> {
-        let state = self.lock_state();
-        state.asked.then(|| now.saturating_duration_since(self.silent_since(&state)))
+    pub(super) fn silent_for(&self, state: &State, now: Instant) -> Option<Duration> {
+        state.asked.then(|| now.saturating_duration_since(self.silent_since(state)))
+    }
+
+    pub(super) fn silence_of(&self, state: &State, now: Instant) -> Option<BackendError> {
+        let silent = self.silent_for(state, now)?;
+        let is_long = self.wait != Wait::No && silent >= self.config.place_ttl * 2 / 3;
+        is_long.then(|| {
+            let what = format!("no word of this request for {} ms", silent.as_millis());
+            BackendError::new(BackendErrorKind::Unavailable, what)
+        })
     }
 
     /// A request is dropped: one caller fewer wants the claim. None if the claim does not wait.
@@ -282,8 +303,9 @@ impl State {
 
     /// One caller stops waiting. The last one leaves the line, `wanted` if it takes a lock that turns out to have been
     /// granted to it in this very moment.
-    fn give_up(&mut self, cancelled: bool, wanted: bool) -> GiveUp {
+    pub(super) fn give_up(&mut self, cancelled: bool, wanted: bool) -> GiveUp {
         self.callers -= 1;
+        self.task_until = None;
         let error = self.last_error.clone();
         let after = if self.callers > 0 {
             AfterGivingUp::OthersWait

@@ -7,6 +7,7 @@
 mod exclusion;
 mod holds;
 mod insight;
+mod kept;
 mod lock_all;
 mod order;
 mod permits;
@@ -24,6 +25,7 @@ use std::time::{Duration, Instant};
 pub use exclusion::*;
 pub use holds::*;
 pub use insight::*;
+pub use kept::*;
 pub use lock_all::*;
 pub use order::*;
 pub use permits::*;
@@ -162,6 +164,9 @@ macro_rules! conformance_tests {
             a_leaked_hold_is_released_by_unlock
             an_owner_is_independent_of_threads
             renew_asks_the_server_and_prolongs
+            a_kept_lock_is_taken_until_its_end
+            the_next_waiter_gets_a_kept_lock_at_its_end
+            what_names_the_former_request_finds_no_kept_hold
             inspect_shows_holder_and_count
             inspect_reads_the_part_of_the_line_that_is_asked_for
             a_waiter_is_found_in_the_line_and_its_place_can_be_taken
@@ -181,6 +186,8 @@ macro_rules! conformance_tests {
             a_withdrawal_after_the_grant_says_so
             renewal_answers_each_item_for_itself
             requests_that_go_together_are_answered_each_for_itself
+            holds_that_go_together_are_released_each_for_itself
+            a_repeated_release_of_many_touches_no_later_hold
             a_place_that_is_gone_is_put_back_at_its_ticket
             a_ticket_that_the_lock_has_not_given_out_is_not_believed
             a_waiter_whose_grant_is_over_is_next
@@ -195,6 +202,7 @@ macro_rules! conformance_tests {
             lock_all_takes_all_or_none
             lock_alls_never_deadlock
             shutdown_ends_holds_and_waits
+            a_drain_ends_waits_and_lets_holders_finish
         }
     };
     ($harness:ty, shared) => {
@@ -223,11 +231,13 @@ macro_rules! conformance_tests {
             more_than_there_are_is_refused
             one_of_five_is_taken_by_force
             a_bump_of_a_permit_goes_behind_the_line
+            kept_permits_are_taken_until_their_end
             permits_are_re_entrant_for_an_explicit_owner_only
             a_large_request_that_is_kicked_lets_the_others_in
             a_client_that_ends_gives_all_its_permits_back
             a_repeated_grant_takes_its_units_once
             a_repeated_release_frees_once
+            releases_that_go_together_let_the_others_in_once
             a_repeated_withdrawal_lets_the_others_in_once
             an_expired_hold_is_not_renewed
             heartbeats_and_asks_grant_all_that_fit
@@ -254,6 +264,7 @@ mod tests {
             include_str!("exclusion.rs"),
             include_str!("holds.rs"),
             include_str!("insight.rs"),
+            include_str!("kept.rs"),
             include_str!("lock_all.rs"),
             include_str!("order.rs"),
             include_str!("permits.rs"),

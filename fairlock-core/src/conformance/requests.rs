@@ -257,3 +257,55 @@ pub fn requests_that_go_together_are_answered_each_for_itself(harness: &impl Har
     assert_eq!(bench.release(&owners[0], 1, token), Released::Released);
     harness.assert_nothing_is_left("together");
 }
+
+/// Holds of several locks, valid ones and others, in one call and in order. Each lock that was given back is free.
+pub fn holds_that_go_together_are_released_each_for_itself(harness: &impl Harness) {
+    let benches = ["together:1", "together:2", "together:3"].map(|name| Bench::new(harness, name));
+    let owners = benches.each_ref().map(Bench::owner);
+    let tokens = [0, 1, 2].map(|at: usize| benches[at].token(&owners[at], 1));
+    let hold = |at: usize, request| benches[at].hold(&owners[at], request, tokens[at]);
+    let release_all = |holds: &[Hold<'_>]| {
+        let answers = benches[0].backend.release_all(holds).into_iter();
+        answers.map(Result::unwrap).collect::<Vec<_>>()
+    };
+    let next = benches[0].owner();
+    benches[0].ask(&next, 2);
+    let stranger = benches[1].owner();
+    let answers = release_all(&[
+        hold(0, 1),
+        benches[1].hold(&stranger, 1, tokens[1]),
+        hold(1, 2),
+        hold(2, 1),
+        hold(1, 1),
+    ]);
+    use Released::{NotHeld, Released as Given};
+    assert_eq!(answers, [Given, NotHeld, NotHeld, Given, Given]);
+    assert!(release_all(&[]).is_empty());
+    let new = benches[0].token(&next, 2); // by the release, or now
+    assert!(new > tokens[0]);
+    assert_eq!(benches[0].release(&next, 2, new), Released::Released);
+    benches.iter().for_each(|bench| harness.assert_nothing_is_left(bench.lock.name.as_str()));
+}
+
+/// The owners may hold the locks anew by then.
+pub fn a_repeated_release_of_many_touches_no_later_hold(harness: &impl Harness) {
+    let benches = ["again:1", "again:2"].map(|name| Bench::new(harness, name));
+    let owners = benches.each_ref().map(Bench::owner);
+    let tokens = |request| [0, 1].map(|at: usize| benches[at].token(&owners[at], request));
+    let release_all = |request, tokens: [FencingToken; 2]| {
+        let holds = [0, 1].map(|at: usize| benches[at].hold(&owners[at], request, tokens[at]));
+        let answers = benches[0].backend.release_all(&holds).into_iter();
+        answers.map(Result::unwrap).collect::<Vec<_>>()
+    };
+    let old = tokens(1);
+    assert_eq!(release_all(1, old), [Released::Released; 2]);
+    assert_eq!(release_all(1, old), [Released::NotHeld; 2]);
+    let new = tokens(2);
+    assert_eq!(release_all(1, old), [Released::NotHeld; 2]);
+    for (bench, token) in benches.iter().zip(new) {
+        let state = bench.backend.inspect(&bench.lock, 0..0).unwrap();
+        assert_eq!(state.holder().unwrap().token, Some(token));
+    }
+    assert_eq!(release_all(2, new), [Released::Released; 2]);
+    benches.iter().for_each(|bench| harness.assert_nothing_is_left(bench.lock.name.as_str()));
+}

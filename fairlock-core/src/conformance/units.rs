@@ -98,6 +98,29 @@ pub fn a_repeated_release_frees_once(harness: &impl Harness) {
     }
 }
 
+/// The waiters that fit are granted by each of them, and not by a repeat.
+pub fn releases_that_go_together_let_the_others_in_once(harness: &impl Harness) {
+    for bench in benches(harness, "together") {
+        let (one, two, large, small) = (bench.owner(), bench.owner(), bench.owner(), bench.owner());
+        let all = bench.lock.kind.capacity();
+        let (first, second) = (bench.token_of(&one, 1, 1), bench.token_of(&two, 2, 1));
+        bench.queues(&large, 3, all, 0);
+        bench.queues(&small, 4, 1, 1);
+        let holds = [bench.hold(&one, 1, first), bench.hold(&two, 2, second)];
+        for answer in [Released::Released, Released::NotHeld] {
+            let answers: Vec<_> = bench.backend.release_all(&holds).into_iter().map(Result::unwrap).collect();
+            assert_eq!(answers, [answer; 2]);
+            let state = bench.backend.inspect(&bench.lock, 0..10).unwrap();
+            assert_eq!((state.taken(), state.line_length), (all, 1), "{state:?}");
+        }
+        let third = bench.token_of(&large, 3, all);
+        assert_eq!(bench.release(&large, 3, third), Released::Released);
+        let fourth = bench.token_of(&small, 4, 1);
+        assert_eq!(bench.release(&small, 4, fourth), Released::Released);
+        harness.assert_nothing_is_left(bench.lock.name.as_str());
+    }
+}
+
 /// The request that left blocked the others. They are granted by the withdrawal, not by its repeat.
 pub fn a_repeated_withdrawal_lets_the_others_in_once(harness: &impl Harness) {
     for bench in benches(harness, "withdraw") {

@@ -154,3 +154,27 @@ pub fn shutdown_ends_holds_and_waits(harness: &impl Harness) {
     harness.assert_nothing_is_left("shutdown");
     harness.assert_nothing_is_left("other");
 }
+
+/// The requests of those that wait are withdrawn meanwhile.
+pub fn a_drain_ends_waits_and_lets_holders_finish(harness: &impl Harness) {
+    let (leaver, stayer) = (client(harness), client(harness));
+    let held = lock_of(harness, &leaver, "drained").lock().unwrap();
+    let other = lock_of(harness, &stayer, "other").lock().unwrap();
+    let theirs = lock_of(harness, &stayer, "drained");
+    thread::scope(|scope| {
+        let waited = lock_of(harness, &leaver, "other");
+        let waiter = scope.spawn(move || waited.lock().map(drop));
+        until_waiting(harness, &lock_of(harness, &stayer, "other"), 1);
+        let drain = scope.spawn(|| leaver.drain(GRACE * 10));
+        assert!(matches!(waiter.join().unwrap(), Err(Error::Shutdown { .. })));
+        held.check().unwrap();
+        assert!(theirs.try_lock().unwrap().guard().is_none());
+        held.unlock().unwrap();
+        assert!(drain.join().unwrap().unwrap().is_empty());
+    });
+    theirs.try_lock().unwrap().guard().unwrap().unlock().unwrap();
+    assert_eq!(leaver.stats().lost, 0);
+    other.unlock().unwrap();
+    harness.assert_nothing_is_left("drained");
+    harness.assert_nothing_is_left("other");
+}

@@ -12,6 +12,7 @@ use crate::cancel::Cancel;
 use crate::claim::{AfterAnswer, CallerStep, Claim, Failure, GrantedBy, Joined, Patience, Terms};
 use crate::logging::log_line;
 use crate::shared::Shared;
+use crate::stats::Outcome;
 use crate::time::MOMENT;
 use crate::{Error, FencingToken, LockKind, LockName, LostCause, OwnerId, Result, backoff};
 
@@ -74,8 +75,29 @@ impl Shared {
     /// Waits for the lock as long as the patience lasts.
     pub(crate) fn obtain(self: &Arc<Self>, wish: Wish<'_>) -> Result<Option<Taken>> {
         let _here = self.config.clock.attend();
+        let mut began = None;
+        let obtained = self.obtain_or_not(wish, &mut began);
+        let outcome = match &obtained {
+            Ok(Some(_)) => None,
+            Ok(None) if wish.patience.wait == Wait::No => Some(Outcome::Busy),
+            Ok(None) => Some(Outcome::TimedOut),
+            Err(error) => Outcome::of(error),
+        };
+        if let Some(outcome) = outcome {
+            let now = self.now();
+            let waited = now.saturating_duration_since(began.unwrap_or(now));
+            self.counters.not_granted(&wish.lock.name, wish.lock.kind, outcome, waited);
+        }
+        obtained
+    }
+
+    /// `began`: when the call did, once that is known.
+    fn obtain_or_not(self: &Arc<Self>, wish: Wish<'_>, began: &mut Option<Instant>) -> Result<Option<Taken>> {
         loop {
-            let (claim, now) = match self.enter(wish)? {
+            let mut since = None;
+            let entered = self.enter(wish, &mut since);
+            *began = began.or(since);
+            let (claim, now) = match entered? {
                 None => return Ok(None),
                 Some(Entered::Held(taken)) => return Ok(Some(taken)),
                 Some(Entered::Waiting(claim, now)) => (claim, now),
@@ -92,7 +114,7 @@ impl Shared {
     /// the claim. None only if an earlier claim of the owner was not settled in time.
     pub(crate) fn begin(self: &Arc<Self>, wish: Wish<'_>) -> Result<Option<Arc<Claim>>> {
         let _here = self.config.clock.attend();
-        let (claim, now) = match self.enter(wish)? {
+        let (claim, now) = match self.enter(wish, &mut None)? {
             None => return Ok(None),
             Some(Entered::Held(taken)) => return Ok(Some(taken.claim)),
             Some(Entered::Waiting(claim, now)) => (claim, now),
@@ -114,7 +136,18 @@ impl Shared {
     pub(crate) fn wait_for(&self, claim: &Arc<Claim>, patience: &Patience) -> Result<Waited> {
         let _here = self.config.clock.attend();
         claim.attend();
-        self.wait_attending(claim, patience, self.now())
+        let waited = self.wait_attending(claim, patience, self.now());
+        let outcome = match &waited {
+            // A request that keeps its place goes on.
+            Ok(Waited::NotGranted) if !patience.keeps_place => Some(Outcome::TimedOut),
+            Ok(_) => None,
+            Err(error) => Outcome::of(error),
+        };
+        if let Some(outcome) = outcome {
+            let waited = claim.waited(self.now());
+            self.counters.not_granted(&claim.lock.name, claim.lock.kind, outcome, waited);
+        }
+        waited
     }
 
     /// The same for a caller that attends to the claim already, as its maker does and each that joins it. `now` may be a
@@ -223,7 +256,7 @@ impl Shared {
             // asks.
             AfterAnswer::Late => {}
         }
-        claim.signal.raise();
+        claim.raise();
     }
 
     /// The server has forgotten the place, and did not put it back.
@@ -249,18 +282,18 @@ impl Shared {
         }
     }
 
-    fn enter(self: &Arc<Self>, wish: Wish<'_>) -> Result<Option<Entered>> {
-        let mut began = None;
+    /// `began`: when the call did, once that is known.
+    fn enter(self: &Arc<Self>, wish: Wish<'_>, began: &mut Option<Instant>) -> Result<Option<Entered>> {
         loop {
-            self.check_running(Some(&wish.lock.name))?;
+            self.check_may_enter(wish)?;
             // Before the first request: no hold may be granted that no thread can renew.
             self.start_watchdog().map_err(|error| Error::about(&wish.lock.name, error))?;
             let now = self.now();
             let began = *began.get_or_insert(now);
             match self.join_or_make(wish, now, began) {
                 (claim, Joined::Waiting) => {
-                    // A shutdown that began meanwhile may have listed the claims before this one was there.
-                    if !self.is_running() {
+                    // A drain or a shutdown that began meanwhile may have listed the claims before this one was there.
+                    if !self.is_open() {
                         self.drop_share(&claim);
                         continue;
                     }
@@ -302,6 +335,20 @@ impl Shared {
                 (_, Joined::Gone) => {} // can't be: `join` replaced it under the registry's mutex
             }
         }
+    }
+
+    /// # Errors
+    /// [`Error::Shutdown`] after a shutdown, and in a drain unless the owner holds the lock: re-entries are part of its work.
+    fn check_may_enter(&self, wish: Wish<'_>) -> Result<()> {
+        let Wish { lock: LockId { name, .. }, owner, .. } = wish;
+        if self.is_open() {
+            return Ok(());
+        }
+        let known = self.registry.get(name.as_str(), owner.as_str());
+        if known.is_some_and(|claim| claim.hold_count(self.now()) > 0) {
+            return self.check_running(Some(name));
+        }
+        Err(error_of(name, Failure::Shutdown))
     }
 
     /// `began`: when the call began. A new claim counts the server's silence from then: the caller heard nothing either while
@@ -347,7 +394,9 @@ impl Shared {
         loop {
             let seen = claim.signal.epoch();
             let Some((failed, error)) = claim.leaving() else { return Ok(true) };
-            self.check_running(Some(&claim.lock.name))?;
+            if !self.is_open() {
+                return Err(error_of(&claim.lock.name, Failure::Shutdown));
+            }
             if patience.cancel.as_ref().is_some_and(Cancel::is_cancelled) {
                 return Err(Error::Cancelled { lock: claim.lock.name.clone() });
             }

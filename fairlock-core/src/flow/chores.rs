@@ -5,21 +5,23 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::LockName;
-use crate::backend::{Answer, BackendError, Place, Withdrawn, or_missing};
-use crate::claim::{Claim, GrantedBy};
+use crate::backend::{Answer, BackendError, Hold, Place, Released, Withdrawn, or_missing};
+use crate::claim::{Claim, Failure, GrantedBy};
 use crate::logging::log_line;
 use crate::schedule::{Chore, ChoresInHand, Task, longest_pause};
 use crate::shared::Shared;
+use crate::{LockName, LostCause};
 
 /// How long the chores of one round, and then its lines in the log, may take before the next renewals.
 pub(crate) const TURN: Duration = Duration::from_millis(100);
 
 /// What the chores of one turn leave to be done at its end, once for all of them.
 #[derive(Default)]
-struct Turn {
+pub(super) struct Turn {
     /// The last chore that was not answered.
     failed: Option<BackendError>,
+    /// Another one was.
+    is_heard: bool,
     /// The chores that are not tried any more.
     abandoned: usize,
     first_abandoned: Option<(Arc<Claim>, Task, BackendError)>,
@@ -39,7 +41,7 @@ impl Shared {
         self.recheck_by(claim, claim.take_recheck());
     }
 
-    fn leave_to_watchdog(&self, claim: &Arc<Claim>, task: Task) {
+    pub(super) fn leave_to_watchdog(&self, claim: &Arc<Claim>, task: Task) {
         let now = self.now();
         self.schedule.chores.add(claim, task, now);
         self.schedule.due_by(Some(now));
@@ -80,9 +82,8 @@ impl Shared {
         self.schedule.chores_due_at()
     }
 
-    /// One attempt: a release, or withdrawals in one call. What is not done is put back by the drop of `taken`, also after a
-    /// panic.
-    fn attempt(&self, mut taken: ChoresInHand<'_>, turn: &mut Turn) {
+    /// One attempt, in one call. What is not done is put back by the drop of `taken`, also after a panic.
+    pub(super) fn attempt(&self, mut taken: ChoresInHand<'_>, turn: &mut Turn) {
         let mut is_retry = false;
         for chore in &mut taken.todo {
             is_retry |= std::mem::replace(&mut chore.tried, true);
@@ -111,6 +112,7 @@ impl Shared {
             }
         }
         if is_answered {
+            turn.is_heard = true;
             self.schedule.heard();
         }
         if !errors.is_empty() {
@@ -150,12 +152,10 @@ impl Shared {
     /// Tells the server of chores with one task. One answer each; that of a release says that nothing is left.
     fn tell(&self, chores: &[Chore]) -> impl Iterator<Item = Answer<Withdrawn>> + use<> {
         let answers = match chores {
-            [Chore { claim, task: Task::Release, .. }] => {
-                let released = match claim.leaving_token() {
-                    Some(token) => self.backend.release(&claim.hold(token)).map(|_| Withdrawn::Left),
-                    None => Ok(Withdrawn::Left),
-                };
-                vec![released]
+            [Chore { task: Task::Release, .. }, ..] => {
+                let holds: Vec<Hold<'_>> = chores.iter().map(|chore| chore.claim.leaving_hold()).collect();
+                let answers = chores.iter().zip(self.backend.release_all(&holds));
+                answers.map(|(chore, answer)| Ok(self.released(&chore.claim, answer?))).collect()
             }
             _ => {
                 let places: Vec<Place<'_>> = chores.iter().map(|chore| chore.claim.place()).collect();
@@ -163,6 +163,16 @@ impl Shared {
             }
         };
         or_missing(answers).take(chores.len())
+    }
+
+    /// The first attempt to release a task's hold is made here. If the server does not have that hold it was lost. A thread makes its own
+    /// attempt before; and after an attempt without an answer it may be that one which released the hold.
+    fn released(&self, claim: &Arc<Claim>, answer: Released) -> Withdrawn {
+        let is_first = claim.is_tasks() && claim.leaving().is_some_and(|(failed, _)| failed == 0);
+        if is_first && answer == Released::NotHeld {
+            self.lose(claim, LostCause::Taken);
+        }
+        Withdrawn::Left
     }
 
     /// Returns what is to be done next: a lock that had been granted has to be released.
@@ -190,11 +200,17 @@ impl Shared {
 }
 
 impl Turn {
+    /// Whether the server has answered nothing.
+    pub(super) fn is_silent(&self) -> bool {
+        self.failed.is_some() && !self.is_heard
+    }
+
     fn abandon(&mut self, shared: &Shared, chore: impl Into<Option<Chore>>, error: &BackendError) {
         let Some(chore) = chore.into() else { return };
         if error.kind().is_transient() {
             chore.claim.take_late_until(); // its time has passed, and with it all that an attempt may have begun
         }
+        chore.claim.abandon_end(Failure::Backend(error.clone()));
         shared.retire(&chore.claim);
         // As the request was, which has left nothing.
         if chore.claim.was_refused() {
@@ -206,7 +222,7 @@ impl Turn {
 
     /// Passes wake-ups on, once a lock: the search for a waiter passes those that leave as well. Writes one line, however many
     /// chores were given up.
-    fn end(&self, shared: &Shared) {
+    pub(super) fn end(&self, shared: &Shared) {
         self.left.values().for_each(|claim| shared.pass_wake_up_on(claim));
         let Some((claim, task, error)) = &self.first_abandoned else { return };
         let (lock, count) = (&claim.lock.name, self.abandoned);

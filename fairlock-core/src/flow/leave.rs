@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{BackendError, BackendErrorKind, Wait};
+use crate::backend::{BackendError, Wait};
 use crate::claim::{AfterGivingUp, Claim, GiveUp, Patience};
 use crate::shared::Shared;
 use crate::time::Woken;
@@ -41,24 +41,14 @@ impl Shared {
             AfterGivingUp::Withdraw if patience.wait != Wait::No => match self.last_word(claim) {
                 LastWord::Granted(token) => return Ok(Waited::Granted(token)),
                 LastWord::Left => give_up.error,
-                LastWord::Missing(error) => error.or_else(|| self.silence_of(claim)),
+                LastWord::Missing(error) => error.or_else(|| claim.silence(self.now())),
             },
-            _ => give_up.error.or_else(|| self.silence_of(claim)),
+            _ => give_up.error.or_else(|| claim.silence(self.now())),
         };
         match error {
             Some(error) => Err(Error::about(&claim.lock.name, error)),
             None => Ok(Waited::NotGranted),
         }
-    }
-
-    /// The server has been silent about this request for so long that at least one heartbeat was not answered.
-    fn silence_of(&self, claim: &Claim) -> Option<BackendError> {
-        let silent = claim.silent_for(self.now())?;
-        let is_long = claim.wait != Wait::No && silent >= self.config.place_ttl * 2 / 3;
-        is_long.then(|| {
-            let what = format!("no word of this request for {} ms", silent.as_millis());
-            BackendError::new(BackendErrorKind::Unavailable, what)
-        })
     }
 
     /// Gives up a caller's share of a claim: the place, or the hold that it has become.

@@ -72,13 +72,14 @@ impl Shared {
     /// the request's number. So neither can touch what came after it. (One step for both could: its late attempt would
     /// release a hold that its repeat had left in place.)
     ///
-    /// None, and no step, if the lock is held more than once, since the other guards rely on their hold, or if it has no line.
+    /// None, and no step, if the lock is held more than once, since the other guards rely on their hold, or if it has no line; and in a
+    /// drain, which would not grant it again.
     ///
     /// # Errors
     /// The old hold is then over, and its loss was reported.
     pub(crate) fn bump(self: &Arc<Self>, claim: &Arc<Claim>) -> Result<Option<Taken>> {
         let _here = self.config.clock.attend();
-        if claim.lock.kind == LockKind::Plain || claim.hold_count(self.now()) > 1 {
+        if claim.lock.kind == LockKind::Plain || claim.hold_count(self.now()) > 1 || self.is_draining() {
             return Ok(None);
         }
         self.unlock(claim, Effort::Persistent)?;

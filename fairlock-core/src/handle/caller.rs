@@ -57,7 +57,7 @@ impl<O: Ownership> Caller<O> {
         Patience { wait, deadline, cancel: self.cancel.clone(), keeps_place: false }
     }
 
-    fn wish<'a>(&'a self, owner: &'a OwnerId, patience: &'a Patience) -> Result<Wish<'a>> {
+    pub(super) fn wish<'a>(&'a self, owner: &'a OwnerId, patience: &'a Patience) -> Result<Wish<'a>> {
         Ok(Wish { lock: &self.lock, owner, terms: self.terms.check()?, takes: self.takes, patience })
     }
 

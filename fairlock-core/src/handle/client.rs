@@ -136,7 +136,8 @@ impl Client {
     pub fn stats(&self) -> Stats {
         let counted = self.0.counters.read();
         let reconnects = self.0.backend.reconnects() + counted.gaps;
-        Stats { reconnects, waiting: self.waiting(), ..counted }
+        let outage = self.0.schedule.with_rounds(|rounds| rounds.outage.lasted(self.0.now()));
+        Stats { reconnects, outage, holding: self.holding(|_| true), waiting: self.waiting(), ..counted }
     }
 
     /// The same for one lock, by all handles of its name. None unless [`stats_per_lock`](ClientBuilder::stats_per_lock) asked for
@@ -155,12 +156,48 @@ impl Client {
         let counted = self.0.counters.read_lock(lock.lock_name())?;
         let mut waiting = self.waiting();
         waiting.retain(|request| request.lock == *lock.lock_name());
-        Some(Stats { waiting, ..counted })
+        let holding = self.holding(|claim| claim.lock.name == *lock.lock_name());
+        Some(Stats { holding, waiting, ..counted })
     }
 
-    /// Ends the client. Waiting calls and all later ones return [`Error::Shutdown`], and nothing is granted any more. Every hold
-    /// is marked as lost *before* it is released, every request is withdrawn, and releases of earlier calls that the server has
-    /// not answered are repeated. Then the callbacks of [`on_lost`](Self::on_lost) run, and the threads end.
+    /// How many of these claims are certain holds.
+    fn holding(&self, which: impl Fn(&Claim) -> bool) -> u64 {
+        let (mut holding, now) = (0, self.0.now());
+        self.0.registry.for_each(|claim| holding += u64::from(which(claim) && claim.hold_count(now) > 0));
+        holding
+    }
+
+    /// Ends the client in order, for SIGTERM. From now on nothing is granted, and waits end with [`Error::Shutdown`], as new ones do.
+    /// Holders keep their locks, and this call waits for them, at most `at_most`. Then it is a [`shutdown`](Self::shutdown). Returns
+    /// the holds that it cut off: none, if all were given back in time.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use fairlock::{Client, MemoryBackend};
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// for hold in client.drain(Duration::from_secs(20))? {
+    ///     eprintln!("cut off: lock {} after {:?}", hold.lock, hold.held_for);
+    /// }
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    ///
+    /// - A holder may still enter the lock that it has. [`bump`](crate::Guard::bump) does nothing; one that waits for its turn ends
+    ///   as other waits do.
+    /// - A [`Request`](crate::Request) that was granted before is a hold, until it is dropped or its guard is; and so is a leaked
+    ///   hold, until it is unlocked. The calling thread waits for its own holds too, in vain.
+    /// - Where nothing was cut off, no loss is counted, and no callback runs.
+    /// - A second call waits as well, and returns the same. A `shutdown` from another thread ends the wait.
+    /// - The shutdown has the [outage limit](ClientBuilder::outage_limit) for itself, if the server does not answer.
+    ///
+    /// # Errors
+    /// As [`shutdown`](Self::shutdown); [`Error::Shutdown`] if that of another thread takes longer than the outage limit.
+    pub fn drain(&self, at_most: Duration) -> Result<Vec<HeldLock>> {
+        self.0.drain(at_most, self.0.config.outage_limit)
+    }
+
+    /// Ends the client at once; [`drain`](Self::drain) waits for its holders before. Waiting calls and all later ones return
+    /// [`Error::Shutdown`], and nothing is granted any more. Every hold is marked as lost *before* it is released, every request is
+    /// withdrawn, and releases of earlier calls that the server has not answered are repeated. Then the callbacks of [`on_lost`](Self::on_lost) run, and the threads end.
     ///
     /// ```
     /// # use fairlock::{Client, Error, MemoryBackend};

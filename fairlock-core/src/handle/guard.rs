@@ -214,6 +214,37 @@ impl<O: Ownership> Guard<O> {
         }
     }
 
+    /// Gives up the guard, but has the server keep the lock taken until `at_least` after the grant: a job that took a moment must not
+    /// run again on a host whose clock is late. Nobody holds it in that time, nothing renews it, and the end of this client does not
+    /// free it: [`force_unlock`](crate::Lock::force_unlock) does. Then the next in line gets it, as after a holder that died. If the time
+    /// is over already this is [`unlock`](Self::unlock). One round trip.
+    ///
+    /// The time counts whatever the lease is: it may be longer than a [`fixed_lease`](crate::Lock::fixed_lease) or a
+    /// [`max_hold`](crate::Lock::max_hold), and a longer lease is cut. It is at most 100 years.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use fairlock::{Client, MemoryBackend, TryLock};
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// let lock = client.fair_lock("job:report")?;
+    /// if let TryLock::Granted(guard) = lock.try_lock()? {
+    ///     println!("reporting"); // each host tries, at about the same time
+    ///     guard.keep_for(Duration::from_secs(600))?;
+    /// }
+    /// assert!(lock.is_locked()? && !lock.is_held());
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Lost`] when the hold had ended before. [`Error::Misuse`] when the owner holds the lock by another guard as well: this
+    /// guard is then unlocked, and the last one can keep the lock. [`Error::Unavailable`] after the
+    /// [outage limit](crate::ClientBuilder::outage_limit): the lock may be kept, or end with its lease. [`Error::Denied`] when the
+    /// server refuses, and [`Error::InvalidConfig`] when the backend can't do it: the lock ends with its lease.
+    pub fn keep_for(mut self, at_least: Duration) -> Result<()> {
+        self.spent = true;
+        self.shared.keep(&self.claim, at_least)
+    }
+
     /// Keeps the hold without a guard. It is renewed until [`Lock::unlock`](crate::Lock::unlock) of the same owner releases
     /// it, its [`max_hold`](crate::Lock::max_hold) is over, or the client ends. It outlives its thread.
     ///

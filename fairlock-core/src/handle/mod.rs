@@ -10,6 +10,7 @@ mod owner;
 mod request;
 mod rw_lock;
 mod semaphore;
+mod tasks;
 
 pub use all_guard::AllGuard;
 pub use client::{Client, ClientBuilder};
@@ -19,6 +20,7 @@ pub use owner::{Owner, Ownership, ThisThread};
 pub use request::{LockRequest, OwnedRequest, Request};
 pub use rw_lock::RwLock;
 pub use semaphore::Semaphore;
+pub use tasks::{AsyncGuard, AsyncLock, Locking, TryLocking};
 
 #[cfg(test)]
 mod tests {
@@ -35,5 +37,6 @@ mod tests {
         }
         let _ = [may_all_of::<ThisThread>, may_all_of::<Owner>];
         let _ = [may::<Client>, may::<Semaphore>, may::<AllGuard>, may::<crate::Cancel>];
+        let _ = [may::<AsyncLock>, may::<AsyncGuard>];
     }
 }

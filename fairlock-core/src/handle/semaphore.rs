@@ -10,6 +10,7 @@ use crate::handle::guard::{OwnedGuard, TryLock};
 use crate::handle::lock::{Lock, OwnedLock};
 use crate::handle::owner::Owner;
 use crate::handle::request::OwnedRequest;
+use crate::handle::tasks::AsyncLock;
 use crate::{Error, OwnerId, Result};
 
 /// A handle of a named semaphore: at most so many permits are held at once. Made by
@@ -153,6 +154,24 @@ impl Semaphore {
     /// See [`Semaphore`].
     pub fn request_many(&self, n: u32) -> Result<OwnedRequest> {
         self.lock_of(n)?.request()
+    }
+
+    /// `permits` of them for tasks, which are granted and released together. Each wait is an owner of its own, also where
+    /// [`owned_by`](Self::owned_by) has named one.
+    ///
+    /// ```
+    /// # use fairlock::{Client, Error, MemoryBackend};
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// let mails = client.semaphore("mails", 5)?;
+    /// let one = mails.to_async(1)?; // in a task: `let permit = one.lock().await?;`
+    /// assert!(matches!(mails.to_async(6), Err(Error::InvalidConfig { .. })));
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidConfig`] for no permit or more than there are.
+    pub fn to_async(&self, permits: u32) -> Result<AsyncLock> {
+        Ok(self.lock_of(permits)?.to_async())
     }
 
     fn lock_of(&self, n: u32) -> Result<OwnedLock> {

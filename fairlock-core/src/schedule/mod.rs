@@ -1,10 +1,11 @@
-//! When the watchdog's threads look next. `sleeper.rs` is a thread, `queue.rs` what callers left to it, `retries.rs` when an
-//! unanswered request is repeated, `outage.rs` what the log says of that.
+//! When the client's threads look next. `sleeper.rs` is a thread, `queue.rs` what callers left to the watchdog, `retries.rs` when an
+//! unanswered request is repeated, `outage.rs` what the log says of that, `tasks.rs` what tasks want.
 
 mod outage;
 mod queue;
 mod retries;
 mod sleeper;
+mod tasks;
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,6 +18,7 @@ pub(crate) use outage::Concerned;
 pub(crate) use queue::{Chore, Chores, ChoresInHand, Task};
 pub(crate) use retries::{Rounds, longest_pause};
 pub(crate) use sleeper::Sleeper;
+pub(crate) use tasks::{Batch, Errand, Errands};
 
 use crate::Clock;
 use crate::losses::Unlogged;
@@ -26,12 +28,15 @@ use crate::time::Signal;
 /// end, and Redis takes as many in one round trip.
 pub(crate) const MOST_AT_ONCE: usize = 64;
 
-/// The schedule of a client's watchdog, and its threads.
+/// The schedule of a client's threads, and the threads.
 pub(crate) struct Schedule {
     /// The watchdog itself.
     pub(crate) dog: Sleeper,
     /// Beside the watchdog, which may be waiting for answers: tells of holds that expire.
     pub(crate) expiry: Sleeper,
+    /// Makes the first attempts of what tasks want.
+    pub(crate) tasks: Sleeper,
+    pub(crate) errands: Errands,
     rounds: Mutex<Rounds>,
     pub(crate) chores: Chores,
     /// A call was not answered, and no other call since.
@@ -45,6 +50,8 @@ impl Schedule {
         Schedule {
             dog: Sleeper::new("fairlock-dog", clock),
             expiry: Sleeper::new("fairlock-expiry", clock),
+            tasks: Sleeper::new("fairlock-tasks", clock),
+            errands: Errands::default(),
             rounds: Mutex::default(),
             chores: Chores::default(),
             silent: AtomicBool::new(false),
@@ -81,6 +88,19 @@ impl Schedule {
             Some(_) if self.is_told_to_end() => self.signal().raise(),
             Some(at) => self.dog.due_by(at),
             None => {}
+        }
+    }
+
+    /// Something is in the queue of errands.
+    ///
+    /// An end that has begun takes what is in that queue, and the thread does not look any more. The end is read after the errand was
+    /// added: it takes the errand, or it is seen here. Then the queue must not keep the client, which would be for ever.
+    pub(crate) fn errand_added(&self, now: Instant) {
+        if self.is_told_to_end() {
+            drop(self.errands.take_client());
+            self.signal().raise();
+        } else {
+            self.tasks.due_by(now);
         }
     }
 
@@ -126,6 +146,7 @@ impl Schedule {
         self.ended.store(true, Ordering::Release);
         self.dog.signal().raise();
         self.expiry.signal().raise();
+        self.tasks.signal().raise();
     }
 
     pub(crate) fn is_told_to_end(&self) -> bool {
@@ -139,13 +160,14 @@ impl Schedule {
 
     /// Whether the threads have ended, or never ran.
     pub(crate) fn is_gone(&self) -> bool {
-        self.dog.is_gone() && self.expiry.is_gone()
+        self.dog.is_gone() && self.expiry.is_gone() && self.tasks.is_gone()
     }
 
     /// Waits for the threads, which are at their very end.
     pub(crate) fn join(&self) {
         self.dog.join();
         self.expiry.join();
+        self.tasks.join();
     }
 }
 

@@ -68,6 +68,11 @@ impl Outage {
         self.current.is_some()
     }
 
+    /// For how long it has lasted.
+    pub(crate) fn lasted(&self, now: Instant) -> Option<Duration> {
+        self.current.as_ref().map(|current| now.saturating_duration_since(current.since))
+    }
+
     /// A call that was sent at `sent` was not answered; `failed` is its lock and its error.
     pub(crate) fn failed(
         &mut self,

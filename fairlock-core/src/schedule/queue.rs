@@ -65,7 +65,7 @@ pub(crate) enum Task {
 impl Chores {
     pub(crate) fn add(&self, claim: &Arc<Claim>, task: Task, now: Instant) {
         self.0.lock().fresh.push_back(Chore::new(Arc::clone(claim), task, now));
-        claim.signal.raise(); // a caller may wait for the claim's end, and do it itself
+        claim.raise(); // a caller may wait for the claim's end, and do it itself
     }
 
     /// Has the request withdrawn at `at`, and not before.
@@ -79,9 +79,20 @@ impl Chores {
         queues.late.iter().find(|(_, late)| Arc::ptr_eq(late, claim)).map(|((at, _), _)| *at)
     }
 
+    /// Those that are to be withdrawn later.
+    pub(crate) fn later(&self) -> Vec<Arc<Claim>> {
+        self.0.lock().late.values().cloned().collect()
+    }
+
     pub(crate) fn len(&self) -> usize {
         let queues = self.0.lock();
         queues.fresh.len() + queues.tried.len()
+    }
+
+    /// Whether nothing is left, also for later.
+    pub(crate) fn is_clear(&self) -> bool {
+        let Queues { fresh, tried, late } = &*self.0.lock();
+        fresh.is_empty() && tried.is_empty() && late.is_empty()
     }
 
     /// Whether one is left that was tried.
@@ -103,8 +114,11 @@ impl Chores {
 
     /// Callers that wait for an answer look again whether to go on waiting.
     pub(crate) fn tell_callers(&self) {
-        let queues = self.0.lock();
-        queues.fresh.iter().chain(&queues.tried).for_each(|chore| chore.claim.signal.raise());
+        let claims: Vec<_> = {
+            let queues = self.0.lock();
+            queues.fresh.iter().chain(&queues.tried).map(|chore| Arc::clone(&chore.claim)).collect()
+        };
+        claims.iter().for_each(|claim| claim.raise()); // without the mutex: it may run a waker
     }
 
     /// The client ends, and can't wait for what may arrive late.
@@ -130,16 +144,20 @@ impl Chores {
         over
     }
 
-    /// Takes the next ones that are due, for one call. First attempts go before retries. A release goes alone, withdrawals that
-    /// follow each other go together.
+    /// Claims with one task in the calling thread's hands, which has not left them to the watchdog before.
+    pub(crate) fn in_hand(&self, claims: Vec<Arc<Claim>>, task: Task, now: Instant) -> ChoresInHand<'_> {
+        let todo = claims.into_iter().map(|claim| Chore::new(claim, task, now)).collect();
+        ChoresInHand { chores: self, todo, back: Vec::new() }
+    }
+
+    /// Takes the next ones that are due, for one call: those with one task that follow each other. First attempts go before retries.
     pub(crate) fn next(&self, may_retry: bool, now: Instant) -> Option<ChoresInHand<'_>> {
         let mut queues = self.0.lock();
         queues.make_due(|at| at <= now);
         let Queues { fresh, tried, .. } = &mut *queues;
         let queue = if fresh.is_empty() && may_retry { tried } else { fresh };
         let task = queue.front()?.task;
-        let most = if task == Task::Withdraw { MOST_AT_ONCE } else { 1 };
-        let of_task = queue.iter().take(most).take_while(|chore| chore.task == task).count();
+        let of_task = queue.iter().take(MOST_AT_ONCE).take_while(|chore| chore.task == task).count();
         Some(ChoresInHand { chores: self, todo: queue.drain(..of_task).collect(), back: Vec::new() })
     }
 
@@ -171,7 +189,7 @@ impl Drop for ChoresInHand<'_> {
                 queues.fresh.push_back(chore)
             }
             drop(queues);
-            claim.signal.raise(); // a caller may wait for its turn to do it
+            claim.raise(); // a caller may wait for its turn to do it
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::time::Signal;
 
 /// The thread, if it was started, and until when it sleeps.
 pub(crate) struct Sleeper {
-    name: &'static str,
+    pub(crate) name: &'static str,
     clock: Clock,
     signal: Arc<Signal>,
     made: Instant,

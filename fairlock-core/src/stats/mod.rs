@@ -2,6 +2,7 @@
 
 mod crossing;
 mod meters;
+mod not_granted;
 mod tally;
 
 use std::collections::HashMap;
@@ -12,14 +13,17 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+pub(crate) use not_granted::Outcome;
+pub use not_granted::{NotGranted, NotGrantedByKind};
 pub(crate) use tally::count;
 
 use crossing::Crossing;
+use meters::ClientMeters;
 use tally::Tally;
 
 use crate::backend::RequestId;
 use crate::claim::{GrantedBy, Punctuality};
-use crate::{LockName, LostCause, WaitingRequest};
+use crate::{LockKind, LockName, LostCause, WaitingRequest};
 
 /// What has happened to the requests of a client since it was made, or to those for one lock. Its `Display` is a block of
 /// lines to read. With feature `serde` it can be serialized.
@@ -35,6 +39,10 @@ pub struct Stats {
     pub granted_by_polling: u64,
     /// How long the granted requests waited.
     pub waits: Times,
+    /// The calls that ended without the lock.
+    pub not_granted: NotGrantedByKind,
+    /// How long those calls waited, without attempts that do not wait.
+    pub failed_waits: Times,
     /// How long the holds lasted that are over, from the grant to the outermost unlock or the loss.
     pub holds: Times,
     /// Renewals of holds that the server answered. Those of places are not counted.
@@ -52,6 +60,10 @@ pub struct Stats {
     /// Reconnects to the same server after a connection was lost: those for commands, of all clients of this backend, and
     /// those for this client's wake-ups (`gaps`). 0 for one lock.
     pub reconnects: u64,
+    /// How many holds there are now.
+    pub holding: u64,
+    /// For how long the server has not answered the watchdog, or a server of several. None if it answers, and for one lock.
+    pub outage: Option<Duration>,
     /// The requests that wait now, and where in the line, as in [`Client::waiting`](crate::Client::waiting).
     pub waiting: Vec<WaitingRequest>,
 }
@@ -87,6 +99,15 @@ impl fmt::Display for Stats {
              {granted_by_polling} by polling"
         )?;
         writeln!(f, "waits     {waits}")?;
+        let failed = self.not_granted.total();
+        let NotGranted { busy, timed_out, cancelled, unavailable, refused } = failed;
+        writeln!(
+            f,
+            "failed    {}: {busy} busy, {timed_out} timed out, {cancelled} cancelled, \
+             {unavailable} unavailable, {refused} refused",
+            failed.total()
+        )?;
+        writeln!(f, "  waits   {}", self.failed_waits)?;
         writeln!(f, "holds     {holds}")?;
         writeln!(f, "renewals  {}, {} of them late", self.renewals, self.late_renewals)?;
         writeln!(f, "lost      holds: {}, places: {}", self.lost, self.places_lost)?;
@@ -95,6 +116,10 @@ impl fmt::Display for Stats {
             "wake-ups  ignored: {}, gaps: {}, reconnects: {}",
             self.wake_ups_ignored, self.gaps, self.reconnects
         )?;
+        writeln!(f, "holding   {}", self.holding)?;
+        if let Some(outage) = self.outage {
+            writeln!(f, "outage    for {outage:.1?}")?;
+        }
         write!(f, "waiting   {}", waiting.len())?;
         for WaitingRequest { lock, owner, rank, waiting_for, .. } in waiting.iter().take(LISTED) {
             write!(f, "\n          lock {lock} for {waiting_for:.1?}")?;
@@ -128,6 +153,7 @@ impl fmt::Display for Times {
 /// What a client counts, as a whole and lock by lock.
 pub(crate) struct Counters {
     all: Tally,
+    of_client: ClientMeters,
     of_locks: Mutex<HashMap<LockName, Arc<Tally>>>,
     /// How many locks are counted one by one.
     most_locks: usize,
@@ -140,6 +166,7 @@ impl Counters {
     pub(crate) fn new(most_locks: usize) -> Counters {
         Counters {
             all: Tally::new(None),
+            of_client: ClientMeters::new(),
             of_locks: Mutex::default(),
             most_locks,
             wake_ups_ignored: AtomicU64::new(0),
@@ -158,6 +185,22 @@ impl Counters {
     /// The same for the recorder of the metrics, after the caller is woken: it takes time, and is the program's code.
     pub(crate) fn meter_grant(&self, lock: &LockName, by: GrantedBy, waited: Duration) {
         self.meter(lock, |tally| tally.meters.granted(by, waited));
+    }
+
+    /// A call has ended without the lock, after it waited for so long.
+    pub(crate) fn not_granted(&self, lock: &LockName, kind: LockKind, outcome: Outcome, waited: Duration) {
+        self.count(lock, |tally| tally.not_granted(kind, outcome, waited));
+        self.meter(lock, |tally| tally.meters.not_granted(kind, outcome, waited));
+    }
+
+    /// So many requests stand in line or wait for a plain lock now.
+    pub(crate) fn waiting(&self, now: usize) {
+        self.of_client.waiting(now);
+    }
+
+    /// Whether the server answers.
+    pub(crate) fn outage(&self, lasts: bool) {
+        self.of_client.outage(lasts);
     }
 
     /// A request has joined the line, or got the lock at once.
@@ -302,7 +345,14 @@ mod tests {
             Times { count, median, p95, p99, longest }
         };
         let (waits, holds, waiting) = (times(7, 10), times(6, 100), Vec::new());
+        let (failed_waits, holding, outage) = (times(12, 20), 13, Some(Duration::from_secs(14)));
+        let fair = NotGranted { busy: 1, timed_out: 2, cancelled: 3, unavailable: 4, refused: 5 };
+        let not_granted = NotGrantedByKind { fair, semaphore: fair, ..NotGrantedByKind::default() };
         let stats = Stats {
+            not_granted,
+            failed_waits,
+            holding,
+            outage,
             granted_at_once,
             granted_by_wake_up,
             granted_by_polling,
@@ -321,10 +371,14 @@ mod tests {
             stats.to_string(),
             "granted   7: 1 at once, 2 by a wake-up, 4 by polling\n\
              waits     7: median 10.0ms, 95 % within 20.0ms, 99 % within 30.0ms, longest 40.0ms\n\
+             failed    30: 2 busy, 4 timed out, 6 cancelled, 8 unavailable, 10 refused\n\
+             \x20 waits   12: median 20.0ms, 95 % within 40.0ms, 99 % within 60.0ms, longest 80.0ms\n\
              holds     6: median 100.0ms, 95 % within 200.0ms, 99 % within 300.0ms, longest 400.0ms\n\
              renewals  8, 3 of them late\n\
              lost      holds: 5, places: 6\n\
              wake-ups  ignored: 9, gaps: 10, reconnects: 11\n\
+             holding   13\n\
+             outage    for 14.0s\n\
              waiting   0"
         );
     }

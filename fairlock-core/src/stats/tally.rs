@@ -1,12 +1,14 @@
 //! What is counted for a client, and for each lock for which that was asked for.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::meters::Meters;
+use super::not_granted::{Counts, Outcome};
 use super::{Stats, Times};
-use crate::LockName;
 use crate::claim::{GrantedBy, Punctuality};
+use crate::{LockKind, LockName};
 
 pub(crate) struct Tally {
     by_wake_up: AtomicU64,
@@ -18,6 +20,9 @@ pub(crate) struct Tally {
     /// Of all grants: those that are in none of the two counts above were made at once.
     waits: TimesKept,
     holds: TimesKept,
+    not_granted: Counts,
+    /// Of calls that waited: most locks have none.
+    failed_waits: OnceLock<TimesKept>,
     pub(super) meters: Meters,
 }
 
@@ -33,6 +38,8 @@ impl Tally {
             places_lost: AtomicU64::new(0),
             waits: TimesKept::default(),
             holds: TimesKept::default(),
+            not_granted: Counts::default(),
+            failed_waits: OnceLock::new(),
             meters: Meters::new(lock),
         }
     }
@@ -50,6 +57,13 @@ impl Tally {
     pub(super) fn was_woken(&self) {
         count(&self.by_wake_up);
         self.by_polling.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn not_granted(&self, kind: LockKind, outcome: Outcome, waited: Duration) {
+        self.not_granted.count(kind, outcome);
+        if outcome != Outcome::Busy {
+            self.failed_waits.get_or_init(TimesKept::default).add(waited);
+        }
     }
 
     pub(super) fn held(&self, held_for: Duration) {
@@ -82,6 +96,8 @@ impl Tally {
             granted_by_polling: by_polling,
             waits,
             holds: self.holds.read(),
+            not_granted: self.not_granted.read(),
+            failed_waits: self.failed_waits.get().map(TimesKept::read).unwrap_or_default(),
             renewals: read(&self.renewals),
             late_renewals: read(&self.late_renewals),
             lost: read(&self.lost),

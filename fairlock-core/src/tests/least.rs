@@ -77,6 +77,10 @@ fn it_keeps_locks_of_one_holder_and_sets_no_limit() {
     assert!(!least.keeps_place_by_owner(&lock()));
     assert_eq!((least.response_timeout(), least.attempt_ttl(), least.longest_lease()), (None, None, None));
     assert!(least.store_clock().is_none());
+    let (lock, owner) = (lock(), OwnerId::new("ann:1"));
+    let hold = Hold::new(&lock, &owner, RequestId::new(1), FencingToken::new(1));
+    let kept = least.keep(&hold, RequestId::new(2), LEASE).map_err(|error| error.kind());
+    assert_eq!(kept, Err(BackendErrorKind::InvalidConfig));
     assert_eq!(least.reconnects(), 0);
 }
 
@@ -95,7 +99,12 @@ fn it_is_asked_one_question_after_the_other_until_one_has_no_answer() {
     least.withdraw.lock().extend([denied(), was_granted(7), down(), was_granted(8)]);
     let withdrawn = least.withdraw_all(&places);
     assert_eq!(told(withdrawn), told([denied(), was_granted(7), down(), down()]));
-    assert_eq!((least.acquire.lock().len(), least.withdraw.lock().len()), (1, 1), "the last was not asked");
+    let released = || Ok(Released::Released);
+    least.release.lock().extend([denied(), released(), down(), released()]);
+    let holds = [1, 2, 3, 4].map(|n| Hold::new(&lock, &owner, RequestId::new(n), FencingToken::new(n)));
+    assert_eq!(told(least.release_all(&holds)), told([denied(), released(), down(), down()]));
+    let left = [least.acquire.lock().len(), least.withdraw.lock().len(), least.release.lock().len()];
+    assert_eq!(left, [1; 3], "the last was not asked");
 }
 
 #[test]

@@ -2,13 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
 
 use metrics::{
-    Counter, CounterFn, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,
+    Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
+    SharedString, Unit,
 };
 use parking_lot::Mutex;
 
-use super::store::{busy, queued};
+use super::store::{Op, busy, denied, down, queued};
 use super::support::{S, World};
 use crate::claim::{GrantedBy, Punctuality};
 use crate::stats::Counters;
@@ -58,12 +61,26 @@ impl CounterFn for Series {
     fn absolute(&self, _: u64) {}
 }
 
+impl GaugeFn for Series {
+    fn increment(&self, by: f64) {
+        self.record(by);
+    }
+
+    fn decrement(&self, by: f64) {
+        self.record(-by);
+    }
+
+    fn set(&self, _: f64) {}
+}
+
 impl Recorder for Records {
     fn describe_counter(&self, name: KeyName, _: Option<Unit>, _: SharedString) {
         self.described.lock().push(name.as_str().to_owned());
     }
 
-    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_gauge(&self, name: KeyName, _: Option<Unit>, _: SharedString) {
+        self.described.lock().push(name.as_str().to_owned());
+    }
 
     fn describe_histogram(&self, name: KeyName, _: Option<Unit>, _: SharedString) {
         self.described.lock().push(name.as_str().to_owned());
@@ -73,8 +90,8 @@ impl Recorder for Records {
         Counter::from_arc(self.series(key))
     }
 
-    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
-        Gauge::noop()
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::from_arc(self.series(key))
     }
 
     fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
@@ -110,14 +127,20 @@ fn a_wait_is_recorded_by_its_way_and_a_loss_by_its_cause() {
     let records = Records::default();
     let world = metrics::with_local_recorder(&records, World::new);
     let guard = world.lock("free").lock().unwrap();
-    assert_eq!(records.of("fairlock_wait"), [("fairlock_wait_seconds lock= by=at_once".to_owned(), 0.0)]);
+    assert_eq!(
+        records.of("fairlock_wait_seconds"),
+        [("fairlock_wait_seconds lock= by=at_once".to_owned(), 0.0)]
+    );
     guard.unlock().unwrap();
     world.store.plan().acquire.push_back(queued(0));
     let request = world.lock("line").request().unwrap();
     world.clock.advance(2 * S);
     world.push(&world.claim("line"), 9);
     let _guard = request.wait().unwrap();
-    assert_eq!(records.of("fairlock_wait"), [("fairlock_wait_seconds lock= by=wake_up".to_owned(), 2.0)]);
+    assert_eq!(
+        records.of("fairlock_wait_seconds"),
+        [("fairlock_wait_seconds lock= by=wake_up".to_owned(), 2.0)]
+    );
     world.shared.lose(&world.claim("line"), LostCause::Taken);
     assert_eq!(records.of("fairlock_lost"), [("fairlock_lost_total lock= cause=taken".to_owned(), 1.0)]);
 }
@@ -130,7 +153,7 @@ fn each_metric_has_one_help() {
     let names: BTreeSet<&str> = registered.keys().filter_map(|series| series.split(' ').next()).collect();
     let mut described = records.described.lock().clone();
     described.sort();
-    assert_eq!((described.len(), described), (6, names.into_iter().map(str::to_owned).collect()));
+    assert_eq!((described.len(), described), (11, names.into_iter().map(str::to_owned).collect()));
 }
 
 #[test]
@@ -138,13 +161,77 @@ fn a_hold_is_recorded_when_it_is_over_and_a_renewal_once_more_if_it_was_late() {
     let records = Records::default();
     let lock = LockName::new("one").unwrap();
     let counters = metrics::with_local_recorder(&records, || Counters::new(0));
+    counters.meter_grant(&lock, GrantedBy::FirstAsk, S);
+    let is_held = ("fairlock_holds lock=".to_owned(), 1.0);
+    assert_eq!(records.of("fairlock_holds"), [is_held]);
     counters.held(&lock, 3 * S);
     counters.renewed(&lock, Punctuality::InTime);
     counters.renewed(&lock, Punctuality::Late);
     let renewals = ("fairlock_renewals_total lock=".to_owned(), 1.0);
     let late = ("fairlock_late_renewals_total lock=".to_owned(), 1.0);
     let held = ("fairlock_hold_seconds lock=".to_owned(), 3.0);
-    assert_eq!(records.of("fairlock_"), [held, renewals.clone(), renewals, late]);
+    let is_over = ("fairlock_holds lock=".to_owned(), -1.0);
+    assert_eq!(records.of("fairlock_"), [is_over, held, renewals.clone(), renewals, late]);
+}
+
+#[test]
+fn a_call_without_the_lock_is_recorded_by_kind_and_outcome_and_its_wait_unless_it_had_none() {
+    let records = Records::default();
+    let world = metrics::with_local_recorder(&records, World::new);
+    world.store.plan().acquire.extend([busy(), queued(0), down(), down(), denied()]);
+    assert!(world.lock("busy").try_lock().unwrap().guard().is_none());
+    let timed_out = world.lock("timed");
+    assert!(world.run(move || timed_out.try_lock_for(2 * S)).0.unwrap().guard().is_none());
+    world.plain("down").try_lock().unwrap_err();
+    world.plain("denied").lock().unwrap_err();
+    let recorded = records.of("fairlock_");
+    let of = |name: &str| -> Vec<(String, f64)> {
+        recorded.iter().filter(|(series, _)| series.starts_with(name)).cloned().collect()
+    };
+    let one =
+        |kind, outcome| (format!("fairlock_not_granted_total lock= kind={kind} outcome={outcome}"), 1.0);
+    let outcomes = [("fair", "busy"), ("fair", "timed_out"), ("plain", "unavailable"), ("plain", "refused")];
+    assert_eq!(of("fairlock_not_granted"), outcomes.map(|(kind, outcome)| one(kind, outcome)));
+    let waits: Vec<f64> = of("fairlock_failed_wait").into_iter().map(|(_, waited)| waited).collect();
+    assert_eq!(waits, [2.0, 0.0, 0.0]);
+}
+
+/// Gauges of several clients add up.
+#[test]
+fn gauges_tell_who_waits_and_an_outage_and_nothing_of_a_client_that_is_gone() {
+    let records = Records::default();
+    let world = metrics::with_local_recorder(&records, World::new);
+    let mut totals = BTreeMap::new();
+    let mut of = |name: &str| {
+        for (series, by) in records.of("fairlock_") {
+            *totals.entry(series).or_insert(0.0) += by;
+        }
+        totals.get(name).copied().unwrap_or(0.0)
+    };
+    world.store.plan().acquire.extend([queued(0), queued(1)]);
+    let (one, two) = (world.lock("line").request().unwrap(), world.lock("line").request().unwrap());
+    world.clock.advance(2 * S);
+    assert_eq!(of("fairlock_waiting"), 2.0);
+    drop(one);
+    world.clock.advance(2 * S);
+    assert_eq!(of("fairlock_waiting"), 1.0);
+    world.store.take_down(Op::Renew);
+    world.clock.advance(2 * S);
+    assert_eq!((of("fairlock_outage"), world.client.stats().outage.is_some()), (1.0, true));
+    world.store.bring_up(Op::Renew);
+    world.clock.advance(2 * S);
+    assert_eq!((of("fairlock_outage"), world.client.stats().outage), (0.0, None));
+    let guard = world.lock("held").lock().unwrap();
+    assert_eq!((of("fairlock_holds lock="), world.client.stats().holding), (1.0, 1));
+    guard.leak();
+    drop(two);
+    drop(world);
+    // The watchdog may be at work, and is then the last to let go of the client.
+    let give_up_at = Instant::now() + 10 * S;
+    while ["fairlock_waiting", "fairlock_holds lock="].map(&mut of) != [0.0, 0.0] {
+        assert!(Instant::now() < give_up_at, "{:?}", records.of("fairlock_"));
+        thread::yield_now();
+    }
 }
 
 /// Each look-up by name takes longer than the event.
@@ -160,7 +247,8 @@ fn the_series_of_a_lock_are_asked_for_once() {
         let third = LockName::new("three").unwrap();
         counters.meter_grant(&third, GrantedBy::FirstAsk, S);
     });
-    let labels = records.of("fairlock_wait").into_iter().map(|(series, _)| series.replace(" by=at_once", ""));
+    let labels =
+        records.of("fairlock_wait_seconds").into_iter().map(|(series, _)| series.replace(" by=at_once", ""));
     let series = ["one", "one", "two", "two", ""].map(|lock| format!("fairlock_wait_seconds lock={lock}"));
     assert_eq!(labels.collect::<Vec<_>>(), series);
     let registered = records.registered.lock();

@@ -9,7 +9,8 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::backend::{
     Acquire, Acquired, Answer, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet,
-    LockId, LockState, Place, Released, Renew, Renewal, Subscription, Wake, WakeSink, Withdrawn,
+    HoldKept, LockId, LockState, Place, Released, Renew, Renewal, RequestId, Subscription, Wake, WakeSink,
+    Withdrawn,
 };
 use crate::{ClientId, Clock, FencingToken, LockKind};
 
@@ -19,6 +20,7 @@ pub(super) enum Op {
     Acquire,
     Count,
     Release,
+    Keep,
     Renew,
     Withdraw,
     TakeHold,
@@ -30,8 +32,10 @@ pub(super) struct Asked {
     pub(super) op: Op,
     pub(super) at: Duration,
     pub(super) lock: String,
-    /// The hold count, the token, or the number of items, whichever the call has; else 0.
+    /// The hold count, the lease of a kept hold in milliseconds, the token, or the number of items, whichever the call has; else 0.
     pub(super) number: u64,
+    /// The name of the thread that asked.
+    pub(super) by: Option<String>,
 }
 
 /// The next answers of each call; then come the usual ones: a lock is granted, a hold is renewed, a place is kept, a release
@@ -41,6 +45,7 @@ pub(super) struct Plans {
     pub(super) acquire: VecDeque<Answer<Acquired>>,
     pub(super) count: VecDeque<Answer<HoldCountSet>>,
     pub(super) release: VecDeque<Answer<Released>>,
+    pub(super) keep: VecDeque<Answer<HoldKept>>,
     /// One for each item.
     pub(super) renew: VecDeque<Answer<Renewal>>,
     pub(super) withdraw: VecDeque<Answer<Withdrawn>>,
@@ -50,6 +55,8 @@ pub(super) struct Plans {
     cut: HashSet<String>,
     panics: HashMap<Op, u32>,
     tokens: u64,
+    /// Under which requests holds were to be kept.
+    pub(super) keepers: Vec<RequestId>,
     /// The store keeps read-write locks and semaphores, too.
     pub(super) keeps_shared: bool,
     /// Its places are named by their owners.
@@ -174,7 +181,8 @@ impl Store {
     fn admit(&self, op: Op, lock: &LockId, number: u64) -> Answer<()> {
         let Inner { clock, start, asked, .. } = &*self.0;
         let lock = lock.name.as_str().to_owned();
-        asked.lock().push(Asked { op, at: clock.now() - *start, lock: lock.clone(), number });
+        let by = std::thread::current().name().map(str::to_owned);
+        asked.lock().push(Asked { op, at: clock.now() - *start, lock: lock.clone(), number, by });
         let of_op = self.plan().delays.get_mut(&op).and_then(VecDeque::pop_front);
         let of_lock = self.plan().delays_about.remove(&lock);
         if let Some(delay) = of_op.or(of_lock) {
@@ -211,6 +219,12 @@ impl Backend for Store {
     fn release(&self, hold: &Hold<'_>) -> Answer<Released> {
         self.admit(Op::Release, hold.lock, hold.token.get())?;
         self.plan().release.pop_front().unwrap_or(Ok(Released::Released))
+    }
+
+    fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Answer<HoldKept> {
+        self.plan().keepers.push(keeper);
+        self.admit(Op::Keep, hold.lock, lease.as_millis() as u64)?;
+        self.plan().keep.pop_front().unwrap_or(Ok(HoldKept::Kept))
     }
 
     fn renew(&self, _: ClientId, items: &[Renew<'_>]) -> Vec<Answer<Renewal>> {

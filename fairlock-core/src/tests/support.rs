@@ -1,6 +1,5 @@
 //! A client on a clock that the test moves, and calls that run while it moves.
 
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,11 +13,13 @@ use crate::Clock;
 use crate::backend::{Backend, Wake, WakeSink};
 use crate::claim::Claim;
 use crate::config::Config;
+use crate::ending::Ending;
 use crate::losses::LossCallbacks;
 use crate::registry::Registry;
 use crate::schedule::Schedule;
 use crate::shared::Shared;
 use crate::stats::Counters;
+use crate::stop::Stop;
 use crate::wake::Sink;
 use crate::{Client, ClientId, FencingToken, ManualClock, OwnedGuard, OwnedLock};
 
@@ -71,6 +72,7 @@ impl World {
         let shared = Arc::new(Shared {
             id,
             schedule: Schedule::new(&config.clock),
+            ending: Ending::new(&config.clock),
             watch,
             backend: Arc::new(store.clone()),
             config: Arc::new(config),
@@ -180,7 +182,7 @@ impl Config {
             attempt_ttl: None,
             label: "worker 3".into(),
             clock,
-            stop: AtomicBool::new(false),
+            stop: Stop::default(),
         }
     }
 }

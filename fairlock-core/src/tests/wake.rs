@@ -52,6 +52,20 @@ fn a_stray_grant_is_left_to_its_lease_when_the_client_has_ended() {
     assert!(world.store.ops().is_empty());
 }
 
+/// A withdrawal of the shutdown may let the store grant a place that it could not be told to remove before.
+#[test]
+fn a_stray_grant_that_comes_during_a_shutdown_is_released_by_it() {
+    let world = World::new();
+    let _guard = world.lock("held").lock().unwrap();
+    world.store.delay(Op::Release, S);
+    let client = world.client.clone();
+    let ends = world.begin(move || client.shutdown());
+    let (request, token) = (RequestId::new(1), FencingToken::new(9));
+    world.store.wake(Wake::Granted { lock: "stray", owner: "x:1", request, token });
+    world.finish(&ends).0.unwrap();
+    assert_eq!(world.store.calls_about("stray", Op::Release), 1);
+}
+
 /// The watchdog of a client that has asked for nothing yet does not run.
 #[test]
 fn a_stray_grant_for_a_client_that_has_asked_for_nothing_is_released() {

@@ -273,7 +273,7 @@ fn a_renewal_that_panics_is_repeated_with_growing_pauses() {
     let renewals = world.store.times(Op::Renew);
     assert_eq!((renewals.len(), guard.is_lost()), (4, false), "{renewals:?}");
     assert!(renewals[2] > renewals[1] && renewals[3] > renewals[2], "{renewals:?}");
-    let said = lines_about("the watchdog panicked, and goes on: planned: Renew");
+    let said = lines_about("the thread fairlock-dog panicked, and goes on: planned: Renew");
     assert_eq!(said.len(), 1, "one line a minute: {said:?}");
 }
 

@@ -2,11 +2,13 @@
 
 mod manual;
 mod signal;
+mod task_slot;
 
 use std::time::{Duration, Instant};
 
 pub use manual::{Attendance, ManualClock};
 pub(crate) use signal::{MOMENT, Raise, Signal, Woken};
+pub(crate) use task_slot::TaskSlot;
 
 /// Where time comes from: the system's monotonic clock, or a [`ManualClock`].
 #[derive(Clone, Debug, Default)]

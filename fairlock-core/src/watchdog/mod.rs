@@ -1,6 +1,7 @@
 //! The thread of a client that keeps its promises while its callers sleep or work: it renews holds and places,
 //! many in one round trip, notices losses in time, asks for requests on which no caller waits, and repeats releases
-//! and withdrawals that the server did not answer. A second thread tells of losses while this one waits for the server.
+//! and withdrawals that the server did not answer. A second thread tells of losses while this one waits for the server, and a
+//! third one makes the first attempts of what tasks want.
 //!
 //! One round, in this order. A call is bounded by the backend; calls of many requests have up to 64 of them.
 //!
@@ -27,6 +28,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use crate::backend::{Answer, BackendError, BackendErrorKind};
 use crate::backoff;
 use crate::claim::earlier;
 use crate::logging::log_line;
@@ -45,6 +47,11 @@ pub(crate) fn watch(client: &Weak<Shared>) {
 /// grant wakes it only if that hold ends earlier.
 fn watch_ends(client: &Weak<Shared>) {
     keep(client, |schedule| &schedule.expiry, Shared::report_ended);
+}
+
+/// The body of the thread that makes the first attempts of what tasks want.
+fn run_errands(client: &Weak<Shared>) {
+    keep(client, |schedule| &schedule.tasks, Shared::run_errands);
 }
 
 /// Looks again and again, each time when the last look said or when the thread is woken, until the client ends. A thread
@@ -75,7 +82,7 @@ fn keep(
             }
             Err(panic) => {
                 panics += 1;
-                shared.watchdog_panicked(panic);
+                shared.thread_panicked(sleeper(schedule).name, panic);
                 Some(shared.now() + backoff::pause(panics))
             }
         };
@@ -86,6 +93,16 @@ fn keep(
 }
 
 impl Shared {
+    /// Starts the thread for tasks with the first one.
+    ///
+    /// # Errors
+    /// `Unavailable` when the system has no thread to give.
+    pub(crate) fn start_tasks(self: &Arc<Self>) -> Answer<()> {
+        self.schedule.start(&self.schedule.tasks, self, run_errands).map_err(|error| {
+            BackendError::new(BackendErrorKind::Unavailable, "no thread for tasks").with_source(error)
+        })
+    }
+
     /// Before the watchdog waits for answers. It begins once, and goes on until the client ends.
     fn watch_ends_meanwhile(self: &Arc<Self>) {
         if let Err(error) = self.schedule.start(&self.schedule.expiry, self, watch_ends) {
@@ -116,17 +133,17 @@ impl Shared {
         next
     }
 
-    /// The round's requests wait for a pause, as if they had not been answered, so that a watchdog that panics each time does
+    /// The watchdog's requests wait for a pause, as if they had not been answered, so that a thread that panics each time does
     /// not spin. At most one line a minute is logged.
-    fn watchdog_panicked(&self, panic: Box<dyn Any + Send>) {
+    fn thread_panicked(&self, name: &str, panic: Box<dyn Any + Send>) {
         let (now, longest) = (self.now(), longest_pause(&self.config));
         let is_logged = self.schedule.with_rounds(|rounds| rounds.panicked(now, longest));
         let message = panic.downcast_ref::<String>().map(String::as_str);
         let message = message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
         if is_logged {
             log_line!(error, "fairlock::watchdog",
-                event = "panicked", panic = message;
-                "the watchdog panicked, and goes on: {message}"
+                event = "panicked", thread = name, panic = message;
+                "the thread {name} panicked, and goes on: {message}"
             );
         }
         std::mem::forget(panic); // its drop may panic as well

@@ -23,10 +23,14 @@ struct Due {
 struct Round {
     over: Vec<(Arc<Claim>, LostCause)>,
     given_up: Vec<Arc<Claim>>,
+    /// Whose tasks wait for the end of a release.
+    told: Vec<Arc<Claim>>,
     due: Vec<Due>,
     /// The requests to be asked for, and since when that is due.
     asks: Vec<(Instant, Arc<Claim>)>,
     next: Option<Instant>,
+    /// How many requests are in line, for the metrics. A round follows within a heartbeat, which finds fewer.
+    waiting: usize,
 }
 
 impl Shared {
@@ -38,15 +42,23 @@ impl Shared {
         let (meanwhile, pauses) = self.schedule.with_rounds(|rounds| (rounds.meanwhile, rounds.pauses()));
         let mut round = Round::default();
         self.registry.for_each(|claim| round.note(claim, &RoundTimes { now, meanwhile, pauses }));
-        let Round { over, given_up, mut due, mut asks, next } = round;
+        let Round { over, given_up, told, mut due, mut asks, next, waiting } = round;
         for (claim, cause) in over {
             self.lose_in_background(&claim, cause);
         }
         for claim in given_up {
-            claim.signal.raise();
-            self.withdraw_soon(&claim);
+            claim.raise();
+            match claim.leaving() {
+                Some(_) => self.withdraw_soon(&claim),
+                None => self.retire(&claim), // never asked for
+            }
         }
+        told.iter().for_each(|claim| claim.raise());
         self.end_outage_if_over();
+        if cfg!(feature = "metrics") {
+            self.counters.waiting(waiting);
+            self.counters.outage(self.schedule.with_rounds(|rounds| rounds.outage.lasts()));
+        }
         let looked_after = !due.is_empty() || !asks.is_empty();
         if looked_after {
             self.watch_ends_meanwhile();
@@ -164,12 +176,16 @@ impl Shared {
 
 impl Round {
     fn note(&mut self, claim: &Arc<Claim>, look: &RoundTimes) {
+        if cfg!(feature = "metrics") && claim.is_in_line() {
+            self.waiting += 1;
+        }
         let duty = claim.watchdog_step(look);
         let claim = || Arc::clone(claim);
         match duty {
             WatchdogStep::Wait(at) => self.next = earlier(self.next, at),
             WatchdogStep::Lose(cause) => self.over.push((claim(), cause)),
             WatchdogStep::GivenUp => self.given_up.push(claim()),
+            WatchdogStep::Tell => self.told.push(claim()),
             WatchdogStep::Ask(since) => self.asks.push((since, claim())),
             WatchdogStep::RenewPlace { lease } => self.due.push(Due { claim: claim(), hold: None, lease }),
             WatchdogStep::RenewHold { token, count, lease } => {

@@ -3,7 +3,7 @@
 use std::sync::{OnceLock, mpsc};
 use std::time::Duration;
 
-use fairlock_core::backend::{RequestId, Wait, Wake};
+use fairlock_core::backend::{Wait, Wake};
 use fairlock_core::{Client, Error, LockKind, LockName, ManualClock, OwnerId};
 
 use super::*;
@@ -66,6 +66,8 @@ fn questions_about_an_unknown_lock_leave_nothing_behind() {
     assert_eq!(backend.release(&hold).unwrap(), Released::NotHeld);
     assert!(backend.is_empty());
     assert_eq!(backend.set_hold_count(&hold, 2).unwrap(), HoldCountSet::Lost);
+    assert!(backend.is_empty());
+    assert_eq!(backend.keep(&hold, RequestId::new(2), LEASE).unwrap(), HoldKept::NotHeld);
     assert!(backend.is_empty());
     assert_eq!(backend.withdraw(&place).unwrap(), Withdrawn::Left);
     assert!(backend.is_empty());

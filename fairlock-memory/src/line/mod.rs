@@ -252,6 +252,11 @@ impl Line {
         }
     }
 
+    /// The waiter at the head, whether it can be reached or not.
+    pub(crate) fn first(&self) -> Option<&OwnerId> {
+        self.present.first_key_value().map(|(_, place)| &place.owner)
+    }
+
     /// Whether any waiter is present. Parks none.
     pub(crate) fn has_present(&self, now: Moment, is_reachable: impl Fn(&KeptPlace) -> bool) -> bool {
         let clock = self.clock.at(now);

@@ -97,8 +97,13 @@ impl LockEntry {
         if self.free() == 0 || self.interest.is_empty() {
             return;
         }
+        self.wake_plain(turn);
+    }
+
+    /// Tells the waiters for a plain lock to look.
+    pub(super) fn wake_plain(&mut self, turn: &mut Turn<'_>) {
         for owner in self.interest.one_of_each_client(turn.now) {
-            turn.send(&owner, WakeUp::Recheck { lock: turn.lock.clone() });
+            turn.send(&owner, WakeUp::Recheck { lock: turn.lock.clone(), owner: None });
         }
     }
 

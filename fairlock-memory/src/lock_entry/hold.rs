@@ -126,6 +126,18 @@ impl Holds {
         }
     }
 
+    /// The hold with this token is of another request from now on, and ends then, also if that is earlier.
+    pub(super) fn hand_to(&mut self, token: FencingToken, keeper: RequestId, ends: Moment) {
+        let kept = match &mut self.many {
+            Some(many) => return many.hand_to(token, keeper, ends),
+            None => self.position(token).and_then(|at| self.few.get_mut(at)),
+        };
+        if let Some(kept) = kept {
+            (kept.request, kept.holds, kept.ends) = (keeper, 0, ends);
+            self.none_ends_before = self.none_ends_before.min(ends);
+        }
+    }
+
     /// Removes the hold with this token.
     pub(super) fn remove(&mut self, token: FencingToken) -> Option<KeptHold> {
         let removed = match &mut self.many {

@@ -64,6 +64,12 @@ impl Many {
         }
     }
 
+    pub(super) fn hand_to(&mut self, token: FencingToken, keeper: RequestId, ends: Moment) {
+        if let Some(kept) = self.remove(token) {
+            self.add(KeptHold { request: keeper, holds: 0, ends, ..kept });
+        }
+    }
+
     pub(super) fn remove(&mut self, token: FencingToken) -> Option<KeptHold> {
         let removed = self.kept.remove(&token)?;
         self.ends.remove(&(removed.ends, token));

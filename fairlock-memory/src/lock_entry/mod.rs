@@ -4,15 +4,15 @@ use std::ops::Range;
 use std::time::Duration;
 
 use fairlock_core::backend::{
-    Acquire, Acquired, BackendError, Hold, HoldCountSet, LockState, MOST_INSPECTED, Place, Released,
-    RequestId, Wait, Withdrawn,
+    Acquire, Acquired, BackendError, Hold, HoldCountSet, HoldKept, LockState, MOST_INSPECTED, Place,
+    Released, RequestId, Wait, Withdrawn,
 };
 use fairlock_core::{LockKind, OwnerId};
 
 use crate::interest::Interest;
 use crate::line::{Heartbeat, Line};
 use crate::turn::{Moment, Turn};
-use crate::wake_ups::WakeUps;
+use crate::wake_ups::{WakeUp, WakeUps};
 
 mod force;
 mod hand_on;
@@ -153,6 +153,33 @@ impl LockEntry {
         self.pulse(turn.now);
         self.hand_on_or_wake_plain(turn);
         Released::Released
+    }
+
+    /// Who waits was told to look at a later end, and is told to look again.
+    pub(crate) fn keep(
+        &mut self,
+        turn: &mut Turn<'_>,
+        hold: &Hold<'_>,
+        keeper: RequestId,
+        lease: Duration,
+    ) -> HoldKept {
+        self.holds.drop_over(turn.now);
+        let mut ends = turn.now.saturating_add(lease);
+        let kept = self.holds.of(hold.owner, keeper).filter(|kept| kept.token == hold.token);
+        let found = match kept {
+            Some(kept) => {
+                ends = ends.min(kept.ends);
+                Some(kept.token)
+            }
+            None => self.holds.find(hold),
+        };
+        let Some(token) = found else { return HoldKept::NotHeld };
+        self.holds.hand_to(token, keeper, ends);
+        if let Some(first) = self.line.first() {
+            turn.send(first, WakeUp::Recheck { lock: turn.lock.clone(), owner: Some(first.clone()) });
+        }
+        self.wake_plain(turn);
+        HoldKept::Kept
     }
 
     pub(crate) fn withdraw(&mut self, turn: &mut Turn<'_>, place: &Place<'_>) -> Withdrawn {

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use fairlock_core::backend::{
-    Acquired, Backend, BackendErrorKind, Released, Renew, Renewal, Wait, Wake, WakeSink, Withdrawn,
+    Acquired, Backend, BackendErrorKind, Released, Renew, Renewal, RequestId, Wait, Wake, WakeSink, Withdrawn,
 };
 use fairlock_memory::Operation;
 
@@ -56,6 +56,7 @@ fn every_operation_can_be_made_to_fail() {
         Operation::Acquire,
         Operation::SetHoldCount,
         Operation::Release,
+        Operation::Keep,
         Operation::Renew,
         Operation::Withdraw,
         Operation::ForceRelease,
@@ -68,6 +69,7 @@ fn every_operation_can_be_made_to_fail() {
     assert!(a.acquire(Wait::No).is_err());
     assert!(fixture.backend.set_hold_count(&a.hold(token), 2).is_err());
     assert!(a.release(token).is_err());
+    assert!(fixture.backend.keep(&a.hold(token), RequestId::new(9), LEASE).is_err());
     assert!(a.renew_hold(token, 1).is_err());
     assert!(a.try_withdraw().is_err());
     assert!(fixture.backend.force_release(&fixture.lock).is_err());

@@ -103,6 +103,24 @@ fn dropped_requests_are_withdrawn_many_in_a_call() {
 }
 
 #[test]
+fn releases_that_were_not_answered_are_repeated_many_in_a_call() {
+    let world = World::new();
+    let client = world.client();
+    let locks: Vec<_> =
+        (0..REQUESTS).map(|number| client.fair_lock(&format!("held:{number}")).unwrap()).collect();
+    let guards: Vec<_> = locks.iter().map(|lock| lock.lock().unwrap()).collect();
+    world.backend.store.faults().cut_off(client.id());
+    drop(guards);
+    world.clock.advance(S);
+    world.backend.store.faults().bring_back(client.id());
+    let before = world.backend.calls("release");
+    world.clock.advance(S);
+    assert!(locks.iter().all(|lock| !lock.is_locked().unwrap()));
+    let calls = world.backend.calls("release") - before;
+    assert!(calls <= 1 + REQUESTS.div_ceil(AT_ONCE), "{calls} calls for {REQUESTS} releases");
+}
+
+#[test]
 fn lost_places_are_asked_for_many_in_a_call() {
     let world = World::new();
     let lines = Lines::of(&world, world.client(), "line");

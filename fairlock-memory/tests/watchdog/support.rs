@@ -96,6 +96,10 @@ impl Backend for Counting {
         self.count(Operation::Release).release(hold)
     }
 
+    fn release_all(&self, holds: &[Hold<'_>]) -> Answers<Released> {
+        self.many(Operation::Release, |store| store.release_all(holds))
+    }
+
     fn renew(&self, client: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
         self.without_some(self.count(Operation::Renew).renew(client, items))
     }

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairlock_core::backend::{
-    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, LockId,
-    LockState, MOST_INSPECTED, Place, Released, Renew, Renewal, Subscription, WakeSink, Withdrawn,
+    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, HoldKept,
+    LockId, LockState, MOST_INSPECTED, Place, Released, Renew, Renewal, RequestId, Subscription, WakeSink,
+    Withdrawn,
 };
 use fairlock_core::{ClientId, Clock, LockKind};
 use redis::Value;
@@ -115,7 +116,17 @@ impl Backend for RedisBackend {
     }
 
     fn release(&self, hold: &Hold<'_>) -> Result<Released, BackendError> {
-        self.0.rules(hold.lock)?.release(hold)
+        let rules = self.0.rules(hold.lock)?;
+        rules.released(hold, &self.0.shared.run(&rules.release(hold)?)?)
+    }
+
+    fn release_all(&self, holds: &[Hold<'_>]) -> Vec<Result<Released, BackendError>> {
+        let call = |hold: &Hold<'_>| self.0.rules(hold.lock)?.release(hold);
+        self.ask_all(holds, call, |hold, _, reply| self.0.rules(hold.lock)?.released(hold, &reply))
+    }
+
+    fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Result<HoldKept, BackendError> {
+        self.0.rules(hold.lock)?.keep(hold, keeper, lease)
     }
 
     /// In few round trips to each server: a script renews up to a hundred holds, or all places of a lock.

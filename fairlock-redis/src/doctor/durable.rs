@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::sentinels::{self, Agreed};
-use super::{Finding, Verdict, Visit};
+use super::{Finding, Verdict, Visit, shown};
 use crate::backend::RedisBackend;
 use crate::durable::{Durability, lives_of};
 use crate::net::Arrangement;
@@ -77,7 +77,7 @@ impl Visit<'_> {
         let running: Vec<Duration> = begun.into_iter().flatten().filter(|left| !left.is_zero()).collect();
         if let Some(longest) = running.iter().max() {
             let place = counted(running.len());
-            let what = format!("a new past{place}: it grants nothing for {longest:.1?} more");
+            let what = format!("a new past{place}: it grants nothing for {} more", shown(*longest));
             self.say("life", Verdict::Note, what);
         }
         if !unbegun.is_empty() {
@@ -99,11 +99,11 @@ fn survives(durability: Option<Durability>, agreed: Option<&Agreed>) -> (Verdict
         "a hold survives a restart (empty, or with an old file), a flush, and the promotion of a replica";
     const DEPOSED: &str = "a master that was deposed and still answers";
     let missing = agreed.map_or(String::new(), |agreed| match agreed.spare() {
-        _ if agreed.all < 3 => "; for `Durability::quorum()` have three sentinels".to_owned(),
-        None => "; for `Durability::quorum()` a majority of the sentinels has to agree".to_owned(),
+        _ if agreed.all < 3 => "; for `durable(quorum)` have three sentinels".to_owned(),
+        None => "; for `durable(quorum)` a majority of the sentinels has to agree".to_owned(),
         Some(_) => {
             format!(
-                "; `Durability::quorum()` covers that, too: {} of {} sentinels agree",
+                "; `durable(quorum)` covers that, too: {} of {} sentinels agree",
                 agreed.agree, agreed.all
             )
         }
@@ -111,7 +111,7 @@ fn survives(durability: Option<Durability>, agreed: Option<&Agreed>) -> (Verdict
     match durability {
         None => {
             let text = "off: two clients can hold a lock after a restart that forgets it, a flush or a fail-over; \
-                        `Durability::life()` closes that";
+                        `durable(life)` closes that";
             let but = if agreed.is_some() { format!(", except for {DEPOSED}") } else { String::new() };
             (Verdict::Note, format!("{text}{but}{missing}"))
         }
@@ -137,15 +137,10 @@ mod tests {
         let (life, quorum) = (Some(Durability::life()), Some(Durability::quorum()));
         let of = |agree, all| Some(Agreed { agree, all });
         for (durability, agreed, verdict, words) in [
-            (None, None, Verdict::Note, "a fail-over; `Durability::life()` closes that"),
-            (
-                None,
-                of(3, 3),
-                Verdict::Note,
-                "`Durability::quorum()` covers that, too: 3 of 3 sentinels agree",
-            ),
+            (None, None, Verdict::Note, "a fail-over; `durable(life)` closes that"),
+            (None, of(3, 3), Verdict::Note, "`durable(quorum)` covers that, too: 3 of 3 sentinels agree"),
             (life, None, Verdict::Good, "of a dead master, but not a master that was deposed"),
-            (life, of(2, 2), Verdict::Note, "for `Durability::quorum()` have three sentinels"),
+            (life, of(2, 2), Verdict::Note, "for `durable(quorum)` have three sentinels"),
             (life, of(2, 4), Verdict::Note, "a majority of the sentinels has to agree"),
             (quorum, of(3, 5), Verdict::Good, "still answers; 3 of 5 sentinels have to answer"),
         ] {

@@ -23,7 +23,7 @@ pub(crate) fn check(servers: &Servers) -> Result<(), BackendError> {
             Ok(Ok(info)) if mode(info) == Some("sentinel") => {
                 let message = format!(
                     "Redis at {address}, connecting: it is a sentinel, which keeps no locks; \
-                     write redis+sentinel://{address}/MASTER, or call RedisBackend::connect_sentinel"
+                     write redis+sentinel://{address}/MASTER"
                 );
                 return Err(BackendError::new(BackendErrorKind::InvalidConfig, message));
             }
@@ -77,7 +77,10 @@ fn advice(info: &str, servers: &Servers) -> Vec<(&'static str, String)> {
             say("role", "it is a replica, which takes no writes; connect to its master".to_owned());
         }
         if mode(info) == Some("cluster") {
-            say("role", "it is a node of a cluster; connect with RedisBackend::connect_cluster".to_owned());
+            say(
+                "role",
+                "it is a node of a cluster; its address has to begin with redis+cluster://".to_owned(),
+            );
         }
     }
     advice
@@ -206,7 +209,7 @@ mod tests {
         server.command(&["REPLICAOF", "127.0.0.1", "1"]);
         assert!(said(&server)[0].contains("connect to its master"), "{:?}", said(&server));
         let node = TestServer::start_with(&["--cluster-enabled", "yes"]);
-        assert!(said(&node)[0].contains("RedisBackend::connect_cluster"), "{:?}", said(&node));
+        assert!(said(&node)[0].contains("redis+cluster://"), "{:?}", said(&node));
     }
 
     #[test]

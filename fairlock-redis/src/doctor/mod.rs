@@ -40,7 +40,8 @@ pub struct Finding {
     pub topic: &'static str,
     /// The result.
     pub verdict: Verdict,
-    /// What was found and, if it is not good, what to change.
+    /// What was found and, if it is not good, what to change. A setting of [`RedisBuilder`](crate::RedisBuilder) stands between
+    /// backticks, with a value in parentheses: `durable(quorum)`.
     pub text: String,
 }
 
@@ -63,7 +64,7 @@ impl RedisBackend {
     /// discipline needs; then what each sentinel says, and which faults a hold survives as all this is set up. The rights are checked inside a MULTI that is never executed, which takes the right to MULTI.
     ///
     /// With the name of a lock, the rights are those to this lock, which is not touched. Without a name, a lock of a random
-    /// name (`fairlock-doctor:…`) stands for all, and is acquired and released at the end, unless a grace is running.
+    /// name (`fairlock-doctor:…`) stands for all, and is acquired, released and deleted at the end, unless a grace is running.
     ///
     /// # Errors
     /// `Unavailable` or `Denied` when no server can be reached; `InvalidName` for a name that is a key of another lock. Any
@@ -91,7 +92,8 @@ impl RedisBackend {
         if known.is_some() || self.0.shared.calls.durability().is_some() && findings.iter().any(is_waiting) {
             return Ok(findings);
         }
-        let (verdict, text) = match self.trial(&probe) {
+        let tried = self.trial(&probe);
+        let (verdict, text) = match tried.and(self.forget(&probe)) {
             Ok(()) => (Verdict::Good, "a lock was taken and given back".to_owned()),
             Err(error) => (Verdict::Unsafe, format!("a lock can't be taken and given back: {error}")),
         };
@@ -113,6 +115,25 @@ impl RedisBackend {
             Acquired::Busy { .. } | Acquired::Queued { .. } => Err(missing()),
         }
     }
+
+    /// Deletes what a release keeps for a day: nobody asks for this lock again. All that a trial leaves ends by itself as well.
+    fn forget(&self, lock: &LockId) -> Result<(), BackendError> {
+        let (servers, keys) = (&self.0.shared.servers, Keys::of(lock)?);
+        let delete = cmd("DEL").arg(keys.lock()).arg(keys.record()).get_packed_command();
+        let deleted = servers.call(keys.lock(), |route| route.call(&delete));
+        deleted.map(drop).map_err(|failed| failed.explain("deleting it"))
+    }
+}
+
+/// The time for people: no more than a tenth of a unit, and nothing below a microsecond.
+fn shown(time: Duration) -> String {
+    let micros = time.as_micros();
+    let (number, unit) = match micros {
+        0..1000 => (micros.to_string(), "µs"),
+        1000..1_000_000 => (format!("{:.1}", time.as_secs_f64() * 1000.0), "ms"),
+        _ => (format!("{:.1}", time.as_secs_f64()), "s"),
+    };
+    format!("{}{unit}", number.strip_suffix(".0").unwrap_or(&number))
 }
 
 /// A lock that no other client knows.
@@ -164,14 +185,16 @@ impl Visit<'_> {
         let (verdict, then) = match self.durability().map(|durability| durability.skew) {
             Some(skew) if off > skew + trip => {
                 let then = format!(
-                    "; more than the skew of {skew:?}: see that both are kept (NTP), or raise it for all clients; else two \
-                     clients can hold a lock after a fail-over"
+                    "; more than the skew of {}: see that both are kept (NTP), or raise it for all clients; else two \
+                     clients can hold a lock after a fail-over",
+                    shown(skew)
                 );
                 (Verdict::Note, then)
             }
             Some(skew) => {
                 let then = format!(
-                    "; less than the skew of {skew:?}, by which servers may differ and their clocks jump"
+                    "; less than the skew of {}, by which servers may differ and their clocks jump",
+                    shown(skew)
                 );
                 (Verdict::Good, then)
             }
@@ -181,7 +204,11 @@ impl Visit<'_> {
             }
             None => (Verdict::Good, String::new()),
         };
-        self.say("clock", verdict, format!("{off:.1?} {word} ours, give or take {:.1?}{then}", trip / 2));
+        let text = match off > trip / 2 {
+            true => format!("{} {word} ours, give or take {}{then}", shown(off), shown(trip / 2)),
+            false => format!("as ours, give or take {}{then}", shown(trip / 2)),
+        };
+        self.say("clock", verdict, text);
     }
 
     fn round_trips(&mut self) {
@@ -199,13 +226,14 @@ impl Visit<'_> {
         let limit = self.backend.0.shared.servers.timeouts().response;
         let (verdict, then) = if longest > limit / 2 {
             let to_do = "raise it, or find out what holds the server up";
-            (Verdict::Note, format!("; the response time-out is {limit:?}: {to_do}"))
+            (Verdict::Note, format!("; `response_timeout` is {}: {to_do}", shown(limit)))
         } else if middle > SLOW {
             (Verdict::Note, "; each hand-over takes one: a server that is nearer is quicker".to_owned())
         } else {
             (Verdict::Good, String::new())
         };
-        let text = format!("half of {ROUND_TRIPS} within {middle:.1?}, all within {longest:.1?}{then}");
+        let (middle, longest) = (shown(middle), shown(longest));
+        let text = format!("half of {ROUND_TRIPS} within {middle}, all within {longest}{then}");
         self.say("round trip", verdict, text);
     }
 
@@ -224,5 +252,25 @@ impl Visit<'_> {
             }
         };
         self.say("scripts", verdict, text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_shown_without_more_digits_than_it_is_worth() {
+        for (nanos, text) in [
+            (0, "0µs"),
+            (999, "0µs"),
+            (41_234, "41µs"),
+            (1_234_567, "1.2ms"),
+            (500_000_000, "500ms"),
+            (1_000_000_000, "1s"),
+            (6_666_666_667, "6.7s"),
+        ] {
+            assert_eq!(shown(Duration::from_nanos(nanos)), text);
+        }
     }
 }

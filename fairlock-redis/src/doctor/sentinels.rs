@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use super::{Finding, Verdict};
+use super::{Finding, Verdict, shown};
 use crate::durable::Durability;
 use crate::net::{MajorityTerms, Said, Servers, Surveyed};
 
@@ -143,7 +143,10 @@ fn not_yet(said: &Said, terms: MajorityTerms) -> Option<(Verdict, String)> {
         }
         Ok(uptime) if uptime <= least => {
             let what = "before that it may have forgotten its last vote";
-            Some((Verdict::Note, format!("up for {uptime:?}, it counts after {least:.1?}: {what}")))
+            Some((
+                Verdict::Note,
+                format!("up for {}, it counts after {}: {what}", shown(uptime), shown(least)),
+            ))
         }
         Ok(_) => None,
     }
@@ -196,10 +199,10 @@ fn about_all(
         && down_after * 3 > durability.longest_lease()
     {
         note(format!(
-            "they take {} ms to see that the master is down (down-after-milliseconds), and a hold lasts {:?} without an answer: \
+            "they take {} ms to see that the master is down (down-after-milliseconds), and a hold lasts {} without an answer: \
              a fail-over costs holds; set it to 1000 or 2000",
             down_after.as_millis(),
-            durability.longest_lease() - durability.longest_lease() / 3,
+            shown(durability.longest_lease() - durability.longest_lease() / 3),
         ));
     }
     found

@@ -102,7 +102,7 @@ impl Durability {
         in_range("trust", self.trust, Duration::from_secs(1)..=Duration::from_secs(3600))?;
         in_range("skew", self.skew, Duration::ZERO..=Duration::from_secs(60))?;
         if self.asks_quorum && servers == Arrangement::Single {
-            let what = "a quorum is one of sentinels, or of a cluster's nodes: connect to them, or choose `Durability::life()` for a \
+            let what = "a quorum is one of sentinels, or of a cluster's nodes: connect to them, or choose `durable(life)` for a \
                         single server";
             return Err(invalid(what.to_owned()));
         }

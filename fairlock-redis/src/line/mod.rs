@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use fairlock_core::LockKind;
 use fairlock_core::backend::{
-    Acquire, Acquired, BackendError, ForceReleased, Hold, HoldCountSet, LockId, Place, Released, Wait,
-    Withdrawn,
+    Acquire, Acquired, BackendError, ForceReleased, Hold, HoldCountSet, HoldKept, LockId, Place, Released,
+    Renewal, RequestId, Wait, Withdrawn,
 };
 use redis::Value;
 
@@ -25,7 +25,7 @@ use crate::net::attempt_length;
 use crate::rules::{By, Rules};
 use crate::script::answers;
 use crate::script::arguments::Argument::{self, BeginBy, Member, Number, Text};
-use crate::script::arguments::millis;
+use crate::script::arguments::{at_least_millis, millis};
 use crate::script::reply::{Row, missing, number, rank, recheck_in, token, unintelligible};
 use crate::script::run::Call;
 use crate::script::scripts::{self, Script};
@@ -195,21 +195,39 @@ impl Rules for HandOff {
         Ok(HoldCountSet::Set)
     }
 
-    fn release(&self, hold: &Hold<'_>) -> Result<Released, BackendError> {
-        let arguments = [Argument::Hold(hold), self.options(hold.lock, None)];
-        let reply = self.shared.run(&self.call(&scripts::LINE_RELEASE, hold.lock, &arguments)?)?;
-        let (answer, more) = match &reply {
+    fn release(&self, hold: &Hold<'_>) -> Result<Call, BackendError> {
+        self.call(&scripts::LINE_RELEASE, hold.lock, &[Argument::Hold(hold), self.options(hold.lock, None)])
+    }
+
+    fn released(&self, hold: &Hold<'_>, reply: &Value) -> Result<Released, BackendError> {
+        let (answer, more) = match reply {
             Value::Int(said @ 0..=3) => {
                 self.two_lines.seen(&hold.lock.name, said & 2);
                 (Released::Released, said & 1)
             }
             _ => {
-                let row = Row::of(&reply)?;
+                let row = Row::of(reply)?;
                 (answers::released(&row)?, row.if_any(0, number)?.unwrap_or(0))
             }
         };
         self.resume(hold.lock, more == 1);
         Ok(answer)
+    }
+
+    fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Result<HoldKept, BackendError> {
+        let keeper = Place::new(hold.lock, hold.owner, keeper);
+        let arguments = [Argument::Hold(hold), Member(&keeper), Number(at_least_millis(lease)), BeginBy];
+        let call = self.call(&scripts::LINE_KEEP, hold.lock, &arguments)?;
+        let mut reply = self.shared.run(&call)?;
+        if Row::of(&reply)?.word == "forgotten" {
+            // It is claimed, as by a renewal, and kept then. Of a hold that is over the claim says so.
+            let claimed = self.shared.run(&self.renew_holds(&[hold], 1, lease)?)?;
+            if let [Some(Ok(Renewal::Lost))] = answers::renewed_holds(&claimed, 1)?[..] {
+                return Ok(HoldKept::NotHeld);
+            }
+            reply = self.shared.run(&call)?;
+        }
+        answers::kept(&Row::of(&reply)?)
     }
 
     fn will_tell(&self, count: u32) {

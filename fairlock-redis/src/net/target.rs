@@ -84,7 +84,7 @@ impl Target {
     /// `InvalidConfig` where there are no sentinels.
     pub(crate) fn with_sentinel_login(mut self, user: &str, password: &str) -> Result<Target, BackendError> {
         let Target::Sentinel { sentinels, .. } = &mut self else {
-            let what = "there is a login for sentinels, but no sentinel";
+            let what = "`sentinel_login` is set, and the address names no sentinels";
             return Err(BackendError::new(BackendErrorKind::InvalidConfig, what));
         };
         sentinels.iter_mut().for_each(|sentinel| sentinel.set_login(user, password));

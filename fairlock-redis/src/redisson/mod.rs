@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use fairlock_core::LockKind;
 use fairlock_core::backend::{
-    Acquire, Acquired, BackendError, ForceReleased, Hold, HoldCountSet, LockId, Place, Released, Renewal,
-    Wait,
+    Acquire, Acquired, BackendError, ForceReleased, Hold, HoldCountSet, HoldKept, LockId, Place, Renewal,
+    RequestId, Wait,
 };
 use redis::Value;
 
@@ -23,7 +23,7 @@ pub(crate) use self::plain::Plain;
 use crate::rules::{By, Rules};
 use crate::script::answers;
 use crate::script::arguments::Argument::{self, BeginBy, Number, Request, Text};
-use crate::script::arguments::millis;
+use crate::script::arguments::{at_least_millis, millis};
 use crate::script::keys::Keys;
 use crate::script::reply::{Row, missing};
 use crate::script::run::Call;
@@ -126,11 +126,18 @@ impl<K: Kind> Rules for Locks<K> {
         Ok(if is_lost { HoldCountSet::Lost } else { HoldCountSet::Set })
     }
 
-    fn release(&self, hold: &Hold<'_>) -> Result<Released, BackendError> {
+    fn release(&self, hold: &Hold<'_>) -> Result<Call, BackendError> {
         let keys = self.shared.keys(hold.lock)?;
         let arguments = [&named(hold)[..], &[Text(keys.channel())]].concat();
-        let reply = self.shared.run(&Call::new(&scripts::REDISSON_RELEASE, &keys, &arguments))?;
-        answers::released(&Row::of(&reply)?)
+        Ok(Call::new(&scripts::REDISSON_RELEASE, &keys, &arguments))
+    }
+
+    fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Result<HoldKept, BackendError> {
+        let keys = self.shared.keys(hold.lock)?;
+        let rest = [Request(keeper), Number(at_least_millis(lease)), Text(keys.channel()), BeginBy];
+        let arguments = [&named(hold)[..], &rest].concat();
+        let reply = self.shared.run(&Call::new(&scripts::REDISSON_KEEP, &keys, &arguments))?;
+        answers::kept(&Row::of(&reply)?)
     }
 
     fn renew_holds(&self, holds: &[&Hold<'_>], count: u32, lease: Duration) -> Result<Call, BackendError> {
@@ -172,6 +179,11 @@ impl<K: Kind> Rules for Locks<K> {
         let keys = self.shared.keys(lock)?;
         let call = Call::new(&scripts::REDISSON_FORCE_RELEASE, &keys, &[Text(keys.channel()), BeginBy]);
         answers::force_released(&Row::of(&self.shared.run(&call)?)?)
+    }
+
+    fn take_hold(&self, hold: &Hold<'_>) -> Result<ForceReleased, BackendError> {
+        let reply = self.shared.run(&self.release(hold)?)?;
+        self.released(hold, &reply).map(ForceReleased::from)
     }
 
     fn keeps_place_by_owner(&self) -> bool {

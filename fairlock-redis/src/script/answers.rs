@@ -1,6 +1,6 @@
 //! What the replies of all disciplines mean.
 
-use fairlock_core::backend::{Acquired, BackendError, ForceReleased, Released, Renewal, Withdrawn};
+use fairlock_core::backend::{Acquired, BackendError, ForceReleased, HoldKept, Released, Renewal, Withdrawn};
 use redis::Value;
 
 use super::reply::{Row, items, lease, rank, recheck_in, token, unintelligible};
@@ -21,6 +21,10 @@ pub(crate) fn acquired(row: &Row<'_>) -> Result<Acquired, BackendError> {
 
 pub(crate) fn released(row: &Row<'_>) -> Result<Released, BackendError> {
     one_of(row, [("released", Released::Released), ("not_held", Released::NotHeld)])
+}
+
+pub(crate) fn kept(row: &Row<'_>) -> Result<HoldKept, BackendError> {
+    one_of(row, [("kept", HoldKept::Kept), ("not_held", HoldKept::NotHeld)])
 }
 
 pub(crate) fn force_released(row: &Row<'_>) -> Result<ForceReleased, BackendError> {

@@ -144,6 +144,11 @@ fn push_time(to: &mut Vec<u8>, micros: u64) {
     to.extend_from_slice(digits);
 }
 
+/// The same for a time that must not be shorter.
+pub(crate) fn at_least_millis(time: Duration) -> u64 {
+    millis(time.saturating_add(Duration::from_nanos(999_999)))
+}
+
 /// Milliseconds, at least one: a lease or a wait of zero would be none.
 pub(crate) fn millis(time: Duration) -> u64 {
     /// Three hundred years: exact in Lua's doubles, and more than any wait lasts.
@@ -210,5 +215,8 @@ mod tests {
             [Duration::ZERO, Duration::from_secs(2), Duration::MAX].map(millis),
             [1, 2000, 10_000_000_000_000]
         );
+        let times = [1, 1_000_000, 1_000_001].map(Duration::from_nanos);
+        assert_eq!(times.map(at_least_millis), [1, 1, 2]);
+        assert_eq!(at_least_millis(Duration::MAX), 10_000_000_000_000);
     }
 }

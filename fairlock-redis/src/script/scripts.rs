@@ -104,6 +104,7 @@ script!(LINE_RENEW, "line/renew.lua", of_line);
 script!(LINE_RENEW_HOLDS, "line/renew_holds.lua", of_hold);
 script!(LINE_CLAIM, "line/claim.lua", of_line);
 script!(LINE_RELEASE, "line/release.lua", of_line);
+script!(LINE_KEEP, "line/keep.lua", of_line);
 script!(LINE_WITHDRAW, "line/withdraw.lua", of_line);
 script!(LINE_FORCE_RELEASE, "line/force_release.lua", of_line);
 script!(LINE_INSPECT, "line/inspect.lua", of_line);
@@ -116,6 +117,7 @@ of_redisson! {
     script!(REDISSON_ACQUIRE, "redisson/acquire.lua", in_redisson);
     script!(REDISSON_RENEW, "redisson/renew.lua", in_redisson);
     script!(REDISSON_RELEASE, "redisson/release.lua", in_redisson);
+    script!(REDISSON_KEEP, "redisson/keep.lua", in_redisson);
     script!(REDISSON_WITHDRAW, "redisson/withdraw.lua", in_redisson);
     script!(REDISSON_FORCE_RELEASE, "redisson/force_release.lua", in_redisson);
     script!(REDISSON_RENEW_HOLDS, "redisson/renew_holds.lua", without_line);
@@ -140,15 +142,17 @@ mod tests {
             (&LINE_RENEW_HOLDS, 2, 3),
             (&LINE_CLAIM, 4, 6),
             (&LINE_RELEASE, 4, 2),
+            (&LINE_KEEP, 4, 4),
             (&LINE_WITHDRAW, 4, 3),
             (&LINE_FORCE_RELEASE, 4, 6),
             (&LINE_INSPECT, 4, 5),
         ];
         #[cfg(feature = "redisson")]
-        all.extend::<[(&'static Script, usize, usize); 7]>([
+        all.extend::<[(&'static Script, usize, usize); 8]>([
             (&REDISSON_ACQUIRE, 4, 9),
             (&REDISSON_RENEW, 4, 1),
             (&REDISSON_RELEASE, 4, 4),
+            (&REDISSON_KEEP, 4, 7),
             (&REDISSON_WITHDRAW, 4, 6),
             (&REDISSON_FORCE_RELEASE, 4, 2),
             (&REDISSON_RENEW_HOLDS, 2, 2),

@@ -85,6 +85,10 @@ impl<B: Backend> Backend for Recording<B> {
         self.inner.release(hold)
     }
 
+    fn release_all(&self, holds: &[Hold<'_>]) -> Vec<Result<Released, BackendError>> {
+        self.inner.release_all(holds)
+    }
+
     fn withdraw(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
         self.inner.withdraw(place)
     }

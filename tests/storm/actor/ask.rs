@@ -39,8 +39,9 @@ impl Actor {
         self.forget_answers(&using, ask);
         let what = What::Take { ask, wait, listens }.to_string();
         let began = self.world.now();
-        let got = self
-            .call(what, &life, wait.limit(), &cancel, || Handle::of(&using, ask, &cancel)?.get(ask, wait));
+        let got = self.call(what, &life, wait.limit(), &cancel, || {
+            Handle::of(&using, ask, &cancel)?.get(&self.world, ask, wait)
+        });
         match got {
             Ok(Some(guard)) => self.keep(guard, ask, using, listens),
             Ok(None) => {
@@ -110,6 +111,7 @@ impl Actor {
             takes: 1,
             terms: Terms::Renewed,
             owner: None,
+            by_task: false,
         });
         let asks: Vec<Ask> = asks.collect();
         asks.iter().for_each(|ask| self.forget_answers(&using, *ask));
@@ -164,7 +166,7 @@ impl Actor {
         let (life, began) = (Arc::clone(&using.life), self.world.now());
         self.forget_answers(&using, ask);
         let got = self.call(What::Request { ask }.to_string(), &life, Limit::AtOnce, &cancel, || {
-            let request = Handle::of(&using, ask, &cancel)?.request(ask)?;
+            let request = Handle::of(&using, ask, &cancel)?.request(&self.world, ask)?;
             Ok((request, asked_as(&using, ask)))
         });
         match got {
@@ -182,7 +184,7 @@ impl Actor {
         let life = Arc::clone(&using.life);
         self.forget_answers(&using, ask);
         let what = format!("await {wait:?} {ask}");
-        let got = self.call(what, &life, wait.limit(), &cancel, || request.wait(wait));
+        let got = self.call(what, &life, wait.limit(), &cancel, || request.wait(&self.world, wait));
         match got {
             Ok((Some(guard), _)) => self.keep(guard, ask, using, false),
             Ok((None, Some(request))) => {
@@ -211,8 +213,11 @@ impl Actor {
     }
 
     fn request_ends(&self, life: &Arc<Life>, ask: Ask, owner: Option<&str>) {
-        if let Some(owner) = owner {
-            locked(&self.world.holds).request_ends(life, &name_of(ask.lock), owner);
+        let mut holds = locked(&self.world.holds);
+        match owner {
+            Some(owner) => holds.request_ends(life, &name_of(ask.lock), owner),
+            None if ask.by_task => holds.a_task_ends(life, &name_of(ask.lock)),
+            None => {}
         }
     }
 
@@ -232,13 +237,16 @@ impl Actor {
             LockKind::Semaphore { .. } => "guards of permits",
             _ => "guards",
         });
+        if ask.by_task {
+            self.world.count("guards of tasks");
+        }
         let mut holds = locked(&self.world.holds);
         for (lock, token) in &made {
             self.say(format_args!("has L{lock} by {ask}, token {token}"));
             holds.guard_made(&using.life, &name_of(*lock), &owner, *token, ask.terms);
         }
-        if listens {
-            holds.listens(&made, guard.lost());
+        if let Some(channel) = guard.lost().filter(|_| listens) {
+            holds.listens(&made, channel);
         }
         drop(holds);
         self.guards.push(Guard { guard, ask, holds: made, using });

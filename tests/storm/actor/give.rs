@@ -16,7 +16,7 @@ const MAY_BE_LOST: Reasons = Reasons { lost: true, misuse: false, mismatch: fals
 
 /// What becomes of a leaked hold.
 fn is_given_back_by_unlock(ask: Ask) -> bool {
-    !matches!(ask.kind, LockKind::Semaphore { .. })
+    !ask.by_task && !matches!(ask.kind, LockKind::Semaphore { .. })
 }
 
 impl Actor {
@@ -46,12 +46,12 @@ impl Actor {
             was_told |= known.guard_ends(&name_of(*lock), *token);
         }
         if !is_one {
-            known.listens_no_more(&guard.lost());
+            guard.lost().iter().for_each(|channel| known.listens_no_more(channel));
         }
         drop(known);
         let what = format!("{end:?} {ask}, tokens {:?}", holds);
         let result = self.call(what, &life, Limit::AtOnce, &Cancel::new(), || match end {
-            End::Unlock => guard.unlock(),
+            End::Unlock => guard.unlock(&self.world),
             End::Drop | End::Leak => {
                 drop(guard);
                 Ok(())
@@ -89,7 +89,8 @@ impl Actor {
         if !is_highest(self.guards[number].ask.lock) || self.guards[number].guard.owner().is_none() {
             return;
         }
-        let Guard { mut guard, ask, holds, using } = self.guards.remove(number);
+        let Guard { guard, ask, holds, using } = self.guards.remove(number);
+        let mut guard = guard.into_blocking();
         let (_, token) = holds[0];
         let (life, began, lock) = (Arc::clone(&using.life), self.world.now(), name_of(ask.lock));
         let owner = guard.owner().unwrap_or_default();
@@ -117,6 +118,7 @@ impl Actor {
 
     pub(super) fn renew(&mut self, number: usize) {
         let Guard { guard, ask, holds, using } = self.guards.remove(number);
+        let guard = guard.into_blocking();
         let (life, began) = (Arc::clone(&using.life), self.world.now());
         let what = format!("renew {ask}, tokens {holds:?}");
         let result = self.call(what, &life, Limit::AtOnce, &Cancel::new(), || guard.renew());

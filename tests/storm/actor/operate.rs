@@ -4,7 +4,7 @@ use fairlock::{Cancel, Result};
 
 use super::Actor;
 use crate::handles::Desk;
-use crate::in_hand::shut_down;
+use crate::in_hand::{ClientEnd, end_client};
 use crate::judge::Reasons;
 use crate::server::name_of;
 use crate::world::{Limit, locked};
@@ -56,8 +56,8 @@ impl Actor {
         cancel.0.cancel();
     }
 
-    pub(super) fn shutdown(&self) {
+    pub(super) fn end_client(&self, how: ClientEnd) {
         let Some(using) = self.world.client(self.client) else { return };
-        shut_down(&self.world, &using, self.number);
+        end_client(&self.world, &using, self.number, how);
     }
 }

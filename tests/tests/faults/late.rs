@@ -3,6 +3,7 @@
 mod bumps;
 mod clock;
 mod ghosts;
+mod kept;
 mod refused;
 mod support;
 

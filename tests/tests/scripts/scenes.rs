@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use fairlock::backend::{
-    Acquired, Backend, BackendError, ForceReleased, HoldCountSet, Released, Renew, Renewal, Wait, Withdrawn,
+    Acquired, Backend, BackendError, ForceReleased, HoldCountSet, HoldKept, Released, Renew, Renewal, Wait,
+    Withdrawn,
 };
 use fairlock::{ClientId, FencingToken, RedisBackend};
 
-use super::world::{LEASE, NAME, Rules, World};
+use super::world::{KEEPER, LEASE, NAME, Rules, World};
 
 /// The situation before an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +42,7 @@ pub(crate) enum Ask {
     RenewHoldTwice,
     SetHoldCount,
     Release,
+    Keep,
     Withdraw,
     ForceRelease,
     Inspect,
@@ -75,6 +77,7 @@ pub(crate) fn scenes(rules: Rules) -> Vec<Scene> {
         RenewHoldTwice,
         SetHoldCount,
         Release,
+        Keep,
         Withdraw,
         ForceRelease,
         Inspect,
@@ -178,6 +181,10 @@ impl Ask {
                 HoldCountSet::Lost => "lost".to_owned(),
             }),
             Ask::Release => backend.release(&world.hold(anna, token)).map(released),
+            Ask::Keep => backend.keep(&world.hold(anna, token), KEEPER, 3 * LEASE).map(|kept| match kept {
+                HoldKept::Kept => "kept".to_owned(),
+                HoldKept::NotHeld => "not held".to_owned(),
+            }),
             Ask::Withdraw => {
                 backend.withdraw(&world.place(ben, Wait::Forever)).map(|withdrawn| match withdrawn {
                     Withdrawn::Left => "left".to_owned(),

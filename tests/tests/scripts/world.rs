@@ -15,6 +15,8 @@ use redis::Connection;
 pub(crate) const NAME: &str = "orders";
 /// Long enough that nothing expires during a cell.
 pub(crate) const LEASE: Duration = Duration::from_secs(60);
+/// As which request Anna's hold is kept.
+pub(crate) const KEEPER: RequestId = RequestId::new(7);
 pub(crate) const PLACE_TTL: Duration = Duration::from_secs(20);
 
 /// The rules of a lock.
@@ -161,7 +163,9 @@ impl World {
     /// All owners leave; returns whether that was possible.
     pub(crate) fn everybody_leaves(&self, anna_has: Option<FencingToken>) {
         if let Some(token) = anna_has {
-            self.backend.release(&self.hold(&self.anna, token)).unwrap();
+            for request in [self.anna.request, KEEPER] {
+                self.backend.release(&Hold::new(&self.lock, &self.anna.owner, request, token)).unwrap();
+            }
         }
         for who in [&self.anna, &self.anna_again, &self.ben, &self.cleo, &self.dora] {
             if let Withdrawn::WasGranted { token, .. } =

@@ -104,7 +104,7 @@ fn a_caller_that_joins_attends_until_it_stops() {
 fn a_failure_is_told_to_every_caller_and_the_request_is_not_given_up_once_more() {
     let case = in_line();
     case.join();
-    assert!(case.claim.fail_for_shutdown());
+    assert_eq!(case.claim.fail_for_shutdown(), Some(AfterGivingUp::Withdraw));
     for _ in 0..2 {
         assert!(matches!(case.step(NOW), CallerStep::Failed(Failure::Shutdown)));
     }
@@ -128,15 +128,19 @@ fn a_dropped_request_gives_up_its_share_of_what_waits_only() {
 #[test]
 fn a_shutdown_fails_what_waits_and_withdraws_what_was_asked_for() {
     let case = Case::new();
-    assert!(!case.claim.fail_for_shutdown(), "the server knows nothing of it");
+    assert_eq!(
+        case.claim.fail_for_shutdown(),
+        Some(AfterGivingUp::Nothing),
+        "the server knows nothing of it"
+    );
     assert!(matches!(case.join(), Joined::Gone));
     let case = in_line();
-    assert!(case.claim.fail_for_shutdown());
-    assert!(!case.claim.fail_for_shutdown(), "it fails once");
+    assert_eq!(case.claim.fail_for_shutdown(), Some(AfterGivingUp::Withdraw));
+    assert!(case.claim.fail_for_shutdown().is_none(), "it fails once");
     let held = Case::new();
     held.step(NOW);
     held.granted(NOW);
-    assert!(!held.claim.fail_for_shutdown());
+    assert!(held.claim.fail_for_shutdown().is_none());
     assert_eq!(held.claim.hold_count(held.start), 1, "holds are lost by other means");
 }
 
@@ -159,15 +163,15 @@ fn a_claim_tells_how_long_it_has_waited_and_for_how_long_the_server_was_silent()
     let at = case.start + 3 * S;
     let waiting = case.claim.as_waiting(at).unwrap();
     assert_eq!((waiting.rank, waiting.waiting_for), (Some(1), 3 * S));
-    assert_eq!((case.claim.silent_for(at), case.claim.was_heard()), (Some(3 * S), true));
+    assert_eq!((silent_for(&case.claim, at), case.claim.was_heard()), (Some(3 * S), true));
     case.renewed(2 * S, waiting_at_rank(4));
-    assert_eq!((case.claim.silent_for(at), case.claim.rank()), (Some(S), Some(4)));
+    assert_eq!((silent_for(&case.claim, at), case.claim.rank()), (Some(S), Some(4)));
     case.push(3 * S);
     assert!(case.claim.as_waiting(at).is_none() && !case.claim.is_waiting());
     assert_eq!(case.claim.rank(), None);
     let unheard = Case::new();
     unheard.step(NOW);
-    assert_eq!((unheard.claim.silent_for(unheard.start + S), unheard.claim.was_heard()), (Some(S), false));
+    assert_eq!((silent_for(&unheard.claim, unheard.start + S), unheard.claim.was_heard()), (Some(S), false));
 }
 
 fn waiting_at_rank(rank: u64) -> Renewal {

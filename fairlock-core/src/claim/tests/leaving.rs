@@ -43,7 +43,7 @@ fn a_caller_that_leaves_does_not_take_the_place_of_the_others() {
 fn an_answer_after_all_callers_left_is_late() {
     let case = Case::new();
     case.step(NOW);
-    assert!(case.claim.fail_for_shutdown());
+    assert_eq!(case.claim.fail_for_shutdown(), Some(AfterGivingUp::Withdraw));
     assert_eq!(case.queued(NOW), AfterAnswer::Late);
     case.claim.retire();
     assert_eq!(case.granted(NOW), AfterAnswer::Late);

@@ -9,6 +9,7 @@ mod leaving;
 mod pushes;
 mod rounds;
 mod stop;
+mod tasks;
 mod tickets;
 mod times;
 mod units;
@@ -102,6 +103,10 @@ impl Case {
     fn renewed(&self, sent: Duration, answer: Renewal) -> AfterRenewal {
         self.claim.renewed(Ok(answer), self.start + sent, LEASE, self.start + sent)
     }
+}
+
+fn silent_for(claim: &Claim, now: Instant) -> Option<Duration> {
+    claim.silent_for(&claim.lock_state(), now)
 }
 
 fn unavailable() -> BackendError {

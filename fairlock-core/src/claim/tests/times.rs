@@ -50,7 +50,7 @@ fn what_is_not_held_has_no_times() {
     assert!(claim.token().is_none() && claim.leaving_token().is_none() && claim.leaving().is_none());
     assert!(matches!(claim.unlock(case.start), Unlocked::NotHeld));
     assert!(!claim.is_renewing() && !claim.is_asking() && !claim.may_make_a_place() && claim.is_waiting());
-    assert!(!claim.was_heard() && claim.silent_for(case.start).is_none() && !claim.is_unlocked());
+    assert!(!claim.was_heard() && silent_for(claim, case.start).is_none() && !claim.is_unlocked());
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn an_answer_that_an_earlier_one_has_overtaken_takes_no_time_away() {
     case.step(NOW);
     case.queued(2 * S);
     case.queued(S);
-    assert_eq!(case.claim.silent_for(case.start + 2 * S), Some(NOW));
+    assert_eq!(silent_for(&case.claim, case.start + 2 * S), Some(NOW));
     case.push(3 * S);
     let until = case.start + 2 * S + PLACE - terms::margin(PLACE);
     assert_eq!(case.claim.valid_until(), Some(until));

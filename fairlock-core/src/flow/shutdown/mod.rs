@@ -1,20 +1,22 @@
 //! The end of a client: waiters fail, then holds are lost, then the server is told of these and of everything that earlier
 //! calls left behind, then callbacks run. All of it has one bound.
 
+mod drain;
 mod settling;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::backend::{BackendError, BackendErrorKind};
-use crate::claim::Claim;
+use crate::claim::{AfterGivingUp, Claim, Failure};
+use crate::ending::{Ended, Unsettled};
 use crate::logging::log_line;
 use crate::losses::{Stopped, log_loss};
-use crate::schedule::Task;
+use crate::schedule::{Batch, Task};
 use crate::shared::Shared;
+use crate::stop::Stopping;
 use crate::time::Woken;
-use crate::{Error, Lost, LostCause, Result};
+use crate::{Lost, LostCause, Result};
 
 use settling::{Open, Settling};
 
@@ -22,17 +24,25 @@ impl Shared {
     /// Ends the client within this time; a second call does nothing.
     ///
     /// # Errors
-    /// [`Error::Unsettled`].
+    /// `Unsettled`.
     pub(crate) fn shut_down(&self, limit: Duration) -> Result<()> {
-        if self.config.stop.swap(true, Ordering::SeqCst) {
+        self.end(limit, &[])
+    }
+
+    /// The same; `failed` are claims that have failed already and are to be withdrawn.
+    fn end(&self, limit: Duration, failed: &[Arc<Claim>]) -> Result<()> {
+        if self.config.stop.stop() == Stopping::Before {
+            failed.iter().for_each(|claim| self.withdraw_soon(claim));
             return Ok(());
         }
+        self.ending.signal.raise(); // no drain goes on
         let _here = self.config.clock.attend();
         let ends_at = self.now() + limit;
         // The watchdog begins no other round. One that is under way may be held up by a slow server. The releases do not wait
         // for it: it renews no hold that is lost.
         self.schedule.tell_to_end();
         let settling = Settling::new(&self.backend, &self.config.clock, Arc::clone(self.schedule.signal()));
+        failed.iter().for_each(|claim| settling.add(claim, Task::Withdraw, None));
         // A claim that is made from here on is not in this list. Its maker reads `stop` once it is in the registry, and gives it
         // up.
         let claims = self.registry.all();
@@ -40,11 +50,12 @@ impl Shared {
         self.fail_waiters(&claims, &settling);
         for claim in &claims {
             // Also of claims that hold or leave: a later call of the same owner may sleep on them.
-            claim.signal.raise();
+            claim.raise();
         }
         // Holders are told before the server is: the next holder must not meet one that still relies on the lock.
-        let mut losses = Vec::new();
+        let (mut losses, mut cut_off) = (Vec::new(), Vec::new());
         for claim in &claims {
+            let held = claim.as_held(self.now());
             // A hold that its holder is releasing is not lost by this.
             if claim.valid_until().is_some()
                 && let Some(lost) = self.mark_lost(claim, LostCause::Shutdown)
@@ -52,44 +63,60 @@ impl Shared {
                 // Not the claim's token: its last guard may be dropped in this very moment, and then the claim has none.
                 settling.add(claim, Task::Release, Some(lost.token));
                 losses.push(lost);
+                cut_off.extend(held);
             }
         }
         // The last tenth is for callbacks, also when the server does not answer.
-        let result = self.settle_all(&settling, ends_at - limit / 10);
+        let unsettled = self.settle_all(&settling, ends_at - limit / 10);
+        // Tasks may wait for releases of which the server could not be told.
+        for claim in self.registry.all() {
+            if claim.is_tasks() && claim.leaving().is_some() {
+                claim.abandon_end(Failure::Shutdown);
+                self.retire(&claim);
+            }
+        }
         if self.schedule.is_gone() {
             self.schedule.join();
         }
         drop(self.subscription.lock().take());
+        self.counters.waiting(0); // the watchdog counts no more
+        self.counters.outage(false);
         self.run_callbacks(&losses, ends_at);
-        result
+        let ended = Ended { cut_off, unsettled };
+        self.ending.is_over(ended.clone());
+        ended.cut_off().map(drop)
     }
 
     fn fail_waiters(&self, claims: &[Arc<Claim>], settling: &Arc<Settling>) {
         for claim in claims {
-            if claim.fail_for_shutdown() {
+            if claim.fail_for_shutdown() == Some(AfterGivingUp::Withdraw) {
                 settling.add(claim, Task::Withdraw, None);
-                claim.signal.raise();
+                claim.raise();
             }
         }
     }
 
     /// Waits until the server has been told of everything and the watchdog has ended.
-    fn settle_all(&self, settling: &Arc<Settling>, until: Instant) -> Result<()> {
+    fn settle_all(&self, settling: &Arc<Settling>, until: Instant) -> Option<Unsettled> {
         let signal = self.schedule.signal();
         // Callers release holds too; what they can't tell the server they leave to this loop.
         let is_open = |claim: &Claim| claim.is_waiting() || claim.leaving().is_some();
         loop {
             // Read first: what is added, done or put back after that ends the sleep at once.
             let seen = signal.epoch();
-            // Left by earlier calls, by calls that fail now, and by the watchdog, which may have had some in hand.
+            // Left by earlier calls, by calls that fail now, by the watchdog, which may have had some in hand, and by tasks.
             for chore in self.schedule.chores.take_all() {
                 settling.add(&chore.claim, chore.task, chore.claim.token());
             }
+            let Batch { releases, withdrawals, .. } = self.schedule.errands.take_all();
+            releases.iter().for_each(|claim| settling.add(claim, Task::Release, claim.token()));
+            withdrawals.iter().for_each(|claim| settling.add(claim, Task::Withdraw, None));
             settling.work(until);
             for claim in settling.take_done() {
                 self.retire(&claim);
             }
-            if settling.is_idle() && self.schedule.is_gone() && !self.registry.has(is_open) {
+            let is_told = settling.is_idle() && self.schedule.chores.len() == 0;
+            if is_told && self.schedule.is_gone() && !self.registry.has(is_open) {
                 break;
             }
             if signal.wait_at_the_end(seen, until) == Woken::TimeOut {
@@ -104,7 +131,7 @@ impl Shared {
             let error = first.leaving().and_then(|(_, error)| error);
             Some(Open { count, lock: first.lock.name.clone(), error })
         };
-        let Some(Open { count, lock, error }) = settling.close().or_else(in_hand) else { return Ok(()) };
+        let Open { count, lock, error } = settling.close().or_else(in_hand)?;
         let error = error.unwrap_or_else(|| {
             BackendError::new(BackendErrorKind::Unavailable, "no answer in the time that a shutdown has")
         });
@@ -112,7 +139,7 @@ impl Shared {
             event = "unsettled", lock = lock.as_str(), count = count, error:% = error;
             "shut down with {count} hold(s) or place(s) not given back, the first of lock {lock}: {error}"
         );
-        Err(Error::Unsettled { count, lock, source: Box::new(error) })
+        Some(Unsettled { count, lock, error })
     }
 
     fn run_callbacks(&self, losses: &[Lost], ends_at: Instant) {

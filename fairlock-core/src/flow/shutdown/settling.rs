@@ -8,7 +8,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use crate::backend::{Answer, Backend, BackendError, Withdrawn, or_missing};
-use crate::claim::Claim;
+use crate::claim::{Claim, Failure};
 use crate::logging::log_line;
 use crate::schedule::{MOST_AT_ONCE, Task};
 use crate::time::{Signal, Woken};
@@ -188,6 +188,9 @@ impl Settling {
                 }
                 Err(error) => {
                     let is_hopeless = !error.kind().is_transient();
+                    if is_hopeless {
+                        item.claim.abandon_end(Failure::Backend(error.clone()));
+                    }
                     if let Some((_, said)) = state.open.get_mut(&item.number) {
                         *said = Some(error);
                     }

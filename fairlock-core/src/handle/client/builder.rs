@@ -2,19 +2,20 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use crate::backend::{Backend, WakeSink};
 use crate::config::{Config, LONGEST, SHORTEST, check_duration, check_range};
+use crate::ending::Ending;
 use crate::handle::client::Client;
 use crate::losses::LossCallbacks;
 use crate::registry::Registry;
 use crate::schedule::Schedule;
 use crate::shared::Shared;
 use crate::stats::Counters;
+use crate::stop::Stop;
 use crate::wake::Sink;
 use crate::watchdog::watch;
 use crate::{ClientId, Clock, Error, Result};
@@ -45,7 +46,7 @@ impl ClientBuilder {
             attempt_ttl: None,
             label: default_label().into(),
             clock: Clock::system(),
-            stop: AtomicBool::new(false),
+            stop: Stop::default(),
         };
         ClientBuilder { backend, config, stats_per_lock: 0 }
     }
@@ -111,6 +112,7 @@ impl ClientBuilder {
         let shared = Arc::new(Shared {
             id: ClientId::random(),
             schedule: Schedule::new(&config.clock),
+            ending: Ending::new(&config.clock),
             watch,
             backend: self.backend,
             config: Arc::new(config),

@@ -21,6 +21,11 @@ impl Distance {
         self.0.load(Ordering::Relaxed) < ENOUGH && self.took(asked.elapsed())
     }
 
+    /// Whether it was found to be far away.
+    pub(super) fn is_far(&self) -> bool {
+        (ENOUGH..NEAR).contains(&self.0.load(Ordering::Relaxed))
+    }
+
     fn took(&self, trip: Duration) -> bool {
         if trip <= FAR {
             self.0.store(NEAR, Ordering::Relaxed);
@@ -40,7 +45,9 @@ mod tests {
     #[test]
     fn many_slow_trips_and_no_quick_one_show_a_far_server_once() {
         let distance = Distance::default();
+        assert!(!distance.is_far());
         assert_eq!((0..3 * ENOUGH).filter(|_| distance.took(SLOW)).count(), 1);
+        assert!(distance.is_far());
         let (distance, long_ago) = (Distance::default(), Instant::now() - Duration::from_secs(1));
         let found: Vec<bool> = (0..20).map(|_| distance.is_found_far(long_ago)).collect();
         assert_eq!(found.iter().position(|found| *found), Some(15));
@@ -54,6 +61,7 @@ mod tests {
             (0..slow).for_each(|_| assert!(!distance.took(SLOW)));
             assert!(!distance.took(FAR));
             assert!((0..100).all(|_| !distance.is_found_far(Instant::now() - Duration::from_secs(1))));
+            assert!(!distance.is_far());
         }
     }
 }

@@ -252,10 +252,12 @@ impl Pool {
         }
     }
 
-    /// A leader's fair part of the queue, which leaves work for the other connections.
+    /// A leader's part of the queue: a fair one, which leaves work for the other connections; but all of it for a server that is
+    /// far away, since a call that stays waits for another connection to come back, half a cycle more with a fair part.
     fn share(&self, own: usize) -> VecDeque<Arc<QueuedCall>> {
         let mut state = self.state.lock();
-        let most = state.queue.len().div_ceil(state.count);
+        let parts = if self.distance.is_far() { 1 } else { state.count };
+        let most = state.queue.len().div_ceil(parts);
         let (mut taken, mut commands) = (VecDeque::with_capacity(most.min(TURN)), own);
         while taken.len() < most
             && let Some(next) = state.queue.pop_front()

@@ -215,6 +215,19 @@ fn a_server_that_is_far_away_gets_more_connections() {
 }
 
 #[test]
+fn a_leader_takes_a_fair_part_of_the_queue_and_all_of_it_for_a_server_that_is_far_away() {
+    let pool = Pool::new(Address::parse("redis://nowhere").expect("an address"), &Settings::new(TIMEOUTS, 2));
+    let waiting = || Arc::new(QueuedCall::new(Work { packed: &echo("x"), commands: 1 }));
+    pool.state.lock().queue.extend((0..100).map(|_| waiting()));
+    assert_eq!(pool.share(1).len(), 50);
+    let long_ago = Instant::now() - SECOND;
+    assert!((0..16).any(|_| pool.distance.is_found_far(long_ago)));
+    assert_eq!(pool.share(1).len(), 50, "all that is in the queue");
+    pool.state.lock().queue.extend((0..100).map(|_| waiting()));
+    assert_eq!(pool.share(1).len(), TURN - 1);
+}
+
+#[test]
 fn connections_are_only_added() {
     let pool = Pool::new(Address::parse("redis://nowhere").expect("an address"), &Settings::new(TIMEOUTS, 2));
     let mut state = pool.state.lock();

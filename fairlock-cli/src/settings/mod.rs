@@ -1,0 +1,288 @@
+//! The settings of a client: the options, the environment variables, the help, the man page and the table in README.md are
+//! made from those in `table`.
+
+mod table;
+
+use std::time::Duration;
+
+use clap::error::ErrorKind;
+use clap::{Arg, ArgMatches, Command, FromArgMatches};
+use fairlock::{Discipline, Durability};
+
+use self::table::{RUN, SERVER};
+use crate::duration::FORM;
+use crate::names::{escaped, fit_name};
+
+/// The shortest `--lease`.
+pub(crate) const SHORTEST_LEASE: Duration = Duration::from_secs(1);
+
+/// What every command needs to know of the server, and of the connection to it. None stands for the default of the library.
+#[derive(Clone)]
+pub(crate) struct Server {
+    pub(crate) redis: String,
+    pub(crate) discipline: Discipline,
+    pub(crate) durable: Option<Durability>,
+    pub(crate) sentinel_login: Option<(String, String)>,
+    pub(crate) connections: Option<usize>,
+    pub(crate) connect_timeout: Option<Duration>,
+    pub(crate) response_timeout: Option<Duration>,
+    pub(crate) thread_wait: Option<Duration>,
+    pub(crate) refresh_on_retry: bool,
+    /// The variables that say the same, for another process.
+    pub(crate) variables: Vec<(String, String)>,
+}
+
+/// What only `run` needs to know of its holds and places.
+#[derive(Clone, Debug)]
+pub(crate) struct Terms {
+    pub(crate) lease: Duration,
+    pub(crate) place_ttl: Option<Duration>,
+    pub(crate) outage_limit: Option<Duration>,
+    pub(crate) label: Option<String>,
+}
+
+/// One setting: the option `--NAME`, which goes before the variable `FAIRLOCK_NAME`.
+struct Setting<T> {
+    name: &'static str,
+    /// What stands for the value in help.
+    value: &'static str,
+    /// What the option means without a value.
+    alone: Option<&'static str>,
+    /// Whether the short help has it.
+    is_usual: bool,
+    what: &'static str,
+    /// Completes `it has to be`.
+    allowed: &'static str,
+    default: &'static str,
+    /// None for a value that is not allowed.
+    set: fn(&mut T, &str) -> Option<()>,
+}
+
+impl<T> Setting<T> {
+    fn variable(&self) -> String {
+        format!("FAIRLOCK_{}", self.name.to_uppercase().replace('-', "_"))
+    }
+
+    /// Not by clap's own variables: a global argument with a value from there is shown as required in usage messages, and an error
+    /// does not name the variable.
+    fn option(&self) -> Arg {
+        let Setting { name, what, allowed, default, .. } = self;
+        let help = format!("{what} [allowed: {allowed}] [env: {}] [default: {default}]", self.variable());
+        let option =
+            Arg::new(*name).long(*name).value_name(self.value).help(help).hide_short_help(!self.is_usual);
+        match self.alone {
+            Some(value) => option.num_args(0..=1).require_equals(true).default_missing_value(value),
+            None => option,
+        }
+    }
+
+    /// The value, and where it is from.
+    fn given(&self, matches: &ArgMatches) -> Option<(String, String)> {
+        if let Some(text) = matches.get_one::<String>(self.name) {
+            return Some((format!("--{}", self.name), text.clone()));
+        }
+        let variable = self.variable();
+        let text = std::env::var_os(&variable)?;
+        Some((variable, text.to_string_lossy().into_owned()))
+    }
+
+    fn refusal(&self, source: &str, text: &str) -> clap::Error {
+        let is = if text.is_empty() { "empty".to_owned() } else { escaped(&fit_name(text, 60)) };
+        let form = if self.value == "TIME" { format!(", {FORM}") } else { String::new() };
+        wrong(format!("{source} is {is}: it has to be {}{form}", self.allowed))
+    }
+}
+
+fn wrong(message: String) -> clap::Error {
+    clap::Error::raw(ErrorKind::ValueValidation, message)
+}
+
+/// Reads a table's settings. Returns the variables that say the same.
+fn read<T>(
+    table: &[Setting<T>],
+    into: &mut T,
+    matches: &ArgMatches,
+) -> Result<Vec<(String, String)>, clap::Error> {
+    let mut variables = Vec::new();
+    for setting in table {
+        let Some((source, text)) = setting.given(matches) else { continue };
+        if text.is_empty() || (setting.set)(into, &text).is_none() {
+            return Err(setting.refusal(&source, &text));
+        }
+        variables.push((setting.variable(), text));
+    }
+    Ok(variables)
+}
+
+impl Server {
+    /// With the defaults.
+    fn usual() -> Server {
+        Server {
+            redis: SERVER[0].default.to_owned(),
+            discipline: Discipline::HandOff,
+            durable: None,
+            sentinel_login: None,
+            connections: None,
+            connect_timeout: None,
+            response_timeout: None,
+            thread_wait: None,
+            refresh_on_retry: false,
+            variables: Vec::new(),
+        }
+    }
+}
+
+impl FromArgMatches for Server {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Server, clap::Error> {
+        let mut server = Server::usual();
+        server.variables = read(&SERVER, &mut server, matches)?;
+        if server.discipline != Discipline::Redisson
+            && (server.thread_wait.is_some() || server.refresh_on_retry)
+        {
+            let name = if server.refresh_on_retry { "refresh-on-retry" } else { "thread-wait" };
+            let found = SERVER.iter().find(|setting| setting.name == name);
+            let source = found.and_then(|setting| setting.given(matches)).map(|(source, _)| source);
+            let what = "is for --discipline redisson, or FAIRLOCK_DISCIPLINE";
+            return Err(wrong(format!("{} {what}", source.unwrap_or_default())));
+        }
+        Ok(server)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Server::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl clap::Args for Server {
+    fn augment_args(command: Command) -> Command {
+        let option =
+            |(at, setting): (usize, &Setting<Server>)| setting.option().global(true).display_order(101 + at);
+        command.args(SERVER.iter().enumerate().map(option))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Server::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Terms {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Terms, clap::Error> {
+        let mut terms =
+            Terms { lease: Duration::from_secs(30), place_ttl: None, outage_limit: None, label: None };
+        read(&RUN, &mut terms, matches)?;
+        Ok(terms)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Terms::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl clap::Args for Terms {
+    fn augment_args(command: Command) -> Command {
+        command.args(RUN.iter().map(Setting::option))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Terms::augment_args(command)
+    }
+}
+
+/// The library names its settings, and the command has options: `durable(quorum)` between backticks is --durable=quorum.
+pub(crate) fn in_options(text: &str) -> String {
+    let is_option = |name: &str| SERVER.iter().any(|setting| setting.name == name);
+    let mut shown = String::new();
+    for (at, part) in text.split('`').enumerate() {
+        let (name, value) =
+            part.strip_suffix(')').and_then(|part| part.split_once('(')).unwrap_or((part, ""));
+        let name = name.replace('_', "-");
+        shown += &match (at % 2, value) {
+            (1, "") if is_option(&name) => format!("--{name}"),
+            (1, value) if is_option(&name) => format!("--{name}={value}"),
+            (1, _) => format!("`{part}`"),
+            _ => part.to_owned(),
+        };
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+
+    fn rows<T>(table: &[Setting<T>], rows: &mut String) {
+        for setting in table {
+            let Setting { name, value, what, allowed, default, .. } = setting;
+            let option = if setting.alone.is_some() {
+                format!("--{name}[={value}]")
+            } else {
+                format!("--{name} {value}")
+            };
+            *rows += &format!("| `{option}` | `{}` | {what} | {allowed} | {default} |\n", setting.variable());
+        }
+    }
+
+    #[test]
+    fn the_readme_has_the_table() {
+        let mut table =
+            "| option | variable | what it sets | allowed | default |\n| --- | --- | --- | --- | --- |\n"
+                .to_owned();
+        rows(&SERVER, &mut table);
+        rows(&RUN, &mut table);
+        assert!(
+            include_str!("../../README.md").contains(&format!("\n\n{table}\n")),
+            "it has to be:\n{table}"
+        );
+    }
+
+    fn refused<T>(table: &[Setting<T>], into: &mut T, name: &str, text: &str) -> bool {
+        let setting = table.iter().find(|setting| setting.name == name).unwrap();
+        (setting.set)(into, text).is_none()
+    }
+
+    #[test]
+    fn what_the_tables_allow_is_what_they_say() {
+        let mut server = Server::usual();
+        for (name, good, bad) in [
+            ("discipline", &["hand-off", "redisson"][..], &["Redisson", "java"][..]),
+            ("durable", &["life", "quorum,trust=20s"], &["on", "quorum:8s"]),
+            ("connections", &["1", "8"], &["0", "9", "-1", "two"]),
+            ("connect-timeout", &["10ms", "1m", "0.5"], &["9ms", "60001ms", "1 s"]),
+            ("response-timeout", &["10ms", "1m"], &["9ms", "61s"]),
+            ("thread-wait", &["10ms", "1d"], &["9ms", "25h"]),
+            ("refresh-on-retry", &["true", "false"], &["yes", "1"]),
+        ] {
+            let mut is_refused = |text: &&&str| refused(&SERVER, &mut server, name, text);
+            assert_eq!(good.iter().filter(&mut is_refused).count(), 0, "{name}");
+            assert_eq!(bad.iter().filter(&mut is_refused).count(), bad.len(), "{name}");
+        }
+        let mut terms = Terms { lease: DAY, place_ttl: None, outage_limit: None, label: None };
+        for (name, good, bad) in [
+            ("lease", ["1s", "36500d"], ["999ms", "36501d"]),
+            ("place-ttl", ["500ms", "36500d"], ["499ms", "36501d"]),
+            ("outage-limit", ["10ms", "36500d"], ["0", "36501d"]),
+            ("label", ["nightly", "Büro 2"], [&*"x".repeat(250), "a\u{1b}[2J"]),
+        ] {
+            let mut is_refused = |text: &&&str| refused(&RUN, &mut terms, name, text);
+            assert_eq!(good.iter().filter(&mut is_refused).count(), 0, "{name}");
+            assert_eq!(bad.iter().filter(&mut is_refused).count(), 2, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_setting_of_the_library_is_an_option_here() {
+        for (said, shown) in [
+            ("`durable(quorum)` covers that", "--durable=quorum covers that"),
+            ("the `response_timeout` is 1s", "the --response-timeout is 1s"),
+            ("their own setting `quorum` is 2", "their own setting `quorum` is 2"),
+            ("durable, `fairlock doctor`", "durable, `fairlock doctor`"),
+            ("", ""),
+        ] {
+            assert_eq!(in_options(said), shown);
+        }
+    }
+}

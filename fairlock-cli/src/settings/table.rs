@@ -1,0 +1,182 @@
+//! Each setting: its name, what it sets, what is allowed, and what is done with a value.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use fairlock::Discipline;
+
+use super::{SHORTEST_LEASE, Server, Setting, Terms};
+use crate::names::with_process;
+use crate::{durable, duration};
+
+/// The library's limits. Its shortest lease and place TTL are longer.
+const SHORTEST: Duration = Duration::from_millis(10);
+const SHORTEST_PLACE_TTL: Duration = Duration::from_millis(500);
+const MINUTE: Duration = Duration::from_secs(60);
+const DAY: Duration = Duration::from_secs(24 * 3600);
+const LONGEST: Duration = Duration::from_secs(36_500 * 24 * 3600);
+const LONGEST_LABEL: usize = 256; // bytes
+
+/// Those of all commands.
+pub(super) const SERVER: [Setting<Server>; 9] = [
+    Setting {
+        name: "redis",
+        value: "URL",
+        alone: None,
+        is_usual: true,
+        what: "The server",
+        allowed: "an address in one of the forms that `fairlock --help` lists",
+        default: "redis://127.0.0.1:6379",
+        set: |server, text| put(&mut server.redis, Some(text.to_owned())),
+    },
+    Setting {
+        name: "discipline",
+        value: "WHICH",
+        alone: None,
+        is_usual: true,
+        what: "The line to wait in, fairlock's own or that of Java's Redisson; all clients of a lock have to use the same",
+        allowed: "hand-off or redisson",
+        default: "hand-off",
+        set: |server, text| {
+            let discipline = match text {
+                "hand-off" => Some(Discipline::HandOff),
+                "redisson" => Some(Discipline::Redisson),
+                _ => None,
+            };
+            put(&mut server.discipline, discipline)
+        },
+    },
+    Setting {
+        name: "durable",
+        value: "RULE",
+        alone: Some("life"),
+        is_usual: true,
+        what: "The programs that use this server are durable by this rule, with these times; leases are at most the trust, and \
+               with a quorum three quarters of it",
+        allowed: "life (also --durable alone), or quorum, with sentinels; other times than the defaults follow, as in \
+                  quorum,trust=20s,skew=1s: a trust from 1s to 1h, a skew up to 1m",
+        default: "they are not",
+        set: |server, text| put(&mut server.durable, durable::parse(text).map(Some)),
+    },
+    Setting {
+        name: "sentinel-login",
+        value: "USER:PASSWORD",
+        alone: None,
+        is_usual: false,
+        what: "Another login for the sentinels than for the servers",
+        allowed: "user and password with a colon between, or the password alone; only a colon for none",
+        default: "that of the address",
+        set: |server, text| {
+            let (user, password) = text.split_once(':').unwrap_or(("", text));
+            put(&mut server.sentinel_login, Some(Some((user.to_owned(), password.to_owned()))))
+        },
+    },
+    Setting {
+        name: "connections",
+        value: "N",
+        alone: None,
+        is_usual: false,
+        what: "How many connections to each server carry commands; one more listens",
+        allowed: "a number from 1 to 8",
+        default: "2, and up to 8 to a server that is far away",
+        set: |server, text| {
+            put(&mut server.connections, text.parse().ok().filter(|n| (1..=8).contains(n)).map(Some))
+        },
+    },
+    Setting {
+        name: "connect-timeout",
+        value: "TIME",
+        alone: None,
+        is_usual: false,
+        what: "How long connecting may take, with look-up of the name, TLS and login",
+        allowed: "from 10ms to 1m",
+        default: "1s",
+        set: |server, text| put(&mut server.connect_timeout, time(text, SHORTEST..=MINUTE).map(Some)),
+    },
+    Setting {
+        name: "response-timeout",
+        value: "TIME",
+        alone: None,
+        is_usual: false,
+        what: "How long an answer may take, at most half of the lease",
+        allowed: "from 10ms to 1m",
+        default: "1s, or half of a shorter lease",
+        set: |server, text| put(&mut server.response_timeout, time(text, SHORTEST..=MINUTE).map(Some)),
+    },
+    Setting {
+        name: "thread-wait",
+        value: "TIME",
+        alone: None,
+        is_usual: false,
+        what: "How long a silent waiter in Redisson's line counts as alive; Java's clients have to use the same",
+        allowed: "from 10ms to 1d, with --discipline redisson",
+        default: "5m, or 5s with --refresh-on-retry",
+        set: |server, text| put(&mut server.thread_wait, time(text, SHORTEST..=DAY).map(Some)),
+    },
+    Setting {
+        name: "refresh-on-retry",
+        value: "YES",
+        alone: Some("true"),
+        is_usual: false,
+        what: "Whether each attempt of a waiter renews its time in Redisson's line, as with Redisson 3.8.1",
+        allowed: "true or false, with --discipline redisson",
+        default: "false",
+        set: |server, text| put(&mut server.refresh_on_retry, text.parse().ok()),
+    },
+];
+
+/// Those of `run` alone.
+pub(super) const RUN: [Setting<Terms>; 4] = [
+    Setting {
+        name: "lease",
+        value: "TIME",
+        alone: None,
+        is_usual: true,
+        what: "How long the server keeps the lock without a renewal; it is renewed every third of that",
+        allowed: "from 1s to 36500d",
+        default: "30s, or the longest of --durable if that is shorter",
+        set: |terms, text| put(&mut terms.lease, time(text, SHORTEST_LEASE..=LONGEST)),
+    },
+    Setting {
+        name: "place-ttl",
+        value: "TIME",
+        alone: None,
+        is_usual: false,
+        what: "How long the server keeps a place in the line without a heartbeat; one comes every third of that",
+        allowed: "from 500ms to 36500d",
+        default: "5s",
+        set: |terms, text| put(&mut terms.place_ttl, time(text, SHORTEST_PLACE_TTL..=LONGEST).map(Some)),
+    },
+    Setting {
+        name: "outage-limit",
+        value: "TIME",
+        alone: None,
+        is_usual: false,
+        what: "How long a wait goes on without any answer, before it ends with code 122",
+        allowed: "from 10ms to 36500d",
+        default: "10s",
+        set: |terms, text| put(&mut terms.outage_limit, time(text, SHORTEST..=LONGEST).map(Some)),
+    },
+    Setting {
+        name: "label",
+        value: "TEXT",
+        alone: None,
+        is_usual: true,
+        what: "The name that others see, before host and process",
+        allowed: "at most 256 bytes with both, without control characters",
+        default: "only host and process",
+        set: |terms, text| {
+            let is_short = with_process(text).len() <= LONGEST_LABEL && !text.contains(char::is_control);
+            put(&mut terms.label, is_short.then(|| Some(text.to_owned())))
+        },
+    },
+];
+
+fn put<V>(place: &mut V, value: Option<V>) -> Option<()> {
+    *place = value?;
+    Some(())
+}
+
+fn time(text: &str, allowed: RangeInclusive<Duration>) -> Option<Duration> {
+    duration::parse(text).ok().filter(|time| allowed.contains(time))
+}

@@ -1,0 +1,202 @@
+//! What a person reads of a lock's state.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::{Holder, LockState, Waiter};
+use crate::OwnerId;
+use crate::ids::write_escaped;
+
+/// How many holders, and how many waiters, `Display` lists.
+const LISTED: usize = 10;
+
+/// A read-write lock has as many units as can be counted: a writer takes them all.
+struct Units(u32);
+
+impl fmt::Debug for Units {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == u32::MAX { f.write_str("all") } else { self.0.fmt(f) }
+    }
+}
+
+impl fmt::Debug for LockState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockState")
+            .field("capacity", &self.capacity.map(Units))
+            .field("holders", &self.holders)
+            .field("unlisted_holders", &self.unlisted_holders)
+            .field("unlisted_units", &Units(self.unlisted_units))
+            .field("line_length", &self.line_length)
+            .field("absent", &self.absent)
+            .field("line", &self.line)
+            .finish()
+    }
+}
+
+impl fmt::Debug for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Holder")
+            .field("owner", &self.owner)
+            .field("takes", &Units(self.takes))
+            .field("hold_count", &self.hold_count)
+            .field("request", &self.request)
+            .field("token", &self.token)
+            .field("lease_left", &self.lease_left)
+            .field("held_for", &self.held_for)
+            .field("label", &self.label)
+            .finish()
+    }
+}
+
+impl fmt::Debug for Waiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waiter")
+            .field("owner", &self.owner)
+            .field("request", &self.request)
+            .field("takes", &Units(self.takes))
+            .field("waiting", &self.waiting)
+            .field("place_left", &self.place_left)
+            .field("label", &self.label)
+            .finish()
+    }
+}
+
+impl fmt::Display for LockState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = self.unlisted_holders.saturating_add(self.holders.len() as u64);
+        match self.capacity {
+            _ if count == 0 => f.write_str("free")?,
+            None => f.write_str("held")?,
+            Some(u32::MAX) if self.taken() == u32::MAX => f.write_str("held for writing")?,
+            Some(u32::MAX) => f.write_str("held for reading")?,
+            Some(permits) => write!(f, "{} of {permits} permits held", self.taken())?,
+        }
+        match self.waiting() {
+            0 => f.write_str(", nobody waits")?,
+            1 => f.write_str(", 1 waits")?,
+            n => write!(f, ", {n} wait")?,
+        }
+        if self.absent > 0 {
+            write!(f, ", {} absent", self.absent)?;
+        }
+        let has_permits = self.capacity.is_some_and(|capacity| capacity != u32::MAX);
+        for holder in self.holders.iter().take(LISTED) {
+            write_name(f, "holder", holder.label.as_deref(), &holder.owner)?;
+            if has_permits {
+                write!(f, ", takes {}", holder.takes)?;
+            }
+            write_time(f, "for", holder.held_for)?;
+            write_time(f, "lease left", holder.lease_left)?;
+            match holder.hold_count {
+                0 => f.write_str(", kept after its end")?,
+                1 => {}
+                count => write!(f, ", hold count {count}")?,
+            }
+            if let Some(token) = holder.token {
+                write!(f, ", token {token}")?;
+            }
+        }
+        if let Some(more @ 1..) = count.checked_sub(LISTED as u64) {
+            write!(f, "\n  and {more} more")?;
+        }
+        for waiter in self.line.iter().take(LISTED) {
+            write_name(f, "waiter", waiter.label.as_deref(), &waiter.owner)?;
+            match waiter.takes {
+                u32::MAX => f.write_str(", writes")?,
+                n if has_permits => write!(f, ", wants {n}")?,
+                _ => {}
+            }
+            write_time(f, "for", waiter.waiting)?;
+            if waiter.is_absent() {
+                f.write_str(", absent")?;
+            }
+        }
+        match self.line.len().checked_sub(LISTED) {
+            Some(more @ 1..) => write!(f, "\n  and {more} more"),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn write_name(f: &mut fmt::Formatter<'_>, what: &str, label: Option<&str>, owner: &OwnerId) -> fmt::Result {
+    write!(f, "\n  {what} ")?;
+    write_escaped(f, label.unwrap_or(owner.as_str()))
+}
+
+fn write_time(f: &mut fmt::Formatter<'_>, what: &str, time: Option<Duration>) -> fmt::Result {
+    time.map_or(Ok(()), |time| write!(f, ", {what} {time:.1?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::FencingToken;
+
+    const S: Duration = Duration::from_secs(1);
+
+    fn holder(owner: &str, takes: u32, hold_count: u32) -> Holder {
+        Holder { takes, ..Holder::new(OwnerId::new(owner), hold_count) }
+    }
+
+    #[test]
+    fn a_free_lock_is_one_line() {
+        assert_eq!(LockState::default().to_string(), "free, nobody waits");
+    }
+
+    #[test]
+    fn holders_and_waiters_have_a_line_each() {
+        let mut state = LockState { line_length: 3, absent: 1, ..LockState::default() };
+        let (token, lease_left, held_for) = (Some(FencingToken::new(7)), Some(28 * S), Some(3 * S / 2));
+        let label = Some("worker\n3".to_owned());
+        state.holders = vec![Holder { token, lease_left, held_for, label, ..holder("c:1", 1, 2) }];
+        let waiter = Waiter::new(OwnerId::new("d:1"));
+        let absent = Waiter { place_left: Some(Duration::ZERO), waiting: Some(S), ..waiter.clone() };
+        state.line = vec![waiter, absent];
+        assert_eq!(
+            state.to_string(),
+            "held, 2 wait, 1 absent\n  \
+             holder `worker\\n3`, for 1.5s, lease left 28.0s, hold count 2, token 7\n  \
+             waiter `d:1`\n  \
+             waiter `d:1`, for 1.0s, absent"
+        );
+    }
+
+    #[test]
+    fn units_are_told_where_they_matter_and_of_many_the_first_ten() {
+        let mut state = LockState { capacity: Some(50), ..LockState::default() };
+        state.holders = (0..12).map(|n| holder(&format!("c:{n}"), 2, 1)).collect();
+        (state.unlisted_holders, state.unlisted_units) = (3, 6);
+        let waiter = Waiter::new(OwnerId::new("d:1"));
+        state.line = vec![Waiter { takes: 21, ..waiter.clone() }; 11];
+        (state.line_length, state.holders[0].hold_count) = (11, 0);
+        let text = state.to_string();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!((lines.len(), lines[0]), (23, "30 of 50 permits held, 11 wait"));
+        assert_eq!(lines[1..3], ["  holder `c:0`, takes 2, kept after its end", "  holder `c:1`, takes 2"]);
+        assert_eq!(
+            [lines[11], lines[12], lines[22]],
+            ["  and 5 more", "  waiter `d:1`, wants 21", "  and 1 more"]
+        );
+    }
+
+    #[test]
+    fn no_text_has_the_number_that_stands_for_all_units() {
+        let waiter = Waiter { takes: u32::MAX, ..Waiter::new(OwnerId::new("d:1")) };
+        for (takes, how) in [(1, "held for reading"), (u32::MAX, "held for writing")] {
+            let state = LockState {
+                capacity: Some(u32::MAX),
+                holders: vec![holder("c:1", takes, 1)],
+                line_length: 1,
+                line: vec![waiter.clone()],
+                ..LockState::default()
+            };
+            let (shown, debug) = (state.to_string(), format!("{state:?}"));
+            assert_eq!(shown, format!("{how}, 1 waits\n  holder `c:1`\n  waiter `d:1`, writes"));
+            assert!(
+                debug.starts_with("LockState { capacity: Some(all), holders: [Holder { owner: "),
+                "{debug}"
+            );
+            assert!(debug.contains("takes: all") && !debug.contains("4294967295"), "{debug}");
+        }
+    }
+}

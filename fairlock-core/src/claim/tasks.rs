@@ -1,0 +1,128 @@
+//! What a task does with its claim: it is polled, takes the hold, gives it up, and hears how the release ends. It never blocks.
+//!
+//! Its claim differs from a thread's in this: it has one caller, who never asks. The thread for tasks makes the first attempt and
+//! attends to the claim until then; after that the request is one on which no caller waits. What ends the task's wait sets the slot's flag
+//! under the claim's mutex, and [`Claim::raise`] wakes the task without it.
+
+use std::task::Waker;
+use std::time::Instant;
+
+use super::steps::WatchdogStep;
+use super::{Claim, Failure, Phase, State};
+use crate::backend::BackendError;
+use crate::time::TaskSlot;
+use crate::{FencingToken, LostCause};
+
+/// What a task finds when it looks at its claim.
+#[derive(Debug)]
+pub(crate) enum TaskStep {
+    /// The hold is the task's. The watchdog has to look at it by then.
+    Take {
+        token: FencingToken,
+        due_at: Option<Instant>,
+    },
+    Pending,
+    /// It was granted, and ended before the task was polled: the task gives it up and asks anew.
+    TooLate,
+    NotGranted,
+    Failed(Failure),
+}
+
+/// How a release stands.
+#[derive(Debug)]
+pub(crate) enum ReleaseStep {
+    /// With the error of the last attempt, if that has failed.
+    UnderWay(Option<BackendError>),
+    Released,
+    /// The server says that the hold was over.
+    Lost(LostCause),
+    /// The server was not told, and is not going to be.
+    Failed(Failure),
+}
+
+impl Claim {
+    /// The claim of a task whose wait is over then.
+    pub(crate) fn of_task(self, until: Option<Instant>) -> Claim {
+        self.lock_state().task_until = until;
+        Claim { task: Some(TaskSlot::default()), ..self }
+    }
+
+    pub(crate) fn is_tasks(&self) -> bool {
+        self.task.is_some()
+    }
+
+    /// Each poll does this before it looks at the claim: what happens after that look wakes the task.
+    pub(crate) fn register(&self, waker: &Waker) {
+        if let Some(task) = &self.task {
+            task.register(waker);
+        }
+    }
+
+    /// See [`TaskSlot::take`].
+    #[must_use]
+    pub(crate) fn take_waker(&self) -> Option<Waker> {
+        self.task.as_ref().and_then(TaskSlot::take)
+    }
+
+    /// Under the claim's mutex, or where no state is changed.
+    pub(super) fn task_is_due(&self) {
+        if let Some(task) = &self.task {
+            task.is_due();
+        }
+    }
+
+    /// What a task that waits for the lock does next.
+    pub(crate) fn task_step(&self, now: Instant) -> TaskStep {
+        let mut state = self.lock_state();
+        if let Some(failure) = &state.failure {
+            return TaskStep::Failed(failure.clone());
+        }
+        if let Some(held) = state.certain(now) {
+            let token = held.token;
+            (state.untaken, state.task_until) = (false, None);
+            return TaskStep::Take { token, due_at: self.due_at_of(&state) };
+        }
+        match &state.phase {
+            Phase::Held(_) | Phase::Lost(..) => TaskStep::TooLate,
+            Phase::Leaving { .. } | Phase::Over => TaskStep::NotGranted,
+            Phase::Waiting => TaskStep::Pending,
+        }
+    }
+
+    /// The task's time is over: a wait gives up, and a grant that crosses this is passed on.
+    pub(super) fn end_wait_of_task(&self, state: &mut State, now: Instant) -> WatchdogStep {
+        self.task_is_due();
+        if !matches!(state.phase, Phase::Waiting) {
+            state.task_until = None;
+            return WatchdogStep::Tell;
+        }
+        let silence = self.silence_of(state, now);
+        let error = state.give_up(false, false).error;
+        state.failure = error.or(silence).map(Failure::Backend);
+        WatchdogStep::GivenUp
+    }
+
+    /// A task waits for the end of its release, until then.
+    pub(crate) fn tell_by(&self, at: Instant) {
+        self.lock_state().task_until = Some(at);
+    }
+
+    /// For a task that has given up its hold.
+    pub(crate) fn release_step(&self) -> ReleaseStep {
+        let state = self.lock_state();
+        match (&state.phase, &state.failure, state.ended_lost) {
+            (Phase::Leaving { .. }, ..) => ReleaseStep::UnderWay(state.last_error.clone()),
+            (_, Some(failure), _) => ReleaseStep::Failed(failure.clone()),
+            (_, None, Some(cause)) => ReleaseStep::Lost(cause),
+            (_, None, None) => ReleaseStep::Released,
+        }
+    }
+
+    /// The server is not told of the end any more: a task that waits for that hears why once the claim is retired.
+    pub(crate) fn abandon_end(&self, failure: Failure) {
+        let mut state = self.lock_state();
+        if self.is_tasks() && matches!(state.phase, Phase::Leaving { .. }) {
+            state.failure = Some(failure);
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! What the calls that end a client share.
+
+use parking_lot::Mutex;
+
+use crate::backend::BackendError;
+use crate::time::Signal;
+use crate::{Clock, Error, HeldLock, LockName, Result};
+
+pub(crate) struct Ending {
+    /// Raised when a claim is over, once a drain waits for that; and at the beginning and the end of a shutdown.
+    pub(crate) signal: Signal,
+    /// None until the client has ended.
+    ended: Mutex<Option<Ended>>,
+}
+
+/// How a client has ended.
+#[derive(Clone)]
+pub(crate) struct Ended {
+    /// The holds that were lost by that.
+    pub(crate) cut_off: Vec<HeldLock>,
+    pub(crate) unsettled: Option<Unsettled>,
+}
+
+/// What the server could not be told of.
+#[derive(Clone)]
+pub(crate) struct Unsettled {
+    pub(crate) count: usize,
+    pub(crate) lock: LockName,
+    pub(crate) error: BackendError,
+}
+
+impl Ending {
+    pub(crate) fn new(clock: &Clock) -> Ending {
+        Ending { signal: Signal::new(clock), ended: Mutex::default() }
+    }
+
+    pub(crate) fn is_over(&self, ended: Ended) {
+        *self.ended.lock() = Some(ended);
+        self.signal.raise();
+    }
+
+    pub(crate) fn ended(&self) -> Option<Ended> {
+        self.ended.lock().clone()
+    }
+}
+
+impl Ended {
+    /// # Errors
+    /// [`Error::Unsettled`].
+    pub(crate) fn cut_off(self) -> Result<Vec<HeldLock>> {
+        match self.unsettled {
+            None => Ok(self.cut_off),
+            Some(Unsettled { count, lock, error }) => {
+                Err(Error::Unsettled { count, lock, source: Box::new(error) })
+            }
+        }
+    }
+}

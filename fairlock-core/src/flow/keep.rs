@@ -1,0 +1,116 @@
+//! How a hold is given up while its lock stays taken for a time, without a holder.
+//!
+//! | the hold | its claim | what the server has | moved by |
+//! | --- | --- | --- | --- |
+//! | held once, and certain | `Held` | the hold of the request | `keep`: the claim leaves, and no renewal begins |
+//! | being kept | `Leaving` | that hold, or the same under the keeper's number | an attempt; each repeats the last one's number |
+//! | kept | `Over` | the hold under the keeper's number, with an end | its end, or an operator |
+//! | lost, or held more than once | as it is | | an ordinary unlock |
+//!
+//! What was sent before names the former request: a renewal under way, a late attempt to ask, the withdrawal after that one. It
+//! finds nothing of the kept hold. An attempt to keep it that arrives late finds it kept, or finds nothing; only where no attempt was
+//! answered can it still take effect, within [`Backend::attempt_ttl`](crate::backend::Backend::attempt_ttl). A shutdown knows nothing of the
+//! kept hold, since the claim is over.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::release::Effort;
+use crate::backend::{BackendError, BackendErrorKind, HoldKept, RequestId};
+use crate::claim::{Claim, Unlocked};
+use crate::config::LONGEST;
+use crate::logging::{log_line, ms};
+use crate::shared::Shared;
+use crate::{Error, FencingToken, LostCause, Result, backoff};
+
+/// The server is told of an end that has come meanwhile all the same: it may have been told of it before.
+const AT_ONCE: Duration = Duration::from_millis(1);
+
+impl Shared {
+    /// Gives up the claim's only hold, and has the server keep the lock taken until `at_least` after the grant.
+    pub(crate) fn keep(&self, claim: &Arc<Claim>, at_least: Duration) -> Result<()> {
+        let _here = self.config.clock.attend();
+        let now = self.now();
+        // From when this client learned of the grant, which is no earlier than the grant.
+        let held_for = claim.held_for(now).unwrap_or_default();
+        let left = at_least.min(LONGEST).saturating_sub(held_for);
+        if left.is_zero() {
+            return self.unlock(claim, Effort::Persistent);
+        }
+        match claim.unlock_only(now) {
+            Some(Unlocked::Last { token, held_for, is_asking }) => {
+                if is_asking {
+                    self.wait_while(claim, Claim::is_asking); // as an unlock does
+                }
+                let kept = self.keep_until(claim, token, held_for, now + left);
+                self.counters.held(&claim.lock.name, held_for);
+                kept
+            }
+            _ => {
+                self.unlock(claim, Effort::Persistent)?;
+                let reason = "it is held more than once: only the last guard of an owner can keep it, and this one was unlocked";
+                Err(Error::Misuse { lock: claim.lock.name.clone(), reason })
+            }
+        }
+    }
+
+    fn keep_until(
+        &self,
+        claim: &Arc<Claim>,
+        token: FencingToken,
+        held_for: Duration,
+        until: Instant,
+    ) -> Result<()> {
+        let keeper = RequestId::fresh();
+        let give_up_at = self.now() + self.config.outage_limit;
+        let mut unanswered = 0;
+        let result = loop {
+            let left = until.saturating_duration_since(self.now()).max(AT_ONCE);
+            match self.backend.keep(&claim.hold(token), keeper, left) {
+                // An earlier attempt was carried out, and its time is over.
+                Ok(HoldKept::NotHeld) if unanswered > 0 && until <= self.now() => break Ok(()),
+                Ok(HoldKept::NotHeld) => {
+                    self.lose(claim, LostCause::Taken);
+                    break Err(Error::Lost(claim.lost(token, LostCause::Taken)));
+                }
+                Ok(HoldKept::Kept) => break Ok(()),
+                Err(error) => {
+                    unanswered += 1;
+                    claim.leaving_failed(error.clone());
+                    let wait = backoff::pause(unanswered);
+                    let hopeless = !error.kind().is_transient();
+                    if hopeless || self.now() + wait >= give_up_at {
+                        break Err(Error::about(&claim.lock.name, unknown(error)));
+                    }
+                    self.config.clock.sleep(wait);
+                }
+            }
+        };
+        if matches!(result, Ok(()) | Err(Error::Lost(_))) {
+            self.schedule.heard();
+        }
+        if result.is_ok() {
+            let (lock, owner, label) = (&claim.lock.name, &claim.owner, &*self.config.label);
+            let left = until.saturating_duration_since(self.now());
+            log_line!(debug, "fairlock::release",
+                event = "kept", lock = lock.as_str(), owner = owner.as_str(), label = label,
+                token = token.get(), held_ms = ms(held_for), left_ms = ms(left);
+                "lock {lock} given up by {label} after {held_for:.1?}, and kept for {left:.1?} more, token {token} ({owner})"
+            );
+        }
+        self.retire(claim);
+        self.settle_renewal(claim, Effort::Persistent);
+        result
+    }
+}
+
+/// Says what may have become of the hold. It is not released: the lock would be free too early.
+fn unknown(error: BackendError) -> BackendError {
+    let may_be = match error.kind() {
+        BackendErrorKind::Unavailable => {
+            "; the lock may be kept for the time that was asked, or be free when its lease ends"
+        }
+        _ => "; the lock is free when its lease ends",
+    };
+    error.and(may_be)
+}

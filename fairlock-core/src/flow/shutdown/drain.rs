@@ -1,0 +1,89 @@
+//! Before the end of a client: waits end, no lock is granted any more, and holders finish their work.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::claim::{AfterGivingUp, Claim};
+use crate::shared::Shared;
+use crate::time::Woken;
+use crate::{Error, HeldLock, Result};
+
+impl Shared {
+    /// Waits `at_most` so long until all holds are given back, and then shuts the client down within `limit`. Returns the holds
+    /// that were cut off, by whichever call.
+    ///
+    /// # Errors
+    /// As [`shut_down`](Shared::shut_down); `Shutdown` if another call does that, and takes longer than `limit`.
+    pub(crate) fn drain(&self, at_most: Duration, limit: Duration) -> Result<Vec<HeldLock>> {
+        let _here = self.config.clock.attend();
+        let until = self.now().checked_add(at_most);
+        self.config.stop.close();
+        let not_told = self.end_waits(until);
+        let signal = &self.ending.signal;
+        loop {
+            // Read first: a hold that is given back after that ends the sleep at once.
+            let seen = signal.epoch();
+            if !self.is_running() || self.is_drained() || signal.wait(seen, until) == Woken::TimeOut {
+                break;
+            }
+        }
+        let until = self.now() + limit;
+        let _ = self.end(limit, &not_told); // it is kept
+        loop {
+            let seen = signal.epoch();
+            if let Some(ended) = self.ending.ended() {
+                return ended.cut_off();
+            }
+            // Another call is at it.
+            if signal.wait_at_the_end(seen, until) == Woken::TimeOut {
+                return Err(Error::Shutdown { lock: None });
+            }
+        }
+    }
+
+    /// Fails all waits, and has their requests withdrawn by the watchdog, which goes on. Returns those that it must not withdraw
+    /// yet: a call that is under way could make their places anew.
+    fn end_waits(&self, until: Option<Instant>) -> Vec<Arc<Claim>> {
+        // A claim that is made from here on is not in this list. Its maker reads `stop` once it is in the registry, and gives it
+        // up.
+        let mut waited = self.registry.all();
+        waited.retain(|claim| {
+            let after = claim.fail_for_shutdown();
+            if after == Some(AfterGivingUp::Nothing) {
+                self.retire(claim);
+            }
+            // Also of claims that leave: a later call of the same owner may sleep on them.
+            claim.raise();
+            after == Some(AfterGivingUp::Withdraw)
+        });
+        waited.retain(|claim| {
+            let is_quiet = self.is_quiet_by(claim, until);
+            if is_quiet {
+                self.withdraw_soon(claim);
+            }
+            !is_quiet
+        });
+        waited
+    }
+
+    /// Waits for the calls about its place that are under way.
+    fn is_quiet_by(&self, claim: &Claim, until: Option<Instant>) -> bool {
+        loop {
+            let seen = claim.signal.epoch();
+            if !claim.may_make_a_place() {
+                return true;
+            }
+            if !self.is_running() || claim.signal.wait(seen, until) == Woken::TimeOut {
+                return false;
+            }
+        }
+    }
+
+    /// Whether all holds are given back, all requests withdrawn, and the server knows. A request that is only to be withdrawn once
+    /// more, when nothing of it can arrive any more, is left to the shutdown.
+    fn is_drained(&self) -> bool {
+        let later = self.schedule.chores.later();
+        let is_later = |claim: &Claim| later.iter().any(|later| std::ptr::eq(&**later, claim));
+        self.schedule.chores.len() == 0 && !self.registry.has(|claim| claim.is_open() && !is_later(claim))
+    }
+}

@@ -1,0 +1,79 @@
+//! What tasks want of the server: the queue of the thread that makes the first attempts.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::{MOST_AT_ONCE, Task};
+use crate::claim::Claim;
+
+/// One attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Errand {
+    /// Asks for the lock.
+    Ask,
+    Tell(Task),
+}
+
+/// In the order in which tasks wanted them, but releases and withdrawals before requests: what a task has given up is given up before
+/// it asks again.
+#[derive(Default)]
+pub(crate) struct Errands(Mutex<Batch>);
+
+/// The client, which lives until the errand is done, also when its task has dropped the last handle. This module does not know the
+/// type.
+type Client = Arc<dyn Any + Send + Sync>;
+
+#[derive(Default)]
+pub(crate) struct Batch {
+    pub(crate) releases: VecDeque<Arc<Claim>>,
+    pub(crate) withdrawals: VecDeque<Arc<Claim>>,
+    pub(crate) asks: VecDeque<Arc<Claim>>,
+    client: Option<Client>,
+}
+
+impl Errands {
+    pub(crate) fn add(&self, claim: &Arc<Claim>, errand: Errand, client: Client) {
+        let claim = Arc::clone(claim);
+        let mut batch = self.0.lock();
+        match errand {
+            Errand::Ask => batch.asks.push_back(claim),
+            Errand::Tell(Task::Release) => batch.releases.push_back(claim),
+            Errand::Tell(Task::Withdraw) => batch.withdrawals.push_back(claim),
+        }
+        batch.client.get_or_insert(client);
+    }
+
+    pub(crate) fn take_client(&self) -> Option<Client> {
+        self.0.lock().client.take()
+    }
+
+    /// What goes into the next calls, one of each kind. None: nothing is wanted.
+    pub(crate) fn next(&self) -> Option<Batch> {
+        let (mut all, mut next) = (self.0.lock(), Batch::default());
+        let first = |queue: &mut VecDeque<_>| queue.drain(..queue.len().min(MOST_AT_ONCE)).collect();
+        next.releases = first(&mut all.releases);
+        next.withdrawals = first(&mut all.withdrawals);
+        // Requests go with the last of what was given up before them.
+        if all.releases.is_empty() && all.withdrawals.is_empty() {
+            next.asks = first(&mut all.asks);
+        }
+        if all.is_empty() {
+            next.client = all.client.take();
+        }
+        (next.client.is_some() || !next.is_empty()).then_some(next)
+    }
+
+    /// All that is left at a client's end, whose claims are no longer asked for.
+    pub(crate) fn take_all(&self) -> Batch {
+        std::mem::take(&mut *self.0.lock())
+    }
+}
+
+impl Batch {
+    fn is_empty(&self) -> bool {
+        self.releases.is_empty() && self.withdrawals.is_empty() && self.asks.is_empty()
+    }
+}

@@ -1,0 +1,109 @@
+//! Tasks, polled by hand: what wakes them, and what they leave behind.
+
+mod ends;
+mod releases;
+mod waits;
+mod wakers;
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+use super::store::{Asked, Op};
+use super::support::World;
+use crate::{AsyncGuard, AsyncLock, Result};
+
+/// Counts how often a task was woken.
+#[derive(Default)]
+struct Wakes(AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// A task that waits for one future.
+struct Polled<T> {
+    future: Pin<Box<dyn Future<Output = T> + Send>>,
+    wakes: Arc<Wakes>,
+}
+
+impl<T> Polled<T> {
+    fn waker(&self) -> Waker {
+        Waker::from(Arc::clone(&self.wakes))
+    }
+
+    fn poll(&mut self) -> Poll<T> {
+        let waker = self.waker();
+        self.future.as_mut().poll(&mut Context::from_waker(&waker))
+    }
+
+    fn woken(&self) -> usize {
+        self.wakes.0.load(Ordering::SeqCst)
+    }
+
+    /// What it came to. It was woken for that, once.
+    fn ended(mut self) -> T {
+        assert_eq!(self.woken(), 1);
+        let Poll::Ready(ended) = self.poll() else { panic!("it is still pending") };
+        assert_eq!(Arc::strong_count(&self.wakes), 1, "nothing keeps the task");
+        ended
+    }
+}
+
+impl World {
+    fn async_lock(&self, name: &str) -> AsyncLock {
+        self.client.fair_lock(name).unwrap().to_async()
+    }
+
+    /// The store answers nothing before this is over.
+    fn before_the_answer<T>(&self, poll: impl FnOnce() -> T) -> T {
+        let _silent = self.store.plan();
+        poll()
+    }
+
+    /// A task that was polled once.
+    fn task<T>(&self, future: impl Future<Output = T> + Send + 'static) -> Polled<T> {
+        let mut task = Polled { future: Box::pin(future), wakes: Arc::default() };
+        assert!(self.before_the_answer(|| task.poll()).is_pending());
+        task
+    }
+
+    /// A task that waits for this lock, once its first attempt is over.
+    fn locking(&self, name: &str) -> Polled<Result<AsyncGuard>> {
+        let task = self.task(self.async_lock(name).lock());
+        self.settle();
+        task
+    }
+
+    fn locked(&self, name: &str) -> AsyncGuard {
+        self.locking(name).ended().unwrap()
+    }
+
+    /// What becomes of a task from its first poll until it is woken, or for as long as this.
+    fn await_up_to<T>(
+        &self,
+        at_most: std::time::Duration,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> (T, std::time::Duration) {
+        let (task, began) = (self.task(future), self.clock.now());
+        let limit = began + at_most;
+        self.settle();
+        while task.woken() == 0 && self.clock.now() < limit {
+            self.clock.step(limit - self.clock.now());
+        }
+        (task.ended(), self.clock.now() - began)
+    }
+}
+
+/// Whether the thread for tasks asked that.
+fn is_by_tasks(asked: &Asked) -> bool {
+    asked.by.as_deref() == Some("fairlock-tasks")
+}
+
+/// The numbers of the calls of this kind, in their order.
+fn numbers(asked: &[Asked], op: Op) -> Vec<u64> {
+    asked.iter().filter(|asked| asked.op == op).map(|asked| asked.number).collect()
+}

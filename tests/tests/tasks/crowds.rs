@@ -1,0 +1,115 @@
+//! Thousands of tasks on few threads, and a runtime that ends under them.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fairlock_tests::{Alone, RedisServer, assert_no_residue, eventually, wait_until_no_residue};
+use tokio::runtime::Runtime;
+
+use crate::support::{Resource, SLACK, SOON, current, is_free_soon, multi, on_redis, take, turn};
+
+/// More than tokio has threads for blocking calls.
+const CROWD: usize = 2000;
+
+/// All threads of this process; 0 where they can't be counted.
+fn threads() -> usize {
+    std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
+}
+
+fn wait_on_few_threads(runtime: &Runtime, server: &RedisServer) {
+    let [client, other] = on_redis(server);
+    let held = take(&other.fair_lock("lock:crowd").unwrap().to_async());
+    let lock = client.fair_lock("lock:crowd").unwrap().to_async();
+    let resource = Resource::new(1);
+    let before = threads();
+    let tasks: Vec<_> = (0..CROWD)
+        .map(|nth| {
+            let (lock, resource) = (lock.clone(), Arc::clone(&resource));
+            runtime.spawn(async move { turn(&lock, &resource, 1, nth).await })
+        })
+        .collect();
+    let line = other.fair_lock("lock:crowd").unwrap();
+    runtime.block_on(async {
+        // In a thread of its own: `inspect` blocks.
+        let all_wait = move || {
+            eventually(SOON, "all stand in line", || {
+                line.inspect_line(0..0).unwrap().line_length as usize == CROWD
+            })
+        };
+        tokio::task::spawn_blocking(all_wait).await.unwrap();
+        // Those of the client (watchdog, tasks, expiry, listener), and the one above.
+        assert!(threads() <= before + 6, "{} threads, {before} before", threads());
+        held.unlock().await.unwrap();
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+    assert_eq!(resource.uses() as usize, CROWD);
+    assert_eq!(client.stats().lost, 0);
+    is_free_soon(&lock);
+}
+
+#[test]
+fn two_thousand_tasks_wait_for_a_lock_on_the_threads_of_one_client() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    wait_on_few_threads(&current(), &server);
+    wait_on_few_threads(&multi(), &server);
+    assert_no_residue(&server, &[]);
+}
+
+#[test]
+fn a_runtime_that_ends_gives_all_holds_and_places_of_its_tasks_back() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let [client, other] = on_redis(&server);
+    let names: Vec<String> = (0..50).map(|number| format!("lock:{number}")).collect();
+    let locks: Vec<_> = names.iter().map(|name| client.fair_lock(name).unwrap().to_async()).collect();
+    let runtime = multi();
+    for nth in 0..500 {
+        let lock = locks[nth % locks.len()].clone();
+        runtime.spawn(async move {
+            let _guard = lock.lock().await.unwrap();
+            std::future::pending::<()>().await;
+        });
+    }
+    eventually(SOON, "each lock is held, and the others wait", || {
+        client.held().len() == 50 && client.waiting().len() == 450
+    });
+    let began = Instant::now();
+    runtime.shutdown_timeout(SOON);
+    assert!(began.elapsed() < SLACK, "{:?}", began.elapsed());
+    for name in &names {
+        is_free_soon(&other.fair_lock(name).unwrap().to_async());
+    }
+    assert!(began.elapsed() < 5 * SLACK, "as long as it takes to tell the server: {:?}", began.elapsed());
+    assert!(client.held().is_empty() && client.waiting().is_empty());
+    client.shutdown().unwrap();
+    wait_until_no_residue(&server);
+}
+
+#[test]
+fn the_drop_of_a_thousand_guards_blocks_nothing_and_comes_before_the_next_attempts() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let [client, _] = on_redis(&server);
+    let locks: Vec<_> =
+        (0..1000).map(|number| client.fair_lock(&format!("lock:{number}")).unwrap().to_async()).collect();
+    let runtime = current();
+    let take_all = || async {
+        let mut guards = Vec::new();
+        for waiting in locks.iter().map(|lock| tokio::spawn(lock.try_lock())).collect::<Vec<_>>() {
+            guards.push(waiting.await.unwrap().unwrap().guard().expect("it is free"));
+        }
+        guards
+    };
+    runtime.block_on(async {
+        let guards = take_all().await;
+        let began = Instant::now();
+        drop(guards);
+        assert!(began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());
+        drop(take_all().await);
+    });
+    client.shutdown().unwrap();
+    assert_no_residue(&server, &[]);
+}

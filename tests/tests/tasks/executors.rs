@@ -1,0 +1,209 @@
+//! Every executor, every kind of lock, every discipline: exclusion, and order.
+
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use fairlock::{AsyncLock, Client, Discipline, RedisBackend};
+use fairlock_tests::monitor::{self, Line};
+use fairlock_tests::{Alone, Monitor, RedisServer, assert_no_residue, eventually};
+
+use crate::support::{
+    EXECUTORS, Executor, Resource, SOON, Task, in_memory, is_free_soon, multi, on_redis, take, task, turn,
+    unlock,
+};
+
+const TASKS: usize = 30;
+const TURNS: usize = 3;
+
+/// A lock of one kind, with two ways to take it: the handle, how many units it takes, and how many there are.
+type Kind = fn(&Client) -> [(AsyncLock, u32, u32); 2];
+
+const EXCLUSIVE: [Kind; 2] = [
+    |client| {
+        let lock = client.fair_lock("lock:fair").unwrap().to_async();
+        [(lock.clone(), 1, 1), (lock, 1, 1)]
+    },
+    |client| {
+        let lock = client.plain_lock("lock:plain").unwrap().to_async();
+        [(lock.clone(), 1, 1), (lock, 1, 1)]
+    },
+];
+
+const SHARED: [Kind; 2] = [
+    |client| {
+        let lock = client.rw_lock("lock:rw").unwrap();
+        [(lock.reader().to_async(), 1, 1000), (lock.writer().to_async(), 1000, 1000)]
+    },
+    |client| {
+        let permits = client.semaphore("lock:permits", 3).unwrap();
+        [(permits.to_async(1).unwrap(), 1, 3), (permits.to_async(2).unwrap(), 2, 3)]
+    },
+];
+
+/// Tasks of both clients take turns.
+fn takes_turns(clients: &[Client; 2], (name, executor): (&str, Executor), kind: Kind) {
+    let locks = clients.each_ref().map(kind);
+    let (_, _, units) = locks[0][0];
+    let resource = Resource::new(units);
+    let tasks = (0..TASKS).map(|nth| -> Task {
+        let (lock, takes, _) = locks[nth % 2][usize::from(nth % 5 == 0)].clone();
+        let resource = Arc::clone(&resource);
+        task(async move {
+            for round in 0..TURNS {
+                turn(&lock, &resource, takes, nth + round).await;
+            }
+        })
+    });
+    executor(tasks.collect());
+    assert_eq!(resource.uses() as usize, TASKS * TURNS, "{name}");
+    let (all, ..) = &locks[0][1];
+    is_free_soon(all);
+}
+
+#[test]
+fn tasks_of_every_executor_share_every_kind_of_lock_in_memory() {
+    let _alone = Alone::here();
+    for executor in EXECUTORS {
+        let clients = in_memory();
+        EXCLUSIVE.iter().chain(&SHARED).for_each(|kind| takes_turns(&clients, executor, *kind));
+    }
+}
+
+#[test]
+fn tasks_of_every_executor_share_every_kind_of_lock_on_redis() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    for executor in EXECUTORS {
+        let clients = on_redis(&server);
+        EXCLUSIVE.iter().chain(&SHARED).for_each(|kind| takes_turns(&clients, executor, *kind));
+        clients.iter().for_each(|client| client.shutdown().unwrap());
+        assert_no_residue(&server, &[]);
+    }
+}
+
+#[test]
+fn tasks_of_every_executor_share_locks_by_redissons_rules() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    for executor in EXECUTORS {
+        let clients = by_redissons_rules(&server);
+        EXCLUSIVE.iter().for_each(|kind| takes_turns(&clients, executor, *kind));
+        clients.iter().for_each(|client| client.shutdown().unwrap());
+        assert_no_residue(&server, &[]);
+    }
+}
+
+fn by_redissons_rules(server: &RedisServer) -> [Client; 2] {
+    [(), ()].map(|()| {
+        let backend = RedisBackend::builder(&server.url()).discipline(Discipline::Redisson);
+        Client::new(backend.connect().unwrap()).unwrap()
+    })
+}
+
+/// On one thread a task is polled after the one before it.
+fn is_granted_in_the_order_of_first_polls(client: &Client) {
+    const CROWD: usize = 100;
+    let lock = client.fair_lock("lock:order").unwrap();
+    let (held, waiting) = (take(&lock.to_async()), lock.to_async());
+    let granted = Arc::new(Mutex::new(Vec::new()));
+    let runtime = crate::support::current();
+    let tasks: Vec<_> = (0..CROWD)
+        .map(|nth| {
+            let (lock, granted) = (waiting.clone(), Arc::clone(&granted));
+            runtime.spawn(async move {
+                let guard = lock.lock().await.unwrap();
+                granted.lock().unwrap().push((nth, guard.token()));
+                guard.unlock().await.unwrap();
+            })
+        })
+        .collect();
+    runtime.block_on(async {
+        while client.waiting().len() < CROWD {
+            crate::support::pause().await;
+        }
+        held.unlock().await.unwrap();
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+    let granted = granted.lock().unwrap();
+    let order: Vec<usize> = granted.iter().map(|(nth, _)| *nth).collect();
+    assert_eq!(order, (0..CROWD).collect::<Vec<_>>());
+    assert!(granted.is_sorted_by(|(_, one), (_, next)| one < next), "{granted:?}");
+}
+
+#[test]
+fn tasks_are_granted_a_lock_in_the_order_of_their_first_polls() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let clients = [in_memory(), on_redis(&server), by_redissons_rules(&server)];
+    clients.iter().for_each(|[client, _]| is_granted_in_the_order_of_first_polls(client));
+    clients.iter().flatten().for_each(|client| client.shutdown().unwrap());
+    assert_no_residue(&server, &[]);
+}
+
+#[test]
+fn tasks_and_threads_of_two_clients_are_served_in_the_order_in_which_the_server_saw_them() {
+    let _alone = Alone::here();
+    for (line, connect) in
+        [(Line::HandOff, on_redis as fn(&RedisServer) -> [Client; 2]), (Line::Redisson, by_redissons_rules)]
+    {
+        let server = RedisServer::start();
+        let monitor = Monitor::start(&server);
+        let clients = connect(&server);
+        let resource = Resource::new(1);
+        let locks = clients.each_ref().map(|client| client.fair_lock("mixed").unwrap());
+        let runtime = multi();
+        let tasks: Vec<_> = (0..20)
+            .map(|nth| {
+                let (lock, resource) = (locks[nth % 2].to_async(), Arc::clone(&resource));
+                runtime.spawn(async move {
+                    for round in 0..20 {
+                        turn(&lock, &resource, 1, nth + round).await;
+                    }
+                })
+            })
+            .collect();
+        thread::scope(|scope| {
+            for lock in &locks {
+                scope.spawn(|| {
+                    for _ in 0..20 {
+                        let guard = lock.lock().unwrap();
+                        futures::executor::block_on(resource.work(1));
+                        guard.unlock().unwrap();
+                    }
+                });
+            }
+        });
+        for task in tasks {
+            runtime.block_on(task).unwrap();
+        }
+        assert_eq!(resource.uses(), 440);
+        clients.iter().for_each(|client| client.shutdown().unwrap());
+        let seen = monitor::read(&monitor.until_now(&server), line, "mixed");
+        assert_eq!(monitor::grants(&seen), 440);
+        monitor::check_order(&seen).unwrap();
+        assert_no_residue(&server, &[]);
+    }
+}
+
+/// A task that moves between threads at each `await`.
+#[test]
+fn a_guard_and_a_wait_may_move_between_executors() {
+    let _alone = Alone::here();
+    let [client, _] = in_memory();
+    let lock = client.fair_lock("lock:moves").unwrap().to_async();
+    let held = take(&lock);
+    let mut waiting = lock.lock();
+    crate::support::begin(&mut waiting);
+    let (first, second) = (multi(), crate::support::current());
+    let waiting = first.spawn(waiting);
+    eventually(SOON, "it waits", || !client.waiting().is_empty());
+    second.block_on(held.unlock()).unwrap();
+    let guard = first.block_on(waiting).unwrap().unwrap();
+    smol::block_on(guard.unlock()).unwrap();
+    let blocking = take(&lock).into_blocking();
+    blocking.renew().unwrap();
+    thread::spawn(move || blocking.unlock()).join().unwrap().unwrap();
+    unlock(take(&lock));
+}
