@@ -108,13 +108,13 @@ mod tests {
             ("-NOPERM no permissions", &*format!("{is} (REPLICA that does not tell its master); {then}")),
             (
                 "*5\r\n+slave\r\n+10.0.0.1\r\n:7001\r\n+connecting\r\n:7",
-                &*format!("{is} (READONLY You can't write against a read only replica.)"),
+                &*format!("{is} (READONLY You can't write against a read only replica)"),
             ),
             (
                 "*3\r\n+master\r\n:7\r\n*0",
-                &*format!("{is} (READONLY You can't write against a read only replica.)"),
+                &*format!("{is} (READONLY You can't write against a read only replica)"),
             ),
-            (":1", &*format!("{is} (READONLY You can't write against a read only replica.)")),
+            (":1", &*format!("{is} (READONLY You can't write against a read only replica)")),
         ] {
             assert_eq!(said(role), says);
         }
