@@ -121,7 +121,9 @@ impl Message {
             Message::Withdraw(places) => places.first()?.request,
             Message::Kick(place) => place.request,
             Message::Release(holds) => holds.first()?.request,
-            Message::SetHoldCount(hold, _) | Message::Keep(hold, ..) | Message::TakeHold(hold) => hold.request,
+            Message::SetHoldCount(hold, _) | Message::Keep(hold, ..) | Message::TakeHold(hold) => {
+                hold.request
+            }
             Message::ForceRelease(lock) => return Some(lock.name.as_str().to_owned()),
             Message::Inspect => return None,
         };
