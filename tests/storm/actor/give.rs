@@ -24,10 +24,12 @@ impl Actor {
         let Guard { guard, ask, holds, using } = guard;
         let (life, began) = (Arc::clone(&using.life), self.world.now());
         let is_one = guard.owner().is_some();
-        // No call gives leaked permits back: only those that end by themselves may be leaked, or others would wait for ever.
+        // No call gives leaked permits back: only those that end by themselves may be leaked, or others would wait for ever. Where
+        // several actors share an owner, the request may be another's, which has given up, and go by its terms.
         let ends =
             |(lock, token): &(usize, _)| locked(&self.world.holds).ends_by_itself(&name_of(*lock), *token);
-        let may_leak = is_one && (is_given_back_by_unlock(ask) || holds.iter().all(ends));
+        let may_leak =
+            is_one && (is_given_back_by_unlock(ask) || ask.is_anonymous() && holds.iter().all(ends));
         let may = is_one && (end != End::Leak || may_leak) || matches!(end, End::Drop | End::Unlock);
         let end = if may { end } else { End::Drop };
         if end == End::Leak {
