@@ -101,6 +101,15 @@ pub fn owner_of(using: &Using, ask: Ask) -> Result<Option<String>> {
     }
 }
 
+/// Begins a wait of a task, and says which owner that is. Owners are numbered: none is said if others were made at the same time.
+pub fn begin_as_task<T>(using: &Using, begin: impl FnOnce() -> T) -> (T, Option<String>) {
+    let number = || using.client.new_owner().id().as_str().rsplit(':').next()?.parse::<u64>().ok();
+    let before = number();
+    let begun = begin();
+    let is_only = before.zip(number()).filter(|(before, after)| *after == *before + 2);
+    (begun, is_only.map(|(before, _)| format!("{}:{}", using.client.id(), before + 1)))
+}
+
 /// Who has asked for this, as far as it can be known.
 pub fn asked_as(using: &Using, ask: Ask) -> Option<String> {
     match owner_of(using, ask) {
