@@ -84,7 +84,13 @@ fn refused(client: &Client) -> Vec<Error> {
         assert!(began.elapsed() < AT_ONCE, "{:?}: {error}", began.elapsed());
         error
     };
-    asks.into_iter().map(ask).collect()
+    let mut errors: Vec<Error> = asks.into_iter().map(ask).collect();
+    // Tasks, which are asked for together.
+    let (lock, began) = (lock().to_async(), Instant::now());
+    let tasks: Vec<_> = (0..30).map(|_| lock.lock()).collect();
+    errors.extend(tasks.into_iter().map(|task| futures::executor::block_on(task).unwrap_err()));
+    assert!(began.elapsed() < AT_ONCE, "{:?}", began.elapsed());
+    errors
 }
 
 #[test]
