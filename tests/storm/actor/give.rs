@@ -24,10 +24,12 @@ impl Actor {
         let Guard { guard, ask, holds, using } = guard;
         let (life, began) = (Arc::clone(&using.life), self.world.now());
         let is_one = guard.owner().is_some();
-        // No call gives leaked permits back: only those that end by themselves may be leaked, or others would wait for ever.
+        // No call gives leaked permits back: only those that end by themselves may be leaked, or others would wait for ever. With an
+        // owner that actors share, the hold may be another one's first, by other terms, and that actor has not said so yet.
         let ends =
             |(lock, token): &(usize, _)| locked(&self.world.holds).ends_by_itself(&name_of(*lock), *token);
-        let may_leak = is_one && (is_given_back_by_unlock(ask) || holds.iter().all(ends));
+        let may_end = ask.owner.is_none() && holds.iter().all(ends);
+        let may_leak = is_one && (is_given_back_by_unlock(ask) || may_end);
         let end = if end == End::Leak && !may_leak { End::Drop } else { end };
         if end == End::Leak {
             self.world.count("leaks");
