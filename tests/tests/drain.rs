@@ -188,7 +188,8 @@ fn tasks_in_full_swing_end_in_order_and_leave_nothing() {
                         if (at + jobs.load(Ordering::SeqCst)).is_multiple_of(5) {
                             // Polled once and dropped, it leaves the line, or passes the lock on.
                             let mut left = lock.lock();
-                            poll_fn(|context| Poll::Ready(drop(Pin::new(&mut left).poll(context)))).await;
+                            poll_fn(|context| Poll::Ready(Pin::new(&mut left).poll(context).is_ready()))
+                                .await;
                             tokio::task::yield_now().await;
                         }
                         let guard = match lock.lock().await {

@@ -78,7 +78,7 @@ impl Claim {
         }
         if let Some(held) = state.certain(now) {
             let token = held.token;
-            (state.untaken, state.task_until) = (false, None);
+            state.untaken = false;
             (state.failures, state.last_error) = (0, None); // from here on those of the release
             return TaskStep::Take { token, due_at: self.due_at_of(&state) };
         }

@@ -270,6 +270,21 @@ fn a_request_is_withdrawn_after_the_ask_that_is_under_way() {
 }
 
 #[test]
+fn a_request_does_not_wait_for_the_asks_of_others() {
+    let world = World::new();
+    let locks: Vec<_> = (0..10).map(|n| world.lock(&format!("quiet:{n}"))).collect();
+    world.store.plan().acquire.extend((0..10).map(|_| queued(0)));
+    let requests: Vec<_> = locks.iter().map(|lock| lock.request().unwrap()).collect();
+    world.store.delay(Op::Acquire, S);
+    let lock = world.lock("asks");
+    let waits = world.begin(move || lock.lock().map(|_| ()));
+    assert_in_order(&world, &drain(&world, 20 * S), S);
+    let at_once = world.store.times(Op::Withdraw).iter().filter(|at| **at == ms(0)).count();
+    assert_eq!(at_once, requests.len());
+    assert_shut_down(world.finish(&waits).0);
+}
+
+#[test]
 fn an_ask_that_takes_longer_than_the_drain_is_left_to_the_shutdown() {
     let world = World::new();
     world.store.delay(Op::Acquire, 3 * S);

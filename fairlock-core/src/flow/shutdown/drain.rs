@@ -56,13 +56,16 @@ impl Shared {
             claim.raise();
             after == Some(AfterGivingUp::Withdraw)
         });
-        waited.retain(|claim| {
-            let is_quiet = self.is_quiet_by(claim, until);
-            if is_quiet {
-                self.withdraw_soon(claim);
-            }
-            !is_quiet
-        });
+        // First those about which no call is under way: they need not wait for the others.
+        for until in [Some(self.now()), until] {
+            waited.retain(|claim| {
+                let is_quiet = self.is_quiet_by(claim, until);
+                if is_quiet {
+                    self.withdraw_soon(claim);
+                }
+                !is_quiet
+            });
+        }
         waited
     }
 
