@@ -1,15 +1,15 @@
 //! The calls for a lock, each counted if it ends without the lock.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::acquire::{Taken, Wish};
 use super::leave::Waited;
-use crate::Result;
 use crate::backend::{LockId, Wait};
 use crate::claim::{Claim, Patience};
 use crate::shared::Shared;
 use crate::stats::Outcome;
+use crate::{Error, Result};
 
 impl Shared {
     /// Waits for the lock as long as the patience lasts.
@@ -17,16 +17,7 @@ impl Shared {
         let _here = self.config.clock.attend();
         let mut began = None;
         let obtained = self.obtain_uncounted(wish, &mut began);
-        let outcome = match &obtained {
-            Ok(Some(_)) => None,
-            Ok(None) if wish.patience.wait == Wait::No => Some(Outcome::Busy),
-            Ok(None) => Some(Outcome::TimedOut),
-            Err(error) => Outcome::of(error),
-        };
-        if let Some(outcome) = outcome {
-            let now = self.now();
-            self.not_granted(wish.lock, outcome, now.saturating_duration_since(began.unwrap_or(now)));
-        }
+        self.count(wish.lock, wish.patience.wait, obtained.as_ref().map(Option::is_some), began);
         obtained
     }
 
@@ -55,6 +46,26 @@ impl Shared {
             self.not_granted(&claim.lock, outcome, claim.waited(self.now()));
         }
         waited
+    }
+
+    /// A call has ended, with the lock or without it. `began`: when it did, if that is known.
+    pub(crate) fn count(
+        &self,
+        lock: &LockId,
+        wait: Wait,
+        is_granted: std::result::Result<bool, &Error>,
+        began: Option<Instant>,
+    ) {
+        let outcome = match is_granted {
+            Ok(true) => None,
+            Ok(false) if wait == Wait::No => Some(Outcome::Busy),
+            Ok(false) => Some(Outcome::TimedOut),
+            Err(error) => Outcome::of(error),
+        };
+        if let Some(outcome) = outcome {
+            let now = self.now();
+            self.not_granted(lock, outcome, now.saturating_duration_since(began.unwrap_or(now)));
+        }
     }
 
     fn not_granted(&self, lock: &LockId, outcome: Outcome, waited: Duration) {

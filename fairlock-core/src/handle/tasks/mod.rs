@@ -7,7 +7,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::backend::Wait;
 use crate::cancel::{Cancel, Listening};
@@ -179,6 +179,7 @@ struct Attempt {
     wait: Wait,
     /// Made by the first poll, from which its time counts, also where a later claim goes on with it.
     patience: Option<Patience>,
+    began: Option<Instant>,
     stage: Stage,
 }
 
@@ -194,10 +195,19 @@ enum Stage {
 
 impl Attempt {
     fn new(lock: &AsyncLock, wait: Wait) -> Attempt {
-        Attempt { lock: lock.clone(), wait, patience: None, stage: Stage::New }
+        Attempt { lock: lock.clone(), wait, patience: None, began: None, stage: Stage::New }
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<TryLock<AsyncGuard>>> {
+        let polled = self.poll_uncounted(context);
+        if let Poll::Ready(ended) = &polled {
+            let is_granted = ended.as_ref().map(|lock| matches!(lock, TryLock::Granted(_)));
+            self.lock.0.shared.count(&self.lock.0.lock, self.wait, is_granted, self.began);
+        }
+        polled
+    }
+
+    fn poll_uncounted(&mut self, context: &mut Context<'_>) -> Poll<Result<TryLock<AsyncGuard>>> {
         loop {
             let claim = match &self.stage {
                 Stage::Waiting { claim, .. } => claim,
@@ -255,6 +265,7 @@ impl Attempt {
             return Err(self.cancelled());
         }
         let patience = self.patience.get_or_insert_with(|| caller.patience(self.wait));
+        self.began.get_or_insert_with(|| caller.shared.now());
         caller.shared.start_tasks().map_err(|error| Error::about(&caller.lock.name, error))?;
         let owner = Owner::new(caller.shared.id);
         let claim = caller.shared.begin_task(caller.wish(owner.id(), patience)?)?;

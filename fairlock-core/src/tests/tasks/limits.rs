@@ -1,6 +1,9 @@
 //! How a wait of a task ends without the lock.
 
-use super::super::store::{Op, denied, down, granted, queued, was_granted};
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use super::super::store::{Op, busy, denied, down, granted, queued, was_granted};
 use super::super::support::{OUTAGE, S, World, ms};
 use super::{is_by_tasks, numbers};
 use crate::{Cancel, Error, TryLock};
@@ -165,4 +168,28 @@ fn an_ask_that_panics_on_the_thread_for_tasks_is_repeated_by_the_watchdog() {
     }
     world.store.plan().acquire.push_back(granted(7));
     assert_eq!(world.locked("after").token().get(), 7, "the thread goes on");
+}
+
+#[test]
+fn waits_of_tasks_that_end_without_the_lock_are_counted_and_dropped_ones_are_not() {
+    let world = World::new();
+    let cancel = Cancel::new();
+    world.store.plan().acquire.extend([busy(), queued(0), denied(), queued(0)]);
+    let lock = world.async_lock("counted");
+    assert!(matches!(world.await_up_to(S, lock.try_lock()).0, Ok(TryLock::Busy)));
+    assert!(matches!(world.await_up_to(S, lock.try_lock_for(ms(80))).0, Ok(TryLock::Busy)));
+    assert!(world.await_up_to(S, lock.lock()).0.is_err());
+    drop(world.locking("counted"));
+    world.settle();
+    cancel.cancel();
+    let mut cancelled = world.client.fair_lock("counted").unwrap().cancelled_by(&cancel).to_async().lock();
+    let at_once = Pin::new(&mut cancelled).poll(&mut Context::from_waker(Waker::noop()));
+    assert!(matches!(at_once, Poll::Ready(Err(Error::Cancelled { .. }))));
+    world.store.take_down(Op::Acquire);
+    assert!(world.await_up_to(S, lock.try_lock()).0.is_err());
+    let stats = world.client.stats();
+    let counted = stats.not_granted.fair;
+    assert_eq!((counted.busy, counted.timed_out, counted.refused), (1, 1, 1));
+    assert_eq!((counted.cancelled, counted.unavailable, stats.not_granted.total().total()), (1, 1, 5));
+    assert!(stats.failed_waits.longest >= ms(80), "{:?}", stats.failed_waits);
 }
