@@ -19,7 +19,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use crate::backend::{Answer, Backend, BackendError, BackendErrorKind, Subscription};
-use crate::claim::{Claim, Grant, GrantedBy, Standing};
+use crate::claim::{Claim, Grant, GrantedBy, Loss, Standing};
 use crate::config::Config;
 use crate::ending::Ending;
 use crate::logging::{log_line, ms};
@@ -120,7 +120,7 @@ impl Shared {
     /// All of it but the callbacks and the log.
     pub(crate) fn mark_lost(&self, claim: &Arc<Claim>, cause: LostCause) -> Option<Lost> {
         let held_for = claim.held_for(self.now());
-        let lost = claim.lose(cause)?;
+        let Loss { lost, was_leaving } = claim.lose(cause)?;
         // A hold that is being released stays until the server has heard of that: the owner's next request waits for it.
         let is_leaving = claim.leaving().is_some();
         if !is_leaving {
@@ -130,8 +130,8 @@ impl Shared {
         self.counters.lost(&claim.lock.name);
         claim.raise();
         self.counters.meter_loss(&claim.lock.name, cause);
-        // Already counted at the unlock if it is leaving.
-        if let Some(time) = held_for.filter(|_| !is_leaving) {
+        // Counted at the unlock if it was leaving. It may leave by now, since those who wait were told: that counts nothing.
+        if let Some(time) = held_for.filter(|_| !was_leaving) {
             self.counters.held(&claim.lock.name, time);
         }
         Some(lost)

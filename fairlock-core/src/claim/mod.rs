@@ -34,7 +34,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 pub(crate) use agenda::{Pauses, earlier};
 pub(crate) use answers::{AfterAnswer, AfterRenewal, Punctuality};
-pub(crate) use holds::{Grant, Unlocked};
+pub(crate) use holds::{Grant, Loss, Unlocked};
 pub(crate) use steps::{AfterGivingUp, CallerStep, GiveUp, Patience, RoundTimes, Standing, WatchdogStep};
 pub(crate) use tasks::{ReleaseStep, TaskStep};
 pub(crate) use terms::Terms;
