@@ -1,5 +1,7 @@
 //! What the calls that end a client share.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use parking_lot::Mutex;
 
 use crate::backend::BackendError;
@@ -9,6 +11,8 @@ use crate::{Clock, Error, HeldLock, LockName, Result};
 pub(crate) struct Ending {
     /// Raised when a claim is over, once a drain waits for that; and at the beginning and the end of a shutdown.
     pub(crate) signal: Signal,
+    /// How many losses are being reported: the client does not end before the callbacks have them.
+    reporting: AtomicUsize,
     /// None until the client has ended.
     ended: Mutex<Option<Ended>>,
 }
@@ -31,7 +35,20 @@ pub(crate) struct Unsettled {
 
 impl Ending {
     pub(crate) fn new(clock: &Clock) -> Ending {
-        Ending { signal: Signal::new(clock), ended: Mutex::default() }
+        Ending { signal: Signal::new(clock), reporting: AtomicUsize::new(0), ended: Mutex::default() }
+    }
+
+    /// Runs `report`, which marks a hold as lost and reports that.
+    pub(crate) fn reporting<T>(&self, report: impl FnOnce() -> T) -> T {
+        self.reporting.fetch_add(1, Ordering::SeqCst);
+        let reported = report();
+        self.reporting.fetch_sub(1, Ordering::SeqCst);
+        reported
+    }
+
+    /// Whether each loss that was marked is reported.
+    pub(crate) fn all_reported(&self) -> bool {
+        self.reporting.load(Ordering::SeqCst) == 0
     }
 
     pub(crate) fn is_over(&self, ended: Ended) {

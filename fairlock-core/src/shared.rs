@@ -6,6 +6,7 @@
 //! | --- | --- |
 //! | *unlock* | a holder gives up one hold; the last one is released |
 //! | *release* | the server is told that a hold is given up |
+//! | *keep* | the server is told that a hold is given up, and that its lock stays taken for a time |
 //! | *withdraw* | the server is told that a request is given up |
 //! | *give up* | a caller stops waiting; the last one has the request withdrawn |
 //! | *lose* | a hold is over against its holder's will, and that is reported |
@@ -19,7 +20,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use crate::backend::{Answer, Backend, BackendError, BackendErrorKind, Subscription};
-use crate::claim::{Claim, Grant, GrantedBy, Standing};
+use crate::claim::{Claim, Grant, GrantedBy, Loss, Standing};
 use crate::config::Config;
 use crate::ending::Ending;
 use crate::logging::{log_line, ms};
@@ -108,15 +109,19 @@ impl Shared {
     /// Reports a loss: to the claim's flag and the channels first, then to the callbacks. Each loss is reported here and only
     /// here, but for those of a shutdown. The result has to be logged.
     pub(crate) fn report_loss(&self, claim: &Arc<Claim>, cause: LostCause) -> Option<Lost> {
-        let lost = self.mark_lost(claim, cause)?;
-        self.loss_callbacks.report(&lost);
-        Some(lost)
+        let lost = self.ending.reporting(|| {
+            let lost = self.mark_lost(claim, cause)?;
+            self.loss_callbacks.report(&lost);
+            Some(lost)
+        });
+        self.tell_end();
+        lost
     }
 
     /// All of it but the callbacks and the log.
     pub(crate) fn mark_lost(&self, claim: &Arc<Claim>, cause: LostCause) -> Option<Lost> {
         let held_for = claim.held_for(self.now());
-        let lost = claim.lose(cause)?;
+        let Loss { lost, was_leaving } = claim.lose(cause)?;
         // A hold that is being released stays until the server has heard of that: the owner's next request waits for it.
         let is_leaving = claim.leaving().is_some();
         if !is_leaving {
@@ -125,10 +130,9 @@ impl Shared {
         self.registry.remember_lost_leak(claim);
         self.counters.lost(&claim.lock.name);
         claim.raise();
-        self.tell_drain();
         self.counters.meter_loss(&claim.lock.name, cause);
-        // Already counted at the unlock if it is leaving.
-        if let Some(time) = held_for.filter(|_| !is_leaving) {
+        // Counted at the unlock if it was leaving. It may leave by now, since those who wait were told: that counts nothing.
+        if let Some(time) = held_for.filter(|_| !was_leaving) {
             self.counters.held(&claim.lock.name, time);
         }
         Some(lost)
@@ -146,16 +150,16 @@ impl Shared {
         claim.retire();
         self.forget(claim);
         claim.raise();
-        if !self.is_running() {
-            self.schedule.signal().raise(); // a shutdown waits until everything is settled
-        }
-        self.tell_drain();
+        self.tell_end();
     }
 
-    /// A hold or a wait is over.
-    fn tell_drain(&self) {
+    /// A hold or a wait is over: a drain and a shutdown wait until all are.
+    fn tell_end(&self) {
         if !self.is_open() {
             self.ending.signal.raise();
+        }
+        if !self.is_running() {
+            self.schedule.signal().raise();
         }
     }
 

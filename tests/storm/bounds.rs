@@ -45,7 +45,8 @@ fn overdue(world: &World, call: &Call, now: Duration, cancelled: Option<Duration
         return Some(format!("it was cancelled at {at:?}"));
     }
     let waits = if let Limit::Drain(at_most) = call.limit { at_most } else { Duration::ZERO };
-    let shutdown = locked(&call.life.fate).shutdown.as_ref().map(|shutdown| shutdown.began + waits);
+    let shutdown =
+        locked(&call.life.fate).shutdown.as_ref().map(|shutdown| shutdown.began.max(call.began) + waits);
     let settled = if calm { slack } else { settings.outage_limit + 4 * response + 2 * RETRY + slack };
     if let Some(at) = shutdown.filter(|at| passed((*at).max(call.began), settled)) {
         return Some(format!("its client is being shut down since {at:?}"));

@@ -106,7 +106,8 @@ impl Plan {
         match dice.roll(110) {
             0..=28 => What::Take { ask: self.ask_by_any(dice), wait: wait(dice), listens: dice.roll(2) == 0 },
             29..=52 => {
-                let end = dice.pick(&[End::Drop, End::Drop, End::Unlock, End::Unlock, End::Leak]);
+                let keep = End::Keep(long(dice, Duration::from_secs(60)));
+                let end = dice.pick(&[End::Drop, End::Drop, End::Unlock, End::Unlock, End::Leak, keep]);
                 What::GiveBack { guard: nth, end }
             }
             53..=56 => What::Unleak { nth },

@@ -28,6 +28,8 @@ pub struct Holds {
     listeners: Vec<(Vec<Key>, Receiver<Lost>)>,
     /// The calls for several locks that are under way: they give back what they have if they fail.
     collecting: Vec<Collecting>,
+    /// Owners whose task has gone: at the next look they hold nothing.
+    gone: Vec<(Arc<Life>, String)>,
 }
 
 struct Collecting {
@@ -165,6 +167,11 @@ impl Holds {
         }
     }
 
+    /// The task that waited as this owner has gone.
+    pub fn has_nothing(&mut self, life: &Arc<Life>, owner: String) {
+        self.gone.push((Arc::clone(life), owner));
+    }
+
     /// A wait of a task is over. Which owner it was is not known, so this may be any hold that no caller took.
     pub fn a_task_ends(&mut self, life: &Arc<Life>, lock: &str) {
         for ((name, _), seen) in &mut self.holds {
@@ -182,8 +189,17 @@ impl Holds {
     /// What every client says that it holds, at a moment at which nothing moves; with a real clock, at which no actor notes
     /// anything.
     pub fn look(&mut self, world: &World, held: &[(Arc<Life>, Option<Vec<HeldLock>>)]) {
+        let gone = std::mem::take(&mut self.gone);
         for (life, held) in held {
             for hold in held.iter().flatten() {
+                let is_gone = |(of, owner): &(Arc<Life>, String)| {
+                    Arc::ptr_eq(of, life) && owner.as_str() == hold.owner.as_str()
+                };
+                if gone.iter().any(is_gone) {
+                    let who = world.name_of(hold.owner.as_str());
+                    let what = format!("{}: the task of {who} has gone, and its hold goes on", hold.lock);
+                    world.found(Promise::Ghost, what);
+                }
                 self.entry(life, hold.lock.as_str(), hold.owner.as_str(), hold.token);
             }
         }

@@ -101,6 +101,15 @@ pub fn owner_of(using: &Using, ask: Ask) -> Result<Option<String>> {
     }
 }
 
+/// Begins a wait of a task, and says which owner that is. Owners are numbered: none is said if others were made at the same time.
+pub fn begin_as_task<T>(using: &Using, begin: impl FnOnce() -> T) -> (T, Option<String>) {
+    let number = || using.client.new_owner().id().as_str().rsplit(':').next()?.parse::<u64>().ok();
+    let before = number();
+    let begun = begin();
+    let is_only = before.zip(number()).filter(|(before, after)| *after == *before + 2);
+    (begun, is_only.map(|(before, _)| format!("{}:{}", using.client.id(), before + 1)))
+}
+
 /// Who has asked for this, as far as it can be known.
 pub fn asked_as(using: &Using, ask: Ask) -> Option<String> {
     match owner_of(using, ask) {
@@ -158,6 +167,16 @@ impl AnyGuard {
             AnyGuard::Owned(guard) => guard.unlock(),
             AnyGuard::Task(guard) => task::wait_for(world, guard.unlock()),
             AnyGuard::All(guard) => guard.unlock(),
+        }
+    }
+
+    /// A guard of several locks can't keep them: it is dropped.
+    pub fn keep_for(self, at_least: Duration) -> Result<()> {
+        match self {
+            AnyGuard::Thread(guard) => guard.keep_for(at_least),
+            AnyGuard::Owned(guard) => guard.keep_for(at_least),
+            AnyGuard::Task(guard) => guard.into_blocking().keep_for(at_least),
+            AnyGuard::All(_) => Ok(()),
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fairlock::{Cancel, Error, FencingToken, Result};
 
-use crate::life::Life;
+use crate::life::{Answers, Life};
 use crate::world::{Promise, World, locked};
 
 /// For how long a fault may be over and still be the reason of an error: what was left undone is settled by then.
@@ -99,7 +99,7 @@ pub fn end(
 /// end at `until`.
 pub fn busy(world: &World, life: &Life, (lock, owner): (&str, &str), began: Duration, until: Duration) {
     let answers = locked(&life.fate).answered.get(&(lock.to_owned(), owner.to_owned())).copied();
-    let Some((answered, Some(failed))) = answers else { return };
+    let Some(Answers { answered, failed: Some(failed), .. }) = answers else { return };
     // The withdrawal at the end of a wait is waited for a moment, and says nothing of the wait.
     let is_late = match world.manual() {
         Some(_) => failed + FAREWELL >= world.now(),

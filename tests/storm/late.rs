@@ -25,6 +25,7 @@ pub enum Message {
     Acquire(Vec<Ask>),
     SetHoldCount(HoldOf, u32),
     Release(Vec<HoldOf>),
+    Keep(HoldOf, RequestId, Duration),
     Renew(ClientId, Vec<Item>),
     Withdraw(Vec<PlaceOf>),
     Kick(PlaceOf),
@@ -89,7 +90,10 @@ impl Late {
                 asks.iter().for_each(|ask| drop(arrival.acquire(&ask.borrow())));
             }
             Message::ForceRelease(lock) if may_begin => drop(arrival.force_release(&lock)),
-            Message::Acquire(_) | Message::ForceRelease(_) | Message::Inspect => {}
+            Message::Keep(hold, keeper, lease) if may_begin => {
+                drop(arrival.keep(&hold.borrow(), keeper, lease));
+            }
+            Message::Acquire(_) | Message::ForceRelease(_) | Message::Keep(..) | Message::Inspect => {}
             Message::Renew(client, items) => {
                 let items = items.iter().filter(|item| may_begin || matches!(item, Item::Hold { .. }));
                 drop(arrival.renew(client, &items.map(Item::borrow).collect::<Vec<_>>()));
@@ -117,7 +121,9 @@ impl Message {
             Message::Withdraw(places) => places.first()?.request,
             Message::Kick(place) => place.request,
             Message::Release(holds) => holds.first()?.request,
-            Message::SetHoldCount(hold, _) | Message::TakeHold(hold) => hold.request,
+            Message::SetHoldCount(hold, _) | Message::Keep(hold, ..) | Message::TakeHold(hold) => {
+                hold.request
+            }
             Message::ForceRelease(lock) => return Some(lock.name.as_str().to_owned()),
             Message::Inspect => return None,
         };

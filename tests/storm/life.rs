@@ -40,12 +40,25 @@ pub struct LifeState {
     pub at_moment: (Duration, u64),
     pub in_minute: u64,
     pub wake_ups: u64,
-    /// Of each lock and owner: when a call about it was answered last, and when the first after that was not.
-    pub answered: HashMap<(String, String), (Option<Duration>, Option<Duration>)>,
+    /// Of each lock and owner.
+    pub answered: HashMap<(String, String), Answers>,
+    /// On a real server: a message of it was held back, and may arrive when the client has ended.
+    pub sends_late: bool,
     /// What the next call for a task suffers: an actor does not make it itself.
     pub hurt_of_tasks: Option<Hurt>,
     /// Whether the last answer to an ask, of each lock and owner, said when to look.
     pub knows_when: HashMap<(String, String), bool>,
+}
+
+/// What an owner has heard of its request for a lock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Answers {
+    /// The request that was asked for last. The withdrawal of an earlier one says nothing of it.
+    pub request: Option<RequestId>,
+    /// When a call about it was answered last.
+    pub answered: Option<Duration>,
+    /// When the first after that was not.
+    pub failed: Option<Duration>,
 }
 
 #[derive(Clone, Debug)]

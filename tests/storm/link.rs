@@ -8,10 +8,10 @@ use std::thread;
 use std::time::Duration;
 
 use fairlock::backend::{
-    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, LockId,
-    LockState, Place, Released, Renew, Renewal, Subscription, WakeSink, Withdrawn,
+    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, HoldKept,
+    LockId, LockState, Place, Released, Renew, Renewal, RequestId, Subscription, WakeSink, Withdrawn,
 };
-use fairlock::{ClientId, LockKind, OwnerId};
+use fairlock::{ClientId, LockKind};
 
 use crate::arrival::Arrival;
 use crate::ear::Ear;
@@ -60,17 +60,17 @@ impl Link {
         Link { world, life, store }
     }
 
-    /// Carries a call out as far as the faults let it. `about`: lock and owner.
+    /// Carries a call out as far as the faults let it.
     fn call<T>(
         &self,
         operation: &'static str,
-        about: Option<(&str, &str)>,
+        about: Option<&Place<'_>>,
         message: impl FnOnce() -> Message,
         operate: impl FnOnce(Arrival<'_>) -> Answer<T>,
     ) -> Answer<T> {
         let answer = self.travel(operation, message, operate);
-        if let Some((lock, owner)) = about {
-            self.answered(lock, owner, answer.is_ok());
+        if let Some(place) = about {
+            self.answered(place, answer.is_ok());
         }
         answer
     }
@@ -78,7 +78,7 @@ impl Link {
     /// Carries a call about many requests out: it arrives as a whole, and so do its answers.
     fn together<T>(
         &self,
-        about: &[(LockId, OwnerId)],
+        about: &[Place<'_>],
         operation: &'static str,
         message: impl FnOnce() -> Message,
         operate: impl FnOnce(Arrival<'_>) -> Vec<Answer<T>>,
@@ -87,20 +87,27 @@ impl Link {
             Ok(answers) => answers,
             Err(error) => about.iter().map(|_| Err(error.clone())).collect(),
         };
-        for ((lock, owner), answer) in about.iter().zip(&answers) {
-            self.answered(lock.name.as_str(), owner.as_str(), answer.is_ok());
+        for (place, answer) in about.iter().zip(&answers) {
+            self.answered(place, answer.is_ok());
         }
         answers
     }
 
-    fn answered(&self, lock: &str, owner: &str, is_answered: bool) {
+    fn asks(&self, place: &Place<'_>) {
+        locked(&self.life.fate).answered.entry(key_of(place)).or_default().request = Some(place.request);
+    }
+
+    fn answered(&self, place: &Place<'_>, is_answered: bool) {
         let now = self.world.now();
         let mut state = locked(&self.life.fate);
-        let entry = state.answered.entry((lock.to_owned(), owner.to_owned())).or_default();
+        let entry = state.answered.entry(key_of(place)).or_default();
+        if entry.request.is_some_and(|request| request != place.request) {
+            return;
+        }
         if is_answered {
-            *entry = (Some(now), None);
+            (entry.answered, entry.failed) = (Some(now), None);
         } else {
-            entry.1.get_or_insert(now);
+            entry.failed.get_or_insert(now);
         }
     }
 
@@ -108,8 +115,7 @@ impl Link {
     fn learns(&self, ask: &Acquire<'_>, answer: &Answer<Acquired>) {
         let Ok(answer) = answer else { return };
         let knows_when = matches!(answer, Acquired::Queued { recheck_in, .. } if *recheck_in < Duration::MAX);
-        let key = (ask.place.lock.name.as_str().to_owned(), ask.place.owner.as_str().to_owned());
-        locked(&self.life.fate).knows_when.insert(key, knows_when);
+        locked(&self.life.fate).knows_when.insert(key_of(&ask.place), knows_when);
     }
 
     fn travel<T>(
@@ -150,6 +156,7 @@ impl Link {
                 if let Some(mark) = message().mark() {
                     self.note(format_args!("sends what arrives after {by:?}: {mark}"));
                     world.hold_back_bytes(self.life.client, &mark, by);
+                    locked(&self.life.fate).sends_late = true;
                 }
             }
             Trip::HeldBack(by) => {
@@ -223,6 +230,11 @@ impl Link {
     }
 }
 
+/// Its lock and owner.
+fn key_of(place: &Place<'_>) -> (String, String) {
+    (place.lock.name.as_str().to_owned(), place.owner.as_str().to_owned())
+}
+
 fn unavailable(what: &str) -> BackendError {
     BackendError::new(BackendErrorKind::Unavailable, what)
 }
@@ -230,11 +242,10 @@ fn unavailable(what: &str) -> BackendError {
 /// It tells no response time-out: here leases may be shorter than a client can be built with beside a real server.
 impl Backend for Link {
     fn acquire(&self, ask: &Acquire<'_>) -> Answer<Acquired> {
-        let Place { lock, owner, .. } = ask.place;
-        let about = (lock.name.as_str(), owner.as_str());
-        ASKED.set(Some((about.0.to_owned(), about.1.to_owned())));
+        ASKED.set(Some(key_of(&ask.place)));
+        self.asks(&ask.place);
         let message = || Message::Acquire(vec![Ask::of(ask)]);
-        self.call("acquire", Some(about), message, |mut arrival| {
+        self.call("acquire", Some(&ask.place), message, |mut arrival| {
             let answer = arrival.acquire(ask);
             self.learns(ask, &answer);
             answer
@@ -242,8 +253,8 @@ impl Backend for Link {
     }
 
     fn acquire_all(&self, asks: &[Acquire<'_>]) -> Vec<Answer<Acquired>> {
-        let about = |ask: &Acquire<'_>| (ask.place.lock.clone(), ask.place.owner.clone());
-        let about: Vec<_> = asks.iter().map(about).collect();
+        let about: Vec<_> = asks.iter().map(|ask| ask.place).collect();
+        about.iter().for_each(|place| self.asks(place));
         let message = || Message::Acquire(asks.iter().map(Ask::of).collect());
         self.together(&about, "acquire", message, |mut arrival| {
             // The oracle looks after each step.
@@ -275,12 +286,17 @@ impl Backend for Link {
         answers.unwrap_or_else(|error| vec![Err(error); holds.len()])
     }
 
+    fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Answer<HoldKept> {
+        let message = || Message::Keep(HoldOf::of(hold), keeper, lease);
+        self.call("keep", None, message, |mut arrival| arrival.keep(hold, keeper, lease))
+    }
+
     fn renew(&self, client: ClientId, items: &[Renew<'_>]) -> Vec<Answer<Renewal>> {
         let message = || Message::Renew(client, items.iter().map(Item::of).collect());
         let answer = self.call("renew", None, message, |mut arrival| arrival.renew(client, items));
         for item in items {
             if let Renew::Place { place, .. } = item {
-                self.answered(place.lock.name.as_str(), place.owner.as_str(), answer.is_ok());
+                self.answered(place, answer.is_ok());
             }
         }
         match answer {
@@ -290,16 +306,13 @@ impl Backend for Link {
     }
 
     fn withdraw(&self, place: &Place<'_>) -> Answer<Withdrawn> {
-        let about = Some((place.lock.name.as_str(), place.owner.as_str()));
         let message = || Message::Withdraw(vec![PlaceOf::of(place)]);
-        self.call("withdraw", about, message, |mut arrival| arrival.withdraw(place))
+        self.call("withdraw", Some(place), message, |mut arrival| arrival.withdraw(place))
     }
 
     fn withdraw_all(&self, places: &[Place<'_>]) -> Vec<Answer<Withdrawn>> {
-        let about = |place: &Place<'_>| (place.lock.clone(), place.owner.clone());
-        let about: Vec<_> = places.iter().map(about).collect();
         let message = || Message::Withdraw(places.iter().map(PlaceOf::of).collect());
-        self.together(&about, "withdraw", message, |mut arrival| {
+        self.together(places, "withdraw", message, |mut arrival| {
             // The oracle looks after each step.
             places.iter().map(|place| arrival.withdraw(place)).collect()
         })

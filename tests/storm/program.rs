@@ -94,6 +94,8 @@ pub enum End {
     Drop,
     Unlock,
     Leak,
+    /// The lock stays taken until so long after its grant.
+    Keep(Duration),
 }
 
 /// One call of the public interface. Numbers of guards and requests count those that the actor has then, modulo how
@@ -210,13 +212,14 @@ impl Program {
 }
 
 impl What {
-    /// The length of the fixed lease that is asked for.
+    /// The length of the fixed lease that is asked for, or for how long the lock is to be kept.
     pub fn lease(&self) -> Option<Duration> {
         match self {
             What::Take { ask, .. } | What::With { ask, .. } | What::Request { ask } => match ask.terms {
                 Terms::Fixed(lease) => Some(lease),
                 Terms::Renewed | Terms::Capped(_) => None,
             },
+            What::GiveBack { end: End::Keep(at_least), .. } => Some(*at_least),
             _ => None,
         }
     }

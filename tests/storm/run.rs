@@ -17,7 +17,7 @@ use crate::logs;
 use crate::look::Oracle;
 use crate::noise::Noise;
 use crate::post::{connect, deliver};
-use crate::program::{Program, What};
+use crate::program::{End, Program, What};
 use crate::real::Real;
 use crate::weather::Harm;
 use crate::world::{Finding, Place, Promise, World, locked};
@@ -293,7 +293,9 @@ impl Driver {
         let lost = lives.iter().any(|life| !locked(&life.fate).losses.is_empty() || life.is_dropped());
         let mut ops = world.program.actors.iter().flat_map(|actor| &actor.ops);
         // Who lost its place to an operator finds that out by asking.
-        let lost = lost || ops.any(|op| matches!(op.what, What::Kick { .. }));
+        // And a kept lock is found free when its time is over.
+        let lost = lost
+            || ops.any(|op| matches!(op.what, What::Kick { .. } | What::GiveBack { end: End::Keep(_), .. }));
         if lost || !world.program.faults.is_empty() || world.is_over() || world.was_late(Duration::ZERO) {
             return;
         }

@@ -22,6 +22,8 @@ pub struct Server {
     grants: u64,
     /// Requests that a message may have begun which arrived after its client was shut down: nobody is left to withdraw them.
     pub orphans: HashSet<RequestId>,
+    /// Holds that were to be kept: no client knows of them, or whether they are.
+    pub kept: HashSet<FencingToken>,
 }
 
 /// What the server keeps of one lock, and what was seen of it.
@@ -32,8 +34,8 @@ pub struct LockAtServer {
     last_token: u64,
     /// Who waits in line, in the order in which they asked.
     line: Vec<Waiter>,
-    /// The number of each request that stood in line.
-    numbers: HashMap<(String, RequestId), u64>,
+    /// The number of each request that stood in line, and the ticket that it had then.
+    numbers: HashMap<(String, RequestId), (u64, u64)>,
     /// The latest grant that an answer told of, and of which request it is: an owner may have two in line, one of which was
     /// withdrawn, and came back late.
     answered: Option<(FencingToken, RequestId)>,
@@ -77,7 +79,8 @@ impl Server {
             rests_until: Duration::ZERO,
             forced: HashSet::new(),
         };
-        Server { locks: (0..locks).map(lock).collect(), asked: 0, grants: 0, orphans: HashSet::new() }
+        let locks = (0..locks).map(lock).collect();
+        Server { locks, asked: 0, grants: 0, orphans: HashSet::new(), kept: HashSet::new() }
     }
 
     /// How many holds there were.
@@ -240,7 +243,7 @@ impl Server {
         let (owner, request) = (place.owner.as_str().to_owned(), place.request);
         let lock = self.lock(place.lock);
         let stands = lock.line.iter().any(|waiter| waiter.owner == owner && waiter.request == request);
-        if let Some(number) = lock.numbers.get(&(owner.clone(), request)).copied()
+        if let Some((number, _)) = lock.numbers.get(&(owner.clone(), request)).copied()
             && place.ticket != 0
             && !stands
         {
@@ -253,7 +256,9 @@ impl Server {
         let number = self.asked;
         let (owner, request) = (place.owner.as_str().to_owned(), place.request);
         let lock = self.lock(place.lock);
-        let is_moved = place.ticket != 0 && place.ticket != ticket;
+        // An attempt that arrived late may have moved it before.
+        let known = lock.numbers.get(&(owner.clone(), request)).map(|(_, known)| *known);
+        let is_moved = place.ticket != 0 && place.ticket != ticket && known != Some(ticket);
         if is_moved {
             lock.leaves(&owner, request); // it went to the tail
         }
@@ -262,7 +267,7 @@ impl Server {
         {
             return;
         }
-        lock.numbers.insert((owner.clone(), request), number);
+        lock.numbers.insert((owner.clone(), request), (number, ticket));
         let (since, life) = (world.now(), Arc::clone(life));
         lock.line.push(Waiter { owner, request, number, since, life });
     }

@@ -233,10 +233,18 @@ impl Weather {
     fn lateness(&self, fault: &Fault) -> Duration {
         match fault.harm {
             Harm::LateWakeUps(longest) => longest,
-            // What it still begins is undone after that.
-            Harm::HoldBack(_) => MARGIN,
+            // What it still begins is undone after that, counted from when its caller is told.
+            Harm::HoldBack(_) => MARGIN + self.told_late(fault),
             _ => Duration::ZERO,
         }
+    }
+
+    /// By how much the caller is told later, because it stands still at the end of the response time-out.
+    fn told_late(&self, fault: &Fault) -> Duration {
+        let told = fault.end() + self.response;
+        let stops = self.faults.iter().filter(|stop| stop.harm == Harm::Stop && stop.at <= told);
+        let hitting = stops.filter(|stop| fault.client.is_none_or(|client| stop.hits(client)));
+        hitting.map(|stop| stop.end().saturating_sub(told)).max().unwrap_or_default()
     }
 
     /// For how long the client stood still between these moments.

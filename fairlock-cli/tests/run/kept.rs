@@ -25,6 +25,8 @@ fn the_lock_stays_taken_until_that_long_after_the_grant_also_if_the_program_fail
         assert!(left > Duration::from_secs(500) && left < Duration::from_secs(600), "{left:?}");
         let next = output(&server.url(), &arguments(&["x", "--wait", "0"], "echo no"));
         assert_eq!((next.status.code(), next.stdout), (Some(124), vec![]));
+        let shown = text(&output(&server.url(), &["show", "x"]).stdout);
+        assert!(shown.contains("lease left 9m") && shown.contains(", kept after its end\n"), "{shown}");
         assert!(lock(&server, "x").force_unlock().unwrap());
     }
     let said = output(&server.url(), &arguments(&["x", "--at-least", "1ms"], "exit 0"));

@@ -73,7 +73,7 @@ pub trait Backend: Send + Sync + 'static {
     fn acquire(&self, ask: &Acquire<'_>) -> Result<Acquired, BackendError>;
 
     /// Asks for many requests, each as [`acquire`](Backend::acquire) does. Called by the watchdog, for requests that no thread
-    /// waits on, such as those whose places the store has lost: 64 at most.
+    /// waits on, such as those whose places the store has lost, and by the thread for tasks: 64 at most.
     ///
     /// The answers are as those of [`withdraw_all`](Backend::withdraw_all), and so is the default.
     ///
@@ -141,7 +141,7 @@ pub trait Backend: Send + Sync + 'static {
     fn release(&self, hold: &Hold<'_>) -> Result<Released, BackendError>;
 
     /// Gives many holds up, each as [`release`](Backend::release) does: 64 at most. Called by the watchdog, for guards whose own
-    /// attempt was not answered, and for grants that no caller takes.
+    /// attempt was not answered, for grants that no caller takes, and by the thread for tasks.
     ///
     /// The answers are as those of [`withdraw_all`](Backend::withdraw_all), and so is the default.
     ///
@@ -256,7 +256,7 @@ pub trait Backend: Send + Sync + 'static {
     fn withdraw(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError>;
 
     /// Takes many requests out of the line, each as [`withdraw`](Backend::withdraw) does. Called by the watchdog, for requests
-    /// that were dropped and waits that are over: 64 at most.
+    /// that were dropped and waits that are over, and by the thread for tasks: 64 at most.
     ///
     /// One answer for each, in the same order. They have nothing to do with each other: one that fails does not keep the
     /// others from their answers. It is one call, and bounded as a whole. The default asks one after the other; after

@@ -383,7 +383,6 @@ impl Claim {
     /// Gives every caller this failure. A request that the server may know of is `Leaving`.
     pub(super) fn fail(&self, state: &mut State, failure: Failure) {
         state.failure = Some(failure);
-        state.task_until = None;
         state.phase =
             if state.asked { Phase::Leaving { held: None, wanted: false, lost: None } } else { Phase::Over };
         self.decided(state);

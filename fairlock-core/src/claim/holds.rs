@@ -26,6 +26,14 @@ pub(crate) enum Unlocked {
     NotHeld,
 }
 
+/// A hold that was found to be over.
+#[derive(Debug)]
+pub(crate) struct Loss {
+    pub(crate) lost: Lost,
+    /// It was being released.
+    pub(crate) was_leaving: bool,
+}
+
 /// What the client has to know of a hold that was just granted.
 #[derive(Debug)]
 pub(crate) struct Grant {
@@ -193,17 +201,17 @@ impl Claim {
     /// The hold is over, also one that is being released. Returns none if that was known already.
     ///
     /// The channels are told in the same step, so a caller that finds the claim lost, and asks anew, finds them told.
-    pub(crate) fn lose(&self, cause: LostCause) -> Option<Lost> {
+    pub(crate) fn lose(&self, cause: LostCause) -> Option<Loss> {
         let mut state = self.lock_state();
-        let held = match &mut state.phase {
+        let (held, was_leaving) = match &mut state.phase {
             Phase::Held(held) => {
                 let held = *held;
                 state.phase = Phase::Lost(held, cause);
-                held
+                (held, false)
             }
             Phase::Leaving { held: Some(held), lost: lost @ None, .. } => {
                 *lost = Some(cause);
-                *held
+                (*held, true)
             }
             _ => return None,
         };
@@ -213,7 +221,7 @@ impl Claim {
         channels.iter().for_each(|channel| channel.tell(&lost));
         drop(state);
         channels.iter().for_each(FirstLoss::end_waits);
-        Some(lost)
+        Some(Loss { lost, was_leaving })
     }
 
     /// The server was told of the end, or never will be: nothing is left here. A renewal may be under way; none begins after that.
@@ -355,7 +363,6 @@ impl State {
     fn leave(&mut self, held: Held, lost: Option<LostCause>) {
         self.phase = Phase::Leaving { held: Some(held), wanted: false, lost };
         self.renew = None;
-        (self.failures, self.last_error) = (0, None); // from here on those of the release
     }
 
     /// The hold, if it is certain.

@@ -34,7 +34,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 pub(crate) use agenda::{Pauses, earlier};
 pub(crate) use answers::{AfterAnswer, AfterRenewal, Punctuality};
-pub(crate) use holds::{Grant, Unlocked};
+pub(crate) use holds::{Grant, Loss, Unlocked};
 pub(crate) use steps::{AfterGivingUp, CallerStep, GiveUp, Patience, RoundTimes, Standing, WatchdogStep};
 pub(crate) use tasks::{ReleaseStep, TaskStep};
 pub(crate) use terms::Terms;
@@ -62,7 +62,7 @@ pub(crate) struct Claim {
     /// Raised whenever a thread that sleeps on this claim has to check it again.
     pub(crate) signal: Signal,
     /// Has the waker of the task that waits for it. None if it is a thread's.
-    task: Option<TaskSlot>,
+    task: Option<Box<TaskSlot>>,
     /// The ticket of the place as last heard, 0 before. It is kept when the place is gone, which is put back by it. It is written
     /// under the state's mutex, and read without it for each request.
     ticket: AtomicU64,

@@ -10,7 +10,6 @@ use std::time::Instant;
 use super::steps::WatchdogStep;
 use super::{Claim, Failure, Phase, State};
 use crate::backend::BackendError;
-use crate::time::TaskSlot;
 use crate::{FencingToken, LostCause};
 
 /// What a task finds when it looks at its claim.
@@ -44,7 +43,7 @@ impl Claim {
     /// The claim of a task whose wait is over then.
     pub(crate) fn of_task(self, until: Option<Instant>) -> Claim {
         self.lock_state().task_until = until;
-        Claim { task: Some(TaskSlot::default()), ..self }
+        Claim { task: Some(Box::default()), ..self }
     }
 
     pub(crate) fn is_tasks(&self) -> bool {
@@ -61,7 +60,7 @@ impl Claim {
     /// See [`TaskSlot::take`].
     #[must_use]
     pub(crate) fn take_waker(&self) -> Option<Waker> {
-        self.task.as_ref().and_then(TaskSlot::take)
+        self.task.as_ref().and_then(|task| task.take())
     }
 
     /// Under the claim's mutex, or where no state is changed.
@@ -79,7 +78,8 @@ impl Claim {
         }
         if let Some(held) = state.certain(now) {
             let token = held.token;
-            (state.untaken, state.task_until) = (false, None);
+            state.untaken = false;
+            (state.failures, state.last_error) = (0, None); // from here on those of the release
             return TaskStep::Take { token, due_at: self.due_at_of(&state) };
         }
         match &state.phase {

@@ -12,7 +12,6 @@ use crate::cancel::Cancel;
 use crate::claim::{AfterAnswer, CallerStep, Claim, Failure, GrantedBy, Joined, Patience, Terms};
 use crate::logging::log_line;
 use crate::shared::Shared;
-use crate::stats::Outcome;
 use crate::time::MOMENT;
 use crate::{Error, FencingToken, LockKind, LockName, LostCause, OwnerId, Result, backoff};
 
@@ -72,27 +71,12 @@ impl Drop for Asking<'_> {
 }
 
 impl Shared {
-    /// Waits for the lock as long as the patience lasts.
-    pub(crate) fn obtain(self: &Arc<Self>, wish: Wish<'_>) -> Result<Option<Taken>> {
-        let _here = self.config.clock.attend();
-        let mut began = None;
-        let obtained = self.obtain_or_not(wish, &mut began);
-        let outcome = match &obtained {
-            Ok(Some(_)) => None,
-            Ok(None) if wish.patience.wait == Wait::No => Some(Outcome::Busy),
-            Ok(None) => Some(Outcome::TimedOut),
-            Err(error) => Outcome::of(error),
-        };
-        if let Some(outcome) = outcome {
-            let now = self.now();
-            let waited = now.saturating_duration_since(began.unwrap_or(now));
-            self.counters.not_granted(&wish.lock.name, wish.lock.kind, outcome, waited);
-        }
-        obtained
-    }
-
-    /// `began`: when the call did, once that is known.
-    fn obtain_or_not(self: &Arc<Self>, wish: Wish<'_>, began: &mut Option<Instant>) -> Result<Option<Taken>> {
+    /// Waits for the lock as long as the patience lasts. `began`: when the call did, once that is known.
+    pub(super) fn obtain_uncounted(
+        self: &Arc<Self>,
+        wish: Wish<'_>,
+        began: &mut Option<Instant>,
+    ) -> Result<Option<Taken>> {
         loop {
             let mut since = None;
             let entered = self.enter(wish, &mut since);
@@ -112,8 +96,7 @@ impl Shared {
 
     /// Makes a request and asks once; the watchdog goes on with it while no caller waits. The result has one caller's share of
     /// the claim. None only if an earlier claim of the owner was not settled in time.
-    pub(crate) fn begin(self: &Arc<Self>, wish: Wish<'_>) -> Result<Option<Arc<Claim>>> {
-        let _here = self.config.clock.attend();
+    pub(super) fn begin_uncounted(self: &Arc<Self>, wish: Wish<'_>) -> Result<Option<Arc<Claim>>> {
         let (claim, now) = match self.enter(wish, &mut None)? {
             None => return Ok(None),
             Some(Entered::Held(taken)) => return Ok(Some(taken.claim)),
@@ -133,21 +116,9 @@ impl Shared {
     }
 
     /// Waits on a claim of which the caller has a share.
-    pub(crate) fn wait_for(&self, claim: &Arc<Claim>, patience: &Patience) -> Result<Waited> {
-        let _here = self.config.clock.attend();
+    pub(super) fn wait_uncounted(&self, claim: &Arc<Claim>, patience: &Patience) -> Result<Waited> {
         claim.attend();
-        let waited = self.wait_attending(claim, patience, self.now());
-        let outcome = match &waited {
-            // A request that keeps its place goes on.
-            Ok(Waited::NotGranted) if !patience.keeps_place => Some(Outcome::TimedOut),
-            Ok(_) => None,
-            Err(error) => Outcome::of(error),
-        };
-        if let Some(outcome) = outcome {
-            let waited = claim.waited(self.now());
-            self.counters.not_granted(&claim.lock.name, claim.lock.kind, outcome, waited);
-        }
-        waited
+        self.wait_attending(claim, patience, self.now())
     }
 
     /// The same for a caller that attends to the claim already, as its maker does and each that joins it. `now` may be a

@@ -86,7 +86,8 @@ impl Shared {
     pub(super) fn attempt(&self, mut taken: ChoresInHand<'_>, turn: &mut Turn) {
         let mut is_retry = false;
         for chore in &mut taken.todo {
-            is_retry |= std::mem::replace(&mut chore.tried, true);
+            chore.again = std::mem::replace(&mut chore.tried, true);
+            is_retry |= chore.again;
         }
         let sent = self.now();
         let (mut is_answered, mut errors) = (false, Vec::new());
@@ -155,7 +156,7 @@ impl Shared {
             [Chore { task: Task::Release, .. }, ..] => {
                 let holds: Vec<Hold<'_>> = chores.iter().map(|chore| chore.claim.leaving_hold()).collect();
                 let answers = chores.iter().zip(self.backend.release_all(&holds));
-                answers.map(|(chore, answer)| Ok(self.released(&chore.claim, answer?))).collect()
+                answers.map(|(chore, answer)| Ok(self.released(chore, answer?))).collect()
             }
             _ => {
                 let places: Vec<Place<'_>> = chores.iter().map(|chore| chore.claim.place()).collect();
@@ -167,10 +168,16 @@ impl Shared {
 
     /// The first attempt to release a task's hold is made here. If the server does not have that hold it was lost. A thread makes its own
     /// attempt before; and after an attempt without an answer it may be that one which released the hold.
-    fn released(&self, claim: &Arc<Claim>, answer: Released) -> Withdrawn {
-        let is_first = claim.is_tasks() && claim.leaving().is_some_and(|(failed, _)| failed == 0);
-        if is_first && answer == Released::NotHeld {
-            self.lose(claim, LostCause::Taken);
+    fn released(&self, chore: &Chore, answer: Released) -> Withdrawn {
+        let claim = &chore.claim;
+        let has_failed = claim.leaving().is_none_or(|(failed, _)| failed > 0);
+        let is_first = claim.is_tasks() && !chore.again && !has_failed;
+        match (answer, claim.token(), claim.held_for(self.now())) {
+            (Released::NotHeld, ..) if is_first => self.lose(claim, LostCause::Taken),
+            (Released::Released, Some(token), Some(held_for)) if is_first => {
+                self.log_release(claim, token, held_for);
+            }
+            _ => {}
         }
         Withdrawn::Left
     }

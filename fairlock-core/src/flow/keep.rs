@@ -8,9 +8,9 @@
 //! | lost, or held more than once | as it is | | an ordinary unlock |
 //!
 //! What was sent before names the former request: a renewal under way, a late attempt to ask, the withdrawal after that one. It
-//! finds nothing of the kept hold. An attempt to keep it that arrives late finds it kept, or finds nothing; only where no attempt was
-//! answered can it still take effect, within [`Backend::attempt_ttl`](crate::backend::Backend::attempt_ttl). A shutdown knows nothing of the
-//! kept hold, since the claim is over.
+//! finds nothing of the kept hold. An attempt to keep it that arrives late finds it kept, or finds nothing; only where no attempt
+//! was answered can it still take effect, within the store's `attempt_ttl`. A shutdown knows nothing of the kept hold, since the
+//! claim is over.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

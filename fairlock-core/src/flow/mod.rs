@@ -3,6 +3,7 @@
 
 mod acquire;
 mod chores;
+mod counted;
 mod keep;
 mod late;
 mod leave;

@@ -151,16 +151,20 @@ impl Shared {
         };
         self.schedule.heard();
         if result.is_ok() {
-            let (lock, owner, label) = (&claim.lock.name, &claim.owner, &*self.config.label);
-            log_line!(debug, "fairlock::release",
-                event = "released", lock = lock.as_str(), owner = owner.as_str(), label = label,
-                token = token.get(), held_ms = ms(held_for);
-                "lock {lock} given back by {label} after {held_for:.1?}, token {token} ({owner})"
-            );
+            self.log_release(claim, token, held_for);
         }
         self.retire(claim);
         self.settle_renewal(claim, effort);
         result
+    }
+
+    pub(super) fn log_release(&self, claim: &Claim, token: FencingToken, held_for: Duration) {
+        let (lock, owner, label) = (&claim.lock.name, &claim.owner, &*self.config.label);
+        log_line!(debug, "fairlock::release",
+            event = "released", lock = lock.as_str(), owner = owner.as_str(), label = label,
+            token = token.get(), held_ms = ms(held_for);
+            "lock {lock} given back by {label} after {held_for:.1?}, token {token} ({owner})"
+        );
     }
 
     /// The server says that another client has the lock, or none.

@@ -24,6 +24,8 @@ impl Drop for InHand<'_> {
         releases.drain(..).for_each(|claim| shared.release_soon(&claim));
         withdrawals.drain(..).for_each(|claim| shared.leave_to_watchdog(&claim, Task::Withdraw));
         asks.drain(..).for_each(|claim| shared.schedule.due_by(claim.stop_attending()));
+        // The watchdog did not see the chores that were put back while they were in hand, and may have gone to sleep without an end.
+        shared.schedule.due_by(shared.schedule.chores_due_at());
     }
 }
 
@@ -113,7 +115,7 @@ impl Shared {
         if let Err(error) = thread::Builder::new().name("fairlock-end".into()).spawn(run) {
             log_line!(warn, "fairlock::release",
                 event = "no thread", error:% = error;
-                "no thread to end a client, which its last handle has done: {error}"
+                "no thread to end the client, so the drop of its last handle did: {error}"
             );
         }
     }
@@ -161,8 +163,6 @@ impl Shared {
             }
         }
         turn.end(self);
-        // The watchdog did not see what was put back while it was in hand, and may have gone to sleep without an end.
-        self.schedule.due_by(self.schedule.chores_due_at());
         turn.is_silent()
     }
 

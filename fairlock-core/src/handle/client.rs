@@ -185,6 +185,8 @@ impl Client {
     ///   as other waits do.
     /// - A [`Request`](crate::Request) that was granted before is a hold, until it is dropped or its guard is; and so is a leaked
     ///   hold, until it is unlocked. The calling thread waits for its own holds too, in vain.
+    /// - It blocks its thread: in async code call it by `spawn_blocking`. A grant that no poll has taken is a hold, until its future is
+    ///   dropped.
     /// - Where nothing was cut off, no loss is counted, and no callback runs.
     /// - A second call waits as well, and returns the same. A `shutdown` from another thread ends the wait.
     /// - The shutdown has the [outage limit](ClientBuilder::outage_limit) for itself, if the server does not answer.

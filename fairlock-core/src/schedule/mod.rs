@@ -228,14 +228,14 @@ mod tests {
     }
 
     #[test]
-    fn a_schedule_is_gone_when_both_of_its_threads_are() {
+    fn a_schedule_is_gone_when_all_of_its_threads_are() {
         let clock = Clock::system();
-        for is_dog in [true, false] {
+        let threads: [fn(&Schedule) -> &Sleeper; 3] = [|s| &s.dog, |s| &s.expiry, |s| &s.tasks];
+        for thread in threads {
             let schedule = Schedule::new(&clock);
             let (end, ends) = bounded(0);
-            let thread = if is_dog { &schedule.dog } else { &schedule.expiry };
             let ends = Arc::new(ends);
-            schedule.start(thread, &ends, wait).unwrap();
+            schedule.start(thread(&schedule), &ends, wait).unwrap();
             assert!(!schedule.is_gone());
             drop(end);
             schedule.join();

@@ -38,11 +38,13 @@ pub(crate) struct Chore {
     pub(crate) task: Task,
     since: Instant,
     pub(crate) tried: bool,
+    /// An attempt before this one may have been carried out, also where a panic has hidden its answer.
+    pub(crate) again: bool,
 }
 
 impl Chore {
     fn new(claim: Arc<Claim>, task: Task, since: Instant) -> Chore {
-        Chore { claim, task, since, tried: false }
+        Chore { claim, task, since, tried: false, again: false }
     }
 
     /// By then lease and place have run out at the server, also those that a late attempt has begun at its end.

@@ -19,7 +19,8 @@ pub struct NotGrantedByKind {
     pub semaphore: NotGranted,
 }
 
-/// How calls ended without the lock. A request that is dropped is not counted, nor is a call that the end of the client ended.
+/// How calls ended without the lock. A request or a task's wait that is dropped is not counted, nor is a call that the end of the
+/// client ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]

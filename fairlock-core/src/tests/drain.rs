@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use crossbeam_channel::bounded;
 use log::Level;
 
 use super::logger::lines_about;
@@ -198,6 +199,21 @@ fn a_hold_that_is_lost_meanwhile_is_not_waited_for() {
     assert!(matches!(guard.unlock(), Err(Error::Lost(lost)) if lost.cause == LostCause::Taken));
 }
 
+/// The loss itself may end the drain, which then ends the callbacks.
+#[test]
+fn the_callbacks_hear_of_a_loss_that_ends_the_drain() {
+    for round in 0..200 {
+        let world = World::new();
+        let (told, hears) = bounded(1);
+        world.client.on_lost(move |lost| told.send(lost.cause).unwrap());
+        let _guard = world.lock("told").lock().unwrap();
+        let drains = drain(&world, 20 * S);
+        world.shared.lose(&world.claim("told"), LostCause::Taken);
+        world.finish(&drains).0.unwrap();
+        assert_eq!(hears.try_recv(), Ok(LostCause::Taken), "round {round}");
+    }
+}
+
 #[test]
 fn a_second_drain_waits_as_well_and_returns_the_same() {
     let world = World::new();
@@ -251,6 +267,21 @@ fn a_request_is_withdrawn_after_the_ask_that_is_under_way() {
     let ops: Vec<_> = asked.iter().map(|asked| (asked.op, asked.at)).take(3).collect();
     assert_eq!(ops, [(Op::Acquire, ms(0)), (Op::Withdraw, S), (Op::Release, S)]);
     assert_eq!(asked[2].number, 77, "the grant that came too late");
+}
+
+#[test]
+fn a_request_does_not_wait_for_the_asks_of_others() {
+    let world = World::new();
+    let locks: Vec<_> = (0..10).map(|n| world.lock(&format!("quiet:{n}"))).collect();
+    world.store.plan().acquire.extend((0..10).map(|_| queued(0)));
+    let requests: Vec<_> = locks.iter().map(|lock| lock.request().unwrap()).collect();
+    world.store.delay(Op::Acquire, S);
+    let lock = world.lock("asks");
+    let waits = world.begin(move || lock.lock().map(|_| ()));
+    assert_in_order(&world, &drain(&world, 20 * S), S);
+    let at_once = world.store.times(Op::Withdraw).iter().filter(|at| **at == ms(0)).count();
+    assert_eq!(at_once, requests.len());
+    assert_shut_down(world.finish(&waits).0);
 }
 
 #[test]

@@ -184,16 +184,24 @@ fn a_call_without_the_lock_is_recorded_by_kind_and_outcome_and_its_wait_unless_i
     assert!(world.run(move || timed_out.try_lock_for(2 * S)).0.unwrap().guard().is_none());
     world.plain("down").try_lock().unwrap_err();
     world.plain("denied").lock().unwrap_err();
+    world.store.plan().acquire.push_back(denied());
+    world.plain("denied").request().unwrap().wait().unwrap_err();
     let recorded = records.of("fairlock_");
     let of = |name: &str| -> Vec<(String, f64)> {
         recorded.iter().filter(|(series, _)| series.starts_with(name)).cloned().collect()
     };
     let one =
         |kind, outcome| (format!("fairlock_not_granted_total lock= kind={kind} outcome={outcome}"), 1.0);
-    let outcomes = [("fair", "busy"), ("fair", "timed_out"), ("plain", "unavailable"), ("plain", "refused")];
+    let outcomes = [
+        ("fair", "busy"),
+        ("fair", "timed_out"),
+        ("plain", "unavailable"),
+        ("plain", "refused"),
+        ("plain", "refused"),
+    ];
     assert_eq!(of("fairlock_not_granted"), outcomes.map(|(kind, outcome)| one(kind, outcome)));
     let waits: Vec<f64> = of("fairlock_failed_wait").into_iter().map(|(_, waited)| waited).collect();
-    assert_eq!(waits, [2.0, 0.0, 0.0]);
+    assert_eq!(waits, [2.0, 0.0, 0.0, 0.0]);
 }
 
 /// Gauges of several clients add up.

@@ -6,6 +6,8 @@ use std::task::Waker;
 
 use parking_lot::Mutex;
 
+use crate::logging::log_line;
+
 /// The waker of the task that waits for a state.
 ///
 /// A poll registers its waker, *then* looks at the state. A thread that changes the state sets the flag under the state's mutex, by
@@ -49,12 +51,12 @@ impl TaskSlot {
         }
     }
 
-    /// Wakes the task, whatever has happened. Not under a mutex. A panic goes no further: this thread may be the watchdog's, or that of
-    /// another program's hand-off.
+    /// Wakes the task, whatever has happened. Not under a mutex. A panic goes no further: this thread has other claims to serve.
     pub(crate) fn wake(&self) {
         if let Some(waker) = self.take()
             && let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake()))
         {
+            log_line!(error, "fairlock::wake", event = "waker panicked"; "the waker of a task panicked");
             std::mem::forget(panic); // its drop may panic as well
         }
     }

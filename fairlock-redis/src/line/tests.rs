@@ -246,4 +246,5 @@ fn the_line_has_locks_of_any_capacity_and_no_plain_ones() {
     let (backend, _) = saying(&["*0\r\n"]);
     let kinds = [LockKind::Fair, LockKind::ReadWrite, LockKind::Semaphore { permits: 1 }, LockKind::Plain];
     assert_eq!(kinds.map(|kind| backend.0.fair.keeps(kind)), [true, true, true, false]);
+    assert_eq!(backend.keeps_only(), "plain locks need the feature `redisson`");
 }

@@ -227,6 +227,7 @@ mod tests {
         assert_eq!(kinds.map(|kind| FAIR.keeps(kind)), [true, false, false, false]);
         let (redisson, ours) = (backend(), with(Discipline::HandOff, |_, _| String::new()).0);
         assert_eq!(kinds.map(|kind| redisson.keeps(kind)), [true, true, false, false]);
+        assert_eq!(redisson.keeps_only(), "discipline Redisson has fair and plain locks only");
         let lock = |kind| LockId::new(LockName::new("a").unwrap(), kind);
         let by_owner = |backend: &RedisBackend, kind| backend.keeps_place_by_owner(&lock(kind));
         assert!(by_owner(&redisson, LockKind::Fair) && !by_owner(&redisson, LockKind::Plain));

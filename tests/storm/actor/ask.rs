@@ -7,7 +7,7 @@ use fairlock::{Cancel, LockKind};
 
 use super::{Actor, Guard, Request};
 use crate::handles::{Handle, get_all};
-use crate::in_hand::{AnyGuard, asked_as, owner_of, thread_owner};
+use crate::in_hand::{AnyGuard, asked_as, begin_as_task, owner_of, thread_owner};
 use crate::judge::{self, Reasons};
 use crate::life::Life;
 use crate::link;
@@ -166,8 +166,12 @@ impl Actor {
         let (life, began) = (Arc::clone(&using.life), self.world.now());
         self.forget_answers(&using, ask);
         let got = self.call(What::Request { ask }.to_string(), &life, Limit::AtOnce, &cancel, || {
-            let request = Handle::of(&using, ask, &cancel)?.request(&self.world, ask)?;
-            Ok((request, asked_as(&using, ask)))
+            let handle = Handle::of(&using, ask, &cancel)?;
+            if ask.by_task {
+                let (begun, owner) = begin_as_task(&using, || handle.request(&self.world, ask));
+                return Ok((begun?, owner));
+            }
+            Ok((handle.request(&self.world, ask)?, asked_as(&using, ask)))
         });
         match got {
             Ok((request, owner)) => {
@@ -209,14 +213,17 @@ impl Actor {
         });
         if self.world.manual().is_none() {
             self.request_ends(&life, ask, owner.as_deref()); // its hold may have been seen only now
+        } else if let Some(owner) = owner.filter(|_| ask.by_task) {
+            locked(&self.world.holds).has_nothing(&life, owner);
         }
     }
 
     fn request_ends(&self, life: &Arc<Life>, ask: Ask, owner: Option<&str>) {
         let mut holds = locked(&self.world.holds);
         match owner {
+            // It may have asked anew, as another owner.
+            _ if ask.by_task => holds.a_task_ends(life, &name_of(ask.lock)),
             Some(owner) => holds.request_ends(life, &name_of(ask.lock), owner),
-            None if ask.by_task => holds.a_task_ends(life, &name_of(ask.lock)),
             None => {}
         }
     }

@@ -24,11 +24,14 @@ impl Actor {
         let Guard { guard, ask, holds, using } = guard;
         let (life, began) = (Arc::clone(&using.life), self.world.now());
         let is_one = guard.owner().is_some();
-        // No call gives leaked permits back: only those that end by themselves may be leaked, or others would wait for ever.
+        // No call gives leaked permits back: only those that end by themselves may be leaked, or others would wait for ever. Where
+        // several actors share an owner, the request may be another's, which has given up, and go by its terms.
         let ends =
             |(lock, token): &(usize, _)| locked(&self.world.holds).ends_by_itself(&name_of(*lock), *token);
-        let may_leak = is_one && (is_given_back_by_unlock(ask) || holds.iter().all(ends));
-        let end = if end == End::Leak && !may_leak { End::Drop } else { end };
+        let may_leak =
+            is_one && (is_given_back_by_unlock(ask) || ask.is_anonymous() && holds.iter().all(ends));
+        let may = is_one && (end != End::Leak || may_leak) || matches!(end, End::Drop | End::Unlock);
+        let end = if may { end } else { End::Drop };
         if end == End::Leak {
             self.world.count("leaks");
             guard.leak();
@@ -49,15 +52,21 @@ impl Actor {
             guard.lost().iter().for_each(|channel| known.listens_no_more(channel));
         }
         drop(known);
+        if let End::Keep(_) = end {
+            locked(&self.world.server).kept.extend(holds.iter().map(|(_, token)| *token));
+        }
         let what = format!("{end:?} {ask}, tokens {:?}", holds);
         let result = self.call(what, &life, Limit::AtOnce, &Cancel::new(), || match end {
             End::Unlock => guard.unlock(&self.world),
+            End::Keep(at_least) => guard.keep_for(at_least),
             End::Drop | End::Leak => {
                 drop(guard);
                 Ok(())
             }
         });
-        if end == End::Unlock {
+        if let (End::Keep(_), Err(Error::Misuse { .. })) = (end, &result) {
+            self.world.count("keep: held by others too");
+        } else if matches!(end, End::Unlock | End::Keep(_)) {
             judge::end(&self.world, result, &holds, began, &life, was_told);
         }
     }

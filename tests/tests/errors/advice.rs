@@ -84,7 +84,13 @@ fn refused(client: &Client) -> Vec<Error> {
         assert!(began.elapsed() < AT_ONCE, "{:?}: {error}", began.elapsed());
         error
     };
-    asks.into_iter().map(ask).collect()
+    let mut errors: Vec<Error> = asks.into_iter().map(ask).collect();
+    // Tasks, which are asked for together.
+    let (lock, began) = (lock().to_async(), Instant::now());
+    let tasks: Vec<_> = (0..30).map(|_| lock.lock()).collect();
+    errors.extend(tasks.into_iter().map(|task| futures::executor::block_on(task).unwrap_err()));
+    assert!(began.elapsed() < AT_ONCE, "{:?}", began.elapsed());
+    errors
 }
 
 #[test]
@@ -125,18 +131,38 @@ fn a_replica_of_a_master_that_is_well_says_at_once_where_that_is() {
 }
 
 #[test]
-fn a_full_server_refuses_a_newcomer_at_once_and_it_may_try_again() {
+fn a_server_that_takes_no_writes_for_now_refuses_a_newcomer_at_once_and_it_may_try_again() {
     let _alone = Alone::here();
     let server = RedisServer::start();
-    let client = Client::new(RedisBackend::connect(&server.url()).unwrap()).unwrap();
-    server.query::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    // Before: a server that can't save refuses a PING, too.
+    let [first, second] =
+        [(); 2].map(|()| Client::new(RedisBackend::connect(&server.url()).unwrap()).unwrap());
+    let full = "the server is out of memory (OOM ";
     let then = "; free some, or raise its maxmemory; locks that are held or waited for go on";
-    for error in refused(&client) {
+    server.query::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    may_try_again(&first, full, then);
+    server.query::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+    // A directory is in the way of the file.
+    std::fs::create_dir(server.dir().join("dump.rdb")).unwrap();
+    server.query::<()>(&["CONFIG", "SET", "save", "86400 1"]);
+    server.query::<()>(&["BGSAVE"]);
+    eventually(BOUND, "saving has failed", || {
+        server.query::<String>(&["INFO", "persistence"]).contains("rdb_last_bgsave_status:err")
+    });
+    let then = "; its log has the reason, often a full disk or a missing right to write there";
+    may_try_again(&second, "the server can't save its data and refuses writes (MISCONF ", then);
+    server.query::<()>(&["CONFIG", "SET", "save", ""]);
+    let client = client(&server, Discipline::HandOff);
+    client.fair_lock("orders").unwrap().lock().unwrap().unlock().unwrap();
+    assert_no_residue(&server, &[]);
+}
+
+#[track_caller]
+fn may_try_again(client: &Client, is: &str, then: &str) {
+    for error in refused(client) {
         assert!(matches!(error, Error::Unavailable { .. }) && error.is_transient(), "{error:?}");
         let text = error.to_string();
-        assert!(text.contains("the server is out of memory (OOM ") && text.ends_with(then), "{text}");
+        assert!(text.contains(is) && text.ends_with(then), "{text}");
     }
     client.shutdown().expect("nothing was begun");
-    server.query::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
-    assert_no_residue(&server, &[]);
 }

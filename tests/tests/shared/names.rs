@@ -35,10 +35,10 @@ fn another_number_of_permits_and_another_kind_are_refused() {
         (as_kind(&world, LockKind::Semaphore { permits: 8 }), as_kind(&world, LockKind::ReadWrite));
     let five = "a semaphore of 5 permits";
     for wait in [Wait::No, Wait::Forever] {
-        mismatch(ask(&world.backend, &eight, 1, wait), [five, "a semaphore of 8 permits"]);
+        mismatch(ask(&world.backend, &eight, 1, wait), [five, "you asked for 8"]);
         mismatch(ask(&world.backend, &readers, 1, wait), [five, "a read-write lock"]);
     }
-    mismatch(world.backend.force_release(&eight), [five, "a semaphore of 8 permits"]);
+    mismatch(world.backend.force_release(&eight), [five, "you asked for 8"]);
     let redisson =
         RedisBackend::builder(&world.server.url()).discipline(Discipline::Redisson).connect().unwrap();
     for kind in [LockKind::Fair, LockKind::Plain] {
@@ -141,7 +141,7 @@ fn a_waiter_with_another_number_is_parked_and_told_when_it_asks() {
     world.granted(&other);
     redis::cmd("RESTORE").arg(line).arg(0).arg(kept).exec(&mut world.server.con()).unwrap();
     world.lock = as_kind(&world, LockKind::Semaphore { permits: 5 });
-    mismatch(world.ask(&waiter), ["8 permits", "5 permits"]);
+    mismatch(world.ask(&waiter), ["8 permits", "you asked for 5"]);
     assert_eq!(world.heartbeat(&waiter), Renewal::Lost);
     world.leave(&waiter); // as a client does that was refused
     world.lock = as_kind(&world, LockKind::Semaphore { permits: 8 });

@@ -5,5 +5,6 @@ mod crowds;
 mod drops;
 mod executors;
 mod faults;
+mod panics;
 mod servers;
 mod support;

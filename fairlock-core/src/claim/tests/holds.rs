@@ -68,7 +68,7 @@ fn a_hold_is_lost_by_the_clock_even_if_no_thread_noticed() {
     assert_eq!(case.claim.loss(over).unwrap().cause, LostCause::NotRenewed);
     assert!(matches!(case.watchdog_step(LEASE), WatchdogStep::Lose(LostCause::NotRenewed)));
     assert!(matches!(case.claim.join(LockKind::Fair, 1, over), Joined::Expired));
-    let loss = case.claim.lose(LostCause::NotRenewed).expect("it is reported");
+    let loss = case.claim.lose(LostCause::NotRenewed).expect("it is reported").lost;
     let said = "lock `x` was lost by `worker 3` (u:1, token 7): its lease could not be renewed in time";
     assert_eq!(loss.to_string(), said);
     assert!(case.claim.lose(LostCause::Taken).is_none(), "reported once");

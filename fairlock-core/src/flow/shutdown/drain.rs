@@ -56,13 +56,16 @@ impl Shared {
             claim.raise();
             after == Some(AfterGivingUp::Withdraw)
         });
-        waited.retain(|claim| {
-            let is_quiet = self.is_quiet_by(claim, until);
-            if is_quiet {
-                self.withdraw_soon(claim);
-            }
-            !is_quiet
-        });
+        // First those about which no call is under way: they need not wait for the others.
+        for until in [Some(self.now()), until] {
+            waited.retain(|claim| {
+                let is_quiet = self.is_quiet_by(claim, until);
+                if is_quiet {
+                    self.withdraw_soon(claim);
+                }
+                !is_quiet
+            });
+        }
         waited
     }
 
@@ -84,6 +87,8 @@ impl Shared {
     fn is_drained(&self) -> bool {
         let later = self.schedule.chores.later();
         let is_later = |claim: &Claim| later.iter().any(|later| std::ptr::eq(&**later, claim));
-        self.schedule.chores.len() == 0 && !self.registry.has(|claim| claim.is_open() && !is_later(claim))
+        let is_open = self.registry.has(|claim| claim.is_open() && !is_later(claim));
+        // Read last: a hold that was found to be lost counts until that is reported.
+        !is_open && self.schedule.chores.len() == 0 && self.ending.all_reported()
     }
 }

@@ -115,8 +115,8 @@ impl Shared {
             for claim in settling.take_done() {
                 self.retire(&claim);
             }
-            let is_told = settling.is_idle() && self.schedule.chores.len() == 0;
-            if is_told && self.schedule.is_gone() && !self.registry.has(is_open) {
+            let is_idle = settling.is_idle() && self.schedule.chores.len() == 0 && self.ending.all_reported();
+            if is_idle && self.schedule.is_gone() && !self.registry.has(is_open) {
                 break;
             }
             if signal.wait_at_the_end(seen, until) == Woken::TimeOut {

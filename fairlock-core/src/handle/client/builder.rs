@@ -168,7 +168,12 @@ fn check_lease(lease: Duration, response_timeout: Option<Duration>, longest: Opt
     let Err(Error::InvalidConfig { mut reason }) = check_range("lease", lease, least..=most) else {
         return Ok(());
     };
-    if let Some(time) = response_timeout
+    if least > most {
+        reason = format!(
+            "no lease suits: the backend grants {most:?} at most, and twice its response_timeout is {least:?}; shorten the \
+             time-out, or choose longer leases (`Durability::trust`)"
+        );
+    } else if let Some(time) = response_timeout
         && lease < least
     {
         reason += &format!(
@@ -239,6 +244,13 @@ mod tests {
         assert!(
             short.starts_with(&format!("{config} 1ms, it has to be from 2s to 100 years: twice the backend's response_timeout of 1s or more")),
             "{short}"
+        );
+        let none = said(S, Some(S), Some(S));
+        assert!(
+            none.contains(
+                ": no lease suits: the backend grants 1s at most, and twice its response_timeout is 2s;"
+            ),
+            "{none}"
         );
         let long = said(10 * S, Some(S), Some(9 * S));
         assert!(

@@ -6,6 +6,7 @@ use super::super::store::{Op, denied, down, granted, queued, was_granted};
 use super::super::support::{OUTAGE, Running, S, World, ms};
 use super::is_by_tasks;
 use crate::backend::Released;
+use crate::schedule::{Errand, Task};
 use crate::{Error, LostCause, Result};
 
 fn end(world: &World) -> Running<Result<()>> {
@@ -168,4 +169,17 @@ fn a_grant_that_a_shutdown_finds_for_a_task_is_released() {
     world.finish(&end(&world)).0.unwrap();
     assert_eq!(super::numbers(&world.store.asked(), Op::Release), [77]);
     assert!(matches!(waits.ended(), Err(Error::Shutdown { .. })));
+}
+
+/// A task gives its guard up while the client ends, and is too late to be settled.
+#[test]
+fn an_errand_after_the_end_does_not_keep_the_client() {
+    let world = World::new();
+    let guard = world.locked("late");
+    let (claim, shared) = (world.claim("late"), Arc::clone(&world.shared));
+    world.finish(&end(&world)).0.unwrap();
+    world.shared.schedule.errands.add(&claim, Errand::Tell(Task::Release), shared);
+    world.shared.schedule.errand_added(world.clock.now());
+    assert!(world.shared.schedule.errands.take_client().is_none());
+    drop(guard);
 }

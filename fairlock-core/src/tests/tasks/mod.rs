@@ -1,6 +1,7 @@
 //! Tasks, polled by hand: what wakes them, and what they leave behind.
 
 mod ends;
+mod limits;
 mod releases;
 mod waits;
 mod wakers;

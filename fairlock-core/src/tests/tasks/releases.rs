@@ -89,6 +89,17 @@ fn an_unlock_whose_repeat_finds_no_hold_was_released() {
     assert_eq!(world.client.stats().lost, 0);
 }
 
+/// The same where a panic has hidden the answer: others in the call may have been carried out.
+#[test]
+fn an_unlock_whose_repeat_after_a_panic_finds_no_hold_was_released() {
+    let world = World::new();
+    let guard = world.locked("repeat");
+    world.store.panic_next(Op::Release, 1);
+    world.store.plan().release.push_back(Ok(Released::NotHeld));
+    world.await_up_to(3 * S, guard.unlock()).0.unwrap();
+    assert_eq!(world.client.stats().lost, 0);
+}
+
 #[test]
 fn an_unlock_that_is_refused_says_so_at_once() {
     let world = World::new();
@@ -113,14 +124,14 @@ fn an_unlock_without_an_answer_says_so_after_the_outage_limit_and_the_release_go
 /// The thread for tasks stands still in a call: no attempt has failed, and none was made.
 #[test]
 fn an_unlock_whose_turn_does_not_come_says_so_after_the_outage_limit() {
-    let world = World::new();
+    let world = World::with(2 * S, crate::watchdog::watch);
     let guard = world.locked("behind");
     world.store.delay_about("stuck", 20 * S);
     let _stuck = world.task(world.async_lock("stuck").lock());
-    world.settle();
-    let (unlocked, took) = world.await_up_to(2 * OUTAGE, guard.unlock());
+    world.clock.advance(3 * S); // the watchdog has nothing else to look for before the next renewal
+    let (unlocked, took) = world.await_up_to(9 * S, guard.unlock());
     let Err(Error::Unavailable { source, .. }) = unlocked else { panic!("{unlocked:?}") };
-    assert_eq!((took, source.message()), (OUTAGE, "no answer to the release"));
+    assert_eq!((took, source.message()), (2 * S, "no answer to the release"));
     world.clock.advance(20 * S);
     assert_eq!(world.store.calls_about("behind", Op::Release), 1);
 }
@@ -237,6 +248,28 @@ fn what_a_panic_leaves_undone_is_the_watchdogs() {
     world.settle();
     let asked = world.store.asked();
     assert!(is_by_tasks(asked.last().unwrap()), "the thread goes on");
+}
+
+/// Each of the three would wait for a time-out.
+#[test]
+fn after_a_release_without_an_answer_the_rest_of_its_batch_is_the_watchdogs() {
+    let world = World::new();
+    let guard = world.locked("held");
+    world.store.plan().acquire.push_back(queued(0));
+    let waits = world.locking("waits");
+    world.store.delay_about("blocks", S);
+    let _blocks = world.task(world.async_lock("blocks").lock());
+    world.settle();
+    world.store.take_down(Op::Release);
+    drop((guard, waits));
+    let _asks = world.task(world.async_lock("asks").lock());
+    world.store.asked();
+    world.clock.advance(S);
+    let asked = world.store.asked();
+    let ops =
+        |by_tasks| asked.iter().filter(move |asked| is_by_tasks(asked) == by_tasks).map(|asked| asked.op);
+    assert_eq!(ops(true).collect::<Vec<_>>(), [Op::Release], "{asked:?}");
+    assert!([Op::Withdraw, Op::Acquire].iter().all(|op| ops(false).any(|other| other == *op)), "{asked:?}");
 }
 
 #[test]

@@ -135,6 +135,7 @@ fn a_waker_may_poll_inline_wherever_it_is_woken() {
         let lock = client.fair_lock("pushed").unwrap().fixed_lease(3 * S).to_async();
         let guard = lock.lock().await.unwrap();
         let lost = guard.lost().await;
+        drop(guard);
         assert!(client.held().is_empty() && lost.lock.as_str() == "pushed");
         let waits = client.fair_lock("cancelled").unwrap().cancelled_by(&ends).to_async();
         waits.lock().await.unwrap_err();
@@ -147,6 +148,7 @@ fn a_waker_may_poll_inline_wherever_it_is_woken() {
     world.settle();
     assert_eq!(done.0.load(SeqCst), 1);
     assert!(world.client.waiting().is_empty());
+    assert_eq!((world.client.stats().lost, world.client.stats().holds.count), (1, 1));
 }
 
 #[test]

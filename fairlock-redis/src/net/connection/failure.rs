@@ -72,7 +72,7 @@ impl Failure {
             }
             _ => message.split(" script: ").next().unwrap_or_default(),
         };
-        let message = message.split(". ").next().unwrap_or_default();
+        let message = message.split(". ").next().unwrap_or_default().trim_end_matches('.');
         (one_line(code), one_line(message))
     }
 

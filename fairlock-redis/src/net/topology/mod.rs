@@ -67,7 +67,7 @@ pub(crate) trait Topology: Endpoints + fmt::Display {
         failure
     }
 
-    /// The same of a call about one key, once the server was asked for its reason.
+    /// The same, once the server was asked for its reason, which takes a round trip.
     fn explored(&self, failure: Failure) -> Failure {
         failure
     }
@@ -198,6 +198,8 @@ impl dyn Topology {
         }
         let replies = ask_each(&servers, order);
         let until = Instant::now() + self.timeouts().response;
+        // A server has one reason for many commands, and is asked for it once.
+        let mut explored: Option<(Failure, Failure)> = None;
         let was_not_executed = |code: &str| code == "NOSCRIPT" || self.was_not_executed(code);
         for ((pool, items), replies) in servers.iter().zip(replies) {
             let none = || Err(Failure::Broken("no answer".to_owned()));
@@ -211,7 +213,13 @@ impl dyn Topology {
                     }
                     reply => heard(*at, pool, reply).map_err(|failure| {
                         self.doubt_after(&failure, pool);
-                        ServerFailure::at(pool, self.settled(failure))
+                        let failure = self.settled(failure);
+                        let reason = match &explored {
+                            Some((same, reason)) if *same == failure => reason.clone(),
+                            _ => self.explored(failure.clone()),
+                        };
+                        explored = Some((failure, reason.clone()));
+                        ServerFailure::at(pool, reason)
                     }),
                 });
             }

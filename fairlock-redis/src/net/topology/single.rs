@@ -77,15 +77,23 @@ impl fmt::Display for Single {
 
 #[cfg(test)]
 mod tests {
+    use std::borrow::Cow;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
     use crate::net::test_server::{Act, FakeServer, TIMEOUTS, polite};
-    use crate::net::topology::Servers;
+    use crate::net::topology::{Order, ServerFailure, Servers};
 
     /// What a call says that is refused by a server with this reply to ROLE.
     fn said(role: &'static str) -> String {
+        let asked_for_role = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked_for_role);
         let server = FakeServer::start(move |_, words| match words[0].as_str() {
             "SET" => Act::Say("-READONLY You can't write against a read only replica.\r\n".to_owned()),
-            "ROLE" => Act::Say(format!("{role}\r\n")),
+            "ROLE" => {
+                count.fetch_add(1, Ordering::SeqCst);
+                Act::Say(format!("{role}\r\n"))
+            }
             _ => polite(words),
         });
         let settings = Settings::new(TIMEOUTS, 1);
@@ -93,7 +101,17 @@ mod tests {
         let servers: Servers = Arc::new(Single { pool, settings });
         let set = cmd("SET").arg("k").arg("v").get_packed_command();
         let failed = servers.call("k", |route| route.call(&set)).expect_err("refused");
-        failed.explain("asking").message().replace(&server.address().to_string(), "h:1")
+        let says = |failed: &ServerFailure| {
+            failed.explain("asking").message().replace(&server.address().to_string(), "h:1")
+        };
+        let asked = asked_for_role.load(Ordering::SeqCst);
+        let pack = |_, _: &Route| Cow::Borrowed(set.as_slice());
+        let heard = |_, _: &Pool, answer| answer;
+        let again = |_, route: &Route| route.call(&set);
+        let all = servers.call_all(&["k", "l", "m"], pack, Order::InTurn, heard, again);
+        assert_eq!(asked_for_role.load(Ordering::SeqCst), asked + 1, "once for all of them");
+        assert!(all.iter().all(|answer| answer.as_ref().is_err_and(|other| says(other) == says(&failed))));
+        says(&failed)
     }
 
     #[test]
@@ -108,13 +126,13 @@ mod tests {
             ("-NOPERM no permissions", &*format!("{is} (REPLICA that does not tell its master); {then}")),
             (
                 "*5\r\n+slave\r\n+10.0.0.1\r\n:7001\r\n+connecting\r\n:7",
-                &*format!("{is} (READONLY You can't write against a read only replica.)"),
+                &*format!("{is} (READONLY You can't write against a read only replica)"),
             ),
             (
                 "*3\r\n+master\r\n:7\r\n*0",
-                &*format!("{is} (READONLY You can't write against a read only replica.)"),
+                &*format!("{is} (READONLY You can't write against a read only replica)"),
             ),
-            (":1", &*format!("{is} (READONLY You can't write against a read only replica.)")),
+            (":1", &*format!("{is} (READONLY You can't write against a read only replica)")),
         ] {
             assert_eq!(said(role), says);
         }

@@ -1,25 +1,26 @@
 //! Locks for tasks: waits are futures, and neither a wait nor a release blocks a thread. Any executor will do.
 
+mod guard;
+
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::Receiver;
-
-use crate::backend::{BackendError, BackendErrorKind, RequestId, Wait};
+use crate::backend::Wait;
 use crate::cancel::{Cancel, Listening};
-use crate::claim::{Claim, Patience, ReleaseStep, TaskStep};
-use crate::flow::{Taken, error_of};
+use crate::claim::{Claim, Patience, TaskStep};
+use crate::flow::error_of;
 use crate::handle::caller::{Caller, wait_of};
-use crate::handle::guard::{AnyGuard, Guard, OwnedGuard, TryLock};
+use crate::handle::guard::TryLock;
 use crate::handle::lock::Lock;
 use crate::handle::owner::{Owner, Ownership, ThisThread};
-use crate::losses::FirstLoss;
 use crate::shared::Shared;
-use crate::{Error, FencingToken, LockKind, Lost, OwnerId, Result};
+use crate::{Error, LockKind, Result};
+
+pub use guard::AsyncGuard;
 
 /// A [`Lock`] for tasks, made by [`Lock::to_async`]. Cheap to clone. It needs no runtime: its futures are woken by the client.
 ///
@@ -59,6 +60,9 @@ use crate::{Error, FencingToken, LockKind, Lost, OwnerId, Result};
 /// A grant that no poll takes is renewed for one lease only, and then ends as any hold does, within two leases in all. That is
 /// reported as a loss, and a task that comes back later asks anew, at the tail. A guard that a stuck task keeps is renewed for ever:
 /// [`Lock::max_hold`] bounds that.
+///
+/// # Wakers
+/// They run on the client's threads, and on one that releases a lock: a waker that blocks keeps others from being woken.
 #[derive(Clone, Debug)]
 pub struct AsyncLock(Caller<ThisThread>, Ends);
 
@@ -175,6 +179,7 @@ struct Attempt {
     wait: Wait,
     /// Made by the first poll, from which its time counts, also where a later claim goes on with it.
     patience: Option<Patience>,
+    began: Option<Instant>,
     stage: Stage,
 }
 
@@ -190,10 +195,19 @@ enum Stage {
 
 impl Attempt {
     fn new(lock: &AsyncLock, wait: Wait) -> Attempt {
-        Attempt { lock: lock.clone(), wait, patience: None, stage: Stage::New }
+        Attempt { lock: lock.clone(), wait, patience: None, began: None, stage: Stage::New }
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<TryLock<AsyncGuard>>> {
+        let polled = self.poll_uncounted(context);
+        if let Poll::Ready(ended) = &polled {
+            let is_granted = ended.as_ref().map(|lock| matches!(lock, TryLock::Granted(_)));
+            self.lock.0.shared.count(&self.lock.0.lock, self.wait, is_granted, self.began);
+        }
+        polled
+    }
+
+    fn poll_uncounted(&mut self, context: &mut Context<'_>) -> Poll<Result<TryLock<AsyncGuard>>> {
         loop {
             let claim = match &self.stage {
                 Stage::Waiting { claim, .. } => claim,
@@ -228,7 +242,7 @@ impl Attempt {
                 TaskStep::Take { token, due_at } => {
                     shared.schedule.due_by(due_at);
                     let (shared, ends) = (Arc::clone(shared), self.lock.1.clone());
-                    Ok(TryLock::Granted(AsyncGuard { shared, claim, token, spent: false, _ends: ends }))
+                    Ok(TryLock::Granted(AsyncGuard::new(shared, claim, token, ends)))
                 }
                 TaskStep::TooLate => {
                     shared.leave_task(&claim);
@@ -251,6 +265,7 @@ impl Attempt {
             return Err(self.cancelled());
         }
         let patience = self.patience.get_or_insert_with(|| caller.patience(self.wait));
+        self.began.get_or_insert_with(|| caller.shared.now());
         caller.shared.start_tasks().map_err(|error| Error::about(&caller.lock.name, error))?;
         let owner = Owner::new(caller.shared.id);
         let claim = caller.shared.begin_task(caller.wish(owner.id(), patience)?)?;
@@ -279,142 +294,18 @@ impl fmt::Debug for Attempt {
     }
 }
 
-/// A task's hold of a lock. It may move between threads. Dropping it blocks none: the lock is released in the background, before
-/// anything that tasks of this client ask for later.
-#[must_use = "if unused the lock is released at once"]
-#[derive(Debug)]
-pub struct AsyncGuard {
-    shared: Arc<Shared>,
-    claim: Arc<Claim>,
-    token: FencingToken,
-    /// Released already, or another guard's: the drop releases nothing.
-    spent: bool,
-    _ends: Ends,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl AnyGuard for AsyncGuard {}
-
-impl AsyncGuard {
-    /// The name of the lock.
-    pub fn name(&self) -> &str {
-        self.claim.lock.name.as_str()
-    }
-
-    /// The owner that holds it, which no other wait or guard has.
-    pub fn owner(&self) -> &OwnerId {
-        &self.claim.owner
-    }
-
-    /// The fencing token of this acquisition.
-    pub fn token(&self) -> FencingToken {
-        self.token
-    }
-
-    /// The request that was granted. See [`Guard::request_id`].
-    pub fn request_id(&self) -> RequestId {
-        self.claim.request
-    }
-
-    /// How long the hold is certain without another renewal; zero when it is lost.
-    pub fn valid_for(&self) -> Duration {
-        let until = self.claim.valid_until();
-        until.map_or(Duration::ZERO, |until| until.saturating_duration_since(self.shared.now()))
-    }
-
-    /// Whether the hold has ended or may have. See [`Guard::is_lost`].
-    pub fn is_lost(&self) -> bool {
-        self.valid_for() == Duration::ZERO
-    }
-
-    /// Says whether the hold is certain still, for a `?` between two steps of the work. Asks no server. A hold that was lost stays lost.
-    ///
-    /// # Errors
-    /// [`Error::Lost`] when [`is_lost`](Self::is_lost) is true.
-    pub fn check(&self) -> Result<()> {
-        self.shared.lose_if_expired(&self.claim).map_or(Ok(()), |lost| Err(Error::Lost(lost)))
-    }
-
-    /// Ready when this hold is lost, and never if it is released before: for a `select!` beside the work. It borrows nothing, and any
-    /// number of them may wait.
-    pub fn lost(&self) -> impl Future<Output = Lost> + Send + Sync + Unpin + use<> {
-        let (first_loss, lost) = FirstLoss::new();
-        self.claim.tell_when_lost(&first_loss);
-        UntilLost { first_loss, lost }
-    }
-
-    /// Releases the lock, and waits until the server has said so. Once it was polled the release goes on, also if this future is
-    /// dropped.
-    ///
-    /// # Errors
-    /// [`Error::Lost`] if the hold had ended before; [`Error::Unavailable`] if the server is silent for the [outage
-    /// limit](crate::ClientBuilder::outage_limit), and [`Error::Denied`] if it refuses: the release is then repeated in the background, for as
-    /// long as the lease may last; [`Error::Shutdown`] if the client has ended and the server could not be told.
-    pub async fn unlock(mut self) -> Result<()> {
-        self.spent = true;
-        let until = self.shared.now() + self.shared.config.outage_limit;
-        self.claim.tell_by(until);
-        self.shared.unlock_task(&self.claim)?;
-        self.shared.schedule.due_by(Some(until));
-        poll_fn(|context| self.poll_released(context, until)).await
-    }
-
-    fn poll_released(&self, context: &Context<'_>, until: Instant) -> Poll<Result<()>> {
-        self.claim.register(context.waker());
-        let lock = &self.claim.lock.name;
-        let error = match self.claim.release_step() {
-            ReleaseStep::Released => return Poll::Ready(Ok(())),
-            ReleaseStep::Lost(cause) => Error::Lost(self.claim.lost(self.token, cause)),
-            ReleaseStep::Failed(failure) => error_of(lock, failure),
-            ReleaseStep::UnderWay(Some(error)) if !error.kind().is_transient() => Error::about(lock, error),
-            ReleaseStep::UnderWay(error) if self.shared.now() >= until => {
-                let silence = || BackendError::new(BackendErrorKind::Unavailable, "no answer to the release");
-                Error::about(lock, error.unwrap_or_else(silence))
-            }
-            ReleaseStep::UnderWay(_) => return Poll::Pending,
-        };
-        Poll::Ready(Err(error))
-    }
-
-    /// The same hold with a guard whose calls block, such as [`renew`](Guard::renew), [`bump`](Guard::bump) and
-    /// [`leak`](Guard::leak): for a thread, or a `spawn_blocking`.
-    pub fn into_blocking(mut self) -> OwnedGuard {
-        self.spent = true;
-        let taken = Taken { claim: Arc::clone(&self.claim), token: self.token };
-        Guard::new(Arc::clone(&self.shared), taken)
-    }
-}
-
-impl Drop for AsyncGuard {
-    fn drop(&mut self) {
-        let _dropped_last = self.claim.take_waker();
-        if !self.spent {
-            let _ = self.shared.unlock_task(&self.claim); // a loss was logged
-        }
-    }
-}
-
-/// The future of [`AsyncGuard::lost`].
-struct UntilLost {
-    first_loss: FirstLoss,
-    lost: Receiver<Lost>,
-}
-
-impl Future for UntilLost {
-    type Output = Lost;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Lost> {
-        // The loss is sent before the waker is taken: this look finds it, or leaves the waker that is woken then.
-        self.first_loss.task().register(context.waker());
-        let Ok(lost) = self.lost.try_recv() else { return Poll::Pending };
-        drop(self.first_loss.task().take());
-        Poll::Ready(lost)
-    }
-}
-
-impl Drop for UntilLost {
-    fn drop(&mut self) {
-        // The claim forgets a channel that is closed.
-        self.first_loss.close();
-        drop(self.first_loss.task().take());
+    /// The compiler says so, or this is not built.
+    #[test]
+    fn what_a_task_keeps_may_move_between_threads() {
+        fn may<T: Send + Unpin + 'static>() {}
+        fn is_shared<T: Sync>() {}
+        fn is_future(_: impl Future<Output = Result<()>> + Send + 'static) {}
+        let _ = [may::<AsyncLock>, may::<Locking>, may::<TryLocking>, may::<AsyncGuard>];
+        let _ = [is_shared::<AsyncLock>, is_shared::<AsyncGuard>];
+        let _ = |guard: AsyncGuard| is_future(guard.unlock());
     }
 }

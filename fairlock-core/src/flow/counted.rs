@@ -1,0 +1,74 @@
+//! The calls for a lock, each counted if it ends without the lock.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::acquire::{Taken, Wish};
+use super::leave::Waited;
+use crate::backend::{LockId, Wait};
+use crate::claim::{Claim, Patience};
+use crate::shared::Shared;
+use crate::stats::Outcome;
+use crate::{Error, Result};
+
+impl Shared {
+    /// Waits for the lock as long as the patience lasts.
+    pub(crate) fn obtain(self: &Arc<Self>, wish: Wish<'_>) -> Result<Option<Taken>> {
+        let _here = self.config.clock.attend();
+        let mut began = None;
+        let obtained = self.obtain_uncounted(wish, &mut began);
+        self.count(wish.lock, wish.patience.wait, obtained.as_ref().map(Option::is_some), began);
+        obtained
+    }
+
+    /// Makes a request and asks once; the watchdog goes on with it while no caller waits. The result has one caller's share of
+    /// the claim. None only if an earlier claim of the owner was not settled in time.
+    pub(crate) fn begin(self: &Arc<Self>, wish: Wish<'_>) -> Result<Option<Arc<Claim>>> {
+        let _here = self.config.clock.attend();
+        let begun = self.begin_uncounted(wish);
+        if let Some(outcome) = begun.as_ref().err().and_then(Outcome::of) {
+            self.not_granted(wish.lock, outcome, Duration::ZERO);
+        }
+        begun
+    }
+
+    /// Waits on a claim of which the caller has a share.
+    pub(crate) fn wait_for(&self, claim: &Arc<Claim>, patience: &Patience) -> Result<Waited> {
+        let _here = self.config.clock.attend();
+        let waited = self.wait_uncounted(claim, patience);
+        let outcome = match &waited {
+            // A request that keeps its place goes on.
+            Ok(Waited::NotGranted) if !patience.keeps_place => Some(Outcome::TimedOut),
+            Ok(_) => None,
+            Err(error) => Outcome::of(error),
+        };
+        if let Some(outcome) = outcome {
+            self.not_granted(&claim.lock, outcome, claim.waited(self.now()));
+        }
+        waited
+    }
+
+    /// A call has ended, with the lock or without it. `began`: when it did, if that is known.
+    pub(crate) fn count(
+        &self,
+        lock: &LockId,
+        wait: Wait,
+        is_granted: std::result::Result<bool, &Error>,
+        began: Option<Instant>,
+    ) {
+        let outcome = match is_granted {
+            Ok(true) => None,
+            Ok(false) if wait == Wait::No => Some(Outcome::Busy),
+            Ok(false) => Some(Outcome::TimedOut),
+            Err(error) => Outcome::of(error),
+        };
+        if let Some(outcome) = outcome {
+            let now = self.now();
+            self.not_granted(lock, outcome, now.saturating_duration_since(began.unwrap_or(now)));
+        }
+    }
+
+    fn not_granted(&self, lock: &LockId, outcome: Outcome, waited: Duration) {
+        self.counters.not_granted(&lock.name, lock.kind, outcome, waited);
+    }
+}
