@@ -1,5 +1,5 @@
-//! A store in memory that keeps each lock as bytes, as a database keeps rows: each step reads the row, decides by fairlock-line, and
-//! writes it back. What the rules know beside those bytes is forgotten after each step.
+//! A store in memory that keeps each lock as bytes, as a database keeps rows: each step reads the row, decides by fairlock-line,
+//! and writes it back. What the rules know beside those bytes is forgotten.
 
 use std::collections::HashMap;
 use std::ops::Range;

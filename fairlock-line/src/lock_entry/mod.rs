@@ -38,8 +38,8 @@ const MOST_HOLDERS: usize = 500;
 
 /// The state of one lock, and all that can be done with it. The name may also be unused: then it is the [`Default`].
 ///
-/// Each operation is that of [`Backend`](fairlock_core::backend::Backend), for this lock. It may be repeated, as there. The entry must
-/// be that of the lock which the question names, and [`Turn`] that of the same lock.
+/// Each operation is that of [`Backend`](fairlock_core::backend::Backend), and may be repeated, as there. The entry and the
+/// [`Turn`] must be those of the lock which the question names.
 ///
 /// | units | line, interest | what the next operation on the lock does |
 /// | --- | --- | --- |
@@ -208,8 +208,8 @@ impl LockEntry {
         Withdrawn::Left
     }
 
-    /// Tells the holders and a part of the line: [`Backend::inspect`](fairlock_core::backend::Backend::inspect). Changes nothing: even
-    /// what has expired stays.
+    /// Tells the holders and a part of the line: [`Backend::inspect`](fairlock_core::backend::Backend::inspect). Changes
+    /// nothing: even what has expired stays.
     ///
     /// # Errors
     /// `Mismatch` if the name is in use for a lock of another kind.

@@ -32,8 +32,8 @@ pub fn lock_of<'a>(item: &Renew<'a>) -> &'a LockId {
 }
 
 impl LockEntry {
-    /// Keeps holds and places of this lock alive, see [`Backend::renew`](fairlock_core::backend::Backend::renew). One answer for each
-    /// item: a free lock goes to the first in line of *all* waiters of this call, whatever the order of the items.
+    /// Keeps holds and places of this lock alive: [`Backend::renew`](fairlock_core::backend::Backend::renew). A free lock goes to
+    /// the first in line of *all* waiters of this call, whatever the order of the items.
     pub fn renew(&mut self, turn: &mut Turn<'_>, items: &[Renew<'_>]) -> Vec<Renewal> {
         self.begin(turn);
         items.iter().for_each(|item| self.refresh(turn, item));
