@@ -95,6 +95,13 @@ mod tests {
                 .is_ok()
         };
         assert_eq!([permits(1, 2), permits(2, 2), permits(1, 1)], [true, false, false]);
+        // After the line's clock and its first ticket comes the last one: there is room for more.
+        let last_ticket = |last: u64| {
+            let mut changed = bytes[..9].to_vec();
+            last.write(&mut changed);
+            LockEntry::decode(&[&changed[..], &bytes[10..]].concat()).is_ok()
+        };
+        assert_eq!([u64::MAX / 2, u64::MAX / 2 + 1].map(last_ticket), [true, false]);
         let longer = [&bytes[..], &[0]].concat();
         let at_its_end = format!("the lock's state is damaged at byte {}", bytes.len());
         for damaged in [&longer, &bytes[..bytes.len() - 1]] {
