@@ -74,7 +74,10 @@ impl Coded for Interest {
 
     fn read(from: &mut &[u8]) -> Option<Interest> {
         let mut interest = Interest::default();
-        read_list(from, |(request, until)| interest.requests.insert(request, until).is_none().then_some(()))?;
+        read_list(from, |(request, until)| {
+            interest.requests.insert(request, until);
+            Some(())
+        })?;
         Some(interest)
     }
 }

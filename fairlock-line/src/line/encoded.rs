@@ -85,3 +85,30 @@ impl Coded for LineClock {
         Some(LineClock { value, pulse, least_ttl, least_ttl_until, longest_ttl })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use fairlock_core::OwnerId;
+    use fairlock_core::backend::RequestId;
+
+    use super::*;
+
+    #[test]
+    fn two_places_of_a_ticket_or_of_a_request_are_damaged() {
+        let place = |&(ticket, owner): &(u64, &str)| {
+            let (owner, request, label) = (OwnerId::new(owner), RequestId::new(1), "".into());
+            let (joined, deadline, lease) = Default::default();
+            (ticket, KeptPlace { owner, request, label, takes: 1, lease, asked_in: 0, joined, deadline })
+        };
+        let is_line = |present: &[(u64, &str)], parked: &[(u64, &str)]| {
+            let (present, parked) = [present, parked].map(|places| places.iter().map(place).collect()).into();
+            let mut bytes = Vec::new();
+            Line { present, parked, first_ticket: 1, last_ticket: 3, ..Line::default() }.write(&mut bytes);
+            read::<Line>(&mut &bytes[..]).is_some()
+        };
+        assert!(is_line(&[(1, "a"), (2, "b")], &[(3, "c")]));
+        assert!(!is_line(&[(1, "a"), (2, "a")], &[]), "one request");
+        assert!(!is_line(&[(1, "a")], &[(1, "b")]), "one ticket");
+        assert!(!is_line(&[(4, "a")], &[]) && !is_line(&[], &[(0, "a")]), "no ticket of this line");
+    }
+}
