@@ -98,3 +98,36 @@ impl LockEntry {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use fairlock_core::OwnerId;
+    use fairlock_core::backend::{Place, RequestId};
+
+    use super::*;
+
+    #[test]
+    fn each_lock_is_asked_once_and_the_answers_stand_as_the_items_do() {
+        let name = |number| LockName::new(&format!("lock:{number}")).unwrap();
+        let locks: Vec<_> = (0..7).map(|number| LockId::new(name(number), LockKind::Fair)).collect();
+        let (owner, lease) = (OwnerId::new("c:1"), Duration::ZERO);
+        let place = |number: usize| Place::new(&locks[number % 7], &owner, RequestId::new(number as u64));
+        let items: Vec<_> = (0..50).map(|number| Renew::Place { place: place(number), lease }).collect();
+        let mut asked = Vec::new();
+        let answers = renew_by_lock(&items, |lock, items| {
+            asked.push(lock.clone());
+            let request = |item: &Renew<'_>| match item {
+                Renew::Place { place, .. } if place.lock.name == *lock => place.request.get(),
+                _ => u64::MAX,
+            };
+            let requests: Vec<_> = items.iter().map(request).collect();
+            assert!(requests.is_sorted(), "{requests:?}");
+            requests
+        });
+        assert_eq!(answers, (0..50).collect::<Vec<_>>());
+        asked.sort();
+        assert_eq!(asked, (0..7).map(name).collect::<Vec<_>>());
+    }
+}
