@@ -48,6 +48,6 @@ mod turn;
 mod wake_up;
 
 pub use bytes::DecodeError;
-pub use lock_entry::{LockEntry, lock_of, renew_by_lock};
+pub use lock_entry::{KeptHold, LockEntry, lock_of, renew_by_lock};
 pub use turn::{Desk, Moment, Turn};
 pub use wake_up::{News, WakeUp};

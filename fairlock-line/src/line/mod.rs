@@ -258,6 +258,11 @@ impl Line {
         self.present.first_key_value().map(|(_, place)| &place.owner)
     }
 
+    /// The owners at the head, whether they can be reached or not.
+    pub(crate) fn heads(&self) -> impl Iterator<Item = &OwnerId> {
+        self.present.values().map(|place| &place.owner)
+    }
+
     /// Whether any waiter is present. Parks none.
     pub(crate) fn has_present(&self, now: Moment, is_reachable: impl Fn(&KeptPlace) -> bool) -> bool {
         let clock = self.clock.at(now);

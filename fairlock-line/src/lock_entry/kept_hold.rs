@@ -9,15 +9,24 @@ use fairlock_core::{FencingToken, OwnerId};
 use crate::turn::Moment;
 
 /// A hold, named by owner, request and token.
-pub(super) struct KeptHold {
-    pub(super) owner: OwnerId,
-    pub(super) request: RequestId,
-    pub(super) token: FencingToken,
-    pub(super) takes: u32,
-    pub(super) holds: u32,
-    pub(super) since: Moment,
-    pub(super) ends: Moment,
-    pub(super) label: Arc<str>,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptHold {
+    /// Who has it.
+    pub owner: OwnerId,
+    /// The request that was granted.
+    pub request: RequestId,
+    /// Its fencing token.
+    pub token: FencingToken,
+    /// How many units of the lock it takes.
+    pub takes: u32,
+    /// The hold count.
+    pub holds: u32,
+    /// When it was granted.
+    pub since: Moment,
+    /// When its lease ends.
+    pub ends: Moment,
+    /// For operators; often empty.
+    pub label: Arc<str>,
 }
 
 impl KeptHold {

@@ -22,9 +22,11 @@ mod kept_hold;
 mod kind;
 mod many;
 mod renewal;
+mod sole_hold;
 
 use hand_on::Left;
 use hold::Holds;
+pub use kept_hold::KeptHold;
 pub use renewal::{lock_of, renew_by_lock};
 
 /// How long after the end of a hold the first in line looks, so that the hold has really ended.
