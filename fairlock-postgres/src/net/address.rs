@@ -1,0 +1,221 @@
+//! Addresses: `postgres://user:password@host1:port,host2/database?option=value`.
+//!
+//! A host that begins with `/` (as `%2F`, or in `host=`) is the directory of a Unix socket. Options: `host`, `port`, `user`,
+//! `password`, `dbname`, `options`, `application_name`, `target_session_attrs`, `sslmode`. Others are refused: a typing error must
+//! not go unnoticed.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use super::failure::Failure;
+use super::secrets::Secrets;
+
+const PORT: u16 = 5432;
+
+/// Where a server is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Endpoint {
+    Tcp { host: String, port: u16 },
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Endpoint::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Endpoint::Unix(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+/// One or several servers, of which one takes writes, and the login.
+#[derive(Clone)]
+pub(crate) struct Address {
+    pub(crate) endpoints: Vec<Endpoint>,
+    pub(crate) user: String,
+    pub(crate) password: Option<String>,
+    pub(crate) database: String,
+    pub(crate) options: Option<String>,
+    pub(crate) application_name: String,
+    pub(crate) secrets: Secrets,
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Address { endpoints, user, database, .. } = self;
+        f.debug_struct("Address")
+            .field("endpoints", endpoints)
+            .field("user", user)
+            .field("database", database)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Address {
+    /// # Errors
+    /// `Invalid`, with the part that can't be read, and without a password.
+    pub(crate) fn parse(url: &str) -> Result<Address, Failure> {
+        let rest = url
+            .strip_prefix("postgres://")
+            .or_else(|| url.strip_prefix("postgresql://"))
+            .ok_or_else(|| invalid("an address begins with postgres://"))?;
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
+        let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
+        let (user, password) = match login.split_once(':') {
+            Some((user, password)) => (user, Some(decoded("password", password)?)),
+            None => (login, None),
+        };
+        let mut parts = Parts {
+            hosts: hosts.split(',').map(host_and_port).collect::<Result<_, _>>()?,
+            user: decoded("user", user)?,
+            password,
+            database: decoded("database", database)?,
+            options: None,
+            application_name: "fairlock".to_owned(),
+        };
+        for option in query.split('&').filter(|option| !option.is_empty()) {
+            let (name, value) = option.split_once('=').unwrap_or((option, ""));
+            parts.set(name, decoded(name, value)?)?;
+        }
+        parts.address()
+    }
+}
+
+struct Parts {
+    hosts: Vec<(String, Option<u16>)>,
+    user: String,
+    password: Option<String>,
+    database: String,
+    options: Option<String>,
+    application_name: String,
+}
+
+impl Parts {
+    fn set(&mut self, name: &str, value: String) -> Result<(), Failure> {
+        match name {
+            "host" => self.hosts = value.split(',').map(|host| (host.to_owned(), None)).collect(),
+            "port" => {
+                let port = port_of(&value)?;
+                self.hosts.iter_mut().for_each(|(_, of_host)| *of_host = Some(port));
+            }
+            "user" => self.user = value,
+            "password" => self.password = Some(value),
+            "dbname" => self.database = value,
+            "options" => self.options = Some(value),
+            "application_name" => self.application_name = value,
+            // Locks are always written, so a server that takes no writes is passed over whatever this says.
+            "target_session_attrs" if matches!(value.as_str(), "any" | "read-write" | "primary") => {}
+            "sslmode" if matches!(value.as_str(), "disable" | "allow" | "prefer") => {}
+            "target_session_attrs" | "sslmode" => {
+                return Err(invalid(format!("the address has {name}={value}, which this version can't do")));
+            }
+            _ => return Err(invalid(format!("the address has the option {name}, which is not known"))),
+        }
+        Ok(())
+    }
+
+    fn address(self) -> Result<Address, Failure> {
+        let Parts { hosts, user, password, database, options, application_name } = self;
+        if user.is_empty() {
+            return Err(invalid("the address names no user"));
+        }
+        let all = [&user, &database, &application_name];
+        let others = [&password, &options].into_iter().flatten();
+        if all.into_iter().chain(others).any(|part| part.contains('\0')) {
+            return Err(invalid("a part of the address has a NUL"));
+        }
+        let endpoint = |(host, port): (String, Option<u16>)| {
+            let port = port.unwrap_or(PORT);
+            match host.as_str() {
+                "" => Endpoint::Tcp { host: "localhost".to_owned(), port },
+                directory if directory.starts_with('/') => {
+                    Endpoint::Unix(PathBuf::from(format!("{directory}/.s.PGSQL.{port}")))
+                }
+                _ => Endpoint::Tcp { host, port },
+            }
+        };
+        let endpoints = hosts.into_iter().map(endpoint).collect();
+        let secrets = Secrets::of(password.as_deref().unwrap_or_default());
+        let database = if database.is_empty() { user.clone() } else { database };
+        Ok(Address { endpoints, user, password, database, options, application_name, secrets })
+    }
+}
+
+fn host_and_port(part: &str) -> Result<(String, Option<u16>), Failure> {
+    let (host, port) = match part.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((ip, rest)) => (ip, rest.strip_prefix(':')),
+        None => part.rsplit_once(':').map_or((part, None), |(host, port)| (host, Some(port))),
+    };
+    Ok((decoded("host", host)?, port.map(port_of).transpose()?))
+}
+
+fn port_of(text: &str) -> Result<u16, Failure> {
+    text.parse().ok().filter(|port| *port > 0).ok_or_else(|| invalid(format!("{text} is no port")))
+}
+
+fn decoded(what: &str, text: &str) -> Result<String, Failure> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, others @ ..] = rest {
+        let (byte, after) = match (first, others) {
+            (b'%', [high, low, after @ ..]) => {
+                let digit = |byte: &u8| char::from(*byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+                match (digit(high), digit(low)) {
+                    (Some(high), Some(low)) => (high * 16 + low, after),
+                    _ => return Err(not_encoded(what)),
+                }
+            }
+            (b'%', _) => return Err(not_encoded(what)),
+            _ => (*first, others),
+        };
+        bytes.push(byte);
+        rest = after;
+    }
+    String::from_utf8(bytes).map_err(|_| not_encoded(what))
+}
+
+fn not_encoded(what: &str) -> Failure {
+    invalid(format!("the address has a wrong % in its {what}"))
+}
+
+fn invalid(message: impl Into<String>) -> Failure {
+    Failure::Invalid(message.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_parts_are_read() {
+        let url = "postgres://ann:p%40ss@one,two:6432,[::1]:7000/locks?target_session_attrs=read-write&options=-c%20x%3D1";
+        let address = Address::parse(url).unwrap();
+        let tcp = |host: &str, port| Endpoint::Tcp { host: host.to_owned(), port };
+        assert_eq!(address.endpoints, [tcp("one", 5432), tcp("two", 6432), tcp("::1", 7000)]);
+        assert_eq!((address.user.as_str(), address.password.as_deref()), ("ann", Some("p@ss")));
+        assert_eq!((address.database.as_str(), address.options.as_deref()), ("locks", Some("-c x=1")));
+        assert!(!format!("{address:?}").contains("p@ss"));
+        let socket = Endpoint::Unix("/run/pg/.s.PGSQL.5433".into());
+        for url in ["postgres://ann@%2Frun%2Fpg:5433/db", "postgresql:///db?host=/run/pg&port=5433&user=ann"] {
+            assert_eq!(Address::parse(url).unwrap().endpoints, [socket.clone()]);
+        }
+        assert_eq!(Address::parse("postgres://ann@h").unwrap().database, "ann");
+    }
+
+    #[test]
+    fn what_can_not_work_is_refused_in_words_without_the_password() {
+        for (url, cause) in [
+            ("redis://h", "begins with postgres://"),
+            ("postgres://h/db", "names no user"),
+            ("postgres://a:secret@h:0/db", "0 is no port"),
+            ("postgres://a:secret%4@h/db", "a wrong % in its password"),
+            ("postgres://a:secret@h/db?sslmode=require", "sslmode=require"),
+            ("postgres://a:secret@h/db?ssl=on", "the option ssl,"),
+            ("postgres://a:secret%00@h/db", "has a NUL"),
+        ] {
+            let Err(Failure::Invalid(message)) = Address::parse(url) else { panic!("{url}") };
+            assert!(message.contains(cause) && !message.contains("secret"), "{message}");
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Opens one connection to the first of the hosts that takes writes, within a time.
+
+use std::net::ToSocketAddrs;
+use std::time::Instant;
+
+use super::address::{Address, Endpoint};
+use super::failure::Failure;
+use super::login::log_in;
+use super::socket::Socket;
+use super::statement::Statement;
+use super::wire::Connection;
+
+/// Each host gets a fair part of the time that is left. A standby is passed over: it takes no writes.
+///
+/// # Errors
+/// Of the last host; `Denied` and `Invalid` of any, since another host would say the same.
+pub(crate) fn open(address: &Address, deadline: Instant) -> Result<Connection, Failure> {
+    let mut last = Failure::Invalid("the address names no host".to_owned());
+    for (tried, endpoint) in address.endpoints.iter().enumerate() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let share = left / u32::try_from(address.endpoints.len() - tried).unwrap_or(1);
+        match open_at(endpoint, address, Instant::now() + share) {
+            Ok(con) => return Ok(con),
+            Err(failure) if failure.is_of_this_host() => last = at(endpoint, failure),
+            Err(failure) => return Err(at(endpoint, failure)),
+        }
+    }
+    Err(last)
+}
+
+fn at(endpoint: &Endpoint, failure: Failure) -> Failure {
+    match failure {
+        Failure::Broken(message) => Failure::Broken(format!("{endpoint}: {message}")),
+        Failure::Invalid(message) => Failure::Invalid(format!("{endpoint}: {message}")),
+        Failure::Denied(message) => Failure::Denied(format!("{endpoint}: {message}")),
+        Failure::Server { code, message } => Failure::Server { code, message: format!("{endpoint}: {message}") },
+    }
+}
+
+fn open_at(endpoint: &Endpoint, address: &Address, deadline: Instant) -> Result<Connection, Failure> {
+    let mut con = Connection::new(connect(endpoint, deadline)?, address.secrets.clone());
+    log_in(&mut con, address, deadline)?;
+    let rows = con.flight(&[Statement::new("show transaction_read_only", [])], deadline)?;
+    match rows.first().and_then(|rows| rows.first()) {
+        Some(row) if row.text(0)? == "on" => Err(Failure::Broken("it takes no writes: a standby".to_owned())),
+        Some(_) => Ok(con),
+        None => Err(Failure::senseless()),
+    }
+}
+
+fn connect(endpoint: &Endpoint, deadline: Instant) -> Result<Socket, Failure> {
+    let (host, port) = match endpoint {
+        Endpoint::Unix(path) => return Ok(Socket::unix(path, deadline)?),
+        Endpoint::Tcp { host, port } => (host, *port),
+    };
+    // The resolver of fairlock-net has a deadline; this look-up has none.
+    let found: Vec<_> = (host.as_str(), port).to_socket_addrs()?.collect();
+    let mut last = Failure::Broken("the host has no address".to_owned());
+    for (tried, addr) in found.iter().enumerate() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let share = left / u32::try_from(found.len() - tried).unwrap_or(1);
+        match Socket::tcp(addr, Instant::now() + share) {
+            Ok(mut socket) => {
+                socket.until(deadline);
+                return Ok(socket);
+            }
+            Err(error) => last = error.into(),
+        }
+    }
+    Err(last)
+}

@@ -1,0 +1,131 @@
+//! Connections that are lent for one call each.
+//!
+//! | a connection is | moves to | by |
+//! | --- | --- | --- |
+//! | idle, in the list | lent | a call that takes it |
+//! | lent, outside of a transaction | idle | the end of its call |
+//! | lent, the call failed on the way | closed | the end of its call: an answer may be under way, or the row lock be kept |
+//!
+//! A broken connection shows that the server may have gone, so the idle ones are closed with it: each would cost a call its
+//! time-out. No lock is held while a connection is opened or used.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::address::Address;
+use super::failure::Failure;
+use super::wire::Connection;
+use super::{Timeouts, open};
+
+pub(crate) struct Pool {
+    address: Address,
+    timeouts: Timeouts,
+    most: usize,
+    state: Mutex<State>,
+    returned: Condvar,
+    broken: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    idle: Vec<Connection>,
+    /// Lent ones, and those being opened.
+    lent: usize,
+}
+
+impl Pool {
+    pub(crate) fn new(address: Address, timeouts: Timeouts, most: usize) -> Pool {
+        let (state, returned, broken) = Default::default();
+        Pool { address, timeouts, most, state, returned, broken }
+    }
+
+    pub(crate) fn address(&self) -> &Address {
+        &self.address
+    }
+
+    pub(crate) fn timeouts(&self) -> Timeouts {
+        self.timeouts
+    }
+
+    /// How many connections were lost.
+    pub(crate) fn broken(&self) -> u64 {
+        self.broken.load(Ordering::Relaxed)
+    }
+
+    /// Lends a connection for one call, which has to end by the deadline that it is told.
+    pub(crate) fn call<T>(
+        &self,
+        act: impl FnOnce(&mut Connection, Instant) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let deadline = Instant::now() + self.timeouts.response;
+        let idle = self.take(deadline)?;
+        let lent = Lent(self);
+        let mut con = match idle {
+            Some(con) => con,
+            None => open(&self.address, deadline.min(Instant::now() + self.timeouts.connect))?,
+        };
+        let done = act(&mut con, deadline);
+        match &done {
+            Ok(_) => lent.give_back(con),
+            Err(failure) => {
+                // Closed: it may be in a transaction that has the row lock, which ends with it.
+                if !failure.keeps_connection() {
+                    self.broken.fetch_add(1, Ordering::Relaxed);
+                    let idle = std::mem::take(&mut self.state.lock().idle);
+                    drop(idle);
+                }
+                drop(con);
+            }
+        }
+        done
+    }
+
+    /// An idle connection, or the right to open one.
+    fn take(&self, deadline: Instant) -> Result<Option<Connection>, Failure> {
+        let mut state = self.state.lock();
+        loop {
+            let idle = state.idle.pop();
+            if idle.is_some() || state.lent < self.most {
+                state.lent += 1;
+                return Ok(idle);
+            }
+            if self.returned.wait_until(&mut state, deadline).timed_out() {
+                return Err(Failure::Broken(format!("all {} connections are in use", self.most)));
+            }
+        }
+    }
+
+    /// Connects once, so that a wrong address or password shows now.
+    pub(crate) fn check<T>(
+        &self,
+        act: impl FnOnce(&mut Connection, Instant) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let mut con = open(&self.address, Instant::now() + self.timeouts.connect)?;
+        let done = act(&mut con, Instant::now() + self.timeouts.response)?;
+        self.state.lock().idle.push(con);
+        Ok(done)
+    }
+
+    /// How long after its call has begun a transaction can still take effect: see `step`.
+    pub(crate) fn attempt_ttl(&self) -> Duration {
+        self.timeouts.response + crate::step::IDLE
+    }
+}
+
+/// The right to one connection, given back however the call ends.
+struct Lent<'a>(&'a Pool);
+
+impl Lent<'_> {
+    fn give_back(self, con: Connection) {
+        self.0.state.lock().idle.push(con);
+    }
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().lent -= 1;
+        self.0.returned.notify_one();
+    }
+}
