@@ -54,19 +54,24 @@ impl Pool {
         self.broken.load(Ordering::Relaxed)
     }
 
-    /// Lends a connection for one call, which has to end by the deadline that it is told.
-    pub(crate) fn call<T>(
+    /// When a call that begins now has to end.
+    pub(crate) fn deadline(&self) -> Instant {
+        Instant::now() + self.timeouts.response
+    }
+
+    /// Lends a connection until the deadline.
+    pub(crate) fn lend<T>(
         &self,
-        act: impl FnOnce(&mut Connection, Instant) -> Result<T, Failure>,
+        deadline: Instant,
+        act: impl FnOnce(&mut Connection) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        let deadline = Instant::now() + self.timeouts.response;
         let idle = self.take(deadline)?;
         let lent = Lent(self);
         let mut con = match idle {
             Some(con) => con,
             None => open(&self.address, deadline.min(Instant::now() + self.timeouts.connect))?,
         };
-        let done = act(&mut con, deadline);
+        let done = act(&mut con);
         match &done {
             Ok(_) => lent.give_back(con),
             Err(failure) => {

@@ -62,6 +62,28 @@ impl Connection {
         self.answers()
     }
 
+    /// The same, and then others that stand alone, in the same round trip: what the server says to those does not matter.
+    pub(crate) fn flight_and(
+        &mut self,
+        statements: &[Statement<'_>],
+        afterwards: &[Statement<'_>],
+        deadline: Instant,
+    ) -> Result<(), Failure> {
+        let mut out = BytesMut::new();
+        for part in [statements, afterwards] {
+            for statement in part {
+                write_statement(statement, &mut out)?;
+            }
+            frontend::sync(&mut out);
+        }
+        self.send(&out, deadline)?;
+        let done = self.answers();
+        match self.answers() {
+            Ok(_) | Err(Failure::Server { .. }) => done.map(|_| ()),
+            Err(broken) => Err(broken),
+        }
+    }
+
     /// Runs a text of several statements without values.
     pub(crate) fn script(&mut self, sql: &str, deadline: Instant) -> Result<(), Failure> {
         let mut out = BytesMut::new();

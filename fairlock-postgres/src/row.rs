@@ -1,0 +1,139 @@
+//! A lock as a row of the table: its only hold in columns, all else as bytes.
+//!
+//! `state` may be empty only while nothing but that hold is known of the lock. A line that is empty may still remember tickets
+//! and kicks: as long as the lock is held, that stays.
+
+use std::time::Duration;
+
+use fairlock_core::backend::{BackendError, BackendErrorKind, RequestId};
+use fairlock_core::{FencingToken, LockName, OwnerId};
+use fairlock_line::{KeptHold, LockEntry, Moment};
+
+use crate::net::{Failure, Row, Statement, Value};
+use crate::presence::key_of;
+
+/// For how long a row stays after its last use: `last` has to, so that tokens grow even if the clock is set back.
+const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
+/// So many waiters at the head are asked about, whether they are still there.
+const HEADS: usize = 4;
+
+/// What a load reads, in this order.
+pub(crate) const COLUMNS: &str =
+    "l.last, l.h_owner, l.h_request, l.h_token, l.h_count, l.h_since, l.h_ends, l.h_label, l.heads, l.state, fairlock.micros()";
+/// The first column after these.
+pub(crate) const AFTER: usize = 11;
+
+const UPDATE: &str = "update fairlock.lock set rev = rev + 1, last = $2, dead_at = $3, h_owner = $4, h_request = $5, h_token = $6, \
+                      h_count = $7, h_since = $8, h_ends = $9, h_label = $10, heads = $11, state = $12 where name = $1";
+
+/// What is written.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct LockRow {
+    last: i64,
+    dead_at: i64,
+    hold: Option<KeptHold>,
+    heads: Vec<i64>,
+    state: Vec<u8>,
+}
+
+/// What was loaded.
+pub(crate) struct Loaded {
+    pub(crate) entry: LockEntry,
+    pub(crate) last: u64,
+    pub(crate) now: Moment,
+}
+
+impl Loaded {
+    /// # Errors
+    /// `Broken` for what makes no sense; and `Corrupt` for a state that this version can't read.
+    pub(crate) fn read(lock: &LockName, row: &Row) -> Result<Result<Loaded, BackendError>, Failure> {
+        let state = row.bytes(9)?;
+        let decoded = if state.is_empty() { Ok(LockEntry::default()) } else { LockEntry::decode(state) };
+        let mut entry = match decoded {
+            Ok(entry) => entry,
+            Err(error) => {
+                let message = format!("lock {lock}: {error}");
+                return Ok(Err(BackendError::new(BackendErrorKind::Corrupt, message)));
+            }
+        };
+        if row.maybe_bytes(1).is_some() {
+            entry.put_sole_hold(hold_of(row)?);
+        }
+        Ok(Ok(Loaded { entry, last: row.number(0)?.cast_unsigned(), now: moment(row.number(10)?) }))
+    }
+}
+
+impl LockRow {
+    /// The entry is of no use afterwards.
+    pub(crate) fn of(mut entry: LockEntry, last: u64) -> LockRow {
+        let dead_at = micros(entry.over_at().saturating_add(KEPT));
+        let heads = entry.heads().take(HEADS).map(|owner| key_of(owner.client())).collect();
+        let mut hold = entry.take_sole_hold();
+        if let Some(kept) = hold.take_if(|hold| !is_text(hold)) {
+            entry.put_sole_hold(kept);
+        }
+        let rests = entry.encode();
+        let is_unused = hold.is_none() && entry.is_empty();
+        let state = if is_unused || rests == LockEntry::default().encode() { Vec::new() } else { rests };
+        LockRow { last: last.cast_signed(), dead_at, hold, heads, state }
+    }
+
+    /// Whether the row would be written as it was loaded.
+    pub(crate) fn is_as_loaded(&self, row: &Row) -> Result<bool, Failure> {
+        let hold = match row.maybe_bytes(1) {
+            Some(_) => Some(hold_of(row)?),
+            None => None,
+        };
+        Ok(self.last == row.number(0)?
+            && self.hold == hold
+            && self.heads == row.numbers(8)?
+            && self.state == row.bytes(9)?)
+    }
+
+    pub(crate) fn update<'a>(&'a self, name: &'a LockName) -> Statement<'a> {
+        let hold = self.hold.as_ref();
+        let values = [
+            Value::Bytes(name.as_str().as_bytes()),
+            Value::Number(self.last),
+            Value::Number(self.dead_at),
+            Value::MaybeText(hold.map(|hold| hold.owner.as_str())),
+            Value::MaybeNumber(hold.map(|hold| hold.request.get().cast_signed())),
+            Value::MaybeNumber(hold.map(|hold| hold.token.get().cast_signed())),
+            Value::MaybeCount(hold.map(|hold| hold.holds.cast_signed())),
+            Value::MaybeNumber(hold.map(|hold| micros(hold.since))),
+            Value::MaybeNumber(hold.map(|hold| micros(hold.ends))),
+            Value::MaybeText(hold.map(|hold| &*hold.label)),
+            Value::Numbers(&self.heads),
+            Value::Bytes(&self.state),
+        ];
+        Statement::new(UPDATE, values)
+    }
+}
+
+/// The hold in the columns.
+fn hold_of(row: &Row) -> Result<KeptHold, Failure> {
+    Ok(KeptHold {
+        owner: OwnerId::new(row.text(1)?),
+        request: RequestId::new(row.number(2)?.cast_unsigned()),
+        token: FencingToken::new(row.number(3)?.cast_unsigned()),
+        takes: 1,
+        holds: row.count(4)?.cast_unsigned(),
+        since: moment(row.number(5)?),
+        ends: moment(row.number(6)?),
+        label: row.text(7)?.into(),
+    })
+}
+
+/// PostgreSQL has no NUL in a text. Such a hold stays among the bytes, where still_held does not find it.
+fn is_text(hold: &KeptHold) -> bool {
+    !hold.owner.as_str().contains('\0') && !hold.label.contains('\0')
+}
+
+fn moment(micros: i64) -> Moment {
+    Duration::from_micros(micros.max(0).cast_unsigned())
+}
+
+/// Rounded up, so that no lease gets shorter.
+pub(crate) fn micros(time: Duration) -> i64 {
+    i64::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(i64::MAX)
+}

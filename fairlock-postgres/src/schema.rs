@@ -1,0 +1,70 @@
+//! The tables in the database: their layout is a number. Connecting changes nothing; migrating is asked for.
+//!
+//! `least_client` is the oldest layout that a client may write. So a client meets
+//!
+//! | the database has | it |
+//! | --- | --- |
+//! | no layout, or an older one | refuses, and names the command that helps |
+//! | its own layout | works |
+//! | a newer one that its own may still write | works |
+//! | a newer one that its own may not write | refuses |
+
+use std::time::Instant;
+
+use fairlock_core::backend::{BackendError, BackendErrorKind};
+
+use crate::net::{Connection, Failure, Statement};
+
+/// What this version writes.
+const LAYOUT: i32 = 1;
+const SQL: &str = include_str!("../schema.sql");
+
+/// Two clients that migrate at the same moment would fail: the first goes first. DDL waits for old transactions, and all others
+/// wait behind it, so it gives up soon.
+const BEGIN: &str = "begin isolation level read committed; set local lock_timeout = '2s'; \
+                     select pg_advisory_xact_lock(7378700441894417)";
+
+/// # Errors
+/// `InvalidConfig` if this version can't use the tables that are there.
+pub(crate) fn check(con: &mut Connection, deadline: Instant) -> Result<Result<(), BackendError>, Failure> {
+    let rows = con.flight(&[Statement::new("select layout, least_client from fairlock.meta", [])], deadline)?;
+    let Some(row) = rows.first().and_then(|rows| rows.first()) else {
+        return Ok(Err(invalid("the table fairlock.meta has no row: it names the layout".to_owned())));
+    };
+    let (layout, least_client) = (row.count(0)?, row.count(1)?);
+    if layout < LAYOUT {
+        return Ok(Err(invalid(format!(
+            "the database has layout {layout} of fairlock's tables, and this version needs {LAYOUT}: run `fairlock migrate \
+             --postgres URL`, or call PostgresBackend::migrate"
+        ))));
+    }
+    Ok(if least_client > LAYOUT { Err(newer(layout)) } else { Ok(()) })
+}
+
+/// Makes the tables, or brings them to this version's layout, in one transaction. Does nothing if they are there.
+pub(crate) fn migrate(con: &mut Connection, deadline: Instant) -> Result<Result<(), BackendError>, Failure> {
+    con.script(BEGIN, deadline)?;
+    let there = "select to_regclass('fairlock.meta') is not null";
+    let rows = con.flight(&[Statement::new(there, [])], deadline)?;
+    if rows.first().and_then(|rows| rows.first()).ok_or_else(Failure::senseless)?.flag(0)? {
+        let rows = con.flight(&[Statement::new("select layout from fairlock.meta", [])], deadline)?;
+        let layout = rows.first().and_then(|rows| rows.first()).map_or(Ok(0), |row| row.count(0))?;
+        if layout > LAYOUT {
+            return Ok(Err(newer(layout)));
+        }
+    }
+    con.script(SQL, deadline)?;
+    con.script("commit", deadline)?;
+    Ok(Ok(()))
+}
+
+fn newer(layout: i32) -> BackendError {
+    invalid(format!(
+        "the database has layout {layout} of fairlock's tables, and this version knows them up to {LAYOUT}: use a newer version of \
+         fairlock"
+    ))
+}
+
+fn invalid(message: String) -> BackendError {
+    BackendError::new(BackendErrorKind::InvalidConfig, message)
+}

@@ -1,0 +1,175 @@
+//! One step: loads the row of a lock under a row lock, decides by fairlock-line, writes back, commits, and sends messages.
+//!
+//! It is two round trips, and three for a name without a row:
+//!
+//! ```text
+//!  1  BEGIN; time-outs; SELECT … FOR UPDATE, the clock and who is gone
+//!     decide
+//!  2  UPDATE; COMMIT            3  NOTIFY, in the same trip
+//! ```
+//!
+//! | the client | the server | moves on by |
+//! | --- | --- | --- |
+//! | sent 1 | waits for the row lock | its holder's end; after `lock_timeout` it fails, nothing was done |
+//! | decides | has the row lock | 2; else `idle_in_transaction_session_timeout`, or the end of the connection: rolled back |
+//! | sent 2 | commits | its answer; if that is lost the step was done or not, and core repeats |
+//!
+//! Interleavings that are closed here:
+//!
+//! - **A message for a write that did not happen**: NOTIFY stands behind COMMIT, in its own Sync, and nothing is delivered in this
+//!   process before the COMMIT is answered. If NOTIFY fails the step was done all the same.
+//! - **A client stops between its two trips** and keeps the row lock: the server ends its session after [`IDLE`].
+//! - **The reply is lost, and the attempt is executed after its repeat**: it has effect only by its second trip, which comes within
+//!   `IDLE` of its first, or finds no transaction. So no attempt is older than the response time-out and `IDLE` together; request ids
+//!   and withdrawals do the rest.
+//! - **The clock was read before the wait for the row**: it is read above the materialized row lock.
+//! - **A role whose default is REPEATABLE READ** would see the row as it was before the wait: the level is named.
+//! - **The sweeper deletes the row between the insert and the load**: the load is tried again. Its numbers follow the clock, and
+//!   the row was a day old.
+//! - **A first waiter that is not listening yet** would be passed over as gone by another client: it listens before it queues (see
+//!   `backend`).
+
+use std::time::{Duration, Instant};
+
+use fairlock_core::backend::BackendError;
+use fairlock_core::{LockName, OwnerId};
+use fairlock_line::{Desk, LockEntry, Turn, WakeUp};
+
+use crate::net::pool::Pool;
+use crate::net::{Connection, Failure, Row, Statement, Value};
+use crate::presence::{channel_of, key_of};
+use crate::row::{AFTER, COLUMNS, Loaded, LockRow};
+use crate::wake_ups::Clients;
+
+/// For how long the server keeps a row lock for a client that says nothing.
+pub(crate) const IDLE: Duration = Duration::from_secs(1);
+/// How long a step waits for the row at most.
+const WAIT: Duration = Duration::from_millis(500);
+/// How often a row may vanish between insert and load.
+const TRIES: usize = 3;
+
+const BEGIN: &str = "begin isolation level read committed";
+const LIMITS: &str = "select set_config('idle_in_transaction_session_timeout', $1, true), set_config('lock_timeout', $2, true)";
+const INSERT: &str = "insert into fairlock.lock (name) values ($1) on conflict do nothing";
+const NOTIFY: &str = "select pg_notify($1, $2)";
+
+/// What a step needs.
+pub(crate) struct Store {
+    pub(crate) pool: Pool,
+    pub(crate) clients: Clients,
+}
+
+impl Store {
+    /// One step on one lock, which ends by the deadline.
+    pub(crate) fn step<T>(
+        &self,
+        lock: &LockName,
+        deadline: Instant,
+        decide: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,
+    ) -> Result<T, BackendError> {
+        let done = self.pool.lend(deadline, |con| self.step_on(con, lock, deadline, decide))?;
+        let (answer, wake_ups) = done?;
+        wake_ups.iter().for_each(|wake_up| self.clients.deliver(wake_up));
+        Ok(answer)
+    }
+
+    #[expect(clippy::type_complexity, reason = "a failure closes the connection, an error need not")]
+    fn step_on<T>(
+        &self,
+        con: &mut Connection,
+        lock: &LockName,
+        deadline: Instant,
+        decide: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,
+    ) -> Result<Result<(T, Vec<WakeUp>), BackendError>, Failure> {
+        let row = self.load(con, lock, deadline)?;
+        let rollback = [Statement::new("rollback", [])];
+        let Loaded { mut entry, last, now } = match Loaded::read(lock, &row)? {
+            Ok(loaded) => loaded,
+            Err(error) => {
+                con.flight(&rollback, deadline)?;
+                return Ok(Err(error));
+            }
+        };
+        let gone = row.numbers(AFTER)?;
+        let is_listening = |owner: &OwnerId| {
+            let client = owner.client();
+            self.clients.has(client) || !gone.contains(&key_of(client))
+        };
+        let mut desk = Desk::after(last);
+        let answer = decide(&mut entry, &mut desk.turn(lock, now, &is_listening));
+        let written = LockRow::of(entry, desk.last_number());
+        let (local, remote): (Vec<_>, Vec<_>) =
+            desk.take_wake_ups().into_iter().partition(|wake_up| self.clients.has(wake_up.owner.client()));
+        if written.is_as_loaded(&row)? {
+            con.flight(&rollback, deadline)?;
+            return Ok(Ok((answer, Vec::new())));
+        }
+        let texts: Vec<_> = remote
+            .iter()
+            .map(|wake_up| (channel_of(wake_up.owner.client()), wake_up.to_string()))
+            .collect();
+        let messages: Vec<_> = texts
+            .iter()
+            .map(|(channel, text)| Statement::new(NOTIFY, [Value::Text(channel), Value::Text(text)]))
+            .collect();
+        con.flight_and(&[written.update(lock), Statement::new("commit", [])], &messages, deadline)?;
+        Ok(Ok((answer, local)))
+    }
+
+    /// Begins a transaction, and loads the row, which is locked from here on. The last column has the keys of those of the first
+    /// waiters that are gone.
+    fn load(&self, con: &mut Connection, lock: &LockName, deadline: Instant) -> Result<Row, Failure> {
+        let name = Value::Bytes(lock.as_str().as_bytes());
+        let load_sql = format!(
+            "with l as materialized (select * from fairlock.lock where name = $1 for update) select {COLUMNS}, array(select k \
+             from unnest(l.heads) k where pg_try_advisory_xact_lock_shared(k)) from l"
+        );
+        let [idle, wait] = self.limits();
+        let begin = [
+            Statement::new(BEGIN, []),
+            Statement::new(LIMITS, [Value::Text(&idle), Value::Text(&wait)]),
+            Statement::new(&load_sql, [name]),
+        ];
+        let mut answers = con.flight(&begin, deadline)?;
+        for _ in 0..TRIES {
+            if let Some(row) = answers.pop().and_then(|mut rows| rows.pop()) {
+                return Ok(row);
+            }
+            let again = [Statement::new(INSERT, [name]), Statement::new(&load_sql, [name])];
+            answers = con.flight(&again, deadline)?;
+        }
+        let row = answers.pop().and_then(|mut rows| rows.pop());
+        row.ok_or_else(|| Failure::Broken("the lock's row vanishes again and again".to_owned()))
+    }
+
+    /// As settings: milliseconds.
+    pub(crate) fn limits(&self) -> [String; 2] {
+        let wait = WAIT.min(self.pool.timeouts().response / 2);
+        [IDLE, wait].map(|time| time.as_millis().max(1).to_string())
+    }
+
+    /// Reads the row without locking it, decides, and writes nothing: for questions.
+    pub(crate) fn look<T>(
+        &self,
+        lock: &LockName,
+        ask: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,
+    ) -> Result<T, BackendError> {
+        let deadline = self.pool.deadline();
+        let sql = format!(
+            "select {COLUMNS} from (select (n).* from (select l as n from fairlock.lock l where name = $1 union all select \
+             null::fairlock.lock limit 1) one) l"
+        );
+        let loaded = self.pool.lend(deadline, |con| {
+            let name = Value::Bytes(lock.as_str().as_bytes());
+            let rows = con.flight(&[Statement::new(&sql, [name])], deadline)?;
+            let row = rows.first().and_then(|rows| rows.first()).ok_or_else(Failure::senseless)?;
+            if row.maybe_bytes(9).is_none() {
+                let now = Duration::from_micros(row.number(AFTER - 1)?.max(0).cast_unsigned());
+                return Ok(Ok(Loaded { entry: LockEntry::default(), last: 0, now }));
+            }
+            Loaded::read(lock, row)
+        })?;
+        let Loaded { mut entry, last, now } = loaded?;
+        Ok(ask(&mut entry, &mut Desk::after(last).turn(lock, now, &|_| true)))
+    }
+}
