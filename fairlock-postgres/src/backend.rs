@@ -1,0 +1,146 @@
+//! The backend: each question is a step on one lock, but for heartbeats of holds and what only looks.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use fairlock_core::backend::{
+    Acquire, Acquired, Backend, BackendError, ForceReleased, Hold, HoldCountSet, HoldKept, LockId, LockState,
+    Place, Released, Renew, Renewal, RequestId, Subscription, Wait, WakeSink, Withdrawn,
+};
+use fairlock_core::{ClientId, LockKind};
+use fairlock_line::{LockEntry, Turn};
+
+use crate::net::address::Address;
+use crate::step::Store;
+use crate::sweep::Sweep;
+
+/// Locks in a PostgreSQL database: one row a lock, decided under its row lock.
+#[derive(Clone)]
+pub struct PostgresBackend(pub(crate) Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) store: Arc<Store>,
+    /// Where wake-ups are heard.
+    pub(crate) listen_at: Address,
+    pub(crate) sweep: Sweep,
+}
+
+impl fmt::Debug for PostgresBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PostgresBackend").field(self.0.store.pool.address()).finish()
+    }
+}
+
+impl PostgresBackend {
+    fn step<T>(
+        &self,
+        lock: &LockId,
+        decide: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,
+    ) -> Result<T, BackendError> {
+        let store = &self.0.store;
+        store.step(&lock.name, store.pool.deadline(), decide)
+    }
+
+    /// A client that has never queued does not listen. Its place would look deserted to others, so it first tries without one, then
+    /// listens, then queues: a grant costs no listening, and no place stands without its client.
+    fn try_then_listen(&self, ask: &Acquire<'_>) -> Result<Option<Acquired>, BackendError> {
+        let Inner { store, listen_at, .. } = &*self.0;
+        if ask.place.wait == Wait::No {
+            return Ok(None);
+        }
+        let Some(client) = store.clients.silent(ask.place.owner.client()) else { return Ok(None) };
+        let mut trial = *ask;
+        trial.place.wait = Wait::No;
+        let tried = self.step(ask.place.lock, |entry, turn| entry.acquire(turn, &trial))??;
+        if matches!(tried, Acquired::Granted { .. }) {
+            return Ok(Some(tried));
+        }
+        client.listen(listen_at, store.pool.timeouts(), store.pool.deadline())?;
+        Ok(None)
+    }
+}
+
+impl Backend for PostgresBackend {
+    fn acquire(&self, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
+        if let Some(granted) = self.try_then_listen(ask)? {
+            return Ok(granted);
+        }
+        self.step(ask.place.lock, |entry, turn| entry.acquire(turn, ask))?
+    }
+
+    fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
+        self.step(hold.lock, |entry, turn| entry.set_hold_count(turn, hold, holds))
+    }
+
+    fn release(&self, hold: &Hold<'_>) -> Result<Released, BackendError> {
+        self.step(hold.lock, |entry, turn| entry.release(turn, hold))
+    }
+
+    fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Result<HoldKept, BackendError> {
+        self.step(hold.lock, |entry, turn| entry.keep(turn, hold, keeper, lease))
+    }
+
+    fn renew(&self, _: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
+        let answers = self.0.store.renew(items);
+        self.0.sweep.sweep_if_due(&self.0.store);
+        answers
+    }
+
+    fn withdraw(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
+        self.step(place.lock, |entry, turn| entry.withdraw(turn, place))
+    }
+
+    fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
+        self.step(place.lock, |entry, turn| entry.kick(turn, place))
+    }
+
+    fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
+        self.step(lock, |entry, turn| entry.force_release(turn, lock))?
+    }
+
+    fn take_hold(&self, hold: &Hold<'_>) -> Result<ForceReleased, BackendError> {
+        self.step(hold.lock, |entry, turn| entry.take_hold(turn, hold))
+    }
+
+    fn inspect(&self, lock: &LockId, part: Range<u64>) -> Result<LockState, BackendError> {
+        self.0.store.look(&lock.name, |entry, turn| entry.inspect(turn, lock, part))?
+    }
+
+    fn subscribe(&self, client: ClientId, sink: Arc<dyn WakeSink>) -> Result<Subscription, BackendError> {
+        let name = client.to_string();
+        self.0.store.clients.add(&name, sink);
+        Ok(Subscription::new(Subscribed { store: Arc::downgrade(&self.0.store), name }))
+    }
+
+    fn reconnects(&self) -> u64 {
+        self.0.store.pool.broken()
+    }
+
+    fn keeps(&self, _: LockKind) -> bool {
+        true
+    }
+
+    fn response_timeout(&self) -> Option<Duration> {
+        Some(self.0.store.pool.timeouts().response)
+    }
+
+    fn attempt_ttl(&self) -> Option<Duration> {
+        Some(self.0.store.pool.attempt_ttl())
+    }
+}
+
+/// Ends the client's listening when it is dropped.
+struct Subscribed {
+    store: Weak<Store>,
+    name: String,
+}
+
+impl Drop for Subscribed {
+    fn drop(&mut self) {
+        if let Some(store) = self.store.upgrade() {
+            store.clients.remove(&self.name);
+        }
+    }
+}

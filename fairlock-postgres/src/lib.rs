@@ -1,0 +1,26 @@
+//! PostgreSQL backend of fairlock: one row a lock, decided by the rules of `fairlock-line` under its row lock.
+//!
+//! ```text
+//!  builder ──► backend      the questions of core
+//!                 ├► renewal   sweep
+//!                 └► step      load, decide, write back, commit, tell
+//!                      ├► row        a lock as columns and bytes   schema   the layout
+//!                      ├► wake_ups   the clients of this process, and their listening   presence
+//!                      └► net        connections
+//! ```
+
+mod backend;
+mod builder;
+#[cfg(test)]
+mod conformance;
+mod net;
+mod presence;
+mod renewal;
+mod row;
+mod schema;
+mod step;
+mod sweep;
+mod wake_ups;
+
+pub use backend::PostgresBackend;
+pub use builder::PostgresBuilder;

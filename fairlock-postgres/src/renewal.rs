@@ -1,0 +1,153 @@
+//! Heartbeats: all holds that stand in columns by one statement, the rest lock by lock.
+//!
+//! A holder hands nothing on, so its renewal needs no more than its columns, also where the lock has a line. A row that
+//! another transaction has locked is skipped, so that it does not delay the others: that is a step of another client, or the
+//! program's own transaction with `still_held`. Then, and for a hold that was not found, the lock is asked alone, which waits for the
+//! row for a while and tells lost holds from those that can't be asked about.
+
+use std::time::{Duration, Instant};
+
+use fairlock_core::LockName;
+use fairlock_core::backend::{BackendError, BackendErrorKind, Hold, Renew, Renewal};
+use fairlock_line::renew_by_lock;
+
+use crate::net::{Failure, Statement, Value};
+use crate::row::micros;
+use crate::step::Store;
+
+/// So many holds are renewed by one statement.
+const MOST: usize = 200;
+/// No lease is longer, in microseconds: a thousand years.
+const LONGEST: i64 = 31_536_000_000_000_000;
+
+const RENEW: &str = "\
+    with asked as (
+      select * from unnest($1::bytea[], $2::text[], $3::bigint[], $4::bigint[], $5::int[], $6::bigint[])
+        with ordinality as a(name, owner, request, token, holds, lease, at)
+    ), mine as materialized (
+      select l.name, a.holds, a.lease, a.at from asked a join fairlock.lock l
+        on l.name = a.name and l.h_owner = a.owner and l.h_request = a.request and l.h_token = a.token
+        order by l.name for update of l skip locked
+    ), clocked as materialized (
+      select mine.*, fairlock.micros() as now from mine
+    )
+    update fairlock.lock l
+      set rev = l.rev + 1, h_count = c.holds, h_ends = greatest(l.h_ends, c.now + c.lease),
+        dead_at = greatest(l.dead_at, c.now + c.lease + 86400000000)
+      from clocked c where l.name = c.name and l.h_ends > c.now returning c.at";
+
+impl Store {
+    /// The answers to the items, in their order.
+    pub(crate) fn renew(&self, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
+        let deadline = self.pool.deadline();
+        let mut renewed = vec![false; items.len()];
+        let of_hold = |(at, item): (usize, &Renew<'_>)| match *item {
+            Renew::Hold { hold, holds, lease } if !hold.owner.as_str().contains('\0') => {
+                Some((at, Item { hold: Copied::of(&hold), holds, lease }))
+            }
+            _ => None,
+        };
+        let in_columns: Vec<_> = items.iter().enumerate().filter_map(of_hold).collect();
+        for part in in_columns.chunks(MOST) {
+            match self.renew_columns(part, deadline) {
+                Ok(done) => done.into_iter().for_each(|at| renewed[at] = true),
+                Err(failure) => {
+                    let error = BackendError::from(failure);
+                    return renewed.iter().map(|done| answer_of(*done, &error)).collect();
+                }
+            }
+        }
+        let left = || (0..items.len()).filter(|at| !renewed[*at]);
+        let others: Vec<_> = left().map(|at| items[at]).collect();
+        let mut answers = renewed.iter().map(|_| Ok(Renewal::Renewed)).collect::<Vec<_>>();
+        for (at, answer) in left().zip(self.renew_rest(&others, deadline)) {
+            answers[at] = answer;
+        }
+        answers
+    }
+
+    fn renew_rest(&self, items: &[Renew<'_>], deadline: Instant) -> Vec<Result<Renewal, BackendError>> {
+        let mut failed: Option<BackendError> = None;
+        renew_by_lock(items, |lock: &LockName, items| {
+            // After a lock that could not be asked about no other is, once the time is over.
+            let late = failed.clone().filter(|_| Instant::now() >= deadline);
+            let renewed =
+                late.map_or_else(|| self.step(lock, deadline, |entry, turn| entry.renew(turn, items)), Err);
+            match renewed {
+                Ok(all) => all.into_iter().map(Ok).collect(),
+                Err(error) => {
+                    if error.kind() == BackendErrorKind::Unavailable {
+                        failed = Some(error.clone());
+                    }
+                    vec![Err(error); items.len()]
+                }
+            }
+        })
+    }
+
+    /// Which of these were renewed, by their numbers.
+    fn renew_columns(&self, items: &[(usize, Item<'_>)], deadline: Instant) -> Result<Vec<usize>, Failure> {
+        let of = |(_, item): &(usize, Item<'_>)| item.lease_micros();
+        let names: Vec<_> = items.iter().map(|(_, item)| item.hold.name).collect();
+        let owners: Vec<_> = items.iter().map(|(_, item)| item.hold.owner).collect();
+        let requests: Vec<_> = items.iter().map(|(_, item)| item.hold.request).collect();
+        let tokens: Vec<_> = items.iter().map(|(_, item)| item.hold.token).collect();
+        let counts: Vec<_> = items.iter().map(|(_, item)| item.holds.cast_signed()).collect();
+        let leases: Vec<_> = items.iter().map(of).collect();
+        let values = [
+            Value::ManyBytes(&names),
+            Value::Texts(&owners),
+            Value::Numbers(&requests),
+            Value::Numbers(&tokens),
+            Value::Counts(&counts),
+            Value::Numbers(&leases),
+        ];
+        let flight = [
+            Statement::new("begin isolation level read committed", []),
+            Statement::new(RENEW, values),
+            Statement::new("commit", []),
+        ];
+        let answers = self.pool.lend(deadline, |con| con.flight(&flight, deadline))?;
+        let rows = answers.get(1).ok_or_else(Failure::senseless)?;
+        let number = |row: &crate::net::Row| {
+            let at = usize::try_from(row.number(0)? - 1).map_err(|_| Failure::senseless())?;
+            items.get(at).map(|(at, _)| *at).ok_or_else(Failure::senseless)
+        };
+        rows.iter().map(number).collect()
+    }
+}
+
+fn answer_of(done: bool, error: &BackendError) -> Result<Renewal, BackendError> {
+    if done { Ok(Renewal::Renewed) } else { Err(error.clone()) }
+}
+
+struct Item<'a> {
+    hold: Copied<'a>,
+    holds: u32,
+    lease: Duration,
+}
+
+/// A hold as values.
+struct Copied<'a> {
+    name: &'a [u8],
+    owner: &'a str,
+    request: i64,
+    token: i64,
+}
+
+impl<'a> Copied<'a> {
+    fn of(hold: &Hold<'a>) -> Copied<'a> {
+        Copied {
+            name: hold.lock.name.as_str().as_bytes(),
+            owner: hold.owner.as_str(),
+            request: hold.request.get().cast_signed(),
+            token: hold.token.get().cast_signed(),
+        }
+    }
+}
+
+impl Item<'_> {
+    fn lease_micros(&self) -> i64 {
+        micros(self.lease).min(LONGEST)
+    }
+}

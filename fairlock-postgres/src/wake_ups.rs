@@ -1,0 +1,253 @@
+//! The clients of this process, and how messages reach them: at once from a step of this process, else by LISTEN.
+//!
+//! A client listens from its first request that queues, on its own connection and thread (`fairlock-pg-listen`).
+//!
+//! | link of a client | moves to | by |
+//! | --- | --- | --- |
+//! | silent | starting | the first caller that has to queue; it waits for the next state |
+//! | starting | listening, or broken | the thread: it connected, or failed to |
+//! | listening | broken | the thread: the connection ended |
+//! | broken | listening | the thread, after a pause; then it says `Gap` |
+//! | any | over | the end of the subscription |
+//!
+//! - **A message between two connections is lost**: `Gap` comes after LISTEN, so what is sent from then on is heard.
+//! - **The subscription ends while the thread connects**: the thread puts its socket into the link under the mutex, and finds `over`.
+//! - **A message comes after the end**: the thread has a weak pointer to the sink.
+//! - **The old session still holds the client's presence** when the thread is back: it tries again at each check.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fairlock_core::backend::{BackendError, BackendErrorKind, Wake, WakeSink};
+use fairlock_line::WakeUp;
+use parking_lot::{Condvar, Mutex, RwLock};
+
+use crate::net::address::Address;
+use crate::net::{Closer, Connection, Failure, Statement, Timeouts, Value, open};
+use crate::presence::{channel_of, key_of};
+
+/// How often a silent connection is checked.
+const CHECKED_EVERY: Duration = Duration::from_secs(10);
+/// The pause before the next attempt to connect, and the longest.
+const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
+
+/// The clients of this process.
+#[derive(Default)]
+pub(crate) struct Clients(RwLock<HashMap<String, Arc<Client>>>);
+
+pub(crate) struct Client {
+    name: String,
+    sink: Arc<dyn WakeSink>,
+    link: Arc<Link>,
+}
+
+/// What the thread and the callers share.
+struct Link {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+enum State {
+    Silent,
+    Starting,
+    Listening(Closer),
+    Broken,
+    Over,
+}
+
+impl Clients {
+    pub(crate) fn add(&self, name: &str, sink: Arc<dyn WakeSink>) {
+        let link = Arc::new(Link { state: Mutex::new(State::Silent), changed: Condvar::new() });
+        let client = Arc::new(Client { name: name.to_owned(), sink, link });
+        let former = self.0.write().insert(name.to_owned(), client);
+        if let Some(former) = former {
+            former.end();
+        }
+    }
+
+    pub(crate) fn remove(&self, name: &str) {
+        let client = self.0.write().remove(name);
+        if let Some(client) = client {
+            client.end();
+        }
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.0.read().contains_key(name)
+    }
+
+    /// The client of this process that does not listen yet.
+    pub(crate) fn silent(&self, name: &str) -> Option<Arc<Client>> {
+        let client = self.0.read().get(name).cloned()?;
+        let is_silent = matches!(*client.link.state.lock(), State::Silent | State::Starting);
+        is_silent.then_some(client)
+    }
+
+    /// Tells a client of this process, if it is one.
+    pub(crate) fn deliver(&self, wake_up: &WakeUp) {
+        let client = self.0.read().get(wake_up.owner.client()).cloned();
+        if let Some(client) = client {
+            client.sink.wake(wake_up.as_wake());
+        }
+    }
+}
+
+impl Client {
+    /// Returns once it listens, or that has failed: then its waiters find their grants by heartbeats, and the thread goes on trying.
+    pub(crate) fn listen(
+        self: &Arc<Client>,
+        address: &Address,
+        timeouts: Timeouts,
+        until: Instant,
+    ) -> Result<(), BackendError> {
+        let mut state = self.link.state.lock();
+        if matches!(*state, State::Silent) {
+            *state = State::Starting;
+            let listener = Listener {
+                client: Arc::downgrade(self),
+                link: Arc::clone(&self.link),
+                name: self.name.clone(),
+                address: address.clone(),
+                timeouts,
+            };
+            let thread = thread::Builder::new().name("fairlock-pg-listen".to_owned());
+            if let Err(error) = thread.spawn(move || listener.run()) {
+                *state = State::Silent;
+                let message = format!("can't start the thread that listens: {error}");
+                return Err(BackendError::new(BackendErrorKind::Unavailable, message).with_source(error));
+            }
+        }
+        while matches!(*state, State::Starting) {
+            if self.link.changed.wait_until(&mut state, until).timed_out() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn end(&self) {
+        self.link.set(State::Over);
+    }
+}
+
+impl Link {
+    /// Moves on, unless it is over. Whether it has.
+    fn set(&self, next: State) -> bool {
+        let mut state = self.state.lock();
+        let is_over = matches!(*state, State::Over);
+        if let State::Listening(closer) = &*state {
+            closer.close();
+        }
+        if !is_over {
+            *state = next;
+        } else if let State::Listening(closer) = next {
+            closer.close();
+        }
+        drop(state);
+        self.changed.notify_all();
+        !is_over
+    }
+
+    /// Waits; ends at once when it is over. Whether it is.
+    fn pause(&self, time: Duration) -> bool {
+        let until = Instant::now() + time;
+        let mut state = self.state.lock();
+        while !matches!(*state, State::Over) {
+            if self.changed.wait_until(&mut state, until).timed_out() {
+                return matches!(*state, State::Over);
+            }
+        }
+        true
+    }
+}
+
+struct Listener {
+    client: Weak<Client>,
+    link: Arc<Link>,
+    name: String,
+    address: Address,
+    timeouts: Timeouts,
+}
+
+impl Listener {
+    fn run(self) {
+        let (mut pause, mut may_have_missed) = (PAUSES[0], false);
+        loop {
+            let failed = match self.connect() {
+                Ok(con) => {
+                    pause = PAUSES[0];
+                    self.hear(con, may_have_missed)
+                }
+                Err(failure) => Err(failure),
+            };
+            may_have_missed = true;
+            let Err(failure) = failed else { return };
+            if !self.link.set(State::Broken) {
+                return;
+            }
+            let error = BackendError::from(failure);
+            log::warn!(target: "fairlock::net", "the connection for wake-ups is lost, and tried again: {error}");
+            if self.link.pause(pause) {
+                return;
+            }
+            pause = (pause * 2).min(PAUSES[1]);
+        }
+    }
+
+    fn connect(&self) -> Result<Connection, Failure> {
+        let mut con = open(&self.address, Instant::now() + self.timeouts.connect)?;
+        let listen = format!("listen {}", channel_of(&self.name));
+        con.flight(&[Statement::new(&listen, [])], Instant::now() + self.timeouts.response)?;
+        Ok(con)
+    }
+
+    /// Hears messages until the subscription is over.
+    fn hear(&self, mut con: Connection, may_have_missed: bool) -> Result<(), Failure> {
+        let mut is_present = self.be_present(&mut con)?;
+        if !self.link.set(State::Listening(con.closer()?)) {
+            return Ok(());
+        }
+        if may_have_missed && let Some(client) = self.client.upgrade() {
+            client.sink.wake(Wake::Gap);
+        }
+        loop {
+            let messages = con.listen(Instant::now() + CHECKED_EVERY)?;
+            let Some(client) = self.client.upgrade() else { return Ok(()) };
+            if messages.is_empty() {
+                let check = [Statement::new("select 1", [])];
+                con.flight(&check, Instant::now() + self.timeouts.response)?;
+                is_present = is_present || self.be_present(&mut con)?;
+            }
+            for message in messages {
+                match message.0.parse::<WakeUp>() {
+                    Ok(wake_up) if wake_up.owner.client() == self.name => client.sink.wake(wake_up.as_wake()),
+                    Ok(_) => {}
+                    Err(error) => log::warn!(target: "fairlock::net", "a message that can't be read: {error}"),
+                }
+            }
+        }
+    }
+
+    /// Takes the advisory lock that shows the client's presence. Steps hold it, shared, for a moment; a session of this client that
+    /// the server has not given up yet holds it for longer.
+    fn be_present(&self, con: &mut Connection) -> Result<bool, Failure> {
+        let deadline = Instant::now() + self.timeouts.response;
+        let wait = (self.timeouts.response / 4).as_millis().max(1).to_string();
+        let take = [
+            Statement::new("begin", []),
+            Statement::new("select set_config('lock_timeout', $1, true)", [Value::Text(&wait)]),
+            Statement::new("select pg_advisory_lock($1)", [Value::Number(key_of(&self.name))]),
+            Statement::new("commit", []),
+        ];
+        match con.flight(&take, deadline) {
+            Ok(_) => Ok(true),
+            Err(Failure::Server { code, .. }) if code == "55P03" => {
+                con.flight(&[Statement::new("rollback", [])], deadline)?;
+                Ok(false)
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+}
