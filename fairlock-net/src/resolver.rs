@@ -17,8 +17,6 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::failure::Failure;
-
 /// How long the name server has to answer if addresses are known.
 const SOON: Duration = Duration::from_millis(200);
 /// The most hosts to remember: a cluster whose nodes come and go under new names must not fill the memory.
@@ -28,7 +26,7 @@ const MOST: usize = 256;
 type LookUp = Box<dyn Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync>;
 
 /// The known hosts.
-pub(super) struct Resolver {
+pub(crate) struct Resolver {
     look_up: LookUp,
     hosts: Mutex<HashMap<String, Arc<Host>>>,
 }
@@ -55,13 +53,13 @@ struct State {
 
 impl Resolver {
     /// The operating system's, shared by the process: one look-up a host, however many backends use it.
-    pub(super) fn system() -> &'static Resolver {
+    pub(crate) fn system() -> &'static Resolver {
         static NAMES: LazyLock<Resolver> =
             LazyLock::new(|| Resolver::new(|host| Ok((host, 0).to_socket_addrs()?.collect())));
         &NAMES
     }
 
-    pub(super) fn new(
+    pub(crate) fn new(
         look_up: impl Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync + 'static,
     ) -> Resolver {
         Resolver { look_up: Box::new(look_up), hosts: Mutex::default() }
@@ -70,13 +68,13 @@ impl Resolver {
     /// The addresses of a host, at least one.
     ///
     /// # Errors
-    /// `NotSent`: there is no such host, or no answer until then.
-    pub(super) fn addresses(
+    /// In words: there is no such host, or no answer until then.
+    pub(crate) fn addresses(
         &'static self,
         host: &str,
         port: u16,
         until: Instant,
-    ) -> Result<Vec<SocketAddr>, Failure> {
+    ) -> io::Result<Vec<SocketAddr>> {
         if let Ok(ip) = host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(ip, port)]);
         }
@@ -85,7 +83,7 @@ impl Resolver {
         Ok(found)
     }
 
-    fn ask(&'static self, name: &str, until: Instant) -> Result<Vec<SocketAddr>, Failure> {
+    fn ask(&'static self, name: &str, until: Instant) -> io::Result<Vec<SocketAddr>> {
         let host = self.host(name);
         let mut state = host.state.lock();
         if !state.looking {
@@ -96,12 +94,12 @@ impl Resolver {
         if state.ended != before {
             return match &state.failed {
                 None => Ok(state.known.clone()),
-                Some(why) => Err(Failure::NotSent(why.clone())),
+                Some(why) => Err(io::Error::other(why.clone())),
             };
         }
         state.slow = true;
         if state.known.is_empty() {
-            return Err(Failure::NotSent("the host's name was not looked up in time".to_owned()));
+            return Err(io::Error::other("the host's name was not looked up in time"));
         }
         Ok(state.known.clone())
     }
@@ -118,7 +116,7 @@ impl Resolver {
         Arc::clone(hosts.entry(name.to_owned()).or_default())
     }
 
-    fn start(&'static self, name: &str, host: &Arc<Host>, state: &mut State) -> Result<(), Failure> {
+    fn start(&'static self, name: &str, host: &Arc<Host>, state: &mut State) -> io::Result<()> {
         let (name, host) = (name.to_owned(), Arc::clone(host));
         let look_up = move || {
             let began = Instant::now();
@@ -139,7 +137,7 @@ impl Resolver {
         };
         let thread = thread::Builder::new().name("fairlock-dns".to_owned()).spawn(look_up);
         thread.map_err(|error| {
-            Failure::NotSent(format!("no thread to look up the host's name could be started ({error})"))
+            io::Error::other(format!("no thread to look up the host's name could be started ({error})"))
         })?;
         // The thread ends the look-up under the mutex that is held here, so after this.
         state.looking = true;

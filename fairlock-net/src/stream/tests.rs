@@ -1,0 +1,1 @@
+//! How a connection is made and how it ends, as the server sees it.
