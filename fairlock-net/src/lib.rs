@@ -8,6 +8,7 @@
 //! socket      TCP or Unix, with the deadline
 //! resolver    looks up names, also by the deadline
 //! endpoint    Endpoint: host and port, or a path
+//! failure     TlsFailure: why there is no TLS
 //! timeouts    Timeouts, and what says in an error which of them was over
 //! words       an error in one short line
 //! ```
@@ -35,17 +36,19 @@
 //! The pause before the next attempt to connect is `fairlock_core::backend::pause`: core pauses by it too.
 
 mod endpoint;
+mod failure;
 mod resolver;
 mod socket;
 mod stream;
 mod timeouts;
+#[cfg(feature = "tls-rustls")]
 mod tls;
 mod url;
 mod words;
 
 pub use endpoint::Endpoint;
+pub use failure::TlsFailure;
 pub use stream::Stream;
 pub use timeouts::{Timeouts, within};
-pub use tls::TlsFailure;
 pub use url::bare_delimiter;
 pub use words::{NO_ANSWER, in_words, one_line};

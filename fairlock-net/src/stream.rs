@@ -4,9 +4,9 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::time::Instant;
 
 use crate::endpoint::Endpoint;
+use crate::failure::TlsFailure;
 use crate::resolver::Resolver;
 use crate::socket::Socket;
-use crate::tls::TlsFailure;
 #[cfg(feature = "tls-rustls")]
 use crate::tls::{Tls, over, shake_hands};
 
