@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use fairlock_core::backend::{BackendError, BackendErrorKind};
+use fairlock_net::bare_delimiter;
 
 use super::commands::Pool;
 use super::connection::{Address, SERVER_PORT};

@@ -16,7 +16,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use fairlock_core::backend::BackendError;
+use fairlock_core::backend::{BackendError, pause};
 use parking_lot::Mutex;
 use redis::{Cmd, Value, cmd};
 
