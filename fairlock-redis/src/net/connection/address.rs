@@ -15,7 +15,7 @@ pub(crate) const SERVER_PORT: u16 = 6379;
 #[derive(Clone)]
 pub(crate) struct Address {
     pub(super) endpoint: Endpoint,
-    /// What looks up the host's name.
+    /// Only over TCP.
     pub(super) tls: bool,
     user: Option<String>,
     password: Option<String>,
