@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// The rooms of each crate, from the top floor to the ground. A file belongs to the room with the longest name that it
 /// begins with; `lib.rs` and `main.rs` stand above all.
-const HOUSE: [(&str, &[&str]); 5] = [
+const HOUSE: [(&str, &[&str]); 6] = [
     (
         "fairlock-core",
         &[
@@ -86,6 +86,10 @@ const HOUSE: [(&str, &[&str]); 5] = [
             "net/hash_slot",
             "net/value",
         ],
+    ),
+    (
+        "fairlock-net",
+        &["stream", "tls", "socket", "resolver", "endpoint", "failure", "timeouts", "words", "url"],
     ),
     ("fairlock-line", &["lock_entry", "line", "interest", "turn", "wake_up", "bytes"]),
     ("fairlock-memory", &["backend", "faults", "shared", "plans", "store", "wake_ups"]),

@@ -21,6 +21,7 @@ pub use messages::{
 };
 pub use wake::{Subscription, Wake, WakeSink};
 
+pub use crate::backoff::pause;
 pub use crate::ids::RequestId;
 use crate::{ClientId, Clock, LockKind};
 

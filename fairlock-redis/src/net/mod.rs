@@ -4,7 +4,7 @@
 //! topology      which server keeps a key: one server, the master that sentinels name, a node of a cluster
 //! subscription  one connection and one thread that listen on channels
 //! commands      a pool of connections to one server
-//! connection    one connection: address, look-up, socket, TLS, and how it fails
+//! connection    one connection: address, login, replies, and how it fails; fairlock-net carries it
 //! value         a reply, one value at a time
 //! ```
 //!

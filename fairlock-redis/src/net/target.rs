@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use fairlock_core::backend::{BackendError, BackendErrorKind};
+use fairlock_net::bare_delimiter;
 
 use super::commands::Pool;
-use super::connection::{Address, SERVER_PORT, bare_delimiter};
+use super::connection::{Address, SERVER_PORT};
 use super::settings::Settings;
 use super::topology::{Arrangement, Cluster, Sentinel, Servers, Single};
 

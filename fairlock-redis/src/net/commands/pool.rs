@@ -16,7 +16,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use fairlock_core::backend::BackendError;
+use fairlock_core::backend::{BackendError, pause};
 use parking_lot::Mutex;
 use redis::{Cmd, Value, cmd};
 
@@ -25,7 +25,7 @@ use super::command_connection::CommandConnection;
 use super::distance::Distance;
 use super::queued_call::{Answers, QueuedCall, Waited, Work};
 use super::server_clock::ServerClock;
-use crate::net::connection::{Address, Backoff, Failure, open_and_ask};
+use crate::net::connection::{Address, Failure, open_and_ask};
 use crate::net::settings::Settings;
 
 /// The most commands in one batch, which bounds how many a caller waits for before its own.
@@ -58,7 +58,7 @@ struct State {
 struct Outage {
     cause: Failure,
     until: Instant,
-    backoff: Backoff,
+    failures: u32,
 }
 
 enum Entry {
@@ -335,17 +335,18 @@ impl State {
 
     fn failed_to_connect(&mut self, cause: &Failure) {
         let now = Instant::now();
-        let mut backoff = match self.outage.take() {
+        let failures = match self.outage.take() {
             // Two leaders tried at the same time: one failure, and no longer back-off.
             Some(outage) if now < outage.until => {
                 self.outage = Some(Outage { cause: cause.clone(), ..outage });
                 return;
             }
-            Some(outage) => outage.backoff,
-            None => Backoff::new(),
+            Some(outage) => outage.failures.saturating_add(1),
+            // The first has a pause already: there is a queue of callers, and all would try.
+            None => 2,
         };
-        let until = now + backoff.next();
-        self.outage = Some(Outage { cause: cause.clone(), until, backoff });
+        let until = now + pause(failures);
+        self.outage = Some(Outage { cause: cause.clone(), until, failures });
     }
 }
 

@@ -2,12 +2,11 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::path::PathBuf;
 
 use fairlock_core::backend::{BackendError, BackendErrorKind};
+use fairlock_net::{Endpoint, bare_delimiter};
 use redis::{ConnectionAddr, IntoConnectionInfo};
 
-use super::resolver::Resolver;
 use super::secrets::Secrets;
 
 pub(crate) const SERVER_PORT: u16 = 6379;
@@ -16,21 +15,14 @@ pub(crate) const SERVER_PORT: u16 = 6379;
 #[derive(Clone)]
 pub(crate) struct Address {
     pub(super) endpoint: Endpoint,
-    /// What looks up the host's name.
-    pub(super) resolver: &'static Resolver,
+    /// Only over TCP.
+    pub(super) tls: bool,
     user: Option<String>,
     password: Option<String>,
     pub(crate) db: i64,
     shown: String,
     /// Before a connection is used: a replica still answers reads, and would report a held lock as free.
     pub(crate) must_be_master: bool,
-}
-
-/// How a server is reached.
-#[derive(Clone)]
-pub(super) enum Endpoint {
-    Tcp { host: String, port: u16, tls: bool },
-    Unix(PathBuf),
 }
 
 impl Address {
@@ -108,15 +100,15 @@ impl Address {
         database.map_or(Ok(()), |database| check_database(&database))?;
         let info = parsed.into_connection_info().map_err(|error| wrong_part(&error))?;
         let endpoint = match info.addr() {
-            ConnectionAddr::Tcp(host, port) => Endpoint::Tcp { host: host.clone(), port: *port, tls },
+            ConnectionAddr::Tcp(host, port) => Endpoint::Tcp { host: host.clone(), port: *port },
             ConnectionAddr::Unix(path) => Endpoint::Unix(path.clone()),
             _ => return Err("the scheme is not supported".into()),
         };
         let own = info.redis_settings();
         let (user, password) = (own.username().map(str::to_owned), own.password().map(str::to_owned));
         let db = own.db();
-        let (shown, resolver) = (shown(&endpoint, db), Resolver::system());
-        Ok(Address { endpoint, resolver, user, password, db, shown, must_be_master: false })
+        let shown = shown(&endpoint, db);
+        Ok(Address { endpoint, tls, user, password, db, shown, must_be_master: false })
     }
 
     /// The arguments of AUTH: none, a password, or a user and a password (empty for a user without one).
@@ -140,8 +132,7 @@ impl Address {
 
     /// Another server of the same kind: the same login, transport and database.
     pub(crate) fn at(&self, host: &str, port: u16) -> Address {
-        let tls = matches!(self.endpoint, Endpoint::Tcp { tls: true, .. });
-        let endpoint = Endpoint::Tcp { host: host.to_owned(), port, tls };
+        let endpoint = Endpoint::Tcp { host: host.to_owned(), port };
         let shown = shown(&endpoint, self.db);
         Address { endpoint, shown, ..self.clone() }
     }
@@ -160,10 +151,7 @@ impl Address {
 
     /// The host, if it is reached over TCP.
     pub(crate) fn host(&self) -> Option<&str> {
-        match &self.endpoint {
-            Endpoint::Tcp { host, .. } => Some(host),
-            Endpoint::Unix(_) => None,
-        }
+        self.endpoint.host()
     }
 
     pub(crate) fn is_same_server(&self, other: &Address) -> bool {
@@ -184,25 +172,7 @@ impl fmt::Debug for Address {
 }
 
 fn shown(endpoint: &Endpoint, db: i64) -> String {
-    let endpoint = match endpoint {
-        Endpoint::Tcp { host, port, .. } if host.contains(':') => format!("[{host}]:{port}"),
-        Endpoint::Tcp { host, port, .. } => format!("{host}:{port}"),
-        Endpoint::Unix(path) => path.display().to_string(),
-    };
-    // The host comes from a setting and is shown in one-line messages.
-    let endpoint = endpoint.replace(char::is_control, " ");
-    if db == 0 { endpoint } else { format!("{endpoint}/{db}") }
-}
-
-/// Whether a user or password contains a delimiter of URLs as it is: then the `@` stands behind what looks like the host.
-pub(crate) fn bare_delimiter(rest: &str) -> Option<&'static str> {
-    let (at, end) = (rest.find(['/', '?', '#'])?, rest.rfind('@')?);
-    match &rest[at..=at] {
-        _ if end < at => None,
-        "/" => Some("there is a / before the @; in a user or password it is written %2F"),
-        "?" => Some("there is a ? before the @; in a user or password it is written %3F"),
-        _ => Some("there is a # before the @; in a user or password it is written %23"),
-    }
+    if db == 0 { endpoint.to_string() } else { format!("{endpoint}/{db}") }
 }
 
 /// Which part makes the URL unreadable, as far as can be told.

@@ -5,6 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use fairlock_core::backend::{BackendError, BackendErrorKind};
+use fairlock_net::{NO_ANSWER, TlsFailure, in_words, one_line, within};
 use redis::{ErrorKind, RedisError};
 
 use super::secrets::{Said, Secrets};
@@ -78,7 +79,7 @@ impl Failure {
 
     /// There was no answer until the deadline.
     pub(crate) fn no_answer() -> Failure {
-        Failure::Broken("no answer in time".to_owned())
+        Failure::Broken(NO_ANSWER.to_owned())
     }
 
     /// The same once the setting is known whose time was over: what reads and writes has a deadline alone.
@@ -92,10 +93,9 @@ impl Failure {
     }
 
     fn within(self, limit: Duration, setting: &str) -> Failure {
-        let named = |cause: &str| cause.replace("in time", &format!("within {limit:?} ({setting})"));
         match self {
-            Failure::Broken(cause) => Failure::Broken(named(&cause)),
-            Failure::NotSent(cause) => Failure::NotSent(named(&cause)),
+            Failure::Broken(cause) => Failure::Broken(within(&cause, limit, setting)),
+            Failure::NotSent(cause) => Failure::NotSent(within(&cause, limit, setting)),
             refused => refused,
         }
     }
@@ -121,23 +121,8 @@ impl Failure {
     /// The same failure for a request that waited for a connection, which could not be made.
     pub(crate) fn before_sending(self) -> Failure {
         match self {
-            Failure::Broken(cause) if cause.contains("invalid peer certificate") => {
-                Failure::Refused { code: CERTIFICATE.to_owned(), message: cause.as_str().into() }
-            }
             Failure::Broken(cause) if cause.starts_with(GARBLED) => Failure::NotSent(NO_REDIS.to_owned()),
             Failure::Broken(cause) => Failure::NotSent(cause),
-            settled => settled,
-        }
-    }
-
-    /// The same failure in a TLS handshake. A port without TLS says nothing, closes, or sends something else.
-    #[cfg(feature = "tls-rustls")]
-    pub(super) fn in_handshake(self) -> Failure {
-        match self.before_sending() {
-            Failure::NotSent(cause) => {
-                let to_do = "if this port has no TLS, write redis for rediss in the address";
-                Failure::NotSent(format!("the TLS handshake failed: {cause}; {to_do}"))
-            }
             settled => settled,
         }
     }
@@ -210,12 +195,27 @@ impl fmt::Display for Failure {
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
         match error.kind() {
-            io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Failure::no_answer(),
             // NotFound is that of a socket's path.
             io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
-                Failure::Broken(format!("{}; is Redis running there?", one_line(&error.to_string())))
+                Failure::Broken(format!("{}; is Redis running there?", in_words(&error)))
             }
-            _ => Failure::Broken(one_line(&error.to_string())),
+            _ => Failure::Broken(in_words(&error)),
+        }
+    }
+}
+
+impl From<TlsFailure> for Failure {
+    fn from(failure: TlsFailure) -> Failure {
+        match failure {
+            TlsFailure::NotBegun(cause) => Failure::NotSent(cause),
+            TlsFailure::Certificate(cause) => {
+                Failure::Refused { code: CERTIFICATE.to_owned(), message: cause.as_str().into() }
+            }
+            // A port without TLS says nothing, closes, or sends something else.
+            TlsFailure::Handshake(_) => {
+                let to_do = "if this port has no TLS, write redis for rediss in the address";
+                Failure::NotSent(format!("{failure}; {to_do}"))
+            }
         }
     }
 }
@@ -235,16 +235,6 @@ impl Failure {
             // Of the others, only that of the link itself comes from a part of the crate that is used here.
             _ => Failure::Broken(one_line(&words)),
         }
-    }
-}
-
-/// A text from the server, cut to one short line.
-fn one_line(text: &str) -> String {
-    const LONGEST: usize = 200;
-    let line = text.trim().replace(char::is_control, " ");
-    match line.char_indices().nth(LONGEST) {
-        Some((end, _)) => format!("{}…", &line[..end]),
-        None => line,
     }
 }
 
@@ -375,8 +365,7 @@ mod tests {
         assert!(matches!(Failure::hiding(&Secrets::default(), garbage), Failure::Broken(_)));
         assert_eq!(Failure::Broken("x".to_owned()).before_sending(), Failure::NotSent("x".to_owned()));
         assert!(matches!(from_wire("NOAUTH x").before_sending(), Failure::Refused { .. }));
-        let certificate =
-            Failure::Broken("invalid peer certificate: UnknownIssuer".to_owned()).before_sending();
+        let certificate = Failure::from(TlsFailure::Certificate("UnknownIssuer".to_owned()));
         let address = Address::parse("redis://h:1").expect("an address");
         assert_eq!(certificate.explain(&address, "connecting").kind(), InvalidConfig);
     }

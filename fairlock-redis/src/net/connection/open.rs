@@ -1,22 +1,13 @@
 //! Opens one connection, within a time, and returns it only once the server has answered on it.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use fairlock_net::{Stream, Timeouts};
 use redis::{Cmd, Value, cmd};
 
-use super::address::{Address, Endpoint};
+use super::address::Address;
 use super::failure::Failure;
-use super::socket::Socket;
-use super::wire::{Connection, Stream};
-
-/// The time limits for a server.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Timeouts {
-    /// For a usable connection: look-up of the host's name, TCP, TLS and the greeting together.
-    pub(crate) connect: Duration,
-    /// For all answers to one batch.
-    pub(crate) response: Duration,
-}
+use super::wire::Connection;
 
 /// Connects, logs in, and checks that the server answers and is ready.
 ///
@@ -46,50 +37,11 @@ pub(crate) fn open_and_ask(
 }
 
 fn connect(address: &Address, deadline: Instant) -> Result<Stream, Failure> {
-    match &address.endpoint {
-        Endpoint::Unix(path) => Ok(Stream::Cleartext(Socket::unix(path, deadline)?)),
-        Endpoint::Tcp { host, port, tls } => {
-            let socket = dial(address, host, *port, deadline)?;
-            if *tls { secure(socket, host) } else { Ok(Stream::Cleartext(socket)) }
-        }
+    let stream = Stream::connect(&address.endpoint, deadline)?;
+    match address.host() {
+        Some(host) if address.tls => Ok(stream.secure(host)?),
+        _ => Ok(stream),
     }
-}
-
-/// Connects to one of the host's addresses. Each attempt gets a fair part of the time that is left.
-fn dial(address: &Address, host: &str, port: u16, deadline: Instant) -> Result<Socket, Failure> {
-    let found = address.resolver.addresses(host, port, deadline)?;
-    let mut last = Failure::no_answer();
-    for (tried, addr) in found.iter().enumerate() {
-        // A server that does not know its own address may announce this one; here it would mean this very machine.
-        if addr.ip().is_unspecified() {
-            last = Failure::NotSent(format!("{} is no address of a server", addr.ip()));
-            continue;
-        }
-        let left = deadline.saturating_duration_since(Instant::now());
-        let share = left / u32::try_from(found.len() - tried).unwrap_or(1);
-        match Socket::tcp(addr, Instant::now() + share) {
-            Ok(mut socket) => {
-                socket.until(deadline);
-                return Ok(socket);
-            }
-            Err(error) => last = error.into(),
-        }
-    }
-    Err(last)
-}
-
-#[cfg(feature = "tls-rustls")]
-fn secure(socket: Socket, host: &str) -> Result<Stream, Failure> {
-    let mut tls = super::tls::over(socket, host)?;
-    // Within the socket's deadline.
-    tls.conn.complete_io(&mut tls.sock).map_err(|error| Failure::from(error).in_handshake())?;
-    Ok(Stream::Tls(Box::new(tls)))
-}
-
-/// Without the feature, an address with TLS is refused when it is parsed.
-#[cfg(not(feature = "tls-rustls"))]
-fn secure(socket: Socket, _host: &str) -> Result<Stream, Failure> {
-    Ok(Stream::Cleartext(socket))
 }
 
 /// Logs in and pings. An accepted connection proves nothing: the server may be frozen, loading, or require a password, and

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use fairlock_core::backend::pause;
 use redis::{Value, cmd};
 
 use super::{Event, NUDGE, Shared};
-use crate::net::connection::{Address, Backoff, Connection, Failure, open};
+use crate::net::connection::{Address, Connection, Failure, open};
 
 /// The longest sleep of the thread: it bounds how late it sees its end, and a wanted channel without a nudge.
 pub(super) const TICK: Duration = Duration::from_millis(500);
@@ -65,8 +66,11 @@ impl Drop for End<'_> {
 
 /// A new link with all wanted channels; none if the subscriber was dropped.
 fn reconnect(shared: &Shared) -> Option<Link> {
-    let mut backoff = Backoff::new();
-    while shared.channels.pause(Instant::now() + backoff.next()) {
+    // Not at once: a server that ends cuts off all its clients at the same moment.
+    for failures in 2.. {
+        if !shared.channels.pause(Instant::now() + pause(failures)) {
+            break;
+        }
         match Link::open(shared) {
             Ok(link) => return Some(link),
             Err(failure) => {

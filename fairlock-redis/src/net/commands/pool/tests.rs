@@ -38,7 +38,7 @@ const PATIENT: Timeouts = Timeouts { connect: Duration::from_secs(60), response:
 /// An outage that lasts longer than the test.
 fn outage() -> Option<Outage> {
     let cause = Failure::NotSent("gone".to_owned());
-    Some(Outage { cause, until: Instant::now() + 100 * SECOND, backoff: Backoff::new() })
+    Some(Outage { cause, until: Instant::now() + 100 * SECOND, failures: 2 })
 }
 
 /// Where a server stops until the test lets it go on, ten seconds at most.

@@ -1,9 +1,11 @@
 //! Endless replies, wherever a reply is read: to commands, on channels, from sentinels and nodes, in a greeting.
 
+use std::io::{Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use fairlock_core::backend::BackendErrorKind;
+use fairlock_net::Endpoint;
 use redis::cmd;
 
 use super::*;
@@ -201,10 +203,11 @@ fn long_useful_answers_come_through() {
 fn a_message_that_begins_together_with_the_end_of_another_has_an_end_too() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let at = listener.local_addr().expect("a port");
-    let socket = Socket::tcp(&at, Instant::now() + SECOND).expect("connected");
+    let endpoint = Endpoint::Tcp { host: at.ip().to_string(), port: at.port() };
+    let stream = Stream::connect(&endpoint, Instant::now() + SECOND).expect("connected");
     let mut peer = listener.accept().expect("accepted").0;
     peer.write_all(b"+one\r\n+tw").expect("written");
-    let mut connection = Connection::new(Stream::Cleartext(socket), Secrets::default());
+    let mut connection = Connection::new(stream, Secrets::default());
     let mut message = || connection.receive_message(Instant::now() + 60 * SECOND, TIME);
     assert_eq!(message(), Ok(Some(Value::SimpleString("one".to_owned()))));
     let asked = Instant::now();

@@ -95,18 +95,3 @@ fn a_unix_socket_is_closed_in_any_case() {
     assert_eq!(ended.join().expect("an end"), Ended::Closed);
     std::fs::remove_file(&path).expect("its path");
 }
-
-/// The command waits for a handshake here, which the server does not answer.
-#[cfg(feature = "tls-rustls")]
-#[test]
-fn a_connection_with_tls_is_reset_as_well() {
-    let (url, ended) = tcp_server();
-    let until = Instant::now() + TIME;
-    let addr = url.trim_start_matches("redis://").parse().expect("an address");
-    let tls = crate::net::connection::tls::over(Socket::tcp(&addr, until).expect("connected"), "localhost");
-    let stream = Stream::Tls(Box::new(tls.expect("a client")));
-    let mut connection = Connection::new(stream, at(&url).secrets());
-    assert!(connection.send(b"ECHO x\r\n", until).is_err());
-    drop(connection);
-    assert_eq!(ended.join().expect("an end"), Ended::Reset);
-}

@@ -17,8 +17,6 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::failure::Failure;
-
 /// How long the name server has to answer if addresses are known.
 const SOON: Duration = Duration::from_millis(200);
 /// The most hosts to remember: a cluster whose nodes come and go under new names must not fill the memory.
@@ -28,7 +26,7 @@ const MOST: usize = 256;
 type LookUp = Box<dyn Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync>;
 
 /// The known hosts.
-pub(super) struct Resolver {
+pub(crate) struct Resolver {
     look_up: LookUp,
     hosts: Mutex<HashMap<String, Arc<Host>>>,
 }
@@ -55,13 +53,13 @@ struct State {
 
 impl Resolver {
     /// The operating system's, shared by the process: one look-up a host, however many backends use it.
-    pub(super) fn system() -> &'static Resolver {
+    pub(crate) fn system() -> &'static Resolver {
         static NAMES: LazyLock<Resolver> =
             LazyLock::new(|| Resolver::new(|host| Ok((host, 0).to_socket_addrs()?.collect())));
         &NAMES
     }
 
-    pub(super) fn new(
+    pub(crate) fn new(
         look_up: impl Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync + 'static,
     ) -> Resolver {
         Resolver { look_up: Box::new(look_up), hosts: Mutex::default() }
@@ -70,13 +68,13 @@ impl Resolver {
     /// The addresses of a host, at least one.
     ///
     /// # Errors
-    /// `NotSent`: there is no such host, or no answer until then.
-    pub(super) fn addresses(
+    /// In words: there is no such host, or no answer until then.
+    pub(crate) fn addresses(
         &'static self,
         host: &str,
         port: u16,
         until: Instant,
-    ) -> Result<Vec<SocketAddr>, Failure> {
+    ) -> io::Result<Vec<SocketAddr>> {
         if let Ok(ip) = host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(ip, port)]);
         }
@@ -85,7 +83,7 @@ impl Resolver {
         Ok(found)
     }
 
-    fn ask(&'static self, name: &str, until: Instant) -> Result<Vec<SocketAddr>, Failure> {
+    fn ask(&'static self, name: &str, until: Instant) -> io::Result<Vec<SocketAddr>> {
         let host = self.host(name);
         let mut state = host.state.lock();
         if !state.looking {
@@ -96,12 +94,12 @@ impl Resolver {
         if state.ended != before {
             return match &state.failed {
                 None => Ok(state.known.clone()),
-                Some(why) => Err(Failure::NotSent(why.clone())),
+                Some(why) => Err(io::Error::other(why.clone())),
             };
         }
         state.slow = true;
         if state.known.is_empty() {
-            return Err(Failure::NotSent("the host's name was not looked up in time".to_owned()));
+            return Err(io::Error::other("the host's name was not looked up in time"));
         }
         Ok(state.known.clone())
     }
@@ -118,7 +116,7 @@ impl Resolver {
         Arc::clone(hosts.entry(name.to_owned()).or_default())
     }
 
-    fn start(&'static self, name: &str, host: &Arc<Host>, state: &mut State) -> Result<(), Failure> {
+    fn start(&'static self, name: &str, host: &Arc<Host>, state: &mut State) -> io::Result<()> {
         let (name, host) = (name.to_owned(), Arc::clone(host));
         let look_up = move || {
             let began = Instant::now();
@@ -139,7 +137,7 @@ impl Resolver {
         };
         let thread = thread::Builder::new().name("fairlock-dns".to_owned()).spawn(look_up);
         thread.map_err(|error| {
-            Failure::NotSent(format!("no thread to look up the host's name could be started ({error})"))
+            io::Error::other(format!("no thread to look up the host's name could be started ({error})"))
         })?;
         // The thread ends the look-up under the mutex that is held here, so after this.
         state.looking = true;
@@ -165,10 +163,8 @@ mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
 
     use super::*;
-    use crate::net::commands::Pool;
-    use crate::net::connection::{Address, Timeouts, open};
-    use crate::net::settings::Settings;
-    use crate::net::test_server::{FakeServer, SECOND, polite};
+
+    const SECOND: Duration = Duration::from_secs(1);
 
     /// A name server that gives the answers sent to it, and is silent while there are none.
     struct NameServer {
@@ -211,8 +207,8 @@ mod tests {
             assert_eq!(self.asked(), times);
         }
 
-        fn addresses(&self, time: Duration) -> Result<Vec<SocketAddr>, Failure> {
-            self.names.addresses("a.host", 7, Instant::now() + time)
+        fn addresses(&self, time: Duration) -> Result<Vec<SocketAddr>, String> {
+            addresses(self.names, "a.host", 7, time)
         }
 
         /// Waits until no look-up runs.
@@ -229,42 +225,34 @@ mod tests {
         SocketAddr::new(ip.parse().expect("an address"), port)
     }
 
-    fn not_sent(result: Result<impl Sized, Failure>) -> String {
-        match result.err() {
-            Some(Failure::NotSent(cause)) => cause,
-            other => panic!("not unsent: {other:?}"),
-        }
+    /// Errors have no equality, but their words have.
+    fn addresses(
+        names: &'static Resolver,
+        host: &str,
+        port: u16,
+        time: Duration,
+    ) -> Result<Vec<SocketAddr>, String> {
+        names.addresses(host, port, Instant::now() + time).map_err(|error| error.to_string())
     }
 
     #[test]
-    fn a_silent_name_server_costs_each_call_the_connect_time_and_one_thread_in_all() {
-        let (server, name_server) = (FakeServer::start(|_, words| polite(words)), NameServer::start());
-        let port = server.address().to_string().rsplit(':').next().expect("a port").to_owned();
-        let mut address = Address::parse(&format!("redis://a.host:{port}")).expect("an address");
-        address.resolver = name_server.names;
-        let timeouts = Timeouts { connect: SECOND / 2, response: 10 * SECOND };
-        let ping = || redis::cmd("PING").get_packed_command();
-        let pool = Pool::new(address.clone(), &Settings::new(timeouts, 2));
+    fn a_silent_name_server_costs_each_call_its_time_and_one_thread_in_all() {
+        let name_server = NameServer::start();
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
                     let asked = Instant::now();
-                    assert_eq!(
-                        not_sent(open(&address, &timeouts)),
-                        "the host's name was not looked up within 500ms (connect_timeout)"
-                    );
-                    assert!(asked.elapsed() < 2 * timeouts.connect, "{:?}", asked.elapsed());
+                    let late = "the host's name was not looked up in time".to_owned();
+                    assert_eq!(name_server.addresses(SECOND / 2), Err(late));
+                    assert!(asked.elapsed() < SECOND, "{:?}", asked.elapsed());
                 });
             }
         });
-        let asked = Instant::now();
-        assert!(not_sent(pool.call(ping())).contains("looked up"));
-        assert!(asked.elapsed() < 2 * timeouts.connect, "{:?}", asked.elapsed());
         name_server.is_asked(1);
         // The late answer is kept, so that the next call has it although the server is silent again.
         name_server.says("127.0.0.1");
         name_server.is_done();
-        assert!(open(&address, &timeouts).is_ok());
+        assert_eq!(name_server.addresses(SECOND / 2), Ok(vec![at("127.0.0.1", 7)]));
         name_server.is_asked(2);
     }
 
@@ -299,7 +287,8 @@ mod tests {
             assert_eq!(name_server.addresses(10 * SECOND), Ok(vec![at(ip, 7)]));
         }
         name_server.says_no();
-        assert!(not_sent(name_server.addresses(10 * SECOND)).contains("no such name"));
+        let error = name_server.addresses(10 * SECOND).expect_err("no such name");
+        assert_eq!(error, "the host's name is not known (no such name)");
     }
 
     #[test]
@@ -315,15 +304,15 @@ mod tests {
     #[test]
     fn addresses_are_not_looked_up_and_names_do_not_fill_the_memory() {
         let names: &'static Resolver = Box::leak(Box::new(Resolver::new(|_| Ok(vec![at("::1", 0)]))));
-        let soon = || Instant::now() + 10 * SECOND;
-        assert_eq!(names.addresses("10.1.2.3", 5, soon()), Ok(vec![at("10.1.2.3", 5)]));
-        assert_eq!(names.addresses("::2", 5, soon()), Ok(vec![at("::2", 5)]));
+        let found = |names, host: &str| addresses(names, host, 5, 10 * SECOND);
+        assert_eq!(found(names, "10.1.2.3"), Ok(vec![at("10.1.2.3", 5)]));
+        assert_eq!(found(names, "::2"), Ok(vec![at("::2", 5)]));
         assert!(names.hosts.lock().is_empty());
         for number in 0..3 * MOST {
-            assert_eq!(names.addresses(&format!("node-{number}"), 5, soon()), Ok(vec![at("::1", 5)]));
+            assert_eq!(found(names, &format!("node-{number}")), Ok(vec![at("::1", 5)]));
         }
         assert!(names.hosts.lock().len() <= MOST);
         let none: &'static Resolver = Box::leak(Box::new(Resolver::new(|_| Ok(Vec::new()))));
-        assert!(not_sent(none.addresses("a.host", 5, soon())).contains("no address"));
+        assert_eq!(found(none, "a.host"), Err("the host's name has no address".to_owned()));
     }
 }

@@ -17,11 +17,13 @@ const SLACK: Duration = Duration::from_millis(5);
 const LEAST: Duration = Duration::from_millis(1);
 
 /// A TCP or Unix socket.
-pub(super) struct Socket {
+pub(crate) struct Socket {
     raw: socket2::Socket,
     deadline: Instant,
     reads: TimeOut,
     writes: TimeOut,
+    /// A reply to what was sent may still come.
+    is_unanswered: bool,
 }
 
 /// The time-out that was last set at the operating system.
@@ -30,7 +32,7 @@ struct TimeOut(Duration);
 
 impl Socket {
     /// Connects by TCP until `deadline`, which holds for later reads and writes too, until another one is set.
-    pub(super) fn tcp(addr: &SocketAddr, deadline: Instant) -> io::Result<Socket> {
+    pub(crate) fn tcp(addr: &SocketAddr, deadline: Instant) -> io::Result<Socket> {
         let stream = TcpStream::connect_timeout(addr, time_until(deadline)?)?;
         let raw = socket2::Socket::from(stream);
         raw.set_tcp_nodelay(true)?;
@@ -48,7 +50,7 @@ impl Socket {
 
     /// Connects to a socket's path. If the server does not accept, its queue fills up and further connections wait; the
     /// write time-out bounds that.
-    pub(super) fn unix(path: &Path, deadline: Instant) -> io::Result<Socket> {
+    pub(crate) fn unix(path: &Path, deadline: Instant) -> io::Result<Socket> {
         let (raw, addr) = (socket2::Socket::new(Domain::UNIX, Type::STREAM, None)?, SockAddr::unix(path)?);
         let mut socket = Socket::new(raw, deadline);
         socket.write_by(|raw| raw.connect(&addr))?;
@@ -57,24 +59,32 @@ impl Socket {
 
     fn new(raw: socket2::Socket, deadline: Instant) -> Socket {
         let none = TimeOut(Duration::MAX);
-        Socket { raw, deadline, reads: none, writes: none }
+        Socket { raw, deadline, reads: none, writes: none, is_unanswered: false }
     }
 
     /// Sets the deadline.
-    pub(super) fn until(&mut self, deadline: Instant) {
+    pub(crate) fn until(&mut self, deadline: Instant) {
         self.deadline = deadline;
     }
 
-    /// Has the close drop what was not sent yet and tell the peer so at once, instead of sending it on. A Unix socket has handed
-    /// everything over by then.
-    pub(super) fn reset_on_close(&self) {
-        // Nothing is lost by an error: the socket is then closed as any other.
-        let _ = self.raw.set_linger(Some(Duration::ZERO));
+    /// Whether a reply to what was sent may still come.
+    pub(crate) fn expects_answers(&mut self, expects: bool) {
+        self.is_unanswered = expects;
     }
 
     fn write_by<T>(&mut self, write: impl Fn(&socket2::Socket) -> io::Result<T>) -> io::Result<T> {
         let set = |time| self.raw.set_write_timeout(Some(time));
         self.writes.until(self.deadline, set, || write(&self.raw))
+    }
+}
+
+impl Drop for Socket {
+    /// The close drops what was not sent yet and tells the peer so at once, instead of sending it on.
+    fn drop(&mut self) {
+        if self.is_unanswered {
+            // Nothing is lost by an error: the socket is then closed as any other.
+            let _ = self.raw.set_linger(Some(Duration::ZERO));
+        }
     }
 }
 

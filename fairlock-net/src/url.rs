@@ -1,0 +1,28 @@
+//! What is wrong with a URL. A refusal never repeats any of it: a password that was not encoded may stand in any part.
+
+/// Whether a user or password contains a delimiter of URLs as it is: then the `@` stands behind what looks like the host. `rest` is
+/// the URL from after its `://`.
+pub fn bare_delimiter(rest: &str) -> Option<&'static str> {
+    let (at, end) = (rest.find(['/', '?', '#'])?, rest.rfind('@')?);
+    match &rest[at..=at] {
+        _ if end < at => None,
+        "/" => Some("there is a / before the @; in a user or password it is written %2F"),
+        "?" => Some("there is a ? before the @; in a user or password it is written %3F"),
+        _ => Some("there is a # before the @; in a user or password it is written %23"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_delimiter_that_is_not_encoded_is_found() {
+        for (rest, found) in [("u:a/b@h:1", "%2F"), ("u:a?b@h", "%3F"), ("u:a#b@h/db", "%23"), ("u:/?#@h", "%2F")] {
+            assert!(bare_delimiter(rest).is_some_and(|what| what.ends_with(found)), "{rest}");
+        }
+        for rest in ["h", "u:p@h:1/db?a=b", "u:a%2Fb@h/", "h/db", "u@h"] {
+            assert_eq!(bare_delimiter(rest), None, "{rest}");
+        }
+    }
+}
