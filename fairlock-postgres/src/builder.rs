@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use fairlock_core::Result;
 use fairlock_core::backend::{BackendError, BackendErrorKind};
+use fairlock_net::Timeouts;
 
 use crate::backend::{Inner, PostgresBackend};
 use crate::net::address::Address;
 use crate::net::pool::Pool;
-use crate::net::{Failure, Timeouts, open};
+use crate::net::{Failure, open};
 use crate::schema;
 use crate::step::Store;
 use crate::sweep::Sweep;

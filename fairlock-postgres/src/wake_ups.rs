@@ -11,7 +11,7 @@
 //! | any | over | the end of the subscription |
 //!
 //! - **A message between two connections is lost**: `Gap` comes after LISTEN, so what is sent from then on is heard.
-//! - **The subscription ends while the thread connects**: the thread puts its socket into the link under the mutex, and finds `over`.
+//! - **The subscription ends while the thread connects**: the thread moves the link on under the mutex, and finds `over`.
 //! - **A message comes after the end**: the thread has a weak pointer to the sink.
 //! - **The old session still holds the client's presence** when the thread is back: it tries again at each check.
 
@@ -20,18 +20,19 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fairlock_core::backend::{BackendError, BackendErrorKind, Wake, WakeSink};
+use fairlock_core::backend::{BackendError, BackendErrorKind, Wake, WakeSink, pause};
 use fairlock_line::WakeUp;
+use fairlock_net::Timeouts;
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::net::address::Address;
-use crate::net::{Closer, Connection, Failure, Statement, Timeouts, Value, open};
+use crate::net::{Connection, Failure, Statement, Value, open};
 use crate::presence::{channel_of, key_of};
 
 /// How often a silent connection is checked.
 const CHECKED_EVERY: Duration = Duration::from_secs(10);
-/// The pause before the next attempt to connect, and the longest.
-const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
+/// How often the thread looks whether the subscription is over.
+const LOOKS_EVERY: Duration = Duration::from_secs(1);
 
 /// The clients of this process.
 #[derive(Default)]
@@ -52,7 +53,7 @@ struct Link {
 enum State {
     Silent,
     Starting,
-    Listening(Closer),
+    Listening,
     Broken,
     Over,
 }
@@ -137,13 +138,8 @@ impl Link {
     fn set(&self, next: State) -> bool {
         let mut state = self.state.lock();
         let is_over = matches!(*state, State::Over);
-        if let State::Listening(closer) = &*state {
-            closer.close();
-        }
         if !is_over {
             *state = next;
-        } else if let State::Listening(closer) = next {
-            closer.close();
         }
         drop(state);
         self.changed.notify_all();
@@ -151,7 +147,7 @@ impl Link {
     }
 
     /// Waits; ends at once when it is over. Whether it is.
-    fn pause(&self, time: Duration) -> bool {
+    fn rest(&self, time: Duration) -> bool {
         let until = Instant::now() + time;
         let mut state = self.state.lock();
         while !matches!(*state, State::Over) {
@@ -173,11 +169,11 @@ struct Listener {
 
 impl Listener {
     fn run(self) {
-        let (mut pause, mut may_have_missed) = (PAUSES[0], false);
+        let (mut failures, mut may_have_missed) = (0_u32, false);
         loop {
             let failed = match self.connect() {
                 Ok(con) => {
-                    pause = PAUSES[0];
+                    failures = 0;
                     self.hear(con, may_have_missed)
                 }
                 Err(failure) => Err(failure),
@@ -189,10 +185,10 @@ impl Listener {
             }
             let error = BackendError::from(failure);
             log::warn!(target: "fairlock::net", "the connection for wake-ups is lost, and tried again: {error}");
-            if self.link.pause(pause) {
+            failures = failures.saturating_add(1);
+            if self.link.rest(pause(failures)) {
                 return;
             }
-            pause = (pause * 2).min(PAUSES[1]);
         }
     }
 
@@ -206,16 +202,18 @@ impl Listener {
     /// Hears messages until the subscription is over.
     fn hear(&self, mut con: Connection, may_have_missed: bool) -> Result<(), Failure> {
         let mut is_present = self.be_present(&mut con)?;
-        if !self.link.set(State::Listening(con.closer()?)) {
+        if !self.link.set(State::Listening) {
             return Ok(());
         }
         if may_have_missed && let Some(client) = self.client.upgrade() {
             client.sink.wake(Wake::Gap);
         }
+        let mut checked = Instant::now();
         loop {
-            let messages = con.listen(Instant::now() + CHECKED_EVERY)?;
+            let messages = con.listen(Instant::now() + LOOKS_EVERY)?;
             let Some(client) = self.client.upgrade() else { return Ok(()) };
-            if messages.is_empty() {
+            if checked.elapsed() >= CHECKED_EVERY {
+                checked = Instant::now();
                 let check = [Statement::new("select 1", [])];
                 con.flight(&check, Instant::now() + self.timeouts.response)?;
                 is_present = is_present || self.be_present(&mut con)?;

@@ -7,26 +7,12 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use fairlock_net::{Endpoint, bare_delimiter};
+
 use super::failure::Failure;
 use super::secrets::Secrets;
 
 const PORT: u16 = 5432;
-
-/// Where a server is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Endpoint {
-    Tcp { host: String, port: u16 },
-    Unix(PathBuf),
-}
-
-impl fmt::Display for Endpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Endpoint::Tcp { host, port } => write!(f, "{host}:{port}"),
-            Endpoint::Unix(path) => write!(f, "{}", path.display()),
-        }
-    }
-}
 
 /// One or several servers, of which one takes writes, and the login.
 #[derive(Clone)]
@@ -37,6 +23,8 @@ pub(crate) struct Address {
     pub(crate) database: String,
     pub(crate) options: Option<String>,
     pub(crate) application_name: String,
+    /// Whether TLS is asked for, over TCP. Certificates are always checked.
+    pub(crate) tls: bool,
     pub(crate) secrets: Secrets,
 }
 
@@ -59,6 +47,9 @@ impl Address {
             .strip_prefix("postgres://")
             .or_else(|| url.strip_prefix("postgresql://"))
             .ok_or_else(|| invalid("an address begins with postgres://"))?;
+        if let Some(what) = bare_delimiter(rest) {
+            return Err(invalid(what));
+        }
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
         let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
@@ -73,6 +64,7 @@ impl Address {
             database: decoded("database", database)?,
             options: None,
             application_name: "fairlock".to_owned(),
+            tls: false,
         };
         for option in query.split('&').filter(|option| !option.is_empty()) {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
@@ -89,6 +81,7 @@ struct Parts {
     database: String,
     options: Option<String>,
     application_name: String,
+    tls: bool,
 }
 
 impl Parts {
@@ -106,17 +99,18 @@ impl Parts {
             "application_name" => self.application_name = value,
             // Locks are always written, so a server that takes no writes is passed over whatever this says.
             "target_session_attrs" if matches!(value.as_str(), "any" | "read-write" | "primary") => {}
-            "sslmode" if matches!(value.as_str(), "disable" | "allow" | "prefer") => {}
+            "sslmode" if matches!(value.as_str(), "disable" | "allow" | "prefer") => self.tls = false,
+            "sslmode" if matches!(value.as_str(), "require" | "verify-ca" | "verify-full") => self.tls = true,
             "target_session_attrs" | "sslmode" => {
-                return Err(invalid(format!("the address has {name}={value}, which this version can't do")));
+                return Err(invalid(format!("the address has a {name} that is not known here")));
             }
-            _ => return Err(invalid(format!("the address has the option {name}, which is not known"))),
+            _ => return Err(invalid("the address has an option that is not known")),
         }
         Ok(())
     }
 
     fn address(self) -> Result<Address, Failure> {
-        let Parts { hosts, user, password, database, options, application_name } = self;
+        let Parts { hosts, user, password, database, options, application_name, tls } = self;
         if user.is_empty() {
             return Err(invalid("the address names no user"));
         }
@@ -138,7 +132,7 @@ impl Parts {
         let endpoints = hosts.into_iter().map(endpoint).collect();
         let secrets = Secrets::of(password.as_deref().unwrap_or_default());
         let database = if database.is_empty() { user.clone() } else { database };
-        Ok(Address { endpoints, user, password, database, options, application_name, secrets })
+        Ok(Address { endpoints, user, password, database, options, application_name, tls, secrets })
     }
 }
 
@@ -151,7 +145,7 @@ fn host_and_port(part: &str) -> Result<(String, Option<u16>), Failure> {
 }
 
 fn port_of(text: &str) -> Result<u16, Failure> {
-    text.parse().ok().filter(|port| *port > 0).ok_or_else(|| invalid(format!("{text} is no port")))
+    text.parse().ok().filter(|port| *port > 0).ok_or_else(|| invalid("the address has a port that is none"))
 }
 
 fn decoded(what: &str, text: &str) -> Result<String, Failure> {
@@ -204,14 +198,22 @@ mod tests {
     }
 
     #[test]
+    fn tls_is_asked_for_by_its_mode() {
+        for (mode, tls) in [("", false), ("?sslmode=prefer", false), ("?sslmode=require", true), ("?sslmode=verify-full", true)] {
+            assert_eq!(Address::parse(&format!("postgres://a@h/db{mode}")).unwrap().tls, tls, "{mode}");
+        }
+    }
+
+    #[test]
     fn what_can_not_work_is_refused_in_words_without_the_password() {
         for (url, cause) in [
             ("redis://h", "begins with postgres://"),
             ("postgres://h/db", "names no user"),
-            ("postgres://a:secret@h:0/db", "0 is no port"),
+            ("postgres://a:secret@h:0/db", "a port that is none"),
             ("postgres://a:secret%4@h/db", "a wrong % in its password"),
-            ("postgres://a:secret@h/db?sslmode=require", "sslmode=require"),
-            ("postgres://a:secret@h/db?ssl=on", "the option ssl,"),
+            ("postgres://a:secret@h/db?sslmode=secret", "a sslmode that"),
+            ("postgres://a:secret@h/db?ssl=on", "an option that"),
+            ("postgres://a:sec/secret@h/db", "%2F"),
             ("postgres://a:secret%00@h/db", "has a NUL"),
         ] {
             let Err(Failure::Invalid(message)) = Address::parse(url) else { panic!("{url}") };

@@ -3,6 +3,7 @@
 use std::io;
 
 use fairlock_core::backend::{BackendError, BackendErrorKind};
+use fairlock_net::{TlsFailure, in_words};
 
 /// Why a flight has no answer.
 #[derive(Clone, Debug)]
@@ -67,10 +68,18 @@ fn kind_of(code: &str) -> BackendErrorKind {
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
         Failure::Broken(match error.kind() {
-            io::ErrorKind::TimedOut => "the server did not answer in time".to_owned(),
             io::ErrorKind::UnexpectedEof => "the server closed the connection".to_owned(),
-            _ => error.to_string(),
+            _ => in_words(&error),
         })
+    }
+}
+
+impl From<TlsFailure> for Failure {
+    fn from(failure: TlsFailure) -> Failure {
+        match failure {
+            TlsFailure::Handshake(_) => Failure::Broken(failure.to_string()),
+            TlsFailure::NotBegun(_) | TlsFailure::Certificate(_) => Failure::Invalid(failure.to_string()),
+        }
     }
 }
 

@@ -1,10 +1,9 @@
-//! Connections to a server: addresses, sockets, the protocol, and which connection a call gets.
+//! Connections to a server: addresses, the protocol, and which connection a call gets.
 //!
 //! ```text
 //!  pool         connections that are lent for one call   open   connects and logs in
 //!     └► wire       one connection: flights of statements, and their answers
 //!          ├► statement   a statement with its values   rows   what comes back
-//!          ├► socket      a deadline for every wait
 //!          └► failure     what went wrong, and which error that is   secrets   address
 //! ```
 
@@ -15,24 +14,11 @@ mod open;
 pub(crate) mod pool;
 mod rows;
 mod secrets;
-mod socket;
 mod statement;
 mod wire;
 
 pub(crate) use failure::Failure;
 pub(crate) use open::open;
 pub(crate) use rows::Row;
-pub(crate) use socket::Closer;
 pub(crate) use statement::{Statement, Value};
 pub(crate) use wire::{Connection, Message};
-
-use std::time::Duration;
-
-/// The time limits for a server.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Timeouts {
-    /// For a usable connection: look-up of the host's name, TCP and login of all hosts together.
-    pub(crate) connect: Duration,
-    /// For all answers to one call.
-    pub(crate) response: Duration,
-}

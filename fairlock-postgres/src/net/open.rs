@@ -1,12 +1,15 @@
 //! Opens one connection to the first of the hosts that takes writes, within a time.
 
-use std::net::ToSocketAddrs;
+use std::io::Read;
 use std::time::Instant;
 
-use super::address::{Address, Endpoint};
+use bytes::BytesMut;
+use fairlock_net::{Endpoint, Stream};
+use postgres_protocol::message::frontend;
+
+use super::address::Address;
 use super::failure::Failure;
 use super::login::log_in;
-use super::socket::Socket;
 use super::statement::Statement;
 use super::wire::Connection;
 
@@ -38,7 +41,7 @@ fn at(endpoint: &Endpoint, failure: Failure) -> Failure {
 }
 
 fn open_at(endpoint: &Endpoint, address: &Address, deadline: Instant) -> Result<Connection, Failure> {
-    let mut con = Connection::new(connect(endpoint, deadline)?, address.secrets.clone());
+    let mut con = Connection::new(connect(endpoint, address.tls, deadline)?, address.secrets.clone());
     log_in(&mut con, address, deadline)?;
     let rows = con.flight(&[Statement::new("show transaction_read_only", [])], deadline)?;
     match rows.first().and_then(|rows| rows.first()) {
@@ -48,24 +51,18 @@ fn open_at(endpoint: &Endpoint, address: &Address, deadline: Instant) -> Result<
     }
 }
 
-fn connect(endpoint: &Endpoint, deadline: Instant) -> Result<Socket, Failure> {
-    let (host, port) = match endpoint {
-        Endpoint::Unix(path) => return Ok(Socket::unix(path, deadline)?),
-        Endpoint::Tcp { host, port } => (host, *port),
-    };
-    // The resolver of fairlock-net has a deadline; this look-up has none.
-    let found: Vec<_> = (host.as_str(), port).to_socket_addrs()?.collect();
-    let mut last = Failure::Broken("the host has no address".to_owned());
-    for (tried, addr) in found.iter().enumerate() {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let share = left / u32::try_from(found.len() - tried).unwrap_or(1);
-        match Socket::tcp(addr, Instant::now() + share) {
-            Ok(mut socket) => {
-                socket.until(deadline);
-                return Ok(socket);
-            }
-            Err(error) => last = error.into(),
-        }
+fn connect(endpoint: &Endpoint, tls: bool, deadline: Instant) -> Result<Stream, Failure> {
+    let mut stream = Stream::connect(endpoint, address.tls, deadline)?;
+    let Some(host) = endpoint.host().filter(|_| tls) else { return Ok(stream) };
+    let mut out = BytesMut::new();
+    frontend::ssl_request(&mut out);
+    stream.send(&out, deadline)?;
+    // One byte and no more: what came behind it in cleartext would be taken for the server's.
+    let mut answer = [0];
+    stream.read_exact(&mut answer)?;
+    stream.all_answered();
+    match &answer {
+        b"S" => Ok(stream.secure(host)?),
+        _ => Err(Failure::Invalid("the server has no TLS".to_owned())),
     }
-    Err(last)
 }

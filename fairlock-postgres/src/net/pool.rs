@@ -12,12 +12,13 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use fairlock_net::Timeouts;
 use parking_lot::{Condvar, Mutex};
 
 use super::address::Address;
 use super::failure::Failure;
 use super::wire::Connection;
-use super::{Timeouts, open};
+use super::open;
 
 pub(crate) struct Pool {
     address: Address,

@@ -3,10 +3,11 @@
 //! A flight is one write and one Sync, so all its statements cost one round trip. The server skips what follows a statement that
 //! failed. After a failure of the connection it must not be used again: an answer may still be under way.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read};
 use std::time::Instant;
 
 use bytes::BytesMut;
+use fairlock_net::Stream;
 use fallible_iterator::FallibleIterator;
 use postgres_protocol::message::backend::{ErrorResponseBody, Message as Received};
 use postgres_protocol::message::frontend;
@@ -14,7 +15,6 @@ use postgres_protocol::message::frontend;
 use super::failure::Failure;
 use super::rows::Row;
 use super::secrets::Secrets;
-use super::socket::{Closer, Socket};
 use super::statement::Statement;
 
 /// The most bytes that one message can have: a line of some thousands of waiters is below 1 MB.
@@ -26,7 +26,7 @@ pub(crate) struct Message(pub(crate) String);
 
 /// A logged-in connection.
 pub(crate) struct Connection {
-    socket: Socket,
+    stream: Stream,
     incoming: BytesMut,
     secrets: Secrets,
     /// Messages that came between answers.
@@ -34,13 +34,8 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(socket: Socket, secrets: Secrets) -> Connection {
-        Connection { socket, incoming: BytesMut::new(), secrets, messages: Vec::new() }
-    }
-
-    /// Ends the waits of another thread on this connection.
-    pub(crate) fn closer(&self) -> Result<Closer, Failure> {
-        Ok(self.socket.closer()?)
+    pub(super) fn new(stream: Stream, secrets: Secrets) -> Connection {
+        Connection { stream, incoming: BytesMut::new(), secrets, messages: Vec::new() }
     }
 
     /// Runs these statements one after the other, in one round trip. The rows of each.
@@ -103,7 +98,10 @@ impl Connection {
                     let failure = self.refused(&body);
                     failed.get_or_insert(failure);
                 }
-                Received::ReadyForQuery(_) => return failed.map_or(Ok(answers), Err),
+                Received::ReadyForQuery(_) => {
+                    self.stream.all_answered();
+                    return failed.map_or(Ok(answers), Err);
+                }
                 Received::ParseComplete | Received::BindComplete | Received::NoData | Received::RowDescription(_) => {}
                 _ => return Err(Failure::senseless()),
             }
@@ -111,8 +109,7 @@ impl Connection {
     }
 
     pub(super) fn send(&mut self, bytes: &[u8], deadline: Instant) -> Result<(), Failure> {
-        self.socket.until(deadline);
-        Ok(self.socket.write_all(bytes)?)
+        Ok(self.stream.send(bytes, deadline)?)
     }
 
     /// The next message, except those that may come at any time.
@@ -135,7 +132,7 @@ impl Connection {
                 return Err(Failure::senseless());
             }
             let mut chunk = [0; 8192];
-            match self.socket.read(&mut chunk)? {
+            match self.stream.read(&mut chunk)? {
                 0 => return Err(std::io::Error::from(ErrorKind::UnexpectedEof).into()),
                 n => self.incoming.extend_from_slice(&chunk[..n]),
             }
@@ -144,13 +141,13 @@ impl Connection {
 
     /// Messages of NOTIFY, at least one unless the time is over. What has come in part stays for the next call.
     pub(crate) fn listen(&mut self, until: Instant) -> Result<Vec<Message>, Failure> {
-        self.socket.until(until);
+        self.stream.until(until);
         while self.messages.is_empty() {
             if Instant::now() >= until {
                 break;
             }
             let mut chunk = [0; 8192];
-            match self.socket.read(&mut chunk) {
+            match self.stream.read(&mut chunk) {
                 Ok(0) => return Err(std::io::Error::from(ErrorKind::UnexpectedEof).into()),
                 Ok(n) => self.incoming.extend_from_slice(&chunk[..n]),
                 Err(error) if error.kind() == ErrorKind::TimedOut => break,
@@ -183,16 +180,6 @@ impl Connection {
             }
         }
         Failure::Server { code, message }
-    }
-}
-
-impl Drop for Connection {
-    /// Tells the server, so that its session ends at once.
-    fn drop(&mut self) {
-        let mut out = BytesMut::new();
-        frontend::terminate(&mut out);
-        self.socket.until(Instant::now() + std::time::Duration::from_millis(10));
-        let _ = self.socket.write(&out);
     }
 }
 
