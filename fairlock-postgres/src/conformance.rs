@@ -1,7 +1,7 @@
-//! The whole conformance suite, on a server of this test's own.
+//! The whole conformance suite, each case on a database for itself.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -11,22 +11,19 @@ use fairlock_core::{Clock, LockKind, LockName};
 
 use crate::PostgresBackend;
 use crate::net::{Statement, Value};
+use crate::test_server::new_database;
 
-/// The URL of the server: that of the environment.
-fn url() -> &'static str {
-    static URL: OnceLock<String> = OnceLock::new();
-    URL.get_or_init(|| {
-        let url = std::env::var("FAIRLOCK_TEST_POSTGRES").expect("FAIRLOCK_TEST_POSTGRES names a database");
-        PostgresBackend::migrate(&url).unwrap();
-        url
-    })
+struct Database(String);
+
+impl Database {
+    fn connect(&self) -> PostgresBackend {
+        PostgresBackend::connect(&self.0).unwrap()
+    }
 }
-
-struct Database;
 
 impl Harness for Database {
     fn new() -> Self {
-        Database
+        Database(new_database())
     }
 
     fn kind(&self) -> LockKind {
@@ -34,7 +31,7 @@ impl Harness for Database {
     }
 
     fn backend(&self) -> Arc<dyn Backend> {
-        Arc::new(PostgresBackend::connect(url()).unwrap())
+        Arc::new(self.connect())
     }
 
     fn clock(&self) -> Clock {
@@ -46,8 +43,8 @@ impl Harness for Database {
     }
 
     fn lose_hold(&self, name: &str) {
-        let backend = PostgresBackend::connect(url()).unwrap();
-        let (store, name) = (&backend.0.store, LockName::new(name).unwrap());
+        let (backend, name) = (self.connect(), LockName::new(name).unwrap());
+        let store = &backend.0.store;
         store.step(&name, store.pool.deadline(), |entry, _| entry.lose_hold()).unwrap();
     }
 
@@ -56,7 +53,7 @@ impl Harness for Database {
     }
 
     fn assert_nothing_is_left(&self, name: &str) {
-        let backend = PostgresBackend::connect(url()).unwrap();
+        let backend = self.connect();
         let pool = &backend.0.store.pool;
         let sql = "select count(*) from fairlock.lock where name = $1 and (state <> '' or h_owner is not null)";
         let statement = [Statement::new(sql, [Value::Bytes(name.as_bytes())])];

@@ -20,6 +20,10 @@ mod row;
 mod schema;
 mod step;
 mod sweep;
+#[cfg(test)]
+mod test_server;
+#[cfg(test)]
+mod tests;
 mod wake_ups;
 
 pub use backend::PostgresBackend;

@@ -1,0 +1,140 @@
+//! What the conformance suite can't know: columns, layouts, rows, and other sessions.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::time::{Duration, Instant};
+
+use fairlock_core::backend::{
+    Acquire, Acquired, Backend, BackendErrorKind, Hold, LockId, Place, Renew, Renewal, RequestId,
+};
+use fairlock_core::{ClientId, FencingToken, LockKind, LockName, OwnerId};
+
+use crate::PostgresBackend;
+use crate::net::address::Address;
+use crate::net::{Connection, Statement, Value, open};
+use crate::test_server::{new_database, new_empty_database};
+
+const SECOND: Duration = Duration::from_secs(1);
+const LEASE: Duration = Duration::from_secs(30);
+
+fn soon() -> Instant {
+    Instant::now() + SECOND * 5
+}
+
+fn session(url: &str) -> Connection {
+    open(&Address::parse(url).unwrap(), soon()).unwrap()
+}
+
+fn lock(name: &str) -> LockId {
+    LockId::new(LockName::new(name).unwrap(), LockKind::Fair)
+}
+
+fn take(backend: &PostgresBackend, lock: &LockId, owner: &OwnerId) -> FencingToken {
+    let ask = Acquire::new(Place::new(lock, owner, RequestId::new(1)), LEASE);
+    match backend.acquire(&ask).unwrap() {
+        Acquired::Granted { token, .. } => token,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn still_held(con: &mut Connection, name: &str, token: FencingToken) -> bool {
+    let values = [Value::Text(name), Value::Number(token.get().cast_signed())];
+    let answers = con.flight(&[Statement::new("select fairlock.still_held($1, $2)", values)], soon());
+    answers.unwrap()[0][0].flag(0).unwrap()
+}
+
+#[test]
+fn a_missing_or_newer_layout_is_refused_in_words() {
+    let url = new_empty_database();
+    let cause = || PostgresBackend::connect(&url).unwrap_err().to_string();
+    assert!(cause().contains("fairlock migrate --postgres URL"), "{}", cause());
+    PostgresBackend::migrate(&url).unwrap();
+    PostgresBackend::migrate(&url).unwrap(); // a repeat
+    PostgresBackend::connect(&url).unwrap();
+    let mut con = session(&url);
+    con.script("update fairlock.meta set layout = 2", soon()).unwrap();
+    PostgresBackend::connect(&url).unwrap(); // which this one may still write
+    con.script("update fairlock.meta set least_client = 2", soon()).unwrap();
+    assert!(cause().contains("layout 2") && cause().contains("newer version"), "{}", cause());
+    let refused = PostgresBackend::migrate(&url).unwrap_err().to_string();
+    assert!(refused.contains("layout 2"), "{refused}");
+}
+
+#[test]
+fn no_other_owner_gets_the_lock_while_a_transaction_knows_that_it_is_held() {
+    let url = new_database();
+    let backend = PostgresBackend::connect(&url).unwrap();
+    let (lock, ann, bob) = (lock("a lock"), OwnerId::new("ann:1"), OwnerId::new("bob:1"));
+    let token = take(&backend, &lock, &ann);
+    let mut con = session(&url);
+    con.script("begin", soon()).unwrap();
+    assert!(still_held(&mut con, "a lock", token));
+    assert!(!still_held(&mut con, "a lock", FencingToken::new(token.get() + 1)));
+    assert!(!still_held(&mut con, "another", token));
+    let hold = Hold::new(&lock, &ann, RequestId::new(1), token);
+    let began = Instant::now();
+    let error = backend.release(&hold).unwrap_err();
+    assert!(error.kind() == BackendErrorKind::Unavailable && began.elapsed() < SECOND, "{error}");
+    con.script("commit", soon()).unwrap();
+    backend.release(&hold).unwrap();
+    assert!(!still_held(&mut con, "a lock", token));
+    assert!(take(&backend, &lock, &bob) > token);
+}
+
+#[test]
+fn two_hundred_holds_are_renewed_by_one_statement_and_a_locked_row_delays_no_other() {
+    let url = new_database();
+    let backend = PostgresBackend::connect(&url).unwrap();
+    let owner = OwnerId::new("ann:1");
+    let locks: Vec<_> = (0..201).map(|number| lock(&format!("{number}"))).collect();
+    let holds: Vec<_> = locks
+        .iter()
+        .map(|lock| Hold::new(lock, &owner, RequestId::new(1), take(&backend, lock, &owner)))
+        .collect();
+    let mut items: Vec<_> =
+        holds.iter().map(|hold| Renew::Hold { hold: *hold, holds: 2, lease: LEASE * 2 }).collect();
+    items[7] = Renew::Hold { hold: Hold { request: RequestId::new(9), ..holds[7] }, holds: 2, lease: LEASE };
+    let mut con = session(&url);
+    con.script("begin", soon()).unwrap();
+    assert!(still_held(&mut con, "11", holds[11].token));
+    let answers = backend.renew(ClientId::random(), &items);
+    for (at, answer) in answers.iter().enumerate() {
+        match at {
+            7 => assert!(matches!(answer, Ok(Renewal::Lost)), "{answer:?}"),
+            11 => assert!(answer.as_ref().is_err_and(|error| error.kind() == BackendErrorKind::Unavailable)),
+            _ => assert!(matches!(answer, Ok(Renewal::Renewed)), "{at}: {answer:?}"),
+        }
+    }
+    let holder = |at: usize| backend.inspect(&locks[at], 0..0).unwrap().holders[0].clone();
+    assert!(holder(0).hold_count == 2 && holder(0).lease_left > Some(LEASE));
+    assert!(holder(7).hold_count == 1 && holder(11).hold_count == 1);
+}
+
+#[test]
+fn a_state_that_this_version_can_not_read_is_left_alone() {
+    let url = new_database();
+    let backend = PostgresBackend::connect(&url).unwrap();
+    let (lock, ann) = (lock("x"), OwnerId::new("ann:1"));
+    take(&backend, &lock, &ann);
+    let mut con = session(&url);
+    con.script(r"update fairlock.lock set state = '\x02'", soon()).unwrap();
+    let error = backend.acquire(&Acquire::new(Place::new(&lock, &ann, RequestId::new(2)), LEASE)).unwrap_err();
+    assert_eq!(error.kind(), BackendErrorKind::Corrupt);
+    assert!(error.message().ends_with("format 2, which this version can't read"), "{error}");
+    let rows = con.flight(&[Statement::new("select state from fairlock.lock", [])], soon()).unwrap();
+    assert_eq!(rows[0][0].bytes(0).unwrap(), [2]);
+}
+
+#[test]
+fn a_row_goes_a_day_after_its_last_use() {
+    let url = new_database();
+    let backend = PostgresBackend::connect(&url).unwrap();
+    let (used, over) = (lock("used"), lock("over"));
+    for lock in [&used, &over] {
+        take(&backend, lock, &OwnerId::new("ann:1"));
+    }
+    let mut con = session(&url);
+    con.script("update fairlock.lock set dead_at = fairlock.micros() where name = 'over'", soon()).unwrap();
+    backend.0.store.sweep().unwrap();
+    let rows = con.flight(&[Statement::new("select name from fairlock.lock", [])], soon()).unwrap();
+    assert_eq!(rows[0].iter().map(|row| row.bytes(0).unwrap()).collect::<Vec<_>>(), [b"used"]);
+}
