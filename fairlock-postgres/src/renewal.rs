@@ -5,13 +5,13 @@
 //! program's own transaction with `still_held`. Then, and for a hold that was not found, the lock is asked alone, which waits for the
 //! row for a while and tells lost holds from those that can't be asked about.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use fairlock_core::LockName;
-use fairlock_core::backend::{BackendError, BackendErrorKind, Hold, Renew, Renewal};
+use fairlock_core::backend::{BackendError, BackendErrorKind, Renew, Renewal};
 use fairlock_line::renew_by_lock;
 
-use crate::net::{Failure, Statement, Value};
+use crate::net::{Failure, Row, Statement, Value};
 use crate::row::micros;
 use crate::step::Store;
 
@@ -41,13 +41,7 @@ impl Store {
     pub(crate) fn renew(&self, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
         let deadline = self.pool.deadline();
         let mut renewed = vec![false; items.len()];
-        let of_hold = |(at, item): (usize, &Renew<'_>)| match *item {
-            Renew::Hold { hold, holds, lease } if !hold.owner.as_str().contains('\0') => {
-                Some((at, Item { hold: Copied::of(&hold), holds, lease }))
-            }
-            _ => None,
-        };
-        let in_columns: Vec<_> = items.iter().enumerate().filter_map(of_hold).collect();
+        let in_columns: Vec<_> = items.iter().enumerate().filter_map(Item::of).collect();
         for part in in_columns.chunks(MOST) {
             match self.renew_columns(part, deadline) {
                 Ok(done) => done.into_iter().for_each(|at| renewed[at] = true),
@@ -86,14 +80,13 @@ impl Store {
     }
 
     /// Which of these were renewed, by their numbers.
-    fn renew_columns(&self, items: &[(usize, Item<'_>)], deadline: Instant) -> Result<Vec<usize>, Failure> {
-        let of = |(_, item): &(usize, Item<'_>)| item.lease_micros();
-        let names: Vec<_> = items.iter().map(|(_, item)| item.hold.name).collect();
-        let owners: Vec<_> = items.iter().map(|(_, item)| item.hold.owner).collect();
-        let requests: Vec<_> = items.iter().map(|(_, item)| item.hold.request).collect();
-        let tokens: Vec<_> = items.iter().map(|(_, item)| item.hold.token).collect();
-        let counts: Vec<_> = items.iter().map(|(_, item)| item.holds.cast_signed()).collect();
-        let leases: Vec<_> = items.iter().map(of).collect();
+    fn renew_columns(&self, items: &[Item<'_>], deadline: Instant) -> Result<Vec<usize>, Failure> {
+        let names: Vec<_> = items.iter().map(|item| item.name).collect();
+        let owners: Vec<_> = items.iter().map(|item| item.owner).collect();
+        let requests: Vec<_> = items.iter().map(|item| item.request).collect();
+        let tokens: Vec<_> = items.iter().map(|item| item.token).collect();
+        let counts: Vec<_> = items.iter().map(|item| item.holds).collect();
+        let leases: Vec<_> = items.iter().map(|item| item.lease).collect();
         let values = [
             Value::ManyBytes(&names),
             Value::Texts(&owners),
@@ -109,9 +102,9 @@ impl Store {
         ];
         let answers = self.pool.lend(deadline, |con| con.flight(&flight, deadline))?;
         let rows = answers.get(1).ok_or_else(Failure::senseless)?;
-        let number = |row: &crate::net::Row| {
+        let number = |row: &Row| {
             let at = usize::try_from(row.number(0)? - 1).map_err(|_| Failure::senseless())?;
-            items.get(at).map(|(at, _)| *at).ok_or_else(Failure::senseless)
+            items.get(at).map(|item| item.at).ok_or_else(Failure::senseless)
         };
         rows.iter().map(number).collect()
     }
@@ -121,33 +114,30 @@ fn answer_of(done: bool, error: &BackendError) -> Result<Renewal, BackendError> 
     if done { Ok(Renewal::Renewed) } else { Err(error.clone()) }
 }
 
-struct Item<'a> {
-    hold: Copied<'a>,
-    holds: u32,
-    lease: Duration,
-}
-
 /// A hold as values.
-struct Copied<'a> {
+struct Item<'a> {
+    at: usize,
     name: &'a [u8],
     owner: &'a str,
     request: i64,
     token: i64,
+    holds: i32,
+    lease: i64,
 }
 
-impl<'a> Copied<'a> {
-    fn of(hold: &Hold<'a>) -> Copied<'a> {
-        Copied {
+impl<'a> Item<'a> {
+    /// None for what can't stand in columns.
+    fn of((at, item): (usize, &Renew<'a>)) -> Option<Item<'a>> {
+        let Renew::Hold { hold, holds, lease } = *item else { return None };
+        let item = Item {
+            at,
             name: hold.lock.name.as_str().as_bytes(),
             owner: hold.owner.as_str(),
             request: hold.request.get().cast_signed(),
             token: hold.token.get().cast_signed(),
-        }
-    }
-}
-
-impl Item<'_> {
-    fn lease_micros(&self) -> i64 {
-        micros(self.lease).min(LONGEST)
+            holds: holds.cast_signed(),
+            lease: micros(lease).min(LONGEST),
+        };
+        (!item.owner.contains('\0')).then_some(item)
     }
 }

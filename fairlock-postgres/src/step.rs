@@ -100,7 +100,7 @@ impl Store {
         let written = LockRow::of(entry, desk.last_number());
         let (local, remote): (Vec<_>, Vec<_>) =
             desk.take_wake_ups().into_iter().partition(|wake_up| self.clients.has(wake_up.owner.client()));
-        if written.is_as_loaded(&row)? {
+        if local.is_empty() && remote.is_empty() && written.is_as_loaded(&row)? {
             con.flight(&rollback, deadline)?;
             return Ok(Ok((answer, Vec::new())));
         }
@@ -155,10 +155,7 @@ impl Store {
         ask: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,
     ) -> Result<T, BackendError> {
         let deadline = self.pool.deadline();
-        let sql = format!(
-            "select {COLUMNS} from (select (n).* from (select l as n from fairlock.lock l where name = $1 union all select \
-             null::fairlock.lock limit 1) one) l"
-        );
+        let sql = format!("select {COLUMNS} from (select 1) one left join fairlock.lock l on l.name = $1");
         let loaded = self.pool.lend(deadline, |con| {
             let name = Value::Bytes(lock.as_str().as_bytes());
             let rows = con.flight(&[Statement::new(&sql, [name])], deadline)?;

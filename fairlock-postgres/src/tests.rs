@@ -92,7 +92,8 @@ fn two_hundred_holds_are_renewed_by_one_statement_and_a_locked_row_delays_no_oth
         .collect();
     let mut items: Vec<_> =
         holds.iter().map(|hold| Renew::Hold { hold: *hold, holds: 2, lease: LEASE * 2 }).collect();
-    items[7] = Renew::Hold { hold: Hold { request: RequestId::new(9), ..holds[7] }, holds: 2, lease: LEASE };
+    let of_no_request = Hold::new(&locks[7], &owner, RequestId::new(9), holds[7].token);
+    items[7] = Renew::Hold { hold: of_no_request, holds: 2, lease: LEASE };
     let mut con = session(&url);
     con.script("begin", soon()).unwrap();
     assert!(still_held(&mut con, "11", holds[11].token));

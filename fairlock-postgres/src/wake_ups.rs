@@ -183,9 +183,11 @@ impl Listener {
             if !self.link.set(State::Broken) {
                 return;
             }
-            let error = BackendError::from(failure);
-            log::warn!(target: "fairlock::net", "the connection for wake-ups is lost, and tried again: {error}");
             failures = failures.saturating_add(1);
+            if failures == 1 {
+                let error = BackendError::from(failure);
+                log::warn!(target: "fairlock::net", "the connection for wake-ups is lost, and tried again: {error}");
+            }
             if self.link.rest(pause(failures)) {
                 return;
             }
