@@ -22,3 +22,45 @@ impl LockEntry {
         self.line.heads()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use fairlock_core::backend::{Acquire, LockId, Place, RequestId};
+    use fairlock_core::{LockKind, LockName};
+
+    use super::*;
+    use crate::turn::Desk;
+
+    fn entry_with(kind: LockKind, owners: &[&str]) -> LockEntry {
+        let lock = LockId::new(LockName::new("x").unwrap(), kind);
+        let (mut entry, mut desk) = (LockEntry::default(), Desk::default());
+        for owner in owners {
+            let owner = OwnerId::new(owner);
+            let ask = Acquire::new(Place::new(&lock, &owner, RequestId::new(1)), Duration::from_secs(30));
+            let mut turn = desk.turn(&lock.name, Duration::from_secs(1), &|_| true);
+            entry.acquire(&mut turn, &ask).unwrap();
+        }
+        entry
+    }
+
+    #[test]
+    fn the_hold_of_an_exclusive_lock_goes_and_comes_and_the_line_stays() {
+        let mut entry = entry_with(LockKind::Fair, &["a:1", "b:1", "c:1"]);
+        let whole = entry.encode();
+        let hold = entry.take_sole_hold().unwrap();
+        assert_eq!((hold.owner.as_str(), hold.takes), ("a:1", 1));
+        assert!(entry.take_sole_hold().is_none() && entry.encode() != whole);
+        assert_eq!(entry.heads().map(OwnerId::as_str).collect::<Vec<_>>(), ["b:1", "c:1"]);
+        entry.put_sole_hold(hold);
+        assert_eq!(entry.encode(), whole);
+    }
+
+    #[test]
+    fn a_lock_of_several_holders_has_no_sole_hold() {
+        let mut entry = entry_with(LockKind::Semaphore { permits: 3 }, &["a:1"]);
+        let whole = entry.encode();
+        assert!(entry.take_sole_hold().is_none() && entry.encode() == whole);
+    }
+}
