@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fairlock_core::backend::{
     Acquire, Acquired, Backend, BackendError, ForceReleased, Hold, HoldCountSet, HoldKept, LockId, LockState,
@@ -45,7 +45,9 @@ impl PostgresBackend {
 
     /// A client that has never queued does not listen. Its place would look deserted to others, so it first tries without one, then
     /// listens, then queues: a grant costs no listening, and no place stands without its client.
-    fn try_then_listen(&self, ask: &Acquire<'_>) -> Result<Option<Acquired>, BackendError> {
+    ///
+    /// At most half of the time goes by for listening: the request must have the rest.
+    fn try_then_listen(&self, ask: &Acquire<'_>, deadline: Instant) -> Result<Option<Acquired>, BackendError> {
         let Inner { store, listen_at, .. } = &*self.0;
         if ask.place.wait == Wait::No {
             return Ok(None);
@@ -53,21 +55,24 @@ impl PostgresBackend {
         let Some(client) = store.clients.silent(ask.place.owner.client()) else { return Ok(None) };
         let mut trial = *ask;
         trial.place.wait = Wait::No;
-        let tried = self.step(ask.place.lock, |entry, turn| entry.acquire(turn, &trial))??;
+        let tried = store.step(&ask.place.lock.name, deadline, |entry, turn| entry.acquire(turn, &trial))??;
         if matches!(tried, Acquired::Granted { .. }) {
             return Ok(Some(tried));
         }
-        client.listen(listen_at, store.pool.timeouts(), store.pool.deadline())?;
+        let left = deadline.saturating_duration_since(Instant::now());
+        client.listen(listen_at, store.pool.timeouts(), Instant::now() + left / 2)?;
         Ok(None)
     }
 }
 
 impl Backend for PostgresBackend {
     fn acquire(&self, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
-        if let Some(granted) = self.try_then_listen(ask)? {
+        let store = &self.0.store;
+        let deadline = store.pool.deadline();
+        if let Some(granted) = self.try_then_listen(ask, deadline)? {
             return Ok(granted);
         }
-        self.step(ask.place.lock, |entry, turn| entry.acquire(turn, ask))?
+        store.step(&ask.place.lock.name, deadline, |entry, turn| entry.acquire(turn, ask))?
     }
 
     fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
