@@ -47,7 +47,11 @@ impl PostgresBackend {
     /// listens, then queues: a grant costs no listening, and no place stands without its client.
     ///
     /// At most half of the time goes by for listening: the request must have the rest.
-    fn try_then_listen(&self, ask: &Acquire<'_>, deadline: Instant) -> Result<Option<Acquired>, BackendError> {
+    fn try_then_listen(
+        &self,
+        ask: &Acquire<'_>,
+        deadline: Instant,
+    ) -> Result<Option<Acquired>, BackendError> {
         let Inner { store, listen_at, .. } = &*self.0;
         if ask.place.wait == Wait::No {
             return Ok(None);
@@ -55,7 +59,8 @@ impl PostgresBackend {
         let Some(client) = store.clients.silent(ask.place.owner.client()) else { return Ok(None) };
         let mut trial = *ask;
         trial.place.wait = Wait::No;
-        let tried = store.step(&ask.place.lock.name, deadline, |entry, turn| entry.acquire(turn, &trial))??;
+        let tried =
+            store.step(&ask.place.lock.name, deadline, |entry, turn| entry.acquire(turn, &trial))??;
         if matches!(tried, Acquired::Granted { .. }) {
             return Ok(Some(tried));
         }

@@ -55,7 +55,8 @@ impl Harness for Database {
     fn assert_nothing_is_left(&self, name: &str) {
         let backend = self.connect();
         let pool = &backend.0.store.pool;
-        let sql = "select count(*) from fairlock.lock where name = $1 and (state <> '' or h_owner is not null)";
+        let sql =
+            "select count(*) from fairlock.lock where name = $1 and (state <> '' or h_owner is not null)";
         let statement = [Statement::new(sql, [Value::Bytes(name.as_bytes())])];
         let deadline = pool.deadline();
         let rows = pool.lend(deadline, |con| con.flight(&statement, deadline)).unwrap();

@@ -18,8 +18,7 @@ const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 const HEADS: usize = 4;
 
 /// What a load reads, in this order.
-pub(crate) const COLUMNS: &str =
-    "l.last, l.h_owner, l.h_request, l.h_token, l.h_count, l.h_since, l.h_ends, l.h_label, l.heads, l.state, fairlock.micros()";
+pub(crate) const COLUMNS: &str = "l.last, l.h_owner, l.h_request, l.h_token, l.h_count, l.h_since, l.h_ends, l.h_label, l.heads, l.state, fairlock.micros()";
 /// The first column after these.
 pub(crate) const AFTER: usize = 11;
 

@@ -27,7 +27,8 @@ const BEGIN: &str = "begin isolation level read committed; set local lock_timeou
 /// # Errors
 /// `InvalidConfig` if this version can't use the tables that are there.
 pub(crate) fn check(con: &mut Connection, deadline: Instant) -> Result<Result<(), BackendError>, Failure> {
-    let rows = con.flight(&[Statement::new("select layout, least_client from fairlock.meta", [])], deadline)?;
+    let rows =
+        con.flight(&[Statement::new("select layout, least_client from fairlock.meta", [])], deadline)?;
     let Some(row) = rows.first().and_then(|rows| rows.first()) else {
         return Ok(Err(invalid("the table fairlock.meta has no row: it names the layout".to_owned())));
     };

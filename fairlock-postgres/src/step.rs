@@ -73,7 +73,6 @@ impl Store {
         Ok(answer)
     }
 
-    #[expect(clippy::type_complexity, reason = "a failure closes the connection, an error need not")]
     fn step_on<T>(
         &self,
         con: &mut Connection,
@@ -104,10 +103,8 @@ impl Store {
             con.flight(&rollback, deadline)?;
             return Ok(Ok((answer, Vec::new())));
         }
-        let texts: Vec<_> = remote
-            .iter()
-            .map(|wake_up| (channel_of(wake_up.owner.client()), wake_up.to_string()))
-            .collect();
+        let texts: Vec<_> =
+            remote.iter().map(|wake_up| (channel_of(wake_up.owner.client()), wake_up.to_string())).collect();
         let messages: Vec<_> = texts
             .iter()
             .map(|(channel, text)| Statement::new(NOTIFY, [Value::Text(channel), Value::Text(text)]))

@@ -42,7 +42,8 @@ fn start() -> (PathBuf, Child) {
     fs::create_dir_all(&dir).unwrap();
     let bin = newest().expect("PostgreSQL is installed");
     // The server refuses to run as root.
-    let is_root = String::from_utf8_lossy(&Command::new("id").arg("-u").output().unwrap().stdout).trim() == "0";
+    let is_root =
+        String::from_utf8_lossy(&Command::new("id").arg("-u").output().unwrap().stdout).trim() == "0";
     let unprivileged = |program: &Path| {
         if !is_root {
             return Command::new(program);

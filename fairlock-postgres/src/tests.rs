@@ -118,7 +118,8 @@ fn a_state_that_this_version_can_not_read_is_left_alone() {
     take(&backend, &lock, &ann);
     let mut con = session(&url);
     con.script(r"update fairlock.lock set state = '\x02'", soon()).unwrap();
-    let error = backend.acquire(&Acquire::new(Place::new(&lock, &ann, RequestId::new(2)), LEASE)).unwrap_err();
+    let error =
+        backend.acquire(&Acquire::new(Place::new(&lock, &ann, RequestId::new(2)), LEASE)).unwrap_err();
     assert_eq!(error.kind(), BackendErrorKind::Corrupt);
     assert!(error.message().ends_with("format 2, which this version can't read"), "{error}");
     let rows = con.flight(&[Statement::new("select state from fairlock.lock", [])], soon()).unwrap();

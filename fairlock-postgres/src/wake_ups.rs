@@ -224,7 +224,9 @@ impl Listener {
                 match message.0.parse::<WakeUp>() {
                     Ok(wake_up) if wake_up.owner.client() == self.name => client.sink.wake(wake_up.as_wake()),
                     Ok(_) => {}
-                    Err(error) => log::warn!(target: "fairlock::net", "a message that can't be read: {error}"),
+                    Err(error) => {
+                        log::warn!(target: "fairlock::net", "a message that can't be read: {error}")
+                    }
                 }
             }
         }

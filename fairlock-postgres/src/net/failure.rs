@@ -96,7 +96,9 @@ impl From<Failure> for BackendError {
                 format!("another transaction has the lock's row: {message} ({code})")
             }
             Failure::Server { code, message } => format!("{message} ({code})"),
-            Failure::Broken(message) | Failure::Invalid(message) | Failure::Denied(message) => message.clone(),
+            Failure::Broken(message) | Failure::Invalid(message) | Failure::Denied(message) => {
+                message.clone()
+            }
         };
         BackendError::new(kind, message)
     }

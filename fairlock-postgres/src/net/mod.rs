@@ -21,4 +21,4 @@ pub(crate) use failure::Failure;
 pub(crate) use open::open;
 pub(crate) use rows::Row;
 pub(crate) use statement::{Statement, Value};
-pub(crate) use wire::{Connection, Message};
+pub(crate) use wire::Connection;

@@ -36,7 +36,9 @@ fn at(endpoint: &Endpoint, failure: Failure) -> Failure {
         Failure::Broken(message) => Failure::Broken(format!("{endpoint}: {message}")),
         Failure::Invalid(message) => Failure::Invalid(format!("{endpoint}: {message}")),
         Failure::Denied(message) => Failure::Denied(format!("{endpoint}: {message}")),
-        Failure::Server { code, message } => Failure::Server { code, message: format!("{endpoint}: {message}") },
+        Failure::Server { code, message } => {
+            Failure::Server { code, message: format!("{endpoint}: {message}") }
+        }
     }
 }
 
@@ -52,7 +54,7 @@ fn open_at(endpoint: &Endpoint, address: &Address, deadline: Instant) -> Result<
 }
 
 fn connect(endpoint: &Endpoint, tls: bool, deadline: Instant) -> Result<Stream, Failure> {
-    let mut stream = Stream::connect(endpoint, address.tls, deadline)?;
+    let mut stream = Stream::connect(endpoint, deadline)?;
     let Some(host) = endpoint.host().filter(|_| tls) else { return Ok(stream) };
     let mut out = BytesMut::new();
     frontend::ssl_request(&mut out);

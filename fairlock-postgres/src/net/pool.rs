@@ -17,8 +17,8 @@ use parking_lot::{Condvar, Mutex};
 
 use super::address::Address;
 use super::failure::Failure;
-use super::wire::Connection;
 use super::open;
+use super::wire::Connection;
 
 pub(crate) struct Pool {
     address: Address,

@@ -66,7 +66,9 @@ impl Value<'_> {
             Value::Text(text) | Value::MaybeText(Some(text)) => out.put_slice(text.as_bytes()),
             Value::Number(number) | Value::MaybeNumber(Some(number)) => out.put_i64(number),
             Value::MaybeCount(Some(count)) => out.put_i32(count),
-            Value::MaybeText(None) | Value::MaybeNumber(None) | Value::MaybeCount(None) => return IsNull::Yes,
+            Value::MaybeText(None) | Value::MaybeNumber(None) | Value::MaybeCount(None) => {
+                return IsNull::Yes;
+            }
             Value::ManyBytes(all) => write_array(BYTEA, all, out, |bytes, out| out.put_slice(bytes)),
             Value::Texts(all) => write_array(TEXT, all, out, |text, out| out.put_slice(text.as_bytes())),
             Value::Numbers(all) => write_array(INT8, all, out, |number, out| out.put_i64(*number)),

@@ -93,7 +93,9 @@ impl Connection {
         loop {
             match self.receive()? {
                 Received::DataRow(body) => rows.push(Row::read(&body)?),
-                Received::CommandComplete(_) | Received::EmptyQueryResponse => answers.push(std::mem::take(&mut rows)),
+                Received::CommandComplete(_) | Received::EmptyQueryResponse => {
+                    answers.push(std::mem::take(&mut rows))
+                }
                 Received::ErrorResponse(body) => {
                     let failure = self.refused(&body);
                     failed.get_or_insert(failure);
@@ -102,7 +104,10 @@ impl Connection {
                     self.stream.all_answered();
                     return failed.map_or(Ok(answers), Err);
                 }
-                Received::ParseComplete | Received::BindComplete | Received::NoData | Received::RowDescription(_) => {}
+                Received::ParseComplete
+                | Received::BindComplete
+                | Received::NoData
+                | Received::RowDescription(_) => {}
                 _ => return Err(Failure::senseless()),
             }
         }
@@ -117,7 +122,9 @@ impl Connection {
         loop {
             match self.next()? {
                 Received::NoticeResponse(_) | Received::ParameterStatus(_) => {}
-                Received::NotificationResponse(body) => self.messages.push(Message(body.message()?.to_owned())),
+                Received::NotificationResponse(body) => {
+                    self.messages.push(Message(body.message()?.to_owned()))
+                }
                 message => return Ok(message),
             }
         }
@@ -186,8 +193,7 @@ impl Connection {
 fn write_statement(statement: &Statement<'_>, out: &mut BytesMut) -> Result<(), Failure> {
     let Statement { sql, values } = statement;
     frontend::parse("", sql, values.iter().map(super::statement::Value::oid), out)?;
-    let bound =
-        frontend::bind("", "", [1], values, |value, out| Ok(value.write(out)), [1], out);
+    let bound = frontend::bind("", "", [1], values, |value, out| Ok(value.write(out)), [1], out);
     bound.map_err(|_| Failure::Invalid("a value is too long".to_owned()))?;
     frontend::execute("", 0, out)?;
     Ok(())
