@@ -3,11 +3,11 @@
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fairlock_core::backend::{
     Acquire, Acquired, Backend, BackendError, ForceReleased, Hold, HoldCountSet, HoldKept, LockId, LockState,
-    Place, Released, Renew, Renewal, RequestId, Subscription, Wait, WakeSink, Withdrawn,
+    Place, Released, Renew, Renewal, RequestId, Subscription, WakeSink, Withdrawn,
 };
 use fairlock_core::{ClientId, LockKind};
 use fairlock_line::{LockEntry, Turn};
@@ -42,42 +42,11 @@ impl PostgresBackend {
         let store = &self.0.store;
         store.step(&lock.name, store.pool.deadline(), decide)
     }
-
-    /// A client that has never queued does not listen. Its place would look deserted to others, so it first tries without one, then
-    /// listens, then queues: a grant costs no listening, and no place stands without its client.
-    ///
-    /// At most half of the time goes by for listening: the request must have the rest.
-    fn try_then_listen(
-        &self,
-        ask: &Acquire<'_>,
-        deadline: Instant,
-    ) -> Result<Option<Acquired>, BackendError> {
-        let Inner { store, listen_at, .. } = &*self.0;
-        if ask.place.wait == Wait::No {
-            return Ok(None);
-        }
-        let Some(client) = store.clients.silent(ask.place.owner.client()) else { return Ok(None) };
-        let mut trial = *ask;
-        trial.place.wait = Wait::No;
-        let tried =
-            store.step(&ask.place.lock.name, deadline, |entry, turn| entry.acquire(turn, &trial))??;
-        if matches!(tried, Acquired::Granted { .. }) {
-            return Ok(Some(tried));
-        }
-        let left = deadline.saturating_duration_since(Instant::now());
-        client.listen(listen_at, store.pool.timeouts(), Instant::now() + left / 2)?;
-        Ok(None)
-    }
 }
 
 impl Backend for PostgresBackend {
     fn acquire(&self, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
-        let store = &self.0.store;
-        let deadline = store.pool.deadline();
-        if let Some(granted) = self.try_then_listen(ask, deadline)? {
-            return Ok(granted);
-        }
-        store.step(&ask.place.lock.name, deadline, |entry, turn| entry.acquire(turn, ask))?
+        self.step(ask.place.lock, |entry, turn| entry.acquire(turn, ask))?
     }
 
     fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
@@ -119,9 +88,11 @@ impl Backend for PostgresBackend {
     }
 
     fn subscribe(&self, client: ClientId, sink: Arc<dyn WakeSink>) -> Result<Subscription, BackendError> {
-        let name = client.to_string();
-        self.0.store.clients.add(&name, sink);
-        Ok(Subscription::new(Subscribed { store: Arc::downgrade(&self.0.store), name }))
+        let (Inner { store, listen_at, .. }, name) = (&*self.0, client.to_string());
+        let client = store.clients.add(&name, sink);
+        let subscribed = Subscribed { store: Arc::downgrade(store), name };
+        client.listen(listen_at, store.pool.timeouts())?;
+        Ok(Subscription::new(subscribed))
     }
 
     fn reconnects(&self) -> u64 {

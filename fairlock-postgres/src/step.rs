@@ -26,8 +26,6 @@
 //! - **A role whose default is REPEATABLE READ** would see the row as it was before the wait: the level is named.
 //! - **The sweeper deletes the row between the insert and the load**: the load is tried again. Its numbers follow the clock, and
 //!   the row was a day old.
-//! - **A first waiter that is not listening yet** would be passed over as gone by another client: it listens before it queues (see
-//!   `backend`).
 
 use std::time::{Duration, Instant};
 

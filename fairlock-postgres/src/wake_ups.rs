@@ -1,15 +1,16 @@
 //! The clients of this process, and how messages reach them: at once from a step of this process, else by LISTEN.
 //!
-//! A client listens from its first request that queues, on its own connection and thread (`fairlock-pg-listen`).
+//! A client listens on its own connection and thread (`fairlock-pg-listen`) from its subscription on.
 //!
 //! | link of a client | moves to | by |
 //! | --- | --- | --- |
-//! | silent | starting | the first caller that has to queue; it waits for the next state |
-//! | starting | listening, or broken | the thread: it connected, or failed to |
+//! | starting | listening, or broken | the thread: it connected, or failed to: then the subscription fails |
 //! | listening | broken | the thread: the connection ended |
 //! | broken | listening | the thread, after a pause; then it says `Gap` |
 //! | any | over | the end of the subscription |
 //!
+//! - **Another client's step sees a place before its client is present** and would pass it over: subscribing returns once the
+//!   presence is held, and core asks for nothing before that.
 //! - **A message between two connections is lost**: `Gap` comes after LISTEN, so what is sent from then on is heard.
 //! - **The subscription ends while the thread connects**: the thread moves the link on under the mutex, and finds `over`.
 //! - **A message comes after the end**: the thread has a weak pointer to the sink.
@@ -51,21 +52,21 @@ struct Link {
 }
 
 enum State {
-    Silent,
     Starting,
     Listening,
-    Broken,
+    Broken(BackendError),
     Over,
 }
 
 impl Clients {
-    pub(crate) fn add(&self, name: &str, sink: Arc<dyn WakeSink>) {
-        let link = Arc::new(Link { state: Mutex::new(State::Silent), changed: Condvar::new() });
+    pub(crate) fn add(&self, name: &str, sink: Arc<dyn WakeSink>) -> Arc<Client> {
+        let link = Arc::new(Link { state: Mutex::new(State::Starting), changed: Condvar::new() });
         let client = Arc::new(Client { name: name.to_owned(), sink, link });
-        let former = self.0.write().insert(name.to_owned(), client);
+        let former = self.0.write().insert(name.to_owned(), Arc::clone(&client));
         if let Some(former) = former {
             former.end();
         }
+        client
     }
 
     pub(crate) fn remove(&self, name: &str) {
@@ -79,13 +80,6 @@ impl Clients {
         self.0.read().contains_key(name)
     }
 
-    /// The client of this process that does not listen yet.
-    pub(crate) fn silent(&self, name: &str) -> Option<Arc<Client>> {
-        let client = self.0.read().get(name).cloned()?;
-        let is_silent = matches!(*client.link.state.lock(), State::Silent | State::Starting);
-        is_silent.then_some(client)
-    }
-
     /// Tells a client of this process, if it is one.
     pub(crate) fn deliver(&self, wake_up: &WakeUp) {
         let client = self.0.read().get(wake_up.owner.client()).cloned();
@@ -96,36 +90,39 @@ impl Clients {
 }
 
 impl Client {
-    /// Returns once it listens, or that has failed: then its waiters find their grants by heartbeats, and the thread goes on trying.
+    /// Begins to listen. Returns once a message would arrive and other clients see this one as present.
+    ///
+    /// # Errors
+    /// Why it can't listen.
     pub(crate) fn listen(
         self: &Arc<Client>,
         address: &Address,
         timeouts: Timeouts,
-        until: Instant,
     ) -> Result<(), BackendError> {
+        let listener = Listener {
+            client: Arc::downgrade(self),
+            link: Arc::clone(&self.link),
+            name: self.name.clone(),
+            address: address.clone(),
+            timeouts,
+        };
+        let spawned =
+            thread::Builder::new().name("fairlock-pg-listen".to_owned()).spawn(move || listener.run());
+        spawned.map_err(|error| {
+            unavailable(format!("can't start the thread that listens: {error}")).with_source(error)
+        })?;
+        let until = Instant::now() + timeouts.connect + timeouts.response * 2;
         let mut state = self.link.state.lock();
-        if matches!(*state, State::Silent) {
-            *state = State::Starting;
-            let listener = Listener {
-                client: Arc::downgrade(self),
-                link: Arc::clone(&self.link),
-                name: self.name.clone(),
-                address: address.clone(),
-                timeouts,
-            };
-            let thread = thread::Builder::new().name("fairlock-pg-listen".to_owned());
-            if let Err(error) = thread.spawn(move || listener.run()) {
-                *state = State::Silent;
-                let message = format!("can't start the thread that listens: {error}");
-                return Err(BackendError::new(BackendErrorKind::Unavailable, message).with_source(error));
+        loop {
+            match &*state {
+                State::Listening => return Ok(()),
+                State::Broken(error) => return Err(error.clone()),
+                State::Starting | State::Over => {}
             }
-        }
-        while matches!(*state, State::Starting) {
             if self.link.changed.wait_until(&mut state, until).timed_out() {
-                break;
+                return Err(unavailable("no connection for wake-ups in time".to_owned()));
             }
         }
-        Ok(())
     }
 
     fn end(&self) {
@@ -180,12 +177,12 @@ impl Listener {
             };
             may_have_missed = true;
             let Err(failure) = failed else { return };
-            if !self.link.set(State::Broken) {
+            let error = BackendError::from(failure);
+            if !self.link.set(State::Broken(error.clone())) {
                 return;
             }
             failures = failures.saturating_add(1);
             if failures == 1 {
-                let error = BackendError::from(failure);
                 log::warn!(target: "fairlock::net", "the connection for wake-ups is lost, and tried again: {error}");
             }
             if self.link.rest(pause(failures)) {
@@ -252,4 +249,8 @@ impl Listener {
             Err(failure) => Err(failure),
         }
     }
+}
+
+fn unavailable(message: String) -> BackendError {
+    BackendError::new(BackendErrorKind::Unavailable, message)
 }
