@@ -59,6 +59,10 @@ fn start() -> (PathBuf, Child) {
     init.args(["-A", "trust", "-U", "fairlock", "--no-sync", "-E", "UTF8", "-D"]).arg(dir.join("data"));
     let made = init.current_dir(&dir).output().unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    // The roles of the test of passwords.
+    let logins =
+        "local all scram scram-sha-256\nlocal all md5 md5\nlocal all clear password\nlocal all all trust\n";
+    fs::write(dir.join("data/pg_hba.conf"), logins).unwrap();
     let mut server = unprivileged(Path::new("/bin/sh"));
     server.args(["-c", SHELL]).arg(&bin).arg(&dir).current_dir(&dir);
     let child = server.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();

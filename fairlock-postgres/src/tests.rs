@@ -3,8 +3,12 @@
 
 use std::time::{Duration, Instant};
 
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+
 use fairlock_core::backend::{
-    Acquire, Acquired, Backend, BackendErrorKind, Hold, LockId, Place, Renew, Renewal, RequestId,
+    Acquire, Acquired, Backend, BackendErrorKind, Hold, LockId, Place, Renew, Renewal, RequestId, Wake,
+    WakeSink,
 };
 use fairlock_core::{ClientId, FencingToken, LockKind, LockName, OwnerId};
 
@@ -139,4 +143,50 @@ fn a_row_goes_a_day_after_its_last_use() {
     backend.0.store.sweep().unwrap();
     let rows = con.flight(&[Statement::new("select name from fairlock.lock", [])], soon()).unwrap();
     assert_eq!(rows[0].iter().map(|row| row.bytes(0).unwrap()).collect::<Vec<_>>(), [b"used"]);
+}
+
+#[test]
+fn each_way_to_log_in_works_and_a_wrong_password_is_denied() {
+    let url = new_database();
+    let mut con = session(&url);
+    for (role, encryption) in [("scram", "scram-sha-256"), ("md5", "md5"), ("clear", "scram-sha-256")] {
+        let made =
+            format!("set password_encryption = '{encryption}'; create role {role} login password 'p@ss'");
+        con.script(&made, soon()).unwrap();
+        con.script(&format!("grant usage on schema fairlock to {role}"), soon()).unwrap();
+        con.script(&format!("grant all on all tables in schema fairlock to {role}"), soon()).unwrap();
+        let with = |password: &str| url.replace("fairlock@", &format!("{role}{password}@"));
+        take(&PostgresBackend::connect(&with(":p%40ss")).unwrap(), &lock(role), &OwnerId::new("ann:1"));
+        for (password, cause) in [(":p%40sss", "28P01"), ("", "the address has none")] {
+            let error = PostgresBackend::connect(&with(password)).unwrap_err().to_string();
+            assert!(error.contains(cause) && !error.contains("p@sss"), "{error}");
+        }
+    }
+}
+
+struct Heard(Sender<String>);
+
+impl WakeSink for Heard {
+    fn wake(&self, wake: Wake<'_>) {
+        let _ = self.0.send(format!("{wake:?}"));
+    }
+}
+
+#[test]
+fn a_client_whose_connection_for_wake_ups_ends_is_told_of_the_gap_and_hears_again() {
+    let url = new_database();
+    let (ours, theirs) = (PostgresBackend::connect(&url).unwrap(), PostgresBackend::connect(&url).unwrap());
+    let (client, (sender, heard)) = (ClientId::random(), channel());
+    let _subscription = ours.subscribe(client, Arc::new(Heard(sender))).unwrap();
+    let (lock, ann, bob) = (lock("x"), OwnerId::new("ann:1"), OwnerId::new(&format!("{client}:1")));
+    let token = take(&theirs, &lock, &ann);
+    ours.acquire(&Acquire::new(Place::new(&lock, &bob, RequestId::new(2)), LEASE)).unwrap();
+    let mut con = session(&url);
+    let end = "select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and database = (select oid from \
+               pg_database where datname = current_database())";
+    con.script(end, soon()).unwrap();
+    assert_eq!(heard.recv_timeout(SECOND * 5).unwrap(), "Gap");
+    theirs.release(&Hold::new(&lock, &ann, RequestId::new(1), token)).unwrap();
+    let granted = heard.recv_timeout(SECOND * 5).unwrap();
+    assert!(granted.starts_with("Granted") && granted.contains("RequestId(2)"), "{granted}");
 }
