@@ -3,8 +3,8 @@
 //! | a connection is | moves to | by |
 //! | --- | --- | --- |
 //! | idle, in the list | lent | a call that takes it |
-//! | lent, outside of a transaction | idle | the end of its call |
-//! | lent, the call failed on the way | closed | the end of its call: an answer may be under way, or the row lock be kept |
+//! | lent | idle | the end of its call; after an error of the server a rollback |
+//! | lent, no answer that can be used | closed | the end of its call: an answer may be under way, or the row lock be kept |
 //!
 //! A broken connection shows that the server may have gone, so the idle ones are closed with it: each would cost a call its
 //! time-out. No lock is held while a connection is opened or used.
@@ -75,14 +75,14 @@ impl Pool {
         let done = act(&mut con);
         match &done {
             Ok(_) => lent.give_back(con),
-            Err(failure) => {
-                // Closed: it may be in a transaction that has the row lock, which ends with it.
-                if !failure.keeps_connection() {
-                    self.broken.fetch_add(1, Ordering::Relaxed);
-                    let idle = std::mem::take(&mut self.state.lock().idle);
-                    drop(idle);
-                }
-                drop(con);
+            // The server refused: the transaction, which may have the row lock, ends now.
+            Err(failure) if failure.keeps_connection() && con.script("rollback", deadline).is_ok() => {
+                lent.give_back(con);
+            }
+            Err(_) => {
+                self.broken.fetch_add(1, Ordering::Relaxed);
+                let idle = std::mem::take(&mut self.state.lock().idle);
+                drop((con, idle));
             }
         }
         done
