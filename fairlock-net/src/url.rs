@@ -18,7 +18,9 @@ mod tests {
 
     #[test]
     fn a_delimiter_that_is_not_encoded_is_found() {
-        for (rest, found) in [("u:a/b@h:1", "%2F"), ("u:a?b@h", "%3F"), ("u:a#b@h/db", "%23"), ("u:/?#@h", "%2F")] {
+        for (rest, found) in
+            [("u:a/b@h:1", "%2F"), ("u:a?b@h", "%3F"), ("u:a#b@h/db", "%23"), ("u:/?#@h", "%2F")]
+        {
             assert!(bare_delimiter(rest).is_some_and(|what| what.ends_with(found)), "{rest}");
         }
         for rest in ["h", "u:p@h:1/db?a=b", "u:a%2Fb@h/", "h/db", "u@h"] {

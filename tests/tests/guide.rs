@@ -305,9 +305,15 @@ fn disciplines(cell: &str) -> impl Iterator<Item = &'static str> + '_ {
 #[test]
 fn every_test_that_a_table_names_exists() {
     let mut sources = Vec::new();
-    for folder in
-        ["tests", "fairlock-core", "fairlock-line", "fairlock-memory", "fairlock-net", "fairlock-redis", "fairlock-cli"]
-    {
+    for folder in [
+        "tests",
+        "fairlock-core",
+        "fairlock-line",
+        "fairlock-memory",
+        "fairlock-net",
+        "fairlock-redis",
+        "fairlock-cli",
+    ] {
         read_sources(&root().join(folder), &mut sources);
     }
     let functions: Vec<&str> = sources

@@ -32,7 +32,9 @@ fn serve(mut peer: impl Read + Write) -> Ended {
 }
 
 /// A server's endpoint, and what `serve` says of its only connection.
-fn server<T: Send + 'static>(serve: impl FnOnce(TcpStream) -> T + Send + 'static) -> (Endpoint, JoinHandle<T>) {
+fn server<T: Send + 'static>(
+    serve: impl FnOnce(TcpStream) -> T + Send + 'static,
+) -> (Endpoint, JoinHandle<T>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("a port").port();
     let accepted = move || {
