@@ -57,13 +57,6 @@ fn ask(stream: &mut Stream) {
     assert_eq!(answer, *b"!");
 }
 
-fn handshake_error(secured: Result<Stream, TlsFailure>) -> io::Error {
-    match secured.err() {
-        Some(TlsFailure::Handshake(error)) => error,
-        other => panic!("not in the handshake: {other:?}"),
-    }
-}
-
 #[test]
 fn it_is_reset_with_an_answer_missing_and_else_closed() {
     let (endpoint, ended) = server(serve);
@@ -126,6 +119,13 @@ fn each_address_of_a_host_is_tried() {
 #[cfg(feature = "tls-rustls")]
 mod tls {
     use super::*;
+
+    fn handshake_error(secured: Result<Stream, TlsFailure>) -> io::Error {
+        match secured.err() {
+            Some(TlsFailure::Handshake(error)) => error,
+            other => panic!("not in the handshake: {other:?}"),
+        }
+    }
 
     /// Some protocols ask first whether they may.
     #[test]
