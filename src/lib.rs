@@ -25,7 +25,8 @@
 //! - `redis`, on by default: the Redis backend, `RedisBackend`.
 //! - `redisson`, on by default: locks that are shared with Java, `Discipline::Redisson` and plain locks of the Redis backend.
 //! - `memory`, on by default: the in-process backend, `MemoryBackend`.
-//! - `tls-rustls`: TLS, with addresses `rediss://…`.
+//! - `postgres`: the PostgreSQL backend, `PostgresBackend`.
+//! - `tls-rustls`: TLS, with addresses `rediss://…` and `postgres://…?sslmode=require`.
 //! - `serde`: [`Stats`] can be serialized.
 //! - `metrics`: counters and histograms for the crate `metrics`.
 //!
@@ -50,6 +51,8 @@ pub use fairlock_core::{
 };
 #[cfg(feature = "memory")]
 pub use fairlock_memory::{Faults, MemoryBackend, Operation};
+#[cfg(feature = "postgres")]
+pub use fairlock_postgres::{PostgresBackend, PostgresBuilder};
 #[cfg(feature = "redis")]
 pub use fairlock_redis::{Discipline, Durability, Finding, RedisBackend, RedisBuilder, Verdict};
 
