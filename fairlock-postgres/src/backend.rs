@@ -12,7 +12,6 @@ use fairlock_core::backend::{
 use fairlock_core::{ClientId, LockKind};
 use fairlock_line::{LockEntry, Turn};
 
-use crate::net::address::Address;
 use crate::step::Store;
 use crate::sweep::Sweep;
 
@@ -22,8 +21,6 @@ pub struct PostgresBackend(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
     pub(crate) store: Arc<Store>,
-    /// Where wake-ups are heard.
-    pub(crate) listen_at: Address,
     pub(crate) sweep: Sweep,
 }
 
@@ -46,7 +43,11 @@ impl PostgresBackend {
 
 impl Backend for PostgresBackend {
     fn acquire(&self, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
-        self.step(ask.place.lock, |entry, turn| entry.acquire(turn, ask))?
+        let store = &self.0.store;
+        let deadline = store.pool.deadline();
+        store.ask_and_hear(&ask.place, deadline, || {
+            store.step(&ask.place.lock.name, deadline, |entry, turn| entry.acquire(turn, ask))?
+        })
     }
 
     fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
@@ -63,12 +64,19 @@ impl Backend for PostgresBackend {
 
     fn renew(&self, _: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
         let answers = self.0.store.renew(items);
+        for (item, answer) in items.iter().zip(&answers) {
+            if let (Renew::Place { place, .. }, Ok(answer)) = (item, answer) {
+                self.0.store.place_renewed(place, answer);
+            }
+        }
         self.0.sweep.sweep_if_due(&self.0.store);
         answers
     }
 
     fn withdraw(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
-        self.step(place.lock, |entry, turn| entry.withdraw(turn, place))
+        let withdrawn = self.step(place.lock, |entry, turn| entry.withdraw(turn, place))?;
+        self.0.store.clients.waits_no_longer(place);
+        Ok(withdrawn)
     }
 
     fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
@@ -88,11 +96,9 @@ impl Backend for PostgresBackend {
     }
 
     fn subscribe(&self, client: ClientId, sink: Arc<dyn WakeSink>) -> Result<Subscription, BackendError> {
-        let (Inner { store, listen_at, .. }, name) = (&*self.0, client.to_string());
-        let client = store.clients.add(&name, sink);
-        let subscribed = Subscribed { store: Arc::downgrade(store), name };
-        client.listen(listen_at, store.pool.timeouts())?;
-        Ok(Subscription::new(subscribed))
+        let (store, name) = (&self.0.store, client.to_string());
+        store.clients.add(&name, sink);
+        Ok(Subscription::new(Subscribed { store: Arc::downgrade(store), name }))
     }
 
     fn reconnects(&self) -> u64 {

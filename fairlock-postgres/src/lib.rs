@@ -5,7 +5,8 @@
 //!                 ├► renewal   sweep
 //!                 └► step      load, decide, write back, commit, tell
 //!                      ├► row        a lock as columns and bytes   schema   the layout
-//!                      ├► wake_ups   the clients of this process, and their listening   presence
+//!                      ├► wake_ups   the clients of this process   link   which of their requests wait
+//!                      │     └► listener   LISTEN and its checks   poller   looks instead   presence
 //!                      └► net        connections
 //! ```
 
@@ -13,7 +14,10 @@ mod backend;
 mod builder;
 #[cfg(test)]
 mod conformance;
+mod link;
+mod listener;
 mod net;
+mod poller;
 mod presence;
 mod renewal;
 mod row;
@@ -28,3 +32,4 @@ mod wake_ups;
 
 pub use backend::PostgresBackend;
 pub use builder::PostgresBuilder;
+pub use wake_ups::WakeUps;

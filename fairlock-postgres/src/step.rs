@@ -27,6 +27,7 @@
 //! - **The sweeper deletes the row between the insert and the load**: the load is tried again. Its numbers follow the clock, and
 //!   the row was a day old.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use fairlock_core::backend::BackendError;
@@ -36,20 +37,22 @@ use fairlock_line::{Desk, LockEntry, Turn, WakeUp};
 use crate::net::pool::Pool;
 use crate::net::{Connection, Failure, Row, Statement, Value};
 use crate::presence::{channel_of, key_of};
-use crate::row::{AFTER, COLUMNS, Loaded, LockRow};
+use crate::row::{AFTER, COLUMNS, HEADS, Loaded, LockRow};
 use crate::wake_ups::Clients;
 
 /// For how long the server keeps a row lock for a client that says nothing.
 pub(crate) const IDLE: Duration = Duration::from_secs(1);
 /// How long a step waits for the row at most.
 const WAIT: Duration = Duration::from_millis(500);
+/// So many waiters at the head are asked about, whether they are still there.
+const ASKED_ABOUT: usize = 4;
 /// How often a row may vanish between insert and load.
 const TRIES: usize = 3;
 
 const BEGIN: &str = "begin isolation level read committed";
 const LIMITS: &str = "select set_config('idle_in_transaction_session_timeout', $1, true), set_config('lock_timeout', $2, true)";
 const INSERT: &str = "insert into fairlock.lock (name) values ($1) on conflict do nothing";
-const NOTIFY: &str = "select pg_notify($1, $2)";
+pub(crate) const NOTIFY: &str = "select pg_notify($1, $2)";
 
 /// What a step needs.
 pub(crate) struct Store {
@@ -90,13 +93,16 @@ impl Store {
         let gone = row.numbers(AFTER)?;
         let is_listening = |owner: &OwnerId| {
             let client = owner.client();
-            self.clients.has(client) || !gone.contains(&key_of(client))
+            self.clients.is_present(client).is_some() || !gone.contains(&key_of(client))
         };
         let mut desk = Desk::after(last);
         let answer = decide(&mut entry, &mut desk.turn(lock, now, &is_listening));
-        let written = LockRow::of(entry, desk.last_number());
-        let (local, remote): (Vec<_>, Vec<_>) =
-            desk.take_wake_ups().into_iter().partition(|wake_up| self.clients.has(wake_up.owner.client()));
+        let known: HashSet<_> = row.numbers(HEADS)?.into_iter().collect();
+        let shows_itself =
+            |client: &str, key| self.clients.is_present(client).unwrap_or_else(|| known.contains(&key));
+        let written = LockRow::of(entry, desk.last_number(), shows_itself);
+        let is_local = |wake_up: &WakeUp| self.clients.is_present(wake_up.owner.client()).is_some();
+        let (local, remote): (Vec<_>, Vec<_>) = desk.take_wake_ups().into_iter().partition(is_local);
         if local.is_empty() && remote.is_empty() && written.is_as_loaded(&row)? {
             con.flight(&rollback, deadline)?;
             return Ok(Ok((answer, Vec::new())));
@@ -117,7 +123,7 @@ impl Store {
         let name = Value::Bytes(lock.as_str().as_bytes());
         let load_sql = format!(
             "with l as materialized (select * from fairlock.lock where name = $1 for update) select {COLUMNS}, array(select k \
-             from unnest(l.heads) k where pg_try_advisory_xact_lock_shared(k)) from l"
+             from unnest(l.heads[1:{ASKED_ABOUT}]) k where pg_try_advisory_xact_lock_shared(k)) from l"
         );
         let [idle, wait] = self.limits();
         let begin = [
