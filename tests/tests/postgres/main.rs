@@ -1,11 +1,5 @@
 //! The PostgreSQL store against real servers and their faults.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-//mod disk;
 mod network;
-//mod processes;
-//mod restarts;
-//mod sessions;
-//mod snapshots;
-//mod standbys;
 mod support;

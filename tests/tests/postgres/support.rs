@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use fairlock::{Client, ClientBuilder, PostgresBackend};
 pub(crate) use fairlock_tests::locks::{granted, request, take};
-use fairlock_tests::{PostgresServer, Proxy, eventually};
+use fairlock_tests::{PostgresServer, Proxy, eventually, look_until};
 
 /// The limit for anything immediate, on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(15);
@@ -19,6 +19,7 @@ pub(crate) const ANSWER: Duration = Duration::from_millis(500);
 /// For how long a call asks again.
 pub(crate) const OUTAGE: Duration = Duration::from_secs(1);
 /// For how long the server keeps a row for a client that says nothing.
+#[expect(dead_code)]
 pub(crate) const IDLE: Duration = Duration::from_secs(1);
 
 pub(crate) const fn ms(ms: u64) -> Duration {
@@ -53,14 +54,19 @@ pub(crate) fn until_in_line(client: &Client, name: &str, waiters: u64) {
     });
 }
 
-/// Waits until nobody holds any lock or waits for it: only the last numbers are left, and no transaction is open.
+/// Who holds a lock or waits for it, or did so when the lock was last used; and transactions that are open.
+pub(crate) fn left(server: &PostgresServer) -> Vec<String> {
+    let sql = "select convert_from(name, 'UTF8') || ': ' || coalesce(h_owner, 'nobody') || ', ' || encode(state, 'hex') from fairlock.lock
+               where state <> '' or h_owner is not null
+               union all select 'open: ' || query from pg_stat_activity where state like 'idle in transaction%'";
+    server.con().query(sql, &[]).unwrap().iter().map(|row| row.get(0)).collect()
+}
+
+/// Waits until only the last numbers are left, and no transaction is open.
+#[track_caller]
 pub(crate) fn until_nothing_left(server: &PostgresServer) {
-    let mut con = server.con();
-    let mut count = |sql: &str| con.query_one(sql, &[]).unwrap().get::<_, i64>(0);
-    eventually(SOON, "nothing is left", || {
-        count("select count(*) from fairlock.lock where state <> '' or h_owner is not null") == 0
-            && count("select count(*) from pg_stat_activity where state like 'idle in transaction%'") == 0
-    });
+    let gone = look_until(SOON, || left(server).is_empty().then_some(()));
+    assert!(gone.is_some(), "left behind: {:#?}", left(server));
 }
 
 /// Runs this, and panics unless it ends in time.
