@@ -14,7 +14,6 @@ use fairlock_core::{ClientId, LockKind};
 use fairlock_line::{LockEntry, Turn};
 
 use crate::net::Failure;
-use crate::net::address::Address;
 use crate::step::{OneByOne, Store};
 use crate::sweep::Sweep;
 
@@ -24,8 +23,6 @@ pub struct PostgresBackend(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
     pub(crate) store: Arc<Store>,
-    /// Where wake-ups are heard.
-    pub(crate) listen_at: Address,
     pub(crate) sweep: Sweep,
 }
 
@@ -73,12 +70,17 @@ impl Backend for PostgresBackend {
 
     fn renew(&self, _: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
         let answers = self.0.store.renew(items);
+        for (item, answer) in items.iter().zip(&answers) {
+            if let (Renew::Place { place, .. }, Ok(answer)) = (item, answer) {
+                self.0.store.place_renewed(place, answer);
+            }
+        }
         self.0.sweep.sweep_if_due(&self.0.store);
         answers
     }
 
     fn withdraw(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
-        self.step(place.lock, |entry, turn| entry.withdraw(turn, place))
+        only(self.withdraw_all(slice::from_ref(place)))
     }
 
     fn withdraw_all(&self, places: &[Place<'_>]) -> Vec<Result<Withdrawn, BackendError>> {
@@ -86,7 +88,10 @@ impl Backend for PostgresBackend {
         let deadline = store.pool.deadline();
         let mut asked = OneByOne::until(deadline);
         let withdraw = |place: &Place<'_>| {
-            asked.ask(|| store.step(&place.lock.name, deadline, |entry, turn| entry.withdraw(turn, place)))
+            let withdraw = |entry: &mut LockEntry, turn: &mut Turn<'_>| entry.withdraw(turn, place);
+            let withdrawn = asked.ask(|| store.step(&place.lock.name, deadline, withdraw))?;
+            store.clients.waits_no_longer(place);
+            Ok(withdrawn)
         };
         places.iter().map(withdraw).collect()
     }
@@ -108,11 +113,9 @@ impl Backend for PostgresBackend {
     }
 
     fn subscribe(&self, client: ClientId, sink: Arc<dyn WakeSink>) -> Result<Subscription, BackendError> {
-        let (Inner { store, listen_at, .. }, name) = (&*self.0, client.to_string());
-        let client = store.clients.add(&name, sink);
-        let subscribed = Subscribed { store: Arc::downgrade(store), name };
-        client.listen(listen_at, store.pool.timeouts())?;
-        Ok(Subscription::new(subscribed))
+        let (store, name) = (&self.0.store, client.to_string());
+        store.clients.add(&name, sink);
+        Ok(Subscription::new(Subscribed { store: Arc::downgrade(store), name }))
     }
 
     fn reconnects(&self) -> u64 {

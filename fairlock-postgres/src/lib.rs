@@ -7,7 +7,8 @@
 //!                 └► step      load, decide, write back, commit, tell
 //!                      ├► row        a lock as columns and bytes   schema   the layout
 //!                      ├► recent     the server's clock, and which locks are busy
-//!                      ├► wake_ups   the clients of this process, and their listening   presence
+//!                      ├► wake_ups   the clients of this process   link   which of their requests wait
+//!                      │     └► listener   LISTEN and its checks   poller   looks instead   presence
 //!                      └► net        connections
 //! ```
 
@@ -16,7 +17,10 @@ mod builder;
 #[cfg(test)]
 mod conformance;
 mod fast;
+mod link;
+mod listener;
 mod net;
+mod poller;
 mod presence;
 mod recent;
 mod renewal;
@@ -32,3 +36,4 @@ mod wake_ups;
 
 pub use backend::PostgresBackend;
 pub use builder::PostgresBuilder;
+pub use wake_ups::WakeUps;

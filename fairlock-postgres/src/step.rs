@@ -27,6 +27,7 @@
 //! - **The sweeper deletes the row between the insert and the load**: the load is tried again. Its numbers follow the clock, and
 //!   the row was a day old.
 
+use std::collections::HashSet;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
@@ -38,13 +39,15 @@ use crate::net::pool::Pool;
 use crate::net::{Connection, Failure, Row, Statement, Value};
 use crate::presence::{channel_of, key_of};
 use crate::recent::Recent;
-use crate::row::{AFTER, COLUMNS, Loaded, LockRow};
+use crate::row::{AFTER, COLUMNS, HEADS, Loaded, LockRow};
 use crate::wake_ups::Clients;
 
 /// For how long the server keeps a row lock for a client that says nothing.
 pub(crate) const IDLE: Duration = Duration::from_secs(1);
 /// How long a step waits for the row at most.
 const WAIT: Duration = Duration::from_millis(500);
+/// So many waiters at the head are asked about, whether they are still there.
+const ASKED_ABOUT: usize = 4;
 /// How often a row may vanish between insert and load.
 const TRIES: usize = 3;
 
@@ -55,13 +58,13 @@ const INSERT: &str = "insert into fairlock.lock (name) values ($1) on conflict d
 static LOAD: LazyLock<String> = LazyLock::new(|| {
     format!(
         "with l as materialized (select * from fairlock.lock where name = $1 for update) select {COLUMNS}, array(select k from \
-         unnest(l.heads) k where pg_try_advisory_xact_lock_shared(k)) from l"
+         unnest(l.heads[1:{ASKED_ABOUT}]) k where pg_try_advisory_xact_lock_shared(k)) from l"
     )
 });
 static LOOK: LazyLock<String> = LazyLock::new(|| {
     format!("select {COLUMNS} from (select 1) one left join fairlock.lock l on l.name = $1")
 });
-const NOTIFY: &str = "select pg_notify($1, $2)";
+pub(crate) const NOTIFY: &str = "select pg_notify($1, $2)";
 
 /// What a step needs.
 pub(crate) struct Store {
@@ -100,16 +103,19 @@ impl Store {
         let gone = row.numbers(AFTER)?;
         let is_listening = |owner: &OwnerId| {
             let client = owner.client();
-            self.clients.has(client) || !gone.contains(&key_of(client))
+            self.clients.is_present(client).is_some() || !gone.contains(&key_of(client))
         };
         let mut desk = Desk::after(last);
         let answer = decide(&mut entry, &mut desk.turn(lock, now, &is_listening));
-        let written = LockRow::of(entry, desk.last_number());
+        let known: HashSet<_> = row.numbers(HEADS)?.into_iter().collect();
+        let shows_itself =
+            |client: &str, key| self.clients.is_present(client).unwrap_or_else(|| known.contains(&key));
+        let written = LockRow::of(entry, desk.last_number(), shows_itself);
         if written.has_state() {
             self.recent.is_busy(lock);
         }
-        let (local, remote): (Vec<_>, Vec<_>) =
-            desk.take_wake_ups().into_iter().partition(|wake_up| self.clients.has(wake_up.owner.client()));
+        let is_local = |wake_up: &WakeUp| self.clients.is_present(wake_up.owner.client()).is_some();
+        let (local, remote): (Vec<_>, Vec<_>) = desk.take_wake_ups().into_iter().partition(is_local);
         if local.is_empty() && remote.is_empty() && written.is_as_loaded(&row)? {
             return Ok(Ok((answer, Vec::new()))); // the pool rolls back
         }

@@ -202,17 +202,8 @@ impl Connection {
     /// Messages of NOTIFY, at least one unless the time is over. What has come in part stays for the next call.
     pub(crate) fn listen(&mut self, until: Instant) -> Result<Vec<Message>, Failure> {
         self.stream.until(until);
-        while self.messages.is_empty() {
-            if Instant::now() >= until {
-                break;
-            }
-            let mut chunk = [0; 8192];
-            match self.stream.read(&mut chunk) {
-                Ok(0) => return Err(std::io::Error::from(ErrorKind::UnexpectedEof).into()),
-                Ok(n) => self.incoming.extend_from_slice(&chunk[..n]),
-                Err(error) if error.kind() == ErrorKind::TimedOut => break,
-                Err(error) => return Err(error.into()),
-            }
+        loop {
+            // One may have come with the last answers.
             while let Some(message) = Received::parse(&mut self.incoming)? {
                 match message {
                     Received::NotificationResponse(body) => {
@@ -223,8 +214,22 @@ impl Connection {
                     _ => return Err(Failure::senseless()),
                 }
             }
+            if !self.messages.is_empty() || Instant::now() >= until {
+                return Ok(std::mem::take(&mut self.messages));
+            }
+            let mut chunk = [0; 8192];
+            match self.stream.read(&mut chunk) {
+                Ok(0) => return Err(std::io::Error::from(ErrorKind::UnexpectedEof).into()),
+                Ok(n) => self.incoming.extend_from_slice(&chunk[..n]),
+                Err(error) if error.kind() == ErrorKind::TimedOut => return Ok(Vec::new()),
+                Err(error) => return Err(error.into()),
+            }
         }
-        Ok(std::mem::take(&mut self.messages))
+    }
+
+    /// Drops messages that came between answers: a pooler may lend a session that listens for another client.
+    pub(super) fn forget_messages(&mut self) {
+        self.messages.clear();
     }
 
     /// The server's words, without a password.
