@@ -4,6 +4,7 @@
 //! the row is found, however many looks were late or failed.
 
 use std::collections::HashMap;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use fairlock_core::backend::{BackendError, Wake, pause};
@@ -14,6 +15,14 @@ use crate::listener::Listener;
 use crate::net::{Failure, Statement, Value};
 use crate::row::{AFTER, COLUMNS, Loaded};
 use crate::step::Store;
+
+/// The rows that have changed since they were seen.
+static LOOK: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "select {COLUMNS}, a.at, l.rev from unnest($1::bytea[], $2::bigint[]) with ordinality a(name, rev, at) join \
+         fairlock.lock l on l.name = a.name and l.rev <> a.rev"
+    )
+});
 
 /// What the client is told.
 enum Found<'a> {
@@ -86,11 +95,7 @@ impl Store {
         let locks: Vec<_> = by_lock.into_iter().collect();
         let names: Vec<_> = locks.iter().map(|(lock, _)| lock.as_str().as_bytes()).collect();
         let revs: Vec<_> = locks.iter().map(|(_, of_lock)| revision_seen_by_all(of_lock, seen)).collect();
-        let sql = format!(
-            "select {COLUMNS}, a.at, l.rev from unnest($1::bytea[], $2::bigint[]) with ordinality a(name, rev, at) join \
-             fairlock.lock l on l.name = a.name and l.rev <> a.rev"
-        );
-        let look = [Statement::new(&sql, [Value::ManyBytes(&names), Value::Numbers(&revs)])];
+        let look = [Statement::new(&LOOK, [Value::ManyBytes(&names), Value::Numbers(&revs)])];
         let deadline = Instant::now() + self.pool.timeouts().response;
         let rows = self.pool.lend(deadline, |con| con.flight(&look, deadline))?;
         let mut all = Vec::new();
