@@ -1,7 +1,11 @@
 //! The PostgreSQL store against real servers and their faults.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod disk;
+mod load;
 mod network;
 mod processes;
 mod restarts;
+mod sessions;
+mod standbys;
 mod support;

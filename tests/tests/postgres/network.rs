@@ -141,19 +141,15 @@ fn no_call_hangs_whatever_the_server_leaves_unsaid() {
     let error = within(ANSWER + SLACK, connecting).unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }) && error.to_string().contains("in time"), "{error}");
     let server = PostgresServer::start();
-    let finished: Vec<bool> = thread::scope(|scope| {
-        let calls: Vec<_> = (0..FLIGHTS)
-            .map(|number| {
-                scope.spawn({
-                    let server = &server;
-                    move || calls_in_time(server, number)
-                })
-            })
-            .collect();
-        calls.into_iter().map(|call| call.join().unwrap()).collect()
+    thread::scope(|scope| {
+        let silenced = (0..FLIGHTS).map(|number| {
+            let server = &server;
+            scope.spawn(move || calls_in_time(server, number))
+        });
+        let silenced: Vec<_> = silenced.collect();
+        assert!(silenced.into_iter().any(|calls| !calls.join().unwrap()), "there was silence");
     });
-    // The first never logs in, the last hears all.
-    assert!(!finished[0] && finished[FLIGHTS - 1], "{finished:?}");
+    assert!(calls_in_time(&server, usize::MAX), "no call asks for more than is said");
     // What could not be given back is over soon. A line remembers for a minute who waited.
     let client = patient(&server.url());
     for number in 0..FLIGHTS {

@@ -90,9 +90,8 @@ fn every_kind_of_hold_and_of_wait_goes_on_over_a_restart() {
         eventually(SOON, "all wait", || ours.stats().waiting.len() >= waits.len());
         server.restart();
         take(&ours.fair_lock("free").unwrap()).unlock().unwrap();
-        // A reader and a permit fit beside theirs, but for those that wait.
-        assert!(matches!(table.try_read().unwrap(), TryLock::Busy));
-        assert!(matches!(pool.try_acquire().unwrap(), TryLock::Busy));
+        assert!(matches!(table.try_write().unwrap(), TryLock::Busy));
+        assert!(matches!(pool.try_acquire_many(2).unwrap(), TryLock::Busy));
         assert!(waits.iter().all(|wait| !wait.is_finished()));
         theirs.go();
         theirs.expect("unlocked", SOON);
