@@ -12,6 +12,7 @@ use fairlock_core::backend::{
 use fairlock_core::{ClientId, LockKind};
 use fairlock_line::{LockEntry, Turn};
 
+use crate::answer::Answer;
 use crate::net::address::Address;
 use crate::step::Store;
 use crate::sweep::Sweep;
@@ -34,7 +35,7 @@ impl fmt::Debug for PostgresBackend {
 }
 
 impl PostgresBackend {
-    fn step<T>(
+    fn step<T: Answer>(
         &self,
         lock: &LockId,
         decide: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,

@@ -4,11 +4,12 @@
 //!  builder ──► backend      the questions of core
 //!                 ├► renewal   sweep
 //!                 └► step      load, decide, write back, commit, tell
-//!                      ├► row        a lock as columns and bytes   schema   the layout
+//!                      ├► row        a lock as columns and bytes   schema   the layout   answer   promises
 //!                      ├► wake_ups   the clients of this process, and their listening   presence
 //!                      └► net        connections
 //! ```
 
+mod answer;
 mod backend;
 mod builder;
 #[cfg(test)]

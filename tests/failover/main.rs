@@ -67,12 +67,11 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let wanted = Wanted::parse(&words)?;
     println!("seed {}", wanted.seed);
     let program = std::env::current_exe()?.to_string_lossy().into_owned();
-    let is_clean =
-        match &wanted {
-            Wanted { order: true, .. } => order::run(&wanted, &program),
-            Wanted { postgres: true, .. } => postgres::run(&wanted, &program),
-            _ => schedule::run(&wanted, &program)?,
-        };
+    let is_clean = match &wanted {
+        Wanted { order: true, .. } => order::run(&wanted, &program),
+        Wanted { postgres: true, .. } => postgres::run(&wanted, &program),
+        _ => schedule::run(&wanted, &program)?,
+    };
     Ok(if is_clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

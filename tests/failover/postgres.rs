@@ -31,6 +31,8 @@ const STANDBY: &str = "standby";
 const LOCKS: [&str; 3] = ["lock", "other", "probe"];
 /// One round of the control for so many others.
 const CONTROL: usize = 10;
+/// How many overlaps of a round are printed.
+const SHOWN: usize = 3;
 /// Between two looks for commits that wait.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -52,14 +54,8 @@ enum Fault {
 }
 
 impl Fault {
-    const ALL: [Fault; 6] = [
-        Fault::Promote,
-        Fault::Partition,
-        Fault::Freeze,
-        Fault::Kill,
-        Fault::Restart,
-        Fault::Cancel,
-    ];
+    const ALL: [Fault; 6] =
+        [Fault::Promote, Fault::Partition, Fault::Freeze, Fault::Kill, Fault::Restart, Fault::Cancel];
 
     /// Whether holds overlap where the standby is asynchronous: the holder goes on at the old primary.
     fn is_control(self) -> bool {
@@ -107,7 +103,8 @@ pub(crate) fn run(wanted: &Wanted, program: &str) -> bool {
         match verdict {
             Ok(verdict) => {
                 if cell.is_synchronous {
-                    findings.extend(verdict.overlaps.iter().map(|overlap| overlap.sentence.clone()));
+                    findings
+                        .extend(verdict.overlaps.iter().take(SHOWN).map(|overlap| overlap.sentence.clone()));
                 } else {
                     locked(&control).push(!verdict.overlaps.is_empty());
                 }
@@ -191,10 +188,8 @@ impl Round {
             con.query(asked, &[&state]).is_ok_and(|rows| rows.len() == 1)
         });
         let parts = cell.held.parts();
-        let ways: Vec<_> = parts
-            .iter()
-            .map(|_| [Proxy::start(primary.port()), Proxy::start(standby.port())])
-            .collect();
+        let ways: Vec<_> =
+            parts.iter().map(|_| [Proxy::start(primary.port()), Proxy::start(standby.port())]).collect();
         fs::create_dir_all(dir).expect("a dir can be made");
         let files: Vec<_> = (0..parts.len()).map(|number| dir.join(number.to_string())).collect();
         // The holder prefers the old primary, as some of the others do.
@@ -258,8 +253,9 @@ impl Round {
                 .workers
                 .iter()
                 .filter(|(_, worker)| worker.next_or_none(bound).as_deref() != Some("resting"));
-            let sentence =
-                |(part, _): &(Part, _)| format!("a {part} did not come to rest within {bound:?}: a call hangs");
+            let sentence = |(part, _): &(Part, _)| {
+                format!("a {part} did not come to rest within {bound:?}: a call hangs")
+            };
             stuck.map(sentence).collect::<Vec<_>>()
         });
         let read = |file| read(file).expect("a history can be read");
@@ -292,13 +288,16 @@ impl Round {
     }
 }
 
-/// Until the round is over, commits that wait for the standby are cancelled, and their sessions ended, in turns.
+/// Until the round is over, commits that wait for the standby are cancelled, and their sessions ended, in turns. Those of messages are not:
+/// a commit that was cancelled and the message about it, cancelled as well, would tell a waiter of a grant.
 fn end_waiting_commits(server: &PostgresServer, is_over: &Receiver<()>) {
     let mut con = server.con();
     let mut ways = ["pg_cancel_backend", "pg_terminate_backend"].into_iter().cycle();
     while is_over.recv_timeout(PAUSE) == Err(RecvTimeoutError::Timeout) {
         let way = ways.next().unwrap_or_default();
-        let sql = format!("select {way}(pid) from pg_stat_activity where wait_event = 'SyncRep'");
+        let sql = format!(
+            "select {way}(pid) from pg_stat_activity where wait_event = 'SyncRep' and query !~ 'pg_notify'"
+        );
         con.execute(&sql, &[]).expect("the old primary goes on");
     }
 }
