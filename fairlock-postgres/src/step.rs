@@ -24,6 +24,9 @@
 //!   and withdrawals do the rest.
 //! - **The clock was read before the wait for the row**: it is read above the materialized row lock.
 //! - **A role whose default is REPEATABLE READ** would see the row as it was before the wait: the level is named.
+//! - **A deposed primary tells of a grant that no standby has**: its own commit waits for the standby, for ever. But somebody cancels
+//!   that wait, which the connection takes for no answer; or the server starts again, and a repeat finds the grant. So what is a promise
+//!   is committed also where nothing is changed: the row lock is a write, and this commit waits too. And NOTIFY is a commit.
 //! - **The sweeper deletes the row between the insert and the load**: the load is tried again. Its numbers follow the clock, and
 //!   the row was a day old.
 
@@ -35,6 +38,7 @@ use fairlock_core::backend::{BackendError, BackendErrorKind};
 use fairlock_core::{LockName, OwnerId};
 use fairlock_line::{Desk, LockEntry, Turn, WakeUp};
 
+use crate::answer::Answer;
 use crate::net::pool::Pool;
 use crate::net::{Connection, Failure, Row, Statement, Value};
 use crate::presence::{channel_of, key_of};
@@ -75,7 +79,7 @@ pub(crate) struct Store {
 
 impl Store {
     /// One step on one lock, which ends by the deadline.
-    pub(crate) fn step<T>(
+    pub(crate) fn step<T: Answer>(
         &self,
         lock: &LockName,
         deadline: Instant,
@@ -87,7 +91,7 @@ impl Store {
         Ok(answer)
     }
 
-    fn step_on<T>(
+    fn step_on<T: Answer>(
         &self,
         con: &mut Connection,
         lock: &LockName,
@@ -117,7 +121,10 @@ impl Store {
         let is_local = |wake_up: &WakeUp| self.clients.is_present(wake_up.owner.client()).is_some();
         let (local, remote): (Vec<_>, Vec<_>) = desk.take_wake_ups().into_iter().partition(is_local);
         if local.is_empty() && remote.is_empty() && written.is_as_loaded(&row)? {
-            return Ok(Ok((answer, Vec::new()))); // the pool rolls back
+            if answer.is_promise() {
+                con.flight(&[Statement::new("commit", [])], deadline)?;
+            }
+            return Ok(Ok((answer, Vec::new()))); // else the pool rolls back
         }
         let texts: Vec<_> =
             remote.iter().map(|wake_up| (channel_of(wake_up.owner.client()), wake_up.to_string())).collect();

@@ -13,7 +13,7 @@ use std::time::Instant;
 use bytes::BytesMut;
 use fairlock_net::Stream;
 use fallible_iterator::FallibleIterator;
-use postgres_protocol::message::backend::{ErrorResponseBody, Message as Received};
+use postgres_protocol::message::backend::{ErrorResponseBody, Message as Received, NoticeResponseBody};
 use postgres_protocol::message::frontend;
 
 use super::failure::Failure;
@@ -174,6 +174,10 @@ impl Connection {
     pub(super) fn receive(&mut self) -> Result<Received, Failure> {
         loop {
             match self.next()? {
+                Received::NoticeResponse(body) if is_unconfirmed(&body) => {
+                    let message = "the wait for the synchronous standby was cancelled".to_owned();
+                    return Err(Failure::Broken(message));
+                }
                 Received::NoticeResponse(_) | Received::ParameterStatus(_) => {}
                 Received::NotificationResponse(body) => {
                     self.messages.push(Message(body.message()?.to_owned()))
@@ -246,4 +250,12 @@ impl Connection {
         }
         Failure::Server { code, message }
     }
+}
+
+/// Whether a commit is said to be done here, and perhaps nowhere else. The words depend on the server's language, and the code is that
+/// of any warning; the name of the server's function is neither.
+fn is_unconfirmed(body: &NoticeResponseBody) -> bool {
+    let mut fields = body.fields();
+    std::iter::from_fn(|| fields.next().ok().flatten())
+        .any(|field| field.type_() == b'R' && field.value_bytes() == b"SyncRepWaitForLSN")
 }
