@@ -5,6 +5,7 @@
 //! `conformance`).
 
 mod error;
+mod finding;
 mod messages;
 mod shown;
 mod wake;
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 pub(crate) use error::{Answer, or_missing};
 pub use error::{BackendError, BackendErrorKind};
+pub use finding::{Finding, Verdict};
 pub use messages::{
     Acquire, Acquired, ForceReleased, Hold, HoldCountSet, HoldKept, Holder, LockId, LockState, Place,
     Released, Renew, Renewal, Wait, Waiter, Withdrawn,
