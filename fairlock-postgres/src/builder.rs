@@ -42,16 +42,23 @@ impl PostgresBackend {
         }
     }
 
-    /// Makes the tables of fairlock in this database (the schema `fairlock`), or brings them to this version's layout. Safe to
-    /// repeat. The user needs the right to create a schema.
+    /// Makes the tables of fairlock in this database (the schema `fairlock`), or brings them to this version's layout, and does
+    /// nothing if they are there. The user needs the right to create a schema; [`migration`](PostgresBackend::migration) is the
+    /// same as a text for another one.
     ///
     /// # Errors
-    /// As [`connect`](PostgresBackend::connect); `InvalidConfig` if a newer version has made the tables.
+    /// As [`connect`](PostgresBackend::connect); `InvalidConfig` if a newer version has made the tables; `Unavailable` if another
+    /// transaction uses the tables for more than 2 s.
     pub fn migrate(url: &str) -> Result<()> {
         let address = Address::parse(url).map_err(BackendError::from)?;
         let in_time = || Instant::now() + Duration::from_secs(10);
         let migrated = open(&address, in_time()).and_then(|mut con| schema::migrate(&mut con, in_time()));
         Ok(migrated.map_err(BackendError::from)??)
+    }
+
+    /// The SQL of [`migrate`](PostgresBackend::migrate), one transaction, for `psql` and tools for migrations.
+    pub fn migration() -> String {
+        schema::script()
     }
 }
 
