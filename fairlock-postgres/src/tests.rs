@@ -104,10 +104,8 @@ fn locks_in_use_are_listed_page_by_page() {
         .unwrap();
     let (fair, pool) =
         (lock("waited for"), LockId::new(LockName::new("pool").unwrap(), LockKind::Semaphore { permits: 2 }));
-    let token = take(&backend, &fair, &ann);
+    take(&backend, &fair, &ann);
     backend.acquire(&Acquire::new(Place::new(&fair, &bob, RequestId::new(2)), LEASE)).unwrap();
-    backend.release(&Hold::new(&fair, &ann, RequestId::new(1), token)).unwrap();
-    backend.acquire(&Acquire::new(Place::new(&fair, &ann, RequestId::new(3)), LEASE)).unwrap();
     take(&backend, &pool, &ann);
     let all = backend.locks(None).unwrap();
     assert_eq!(all.len(), 1003);
@@ -121,7 +119,7 @@ fn locks_in_use_are_listed_page_by_page() {
     assert_eq!((name.as_str(), state.capacity, state.taken()), ("pool", Some(2), 1));
     assert_eq!(
         (other.as_str(), waited.holder().unwrap().owner.as_str(), waited.waiting()),
-        ("waited for", "bob:1", 1)
+        ("waited for", "ann:1", 1)
     );
     assert!(waited.line.is_empty());
 }
