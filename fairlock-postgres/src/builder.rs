@@ -114,6 +114,14 @@ impl PostgresBuilder {
     /// # Errors
     /// As [`PostgresBackend::connect`]; `InvalidConfig` for a setting that is out of range.
     pub fn connect(self) -> Result<PostgresBackend> {
+        let backend = self.unchecked()?;
+        let checked: Result<_, Failure> = backend.0.store.pool.check(schema::check);
+        checked.map_err(BackendError::from)??;
+        Ok(backend)
+    }
+
+    /// A backend that has not connected.
+    pub(crate) fn unchecked(self) -> Result<PostgresBackend> {
         let PostgresBuilder { url, listen_on, connections, timeouts } = self;
         let allowed = Duration::from_millis(10)..=Duration::from_secs(60);
         in_range("connect_timeout", timeouts.connect, &allowed)?;
@@ -126,8 +134,6 @@ impl PostgresBuilder {
         let address = parse(&url)?;
         let listen_at = listen_on.as_deref().map_or_else(|| Ok(address.clone()), parse)?;
         let pool = Pool::new(address, timeouts, connections);
-        let checked: Result<_, Failure> = pool.check(schema::check);
-        checked.map_err(BackendError::from)??;
         let store = Arc::new(Store { pool, clients: Default::default() });
         Ok(PostgresBackend(Arc::new(Inner { store, listen_at, sweep: Sweep::new() })))
     }

@@ -1,7 +1,7 @@
 //! PostgreSQL backend of fairlock: one row a lock, decided by the rules of `fairlock-line` under its row lock.
 //!
 //! ```text
-//!  builder   locks ──► backend   the questions of core
+//!  doctor ──► builder   locks ──► backend   the questions of core
 //!                 ├► renewal   sweep
 //!                 └► step      load, decide, write back, commit, tell
 //!                      ├► row        a lock as columns and bytes   schema   the layout
@@ -13,6 +13,7 @@ mod backend;
 mod builder;
 #[cfg(test)]
 mod conformance;
+mod doctor;
 mod locks;
 mod net;
 mod presence;

@@ -1,7 +1,5 @@
 //! Lists the locks that are in use.
 
-use std::ops::RangeInclusive;
-
 use fairlock_core::backend::{BackendError, BackendErrorKind, LockId, LockState};
 use fairlock_core::{LockKind, LockName};
 use fairlock_line::Desk;
@@ -24,7 +22,7 @@ impl PostgresBackend {
     /// # Errors
     /// `Unavailable` when the server can't be reached; `Denied` without the right to read.
     pub fn locks(&self, pattern: Option<&str>) -> fairlock_core::Result<Vec<(LockName, LockState)>> {
-        let pattern = pattern.map(Pattern::read);
+        let pattern: Vec<char> = pattern.unwrap_or("*").chars().collect();
         let sql = format!(
             "select {COLUMNS}, l.name from fairlock.lock l where l.name > $1 and (l.state <> '' or l.h_ends > \
              fairlock.micros()) order by l.name limit {PAGE}"
@@ -38,7 +36,8 @@ impl PostgresBackend {
                 .remove(0);
             for row in &rows {
                 let name = row.bytes(AFTER).map_err(BackendError::from)?;
-                let text = std::str::from_utf8(name).ok().filter(|name| is_wanted(pattern.as_ref(), name));
+                let text = std::str::from_utf8(name).ok();
+                let text = text.filter(|name| fits(&pattern, &name.chars().collect::<Vec<_>>()));
                 if let Some(name) = text.and_then(|name| LockName::new(name).ok())
                     && let Some(state) = state_of(&name, row)?
                 {
@@ -53,10 +52,6 @@ impl PostgresBackend {
             }
         }
     }
-}
-
-fn is_wanted(pattern: Option<&Pattern>, name: &str) -> bool {
-    pattern.is_none_or(|pattern| pattern.fits(name))
 }
 
 /// None for a lock that is not in use, and for a row that this version can't read.
@@ -74,74 +69,28 @@ fn state_of(name: &LockName, row: &Row) -> Result<Option<LockState>, BackendErro
     Ok(Some(state).filter(|state| !state.holders.is_empty() || state.waiting() > 0))
 }
 
-/// A pattern for names, as Redis has it.
-struct Pattern(Vec<Part>);
-
-enum Part {
-    Any,
-    /// One character: of these, or of all others.
-    One(Vec<RangeInclusive<char>>, bool),
-}
-
-impl Pattern {
-    fn read(text: &str) -> Pattern {
-        let (mut parts, mut rest) = (Vec::new(), text.chars());
-        while let Some(first) = rest.next() {
-            parts.push(match first {
-                '*' => Part::Any,
-                '?' => Part::One(Vec::new(), false),
-                '[' => {
-                    let set: Vec<char> = rest.by_ref().take_while(|c| *c != ']').collect();
-                    let (is_in, set) = match set.split_first() {
-                        Some(('^', others)) => (false, others),
-                        _ => (true, &*set),
-                    };
-                    Part::One(ranges(set), is_in)
-                }
-                '\\' => one(rest.next().unwrap_or('\\')),
-                c => one(c),
-            });
+/// Whether the name has the form of this pattern.
+fn fits(pattern: &[char], name: &[char]) -> bool {
+    match (pattern, name) {
+        ([], _) => name.is_empty(),
+        (['*', rest @ ..], _) => (0..=name.len()).any(|at| fits(rest, &name[at..])),
+        (_, []) => false,
+        (['?', rest @ ..], [_, name @ ..]) => fits(rest, name),
+        (['[', rest @ ..], [c, name @ ..]) => {
+            let mut parts = rest.splitn(2, |c| *c == ']');
+            let (set, rest) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+            is_one_of(set, *c) && fits(rest, name)
         }
-        Pattern(parts)
-    }
-
-    /// Which parts may come next, after each character: so no pattern takes long.
-    fn fits(&self, name: &str) -> bool {
-        let parts = &self.0;
-        let with_skipped = |mut may: Vec<bool>| {
-            for (at, part) in parts.iter().enumerate() {
-                may[at + 1] |= may[at] && matches!(part, Part::Any);
-            }
-            may
-        };
-        let mut may = vec![false; parts.len() + 1];
-        may[0] = true;
-        may = with_skipped(may);
-        for c in name.chars() {
-            let mut next = vec![false; parts.len() + 1];
-            for (at, part) in parts.iter().enumerate().filter(|(at, _)| may[*at]) {
-                match part {
-                    Part::Any => next[at] = true,
-                    Part::One(ranges, is_in) => {
-                        next[at + 1] |= ranges.iter().any(|range| range.contains(&c)) == *is_in;
-                    }
-                }
-            }
-            may = with_skipped(next);
-        }
-        may[parts.len()]
+        (['\\', wanted, rest @ ..] | [wanted, rest @ ..], [c, name @ ..]) => wanted == c && fits(rest, name),
     }
 }
 
-fn one(c: char) -> Part {
-    Part::One(vec![c..=c], true)
-}
-
-fn ranges(set: &[char]) -> Vec<RangeInclusive<char>> {
+fn is_one_of(set: &[char], c: char) -> bool {
     match set {
-        [from, '-', to, rest @ ..] => [vec![*from..=*to], ranges(rest)].concat(),
-        [c, rest @ ..] => [vec![*c..=*c], ranges(rest)].concat(),
-        [] => Vec::new(),
+        ['^', others @ ..] => !is_one_of(others, c),
+        [from, '-', to, rest @ ..] => (*from..=*to).contains(&c) || is_one_of(rest, c),
+        [one, rest @ ..] => *one == c || is_one_of(rest, c),
+        [] => false,
     }
 }
 
@@ -151,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_pattern_fits_as_in_redis() {
-        for (pattern, fits, others) in [
+        for (pattern, those, others) in [
             ("*", &["", "a", "a:b"][..], &[][..]),
             ("orders:*", &["orders:", "orders:7"], &["orders", "my orders:7"]),
             ("*a*b", &["ab", "xaab", "abab"], &["a", "ba", "abc"]),
@@ -160,9 +109,10 @@ mod tests {
             ("[^ab]", &["c"], &["a", "b", "", "cc"]),
             (r"\*[*]", &["**"], &["a*", "*a"]),
         ] {
-            let pattern = Pattern::read(pattern);
-            assert_eq!(fits.iter().filter(|name| !pattern.fits(name)).count(), 0, "{fits:?}");
-            assert_eq!(others.iter().filter(|name| pattern.fits(name)).count(), 0, "{others:?}");
+            let chars = |text: &str| text.chars().collect::<Vec<_>>();
+            let does_fit = |name: &&&str| fits(&chars(pattern), &chars(name));
+            assert_eq!(those.iter().filter(does_fit).count(), those.len(), "{those:?}");
+            assert_eq!(others.iter().filter(does_fit).count(), 0, "{others:?}");
         }
     }
 }

@@ -4,8 +4,8 @@
 //! change until 1.0. `docs/file-backend` is a small backend to read; a new one has to pass the conformance suite (feature
 //! `conformance`).
 
+mod doctor;
 mod error;
-mod finding;
 mod messages;
 mod shown;
 mod wake;
@@ -14,9 +14,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use doctor::{Finding, Verdict, probe, try_out};
 pub(crate) use error::{Answer, or_missing};
 pub use error::{BackendError, BackendErrorKind};
-pub use finding::{Finding, Verdict};
 pub use messages::{
     Acquire, Acquired, ForceReleased, Hold, HoldCountSet, HoldKept, Holder, LockId, LockState, Place,
     Released, Renew, Renewal, Wait, Waiter, Withdrawn,

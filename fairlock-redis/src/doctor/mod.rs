@@ -8,10 +8,8 @@ mod slots;
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use fairlock_core::backend::{
-    Acquire, Acquired, Backend, BackendError, Finding, Hold, LockId, Place, RequestId, Verdict, Wait,
-};
-use fairlock_core::{ClientId, LockKind, LockName, OwnerId};
+use fairlock_core::backend::{BackendError, Finding, LockId, Verdict, probe, try_out};
+use fairlock_core::{LockKind, LockName};
 use redis::{Cmd, Value, cmd};
 
 pub(crate) use self::info::check as check_info;
@@ -20,7 +18,6 @@ use crate::durable::Durability;
 use crate::net::value::micros;
 use crate::net::{Failure, Pool, Route};
 use crate::script::keys::Keys;
-use crate::script::reply::missing;
 
 /// How many round trips are measured.
 const ROUND_TRIPS: usize = 20;
@@ -64,28 +61,13 @@ impl RedisBackend {
         if known.is_some() || self.0.shared.calls.durability().is_some() && findings.iter().any(is_waiting) {
             return Ok(findings);
         }
-        let tried = self.trial(&probe);
+        let tried = try_out(self, &probe);
         let (verdict, text) = match tried.and(self.forget(&probe)) {
             Ok(()) => (Verdict::Good, "a lock was taken and given back".to_owned()),
             Err(error) => (Verdict::Unsafe, format!("a lock can't be taken and given back: {error}")),
         };
         findings.push(Finding::new(all.to_string(), "trial", verdict, text));
         Ok(findings)
-    }
-
-    /// Acquires a lock that no other client knows, and releases it.
-    fn trial(&self, lock: &LockId) -> Result<(), BackendError> {
-        let (client, request) = (ClientId::random(), RequestId::new(1));
-        let owner = OwnerId::new(&format!("{client}:1"));
-        let mut place = Place::new(lock, &owner, request);
-        place.wait = Wait::No;
-        let lease = Duration::from_secs(5).min(self.longest_lease().unwrap_or(Duration::MAX));
-        match self.acquire(&Acquire::new(place, lease))? {
-            Acquired::Granted { token, .. } => {
-                self.release(&Hold::new(lock, &owner, request, token)).map(drop)
-            }
-            Acquired::Busy { .. } | Acquired::Queued { .. } => Err(missing()),
-        }
     }
 
     /// Deletes what a release keeps for a day: nobody asks for this lock again. All that a trial leaves ends by itself as well.
@@ -95,13 +77,6 @@ impl RedisBackend {
         let deleted = servers.call(keys.lock(), |route| route.call(&delete));
         deleted.map(drop).map_err(|failed| failed.explain("deleting it"))
     }
-}
-
-/// A lock that no other client knows.
-fn probe() -> LockId {
-    let name = format!("fairlock-doctor:{}", ClientId::random());
-    let name = LockName::new(&name).unwrap_or_else(|_| unreachable!("it is short"));
-    LockId::new(name, LockKind::Fair)
 }
 
 /// The check of one server.
@@ -142,7 +117,7 @@ impl Visit<'_> {
             Err(what) => return self.say("clock", Verdict::Unknown, what),
         };
         let ours = sent.duration_since(UNIX_EPOCH).unwrap_or_default() + trip / 2;
-        let (off, word) = if theirs > ours { (theirs - ours, "ahead of") } else { (ours - theirs, "behind") };
+        let (off, text) = Finding::of_clocks(ours, theirs, trip);
         let (verdict, then) = match self.durability().map(|durability| durability.skew) {
             Some(skew) if off > skew + trip => {
                 let then = format!(
@@ -165,15 +140,7 @@ impl Visit<'_> {
             }
             None => (Verdict::Good, String::new()),
         };
-        let text = match off > trip / 2 {
-            true => format!(
-                "{} {word} ours, give or take {}{then}",
-                Finding::shown(off),
-                Finding::shown(trip / 2)
-            ),
-            false => format!("as ours, give or take {}{then}", Finding::shown(trip / 2)),
-        };
-        self.say("clock", verdict, text);
+        self.say("clock", verdict, text + &then);
     }
 
     fn round_trips(&mut self) {
@@ -187,7 +154,7 @@ impl Visit<'_> {
             trips.push(sent.elapsed());
         }
         let limit = self.backend.0.shared.servers.timeouts().response;
-        let (verdict, text) = Finding::of_round_trips(trips, limit);
+        let (verdict, text) = Finding::of_times(trips, limit, "a server that is nearer is quicker");
         self.say("round trip", verdict, text);
     }
 

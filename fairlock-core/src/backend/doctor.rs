@@ -1,6 +1,12 @@
-//! What a backend's `doctor` finds: whether locks are safe on a server, and if not, what has to change.
+//! What the `doctor` of each backend finds: whether locks are safe on a server, and if not, what has to change. And the checks that
+//! all of them make.
 
 use std::time::Duration;
+
+use super::{
+    Acquire, Acquired, Backend, BackendError, BackendErrorKind, Hold, LockId, Place, RequestId, Wait,
+};
+use crate::{ClientId, LockKind, LockName, OwnerId};
 
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,21 +61,59 @@ impl Finding {
         format!("{}{unit}", number.strip_suffix(".0").unwrap_or(&number))
     }
 
-    /// What these round trips tell, where an answer may take as long as the limit.
-    pub fn of_round_trips(mut trips: Vec<Duration>, limit: Duration) -> (Verdict, String) {
-        trips.sort_unstable();
-        let middle = trips.get(trips.len() / 2).copied().unwrap_or_default();
-        let longest = trips.last().copied().unwrap_or_default();
+    /// What these times tell of something that each hand-over takes, where an answer may take as long as the limit. `quicker` says
+    /// how it gets quicker.
+    pub fn of_times(mut times: Vec<Duration>, limit: Duration, quicker: &str) -> (Verdict, String) {
+        times.sort_unstable();
+        let middle = times.get(times.len() / 2).copied().unwrap_or_default();
+        let longest = times.last().copied().unwrap_or_default();
         let (verdict, then) = if longest > limit / 2 {
             let to_do = "raise it, or find out what holds the server up";
             (Verdict::Note, format!("; `response_timeout` is {}: {to_do}", Finding::shown(limit)))
         } else if middle > SLOW {
-            (Verdict::Note, "; each hand-over takes one: a server that is nearer is quicker".to_owned())
+            (Verdict::Note, format!("; each hand-over takes one: {quicker}"))
         } else {
             (Verdict::Good, String::new())
         };
         let (middle, longest) = (Finding::shown(middle), Finding::shown(longest));
-        (verdict, format!("half of {} within {middle}, all within {longest}{then}", trips.len()))
+        (verdict, format!("half of {} within {middle}, all within {longest}{then}", times.len()))
+    }
+
+    /// By how much a server's clock is off, and that in words, after a round trip in whose middle ours said `ours`.
+    pub fn of_clocks(ours: Duration, theirs: Duration, trip: Duration) -> (Duration, String) {
+        let (off, word) = if theirs > ours { (theirs - ours, "ahead of") } else { (ours - theirs, "behind") };
+        let by = if off > trip / 2 {
+            format!("{} {word} ours", Finding::shown(off))
+        } else {
+            "as ours".to_owned()
+        };
+        (off, format!("{by}, give or take {}", Finding::shown(trip / 2)))
+    }
+}
+
+/// A lock that no other client knows: `fairlock-doctor:…`.
+pub fn probe() -> LockId {
+    let name = LockName::new(&format!("fairlock-doctor:{}", ClientId::random()));
+    LockId::new(name.unwrap_or_else(|_| unreachable!("it is short")), LockKind::Fair)
+}
+
+/// Acquires such a lock and releases it.
+///
+/// # Errors
+/// Those of the backend.
+pub fn try_out(backend: &dyn Backend, lock: &LockId) -> Result<(), BackendError> {
+    let (owner, request) = (OwnerId::new(&format!("{}:1", ClientId::random())), RequestId::new(1));
+    let mut place = Place::new(lock, &owner, request);
+    place.wait = Wait::No;
+    let lease = Duration::from_secs(5).min(backend.longest_lease().unwrap_or(Duration::MAX));
+    match backend.acquire(&Acquire::new(place, lease))? {
+        Acquired::Granted { token, .. } => {
+            backend.release(&Hold::new(lock, &owner, request, token)).map(drop)
+        }
+        Acquired::Busy { .. } | Acquired::Queued { .. } => {
+            let what = "a lock that nobody has was not granted";
+            Err(BackendError::new(BackendErrorKind::Unavailable, what))
+        }
     }
 }
 
@@ -96,12 +140,25 @@ mod tests {
     fn slow_round_trips_are_worth_a_note() {
         let judge = |millis: [u64; 3]| {
             let trips = millis.map(Duration::from_millis).to_vec();
-            Finding::of_round_trips(trips, Duration::from_secs(1))
+            Finding::of_times(trips, Duration::from_secs(1), "that is nearer")
         };
         assert_eq!(judge([3, 1, 2]), (Verdict::Good, "half of 3 within 2ms, all within 3ms".to_owned()));
         for (millis, words) in [([1, 2, 501], "`response_timeout` is 1s"), ([1, 51, 60], "that is nearer")] {
             let (verdict, text) = judge(millis);
             assert!(verdict == Verdict::Note && text.contains(words), "{text}");
+        }
+    }
+
+    #[test]
+    fn clocks_differ_by_more_than_half_of_the_trip_or_not() {
+        for (theirs, off, words) in [
+            (1_000, 0, "as ours, give or take 2ms"),
+            (1_002, 2, "as ours, give or take 2ms"),
+            (1_500, 500, "500ms ahead of ours, give or take 2ms"),
+            (997, 3, "3ms behind ours, give or take 2ms"),
+        ] {
+            let [ours, theirs, trip, off] = [1_000, theirs, 4, off].map(Duration::from_millis);
+            assert_eq!(Finding::of_clocks(ours, theirs, trip), (off, words.to_owned()));
         }
     }
 }
