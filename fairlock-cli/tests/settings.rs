@@ -17,12 +17,7 @@ use support::{FAIRLOCK, Running, SOON, fairlock, lock, output, process_in, scrip
 const SETTINGS: [(&str, &str, &str, &str); 15] = [
     ("redis", "", "an address in one of the forms", "redis://127.0.0.1:1"),
     ("postgres", "", "an address of PostgreSQL, in the form", "postgres://a:canary@127.0.0.1:1/b"),
-    (
-        "listen-on",
-        "",
-        "an address such as postgres://user@host/database",
-        "postgres://a:canary@127.0.0.1:1/b",
-    ),
+    ("listen-on", "", "an address of PostgreSQL, with --postgres", "postgres://a:canary@127.0.0.1:1/b"),
     ("discipline", "java", "hand-off or redisson", "redisson"),
     ("durable", "yes", "life (also --durable alone), or quorum", "life,trust=20s"),
     ("sentinel-login", "", "user and password with a colon between", "watcher:canary"),
