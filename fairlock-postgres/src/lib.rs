@@ -1,7 +1,7 @@
 //! PostgreSQL backend of fairlock: one row a lock, decided by the rules of `fairlock-line` under its row lock.
 //!
 //! ```text
-//!  builder ──► backend      the questions of core
+//!  doctor ──► builder   locks ──► backend   the questions of core
 //!                 ├► renewal   sweep
 //!                 ├► fast      a free lock, and a release without a line, in one statement
 //!                 └► step      load, decide, write back, commit, tell
@@ -17,9 +17,11 @@ mod backend;
 mod builder;
 #[cfg(test)]
 mod conformance;
+mod doctor;
 mod fast;
 mod link;
 mod listener;
+mod locks;
 mod net;
 mod poller;
 mod presence;

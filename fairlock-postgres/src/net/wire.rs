@@ -38,6 +38,8 @@ pub(crate) struct Connection {
     secrets: Secrets,
     /// Messages that came between answers.
     messages: Vec<Message>,
+    /// The number of the server's process, as told at the login.
+    pub(super) process: Option<i32>,
     /// Whether a transaction is open, also a failed one.
     pub(super) is_in_transaction: bool,
     /// The texts that the session knows; the number of each is its name. None where the session may be another one each time.
@@ -46,8 +48,8 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(super) fn new(stream: Stream, secrets: Secrets) -> Connection {
-        let (incoming, messages) = Default::default();
-        Connection { stream, incoming, secrets, messages, is_in_transaction: false, prepared: None }
+        let (incoming, messages, process, prepared) = Default::default();
+        Connection { stream, incoming, secrets, messages, process, is_in_transaction: false, prepared }
     }
 
     /// The session is this connection's own.
