@@ -65,7 +65,18 @@ impl Store {
         deadline: Instant,
         decide: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,
     ) -> Result<T, BackendError> {
-        let done = self.pool.lend(deadline, |con| self.step_on(con, lock, deadline, decide))?;
+        self.step_waiting(WAIT, lock, deadline, decide)
+    }
+
+    /// The same, which waits for the row for `wait` at most.
+    pub(crate) fn step_waiting<T>(
+        &self,
+        wait: Duration,
+        lock: &LockName,
+        deadline: Instant,
+        decide: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,
+    ) -> Result<T, BackendError> {
+        let done = self.pool.lend(deadline, |con| self.step_on(con, wait, lock, deadline, decide))?;
         let (answer, wake_ups) = done?;
         wake_ups.iter().for_each(|wake_up| self.clients.deliver(wake_up));
         Ok(answer)
@@ -74,11 +85,12 @@ impl Store {
     fn step_on<T>(
         &self,
         con: &mut Connection,
+        wait: Duration,
         lock: &LockName,
         deadline: Instant,
         decide: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,
     ) -> Result<Result<(T, Vec<WakeUp>), BackendError>, Failure> {
-        let row = self.load(con, lock, deadline)?;
+        let row = self.load(con, wait, lock, deadline)?;
         let rollback = [Statement::new("rollback", [])];
         let Loaded { mut entry, last, now } = match Loaded::read(lock, &row)? {
             Ok(loaded) => loaded,
@@ -113,13 +125,19 @@ impl Store {
 
     /// Begins a transaction, and loads the row, which is locked from here on. The last column has the keys of those of the first
     /// waiters that are gone.
-    fn load(&self, con: &mut Connection, lock: &LockName, deadline: Instant) -> Result<Row, Failure> {
+    fn load(
+        &self,
+        con: &mut Connection,
+        wait: Duration,
+        lock: &LockName,
+        deadline: Instant,
+    ) -> Result<Row, Failure> {
         let name = Value::Bytes(lock.as_str().as_bytes());
         let load_sql = format!(
             "with l as materialized (select * from fairlock.lock where name = $1 for update) select {COLUMNS}, array(select k \
              from unnest(l.heads) k where pg_try_advisory_xact_lock_shared(k)) from l"
         );
-        let [idle, wait] = self.limits();
+        let [idle, wait] = self.limits(wait);
         let begin = [
             Statement::new(BEGIN, []),
             Statement::new(LIMITS, [Value::Text(&idle), Value::Text(&wait)]),
@@ -138,8 +156,8 @@ impl Store {
     }
 
     /// As settings: milliseconds.
-    pub(crate) fn limits(&self) -> [String; 2] {
-        let wait = WAIT.min(self.pool.timeouts().response / 2);
+    fn limits(&self, wait: Duration) -> [String; 2] {
+        let wait = wait.min(self.pool.timeouts().response / 2);
         [IDLE, wait].map(|time| time.as_millis().max(1).to_string())
     }
 
