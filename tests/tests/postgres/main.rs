@@ -1,6 +1,8 @@
 //! The PostgreSQL store against real servers.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod held;
+
 use std::time::Duration;
 
 use fairlock::{Client, PostgresBackend, TryLock};
