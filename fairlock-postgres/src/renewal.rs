@@ -14,17 +14,15 @@ use std::collections::HashSet;
 use std::time::Instant;
 
 use fairlock_core::LockName;
-use fairlock_core::backend::{BackendError, BackendErrorKind, Renew, Renewal};
+use fairlock_core::backend::{BackendError, Renew, Renewal};
 use fairlock_line::{lock_of, renew_by_lock};
 
 use crate::net::{Failure, Row, Statement, Value};
-use crate::row::micros;
-use crate::step::Store;
+use crate::row::{LONGEST, micros};
+use crate::step::{OneByOne, Store};
 
 /// So many holds are renewed by one statement.
 const MOST: usize = 200;
-/// No lease is longer, in microseconds: a thousand years.
-const LONGEST: i64 = 31_536_000_000_000_000;
 
 const RENEW: &str = "\
     with asked as (
@@ -67,25 +65,17 @@ impl Store {
     }
 
     fn renew_rest(&self, items: &[Renew<'_>], deadline: Instant) -> Vec<Result<Renewal, BackendError>> {
-        let mut failed: Option<BackendError> = None;
+        let mut asked = OneByOne::until(deadline);
         let mut to_ask = u32::try_from(names_of(items).len()).unwrap_or(u32::MAX);
         renew_by_lock(items, |lock: &LockName, items| {
-            let time = deadline.saturating_duration_since(Instant::now());
             // Half of its share is for the wait, the rest for the step.
-            let wait = time / to_ask.saturating_mul(2).max(1);
+            let time = deadline.saturating_duration_since(Instant::now());
+            let wait = Some(time / to_ask.saturating_mul(2).max(1));
             to_ask = to_ask.saturating_sub(1);
-            // After a lock that could not be asked about no other is, once the time is over.
-            let late = failed.clone().filter(|_| time.is_zero());
             let step = || self.step_waiting(wait, lock, deadline, |entry, turn| entry.renew(turn, items));
-            let renewed = late.map_or_else(step, Err);
-            match renewed {
+            match asked.ask(step) {
                 Ok(all) => all.into_iter().map(Ok).collect(),
-                Err(error) => {
-                    if error.kind() == BackendErrorKind::Unavailable {
-                        failed = Some(error.clone());
-                    }
-                    vec![Err(error); items.len()]
-                }
+                Err(error) => vec![Err(error); items.len()],
             }
         })
     }

@@ -58,7 +58,7 @@ fn the_calls_of_all_drivers_take_a_name_and_a_token_and_answer_with_a_bool() {
     let page = fs::read_to_string(page).unwrap();
     let block = page.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let server = PostgresServer::start();
-    let guard = take(&crate::connect(&server).fair_lock("orders").unwrap());
+    let guard = take(&crate::held::connect(&server).fair_lock("orders").unwrap());
     let (mut con, token, mut seen) = (server.con(), guard.token().as_i64(), 0);
     for start in block.match_indices("select ").map(|(at, _)| at) {
         let sql = block[start..].split(['"', '\n']).next().unwrap();

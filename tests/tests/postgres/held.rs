@@ -8,7 +8,10 @@ use fairlock_tests::locks::{granted, request, take};
 use fairlock_tests::{PostgresServer, eventually};
 use postgres::{GenericClient, IsolationLevel};
 
-use crate::connect;
+/// A client with the default times.
+pub(crate) fn connect(server: &PostgresServer) -> Client {
+    Client::new(PostgresBackend::connect(&server.url()).unwrap()).unwrap()
+}
 
 const SOON: Duration = Duration::from_secs(10);
 /// A release that could not be told is repeated after a second at most, and waits for the row for half of one.
