@@ -57,6 +57,7 @@ const TRIES: usize = 3;
 
 const BEGIN: &str = "begin isolation level read committed";
 const LIMITS: &str = "select set_config('idle_in_transaction_session_timeout', $1, true), set_config('lock_timeout', $2, true)";
+const SET_WAIT: &str = "select set_config('lock_timeout', $1, true)";
 const INSERT: &str = "insert into fairlock.lock (name) values ($1) on conflict do nothing";
 /// Locks the row. The last column has the keys of those of the first waiters that are gone.
 static LOAD: LazyLock<String> = LazyLock::new(|| {
@@ -85,7 +86,18 @@ impl Store {
         deadline: Instant,
         decide: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,
     ) -> Result<T, BackendError> {
-        let done = self.pool.lend(deadline, |con| self.step_on(con, lock, deadline, decide))?;
+        self.step_waiting(None, lock, deadline, decide)
+    }
+
+    /// The same, which waits for the row for this long at most, if a time is given.
+    pub(crate) fn step_waiting<T>(
+        &self,
+        wait: Option<Duration>,
+        lock: &LockName,
+        deadline: Instant,
+        decide: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,
+    ) -> Result<T, BackendError> {
+        let done = self.pool.lend(deadline, |con| self.step_on(con, wait, lock, deadline, decide))?;
         let (answer, wake_ups) = done?;
         wake_ups.iter().for_each(|wake_up| self.clients.deliver(wake_up));
         Ok(answer)
@@ -94,11 +106,12 @@ impl Store {
     fn step_on<T: Answer>(
         &self,
         con: &mut Connection,
+        wait: Option<Duration>,
         lock: &LockName,
         deadline: Instant,
         decide: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,
     ) -> Result<Result<(T, Vec<WakeUp>), BackendError>, Failure> {
-        let row = self.load(con, lock, deadline)?;
+        let row = self.load(con, wait, lock, deadline)?;
         let Loaded { mut entry, last, now } = match Loaded::read(lock, &row)? {
             Ok(loaded) => loaded,
             Err(error) => return Ok(Err(error)),
@@ -141,15 +154,21 @@ impl Store {
     }
 
     /// Begins a transaction, and loads the row, which is locked from here on.
-    fn load(&self, con: &mut Connection, lock: &LockName, deadline: Instant) -> Result<Row, Failure> {
+    fn load(
+        &self,
+        con: &mut Connection,
+        wait: Option<Duration>,
+        lock: &LockName,
+        deadline: Instant,
+    ) -> Result<Row, Failure> {
         let name = Value::Bytes(lock.as_str().as_bytes());
         let load = || Statement::new(&LOAD, [name]);
+        let shorter = wait.map(|wait| wait.as_millis().max(1).to_string());
         let [idle, wait] = self.limits();
-        let begin = [
-            Statement::new(BEGIN, []),
-            Statement::new(LIMITS, [Value::Text(&idle), Value::Text(&wait)]),
-            load(),
-        ];
+        let mut begin =
+            vec![Statement::new(BEGIN, []), Statement::new(LIMITS, [Value::Text(&idle), Value::Text(&wait)])];
+        begin.extend(shorter.as_deref().map(|wait| Statement::new(SET_WAIT, [Value::Text(wait)])));
+        begin.push(load());
         let mut answers = con.flight(&begin, deadline)?;
         for _ in 0..TRIES {
             if let Some(row) = answers.pop().and_then(|mut rows| rows.pop()) {

@@ -176,6 +176,30 @@ fn two_hundred_holds_are_renewed_by_one_statement_and_a_locked_row_delays_no_oth
 }
 
 #[test]
+fn rows_that_stay_locked_leave_each_other_lock_its_renewal() {
+    let url = new_database();
+    let backend = PostgresBackend::connect(&url).unwrap();
+    let owner = OwnerId::new("ann:1");
+    let kind = |at: usize| if at < 3 { LockKind::Fair } else { LockKind::Semaphore { permits: 2 } };
+    let locks: Vec<_> =
+        (0..11).map(|at| LockId::new(LockName::new(&format!("{at}")).unwrap(), kind(at))).collect();
+    let items: Vec<_> = locks
+        .iter()
+        .map(|lock| Hold::new(lock, &owner, RequestId::new(1), take(&backend, lock, &owner)))
+        .map(|hold| Renew::Hold { hold, holds: 1, lease: LEASE * 2 })
+        .collect();
+    let mut con = session(&url);
+    con.script("begin", soon()).unwrap();
+    con.script("select from fairlock.lock where h_owner is not null for share", soon()).unwrap();
+    let began = Instant::now();
+    let answers = backend.renew(ClientId::random(), &items);
+    assert!(began.elapsed() < SECOND * 2, "{:?}", began.elapsed());
+    for (at, answer) in answers.iter().enumerate() {
+        assert_eq!(matches!(answer, Ok(Renewal::Renewed)), at >= 3, "{at}: {answer:?}");
+    }
+}
+
+#[test]
 fn a_state_that_this_version_can_not_read_is_left_alone() {
     let url = new_database();
     let backend = PostgresBackend::connect(&url).unwrap();
