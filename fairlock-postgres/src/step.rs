@@ -3,7 +3,7 @@
 //! It is two round trips, and three for a name without a row:
 //!
 //! ```text
-//!  1  BEGIN; time-outs; SELECT … FOR UPDATE, the clock and who is gone
+//!  1  BEGIN; SELECT … FOR UPDATE, the clock and who is gone
 //!     decide
 //!  2  UPDATE; COMMIT            3  NOTIFY, in the same trip
 //! ```
@@ -18,7 +18,7 @@
 //!
 //! - **A message for a write that did not happen**: NOTIFY stands behind COMMIT, in its own Sync, and nothing is delivered in this
 //!   process before the COMMIT is answered. If NOTIFY fails the step was done all the same.
-//! - **A client stops between its two trips** and keeps the row lock: the server ends its session after [`IDLE`].
+//! - **A client stops between its two trips** and keeps the row lock: the server ends its session after [`IDLE`](crate::net::pool::IDLE).
 //! - **The reply is lost, and the attempt is executed after its repeat**: it has effect only by its second trip, which comes within
 //!   `IDLE` of its first, or finds no transaction. So no attempt is older than the response time-out and `IDLE` together; request ids
 //!   and withdrawals do the rest.
@@ -41,15 +41,10 @@ use crate::recent::Recent;
 use crate::row::{AFTER, COLUMNS, Loaded, LockRow};
 use crate::wake_ups::Clients;
 
-/// For how long the server keeps a row lock for a client that says nothing.
-pub(crate) const IDLE: Duration = Duration::from_secs(1);
-/// How long a step waits for the row at most.
-const WAIT: Duration = Duration::from_millis(500);
 /// How often a row may vanish between insert and load.
 const TRIES: usize = 3;
 
 const BEGIN: &str = "begin isolation level read committed";
-const LIMITS: &str = "select set_config('idle_in_transaction_session_timeout', $1, true), set_config('lock_timeout', $2, true)";
 const INSERT: &str = "insert into fairlock.lock (name) values ($1) on conflict do nothing";
 /// Locks the row. The last column has the keys of those of the first waiters that are gone.
 static LOAD: LazyLock<String> = LazyLock::new(|| {
@@ -131,12 +126,9 @@ impl Store {
     fn load(&self, con: &mut Connection, lock: &LockName, deadline: Instant) -> Result<Row, Failure> {
         let name = Value::Bytes(lock.as_str().as_bytes());
         let load = || Statement::new(&LOAD, [name]);
-        let [idle, wait] = self.limits();
-        let begin = [
-            Statement::new(BEGIN, []),
-            Statement::new(LIMITS, [Value::Text(&idle), Value::Text(&wait)]),
-            load(),
-        ];
+        let limits = (!con.is_own_session()).then(|| self.pool.limits(true));
+        let limits = limits.as_deref().map(Statement::made_up);
+        let begin: Vec<_> = [Statement::new(BEGIN, [])].into_iter().chain(limits).chain([load()]).collect();
         let mut answers = con.flight(&begin, deadline)?;
         for _ in 0..TRIES {
             if let Some(row) = answers.pop().and_then(|mut rows| rows.pop()) {
@@ -146,12 +138,6 @@ impl Store {
         }
         let row = answers.pop().and_then(|mut rows| rows.pop());
         row.ok_or_else(|| Failure::Broken("the lock's row vanishes again and again".to_owned()))
-    }
-
-    /// As settings: milliseconds.
-    pub(crate) fn limits(&self) -> [String; 2] {
-        let wait = WAIT.min(self.pool.timeouts().response / 2);
-        [IDLE, wait].map(|time| time.as_millis().max(1).to_string())
     }
 
     /// Reads the row without locking it, decides, and writes nothing: for questions.
