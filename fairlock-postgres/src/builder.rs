@@ -12,6 +12,7 @@ use crate::backend::{Inner, PostgresBackend};
 use crate::net::address::Address;
 use crate::net::pool::Pool;
 use crate::net::{Failure, open};
+use crate::recent::Recent;
 use crate::schema;
 use crate::step::Store;
 use crate::sweep::Sweep;
@@ -121,7 +122,7 @@ impl PostgresBuilder {
         let pool = Pool::new(address, timeouts, connections);
         let checked: Result<_, Failure> = pool.check(schema::check);
         checked.map_err(BackendError::from)??;
-        let store = Arc::new(Store { pool, clients: Default::default() });
+        let store = Arc::new(Store { pool, clients: Default::default(), recent: Recent::new() });
         Ok(PostgresBackend(Arc::new(Inner { store, listen_at, sweep: Sweep::new() })))
     }
 }

@@ -3,8 +3,10 @@
 //! ```text
 //!  builder ──► backend      the questions of core
 //!                 ├► renewal   sweep
+//!                 ├► fast      a free lock, and a release without a line, in one statement
 //!                 └► step      load, decide, write back, commit, tell
 //!                      ├► row        a lock as columns and bytes   schema   the layout
+//!                      ├► recent     the server's clock, and which locks are busy
 //!                      ├► wake_ups   the clients of this process, and their listening   presence
 //!                      └► net        connections
 //! ```
@@ -13,8 +15,10 @@ mod backend;
 mod builder;
 #[cfg(test)]
 mod conformance;
+mod fast;
 mod net;
 mod presence;
+mod recent;
 mod renewal;
 mod row;
 mod schema;

@@ -194,7 +194,7 @@ impl Listener {
     fn connect(&self) -> Result<Connection, Failure> {
         let mut con = open(&self.address, Instant::now() + self.timeouts.connect)?;
         let listen = format!("listen {}", channel_of(&self.name));
-        con.flight(&[Statement::new(&listen, [])], Instant::now() + self.timeouts.response)?;
+        con.flight(&[Statement::made_up(&listen)], Instant::now() + self.timeouts.response)?;
         Ok(con)
     }
 
