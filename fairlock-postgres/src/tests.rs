@@ -20,7 +20,7 @@ use crate::test_server::{new_database, new_empty_database};
 const SECOND: Duration = Duration::from_secs(1);
 const LEASE: Duration = Duration::from_secs(30);
 
-fn soon() -> Instant {
+pub(crate) fn soon() -> Instant {
     Instant::now() + SECOND * 5
 }
 

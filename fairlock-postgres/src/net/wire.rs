@@ -40,19 +40,37 @@ pub(crate) struct Connection {
     messages: Vec<Message>,
     /// The number of the server's process, as told at the login.
     pub(super) process: Option<i32>,
+    /// How many round trips there were.
+    #[cfg(test)]
+    pub(crate) trips: u64,
     /// Whether a transaction is open, also a failed one.
     pub(super) is_in_transaction: bool,
-    /// The texts that the session knows; the number of each is its name. None where the session may be another one each time.
+    /// The texts that the session knows; the number of each is its name. None where it may be another session each time.
     prepared: Option<Vec<&'static str>>,
 }
 
 impl Connection {
     pub(super) fn new(stream: Stream, secrets: Secrets) -> Connection {
         let (incoming, messages, process, prepared) = Default::default();
-        Connection { stream, incoming, secrets, messages, process, is_in_transaction: false, prepared }
+        Connection {
+            stream,
+            incoming,
+            secrets,
+            messages,
+            process,
+            #[cfg(test)]
+            trips: 0,
+            is_in_transaction: false,
+            prepared,
+        }
     }
 
-    /// The session is this connection's own.
+    /// Whether the session is this connection's, and stays as it is set up.
+    pub(crate) fn is_own_session(&self) -> bool {
+        self.prepared.is_some()
+    }
+
+    /// The session is this connection's.
     pub(super) fn prepare_statements(&mut self) {
         self.prepared = Some(Vec::new());
     }
@@ -169,6 +187,10 @@ impl Connection {
     }
 
     pub(super) fn send(&mut self, bytes: &[u8], deadline: Instant) -> Result<(), Failure> {
+        #[cfg(test)]
+        {
+            self.trips += 1;
+        }
         Ok(self.stream.send(bytes, deadline)?)
     }
 
