@@ -12,6 +12,7 @@ use crate::backend::{Inner, PostgresBackend};
 use crate::net::address::Address;
 use crate::net::pool::Pool;
 use crate::net::{Failure, open};
+use crate::recent::Recent;
 use crate::schema;
 use crate::step::Store;
 use crate::sweep::Sweep;
@@ -134,7 +135,8 @@ impl PostgresBuilder {
         let pool = Pool::new(address, timeouts, connections);
         let checked: Result<_, Failure> = pool.check(schema::check);
         checked.map_err(BackendError::from)??;
-        let store = Arc::new(Store { pool, clients: Clients::new(listen_at, wake_ups) });
+        let clients = Clients::new(listen_at, wake_ups);
+        let store = Arc::new(Store { pool, clients, recent: Recent::new() });
         Ok(PostgresBackend(Arc::new(Inner { store, sweep: Sweep::new() })))
     }
 }

@@ -3,8 +3,10 @@
 //! ```text
 //!  builder ──► backend      the questions of core
 //!                 ├► renewal   sweep
+//!                 ├► fast      a free lock, and a release without a line, in one statement
 //!                 └► step      load, decide, write back, commit, tell
 //!                      ├► row        a lock as columns and bytes   schema   the layout
+//!                      ├► recent     the server's clock, and which locks are busy
 //!                      ├► wake_ups   the clients of this process   link   which of their requests wait
 //!                      │     └► listener   LISTEN and its checks   poller   looks instead   presence
 //!                      └► net        connections
@@ -14,11 +16,13 @@ mod backend;
 mod builder;
 #[cfg(test)]
 mod conformance;
+mod fast;
 mod link;
 mod listener;
 mod net;
 mod poller;
 mod presence;
+mod recent;
 mod renewal;
 mod row;
 mod schema;

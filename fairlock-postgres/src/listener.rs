@@ -93,7 +93,7 @@ impl Listener {
         let mut con = open(&store.clients.listen_at, Instant::now() + timeouts.connect)?;
         let channel = channel_of(&self.name);
         let listen = format!("listen {channel}");
-        con.flight(&[Statement::new(&listen, [])], store.pool.deadline())?;
+        con.flight(&[Statement::made_up(&listen)], store.pool.deadline())?;
         check_server(&mut con, store)?;
         let deadline = store.pool.deadline();
         let tell = [Statement::new(NOTIFY, [Value::Text(&channel), Value::Text("test")])];

@@ -4,6 +4,7 @@
 //! the row is found, however many looks were late or failed.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use fairlock_core::backend::{BackendError, Wake, pause};
@@ -14,6 +15,14 @@ use crate::net::{Failure, Statement, Value};
 use crate::row::{AFTER, COLUMNS, Loaded};
 use crate::step::Store;
 use crate::wake_ups::Client;
+
+/// The rows that have changed since they were seen.
+static LOOK: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "select {COLUMNS}, l.name, l.rev from unnest($1::bytea[], $2::bigint[]) a(name, rev) join fairlock.lock l on l.name = a.name \
+         and l.rev <> a.rev"
+    )
+});
 
 impl Listener {
     /// Polls until the thread has to end.
@@ -54,12 +63,8 @@ impl Store {
         if revs.is_empty() {
             return Ok(());
         }
-        let sql = format!(
-            "select {COLUMNS}, l.name, l.rev from unnest($1::bytea[], $2::bigint[]) a(name, rev) join fairlock.lock l \
-             on l.name = a.name and l.rev <> a.rev"
-        );
         let (names, revs): (Vec<_>, Vec<_>) = revs.into_iter().unzip();
-        let look = [Statement::new(&sql, [Value::ManyBytes(&names), Value::Numbers(&revs)])];
+        let look = [Statement::new(&LOOK, [Value::ManyBytes(&names), Value::Numbers(&revs)])];
         let deadline = self.pool.deadline();
         let rows = self.pool.lend(deadline, |con| con.flight(&look, deadline))?;
         for row in rows.iter().flatten() {

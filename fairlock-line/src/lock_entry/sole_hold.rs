@@ -19,6 +19,11 @@ impl LockEntry {
         self.holds.add(hold);
     }
 
+    /// Whether it is as good as the [`Default`]: nothing is held, and no line or waiter is or was known since it was that.
+    pub fn is_as_new(&self) -> bool {
+        !self.kind.is_shared() && self.holds.is_empty() && self.interest.is_empty() && self.line.is_as_new()
+    }
+
     /// The owners of the waiters that are not parked, the first in line first. Those are the ones that `is_listening` of a
     /// [`Turn`](crate::Turn) is asked about.
     pub fn heads(&self) -> impl Iterator<Item = &OwnerId> {
@@ -68,6 +73,24 @@ mod tests {
         assert_eq!(entry.heads().map(OwnerId::as_str).collect::<Vec<_>>(), ["b:1", "c:1"]);
         entry.put_sole_hold(hold);
         assert_eq!(entry.encode(), whole);
+    }
+
+    #[test]
+    fn a_line_that_was_used_is_not_forgotten_with_its_last_waiter() {
+        let lock = LockId::new(LockName::new("x").unwrap(), LockKind::Fair);
+        let mut entry = entry_with(LockKind::Fair, &["a:1"]);
+        assert!(!entry.is_as_new());
+        entry.take_sole_hold();
+        assert!(entry.is_as_new());
+        let mut entry = entry_with(LockKind::Fair, &["a:1", "b:1"]);
+        let mut desk = Desk::default();
+        let mut turn = desk.turn(&lock.name, Duration::from_secs(1), &|_| true);
+        entry.withdraw(&mut turn, &Place::new(&lock, &OwnerId::new("b:1"), RequestId::new(1)));
+        entry.take_sole_hold();
+        assert!(entry.is_empty() && !entry.is_as_new());
+        let mut shared = entry_with(LockKind::Semaphore { permits: 3 }, &["a:1"]);
+        shared.lose_hold();
+        assert!(shared.is_empty() && !shared.is_as_new());
     }
 
     #[test]

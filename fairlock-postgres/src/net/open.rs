@@ -44,13 +44,19 @@ fn at(endpoint: &Endpoint, failure: Failure) -> Failure {
 
 fn open_at(endpoint: &Endpoint, address: &Address, deadline: Instant) -> Result<Connection, Failure> {
     let mut con = Connection::new(connect(endpoint, address.tls, deadline)?, address.secrets.clone());
-    log_in(&mut con, address, deadline)?;
-    let rows = con.flight(&[Statement::new("show transaction_read_only", [])], deadline)?;
-    match rows.first().and_then(|rows| rows.first()) {
-        Some(row) if row.text(0)? == "on" => Err(Failure::Broken("it takes no writes: a standby".to_owned())),
-        Some(_) => Ok(con),
-        None => Err(Failure::senseless()),
+    let process = log_in(&mut con, address, deadline)?;
+    // Parsed each time, since nothing is known of the session yet.
+    let sql = "select current_setting('transaction_read_only') = 'on', pg_backend_pid()";
+    let rows = con.flight(&[Statement::made_up(sql)], deadline)?;
+    let row = rows.first().and_then(|rows| rows.first()).ok_or_else(Failure::senseless)?;
+    if row.flag(0)? {
+        return Err(Failure::Broken("it takes no writes: a standby".to_owned()));
     }
+    // A pooler gives itself another number than that of the session, which it may change after each transaction.
+    if process == Some(row.count(1)?) {
+        con.prepare_statements();
+    }
+    Ok(con)
 }
 
 fn connect(endpoint: &Endpoint, tls: bool, deadline: Instant) -> Result<Stream, Failure> {
