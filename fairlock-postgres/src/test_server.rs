@@ -55,7 +55,8 @@ impl Pooler {
         static STARTED: AtomicU32 = AtomicU32::new(0);
         let dir = new_dir(&format!("-pooler-{}", STARTED.fetch_add(1, Ordering::Relaxed)));
         configure(&dir, alias, database);
-        let mut command = Command::new("pgbouncer");
+        let debians = Path::new("/usr/sbin/pgbouncer"); // not on the PATH of all users
+        let mut command = Command::new(if debians.exists() { debians } else { Path::new("pgbouncer") });
         command.arg(dir.join("ini"));
         let pooler = Pooler { _child: launch(&dir, "TERM", &command), dir };
         let any = pooler.url(if alias == "*" { "postgres" } else { alias });
