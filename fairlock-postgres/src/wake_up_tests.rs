@@ -151,6 +151,37 @@ fn a_request_asks_again_if_its_client_did_not_hear_before() {
     assert_eq!(heard_at_each_ask(2), [1]);
 }
 
+/// The poll has seen the row with that grant for another request of the client by then.
+#[test]
+fn a_poll_finds_a_grant_that_came_before_its_request_was_known_to_wait() {
+    let url = new_database();
+    let (ours, theirs) = (polling(&url), listening(&url));
+    let (client, (sender, heard)) = (ClientId::random(), channel());
+    let _subscription = ours.subscribe(client, Arc::new(Heard(sender))).unwrap();
+    let (lock, ann) = (lock("x"), OwnerId::new("ann:1"));
+    let [first, second] = ["1", "2"].map(|thread| OwnerId::new(&format!("{client}:{thread}")));
+    let [first, second] = [(&first, 1), (&second, 2)].map(|(owner, request)| {
+        let mut place = Place::new(&lock, owner, RequestId::new(request));
+        place.ttl = SECOND * 60;
+        Acquire::new(place, LEASE)
+    });
+    let token = take(&theirs, &lock, &ann);
+    let early = ours.0.store.ask_and_hear(&first.place, soon(), || {
+        let deadline = ours.0.store.pool.deadline();
+        let queued =
+            ours.0.store.step(&lock.name, deadline, |entry, turn| entry.acquire(turn, &first)).unwrap();
+        ours.acquire(&second).unwrap();
+        theirs.release(&Hold::new(&lock, &ann, RequestId::new(1), token)).unwrap();
+        let rev = "select rev from fairlock.lock";
+        let rev = session(&url).flight(&[Statement::new(rev, [])], soon()).unwrap()[0][0].number(0).unwrap();
+        until("the poll has seen the grant", || ours.0.store.clients.seen(&client.to_string()) == [rev]);
+        queued
+    });
+    assert!(matches!(early, Ok(Acquired::Queued { .. })) && heard.try_recv().is_err());
+    let granted = heard.recv_timeout(SECOND * 5).unwrap();
+    assert!(granted.starts_with("Granted") && granted.contains("RequestId(1)"), "{granted}");
+}
+
 struct Heard(Sender<String>);
 
 impl WakeSink for Heard {
