@@ -35,6 +35,8 @@ mod sweep;
 mod test_server;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod wake_up_tests;
 mod wake_ups;
 
 pub use backend::PostgresBackend;
