@@ -10,8 +10,8 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use parking_lot::Mutex;
 
-use crate::Lost;
 use crate::cancel::Cancel;
+use crate::error::Lost;
 use crate::logging::log_line;
 use crate::time::TaskSlot;
 

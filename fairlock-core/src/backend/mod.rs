@@ -23,7 +23,8 @@ pub use wake::{Subscription, Wake, WakeSink};
 
 pub use crate::backoff::pause;
 pub use crate::ids::RequestId;
-use crate::{ClientId, Clock, LockKind};
+use crate::ids::{ClientId, LockKind};
+use crate::time::Clock;
 
 /// The most waiters that one [`inspect`](Backend::inspect) reads: a few milliseconds of a server's time.
 pub const MOST_INSPECTED: u64 = 500;

@@ -9,7 +9,8 @@ use super::agenda::Planned;
 use super::terms::valid_until;
 use super::{AfterGivingUp, Claim, Failure, GrantedBy, Held, Phase, State, Terms};
 use crate::backend::{Acquired, Answer, BackendError, BackendErrorKind, Renewal, Wait};
-use crate::{FencingToken, LockKind, backoff};
+use crate::backoff;
+use crate::ids::{FencingToken, LockKind};
 
 /// A hold with less than two thirds of its lease is renewed when it has lasted this long.
 const RAISED_AFTER: Duration = Duration::from_millis(100);

@@ -6,7 +6,8 @@ use super::agenda::{Pauses, Planned, earlier};
 use super::{Claim, Failure, Phase, State};
 use crate::backend::{BackendError, BackendErrorKind, Wait};
 use crate::cancel::Cancel;
-use crate::{FencingToken, LostCause};
+use crate::error::LostCause;
+use crate::ids::FencingToken;
 
 /// How long a caller waits.
 #[derive(Clone, Debug)]

@@ -8,12 +8,14 @@ use super::leave::Waited;
 use crate::backend::{
     Acquired, Answer, BackendError, BackendErrorKind, HoldCountSet, LockId, Wait, or_missing,
 };
+use crate::backoff;
 use crate::cancel::Cancel;
 use crate::claim::{AfterAnswer, CallerStep, Claim, Failure, GrantedBy, Joined, Patience, Terms};
+use crate::error::{Error, LostCause, Result};
+use crate::ids::{FencingToken, LockKind, LockName, OwnerId};
 use crate::logging::log_line;
 use crate::shared::Shared;
 use crate::time::MOMENT;
-use crate::{Error, FencingToken, LockKind, LockName, LostCause, OwnerId, Result, backoff};
 
 /// What a caller wants.
 #[derive(Clone, Copy)]

@@ -9,10 +9,10 @@ use std::time::Instant;
 use super::acquire::{Wish, error_of};
 use super::chores::Turn;
 use crate::claim::{AfterGivingUp, Claim, Failure, Unlocked};
+use crate::error::{Error, LostCause, Result};
 use crate::logging::log_line;
 use crate::schedule::{Batch, Errand, Task};
 use crate::shared::Shared;
-use crate::{Error, LostCause, Result};
 
 /// Errands in the thread's hands. The watchdog gets those that are left when this is dropped, also by a panic, and goes on with the
 /// requests.

@@ -11,12 +11,15 @@ pub use builder::ClientBuilder;
 use crate::backend::IntoBackend;
 use crate::claim::Claim;
 use crate::config::LONGEST;
+use crate::error::{Error, Lost, Result};
 use crate::handle::lock::Lock;
 use crate::handle::owner::{Owner, Ownership};
 use crate::handle::rw_lock::RwLock;
 use crate::handle::semaphore::Semaphore;
+use crate::ids::{ClientId, LockKind, LockName};
 use crate::shared::Shared;
-use crate::{ClientId, Error, HeldLock, LockKind, LockName, Lost, Result, Stats, WaitingRequest};
+use crate::snapshot::{HeldLock, WaitingRequest};
+use crate::stats::Stats;
 
 const MOST_PERMITS: u32 = 1_000_000;
 

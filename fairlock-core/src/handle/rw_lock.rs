@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-#[cfg(doc)]
-use crate::Error;
 use crate::backend::{LockState, Waiter};
 use crate::cancel::Cancel;
+#[cfg(doc)]
+use crate::error::Error;
+use crate::error::Result;
 use crate::handle::caller::Caller;
 use crate::handle::guard::{Guard, TryLock};
 use crate::handle::lock::Lock;
 use crate::handle::owner::{Owner, Ownership, ThisThread};
-use crate::{OwnerId, Result};
+use crate::ids::OwnerId;
 
 /// A handle of a named lock that many readers hold together, or one writer alone. Made by
 /// [`Client::rw_lock`](crate::Client::rw_lock). Cheap to clone.

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use crate::backend::{LockState, Waiter};
 use crate::cancel::Cancel;
+use crate::error::{Error, Result};
 use crate::handle::caller::Caller;
 use crate::handle::guard::{OwnedGuard, TryLock};
 use crate::handle::lock::{Lock, OwnedLock};
 use crate::handle::owner::Owner;
 use crate::handle::request::OwnedRequest;
 use crate::handle::tasks::AsyncLock;
-use crate::{Error, OwnerId, Result};
+use crate::ids::OwnerId;
 
 /// A handle of a named semaphore: at most so many permits are held at once. Made by
 /// [`Client::semaphore`](crate::Client::semaphore). Cheap to clone.

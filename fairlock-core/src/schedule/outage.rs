@@ -7,8 +7,8 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::LockName;
 use crate::backend::BackendError;
+use crate::ids::LockName;
 use crate::logging::{log_line, ms};
 
 /// The shortest time between two lines of the same kind.

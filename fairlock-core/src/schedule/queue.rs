@@ -199,7 +199,7 @@ impl Drop for ChoresInHand<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::LockName;
+    use crate::ids::LockName;
 
     /// Whether the claim's callers look again after this.
     fn hears<T>(claim: &Claim, of: impl FnOnce() -> T) -> bool {

@@ -292,7 +292,7 @@ impl fmt::Debug for ManualClock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Clock;
+    use crate::time::Clock;
 
     #[test]
     fn advance_serves_each_deadline_in_order_and_jump_serves_them_at_once() {

@@ -93,8 +93,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::backend::RedisBackend;
+    use crate::builder::Discipline;
     use crate::fake_backend::with;
-    use crate::{Discipline, RedisBackend};
     use fairlock_core::{FencingToken, LockName};
 
     fn bulk(text: &str) -> Value {

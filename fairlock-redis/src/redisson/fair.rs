@@ -136,9 +136,10 @@ fn holder(row: &Row<'_>) -> Result<Option<Holder>, BackendError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::RedisBackend;
+    use crate::builder::{Discipline, RedisBuilder};
     use crate::fake_backend::{of, with};
     use crate::rules::{By, Kinds};
-    use crate::{Discipline, RedisBackend, RedisBuilder};
     use fairlock_core::backend::{
         Acquire, Acquired, Backend, BackendErrorKind, Hold, HoldCountSet, RequestId,
     };

@@ -201,10 +201,11 @@ mod tests {
     use fairlock_core::{FencingToken, LockKind, LockName, OwnerId};
 
     use super::*;
+    use crate::backend::RedisBackend;
+    use crate::builder::Discipline;
     use crate::fake_backend::with;
     use crate::net::test_server::{Act, FakeServer, polite};
     use crate::script::scripts::LINE_RELEASE;
-    use crate::{Discipline, RedisBackend};
 
     /// The answers to a release where the server says these one after the other, and how often it was asked.
     fn released(said: &[&'static str]) -> (Result<(), BackendError>, usize) {

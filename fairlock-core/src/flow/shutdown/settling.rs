@@ -8,11 +8,12 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use crate::backend::{Answer, Backend, BackendError, Withdrawn, or_missing};
+use crate::backoff;
 use crate::claim::{Claim, Failure};
+use crate::ids::{FencingToken, LockName};
 use crate::logging::log_line;
 use crate::schedule::{MOST_AT_ONCE, Task};
-use crate::time::{Signal, Woken};
-use crate::{Clock, FencingToken, LockName, backoff};
+use crate::time::{Clock, Signal, Woken};
 
 /// The most calls at once; a backend may combine them into fewer round trips.
 const MOST_THREADS: usize = 16;
