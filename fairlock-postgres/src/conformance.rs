@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use fairlock_conformance::{Harness, Promise};
 use fairlock_core::backend::Backend;
-use fairlock_core::conformance::{Harness, Promise};
 use fairlock_core::{Clock, LockKind, LockName};
 
 use crate::PostgresBackend;
@@ -65,5 +65,5 @@ impl Harness for Database {
 }
 
 mod suite {
-    fairlock_core::conformance_tests!(super::Database);
+    fairlock_conformance::conformance_tests!(super::Database);
 }

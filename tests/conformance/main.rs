@@ -5,9 +5,9 @@
 use fairlock_tests::clustered::{Clustered, PLAIN, REDISSON};
 
 mod redisson_fair {
-    fairlock_core::conformance_tests!(super::Clustered<{ super::REDISSON }>);
+    fairlock_conformance::conformance_tests!(super::Clustered<{ super::REDISSON }>);
 }
 
 mod plain {
-    fairlock_core::conformance_tests!(super::Clustered<{ super::PLAIN }>);
+    fairlock_conformance::conformance_tests!(super::Clustered<{ super::PLAIN }>);
 }

@@ -11,7 +11,6 @@ const HOUSE: [(&str, &[&str]); 6] = [
     (
         "fairlock-core",
         &[
-            "conformance",
             "handle",
             "handle/client",
             "handle/rw_lock",

@@ -253,7 +253,7 @@ fn source(module: &str) -> String {
         files = vec![format!("fairlock-memory/tests/backend/{file}.rs")];
     }
     if module == "case" {
-        files = vec!["fairlock-core/src/conformance/mod.rs".to_owned()]; // the list of the cases
+        files = vec!["fairlock-conformance/src/lib.rs".to_owned()]; // the list of the cases
     }
     let source = files.iter().find_map(|file| fs::read_to_string(root().join(file)).ok());
     source.unwrap_or_else(|| panic!("`{module}` is none of {files:?}"))
@@ -305,10 +305,12 @@ fn every_test_that_a_table_names_exists() {
     let mut sources = Vec::new();
     for folder in [
         "tests",
+        "fairlock-conformance",
         "fairlock-core",
         "fairlock-line",
         "fairlock-memory",
         "fairlock-net",
+        "fairlock-postgres",
         "fairlock-redis",
         "fairlock-cli",
     ] {

@@ -1,8 +1,8 @@
 //! The interface of a store: it decides which waiter is next, atomically and by the server's clock.
 //!
 //! A backend has no policy: time-outs, retries, waiting, and the verdict that a hold is lost are core's. The interface may
-//! change until 1.0. `docs/file-backend` is a small backend to read; a new one has to pass the conformance suite (feature
-//! `conformance`).
+//! change until 1.0. `docs/file-backend` is a small backend to read; a new one has to pass the suite of
+//! `fairlock-conformance`.
 
 mod error;
 mod messages;
@@ -41,7 +41,7 @@ pub const MOST_INSPECTED: u64 = 500;
 /// - **A wake-up is a hint** unless it carries a grant, and a grant names its request.
 /// - **Nothing stays behind.** What a dead client leaves in the store ends by itself.
 ///
-/// The conformance suite (feature `conformance`) has these rules and those of each method as tests.
+/// `fairlock-conformance` has these rules and those of each method as tests.
 pub trait Backend: Send + Sync + 'static {
     /// Takes the lock, or a place in its line. With [`Wait::No`] it takes the lock or does nothing.
     ///

@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use fairlock_core::{Error, LockKind, LostCause, Request};
+
 use super::shared::{assert_mismatch, assert_waits, granted, is_kept, semaphores};
 use super::{Harness, LEASE, PLACE_TTL, Promise, client, client_with, until};
-use crate::{Error, LockKind, LostCause, Request};
 
 /// Eight threads in four clients take one to three of three permits, and all of them get their turns.
 pub fn no_more_permits_than_there_are(harness: &impl Harness) {

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use super::requests::Bench;
+use fairlock_core::backend::{
+    Acquire, Acquired, ForceReleased, Place, Released, Renew, Renewal, Wait, Withdrawn,
+};
+use fairlock_core::{FencingToken, LockKind, OwnerId};
+
 use super::shared::{DEAD, benches, is_kept};
 use super::{GRACE, Harness, LEASE, client_with, until};
-use crate::backend::{Acquire, Acquired, ForceReleased, Place, Released, Renew, Renewal, Wait, Withdrawn};
-use crate::{FencingToken, LockKind, OwnerId};
+use crate::requests::Bench;
 
 /// All units of a lock of any kind.
 const ALL: u32 = u32::MAX;

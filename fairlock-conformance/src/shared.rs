@@ -4,11 +4,12 @@
 
 use std::time::{Duration, Instant};
 
-use super::requests::Bench;
+use fairlock_core::Ownership;
+use fairlock_core::backend::{Acquire, Acquired, LockId, Place, RequestId};
+use fairlock_core::{Error, Guard, LockKind, LockName, Owner, OwnerId, Request, Result, RwLock, Semaphore};
+
 use super::{Harness, Promise, client, until};
-use crate::backend::{Acquire, Acquired, LockId, Place, RequestId};
-use crate::handle::Ownership;
-use crate::{Error, Guard, LockKind, LockName, Owner, OwnerId, Request, Result, RwLock, Semaphore};
+use crate::requests::Bench;
 
 /// How long the hold or the place of a dead process lasts in these cases.
 pub(super) const DEAD: Duration = Duration::from_millis(400);
@@ -18,7 +19,7 @@ const SOON: Duration = Duration::from_secs(5);
 /// Whether the backend keeps locks of this kind. Checks that a handle is refused otherwise.
 pub(super) fn is_kept(harness: &impl Harness, kind: LockKind) -> bool {
     let keeps = harness.backend().keeps(kind);
-    match client(harness).make_lock("kept", kind) {
+    match client(harness).lock_of("kept", kind) {
         Ok(lock) => assert!(keeps && lock.kind() == kind, "{kind}"),
         Err(Error::Unsupported { lock, kind: named, .. }) => {
             assert!(!keeps && named == kind && lock.as_str() == "kept", "{kind}");
@@ -91,10 +92,10 @@ pub fn kinds_of_one_name_never_hold_together(harness: &impl Harness) {
     let (one, other) = (client(harness), client(harness));
     for held in &kinds {
         let name = format!("first a {held}");
-        let lock = one.make_lock(&name, *held).unwrap();
+        let lock = one.lock_of(&name, *held).unwrap();
         let guard = lock.lock().unwrap();
         for asked in kinds.iter().filter(|asked| !held.agrees_with(**asked)) {
-            let refused = other.make_lock(&name, *asked).unwrap();
+            let refused = other.lock_of(&name, *asked).unwrap();
             assert_mismatch(refused.try_lock());
             assert_mismatch(refused.lock());
             assert_mismatch(refused.force_unlock());
@@ -116,7 +117,7 @@ pub fn kinds_of_one_name_never_hold_together(harness: &impl Harness) {
     let mut last = None;
     for kind in kinds.iter().chain(&kinds) {
         let guard =
-            other.make_lock("in turns", *kind).unwrap().try_lock().unwrap().guard().expect("it is free");
+            other.lock_of("in turns", *kind).unwrap().try_lock().unwrap().guard().expect("it is free");
         assert!(last < Some(guard.token()), "{kind}");
         last = Some(guard.token());
         guard.unlock().unwrap();
@@ -157,12 +158,13 @@ pub fn a_grant_that_its_client_does_not_know_is_given_back(harness: &impl Harnes
     let backend = harness.backend();
     for (request, (kind, takes)) in (1..).zip(wishes) {
         let name = format!("stray, {takes} of a {kind}");
-        let lock = ours.make_lock(&name, kind).unwrap();
+        let lock = ours.lock_of(&name, kind).unwrap();
         let guard = lock.lock().unwrap();
         let id = LockId::new(LockName::new(&name).unwrap(), kind);
         let owner = OwnerId::new(&format!("{}:999999", theirs.id()));
         let lease = SOON * 2;
-        let place = Place { ttl: lease, takes, ..Place::new(&id, &owner, RequestId::new(request)) };
+        let mut place = Place::new(&id, &owner, RequestId::new(request));
+        (place.ttl, place.takes) = (lease, takes);
         let asked = backend.acquire(&Acquire::new(place, lease)).unwrap();
         assert!(matches!(asked, Acquired::Queued { .. }), "{asked:?}");
         let started = Instant::now();
