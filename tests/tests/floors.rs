@@ -15,6 +15,7 @@ const HOUSE: [(&str, &[&str]); 6] = [
             "handle/client",
             "handle/rw_lock",
             "handle/semaphore",
+            "handle/as_lock",
             "handle/insight",
             "handle/tasks",
             "handle/lock",
