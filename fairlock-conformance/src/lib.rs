@@ -95,7 +95,7 @@ pub trait Harness: Sync {
     fn assert_nothing_is_left(&self, name: &str);
 }
 
-/// A client of its own, as another process would have one.
+/// A new client, as another process would have one.
 pub(crate) fn client(harness: &impl Harness) -> Client {
     client_with(harness, PLACE_TTL)
 }
@@ -110,7 +110,7 @@ pub(crate) fn lock_of(harness: &impl Harness, client: &Client, name: &str) -> Lo
     client.lock_of(name, harness.kind()).unwrap()
 }
 
-/// A handle of the lock in a client of its own.
+/// A handle of the lock in a new client.
 pub(crate) fn lock(harness: &impl Harness, name: &str) -> Lock {
     lock_of(harness, &client(harness), name)
 }

@@ -59,7 +59,7 @@ pub fn lock_alls_never_deadlock(harness: &impl Harness) {
     const TURNS: u32 = 20;
     const NAMES: [&str; 3] = ["order:a", "order:b", "order:c"];
     let lists: [&[usize]; 6] = [&[0, 1, 2], &[2, 1, 0], &[1, 2, 0], &[2, 0], &[1, 0], &[2, 1]];
-    // A hold that was just handed over is good for what is left of its place: more than a busy machine may stand still.
+    // A hold that was just handed over is good for the rest of its place: more than a busy machine may stand still.
     let clients = [(); 3].map(|()| client_with(harness, Duration::from_secs(5)));
     let inside = [const { AtomicU32::new(0) }; 3];
     let (turns, turned) = mpsc::channel();

@@ -53,7 +53,7 @@ pub fn sections_of_writers_never_overlap_any_other(harness: &impl Harness) {
         return;
     }
     let (inside, done) = (AtomicU32::new(0), AtomicU32::new(0));
-    // A hold that was just handed over is good for what is left of its place: more than a busy machine may stand still.
+    // A hold that was just handed over is good for the rest of its place: more than a busy machine may stand still.
     let clients = [(); 4].map(|()| client_with(harness, Duration::from_secs(5)));
     thread::scope(|scope| {
         for (number, client) in (0..).zip(clients.iter().chain(&clients)) {

@@ -29,7 +29,7 @@ pub(super) fn is_kept(harness: &impl Harness, kind: LockKind) -> bool {
     keeps
 }
 
-/// Handles of a read-write lock, each in a client of its own; none where the backend keeps no such lock.
+/// Handles of a read-write lock, each in its own client; none where the backend keeps no such lock.
 pub(super) fn rw_locks<const N: usize>(harness: &impl Harness, name: &str) -> Option<[RwLock; N]> {
     let handle = |()| client(harness).rw_lock(name).unwrap();
     is_kept(harness, LockKind::ReadWrite).then(|| [(); N].map(handle))
@@ -45,7 +45,7 @@ pub(super) fn rw_locks_of_one<const N: usize>(
     is_kept(harness, LockKind::ReadWrite).then(|| [(); N].map(handle))
 }
 
-/// Handles of a semaphore, each in a client of its own; none where the backend keeps no such lock.
+/// Handles of a semaphore, each in its own client; none where the backend keeps no such lock.
 pub(super) fn semaphores<const N: usize>(
     harness: &impl Harness,
     name: &str,

@@ -231,7 +231,7 @@ pub fn heartbeats_and_asks_grant_all_that_fit(harness: &impl Harness) {
     benches.for_each(|bench| harness.assert_nothing_is_left(bench.lock.name.as_str()));
 }
 
-/// Waiters for so many units, numbered by their requests.
+/// Waiters for this many units, numbered by their requests.
 fn stand_behind_a_dead_holder(bench: &Bench, takes: &[u32]) -> Vec<(OwnerId, u32)> {
     let dead = bench.owner();
     let short = Acquire::new(bench.place(&dead, 9), DEAD);

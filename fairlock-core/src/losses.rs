@@ -1,4 +1,4 @@
-//! Tells the program of lost holds: by channels, by callbacks on a thread of their own, so that a slow one delays no renewal, and
+//! Tells the program of lost holds: by channels, by callbacks on their own thread, so that a slow one delays no renewal, and
 //! in the log.
 
 use std::collections::VecDeque;

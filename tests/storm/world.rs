@@ -56,7 +56,7 @@ pub struct World {
 pub enum Place {
     /// In memory, under a clock that the driver moves.
     Memory { clock: ManualClock, store: MemoryBackend },
-    /// On a real server, under the system's clock. Each client has a proxy of its own.
+    /// On a real server, under the system's clock. Each client has its own proxy.
     Redis { proxies: Vec<Proxy> },
 }
 
@@ -126,7 +126,7 @@ impl World {
         Arc::new(world)
     }
 
-    /// In memory, with a clock of its own.
+    /// In memory, with its own clock.
     pub fn memory() -> Place {
         let clock = ManualClock::new();
         Place::Memory { store: MemoryBackend::with_clock(clock.clone()), clock }

@@ -56,7 +56,7 @@ impl Asking<'_> {
             Err(error) => {
                 let (lock, owner) = (&claim.lock.name, &claim.owner);
                 log_line!(debug, "fairlock::acquire",
-                    event = "asked in vain", lock = lock.as_str(), owner = owner.as_str(), error:% = error;
+                    event = "no answer", lock = lock.as_str(), owner = owner.as_str(), error:% = error;
                     "asking for lock {lock} failed: {error}"
                 );
             }
@@ -324,8 +324,8 @@ impl Shared {
         Err(error_of(name, Failure::Shutdown))
     }
 
-    /// `began`: when the call began. A new claim counts the server's silence from then: the caller heard nothing either while
-    /// it waited in vain for the end of an earlier claim.
+    /// `began`: when the call began. A new claim counts the server's silence from then: the caller heard nothing either
+    /// while it waited for an earlier claim to end.
     fn join_or_make(&self, wish: Wish<'_>, now: Instant, began: Instant) -> (Arc<Claim>, Joined) {
         let join = |claim: &Arc<Claim>| match claim.join(wish.lock.kind, wish.takes, now) {
             Joined::Gone => None,

@@ -67,7 +67,7 @@ impl AllGuard {
         self.guards.iter().map(LockGuard::name)
     }
 
-    /// The fencing token of the lock `name`, for the resource that this lock protects. Each lock has tokens of its own. None for a name
+    /// The fencing token of the lock `name`, for the resource that this lock protects. Each lock has its own tokens. None for a name
     /// that was not asked for.
     ///
     /// ```

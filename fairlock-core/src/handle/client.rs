@@ -190,7 +190,7 @@ impl Client {
     /// - A holder may still enter the lock that it has. [`bump`](crate::Guard::bump) does nothing; one that waits for its turn ends
     ///   as other waits do.
     /// - A [`Request`](crate::Request) that was granted before is a hold, until it is dropped or its guard is; and so is a leaked
-    ///   hold, until it is unlocked. The calling thread waits for its own holds too, in vain.
+    ///   hold, until it is unlocked. The calling thread waits for its own holds too, which it can't release meanwhile.
     /// - It blocks its thread: in async code call it by `spawn_blocking`. A grant that no poll has taken is a hold, until its future is
     ///   dropped.
     /// - Where nothing was cut off, no loss is counted, and no callback runs.

@@ -11,7 +11,7 @@ use crate::handle::owner::Owner;
 use crate::handle::request::OwnedRequest;
 use crate::handle::tasks::AsyncLock;
 
-/// A handle of a named semaphore: at most so many permits are held at once. Made by
+/// A handle of a named semaphore: at most this many permits are held at once. Made by
 /// [`Client::semaphore`](crate::Client::semaphore). Cheap to clone.
 ///
 /// # Order
@@ -20,7 +20,7 @@ use crate::handle::tasks::AsyncLock;
 /// own: a holder that dies keeps its own permits for its lease at most, and nobody else's.
 ///
 /// # Owners
-/// Each call is an owner of its own, so permits are not re-entrant: a caller that holds all of them and asks for one more waits until
+/// Each call is its own owner, so permits are not re-entrant: a caller that holds all of them and asks for one more waits until
 /// it gives one back. Guards and requests may move between threads. With [`owned_by`](Self::owned_by) the owner's calls are re-entries,
 /// as with locks. A [leaked](OwnedGuard::leak) guard's permits are gone until its client ends, or an operator takes them.
 ///
@@ -154,7 +154,7 @@ impl Semaphore {
         self.lock_of(n)?.request()
     }
 
-    /// `permits` of them for tasks, which are granted and released together. Each wait is an owner of its own, also where
+    /// `permits` of them for tasks, which are granted and released together. Each wait is its own owner, also where
     /// [`owned_by`](Self::owned_by) has named one.
     ///
     /// ```

@@ -176,7 +176,7 @@ impl Chores {
 pub(crate) struct ChoresInHand<'a> {
     chores: &'a Chores,
     pub(crate) todo: VecDeque<Chore>,
-    /// Those that go back: tried in vain just now, or with another task.
+    /// Those that go back: tried just now without an answer, or with another task.
     pub(crate) back: Vec<Chore>,
 }
 

@@ -39,7 +39,7 @@ pub(crate) struct Around<'a> {
 pub(crate) trait Listener: Send + Sync {
     fn heard(&self, server: &Pool, lock: &str, answer: Result<Value, Failure>) -> Result<Value, Failure>;
 
-    /// What a refusal with this code means, if it is one of its own.
+    /// What a refusal with this code means, if the script has its own meaning for it.
     fn meaning(&self, code: &str) -> Option<Meaning>;
 }
 

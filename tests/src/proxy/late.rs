@@ -13,7 +13,7 @@ use super::{Link, Proxy, Shared, State, contains};
 const ANSWER: Duration = Duration::from_secs(5);
 
 impl Proxy {
-    /// The next command that contains `text` gets no answer, and reaches the server so much later, on a connection of its own.
+    /// The next command that contains `text` gets no answer, and reaches the server so much later, on its own connection.
     /// Nothing more passes on the connection that it came on, and neither end is told.
     pub fn hold_back(&self, text: &str, by: Duration) {
         self.shared.state().hold_back.push((text.as_bytes().to_vec(), by));

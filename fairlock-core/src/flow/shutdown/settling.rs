@@ -113,7 +113,7 @@ impl Settling {
         std::mem::take(&mut self.state.lock().done)
     }
 
-    /// Begins nothing more. Returns what is left.
+    /// Begins nothing more. Returns the rest.
     pub(super) fn close(&self) -> Option<Open> {
         let mut state = self.state.lock();
         state.closed = true;

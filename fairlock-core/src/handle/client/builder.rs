@@ -84,7 +84,7 @@ impl ClientBuilder {
     }
 
     /// Counts for each lock as well, for the first `most` locks that something happens to: see
-    /// [`Client::stats_of`]. Default 0. Each takes up to 33 kB. With feature `metrics` they have series of their own, with the
+    /// [`Client::stats_of`]. Default 0. Each takes up to 33 kB. With feature `metrics` they have their own series, with the
     /// lock's name as a label.
     pub fn stats_per_lock(mut self, most: usize) -> Self {
         self.stats_per_lock = most;

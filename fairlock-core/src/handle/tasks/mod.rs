@@ -50,7 +50,7 @@ pub use guard::AsyncGuard;
 /// ```
 ///
 /// # Owners
-/// Each wait and its guard are an owner of their own. So there is no re-entry: a task that holds the lock and asks for it again waits
+/// Each wait, with its guard, is its own owner. So there is no re-entry: a task that holds the lock and asks for it again waits
 /// for itself. Take several locks in one order everywhere.
 ///
 /// # Order
