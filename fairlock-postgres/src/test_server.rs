@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use fairlock_core::ClientId;
 
-use crate::PostgresBackend;
+use crate::backend::PostgresBackend;
 use crate::net::address::Address;
 use crate::net::open;
 
