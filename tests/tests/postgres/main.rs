@@ -2,10 +2,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod disk;
+mod guide;
+mod held;
+mod hosts;
 mod load;
 mod network;
 mod processes;
 mod restarts;
 mod sessions;
-mod standbys;
+mod standby;
 mod support;
