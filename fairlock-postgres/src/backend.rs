@@ -26,6 +26,7 @@ pub(crate) struct Inner {
     pub(crate) store: Arc<Store>,
     /// Where wake-ups are heard.
     pub(crate) listen_at: Address,
+    pub(crate) longest_lease: Option<Duration>,
     pub(crate) sweep: Sweep,
 }
 
@@ -125,6 +126,10 @@ impl Backend for PostgresBackend {
 
     fn response_timeout(&self) -> Option<Duration> {
         Some(self.0.store.pool.timeouts().response)
+    }
+
+    fn longest_lease(&self) -> Option<Duration> {
+        self.0.longest_lease
     }
 
     fn attempt_ttl(&self) -> Option<Duration> {

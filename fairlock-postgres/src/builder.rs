@@ -121,9 +121,9 @@ impl PostgresBuilder {
         let listen_at = listen_on.as_deref().map_or_else(|| Ok(address.clone()), parse)?;
         let pool = Pool::new(address, timeouts, connections);
         let checked: Result<_, Failure> = pool.check(schema::check);
-        checked.map_err(BackendError::from)??;
+        let longest_lease = checked.map_err(BackendError::from)??;
         let store = Arc::new(Store { pool, clients: Default::default(), recent: Recent::new() });
-        Ok(PostgresBackend(Arc::new(Inner { store, listen_at, sweep: Sweep::new() })))
+        Ok(PostgresBackend(Arc::new(Inner { store, listen_at, longest_lease, sweep: Sweep::new() })))
     }
 }
 

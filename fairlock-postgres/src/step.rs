@@ -24,11 +24,12 @@
 //!   and withdrawals do the rest.
 //! - **The clock was read before the wait for the row**: it is read above the materialized row lock.
 //! - **A role whose default is REPEATABLE READ** would see the row as it was before the wait: the level is named.
+//! - **The server crashed with `synchronous_commit = off`** and has forgotten grants: the row tells until when none is made.
 //! - **The sweeper deletes the row between the insert and the load**: the load is tried again. Its numbers follow the clock, and
 //!   the row was a day old.
 
 use std::sync::LazyLock;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use fairlock_core::backend::{BackendError, BackendErrorKind};
 use fairlock_core::{LockName, OwnerId};
@@ -38,7 +39,7 @@ use crate::net::pool::Pool;
 use crate::net::{Connection, Failure, Row, Statement, Value};
 use crate::presence::{channel_of, key_of};
 use crate::recent::Recent;
-use crate::row::{AFTER, COLUMNS, Loaded, LockRow};
+use crate::row::{AFTER, COLUMNS, Loaded, LockRow, NOW, moment};
 use crate::wake_ups::Clients;
 
 /// How often a row may vanish between insert and load.
@@ -152,7 +153,7 @@ impl Store {
             let rows = con.flight(&[Statement::new(&LOOK, [name])], deadline)?;
             let row = rows.first().and_then(|rows| rows.first()).ok_or_else(Failure::senseless)?;
             if row.maybe_bytes(9).is_none() {
-                let now = Duration::from_micros(row.number(AFTER - 1)?.max(0).cast_unsigned());
+                let now = moment(row.number(NOW)?);
                 return Ok(Ok(Loaded { entry: LockEntry::default(), last: 0, now }));
             }
             Loaded::read(lock, row)

@@ -15,8 +15,8 @@ use crate::net::address::Address;
 use crate::net::open;
 
 /// Ends with this process: the shell stops the server when its input ends.
-const SHELL: &str = r#""$0/postgres" -D "$1/data" -k "$1" -p 5432 -c listen_addresses= -c synchronous_commit=off \
-    -c max_connections=500 >"$1/log" 2>&1 & server=$!; cat >"$1/end"; kill -INT $server; wait $server; rm -rf "$1""#;
+const SHELL: &str = r#""$0/postgres" -D "$1/data" -k "$1" -p 5432 -c listen_addresses= -c fsync=off \
+    -c max_connections=500 $2 >"$1/log" 2>&1 & server=$!; cat >"$1/end"; kill -INT $server; wait $server; rm -rf "$1""#;
 
 /// The URL of a new database with fairlock's tables.
 pub(crate) fn new_database() -> String {
@@ -27,18 +27,34 @@ pub(crate) fn new_database() -> String {
 
 /// The URL of a new database.
 pub(crate) fn new_empty_database() -> String {
-    static SERVER: OnceLock<(PathBuf, Child)> = OnceLock::new();
-    let (dir, _) = SERVER.get_or_init(start);
-    let url = |database: &str| format!("postgres://fairlock@/{database}?host={}", dir.display());
+    static SERVER: OnceLock<Server> = OnceLock::new();
+    let server = SERVER.get_or_init(|| Server::start("all", ""));
     let name = format!("t{}", ClientId::random().to_string().replace('-', ""));
     let until = || Instant::now() + Duration::from_secs(30);
-    let mut con = open(&Address::parse(&url("postgres")).unwrap(), until()).unwrap();
+    let mut con = open(&Address::parse(&server.url("postgres")).unwrap(), until()).unwrap();
     con.script(&format!("create database {name}"), until()).unwrap();
-    url(&name)
+    server.url(&name)
 }
 
-fn start() -> (PathBuf, Child) {
-    let dir = std::env::temp_dir().join(format!("fairlock-postgres-{}", std::process::id()));
+pub(crate) struct Server {
+    dir: PathBuf,
+    _child: Child,
+}
+
+impl Server {
+    /// Starts one with these options.
+    pub(crate) fn start(name: &str, options: &str) -> Server {
+        let (dir, child) = start(name, options);
+        Server { dir, _child: child }
+    }
+
+    pub(crate) fn url(&self, database: &str) -> String {
+        format!("postgres://fairlock@/{database}?host={}", self.dir.display())
+    }
+}
+
+fn start(name: &str, options: &str) -> (PathBuf, Child) {
+    let dir = std::env::temp_dir().join(format!("fairlock-postgres-{name}-{}", std::process::id()));
     fs::create_dir_all(&dir).unwrap();
     let bin = newest().expect("PostgreSQL is installed");
     // The server refuses to run as root.
@@ -64,7 +80,7 @@ fn start() -> (PathBuf, Child) {
         "local all scram scram-sha-256\nlocal all md5 md5\nlocal all clear password\nlocal all all trust\n";
     fs::write(dir.join("data/pg_hba.conf"), logins).unwrap();
     let mut server = unprivileged(Path::new("/bin/sh"));
-    server.args(["-c", SHELL]).arg(&bin).arg(&dir).current_dir(&dir);
+    server.args(["-c", SHELL]).arg(&bin).arg(&dir).arg(options).current_dir(&dir);
     let child = server.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let address = Address::parse(&format!("postgres://fairlock@/postgres?host={}", dir.display())).unwrap();
     let give_up_at = Instant::now() + Duration::from_secs(30);
