@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 use std::slice;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use fairlock_core::backend::{
@@ -13,8 +13,8 @@ use fairlock_core::backend::{
 use fairlock_core::{ClientId, LockKind};
 use fairlock_line::{LockEntry, Turn};
 
+use crate::answer::Answer;
 use crate::net::Failure;
-use crate::net::address::Address;
 use crate::step::{OneByOne, Store};
 use crate::sweep::Sweep;
 
@@ -24,9 +24,8 @@ pub struct PostgresBackend(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
     pub(crate) store: Arc<Store>,
-    /// Where wake-ups are heard.
-    pub(crate) listen_at: Address,
-    pub(crate) longest_lease: Option<Duration>,
+    /// Set if there is one, by the time that it is connected.
+    pub(crate) longest_lease: OnceLock<Duration>,
     pub(crate) sweep: Sweep,
 }
 
@@ -37,7 +36,7 @@ impl fmt::Debug for PostgresBackend {
 }
 
 impl PostgresBackend {
-    fn step<T>(
+    fn step<T: Answer>(
         &self,
         lock: &LockId,
         decide: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,
@@ -74,12 +73,17 @@ impl Backend for PostgresBackend {
 
     fn renew(&self, _: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
         let answers = self.0.store.renew(items);
+        for (item, answer) in items.iter().zip(&answers) {
+            if let (Renew::Place { place, .. }, Ok(answer)) = (item, answer) {
+                self.0.store.place_renewed(place, answer);
+            }
+        }
         self.0.sweep.sweep_if_due(&self.0.store);
         answers
     }
 
     fn withdraw(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
-        self.step(place.lock, |entry, turn| entry.withdraw(turn, place))
+        only(self.withdraw_all(slice::from_ref(place)))
     }
 
     fn withdraw_all(&self, places: &[Place<'_>]) -> Vec<Result<Withdrawn, BackendError>> {
@@ -87,7 +91,10 @@ impl Backend for PostgresBackend {
         let deadline = store.pool.deadline();
         let mut asked = OneByOne::until(deadline);
         let withdraw = |place: &Place<'_>| {
-            asked.ask(|| store.step(&place.lock.name, deadline, |entry, turn| entry.withdraw(turn, place)))
+            let withdraw = |entry: &mut LockEntry, turn: &mut Turn<'_>| entry.withdraw(turn, place);
+            let withdrawn = asked.ask(|| store.step(&place.lock.name, deadline, withdraw))?;
+            store.clients.waits_no_longer(place);
+            Ok(withdrawn)
         };
         places.iter().map(withdraw).collect()
     }
@@ -109,11 +116,9 @@ impl Backend for PostgresBackend {
     }
 
     fn subscribe(&self, client: ClientId, sink: Arc<dyn WakeSink>) -> Result<Subscription, BackendError> {
-        let (Inner { store, listen_at, .. }, name) = (&*self.0, client.to_string());
-        let client = store.clients.add(&name, sink);
-        let subscribed = Subscribed { store: Arc::downgrade(store), name };
-        client.listen(listen_at, store.pool.timeouts())?;
-        Ok(Subscription::new(subscribed))
+        let (store, name) = (&self.0.store, client.to_string());
+        store.clients.add(&name, sink);
+        Ok(Subscription::new(Subscribed { store: Arc::downgrade(store), name }))
     }
 
     fn reconnects(&self) -> u64 {
@@ -129,7 +134,7 @@ impl Backend for PostgresBackend {
     }
 
     fn longest_lease(&self) -> Option<Duration> {
-        self.0.longest_lease
+        self.0.longest_lease.get().copied()
     }
 
     fn attempt_ttl(&self) -> Option<Duration> {

@@ -26,6 +26,7 @@
 //! - **The clock was set forward**: attempts seem late, the general part does them, and its answer tells the time.
 
 use std::slice;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fairlock_core::FencingToken;
@@ -67,17 +68,23 @@ const MARGIN: Duration = Duration::from_millis(500);
 const _: () = assert!(MARGIN.as_millis() < IDLE.as_millis());
 
 impl Store {
-    pub(crate) fn acquire_all(&self, asks: &[Acquire<'_>]) -> Vec<Result<Acquired, BackendError>> {
+    pub(crate) fn acquire_all(
+        self: &Arc<Store>,
+        asks: &[Acquire<'_>],
+    ) -> Vec<Result<Acquired, BackendError>> {
         let deadline = self.pool.deadline();
         let attempts: Vec<_> = asks.iter().map(|ask| self.fast_acquire(ask, deadline)).collect();
         let granted = |ask: &Acquire<'_>, row: &Row| {
             self.recent.heard(moment(row.number(1)?));
+            self.clients.waits_no_longer(&ask.place);
             let token = FencingToken::new(row.number(0)?.cast_unsigned());
             Ok(Acquired::Granted { token, lease: ask.lease })
         };
         self.all(asks, &attempts, deadline, granted, |ask| {
             let name = &ask.place.lock.name;
-            let acquired = self.step(name, deadline, |entry, turn| entry.acquire(turn, ask))??;
+            let acquired = self.ask_and_hear(&ask.place, deadline, || {
+                self.step(name, deadline, |entry, turn| entry.acquire(turn, ask))?
+            })?;
             if let Acquired::Busy { .. } = acquired {
                 self.recent.is_busy(name); // by a hold alone, so the step does not see it
             }

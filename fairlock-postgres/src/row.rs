@@ -16,11 +16,12 @@ use crate::presence::key_of;
 const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 /// No lease that SQL adds to a time is longer, in microseconds: a thousand years.
 pub(crate) const LONGEST: i64 = 31_536_000_000_000_000;
-/// So many waiters at the head are asked about, whether they are still there.
-const HEADS: usize = 4;
 
 /// What a load reads, in this order.
 pub(crate) const COLUMNS: &str = "l.last, l.h_owner, l.h_request, l.h_token, l.h_count, l.h_since, l.h_ends, l.h_label, l.heads, l.state, fairlock.micros(), fairlock.grace_ends()";
+/// The column with the keys of those in line that were present when they asked, the first in line first. Other waiters are never taken
+/// for gone: a client may poll, or not listen yet.
+pub(crate) const HEADS: usize = 8;
 /// The clock, and until when nothing is granted.
 pub(crate) const NOW: usize = 10;
 const GRACE_ENDS: usize = 11;
@@ -69,12 +70,16 @@ impl Loaded {
 }
 
 impl LockRow {
-    /// The entry is of no use afterwards.
-    pub(crate) fn of(mut entry: LockEntry, last: u64) -> LockRow {
+    /// The entry is of no use afterwards. Of each client in line, with its key, it is asked whether it shows that it is there.
+    pub(crate) fn of(mut entry: LockEntry, last: u64, shows_itself: impl Fn(&str, i64) -> bool) -> LockRow {
         // Numbers follow the clock: the last one tells when the lock was used last.
         let used_until = entry.over_at().max(Duration::from_micros(last));
         let dead_at = micros(used_until.saturating_add(KEPT));
-        let heads = entry.heads().take(HEADS).map(|owner| key_of(owner.client())).collect();
+        let key_if_shown = |owner: &OwnerId| {
+            let key = key_of(owner.client());
+            shows_itself(owner.client(), key).then_some(key)
+        };
+        let heads = entry.heads().filter_map(key_if_shown).collect();
         let mut hold = entry.take_sole_hold();
         if let Some(kept) = hold.take_if(|hold| !is_text(&hold.owner, &hold.label)) {
             entry.put_sole_hold(kept);
@@ -97,7 +102,7 @@ impl LockRow {
         };
         Ok(self.last == row.number(0)?
             && self.hold == hold
-            && self.heads == row.numbers(8)?
+            && self.heads == row.numbers(HEADS)?
             && self.state == row.bytes(9)?)
     }
 

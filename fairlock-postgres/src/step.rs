@@ -25,39 +25,47 @@
 //! - **The clock was read before the wait for the row**: it is read above the materialized row lock.
 //! - **A role whose default is REPEATABLE READ** would see the row as it was before the wait: the level is named.
 //! - **The server crashed with `synchronous_commit = off`** and has forgotten grants: the row tells until when none is made.
+//! - **A deposed primary tells of a grant that no standby has**: its own commit waits for the standby, for ever. But somebody cancels
+//!   that wait, which the connection takes for no answer; or the server starts again, and a repeat finds the grant. So what is a promise
+//!   is committed also where nothing is changed: the row lock is a write, and this commit waits too. And NOTIFY is a commit.
 //! - **The sweeper deletes the row between the insert and the load**: the load is tried again. Its numbers follow the clock, and
 //!   the row was a day old.
 
+use std::collections::HashSet;
 use std::sync::LazyLock;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fairlock_core::backend::{BackendError, BackendErrorKind};
 use fairlock_core::{LockName, OwnerId};
 use fairlock_line::{Desk, LockEntry, Turn, WakeUp};
 
+use crate::answer::Answer;
 use crate::net::pool::Pool;
 use crate::net::{Connection, Failure, Row, Statement, Value};
 use crate::presence::{channel_of, key_of};
 use crate::recent::Recent;
-use crate::row::{AFTER, COLUMNS, Loaded, LockRow, NOW, moment};
+use crate::row::{AFTER, COLUMNS, HEADS, Loaded, LockRow, NOW, moment};
 use crate::wake_ups::Clients;
 
+/// So many waiters at the head are asked about, whether they are still there.
+const ASKED_ABOUT: usize = 4;
 /// How often a row may vanish between insert and load.
 const TRIES: usize = 3;
 
 const BEGIN: &str = "begin isolation level read committed";
+const SET_WAIT: &str = "select set_config('lock_timeout', $1, true)";
 const INSERT: &str = "insert into fairlock.lock (name) values ($1) on conflict do nothing";
 /// Locks the row. The last column has the keys of those of the first waiters that are gone.
 static LOAD: LazyLock<String> = LazyLock::new(|| {
     format!(
         "with l as materialized (select * from fairlock.lock where name = $1 for update) select {COLUMNS}, array(select k from \
-         unnest(l.heads) k where pg_try_advisory_xact_lock_shared(k)) from l"
+         unnest(l.heads[1:{ASKED_ABOUT}]) k where pg_try_advisory_xact_lock_shared(k)) from l"
     )
 });
 static LOOK: LazyLock<String> = LazyLock::new(|| {
     format!("select {COLUMNS} from (select 1) one left join fairlock.lock l on l.name = $1")
 });
-const NOTIFY: &str = "select pg_notify($1, $2)";
+pub(crate) const NOTIFY: &str = "select pg_notify($1, $2)";
 
 /// What a step needs.
 pub(crate) struct Store {
@@ -68,26 +76,38 @@ pub(crate) struct Store {
 
 impl Store {
     /// One step on one lock, which ends by the deadline.
-    pub(crate) fn step<T>(
+    pub(crate) fn step<T: Answer>(
         &self,
         lock: &LockName,
         deadline: Instant,
         decide: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,
     ) -> Result<T, BackendError> {
-        let done = self.pool.lend(deadline, |con| self.step_on(con, lock, deadline, decide))?;
+        self.step_waiting(None, lock, deadline, decide)
+    }
+
+    /// The same, which waits for the row for this long at most, if a time is given.
+    pub(crate) fn step_waiting<T: Answer>(
+        &self,
+        wait: Option<Duration>,
+        lock: &LockName,
+        deadline: Instant,
+        decide: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,
+    ) -> Result<T, BackendError> {
+        let done = self.pool.lend(deadline, |con| self.step_on(con, wait, lock, deadline, decide))?;
         let (answer, wake_ups) = done?;
         wake_ups.iter().for_each(|wake_up| self.clients.deliver(wake_up));
         Ok(answer)
     }
 
-    fn step_on<T>(
+    fn step_on<T: Answer>(
         &self,
         con: &mut Connection,
+        wait: Option<Duration>,
         lock: &LockName,
         deadline: Instant,
         decide: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,
     ) -> Result<Result<(T, Vec<WakeUp>), BackendError>, Failure> {
-        let row = self.load(con, lock, deadline)?;
+        let row = self.load(con, wait, lock, deadline)?;
         let Loaded { mut entry, last, now } = match Loaded::read(lock, &row)? {
             Ok(loaded) => loaded,
             Err(error) => return Ok(Err(error)),
@@ -96,18 +116,24 @@ impl Store {
         let gone = row.numbers(AFTER)?;
         let is_listening = |owner: &OwnerId| {
             let client = owner.client();
-            self.clients.has(client) || !gone.contains(&key_of(client))
+            self.clients.is_present(client).is_some() || !gone.contains(&key_of(client))
         };
         let mut desk = Desk::after(last);
         let answer = decide(&mut entry, &mut desk.turn(lock, now, &is_listening));
-        let written = LockRow::of(entry, desk.last_number());
+        let known: HashSet<_> = row.numbers(HEADS)?.into_iter().collect();
+        let shows_itself =
+            |client: &str, key| self.clients.is_present(client).unwrap_or_else(|| known.contains(&key));
+        let written = LockRow::of(entry, desk.last_number(), shows_itself);
         if written.has_state() {
             self.recent.is_busy(lock);
         }
-        let (local, remote): (Vec<_>, Vec<_>) =
-            desk.take_wake_ups().into_iter().partition(|wake_up| self.clients.has(wake_up.owner.client()));
+        let is_local = |wake_up: &WakeUp| self.clients.is_present(wake_up.owner.client()).is_some();
+        let (local, remote): (Vec<_>, Vec<_>) = desk.take_wake_ups().into_iter().partition(is_local);
         if local.is_empty() && remote.is_empty() && written.is_as_loaded(&row)? {
-            return Ok(Ok((answer, Vec::new()))); // the pool rolls back
+            if answer.is_promise() {
+                con.flight(&[Statement::new("commit", [])], deadline)?;
+            }
+            return Ok(Ok((answer, Vec::new()))); // else the pool rolls back
         }
         let texts: Vec<_> =
             remote.iter().map(|wake_up| (channel_of(wake_up.owner.client()), wake_up.to_string())).collect();
@@ -124,12 +150,21 @@ impl Store {
     }
 
     /// Begins a transaction, and loads the row, which is locked from here on.
-    fn load(&self, con: &mut Connection, lock: &LockName, deadline: Instant) -> Result<Row, Failure> {
+    fn load(
+        &self,
+        con: &mut Connection,
+        wait: Option<Duration>,
+        lock: &LockName,
+        deadline: Instant,
+    ) -> Result<Row, Failure> {
         let name = Value::Bytes(lock.as_str().as_bytes());
         let load = || Statement::new(&LOAD, [name]);
         let limits = (!con.is_own_session()).then(|| self.pool.limits(true));
-        let limits = limits.as_deref().map(Statement::made_up);
-        let begin: Vec<_> = [Statement::new(BEGIN, [])].into_iter().chain(limits).chain([load()]).collect();
+        let shorter = wait.map(|wait| wait.as_millis().max(1).to_string());
+        let mut begin = vec![Statement::new(BEGIN, [])];
+        begin.extend(limits.as_deref().map(Statement::made_up));
+        begin.extend(shorter.as_deref().map(|wait| Statement::new(SET_WAIT, [Value::Text(wait)])));
+        begin.push(load());
         let mut answers = con.flight(&begin, deadline)?;
         for _ in 0..TRIES {
             if let Some(row) = answers.pop().and_then(|mut rows| rows.pop()) {

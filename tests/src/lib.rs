@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`rows`] | a store in memory that keeps each lock as bytes |
 //! | [`redis_server`] | a redis-server of the test's own: start, stop, kill, restart, query |
+//! | [`postgres_server`] | a PostgreSQL server of the test's own: start, stop, kill, restart, standby |
 //! | [`cluster`] | a cluster of several nodes, and slots that move |
 //! | [`clustered`] | a cluster as the conformance suite sees it |
 //! | [`sentinel`] | a master, a replica and three sentinels |
@@ -50,6 +51,7 @@ pub mod locks;
 pub mod monitor;
 pub mod percent;
 pub mod port;
+pub mod postgres_server;
 pub mod proxy;
 pub mod redis_server;
 pub mod reference;
@@ -69,6 +71,7 @@ pub use bound::Bound;
 pub use cluster::Cluster;
 pub use eventually::{eventually, look_until};
 pub use monitor::Monitor;
+pub use postgres_server::{PostgresServer, PostgresServerBuilder};
 pub use proxy::Proxy;
 pub use redis_server::{RedisServer, RedisServerBuilder};
 pub use residue::{assert_no_residue, keys_without_ttl, wait_until_no_residue};

@@ -1,6 +1,6 @@
-//! A TCP proxy between clients and a Redis server. As the test says, it passes traffic, delays it, holds it, splits
-//! it into bytes, swallows it, cuts it, loses the reply to one executed command, repeats a command later, has it arrive
-//! late, or lies about the server's clock.
+//! A TCP proxy between clients and a Redis or PostgreSQL server. As the test says, it passes traffic, delays it, holds it,
+//! splits it into bytes, swallows it, cuts it, loses the reply to one executed command, falls silent with it, repeats a command
+//! later, has it arrive late, or lies about the server's clock.
 //!
 //! A rule applies from the next bytes on, to existing and new connections. Traffic is handled in pieces as it
 //! arrives. A command of a lock call is one piece, and so is a pushed message.
@@ -17,6 +17,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use late::HeldBack;
 use replay::Recording;
 
 /// Long enough that the reader usually receives each byte alone.
@@ -90,17 +91,27 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     rules: HashMap<Traffic, Rule>,
-    /// The reply to the next command that contains this text is lost.
-    lose_reply_to: Option<Vec<u8>>,
+    awaited: Option<Awaited>,
     lost: u32,
     recording: Option<Recording>,
     /// The next commands that contain these texts arrive so much later.
-    hold_back: Vec<(Vec<u8>, Duration)>,
+    hold_back: Vec<HeldBack>,
     /// How many commands are on their way.
     held_back: usize,
     /// By how much the server's clock is behind, as clients hear it.
     clock_behind: Duration,
     links: Vec<Arc<Link>>,
+}
+
+/// A command after which something happens.
+#[derive(Debug)]
+struct Awaited {
+    /// What it contains.
+    text: Vec<u8>,
+    /// How many such commands come before it.
+    after: usize,
+    /// Its reply is held, and all others from then on; else its reply is lost.
+    silences: bool,
 }
 
 /// One client's connection, and the matching one to the server.
@@ -113,6 +124,8 @@ struct Link {
     doomed: AtomicBool,
     /// The link is dead: nothing passes.
     forgotten: AtomicBool,
+    /// The server's end stays open: something arrives on it later.
+    expects_late: AtomicBool,
 }
 
 impl Proxy {
@@ -138,9 +151,19 @@ impl Proxy {
         Proxy { port, shared }
     }
 
-    /// The URL for clients.
+    /// The port for clients.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The URL for clients of Redis.
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}/", self.port)
+    }
+
+    /// The server's URL, with this proxy in its place.
+    pub fn in_place_of_server(&self, url: &str) -> String {
+        url.replace(&format!(":{}", self.shared.server), &format!(":{}", self.port))
     }
 
     /// The port of the server behind it.
@@ -179,7 +202,25 @@ impl Proxy {
 
     /// The next command that contains `text` is executed by the server. Instead of its reply, the connection ends.
     pub fn lose_reply_to(&self, text: &str) {
-        self.shared.state().lose_reply_to = Some(text.as_bytes().to_vec());
+        self.lose_later_reply_to(text, 0);
+    }
+
+    /// The same after so many others that contain `text`.
+    pub fn lose_later_reply_to(&self, text: &str, after: usize) {
+        let text = text.as_bytes().to_vec();
+        self.shared.state().awaited = Some(Awaited { text, after, silences: false });
+    }
+
+    /// The next command that contains `text`, after so many others, is executed by the server. From its reply on all traffic of the
+    /// server is held, as by [`Rule::Hold`].
+    pub fn silence_from(&self, text: &str, after: usize) {
+        let text = text.as_bytes().to_vec();
+        self.shared.state().awaited = Some(Awaited { text, after, silences: true });
+    }
+
+    /// Whether the command for which [`silence_from`](Proxy::silence_from) waits has come.
+    pub fn is_silent(&self) -> bool {
+        self.shared.state().rules.get(&Traffic::Replies) == Some(&Rule::Hold)
     }
 
     /// How many replies were lost in this way.
@@ -209,10 +250,11 @@ impl Shared {
         for stream in [&client, &server] {
             stream.set_nodelay(true).expect("an option of TCP");
         }
-        let [subscribes, doomed, forgotten] = [false; 3].map(AtomicBool::new);
-        let link = Arc::new(Link { client, server, subscribes, doomed, forgotten });
+        let [subscribes, doomed, forgotten, expects_late] = [false; 4].map(AtomicBool::new);
+        let link = Arc::new(Link { client, server, subscribes, doomed, forgotten, expects_late });
         self.state().links.push(Arc::clone(&link));
-        let pumps: [fn(&Arc<Shared>, &Link); 2] = [Shared::pump_commands, Shared::pump_replies];
+        type Pump = fn(&Arc<Shared>, &Arc<Link>);
+        let pumps: [Pump; 2] = [Shared::pump_commands, Shared::pump_replies];
         for pump in pumps {
             let (shared, link) = (Arc::clone(self), Arc::clone(&link));
             thread::spawn(move || {
@@ -223,19 +265,22 @@ impl Shared {
         }
     }
 
-    fn pump_commands(self: &Arc<Self>, link: &Link) {
+    fn pump_commands(self: &Arc<Self>, link: &Arc<Link>) {
         self.pump(&link.client, &link.server, &link.forgotten, |piece| {
             // Clients may use upper or lower case. With its end, since scripts have the word in comments.
-            if contains(&piece.to_ascii_lowercase(), b"subscribe\r\n") {
+            if contains(&piece.to_ascii_lowercase(), b"subscribe\r\n") || contains(piece, b"listen fl_") {
                 link.subscribes.store(true, Ordering::Release);
             }
             self.take_late(link, piece);
             let subscribes = link.subscribes.load(Ordering::Acquire);
             let mut state = self.state();
-            if state.lose_reply_to.as_ref().is_some_and(|text| contains(piece, text)) {
-                state.lose_reply_to = None;
-                // Before the command passes on: its reply can't be faster.
-                link.doomed.store(true, Ordering::Release);
+            // Before the command passes on: its reply can't be faster.
+            match state.awaited.take_if(|awaited| awaited.is(piece)) {
+                Some(Awaited { silences: true, .. }) => {
+                    state.rules.extend(Traffic::INWARD.map(|traffic| (traffic, Rule::Hold)));
+                }
+                Some(_) => link.doomed.store(true, Ordering::Release),
+                None => {}
             }
             if let Some(recording) = &mut state.recording {
                 recording.hear(piece);
@@ -244,7 +289,7 @@ impl Shared {
         });
     }
 
-    fn pump_replies(self: &Arc<Self>, link: &Link) {
+    fn pump_replies(self: &Arc<Self>, link: &Arc<Link>) {
         self.pump(&link.server, &link.client, &link.forgotten, |piece| {
             let mut state = self.state();
             state.turn_back(piece);
@@ -256,7 +301,8 @@ impl Shared {
             }
             Some(match link.subscribes.load(Ordering::Acquire) {
                 false => Traffic::Replies,
-                true if contains(piece, b"\r\nmessage\r\n") => Traffic::WakeUps,
+                // PostgreSQL's begins with an A, which no reply of Redis does.
+                true if piece.starts_with(b"A") || contains(piece, b"\r\nmessage\r\n") => Traffic::WakeUps,
                 true => Traffic::Confirmations,
             })
         });
@@ -301,11 +347,23 @@ impl Shared {
     }
 }
 
+impl Awaited {
+    /// Whether this is the command; if not, it may be one of those before it.
+    fn is(&mut self, piece: &[u8]) -> bool {
+        let counts = self.text.is_empty() || contains(piece, &self.text);
+        let is_it = counts && self.after == 0;
+        self.after = self.after.saturating_sub(usize::from(counts));
+        is_it
+    }
+}
+
 impl Link {
     fn cut(&self) {
         // An error means that an end is already closed, which is fine.
         let _ = self.client.shutdown(Shutdown::Both);
-        let _ = self.server.shutdown(Shutdown::Both);
+        if !self.expects_late.load(Ordering::Acquire) {
+            let _ = self.server.shutdown(Shutdown::Both);
+        }
     }
 }
 

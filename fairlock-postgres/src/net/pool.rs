@@ -144,7 +144,8 @@ impl Pool {
 struct Lent<'a>(&'a Pool);
 
 impl Lent<'_> {
-    fn give_back(self, con: Connection) {
+    fn give_back(self, mut con: Connection) {
+        con.forget_messages();
         self.0.state.lock().idle.push(con);
     }
 }

@@ -13,7 +13,7 @@ use std::time::Instant;
 use bytes::BytesMut;
 use fairlock_net::Stream;
 use fallible_iterator::FallibleIterator;
-use postgres_protocol::message::backend::{ErrorResponseBody, Message as Received};
+use postgres_protocol::message::backend::{ErrorResponseBody, Message as Received, NoticeResponseBody};
 use postgres_protocol::message::frontend;
 
 use super::failure::Failure;
@@ -41,6 +41,8 @@ pub(crate) struct Connection {
     /// How many round trips there were.
     #[cfg(test)]
     pub(crate) trips: u64,
+    /// The number of the server's process, as told at the login.
+    pub(super) process: Option<i32>,
     /// Whether a transaction is open, also a failed one.
     pub(super) is_in_transaction: bool,
     /// The texts that the session knows; the number of each is its name. None where it may be another session each time.
@@ -49,7 +51,7 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(super) fn new(stream: Stream, secrets: Secrets) -> Connection {
-        let (incoming, messages) = Default::default();
+        let (incoming, messages, process, prepared) = Default::default();
         Connection {
             stream,
             incoming,
@@ -57,8 +59,9 @@ impl Connection {
             messages,
             #[cfg(test)]
             trips: 0,
+            process,
             is_in_transaction: false,
-            prepared: None,
+            prepared,
         }
     }
 
@@ -195,6 +198,10 @@ impl Connection {
     pub(super) fn receive(&mut self) -> Result<Received, Failure> {
         loop {
             match self.next()? {
+                Received::NoticeResponse(body) if is_unconfirmed(&body) => {
+                    let message = "the wait for the synchronous standby was cancelled".to_owned();
+                    return Err(Failure::Broken(message));
+                }
                 Received::NoticeResponse(_) | Received::ParameterStatus(_) => {}
                 Received::NotificationResponse(body) => {
                     self.messages.push(Message(body.message()?.to_owned()))
@@ -223,17 +230,8 @@ impl Connection {
     /// Messages of NOTIFY, at least one unless the time is over. What has come in part stays for the next call.
     pub(crate) fn listen(&mut self, until: Instant) -> Result<Vec<Message>, Failure> {
         self.stream.until(until);
-        while self.messages.is_empty() {
-            if Instant::now() >= until {
-                break;
-            }
-            let mut chunk = [0; 8192];
-            match self.stream.read(&mut chunk) {
-                Ok(0) => return Err(std::io::Error::from(ErrorKind::UnexpectedEof).into()),
-                Ok(n) => self.incoming.extend_from_slice(&chunk[..n]),
-                Err(error) if error.kind() == ErrorKind::TimedOut => break,
-                Err(error) => return Err(error.into()),
-            }
+        loop {
+            // One may have come with the last answers.
             while let Some(message) = Received::parse(&mut self.incoming)? {
                 match message {
                     Received::NotificationResponse(body) => {
@@ -244,8 +242,22 @@ impl Connection {
                     _ => return Err(Failure::senseless()),
                 }
             }
+            if !self.messages.is_empty() || Instant::now() >= until {
+                return Ok(std::mem::take(&mut self.messages));
+            }
+            let mut chunk = [0; 8192];
+            match self.stream.read(&mut chunk) {
+                Ok(0) => return Err(std::io::Error::from(ErrorKind::UnexpectedEof).into()),
+                Ok(n) => self.incoming.extend_from_slice(&chunk[..n]),
+                Err(error) if error.kind() == ErrorKind::TimedOut => return Ok(Vec::new()),
+                Err(error) => return Err(error.into()),
+            }
         }
-        Ok(std::mem::take(&mut self.messages))
+    }
+
+    /// Drops messages that came between answers: a pooler may lend a session that listens for another client.
+    pub(super) fn forget_messages(&mut self) {
+        self.messages.clear();
     }
 
     /// The server's words, without a password.
@@ -262,4 +274,12 @@ impl Connection {
         }
         Failure::Server { code, message }
     }
+}
+
+/// Whether a commit is said to be done here, and perhaps nowhere else. The words depend on the server's language, and the code is that
+/// of any warning; the name of the server's function is neither.
+fn is_unconfirmed(body: &NoticeResponseBody) -> bool {
+    let mut fields = body.fields();
+    std::iter::from_fn(|| fields.next().ok().flatten())
+        .any(|field| field.type_() == b'R' && field.value_bytes() == b"SyncRepWaitForLSN")
 }
