@@ -52,7 +52,7 @@ pub use fairlock_core::{
 #[cfg(feature = "memory")]
 pub use fairlock_memory::{Faults, MemoryBackend, Operation};
 #[cfg(feature = "postgres")]
-pub use fairlock_postgres::{PostgresBackend, PostgresBuilder};
+pub use fairlock_postgres::{PostgresBackend, PostgresBuilder, WakeUps};
 #[cfg(feature = "redis")]
 pub use fairlock_redis::{Discipline, Durability, RedisBackend, RedisBuilder};
 

@@ -12,9 +12,11 @@ use crate::backend::{Inner, PostgresBackend};
 use crate::net::address::Address;
 use crate::net::pool::Pool;
 use crate::net::{Failure, open};
+use crate::recent::Recent;
 use crate::schema;
 use crate::step::Store;
 use crate::sweep::Sweep;
+use crate::wake_ups::{Clients, WakeUps};
 
 /// The most connections that carry commands.
 const MOST_CONNECTIONS: usize = 64;
@@ -37,6 +39,7 @@ impl PostgresBackend {
         PostgresBuilder {
             url: url.to_owned(),
             listen_on: None,
+            wake_ups: WakeUps::Listen,
             connections: 8,
             timeouts: Timeouts { connect: second, response: second },
         }
@@ -67,6 +70,7 @@ impl PostgresBackend {
 pub struct PostgresBuilder {
     url: String,
     listen_on: Option<String>,
+    wake_ups: WakeUps,
     connections: usize,
     timeouts: Timeouts,
 }
@@ -74,8 +78,9 @@ pub struct PostgresBuilder {
 impl std::fmt::Debug for PostgresBuilder {
     /// Without the addresses, which have passwords.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let PostgresBuilder { connections, timeouts, .. } = self;
+        let PostgresBuilder { wake_ups, connections, timeouts, .. } = self;
         f.debug_struct("PostgresBuilder")
+            .field("wake_ups", wake_ups)
             .field("connections", connections)
             .field("timeouts", timeouts)
             .finish_non_exhaustive()
@@ -87,6 +92,12 @@ impl PostgresBuilder {
     /// transaction mode.
     pub fn listen_on(mut self, url: &str) -> Self {
         self.listen_on = Some(url.to_owned());
+        self
+    }
+
+    /// Sets how the process hears that a lock was granted to it. Default [`WakeUps::Listen`].
+    pub fn wake_ups(mut self, wake_ups: WakeUps) -> Self {
+        self.wake_ups = wake_ups;
         self
     }
 
@@ -122,10 +133,13 @@ impl PostgresBuilder {
 
     /// A backend that has not connected.
     pub(crate) fn unchecked(self) -> Result<PostgresBackend> {
-        let PostgresBuilder { url, listen_on, connections, timeouts } = self;
+        let PostgresBuilder { url, listen_on, wake_ups, connections, timeouts } = self;
         let allowed = Duration::from_millis(10)..=Duration::from_secs(60);
         in_range("connect_timeout", timeouts.connect, &allowed)?;
         in_range("response_timeout", timeouts.response, &allowed)?;
+        if let WakeUps::Poll(every) = wake_ups {
+            in_range("wake_ups by polling", every, &(Duration::from_millis(1)..=*allowed.end()))?;
+        }
         if !(1..=MOST_CONNECTIONS).contains(&connections) {
             let what = format!("connections is {connections}, it has to be from 1 to {MOST_CONNECTIONS}");
             return Err(invalid(what).into());
@@ -134,8 +148,9 @@ impl PostgresBuilder {
         let address = parse(&url)?;
         let listen_at = listen_on.as_deref().map_or_else(|| Ok(address.clone()), parse)?;
         let pool = Pool::new(address, timeouts, connections);
-        let store = Arc::new(Store { pool, clients: Default::default() });
-        Ok(PostgresBackend(Arc::new(Inner { store, listen_at, sweep: Sweep::new() })))
+        let clients = Clients::new(listen_at, wake_ups);
+        let store = Arc::new(Store { pool, clients, recent: Recent::new() });
+        Ok(PostgresBackend(Arc::new(Inner { store, sweep: Sweep::new() })))
     }
 }
 

@@ -3,9 +3,12 @@
 //! ```text
 //!  doctor ──► builder   locks ──► backend   the questions of core
 //!                 ├► renewal   sweep
+//!                 ├► fast      a free lock, and a release without a line, in one statement
 //!                 └► step      load, decide, write back, commit, tell
 //!                      ├► row        a lock as columns and bytes   schema   the layout
-//!                      ├► wake_ups   the clients of this process, and their listening   presence
+//!                      ├► recent     the server's clock, and which locks are busy
+//!                      ├► wake_ups   the clients of this process   link   which of their requests wait
+//!                      │     └► listener   LISTEN and its checks   poller   looks instead   presence
 //!                      └► net        connections
 //! ```
 
@@ -14,9 +17,14 @@ mod builder;
 #[cfg(test)]
 mod conformance;
 mod doctor;
+mod fast;
+mod link;
+mod listener;
 mod locks;
 mod net;
+mod poller;
 mod presence;
+mod recent;
 mod renewal;
 mod row;
 mod schema;
@@ -30,3 +38,4 @@ mod wake_ups;
 
 pub use backend::PostgresBackend;
 pub use builder::PostgresBuilder;
+pub use wake_ups::WakeUps;

@@ -1,5 +1,7 @@
 //! Lists the locks that are in use.
 
+use std::sync::LazyLock;
+
 use fairlock_core::backend::{BackendError, BackendErrorKind, LockId, LockState};
 use fairlock_core::{LockKind, LockName};
 use fairlock_line::Desk;
@@ -10,6 +12,13 @@ use crate::row::{AFTER, COLUMNS, Loaded};
 
 /// How many rows one call reads.
 const PAGE: usize = 500;
+
+static LIST: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "select {COLUMNS}, l.name from fairlock.lock l where l.name > $1 and (l.state <> '' or l.h_ends > fairlock.micros()) \
+         order by l.name limit {PAGE}"
+    )
+});
 
 impl PostgresBackend {
     /// Lists the locks that are held or waited for, by name, each with its holder and the length of its line
@@ -23,13 +32,9 @@ impl PostgresBackend {
     /// `Unavailable` when the server can't be reached; `Denied` without the right to read.
     pub fn locks(&self, pattern: Option<&str>) -> fairlock_core::Result<Vec<(LockName, LockState)>> {
         let pattern: Vec<char> = pattern.unwrap_or("*").chars().collect();
-        let sql = format!(
-            "select {COLUMNS}, l.name from fairlock.lock l where l.name > $1 and (l.state <> '' or l.h_ends > \
-             fairlock.micros()) order by l.name limit {PAGE}"
-        );
         let (pool, mut found, mut after) = (&self.0.store.pool, Vec::new(), Vec::new());
         loop {
-            let (statement, deadline) = ([Statement::new(&sql, [Value::Bytes(&after)])], pool.deadline());
+            let (statement, deadline) = ([Statement::new(&LIST, [Value::Bytes(&after)])], pool.deadline());
             let rows = pool
                 .lend(deadline, |con| con.flight(&statement, deadline))
                 .map_err(BackendError::from)?

@@ -8,17 +8,15 @@
 use std::time::Instant;
 
 use fairlock_core::LockName;
-use fairlock_core::backend::{BackendError, BackendErrorKind, Renew, Renewal};
+use fairlock_core::backend::{BackendError, Renew, Renewal};
 use fairlock_line::renew_by_lock;
 
 use crate::net::{Failure, Row, Statement, Value};
-use crate::row::micros;
-use crate::step::Store;
+use crate::row::{LONGEST, micros};
+use crate::step::{OneByOne, Store};
 
 /// So many holds are renewed by one statement.
 const MOST: usize = 200;
-/// No lease is longer, in microseconds: a thousand years.
-const LONGEST: i64 = 31_536_000_000_000_000;
 
 const RENEW: &str = "\
     with asked as (
@@ -61,20 +59,11 @@ impl Store {
     }
 
     fn renew_rest(&self, items: &[Renew<'_>], deadline: Instant) -> Vec<Result<Renewal, BackendError>> {
-        let mut failed: Option<BackendError> = None;
+        let mut asked = OneByOne::until(deadline);
         renew_by_lock(items, |lock: &LockName, items| {
-            // After a lock that could not be asked about no other is, once the time is over.
-            let late = failed.clone().filter(|_| Instant::now() >= deadline);
-            let renewed =
-                late.map_or_else(|| self.step(lock, deadline, |entry, turn| entry.renew(turn, items)), Err);
-            match renewed {
+            match asked.ask(|| self.step(lock, deadline, |entry, turn| entry.renew(turn, items))) {
                 Ok(all) => all.into_iter().map(Ok).collect(),
-                Err(error) => {
-                    if error.kind() == BackendErrorKind::Unavailable {
-                        failed = Some(error.clone());
-                    }
-                    vec![Err(error); items.len()]
-                }
+                Err(error) => vec![Err(error); items.len()],
             }
         })
     }

@@ -372,8 +372,10 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Delivers wake-ups for this client to `sink` until the subscription is dropped. Called once, before all other calls.
     ///
-    /// It returns when wake-ups arrive, or with the reason why they can't. After a gap the backend says [`Wake::Gap`].
-    /// Dropping the subscription ends it and its thread, and does not wait for the thread.
+    /// It returns when wake-ups arrive, or with the reason why they can't. A store where listening is dear may begin with the first
+    /// request of the client that has to wait, before it answers that one, and end when none has waited for a while. Until then
+    /// nothing arrives: the client learns with its next renewal what [`Wake::Taken`] would have told. After a gap the backend says
+    /// [`Wake::Gap`]. Dropping the subscription ends it and its thread, and does not wait for the thread.
     ///
     /// ```
     /// # use std::{sync::Arc, time::Duration};

@@ -6,15 +6,19 @@
 //! lock_worker wait  DISCIPLINE URL LOCK THREADS PLACE_MS
 //! lock_worker try   DISCIPLINE URL LOCK WAIT_MS
 //! lock_worker line  URL LOCK THREAD_WAIT_MS
+//! lock_worker kinds URL LEASE_MS
 //! ```
 //!
-//! It connects, says `ready` and waits for a line. DISCIPLINE is `hand_off`, `redisson` or, with `turns` only, `plain`.
+//! It connects, says `ready` and waits for a line. DISCIPLINE is `hand_off`, `redisson` or, with `turns` only, `plain`;
+//! `postgres` is the store on PostgreSQL, without `turns`.
 //! - `turns` takes TURNS turns, by `lock` or, if LIMIT_MS is not 0, by timed waits. It writes events to the file
 //!   HISTORY under its client id, then prints the totals.
 //! - `hold` takes the lock, says `held`, waits for a line, unlocks and says `unlocked`.
 //! - `try` waits for the lock for at most WAIT_MS and says `got` or `in vain`.
 //! - `line` waits for a lock of discipline `Redisson`. Without heartbeats it counts as alive for THREAD_WAIT_MS. It
 //!   says `got`.
+//! - `kinds`, on PostgreSQL, holds the fair lock `fair`, reads `table`, has one of two permits of `pool`, and `lock_all` of `a` and
+//!   `b`. It says `held`, waits for a line, gives all back and says `unlocked`.
 //! - `wait` starts THREADS threads that wait without limit. It says `waiting` when all are in line.
 
 use std::error::Error;
@@ -23,7 +27,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, Discipline, Lock, LockGuard, RedisBackend, TryLock};
+use fairlock::{Client, Discipline, Lock, LockGuard, PostgresBackend, RedisBackend, TryLock};
 use fairlock_tests::history::{Recorder, Recording, now_ns};
 use fairlock_tests::locks::response_timeout_for;
 use fairlock_tests::worker::{say, say_and_wait};
@@ -54,6 +58,7 @@ fn main() -> Result<(), Failure> {
             let client = connect(discipline, url, Duration::from_secs(30), Duration::from_secs(5))?;
             try_for(&client, lock, millis(wait)?)
         }
+        ["kinds", url, lease] => kinds(&connect("postgres", url, millis(lease)?, Duration::from_secs(5))?),
         ["line", url, lock, thread_wait] => line(url, lock, millis(thread_wait)?),
         _ => Err("see the top of lock_worker.rs".into()),
     }
@@ -64,7 +69,13 @@ fn millis(text: &str) -> Result<Duration, Failure> {
 }
 
 fn connect(discipline: &str, url: &str, lease: Duration, place: Duration) -> Result<Client, Failure> {
-    Ok(Client::builder(backend(discipline, url, lease)?).lease(lease).place_ttl(place).build()?)
+    let builder = if discipline == "postgres" {
+        let backend = PostgresBackend::builder(url).response_timeout(response_timeout_for(lease));
+        Client::builder(backend.connect()?)
+    } else {
+        Client::builder(backend(discipline, url, lease)?)
+    };
+    Ok(builder.lease(lease).place_ttl(place).build()?)
 }
 
 fn backend(discipline: &str, url: &str, lease: Duration) -> Result<RedisBackend, Failure> {
@@ -201,6 +212,20 @@ fn try_for(client: &Client, name: &str, wait: Duration) -> Result<(), Failure> {
     say_and_wait("ready")?;
     let guard = lock.try_lock_for(wait)?.guard();
     say(if guard.is_some() { "got" } else { "in vain" })
+}
+
+fn kinds(client: &Client) -> Result<(), Failure> {
+    let (fair, table, pool) =
+        (client.fair_lock("fair")?, client.rw_lock("table")?, client.semaphore("pool", 2)?);
+    say_and_wait("ready")?;
+    let (fair, reader, permit) = (fair.lock()?, table.read()?, pool.acquire()?);
+    let both = client.lock_all(&["a", "b"])?;
+    say_and_wait("held")?;
+    both.unlock()?;
+    permit.unlock()?;
+    reader.unlock()?;
+    fair.unlock()?;
+    say("unlocked")
 }
 
 fn line(url: &str, name: &str, thread_wait: Duration) -> Result<(), Failure> {
