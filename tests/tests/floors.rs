@@ -96,8 +96,8 @@ const HOUSE: [(&str, &[&str]); 6] = [
     (
         "fairlock-cli",
         &[
-            "run", "doctor", "ls", "kick", "show", "unlock", "kind", "watch", "report", "ask", "server",
-            "manual", "args", "settings", "names", "exit", "durable", "duration",
+            "run", "doctor", "migrate", "ls", "kick", "show", "unlock", "kind", "watch", "report", "ask",
+            "server", "manual", "args", "settings", "names", "exit", "durable", "duration",
         ],
     ),
 ];
