@@ -1,7 +1,8 @@
-//! The backend: each question is a step on one lock, but for heartbeats of holds and what only looks.
+//! The backend: each question is a step on one lock, but for heartbeats of holds, what only looks, and what a fast part can do.
 
 use std::fmt;
 use std::ops::Range;
+use std::slice;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -13,8 +14,8 @@ use fairlock_core::{ClientId, LockKind};
 use fairlock_line::{LockEntry, Turn};
 
 use crate::answer::Answer;
-use crate::net::address::Address;
-use crate::step::Store;
+use crate::net::Failure;
+use crate::step::{OneByOne, Store};
 use crate::sweep::Sweep;
 
 /// Locks in a PostgreSQL database: one row a lock, decided under its row lock.
@@ -23,8 +24,6 @@ pub struct PostgresBackend(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
     pub(crate) store: Arc<Store>,
-    /// Where wake-ups are heard.
-    pub(crate) listen_at: Address,
     pub(crate) sweep: Sweep,
 }
 
@@ -47,7 +46,11 @@ impl PostgresBackend {
 
 impl Backend for PostgresBackend {
     fn acquire(&self, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
-        self.step(ask.place.lock, |entry, turn| entry.acquire(turn, ask))?
+        only(self.acquire_all(slice::from_ref(ask)))
+    }
+
+    fn acquire_all(&self, asks: &[Acquire<'_>]) -> Vec<Result<Acquired, BackendError>> {
+        self.0.store.acquire_all(asks)
     }
 
     fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
@@ -55,7 +58,11 @@ impl Backend for PostgresBackend {
     }
 
     fn release(&self, hold: &Hold<'_>) -> Result<Released, BackendError> {
-        self.step(hold.lock, |entry, turn| entry.release(turn, hold))
+        only(self.release_all(slice::from_ref(hold)))
+    }
+
+    fn release_all(&self, holds: &[Hold<'_>]) -> Vec<Result<Released, BackendError>> {
+        self.0.store.release_all(holds)
     }
 
     fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Result<HoldKept, BackendError> {
@@ -64,12 +71,30 @@ impl Backend for PostgresBackend {
 
     fn renew(&self, _: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
         let answers = self.0.store.renew(items);
+        for (item, answer) in items.iter().zip(&answers) {
+            if let (Renew::Place { place, .. }, Ok(answer)) = (item, answer) {
+                self.0.store.place_renewed(place, answer);
+            }
+        }
         self.0.sweep.sweep_if_due(&self.0.store);
         answers
     }
 
     fn withdraw(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
-        self.step(place.lock, |entry, turn| entry.withdraw(turn, place))
+        only(self.withdraw_all(slice::from_ref(place)))
+    }
+
+    fn withdraw_all(&self, places: &[Place<'_>]) -> Vec<Result<Withdrawn, BackendError>> {
+        let store = &self.0.store;
+        let deadline = store.pool.deadline();
+        let mut asked = OneByOne::until(deadline);
+        let withdraw = |place: &Place<'_>| {
+            let withdraw = |entry: &mut LockEntry, turn: &mut Turn<'_>| entry.withdraw(turn, place);
+            let withdrawn = asked.ask(|| store.step(&place.lock.name, deadline, withdraw))?;
+            store.clients.waits_no_longer(place);
+            Ok(withdrawn)
+        };
+        places.iter().map(withdraw).collect()
     }
 
     fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
@@ -89,11 +114,9 @@ impl Backend for PostgresBackend {
     }
 
     fn subscribe(&self, client: ClientId, sink: Arc<dyn WakeSink>) -> Result<Subscription, BackendError> {
-        let (Inner { store, listen_at, .. }, name) = (&*self.0, client.to_string());
-        let client = store.clients.add(&name, sink);
-        let subscribed = Subscribed { store: Arc::downgrade(store), name };
-        client.listen(listen_at, store.pool.timeouts())?;
-        Ok(Subscription::new(subscribed))
+        let (store, name) = (&self.0.store, client.to_string());
+        store.clients.add(&name, sink);
+        Ok(Subscription::new(Subscribed { store: Arc::downgrade(store), name }))
     }
 
     fn reconnects(&self) -> u64 {
@@ -111,6 +134,11 @@ impl Backend for PostgresBackend {
     fn attempt_ttl(&self) -> Option<Duration> {
         Some(self.0.store.pool.attempt_ttl())
     }
+}
+
+/// The answer to a single question.
+fn only<A>(mut answers: Vec<Result<A, BackendError>>) -> Result<A, BackendError> {
+    answers.pop().unwrap_or_else(|| Err(Failure::senseless().into()))
 }
 
 /// Ends the client's listening when it is dropped.

@@ -12,9 +12,11 @@ use crate::backend::{Inner, PostgresBackend};
 use crate::net::address::Address;
 use crate::net::pool::Pool;
 use crate::net::{Failure, open};
+use crate::recent::Recent;
 use crate::schema;
 use crate::step::Store;
 use crate::sweep::Sweep;
+use crate::wake_ups::{Clients, WakeUps};
 
 /// The most connections that carry commands.
 const MOST_CONNECTIONS: usize = 64;
@@ -37,21 +39,29 @@ impl PostgresBackend {
         PostgresBuilder {
             url: url.to_owned(),
             listen_on: None,
+            wake_ups: WakeUps::Listen,
             connections: 8,
             timeouts: Timeouts { connect: second, response: second },
         }
     }
 
-    /// Makes the tables of fairlock in this database (the schema `fairlock`), or brings them to this version's layout. Safe to
-    /// repeat. The user needs the right to create a schema.
+    /// Makes the tables of fairlock in this database (the schema `fairlock`), or brings them to this version's layout, and does
+    /// nothing if they are there. The user needs the right to create a schema; [`migration`](PostgresBackend::migration) is the
+    /// same as a text for another one.
     ///
     /// # Errors
-    /// As [`connect`](PostgresBackend::connect); `InvalidConfig` if a newer version has made the tables.
+    /// As [`connect`](PostgresBackend::connect); `InvalidConfig` if a newer version has made the tables; `Unavailable` if another
+    /// transaction uses the tables for more than 2 s.
     pub fn migrate(url: &str) -> Result<()> {
         let address = Address::parse(url).map_err(BackendError::from)?;
         let in_time = || Instant::now() + Duration::from_secs(10);
         let migrated = open(&address, in_time()).and_then(|mut con| schema::migrate(&mut con, in_time()));
         Ok(migrated.map_err(BackendError::from)??)
+    }
+
+    /// The SQL of [`migrate`](PostgresBackend::migrate), one transaction, for `psql` and tools for migrations.
+    pub fn migration() -> String {
+        schema::script()
     }
 }
 
@@ -60,6 +70,7 @@ impl PostgresBackend {
 pub struct PostgresBuilder {
     url: String,
     listen_on: Option<String>,
+    wake_ups: WakeUps,
     connections: usize,
     timeouts: Timeouts,
 }
@@ -67,8 +78,9 @@ pub struct PostgresBuilder {
 impl std::fmt::Debug for PostgresBuilder {
     /// Without the addresses, which have passwords.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let PostgresBuilder { connections, timeouts, .. } = self;
+        let PostgresBuilder { wake_ups, connections, timeouts, .. } = self;
         f.debug_struct("PostgresBuilder")
+            .field("wake_ups", wake_ups)
             .field("connections", connections)
             .field("timeouts", timeouts)
             .finish_non_exhaustive()
@@ -80,6 +92,12 @@ impl PostgresBuilder {
     /// transaction mode.
     pub fn listen_on(mut self, url: &str) -> Self {
         self.listen_on = Some(url.to_owned());
+        self
+    }
+
+    /// Sets how the process hears that a lock was granted to it. Default [`WakeUps::Listen`].
+    pub fn wake_ups(mut self, wake_ups: WakeUps) -> Self {
+        self.wake_ups = wake_ups;
         self
     }
 
@@ -107,10 +125,21 @@ impl PostgresBuilder {
     /// # Errors
     /// As [`PostgresBackend::connect`]; `InvalidConfig` for a setting that is out of range.
     pub fn connect(self) -> Result<PostgresBackend> {
-        let PostgresBuilder { url, listen_on, connections, timeouts } = self;
+        let backend = self.unchecked()?;
+        let checked: Result<_, Failure> = backend.0.store.pool.check(schema::check);
+        checked.map_err(BackendError::from)??;
+        Ok(backend)
+    }
+
+    /// A backend that has not connected.
+    pub(crate) fn unchecked(self) -> Result<PostgresBackend> {
+        let PostgresBuilder { url, listen_on, wake_ups, connections, timeouts } = self;
         let allowed = Duration::from_millis(10)..=Duration::from_secs(60);
         in_range("connect_timeout", timeouts.connect, &allowed)?;
         in_range("response_timeout", timeouts.response, &allowed)?;
+        if let WakeUps::Poll(every) = wake_ups {
+            in_range("wake_ups by polling", every, &(Duration::from_millis(1)..=*allowed.end()))?;
+        }
         if !(1..=MOST_CONNECTIONS).contains(&connections) {
             let what = format!("connections is {connections}, it has to be from 1 to {MOST_CONNECTIONS}");
             return Err(invalid(what).into());
@@ -119,10 +148,9 @@ impl PostgresBuilder {
         let address = parse(&url)?;
         let listen_at = listen_on.as_deref().map_or_else(|| Ok(address.clone()), parse)?;
         let pool = Pool::new(address, timeouts, connections);
-        let checked: Result<_, Failure> = pool.check(schema::check);
-        checked.map_err(BackendError::from)??;
-        let store = Arc::new(Store { pool, clients: Default::default() });
-        Ok(PostgresBackend(Arc::new(Inner { store, listen_at, sweep: Sweep::new() })))
+        let clients = Clients::new(listen_at, wake_ups);
+        let store = Arc::new(Store { pool, clients, recent: Recent::new() });
+        Ok(PostgresBackend(Arc::new(Inner { store, sweep: Sweep::new() })))
     }
 }
 

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use fairlock_core::backend::Backend;
+use fairlock_core::backend::{Backend, ForceReleased};
 use fairlock_core::conformance::{Harness, Promise};
 use fairlock_core::{Clock, LockKind, LockName};
+use fairlock_line::{LockEntry, Turn};
 
 use crate::PostgresBackend;
 use crate::net::{Statement, Value};
@@ -45,7 +46,11 @@ impl Harness for Database {
     fn lose_hold(&self, name: &str) {
         let (backend, name) = (self.connect(), LockName::new(name).unwrap());
         let store = &backend.0.store;
-        store.step(&name, store.pool.deadline(), |entry, _| entry.lose_hold()).unwrap();
+        let lose = |entry: &mut LockEntry, _: &mut Turn<'_>| {
+            entry.lose_hold();
+            ForceReleased::Taken
+        };
+        store.step(&name, store.pool.deadline(), lose).unwrap();
     }
 
     fn promises(&self, _: Promise) -> bool {

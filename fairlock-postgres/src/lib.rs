@@ -1,11 +1,14 @@
 //! PostgreSQL backend of fairlock: one row a lock, decided by the rules of `fairlock-line` under its row lock.
 //!
 //! ```text
-//!  builder ──► backend      the questions of core
+//!  doctor ──► builder   locks ──► backend   the questions of core
 //!                 ├► renewal   sweep
+//!                 ├► fast      a free lock, and a release without a line, in one statement
 //!                 └► step      load, decide, write back, commit, tell
 //!                      ├► row        a lock as columns and bytes   schema   the layout   answer   promises
-//!                      ├► wake_ups   the clients of this process, and their listening   presence
+//!                      ├► recent     the server's clock, and which locks are busy
+//!                      ├► wake_ups   the clients of this process   link   which of their requests wait
+//!                      │     └► listener   LISTEN and its checks   poller   looks instead   presence
 //!                      └► net        connections
 //! ```
 
@@ -14,8 +17,15 @@ mod backend;
 mod builder;
 #[cfg(test)]
 mod conformance;
+mod doctor;
+mod fast;
+mod link;
+mod listener;
+mod locks;
 mod net;
+mod poller;
 mod presence;
+mod recent;
 mod renewal;
 mod row;
 mod schema;
@@ -29,3 +39,4 @@ mod wake_ups;
 
 pub use backend::PostgresBackend;
 pub use builder::PostgresBuilder;
+pub use wake_ups::WakeUps;

@@ -1,7 +1,7 @@
 //! A lock as a row of the table: its only hold in columns, all else as bytes.
 //!
-//! `state` may be empty only while nothing but that hold is known of the lock. A line that is empty may still remember tickets
-//! and kicks: as long as the lock is held, that stays.
+//! `state` may be empty only while nothing but that hold is known of the lock: then a fast part may grant and release. A line that
+//! is empty may still remember tickets and kicks: as long as the lock is held, that stays.
 
 use std::time::Duration;
 
@@ -14,11 +14,14 @@ use crate::presence::key_of;
 
 /// For how long a row stays after its last use: `last` has to, so that tokens grow even if the clock is set back.
 const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
-/// So many waiters at the head are asked about, whether they are still there.
-const HEADS: usize = 4;
+/// No lease that SQL adds to a time is longer, in microseconds: a thousand years.
+pub(crate) const LONGEST: i64 = 31_536_000_000_000_000;
 
 /// What a load reads, in this order.
 pub(crate) const COLUMNS: &str = "l.last, l.h_owner, l.h_request, l.h_token, l.h_count, l.h_since, l.h_ends, l.h_label, l.heads, l.state, fairlock.micros()";
+/// The column with the keys of those in line that were present when they asked, the first in line first. Other waiters are never taken
+/// for gone: a client may poll, or not listen yet.
+pub(crate) const HEADS: usize = 8;
 /// The first column after these.
 pub(crate) const AFTER: usize = 11;
 
@@ -63,18 +66,28 @@ impl Loaded {
 }
 
 impl LockRow {
-    /// The entry is of no use afterwards.
-    pub(crate) fn of(mut entry: LockEntry, last: u64) -> LockRow {
-        let dead_at = micros(entry.over_at().saturating_add(KEPT));
-        let heads = entry.heads().take(HEADS).map(|owner| key_of(owner.client())).collect();
+    /// The entry is of no use afterwards. Of each client in line, with its key, it is asked whether it shows that it is there.
+    pub(crate) fn of(mut entry: LockEntry, last: u64, shows_itself: impl Fn(&str, i64) -> bool) -> LockRow {
+        // Numbers follow the clock: the last one tells when the lock was used last.
+        let used_until = entry.over_at().max(Duration::from_micros(last));
+        let dead_at = micros(used_until.saturating_add(KEPT));
+        let key_if_shown = |owner: &OwnerId| {
+            let key = key_of(owner.client());
+            shows_itself(owner.client(), key).then_some(key)
+        };
+        let heads = entry.heads().filter_map(key_if_shown).collect();
         let mut hold = entry.take_sole_hold();
-        if let Some(kept) = hold.take_if(|hold| !is_text(hold)) {
+        if let Some(kept) = hold.take_if(|hold| !is_text(&hold.owner, &hold.label)) {
             entry.put_sole_hold(kept);
         }
-        let rests = entry.encode();
         let is_unused = hold.is_none() && entry.is_empty();
-        let state = if is_unused || rests == LockEntry::default().encode() { Vec::new() } else { rests };
+        let state = if is_unused || entry.is_as_new() { Vec::new() } else { entry.encode() };
         LockRow { last: last.cast_signed(), dead_at, hold, heads, state }
+    }
+
+    /// Whether more is known of the lock than a hold.
+    pub(crate) fn has_state(&self) -> bool {
+        !self.state.is_empty()
     }
 
     /// Whether the row would be written as it was loaded.
@@ -85,7 +98,7 @@ impl LockRow {
         };
         Ok(self.last == row.number(0)?
             && self.hold == hold
-            && self.heads == row.numbers(8)?
+            && self.heads == row.numbers(HEADS)?
             && self.state == row.bytes(9)?)
     }
 
@@ -124,11 +137,11 @@ fn hold_of(row: &Row) -> Result<KeptHold, Failure> {
 }
 
 /// PostgreSQL has no NUL in a text. Such a hold stays among the bytes, where still_held does not find it.
-fn is_text(hold: &KeptHold) -> bool {
-    !hold.owner.as_str().contains('\0') && !hold.label.contains('\0')
+pub(crate) fn is_text(owner: &OwnerId, label: &str) -> bool {
+    !owner.as_str().contains('\0') && !label.contains('\0')
 }
 
-fn moment(micros: i64) -> Moment {
+pub(crate) fn moment(micros: i64) -> Moment {
     Duration::from_micros(micros.max(0).cast_unsigned())
 }
 

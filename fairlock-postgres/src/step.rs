@@ -30,9 +30,11 @@
 //! - **The sweeper deletes the row between the insert and the load**: the load is tried again. Its numbers follow the clock, and
 //!   the row was a day old.
 
+use std::collections::HashSet;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use fairlock_core::backend::BackendError;
+use fairlock_core::backend::{BackendError, BackendErrorKind};
 use fairlock_core::{LockName, OwnerId};
 use fairlock_line::{Desk, LockEntry, Turn, WakeUp};
 
@@ -40,25 +42,40 @@ use crate::answer::Answer;
 use crate::net::pool::Pool;
 use crate::net::{Connection, Failure, Row, Statement, Value};
 use crate::presence::{channel_of, key_of};
-use crate::row::{AFTER, COLUMNS, Loaded, LockRow};
+use crate::recent::Recent;
+use crate::row::{AFTER, COLUMNS, HEADS, Loaded, LockRow};
 use crate::wake_ups::Clients;
 
 /// For how long the server keeps a row lock for a client that says nothing.
 pub(crate) const IDLE: Duration = Duration::from_secs(1);
 /// How long a step waits for the row at most.
 const WAIT: Duration = Duration::from_millis(500);
+/// So many waiters at the head are asked about, whether they are still there.
+const ASKED_ABOUT: usize = 4;
 /// How often a row may vanish between insert and load.
 const TRIES: usize = 3;
 
 const BEGIN: &str = "begin isolation level read committed";
 const LIMITS: &str = "select set_config('idle_in_transaction_session_timeout', $1, true), set_config('lock_timeout', $2, true)";
+const SET_WAIT: &str = "select set_config('lock_timeout', $1, true)";
 const INSERT: &str = "insert into fairlock.lock (name) values ($1) on conflict do nothing";
-const NOTIFY: &str = "select pg_notify($1, $2)";
+/// Locks the row. The last column has the keys of those of the first waiters that are gone.
+static LOAD: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "with l as materialized (select * from fairlock.lock where name = $1 for update) select {COLUMNS}, array(select k from \
+         unnest(l.heads[1:{ASKED_ABOUT}]) k where pg_try_advisory_xact_lock_shared(k)) from l"
+    )
+});
+static LOOK: LazyLock<String> = LazyLock::new(|| {
+    format!("select {COLUMNS} from (select 1) one left join fairlock.lock l on l.name = $1")
+});
+pub(crate) const NOTIFY: &str = "select pg_notify($1, $2)";
 
 /// What a step needs.
 pub(crate) struct Store {
     pub(crate) pool: Pool,
     pub(crate) clients: Clients,
+    pub(crate) recent: Recent,
 }
 
 impl Store {
@@ -69,7 +86,18 @@ impl Store {
         deadline: Instant,
         decide: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,
     ) -> Result<T, BackendError> {
-        let done = self.pool.lend(deadline, |con| self.step_on(con, lock, deadline, decide))?;
+        self.step_waiting(None, lock, deadline, decide)
+    }
+
+    /// The same, which waits for the row for this long at most, if a time is given.
+    pub(crate) fn step_waiting<T: Answer>(
+        &self,
+        wait: Option<Duration>,
+        lock: &LockName,
+        deadline: Instant,
+        decide: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,
+    ) -> Result<T, BackendError> {
+        let done = self.pool.lend(deadline, |con| self.step_on(con, wait, lock, deadline, decide))?;
         let (answer, wake_ups) = done?;
         wake_ups.iter().for_each(|wake_up| self.clients.deliver(wake_up));
         Ok(answer)
@@ -78,33 +106,38 @@ impl Store {
     fn step_on<T: Answer>(
         &self,
         con: &mut Connection,
+        wait: Option<Duration>,
         lock: &LockName,
         deadline: Instant,
         decide: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,
     ) -> Result<Result<(T, Vec<WakeUp>), BackendError>, Failure> {
-        let row = self.load(con, lock, deadline)?;
-        let rollback = [Statement::new("rollback", [])];
+        let row = self.load(con, wait, lock, deadline)?;
         let Loaded { mut entry, last, now } = match Loaded::read(lock, &row)? {
             Ok(loaded) => loaded,
-            Err(error) => {
-                con.flight(&rollback, deadline)?;
-                return Ok(Err(error));
-            }
+            Err(error) => return Ok(Err(error)),
         };
+        self.recent.heard(now);
         let gone = row.numbers(AFTER)?;
         let is_listening = |owner: &OwnerId| {
             let client = owner.client();
-            self.clients.has(client) || !gone.contains(&key_of(client))
+            self.clients.is_present(client).is_some() || !gone.contains(&key_of(client))
         };
         let mut desk = Desk::after(last);
         let answer = decide(&mut entry, &mut desk.turn(lock, now, &is_listening));
-        let written = LockRow::of(entry, desk.last_number());
-        let (local, remote): (Vec<_>, Vec<_>) =
-            desk.take_wake_ups().into_iter().partition(|wake_up| self.clients.has(wake_up.owner.client()));
+        let known: HashSet<_> = row.numbers(HEADS)?.into_iter().collect();
+        let shows_itself =
+            |client: &str, key| self.clients.is_present(client).unwrap_or_else(|| known.contains(&key));
+        let written = LockRow::of(entry, desk.last_number(), shows_itself);
+        if written.has_state() {
+            self.recent.is_busy(lock);
+        }
+        let is_local = |wake_up: &WakeUp| self.clients.is_present(wake_up.owner.client()).is_some();
+        let (local, remote): (Vec<_>, Vec<_>) = desk.take_wake_ups().into_iter().partition(is_local);
         if local.is_empty() && remote.is_empty() && written.is_as_loaded(&row)? {
-            let commit = [Statement::new("commit", [])];
-            con.flight(if answer.is_promise() { &commit } else { &rollback }, deadline)?;
-            return Ok(Ok((answer, Vec::new())));
+            if answer.is_promise() {
+                con.flight(&[Statement::new("commit", [])], deadline)?;
+            }
+            return Ok(Ok((answer, Vec::new()))); // else the pool rolls back
         }
         let texts: Vec<_> =
             remote.iter().map(|wake_up| (channel_of(wake_up.owner.client()), wake_up.to_string())).collect();
@@ -112,31 +145,36 @@ impl Store {
             .iter()
             .map(|(channel, text)| Statement::new(NOTIFY, [Value::Text(channel), Value::Text(text)]))
             .collect();
-        con.flight_and(&[written.update(lock), Statement::new("commit", [])], &messages, deadline)?;
+        let write = [written.update(lock), Statement::new("commit", [])];
+        let parts = [&write[..], &messages];
+        // What the server says to the messages does not matter.
+        let done = con.flights(if messages.is_empty() { &parts[..1] } else { &parts }, deadline)?;
+        done.into_iter().next().unwrap_or_else(|| Err(Failure::senseless()))?;
         Ok(Ok((answer, local)))
     }
 
-    /// Begins a transaction, and loads the row, which is locked from here on. The last column has the keys of those of the first
-    /// waiters that are gone.
-    fn load(&self, con: &mut Connection, lock: &LockName, deadline: Instant) -> Result<Row, Failure> {
+    /// Begins a transaction, and loads the row, which is locked from here on.
+    fn load(
+        &self,
+        con: &mut Connection,
+        wait: Option<Duration>,
+        lock: &LockName,
+        deadline: Instant,
+    ) -> Result<Row, Failure> {
         let name = Value::Bytes(lock.as_str().as_bytes());
-        let load_sql = format!(
-            "with l as materialized (select * from fairlock.lock where name = $1 for update) select {COLUMNS}, array(select k \
-             from unnest(l.heads) k where pg_try_advisory_xact_lock_shared(k)) from l"
-        );
+        let load = || Statement::new(&LOAD, [name]);
+        let shorter = wait.map(|wait| wait.as_millis().max(1).to_string());
         let [idle, wait] = self.limits();
-        let begin = [
-            Statement::new(BEGIN, []),
-            Statement::new(LIMITS, [Value::Text(&idle), Value::Text(&wait)]),
-            Statement::new(&load_sql, [name]),
-        ];
+        let mut begin =
+            vec![Statement::new(BEGIN, []), Statement::new(LIMITS, [Value::Text(&idle), Value::Text(&wait)])];
+        begin.extend(shorter.as_deref().map(|wait| Statement::new(SET_WAIT, [Value::Text(wait)])));
+        begin.push(load());
         let mut answers = con.flight(&begin, deadline)?;
         for _ in 0..TRIES {
             if let Some(row) = answers.pop().and_then(|mut rows| rows.pop()) {
                 return Ok(row);
             }
-            let again = [Statement::new(INSERT, [name]), Statement::new(&load_sql, [name])];
-            answers = con.flight(&again, deadline)?;
+            answers = con.flight(&[Statement::new(INSERT, [name]), load()], deadline)?;
         }
         let row = answers.pop().and_then(|mut rows| rows.pop());
         row.ok_or_else(|| Failure::Broken("the lock's row vanishes again and again".to_owned()))
@@ -155,10 +193,9 @@ impl Store {
         ask: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,
     ) -> Result<T, BackendError> {
         let deadline = self.pool.deadline();
-        let sql = format!("select {COLUMNS} from (select 1) one left join fairlock.lock l on l.name = $1");
         let loaded = self.pool.lend(deadline, |con| {
             let name = Value::Bytes(lock.as_str().as_bytes());
-            let rows = con.flight(&[Statement::new(&sql, [name])], deadline)?;
+            let rows = con.flight(&[Statement::new(&LOOK, [name])], deadline)?;
             let row = rows.first().and_then(|rows| rows.first()).ok_or_else(Failure::senseless)?;
             if row.maybe_bytes(9).is_none() {
                 let now = Duration::from_micros(row.number(AFTER - 1)?.max(0).cast_unsigned());
@@ -168,5 +205,31 @@ impl Store {
         })?;
         let Loaded { mut entry, last, now } = loaded?;
         Ok(ask(&mut entry, &mut Desk::after(last).turn(lock, now, &|_| true)))
+    }
+}
+
+/// Asks about several locks, one after the other. After one that could not be asked about no other is, once the time is over.
+pub(crate) struct OneByOne {
+    deadline: Instant,
+    failed: Option<BackendError>,
+}
+
+impl OneByOne {
+    pub(crate) fn until(deadline: Instant) -> OneByOne {
+        OneByOne { deadline, failed: None }
+    }
+
+    pub(crate) fn ask<A>(
+        &mut self,
+        ask: impl FnOnce() -> Result<A, BackendError>,
+    ) -> Result<A, BackendError> {
+        let late = self.failed.clone().filter(|_| Instant::now() >= self.deadline);
+        let answer = late.map_or_else(ask, Err);
+        if let Some(error) =
+            answer.as_ref().err().filter(|error| error.kind() == BackendErrorKind::Unavailable)
+        {
+            self.failed = Some(error.clone());
+        }
+        answer
     }
 }

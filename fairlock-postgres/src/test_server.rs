@@ -40,7 +40,7 @@ pub(crate) fn new_empty_database() -> String {
 fn start() -> (PathBuf, Child) {
     let dir = std::env::temp_dir().join(format!("fairlock-postgres-{}", std::process::id()));
     fs::create_dir_all(&dir).unwrap();
-    let bin = newest().expect("PostgreSQL is installed");
+    let bin = programs().expect("PostgreSQL is not installed: run tests/run");
     // The server refuses to run as root.
     let is_root =
         String::from_utf8_lossy(&Command::new("id").arg("-u").output().unwrap().stdout).trim() == "0";
@@ -75,8 +75,16 @@ fn start() -> (PathBuf, Child) {
     (dir, child)
 }
 
-/// Where the programs of the newest installed version are.
-fn newest() -> Option<PathBuf> {
-    let versions = fs::read_dir("/usr/lib/postgresql").ok()?.filter_map(|entry| Some(entry.ok()?.path()));
-    versions.max_by_key(|path| path.file_name()?.to_str()?.parse::<u32>().ok()).map(|path| path.join("bin"))
+/// Where the programs are: as tests/src/postgres_server.rs looks for them.
+fn programs() -> Option<PathBuf> {
+    if let Some(bin) = std::env::var_os("FAIRLOCK_POSTGRES_BIN") {
+        return Some(bin.into());
+    }
+    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
+    let versions = versions.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    let of = |version| PathBuf::from(format!("/usr/lib/postgresql/{version}/bin"));
+    let newest = versions.filter(|version| of(*version).join("initdb").exists()).max();
+    newest
+        .map(of)
+        .or_else(|| std::env::split_paths(&std::env::var_os("PATH")?).find(|dir| dir.join("initdb").exists()))
 }

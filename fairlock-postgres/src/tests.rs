@@ -64,6 +64,67 @@ fn a_missing_or_newer_layout_is_refused_in_words() {
 }
 
 #[test]
+fn of_many_that_migrate_at_once_none_fails_and_one_that_waits_for_too_long_says_so() {
+    let url = new_empty_database();
+    let mut first = session(&url);
+    let takes_it = "begin; select pg_advisory_xact_lock(7378700441894417)";
+    first.script(takes_it, soon()).unwrap();
+    let began = Instant::now();
+    let error = PostgresBackend::migrate(&url).unwrap_err().to_string();
+    assert!(error.contains("for more than 2 s") && began.elapsed() < SECOND * 5, "{error}");
+    first.script("commit", soon()).unwrap();
+    std::thread::scope(|scope| {
+        let all: Vec<_> = (0..8).map(|_| scope.spawn(|| PostgresBackend::migrate(&url))).collect();
+        all.into_iter().for_each(|one| one.join().unwrap().unwrap());
+    });
+    // Where the tables are there nothing waits for those that use them.
+    first.script("begin; lock table fairlock.lock", soon()).unwrap();
+    PostgresBackend::migrate(&url).unwrap();
+}
+
+#[test]
+fn the_printed_migration_makes_what_migrate_makes() {
+    let url = new_empty_database();
+    session(&url).script(&PostgresBackend::migration(), soon()).unwrap();
+    take(&PostgresBackend::connect(&url).unwrap(), &lock("x"), &OwnerId::new("ann:1"));
+}
+
+#[test]
+fn locks_in_use_are_listed_page_by_page() {
+    let url = new_database();
+    let backend = PostgresBackend::connect(&url).unwrap();
+    let (ann, bob) = (OwnerId::new("ann:1"), OwnerId::new("bob:1"));
+    session(&url)
+        .script(
+            "insert into fairlock.lock (name, h_owner, h_request, h_token, h_count, h_since, h_ends, h_label) select \
+             convert_to(format('held:%s', lpad(n::text, 4, '0')), 'UTF8'), 'a:1', 1, n, 1, fairlock.micros(), fairlock.micros() + \
+             1e9, '' from generate_series(1, 1001) n; insert into fairlock.lock (name) values ('unused'), ('\\xff')",
+            soon(),
+        )
+        .unwrap();
+    let (fair, pool) =
+        (lock("waited for"), LockId::new(LockName::new("pool").unwrap(), LockKind::Semaphore { permits: 2 }));
+    take(&backend, &fair, &ann);
+    backend.acquire(&Acquire::new(Place::new(&fair, &bob, RequestId::new(2)), LEASE)).unwrap();
+    take(&backend, &pool, &ann);
+    let all = backend.locks(None).unwrap();
+    assert_eq!(all.len(), 1003);
+    assert!(all.is_sorted_by_key(|(name, _)| name.as_str().to_owned()));
+    let names = |pattern: &str| {
+        let found = backend.locks(Some(pattern)).unwrap();
+        found.into_iter().map(|(name, state)| (name.as_str().to_owned(), state)).collect::<Vec<_>>()
+    };
+    assert_eq!(names("held:000[^0]").len(), 9);
+    let [(name, state), (other, waited)] = &names("[pw]*")[..] else { panic!("two") };
+    assert_eq!((name.as_str(), state.capacity, state.taken()), ("pool", Some(2), 1));
+    assert_eq!(
+        (other.as_str(), waited.holder().unwrap().owner.as_str(), waited.waiting()),
+        ("waited for", "ann:1", 1)
+    );
+    assert!(waited.line.is_empty());
+}
+
+#[test]
 fn no_other_owner_gets_the_lock_while_a_transaction_knows_that_it_is_held() {
     let url = new_database();
     let backend = PostgresBackend::connect(&url).unwrap();
@@ -112,6 +173,30 @@ fn two_hundred_holds_are_renewed_by_one_statement_and_a_locked_row_delays_no_oth
     let holder = |at: usize| backend.inspect(&locks[at], 0..0).unwrap().holders[0].clone();
     assert!(holder(0).hold_count == 2 && holder(0).lease_left > Some(LEASE));
     assert!(holder(7).hold_count == 1 && holder(11).hold_count == 1);
+}
+
+#[test]
+fn rows_that_stay_locked_leave_each_other_lock_its_renewal() {
+    let url = new_database();
+    let backend = PostgresBackend::connect(&url).unwrap();
+    let owner = OwnerId::new("ann:1");
+    let kind = |at: usize| if at < 3 { LockKind::Fair } else { LockKind::Semaphore { permits: 2 } };
+    let locks: Vec<_> =
+        (0..11).map(|at| LockId::new(LockName::new(&format!("{at}")).unwrap(), kind(at))).collect();
+    let items: Vec<_> = locks
+        .iter()
+        .map(|lock| Hold::new(lock, &owner, RequestId::new(1), take(&backend, lock, &owner)))
+        .map(|hold| Renew::Hold { hold, holds: 1, lease: LEASE * 2 })
+        .collect();
+    let mut con = session(&url);
+    con.script("begin", soon()).unwrap();
+    con.script("select from fairlock.lock where h_owner is not null for share", soon()).unwrap();
+    let began = Instant::now();
+    let answers = backend.renew(ClientId::random(), &items);
+    assert!(began.elapsed() < SECOND * 2, "{:?}", began.elapsed());
+    for (at, answer) in answers.iter().enumerate() {
+        assert_eq!(matches!(answer, Ok(Renewal::Renewed)), at >= 3, "{at}: {answer:?}");
+    }
 }
 
 #[test]

@@ -1,256 +1,190 @@
-//! The clients of this process, and how messages reach them: at once from a step of this process, else by LISTEN.
+//! The clients of this process, and how they hear of their grants: at once from a step of this process, else by LISTEN or by polling.
 //!
-//! A client listens on its own connection and thread (`fairlock-pg-listen`) from its subscription on.
+//! A client listens or polls only while it waits. A thread (`fairlock-pg-wake`) begins with its first request that has to wait, and
+//! ends when none has waited for 30 s; so does its connection.
 //!
 //! | link of a client | moves to | by |
 //! | --- | --- | --- |
-//! | starting | listening, or broken | the thread: it connected, or failed to: then the subscription fails |
-//! | listening | broken | the thread: the connection ended |
-//! | broken | listening | the thread, after a pause; then it says `Gap` |
-//! | any | over | the end of the subscription |
+//! | silent | starting | the first caller that has to wait: it starts the thread |
+//! | starting | hearing | the thread: it listens, and a message to itself has come |
+//! | starting, hearing | broken | the thread: the connection failed, or sits at another server than the commands |
+//! | starting, broken | polling | the thread: it is set so, or a message to itself has not come |
+//! | broken | hearing | the thread, after a pause; then it says `Gap` |
+//! | starting, hearing, broken, polling | silent | the thread: nothing waits; it ends |
+//! | any | over | the end of the subscription; the thread finds it, and ends |
 //!
-//! - **Another client's step sees a place before its client is present** and would pass it over: subscribing returns once the
-//!   presence is held, and core asks for nothing before that.
+//! - **A grant between the step that queued and LISTEN is told to no connection**: each connection that hears has a number. A caller
+//!   whose client did not hear by this one before its step asks again, which finds the grant.
+//! - **The thread does not hear in time** for the caller: it says `Gap` when it does. A thread that polls looks at the rows, so it has
+//!   missed nothing.
+//! - **The thread ends while a caller's step queues**: both move the link under its mutex, and the caller starts another thread. The
+//!   former one does not touch the link any more.
+//! - **Another process sees a place before its client is present**, or one of a client that polls: `heads` in the row names only
+//!   clients that were present when they asked, so no other is passed over.
 //! - **A message between two connections is lost**: `Gap` comes after LISTEN, so what is sent from then on is heard.
 //! - **The subscription ends while the thread connects**: the thread moves the link on under the mutex, and finds `over`.
 //! - **A message comes after the end**: the thread has a weak pointer to the sink.
-//! - **The old session still holds the client's presence** when the thread is back: it tries again at each check.
+//! - **The old session still holds the client's presence** when the thread is back: it tries again at each check. Until then the
+//!   client's own steps take it out of `heads`.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fairlock_core::backend::{BackendError, BackendErrorKind, Wake, WakeSink, pause};
-use fairlock_line::WakeUp;
-use fairlock_net::Timeouts;
-use parking_lot::{Condvar, Mutex, RwLock};
+use fairlock_core::backend::{Acquired, BackendError, Place, Renewal, Wait, WakeSink};
+use fairlock_line::{News, WakeUp};
+use parking_lot::RwLock;
 
+use crate::link::{Link, Phase, Waiting};
+use crate::listener::Listener;
 use crate::net::address::Address;
-use crate::net::{Connection, Failure, Statement, Value, open};
-use crate::presence::{channel_of, key_of};
+use crate::step::Store;
 
-/// How often a silent connection is checked.
-const CHECKED_EVERY: Duration = Duration::from_secs(10);
-/// How often the thread looks whether the subscription is over.
-const LOOKS_EVERY: Duration = Duration::from_secs(1);
+/// How a process hears that a lock was granted to it by another process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WakeUps {
+    /// By LISTEN, on a connection that a client has from its first request that has to wait until none has waited for 30 s. Where
+    /// that does not work, as behind a pooler in transaction mode, a warning says so, and the client polls every 20 ms.
+    #[default]
+    Listen,
+    /// By looking at the locks that it waits for, all with one statement, each time so much time has gone by: from 1 ms to 1 min.
+    ///
+    /// No session shows that the process is alive. So a process that dies while it waits delays the others by one place TTL, and is
+    /// not passed over at once. That a hold was taken by force shows with its next renewal.
+    Poll(Duration),
+}
 
 /// The clients of this process.
-#[derive(Default)]
-pub(crate) struct Clients(RwLock<HashMap<String, Arc<Client>>>);
+pub(crate) struct Clients {
+    all: RwLock<HashMap<String, Arc<Client>>>,
+    /// Where they listen.
+    pub(crate) listen_at: Address,
+    /// How often they poll, if they do: it was set so, or a message was not heard.
+    pub(crate) poll_every: OnceLock<Duration>,
+}
 
 pub(crate) struct Client {
     name: String,
-    sink: Arc<dyn WakeSink>,
-    link: Arc<Link>,
-}
-
-/// What the thread and the callers share.
-struct Link {
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-enum State {
-    Starting,
-    Listening,
-    Broken(BackendError),
-    Over,
+    pub(crate) sink: Arc<dyn WakeSink>,
+    pub(crate) link: Arc<Link>,
 }
 
 impl Clients {
-    pub(crate) fn add(&self, name: &str, sink: Arc<dyn WakeSink>) -> Arc<Client> {
-        let link = Arc::new(Link { state: Mutex::new(State::Starting), changed: Condvar::new() });
-        let client = Arc::new(Client { name: name.to_owned(), sink, link });
-        let former = self.0.write().insert(name.to_owned(), Arc::clone(&client));
+    pub(crate) fn new(listen_at: Address, wake_ups: WakeUps) -> Clients {
+        let poll_every = match wake_ups {
+            WakeUps::Listen => OnceLock::new(),
+            WakeUps::Poll(every) => OnceLock::from(every),
+        };
+        Clients { all: RwLock::default(), listen_at, poll_every }
+    }
+
+    pub(crate) fn add(&self, name: &str, sink: Arc<dyn WakeSink>) {
+        let client = Arc::new(Client { name: name.to_owned(), sink, link: Arc::new(Link::new()) });
+        let former = self.all.write().insert(name.to_owned(), client);
         if let Some(former) = former {
-            former.end();
+            former.link.set(Phase::Over);
         }
-        client
     }
 
     pub(crate) fn remove(&self, name: &str) {
-        let client = self.0.write().remove(name);
+        let client = self.all.write().remove(name);
         if let Some(client) = client {
-            client.end();
+            client.link.set(Phase::Over);
         }
     }
 
-    pub(crate) fn has(&self, name: &str) -> bool {
-        self.0.read().contains_key(name)
+    fn get(&self, name: &str) -> Option<Arc<Client>> {
+        self.all.read().get(name).cloned()
+    }
+
+    /// Whether a client of this process shows others that it is there; none for others.
+    pub(crate) fn is_present(&self, name: &str) -> Option<bool> {
+        self.all.read().get(name).map(|client| client.link.is_present())
     }
 
     /// Tells a client of this process, if it is one.
     pub(crate) fn deliver(&self, wake_up: &WakeUp) {
-        let client = self.0.read().get(wake_up.owner.client()).cloned();
-        if let Some(client) = client {
-            client.sink.wake(wake_up.as_wake());
+        if let Some(client) = self.get(wake_up.owner.client()) {
+            client.hear(wake_up);
+        }
+    }
+
+    /// The request waits no longer.
+    pub(crate) fn waits_no_longer(&self, place: &Place<'_>) {
+        if let Some(client) = self.get(place.owner.client()) {
+            client.link.waits_no_longer(&Waiting::of(place));
         }
     }
 }
 
 impl Client {
-    /// Begins to listen. Returns once a message would arrive and other clients see this one as present.
-    ///
-    /// # Errors
-    /// Why it can't listen.
-    pub(crate) fn listen(
-        self: &Arc<Client>,
-        address: &Address,
-        timeouts: Timeouts,
-    ) -> Result<(), BackendError> {
-        let listener = Listener {
-            client: Arc::downgrade(self),
-            link: Arc::clone(&self.link),
-            name: self.name.clone(),
-            address: address.clone(),
-            timeouts,
-        };
-        let spawned =
-            thread::Builder::new().name("fairlock-pg-listen".to_owned()).spawn(move || listener.run());
-        spawned.map_err(|error| {
-            unavailable(format!("can't start the thread that listens: {error}")).with_source(error)
-        })?;
-        let until = Instant::now() + timeouts.connect + timeouts.response * 2;
-        let mut state = self.link.state.lock();
-        loop {
-            match &*state {
-                State::Listening => return Ok(()),
-                State::Broken(error) => return Err(error.clone()),
-                State::Starting | State::Over => {}
-            }
-            if self.link.changed.wait_until(&mut state, until).timed_out() {
-                return Err(unavailable("no connection for wake-ups in time".to_owned()));
-            }
+    /// Hears a message, whether it waits for that or not.
+    pub(crate) fn hear(&self, wake_up: &WakeUp) {
+        if let News::Granted { request, .. } = wake_up.news {
+            let (lock, owner) = (wake_up.lock.clone(), wake_up.owner.clone());
+            self.link.waits_no_longer(&Waiting { lock, owner, request });
         }
+        self.sink.wake(wake_up.as_wake());
     }
 
-    fn end(&self) {
-        self.link.set(State::Over);
+    /// See [`Link::waits`].
+    fn waits(self: &Arc<Client>, store: &Arc<Store>, place: &Place<'_>, until: Instant) -> Option<u64> {
+        self.link.waits(place, until, || {
+            let listener = Listener::new(store, self, &self.name);
+            let thread = thread::Builder::new().name("fairlock-pg-wake".to_owned());
+            let started = thread.spawn(move || listener.run());
+            if let Err(error) = &started {
+                // Heartbeats find the grant, and start the thread if they can.
+                log::warn!(target: "fairlock::net", "can't start the thread for wake-ups: {error}");
+            }
+            started.is_ok()
+        })
     }
 }
 
-impl Link {
-    /// Moves on, unless it is over. Whether it has.
-    fn set(&self, next: State) -> bool {
-        let mut state = self.state.lock();
-        let is_over = matches!(*state, State::Over);
-        if !is_over {
-            *state = next;
+impl Store {
+    /// Asks, and sees to it that the client hears of the grant if the request has to wait. At most half of the time goes by for that,
+    /// so that it can ask again.
+    pub(crate) fn ask_and_hear(
+        self: &Arc<Store>,
+        place: &Place<'_>,
+        deadline: Instant,
+        ask: impl Fn() -> Result<Acquired, BackendError>,
+    ) -> Result<Acquired, BackendError> {
+        let Some(client) = self.clients.get(place.owner.client()) else { return ask() };
+        let before = client.link.session();
+        let mut answer = ask()?;
+        if waits(place, &answer) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let session = client.waits(self, place, Instant::now() + left / 2);
+            if session.is_some() && session != before {
+                answer = ask()?;
+            }
         }
-        drop(state);
-        self.changed.notify_all();
-        !is_over
+        if !waits(place, &answer) {
+            client.link.waits_no_longer(&Waiting::of(place));
+        }
+        Ok(answer)
     }
 
-    /// Waits; ends at once when it is over. Whether it is.
-    fn rest(&self, time: Duration) -> bool {
-        let until = Instant::now() + time;
-        let mut state = self.state.lock();
-        while !matches!(*state, State::Over) {
-            if self.changed.wait_until(&mut state, until).timed_out() {
-                return matches!(*state, State::Over);
-            }
-        }
-        true
-    }
-}
-
-struct Listener {
-    client: Weak<Client>,
-    link: Arc<Link>,
-    name: String,
-    address: Address,
-    timeouts: Timeouts,
-}
-
-impl Listener {
-    fn run(self) {
-        let (mut failures, mut may_have_missed) = (0_u32, false);
-        loop {
-            let failed = match self.connect() {
-                Ok(con) => {
-                    failures = 0;
-                    self.hear(con, may_have_missed)
-                }
-                Err(failure) => Err(failure),
-            };
-            may_have_missed = true;
-            let Err(failure) = failed else { return };
-            let error = BackendError::from(failure);
-            if !self.link.set(State::Broken(error.clone())) {
-                return;
-            }
-            failures = failures.saturating_add(1);
-            if failures == 1 {
-                log::warn!(target: "fairlock::net", "the connection for wake-ups is lost, and tried again: {error}");
-            }
-            if self.link.rest(pause(failures)) {
-                return;
-            }
-        }
-    }
-
-    fn connect(&self) -> Result<Connection, Failure> {
-        let mut con = open(&self.address, Instant::now() + self.timeouts.connect)?;
-        let listen = format!("listen {}", channel_of(&self.name));
-        con.flight(&[Statement::new(&listen, [])], Instant::now() + self.timeouts.response)?;
-        Ok(con)
-    }
-
-    /// Hears messages until the subscription is over.
-    fn hear(&self, mut con: Connection, may_have_missed: bool) -> Result<(), Failure> {
-        let mut is_present = self.be_present(&mut con)?;
-        if !self.link.set(State::Listening) {
-            return Ok(());
-        }
-        if may_have_missed && let Some(client) = self.client.upgrade() {
-            client.sink.wake(Wake::Gap);
-        }
-        let mut checked = Instant::now();
-        loop {
-            let messages = con.listen(Instant::now() + LOOKS_EVERY)?;
-            let Some(client) = self.client.upgrade() else { return Ok(()) };
-            if checked.elapsed() >= CHECKED_EVERY {
-                checked = Instant::now();
-                let check = [Statement::new("select 1", [])];
-                con.flight(&check, Instant::now() + self.timeouts.response)?;
-                is_present = is_present || self.be_present(&mut con)?;
-            }
-            for message in messages {
-                match message.0.parse::<WakeUp>() {
-                    Ok(wake_up) if wake_up.owner.client() == self.name => client.sink.wake(wake_up.as_wake()),
-                    Ok(_) => {}
-                    Err(error) => {
-                        log::warn!(target: "fairlock::net", "a message that can't be read: {error}")
-                    }
-                }
-            }
-        }
-    }
-
-    /// Takes the advisory lock that shows the client's presence. Steps hold it, shared, for a moment; a session of this client that
-    /// the server has not given up yet holds it for longer.
-    fn be_present(&self, con: &mut Connection) -> Result<bool, Failure> {
-        let deadline = Instant::now() + self.timeouts.response;
-        let wait = (self.timeouts.response / 4).as_millis().max(1).to_string();
-        let take = [
-            Statement::new("begin", []),
-            Statement::new("select set_config('lock_timeout', $1, true)", [Value::Text(&wait)]),
-            Statement::new("select pg_advisory_lock($1)", [Value::Number(key_of(&self.name))]),
-            Statement::new("commit", []),
-        ];
-        match con.flight(&take, deadline) {
-            Ok(_) => Ok(true),
-            Err(Failure::Server { code, .. }) if code == "55P03" => {
-                con.flight(&[Statement::new("rollback", [])], deadline)?;
-                Ok(false)
-            }
-            Err(failure) => Err(failure),
+    /// A heartbeat of a place was answered.
+    pub(crate) fn place_renewed(self: &Arc<Store>, place: &Place<'_>, answer: &Renewal) {
+        let Some(client) = self.clients.get(place.owner.client()) else { return };
+        if matches!(answer, Renewal::Waiting { .. }) {
+            client.waits(self, place, Instant::now());
+        } else {
+            client.link.waits_no_longer(&Waiting::of(place));
         }
     }
 }
 
-fn unavailable(message: String) -> BackendError {
-    BackendError::new(BackendErrorKind::Unavailable, message)
+/// A waiter for a plain lock has no place, but is told when the lock is free.
+fn waits(place: &Place<'_>, answer: &Acquired) -> bool {
+    match answer {
+        Acquired::Granted { .. } => false,
+        Acquired::Queued { .. } => true,
+        Acquired::Busy { .. } => place.wait != Wait::No,
+    }
 }

@@ -319,11 +319,11 @@ fn programs() -> PathBuf {
         return bin.into();
     }
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
-    let newest = versions.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok()).max();
-    if let Some(newest) = newest {
-        return format!("/usr/lib/postgresql/{newest}/bin").into();
-    }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path).find(|dir| dir.join("initdb").exists());
-    found.expect("PostgreSQL is not installed: run tests/run")
+    let versions = versions.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    let of = |version| PathBuf::from(format!("/usr/lib/postgresql/{version}/bin"));
+    // A version without a server may be there, too.
+    let newest = versions.filter(|version| of(*version).join("initdb").exists()).max();
+    let on_path =
+        || std::env::split_paths(&std::env::var_os("PATH")?).find(|dir| dir.join("initdb").exists());
+    newest.map(of).or_else(on_path).expect("PostgreSQL is not installed: run tests/run")
 }

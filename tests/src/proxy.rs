@@ -1,6 +1,6 @@
-//! A TCP proxy between clients and a Redis or PostgreSQL server. As the test says, it passes traffic, delays it, holds it, splits
-//! it into bytes, swallows it, cuts it, loses the reply to one executed command, repeats a command later, has it arrive
-//! late, or lies about the server's clock.
+//! A TCP proxy between clients and a Redis or PostgreSQL server. As the test says, it passes traffic, delays it, holds it,
+//! splits it into bytes, swallows it, cuts it, loses the reply to one executed command, falls silent with it, repeats a command
+//! later, has it arrive late, or lies about the server's clock.
 //!
 //! A rule applies from the next bytes on, to existing and new connections. Traffic is handled in pieces as it
 //! arrives. A command of a lock call is one piece, and so is a pushed message.
@@ -91,8 +91,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     rules: HashMap<Traffic, Rule>,
-    /// The reply to the next command that contains this text is lost.
-    lose_reply_to: Option<Vec<u8>>,
+    awaited: Option<Awaited>,
     lost: u32,
     recording: Option<Recording>,
     /// The next commands that contain these texts arrive so much later.
@@ -102,6 +101,17 @@ struct State {
     /// By how much the server's clock is behind, as clients hear it.
     clock_behind: Duration,
     links: Vec<Arc<Link>>,
+}
+
+/// A command after which something happens.
+#[derive(Debug)]
+struct Awaited {
+    /// What it contains.
+    text: Vec<u8>,
+    /// How many such commands come before it.
+    after: usize,
+    /// Its reply is held, and all others from then on; else its reply is lost.
+    silences: bool,
 }
 
 /// One client's connection, and the matching one to the server.
@@ -141,7 +151,12 @@ impl Proxy {
         Proxy { port, shared }
     }
 
-    /// The URL for clients.
+    /// The port for clients.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The URL for clients of Redis.
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}/", self.port)
     }
@@ -149,11 +164,6 @@ impl Proxy {
     /// The server's URL, with this proxy in its place.
     pub fn in_place_of_server(&self, url: &str) -> String {
         url.replace(&format!(":{}", self.shared.server), &format!(":{}", self.port))
-    }
-
-    /// Its own port.
-    pub fn port(&self) -> u16 {
-        self.port
     }
 
     /// The port of the server behind it.
@@ -192,7 +202,25 @@ impl Proxy {
 
     /// The next command that contains `text` is executed by the server. Instead of its reply, the connection ends.
     pub fn lose_reply_to(&self, text: &str) {
-        self.shared.state().lose_reply_to = Some(text.as_bytes().to_vec());
+        self.lose_later_reply_to(text, 0);
+    }
+
+    /// The same after so many others that contain `text`.
+    pub fn lose_later_reply_to(&self, text: &str, after: usize) {
+        let text = text.as_bytes().to_vec();
+        self.shared.state().awaited = Some(Awaited { text, after, silences: false });
+    }
+
+    /// The next command that contains `text`, after so many others, is executed by the server. From its reply on all traffic of the
+    /// server is held, as by [`Rule::Hold`].
+    pub fn silence_from(&self, text: &str, after: usize) {
+        let text = text.as_bytes().to_vec();
+        self.shared.state().awaited = Some(Awaited { text, after, silences: true });
+    }
+
+    /// Whether the command for which [`silence_from`](Proxy::silence_from) waits has come.
+    pub fn is_silent(&self) -> bool {
+        self.shared.state().rules.get(&Traffic::Replies) == Some(&Rule::Hold)
     }
 
     /// How many replies were lost in this way.
@@ -225,7 +253,8 @@ impl Shared {
         let [subscribes, doomed, forgotten, expects_late] = [false; 4].map(AtomicBool::new);
         let link = Arc::new(Link { client, server, subscribes, doomed, forgotten, expects_late });
         self.state().links.push(Arc::clone(&link));
-        let pumps: [fn(&Arc<Shared>, &Arc<Link>); 2] = [Shared::pump_commands, Shared::pump_replies];
+        type Pump = fn(&Arc<Shared>, &Arc<Link>);
+        let pumps: [Pump; 2] = [Shared::pump_commands, Shared::pump_replies];
         for pump in pumps {
             let (shared, link) = (Arc::clone(self), Arc::clone(&link));
             thread::spawn(move || {
@@ -239,16 +268,19 @@ impl Shared {
     fn pump_commands(self: &Arc<Self>, link: &Arc<Link>) {
         self.pump(&link.client, &link.server, &link.forgotten, |piece| {
             // Clients may use upper or lower case. With its end, since scripts have the word in comments.
-            if contains(&piece.to_ascii_lowercase(), b"subscribe\r\n") {
+            if contains(&piece.to_ascii_lowercase(), b"subscribe\r\n") || contains(piece, b"listen fl_") {
                 link.subscribes.store(true, Ordering::Release);
             }
             self.take_late(link, piece);
             let subscribes = link.subscribes.load(Ordering::Acquire);
             let mut state = self.state();
-            if state.lose_reply_to.as_ref().is_some_and(|text| contains(piece, text)) {
-                state.lose_reply_to = None;
-                // Before the command passes on: its reply can't be faster.
-                link.doomed.store(true, Ordering::Release);
+            // Before the command passes on: its reply can't be faster.
+            match state.awaited.take_if(|awaited| awaited.is(piece)) {
+                Some(Awaited { silences: true, .. }) => {
+                    state.rules.extend(Traffic::INWARD.map(|traffic| (traffic, Rule::Hold)));
+                }
+                Some(_) => link.doomed.store(true, Ordering::Release),
+                None => {}
             }
             if let Some(recording) = &mut state.recording {
                 recording.hear(piece);
@@ -269,7 +301,8 @@ impl Shared {
             }
             Some(match link.subscribes.load(Ordering::Acquire) {
                 false => Traffic::Replies,
-                true if contains(piece, b"\r\nmessage\r\n") => Traffic::WakeUps,
+                // PostgreSQL's begins with an A, which no reply of Redis does.
+                true if piece.starts_with(b"A") || contains(piece, b"\r\nmessage\r\n") => Traffic::WakeUps,
                 true => Traffic::Confirmations,
             })
         });
@@ -311,6 +344,16 @@ impl Shared {
                 rule => return rule,
             }
         }
+    }
+}
+
+impl Awaited {
+    /// Whether this is the command; if not, it may be one of those before it.
+    fn is(&mut self, piece: &[u8]) -> bool {
+        let counts = self.text.is_empty() || contains(piece, &self.text);
+        let is_it = counts && self.after == 0;
+        self.after = self.after.saturating_sub(usize::from(counts));
+        is_it
     }
 }
 

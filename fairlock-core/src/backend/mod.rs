@@ -4,6 +4,7 @@
 //! change until 1.0. `docs/file-backend` is a small backend to read; a new one has to pass the conformance suite (feature
 //! `conformance`).
 
+mod doctor;
 mod error;
 mod messages;
 mod shown;
@@ -13,6 +14,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use doctor::{Finding, Verdict, probe, try_out};
 pub(crate) use error::{Answer, or_missing};
 pub use error::{BackendError, BackendErrorKind};
 pub use messages::{
@@ -370,8 +372,10 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Delivers wake-ups for this client to `sink` until the subscription is dropped. Called once, before all other calls.
     ///
-    /// It returns when wake-ups arrive, or with the reason why they can't. After a gap the backend says [`Wake::Gap`].
-    /// Dropping the subscription ends it and its thread, and does not wait for the thread.
+    /// It returns when wake-ups arrive, or with the reason why they can't. A store where listening is dear may begin with the first
+    /// request of the client that has to wait, before it answers that one, and end when none has waited for a while. Until then
+    /// nothing arrives: the client learns with its next renewal what [`Wake::Taken`] would have told. After a gap the backend says
+    /// [`Wake::Gap`]. Dropping the subscription ends it and its thread, and does not wait for the thread.
     ///
     /// ```
     /// # use std::{sync::Arc, time::Duration};

@@ -89,6 +89,13 @@ pub trait Harness: Sync {
         true
     }
 
+    /// Whether a client that has waited hears at once also of what it does not wait for: that its hold was taken, or that a request
+    /// which it does not know was granted. A client that polls learns of the former with its next renewal, and the latter ends with its
+    /// lease.
+    fn tells_unasked(&self) -> bool {
+        true
+    }
+
     /// Panics if the store keeps anything about the lock that should be gone when no client holds it or waits.
     fn assert_nothing_is_left(&self, name: &str);
 }
@@ -111,6 +118,15 @@ pub(crate) fn lock_of(harness: &impl Harness, client: &Client, name: &str) -> Lo
 /// A handle of the lock in a client of its own.
 pub(crate) fn lock(harness: &impl Harness, name: &str) -> Lock {
     lock_of(harness, &client(harness), name)
+}
+
+/// Lets the client wait for a lock once, since a store where listening is dear begins with that.
+pub(crate) fn wait_once(harness: &impl Harness, client: &Client) {
+    let (theirs, ours) = (lock(harness, "wait once"), lock_of(harness, client, "wait once"));
+    let guard = theirs.lock().unwrap();
+    let request = ours.request().unwrap();
+    guard.unlock().unwrap();
+    request.wait().unwrap().unlock().unwrap();
 }
 
 /// Waits in real time until `n` requests stand in the line, where the line can be seen.

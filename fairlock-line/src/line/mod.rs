@@ -80,6 +80,11 @@ impl Line {
         self.tickets.is_empty()
     }
 
+    /// Whether there never was a place. (The clock may have moved: that of an empty line judges nothing.)
+    pub(crate) fn is_as_new(&self) -> bool {
+        self.last_ticket == 0
+    }
+
     /// How many places there are, present and parked.
     pub(crate) fn length(&self) -> u64 {
         self.tickets.len() as u64

@@ -1,9 +1,12 @@
-//! The only hold of an exclusive lock beside the rest of its state, for stores that keep it in columns of a table.
+//! What stores with a table need to know of a state: the only hold of an exclusive lock, to keep it in columns, who is next, and what a
+//! waiter looks for that polls.
 
-use fairlock_core::OwnerId;
+use fairlock_core::backend::RequestId;
+use fairlock_core::{FencingToken, OwnerId};
 
 use super::LockEntry;
 use super::kept_hold::KeptHold;
+use crate::turn::Moment;
 
 impl LockEntry {
     /// Takes the hold of an exclusive lock out of the state. None if nothing is held, or if the lock can have several holds.
@@ -16,10 +19,25 @@ impl LockEntry {
         self.holds.add(hold);
     }
 
+    /// Whether it is as good as the [`Default`]: nothing is held, and no line or waiter is or was known since it was that.
+    pub fn is_as_new(&self) -> bool {
+        !self.kind.is_shared() && self.holds.is_empty() && self.interest.is_empty() && self.line.is_as_new()
+    }
+
     /// The owners of the waiters that are not parked, the first in line first. Those are the ones that `is_listening` of a
     /// [`Turn`](crate::Turn) is asked about.
     pub fn heads(&self) -> impl Iterator<Item = &OwnerId> {
         self.line.heads()
+    }
+
+    /// The token of this request's hold, if it has one at this moment. Changes nothing.
+    pub fn token_of(&self, owner: &OwnerId, request: RequestId, now: Moment) -> Option<FencingToken> {
+        self.holds.of(owner, request).filter(|hold| now < hold.ends).map(|hold| hold.token)
+    }
+
+    /// Whether the waiters for a plain lock have a reason to ask: nothing holds it at this moment. Changes nothing.
+    pub fn is_free_for_plain(&self, now: Moment) -> bool {
+        !self.interest.is_empty() && self.holds.iter().all(|hold| hold.ends <= now)
     }
 }
 
@@ -58,9 +76,40 @@ mod tests {
     }
 
     #[test]
+    fn a_line_that_was_used_is_not_forgotten_with_its_last_waiter() {
+        let lock = LockId::new(LockName::new("x").unwrap(), LockKind::Fair);
+        let mut entry = entry_with(LockKind::Fair, &["a:1"]);
+        assert!(!entry.is_as_new());
+        entry.take_sole_hold();
+        assert!(entry.is_as_new());
+        let mut entry = entry_with(LockKind::Fair, &["a:1", "b:1"]);
+        let mut desk = Desk::default();
+        let mut turn = desk.turn(&lock.name, Duration::from_secs(1), &|_| true);
+        entry.withdraw(&mut turn, &Place::new(&lock, &OwnerId::new("b:1"), RequestId::new(1)));
+        entry.take_sole_hold();
+        assert!(entry.is_empty() && !entry.is_as_new());
+        let mut shared = entry_with(LockKind::Semaphore { permits: 3 }, &["a:1"]);
+        shared.lose_hold();
+        assert!(shared.is_empty() && !shared.is_as_new());
+    }
+
+    #[test]
     fn a_lock_of_several_holders_has_no_sole_hold() {
         let mut entry = entry_with(LockKind::Semaphore { permits: 3 }, &["a:1"]);
         let whole = entry.encode();
         assert!(entry.take_sole_hold().is_none() && entry.encode() == whole);
+    }
+
+    #[test]
+    fn a_waiter_that_polls_finds_its_hold_until_that_ends_and_a_plain_lock_that_is_free() {
+        let (request, [during, after]) = (RequestId::new(1), [2, 31].map(Duration::from_secs));
+        for kind in [LockKind::Fair, LockKind::Plain, LockKind::Semaphore { permits: 1 }] {
+            let entry = entry_with(kind, &["a:1", "b:1"]);
+            let token = |owner, now| entry.token_of(&OwnerId::new(owner), request, now);
+            assert!(token("a:1", during).is_some() && token("a:1", after).is_none(), "{kind}");
+            assert!(token("b:1", during).is_none(), "{kind}");
+            assert!(!entry.is_free_for_plain(during));
+            assert_eq!(entry.is_free_for_plain(after), kind == LockKind::Plain);
+        }
     }
 }

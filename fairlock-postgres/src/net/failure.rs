@@ -34,6 +34,12 @@ impl Failure {
             if matches!(code.as_str(), "3F000" | "42P01" | "42883" | "42703"))
     }
 
+    /// Whether a prepared statement is not what it was: the session is another one, behind a pooler that does not show, or has dropped
+    /// them, or a table was altered.
+    pub(super) fn is_of_preparing(&self) -> bool {
+        matches!(self, Failure::Server { code, .. } if matches!(code.as_str(), "26000" | "42P05" | "0A000"))
+    }
+
     /// Whether the server refused, and the connection is of use after a rollback.
     pub(crate) fn keeps_connection(&self) -> bool {
         matches!(self, Failure::Server { code, .. } if !code.starts_with("57P") && !code.starts_with("25P03"))

@@ -3,7 +3,7 @@
 //! | a connection is | moves to | by |
 //! | --- | --- | --- |
 //! | idle, in the list | lent | a call that takes it |
-//! | lent | idle | the end of its call; after an error of the server a rollback |
+//! | lent | idle | the end of its call; a rollback, if a transaction is still open |
 //! | lent, no answer that can be used | closed | the end of its call: an answer may be under way, or the row lock be kept |
 //!
 //! A broken connection shows that the server may have gone, so the idle ones are closed with it: each would cost a call its
@@ -73,17 +73,14 @@ impl Pool {
             None => open(&self.address, deadline.min(Instant::now() + self.timeouts.connect))?,
         };
         let done = act(&mut con);
-        match &done {
-            Ok(_) => lent.give_back(con),
-            // The server refused: the transaction, which may have the row lock, ends now.
-            Err(failure) if failure.keeps_connection() && con.script("rollback", deadline).is_ok() => {
-                lent.give_back(con);
-            }
-            Err(_) => {
-                self.broken.fetch_add(1, Ordering::Relaxed);
-                let idle = std::mem::take(&mut self.state.lock().idle);
-                drop((con, idle));
-            }
+        let is_of_use = done.as_ref().err().is_none_or(Failure::keeps_connection);
+        // A transaction that is open may have a row lock.
+        if is_of_use && (!con.is_in_transaction || con.script("rollback", deadline).is_ok()) {
+            lent.give_back(con);
+        } else {
+            self.broken.fetch_add(1, Ordering::Relaxed);
+            let idle = std::mem::take(&mut self.state.lock().idle);
+            drop((con, idle));
         }
         done
     }
@@ -124,7 +121,8 @@ impl Pool {
 struct Lent<'a>(&'a Pool);
 
 impl Lent<'_> {
-    fn give_back(self, con: Connection) {
+    fn give_back(self, mut con: Connection) {
+        con.forget_messages();
         self.0.state.lock().idle.push(con);
     }
 }

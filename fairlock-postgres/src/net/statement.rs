@@ -33,16 +33,38 @@ pub(crate) enum Value<'a> {
     Counts(&'a [i32]),
 }
 
-/// One statement, which is parsed each time: named ones are lost in poolers.
+/// The text of a statement.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Sql<'a> {
+    /// One of a few, which sessions keep prepared.
+    Fixed(&'static str),
+    /// One that was made up, and is parsed each time.
+    MadeUp(&'a str),
+}
+
+/// One statement.
 #[derive(Clone, Debug)]
 pub(crate) struct Statement<'a> {
-    pub(crate) sql: &'a str,
-    pub(crate) values: Vec<Value<'a>>,
+    pub(super) sql: Sql<'a>,
+    pub(super) values: Vec<Value<'a>>,
 }
 
 impl<'a> Statement<'a> {
-    pub(crate) fn new(sql: &'a str, values: impl Into<Vec<Value<'a>>>) -> Statement<'a> {
-        Statement { sql, values: values.into() }
+    pub(crate) fn new(sql: &'static str, values: impl Into<Vec<Value<'a>>>) -> Statement<'a> {
+        Statement { sql: Sql::Fixed(sql), values: values.into() }
+    }
+
+    /// A text that was made up, without values.
+    pub(crate) fn made_up(sql: &'a str) -> Statement<'a> {
+        Statement { sql: Sql::MadeUp(sql), values: Vec::new() }
+    }
+}
+
+impl<'a> Sql<'a> {
+    pub(super) fn text(&self) -> &'a str {
+        match self {
+            Sql::Fixed(text) | Sql::MadeUp(text) => text,
+        }
     }
 }
 

@@ -1,7 +1,11 @@
 //! One connection: sends flights of statements, and reads their answers.
 //!
-//! A flight is one write and one Sync, so all its statements cost one round trip. The server skips what follows a statement that
-//! failed. After a failure of the connection it must not be used again: an answer may still be under way.
+//! A flight is one write, so all its statements cost one round trip. It has parts, each with its own Sync: the server skips what
+//! follows in the part of a statement that failed. After a failure of the connection it must not be used again: an answer may still be
+//! under way.
+//!
+//! Statements are prepared at their first use, since parsing takes the server three times as long as all else. A pooler in
+//! transaction mode gives each transaction another session, which does not know them, so they are parsed each time there.
 
 use std::io::{ErrorKind, Read};
 use std::time::Instant;
@@ -15,7 +19,7 @@ use postgres_protocol::message::frontend;
 use super::failure::Failure;
 use super::rows::Row;
 use super::secrets::Secrets;
-use super::statement::Statement;
+use super::statement::{Sql, Statement, Value};
 
 /// The most bytes that one message can have: a line of some thousands of waiters is below 1 MB.
 const LONGEST: usize = 256 << 20;
@@ -24,6 +28,9 @@ const LONGEST: usize = 256 << 20;
 #[derive(Debug)]
 pub(crate) struct Message(pub(crate) String);
 
+/// The rows of each statement of a part.
+pub(crate) type Rows = Vec<Vec<Row>>;
+
 /// A logged-in connection.
 pub(crate) struct Connection {
     stream: Stream,
@@ -31,11 +38,23 @@ pub(crate) struct Connection {
     secrets: Secrets,
     /// Messages that came between answers.
     messages: Vec<Message>,
+    /// The number of the server's process, as told at the login.
+    pub(super) process: Option<i32>,
+    /// Whether a transaction is open, also a failed one.
+    pub(super) is_in_transaction: bool,
+    /// The texts that the session knows; the number of each is its name. None where the session may be another one each time.
+    prepared: Option<Vec<&'static str>>,
 }
 
 impl Connection {
     pub(super) fn new(stream: Stream, secrets: Secrets) -> Connection {
-        Connection { stream, incoming: BytesMut::new(), secrets, messages: Vec::new() }
+        let (incoming, messages, process, prepared) = Default::default();
+        Connection { stream, incoming, secrets, messages, process, is_in_transaction: false, prepared }
+    }
+
+    /// The session is this connection's own.
+    pub(super) fn prepare_statements(&mut self) {
+        self.prepared = Some(Vec::new());
     }
 
     /// Runs these statements one after the other, in one round trip. The rows of each.
@@ -47,36 +66,69 @@ impl Connection {
         &mut self,
         statements: &[Statement<'_>],
         deadline: Instant,
-    ) -> Result<Vec<Vec<Row>>, Failure> {
-        let mut out = BytesMut::new();
-        for statement in statements {
-            write_statement(statement, &mut out)?;
-        }
-        frontend::sync(&mut out);
-        self.send(&out, deadline)?;
-        self.answers()
+    ) -> Result<Rows, Failure> {
+        self.flights(&[statements], deadline)?.pop().unwrap_or_else(|| Err(Failure::senseless()))
     }
 
-    /// The same, and then others that stand alone, in the same round trip: what the server says to those does not matter.
-    pub(crate) fn flight_and(
+    /// Runs these parts one after the other, in one round trip. What each came to: one that fails does not keep the others from being
+    /// run.
+    ///
+    /// # Errors
+    /// Only of the connection.
+    pub(crate) fn flights(
         &mut self,
-        statements: &[Statement<'_>],
-        afterwards: &[Statement<'_>],
+        parts: &[&[Statement<'_>]],
         deadline: Instant,
-    ) -> Result<(), Failure> {
+    ) -> Result<Vec<Result<Rows, Failure>>, Failure> {
         let mut out = BytesMut::new();
-        for part in [statements, afterwards] {
-            for statement in part {
-                write_statement(statement, &mut out)?;
+        let known = self.prepared.as_ref().map_or(0, Vec::len);
+        for part in parts {
+            for statement in *part {
+                self.write(statement, &mut out)?;
             }
             frontend::sync(&mut out);
         }
         self.send(&out, deadline)?;
-        let done = self.answers();
-        match self.answers() {
-            Ok(_) | Err(Failure::Server { .. }) => done.map(|_| ()),
-            Err(broken) => Err(broken),
+        let mut answers = Vec::with_capacity(parts.len());
+        for _ in parts {
+            answers.push(self.answers()?);
         }
+        self.stream.all_answered();
+        for failed in answers.iter().filter_map(|answer| answer.as_ref().err()) {
+            if failed.is_of_preparing() {
+                self.prepared = None;
+            } else if let Some(prepared) = &mut self.prepared {
+                prepared.truncate(known); // which of the new ones were prepared is not known
+            }
+        }
+        Ok(answers)
+    }
+
+    fn write(&mut self, statement: &Statement<'_>, out: &mut BytesMut) -> Result<(), Failure> {
+        let Statement { sql, values } = statement;
+        let (name, is_known) = self.name_of(sql);
+        if !is_known {
+            // Closing a name that is not in use does nothing.
+            frontend::close(b'S', &name, out)?;
+            frontend::parse(&name, sql.text(), values.iter().map(Value::oid), out)?;
+        }
+        let bound = frontend::bind("", &name, [1], values, |value, out| Ok(value.write(out)), [1], out);
+        bound.map_err(|_| Failure::Invalid("a value is too long".to_owned()))?;
+        frontend::execute("", 0, out)?;
+        Ok(())
+    }
+
+    /// The name of a statement, and whether the session knows it.
+    fn name_of(&mut self, sql: &Sql<'_>) -> (String, bool) {
+        let (Some(prepared), Sql::Fixed(text)) = (&mut self.prepared, *sql) else {
+            return (String::new(), false);
+        };
+        let known = prepared.iter().position(|known| *known == text);
+        let number = known.unwrap_or_else(|| {
+            prepared.push(text);
+            prepared.len() - 1
+        });
+        (format!("fl{number}"), known.is_some())
     }
 
     /// Runs a text of several statements without values.
@@ -84,11 +136,13 @@ impl Connection {
         let mut out = BytesMut::new();
         frontend::query(sql, &mut out)?;
         self.send(&out, deadline)?;
-        self.answers().map(|_| ())
+        let answer = self.answers()?;
+        self.stream.all_answered();
+        answer.map(|_| ())
     }
 
-    /// The rows of all statements, until the server is ready for the next flight.
-    fn answers(&mut self) -> Result<Vec<Vec<Row>>, Failure> {
+    /// The answer to one part, until the server is ready for the next one.
+    fn answers(&mut self) -> Result<Result<Rows, Failure>, Failure> {
         let (mut answers, mut rows, mut failed) = (Vec::new(), Vec::new(), None);
         loop {
             match self.receive()? {
@@ -100,11 +154,12 @@ impl Connection {
                     let failure = self.refused(&body);
                     failed.get_or_insert(failure);
                 }
-                Received::ReadyForQuery(_) => {
-                    self.stream.all_answered();
-                    return failed.map_or(Ok(answers), Err);
+                Received::ReadyForQuery(body) => {
+                    self.is_in_transaction = body.status() != b'I';
+                    return Ok(failed.map_or(Ok(answers), Err));
                 }
-                Received::ParseComplete
+                Received::CloseComplete
+                | Received::ParseComplete
                 | Received::BindComplete
                 | Received::NoData
                 | Received::RowDescription(_) => {}
@@ -153,17 +208,8 @@ impl Connection {
     /// Messages of NOTIFY, at least one unless the time is over. What has come in part stays for the next call.
     pub(crate) fn listen(&mut self, until: Instant) -> Result<Vec<Message>, Failure> {
         self.stream.until(until);
-        while self.messages.is_empty() {
-            if Instant::now() >= until {
-                break;
-            }
-            let mut chunk = [0; 8192];
-            match self.stream.read(&mut chunk) {
-                Ok(0) => return Err(std::io::Error::from(ErrorKind::UnexpectedEof).into()),
-                Ok(n) => self.incoming.extend_from_slice(&chunk[..n]),
-                Err(error) if error.kind() == ErrorKind::TimedOut => break,
-                Err(error) => return Err(error.into()),
-            }
+        loop {
+            // One may have come with the last answers.
             while let Some(message) = Received::parse(&mut self.incoming)? {
                 match message {
                     Received::NotificationResponse(body) => {
@@ -174,8 +220,22 @@ impl Connection {
                     _ => return Err(Failure::senseless()),
                 }
             }
+            if !self.messages.is_empty() || Instant::now() >= until {
+                return Ok(std::mem::take(&mut self.messages));
+            }
+            let mut chunk = [0; 8192];
+            match self.stream.read(&mut chunk) {
+                Ok(0) => return Err(std::io::Error::from(ErrorKind::UnexpectedEof).into()),
+                Ok(n) => self.incoming.extend_from_slice(&chunk[..n]),
+                Err(error) if error.kind() == ErrorKind::TimedOut => return Ok(Vec::new()),
+                Err(error) => return Err(error.into()),
+            }
         }
-        Ok(std::mem::take(&mut self.messages))
+    }
+
+    /// Drops messages that came between answers: a pooler may lend a session that listens for another client.
+    pub(super) fn forget_messages(&mut self) {
+        self.messages.clear();
     }
 
     /// The server's words, without a password.
@@ -200,13 +260,4 @@ fn is_unconfirmed(body: &NoticeResponseBody) -> bool {
     let mut fields = body.fields();
     std::iter::from_fn(|| fields.next().ok().flatten())
         .any(|field| field.type_() == b'R' && field.value_bytes() == b"SyncRepWaitForLSN")
-}
-
-fn write_statement(statement: &Statement<'_>, out: &mut BytesMut) -> Result<(), Failure> {
-    let Statement { sql, values } = statement;
-    frontend::parse("", sql, values.iter().map(super::statement::Value::oid), out)?;
-    let bound = frontend::bind("", "", [1], values, |value, out| Ok(value.write(out)), [1], out);
-    bound.map_err(|_| Failure::Invalid("a value is too long".to_owned()))?;
-    frontend::execute("", 0, out)?;
-    Ok(())
 }

@@ -6,16 +6,19 @@
 //! lock_worker wait  DISCIPLINE URL LOCK THREADS PLACE_MS
 //! lock_worker try   DISCIPLINE URL LOCK WAIT_MS
 //! lock_worker line  URL LOCK THREAD_WAIT_MS
+//! lock_worker kinds URL LEASE_MS
 //! ```
 //!
-//! It connects, says `ready` and waits for a line. DISCIPLINE is `hand_off`, `redisson`, or `plain`, which with `turns` takes plain
-//! locks. The URL may be that of a PostgreSQL server, whose rules are those of `hand_off`.
+//! It connects, says `ready` and waits for a line. DISCIPLINE is `hand_off`, `redisson` or, with `turns` only, `plain`;
+//! `postgres` is the store on PostgreSQL.
 //! - `turns` takes TURNS turns, by `lock` or, if LIMIT_MS is not 0, by timed waits. It writes events to the file
 //!   HISTORY under its client id, then prints the totals.
 //! - `hold` takes the lock, says `held`, waits for a line, unlocks and says `unlocked`.
 //! - `try` waits for the lock for at most WAIT_MS and says `got` or `in vain`.
 //! - `line` waits for a lock of discipline `Redisson`. Without heartbeats it counts as alive for THREAD_WAIT_MS. It
 //!   says `got`.
+//! - `kinds`, on PostgreSQL, holds the fair lock `fair`, reads `table`, has one of two permits of `pool`, and `lock_all` of `a` and
+//!   `b`. It says `held`, waits for a line, gives all back and says `unlocked`.
 //! - `wait` starts THREADS threads that wait without limit. It says `waiting` when all are in line.
 
 use std::error::Error;
@@ -38,9 +41,9 @@ fn main() -> Result<(), Failure> {
     match words[..] {
         ["turns", discipline, url, lock, turns, hold, lease, place, limit, history] => {
             let (lease, place, history) = (millis(lease)?, millis(place)?, Path::new(history));
-            let client = match url.starts_with("postgres") {
-                true => recorded(postgres_at(url, lease)?, lease, place, history)?,
-                false => recorded(redis_at(discipline, url, lease)?, lease, place, history)?,
+            let client = match discipline {
+                "postgres" => recorded(postgres_at(url, lease)?, lease, place, history)?,
+                _ => recorded(redis_at(discipline, url, lease)?, lease, place, history)?,
             };
             let lock =
                 if discipline == "plain" { client.plain_lock(lock)? } else { client.fair_lock(lock)? };
@@ -58,6 +61,7 @@ fn main() -> Result<(), Failure> {
             let client = connect(discipline, url, Duration::from_secs(30), Duration::from_secs(5))?;
             try_for(&client, lock, millis(wait)?)
         }
+        ["kinds", url, lease] => kinds(&connect("postgres", url, millis(lease)?, Duration::from_secs(5))?),
         ["line", url, lock, thread_wait] => line(url, lock, millis(thread_wait)?),
         _ => Err("see the top of lock_worker.rs".into()),
     }
@@ -68,9 +72,9 @@ fn millis(text: &str) -> Result<Duration, Failure> {
 }
 
 fn connect(discipline: &str, url: &str, lease: Duration, place: Duration) -> Result<Client, Failure> {
-    let builder = match url.starts_with("postgres") {
-        true => Client::builder(postgres_at(url, lease)?),
-        false => Client::builder(redis_at(discipline, url, lease)?),
+    let builder = match discipline {
+        "postgres" => Client::builder(postgres_at(url, lease)?),
+        _ => Client::builder(redis_at(discipline, url, lease)?),
     };
     Ok(builder.lease(lease).place_ttl(place).build()?)
 }
@@ -267,6 +271,20 @@ fn try_for(client: &Client, name: &str, wait: Duration) -> Result<(), Failure> {
     say_and_wait("ready")?;
     let guard = lock.try_lock_for(wait)?.guard();
     say(if guard.is_some() { "got" } else { "in vain" })
+}
+
+fn kinds(client: &Client) -> Result<(), Failure> {
+    let (fair, table, pool) =
+        (client.fair_lock("fair")?, client.rw_lock("table")?, client.semaphore("pool", 2)?);
+    say_and_wait("ready")?;
+    let (fair, reader, permit) = (fair.lock()?, table.read()?, pool.acquire()?);
+    let both = client.lock_all(&["a", "b"])?;
+    say_and_wait("held")?;
+    both.unlock()?;
+    permit.unlock()?;
+    reader.unlock()?;
+    fair.unlock()?;
+    say("unlocked")
 }
 
 fn line(url: &str, name: &str, thread_wait: Duration) -> Result<(), Failure> {

@@ -48,7 +48,7 @@ impl Run {
     /// Starts `n` workers with holds of 3 ms. All are connected before the first one goes.
     fn workers(&self, n: usize, turns: u32, lease: Duration, place: Duration) -> Vec<Worker> {
         let words = format!(
-            "turns hand_off {} turns {turns} 3 {} {} 0 {}",
+            "turns postgres {} turns {turns} 3 {} {} 0 {}",
             self.server.url(),
             lease.as_millis(),
             place.as_millis(),

@@ -1,0 +1,165 @@
+//! The fast parts: a free lock is taken, and a hold of a lock without a line released, by one statement in one round trip. What is
+//! not so plain changes nothing here and is the general part's: `step`.
+//!
+//! Each is a transaction for itself. They do what the general part would do to the same row, number by number:
+//!
+//! | the row | `acquire` by a new request for one unit | `release` |
+//! | --- | --- | --- |
+//! | `state` is empty, and the hold is over, or there is none | grants | general part |
+//! | `state` is empty, and this hold lasts | general part: it may be a repeat | ends the hold |
+//! | `state` is not empty: a line, or what it remembers | general part | general part |
+//! | another transaction has it locked, or there is none | general part | general part |
+//!
+//! Interleavings that are closed here:
+//!
+//! - **A waiter joins between the look at the row and the write**: the row is locked as it is looked at. What has changed since the
+//!   statement began is looked at again, and under REPEATABLE READ, which a role may have as its default, an error: nothing was done,
+//!   and the general part, which names its level, goes on. So this one need not name it.
+//! - **The row is locked**, maybe for long, by the program's own transaction: the statement does not wait for it. Otherwise one that was
+//!   given up would stay in the server, and each of its repeats too, and all would be carried out when that transaction ends.
+//! - **The attempt arrives late**, after its repeat was answered and the hold released: each `acquire` has an end by the server's
+//!   clock, which is read above the row lock. It is shortly after the call's own, and earlier than `attempt_ttl`. A release names its
+//!   hold.
+//! - **The statement is carried out and its answer lost**: the repeat finds a hold, so the general part answers it. A release that is
+//!   repeated finds none.
+//! - **The clock was set forward**: attempts seem late, the general part does them, and its answer tells the time.
+
+use std::slice;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fairlock_core::FencingToken;
+use fairlock_core::backend::{Acquire, Acquired, BackendError, Hold, Released};
+
+use crate::net::{Failure, Row, Statement, Value};
+use crate::row::{LONGEST, is_text, micros, moment};
+use crate::step::{IDLE, OneByOne, Store};
+
+/// The numbers are those of `Turn::next_number`, the times those of `LockRow`.
+const ACQUIRE: &str = "\
+    with free as materialized (
+      select name from fairlock.lock
+        where name = $1 and state = '' and (h_ends is null or h_ends <= fairlock.micros()) for update skip locked
+    ), clocked as materialized (
+      select name, fairlock.micros() as now from free
+    )
+    update fairlock.lock l
+      set rev = l.rev + 1, last = greatest(l.last + 1, least(c.now, 4503599627370496)), dead_at = c.now + $4 + 86400000000,
+        h_owner = $2, h_request = $3, h_token = greatest(l.last + 1, least(c.now, 4503599627370496)), h_count = 1,
+        h_since = c.now, h_ends = c.now + $4, h_label = $5
+      from clocked c where l.name = c.name and c.now <= $6 returning l.h_token, c.now";
+
+const RELEASE: &str = "\
+    with mine as materialized (
+      select name from fairlock.lock
+        where name = $1 and state = '' and h_owner = $2 and h_request = $3 and h_token = $4 and h_ends > fairlock.micros()
+        for update skip locked
+    )
+    update fairlock.lock l
+      set rev = l.rev + 1, dead_at = l.last + 86400000000, h_owner = null, h_request = null, h_token = null, h_count = null,
+        h_since = null, h_ends = null, h_label = null
+      from mine where l.name = mine.name returning 1";
+
+/// How much longer than its call waits an attempt may begin what it asks for: the clock was read some time ago.
+const MARGIN: Duration = Duration::from_millis(500);
+const _: () = assert!(MARGIN.as_millis() < IDLE.as_millis());
+
+impl Store {
+    pub(crate) fn acquire_all(
+        self: &Arc<Store>,
+        asks: &[Acquire<'_>],
+    ) -> Vec<Result<Acquired, BackendError>> {
+        let deadline = self.pool.deadline();
+        let attempts: Vec<_> = asks.iter().map(|ask| self.fast_acquire(ask, deadline)).collect();
+        let granted = |ask: &Acquire<'_>, row: &Row| {
+            self.recent.heard(moment(row.number(1)?));
+            self.clients.waits_no_longer(&ask.place);
+            let token = FencingToken::new(row.number(0)?.cast_unsigned());
+            Ok(Acquired::Granted { token, lease: ask.lease })
+        };
+        self.all(asks, &attempts, deadline, granted, |ask| {
+            let name = &ask.place.lock.name;
+            let acquired = self.ask_and_hear(&ask.place, deadline, || {
+                self.step(name, deadline, |entry, turn| entry.acquire(turn, ask))?
+            })?;
+            if let Acquired::Busy { .. } = acquired {
+                self.recent.is_busy(name); // by a hold alone, so the step does not see it
+            }
+            Ok(acquired)
+        })
+    }
+
+    pub(crate) fn release_all(&self, holds: &[Hold<'_>]) -> Vec<Result<Released, BackendError>> {
+        let deadline = self.pool.deadline();
+        let attempts: Vec<_> = holds.iter().map(|hold| self.fast_release(hold)).collect();
+        self.all(
+            holds,
+            &attempts,
+            deadline,
+            |_, _| Ok(Released::Released),
+            |hold| self.step(&hold.lock.name, deadline, |entry, turn| entry.release(turn, hold)),
+        )
+    }
+
+    /// Makes these attempts in one round trip, each as a transaction for itself. What they leave is asked one by one.
+    fn all<Q, A>(
+        &self,
+        questions: &[Q],
+        attempts: &[Option<Statement<'_>>],
+        deadline: Instant,
+        read: impl Fn(&Q, &Row) -> Result<A, Failure>,
+        ask: impl Fn(&Q) -> Result<A, BackendError>,
+    ) -> Vec<Result<A, BackendError>> {
+        let made: Vec<_> = attempts.iter().flatten().map(slice::from_ref).collect();
+        let mut answers = Vec::new();
+        if !made.is_empty() {
+            match self.pool.lend(deadline, |con| con.flights(&made, deadline)) {
+                Ok(answered) => answers = answered,
+                Err(failure) => return vec![failure.into(); questions.len()].into_iter().map(Err).collect(),
+            }
+        }
+        let mut answers = answers.into_iter();
+        let mut asked = OneByOne::until(deadline);
+        let answer = |(question, attempt): (&Q, &Option<Statement<'_>>)| {
+            let answer = attempt.as_ref().and_then(|_| answers.next());
+            // What is wrong with an attempt that failed, the general part will say.
+            let rows = answer.and_then(|rows| rows.ok()?.pop());
+            let known = rows.and_then(|rows| read(question, rows.first()?).ok());
+            known.map_or_else(|| asked.ask(|| ask(question)), Ok)
+        };
+        questions.iter().zip(attempts).map(answer).collect()
+    }
+
+    /// The attempt, if it can be one.
+    fn fast_acquire<'a>(&self, ask: &'a Acquire<'_>, deadline: Instant) -> Option<Statement<'a>> {
+        let (place, lease) = (&ask.place, micros(ask.lease));
+        let is_plain = !place.lock.kind.is_shared() && place.takes == 1 && place.ticket == 0;
+        let is_fit = lease <= LONGEST && is_text(place.owner, ask.label);
+        if !is_plain || !is_fit || self.recent.was_busy(&place.lock.name) {
+            return None;
+        }
+        let begin_by = self.recent.server_time(deadline)?.saturating_add(MARGIN);
+        let values = [
+            Value::Bytes(place.lock.name.as_str().as_bytes()),
+            Value::Text(place.owner.as_str()),
+            Value::Number(place.request.get().cast_signed()),
+            Value::Number(lease),
+            Value::Text(ask.label),
+            Value::Number(micros(begin_by)),
+        ];
+        Some(Statement::new(ACQUIRE, values))
+    }
+
+    fn fast_release<'a>(&self, hold: &'a Hold<'_>) -> Option<Statement<'a>> {
+        if !is_text(hold.owner, "") || self.recent.was_busy(&hold.lock.name) {
+            return None;
+        }
+        let values = [
+            Value::Bytes(hold.lock.name.as_str().as_bytes()),
+            Value::Text(hold.owner.as_str()),
+            Value::Number(hold.request.get().cast_signed()),
+            Value::Number(hold.token.get().cast_signed()),
+        ];
+        Some(Statement::new(RELEASE, values))
+    }
+}

@@ -1,0 +1,174 @@
+//! What the callers of a client share with the thread that hears for it: how far that thread is, and which requests wait.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use fairlock_core::backend::{Place, RequestId};
+use fairlock_core::{LockName, OwnerId};
+use parking_lot::{Condvar, Mutex};
+
+/// For how long a client goes on hearing when none of its requests waits. Short in tests, so that they see the end.
+const LINGERS: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 30 });
+
+/// How far the thread is: see `wake_ups`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// There is no thread.
+    Silent,
+    Starting,
+    Hearing,
+    Broken,
+    Polling,
+    Over,
+}
+
+/// A request that waits, as its backend knows it.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Waiting {
+    pub(crate) lock: LockName,
+    pub(crate) owner: OwnerId,
+    pub(crate) request: RequestId,
+}
+
+pub(crate) struct Link {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    phase: Phase,
+    /// One more with each connection that hears.
+    session: u64,
+    /// Whether that connection shows other processes that the client is there.
+    is_present: bool,
+    /// Whether a grant of a request that waits may have gone unheard.
+    has_missed: bool,
+    /// Each until its place ends, if no heartbeat of it comes.
+    waiting: HashMap<Waiting, Instant>,
+    /// When the last of them was known to wait.
+    waited_at: Instant,
+}
+
+impl Waiting {
+    pub(crate) fn of(place: &Place<'_>) -> Waiting {
+        let Place { lock, owner, request, .. } = *place;
+        Waiting { lock: lock.name.clone(), owner: owner.clone(), request }
+    }
+}
+
+impl Link {
+    pub(crate) fn new() -> Link {
+        let state = State {
+            phase: Phase::Silent,
+            session: 0,
+            is_present: false,
+            has_missed: false,
+            waiting: HashMap::new(),
+            waited_at: Instant::now(),
+        };
+        Link { state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    /// The connection that hears now, if one does.
+    pub(crate) fn session(&self) -> Option<u64> {
+        let state = self.state.lock();
+        (state.phase == Phase::Hearing).then_some(state.session)
+    }
+
+    pub(crate) fn is_present(&self) -> bool {
+        let state = self.state.lock();
+        state.phase == Phase::Hearing && state.is_present
+    }
+
+    /// The request waits. Starts the thread if there is none, and waits for a thread that starts. The connection that hears from here
+    /// on; none if none does yet, then the thread says `Gap` when it does, or polls.
+    pub(crate) fn waits(
+        &self,
+        place: &Place<'_>,
+        until: Instant,
+        start: impl FnOnce() -> bool,
+    ) -> Option<u64> {
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        state.waiting.insert(Waiting::of(place), now.checked_add(place.ttl).unwrap_or(now));
+        state.waited_at = now;
+        if state.phase == Phase::Silent {
+            state.phase = Phase::Starting;
+            if !start() {
+                state.phase = Phase::Silent;
+            }
+        }
+        while state.phase == Phase::Starting {
+            if self.changed.wait_until(&mut state, until).timed_out() {
+                state.has_missed = true;
+                break;
+            }
+        }
+        (state.phase == Phase::Hearing).then_some(state.session)
+    }
+
+    /// The request waits no longer. Whether it was known to.
+    pub(crate) fn waits_no_longer(&self, waiting: &Waiting) -> bool {
+        self.state.lock().waiting.remove(waiting).is_some()
+    }
+
+    /// The requests that wait.
+    pub(crate) fn waiting(&self) -> Vec<Waiting> {
+        self.state.lock().waiting.keys().cloned().collect()
+    }
+
+    /// Moves on, unless it is over. Whether it has.
+    pub(crate) fn set(&self, next: Phase) -> bool {
+        let mut state = self.state.lock();
+        let is_over = state.phase == Phase::Over;
+        if !is_over {
+            state.phase = next;
+            state.has_missed |= next == Phase::Broken;
+        }
+        drop(state);
+        self.changed.notify_all();
+        !is_over
+    }
+
+    /// The thread hears by a new connection. Whether messages may have been missed; none if it is over.
+    pub(crate) fn hears(&self, is_present: bool) -> Option<bool> {
+        let mut state = self.state.lock();
+        if state.phase == Phase::Over {
+            return None;
+        }
+        (state.phase, state.is_present) = (Phase::Hearing, is_present);
+        state.session += 1;
+        let has_missed = std::mem::take(&mut state.has_missed);
+        drop(state);
+        self.changed.notify_all();
+        Some(has_missed)
+    }
+
+    /// The connection that hears shows by now that the client is there.
+    pub(crate) fn set_present(&self) {
+        self.state.lock().is_present = true;
+    }
+
+    /// Whether the thread has to end, which must do nothing more here: it is over, or nothing has waited for a while. In the latter
+    /// case the next request that waits starts another thread.
+    pub(crate) fn has_to_end(&self) -> bool {
+        let (mut state, now) = (self.state.lock(), Instant::now());
+        state.waiting.retain(|_, until| now < *until);
+        if !state.waiting.is_empty() {
+            state.waited_at = now;
+        }
+        if state.phase != Phase::Over && now.duration_since(state.waited_at) >= LINGERS {
+            state.phase = Phase::Silent;
+            state.has_missed = false;
+            return true;
+        }
+        state.phase == Phase::Over
+    }
+
+    /// Waits; ends at once when it is over.
+    pub(crate) fn rest(&self, time: Duration) {
+        let until = Instant::now() + time;
+        let mut state = self.state.lock();
+        while state.phase != Phase::Over && !self.changed.wait_until(&mut state, until).timed_out() {}
+    }
+}

@@ -1,0 +1,193 @@
+//! The thread that hears for a client: by LISTEN, after it has seen that a message gets through, else by polling.
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use fairlock_core::backend::{BackendError, Wake, pause};
+use fairlock_line::WakeUp;
+
+use crate::link::{Link, Phase};
+use crate::net::{Connection, Failure, Statement, Value, open};
+use crate::presence::{channel_of, key_of};
+use crate::step::{NOTIFY, Store};
+use crate::wake_ups::Client;
+
+/// How often a connection is checked. Short in tests.
+const CHECKED_EVERY: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
+/// How often the thread looks whether it has to end.
+const LOOKS_EVERY: Duration = Duration::from_secs(1);
+/// For how long it waits for a message to itself.
+const HEARD_WITHIN: Duration = Duration::from_secs(1);
+/// How often it polls where that does not come.
+const POLLS_EVERY: Duration = Duration::from_millis(20);
+
+/// Differs from one start of a server to the next, and from database to database: messages stay in one.
+const SERVER: &str = "select concat_ws(' ', extract(epoch from pg_postmaster_start_time()), pg_is_in_recovery(), \
+                      (select oid from pg_database where datname = current_database()))";
+
+pub(crate) struct Listener {
+    pub(crate) store: Weak<Store>,
+    pub(crate) client: Weak<Client>,
+    pub(crate) link: Arc<Link>,
+    name: String,
+}
+
+/// How a connection for wake-ups ended.
+enum Heard {
+    /// The thread has to end.
+    All,
+    /// Nothing can be heard by it.
+    Nothing,
+}
+
+impl Listener {
+    pub(crate) fn new(store: &Arc<Store>, client: &Arc<Client>, name: &str) -> Listener {
+        let (store, link) = (Arc::downgrade(store), Arc::clone(&client.link));
+        Listener { store, client: Arc::downgrade(client), link, name: name.to_owned() }
+    }
+
+    pub(crate) fn run(self) {
+        let mut failures = 0_u32;
+        loop {
+            let Some(store) = self.store.upgrade() else { return };
+            if let Some(every) = store.clients.poll_every.get().copied() {
+                drop(store);
+                return self.poll(every);
+            }
+            let connected = self.connect(&store);
+            drop(store);
+            let heard = connected.and_then(|connected| match connected {
+                Some(con) => {
+                    failures = 0;
+                    self.hear(con)
+                }
+                None => Ok(Heard::Nothing),
+            });
+            match heard {
+                Ok(Heard::All) => return,
+                Ok(Heard::Nothing) => continue,
+                Err(failure) => {
+                    failures = failures.saturating_add(1);
+                    if !self.link.set(Phase::Broken) {
+                        return;
+                    }
+                    if failures == 1 {
+                        let error = BackendError::from(failure);
+                        log::warn!(target: "fairlock::net", "the connection for wake-ups is lost, and tried again: {error}");
+                    }
+                }
+            }
+            self.link.rest(pause(failures));
+            if self.link.has_to_end() {
+                return;
+            }
+        }
+    }
+
+    /// A connection by which a message to itself was heard. None if it was not: then all clients of this process poll from now on.
+    ///
+    /// A pooler gives each transaction any session, so LISTEN is carried out somewhere, and what that session hears gets lost. Hence
+    /// the client is made present afterwards only: the pooler's session would keep that.
+    fn connect(&self, store: &Store) -> Result<Option<Connection>, Failure> {
+        let timeouts = store.pool.timeouts();
+        let mut con = open(&store.clients.listen_at, Instant::now() + timeouts.connect)?;
+        let channel = channel_of(&self.name);
+        let listen = format!("listen {channel}");
+        con.flight(&[Statement::made_up(&listen)], store.pool.deadline())?;
+        check_server(&mut con, store)?;
+        let deadline = store.pool.deadline();
+        let tell = [Statement::new(NOTIFY, [Value::Text(&channel), Value::Text("test")])];
+        store.pool.lend(deadline, |con| con.flight(&tell, deadline))?;
+        if !con.listen(Instant::now() + HEARD_WITHIN)?.is_empty() {
+            return Ok(Some(con));
+        }
+        if store.clients.poll_every.set(POLLS_EVERY).is_ok() {
+            log::warn!(
+                target: "fairlock::net",
+                "a message by NOTIFY did not come back within {HEARD_WITHIN:?}, so this process polls for wake-ups from now on: a \
+                 pooler in transaction mode is likely, then name the server itself by .listen_on(url)"
+            );
+        }
+        con.flight(&[Statement::new("unlisten *", [])], store.pool.deadline())?; // if the pooler happens to choose the same session
+        Ok(None)
+    }
+
+    /// Hears messages until the thread has to end.
+    fn hear(&self, mut con: Connection) -> Result<Heard, Failure> {
+        let mut is_present = self.be_present(&mut con)?;
+        let Some(has_missed) = self.link.hears(is_present) else { return Ok(Heard::All) };
+        if has_missed && let Some(client) = self.client.upgrade() {
+            client.sink.wake(Wake::Gap);
+        }
+        let mut checked = Instant::now();
+        loop {
+            let messages = con.listen(Instant::now() + LOOKS_EVERY)?;
+            let Some(client) = self.client.upgrade() else { return Ok(Heard::All) };
+            if messages.is_empty() && self.link.has_to_end() {
+                return Ok(Heard::All);
+            }
+            for message in messages {
+                match message.0.parse::<WakeUp>() {
+                    Ok(wake_up) if wake_up.owner.client() == self.name => client.hear(&wake_up),
+                    Ok(_) => {}
+                    Err(error) => {
+                        log::warn!(target: "fairlock::net", "a message that can't be read: {error}")
+                    }
+                }
+            }
+            if checked.elapsed() >= CHECKED_EVERY {
+                checked = Instant::now();
+                let Some(store) = self.store.upgrade() else { return Ok(Heard::All) };
+                check_server(&mut con, &store)?;
+                drop(store);
+                if !is_present && self.be_present(&mut con)? {
+                    is_present = true;
+                    self.link.set_present();
+                }
+            }
+        }
+    }
+
+    /// Takes the advisory lock that shows the client's presence. Steps hold it, shared, for a moment; a session of this client that
+    /// the server has not given up yet holds it for longer.
+    fn be_present(&self, con: &mut Connection) -> Result<bool, Failure> {
+        let Some(store) = self.store.upgrade() else { return Ok(false) };
+        let deadline = store.pool.deadline();
+        let wait = (store.pool.timeouts().response / 4).as_millis().max(1).to_string();
+        let take = [
+            Statement::new("begin", []),
+            Statement::new("select set_config('lock_timeout', $1, true)", [Value::Text(&wait)]),
+            Statement::new("select pg_advisory_lock($1)", [Value::Number(key_of(&self.name))]),
+            Statement::new("commit", []),
+        ];
+        match con.flight(&take, deadline) {
+            Ok(_) => Ok(true),
+            Err(Failure::Server { code, .. }) if code == "55P03" => {
+                con.flight(&[Statement::new("rollback", [])], deadline)?;
+                Ok(false)
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+}
+
+/// After a fail-over the former primary may keep this connection open for long, and says nothing more.
+///
+/// # Errors
+/// If it sits elsewhere than the connections that carry commands. Why those fail, if they do, the commands say.
+fn check_server(con: &mut Connection, store: &Store) -> Result<(), Failure> {
+    let deadline = store.pool.deadline();
+    let here = server_of(con, deadline)?;
+    match store.pool.lend(deadline, |con| server_of(con, deadline)) {
+        Ok(there) if there != here => Err(Failure::Broken(
+            "the server or the database is another one than that of the commands".to_owned(),
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn server_of(con: &mut Connection, deadline: Instant) -> Result<String, Failure> {
+    let rows = con.flight(&[Statement::new(SERVER, [])], deadline)?;
+    let row = rows.first().and_then(|rows| rows.first()).ok_or_else(Failure::senseless)?;
+    Ok(row.text(0)?.to_owned())
+}

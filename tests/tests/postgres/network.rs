@@ -1,0 +1,249 @@
+//! Lost, late, slow and cut traffic, and servers that fall silent.
+
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use fairlock::{Client, Error, LockGuard, PostgresBackend, TryLock};
+use fairlock_tests::history::{
+    Recorder, What, check_call_bounds, check_overlap, check_token_order, count, now_ns, read,
+};
+use fairlock_tests::proxy::{Rule, Traffic};
+use fairlock_tests::{Alone, PostgresServer, Proxy, WorkDir, eventually};
+
+use crate::support::{
+    ANSWER, LEASE, OUTAGE, PLACE, SLACK, SOON, client, granted, left, ms, patient, request, take, through,
+    until_nothing_left, within,
+};
+
+/// No cycle below has more flights.
+const FLIGHTS: usize = 24;
+
+fn world() -> (PostgresServer, Proxy) {
+    let server = PostgresServer::start();
+    let proxy = Proxy::start(server.port());
+    (server, proxy)
+}
+
+/// All that a client does with one lock; `ours` may have a bad network.
+fn cycle(ours: &Client, theirs: &Client, name: &str) {
+    let first = take(&ours.fair_lock(name).unwrap());
+    let waiting = request(theirs, name);
+    // What is asked only once may fail; then it is asked again here.
+    eventually(SOON, "renewed", || first.renew().is_ok());
+    let first_token = first.token();
+    first.unlock().unwrap();
+    let second = granted(waiting, SOON);
+    assert!(second.token() > first_token);
+    let left = request(ours, name);
+    let third = request(ours, name);
+    drop(left);
+    second.unlock().unwrap();
+    let third = granted(third, SOON);
+    let inner = ours.fair_lock(name).unwrap();
+    assert!(theirs.fair_lock(name).unwrap().try_lock().unwrap().guard().is_none());
+    eventually(SOON, "looked", || inner.inspect().is_ok_and(|state| state.holder().is_some()));
+    third.unlock().unwrap();
+}
+
+/// The reply to each trip of each call is lost once, of the COMMIT too. Each call is repeated and has its effect once.
+#[test]
+fn every_reply_can_be_lost_once_and_no_turn_is() {
+    let _alone = Alone::here();
+    let (server, proxy) = world();
+    let (ours, theirs) = (patient(&through(&server, &proxy)), patient(&server.url()));
+    let mut lost = 0;
+    for number in 0..FLIGHTS {
+        let name = format!("lost:{number}");
+        proxy.lose_later_reply_to(&name, number);
+        cycle(&ours, &theirs, &name);
+        until_nothing_left(&server);
+        if proxy.lost() == lost {
+            assert!(number > 10, "only {number} flights");
+            return;
+        }
+        lost = proxy.lost();
+    }
+    panic!("a cycle has more than {FLIGHTS} flights");
+}
+
+/// The server has executed a trip, and its reply comes when the call has long given it up. Until then all is silent: new connections
+/// too, and the server ends what keeps the row.
+#[test]
+fn a_reply_that_comes_after_the_time_out_is_no_reply() {
+    let _alone = Alone::here();
+    let server = PostgresServer::start();
+    let theirs = patient(&server.url());
+    let silenced: Vec<bool> = thread::scope(|scope| {
+        let cycles = [(); FLIGHTS].map(|()| Proxy::start(server.port())).into_iter().enumerate();
+        let cycles: Vec<_> = cycles
+            .map(|(number, proxy)| {
+                let (server, theirs) = (&server, &theirs);
+                scope.spawn(move || late_cycle(server, &proxy, theirs, number))
+            })
+            .collect();
+        cycles.into_iter().map(|cycle| cycle.join().unwrap()).collect()
+    });
+    let flights = silenced.iter().filter(|silenced| **silenced).count();
+    assert!((10..FLIGHTS).contains(&flights), "{flights} flights");
+    until_nothing_left(&server);
+}
+
+/// Whether there was a reply to be late.
+fn late_cycle(server: &PostgresServer, proxy: &Proxy, theirs: &Client, number: usize) -> bool {
+    let (ours, name) = (patient(&through(server, proxy)), &format!("late:{number}"));
+    proxy.silence_from(name, number);
+    thread::scope(|scope| {
+        let cycling = scope.spawn(|| cycle(&ours, theirs, name));
+        eventually(SOON, "silence, or the end", || proxy.is_silent() || cycling.is_finished());
+        let was_silent = proxy.is_silent();
+        if was_silent {
+            thread::sleep(ANSWER + ms(200)); // the silence under test
+        }
+        proxy.set_all(&Traffic::ALL, Rule::Pass);
+        cycling.join().unwrap();
+        was_silent
+    })
+}
+
+/// The command itself is late: it arrives when its call, and perhaps its repeat, have ended. Then its connection ends.
+#[test]
+fn a_command_that_arrives_late_takes_nothing_away() {
+    let _alone = Alone::here();
+    let (server, proxy) = world();
+    let (ours, theirs) = (patient(&through(&server, &proxy)), patient(&server.url()));
+    for late in [ANSWER + ms(200), ms(1500)] {
+        let ghost = ours.fair_lock("late").unwrap();
+        take(&ghost).unlock().unwrap();
+        proxy.set_all(&Traffic::OUTWARD, Rule::Hold);
+        let began = Instant::now();
+        let error = within(OUTAGE + ANSWER * 4 + SLACK, || ghost.try_lock_for(ms(100))).unwrap_err();
+        assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+        let guard = take(&theirs.fair_lock("late").unwrap());
+        thread::sleep(late.saturating_sub(began.elapsed())); // the lateness under test
+        proxy.set_all(&Traffic::ALL, Rule::Pass);
+        let next = request(&ours, "late");
+        guard.renew().unwrap();
+        guard.unlock().unwrap();
+        granted(next, SOON).unlock().unwrap();
+        until_nothing_left(&server);
+    }
+}
+
+/// Each phase of a call meets a server that accepts and says nothing: look-up, login, check, first trip, second trip.
+#[test]
+fn no_call_hangs_whatever_the_server_leaves_unsaid() {
+    let _alone = Alone::here();
+    let silent = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let url = format!("postgres://fairlock@{}/fairlock", silent.local_addr().unwrap());
+    let connecting = || PostgresBackend::builder(&url).connect_timeout(ANSWER).connect();
+    let error = within(ANSWER + SLACK, connecting).unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }) && error.to_string().contains("in time"), "{error}");
+    let server = PostgresServer::start();
+    let finished: Vec<bool> = thread::scope(|scope| {
+        let calls: Vec<_> = (0..FLIGHTS)
+            .map(|number| {
+                scope.spawn({
+                    let server = &server;
+                    move || calls_in_time(server, number)
+                })
+            })
+            .collect();
+        calls.into_iter().map(|call| call.join().unwrap()).collect()
+    });
+    // The first never logs in, the last hears all.
+    assert!(!finished[0] && finished[FLIGHTS - 1], "{finished:?}");
+    // What could not be given back is over soon. A line remembers for a minute who waited.
+    let client = patient(&server.url());
+    for number in 0..FLIGHTS {
+        take(&client.fair_lock(&format!("silent:{number}")).unwrap()).unlock().unwrap();
+    }
+    eventually(SOON, "nobody holds anything", || left(&server).iter().all(|one| one.contains(": nobody, ")));
+}
+
+/// The server falls silent after so many commands. Whether all calls were answered; all end in time.
+fn calls_in_time(server: &PostgresServer, number: usize) -> bool {
+    let proxy = Proxy::start(server.port());
+    proxy.silence_from("", number);
+    let url = through(server, &proxy);
+    let connecting =
+        || PostgresBackend::builder(&url).connect_timeout(ANSWER).response_timeout(ANSWER).connect();
+    let Ok(backend) = within(ANSWER * 2 + SLACK, connecting) else { return false };
+    let client = Client::builder(backend).lease(LEASE).place_ttl(PLACE).outage_limit(OUTAGE).build().unwrap();
+    let (lock, bound) = (client.fair_lock(&format!("silent:{number}")).unwrap(), OUTAGE + ANSWER * 4 + SLACK);
+    let mut were_answered = within(bound, || lock.inspect()).is_ok();
+    if let Ok(TryLock::Granted(guard)) = within(bound, || lock.try_lock()) {
+        let waiting = within(bound, || lock.owned_by(&client.new_owner()).unwrap().try_lock_for(ms(50)));
+        were_answered &= waiting.is_ok();
+        were_answered &= within(bound, || guard.renew()).is_ok();
+        were_answered &= within(bound, || guard.unlock()).is_ok();
+    }
+    within(bound, || client.shutdown()).is_ok() && were_answered
+}
+
+/// Two groups, one of them always silent or cut for longer than a lease and a place live.
+#[test]
+fn groups_that_are_cut_off_by_turns_have_one_holder_at_most() {
+    let _alone = Alone::here();
+    let (server, dir) = (PostgresServer::start(), WorkDir::new());
+    let (proxies, history) = ([0, 1].map(|_| Proxy::start(server.port())), dir.file("history"));
+    let (history, ended) = (&history, &AtomicBool::new(false));
+    thread::scope(|scope| {
+        for number in 0..6 {
+            let client = client(&through(&server, &proxies[number % 2]));
+            scope.spawn(move || {
+                let recorder = Recorder::open(history).unwrap();
+                let (lock, who) = (client.fair_lock("swap").unwrap(), number.to_string());
+                while !ended.load(Ordering::Acquire) {
+                    recorder.ask(&who, "swap", Some(ms(500)));
+                    match lock.try_lock_for(ms(500)) {
+                        Ok(TryLock::Granted(guard)) => turn(&recorder, &who, guard),
+                        Ok(TryLock::Busy) => recorder.failed(&who, "swap"),
+                        Err(_) => recorder.unknown(&who, "swap"),
+                    }
+                }
+            });
+        }
+        for (number, rule) in
+            [Rule::Hold, Rule::Delay(ms(100)), Rule::Hold, Rule::Slow(5000)].into_iter().enumerate()
+        {
+            let (bad, whole) = (&proxies[number % 2], &proxies[(number + 1) % 2]);
+            whole.set_all(&Traffic::ALL, Rule::Pass);
+            bad.set_all(&Traffic::ALL, rule);
+            let began = Instant::now();
+            while began.elapsed() < LEASE + ms(200) {
+                thread::sleep(ms(300)); // the fault under test
+                whole.cut();
+            }
+        }
+        proxies.iter().for_each(|proxy| proxy.set_all(&Traffic::ALL, Rule::Pass));
+        ended.store(true, Ordering::Release);
+    });
+    let events = read(history).unwrap();
+    assert!(count(&events, "swap") > 50, "{}", count(&events, "swap"));
+    check_overlap(&events).unwrap();
+    check_token_order(&events).unwrap();
+    check_call_bounds(&events, OUTAGE + ANSWER * 4, ANSWER * 4 + SLACK).unwrap();
+    until_nothing_left(&server);
+}
+
+fn turn(recorder: &Recorder, who: &str, guard: LockGuard) {
+    recorder.granted(who, "swap", guard.token().get());
+    let started = Instant::now();
+    let mut until = now_ns();
+    while started.elapsed() < ms(3) {
+        until = until.max(now_ns() + u64::try_from(guard.valid_for().as_nanos()).unwrap());
+        thread::sleep(ms(1)); // the work
+    }
+    let now = now_ns();
+    if guard.is_lost() {
+        recorder.lost(who, "swap", until.min(now_ns()));
+        return;
+    }
+    recorder.note(now, who, What::Release, "swap");
+    match guard.unlock() {
+        Ok(()) => recorder.released(who, "swap"),
+        Err(_) => recorder.unknown(who, "swap"),
+    }
+}
