@@ -14,12 +14,12 @@ use crate::link::{Phase, Waiting};
 use crate::listener::Listener;
 use crate::net::{Failure, Statement, Value};
 use crate::row::{AFTER, COLUMNS, Loaded};
-use crate::step::Store;
+use crate::step::{HAS_STANDBY, Store};
 
 /// The rows that have changed since they were seen.
 static LOOK: LazyLock<String> = LazyLock::new(|| {
     format!(
-        "select {COLUMNS}, a.at, l.rev from unnest($1::bytea[], $2::bigint[]) with ordinality a(name, rev, at) join \
+        "select {COLUMNS}, a.at, l.rev, {HAS_STANDBY} from unnest($1::bytea[], $2::bigint[]) with ordinality a(name, rev, at) join \
          fairlock.lock l on l.name = a.name and l.rev <> a.rev"
     )
 });
@@ -27,6 +27,8 @@ static LOOK: LazyLock<String> = LazyLock::new(|| {
 /// What the client is told.
 enum Found<'a> {
     Granted(&'a Waiting, FencingToken),
+    /// The same, and it may be that no standby knows of it: the answer to the next ask is a commit.
+    Unconfirmed(&'a Waiting),
     /// A plain lock is free.
     Free(&'a Waiting),
 }
@@ -58,6 +60,10 @@ impl Listener {
                                     let (lock, owner) = (lock.as_str(), owner.as_str());
                                     client.sink.wake(Wake::Granted { lock, owner, request: *request, token });
                                 }
+                            }
+                            Found::Unconfirmed(Waiting { lock, owner, .. }) => {
+                                let (lock, owner) = (lock.as_str(), Some(owner.as_str()));
+                                client.sink.wake(Wake::Recheck { lock, owner });
                             }
                             Found::Free(Waiting { lock, .. }) => {
                                 client.sink.wake(Wake::Recheck { lock: lock.as_str(), owner: None });
@@ -102,13 +108,13 @@ impl Store {
         for row in rows.iter().flatten() {
             let at = usize::try_from(row.number(AFTER)? - 1).map_err(|_| Failure::senseless())?;
             let (lock, of_lock) = locks.get(at).ok_or_else(Failure::senseless)?;
-            let rev = row.number(AFTER + 1)?;
+            let (rev, has_standby) = (row.number(AFTER + 1)?, row.flag(AFTER + 2)?);
             seen.extend(of_lock.iter().map(|one| ((*one).clone(), rev)));
             // Who asks is told of a state that can't be read.
             let Ok(Loaded { entry, now, .. }) = Loaded::read(lock, row)? else { continue };
             let granted = |one: &&'a Waiting| {
                 let token = entry.token_of(&one.owner, one.request, now)?;
-                Some(Found::Granted(one, token))
+                Some(if has_standby { Found::Unconfirmed(one) } else { Found::Granted(one, token) })
             };
             all.extend(of_lock.iter().filter_map(granted));
             let free = of_lock.first().filter(|_| entry.is_free_for_plain(now));

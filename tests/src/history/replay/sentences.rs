@@ -1,7 +1,7 @@
 //! What is wrong with a history, in sentences.
 
 use super::calls::Call;
-use super::{MS, Replay};
+use super::{MS, Replay, Rules};
 
 /// Why a step can't be earlier.
 #[derive(Clone, Copy, Debug)]
