@@ -41,7 +41,7 @@
 #[cfg(all(feature = "memory", feature = "redisson"))]
 pub mod guide;
 
-pub use fairlock_core::backend::{Holder, LockState, Waiter};
+pub use fairlock_core::backend::{Finding, Holder, LockState, Verdict, Waiter};
 pub use fairlock_core::{
     AllGuard, AsyncGuard, AsyncLock, Attendance, Cancel, Client, ClientBuilder, ClientId, Clock, Error,
     FencingToken, Guard, HeldLock, Lock, LockGuard, LockKind, LockName, LockRequest, Locking, Lost,
@@ -54,7 +54,7 @@ pub use fairlock_memory::{Faults, MemoryBackend, Operation};
 #[cfg(feature = "postgres")]
 pub use fairlock_postgres::{PostgresBackend, PostgresBuilder, WakeUps};
 #[cfg(feature = "redis")]
-pub use fairlock_redis::{Discipline, Durability, Finding, RedisBackend, RedisBuilder, Verdict};
+pub use fairlock_redis::{Discipline, Durability, RedisBackend, RedisBuilder};
 
 #[cfg(all(doctest, feature = "memory", feature = "redisson"))]
 #[doc = include_str!("../README.md")]

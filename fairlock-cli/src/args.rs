@@ -18,7 +18,8 @@ Servers (user:password@ stands before the hosts; rediss for TLS):
   unix:///path/to/redis.sock
   redis+sentinel://host1,host2:26380/mymaster
   redis+cluster://host1,host2:6380
-Set a password by FAIRLOCK_REDIS: every user of the machine can see options.
+  postgres://user@host1,host2:5433/database?sslmode=require  (--postgres)
+Set a password by FAIRLOCK_REDIS or FAIRLOCK_POSTGRES: every user of the machine can see options.
 
 Exit codes of all commands except run, which has its own:
   0    done
@@ -58,6 +59,7 @@ pub(crate) enum Command {
     Unlock(Unlock),
     Kick(Kick),
     Doctor(Doctor),
+    Migrate(Migrate),
     /// Print completions for a shell.
     #[command(after_help = "Example:\n  fairlock completions bash > /etc/bash_completion.d/fairlock")]
     Completions {
@@ -106,7 +108,7 @@ const RUN_USAGE: &str = "fairlock run [OPTIONS] <NAME>... -- <PROGRAM> [ARGS]…
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = long_help(), override_usage = RUN_USAGE)]
 pub(crate) struct Run {
-    /// The lock's name; the key in Redis is the same. It is a fair lock, unless --plain, --shared, --write or --permits is given.
+    /// The lock's name; the key in Redis, or the name of the row in PostgreSQL, is the same. It is a fair lock, unless --plain, --shared, --write or --permits is given.
     /// A name that is in use as another kind is refused; only fair and plain locks may be mixed. Several names are fair locks that
     /// are taken together, all or none, whatever order they are given in.
     #[arg(required = true, value_name = "NAME")]
@@ -249,8 +251,8 @@ pub(crate) struct Show {
     pub(crate) json: bool,
 }
 
-/// List the locks that are held or waited for. It walks through the server's keys (SCAN): many keys take a while, but block
-/// no other client. If the line of --discipline is empty, the other discipline's line is listed.
+/// List the locks that are held or waited for. On Redis it walks through the server's keys (SCAN): many keys take a while, but
+/// block no other client. If the line of --discipline is empty, the other discipline's line is listed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  fairlock ls 'orders:*'\n  fairlock ls --watch=5s")]
 pub(crate) struct Ls {
@@ -296,14 +298,17 @@ pub(crate) struct Kick {
 }
 
 /// Check whether locks are safe on the server: version, role, eviction, replicas, persistence, clock, round trips, scripts,
-/// rights and sentinels; and say which faults a hold survives, and how long a grace lasts. Exit code 1 if something is unsafe.
+/// rights and sentinels; and say which faults a hold survives, and how long a grace lasts. On PostgreSQL: version, role, commits,
+/// what slows hand-offs (old snapshots, dead rows), pooler, wake-ups, tables and rights. Exit code 1 if something is unsafe.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  fairlock doctor --redis redis+sentinel://s1,s2,s3/mymaster")]
+#[command(
+    after_help = "Examples:\n  fairlock doctor --redis redis+sentinel://s1,s2,s3/mymaster\n  fairlock doctor --postgres postgres://locks@db1,db2/locks"
+)]
 pub(crate) struct Doctor {
-    /// Check the rights to this lock without touching it. Default: a lock named fairlock-doctor:…, which is acquired and
+    /// On Redis, check the rights to this lock without touching it. Default: a lock named fairlock-doctor:…, which is acquired and
     /// released.
     pub(crate) name: Option<String>,
-    /// End the grace of a server with a new past: locks are granted at once. Two clients can hold a lock then, if one of them
+    /// On Redis, end the grace of a server with a new past: locks are granted at once. Two clients can hold a lock then, if one of them
     /// held it before.
     #[arg(long)]
     pub(crate) begin_life: bool,
@@ -313,4 +318,15 @@ pub(crate) struct Doctor {
     /// A JSON array.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Make the tables of fairlock in a PostgreSQL database: the schema fairlock. It does nothing if they are there.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  fairlock migrate --postgres postgres://admin@db/locks\n  fairlock migrate --print | psql locks"
+)]
+pub(crate) struct Migrate {
+    /// Print the SQL, for a user who may run it, and ask no server.
+    #[arg(long)]
+    pub(crate) print: bool,
 }

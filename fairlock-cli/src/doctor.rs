@@ -14,20 +14,19 @@ use crate::settings::in_options;
 
 pub(crate) fn doctor(server: &Server, options: &Doctor) -> Result<Exit, Failure> {
     let lock = options.name.as_deref().map(LockName::new).transpose()?;
-    let backend = server::backend(server).map_err(|mut failure| {
-        if failure.message.contains("no majority") {
-            failure.message.push_str("; without --durable it says what each sentinel says");
+    let findings = match server::postgres(server, server.response_timeout) {
+        Some(_) if options.begin_life => return Err(Failure::ours("--begin-life is for Redis")),
+        Some(_) if lock.is_some() => {
+            return Err(Failure::ours(
+                "NAME is for Redis: on PostgreSQL the rights are the same for all locks",
+            ));
         }
-        failure
-    })?;
-    if options.begin_life {
-        let question = "End the grace? Two clients can hold a lock then, if one of them held it before the server forgot it.";
-        if !confirm(question, options.yes)? {
-            return Ok(Exit::No);
-        }
-        backend.begin_life()?;
-    }
-    let findings = backend.doctor(lock.as_ref())?;
+        Some(builder) => builder.doctor().map_err(|error| server::explained(server, error))?,
+        None => match of_redis(server, options, lock.as_ref())? {
+            Some(findings) => findings,
+            None => return Ok(Exit::No),
+        },
+    };
     let text = if options.json {
         let all: Vec<Value> = findings.iter().map(to_json).collect();
         format!("{}\n", Value::from(all))
@@ -37,6 +36,30 @@ pub(crate) fn doctor(server: &Server, options: &Doctor) -> Result<Exit, Failure>
     let _ = stdout().write_all(text.as_bytes()); // if standard output is closed, the exit code remains
     let unsafe_there = findings.iter().any(|finding| finding.verdict == Verdict::Unsafe);
     Ok(if unsafe_there { Exit::No } else { Exit::Done })
+}
+
+/// None if it was not confirmed.
+fn of_redis(
+    server: &Server,
+    options: &Doctor,
+    lock: Option<&LockName>,
+) -> Result<Option<Vec<Finding>>, Failure> {
+    let connected = server::redis(server, server.response_timeout).connect();
+    let backend = connected.map_err(|error| {
+        let mut failure = server::explained(server, error);
+        if failure.message.contains("no majority") {
+            failure.message.push_str("; without --durable it says what each sentinel says");
+        }
+        failure
+    })?;
+    if options.begin_life {
+        let question = "End the grace? Two clients can hold a lock then, if one of them held it before the server forgot it.";
+        if !confirm(question, options.yes)? {
+            return Ok(None);
+        }
+        backend.begin_life()?;
+    }
+    Ok(Some(backend.doctor(lock)?))
 }
 
 /// How long a line may be.

@@ -12,9 +12,9 @@ use crate::show::summary;
 use crate::watch::watch;
 
 pub(crate) fn ls(server: &Server, options: &Ls) -> Result<Exit, Failure> {
-    let backend = server::backend(server)?;
+    let store = server::store(server)?;
     watch(options.watch, || {
-        let locks = backend.locks(options.pattern.as_deref())?;
+        let locks = store.locks(options.pattern.as_deref())?;
         if options.json {
             let all: Vec<Value> = locks.iter().map(|(name, state)| summary(name.as_str(), state)).collect();
             return Ok(format!("{}\n", Value::from(all)));

@@ -1,7 +1,7 @@
 //! `fairlock`, the command: runs programs under a distributed fair lock, and shows its holder and its waiters.
 //!
 //! `args` has the options, `settings` those of the client, `server` connects, and each command has a file: `run/`, `show`, `ls`, `unlock`, `kick`,
-//! `doctor`, `manual` (completions and man page). `watch` repeats what `show` and `ls` show. `kind` finds out which kind of lock a name is. `exit` has the exit codes.
+//! `doctor`, `migrate`, `manual` (completions and man page). `watch` repeats what `show` and `ls` show. `kind` finds out which kind of lock a name is. `exit` has the exit codes.
 
 mod args;
 mod ask;
@@ -13,6 +13,7 @@ mod kick;
 mod kind;
 mod ls;
 mod manual;
+mod migrate;
 mod names;
 mod report;
 mod run;
@@ -84,6 +85,7 @@ fn carry_out(args: &Args) -> Result<Exit, Failure> {
         Command::Unlock(options) => unlock::unlock(&args.server, options),
         Command::Kick(options) => kick::kick(&args.server, options),
         Command::Doctor(options) => doctor::doctor(&args.server, options),
+        Command::Migrate(options) => migrate::migrate(&args.server, options),
         Command::Completions { shell } => manual::completions(*shell),
         Command::Man => manual::man(),
     }

@@ -1,8 +1,10 @@
-//! Connects to the server in the settings.
+//! Connects to the server in the settings. Which store that is matters nowhere else.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use fairlock::{Client, RedisBackend};
+use fairlock::backend::Backend;
+use fairlock::{Client, LockName, LockState, PostgresBackend, PostgresBuilder, RedisBackend, RedisBuilder};
 
 use crate::args::Server;
 use crate::exit::{Exit, Failure};
@@ -12,12 +14,87 @@ use crate::settings::{Terms, in_options};
 /// How long an answer may take, by default.
 const RESPONSE: Duration = Duration::from_secs(1);
 
+/// A store, with what the library offers beside its trait.
+#[derive(Clone)]
+pub(crate) enum Store {
+    Redis(RedisBackend),
+    Postgres(PostgresBackend),
+}
+
+impl Store {
+    pub(crate) fn backend(&self) -> Arc<dyn Backend> {
+        match self {
+            Store::Redis(backend) => Arc::new(backend.clone()),
+            Store::Postgres(backend) => Arc::new(backend.clone()),
+        }
+    }
+
+    pub(crate) fn locks(&self, pattern: Option<&str>) -> fairlock::Result<Vec<(LockName, LockState)>> {
+        match self {
+            Store::Redis(backend) => backend.locks(pattern),
+            Store::Postgres(backend) => backend.locks(pattern),
+        }
+    }
+
+    /// For how long the server grants nothing more.
+    pub(crate) fn grace_left(&self) -> Option<Duration> {
+        match self {
+            Store::Redis(backend) => backend.grace_left(),
+            Store::Postgres(_) => None,
+        }
+    }
+}
+
 /// Connects, so that a wrong address or password fails at once.
-pub(crate) fn backend(server: &Server) -> Result<RedisBackend, Failure> {
+pub(crate) fn store(server: &Server) -> Result<Store, Failure> {
     connect(server, server.response_timeout)
 }
 
-fn connect(server: &Server, response_timeout: Option<Duration>) -> Result<RedisBackend, Failure> {
+fn connect(server: &Server, response_timeout: Option<Duration>) -> Result<Store, Failure> {
+    let connected = match postgres(server, response_timeout) {
+        Some(builder) => builder.connect().map(Store::Postgres),
+        None => redis(server, response_timeout).connect().map(Store::Redis),
+    };
+    connected.map_err(|error| explained(server, error))
+}
+
+/// No lock is named yet, which could have the name of a setting.
+pub(crate) fn explained(server: &Server, error: fairlock::Error) -> Failure {
+    let mut failure = Failure::from(error);
+    failure.message = in_options(&failure.message);
+    if failure.exit == Exit::Unavailable {
+        failure.message += match server.postgres {
+            Some(_) => " (--postgres, FAIRLOCK_POSTGRES)",
+            None => " (--redis, FAIRLOCK_REDIS)",
+        };
+    }
+    failure
+}
+
+/// A client that holds no lock.
+pub(crate) fn client(server: &Server) -> Result<Client, Failure> {
+    Ok(Client::new(store(server)?.backend())?)
+}
+
+/// A client with these terms, and its store.
+pub(crate) fn holder(server: &Server, terms: &Terms) -> Result<(Client, Store), Failure> {
+    // A lease has to be twice as long as an answer may take.
+    let response_timeout = server.response_timeout.unwrap_or_else(|| RESPONSE.min(terms.lease / 2));
+    let store = connect(server, Some(response_timeout))?;
+    let mut builder = Client::builder(store.backend()).lease(terms.lease);
+    if let Some(time) = terms.place_ttl {
+        builder = builder.place_ttl(time);
+    }
+    if let Some(limit) = terms.outage_limit {
+        builder = builder.outage_limit(limit);
+    }
+    if let Some(label) = &terms.label {
+        builder = builder.label(with_process(label));
+    }
+    Ok((builder.build()?, store))
+}
+
+pub(crate) fn redis(server: &Server, response_timeout: Option<Duration>) -> RedisBuilder {
     let mut builder = RedisBackend::builder(&server.redis).discipline(server.discipline);
     if let Some(durability) = server.durable {
         builder = builder.durable(durability);
@@ -40,36 +117,23 @@ fn connect(server: &Server, response_timeout: Option<Duration>) -> Result<RedisB
     if server.refresh_on_retry {
         builder = builder.refresh_on_retry(true);
     }
-    builder.connect().map_err(|error| {
-        // No lock is named yet, which could have the name of a setting.
-        let mut failure = Failure::from(error);
-        failure.message = in_options(&failure.message);
-        if failure.exit == Exit::Unavailable {
-            failure.message += " (--redis, FAIRLOCK_REDIS)";
-        }
-        failure
-    })
+    builder
 }
 
-/// A client that holds no lock.
-pub(crate) fn client(server: &Server) -> Result<Client, Failure> {
-    Ok(Client::new(backend(server)?)?)
-}
-
-/// A client with these terms, and its backend.
-pub(crate) fn holder(server: &Server, terms: &Terms) -> Result<(Client, RedisBackend), Failure> {
-    // A lease has to be twice as long as an answer may take.
-    let response_timeout = server.response_timeout.unwrap_or_else(|| RESPONSE.min(terms.lease / 2));
-    let backend = connect(server, Some(response_timeout))?;
-    let mut builder = Client::builder(backend.clone()).lease(terms.lease);
-    if let Some(time) = terms.place_ttl {
-        builder = builder.place_ttl(time);
+/// None where the settings name no such server.
+pub(crate) fn postgres(server: &Server, response_timeout: Option<Duration>) -> Option<PostgresBuilder> {
+    let mut builder = PostgresBackend::builder(server.postgres.as_ref()?);
+    if let Some(url) = &server.listen_on {
+        builder = builder.listen_on(url);
     }
-    if let Some(limit) = terms.outage_limit {
-        builder = builder.outage_limit(limit);
+    if let Some(n) = server.connections {
+        builder = builder.connections(n);
     }
-    if let Some(label) = &terms.label {
-        builder = builder.label(with_process(label));
+    if let Some(time) = server.connect_timeout {
+        builder = builder.connect_timeout(time);
     }
-    Ok((builder.build()?, backend))
+    if let Some(time) = response_timeout {
+        builder = builder.response_timeout(time);
+    }
+    Some(builder)
 }

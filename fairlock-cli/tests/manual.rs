@@ -7,7 +7,8 @@ use support::{output, text};
 
 /// None of this needs a server.
 const NOWHERE: &str = "redis://:canary@127.0.0.1:1";
-const COMMANDS: [&str; 8] = ["run", "show", "ls", "unlock", "kick", "doctor", "completions", "man"];
+const COMMANDS: [&str; 9] =
+    ["run", "show", "ls", "unlock", "kick", "doctor", "migrate", "completions", "man"];
 
 fn said(arguments: &[&str]) -> String {
     let said = output(NOWHERE, arguments);

@@ -14,8 +14,10 @@ use fairlock_tests::{Proxy, RedisServer, Sentinels, WorkDir, assert_no_residue, 
 use support::{FAIRLOCK, Running, SOON, fairlock, lock, output, process_in, script, send, text};
 
 /// A setting, a value that is refused, what is allowed, and a value that is read.
-const SETTINGS: [(&str, &str, &str, &str); 13] = [
+const SETTINGS: [(&str, &str, &str, &str); 15] = [
     ("redis", "", "an address in one of the forms", "redis://127.0.0.1:1"),
+    ("postgres", "", "an address of PostgreSQL, in the form", "postgres://a:canary@127.0.0.1:1/b"),
+    ("listen-on", "", "an address of PostgreSQL, with --postgres", "postgres://a:canary@127.0.0.1:1/b"),
     ("discipline", "java", "hand-off or redisson", "redisson"),
     ("durable", "yes", "life (also --durable alone), or quorum", "life,trust=20s"),
     ("sentinel-login", "", "user and password with a colon between", "watcher:canary"),
@@ -68,12 +70,13 @@ fn each_setting_is_read_from_its_option_and_its_variable() {
         let by_option =
             with(Some(&format!("--{name}={good}")), of_redisson.then_some(("discipline", "redisson")));
         let by_variable = with(of_redisson.then_some("--discipline=redisson"), Some((name, good)));
-        for said in [by_option, by_variable] {
+        for (said, is_variable) in [(by_option, false), (by_variable, true)] {
             let errors = text(&said.stderr);
-            let (code, why) = if name == "sentinel-login" {
-                (125, "--sentinel-login is set, and")
-            } else {
-                (122, "127.0.0.1:1")
+            let (code, why) = match (name, is_variable) {
+                ("sentinel-login", _) => (125, "--sentinel-login is set, and"),
+                ("listen-on", _) => (125, "is for PostgreSQL"),
+                ("postgres", true) => (125, "FAIRLOCK_REDIS and FAIRLOCK_POSTGRES name two servers"),
+                _ => (122, "127.0.0.1:1"),
             };
             assert!(said.status.code() == Some(code) && errors.contains(why), "{name}: {errors}");
             assert!(!errors.contains("canary"), "{errors}");

@@ -13,6 +13,7 @@ use fairlock_core::backend::{
 use fairlock_core::{ClientId, LockKind};
 use fairlock_line::{LockEntry, Turn};
 
+use crate::answer::Answer;
 use crate::net::Failure;
 use crate::step::{OneByOne, Store};
 use crate::sweep::Sweep;
@@ -36,7 +37,7 @@ impl fmt::Debug for PostgresBackend {
 }
 
 impl PostgresBackend {
-    fn step<T>(
+    fn step<T: Answer>(
         &self,
         lock: &LockId,
         decide: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,

@@ -45,16 +45,23 @@ impl PostgresBackend {
         }
     }
 
-    /// Makes the tables of fairlock in this database (the schema `fairlock`), or brings them to this version's layout. Safe to
-    /// repeat. The user needs the right to create a schema.
+    /// Makes the tables of fairlock in this database (the schema `fairlock`), or brings them to this version's layout, and does
+    /// nothing if they are there. The user needs the right to create a schema; [`migration`](PostgresBackend::migration) is the
+    /// same as a text for another one.
     ///
     /// # Errors
-    /// As [`connect`](PostgresBackend::connect); `InvalidConfig` if a newer version has made the tables.
+    /// As [`connect`](PostgresBackend::connect); `InvalidConfig` if a newer version has made the tables; `Unavailable` if another
+    /// transaction uses the tables for more than 2 s.
     pub fn migrate(url: &str) -> Result<()> {
         let address = Address::parse(url).map_err(BackendError::from)?;
         let in_time = || Instant::now() + Duration::from_secs(10);
         let migrated = open(&address, in_time()).and_then(|mut con| schema::migrate(&mut con, in_time()));
         Ok(migrated.map_err(BackendError::from)??)
+    }
+
+    /// The SQL of [`migrate`](PostgresBackend::migrate), one transaction, for `psql` and tools for migrations.
+    pub fn migration() -> String {
+        schema::script()
     }
 }
 
@@ -118,6 +125,14 @@ impl PostgresBuilder {
     /// # Errors
     /// As [`PostgresBackend::connect`]; `InvalidConfig` for a setting that is out of range.
     pub fn connect(self) -> Result<PostgresBackend> {
+        let backend = self.unchecked()?;
+        let checked: Result<_, Failure> = backend.0.store.pool.check(schema::check);
+        checked.map_err(BackendError::from)??;
+        Ok(backend)
+    }
+
+    /// A backend that has not connected.
+    pub(crate) fn unchecked(self) -> Result<PostgresBackend> {
         let PostgresBuilder { url, listen_on, wake_ups, connections, timeouts } = self;
         let allowed = Duration::from_millis(10)..=Duration::from_secs(60);
         in_range("connect_timeout", timeouts.connect, &allowed)?;
@@ -133,8 +148,6 @@ impl PostgresBuilder {
         let address = parse(&url)?;
         let listen_at = listen_on.as_deref().map_or_else(|| Ok(address.clone()), parse)?;
         let pool = Pool::new(address, timeouts, connections);
-        let checked: Result<_, Failure> = pool.check(schema::check);
-        checked.map_err(BackendError::from)??;
         let clients = Clients::new(listen_at, wake_ups);
         let store = Arc::new(Store { pool, clients, recent: Recent::new() });
         Ok(PostgresBackend(Arc::new(Inner { store, sweep: Sweep::new() })))

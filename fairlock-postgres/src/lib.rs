@@ -1,24 +1,27 @@
 //! PostgreSQL backend of fairlock: one row a lock, decided by the rules of `fairlock-line` under its row lock.
 //!
 //! ```text
-//!  builder ──► backend      the questions of core
+//!  doctor ──► builder   locks ──► backend   the questions of core
 //!                 ├► renewal   sweep
 //!                 ├► fast      a free lock, and a release without a line, in one statement
 //!                 └► step      load, decide, write back, commit, tell
-//!                      ├► row        a lock as columns and bytes   schema   the layout
+//!                      ├► row        a lock as columns and bytes   schema   the layout   answer   promises
 //!                      ├► recent     the server's clock, and which locks are busy
 //!                      ├► wake_ups   the clients of this process   link   which of their requests wait
 //!                      │     └► listener   LISTEN and its checks   poller   looks instead   presence
 //!                      └► net        connections
 //! ```
 
+mod answer;
 mod backend;
 mod builder;
 #[cfg(test)]
 mod conformance;
+mod doctor;
 mod fast;
 mod link;
 mod listener;
+mod locks;
 mod net;
 mod poller;
 mod presence;
@@ -32,6 +35,8 @@ mod sweep;
 mod test_server;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod wake_up_tests;
 mod wake_ups;
 
 pub use backend::PostgresBackend;

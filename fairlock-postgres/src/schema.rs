@@ -42,16 +42,35 @@ pub(crate) fn check(con: &mut Connection, deadline: Instant) -> Result<Result<()
     Ok(if least_client > LAYOUT { Err(newer(layout)) } else { Ok(()) })
 }
 
-/// Makes the tables, or brings them to this version's layout, in one transaction. Does nothing if they are there.
+/// What `migrate` runs, and the rights that it does not give, for those whose roles may not.
+pub(crate) fn script() -> String {
+    format!(
+        "{BEGIN};\n{SQL}\ncommit;\n\n-- For each role that uses locks:\n-- grant usage on schema fairlock to ROLE;\n\
+         -- grant select on fairlock.meta to ROLE;\n-- grant select, insert, update, delete on fairlock.lock to ROLE;\n"
+    )
+}
+
+/// Makes the tables, or brings them to this version's layout, in one transaction. Does nothing if they are there: even DDL that
+/// changes nothing waits for each transaction that uses them, and all others wait behind it.
 pub(crate) fn migrate(con: &mut Connection, deadline: Instant) -> Result<Result<(), BackendError>, Failure> {
+    match migrate_on(con, deadline) {
+        Err(Failure::Server { code, .. }) if code == "55P03" => {
+            let message = "another transaction uses fairlock's tables, or makes them, for more than 2 s: try again when it has ended";
+            Ok(Err(BackendError::new(BackendErrorKind::Unavailable, message)))
+        }
+        done => done,
+    }
+}
+
+fn migrate_on(con: &mut Connection, deadline: Instant) -> Result<Result<(), BackendError>, Failure> {
     con.script(BEGIN, deadline)?;
     let there = "select to_regclass('fairlock.meta') is not null";
     let rows = con.flight(&[Statement::new(there, [])], deadline)?;
     if rows.first().and_then(|rows| rows.first()).ok_or_else(Failure::senseless)?.flag(0)? {
         let rows = con.flight(&[Statement::new("select layout from fairlock.meta", [])], deadline)?;
         let layout = rows.first().and_then(|rows| rows.first()).map_or(Ok(0), |row| row.count(0))?;
-        if layout > LAYOUT {
-            return Ok(Err(newer(layout)));
+        if layout >= LAYOUT {
+            return Ok(if layout > LAYOUT { Err(newer(layout)) } else { Ok(()) });
         }
     }
     con.script(SQL, deadline)?;

@@ -3,12 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
-
 use fairlock_core::backend::{
-    Acquire, Acquired, Backend, BackendErrorKind, Hold, LockId, Place, Renew, Renewal, RequestId, Wake,
-    WakeSink,
+    Acquire, Acquired, Backend, BackendErrorKind, Hold, LockId, Place, Renew, Renewal, RequestId,
 };
 use fairlock_core::{ClientId, FencingToken, LockKind, LockName, OwnerId};
 
@@ -17,22 +13,22 @@ use crate::net::address::Address;
 use crate::net::{Connection, Statement, Value, open};
 use crate::test_server::{new_database, new_empty_database};
 
-const SECOND: Duration = Duration::from_secs(1);
-const LEASE: Duration = Duration::from_secs(30);
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
-fn soon() -> Instant {
+pub(crate) fn soon() -> Instant {
     Instant::now() + SECOND * 5
 }
 
-fn session(url: &str) -> Connection {
+pub(crate) fn session(url: &str) -> Connection {
     open(&Address::parse(url).unwrap(), soon()).unwrap()
 }
 
-fn lock(name: &str) -> LockId {
+pub(crate) fn lock(name: &str) -> LockId {
     LockId::new(LockName::new(name).unwrap(), LockKind::Fair)
 }
 
-fn take(backend: &PostgresBackend, lock: &LockId, owner: &OwnerId) -> FencingToken {
+pub(crate) fn take(backend: &PostgresBackend, lock: &LockId, owner: &OwnerId) -> FencingToken {
     let ask = Acquire::new(Place::new(lock, owner, RequestId::new(1)), LEASE);
     match backend.acquire(&ask).unwrap() {
         Acquired::Granted { token, .. } => token,
@@ -61,6 +57,67 @@ fn a_missing_or_newer_layout_is_refused_in_words() {
     assert!(cause().contains("layout 2") && cause().contains("newer version"), "{}", cause());
     let refused = PostgresBackend::migrate(&url).unwrap_err().to_string();
     assert!(refused.contains("layout 2"), "{refused}");
+}
+
+#[test]
+fn of_many_that_migrate_at_once_none_fails_and_one_that_waits_for_too_long_says_so() {
+    let url = new_empty_database();
+    let mut first = session(&url);
+    let takes_it = "begin; select pg_advisory_xact_lock(7378700441894417)";
+    first.script(takes_it, soon()).unwrap();
+    let began = Instant::now();
+    let error = PostgresBackend::migrate(&url).unwrap_err().to_string();
+    assert!(error.contains("for more than 2 s") && began.elapsed() < SECOND * 5, "{error}");
+    first.script("commit", soon()).unwrap();
+    std::thread::scope(|scope| {
+        let all: Vec<_> = (0..8).map(|_| scope.spawn(|| PostgresBackend::migrate(&url))).collect();
+        all.into_iter().for_each(|one| one.join().unwrap().unwrap());
+    });
+    // Where the tables are there nothing waits for those that use them.
+    first.script("begin; lock table fairlock.lock", soon()).unwrap();
+    PostgresBackend::migrate(&url).unwrap();
+}
+
+#[test]
+fn the_printed_migration_makes_what_migrate_makes() {
+    let url = new_empty_database();
+    session(&url).script(&PostgresBackend::migration(), soon()).unwrap();
+    take(&PostgresBackend::connect(&url).unwrap(), &lock("x"), &OwnerId::new("ann:1"));
+}
+
+#[test]
+fn locks_in_use_are_listed_page_by_page() {
+    let url = new_database();
+    let backend = PostgresBackend::connect(&url).unwrap();
+    let (ann, bob) = (OwnerId::new("ann:1"), OwnerId::new("bob:1"));
+    session(&url)
+        .script(
+            "insert into fairlock.lock (name, h_owner, h_request, h_token, h_count, h_since, h_ends, h_label) select \
+             convert_to(format('held:%s', lpad(n::text, 4, '0')), 'UTF8'), 'a:1', 1, n, 1, fairlock.micros(), fairlock.micros() + \
+             1e9, '' from generate_series(1, 1001) n; insert into fairlock.lock (name) values ('unused'), ('\\xff')",
+            soon(),
+        )
+        .unwrap();
+    let (fair, pool) =
+        (lock("waited for"), LockId::new(LockName::new("pool").unwrap(), LockKind::Semaphore { permits: 2 }));
+    take(&backend, &fair, &ann);
+    backend.acquire(&Acquire::new(Place::new(&fair, &bob, RequestId::new(2)), LEASE)).unwrap();
+    take(&backend, &pool, &ann);
+    let all = backend.locks(None).unwrap();
+    assert_eq!(all.len(), 1003);
+    assert!(all.is_sorted_by_key(|(name, _)| name.as_str().to_owned()));
+    let names = |pattern: &str| {
+        let found = backend.locks(Some(pattern)).unwrap();
+        found.into_iter().map(|(name, state)| (name.as_str().to_owned(), state)).collect::<Vec<_>>()
+    };
+    assert_eq!(names("held:000[^0]").len(), 9);
+    let [(name, state), (other, waited)] = &names("[pw]*")[..] else { panic!("two") };
+    assert_eq!((name.as_str(), state.capacity, state.taken()), ("pool", Some(2), 1));
+    assert_eq!(
+        (other.as_str(), waited.holder().unwrap().owner.as_str(), waited.waiting()),
+        ("waited for", "ann:1", 1)
+    );
+    assert!(waited.line.is_empty());
 }
 
 #[test]
@@ -186,31 +243,4 @@ fn each_way_to_log_in_works_and_a_wrong_password_is_denied() {
             assert!(error.contains(cause) && !error.contains("p@sss"), "{error}");
         }
     }
-}
-
-struct Heard(Sender<String>);
-
-impl WakeSink for Heard {
-    fn wake(&self, wake: Wake<'_>) {
-        let _ = self.0.send(format!("{wake:?}"));
-    }
-}
-
-#[test]
-fn a_client_whose_connection_for_wake_ups_ends_is_told_of_the_gap_and_hears_again() {
-    let url = new_database();
-    let (ours, theirs) = (PostgresBackend::connect(&url).unwrap(), PostgresBackend::connect(&url).unwrap());
-    let (client, (sender, heard)) = (ClientId::random(), channel());
-    let _subscription = ours.subscribe(client, Arc::new(Heard(sender))).unwrap();
-    let (lock, ann, bob) = (lock("x"), OwnerId::new("ann:1"), OwnerId::new(&format!("{client}:1")));
-    let token = take(&theirs, &lock, &ann);
-    ours.acquire(&Acquire::new(Place::new(&lock, &bob, RequestId::new(2)), LEASE)).unwrap();
-    let mut con = session(&url);
-    let end = "select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and database = (select oid from \
-               pg_database where datname = current_database())";
-    con.script(end, soon()).unwrap();
-    assert_eq!(heard.recv_timeout(SECOND * 5).unwrap(), "Gap");
-    theirs.release(&Hold::new(&lock, &ann, RequestId::new(1), token)).unwrap();
-    let granted = heard.recv_timeout(SECOND * 5).unwrap();
-    assert!(granted.starts_with("Granted") && granted.contains("RequestId(2)"), "{granted}");
 }

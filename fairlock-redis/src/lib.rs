@@ -40,7 +40,6 @@ mod wake_ups;
 
 pub use backend::RedisBackend;
 pub use builder::{Discipline, RedisBuilder};
-pub use doctor::{Finding, Verdict};
 pub use durable::Durability;
 
 /// The examples of the README are tests.

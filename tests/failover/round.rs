@@ -107,7 +107,7 @@ pub(crate) fn run(
 }
 
 /// Lets a holder ask. Returns the owner of its hold.
-fn ask(holder: &mut Worker) -> String {
+pub(crate) fn ask(holder: &mut Worker) -> String {
     holder.say("ask");
     let said = holder.next(BOUND);
     said.strip_prefix("held ").unwrap_or_else(|| panic!("a holder says {said}")).to_owned()

@@ -41,9 +41,9 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-use fairlock::backend::{Backend, Hold, LockId, RequestId};
+use fairlock::backend::{Hold, LockId, RequestId};
 use fairlock::crossbeam_channel::{Receiver, RecvError, unbounded};
-use fairlock::{FencingToken, LockName, OwnedGuard, OwnerId, RedisBackend};
+use fairlock::{FencingToken, LockName, OwnedGuard, OwnerId};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
 use nix::time::{ClockId, clock_gettime};
@@ -53,7 +53,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SI
 use super::wanted::names;
 use crate::args::{self, MINDER, Run, Server};
 use crate::exit::{Exit, Failure};
-use crate::server;
+use crate::server::{self, Store};
 
 /// The minder, seen from fairlock.
 #[derive(Debug)]
@@ -88,7 +88,8 @@ impl Minder {
         let mut command = Command::new(program);
         command.arg(MINDER).args(options.kind.options());
         command.args(["--", &grace.as_millis().to_string()]).args(names(options));
-        command.envs(server.variables.iter().cloned()).process_group(0);
+        server.pass_on(&mut command);
+        command.process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut process = command.spawn().map_err(no_minder)?;
         let pipes = process.stdin.take().zip(process.stdout.take());
@@ -312,15 +313,15 @@ fn give_back_one(
     let lock = LockId::new(LockName::new(name).ok()?, options.kind.of_lock());
     let hold = Hold::new(&lock, &owner, request, token);
     let keeper = RequestId::new(request.get().wrapping_add(1)); // the same in each attempt
-    let release = |backend: RedisBackend| {
+    let release = |store: Store| {
+        let backend = store.backend();
         let told = match keep_until.saturating_sub(now()) {
             Duration::ZERO => backend.release(&hold).map(drop),
             left => backend.keep(&hold, keeper, left).map(drop),
         };
         Ok(told.map_err(fairlock::Error::from)?)
     };
-    while let Err(Failure { exit: Exit::Unavailable, .. }) =
-        server::backend(&options.server).and_then(release)
+    while let Err(Failure { exit: Exit::Unavailable, .. }) = server::store(&options.server).and_then(release)
         && now() < limit
     {
         thread::sleep(Duration::from_millis(100));

@@ -56,7 +56,7 @@ fn run_under(
     grace: Duration,
     signals: &Receiver<i32>,
 ) -> Result<Exit, Failure> {
-    let (client, backend) = server::holder(server, &options.terms)?;
+    let (client, store) = server::holder(server, &options.terms)?;
     let wanted = wanted::all(&client, options)?;
     let (tell, losses) = unbounded();
     client.on_lost(move |lost| drop(tell.send(lost.clone())));
@@ -67,7 +67,7 @@ fn run_under(
     let mut holds = Holds::default();
     for lock in &wanted {
         let limit = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        match wait::wait(&client, &backend, lock, limit, &holds, &outside)? {
+        match wait::wait(&client, &store, lock, limit, &holds, &outside)? {
             Waited::Granted(guard) => {
                 minder.holds(&guard);
                 holds.add(guard);

@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Write, stderr};
 use std::time::{Duration, Instant};
 
 use fairlock::crossbeam_channel::{Receiver, after, never, select, tick};
-use fairlock::{Client, Lost, OwnedGuard, OwnedRequest, RedisBackend, TryLock};
+use fairlock::{Client, Lost, OwnedGuard, OwnedRequest, TryLock};
 use signal_hook::consts::{SIGCHLD, SIGTSTP};
 use signal_hook::low_level::emulate_default_handler;
 
@@ -15,6 +15,7 @@ use crate::duration;
 use crate::exit::{Exit, Failure};
 use crate::kind;
 use crate::names::{escaped, fit_words};
+use crate::server::Store;
 
 /// How often the progress line is updated; each update costs one round trip.
 const EVERY: Duration = Duration::from_secs(1);
@@ -39,7 +40,7 @@ pub(super) struct Outside<'a> {
 /// Waits for the next lock, beside these holds. If that fails the client is shut down, so that place and holds are gone when this returns.
 pub(super) fn wait(
     client: &Client,
-    backend: &RedisBackend,
+    store: &Store,
     lock: &Wanted,
     limit: Option<Duration>,
     holds: &Holds,
@@ -47,7 +48,7 @@ pub(super) fn wait(
 ) -> Result<Waited, Failure> {
     if limit == Some(Duration::ZERO) {
         let TryLock::Granted(guard) = lock.try_lock()? else {
-            let held_up = held_up_by(lock, backend);
+            let held_up = held_up_by(lock, store);
             let _ = client.shutdown_within(LAST_WORDS);
             return Ok(Waited::TimedOut(held_up));
         };
@@ -55,7 +56,7 @@ pub(super) fn wait(
     }
     let time_out = limit.map_or_else(never, after);
     let request = lock.request()?;
-    let progress = Progress::begin(lock, backend);
+    let progress = Progress::begin(lock, store);
     let update = if progress.shown { tick(EVERY) } else { never() };
     progress.show(&request);
     let ended = loop {
@@ -82,7 +83,7 @@ pub(super) fn wait(
         Some(Ended::Lost(lost)) => Waited::Lost(lost),
         Some(Ended::TimedOut) => match request.leave() {
             Ok(TryLock::Granted(guard)) => return Ok(Waited::Granted(guard)),
-            Ok(TryLock::Busy) => Waited::TimedOut(held_up_by(lock, backend)),
+            Ok(TryLock::Busy) => Waited::TimedOut(held_up_by(lock, store)),
             Err(error) => Waited::TimedOut(Err(error.into())),
         },
     };
@@ -101,14 +102,14 @@ enum Ended {
 /// One line on standard error that is rewritten again and again, if that is a terminal.
 struct Progress<'a> {
     lock: &'a Wanted,
-    backend: &'a RedisBackend,
+    store: &'a Store,
     since: Instant,
     shown: bool,
 }
 
 impl Progress<'_> {
-    fn begin<'a>(lock: &'a Wanted, backend: &'a RedisBackend) -> Progress<'a> {
-        Progress { lock, backend, since: Instant::now(), shown: stderr().is_terminal() }
+    fn begin<'a>(lock: &'a Wanted, store: &'a Store) -> Progress<'a> {
+        Progress { lock, store, since: Instant::now(), shown: stderr().is_terminal() }
     }
 
     fn show(&self, request: &OwnedRequest) {
@@ -128,7 +129,7 @@ impl Progress<'_> {
             Some(ahead) => format!("{ahead} ahead, "),
         };
         let (name, waited) = (escaped(self.lock.name()), self.since.elapsed().as_secs());
-        let held_up = held_up_by(self.lock, self.backend).unwrap_or_else(|failure| failure.message);
+        let held_up = held_up_by(self.lock, self.store).unwrap_or_else(|failure| failure.message);
         // What matters most comes first: a narrow terminal has no room for the rest.
         format!("{name}: {place}waiting for {waited}s; {held_up}")
     }
@@ -144,7 +145,7 @@ impl Progress<'_> {
 ///
 /// # Errors
 /// If the server is gone by now. And if it grants nothing to anyone: a free lock in a grace is no lock that another owner has.
-fn held_up_by(lock: &Wanted, backend: &RedisBackend) -> Result<String, Failure> {
+fn held_up_by(lock: &Wanted, store: &Store) -> Result<String, Failure> {
     let state = match lock.state() {
         Ok(state) => state,
         Err(error) if error.is_transient() => return Err(error.into()),
@@ -152,7 +153,7 @@ fn held_up_by(lock: &Wanted, backend: &RedisBackend) -> Result<String, Failure> 
         Err(error) => return Ok(error.to_string()),
     };
     let held_by = kind::held_by(&state);
-    let Some(left) = backend.grace_left() else {
+    let Some(left) = store.grace_left() else {
         return Ok(match (state.holders.is_empty(), state.waiting()) {
             (false, _) => held_by,
             (true, 0) => "it became free in this moment".to_owned(),

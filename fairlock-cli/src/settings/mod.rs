@@ -20,6 +20,9 @@ pub(crate) const SHORTEST_LEASE: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub(crate) struct Server {
     pub(crate) redis: String,
+    /// The store, if it is this one.
+    pub(crate) postgres: Option<String>,
+    pub(crate) listen_on: Option<String>,
     pub(crate) discipline: Discipline,
     pub(crate) durable: Option<Durability>,
     pub(crate) sentinel_login: Option<(String, String)>,
@@ -28,8 +31,8 @@ pub(crate) struct Server {
     pub(crate) response_timeout: Option<Duration>,
     pub(crate) thread_wait: Option<Duration>,
     pub(crate) refresh_on_retry: bool,
-    /// The variables that say the same, for another process.
-    pub(crate) variables: Vec<(String, String)>,
+    /// The variables that say the same.
+    variables: Vec<(String, String)>,
 }
 
 /// What only `run` needs to know of its holds and places.
@@ -114,11 +117,52 @@ fn read<T>(
     Ok(variables)
 }
 
+/// Settings that mean nothing to the other store.
+const OF_REDIS: [&str; 5] = ["discipline", "durable", "sentinel-login", "thread-wait", "refresh-on-retry"];
+const OF_POSTGRES: [&str; 1] = ["listen-on"];
+
+/// Where the setting is given.
+fn source(name: &str, matches: &ArgMatches) -> Option<String> {
+    let setting = SERVER.iter().find(|setting| setting.name == name)?;
+    setting.given(matches).map(|(source, _)| source)
+}
+
 impl Server {
+    /// Says the same to another process, which gets no more than one store.
+    pub(crate) fn pass_on(&self, command: &mut std::process::Command) {
+        command.env_remove("FAIRLOCK_REDIS").env_remove("FAIRLOCK_POSTGRES");
+        command.envs(self.variables.iter().cloned());
+    }
+
+    /// One server. An option goes before a variable, also where that names the other store.
+    fn choose_store(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        let given = |name: &str| source(name, matches);
+        let is_option = |source: &String| source.starts_with('-');
+        match (given("redis"), given("postgres")) {
+            (Some(redis), Some(postgres)) if is_option(&redis) == is_option(&postgres) => {
+                return Err(wrong(format!("{redis} and {postgres} name two servers: give one of them")));
+            }
+            (Some(redis), Some(_)) if is_option(&redis) => self.postgres = None,
+            _ => {}
+        }
+        let unused = if self.postgres.is_some() { "FAIRLOCK_REDIS" } else { "FAIRLOCK_POSTGRES" };
+        self.variables.retain(|(name, _)| name != unused);
+        let (others, store) = match self.postgres {
+            Some(_) => (&OF_REDIS[..], "Redis, and the server is PostgreSQL"),
+            None => (&OF_POSTGRES[..], "PostgreSQL: give --postgres, or FAIRLOCK_POSTGRES"),
+        };
+        match others.iter().find_map(|name| given(name)) {
+            Some(source) => Err(wrong(format!("{source} is for {store}"))),
+            None => Ok(()),
+        }
+    }
+
     /// With the defaults.
     fn usual() -> Server {
         Server {
             redis: SERVER[0].default.to_owned(),
+            postgres: None,
+            listen_on: None,
             discipline: Discipline::HandOff,
             durable: None,
             sentinel_login: None,
@@ -136,14 +180,13 @@ impl FromArgMatches for Server {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Server, clap::Error> {
         let mut server = Server::usual();
         server.variables = read(&SERVER, &mut server, matches)?;
+        server.choose_store(matches)?;
         if server.discipline != Discipline::Redisson
             && (server.thread_wait.is_some() || server.refresh_on_retry)
         {
             let name = if server.refresh_on_retry { "refresh-on-retry" } else { "thread-wait" };
-            let found = SERVER.iter().find(|setting| setting.name == name);
-            let source = found.and_then(|setting| setting.given(matches)).map(|(source, _)| source);
             let what = "is for --discipline redisson, or FAIRLOCK_DISCIPLINE";
-            return Err(wrong(format!("{} {what}", source.unwrap_or_default())));
+            return Err(wrong(format!("{} {what}", source(name, matches).unwrap_or_default())));
         }
         Ok(server)
     }
@@ -192,6 +235,7 @@ impl clap::Args for Terms {
 
 /// The library names its settings, and the command has options: `durable(quorum)` between backticks is --durable=quorum.
 pub(crate) fn in_options(text: &str) -> String {
+    let text = text.replace(", or call PostgresBackend::migrate", "");
     let is_option = |name: &str| SERVER.iter().any(|setting| setting.name == name);
     let mut shown = String::new();
     for (at, part) in text.split('`').enumerate() {

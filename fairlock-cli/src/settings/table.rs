@@ -18,7 +18,7 @@ const LONGEST: Duration = Duration::from_secs(36_500 * 24 * 3600);
 const LONGEST_LABEL: usize = 256; // bytes
 
 /// Those of all commands.
-pub(super) const SERVER: [Setting<Server>; 9] = [
+pub(super) const SERVER: [Setting<Server>; 11] = [
     Setting {
         name: "redis",
         value: "URL",
@@ -28,6 +28,16 @@ pub(super) const SERVER: [Setting<Server>; 9] = [
         allowed: "an address in one of the forms that `fairlock --help` lists",
         default: "redis://127.0.0.1:6379",
         set: |server, text| put(&mut server.redis, Some(text.to_owned())),
+    },
+    Setting {
+        name: "postgres",
+        value: "URL",
+        alone: None,
+        is_usual: true,
+        what: "A database, in place of Redis; `fairlock migrate` makes its tables",
+        allowed: "an address of PostgreSQL, in the form that `fairlock --help` has",
+        default: "none",
+        set: |server, text| put(&mut server.postgres, Some(Some(text.to_owned()))),
     },
     Setting {
         name: "discipline",
@@ -72,13 +82,23 @@ pub(super) const SERVER: [Setting<Server>; 9] = [
         },
     },
     Setting {
+        name: "listen-on",
+        value: "URL",
+        alone: None,
+        is_usual: false,
+        what: "The database's address for wake-ups, where --postgres names a pooler in transaction mode",
+        allowed: "an address of PostgreSQL, with --postgres",
+        default: "that of --postgres",
+        set: |server, text| put(&mut server.listen_on, Some(Some(text.to_owned()))),
+    },
+    Setting {
         name: "connections",
         value: "N",
         alone: None,
         is_usual: false,
         what: "How many connections to each server carry commands; one more listens",
         allowed: "a number from 1 to 8",
-        default: "2, and up to 8 to a server that is far away",
+        default: "2, and up to 8 to a server that is far away, or to PostgreSQL",
         set: |server, text| {
             put(&mut server.connections, text.parse().ok().filter(|n| (1..=8).contains(n)).map(Some))
         },

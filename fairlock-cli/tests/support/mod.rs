@@ -19,7 +19,8 @@ pub(crate) const SOON: Duration = Duration::from_secs(20);
 pub(crate) fn fairlock(url: &str, arguments: &[&str]) -> Command {
     children_hear_signals();
     let mut command = Command::new(FAIRLOCK);
-    command.env("FAIRLOCK_REDIS", url).args(arguments).stdin(Stdio::null());
+    let variable = if url.starts_with("postgres") { "FAIRLOCK_POSTGRES" } else { "FAIRLOCK_REDIS" };
+    command.env(variable, url).args(arguments).stdin(Stdio::null());
     command
 }
 

@@ -4,6 +4,7 @@
 //! change until 1.0. `docs/file-backend` is a small backend to read; a new one has to pass the conformance suite (feature
 //! `conformance`).
 
+mod doctor;
 mod error;
 mod messages;
 mod shown;
@@ -13,6 +14,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use doctor::{Finding, Verdict, probe, try_out};
 pub(crate) use error::{Answer, or_missing};
 pub use error::{BackendError, BackendErrorKind};
 pub use messages::{

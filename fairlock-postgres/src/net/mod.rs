@@ -18,7 +18,7 @@ mod statement;
 mod wire;
 
 pub(crate) use failure::Failure;
-pub(crate) use open::open;
+pub(crate) use open::{log_in_at, open};
 pub(crate) use rows::Row;
 pub(crate) use statement::{Statement, Value};
 pub(crate) use wire::Connection;

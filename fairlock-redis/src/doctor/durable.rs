@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::sentinels::{self, Agreed};
-use super::{Finding, Verdict, Visit, shown};
+use super::{Finding, Verdict, Visit};
 use crate::backend::RedisBackend;
 use crate::durable::{Durability, lives_of};
 use crate::net::Arrangement;
@@ -38,7 +38,7 @@ impl RedisBackend {
         let has_sentinels = servers.arrangement() == Arrangement::Sentinels;
         let agreed = has_sentinels.then(|| sentinels::check(servers, durability, findings));
         let (verdict, text) = survives(durability, agreed.as_ref());
-        findings.push(Finding { server: servers.to_string(), topic: "durable", verdict, text });
+        findings.push(Finding::new(servers.to_string(), "durable", verdict, text));
     }
 }
 
@@ -77,7 +77,7 @@ impl Visit<'_> {
         let running: Vec<Duration> = begun.into_iter().flatten().filter(|left| !left.is_zero()).collect();
         if let Some(longest) = running.iter().max() {
             let place = counted(running.len());
-            let what = format!("a new past{place}: it grants nothing for {} more", shown(*longest));
+            let what = format!("a new past{place}: it grants nothing for {} more", Finding::shown(*longest));
             self.say("life", Verdict::Note, what);
         }
         if !unbegun.is_empty() {

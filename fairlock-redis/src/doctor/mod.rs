@@ -8,10 +8,8 @@ mod slots;
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use fairlock_core::backend::{
-    Acquire, Acquired, Backend, BackendError, Hold, LockId, Place, RequestId, Wait,
-};
-use fairlock_core::{ClientId, LockKind, LockName, OwnerId};
+use fairlock_core::backend::{BackendError, Finding, LockId, Verdict, probe, try_out};
+use fairlock_core::{LockKind, LockName};
 use redis::{Cmd, Value, cmd};
 
 pub(crate) use self::info::check as check_info;
@@ -20,43 +18,11 @@ use crate::durable::Durability;
 use crate::net::value::micros;
 use crate::net::{Failure, Pool, Route};
 use crate::script::keys::Keys;
-use crate::script::reply::missing;
 
 /// How many round trips are measured.
 const ROUND_TRIPS: usize = 20;
-/// A longer round trip is worth a note: it adds to every hand-over.
-const SLOW: Duration = Duration::from_millis(50);
 /// A server's clock may be off by this much without a note.
 const OFF: Duration = Duration::from_secs(1);
-
-/// The result of one check.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Finding {
-    /// The server that was checked, without user and password.
-    pub server: String,
-    /// What was checked: `version`, `role`, `eviction`, `replicas`, `persistence`, `clock`, `round trip`, `scripts`,
-    /// `rights`, `life`, `slots` (one of a cluster that is on its way), `sentinel` (one of them), `sentinels` (all), `durable`, `trial`.
-    pub topic: &'static str,
-    /// The result.
-    pub verdict: Verdict,
-    /// What was found and, if it is not good, what to change. A setting of [`RedisBuilder`](crate::RedisBuilder) stands between
-    /// backticks, with a value in parentheses: `durable(quorum)`.
-    pub text: String,
-}
-
-/// The result of a check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Good.
-    Good,
-    /// Locks work, but an operator should know this.
-    Note,
-    /// Locks don't work, or can be lost, until this is changed.
-    Unsafe,
-    /// The check could not run.
-    Unknown,
-}
 
 impl RedisBackend {
     /// Checks each server that keeps locks: its version, role, eviction policy, replicas, persistence, clock and round trips,
@@ -65,6 +31,9 @@ impl RedisBackend {
     ///
     /// With the name of a lock, the rights are those to this lock, which is not touched. Without a name, a lock of a random
     /// name (`fairlock-doctor:…`) stands for all, and is acquired, released and deleted at the end, unless a grace is running.
+    ///
+    /// Topics: `version`, `role`, `eviction`, `replicas`, `persistence`, `clock`, `round trip`, `scripts`, `rights`, `life`, `slots`
+    /// (one of a cluster that is on its way), `sentinel` (one of them), `sentinels` (all), `durable`, `trial`.
     ///
     /// # Errors
     /// `Unavailable` or `Denied` when no server can be reached; `InvalidName` for a name that is a key of another lock. Any
@@ -92,28 +61,13 @@ impl RedisBackend {
         if known.is_some() || self.0.shared.calls.durability().is_some() && findings.iter().any(is_waiting) {
             return Ok(findings);
         }
-        let tried = self.trial(&probe);
+        let tried = try_out(self, &probe);
         let (verdict, text) = match tried.and(self.forget(&probe)) {
             Ok(()) => (Verdict::Good, "a lock was taken and given back".to_owned()),
             Err(error) => (Verdict::Unsafe, format!("a lock can't be taken and given back: {error}")),
         };
-        findings.push(Finding { server: all.to_string(), topic: "trial", verdict, text });
+        findings.push(Finding::new(all.to_string(), "trial", verdict, text));
         Ok(findings)
-    }
-
-    /// Acquires a lock that no other client knows, and releases it.
-    fn trial(&self, lock: &LockId) -> Result<(), BackendError> {
-        let (client, request) = (ClientId::random(), RequestId::new(1));
-        let owner = OwnerId::new(&format!("{client}:1"));
-        let mut place = Place::new(lock, &owner, request);
-        place.wait = Wait::No;
-        let lease = Duration::from_secs(5).min(self.longest_lease().unwrap_or(Duration::MAX));
-        match self.acquire(&Acquire::new(place, lease))? {
-            Acquired::Granted { token, .. } => {
-                self.release(&Hold::new(lock, &owner, request, token)).map(drop)
-            }
-            Acquired::Busy { .. } | Acquired::Queued { .. } => Err(missing()),
-        }
     }
 
     /// Deletes what a release keeps for a day: nobody asks for this lock again. All that a trial leaves ends by itself as well.
@@ -123,24 +77,6 @@ impl RedisBackend {
         let deleted = servers.call(keys.lock(), |route| route.call(&delete));
         deleted.map(drop).map_err(|failed| failed.explain("deleting it"))
     }
-}
-
-/// The time for people: no more than a tenth of a unit, and nothing below a microsecond.
-fn shown(time: Duration) -> String {
-    let micros = time.as_micros();
-    let (number, unit) = match micros {
-        0..1000 => (micros.to_string(), "µs"),
-        1000..1_000_000 => (format!("{:.1}", time.as_secs_f64() * 1000.0), "ms"),
-        _ => (format!("{:.1}", time.as_secs_f64()), "s"),
-    };
-    format!("{}{unit}", number.strip_suffix(".0").unwrap_or(&number))
-}
-
-/// A lock that no other client knows.
-fn probe() -> LockId {
-    let name = format!("fairlock-doctor:{}", ClientId::random());
-    let name = LockName::new(&name).unwrap_or_else(|_| unreachable!("it is short"));
-    LockId::new(name, LockKind::Fair)
 }
 
 /// The check of one server.
@@ -154,7 +90,7 @@ struct Visit<'a> {
 impl Visit<'_> {
     fn say(&mut self, topic: &'static str, verdict: Verdict, text: impl Into<String>) {
         let server = self.pool.address().to_string();
-        self.findings.push(Finding { server, topic, verdict, text: text.into() });
+        self.findings.push(Finding::new(server, topic, verdict, text));
     }
 
     fn ask(&self, command: &Cmd) -> Result<Value, Failure> {
@@ -181,20 +117,20 @@ impl Visit<'_> {
             Err(what) => return self.say("clock", Verdict::Unknown, what),
         };
         let ours = sent.duration_since(UNIX_EPOCH).unwrap_or_default() + trip / 2;
-        let (off, word) = if theirs > ours { (theirs - ours, "ahead of") } else { (ours - theirs, "behind") };
+        let (off, text) = Finding::of_clocks(ours, theirs, trip);
         let (verdict, then) = match self.durability().map(|durability| durability.skew) {
             Some(skew) if off > skew + trip => {
                 let then = format!(
                     "; more than the skew of {}: see that both are kept (NTP), or raise it for all clients; else two \
                      clients can hold a lock after a fail-over",
-                    shown(skew)
+                    Finding::shown(skew)
                 );
                 (Verdict::Note, then)
             }
             Some(skew) => {
                 let then = format!(
                     "; less than the skew of {}, by which servers may differ and their clocks jump",
-                    shown(skew)
+                    Finding::shown(skew)
                 );
                 (Verdict::Good, then)
             }
@@ -204,11 +140,7 @@ impl Visit<'_> {
             }
             None => (Verdict::Good, String::new()),
         };
-        let text = match off > trip / 2 {
-            true => format!("{} {word} ours, give or take {}{then}", shown(off), shown(trip / 2)),
-            false => format!("as ours, give or take {}{then}", shown(trip / 2)),
-        };
-        self.say("clock", verdict, text);
+        self.say("clock", verdict, text + &then);
     }
 
     fn round_trips(&mut self) {
@@ -221,19 +153,8 @@ impl Visit<'_> {
             }
             trips.push(sent.elapsed());
         }
-        trips.sort_unstable();
-        let (middle, longest) = (trips[ROUND_TRIPS / 2], trips[ROUND_TRIPS - 1]);
         let limit = self.backend.0.shared.servers.timeouts().response;
-        let (verdict, then) = if longest > limit / 2 {
-            let to_do = "raise it, or find out what holds the server up";
-            (Verdict::Note, format!("; `response_timeout` is {}: {to_do}", shown(limit)))
-        } else if middle > SLOW {
-            (Verdict::Note, "; each hand-over takes one: a server that is nearer is quicker".to_owned())
-        } else {
-            (Verdict::Good, String::new())
-        };
-        let (middle, longest) = (shown(middle), shown(longest));
-        let text = format!("half of {ROUND_TRIPS} within {middle}, all within {longest}{then}");
+        let (verdict, text) = Finding::of_times(trips, limit, "a server that is nearer is quicker");
         self.say("round trip", verdict, text);
     }
 
@@ -252,25 +173,5 @@ impl Visit<'_> {
             }
         };
         self.say("scripts", verdict, text);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_time_is_shown_without_more_digits_than_it_is_worth() {
-        for (nanos, text) in [
-            (0, "0µs"),
-            (999, "0µs"),
-            (41_234, "41µs"),
-            (1_234_567, "1.2ms"),
-            (500_000_000, "500ms"),
-            (1_000_000_000, "1s"),
-            (6_666_666_667, "6.7s"),
-        ] {
-            assert_eq!(shown(Duration::from_nanos(nanos)), text);
-        }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use super::{Finding, Verdict, shown};
+use super::{Finding, Verdict};
 use crate::durable::Durability;
 use crate::net::{MajorityTerms, Said, Servers, Surveyed};
 
@@ -50,7 +50,7 @@ pub(super) fn check(
                 judge(said, most.as_ref(), terms)
             }
         };
-        findings.push(Finding { server: one.sentinel.to_string(), topic: "sentinel", verdict, text });
+        findings.push(Finding::new(one.sentinel.to_string(), "sentinel", verdict, text));
     }
     let others = surveyed.iter().filter_map(|one| one.said.as_ref().ok()).flat_map(|said| &said.others);
     let mut unknown: BTreeSet<&str> = others
@@ -67,7 +67,7 @@ pub(super) fn check(
     let all = surveyed.len().max(told.unwrap_or(0));
     let agreed = Agreed { agree, all };
     let mut say = |verdict, text| {
-        findings.push(Finding { server: servers.to_string(), topic: "sentinels", verdict, text });
+        findings.push(Finding::new(servers.to_string(), "sentinels", verdict, text));
     };
     let found = about_all(&surveyed, &unknown, &agreed, durability);
     if found.is_empty() {
@@ -145,7 +145,11 @@ fn not_yet(said: &Said, terms: MajorityTerms) -> Option<(Verdict, String)> {
             let what = "before that it may have forgotten its last vote";
             Some((
                 Verdict::Note,
-                format!("up for {}, it counts after {}: {what}", shown(uptime), shown(least)),
+                format!(
+                    "up for {}, it counts after {}: {what}",
+                    Finding::shown(uptime),
+                    Finding::shown(least)
+                ),
             ))
         }
         Ok(_) => None,
@@ -202,7 +206,7 @@ fn about_all(
             "they take {} ms to see that the master is down (down-after-milliseconds), and a hold lasts {} without an answer: \
              a fail-over costs holds; set it to 1000 or 2000",
             down_after.as_millis(),
-            shown(durability.longest_lease() - durability.longest_lease() / 3),
+            Finding::shown(durability.longest_lease() - durability.longest_lease() / 3),
         ));
     }
     found

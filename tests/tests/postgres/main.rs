@@ -4,4 +4,5 @@
 mod guide;
 mod held;
 mod network;
+mod standby;
 mod support;

@@ -1,44 +1,18 @@
-//! `doctor` against good servers, and against servers with a fault.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod support;
+//! `doctor` on Redis.
 
 use std::time::Duration;
 
 use fairlock_tests::cluster::{Cluster, Replicas};
 use fairlock_tests::proxy::{Rule, Traffic};
 use fairlock_tests::{Proxy, RedisServer, Sentinels, assert_no_residue, eventually};
-use serde_json::Value;
 
-use support::{Running, SOON, fairlock, output, text};
+use crate::support::{self, Running, SOON, fairlock, output, text};
+use crate::{assert_found, look, of};
 
 /// The rights in README.md for discipline `HandOff`, for all names, and those that doctor needs to check them.
 const RIGHTS: &str = "~* resetchannels &fairlock:* &redisson_lock__channel:* +ping +evalsha +script|load +publish +subscribe \
      +unsubscribe +time +exists +del +pexpire +pttl +hget +hmget +hset +hgetall +zadd +zscore +zrem +zrange +zcard +hdel \
      +hlen +zrank +pubsub|numsub +info +multi";
-
-/// The exit code, and the findings: topic, verdict, text.
-fn look(url: &str, arguments: &[&str]) -> (Option<i32>, Vec<[String; 3]>) {
-    let said = output(url, &[&["doctor", "--json"], arguments].concat());
-    let findings: Value =
-        serde_json::from_slice(&said.stdout).unwrap_or_else(|_| panic!("{}", text(&said.stderr)));
-    for of_rust in ["::", "()", "`durable"] {
-        assert!(!text(&said.stdout).contains(of_rust), "{of_rust}: {}", text(&said.stdout));
-    }
-    let word = |finding: &Value, key: &str| finding[key].as_str().unwrap().to_owned();
-    let all = findings.as_array().unwrap().iter();
-    (said.status.code(), all.map(|f| [word(f, "topic"), word(f, "verdict"), word(f, "text")]).collect())
-}
-
-fn of<'a>(findings: &'a [[String; 3]], verdict: &str) -> Vec<&'a str> {
-    findings.iter().filter(|finding| finding[1] == verdict).map(|finding| finding[0].as_str()).collect()
-}
-
-#[track_caller]
-fn assert_found(findings: &[[String; 3]], topic: &str, verdict: &str, words: &str) {
-    let is_found = |[of, word, text]: &[String; 3]| of == topic && word == verdict && text.contains(words);
-    assert!(findings.iter().any(is_found), "{topic} {verdict} {words}: {findings:#?}");
-}
 
 #[test]
 fn a_good_server_gets_a_good_report() {

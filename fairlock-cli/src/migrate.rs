@@ -1,0 +1,21 @@
+//! `fairlock migrate`: makes the tables in a PostgreSQL database, or prints the SQL that does.
+
+use std::io::{Write, stdout};
+
+use fairlock::PostgresBackend;
+
+use crate::args::{Migrate, Server};
+use crate::exit::{Exit, Failure};
+use crate::server;
+
+pub(crate) fn migrate(server: &Server, options: &Migrate) -> Result<Exit, Failure> {
+    if options.print {
+        let _ = stdout().write_all(PostgresBackend::migration().as_bytes()); // fails if standard output is closed
+        return Ok(Exit::Done);
+    }
+    let url = server.postgres.as_ref();
+    let url =
+        url.ok_or_else(|| Failure::ours("migrate needs a database: --postgres, or FAIRLOCK_POSTGRES"))?;
+    PostgresBackend::migrate(url).map_err(|error| server::explained(server, error))?;
+    Ok(Exit::Done)
+}

@@ -1,0 +1,36 @@
+//! `doctor` against good servers, and against servers with a fault.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod postgres;
+mod redis;
+
+use serde_json::Value;
+
+use support::{output, text};
+
+/// The exit code, and the findings: topic, verdict, text.
+fn look(url: &str, arguments: &[&str]) -> (Option<i32>, Vec<[String; 3]>) {
+    let said = output(url, &[&["doctor", "--json"], arguments].concat());
+    let findings: Value =
+        serde_json::from_slice(&said.stdout).unwrap_or_else(|_| panic!("{}", text(&said.stderr)));
+    let spoken = text(&said.stdout).replace("fairlock.micros()", "a function of the database");
+    for of_rust in ["::", "()", "`durable"] {
+        assert!(!spoken.contains(of_rust), "{of_rust}: {spoken}");
+    }
+    let word = |finding: &Value, key: &str| finding[key].as_str().unwrap().to_owned();
+    let all = findings.as_array().unwrap().iter();
+    (said.status.code(), all.map(|f| [word(f, "topic"), word(f, "verdict"), word(f, "text")]).collect())
+}
+
+fn of<'a>(findings: &'a [[String; 3]], verdict: &str) -> Vec<&'a str> {
+    findings.iter().filter(|finding| finding[1] == verdict).map(|finding| finding[0].as_str()).collect()
+}
+
+#[track_caller]
+fn assert_found(findings: &[[String; 3]], topic: &str, verdict: &str, words: &str) {
+    let is_found = |[of, word, text]: &[String; 3]| of == topic && word == verdict && text.contains(words);
+    assert!(findings.iter().any(is_found), "{topic} {verdict} {words}: {findings:#?}");
+}

@@ -1,0 +1,209 @@
+//! `doctor` on PostgreSQL.
+
+use std::time::Duration;
+
+use fairlock_tests::{PostgresServer, eventually};
+
+use crate::support::{output, text};
+use crate::{assert_found, look, of};
+
+/// Longer than the age from which on a snapshot is old.
+const SOON: Duration = Duration::from_secs(30);
+
+/// With the one setting of the tests' servers that is unsafe put right.
+fn server() -> PostgresServer {
+    PostgresServer::builder().set("fsync", "on").set("synchronous_commit", "off").start()
+}
+
+#[test]
+fn a_good_server_gets_a_good_report_and_keeps_no_row() {
+    let server = PostgresServer::builder().set("fsync", "on").start();
+    let (code, findings) = look(&server.url(), &[]);
+    assert_eq!(
+        (code, of(&findings, "unsafe"), of(&findings, "unknown")),
+        (Some(0), vec![], vec![]),
+        "{findings:#?}"
+    );
+    let topics: Vec<&str> = findings.iter().map(|finding| finding[0].as_str()).collect();
+    let (first, then) = topics.split_at(9);
+    let server_and_database = [
+        "role",
+        "version",
+        "commits",
+        "isolation",
+        "connections",
+        "listeners",
+        "snapshots",
+        "slots",
+        "autovacuum",
+    ];
+    assert_eq!(first, server_and_database);
+    let by_trial =
+        ["clock", "round trip", "pooler", "wake-ups", "layout", "rights", "rows", "commit time", "trial"];
+    assert_eq!(then, by_trial);
+    assert_found(&findings, "commits", "good", "synchronous_commit is on; no standby");
+    assert_found(&findings, "wake-ups", "good", "a message was heard after ");
+    let said = text(&output(&server.url(), &["doctor"]).stdout);
+    assert!(
+        said.starts_with(&format!("{}\n", server.address()))
+            && said.contains("  good     isolation    read committed\n"),
+        "{said}"
+    );
+    let rows: i64 = server.con().query_one("select count(*) from fairlock.lock", &[]).unwrap().get(0);
+    assert_eq!(rows, 0);
+}
+
+#[test]
+fn what_makes_hand_offs_slow_is_found() {
+    let server = server();
+    let (locks, other) = (server.new_database(), server.new_database());
+    let mut con = server.con_to("t1");
+    con.batch_execute("begin isolation level repeatable read; select 1").unwrap();
+    let found = || look(&locks, &[]).1.into_iter().find(|finding| finding[0] == "snapshots").unwrap();
+    eventually(SOON, "it is old", || found()[1] == "note");
+    let [_, _, what] = found();
+    for part in ["(idle in transaction) has kept a snapshot", "end it (select pg_terminate_backend("] {
+        assert!(what.contains(part), "{what}");
+    }
+    assert_found(&look(&other, &[]).1, "snapshots", "good", "none in this database is older than 5 s");
+
+    server.con().batch_execute("select pg_create_physical_replication_slot('old', true)").unwrap();
+    let settings = "alter database t2 connection limit 5; alter database t2 set default_transaction_isolation = 'serializable'";
+    server.con().batch_execute(settings).unwrap();
+    server.con_to("t2").batch_execute("alter table fairlock.lock set (autovacuum_enabled = off)").unwrap();
+    let (code, findings) = look(&other, &[]);
+    assert_eq!(
+        (code, of(&findings, "unsafe"), of(&findings, "unknown")),
+        (Some(0), vec![], vec![]),
+        "{findings:#?}"
+    );
+    assert_found(&findings, "slots", "note", "slot old is not in use");
+    assert_found(&findings, "connections", "note", "4 are left");
+    assert_found(
+        &findings,
+        "isolation",
+        "note",
+        "alter role fairlock set default_transaction_isolation = 'read committed'",
+    );
+    assert_found(&findings, "autovacuum", "note", "reset (autovacuum_enabled)");
+    assert_found(&findings, "commits", "note", "synchronous_commit is off");
+}
+
+#[test]
+fn each_missing_right_is_named_with_the_grant() {
+    let server = server();
+    let mut con = server.con();
+    let rights = [
+        "usage on schema fairlock",
+        "select on fairlock.meta",
+        "select on fairlock.lock",
+        "insert on fairlock.lock",
+        "update on fairlock.lock",
+        "delete on fairlock.lock",
+        "execute on function fairlock.micros()",
+    ];
+    con.batch_execute("create role worker login; revoke execute on function fairlock.micros() from public")
+        .unwrap();
+    for right in rights {
+        con.batch_execute(&format!("grant {right} to worker")).unwrap();
+    }
+    let url = server.url().replace("fairlock@", "worker@");
+    let (code, findings) = look(&url, &[]);
+    assert_eq!(
+        (code, of(&findings, "unsafe"), of(&findings, "unknown")),
+        (Some(0), vec![], vec![]),
+        "{findings:#?}"
+    );
+    for right in rights {
+        con.batch_execute(&format!("revoke {right} from worker")).unwrap();
+        let (code, findings) = look(&url, &[]);
+        assert_eq!(code, Some(1), "without {right}");
+        assert_found(&findings, "rights", "unsafe", &format!("grant {right} to worker"));
+        con.batch_execute(&format!("grant {right} to worker")).unwrap();
+    }
+}
+
+#[test]
+fn a_layout_that_can_not_be_used_is_named_with_what_helps() {
+    let server = server();
+    let url = server.new_empty_database();
+    let (code, findings) = look(&url, &[]);
+    assert_eq!((code, of(&findings, "unsafe")), (Some(1), vec!["layout"]), "{findings:#?}");
+    assert_found(&findings, "layout", "unsafe", "run `fairlock migrate --postgres URL`");
+    assert_eq!(output(&url, &["migrate"]).status.code(), Some(0));
+    assert_eq!(look(&url, &[]).0, Some(0));
+    let set = |settings: &str| {
+        server.con_to("t1").batch_execute(&format!("update fairlock.meta set {settings}")).unwrap()
+    };
+    set("layout = 2");
+    assert_eq!(look(&url, &[]).0, Some(0));
+    set("least_client = 2");
+    let (code, findings) = look(&url, &[]);
+    assert_eq!((code, of(&findings, "unsafe")), (Some(1), vec!["layout"]), "{findings:#?}");
+    assert_found(&findings, "layout", "unsafe", "use a newer version");
+    set("layout = 0, least_client = 0");
+    assert_found(&look(&url, &[]).1, "layout", "unsafe", "layout 0 of fairlock's tables");
+}
+
+#[test]
+fn a_server_that_takes_no_writes_is_unsafe_unless_the_address_has_another() {
+    let server = server();
+    let standby = server.standby("copy");
+    let (code, findings) = look(&standby.url(), &[]);
+    assert_eq!((code, of(&findings, "unsafe")), (Some(1), vec!["role", "trial"]), "{findings:#?}");
+    assert_found(&findings, "role", "unsafe", "a standby, which takes no writes");
+    let both = server.url().replace("127.0.0.1", &format!("127.0.0.1:{},127.0.0.1", standby.port()));
+    let (code, findings) = look(&both, &[]);
+    assert_eq!(
+        (code, of(&findings, "unsafe"), of(&findings, "unknown")),
+        (Some(0), vec![], vec![]),
+        "{findings:#?}"
+    );
+    assert_found(&findings, "role", "note", "a standby, which takes no writes");
+    assert_found(&findings, "role", "good", "it takes writes");
+
+    let read_only = server.new_database();
+    server.con().batch_execute("alter database t1 set default_transaction_read_only = on").unwrap();
+    let (code, findings) = look(&read_only, &[]);
+    assert_eq!((code, of(&findings, "unsafe")), (Some(1), vec!["role", "trial"]), "{findings:#?}");
+    assert_found(&findings, "role", "unsafe", "default_transaction_read_only is on");
+}
+
+#[test]
+fn what_a_crash_or_a_fail_over_forgets_is_told() {
+    let server = PostgresServer::builder()
+        .set("fsync", "on")
+        .set("synchronous_standby_names", "copy")
+        .set("synchronous_commit", "local")
+        .start();
+    let standby = server.standby("copy");
+    let commits = || {
+        let said = look(&server.url(), &[]).1.into_iter().find(|finding| finding[0] == "commits").unwrap();
+        format!("{}: {}", said[1], said[2])
+    };
+    eventually(SOON, "the standby is seen", || commits().contains("synchronous_commit is local"));
+    for (setting, words) in [
+        ("synchronous_commit = on", "good: synchronous_commit is on; 1 of 1 standbys are synchronous"),
+        ("synchronous_commit = off", "note: synchronous_commit is off: a crash"),
+    ] {
+        server.con().batch_execute(&format!("alter database fairlock set {setting}")).unwrap();
+        assert!(commits().starts_with(words), "{}", commits());
+    }
+    drop(standby);
+    let server = PostgresServer::start();
+    let (code, findings) = look(&server.url(), &[]);
+    assert_eq!(code, Some(1));
+    assert_found(&findings, "commits", "unsafe", "fsync is off");
+}
+
+#[test]
+fn a_server_that_is_gone_is_no_report() {
+    let said = output("postgres://worker:canary@127.0.0.1:1/locks", &["doctor"]);
+    let errors = text(&said.stderr);
+    assert_eq!((said.status.code(), text(&said.stdout)), (Some(122), String::new()), "{errors}");
+    assert!(
+        errors.contains("127.0.0.1:1") && errors.ends_with(" (--postgres, FAIRLOCK_POSTGRES)\n"),
+        "{errors}"
+    );
+    assert!(!errors.contains("canary"), "{errors}");
+}

@@ -1,0 +1,164 @@
+//! What the `doctor` of each backend finds: whether locks are safe on a server, and if not, what has to change. And the checks that
+//! all of them make.
+
+use std::time::Duration;
+
+use super::{
+    Acquire, Acquired, Backend, BackendError, BackendErrorKind, Hold, LockId, Place, RequestId, Wait,
+};
+use crate::{ClientId, LockKind, LockName, OwnerId};
+
+/// The result of one check.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Finding {
+    /// The server that was checked, without user and password.
+    pub server: String,
+    /// What was checked, in a word or two; the backend's `doctor` lists its topics.
+    pub topic: &'static str,
+    /// The result.
+    pub verdict: Verdict,
+    /// What was found and, if it is not good, what to change. A setting of the backend's builder stands between backticks, with a
+    /// value in parentheses: `durable(quorum)`.
+    pub text: String,
+}
+
+/// The result of a check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Good.
+    Good,
+    /// Locks work, but an operator should know this.
+    Note,
+    /// Locks don't work, or can be lost, until this is changed.
+    Unsafe,
+    /// The check could not run.
+    Unknown,
+}
+
+/// A longer round trip is worth a note: it adds to every hand-over.
+const SLOW: Duration = Duration::from_millis(50);
+
+impl Finding {
+    /// A finding at this server.
+    pub fn new(
+        server: impl Into<String>,
+        topic: &'static str,
+        verdict: Verdict,
+        text: impl Into<String>,
+    ) -> Finding {
+        Finding { server: server.into(), topic, verdict, text: text.into() }
+    }
+
+    /// The time for people: no more than a tenth of a unit, and nothing below a microsecond.
+    pub fn shown(time: Duration) -> String {
+        let micros = time.as_micros();
+        let (number, unit) = match micros {
+            0..1000 => (micros.to_string(), "µs"),
+            1000..1_000_000 => (format!("{:.1}", time.as_secs_f64() * 1000.0), "ms"),
+            _ => (format!("{:.1}", time.as_secs_f64()), "s"),
+        };
+        format!("{}{unit}", number.strip_suffix(".0").unwrap_or(&number))
+    }
+
+    /// What these times tell of something that each hand-over takes, where an answer may take as long as the limit. `quicker` says
+    /// how it gets quicker.
+    pub fn of_times(mut times: Vec<Duration>, limit: Duration, quicker: &str) -> (Verdict, String) {
+        times.sort_unstable();
+        let middle = times.get(times.len() / 2).copied().unwrap_or_default();
+        let longest = times.last().copied().unwrap_or_default();
+        let (verdict, then) = if longest > limit / 2 {
+            let to_do = "raise it, or find out what holds the server up";
+            (Verdict::Note, format!("; `response_timeout` is {}: {to_do}", Finding::shown(limit)))
+        } else if middle > SLOW {
+            (Verdict::Note, format!("; each hand-over takes one: {quicker}"))
+        } else {
+            (Verdict::Good, String::new())
+        };
+        let (middle, longest) = (Finding::shown(middle), Finding::shown(longest));
+        (verdict, format!("half of {} within {middle}, all within {longest}{then}", times.len()))
+    }
+
+    /// By how much a server's clock is off, and that in words, after a round trip in whose middle ours said `ours`.
+    pub fn of_clocks(ours: Duration, theirs: Duration, trip: Duration) -> (Duration, String) {
+        let (off, word) = if theirs > ours { (theirs - ours, "ahead of") } else { (ours - theirs, "behind") };
+        let by = if off > trip / 2 {
+            format!("{} {word} ours", Finding::shown(off))
+        } else {
+            "as ours".to_owned()
+        };
+        (off, format!("{by}, give or take {}", Finding::shown(trip / 2)))
+    }
+}
+
+/// A lock that no other client knows: `fairlock-doctor:…`.
+pub fn probe() -> LockId {
+    let name = LockName::new(&format!("fairlock-doctor:{}", ClientId::random()));
+    LockId::new(name.unwrap_or_else(|_| unreachable!("it is short")), LockKind::Fair)
+}
+
+/// Acquires such a lock and releases it.
+///
+/// # Errors
+/// Those of the backend.
+pub fn try_out(backend: &dyn Backend, lock: &LockId) -> Result<(), BackendError> {
+    let (owner, request) = (OwnerId::new(&format!("{}:1", ClientId::random())), RequestId::new(1));
+    let mut place = Place::new(lock, &owner, request);
+    place.wait = Wait::No;
+    let lease = Duration::from_secs(5).min(backend.longest_lease().unwrap_or(Duration::MAX));
+    match backend.acquire(&Acquire::new(place, lease))? {
+        Acquired::Granted { token, .. } => {
+            backend.release(&Hold::new(lock, &owner, request, token)).map(drop)
+        }
+        Acquired::Busy { .. } | Acquired::Queued { .. } => {
+            let what = "a lock that nobody has was not granted";
+            Err(BackendError::new(BackendErrorKind::Unavailable, what))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_shown_without_more_digits_than_it_is_worth() {
+        for (nanos, text) in [
+            (0, "0µs"),
+            (999, "0µs"),
+            (41_234, "41µs"),
+            (1_234_567, "1.2ms"),
+            (500_000_000, "500ms"),
+            (1_000_000_000, "1s"),
+            (6_666_666_667, "6.7s"),
+        ] {
+            assert_eq!(Finding::shown(Duration::from_nanos(nanos)), text);
+        }
+    }
+
+    #[test]
+    fn slow_round_trips_are_worth_a_note() {
+        let judge = |millis: [u64; 3]| {
+            let trips = millis.map(Duration::from_millis).to_vec();
+            Finding::of_times(trips, Duration::from_secs(1), "that is nearer")
+        };
+        assert_eq!(judge([3, 1, 2]), (Verdict::Good, "half of 3 within 2ms, all within 3ms".to_owned()));
+        for (millis, words) in [([1, 2, 501], "`response_timeout` is 1s"), ([1, 51, 60], "that is nearer")] {
+            let (verdict, text) = judge(millis);
+            assert!(verdict == Verdict::Note && text.contains(words), "{text}");
+        }
+    }
+
+    #[test]
+    fn clocks_differ_by_more_than_half_of_the_trip_or_not() {
+        for (theirs, off, words) in [
+            (1_000, 0, "as ours, give or take 2ms"),
+            (1_002, 2, "as ours, give or take 2ms"),
+            (1_500, 500, "500ms ahead of ours, give or take 2ms"),
+            (997, 3, "3ms behind ours, give or take 2ms"),
+        ] {
+            let [ours, theirs, trip, off] = [1_000, theirs, 4, off].map(Duration::from_millis);
+            assert_eq!(Finding::of_clocks(ours, theirs, trip), (off, words.to_owned()));
+        }
+    }
+}

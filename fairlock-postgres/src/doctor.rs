@@ -1,0 +1,270 @@
+//! A thorough check of the server and the database: are locks safe there, and if not, what has to change? `doctor.sql` has the
+//! checks that only ask; here are those that measure and try.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use fairlock_core::ClientId;
+use fairlock_core::backend::{BackendError, Finding, LockId, Verdict, probe, try_out};
+use fairlock_net::Endpoint;
+
+use crate::backend::PostgresBackend;
+use crate::builder::PostgresBuilder;
+use crate::net::{Connection, Failure, Row, Statement, Value, log_in_at, open};
+use crate::presence::channel_of;
+use crate::schema;
+
+const QUERIES: &str = include_str!("../doctor.sql");
+const ROUND_TRIPS: usize = 20;
+const COMMITS: usize = 5;
+/// A server's clock may be off by this much without a note.
+const OFF: Duration = Duration::from_secs(1);
+/// A message should not take longer.
+const HEARD: Duration = Duration::from_secs(1);
+
+impl PostgresBackend {
+    /// Checks the server and the database. The topics are, in this order:
+    ///
+    /// - `role`, for each host of the address; `version`; `commits`: what a crash or a fail-over forgets; `isolation`;
+    ///   `connections` that are left;
+    /// - what slows hand-offs: `listeners`, old `snapshots` and `slots`, `autovacuum`;
+    /// - `clock`; `round trip`; `pooler`; `wake-ups`: a message to itself;
+    /// - the tables: `layout`; `rights` of this user; `rows`: dead ones, and the share of HOT updates; `commit time`; and `trial`:
+    ///   a lock of a random name (`fairlock-doctor:…`) is acquired and released, and its row deleted.
+    ///
+    /// # Errors
+    /// `Unavailable`, `Denied` or `InvalidConfig` when no session can be had. Any later failure is a finding.
+    pub fn doctor(&self) -> fairlock_core::Result<Vec<Finding>> {
+        let (pool, mut roles, mut best, mut failed) = (&self.0.store.pool, Vec::new(), None, None);
+        for endpoint in &pool.address().endpoints {
+            match log_in_at(endpoint, pool.address(), Instant::now() + pool.timeouts().connect) {
+                Ok(con) => {
+                    let mut visit = Visit { backend: self, con, endpoint, findings: Vec::new() };
+                    let answered = visit.ask(&["role"]);
+                    roles.append(&mut visit.findings);
+                    let takes_writes = roles.last().is_some_and(|role| role.verdict == Verdict::Good);
+                    if answered.is_ok() && best.as_ref().is_none_or(|(best, _)| takes_writes && !best) {
+                        best = Some((takes_writes, visit));
+                    }
+                }
+                Err(failure) => {
+                    let error = BackendError::from(failure);
+                    roles.push(Finding::new(endpoint.to_string(), "role", Verdict::Unsafe, error.message()));
+                    failed = Some(error);
+                }
+            }
+        }
+        let Some((takes_writes, mut visit)) = best else {
+            return Err(failed.unwrap_or_else(|| Failure::senseless().into()).into());
+        };
+        for role in roles.iter_mut().filter(|role| takes_writes && role.verdict == Verdict::Unsafe) {
+            role.verdict = Verdict::Note; // the backend passes it over
+        }
+        if let Err(failure) = visit.all() {
+            let (server, error) = (visit.endpoint.to_string(), BackendError::from(failure));
+            visit.findings.push(Finding::new(server, "round trip", Verdict::Unsafe, error.message()));
+        }
+        roles.append(&mut visit.findings);
+        Ok(roles)
+    }
+}
+
+impl PostgresBuilder {
+    /// The same as [`PostgresBackend::doctor`], also where `connect` is refused: by a standby, or for tables that are missing.
+    ///
+    /// # Errors
+    /// As there; `InvalidConfig` for a setting that is out of range.
+    pub fn doctor(self) -> fairlock_core::Result<Vec<Finding>> {
+        self.unchecked()?.doctor()
+    }
+}
+
+/// The check of one server, by one session.
+struct Visit<'a> {
+    backend: &'a PostgresBackend,
+    con: Connection,
+    endpoint: &'a Endpoint,
+    findings: Vec<Finding>,
+}
+
+/// What a check has found, and its text.
+type Found = Result<(Verdict, String), Failure>;
+
+impl Visit<'_> {
+    /// # Errors
+    /// If the connection broke, and there is no other.
+    fn all(&mut self) -> Result<(), Failure> {
+        self.ask(&["version", "commits", "isolation", "connections"])?;
+        self.ask(&["listeners", "snapshots", "slots", "autovacuum"])?;
+        self.check("clock", Visit::clock)?;
+        self.check("round trip", Visit::round_trips)?;
+        self.check("pooler", Visit::pooler)?;
+        self.check("wake-ups", Visit::wake_ups)?;
+        self.check("layout", Visit::layout)?;
+        if self.findings.last().is_some_and(|layout| layout.verdict == Verdict::Unsafe) {
+            return Ok(());
+        }
+        self.ask(&["rights", "rows"])?;
+        let lock = probe();
+        self.check("commit time", |visit| visit.commit_time(&lock))?;
+        self.check("trial", |visit| visit.trial(&lock))
+    }
+
+    /// Adds what a check has found. One that the server refuses is unknown.
+    fn check(&mut self, topic: &'static str, check: impl FnOnce(&mut Self) -> Found) -> Result<(), Failure> {
+        let (verdict, text) = match check(self) {
+            Ok(found) => found,
+            Err(failure) => {
+                // What it had begun ends.
+                let deadline = self.soon();
+                if !failure.keeps_connection() || self.con.script("rollback", deadline).is_err() {
+                    self.con = log_in_at(self.endpoint, self.backend.0.store.pool.address(), deadline)?;
+                }
+                (Verdict::Unknown, BackendError::from(failure).message().to_owned())
+            }
+        };
+        self.findings.push(Finding::new(self.endpoint.to_string(), topic, verdict, text));
+        Ok(())
+    }
+
+    /// The checks of `doctor.sql` with these topics.
+    fn ask(&mut self, topics: &[&'static str]) -> Result<(), Failure> {
+        for topic in topics {
+            let query = |block: &&str| block.starts_with(&format!("-- {topic}\n"));
+            let sql = QUERIES.split("\n\n").find(query).unwrap_or_default();
+            self.check(topic, |visit| {
+                let row = visit.row(sql)?;
+                let (verdict, text) = row.text(0)?.split_once(": ").ok_or_else(Failure::senseless)?;
+                let verdict = match verdict {
+                    "good" => Verdict::Good,
+                    "note" => Verdict::Note,
+                    _ => Verdict::Unsafe,
+                };
+                Ok((verdict, text.to_owned()))
+            })?;
+        }
+        Ok(())
+    }
+
+    fn soon(&self) -> Instant {
+        self.backend.0.store.pool.deadline()
+    }
+
+    fn row(&mut self, sql: &str) -> Result<Row, Failure> {
+        let deadline = self.soon();
+        first(self.con.flight(&[Statement::made_up(sql)], deadline)?)
+    }
+
+    /// Locks go by the server's clock alone. A difference shows a clock without NTP, and tokens that would jump in a fail-over.
+    fn clock(&mut self) -> Found {
+        let sent = SystemTime::now();
+        let row = self.row("select (extract(epoch from clock_timestamp()) * 1000000)::bigint")?;
+        let trip = sent.elapsed().unwrap_or_default();
+        let theirs = Duration::from_micros(row.number(0)?.max(0).cast_unsigned());
+        let ours = sent.duration_since(UNIX_EPOCH).unwrap_or_default() + trip / 2;
+        let (off, text) = Finding::of_clocks(ours, theirs, trip);
+        if off <= OFF + trip {
+            return Ok((Verdict::Good, text));
+        }
+        let then = "; locks go by the server's clock alone, but see that it is kept (NTP)";
+        Ok((Verdict::Note, text + then))
+    }
+
+    fn round_trips(&mut self) -> Found {
+        let mut trips = Vec::with_capacity(ROUND_TRIPS);
+        for _ in 0..ROUND_TRIPS {
+            let sent = Instant::now();
+            self.row("select 1")?;
+            trips.push(sent.elapsed());
+        }
+        let limit = self.backend.0.store.pool.timeouts().response;
+        Ok(Finding::of_times(trips, limit, "a server that is nearer is quicker"))
+    }
+
+    /// Behind a pooler in transaction mode one of these holds: two connections have one session, or a connection has two, since
+    /// the other one has taken its first.
+    fn pooler(&mut self) -> Found {
+        const PID: &str = "select pg_backend_pid()";
+        let (listen_at, pool) = (&self.backend.0.store.clients.listen_at, &self.backend.0.store.pool);
+        let before = self.row(PID)?.count(0)?;
+        let mut other = log_in_at(self.endpoint, pool.address(), Instant::now() + pool.timeouts().connect)?;
+        let begin = [Statement::new("begin", []), Statement::new(PID, [])];
+        let of_other = first(other.flight(&begin, self.soon())?)?.count(0)?;
+        let is_pooled = of_other == before || self.row(PID)?.count(0)? != before;
+        drop(other); // until here its session was taken
+        let (verdict, text) = match (is_pooled, listen_at.endpoints == pool.address().endpoints) {
+            (false, _) => (Verdict::Good, "none: each connection has a session"),
+            (true, false) => {
+                (Verdict::Good, "in transaction mode; `listen_on` names another address for wake-ups")
+            }
+            (true, true) => {
+                let text = "in transaction mode: locks work, but wake-ups need a session, so set `listen_on` to the server's address";
+                (Verdict::Note, text)
+            }
+        };
+        Ok((verdict, text.to_owned()))
+    }
+
+    /// One session sends, another hears.
+    fn wake_ups(&mut self) -> Found {
+        let channel = channel_of(&ClientId::random().to_string());
+        let (backend, listen) = (self.backend, format!("listen {channel}"));
+        let mut hears = open(
+            &backend.0.store.clients.listen_at,
+            Instant::now() + backend.0.store.pool.timeouts().connect,
+        )?;
+        hears.flight(&[Statement::made_up(&listen)], self.soon())?;
+        let sent = Instant::now();
+        let notify = [Statement::new("select pg_notify($1, '')", [Value::Text(&channel)])];
+        self.con.flight(&notify, backend.0.store.pool.deadline())?;
+        if hears.listen(sent + HEARD)?.is_empty() {
+            let text = "a message was not heard in 1 s: waiters ask again and again; behind a pooler set `listen_on` to the server's \
+                        address";
+            return Ok((Verdict::Note, text.to_owned()));
+        }
+        Ok((Verdict::Good, format!("a message was heard after {}", Finding::shown(sent.elapsed()))))
+    }
+
+    fn layout(&mut self) -> Found {
+        let deadline = self.soon();
+        let error = match schema::check(&mut self.con, deadline) {
+            Ok(Ok(())) => return Ok((Verdict::Good, "this version can use the tables".to_owned())),
+            Ok(Err(error)) => error,
+            Err(failure) if failure.is_missing_layout() => failure.into(),
+            Err(failure) => return Err(failure),
+        };
+        Ok((Verdict::Unsafe, error.message().to_owned()))
+    }
+
+    /// Of a small write to the row of the trial.
+    fn commit_time(&mut self, lock: &LockId) -> Found {
+        let name = [Value::Bytes(lock.name.as_str().as_bytes())];
+        let write = "insert into fairlock.lock (name) values ($1) on conflict (name) do update set rev = lock.rev + 1";
+        let mut times = Vec::with_capacity(COMMITS);
+        for _ in 0..COMMITS {
+            let deadline = self.soon();
+            self.con.flight(&[Statement::new("begin", []), Statement::new(write, name)], deadline)?;
+            let sent = Instant::now();
+            self.con.flight(&[Statement::new("commit", [])], deadline)?;
+            times.push(sent.elapsed());
+        }
+        let limit = self.backend.0.store.pool.timeouts().response;
+        Ok(Finding::of_times(times, limit, "a disk that syncs faster is quicker"))
+    }
+
+    fn trial(&mut self, lock: &LockId) -> Found {
+        let tried = try_out(self.backend, lock);
+        let (name, deadline) = ([Value::Bytes(lock.name.as_str().as_bytes())], self.soon());
+        let delete = Statement::new("delete from fairlock.lock where name = $1", name);
+        // Without the right it goes in a day.
+        let _ = self.con.flight(&[delete], deadline);
+        Ok(match tried {
+            Ok(()) => (Verdict::Good, "a lock was taken and given back".to_owned()),
+            Err(error) => (Verdict::Unsafe, format!("a lock can't be taken and given back: {error}")),
+        })
+    }
+}
+
+/// The first row of the last statement.
+fn first(mut answers: Vec<Vec<Row>>) -> Result<Row, Failure> {
+    answers.pop().and_then(|rows| rows.into_iter().next()).ok_or_else(Failure::senseless)
+}
