@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use fairlock_conformance::{Harness, Promise};
 use fairlock_core::backend::{Backend, ForceReleased};
-use fairlock_core::conformance::{Harness, Promise};
 use fairlock_core::{Clock, LockKind, LockName};
 use fairlock_line::{LockEntry, Turn};
 
@@ -100,11 +100,11 @@ impl<const WAY: u8> Harness for Database<WAY> {
 }
 
 mod suite {
-    fairlock_core::conformance_tests!(super::Database<{ super::CHOSEN }>);
+    fairlock_conformance::conformance_tests!(super::Database<{ super::CHOSEN }>);
 }
 
 mod through_pgbouncer {
-    fairlock_core::conformance_tests! { super::Database<{ super::POOLED }>:
+    fairlock_conformance::conformance_tests! { super::Database<{ super::POOLED }>:
         a_hold_can_be_taken_by_force_and_its_holder_is_told
         a_wake_up_is_enough_and_nothing_is_found_by_polling
         a_dead_waiter_delays_the_others_by_one_place_at_most
@@ -115,7 +115,7 @@ mod through_pgbouncer {
 }
 
 mod polling_through_pgbouncer {
-    fairlock_core::conformance_tests! { super::Database<{ super::POLLED }>:
+    fairlock_conformance::conformance_tests! { super::Database<{ super::POLLED }>:
         a_hold_can_be_taken_by_force_and_its_holder_is_told
         a_wake_up_is_enough_and_nothing_is_found_by_polling
         a_dead_waiter_delays_the_others_by_one_place_at_most

@@ -227,7 +227,7 @@ impl Visit<'_> {
     fn layout(&mut self) -> Found {
         let deadline = self.soon();
         let error = match schema::check(&mut self.con, deadline) {
-            Ok(Ok(())) => return Ok((Verdict::Good, "this version can use the tables".to_owned())),
+            Ok(Ok(_)) => return Ok((Verdict::Good, "this version can use the tables".to_owned())),
             Ok(Err(error)) => error,
             Err(failure) if failure.is_missing_layout() => failure.into(),
             Err(failure) => return Err(failure),

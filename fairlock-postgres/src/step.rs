@@ -24,6 +24,7 @@
 //!   and withdrawals do the rest.
 //! - **The clock was read before the wait for the row**: it is read above the materialized row lock.
 //! - **A role whose default is REPEATABLE READ** would see the row as it was before the wait: the level is named.
+//! - **The server crashed with `synchronous_commit = off`** and has forgotten grants: the row tells until when none is made.
 //! - **A deposed primary tells of a grant that no standby has**: its own commit waits for the standby, for ever. But somebody cancels
 //!   that wait, which the connection takes for no answer; or the server starts again, and a repeat finds the grant. So what is a promise
 //!   is committed also where nothing is changed: the row lock is a write, and this commit waits too. And NOTIFY is a commit.
@@ -44,7 +45,7 @@ use crate::net::pool::Pool;
 use crate::net::{Connection, Failure, Row, Statement, Value};
 use crate::presence::{channel_of, key_of};
 use crate::recent::Recent;
-use crate::row::{AFTER, COLUMNS, HEADS, Loaded, LockRow};
+use crate::row::{AFTER, COLUMNS, HEADS, Loaded, LockRow, NOW, moment};
 
 /// So many waiters at the head are asked about, whether they are still there.
 const ASKED_ABOUT: usize = 4;
@@ -159,11 +160,11 @@ impl Store {
         let name = Value::Bytes(lock.as_str().as_bytes());
         let load = || Statement::new(&LOAD, [name]);
         let limits = (!con.is_own_session()).then(|| self.pool.limits(true));
-        let limits = limits.as_deref().map(Statement::made_up);
         let shorter = wait.map(|wait| wait.as_millis().max(1).to_string());
-        let shorter = shorter.as_deref().map(|wait| Statement::new(SET_WAIT, [Value::Text(wait)]));
-        let begin = [Statement::new(BEGIN, [])].into_iter().chain(limits).chain(shorter).chain([load()]);
-        let begin: Vec<_> = begin.collect();
+        let mut begin = vec![Statement::new(BEGIN, [])];
+        begin.extend(limits.as_deref().map(Statement::made_up));
+        begin.extend(shorter.as_deref().map(|wait| Statement::new(SET_WAIT, [Value::Text(wait)])));
+        begin.push(load());
         let mut answers = con.flight(&begin, deadline)?;
         for _ in 0..TRIES {
             if let Some(row) = answers.pop().and_then(|mut rows| rows.pop()) {
@@ -187,7 +188,7 @@ impl Store {
             let rows = con.flight(&[Statement::new(&LOOK, [name])], deadline)?;
             let row = rows.first().and_then(|rows| rows.first()).ok_or_else(Failure::senseless)?;
             if row.maybe_bytes(9).is_none() {
-                let now = Duration::from_micros(row.number(AFTER - 1)?.max(0).cast_unsigned());
+                let now = moment(row.number(NOW)?);
                 return Ok(Ok(Loaded { entry: LockEntry::default(), last: 0, now }));
             }
             Loaded::read(lock, row)
