@@ -41,12 +41,12 @@ use fairlock_core::{LockName, OwnerId};
 use fairlock_line::{Desk, LockEntry, Turn, WakeUp};
 
 use crate::answer::Answer;
+use crate::clients::Clients;
 use crate::net::pool::Pool;
 use crate::net::{Connection, Failure, Row, Statement, Value};
 use crate::presence::{channel_of, key_of};
 use crate::recent::Recent;
 use crate::row::{AFTER, COLUMNS, HEADS, Loaded, LockRow, NOW, moment};
-use crate::wake_ups::Clients;
 
 /// So many waiters at the head are asked about, whether they are still there.
 const ASKED_ABOUT: usize = 4;
