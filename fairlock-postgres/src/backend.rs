@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 use std::slice;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use fairlock_core::backend::{
@@ -19,11 +19,16 @@ use crate::step::{OneByOne, Store};
 use crate::sweep::Sweep;
 
 /// Locks in a PostgreSQL database: one row a lock, decided under its row lock.
+///
+/// The program's own transaction in that database can ask `select fairlock.still_held(name, token)`, with a guard's name and
+/// [token](fairlock_core::FencingToken::as_i64). If that is true, no other owner gets the lock before the transaction has ended.
 #[derive(Clone)]
 pub struct PostgresBackend(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
     pub(crate) store: Arc<Store>,
+    /// Set if there is one, by the time that it is connected.
+    pub(crate) longest_lease: OnceLock<Duration>,
     pub(crate) sweep: Sweep,
 }
 
@@ -129,6 +134,10 @@ impl Backend for PostgresBackend {
 
     fn response_timeout(&self) -> Option<Duration> {
         Some(self.0.store.pool.timeouts().response)
+    }
+
+    fn longest_lease(&self) -> Option<Duration> {
+        self.0.longest_lease.get().copied()
     }
 
     fn attempt_ttl(&self) -> Option<Duration> {

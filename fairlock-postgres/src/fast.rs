@@ -40,16 +40,18 @@ use crate::step::{OneByOne, Store};
 /// The numbers are those of `Turn::next_number`, the times those of `LockRow`.
 const ACQUIRE: &str = "\
     with free as materialized (
-      select ctid as at from fairlock.lock
-        where name = $1 and state = '' and (h_ends is null or h_ends <= fairlock.micros()) for update skip locked
+      select ctid as at, last + 1 as next from fairlock.lock
+        where name = $1 and state = '' and (h_ends is null or h_ends <= fairlock.micros())
+          and fairlock.grace_ends() <= fairlock.micros() for update skip locked
     ), clocked as materialized (
-      select at, fairlock.micros() as now from free
+      select at, next, fairlock.micros() as now from free
+    ), granted as (
+      select at, now, now + $4 as ends, greatest(next, least(now, 4503599627370496)) as token from clocked where now <= $6
     )
     update fairlock.lock l
-      set rev = l.rev + 1, last = greatest(l.last + 1, least(c.now, 4503599627370496)), dead_at = c.now + $4 + 86400000000,
-        h_owner = $2, h_request = $3, h_token = greatest(l.last + 1, least(c.now, 4503599627370496)), h_count = 1,
-        h_since = c.now, h_ends = c.now + $4, h_label = $5
-      from clocked c where l.ctid = c.at and c.now <= $6 returning l.h_token, c.now";
+      set rev = l.rev + 1, last = g.token, dead_at = greatest(g.ends, g.token) + 86400000000, h_owner = $2, h_request = $3,
+        h_token = g.token, h_count = 1, h_since = g.now, h_ends = g.ends, h_label = $5
+      from granted g where l.ctid = g.at returning l.h_token, g.now";
 
 const RELEASE: &str = "\
     update fairlock.lock

@@ -28,19 +28,57 @@ pub(crate) fn new_database() -> String {
 
 /// The URL of a new database.
 pub(crate) fn new_empty_database() -> String {
-    let url = |database: &str| format!("postgres://fairlock@/{database}?host={}", server_dir().display());
+    let server = server();
     let name = format!("t{}", ClientId::random().to_string().replace('-', ""));
     let until = || Instant::now() + Duration::from_secs(30);
-    let mut con = open(&Address::parse(&url("postgres")).unwrap(), until()).unwrap();
+    let mut con = open(&Address::parse(&server.url("postgres")).unwrap(), until()).unwrap();
     con.script(&format!("create database {name}"), until()).unwrap();
-    url(&name)
+    server.url(&name)
 }
 
 /// The same database through a PgBouncer in transaction mode that all tests share.
 pub(crate) fn pooled(url: &str) -> String {
     static POOLER: OnceLock<Pooler> = OnceLock::new();
     let pooler = POOLER.get_or_init(|| Pooler::start("*", ""));
-    url.replace(&server_dir().display().to_string(), &pooler.dir.display().to_string())
+    url.replace(&server().dir.display().to_string(), &pooler.dir.display().to_string())
+}
+
+/// The server that all tests share.
+fn server() -> &'static Server {
+    static SERVER: OnceLock<Server> = OnceLock::new();
+    SERVER.get_or_init(|| Server::start("", &[]))
+}
+
+pub(crate) struct Server {
+    dir: PathBuf,
+    _child: Child,
+}
+
+impl Server {
+    /// Starts one with these settings.
+    pub(crate) fn start(name: &str, settings: &[&str]) -> Server {
+        let dir = new_dir(name);
+        let bin = programs().expect("PostgreSQL is not installed: run tests/run");
+        let mut init = unprivileged(&bin.join("initdb"));
+        init.args(["-A", "trust", "-U", "fairlock", "--no-sync", "-E", "UTF8", "-D"]).arg(dir.join("data"));
+        let made = init.current_dir(&dir).output().unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        // The roles of the test of passwords.
+        let logins = "local all scram scram-sha-256\nlocal all md5 md5\nlocal all clear password\nlocal all all trust\n";
+        fs::write(dir.join("data/pg_hba.conf"), logins).unwrap();
+        let mut command = Command::new(bin.join("postgres"));
+        command.arg("-D").arg(dir.join("data")).arg("-k").arg(&dir).args(["-p", "5432"]);
+        for setting in ["listen_addresses=", "fsync=off", "max_connections=700"].iter().chain(settings) {
+            command.args(["-c", setting]);
+        }
+        let server = Server { _child: launch(&dir, "INT", &command), dir };
+        until_it_answers(&server.url("postgres"));
+        server
+    }
+
+    pub(crate) fn url(&self, database: &str) -> String {
+        format!("postgres://fairlock@/{database}?host={}", self.dir.display())
+    }
 }
 
 /// A PgBouncer in transaction mode with few sessions.
@@ -78,7 +116,7 @@ impl Pooler {
 
 fn configure(dir: &Path, alias: &str, database: &str) {
     let database = if database.is_empty() { String::new() } else { format!(" dbname={database}") };
-    let server = server_dir().display();
+    let server = server().dir.display();
     let dir_text = dir.display();
     let ini = format!(
         "[databases]\n{alias} = host={server} port=5432 user=fairlock{database}\n[pgbouncer]\nlisten_port = 5432\n\
@@ -86,32 +124,6 @@ fn configure(dir: &Path, alias: &str, database: &str) {
          server_idle_timeout = 5\n"
     );
     fs::write(dir.join("ini"), ini).unwrap();
-}
-
-fn server_dir() -> &'static Path {
-    static SERVER: OnceLock<(PathBuf, Child)> = OnceLock::new();
-    &SERVER.get_or_init(start).0
-}
-
-fn start() -> (PathBuf, Child) {
-    let dir = new_dir("");
-    let bin = programs().expect("PostgreSQL is not installed: run tests/run");
-    let mut init = unprivileged(&bin.join("initdb"));
-    init.args(["-A", "trust", "-U", "fairlock", "--no-sync", "-E", "UTF8", "-D"]).arg(dir.join("data"));
-    let made = init.current_dir(&dir).output().unwrap();
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    // The roles of the test of passwords.
-    let logins =
-        "local all scram scram-sha-256\nlocal all md5 md5\nlocal all clear password\nlocal all all trust\n";
-    fs::write(dir.join("data/pg_hba.conf"), logins).unwrap();
-    let mut command = Command::new(bin.join("postgres"));
-    command.arg("-D").arg(dir.join("data")).arg("-k").arg(&dir).args(["-p", "5432"]);
-    for setting in ["listen_addresses=", "synchronous_commit=off", "max_connections=700"] {
-        command.args(["-c", setting]);
-    }
-    let child = launch(&dir, "INT", &command);
-    until_it_answers(&format!("postgres://fairlock@/postgres?host={}", dir.display()));
-    (dir, child)
 }
 
 fn new_dir(name: &str) -> PathBuf {

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fairlock_core::backend::{Acquire, Acquired, Backend, Hold, Place, RequestId, Wake, WakeSink};
-use fairlock_core::{Client, ClientId, LockKind, OwnerId, Stats};
+use fairlock_core::{Client, ClientId, Guard, LockKind, LockRequest, OwnerId, Stats};
 use parking_lot::Mutex;
 
 use crate::net::Statement;
@@ -43,6 +43,11 @@ fn until(what: &str, done: impl Fn() -> bool) {
     }
 }
 
+fn granted(request: LockRequest) -> Guard {
+    request.decided().recv_timeout(SECOND * 10).expect("it is granted");
+    request.wait().unwrap()
+}
+
 #[test]
 fn a_client_listens_only_while_it_waits() {
     let url = new_database();
@@ -56,7 +61,7 @@ fn a_client_listens_only_while_it_waits() {
         let request = our_lock.request().unwrap();
         assert_eq!(present(&url), 1);
         guard.unlock().unwrap();
-        request.wait().unwrap().unlock().unwrap();
+        granted(request).unlock().unwrap();
         assert_eq!((ours.stats().granted_by_wake_up, ours.stats().gaps), (turn, 0));
         until("it has ended to listen", || present(&url) == 0);
     }
@@ -108,8 +113,8 @@ fn a_client_that_polls_or_does_not_listen_yet_is_not_passed_over_and_one_that_is
     guard.unlock().unwrap();
     let token = holders.inspect().unwrap().holder().unwrap().token.unwrap();
     backend.release(&Hold::new(&x, &stranger, RequestId::new(1), token)).unwrap();
-    second.wait().unwrap().unlock().unwrap();
-    last.wait().unwrap().unlock().unwrap();
+    granted(second).unlock().unwrap();
+    granted(last).unlock().unwrap();
     assert_eq!([&polls, &later].map(|client| client.stats().granted_by_wake_up), [1, 1]);
 }
 
@@ -124,7 +129,7 @@ fn behind_a_pooler_that_loses_messages_a_client_says_so_and_polls() {
         let request = ours.fair_lock("x").unwrap().request().unwrap();
         until("it polls", || lines() == before + 1);
         guard.unlock().unwrap();
-        request.wait().unwrap().unlock().unwrap();
+        granted(request).unlock().unwrap();
         assert_eq!(ours.stats().granted_by_wake_up, 1);
         assert_eq!(present(&url), 0); // a session of the pooler would keep it
     }

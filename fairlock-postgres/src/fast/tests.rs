@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::slice::from_ref;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use fairlock_core::backend::{
     Acquire, Acquired, Backend, BackendError, Hold, LockId, Place, Released, RequestId, Wait,
@@ -17,7 +18,8 @@ use crate::PostgresBackend;
 use crate::net::address::Address;
 use crate::net::{Connection, Statement, Value, open};
 use crate::presence::key_of;
-use crate::test_server::new_database;
+use crate::test_server::{Server, new_database};
+use crate::tests::soon;
 
 const OWNERS: [&str; 3] = ["a:1", "b:1", "c:1"];
 const LEASES: [Duration; 2] = [Duration::from_secs(100), Duration::from_secs(1000)];
@@ -181,7 +183,7 @@ impl<'a> Way<'a> {
 
     fn change(&self, what: &str, con: &mut Connection) -> String {
         let sql = format!("update fairlock.lock set {what} where name = '{}'", self.name.as_str());
-        con.script(&sql, crate::tests::soon()).unwrap();
+        con.script(&sql, soon()).unwrap();
         String::new()
     }
 
@@ -191,7 +193,7 @@ impl<'a> Way<'a> {
                    coalesce(h_ends - h_since, 0), coalesce(h_label, ''), rev, last, dead_at - greatest(last, h_ends), heads, state = '', \
                    coalesce(fairlock.micros() - h_since, 0) from fairlock.lock where name = $1";
         let name = [Value::Bytes(self.name.as_str().as_bytes())];
-        let rows = con.flight(&[Statement::new(sql, name)], crate::tests::soon()).unwrap();
+        let rows = con.flight(&[Statement::new(sql, name)], soon()).unwrap();
         let Some(row) = rows[0].first() else { return "none".to_owned() };
         let number = |at| row.number(at).unwrap();
         let (token, last) = (number(2).cast_unsigned(), number(7).cast_unsigned());
@@ -229,10 +231,10 @@ fn trips(backend: &PostgresBackend) -> u64 {
 /// A backend with one connection, and a session in which all owners are present.
 fn stage() -> (PostgresBackend, Connection) {
     let url = new_database();
-    let mut con = open(&Address::parse(&url).unwrap(), crate::tests::soon()).unwrap();
+    let mut con = open(&Address::parse(&url).unwrap(), soon()).unwrap();
     for client in ["a", "b", "c"] {
         let present = [Statement::new("select pg_advisory_lock($1)", [Value::Number(key_of(client))])];
-        con.flight(&present, crate::tests::soon()).unwrap();
+        con.flight(&present, soon()).unwrap();
     }
     (PostgresBackend::builder(&url).connections(1).connect().unwrap(), con)
 }
@@ -253,6 +255,7 @@ fn scenes() -> Vec<Vec<Command>> {
         vec![ask(0, 1), Command::Release { latest: 0, owner: Some(1), request: 0, token: 0 }, RELEASE],
         vec![ask(0, 1), Command::Ends, RELEASE, ask(0, 1), Command::Ends, ask(1, 1), RELEASE],
         vec![ask(0, 1), RELEASE, Command::ClockGoesBack, ask(1, 1), RELEASE, ask(2, 1)],
+        vec![ask(0, 1), Command::ClockGoesBack, RELEASE, Command::ClockGoesBack, ask(0, 1)],
         [&all_wait[..], &[RELEASE, ask(0, 1), RELEASE, RELEASE, RELEASE, ask(0, 2), RELEASE]].concat(),
         [&all_wait[..2], &[RELEASE, Command::Ends, ask(2, 1), RELEASE]].concat(),
         [&all_wait[..2], &[Command::Ends, ask(2, 1), RELEASE, RELEASE]].concat(),
@@ -272,7 +275,7 @@ fn the_fast_parts_do_what_the_general_part_does() {
         let con = &mut *con.borrow_mut();
         if case % 4 > 0 {
             let sql = format!("insert into fairlock.lock (name) values ('{case} true'), ('{case} false')");
-            con.script(&sql, crate::tests::soon()).unwrap();
+            con.script(&sql, soon()).unwrap();
         }
         for (at, command) in commands.iter().enumerate() {
             let mut outcome = |way: &mut Way<'_>| (way.run(*command, con), way.row(con), way.line());
@@ -303,12 +306,12 @@ fn an_attempt_that_arrives_late_begins_nothing() {
     let ask = Acquire::new(Place::new(&lock, &owner, RequestId::new(1)), LEASES[0]);
     let Acquired::Granted { token, .. } = way.acquire(&ask).unwrap() else { panic!("it is free") };
     way.release(&Hold::new(&lock, &owner, RequestId::new(1), token));
-    let attempt = store.fast_acquire(&ask, std::time::Instant::now()).unwrap();
+    let attempt = store.fast_acquire(&ask, Instant::now()).unwrap();
     let arrives = || {
         store.pool.lend(store.pool.deadline(), |con| con.flight(from_ref(&attempt), store.pool.deadline()))
     };
     let is_held = || backend.inspect(&lock, 0..0).unwrap().holder().is_some();
-    std::thread::sleep(super::MARGIN + Duration::from_millis(1));
+    thread::sleep(super::MARGIN + Duration::from_millis(1));
     assert_eq!((arrives().unwrap()[0].len(), is_held()), (0, false));
 }
 
@@ -380,4 +383,62 @@ fn a_session_that_does_not_know_a_statement_costs_one_call() {
     let _ = way.acquire(&ask);
     assert!(matches!(way.acquire(&ask), Ok(Acquired::Granted { .. })));
     assert!(trips(&backend) > before, "on the same connection");
+}
+
+/// The bounds are shorter than in the schema, and a server that was just made counts as any other.
+const SHORTER: &str = "do $$ begin execute replace(replace(replace(pg_get_functiondef('fairlock.grace_ends()'::regprocedure), \
+                       '30 s', '5 s'), '30000000', '5000000'), '+ 10 ', '+ 0 '); end $$";
+
+#[test]
+fn after_a_crash_that_forgets_holds_nothing_is_granted_until_they_are_over() {
+    let server = Server::start("-crash", &["wal_writer_delay=10s"]);
+    let url = server.url("postgres");
+    PostgresBackend::migrate(&url).unwrap();
+    let connect = |url: &str| open(&Address::parse(url).unwrap(), soon());
+    let mut con = connect(&url).unwrap();
+    con.script(SHORTER, soon()).unwrap();
+    let unsynced = format!("{url}&options=-c%20synchronous_commit%3Doff");
+    let backend = PostgresBackend::connect(&unsynced).unwrap();
+    assert_eq!(backend.longest_lease(), Some(Duration::from_secs(30)));
+    let [ann, bob] = ["a:1", "b:1"].map(OwnerId::new);
+    let lock_of = |n: usize| LockId::new(LockName::new(&format!("{n}")).unwrap(), LockKind::Fair);
+    let token_of = |backend: &PostgresBackend, lock: &LockId, owner: &OwnerId| {
+        let mut ask = Acquire::new(Place::new(lock, owner, RequestId::new(1)), Duration::from_secs(30));
+        ask.place.wait = Wait::No;
+        match backend.acquire(&ask) {
+            Ok(Acquired::Granted { token, .. }) => Some(token.get()),
+            _ => None,
+        }
+    };
+    // The first may have to wait for the end of the grace after initdb.
+    eventually(|| token_of(&backend, &lock_of(0), &ann));
+    for n in 1..50 {
+        token_of(&backend, &lock_of(n), &ann).unwrap();
+    }
+    let pid =
+        con.flight(&[Statement::new("select pg_backend_pid()", [])], soon()).unwrap()[0][0].count(0).unwrap();
+    assert!(std::process::Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success());
+    eventually(|| con.flight(&[Statement::new("select 1", [])], soon()).is_err().then_some(()));
+    let mut con = eventually(|| connect(&unsynced).ok());
+    let grace =
+        con.flight(&[Statement::new("select fairlock.grace_ends()", [])], soon()).unwrap()[0][0].number(0);
+    let grace_ends = grace.unwrap().cast_unsigned();
+    let is_free = |lock: &LockId| eventually(|| backend.inspect(lock, 0..0).ok()).holder().is_none();
+    let forgotten: Vec<_> = (0..50).map(lock_of).filter(is_free).collect();
+    assert!(!forgotten.is_empty(), "the crash forgot nothing, so this shows nothing");
+    for lock in &forgotten {
+        let token = eventually(|| token_of(&backend, lock, &bob));
+        assert!(token >= grace_ends, "{token} was granted {} us too early", grace_ends - token);
+    }
+}
+
+fn eventually<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
+    let give_up_at = Instant::now() + Duration::from_secs(30);
+    loop {
+        if let Some(outcome) = attempt() {
+            return outcome;
+        }
+        assert!(Instant::now() < give_up_at, "not within 30 s");
+        thread::sleep(Duration::from_millis(20));
+    }
 }

@@ -38,11 +38,11 @@ pub(crate) struct Connection {
     secrets: Secrets,
     /// Messages that came between answers.
     messages: Vec<Message>,
-    /// The number of the server's process, as told at the login.
-    pub(super) process: Option<i32>,
     /// How many round trips there were.
     #[cfg(test)]
     pub(crate) trips: u64,
+    /// The number of the server's process, as told at the login.
+    pub(super) process: Option<i32>,
     /// Whether a transaction is open, also a failed one.
     pub(super) is_in_transaction: bool,
     /// The texts that the session knows; the number of each is its name. None where it may be another session each time.
@@ -57,9 +57,9 @@ impl Connection {
             incoming,
             secrets,
             messages,
-            process,
             #[cfg(test)]
             trips: 0,
+            process,
             is_in_transaction: false,
             prepared,
         }

@@ -3,4 +3,5 @@
 
 mod guide;
 mod held;
+mod histories;
 mod standby;
