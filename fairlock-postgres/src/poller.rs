@@ -10,12 +10,12 @@ use std::time::Duration;
 use fairlock_core::backend::{BackendError, Wake, pause};
 
 use crate::clients::Client;
+use crate::clients::Client;
 use crate::link::{Phase, Waiting};
 use crate::listener::Listener;
 use crate::net::{Failure, Statement, Value};
 use crate::row::{AFTER, COLUMNS, Loaded};
 use crate::step::{HAS_STANDBY, Store};
-use crate::wake_ups::Client;
 
 /// The rows that have changed since they were seen.
 static LOOK: LazyLock<String> = LazyLock::new(|| {

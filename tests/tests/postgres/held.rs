@@ -185,3 +185,22 @@ fn holds_of_locks_with_several_holders_are_never_still_held() {
     let plain = client.plain_lock("plain").unwrap().lock().unwrap();
     assert!(still_held(&mut con, "plain", plain.token()));
 }
+
+#[test]
+fn a_standby_that_lacks_the_grant_refuses_the_write() {
+    let server = PostgresServer::start();
+    let standby = server.standby("standby");
+    let (mut con, mut there) = (server.con(), standby.con());
+    // From now on the standby hears nothing.
+    there.batch_execute("alter system set primary_conninfo = ''").unwrap();
+    there.batch_execute("select pg_reload_conf()").unwrap();
+    eventually(SOON, "no standby is attached", || {
+        con.query("select from pg_stat_replication", &[]).unwrap().is_empty()
+    });
+    let guard = take(&connect(&server).fair_lock("x").unwrap());
+    assert!(still_held(&mut con, "x", guard.token()));
+    standby.promote();
+    assert!(!still_held(&mut there, "x", guard.token()));
+    let next = take(&connect(&standby).fair_lock("x").unwrap());
+    assert!(still_held(&mut there, "x", next.token()) && !still_held(&mut there, "x", guard.token()));
+}
