@@ -10,7 +10,6 @@ use std::time::Duration;
 use fairlock_core::backend::{BackendError, Wake, pause};
 
 use crate::clients::Client;
-use crate::clients::Client;
 use crate::link::{Phase, Waiting};
 use crate::listener::Listener;
 use crate::net::{Failure, Statement, Value};
