@@ -18,7 +18,7 @@ impl Answer for Acquired {
 
 impl Answer for Vec<Renewal> {
     fn is_promise(&self) -> bool {
-        self.iter().any(|renewal| matches!(renewal, Renewal::Granted { .. }))
+        self.iter().any(|renewal| matches!(renewal, Renewal::Renewed | Renewal::Granted { .. }))
     }
 }
 

@@ -1,4 +1,4 @@
-//! One round: a deployment of its own, four or five workers, one fault, and what they believed.
+//! One round: its own deployment, four or five workers, one fault, and what they believed.
 
 use std::fs;
 use std::path::Path;

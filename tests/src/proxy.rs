@@ -51,7 +51,7 @@ pub enum Rule {
     /// It is held until the rule changes, and then passes. This is a network that drops everything without telling
     /// either end, and is repaired later.
     Hold,
-    /// It passes byte by byte, each in a packet of its own.
+    /// It passes byte by byte, each in its own packet.
     Bytes,
     /// It passes at this many bytes a second.
     Slow(u32),

@@ -127,7 +127,7 @@ impl World {
         Arc::new(world)
     }
 
-    /// In memory, with a clock of its own.
+    /// In memory, with its own clock.
     pub fn memory() -> Place {
         let clock = ManualClock::new();
         Place::Memory { store: MemoryBackend::with_clock(clock.clone()), clock }

@@ -211,26 +211,24 @@ fn anchor(heading: &str) -> String {
 }
 
 #[test]
-fn the_readme_and_rustdoc_list_every_feature() {
+fn rustdoc_lists_every_feature() {
     let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
     let features = manifest.split("\n[features]\n").nth(1).unwrap().split("\n\n").next().unwrap();
     let features: Vec<_> =
         features.lines().filter_map(|line| line.split_once(" = ")).map(|(name, _)| name).collect();
     assert!(features.contains(&"redis"), "{features:?}");
-    for (file, heading) in [("README.md", "\n## Features\n"), ("src/lib.rs", "//! # Features\n")] {
-        let text = fs::read_to_string(root().join(file)).unwrap();
-        let section = text.split_once(heading).expect("it has a section on features").1;
-        let missing =
-            features.iter().filter(|name| **name != "default" && !section.contains(&format!("`{name}`")));
-        assert_eq!(missing.collect::<Vec<_>>(), Vec::<&&str>::new(), "{file}");
-    }
+    let text = fs::read_to_string(root().join("src/lib.rs")).unwrap();
+    let section = text.split_once("//! # Features\n").expect("it has a section on features").1;
+    let missing =
+        features.iter().filter(|name| **name != "default" && !section.contains(&format!("`{name}`")));
+    assert_eq!(missing.collect::<Vec<_>>(), Vec::<&&str>::new());
 }
 
 /// Rustdoc copies no files, so its pages contain the pictures.
 #[test]
-fn the_timelines_in_rustdoc_are_those_in_the_guide() {
+fn the_pictures_in_rustdoc_are_those_in_the_guide() {
     let mut links = String::new();
-    for name in ["timeline", "rw-lock", "semaphore"] {
+    for name in ["timeline", "rw-lock", "semaphore", "postgres-crowds"] {
         links += &format!("[{name}]: data:image/svg+xml,");
         for byte in fs::read(root().join(format!("docs/pictures/{name}.svg"))).unwrap() {
             match byte {
@@ -257,7 +255,7 @@ fn source(module: &str) -> String {
         files = vec![format!("fairlock-memory/tests/backend/{file}.rs")];
     }
     if module == "case" {
-        files = vec!["fairlock-core/src/conformance/mod.rs".to_owned()]; // the list of the cases
+        files = vec!["fairlock-conformance/src/lib.rs".to_owned()]; // the list of the cases
     }
     let source = files.iter().find_map(|file| fs::read_to_string(root().join(file)).ok());
     source.unwrap_or_else(|| panic!("`{module}` is none of {files:?}"))
@@ -265,14 +263,14 @@ fn source(module: &str) -> String {
 
 #[test]
 fn every_promise_has_a_test_for_each_discipline_that_makes_it() {
-    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let page = fs::read_to_string(root().join("docs/promises.md")).unwrap();
     let table = fs::read_to_string(root().join("tests/README.md")).unwrap();
     let mut promised = BTreeSet::new();
-    for row in readme.lines().filter(|line| line.starts_with("| P")) {
+    for row in page.lines().filter(|line| line.starts_with("| P")) {
         let cells: Vec<&str> = row.split('|').map(str::trim).collect();
         promised.extend(disciplines(cells[3]).map(|discipline| (cells[1].to_owned(), discipline)));
     }
-    assert!(promised.len() > 40, "the README's table was not found: {promised:?}");
+    assert!(promised.len() > 40, "the table of promises was not found: {promised:?}");
 
     let (mut shown, mut unknown) = (BTreeSet::new(), Vec::new());
     let mut promise = String::new();
@@ -309,6 +307,7 @@ fn every_test_that_a_table_names_exists() {
     let mut sources = Vec::new();
     for folder in [
         "tests",
+        "fairlock-conformance",
         "fairlock-core",
         "fairlock-line",
         "fairlock-memory",

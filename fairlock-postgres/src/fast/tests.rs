@@ -269,7 +269,7 @@ fn the_fast_parts_do_what_the_general_part_does() {
     let (con, cases) = (std::cell::RefCell::new(con), std::cell::Cell::new((0, 0, 0)));
     let differ = |commands: Vec<Command>| {
         let (case, grants, releases) = cases.get();
-        cases.set((case + 1, grants, releases));
+        cases.set((case + 1, grants, releases)); // a case that fails is followed by smaller ones
         let [mut fast, mut general] =
             [true, false].map(|is_fast| Way::new(&backend, &format!("{case}"), is_fast));
         let con = &mut *con.borrow_mut();
@@ -394,7 +394,7 @@ const SHORTER: &str = "do $$ begin execute replace(replace(replace(pg_get_functi
 
 #[test]
 fn after_a_crash_that_forgets_holds_nothing_is_granted_until_they_are_over() {
-    let server = Server::start("crash", "-c wal_writer_delay=10s");
+    let server = Server::start("-crash", &["wal_writer_delay=10s"]);
     let url = server.url("postgres");
     PostgresBackend::migrate(&url).unwrap();
     let connect = |url: &str| open(&Address::parse(url).unwrap(), soon());

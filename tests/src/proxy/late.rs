@@ -30,7 +30,7 @@ enum Arrives {
 }
 
 impl Proxy {
-    /// The next command that contains `text` gets no answer, and reaches the server so much later, on a connection of its own.
+    /// The next command that contains `text` gets no answer, and reaches the server so much later, on its own connection.
     /// Nothing more passes on the connection that it came on, and neither end is told.
     pub fn hold_back(&self, text: &str, by: Duration) {
         let text = text.as_bytes().to_vec();
