@@ -3,6 +3,7 @@
 //! ```text
 //! cargo run --example worker
 //! cargo run --example worker -- --redis redis://127.0.0.1:6379 --processes 3
+//! cargo run --example worker -- --postgres postgres://postgres@127.0.0.1/postgres --processes 3    # makes its tables
 //! cargo run --example worker -- --timeline out.svg
 //! ```
 //!
@@ -34,6 +35,7 @@ type Failure = Box<dyn Error + Send + Sync>;
 #[derive(Default)]
 struct Options {
     redis: Option<String>,
+    postgres: Option<String>,
     processes: Option<usize>,
     workers: usize,
     timeline: Option<PathBuf>,
@@ -67,6 +69,10 @@ fn run() -> Result<ExitCode, Failure> {
     let options = parse(std::env::args().skip(1))?;
     if let Some(name) = &options.child {
         return work_as_child(&options, name);
+    }
+    #[cfg(feature = "postgres")]
+    if let Some(url) = &options.postgres {
+        fairlock::PostgresBackend::migrate(url)?; // the tables, if they are not there
     }
     if let Some(file) = &options.timeline {
         timeline::draw(&options, file)?;
@@ -165,9 +171,11 @@ fn start_thread(client: Client, name: String, turns: Sender<Turn>) -> Result<Wor
 }
 
 fn start_process(options: &Options, name: String, turns: Sender<Turn>) -> Result<Worker, Failure> {
-    let redis = options.redis.as_deref().unwrap_or_default();
+    let redis = options.redis.iter().flat_map(|url| ["--redis", url]);
+    let postgres = options.postgres.iter().flat_map(|url| ["--postgres", url]);
     let mut child = Command::new(std::env::current_exe()?)
-        .args(["--child", &name, "--redis", redis])
+        .args(["--child", &name])
+        .args(redis.chain(postgres))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;
@@ -214,9 +222,11 @@ impl Worker {
 
 /// Each worker has its own client, as in another process. `label` is the name under which the line shows it.
 fn connect(options: &Options, memory: &MemoryBackend, label: &str) -> fairlock::Result<Client> {
-    let builder = match &options.redis {
+    let builder = match (&options.redis, &options.postgres) {
         #[cfg(feature = "redis")]
-        Some(url) => Client::builder(fairlock::RedisBackend::connect(url)?),
+        (Some(url), _) => Client::builder(fairlock::RedisBackend::connect(url)?),
+        #[cfg(feature = "postgres")]
+        (_, Some(url)) => Client::builder(fairlock::PostgresBackend::connect(url)?),
         _ => Client::builder(memory.clone()),
     };
     builder.label(label).build()
@@ -228,6 +238,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, Failure
         let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value"));
         match argument.as_str() {
             "--redis" => options.redis = Some(value()?),
+            "--postgres" => options.postgres = Some(value()?),
             "--processes" => {
                 options.processes = Some(value()?.parse().map_err(|_| "--processes takes a number")?)
             }
@@ -235,17 +246,29 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, Failure
             "--timeline" => options.timeline = Some(value()?.into()),
             "--child" => options.child = Some(value()?),
             "--help" | "-h" => {
-                println!("usage: worker [--workers N] [--redis URL [--processes N]] [--timeline FILE.svg]");
+                println!(
+                    "usage: worker [--workers N] [--redis URL | --postgres URL] [--processes N] [--timeline FILE.svg]"
+                );
                 std::process::exit(0);
             }
             other => return Err(format!("unknown argument {other}; see --help").into()),
         }
     }
     if options.redis.is_some() && cfg!(not(feature = "redis")) {
-        return Err("--redis needs the feature `redis`, which is left out here".into());
+        return Err(
+            "--redis needs the feature `redis`: cargo run --example worker --features redis -- …".into()
+        );
     }
-    if options.processes.is_some() && options.redis.is_none() {
-        return Err("--processes needs --redis URL: processes can't share the in-memory backend".into());
+    if options.postgres.is_some() && cfg!(not(feature = "postgres")) {
+        let how = "cargo run --example worker --features postgres -- …";
+        return Err(format!("--postgres needs the feature `postgres`: {how}").into());
+    }
+    if options.redis.is_some() && options.postgres.is_some() {
+        return Err("--redis and --postgres name two servers: give one of them".into());
+    }
+    if options.processes.is_some() && options.redis.is_none() && options.postgres.is_none() {
+        let why = "processes can't share the in-memory backend";
+        return Err(format!("--processes needs --redis URL or --postgres URL: {why}").into());
     }
     if options.timeline.is_some() && (options.processes.is_some() || options.workers == 0) {
         return Err("--timeline draws threads of this process, at least one: leave --processes out".into());

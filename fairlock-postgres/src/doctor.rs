@@ -12,6 +12,7 @@ use crate::builder::PostgresBuilder;
 use crate::net::{Connection, Failure, Row, Statement, Value, log_in_at, open};
 use crate::presence::channel_of;
 use crate::schema;
+use crate::step::NOTIFY;
 
 const QUERIES: &str = include_str!("../doctor.sql");
 const ROUND_TRIPS: usize = 20;
@@ -149,7 +150,7 @@ impl Visit<'_> {
         self.backend.0.store.pool.deadline()
     }
 
-    fn row(&mut self, sql: &str) -> Result<Row, Failure> {
+    fn row(&mut self, sql: &'static str) -> Result<Row, Failure> {
         let deadline = self.soon();
         first(self.con.flight(&[Statement::made_up(sql)], deadline)?)
     }
@@ -184,7 +185,8 @@ impl Visit<'_> {
     /// the other one has taken its first.
     fn pooler(&mut self) -> Found {
         const PID: &str = "select pg_backend_pid()";
-        let (listen_at, pool) = (&self.backend.0.store.clients.listen_at, &self.backend.0.store.pool);
+        let store = &self.backend.0.store;
+        let (listen_at, pool) = (&store.clients.listen_at, &store.pool);
         let before = self.row(PID)?.count(0)?;
         let mut other = log_in_at(self.endpoint, pool.address(), Instant::now() + pool.timeouts().connect)?;
         let begin = [Statement::new("begin", []), Statement::new(PID, [])];
@@ -207,16 +209,15 @@ impl Visit<'_> {
     /// One session sends, another hears.
     fn wake_ups(&mut self) -> Found {
         let channel = channel_of(&ClientId::random().to_string());
-        let (backend, listen) = (self.backend, format!("listen {channel}"));
-        let mut hears = open(
-            &backend.0.store.clients.listen_at,
-            Instant::now() + backend.0.store.pool.timeouts().connect,
-        )?;
+        let (store, listen) = (&self.backend.0.store, format!("listen {channel}"));
+        let mut hears = open(&store.clients.listen_at, Instant::now() + store.pool.timeouts().connect)?;
         hears.flight(&[Statement::made_up(&listen)], self.soon())?;
         let sent = Instant::now();
-        let notify = [Statement::new("select pg_notify($1, '')", [Value::Text(&channel)])];
-        self.con.flight(&notify, backend.0.store.pool.deadline())?;
-        if hears.listen(sent + HEARD)?.is_empty() {
+        let notify = [Statement::new(NOTIFY, [Value::Text(&channel), Value::Text("")])];
+        self.con.flight(&notify, store.pool.deadline())?;
+        let heard = hears.listen(sent + HEARD)?;
+        if heard.is_empty() {
+            hears.flight(&[Statement::new("unlisten *", [])], self.soon())?; // a pooler keeps the session
             let text = "a message was not heard in 1 s: waiters ask again and again; behind a pooler set `listen_on` to the server's \
                         address";
             return Ok((Verdict::Note, text.to_owned()));

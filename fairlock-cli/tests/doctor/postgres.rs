@@ -43,14 +43,28 @@ fn a_good_server_gets_a_good_report_and_keeps_no_row() {
     assert_eq!(then, by_trial);
     assert_found(&findings, "commits", "good", "synchronous_commit is on; no standby");
     assert_found(&findings, "wake-ups", "good", "a message was heard after ");
+    let sample = include_str!("../../../docs/samples/doctor-postgres.txt");
     let said = text(&output(&server.url(), &["doctor"]).stdout);
-    assert!(
-        said.starts_with(&format!("{}\n", server.address()))
-            && said.contains("  good     isolation    read committed\n"),
-        "{said}"
-    );
+    assert_eq!(without_figures(&said), without_figures(sample), "{said}");
     let rows: i64 = server.con().query_one("select count(*) from fairlock.lock", &[]).unwrap().get(0);
     assert_eq!(rows, 0);
+}
+
+/// The report but for the server's name and version, and what was measured.
+fn without_figures(report: &str) -> Vec<String> {
+    let is_measured = |line: &&str| {
+        ["version", "clock", "round trip", "commit time"].iter().any(|topic| line.contains(topic))
+    };
+    let lines = report.lines().skip(1).filter(|line| !is_measured(line));
+    let is_figure = |word: &&str| word.starts_with(|c: char| c.is_ascii_digit());
+    lines
+        .map(|line| {
+            line.split(' ')
+                .map(|word| if is_figure(&word) { "7" } else { word })
+                .collect::<Vec<_>>()
+                .join(" ")
+        })
+        .collect()
 }
 
 #[test]

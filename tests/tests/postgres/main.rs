@@ -3,6 +3,7 @@
 
 mod guide;
 mod held;
+mod histories;
 mod network;
 mod standby;
 mod support;
