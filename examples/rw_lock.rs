@@ -42,7 +42,7 @@ fn run_both() -> Result<[Timeline; 2], Failure> {
     ])
 }
 
-/// Each worker has a client of its own.
+/// Each worker has its own client.
 fn run(
     title: &'static str,
     locks_of: impl Fn(&str) -> fairlock::Result<(Lock, Lock)>,

@@ -31,7 +31,7 @@ fn main() -> Result<(), Failure> {
     timeline::report(&[run()?], common::option("--timeline").map(PathBuf::from).as_deref())
 }
 
-/// Each worker has a client of its own.
+/// Each worker has its own client.
 fn run() -> Result<Timeline, Failure> {
     let callers = (1..=CALLERS).map(|number| (format!("caller {number}"), 0));
     let workers: Vec<Worker> = callers.chain([("key change".to_owned(), 3)]).collect();

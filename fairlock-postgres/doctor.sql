@@ -14,8 +14,8 @@ select case when current_setting('server_version_num')::int >= 130000 then 'good
 -- commits
 select case
   when current_setting('fsync') = 'off' then 'unsafe: fsync is off: a crash of the machine can destroy the database; set it to on'
-  when level = 'off' then 'note: synchronous_commit is off: a crash of the server forgets the last 0.6 s of what it said, and two clients can hold a '
-    'lock then; set it to on, for this user or database at least'
+  when level = 'off' then 'note: synchronous_commit is off: a crash of the server forgets the last 0.6 s of what it said, so it grants no '
+    'lock for 30 s after one, and no lease is longer; set it to on, or see to it that all users of the locks have it off'
   when n = 0 and current_setting('synchronous_standby_names') <> '' then 'note: each commit waits for a synchronous standby '
     '(synchronous_standby_names), and none is connected'
   when n = 0 then format('good: synchronous_commit is %s; no standby is connected', level)

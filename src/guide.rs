@@ -42,6 +42,11 @@ pub mod from_elsewhere {}
 pub mod promises {}
 
 #[doc = include_str!("../docs/rustdoc-links.md")]
+#[doc = include_str!("../docs/pictures/for-rustdoc.md")]
+#[cfg_attr(not(doctest), doc = include_str!("../docs/postgres.md"))] // its blocks are parts of examples/transfer/ and tests/tests/postgres/
+pub mod postgres {}
+
+#[doc = include_str!("../docs/rustdoc-links.md")]
 #[cfg_attr(not(doctest), doc = include_str!("../docs/operating.md"))] // its block is part of tests/tests/metrics.rs
 pub mod operating {}
 

@@ -20,19 +20,29 @@
 //! # Ok::<(), fairlock::Error>(())
 //! ```
 //!
+//! | the work | take |
+//! | --- | --- |
+//! | one at a time, first asked, first served | [`Client::fair_lock`] |
+//! | one at a time, in no order; or beside Java's `getLock` | [`Client::plain_lock`] |
+//! | readers together, a writer alone | [`Client::rw_lock`] |
+//! | a limited number at once | [`Client::semaphore`] |
+//! | several names at once, without deadlocks | [`Client::lock_all`] |
+//! | async tasks | any of them, with [`Lock::to_async`] |
+//!
 //! # Features
+//!
+//! `cargo add fairlock` brings the defaults; `cargo add fairlock --features serde` adds one.
 //!
 //! - `redis`, on by default: the Redis backend, `RedisBackend`.
 //! - `redisson`, on by default: locks that are shared with Java, `Discipline::Redisson` and plain locks of the Redis backend.
 //! - `memory`, on by default: the in-process backend, `MemoryBackend`.
 //! - `postgres`, on by default: the PostgreSQL backend, `PostgresBackend`.
 //! - `tls-rustls`: TLS, with addresses `rediss://…` and `postgres://…?sslmode=require`.
-//! - `serde`: [`Stats`] can be serialized.
+//! - `serde`: [`Stats`], `LockState` and [`Lost`] can be serialized.
 //! - `metrics`: counters and histograms for the crate `metrics`.
 //!
 //! # Where to go on
 //!
-//! Start at [`Client`] and [`Lock`]; tasks take [`Lock::to_async`]. A [`RwLock`] lets readers in together, and a [`Semaphore`] so many at once.
 #![cfg_attr(
     all(feature = "memory", feature = "redisson"),
     doc = "The [`guide`] has a chapter for each topic, [what is promised](guide::promises) among them."

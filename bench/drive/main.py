@@ -68,7 +68,7 @@ def main():
 
     scale, servers = Scale(options.quick), Servers(os.path.abspath(options.build))
     figures, missing, started = [], [], time.monotonic()
-    there = {"etcd": servers.start_etcd(), "curator": servers.start_zookeeper()}
+    there = {"etcd": servers.start_etcd(), "curator": servers.start_zookeeper(), "postgres": servers.start_postgres()}
     servers.start_sentinels()
     workloads = WORKLOADS
     if options.base:

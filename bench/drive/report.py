@@ -185,6 +185,20 @@ polled = [count for n in waiters for count in rounds("hand-off", n, "fairlock", 
 target("grants by polling in all hand-offs", "0", spread([sum(polled)]) if polled else None, lambda r: r == 0, "0")
 target("48 processes, 10 ms hold: most ÷ fewest grants a client",
        found=absolute("processes", None, "fairlock", "max/min"), before="1.02", **at_most("1.05"))
+def close_stores(name):
+    return absolute("stores: close", None, "postgres-fairlock", name)
+
+
+for peer, limit in (("advisory", "2.5"), ("naive", "1.1")):
+    target(f"PostgreSQL: free cycle ÷ {peer} lock's (p50)", found=close_stores(f"÷ {peer}"), **at_most(limit))
+target("PostgreSQL: server CPU of a free cycle, µs", found=close_stores("server µs"), **at_most("100"))
+for peer, limit in (("postgres-advisory", "0.25"), ("fairlock", "0.33")):
+    for n in variants_of("stores: hand-off"):
+        what = "fairlock's on Redis" if peer == "fairlock" else "advisory lock's"
+        target(f"PostgreSQL: hand-offs/s, {n} threads ÷ {what}", **at_least(limit),
+               found=ratio(*(rounds("stores: hand-off", n, one, "hand-offs/s") for one in ("postgres-fairlock", peer))))
+target("PostgreSQL: 48 processes, 10 ms hold: most ÷ fewest grants a client", **at_most("1.05"),
+       found=absolute("stores: processes", None, "postgres-fairlock", "max/min"))
 if memory:
     target("memory: one client's 4 threads on 4 locks ÷ 1 thread", **at_least("1.0"),
            found=ratio(memory.get("apart-4 fairlock-memory", {}), memory.get("apart-1 fairlock-memory", {})))
@@ -375,6 +389,25 @@ for name, title, threads, said, figures in (
         table(["library", "fairlock's turns ÷ its", *figures],
               [[peer, shown(ratio(ours, rounds(name, threads, peer, "turns/s"))),
                 *(shown(absolute(name, threads, peer, figure)) for figure in figures)] for peer in peers_of(name, threads)])
+
+stores = peers_of("stores: free")
+if stores:
+    out.append("## 15 PostgreSQL\n")
+    out.append("*advisory*: `pg_advisory_lock` and `pg_advisory_unlock`, a session for each thread; it has no lease and no token, and writes nothing. *naive*: a "
+               "row for each lock, taken by `INSERT … ON CONFLICT … WHERE until <= now`; waiters ask every 10 ms. Both by the crate `postgres` with prepared "
+               "statements. Commits are asynchronous; those of `-sync` reach the disk first. Times are p50, CPU is the server's for a cycle or a turn.\n")
+    called = {"fairlock": "fairlock on Redis", "postgres-fairlock": "**fairlock on PostgreSQL**",
+              "postgres-fairlock-sync": "**fairlock on PostgreSQL**-sync"}
+    columns = [("free cycle µs", "stores: free", None, "p50 µs"), ("its CPU µs", "stores: free", None, "server µs"),
+               ("8 free locks, 8 threads: cycles/s", "stores: free, apart", 8, "ops/s")]
+    for n in variants_of("stores: hand-off"):
+        columns += [(f"hand-offs/s, {n} threads", "stores: hand-off", n, "hand-offs/s"), (f"turns/s, {n}", "stores: hand-off", n, "turns/s"),
+                    (f"CPU µs, {n}", "stores: hand-off", n, "server µs")]
+    columns += [("48 processes: most ÷ fewest", "stores: processes", None, "max/min"),
+                ("overtaking grants", "stores: processes", None, "overtaking grants")]
+    table(["lock", *(head for head, *_ in columns)],
+          [[called.get(peer, peer.removeprefix("postgres-")),
+            *(shown(absolute(name, variant, peer, figure)) for _, name, variant, figure in columns)] for peer in stores])
 
 if result["missing"]:
     out.append("## What did not work\n")

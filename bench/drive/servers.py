@@ -1,7 +1,10 @@
 """The servers for the peers, started on free ports and stopped at the end."""
 
+import glob
 import os
+import re
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -33,7 +36,7 @@ class Servers:
     def __init__(self, build, counts_instructions=False):
         self.build, self.counts_instructions = build, counts_instructions
         self.folder = tempfile.mkdtemp(prefix="fairlock-bench-")
-        self.processes = {}
+        self.processes, self.postgres_folder = {}, None
         self.environment = dict(os.environ)
         callgrind = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={self.folder}/callgrind"]
         port = self.start("redis", lambda port: [*(callgrind if counts_instructions else ()), "redis-server", "--port", port,
@@ -96,8 +99,42 @@ class Servers:
         self.environment["BENCH_ZOOKEEPER"] = f"127.0.0.1:{port}"
         return True
 
+    def start_postgres(self):
+        """Its settings are the defaults. A session says whether its commits are asynchronous."""
+        found = glob.glob("/usr/lib/postgresql/*/bin/initdb")
+        if path := shutil.which("initdb"):
+            found.append(os.path.realpath(path))
+        if not found:
+            return False
+        programs = os.path.dirname(max(found, key=lambda path: int(re.search(r"(\d*)/bin", path)[1] or 0)))
+        # The server refuses to run as root.
+        user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--init-groups"] if os.geteuid() == 0 else []
+        self.postgres_folder = tempfile.mkdtemp(prefix="fairlock-bench-")
+        if user:
+            shutil.chown(self.postgres_folder, "postgres", "postgres")
+        data = f"{self.postgres_folder}/data"
+        subprocess.run([*user, f"{programs}/initdb", "-A", "trust", "-U", "bench", "-E", "UTF8", "--locale=C", "-D", data], check=True,
+                       stdout=subprocess.DEVNULL, cwd=self.postgres_folder)
+        port = self.start("postgres", lambda port: [*user, f"{programs}/postgres", "-D", data, "-k", self.postgres_folder,
+                                                    "-p", port, "-c", "listen_addresses=127.0.0.1", "-c", "max_connections=300"])
+        while subprocess.run([f"{programs}/pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]).returncode == 1:
+            time.sleep(0.05)  # it listens before it lets anybody in
+        url = f"postgres://bench@127.0.0.1:{port}/postgres"
+        self.environment["BENCH_POSTGRES_SYNC"] = url
+        self.environment["BENCH_POSTGRES"] = f"{url}?options=-c%20synchronous_commit%3Doff"
+        subprocess.run([f"{self.build}/release/worker", "postgres-tables", url], check=True)
+        return True
+
     def stop(self):
+        if postgres := self.processes.get("postgres"):
+            postgres.send_signal(signal.SIGINT)  # ends its sessions, and frees its memory
+            try:
+                postgres.wait(10)
+            except subprocess.TimeoutExpired:
+                pass
         for process in self.processes.values():
             process.kill()
             process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
+        if self.postgres_folder:
+            shutil.rmtree(self.postgres_folder, ignore_errors=True)

@@ -1,6 +1,7 @@
 """Measures the server: commands sent by clients, bytes, processor time."""
 
 import collections
+import os
 import socket
 import threading
 
@@ -73,3 +74,32 @@ class Usage:
         self.change = {name: after[name] - self.before[name] - (self.own[name] if "bytes" in name else 0)
                        for name in after}
         self.link.close()
+
+
+class PostgresUsage:
+    """The processor time of all processes of the PostgreSQL server between the two ends of a `with`, those included that end in it."""
+
+    def __init__(self, servers):
+        self.first = servers.processes["postgres"].pid
+
+    def _read(self):
+        with open(f"/proc/{self.first}/task/{self.first}/children") as file:
+            living = [self.first, *map(int, file.read().split())]
+        seconds = 0
+        for process in living:
+            try:
+                with open(f"/proc/{process}/schedstat") as file:
+                    seconds += int(file.read().split()[0]) / 1e9
+            except FileNotFoundError:  # ended in between: counted below
+                pass
+        with open(f"/proc/{self.first}/stat") as file:
+            ended = file.read().rsplit(") ", 1)[1].split()[13:15]
+        return {"cpu": seconds + sum(map(int, ended)) / os.sysconf("SC_CLK_TCK")}
+
+    def __enter__(self):
+        self.before = self._read()
+        return self
+
+    def __exit__(self, *_):
+        after = self._read()
+        self.change = {name: after[name] - self.before[name] for name in after}

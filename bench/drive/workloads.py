@@ -5,7 +5,7 @@ import time
 
 from line import compare, line_cost
 from redis_link import Refused
-from watch import Commands, Usage
+from watch import Commands, PostgresUsage, Usage
 from workers import Stuck, Worker, new_name
 
 ON_JAVA = ("redisson-fair", "redisson", "curator")
@@ -38,10 +38,16 @@ def percentile(times, part):
     return times[min(len(times) - 1, int(len(times) * part))] if times else None
 
 
+def usage_of(servers, peer):
+    return PostgresUsage(servers) if peer.startswith("postgres-") else Usage(servers)
+
+
 def wire(servers, peer, usage, cycles):
     if peer in ELSEWHERE:
         return {}
     change = usage.change
+    if peer.startswith("postgres-"):
+        return {"server µs": change["cpu"] * 1e6 / cycles}
     return {
         "bytes in": change["bytes in"] / cycles,
         "bytes out": change["bytes out"] / cycles,
@@ -53,7 +59,7 @@ def wire(servers, peer, usage, cycles):
 def cycles(servers, scale, peer, mode, build=None):
     with Worker(servers, peer, mode, seconds=scale.seconds, warm=scale.warm(peer), build=build) as worker:
         worker.expect("ready")
-        with Usage(servers) as usage:
+        with usage_of(servers, peer) as usage:
             worker.go()
             times = [int(word) / 1e3 for word in worker.expect("ns").split()[1:]]
         return {"p50 µs": percentile(times, 0.5), "p99 µs": percentile(times, 0.99),
@@ -104,7 +110,7 @@ def hand_off(servers, scale, peer, waiters, build=None):
     with Worker(servers, peer, "turns", count=waiters, seconds=scale.seconds, warm=scale.warm(peer),
                 build=build) as worker:
         worker.expect("ready")
-        with Usage(servers) as usage:
+        with usage_of(servers, peer) as usage:
             worker.go()
             events = worker.events()
     return {**turns_figures(events), **wire(servers, peer, usage, len(events)), "grants by polling": worker.polled}
@@ -318,7 +324,7 @@ def close(servers, scale, _peer, __):
 def short_cycles(servers, peer):
     with Worker(servers, peer, "uncontended", seconds=0.25, warm=0.05) as worker:
         worker.expect("ready")
-        with Usage(servers) as usage:
+        with usage_of(servers, peer) as usage:
             worker.go()
             times = [int(word) / 1e3 for word in worker.expect("ns").split()[1:]]
     return {"p50 µs": percentile(times, 0.5), "server µs": usage.change["cpu"] * 1e6 / len(times)}
@@ -371,7 +377,33 @@ def turns_of(events):
     return {"turns/s": (len(events) - 1) / seconds if seconds else 0}
 
 
+def apart(servers, scale, peer, threads):
+    """Threads of one process with a lock each, which nobody else wants."""
+    with Worker(servers, peer, "apart", count=threads, seconds=scale.seconds, warm=scale.warm(peer)) as worker:
+        worker.expect("ready")
+        with usage_of(servers, peer) as usage:
+            worker.go()
+            ops, *times = map(int, worker.expect("ops").split()[1:])
+    return {"ops/s": ops / scale.seconds, **dict(zip(("p50 µs", "p99 µs"), (time / 1e3 for time in times))),
+            **wire(servers, peer, usage, ops)}
+
+
+def close_stores(servers, scale, _peer, __):
+    """A free cycle on PostgreSQL, beside its peers in short turns: whether client and server share a core changes from turn to turn."""
+    figures = {}
+    for _ in range(2 if scale.quick else 9):
+        ours, *others = (short_cycles(servers, f"postgres-{peer}") for peer in ("fairlock", "advisory", "naive"))
+        for name, other in zip(("advisory", "naive"), others):
+            figures.setdefault(f"÷ {name}", []).append(ours["p50 µs"] / other["p50 µs"])
+        figures.setdefault("server µs", []).append(ours["server µs"])
+    return {name: percentile(found, 0.5) for name, found in figures.items()}
+
+
 ON_REDIS = tuple(peer for peer in NEAR_ALL if peer not in ELSEWHERE)
+
+# On PostgreSQL; commits are asynchronous without `-sync`. An advisory lock writes nothing.
+STORES = ("postgres-advisory", "postgres-naive", "postgres-fairlock", "fairlock", "postgres-naive-sync",
+          "postgres-fairlock-sync")
 
 # number, name, function, variants, peers
 WORKLOADS = (
@@ -392,7 +424,13 @@ WORKLOADS = (
     (13, "durable", durable, (None,), ("fairlock", "fairlock-life", "fairlock-quorum")),
     (14, "readers", readers, (8,), ("fairlock-rw", "redisson-rw", "curator-rw")),
     (15, "permits", permits, (32,), ("fairlock-permits", "redisson-permits", "curator-permits")),
+    (16, "stores: close", close_stores, (None,), ("postgres-fairlock",)),
+    (16, "stores: free", uncontended, (None,), STORES),
+    (16, "stores: free, apart", apart, (8,), STORES),
+    (16, "stores: hand-off", hand_off, (8, 32), STORES),
+    (16, "stores: processes", processes, (None,), ("postgres-advisory", "postgres-naive", "postgres-fairlock")),
 )
 # Fewer rounds: counts, and a slow workload with a sample of 48 clients per round.
-MOST_ROUNDS = {"uncontended: commands": 1, "hand-off: commands": 1, "processes": 1}
+MOST_ROUNDS = {"uncontended: commands": 1, "hand-off: commands": 1, "processes": 1,
+               "stores: processes": 1}
 REFUSALS = (Stuck, Refused)

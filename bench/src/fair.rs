@@ -1,4 +1,4 @@
-//! fairlock on Redis, used as in its README.
+//! fairlock on Redis and on PostgreSQL, used as in its README.
 
 use std::time::Duration;
 
@@ -27,6 +27,12 @@ impl Fair {
         }
         let lease = backend.longest_lease().map_or(order.lease, |longest| longest.min(order.lease));
         Ok(Fair(Client::builder(backend).lease(lease).build()?))
+    }
+
+    #[cfg(feature = "postgres")]
+    pub fn connect_to_postgres(url: &str, order: &Order) -> Outcome<Fair> {
+        let backend = fairlock::PostgresBackend::connect(url)?;
+        Ok(Fair(Client::builder(backend).lease(order.lease).build()?))
     }
 }
 

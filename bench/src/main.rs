@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! worker PEER MODE NAME COUNT SECONDS HOLD_MS LEASE_MS WARM_SECONDS
+//! worker postgres-tables URL
 //! worker memory SECONDS
 //! worker memory-alone SECONDS
 //! ```
@@ -9,6 +10,8 @@
 mod fair;
 mod memory;
 mod peer;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod raw;
 mod recorded;
 mod rs_lock;
@@ -33,10 +36,19 @@ fn main() -> Outcome {
     if let ["memory-alone", seconds] = words[..] {
         return memory::alone(seconds.parse()?);
     }
+    #[cfg(feature = "postgres")]
+    if let ["postgres-tables", url] = words[..] {
+        fairlock::PostgresBackend::migrate(url)?;
+        return postgres::make_table(url);
+    }
     let [peer, mode, name, count, seconds, hold, lease, warm] = words[..] else {
         return Err("see the usage in bench/src/main.rs".into());
     };
     let order = Order::new(mode, name, [count, seconds, hold, lease, warm])?;
+    #[cfg(feature = "postgres")]
+    if let Some(peer) = peer.strip_prefix("postgres-") {
+        return on_postgres(peer, &order);
+    }
     let url = redis_url()?;
     match peer {
         "fairlock" if mode.starts_with("steps") => steps::run(&url, &order)?,
@@ -62,6 +74,22 @@ fn main() -> Outcome {
         _ => return Err(format!("no peer {peer}").into()),
     }
     std::process::exit(0) // as in the other workers: waiting threads don't matter
+}
+
+/// A peer whose commits are asynchronous; with `-sync` at its end, synchronous.
+#[cfg(feature = "postgres")]
+fn on_postgres(peer: &str, order: &Order) -> Outcome {
+    let (peer, url) = match peer.strip_suffix("-sync") {
+        Some(peer) => (peer, std::env::var("BENCH_POSTGRES_SYNC")?),
+        None => (peer, std::env::var("BENCH_POSTGRES")?),
+    };
+    match peer {
+        "fairlock" => workload::run(&fair::Fair::connect_to_postgres(&url, order)?, order)?,
+        "advisory" => workload::run(&&postgres::Postgres::new(&url, postgres::What::Advisory, order), order)?,
+        "naive" => workload::run(&&postgres::Postgres::new(&url, postgres::What::Naive, order), order)?,
+        _ => return Err(format!("no peer {peer} on PostgreSQL").into()),
+    }
+    std::process::exit(0)
 }
 
 fn redis_url() -> Outcome<String> {

@@ -89,10 +89,11 @@ pub fn run<P: Peer>(peer: &P, order: &Order) -> Outcome {
             handshake()?;
             std::process::exit(0)
         }),
-        "many" => {
-            many(peer, order, order.warm)?;
+        mode @ ("many" | "apart") => {
+            let work = if mode == "many" { many } else { apart };
+            work(peer, order, order.warm)?;
             handshake()?;
-            let mut times = many(peer, order, order.seconds)?;
+            let mut times = work(peer, order, order.seconds)?;
             times.sort_unstable();
             let at = |percent: usize| times.get(times.len() * percent / 100).copied().unwrap_or(0);
             say(&format!("ops {} {} {}", times.len(), at(50), at(99)))?;
@@ -154,6 +155,19 @@ fn many<P: Peer>(peer: &P, order: &Order, seconds: f64) -> Outcome<Vec<u128>> {
             n += 1;
         }
         Ok(times)
+    })?;
+    Ok(times.concat())
+}
+
+/// The same with one name a thread.
+fn apart<P: Peer>(peer: &P, order: &Order, seconds: f64) -> Outcome<Vec<u128>> {
+    let times = in_threads(order.count, |thread| {
+        let lock = peer.lock(&format!("{}:{thread}", order.name))?;
+        cycles_for(seconds, &mut || {
+            let began = Instant::now();
+            lock.hold(&mut || {})?;
+            Ok(began.elapsed())
+        })
     })?;
     Ok(times.concat())
 }

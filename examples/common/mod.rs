@@ -6,7 +6,7 @@ use fairlock::{Client, ClientBuilder, MemoryBackend, RedisBackend, Result};
 
 static MEMORY: LazyLock<MemoryBackend> = LazyLock::new(MemoryBackend::new);
 
-/// A client on the backend that the command line asks for. Each is as in a process of its own.
+/// A client on the backend that the command line asks for. Each is as in its own process.
 #[allow(dead_code, reason = "examples with settings use `builder`")]
 pub(crate) fn connect() -> Result<Client> {
     builder()?.build()

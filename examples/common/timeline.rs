@@ -43,7 +43,7 @@ pub(crate) struct Timeline {
 }
 
 impl Timeline {
-    /// Runs each worker on a thread of its own.
+    /// Runs each worker on its own thread.
     pub(crate) fn run(
         title: &'static str,
         workers: Vec<Worker>,

@@ -90,7 +90,7 @@ pub(crate) const MINDER: &str = "__minder";
 const RUN_HELP: &str = "\
 The program gets FAIRLOCK_NAME, FAIRLOCK_TOKEN (a number that only grows: let the resource refuse an \
 old one) and FAIRLOCK_OWNER. With several names the first two have one word for each, in the order \
-that was given, and each lock has tokens of its own. It has its own process group; HUP, INT, QUIT, TERM, USR1 and USR2 are \
+that was given, and each lock has its own tokens. It has its own process group; HUP, INT, QUIT, TERM, USR1 and USR2 are \
 passed on to the whole group. Signals that were ignored when fairlock started (by nohup, or INT and \
 QUIT by a script's `&`) stay ignored, for the program too. The lock is released when the program ends; \
 processes that it left in the background then run without the lock.

@@ -8,7 +8,7 @@ use crate::ids::random;
 const FIRST: Duration = Duration::from_millis(50);
 pub(crate) const LONGEST: Duration = Duration::from_secs(1);
 
-/// The pause after so many failures in a row: between half of the full pause and all of it, so that clients do not retry in step.
+/// The pause after this many failures in a row: between half of the full pause and all of it, so that clients do not retry in step.
 /// There is none after the first: that usually means only that an idle connection was closed. After the second it is 50 ms, and
 /// doubles to 1 s. For a backend: before it connects again.
 pub fn pause(failures: u32) -> Duration {

@@ -4,8 +4,10 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::error::{Error, Result};
+use crate::ids::{LockName, MAX_NAME_BYTES};
 use crate::stop::Stop;
-use crate::{Clock, Error, LockName, MAX_NAME_BYTES, Result};
+use crate::time::Clock;
 
 /// See the setters of [`ClientBuilder`](crate::ClientBuilder).
 #[derive(Debug)]

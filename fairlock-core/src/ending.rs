@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
 use crate::backend::BackendError;
-use crate::time::Signal;
-use crate::{Clock, Error, HeldLock, LockName, Result};
+use crate::error::{Error, Result};
+use crate::ids::LockName;
+use crate::snapshot::HeldLock;
+use crate::time::{Clock, Signal};
 
 pub(crate) struct Ending {
     /// Raised when a claim is over, once a drain waits for that; and at the beginning and the end of a shutdown.

@@ -5,8 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::backend::{BackendError, BackendErrorKind};
-use crate::ids::write_escaped;
-use crate::{FencingToken, LockKind, LockName, OwnerId};
+use crate::ids::{FencingToken, LockKind, LockName, OwnerId, write_escaped};
 
 /// The result of the calls of this library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -322,7 +321,7 @@ impl fmt::Display for LostCause {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ClientId;
+    use crate::ids::ClientId;
 
     #[test]
     fn what_a_backend_said_is_told_with_the_lock_if_one_is_known_and_with_its_cause() {

@@ -71,7 +71,7 @@ pub enum LockKind {
     Plain,
     /// Readers together, a writer alone, in the order in which they asked. A reader takes one unit, a writer all of them.
     ReadWrite,
-    /// Holders of so many permits together, in the order in which they asked.
+    /// Holders of this many permits together, in the order in which they asked.
     Semaphore {
         /// How many permits there are.
         permits: u32,

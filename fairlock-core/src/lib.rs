@@ -18,9 +18,6 @@ mod backoff;
 mod cancel;
 mod claim;
 mod config;
-#[cfg(feature = "conformance")]
-#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "the cases are tests")]
-pub mod conformance;
 mod ending;
 mod error;
 mod flow;

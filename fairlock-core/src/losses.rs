@@ -1,4 +1,4 @@
-//! Tells the program of lost holds: by channels, by callbacks on a thread of their own, so that a slow one delays no renewal, and
+//! Tells the program of lost holds: by channels, by callbacks on their own thread, so that a slow one delays no renewal, and
 //! in the log.
 
 use std::collections::VecDeque;
@@ -10,8 +10,8 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use parking_lot::Mutex;
 
-use crate::Lost;
 use crate::cancel::Cancel;
+use crate::error::Lost;
 use crate::logging::log_line;
 use crate::time::TaskSlot;
 

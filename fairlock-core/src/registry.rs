@@ -8,8 +8,7 @@ use hashbrown::hash_table::Entry;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::claim::Claim;
-use crate::ids::hash_of;
-use crate::{LockName, OwnerId};
+use crate::ids::{LockName, OwnerId, hash_of};
 
 /// In shards by the lock's name, so that threads with different locks seldom wait for one another. No thread takes the mutexes of
 /// two shards at once. A look at all claims sees one shard after the other; a claim stays in the shard of its lock.

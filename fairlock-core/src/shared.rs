@@ -23,12 +23,13 @@ use crate::backend::{Answer, Backend, BackendError, BackendErrorKind, Subscripti
 use crate::claim::{Claim, Grant, GrantedBy, Loss, Standing};
 use crate::config::Config;
 use crate::ending::Ending;
+use crate::error::{Error, Lost, LostCause, Result};
+use crate::ids::{ClientId, LockKind, LockName};
 use crate::logging::{log_line, ms};
 use crate::losses::{LossCallbacks, log_loss};
 use crate::registry::Registry;
 use crate::schedule::{Concerned, Schedule};
 use crate::stats::Counters;
-use crate::{ClientId, Error, LockKind, LockName, Lost, LostCause, Result};
 
 /// Handles, guards and requests own one together; threads only keep a `Weak`.
 pub(crate) struct Shared {

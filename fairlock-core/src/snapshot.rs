@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{FencingToken, LockKind, LockName, OwnerId};
+use crate::ids::{FencingToken, LockKind, LockName, OwnerId};
 
 /// A hold of this client, see [`Client::held`](crate::Client::held).
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,10 +6,11 @@ use std::sync::{Arc, Weak};
 
 use crate::backend::{Hold, LockId, RequestId, Wake, WakeSink};
 use crate::claim::{Claim, GrantedBy};
+use crate::error::LostCause;
+use crate::ids::{FencingToken, LockKind, LockName, OwnerId};
 use crate::logging::log_line;
 use crate::shared::Shared;
 use crate::stats::count;
-use crate::{FencingToken, LockKind, LockName, LostCause, OwnerId};
 
 /// A weak reference: a backend that keeps its subscribers does not keep clients alive.
 pub(crate) struct Sink(pub(crate) Weak<Shared>);

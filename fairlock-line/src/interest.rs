@@ -60,7 +60,7 @@ impl Interest {
 }
 
 impl Coded for Interest {
-    /// In an order of its own, so that equal states are equal bytes.
+    /// In its own order, so that equal states are equal bytes.
     fn write(&self, out: &mut Vec<u8>) {
         let mut requests: Vec<_> = self.requests.iter().collect();
         requests.sort_by_key(|((owner, request), _)| (owner.as_str(), request.get()));

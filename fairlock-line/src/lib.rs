@@ -30,7 +30,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The questions and answers are those of [`fairlock_core::backend`]: whoever decides by these rules implements that trait.
+//! The questions and answers are those of [`fairlock_core::backend`]: a store that decides by these rules implements that trait.
 //!
 //! ```text
 //!  lock_entry   one lock: acquire, release, withdraw, … force   renewal   hand_on   kind   hold   encoded

@@ -266,7 +266,7 @@ impl Drop for Listening {
     fn drop(&mut self) {
         let Some(shared) = self.shared.upgrade() else { return };
         let ended = shared.wake_ups.stop_listening(&self.client, self.number);
-        // In a statement of its own, after the mutex is free: dropping a sink is foreign code.
+        // In its own statement, after the mutex is free: dropping a sink is foreign code.
         drop(ended);
     }
 }

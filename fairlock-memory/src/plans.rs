@@ -53,7 +53,7 @@ pub(crate) struct Fate {
 }
 
 impl Plans {
-    /// The next calls of this operation, so many, suffer this fault.
+    /// This many of the next calls of this operation suffer this fault.
     pub(crate) fn add(&mut self, operation: Operation, fault: Fault, times: usize) {
         if times > 0 {
             self.0.push(Plan { operation, fault, times });

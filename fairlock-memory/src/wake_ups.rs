@@ -15,7 +15,7 @@ struct Listener {
     number: u64,
 }
 
-/// Who is subscribed. All shards share it, behind a mutex of its own.
+/// Who is subscribed. All shards share it, behind its own mutex.
 #[derive(Default)]
 pub(crate) struct WakeUps(Mutex<Listeners>);
 

@@ -17,7 +17,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(20);
 /// The lease of holds that end by themselves.
 const SHORT: Duration = Duration::from_millis(15);
 
-/// A handle of some units, for an owner of its own.
+/// A handle of some units, for a new owner.
 enum Wish {
     Units(OwnedLock, u32),
     Permits(Semaphore, u32),
@@ -151,7 +151,7 @@ fn judge_units(seen: &[&Seen], capacity: u32) {
 /// A request that asked when another one stood in line has a greater token.
 fn judge_order(seen: &mut [&Seen]) -> usize {
     seen.sort_by_key(|hold| hold.token);
-    assert!(seen.is_sorted_by(|one, next| one.token < next.token), "each grant has a token of its own");
+    assert!(seen.is_sorted_by(|one, next| one.token < next.token), "each grant has its own token");
     let mut last_asked: Option<Instant> = None;
     let mut waited = 0;
     for hold in seen {

@@ -1,6 +1,6 @@
 //! Looks up a host's addresses within a deadline; the operating system's look-up has none.
 //!
-//! A look-up runs on a thread of its own (`fairlock-dns`), at most one a host, and all callers that connect to the host
+//! A look-up runs on its own thread (`fairlock-dns`), at most one a host, and all callers that connect to the host
 //! wait for it together. If the name server is silent, the thread stays until the system gives up, 10 to 28 seconds with
 //! common settings; it holds only the host's entry in here.
 //!

@@ -1,7 +1,7 @@
 //! A connected socket on which every wait ends at one deadline, however slowly the peer sends or reads.
 //!
 //! The operating system has a time-out for each single read and write, which a peer that sends one byte at a time never
-//! exceeds. Here the time-out is what is left until the deadline. It is set again only where that matters, so a quick
+//! exceeds. Here the time-out is the time until the deadline. It is set again only where that matters, so a quick
 //! answer costs no further system call.
 
 use std::io::{self, ErrorKind, Read, Write};
@@ -115,7 +115,7 @@ impl TimeOut {
     ) -> io::Result<T> {
         loop {
             let left = time_until(deadline)?;
-            // A shorter time-out will do: if it passes, it is set to what is left then.
+            // A shorter time-out will do: if it passes, it is set to the rest then.
             if self.0 > left + SLACK {
                 set(left)?;
                 self.0 = left;

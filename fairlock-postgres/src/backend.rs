@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 use std::slice;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use fairlock_core::backend::{
@@ -13,6 +13,7 @@ use fairlock_core::backend::{
 use fairlock_core::{ClientId, LockKind};
 use fairlock_line::{LockEntry, Turn};
 
+use crate::answer::Answer;
 use crate::net::Failure;
 use crate::step::{OneByOne, Store};
 use crate::sweep::Sweep;
@@ -23,6 +24,8 @@ pub struct PostgresBackend(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
     pub(crate) store: Arc<Store>,
+    /// Set if there is one, by the time that it is connected.
+    pub(crate) longest_lease: OnceLock<Duration>,
     pub(crate) sweep: Sweep,
 }
 
@@ -33,7 +36,7 @@ impl fmt::Debug for PostgresBackend {
 }
 
 impl PostgresBackend {
-    fn step<T>(
+    fn step<T: Answer>(
         &self,
         lock: &LockId,
         decide: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,
@@ -128,6 +131,10 @@ impl Backend for PostgresBackend {
 
     fn response_timeout(&self) -> Option<Duration> {
         Some(self.0.store.pool.timeouts().response)
+    }
+
+    fn longest_lease(&self) -> Option<Duration> {
+        self.0.longest_lease.get().copied()
     }
 
     fn attempt_ttl(&self) -> Option<Duration> {

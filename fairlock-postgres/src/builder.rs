@@ -1,7 +1,7 @@
 //! Connects a backend, with the settings that a user chooses.
 
 use std::ops::RangeInclusive;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use fairlock_core::Result;
@@ -127,7 +127,9 @@ impl PostgresBuilder {
     pub fn connect(self) -> Result<PostgresBackend> {
         let backend = self.unchecked()?;
         let checked: Result<_, Failure> = backend.0.store.pool.check(schema::check);
-        checked.map_err(BackendError::from)??;
+        if let Some(longest) = checked.map_err(BackendError::from)?? {
+            backend.0.longest_lease.get_or_init(|| longest);
+        }
         Ok(backend)
     }
 
@@ -150,7 +152,7 @@ impl PostgresBuilder {
         let pool = Pool::new(address, timeouts, connections);
         let clients = Clients::new(listen_at, wake_ups);
         let store = Arc::new(Store { pool, clients, recent: Recent::new() });
-        Ok(PostgresBackend(Arc::new(Inner { store, sweep: Sweep::new() })))
+        Ok(PostgresBackend(Arc::new(Inner { store, longest_lease: OnceLock::new(), sweep: Sweep::new() })))
     }
 }
 

@@ -1,27 +1,54 @@
-//! The whole conformance suite, each case on a database for itself.
+//! The whole conformance suite, each case on a database for itself, and some cases through PgBouncer in transaction mode; CONTRIBUTING.md
+//! says how to run all of them through it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use fairlock_core::backend::Backend;
-use fairlock_core::conformance::{Harness, Promise};
+use fairlock_conformance::{Harness, Promise};
+use fairlock_core::backend::{Backend, ForceReleased};
 use fairlock_core::{Clock, LockKind, LockName};
+use fairlock_line::{LockEntry, Turn};
 
-use crate::PostgresBackend;
 use crate::net::{Statement, Value};
-use crate::test_server::new_database;
+use crate::test_server::{new_database, pooled};
+use crate::{PostgresBackend, WakeUps};
 
-struct Database(String);
+/// `FAIRLOCK_POSTGRES_WAY` names one of the others.
+const CHOSEN: u8 = 0;
+/// Commands through PgBouncer, wake-ups from the server itself.
+const POOLED: u8 = 1;
+/// Through PgBouncer alone.
+const POLLED: u8 = 2;
 
-impl Database {
+struct Database<const WAY: u8>(String);
+
+impl<const WAY: u8> Database<WAY> {
     fn connect(&self) -> PostgresBackend {
-        PostgresBackend::connect(&self.0).unwrap()
+        let builder = match way(WAY) {
+            POOLED => PostgresBackend::builder(&pooled(&self.0)).listen_on(&self.0),
+            POLLED => {
+                let every = Duration::from_millis(5);
+                PostgresBackend::builder(&pooled(&self.0)).wake_ups(WakeUps::Poll(every))
+            }
+            _ => PostgresBackend::builder(&self.0),
+        };
+        builder.connect().unwrap()
     }
 }
 
-impl Harness for Database {
+fn way(way: u8) -> u8 {
+    match std::env::var("FAIRLOCK_POSTGRES_WAY").as_deref() {
+        _ if way != CHOSEN => way,
+        Err(_) => CHOSEN,
+        Ok("pooled") => POOLED,
+        Ok("polled") => POLLED,
+        Ok(other) => panic!("FAIRLOCK_POSTGRES_WAY is {other}: it has to be pooled or polled"),
+    }
+}
+
+impl<const WAY: u8> Harness for Database<WAY> {
     fn new() -> Self {
         Database(new_database())
     }
@@ -45,11 +72,19 @@ impl Harness for Database {
     fn lose_hold(&self, name: &str) {
         let (backend, name) = (self.connect(), LockName::new(name).unwrap());
         let store = &backend.0.store;
-        store.step(&name, store.pool.deadline(), |entry, _| entry.lose_hold()).unwrap();
+        let lose = |entry: &mut LockEntry, _: &mut Turn<'_>| {
+            entry.lose_hold();
+            ForceReleased::Taken
+        };
+        store.step(&name, store.pool.deadline(), lose).unwrap();
     }
 
     fn promises(&self, _: Promise) -> bool {
         true
+    }
+
+    fn tells_unasked(&self) -> bool {
+        way(WAY) != POLLED
     }
 
     fn assert_nothing_is_left(&self, name: &str) {
@@ -65,5 +100,27 @@ impl Harness for Database {
 }
 
 mod suite {
-    fairlock_core::conformance_tests!(super::Database);
+    fairlock_conformance::conformance_tests!(super::Database<{ super::CHOSEN }>);
+}
+
+mod through_pgbouncer {
+    fairlock_conformance::conformance_tests! { super::Database<{ super::POOLED }>:
+        a_hold_can_be_taken_by_force_and_its_holder_is_told
+        a_wake_up_is_enough_and_nothing_is_found_by_polling
+        a_dead_waiter_delays_the_others_by_one_place_at_most
+        renewal_answers_each_item_for_itself
+        a_release_grants_all_that_fit
+        threads_of_many_clients_never_overlap
+    }
+}
+
+mod polling_through_pgbouncer {
+    fairlock_conformance::conformance_tests! { super::Database<{ super::POLLED }>:
+        a_hold_can_be_taken_by_force_and_its_holder_is_told
+        a_wake_up_is_enough_and_nothing_is_found_by_polling
+        a_dead_waiter_delays_the_others_by_one_place_at_most
+        renewal_answers_each_item_for_itself
+        a_release_grants_all_that_fit
+        threads_of_many_clients_never_overlap
+    }
 }

@@ -152,7 +152,7 @@ impl Visit<'_> {
 
     fn row(&mut self, sql: &'static str) -> Result<Row, Failure> {
         let deadline = self.soon();
-        first(self.con.flight(&[Statement::new(sql, [])], deadline)?)
+        first(self.con.flight(&[Statement::made_up(sql)], deadline)?)
     }
 
     /// Locks go by the server's clock alone. A difference shows a clock without NTP, and tokens that would jump in a fail-over.
@@ -228,7 +228,7 @@ impl Visit<'_> {
     fn layout(&mut self) -> Found {
         let deadline = self.soon();
         let error = match schema::check(&mut self.con, deadline) {
-            Ok(Ok(())) => return Ok((Verdict::Good, "this version can use the tables".to_owned())),
+            Ok(Ok(_)) => return Ok((Verdict::Good, "this version can use the tables".to_owned())),
             Ok(Err(error)) => error,
             Err(failure) if failure.is_missing_layout() => failure.into(),
             Err(failure) => return Err(failure),

@@ -12,9 +12,10 @@
 //!
 //! Interleavings that are closed here:
 //!
-//! - **A waiter joins between the look at the row and the write**: the row is locked as it is looked at. What has changed since the
-//!   statement began is looked at again, and under REPEATABLE READ, which a role may have as its default, an error: nothing was done,
-//!   and the general part, which names its level, goes on. So this one need not name it.
+//! - **A waiter joins between the look at the row and the write**: the row is locked as it is looked at, and the write finds it by
+//!   its place in the table. A version that is newer than the statement's snapshot is not found there, and under REPEATABLE READ, which
+//!   a role may have as its default, locking it is an error. In both cases nothing was done, and the general part, which names its
+//!   level, goes on. So this one need not name it.
 //! - **The row is locked**, maybe for long, by the program's own transaction: the statement does not wait for it. Otherwise one that was
 //!   given up would stay in the server, and each of its repeats too, and all would be carried out when that transaction ends.
 //! - **The attempt arrives late**, after its repeat was answered and the hold released: each `acquire` has an end by the server's
@@ -31,34 +32,36 @@ use std::time::{Duration, Instant};
 use fairlock_core::FencingToken;
 use fairlock_core::backend::{Acquire, Acquired, BackendError, Hold, Released};
 
+use crate::net::pool::IDLE;
 use crate::net::{Failure, Row, Statement, Value};
 use crate::row::{LONGEST, is_text, micros, moment};
-use crate::step::{IDLE, OneByOne, Store};
+use crate::step::{OneByOne, Store};
 
 /// The numbers are those of `Turn::next_number`, the times those of `LockRow`.
 const ACQUIRE: &str = "\
     with free as materialized (
-      select name from fairlock.lock
-        where name = $1 and state = '' and (h_ends is null or h_ends <= fairlock.micros()) for update skip locked
+      select ctid as at, last + 1 as next from fairlock.lock
+        where name = $1 and state = '' and (h_ends is null or h_ends <= fairlock.micros())
+          and fairlock.grace_ends() <= fairlock.micros() for update skip locked
     ), clocked as materialized (
-      select name, fairlock.micros() as now from free
+      select at, next, fairlock.micros() as now from free
+    ), granted as (
+      select at, now, now + $4 as ends, greatest(next, least(now, 4503599627370496)) as token from clocked where now <= $6
     )
     update fairlock.lock l
-      set rev = l.rev + 1, last = greatest(l.last + 1, least(c.now, 4503599627370496)), dead_at = c.now + $4 + 86400000000,
-        h_owner = $2, h_request = $3, h_token = greatest(l.last + 1, least(c.now, 4503599627370496)), h_count = 1,
-        h_since = c.now, h_ends = c.now + $4, h_label = $5
-      from clocked c where l.name = c.name and c.now <= $6 returning l.h_token, c.now";
+      set rev = l.rev + 1, last = g.token, dead_at = greatest(g.ends, g.token) + 86400000000, h_owner = $2, h_request = $3,
+        h_token = g.token, h_count = 1, h_since = g.now, h_ends = g.ends, h_label = $5
+      from granted g where l.ctid = g.at returning l.h_token, g.now";
 
 const RELEASE: &str = "\
-    with mine as materialized (
-      select name from fairlock.lock
-        where name = $1 and state = '' and h_owner = $2 and h_request = $3 and h_token = $4 and h_ends > fairlock.micros()
-        for update skip locked
-    )
-    update fairlock.lock l
-      set rev = l.rev + 1, dead_at = l.last + 86400000000, h_owner = null, h_request = null, h_token = null, h_count = null,
+    update fairlock.lock
+      set rev = rev + 1, dead_at = last + 86400000000, h_owner = null, h_request = null, h_token = null, h_count = null,
         h_since = null, h_ends = null, h_label = null
-      from mine where l.name = mine.name returning 1";
+      where ctid = (
+        select ctid from fairlock.lock
+          where name = $1 and state = '' and h_owner = $2 and h_request = $3 and h_token = $4 and h_ends > fairlock.micros()
+          for update skip locked
+      ) returning 1";
 
 /// How much longer than its call waits an attempt may begin what it asks for: the clock was read some time ago.
 const MARGIN: Duration = Duration::from_millis(500);
@@ -163,3 +166,6 @@ impl Store {
         Some(Statement::new(RELEASE, values))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,13 +5,14 @@
 //!                 ├► renewal   sweep
 //!                 ├► fast      a free lock, and a release without a line, in one statement
 //!                 └► step      load, decide, write back, commit, tell
-//!                      ├► row        a lock as columns and bytes   schema   the layout
+//!                      ├► row        a lock as columns and bytes   schema   the layout   answer   promises
 //!                      ├► recent     the server's clock, and which locks are busy
 //!                      ├► wake_ups   the clients of this process   link   which of their requests wait
 //!                      │     └► listener   LISTEN and its checks   poller   looks instead   presence
 //!                      └► net        connections
 //! ```
 
+mod answer;
 mod backend;
 mod builder;
 #[cfg(test)]
@@ -34,6 +35,8 @@ mod sweep;
 mod test_server;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod wake_up_tests;
 mod wake_ups;
 
 pub use backend::PostgresBackend;

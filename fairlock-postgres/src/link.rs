@@ -43,10 +43,18 @@ struct State {
     is_present: bool,
     /// Whether a grant of a request that waits may have gone unheard.
     has_missed: bool,
-    /// Each until its place ends, if no heartbeat of it comes.
-    waiting: HashMap<Waiting, Instant>,
+    waiting: HashMap<Waiting, Known>,
     /// When the last of them was known to wait.
     waited_at: Instant,
+}
+
+/// What is known of it.
+struct Known {
+    /// When its place ends, if no heartbeat of it comes.
+    until: Instant,
+    /// The revision of the row in which a poll has not found its grant. A grant may stand in the row before the request is known to
+    /// wait, so this is not known by lock.
+    seen: i64,
 }
 
 impl Waiting {
@@ -90,7 +98,8 @@ impl Link {
     ) -> Option<u64> {
         let now = Instant::now();
         let mut state = self.state.lock();
-        state.waiting.insert(Waiting::of(place), now.checked_add(place.ttl).unwrap_or(now));
+        let known = state.waiting.entry(Waiting::of(place)).or_insert(Known { until: now, seen: -1 });
+        known.until = now.checked_add(place.ttl).unwrap_or(now);
         state.waited_at = now;
         if state.phase == Phase::Silent {
             state.phase = Phase::Starting;
@@ -112,9 +121,16 @@ impl Link {
         self.state.lock().waiting.remove(waiting).is_some()
     }
 
-    /// The requests that wait.
-    pub(crate) fn waiting(&self) -> Vec<Waiting> {
-        self.state.lock().waiting.keys().cloned().collect()
+    /// The requests that wait, each with the revision that was seen of its lock.
+    pub(crate) fn waiting(&self) -> Vec<(Waiting, i64)> {
+        self.state.lock().waiting.iter().map(|(one, known)| (one.clone(), known.seen)).collect()
+    }
+
+    /// It waits in this revision.
+    pub(crate) fn saw(&self, waiting: &Waiting, rev: i64) {
+        if let Some(known) = self.state.lock().waiting.get_mut(waiting) {
+            known.seen = rev;
+        }
     }
 
     /// Moves on, unless it is over. Whether it has.
@@ -153,7 +169,7 @@ impl Link {
     /// case the next request that waits starts another thread.
     pub(crate) fn has_to_end(&self) -> bool {
         let (mut state, now) = (self.state.lock(), Instant::now());
-        state.waiting.retain(|_, until| now < *until);
+        state.waiting.retain(|_, known| now < known.until);
         if !state.waiting.is_empty() {
             state.waited_at = now;
         }

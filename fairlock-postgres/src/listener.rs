@@ -114,7 +114,7 @@ impl Listener {
 
     /// Hears messages until the thread has to end.
     fn hear(&self, mut con: Connection) -> Result<Heard, Failure> {
-        let mut is_present = self.be_present(&mut con)?;
+        let mut is_present = self.be_present(&mut con, Instant::now() + LOOKS_EVERY)?;
         let Some(has_missed) = self.link.hears(is_present) else { return Ok(Heard::All) };
         if has_missed && let Some(client) = self.client.upgrade() {
             client.sink.wake(Wake::Gap);
@@ -139,8 +139,7 @@ impl Listener {
                 checked = Instant::now();
                 let Some(store) = self.store.upgrade() else { return Ok(Heard::All) };
                 check_server(&mut con, &store)?;
-                drop(store);
-                if !is_present && self.be_present(&mut con)? {
+                if !is_present && self.be_present(&mut con, store.pool.deadline())? {
                     is_present = true;
                     self.link.set_present();
                 }
@@ -150,24 +149,10 @@ impl Listener {
 
     /// Takes the advisory lock that shows the client's presence. Steps hold it, shared, for a moment; a session of this client that
     /// the server has not given up yet holds it for longer.
-    fn be_present(&self, con: &mut Connection) -> Result<bool, Failure> {
-        let Some(store) = self.store.upgrade() else { return Ok(false) };
-        let deadline = store.pool.deadline();
-        let wait = (store.pool.timeouts().response / 4).as_millis().max(1).to_string();
-        let take = [
-            Statement::new("begin", []),
-            Statement::new("select set_config('lock_timeout', $1, true)", [Value::Text(&wait)]),
-            Statement::new("select pg_advisory_lock($1)", [Value::Number(key_of(&self.name))]),
-            Statement::new("commit", []),
-        ];
-        match con.flight(&take, deadline) {
-            Ok(_) => Ok(true),
-            Err(Failure::Server { code, .. }) if code == "55P03" => {
-                con.flight(&[Statement::new("rollback", [])], deadline)?;
-                Ok(false)
-            }
-            Err(failure) => Err(failure),
-        }
+    fn be_present(&self, con: &mut Connection, deadline: Instant) -> Result<bool, Failure> {
+        let key = [Value::Number(key_of(&self.name))];
+        let rows = con.flight(&[Statement::new("select pg_try_advisory_lock($1)", key)], deadline)?;
+        rows.first().and_then(|rows| rows.first()).ok_or_else(Failure::senseless)?.flag(0)
     }
 }
 

@@ -3,38 +3,31 @@
 //! A look returns only the rows that were written since the last one. It reads what is, so it misses nothing: a grant that stands in
 //! the row is found, however many looks were late or failed.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fairlock_core::backend::{BackendError, Wake, pause};
-use fairlock_core::{FencingToken, LockName};
 
 use crate::link::{Phase, Waiting};
 use crate::listener::Listener;
 use crate::net::{Failure, Statement, Value};
 use crate::row::{AFTER, COLUMNS, Loaded};
 use crate::step::Store;
+use crate::wake_ups::Client;
 
 /// The rows that have changed since they were seen.
 static LOOK: LazyLock<String> = LazyLock::new(|| {
     format!(
-        "select {COLUMNS}, a.at, l.rev from unnest($1::bytea[], $2::bigint[]) with ordinality a(name, rev, at) join \
-         fairlock.lock l on l.name = a.name and l.rev <> a.rev"
+        "select {COLUMNS}, l.name, l.rev from unnest($1::bytea[], $2::bigint[]) a(name, rev) join fairlock.lock l on l.name = a.name \
+         and l.rev <> a.rev"
     )
 });
-
-/// What the client is told.
-enum Found<'a> {
-    Granted(&'a Waiting, FencingToken),
-    /// A plain lock is free.
-    Free(&'a Waiting),
-}
 
 impl Listener {
     /// Polls until the thread has to end.
     pub(crate) fn poll(&self, every: Duration) {
-        let (mut seen, mut failures) = (HashMap::new(), 0_u32);
+        let mut failures = 0_u32;
         if !self.link.set(Phase::Polling) {
             return;
         }
@@ -44,27 +37,8 @@ impl Listener {
                 return;
             }
             let (Some(store), Some(client)) = (self.store.upgrade(), self.client.upgrade()) else { return };
-            let waiting = self.link.waiting();
-            match store.look_at(&waiting, &mut seen) {
-                Ok(all) => {
-                    failures = 0;
-                    for found in all {
-                        match found {
-                            // It may be known meanwhile: by an answer, or from a step of this process.
-                            Found::Granted(Waiting { lock, owner, request }, token) => {
-                                let of =
-                                    Waiting { lock: lock.clone(), owner: owner.clone(), request: *request };
-                                if self.link.waits_no_longer(&of) {
-                                    let (lock, owner) = (lock.as_str(), owner.as_str());
-                                    client.sink.wake(Wake::Granted { lock, owner, request: *request, token });
-                                }
-                            }
-                            Found::Free(Waiting { lock, .. }) => {
-                                client.sink.wake(Wake::Recheck { lock: lock.as_str(), owner: None });
-                            }
-                        }
-                    }
-                }
+            match store.look_for(&client) {
+                Ok(()) => failures = 0,
                 Err(failure) => {
                     failures = failures.saturating_add(1);
                     if failures == 1 {
@@ -78,49 +52,41 @@ impl Listener {
 }
 
 impl Store {
-    /// What has happened to these requests in rows that were written since they were `seen`.
-    fn look_at<'a>(
-        &self,
-        waiting: &'a [Waiting],
-        seen: &mut HashMap<Waiting, i64>,
-    ) -> Result<Vec<Found<'a>>, Failure> {
-        let mut by_lock: HashMap<&LockName, Vec<&'a Waiting>> = HashMap::new();
-        for one in waiting {
-            by_lock.entry(&one.lock).or_default().push(one);
+    /// Tells the client what stands in the rows of the locks that it waits for.
+    fn look_for(&self, client: &Client) -> Result<(), Failure> {
+        let waiting = client.link.waiting();
+        let mut revs = BTreeMap::new();
+        for (Waiting { lock, .. }, seen) in &waiting {
+            let first_seen = revs.entry(lock.as_str().as_bytes()).or_insert(*seen);
+            *first_seen = (*first_seen).min(*seen);
         }
-        seen.retain(|one, _| by_lock.get(&one.lock).is_some_and(|of_lock| of_lock.contains(&one)));
-        if by_lock.is_empty() {
-            return Ok(Vec::new());
+        if revs.is_empty() {
+            return Ok(());
         }
-        let locks: Vec<_> = by_lock.into_iter().collect();
-        let names: Vec<_> = locks.iter().map(|(lock, _)| lock.as_str().as_bytes()).collect();
-        let revs: Vec<_> = locks.iter().map(|(_, of_lock)| revision_seen_by_all(of_lock, seen)).collect();
+        let (names, revs): (Vec<_>, Vec<_>) = revs.into_iter().unzip();
         let look = [Statement::new(&LOOK, [Value::ManyBytes(&names), Value::Numbers(&revs)])];
-        let deadline = Instant::now() + self.pool.timeouts().response;
+        let deadline = self.pool.deadline();
         let rows = self.pool.lend(deadline, |con| con.flight(&look, deadline))?;
-        let mut all = Vec::new();
         for row in rows.iter().flatten() {
-            let at = usize::try_from(row.number(AFTER)? - 1).map_err(|_| Failure::senseless())?;
-            let (lock, of_lock) = locks.get(at).ok_or_else(Failure::senseless)?;
-            let rev = row.number(AFTER + 1)?;
-            seen.extend(of_lock.iter().map(|one| ((*one).clone(), rev)));
-            // Who asks is told of a state that can't be read.
-            let Ok(Loaded { entry, now, .. }) = Loaded::read(lock, row)? else { continue };
-            let granted = |one: &&'a Waiting| {
-                let token = entry.token_of(&one.owner, one.request, now)?;
-                Some(Found::Granted(one, token))
-            };
-            all.extend(of_lock.iter().filter_map(granted));
-            let free = of_lock.first().filter(|_| entry.is_free_for_plain(now));
-            all.extend(free.map(|one| Found::Free(one)));
+            let (name, rev) = (row.bytes(AFTER)?, row.number(AFTER + 1)?);
+            let of_lock = waiting.iter().map(|(one, _)| one);
+            let mut of_lock = of_lock.filter(|one| one.lock.as_str().as_bytes() == name).peekable();
+            let Some(lock) = of_lock.peek().map(|one| &one.lock) else { continue };
+            let loaded = Loaded::read(lock, row)?.ok(); // the next heartbeat says why a state can't be read
+            if loaded.as_ref().is_some_and(|loaded| loaded.entry.is_free_for_plain(loaded.now)) {
+                client.sink.wake(Wake::Recheck { lock: lock.as_str(), owner: None });
+            }
+            for one in of_lock {
+                client.link.saw(one, rev);
+                let Waiting { lock, owner, request } = one;
+                let token = loaded.as_ref().and_then(|is| is.entry.token_of(owner, *request, is.now));
+                // The client may know it by now, by an answer or from a step of this process.
+                if let Some(token) = token.filter(|_| client.link.waits_no_longer(one)) {
+                    let (lock, owner, request) = (lock.as_str(), owner.as_str(), *request);
+                    client.sink.wake(Wake::Granted { lock, owner, request, token });
+                }
+            }
         }
-        Ok(all)
+        Ok(())
     }
-}
-
-/// A request may have been granted before it was known to wait, in a row that was looked at for others: then the row is read again.
-fn revision_seen_by_all(of_lock: &[&Waiting], seen: &HashMap<Waiting, i64>) -> i64 {
-    let mut revs = of_lock.iter().map(|one| seen.get(*one).copied().unwrap_or(-1));
-    let first = revs.next().unwrap_or(-1);
-    if revs.all(|rev| rev == first) { first } else { -1 }
 }

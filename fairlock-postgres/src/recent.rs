@@ -51,6 +51,11 @@ impl Recent {
         micros(self.made.elapsed()) < self.slot(lock).load(Ordering::Relaxed)
     }
 
+    #[cfg(test)]
+    pub(crate) fn forget_busy(&self) {
+        self.busy_until.iter().for_each(|slot| slot.store(0, Ordering::Relaxed));
+    }
+
     fn slot(&self, lock: &LockName) -> &AtomicU64 {
         &self.busy_until[lock.hash_code() as usize % SLOTS]
     }

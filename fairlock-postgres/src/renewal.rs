@@ -3,13 +3,19 @@
 //! A holder hands nothing on, so its renewal needs no more than its columns, also where the lock has a line. A row that
 //! another transaction has locked is skipped, so that it does not delay the others: that is a step of another client, or the
 //! program's own transaction with `still_held`. Then, and for a hold that was not found, the lock is asked alone, which waits for the
-//! row for a while and tells lost holds from those that can't be asked about.
+//! row for a while and tells lost holds from those that can't be asked about. The locks that are asked alone share the time that
+//! there is, so that rows which stay locked leave each of the others its turn.
+//!
+//! A hold whose row stays locked by `still_held` is not renewed: nothing can be written there. Its guard says lost when the lease
+//! is over by its clock, although nobody else gets the lock before that transaction ends. It must: the transaction may end at any
+//! moment, and the client can't see when.
 
+use std::collections::HashSet;
 use std::time::Instant;
 
 use fairlock_core::LockName;
 use fairlock_core::backend::{BackendError, Renew, Renewal};
-use fairlock_line::renew_by_lock;
+use fairlock_line::{lock_of, renew_by_lock};
 
 use crate::net::{Failure, Row, Statement, Value};
 use crate::row::{LONGEST, micros};
@@ -60,8 +66,14 @@ impl Store {
 
     fn renew_rest(&self, items: &[Renew<'_>], deadline: Instant) -> Vec<Result<Renewal, BackendError>> {
         let mut asked = OneByOne::until(deadline);
+        let mut to_ask = u32::try_from(names_of(items).len()).unwrap_or(u32::MAX);
         renew_by_lock(items, |lock: &LockName, items| {
-            match asked.ask(|| self.step(lock, deadline, |entry, turn| entry.renew(turn, items))) {
+            // Half of its share is for the wait, the rest for the step.
+            let time = deadline.saturating_duration_since(Instant::now());
+            let wait = Some(time / to_ask.saturating_mul(2).max(1));
+            to_ask = to_ask.saturating_sub(1);
+            let step = || self.step_waiting(wait, lock, deadline, |entry, turn| entry.renew(turn, items));
+            match asked.ask(step) {
                 Ok(all) => all.into_iter().map(Ok).collect(),
                 Err(error) => vec![Err(error); items.len()],
             }
@@ -97,6 +109,10 @@ impl Store {
         };
         rows.iter().map(number).collect()
     }
+}
+
+fn names_of<'a>(items: &[Renew<'a>]) -> HashSet<&'a LockName> {
+    items.iter().map(|item| &lock_of(item).name).collect()
 }
 
 fn answer_of(done: bool, error: &BackendError) -> Result<Renewal, BackendError> {

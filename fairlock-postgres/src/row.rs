@@ -18,12 +18,15 @@ const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 pub(crate) const LONGEST: i64 = 31_536_000_000_000_000;
 
 /// What a load reads, in this order.
-pub(crate) const COLUMNS: &str = "l.last, l.h_owner, l.h_request, l.h_token, l.h_count, l.h_since, l.h_ends, l.h_label, l.heads, l.state, fairlock.micros()";
+pub(crate) const COLUMNS: &str = "l.last, l.h_owner, l.h_request, l.h_token, l.h_count, l.h_since, l.h_ends, l.h_label, l.heads, l.state, fairlock.micros(), fairlock.grace_ends()";
 /// The column with the keys of those in line that were present when they asked, the first in line first. Other waiters are never taken
 /// for gone: a client may poll, or not listen yet.
 pub(crate) const HEADS: usize = 8;
+/// The clock, and until when nothing is granted.
+pub(crate) const NOW: usize = 10;
+const GRACE_ENDS: usize = 11;
 /// The first column after these.
-pub(crate) const AFTER: usize = 11;
+pub(crate) const AFTER: usize = 12;
 
 const UPDATE: &str = "update fairlock.lock set rev = rev + 1, last = $2, dead_at = $3, h_owner = $4, h_request = $5, h_token = $6, \
                       h_count = $7, h_since = $8, h_ends = $9, h_label = $10, heads = $11, state = $12 where name = $1";
@@ -61,7 +64,8 @@ impl Loaded {
         if row.maybe_bytes(1).is_some() {
             entry.put_sole_hold(hold_of(row)?);
         }
-        Ok(Ok(Loaded { entry, last: row.number(0)?.cast_unsigned(), now: moment(row.number(10)?) }))
+        entry.grant_nothing_until(moment(row.number(GRACE_ENDS)?));
+        Ok(Ok(Loaded { entry, last: row.number(0)?.cast_unsigned(), now: moment(row.number(NOW)?) }))
     }
 }
 

@@ -9,7 +9,7 @@
 //! | a newer one that its own may still write | works |
 //! | a newer one that its own may not write | refuses |
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fairlock_core::backend::{BackendError, BackendErrorKind};
 
@@ -24,11 +24,19 @@ const SQL: &str = include_str!("../schema.sql");
 const BEGIN: &str = "begin isolation level read committed; set local lock_timeout = '2s'; \
                      select pg_advisory_xact_lock(7378700441894417)";
 
+/// The longest lease where a crash of the server forgets what was done last: for so long it grants nothing afterwards.
+const LONGEST_UNSYNCED: Duration = Duration::from_secs(30);
+
+/// The longest lease, if there is one.
+///
 /// # Errors
 /// `InvalidConfig` if this version can't use the tables that are there.
-pub(crate) fn check(con: &mut Connection, deadline: Instant) -> Result<Result<(), BackendError>, Failure> {
-    let rows =
-        con.flight(&[Statement::new("select layout, least_client from fairlock.meta", [])], deadline)?;
+pub(crate) fn check(
+    con: &mut Connection,
+    deadline: Instant,
+) -> Result<Result<Option<Duration>, BackendError>, Failure> {
+    let sql = "select layout, least_client, current_setting('synchronous_commit') = 'off' from fairlock.meta";
+    let rows = con.flight(&[Statement::new(sql, [])], deadline)?;
     let Some(row) = rows.first().and_then(|rows| rows.first()) else {
         return Ok(Err(invalid("the table fairlock.meta has no row: it names the layout".to_owned())));
     };
@@ -39,7 +47,10 @@ pub(crate) fn check(con: &mut Connection, deadline: Instant) -> Result<Result<()
              --postgres URL`, or call PostgresBackend::migrate"
         ))));
     }
-    Ok(if least_client > LAYOUT { Err(newer(layout)) } else { Ok(()) })
+    if least_client > LAYOUT {
+        return Ok(Err(newer(layout)));
+    }
+    Ok(Ok(row.flag(2)?.then_some(LONGEST_UNSYNCED)))
 }
 
 /// What `migrate` runs, and the rights that it does not give, for those whose roles may not.

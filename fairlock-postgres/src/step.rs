@@ -3,7 +3,7 @@
 //! It is two round trips, and three for a name without a row:
 //!
 //! ```text
-//!  1  BEGIN; time-outs; SELECT … FOR UPDATE, the clock and who is gone
+//!  1  BEGIN; SELECT … FOR UPDATE, the clock and who is gone
 //!     decide
 //!  2  UPDATE; COMMIT            3  NOTIFY, in the same trip
 //! ```
@@ -18,12 +18,16 @@
 //!
 //! - **A message for a write that did not happen**: NOTIFY stands behind COMMIT, in its own Sync, and nothing is delivered in this
 //!   process before the COMMIT is answered. If NOTIFY fails the step was done all the same.
-//! - **A client stops between its two trips** and keeps the row lock: the server ends its session after [`IDLE`].
+//! - **A client stops between its two trips** and keeps the row lock: the server ends its session after [`IDLE`](crate::net::pool::IDLE).
 //! - **The reply is lost, and the attempt is executed after its repeat**: it has effect only by its second trip, which comes within
 //!   `IDLE` of its first, or finds no transaction. So no attempt is older than the response time-out and `IDLE` together; request ids
 //!   and withdrawals do the rest.
 //! - **The clock was read before the wait for the row**: it is read above the materialized row lock.
 //! - **A role whose default is REPEATABLE READ** would see the row as it was before the wait: the level is named.
+//! - **The server crashed with `synchronous_commit = off`** and has forgotten grants: the row tells until when none is made.
+//! - **A deposed primary tells of a grant that no standby has**: its own commit waits for the standby, for ever. But somebody cancels
+//!   that wait, which the connection takes for no answer; or the server starts again, and a repeat finds the grant. So what is a promise
+//!   is committed also where nothing is changed: the row lock is a write, and this commit waits too. And NOTIFY is a commit.
 //! - **The sweeper deletes the row between the insert and the load**: the load is tried again. Its numbers follow the clock, and
 //!   the row was a day old.
 
@@ -35,24 +39,21 @@ use fairlock_core::backend::{BackendError, BackendErrorKind};
 use fairlock_core::{LockName, OwnerId};
 use fairlock_line::{Desk, LockEntry, Turn, WakeUp};
 
+use crate::answer::Answer;
 use crate::net::pool::Pool;
 use crate::net::{Connection, Failure, Row, Statement, Value};
 use crate::presence::{channel_of, key_of};
 use crate::recent::Recent;
-use crate::row::{AFTER, COLUMNS, HEADS, Loaded, LockRow};
+use crate::row::{AFTER, COLUMNS, HEADS, Loaded, LockRow, NOW, moment};
 use crate::wake_ups::Clients;
 
-/// For how long the server keeps a row lock for a client that says nothing.
-pub(crate) const IDLE: Duration = Duration::from_secs(1);
-/// How long a step waits for the row at most.
-const WAIT: Duration = Duration::from_millis(500);
 /// So many waiters at the head are asked about, whether they are still there.
 const ASKED_ABOUT: usize = 4;
 /// How often a row may vanish between insert and load.
 const TRIES: usize = 3;
 
 const BEGIN: &str = "begin isolation level read committed";
-const LIMITS: &str = "select set_config('idle_in_transaction_session_timeout', $1, true), set_config('lock_timeout', $2, true)";
+const SET_WAIT: &str = "select set_config('lock_timeout', $1, true)";
 const INSERT: &str = "insert into fairlock.lock (name) values ($1) on conflict do nothing";
 /// Locks the row. The last column has the keys of those of the first waiters that are gone.
 static LOAD: LazyLock<String> = LazyLock::new(|| {
@@ -75,26 +76,38 @@ pub(crate) struct Store {
 
 impl Store {
     /// One step on one lock, which ends by the deadline.
-    pub(crate) fn step<T>(
+    pub(crate) fn step<T: Answer>(
         &self,
         lock: &LockName,
         deadline: Instant,
         decide: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,
     ) -> Result<T, BackendError> {
-        let done = self.pool.lend(deadline, |con| self.step_on(con, lock, deadline, decide))?;
+        self.step_waiting(None, lock, deadline, decide)
+    }
+
+    /// The same, which waits for the row for this long at most, if a time is given.
+    pub(crate) fn step_waiting<T: Answer>(
+        &self,
+        wait: Option<Duration>,
+        lock: &LockName,
+        deadline: Instant,
+        decide: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,
+    ) -> Result<T, BackendError> {
+        let done = self.pool.lend(deadline, |con| self.step_on(con, wait, lock, deadline, decide))?;
         let (answer, wake_ups) = done?;
         wake_ups.iter().for_each(|wake_up| self.clients.deliver(wake_up));
         Ok(answer)
     }
 
-    fn step_on<T>(
+    fn step_on<T: Answer>(
         &self,
         con: &mut Connection,
+        wait: Option<Duration>,
         lock: &LockName,
         deadline: Instant,
         decide: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,
     ) -> Result<Result<(T, Vec<WakeUp>), BackendError>, Failure> {
-        let row = self.load(con, lock, deadline)?;
+        let row = self.load(con, wait, lock, deadline)?;
         let Loaded { mut entry, last, now } = match Loaded::read(lock, &row)? {
             Ok(loaded) => loaded,
             Err(error) => return Ok(Err(error)),
@@ -117,7 +130,10 @@ impl Store {
         let is_local = |wake_up: &WakeUp| self.clients.is_present(wake_up.owner.client()).is_some();
         let (local, remote): (Vec<_>, Vec<_>) = desk.take_wake_ups().into_iter().partition(is_local);
         if local.is_empty() && remote.is_empty() && written.is_as_loaded(&row)? {
-            return Ok(Ok((answer, Vec::new()))); // the pool rolls back
+            if answer.is_promise() {
+                con.flight(&[Statement::new("commit", [])], deadline)?;
+            }
+            return Ok(Ok((answer, Vec::new()))); // else the pool rolls back
         }
         let texts: Vec<_> =
             remote.iter().map(|wake_up| (channel_of(wake_up.owner.client()), wake_up.to_string())).collect();
@@ -134,15 +150,21 @@ impl Store {
     }
 
     /// Begins a transaction, and loads the row, which is locked from here on.
-    fn load(&self, con: &mut Connection, lock: &LockName, deadline: Instant) -> Result<Row, Failure> {
+    fn load(
+        &self,
+        con: &mut Connection,
+        wait: Option<Duration>,
+        lock: &LockName,
+        deadline: Instant,
+    ) -> Result<Row, Failure> {
         let name = Value::Bytes(lock.as_str().as_bytes());
         let load = || Statement::new(&LOAD, [name]);
-        let [idle, wait] = self.limits();
-        let begin = [
-            Statement::new(BEGIN, []),
-            Statement::new(LIMITS, [Value::Text(&idle), Value::Text(&wait)]),
-            load(),
-        ];
+        let limits = (!con.is_own_session()).then(|| self.pool.limits(true));
+        let shorter = wait.map(|wait| wait.as_millis().max(1).to_string());
+        let mut begin = vec![Statement::new(BEGIN, [])];
+        begin.extend(limits.as_deref().map(Statement::made_up));
+        begin.extend(shorter.as_deref().map(|wait| Statement::new(SET_WAIT, [Value::Text(wait)])));
+        begin.push(load());
         let mut answers = con.flight(&begin, deadline)?;
         for _ in 0..TRIES {
             if let Some(row) = answers.pop().and_then(|mut rows| rows.pop()) {
@@ -152,12 +174,6 @@ impl Store {
         }
         let row = answers.pop().and_then(|mut rows| rows.pop());
         row.ok_or_else(|| Failure::Broken("the lock's row vanishes again and again".to_owned()))
-    }
-
-    /// As settings: milliseconds.
-    pub(crate) fn limits(&self) -> [String; 2] {
-        let wait = WAIT.min(self.pool.timeouts().response / 2);
-        [IDLE, wait].map(|time| time.as_millis().max(1).to_string())
     }
 
     /// Reads the row without locking it, decides, and writes nothing: for questions.
@@ -172,7 +188,7 @@ impl Store {
             let rows = con.flight(&[Statement::new(&LOOK, [name])], deadline)?;
             let row = rows.first().and_then(|rows| rows.first()).ok_or_else(Failure::senseless)?;
             if row.maybe_bytes(9).is_none() {
-                let now = Duration::from_micros(row.number(AFTER - 1)?.max(0).cast_unsigned());
+                let now = moment(row.number(NOW)?);
                 return Ok(Ok(Loaded { entry: LockEntry::default(), last: 0, now }));
             }
             Loaded::read(lock, row)

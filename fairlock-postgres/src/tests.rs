@@ -3,12 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
-
 use fairlock_core::backend::{
-    Acquire, Acquired, Backend, BackendErrorKind, Hold, LockId, Place, Renew, Renewal, RequestId, Wake,
-    WakeSink,
+    Acquire, Acquired, Backend, BackendErrorKind, Hold, LockId, Place, Renew, Renewal, RequestId,
 };
 use fairlock_core::{ClientId, FencingToken, LockKind, LockName, OwnerId};
 
@@ -17,22 +13,22 @@ use crate::net::address::Address;
 use crate::net::{Connection, Statement, Value, open};
 use crate::test_server::{new_database, new_empty_database};
 
-const SECOND: Duration = Duration::from_secs(1);
-const LEASE: Duration = Duration::from_secs(30);
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
-fn soon() -> Instant {
+pub(crate) fn soon() -> Instant {
     Instant::now() + SECOND * 5
 }
 
-fn session(url: &str) -> Connection {
+pub(crate) fn session(url: &str) -> Connection {
     open(&Address::parse(url).unwrap(), soon()).unwrap()
 }
 
-fn lock(name: &str) -> LockId {
+pub(crate) fn lock(name: &str) -> LockId {
     LockId::new(LockName::new(name).unwrap(), LockKind::Fair)
 }
 
-fn take(backend: &PostgresBackend, lock: &LockId, owner: &OwnerId) -> FencingToken {
+pub(crate) fn take(backend: &PostgresBackend, lock: &LockId, owner: &OwnerId) -> FencingToken {
     let ask = Acquire::new(Place::new(lock, owner, RequestId::new(1)), LEASE);
     match backend.acquire(&ask).unwrap() {
         Acquired::Granted { token, .. } => token,
@@ -176,6 +172,30 @@ fn two_hundred_holds_are_renewed_by_one_statement_and_a_locked_row_delays_no_oth
 }
 
 #[test]
+fn rows_that_stay_locked_leave_each_other_lock_its_renewal() {
+    let url = new_database();
+    let backend = PostgresBackend::connect(&url).unwrap();
+    let owner = OwnerId::new("ann:1");
+    let kind = |at: usize| if at < 3 { LockKind::Fair } else { LockKind::Semaphore { permits: 2 } };
+    let locks: Vec<_> =
+        (0..11).map(|at| LockId::new(LockName::new(&format!("{at}")).unwrap(), kind(at))).collect();
+    let items: Vec<_> = locks
+        .iter()
+        .map(|lock| Hold::new(lock, &owner, RequestId::new(1), take(&backend, lock, &owner)))
+        .map(|hold| Renew::Hold { hold, holds: 1, lease: LEASE * 2 })
+        .collect();
+    let mut con = session(&url);
+    con.script("begin", soon()).unwrap();
+    con.script("select from fairlock.lock where h_owner is not null for share", soon()).unwrap();
+    let began = Instant::now();
+    let answers = backend.renew(ClientId::random(), &items);
+    assert!(began.elapsed() < SECOND * 2, "{:?}", began.elapsed());
+    for (at, answer) in answers.iter().enumerate() {
+        assert_eq!(matches!(answer, Ok(Renewal::Renewed)), at >= 3, "{at}: {answer:?}");
+    }
+}
+
+#[test]
 fn a_state_that_this_version_can_not_read_is_left_alone() {
     let url = new_database();
     let backend = PostgresBackend::connect(&url).unwrap();
@@ -223,31 +243,4 @@ fn each_way_to_log_in_works_and_a_wrong_password_is_denied() {
             assert!(error.contains(cause) && !error.contains("p@sss"), "{error}");
         }
     }
-}
-
-struct Heard(Sender<String>);
-
-impl WakeSink for Heard {
-    fn wake(&self, wake: Wake<'_>) {
-        let _ = self.0.send(format!("{wake:?}"));
-    }
-}
-
-#[test]
-fn a_client_whose_connection_for_wake_ups_ends_is_told_of_the_gap_and_hears_again() {
-    let url = new_database();
-    let (ours, theirs) = (PostgresBackend::connect(&url).unwrap(), PostgresBackend::connect(&url).unwrap());
-    let (client, (sender, heard)) = (ClientId::random(), channel());
-    let _subscription = ours.subscribe(client, Arc::new(Heard(sender))).unwrap();
-    let (lock, ann, bob) = (lock("x"), OwnerId::new("ann:1"), OwnerId::new(&format!("{client}:1")));
-    let token = take(&theirs, &lock, &ann);
-    ours.acquire(&Acquire::new(Place::new(&lock, &bob, RequestId::new(2)), LEASE)).unwrap();
-    let mut con = session(&url);
-    let end = "select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and database = (select oid from \
-               pg_database where datname = current_database())";
-    con.script(end, soon()).unwrap();
-    assert_eq!(heard.recv_timeout(SECOND * 5).unwrap(), "Gap");
-    theirs.release(&Hold::new(&lock, &ann, RequestId::new(1), token)).unwrap();
-    let granted = heard.recv_timeout(SECOND * 5).unwrap();
-    assert!(granted.starts_with("Granted") && granted.contains("RequestId(2)"), "{granted}");
 }

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use crate::backend::RedisBackend;
+use crate::builder::{Discipline, RedisBuilder};
 use crate::net::test_server::{Act, FakeServer, polite};
-use crate::{Discipline, RedisBackend, RedisBuilder};
 
 /// A script that the server was asked for.
 #[derive(Clone, Debug)]

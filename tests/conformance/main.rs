@@ -1,13 +1,13 @@
 //! The conformance suite on a cluster for Redisson's fair lock and the plain lock. Their scripts are those of a single
-//! server, and the way to the nodes is that of the hand-off: so this is a command of its own.
+//! server, and the way to the nodes is that of the hand-off: so this is its own command.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use fairlock_tests::clustered::{Clustered, PLAIN, REDISSON};
 
 mod redisson_fair {
-    fairlock_core::conformance_tests!(super::Clustered<{ super::REDISSON }>);
+    fairlock_conformance::conformance_tests!(super::Clustered<{ super::REDISSON }>);
 }
 
 mod plain {
-    fairlock_core::conformance_tests!(super::Clustered<{ super::PLAIN }>);
+    fairlock_conformance::conformance_tests!(super::Clustered<{ super::PLAIN }>);
 }

@@ -1,4 +1,4 @@
-//! Many waiters in one process, each an owner of its own, for the test of the order.
+//! Many waiters in one process, each its own owner, for the test of the order.
 //!
 //! ```text
 //! failover crowd SETTING URL HISTORY LOCK THREADS

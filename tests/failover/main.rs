@@ -1,7 +1,7 @@
 //! Servers that fail over, under real faults, while workers of several processes hold locks: `tests/failover/run`.
 //!
 //! ```text
-//! failover [--kills N] [--seed N] [--setting none,life,quorum|all] [--only FAULT,FAULT] [--on sentinels|cluster] [--clocks]
+//! failover [--kills N] [--seed N] [--setting none,life,quorum|all] [--only FAULT,FAULT] [--on sentinels|cluster|postgres] [--clocks]
 //!          [--held fair,rw,semaphore,lock-all] [--at-once N] [--minutes N]
 //! failover --order [--fail-overs N] [--waiters N] [--seed N] [--setting none|life|quorum] [--at-once N] [--minutes N]
 //! ```
@@ -19,6 +19,7 @@
 //! | `schedule.rs` | faults by the seed, the table, and the control |
 //! | `side_by_side.rs` | rounds at the same time, and a machine that stands still |
 //! | `order.rs` | the order of the waiters over many fail-overs |
+//! | `postgres.rs` | a primary and its standby |
 #![forbid(unsafe_code)]
 #![allow(
     clippy::unwrap_used,
@@ -36,6 +37,7 @@ mod judge;
 mod kept;
 mod network;
 mod order;
+mod postgres;
 mod round;
 mod schedule;
 mod setting;
@@ -65,8 +67,11 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let wanted = Wanted::parse(&words)?;
     println!("seed {}", wanted.seed);
     let program = std::env::current_exe()?.to_string_lossy().into_owned();
-    let is_clean =
-        if wanted.order { order::run(&wanted, &program) } else { schedule::run(&wanted, &program)? };
+    let is_clean = match &wanted {
+        Wanted { order: true, .. } => order::run(&wanted, &program),
+        Wanted { postgres: true, .. } => postgres::run(&wanted, &program),
+        _ => schedule::run(&wanted, &program)?,
+    };
     Ok(if is_clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -80,6 +85,8 @@ struct Wanted {
     /// These faults; all if there are none.
     only: Vec<String>,
     on: Option<Kind>,
+    /// On PostgreSQL, instead.
+    postgres: bool,
     /// What is held, in turns.
     held: Vec<Held>,
     /// With each fault the clock of the server that follows is wrong.
@@ -102,6 +109,7 @@ impl Wanted {
             settings: vec![Setting::None],
             only: Vec::new(),
             on: None,
+            postgres: false,
             held: Held::ALL.to_vec(),
             clocks: false,
             order: false,
@@ -123,13 +131,12 @@ impl Wanted {
                 "--at-once" => wanted.at_once = value()?.parse::<NonZeroUsize>()?.get(),
                 "--minutes" => wanted.time = Some(Duration::from_secs(60 * value()?.parse::<u64>()?)),
                 "--clocks" => wanted.clocks = true,
-                "--on" => {
-                    wanted.on = match *value()? {
-                        "sentinels" => Some(Kind::Sentinels),
-                        "cluster" => Some(Kind::Cluster),
-                        _ => return Err("--on is for sentinels or cluster".into()),
-                    }
-                }
+                "--on" => match *value()? {
+                    "sentinels" => wanted.on = Some(Kind::Sentinels),
+                    "cluster" => wanted.on = Some(Kind::Cluster),
+                    "postgres" => wanted.postgres = true,
+                    _ => return Err("--on is for sentinels, cluster or postgres".into()),
+                },
                 "--held" => {
                     let parse =
                         |word| Held::parse(word).ok_or("--held is for fair, rw, semaphore or lock-all");

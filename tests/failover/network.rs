@@ -193,7 +193,7 @@ impl Gate {
                     return;
                 }
                 let (network, port) = (network.clone(), behind.load(Ordering::Acquire));
-                // On a thread of its own: the client's first words decide who it is.
+                // On its own thread: the client's first words decide who it is.
                 thread::spawn(move || connect(&network, node, port, client));
             }
         });

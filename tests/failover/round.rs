@@ -1,4 +1,4 @@
-//! One round: a deployment of its own, four or five workers, one fault, and what they believed.
+//! One round: its own deployment, four or five workers, one fault, and what they believed.
 
 use std::fs;
 use std::path::Path;
@@ -107,7 +107,7 @@ pub(crate) fn run(
 }
 
 /// Lets a holder ask. Returns the owner of its hold.
-fn ask(holder: &mut Worker) -> String {
+pub(crate) fn ask(holder: &mut Worker) -> String {
     holder.say("ask");
     let said = holder.next(BOUND);
     said.strip_prefix("held ").unwrap_or_else(|| panic!("a holder says {said}")).to_owned()

@@ -128,7 +128,7 @@ impl Ended {
         self.stood >= SLACK
     }
 
-    /// Whether holds must not overlap. A further master that was deposed is a fault of its own.
+    /// Whether holds must not overlap. A further master that was deposed is its own fault.
     fn is_safe(&self, cell: Cell) -> bool {
         let is_deposed = self.verdict.as_ref().is_ok_and(|verdict| verdict.deposed);
         cell.fault.is_safe(cell.setting) && (cell.setting == Setting::Quorum || !is_deposed)

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use fairlock::{Client, Discipline, Durability, Lock, RedisBackend};
+use fairlock::backend::Backend;
+use fairlock::{Client, Discipline, Durability, Lock, PostgresBackend, RedisBackend};
 
 /// The lease of all holds: long enough for two fail-overs.
 pub(crate) const LEASE: Duration = Duration::from_secs(3);
@@ -63,6 +64,11 @@ impl Setting {
 
     /// A client of the servers at this URL.
     pub(crate) fn client(self, url: &str, times: Times) -> fairlock::Result<Client> {
+        if url.starts_with("postgres") {
+            // Every setting is that of its server.
+            let builder = PostgresBackend::builder(url).connect_timeout(ANSWER).response_timeout(ANSWER);
+            return build(builder.connect()?, times);
+        }
         let builder = RedisBackend::builder(url).discipline(Discipline::HandOff);
         let builder = builder.connect_timeout(ANSWER).response_timeout(ANSWER);
         let builder = match self {
@@ -70,11 +76,7 @@ impl Setting {
             Setting::Life => builder.durable(Durability::life().trust(LEASE).skew(SKEW)),
             Setting::Quorum => builder.durable(Durability::quorum().trust(QUORUM_TRUST).skew(SKEW)),
         };
-        Client::builder(builder.connect()?)
-            .lease(LEASE)
-            .place_ttl(times.place)
-            .outage_limit(times.outage)
-            .build()
+        build(builder.connect()?, times)
     }
 
     /// How long the server keeps a hold that was renewed just now.
@@ -82,10 +84,14 @@ impl Setting {
         if self == Setting::Quorum { LEASE + QUORUM_TRUST } else { LEASE }
     }
 
-    /// The lock of this name, of a client of its own.
+    /// The lock of this name, of its own client.
     pub(crate) fn lock(self, url: &str, times: Times, name: &str) -> fairlock::Result<Lock> {
         self.client(url, times)?.fair_lock(name)
     }
+}
+
+fn build(backend: impl Backend, times: Times) -> fairlock::Result<Client> {
+    Client::builder(backend).lease(LEASE).place_ttl(times.place).outage_limit(times.outage).build()
 }
 
 impl fmt::Display for Setting {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fairlock::backend::Backend;
 use fairlock::{Clock, Discipline, LockKind, RedisBuilder};
-use fairlock_core::conformance::{Harness, LEASE, Promise};
+use fairlock_conformance::{Harness, LEASE, Promise};
 
 use crate::cluster::{Cluster, Replicas};
 use crate::threads::Alone;

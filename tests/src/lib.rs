@@ -20,7 +20,7 @@
 //! | [`soak`] | a long run under seeded faults, and its checkers |
 //! | [`bound`] | ends a test that hangs, and names it |
 //! | [`mod@eventually`] | waits for a condition; the only place that polls |
-//! | [`waiter`] | waits for a lock in a thread of its own |
+//! | [`waiter`] | waits for a lock in its own thread |
 //! | [`workdir`] | a temp dir that is removed with the processes noted in it, even if this process is killed |
 //! | [`signals`] | stops and continues a child process |
 //! | [`port`] | a port that no other test takes |

@@ -81,9 +81,9 @@ pub struct PostgresServer {
 }
 
 impl PostgresServer {
-    /// Starts a server with asynchronous commits, as most tests want it.
+    /// Starts a server whose commits do not wait for the disk, as most tests want it.
     pub fn start() -> PostgresServer {
-        PostgresServer::builder().set("synchronous_commit", "off").start()
+        PostgresServer::builder().set("fsync", "off").start()
     }
 
     /// Starts with other settings.

@@ -17,6 +17,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use late::HeldBack;
 use replay::Recording;
 
 /// Long enough that the reader usually receives each byte alone.
@@ -50,7 +51,7 @@ pub enum Rule {
     /// It is held until the rule changes, and then passes. This is a network that drops everything without telling
     /// either end, and is repaired later.
     Hold,
-    /// It passes byte by byte, each in a packet of its own.
+    /// It passes byte by byte, each in its own packet.
     Bytes,
     /// It passes at this many bytes a second.
     Slow(u32),
@@ -94,7 +95,7 @@ struct State {
     lost: u32,
     recording: Option<Recording>,
     /// The next commands that contain these texts arrive so much later.
-    hold_back: Vec<(Vec<u8>, Duration)>,
+    hold_back: Vec<HeldBack>,
     /// How many commands are on their way.
     held_back: usize,
     /// By how much the server's clock is behind, as clients hear it.
@@ -123,6 +124,8 @@ struct Link {
     doomed: AtomicBool,
     /// The link is dead: nothing passes.
     forgotten: AtomicBool,
+    /// The server's end stays open: something arrives on it later.
+    expects_late: AtomicBool,
 }
 
 impl Proxy {
@@ -156,6 +159,11 @@ impl Proxy {
     /// The URL for clients of Redis.
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}/", self.port)
+    }
+
+    /// The server's URL, with this proxy in its place.
+    pub fn in_place_of_server(&self, url: &str) -> String {
+        url.replace(&format!(":{}", self.shared.server), &format!(":{}", self.port))
     }
 
     /// The port of the server behind it.
@@ -242,10 +250,11 @@ impl Shared {
         for stream in [&client, &server] {
             stream.set_nodelay(true).expect("an option of TCP");
         }
-        let [subscribes, doomed, forgotten] = [false; 3].map(AtomicBool::new);
-        let link = Arc::new(Link { client, server, subscribes, doomed, forgotten });
+        let [subscribes, doomed, forgotten, expects_late] = [false; 4].map(AtomicBool::new);
+        let link = Arc::new(Link { client, server, subscribes, doomed, forgotten, expects_late });
         self.state().links.push(Arc::clone(&link));
-        let pumps: [fn(&Arc<Shared>, &Link); 2] = [Shared::pump_commands, Shared::pump_replies];
+        type Pump = fn(&Arc<Shared>, &Arc<Link>);
+        let pumps: [Pump; 2] = [Shared::pump_commands, Shared::pump_replies];
         for pump in pumps {
             let (shared, link) = (Arc::clone(self), Arc::clone(&link));
             thread::spawn(move || {
@@ -256,7 +265,7 @@ impl Shared {
         }
     }
 
-    fn pump_commands(self: &Arc<Self>, link: &Link) {
+    fn pump_commands(self: &Arc<Self>, link: &Arc<Link>) {
         self.pump(&link.client, &link.server, &link.forgotten, |piece| {
             // Clients may use upper or lower case. With its end, since scripts have the word in comments.
             if contains(&piece.to_ascii_lowercase(), b"subscribe\r\n") || contains(piece, b"listen fl_") {
@@ -280,7 +289,7 @@ impl Shared {
         });
     }
 
-    fn pump_replies(self: &Arc<Self>, link: &Link) {
+    fn pump_replies(self: &Arc<Self>, link: &Arc<Link>) {
         self.pump(&link.server, &link.client, &link.forgotten, |piece| {
             let mut state = self.state();
             state.turn_back(piece);
@@ -352,7 +361,9 @@ impl Link {
     fn cut(&self) {
         // An error means that an end is already closed, which is fine.
         let _ = self.client.shutdown(Shutdown::Both);
-        let _ = self.server.shutdown(Shutdown::Both);
+        if !self.expects_late.load(Ordering::Acquire) {
+            let _ = self.server.shutdown(Shutdown::Both);
+        }
     }
 }
 

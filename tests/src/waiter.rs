@@ -1,4 +1,4 @@
-//! Waits for a lock in a thread of its own.
+//! Waits for a lock in its own thread.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;

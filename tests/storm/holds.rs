@@ -331,7 +331,7 @@ mod tests {
     impl Scene {
         fn new() -> Scene {
             let program = generate(1);
-            let world = World::new(&program, Place::Redis { proxies: Vec::new() });
+            let world = World::new(&program, Place::Server { ways: Vec::new() });
             let settings = program.clients[0];
             let life = Life {
                 client: 0,

@@ -92,7 +92,7 @@ pub fn thread_owner(using: &Using) -> Result<String> {
     }
 }
 
-/// Who asks; none where each call is an owner of its own.
+/// Who asks; none where each call is its own owner.
 pub fn owner_of(using: &Using, ask: Ask) -> Result<Option<String>> {
     match ask.owner.and_then(|owner| using.life.owner(owner)) {
         Some(owner) => Ok(Some(owner.id().to_string())),

@@ -66,6 +66,13 @@ pub enum Item {
     Place { place: PlaceOf, lease: Duration },
 }
 
+/// What the bytes of a command contain.
+#[derive(Clone, Debug)]
+pub enum Mark {
+    Request(RequestId),
+    Lock(String),
+}
+
 impl Late {
     /// It reaches a server in memory. That knows no network, so its rule for what is late is kept here: nothing is begun by a
     /// message that is older than an attempt may become.
@@ -110,8 +117,8 @@ impl Late {
 }
 
 impl Message {
-    /// A text that the command contains. None for one that changes nothing.
-    pub fn mark(&self) -> Option<String> {
+    /// None for one that changes nothing.
+    pub fn mark(&self) -> Option<Mark> {
         let request = match self {
             Message::Acquire(asks) => asks.first()?.place.request,
             Message::Renew(_, items) => match items.first()? {
@@ -124,10 +131,10 @@ impl Message {
             Message::SetHoldCount(hold, _) | Message::Keep(hold, ..) | Message::TakeHold(hold) => {
                 hold.request
             }
-            Message::ForceRelease(lock) => return Some(lock.name.as_str().to_owned()),
+            Message::ForceRelease(lock) => return Some(Mark::Lock(lock.name.as_str().to_owned())),
             Message::Inspect => return None,
         };
-        Some(request.to_string())
+        Some(Mark::Request(request))
     }
 
     /// The places that it may make.

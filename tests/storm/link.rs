@@ -154,7 +154,7 @@ impl Link {
             // The proxy holds the bytes back, and the call hears nothing by itself.
             Trip::HeldBack(by) if world.store().is_none() => {
                 if let Some(mark) = message().mark() {
-                    self.note(format_args!("sends what arrives after {by:?}: {mark}"));
+                    self.note(format_args!("sends what arrives after {by:?}: {mark:?}"));
                     world.hold_back_bytes(self.life.client, &mark, by);
                     locked(&self.life.fate).sends_late = true;
                 }
@@ -342,7 +342,10 @@ impl Backend for Link {
     }
 
     fn attempt_ttl(&self) -> Option<Duration> {
-        Some(self.world.weather.attempt_ttl())
+        match self.world.store() {
+            Some(_) => Some(self.world.weather.attempt_ttl()),
+            None => self.store.attempt_ttl(),
+        }
     }
 
     fn subscribe(&self, client: ClientId, sink: Arc<dyn WakeSink>) -> Answer<Subscription> {

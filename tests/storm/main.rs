@@ -13,7 +13,7 @@
 //! | `server`, `holds`, `look` | the oracle: order and tokens; losses; everything else, at each moment |
 //! | `exclusion`, `liveness`, `bounds` | its parts: who believes in a hold; who has to be served; how long a call may take |
 //! | `run`, `post`, `noise` | the clock is moved from one moment to the next; late wake-ups; calls and lines are counted |
-//! | `real` | the same on a real server |
+//! | `real`, `keeper` | the same on a real server; its store |
 //! | `logs` | counts the lines of the log |
 //! | `finding`, `shrink`, `report`, `show` | what was found; a failing program is made smaller, and shown |
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -30,6 +30,7 @@ mod handles;
 mod holds;
 mod in_hand;
 mod judge;
+mod keeper;
 mod late;
 mod life;
 mod link;
@@ -49,10 +50,10 @@ mod task;
 mod weather;
 mod world;
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use fairlock_tests::Bound;
+use fairlock_tests::{Bound, PostgresServer};
 
 use program::Program;
 use run::Outcome;
@@ -65,21 +66,32 @@ const HANGS: Duration = Duration::from_secs(240);
 /// In memory, on a clock that is moved from one moment to the next: hours in seconds.
 #[test]
 fn no_storm_breaks_a_promise() {
-    storms(&Kind { run: run::run, make: generate::generate, option: "" });
+    storms(&Kind { run: &run::run, make: generate::generate, option: "" });
 }
 
 /// The same programs, scaled down to seconds, on a real server under its own clock.
 #[test]
 fn no_storm_on_redis_breaks_a_promise() {
-    let run = |program: &Program| run::run_on(program, real::Real::start());
-    let make = |seed| real::scaled(&generate::generate(seed));
-    storms(&Kind { run, make, option: " --redis" });
+    let run = |program: &Program| run::run_on(program, real::Real::redis());
+    storms(&Kind { run: &run, make: scaled, option: " --store redis" });
+}
+
+/// The same on PostgreSQL: one server, with a database for each program.
+#[test]
+fn no_storm_on_postgres_breaks_a_promise() {
+    let server = Arc::new(PostgresServer::start());
+    let run = |program: &Program| run::run_on(program, real::Real::postgres(&server));
+    storms(&Kind { run: &run, make: scaled, option: " --store postgres" });
+}
+
+fn scaled(seed: u64) -> Program {
+    real::scaled(&generate::generate(seed))
 }
 
 /// How programs are made and run.
-pub struct Kind {
+pub struct Kind<'a> {
     make: fn(u64) -> Program,
-    run: fn(&Program) -> Outcome,
+    run: &'a dyn Fn(&Program) -> Outcome,
     /// Of `tests/storm/run`.
     option: &'static str,
 }
@@ -88,7 +100,7 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().expect("a number"))
 }
 
-fn storms(kind: &Kind) {
+fn storms(kind: &Kind<'_>) {
     // Threads are counted, and lines of the log.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _alone = world::locked(&ONE_AT_A_TIME);
@@ -123,7 +135,7 @@ fn storms(kind: &Kind) {
     assert_eq!(failed, 0, "so many seeds break a promise");
 }
 
-fn one(kind: &Kind, seed: u64) -> (Program, Outcome) {
+fn one(kind: &Kind<'_>, seed: u64) -> (Program, Outcome) {
     let _bound = Bound::here(HANGS);
     report::about(seed);
     let program = (kind.make)(seed);

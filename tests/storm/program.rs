@@ -237,7 +237,7 @@ impl What {
 }
 
 impl Ask {
-    /// Whether each call is an owner of its own.
+    /// Whether each call is its own owner.
     pub fn is_anonymous(&self) -> bool {
         self.owner.is_none() && (self.by_task || matches!(self.kind, LockKind::Semaphore { .. }))
     }

@@ -1,13 +1,15 @@
 //! A program on a real server: with short times, and with faults that are done to the server itself.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use fairlock::LockKind;
-use fairlock_tests::{Proxy, RedisServer, keys_without_ttl, look_until};
+use fairlock_tests::{PostgresServer, RedisServer, look_until};
 
+use crate::keeper::{Database, Keeper, Way};
 use crate::program::{Ask, End, Hurt, Program, Settings, Terms, Wait, What};
 use crate::weather::{Fault, Harm};
-use crate::world::{Promise, World, locked};
+use crate::world::{Promise, World};
 
 /// A program has this long.
 const LENGTH: Duration = Duration::from_secs(12);
@@ -19,19 +21,29 @@ const MS: Duration = Duration::from_millis(1);
 
 /// A server, and which of the faults have begun.
 pub struct Real {
-    server: RedisServer,
+    keeper: Keeper,
     killed: Vec<Duration>,
     is_frozen: bool,
 }
 
 impl Real {
-    pub fn start() -> Real {
-        Real { server: RedisServer::start(), killed: Vec::new(), is_frozen: false }
+    /// A server of its own.
+    pub fn redis() -> Real {
+        Real::on(Keeper::Redis(RedisServer::start()))
+    }
+
+    /// A new database of this server.
+    pub fn postgres(server: &Arc<PostgresServer>) -> Real {
+        Real::on(Keeper::Postgres(Database::new(server)))
+    }
+
+    fn on(keeper: Keeper) -> Real {
+        Real { keeper, killed: Vec::new(), is_frozen: false }
     }
 
     /// One for each client.
-    pub fn proxies(&self, clients: usize) -> Vec<Proxy> {
-        (0..clients).map(|_| Proxy::start(self.server.port())).collect()
+    pub fn ways(&self, clients: usize) -> Vec<Way> {
+        (0..clients).map(|_| self.keeper.way()).collect()
     }
 
     /// What begins or ends now.
@@ -41,9 +53,9 @@ impl Real {
         if is_on != self.is_frozen {
             world.note(if is_on { "the server stands still" } else { "the server goes on" });
             if is_on {
-                self.server.stop()
+                self.keeper.stop()
             } else {
-                self.server.cont()
+                self.keeper.cont()
             }
             self.is_frozen = is_on;
         }
@@ -53,9 +65,7 @@ impl Real {
             }
             self.killed.push(fault.at);
             world.note("all connections are killed");
-            for kind in ["normal", "pubsub"] {
-                let _: i64 = self.server.query(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"]);
-            }
+            self.keeper.kill_connections();
         }
     }
 
@@ -65,30 +75,10 @@ impl Real {
             world.found(Promise::Bound, "a command that was held back does not arrive");
         }
         let bound = world.program.longest_lease() + world.program.longest_ttl() + LENGTH;
-        let may_be_left =
-            |key: &String| key.starts_with("fairlock_record") || self.has_only_orphans(world, key);
-        let is_empty = || {
-            let keys: Vec<String> = self.server.query(&["KEYS", "*"]);
-            keys.iter().all(may_be_left).then_some(())
-        };
-        if look_until(bound, is_empty).is_none() {
-            let keys: Vec<String> = self.server.query(&["KEYS", "*"]);
-            world.found(Promise::Residue, format!("keys are left: {}", keys.join(", ")));
+        if look_until(bound, || self.keeper.left(world).is_empty().then_some(())).is_none() {
+            let left = self.keeper.left(world).join(", ");
+            world.found(Promise::Residue, format!("left at the server: {left}"));
         }
-        let forever = keys_without_ttl(&self.server);
-        if !forever.is_empty() {
-            world.found(Promise::Residue, format!("keys without a time to live: {}", forever.join(", ")));
-        }
-    }
-
-    /// Whether it is a line of places that messages made which arrived after the end of their clients: nobody is left to withdraw them.
-    fn has_only_orphans(&self, world: &World, key: &str) -> bool {
-        let is_orphan = |member: &String| {
-            let owner = member.rsplit_once(':').map_or("", |(owner, _)| owner);
-            world.life_of(owner).is_some_and(|life| locked(&life.fate).sends_late)
-        };
-        let members = || self.server.query::<Vec<String>>(&["ZRANGE", key, "0", "-1"]);
-        key.starts_with("fairlock_line:") && members().iter().all(is_orphan)
     }
 }
 

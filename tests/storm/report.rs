@@ -57,7 +57,7 @@ pub fn about(seed: u64) {
 }
 
 /// Prints all of it and fails, if anything was found.
-pub fn judge(kind: &Kind, program: &Program, outcome: Outcome) {
+pub fn judge(kind: &Kind<'_>, program: &Program, outcome: Outcome) {
     if outcome.findings.is_empty() {
         return;
     }

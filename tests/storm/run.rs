@@ -66,8 +66,8 @@ pub fn run(program: &Program) -> Outcome {
 
 /// On a real server, with what can be done to it.
 pub fn run_on(program: &Program, real: Real) -> Outcome {
-    let proxies = real.proxies(program.clients.len());
-    drive(program, Place::Redis { proxies }, Some(real), REAL_DRAIN)
+    let ways = real.ways(program.clients.len());
+    drive(program, Place::Server { ways }, Some(real), REAL_DRAIN)
 }
 
 fn drive(program: &Program, place: Place, real: Option<Real>, drain: Duration) -> Outcome {

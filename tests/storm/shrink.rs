@@ -11,7 +11,7 @@ use crate::world::Promise;
 const TRIES: usize = 2;
 
 /// The smallest program that was found in this time, and its outcome.
-pub fn shrink(kind: &Kind, program: &Program, outcome: Outcome, budget: Duration) -> (Program, Outcome) {
+pub fn shrink(kind: &Kind<'_>, program: &Program, outcome: Outcome, budget: Duration) -> (Program, Outcome) {
     let Some(promise) = outcome.findings.first().map(|finding| finding.promise) else {
         return (program.clone(), outcome);
     };
@@ -40,7 +40,7 @@ pub fn shrink(kind: &Kind, program: &Program, outcome: Outcome, budget: Duration
     }
 }
 
-fn breaks(kind: &Kind, program: &Program, promise: Promise) -> Option<Outcome> {
+fn breaks(kind: &Kind<'_>, program: &Program, promise: Promise) -> Option<Outcome> {
     let is_same = |outcome: &Outcome| outcome.findings.iter().any(|finding| finding.promise == promise);
     (0..TRIES).map(|_| (kind.run)(program)).find(is_same)
 }

@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use fairlock::backend::Backend;
-use fairlock::{Cancel, Client, ClientId, Clock, LockName, ManualClock, MemoryBackend, RedisBackend};
-use fairlock_tests::{Proxy, look_until};
+use fairlock::{Cancel, Client, ClientId, Clock, LockName, ManualClock, MemoryBackend};
+use fairlock_tests::look_until;
 
 pub use crate::finding::{Finding, Promise};
 use crate::holds::Holds;
-use crate::late::Late;
+use crate::keeper::Way;
+use crate::late::{Late, Mark};
 use crate::life::{Life, Told};
 use crate::link::Link;
 use crate::look::BUSY;
@@ -56,8 +57,8 @@ pub struct World {
 pub enum Place {
     /// In memory, under a clock that the driver moves.
     Memory { clock: ManualClock, store: MemoryBackend },
-    /// On a real server, under the system's clock. Each client has a proxy of its own.
-    Redis { proxies: Vec<Proxy> },
+    /// On a real server, under the system's clock. Each client has a way of its own.
+    Server { ways: Vec<Way> },
 }
 
 /// A call that an actor is in.
@@ -99,7 +100,7 @@ impl World {
     pub fn new(program: &Program, place: Place) -> Arc<World> {
         let clock = match &place {
             Place::Memory { clock, .. } => clock.clone().into(),
-            Place::Redis { .. } => Clock::system(),
+            Place::Server { .. } => Clock::system(),
         };
         let world = World {
             start: clock.now(),
@@ -126,7 +127,7 @@ impl World {
         Arc::new(world)
     }
 
-    /// In memory, with a clock of its own.
+    /// In memory, with its own clock.
     pub fn memory() -> Place {
         let clock = ManualClock::new();
         Place::Memory { store: MemoryBackend::with_clock(clock.clone()), clock }
@@ -136,7 +137,7 @@ impl World {
     pub fn store(&self) -> Option<&MemoryBackend> {
         match &self.place {
             Place::Memory { store, .. } => Some(store),
-            Place::Redis { .. } => None,
+            Place::Server { .. } => None,
         }
     }
 
@@ -144,7 +145,7 @@ impl World {
     pub fn manual(&self) -> Option<&ManualClock> {
         match &self.place {
             Place::Memory { clock, .. } => Some(clock),
-            Place::Redis { .. } => None,
+            Place::Server { .. } => None,
         }
     }
 
@@ -152,12 +153,10 @@ impl World {
     fn backend(&self, client: usize) -> Arc<dyn Backend> {
         match &self.place {
             Place::Memory { store, .. } => Arc::new(store.clone()),
-            Place::Redis { proxies } => {
-                let url = proxies[client].url();
-                let response = self.program.response;
-                let connect = || RedisBackend::builder(&url).response_timeout(response).connect().ok();
+            Place::Server { ways } => {
+                let connect = || ways[client].connect(self.program.response);
                 // It may stand still now.
-                Arc::new(look_until(2 * BUSY, connect).expect("the server of the test"))
+                look_until(2 * BUSY, connect).expect("the server of the test")
             }
         }
     }
@@ -266,11 +265,11 @@ impl World {
         due.into_iter().for_each(|late| late.arrive(self));
     }
 
-    /// On a real server: the proxy keeps the next command of this client that contains `mark`.
-    pub fn hold_back_bytes(&self, client: usize, mark: &str, by: Duration) {
-        if let Place::Redis { proxies } = &self.place {
+    /// On a real server: the proxy keeps the next command of this client that has this mark.
+    pub fn hold_back_bytes(&self, client: usize, mark: &Mark, by: Duration) {
+        if let Place::Server { ways } = &self.place {
             self.count("late: bytes");
-            proxies[client].hold_back(mark, by.min(LATEST));
+            ways[client].hold_back(mark, by.min(LATEST));
         }
     }
 
@@ -278,7 +277,7 @@ impl World {
     pub fn bytes_held_back(&self) -> usize {
         match &self.place {
             Place::Memory { .. } => 0,
-            Place::Redis { proxies } => proxies.iter().map(Proxy::held_back).sum(),
+            Place::Server { ways } => ways.iter().map(Way::held_back).sum(),
         }
     }
 
@@ -397,7 +396,7 @@ mod tests {
 
     #[test]
     fn a_lock_that_is_taken_by_force_may_have_two_holders_for_a_while() {
-        let world = World::new(&generate(1), Place::Redis { proxies: Vec::new() });
+        let world = World::new(&generate(1), Place::Server { ways: Vec::new() });
         let [forced, other] = ["L0", "L1"].map(|name| LockName::new(name).unwrap());
         world.force(&forced);
         assert_eq!([forced, other].map(|lock| world.was_forced(&lock)), [true, false]);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fairlock::backend::{Backend, LockId};
 use fairlock::{Clock, Discipline, Durability, LockKind, LockName, ManualClock, MemoryBackend, RedisBackend};
-use fairlock_core::conformance::{Harness, LEASE, Promise};
+use fairlock_conformance::{Harness, LEASE, Promise};
 use fairlock_tests::rows::{Memory, Rows};
 use fairlock_tests::{Alone, RedisServer, assert_no_residue, keys_without_ttl};
 
@@ -145,53 +145,53 @@ impl<const RULE: u8> Drop for Redis<RULE> {
 }
 
 mod memory_fair {
-    fairlock_core::conformance_tests!(super::InMemory<super::MemoryBackend, 0>);
+    fairlock_conformance::conformance_tests!(super::InMemory<super::MemoryBackend, 0>);
 }
 
 mod memory_plain {
-    fairlock_core::conformance_tests!(super::InMemory<super::MemoryBackend, 1>);
+    fairlock_conformance::conformance_tests!(super::InMemory<super::MemoryBackend, 1>);
 }
 
 mod memory_writers {
-    fairlock_core::conformance_tests!(super::InMemory<super::MemoryBackend, 2>);
+    fairlock_conformance::conformance_tests!(super::InMemory<super::MemoryBackend, 2>);
 }
 
 mod memory_one_permit {
-    fairlock_core::conformance_tests!(super::InMemory<super::MemoryBackend, 3>);
+    fairlock_conformance::conformance_tests!(super::InMemory<super::MemoryBackend, 3>);
 }
 
 mod rows_fair {
-    fairlock_core::conformance_tests!(super::InMemory<super::Rows, 0>);
+    fairlock_conformance::conformance_tests!(super::InMemory<super::Rows, 0>);
 }
 
 mod rows_plain {
-    fairlock_core::conformance_tests!(super::InMemory<super::Rows, 1>, exclusive);
+    fairlock_conformance::conformance_tests!(super::InMemory<super::Rows, 1>, exclusive);
 }
 
 mod rows_writers {
-    fairlock_core::conformance_tests!(super::InMemory<super::Rows, 2>, exclusive);
+    fairlock_conformance::conformance_tests!(super::InMemory<super::Rows, 2>, exclusive);
 }
 
 mod rows_one_permit {
-    fairlock_core::conformance_tests!(super::InMemory<super::Rows, 3>, exclusive);
+    fairlock_conformance::conformance_tests!(super::InMemory<super::Rows, 3>, exclusive);
 }
 
 mod hand_off {
-    fairlock_core::conformance_tests!(super::Redis<{ super::HAND_OFF }>);
+    fairlock_conformance::conformance_tests!(super::Redis<{ super::HAND_OFF }>);
 }
 
 mod permit {
-    fairlock_core::conformance_tests!(super::Redis<{ super::PERMIT }>, exclusive);
+    fairlock_conformance::conformance_tests!(super::Redis<{ super::PERMIT }>, exclusive);
 }
 
 mod durable {
-    fairlock_core::conformance_tests!(super::Redis<{ super::DURABLE }>);
+    fairlock_conformance::conformance_tests!(super::Redis<{ super::DURABLE }>);
 }
 
 mod redisson_fair {
-    fairlock_core::conformance_tests!(super::Redis<{ super::REDISSON }>);
+    fairlock_conformance::conformance_tests!(super::Redis<{ super::REDISSON }>);
 }
 
 mod redis_plain {
-    fairlock_core::conformance_tests!(super::Redis<{ super::PLAIN }>);
+    fairlock_conformance::conformance_tests!(super::Redis<{ super::PLAIN }>);
 }

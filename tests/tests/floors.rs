@@ -11,11 +11,11 @@ const HOUSE: [(&str, &[&str]); 6] = [
     (
         "fairlock-core",
         &[
-            "conformance",
             "handle",
             "handle/client",
             "handle/rw_lock",
             "handle/semaphore",
+            "handle/as_lock",
             "handle/insight",
             "handle/tasks",
             "handle/lock",
@@ -207,7 +207,6 @@ impl Imports {
         let mut sources = BTreeMap::new();
         read(&folder, "", &mut sources);
         assert!(sources.len() > 6, "{name}: only {} files were found", sources.len());
-        let reexports = reexports(&sources[""]);
         let imports = sources.iter().map(|(module, source)| {
             let mut found = BTreeSet::new();
             for (start, from) in [("crate::", ""), ("super::", parent(module))] {
@@ -219,7 +218,7 @@ impl Imports {
                     }
                     let mut named = Vec::new();
                     paths(&source[at + start.len()..], from, &mut named);
-                    found.extend(named.iter().map(|path| resolve(path, &sources, &reexports)));
+                    found.extend(named.iter().map(|path| resolve(path, &sources)));
                 }
             }
             (module.clone(), found)
@@ -253,19 +252,6 @@ fn parent(module: &str) -> &str {
     module.rsplit_once('/').map_or("", |(parent, _)| parent)
 }
 
-/// What `lib.rs` names for others, and the module that it comes from.
-fn reexports(lib: &str) -> BTreeMap<String, String> {
-    let mut named = BTreeMap::new();
-    for line in lib.split("pub use ").skip(1) {
-        let mut found = Vec::new();
-        paths(line, "", &mut found);
-        let split =
-            |path: String| path.rsplit_once('/').map(|(module, item)| (item.to_owned(), module.to_owned()));
-        named.extend(found.into_iter().filter_map(split));
-    }
-    named
-}
-
 /// Finds each path of a tree like `a::{b, c::d}`, which stands behind the path `before`. Returns what follows the tree.
 fn paths<'a>(tree: &'a str, before: &str, found: &mut Vec<String>) -> &'a str {
     let Some(mut rest) = tree.trim_start().strip_prefix('{') else {
@@ -291,13 +277,10 @@ fn paths<'a>(tree: &'a str, before: &str, found: &mut Vec<String>) -> &'a str {
     }
 }
 
-/// The module that a path leads to: `claim/steps/Step` is in `claim/steps`.
-fn resolve(path: &str, sources: &BTreeMap<String, String>, reexports: &BTreeMap<String, String>) -> String {
-    let first = path.split('/').next().unwrap();
-    let mut path = match reexports.get(first) {
-        Some(module) if !sources.contains_key(first) => module.as_str(),
-        _ => path,
-    };
+/// The module that a path leads to: `claim/steps/Step` is in `claim/steps`. A name that `lib.rs` hands on leads to that, which
+/// stands above all.
+fn resolve(path: &str, sources: &BTreeMap<String, String>) -> String {
+    let mut path = path;
     while !sources.contains_key(path) {
         path = parent(path);
     }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use fairlock_conformance::{Harness, Promise};
 use fairlock_core::backend::{Backend, BackendErrorKind, LockId};
-use fairlock_core::conformance::{Harness, Promise};
 use fairlock_core::{Client, ClientId, Clock, Error, LockKind, LockName};
 
 use crate::FileBackend;
@@ -59,7 +59,7 @@ impl Drop for Files {
 }
 
 mod suite {
-    fairlock_core::conformance_tests!(super::Files);
+    fairlock_conformance::conformance_tests!(super::Files);
 }
 
 #[test]

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Ctrl-C or SIGTERM ends it in order: requests that wait are refused, those that call the API are answered. Without `--api` the
-//! process itself simulates the foreign API, on an address of its own.
+//! process itself simulates the foreign API, on its own address.
 
 use std::error::Error as StdError;
 use std::sync::Arc;

@@ -28,7 +28,7 @@ use crate::names::escaped;
 /// How the program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// With this code, or by a signal of its own: then 128 plus the signal, as in shells.
+    /// With this code, or by its own signal: then 128 plus the signal, as in shells.
     Code(u8),
     /// By a signal that fairlock got as well: fairlock ends by it, too.
     OurSignal(i32),

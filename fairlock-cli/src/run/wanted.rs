@@ -1,4 +1,4 @@
-//! What a program runs under: a lock of one of the kinds, or several fair locks, for an owner of its own.
+//! What a program runs under: a lock of one of the kinds, or several fair locks, for a new owner.
 //!
 //! Several are taken one after the other, by the rules of `Client::lock_all`: in the order of the bytes of their names, so that no
 //! commands and no programs that do so wait for each other; and all are given back if one can't be had, or if one is lost before

@@ -5,7 +5,7 @@ use std::fmt;
 use std::iter;
 use std::sync::Arc;
 
-use crate::LockKind;
+use crate::ids::LockKind;
 
 /// What a caller can do about a [`BackendError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use crate::ids::RequestId;
-use crate::{FencingToken, LockKind, LockName, OwnerId};
+use crate::ids::{FencingToken, LockKind, LockName, OwnerId, RequestId};
 
 /// A lock as a backend sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -1,8 +1,8 @@
 //! The interface of a store: it decides which waiter is next, atomically and by the server's clock.
 //!
 //! A backend has no policy: time-outs, retries, waiting, and the verdict that a hold is lost are core's. The interface may
-//! change until 1.0. `docs/file-backend` is a small backend to read; a new one has to pass the conformance suite (feature
-//! `conformance`).
+//! change until 1.0. `docs/file-backend` is a small backend to read; a new one has to pass the suite of
+//! `fairlock-conformance`.
 
 mod doctor;
 mod error;
@@ -25,7 +25,8 @@ pub use wake::{Subscription, Wake, WakeSink};
 
 pub use crate::backoff::pause;
 pub use crate::ids::RequestId;
-use crate::{ClientId, Clock, LockKind};
+use crate::ids::{ClientId, LockKind};
+use crate::time::Clock;
 
 /// The most waiters that one [`inspect`](Backend::inspect) reads: a few milliseconds of a server's time.
 pub const MOST_INSPECTED: u64 = 500;
@@ -42,7 +43,7 @@ pub const MOST_INSPECTED: u64 = 500;
 /// - **A wake-up is a hint** unless it carries a grant, and a grant names its request.
 /// - **Nothing stays behind.** What a dead client leaves in the store ends by itself.
 ///
-/// The conformance suite (feature `conformance`) has these rules and those of each method as tests.
+/// `fairlock-conformance` has these rules and those of each method as tests.
 pub trait Backend: Send + Sync + 'static {
     /// Takes the lock, or a place in its line. With [`Wait::No`] it takes the lock or does nothing.
     ///
@@ -416,7 +417,7 @@ pub trait Backend: Send + Sync + 'static {
     /// Whether the store keeps locks of this kind, as it is set up. Core asks it for no others. The default keeps fair and plain
     /// locks: then each place takes one unit, and a backend need not look at `takes`. Asks no server.
     ///
-    /// - The holds of a lock take at most its [capacity](crate::LockKind::capacity) together, and each has an end of its own.
+    /// - The holds of a lock take at most its [capacity](crate::LockKind::capacity) together, and each has its own end.
     /// - First come, first served by units: a waiter that does not fit yet is not passed by a later one.
     /// - A release, a withdrawal and each call that finds holds over grant all waiters at the head that now fit.
     /// - A name that is held or waited for as another kind, or with another capacity, is a

@@ -4,8 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::{Holder, LockState, Waiter};
-use crate::OwnerId;
-use crate::ids::write_escaped;
+use crate::ids::{OwnerId, write_escaped};
 
 /// How many holders, and how many waiters, `Display` lists.
 const LISTED: usize = 10;
@@ -130,7 +129,7 @@ fn write_time(f: &mut fmt::Formatter<'_>, what: &str, time: Option<Duration>) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::FencingToken;
+    use crate::ids::FencingToken;
 
     const S: Duration = Duration::from_secs(1);
 

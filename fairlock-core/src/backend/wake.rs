@@ -3,7 +3,7 @@
 use std::any::Any;
 
 use super::RequestId;
-use crate::FencingToken;
+use crate::ids::FencingToken;
 
 /// A wake-up. All are hints but `Granted`, which counts only for the request that it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

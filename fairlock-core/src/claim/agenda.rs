@@ -73,7 +73,7 @@ pub(crate) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<In
 }
 
 impl Claim {
-    /// `pauses`: the watchdog's. A caller that asks has a pause of its own, `recheck_at`, and needs none of these.
+    /// `pauses`: the watchdog's. A caller that asks has its own pause, `recheck_at`, and needs none of these.
     pub(super) fn agenda(&self, state: &State, pauses: Pauses) -> Agenda {
         let not_before = |at: Instant, pause: Option<Instant>| pause.map_or(at, |pause| at.max(pause));
         let renew = state.renew.filter(|_| !state.renewing).map(|planned| {

@@ -9,7 +9,8 @@ use super::agenda::Planned;
 use super::terms::valid_until;
 use super::{AfterGivingUp, Claim, Failure, GrantedBy, Held, Phase, State, Terms};
 use crate::backend::{Acquired, Answer, BackendError, BackendErrorKind, Renewal, Wait};
-use crate::{FencingToken, LockKind, backoff};
+use crate::backoff;
+use crate::ids::{FencingToken, LockKind};
 
 /// A hold with less than two thirds of its lease is renewed when it has lasted this long.
 const RAISED_AFTER: Duration = Duration::from_millis(100);
@@ -312,7 +313,7 @@ impl Claim {
         }
     }
 
-    /// A pushed grant is good for what is left of the place. That counts from the last command that was answered "in line",
+    /// A pushed grant is good for the rest of the place. That counts from the last command that was answered "in line",
     /// since the server's deadline of the place can't be earlier; past it, the server is asked. An answer that tells of the
     /// grant itself does not count: it prolongs nothing, and where it came too late to be believed, a later push must not be
     /// believed either.

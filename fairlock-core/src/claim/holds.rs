@@ -8,8 +8,9 @@ use super::terms::valid_until;
 use super::{Claim, Held, Phase, State, Terms};
 use crate::backend::{BackendError, Hold};
 use crate::config::Config;
+use crate::error::{Lost, LostCause};
+use crate::ids::FencingToken;
 use crate::losses::FirstLoss;
-use crate::{FencingToken, Lost, LostCause};
 
 /// What the unlock of one hold comes to.
 #[derive(Debug)]

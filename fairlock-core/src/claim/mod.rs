@@ -43,9 +43,11 @@ use agenda::Planned;
 
 use crate::backend::{Acquire, BackendError, Hold, LockId, Place, RequestId, Wait};
 use crate::config::Config;
+use crate::error::LostCause;
+use crate::ids::{FencingToken, LockKind, OwnerId};
 use crate::losses::FirstLoss;
+use crate::snapshot::{HeldLock, WaitingRequest};
 use crate::time::{Raise, Signal, TaskSlot};
-use crate::{FencingToken, HeldLock, LockKind, LostCause, OwnerId, WaitingRequest};
 
 pub(crate) struct Claim {
     pub(crate) lock: LockId,

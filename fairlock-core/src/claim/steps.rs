@@ -6,7 +6,8 @@ use super::agenda::{Pauses, Planned, earlier};
 use super::{Claim, Failure, Phase, State};
 use crate::backend::{BackendError, BackendErrorKind, Wait};
 use crate::cancel::Cancel;
-use crate::{FencingToken, LostCause};
+use crate::error::LostCause;
+use crate::ids::FencingToken;
 
 /// How long a caller waits.
 #[derive(Clone, Debug)]
@@ -120,7 +121,7 @@ impl Claim {
         self.due_at_of(&state)
     }
 
-    /// When the claim is next due for the watchdog, which may have reasons of its own to be later: see [`Pauses`].
+    /// When the claim is next due for the watchdog, which may have its own reasons to be later: see [`Pauses`].
     pub(crate) fn due_at(&self) -> Option<Instant> {
         self.due_at_of(&self.lock_state())
     }

@@ -10,7 +10,8 @@ use std::time::Instant;
 use super::steps::WatchdogStep;
 use super::{Claim, Failure, Phase, State};
 use crate::backend::BackendError;
-use crate::{FencingToken, LostCause};
+use crate::error::LostCause;
+use crate::ids::FencingToken;
 
 /// What a task finds when it looks at its claim.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::config::{LONGEST, check_duration};
-use crate::{LostCause, Result};
+use crate::error::{LostCause, Result};
 
 /// How the holds of a request live and end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

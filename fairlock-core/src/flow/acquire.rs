@@ -8,12 +8,14 @@ use super::leave::Waited;
 use crate::backend::{
     Acquired, Answer, BackendError, BackendErrorKind, HoldCountSet, LockId, Wait, or_missing,
 };
+use crate::backoff;
 use crate::cancel::Cancel;
 use crate::claim::{AfterAnswer, CallerStep, Claim, Failure, GrantedBy, Joined, Patience, Terms};
+use crate::error::{Error, LostCause, Result};
+use crate::ids::{FencingToken, LockKind, LockName, OwnerId};
 use crate::logging::log_line;
 use crate::shared::Shared;
 use crate::time::MOMENT;
-use crate::{Error, FencingToken, LockKind, LockName, LostCause, OwnerId, Result, backoff};
 
 /// What a caller wants.
 #[derive(Clone, Copy)]
@@ -54,7 +56,7 @@ impl Asking<'_> {
             Err(error) => {
                 let (lock, owner) = (&claim.lock.name, &claim.owner);
                 log_line!(debug, "fairlock::acquire",
-                    event = "asked in vain", lock = lock.as_str(), owner = owner.as_str(), error:% = error;
+                    event = "no answer", lock = lock.as_str(), owner = owner.as_str(), error:% = error;
                     "asking for lock {lock} failed: {error}"
                 );
             }
@@ -322,8 +324,8 @@ impl Shared {
         Err(error_of(name, Failure::Shutdown))
     }
 
-    /// `began`: when the call began. A new claim counts the server's silence from then: the caller heard nothing either while
-    /// it waited in vain for the end of an earlier claim.
+    /// `began`: when the call began. A new claim counts the server's silence from then: the caller heard nothing either
+    /// while it waited for an earlier claim to end.
     fn join_or_make(&self, wish: Wish<'_>, now: Instant, began: Instant) -> (Arc<Claim>, Joined) {
         let join = |claim: &Arc<Claim>| match claim.join(wish.lock.kind, wish.takes, now) {
             Joined::Gone => None,

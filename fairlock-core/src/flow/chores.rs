@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use crate::backend::{Answer, BackendError, Hold, Place, Released, Withdrawn, or_missing};
 use crate::claim::{Claim, Failure, GrantedBy};
+use crate::error::LostCause;
+use crate::ids::LockName;
 use crate::logging::log_line;
 use crate::schedule::{Chore, ChoresInHand, Task, longest_pause};
 use crate::shared::Shared;
-use crate::{LockName, LostCause};
 
 /// How long the chores of one round, and then its lines in the log, may take before the next renewals.
 pub(crate) const TURN: Duration = Duration::from_millis(100);

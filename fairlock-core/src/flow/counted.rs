@@ -7,9 +7,9 @@ use super::acquire::{Taken, Wish};
 use super::leave::Waited;
 use crate::backend::{LockId, Wait};
 use crate::claim::{Claim, Patience};
+use crate::error::{Error, Result};
 use crate::shared::Shared;
 use crate::stats::Outcome;
-use crate::{Error, Result};
 
 impl Shared {
     /// Waits for the lock as long as the patience lasts.

@@ -17,11 +17,13 @@ use std::time::{Duration, Instant};
 
 use super::release::Effort;
 use crate::backend::{BackendError, BackendErrorKind, HoldKept, RequestId};
+use crate::backoff;
 use crate::claim::{Claim, Unlocked};
 use crate::config::LONGEST;
+use crate::error::{Error, LostCause, Result};
+use crate::ids::FencingToken;
 use crate::logging::{log_line, ms};
 use crate::shared::Shared;
-use crate::{Error, FencingToken, LostCause, Result, backoff};
 
 /// The server is told of an end that has come meanwhile all the same: it may have been told of it before.
 const AT_ONCE: Duration = Duration::from_millis(1);

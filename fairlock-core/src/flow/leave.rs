@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use crate::backend::{BackendError, Wait};
 use crate::claim::{AfterGivingUp, Claim, GiveUp, Patience};
+use crate::error::{Error, Result};
+use crate::ids::FencingToken;
 use crate::shared::Shared;
 use crate::time::Woken;
-use crate::{Error, FencingToken, Result};
 
 /// For how long a caller whose time is over waits for the answer to its withdrawal, at most.
 const LAST_WORD_WAIT: Duration = Duration::from_millis(50);

@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 
 use super::acquire::{Taken, Wish};
 use crate::backend::{HoldCountSet, Released, Wait};
+use crate::backoff;
 use crate::claim::{Claim, Patience, Unlocked};
+use crate::error::{Error, LostCause, Result};
+use crate::ids::{FencingToken, LockKind};
 use crate::logging::{log_line, ms};
 use crate::shared::Shared;
-use crate::{Error, FencingToken, LockKind, LostCause, Result, backoff};
 
 /// How long the holder itself tries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use super::release::Effort;
 use crate::backend::{Answer, BackendError, Renew, Renewal, or_missing};
 use crate::claim::{AfterRenewal, Claim};
+use crate::error::{Error, Result};
 use crate::shared::Shared;
-use crate::{Error, Result};
 
 /// For how long an unlock waits for a call of its claim that is under way.
 const CALL_WAIT: Duration = Duration::from_millis(500);

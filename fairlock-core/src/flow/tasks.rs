@@ -9,10 +9,10 @@ use std::time::Instant;
 use super::acquire::{Wish, error_of};
 use super::chores::Turn;
 use crate::claim::{AfterGivingUp, Claim, Failure, Unlocked};
+use crate::error::{Error, LostCause, Result};
 use crate::logging::log_line;
 use crate::schedule::{Batch, Errand, Task};
 use crate::shared::Shared;
-use crate::{Error, LostCause, Result};
 
 /// Errands in the thread's hands. The watchdog gets those that are left when this is dropped, also by a panic, and goes on with the
 /// requests.
@@ -147,7 +147,7 @@ impl Shared {
         let Batch { releases, withdrawals, .. } = &mut hand.1;
         let mut turn = Turn::default();
         // A call of the watchdog's that is under way could make a place after this one. It is the only other thread that makes such
-        // calls for a task, so a chore of its own comes after them. (The renewal of a hold finds nothing after the release.)
+        // calls for a task, so its own chore comes after them. (The renewal of a hold finds nothing after the release.)
         let is_busy = |task, claim: &Claim| match task {
             Task::Release => claim.is_asking(),
             Task::Withdraw => claim.may_make_a_place(),

@@ -6,11 +6,12 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 
 use crate::cancel::Cancel;
+use crate::error::{Error, Lost, Result};
 use crate::flow::Effort;
 use crate::handle::guard::{AnyGuard, LockGuard};
+use crate::ids::FencingToken;
 use crate::losses::FirstLoss;
 use crate::shared::Shared;
-use crate::{Error, FencingToken, Lost, Result};
 
 /// The holds of all locks that [`Client::lock_all`](crate::Client::lock_all) has taken. If one of them is lost, the guard is.
 ///
@@ -66,7 +67,7 @@ impl AllGuard {
         self.guards.iter().map(LockGuard::name)
     }
 
-    /// The fencing token of the lock `name`, for the resource that this lock protects. Each lock has tokens of its own. None for a name
+    /// The fencing token of the lock `name`, for the resource that this lock protects. Each lock has its own tokens. None for a name
     /// that was not asked for.
     ///
     /// ```

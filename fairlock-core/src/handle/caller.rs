@@ -7,11 +7,12 @@ use crate::backend::{LockId, Wait};
 use crate::cancel::Cancel;
 use crate::claim::{Claim, Patience, Terms};
 use crate::config::LONGEST;
+use crate::error::Result;
 use crate::flow::Wish;
 use crate::handle::guard::{Guard, TryLock};
 use crate::handle::owner::Ownership;
+use crate::ids::OwnerId;
 use crate::shared::Shared;
-use crate::{OwnerId, Result};
 
 #[derive(Clone, Debug)]
 pub(super) struct Caller<O> {

@@ -11,12 +11,15 @@ pub use builder::ClientBuilder;
 use crate::backend::IntoBackend;
 use crate::claim::Claim;
 use crate::config::LONGEST;
+use crate::error::{Error, Lost, Result};
 use crate::handle::lock::Lock;
 use crate::handle::owner::{Owner, Ownership};
 use crate::handle::rw_lock::RwLock;
 use crate::handle::semaphore::Semaphore;
+use crate::ids::{ClientId, LockKind, LockName};
 use crate::shared::Shared;
-use crate::{ClientId, Error, HeldLock, LockKind, LockName, Lost, Result, Stats, WaitingRequest};
+use crate::snapshot::{HeldLock, WaitingRequest};
+use crate::stats::Stats;
 
 const MOST_PERMITS: u32 = 1_000_000;
 
@@ -54,7 +57,7 @@ impl Client {
     /// # Errors
     /// [`Error::InvalidName`] for a name that is empty or longer than 512 bytes; [`Error::Shutdown`].
     pub fn fair_lock(&self, name: &str) -> Result<Lock> {
-        self.make_lock(name, LockKind::Fair)
+        self.lock_of(name, LockKind::Fair)
     }
 
     /// A lock without an order: after a release the first owner that asks gets it. Makes no round trip.
@@ -62,7 +65,7 @@ impl Client {
     /// # Errors
     /// As [`fair_lock`](Self::fair_lock).
     pub fn plain_lock(&self, name: &str) -> Result<Lock> {
-        self.make_lock(name, LockKind::Plain)
+        self.lock_of(name, LockKind::Plain)
     }
 
     /// A lock that readers hold together and a writer alone, in the order in which they asked. Makes no round trip.
@@ -71,7 +74,7 @@ impl Client {
     /// As [`fair_lock`](Self::fair_lock); [`Error::Unsupported`] where the backend keeps none, as with discipline `Redisson` on
     /// Redis.
     pub fn rw_lock(&self, name: &str) -> Result<RwLock> {
-        self.make_lock(name, LockKind::ReadWrite).map(RwLock::new)
+        self.lock_of(name, LockKind::ReadWrite).map(RwLock::new)
     }
 
     /// A number of permits, from 1 to 1,000,000, that are given out in the order in which they were asked for. All clients have to
@@ -80,21 +83,24 @@ impl Client {
     /// # Errors
     /// As [`rw_lock`](Self::rw_lock); [`Error::InvalidConfig`] for another number of permits.
     pub fn semaphore(&self, name: &str, permits: u32) -> Result<Semaphore> {
-        let all = self.make_lock(name, LockKind::Semaphore { permits })?;
-        if (1..=MOST_PERMITS).contains(&permits) {
-            return Ok(Semaphore::new(all));
-        }
-        let reason =
-            format!("semaphore {} of {permits} permits: it has to be from 1 to 1,000,000", all.lock_name());
-        Err(Error::InvalidConfig { reason })
+        self.lock_of(name, LockKind::Semaphore { permits }).map(Semaphore::new)
     }
 
-    /// A lock whose holder takes all of its units.
-    pub(crate) fn make_lock(&self, name: &str, kind: LockKind) -> Result<Lock> {
+    /// A lock of a kind that is known only at run time. Its holder takes all there is: it is a writer, or has all permits.
+    ///
+    /// # Errors
+    /// As [`semaphore`](Self::semaphore).
+    pub fn lock_of(&self, name: &str, kind: LockKind) -> Result<Lock> {
         let name = LockName::new(name)?;
         self.0.check_running(Some(&name))?;
         if !self.0.backend.keeps(kind) {
             return Err(Error::Unsupported { lock: name, kind, reason: self.0.backend.keeps_only() });
+        }
+        if let LockKind::Semaphore { permits } = kind
+            && !(1..=MOST_PERMITS).contains(&permits)
+        {
+            let reason = format!("semaphore {name} of {permits} permits: it has to be from 1 to 1,000,000");
+            return Err(Error::InvalidConfig { reason });
         }
         Ok(Lock::new(Arc::clone(&self.0), name, kind))
     }
@@ -184,7 +190,7 @@ impl Client {
     /// - A holder may still enter the lock that it has. [`bump`](crate::Guard::bump) does nothing; one that waits for its turn ends
     ///   as other waits do.
     /// - A [`Request`](crate::Request) that was granted before is a hold, until it is dropped or its guard is; and so is a leaked
-    ///   hold, until it is unlocked. The calling thread waits for its own holds too, in vain.
+    ///   hold, until it is unlocked. The calling thread waits for its own holds too, which it can't release meanwhile.
     /// - It blocks its thread: in async code call it by `spawn_blocking`. A grant that no poll has taken is a hold, until its future is
     ///   dropped.
     /// - Where nothing was cut off, no loss is counted, and no callback runs.

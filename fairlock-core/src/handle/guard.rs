@@ -8,12 +8,13 @@ use crossbeam_channel::Receiver;
 
 use crate::backend::RequestId;
 use crate::claim::Claim;
+use crate::error::{Error, Lost, Result};
 use crate::flow::{Effort, Taken};
 use crate::handle::owner::{Owner, Ownership, ThisThread};
+use crate::ids::{FencingToken, OwnerId};
 use crate::logging::log_line;
 use crate::losses::FirstLoss;
 use crate::shared::Shared;
-use crate::{Error, FencingToken, Lost, OwnerId, Result};
 
 /// A hold of a lock. A thread has a [`LockGuard`], an [`Owner`] an [`OwnedGuard`].
 ///

@@ -5,10 +5,11 @@ use std::ops::Range;
 use crate::backend::{
     Answer, Backend, ForceReleased, Hold, LockState, MOST_INSPECTED, Place, RequestId, Waiter, Withdrawn,
 };
+use crate::error::{Error, Result};
 use crate::handle::caller::Caller;
 use crate::handle::lock::Lock;
 use crate::handle::owner::Ownership;
-use crate::{Error, OwnerId, Result};
+use crate::ids::OwnerId;
 
 /// How many waiters `inspect` lists.
 const FIRST_OF_THE_LINE: u64 = 100;

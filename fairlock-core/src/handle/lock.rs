@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 use crate::backend::{LockId, Wait};
 use crate::cancel::Cancel;
 use crate::claim::{Claim, Terms};
+use crate::error::{Error, Result};
 use crate::flow::Effort;
 use crate::handle::caller::{Caller, wait_of};
 use crate::handle::guard::{Guard, TryLock};
 use crate::handle::owner::{Owner, Ownership, ThisThread};
 use crate::handle::request::Request;
+use crate::ids::{LockKind, LockName};
 use crate::shared::Shared;
-use crate::{Error, LockKind, LockName, Result};
 
 /// A handle of a named lock. Cheap to clone; all handles of one name are one lock, whichever client made them.
 ///

@@ -1,6 +1,7 @@
 //! What programs use: a client, its locks, guards and requests.
 
 mod all_guard;
+mod as_lock;
 mod caller;
 mod client;
 mod guard;

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{ClientId, OwnerId};
+use crate::ids::{ClientId, OwnerId};
 
 /// Who owns the holds and waits of a [`Lock`](crate::Lock): [`ThisThread`], or an [`Owner`]. No other type can implement it.
 pub trait Ownership: Identity {}

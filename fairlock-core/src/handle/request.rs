@@ -8,11 +8,12 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::backend::Wait;
 use crate::claim::{Claim, Patience};
+use crate::error::{Error, Result};
 use crate::flow::{Taken, Waited};
 use crate::handle::caller::{Caller, wait_of};
 use crate::handle::guard::{Guard, TryLock};
 use crate::handle::owner::{Owner, Ownership, ThisThread};
-use crate::{Error, FencingToken, Result};
+use crate::ids::FencingToken;
 
 /// A place in the line of a lock. A thread has a [`LockRequest`], an [`Owner`] an [`OwnedRequest`]. Dropping it leaves the
 /// line, or releases the lock if it was granted.

@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 #[cfg(doc)]
-use crate::Error;
-use crate::backend::{LockState, Waiter};
-use crate::cancel::Cancel;
+use crate::error::Error;
+use crate::error::Result;
+use crate::handle::as_lock::as_lock;
 use crate::handle::caller::Caller;
 use crate::handle::guard::{Guard, TryLock};
 use crate::handle::lock::Lock;
 use crate::handle::owner::{Owner, Ownership, ThisThread};
-use crate::{OwnerId, Result};
 
 /// A handle of a named lock that many readers hold together, or one writer alone. Made by
 /// [`Client::rw_lock`](crate::Client::rw_lock). Cheap to clone.
@@ -18,7 +17,7 @@ use crate::{OwnerId, Result};
 /// # Order
 /// Readers and writers stand in one line and are served in the order in which they asked. Readers that stand behind each other
 /// enter together. A reader that comes while a writer waits stands behind it, so writers never starve; each waits for the readers
-/// ahead of it only. Each hold has a lease of its own: a reader that dies delays a writer by its lease at most.
+/// ahead of it only. Each hold has its own lease: a reader that dies delays a writer by its lease at most.
 ///
 /// # Re-entry
 /// An owner that holds the lock gets it again at once for the same or less: a read under its read, also while a writer waits, and a
@@ -154,69 +153,9 @@ impl<O: Ownership> RwLock<O> {
         Ok(RwLock { read: self.read.owned_by(owner)?, write: self.write.owned_by(owner)? })
     }
 
-    /// As [`Lock::fixed_lease`], for reads and writes.
-    #[must_use]
-    pub fn fixed_lease(&self, lease: Duration) -> RwLock<O> {
-        self.with_both(|lock| lock.fixed_lease(lease))
-    }
-
-    /// As [`Lock::max_hold`], for reads and writes. A slow reader ahead of a writer delays all behind it by this at most.
-    #[must_use]
-    pub fn max_hold(&self, limit: Duration) -> RwLock<O> {
-        self.with_both(|lock| lock.max_hold(limit))
-    }
-
-    /// As [`Lock::cancelled_by`], for reads and writes.
-    #[must_use]
-    pub fn cancelled_by(&self, cancel: &Cancel) -> RwLock<O> {
-        self.with_both(|lock| lock.cancelled_by(cancel))
-    }
-
-    fn with_both(&self, change: impl Fn(&Lock<O>) -> Lock<O>) -> RwLock<O> {
+    fn with(&self, change: impl Fn(&Lock<O>) -> Lock<O>) -> RwLock<O> {
         RwLock { read: change(&self.read), write: change(&self.write) }
     }
-
-    /// All holders, the length of the line, and the first 100 waiters. A writer takes `u32::MAX` units, a reader one. One round trip.
-    ///
-    /// ```
-    /// # use fairlock::{Client, MemoryBackend};
-    /// # let store = MemoryBackend::new();
-    /// # let (client, other) = (Client::new(store.clone())?, Client::new(store)?);
-    /// let _reading = client.rw_lock("prices")?.read()?;
-    /// let _too = other.rw_lock("prices")?.read()?;
-    /// let state = client.rw_lock("prices")?.inspect()?;
-    /// assert_eq!((state.holders.len(), state.taken()), (2, 2));
-    /// # Ok::<(), fairlock::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Lock::inspect`].
-    pub fn inspect(&self) -> Result<LockState> {
-        self.write.inspect()
-    }
-
-    /// As [`Lock::kick`].
-    ///
-    /// # Errors
-    /// As [`Lock::inspect`].
-    pub fn kick(&self, waiter: &Waiter) -> Result<bool> {
-        self.write.kick(waiter)
-    }
-
-    /// Takes the lock from all its holders; false if it is free. See [`Lock::force_unlock`].
-    ///
-    /// # Errors
-    /// As [`Lock::inspect`].
-    pub fn force_unlock(&self) -> Result<bool> {
-        self.write.force_unlock()
-    }
-
-    /// Takes the lock from this holder, as [`inspect`](Self::inspect) lists it; false if it does not hold the lock. The other
-    /// holders keep it. Two round trips.
-    ///
-    /// # Errors
-    /// As [`Lock::inspect`].
-    pub fn force_unlock_of(&self, owner: &OwnerId) -> Result<bool> {
-        self.write.take_from(owner)
-    }
 }
+
+as_lock!(RwLock<O: Ownership>, all write);

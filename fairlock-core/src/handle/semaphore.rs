@@ -1,19 +1,17 @@
 //! A handle of a number of permits, which their holders share.
 
-use std::ops::Range;
 use std::time::Duration;
 
-use crate::backend::{LockState, Waiter};
-use crate::cancel::Cancel;
+use crate::error::{Error, Result};
+use crate::handle::as_lock::as_lock;
 use crate::handle::caller::Caller;
 use crate::handle::guard::{OwnedGuard, TryLock};
 use crate::handle::lock::{Lock, OwnedLock};
 use crate::handle::owner::Owner;
 use crate::handle::request::OwnedRequest;
 use crate::handle::tasks::AsyncLock;
-use crate::{Error, OwnerId, Result};
 
-/// A handle of a named semaphore: at most so many permits are held at once. Made by
+/// A handle of a named semaphore: at most this many permits are held at once. Made by
 /// [`Client::semaphore`](crate::Client::semaphore). Cheap to clone.
 ///
 /// # Order
@@ -22,7 +20,7 @@ use crate::{Error, OwnerId, Result};
 /// own: a holder that dies keeps its own permits for its lease at most, and nobody else's.
 ///
 /// # Owners
-/// Each call is an owner of its own, so permits are not re-entrant: a caller that holds all of them and asks for one more waits until
+/// Each call is its own owner, so permits are not re-entrant: a caller that holds all of them and asks for one more waits until
 /// it gives one back. Guards and requests may move between threads. With [`owned_by`](Self::owned_by) the owner's calls are re-entries,
 /// as with locks. A [leaked](OwnedGuard::leak) guard's permits are gone until its client ends, or an operator takes them.
 ///
@@ -156,7 +154,7 @@ impl Semaphore {
         self.lock_of(n)?.request()
     }
 
-    /// `permits` of them for tasks, which are granted and released together. Each wait is an owner of its own, also where
+    /// `permits` of them for tasks, which are granted and released together. Each wait is its own owner, also where
     /// [`owned_by`](Self::owned_by) has named one.
     ///
     /// ```
@@ -199,80 +197,9 @@ impl Semaphore {
         Ok(Semaphore { all: self.all.clone(), owner: Some(owner.clone()) })
     }
 
-    /// As [`Lock::fixed_lease`].
-    #[must_use]
-    pub fn fixed_lease(&self, lease: Duration) -> Semaphore {
-        Semaphore { all: self.all.fixed_lease(lease), owner: self.owner.clone() }
-    }
-
-    /// As [`Lock::max_hold`].
-    #[must_use]
-    pub fn max_hold(&self, limit: Duration) -> Semaphore {
-        Semaphore { all: self.all.max_hold(limit), owner: self.owner.clone() }
-    }
-
-    /// As [`Lock::cancelled_by`].
-    #[must_use]
-    pub fn cancelled_by(&self, cancel: &Cancel) -> Semaphore {
-        Semaphore { all: self.all.cancelled_by(cancel), owner: self.owner.clone() }
-    }
-
-    /// All holders and how many permits each has, the length of the line, and the first 100 waiters. One round trip.
-    ///
-    /// # Errors
-    /// As [`Lock::inspect`].
-    pub fn inspect(&self) -> Result<LockState> {
-        self.all.inspect()
-    }
-
-    /// As [`Lock::inspect_line`].
-    ///
-    /// # Errors
-    /// As [`Lock::inspect`].
-    pub fn inspect_line(&self, part: Range<u64>) -> Result<LockState> {
-        self.all.inspect_line(part)
-    }
-
-    /// As [`Lock::find_waiter`].
-    ///
-    /// # Errors
-    /// As [`Lock::inspect`].
-    pub fn find_waiter(&self, owner: &OwnerId) -> Result<Option<(u64, Waiter)>> {
-        self.all.find_waiter(owner)
-    }
-
-    /// As [`Lock::kick`].
-    ///
-    /// # Errors
-    /// As [`Lock::inspect`].
-    pub fn kick(&self, waiter: &Waiter) -> Result<bool> {
-        self.all.kick(waiter)
-    }
-
-    /// Takes all permits from their holders; false if none is held. See [`Lock::force_unlock`].
-    ///
-    /// # Errors
-    /// As [`Lock::inspect`].
-    pub fn force_unlock(&self) -> Result<bool> {
-        self.all.force_unlock()
-    }
-
-    /// Takes its permits from this holder, as [`inspect`](Self::inspect) lists it; false if it has none. The others keep theirs.
-    /// Two round trips.
-    ///
-    /// ```
-    /// # use fairlock::{Client, MemoryBackend};
-    /// # let client = Client::new(MemoryBackend::new())?;
-    /// let mails = client.semaphore("mails", 5)?;
-    /// let (stuck, other) = (mails.acquire()?, mails.acquire()?);
-    /// assert!(mails.force_unlock_of(stuck.owner())?);
-    /// assert!(stuck.is_lost() && !other.is_lost());
-    /// # Ok::<(), fairlock::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Lock::inspect`].
-    pub fn force_unlock_of(&self, owner: &OwnerId) -> Result<bool> {
-        self.all.take_from(owner)
+    fn with(&self, change: impl Fn(&Lock) -> Lock) -> Semaphore {
+        Semaphore { all: change(&self.all), owner: self.owner.clone() }
     }
 }
+
+as_lock!(Semaphore, all all);

@@ -20,9 +20,8 @@ pub(crate) use retries::{Rounds, longest_pause};
 pub(crate) use sleeper::Sleeper;
 pub(crate) use tasks::{Batch, Errand, Errands};
 
-use crate::Clock;
 use crate::losses::Unlogged;
-use crate::time::Signal;
+use crate::time::{Clock, Signal};
 
 /// How many requests go in one call of the backend that no caller makes: the renewals wait for its
 /// end, and Redis takes as many in one round trip.
@@ -178,7 +177,7 @@ mod tests {
     use crossbeam_channel::{Receiver, bounded};
 
     use super::*;
-    use crate::ManualClock;
+    use crate::time::ManualClock;
 
     const S: Duration = Duration::from_secs(1);
 

@@ -7,8 +7,8 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::LockName;
 use crate::backend::BackendError;
+use crate::ids::LockName;
 use crate::logging::{log_line, ms};
 
 /// The shortest time between two lines of the same kind.
@@ -173,7 +173,7 @@ mod tests {
             Case { outage: Outage::default(), start: Instant::now() }
         }
 
-        /// What the log says of a call that failed then, so many seconds after the start.
+        /// What the log says of a call that failed this many seconds after the start.
         fn failed(&mut self, at: u32) -> Option<What> {
             let (lock, now) = (LockName::new("x").unwrap(), self.start + at * S);
             let error = BackendError::new(BackendErrorKind::Unavailable, format!("down {at}"));

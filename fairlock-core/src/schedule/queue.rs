@@ -176,7 +176,7 @@ impl Chores {
 pub(crate) struct ChoresInHand<'a> {
     chores: &'a Chores,
     pub(crate) todo: VecDeque<Chore>,
-    /// Those that go back: tried in vain just now, or with another task.
+    /// Those that go back: tried just now without an answer, or with another task.
     pub(crate) back: Vec<Chore>,
 }
 
@@ -199,7 +199,7 @@ impl Drop for ChoresInHand<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::LockName;
+    use crate::ids::LockName;
 
     /// Whether the claim's callers look again after this.
     fn hears<T>(claim: &Claim, of: impl FnOnce() -> T) -> bool {

@@ -89,7 +89,7 @@ pub(crate) fn longest_pause(config: &Config) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Clock;
+    use crate::time::Clock;
 
     const S: Duration = Duration::from_secs(1);
 

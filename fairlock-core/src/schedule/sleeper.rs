@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::Clock;
 use crate::logging::log_line;
-use crate::time::Signal;
+use crate::time::{Clock, Signal};
 
 /// The thread, if it was started, and until when it sleeps.
 pub(crate) struct Sleeper {

@@ -51,7 +51,7 @@ impl Crossing {
         take(&mut self.known, request)
     }
 
-    /// Each once, and only a few within a time. A flood of such messages must not become a flood of round trips; what is left
+    /// Each once, and only a few within a time. A flood of such messages must not become a flood of round trips; the rest
     /// out ends with its lease.
     pub(super) fn may_return(&mut self, request: RequestId, now: Instant) -> bool {
         let returned = &mut self.returned;

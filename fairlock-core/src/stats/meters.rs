@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use super::not_granted::Outcome;
 use crate::claim::{GrantedBy, Punctuality};
-use crate::{LockKind, LockName, LostCause};
+use crate::error::LostCause;
+use crate::ids::{LockKind, LockName};
 
 #[cfg(feature = "metrics")]
 pub(crate) use recorded::{ClientMeters, Meters};

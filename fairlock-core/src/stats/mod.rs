@@ -23,7 +23,9 @@ use tally::Tally;
 
 use crate::backend::RequestId;
 use crate::claim::{GrantedBy, Punctuality};
-use crate::{LockKind, LockName, LostCause, WaitingRequest};
+use crate::error::LostCause;
+use crate::ids::{LockKind, LockName};
+use crate::snapshot::WaitingRequest;
 
 /// What has happened to the requests of a client since it was made, or to those for one lock. Its `Display` is a block of
 /// lines to read. With feature `serde` it can be serialized.
@@ -309,7 +311,7 @@ impl Counters {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{LockKind, OwnerId};
+    use crate::ids::{LockKind, OwnerId};
 
     #[test]
     fn a_grant_found_by_asking_while_its_message_was_under_way_came_by_the_message() {

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{Error, LockKind};
+use crate::error::Error;
+use crate::ids::LockKind;
 
 /// The calls for locks of each kind that ended without the lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

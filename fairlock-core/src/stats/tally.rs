@@ -8,7 +8,7 @@ use super::meters::Meters;
 use super::not_granted::{Counts, Outcome};
 use super::{Stats, Times};
 use crate::claim::{GrantedBy, Punctuality};
-use crate::{LockKind, LockName};
+use crate::ids::{LockKind, LockName};
 
 pub(crate) struct Tally {
     by_wake_up: AtomicU64,

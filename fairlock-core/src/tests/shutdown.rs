@@ -14,7 +14,7 @@ fn end(world: &World) -> Running<Result<()>> {
     world.begin(move || client.shutdown())
 }
 
-/// Its holds, on locks of their own.
+/// Its holds, on their own locks.
 fn holds<const N: usize>(world: &World, name: &str) -> [OwnedGuard; N] {
     std::array::from_fn(|n| world.lock(&format!("{name}:{n}")).lock().unwrap())
 }

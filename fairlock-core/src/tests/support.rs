@@ -39,7 +39,7 @@ pub(super) struct World {
     pub(super) shared: Arc<Shared>,
 }
 
-/// A call that runs on a thread of its own. The clock waits for that thread.
+/// A call that runs on its own thread. The clock waits for that thread.
 pub(super) struct Running<T>(Receiver<(T, Duration)>);
 
 impl World {
@@ -90,12 +90,12 @@ impl World {
         &self.shared.config.label
     }
 
-    /// A fair lock, for an owner of its own.
+    /// A fair lock, for a new owner.
     pub(super) fn lock(&self, name: &str) -> OwnedLock {
         self.client.fair_lock(name).unwrap().owned_by(&self.client.new_owner()).unwrap()
     }
 
-    /// A plain lock, for an owner of its own.
+    /// A plain lock, for a new owner.
     pub(super) fn plain(&self, name: &str) -> OwnedLock {
         self.client.plain_lock(name).unwrap().owned_by(&self.client.new_owner()).unwrap()
     }
@@ -132,7 +132,7 @@ impl World {
         self.clock.advance(Duration::ZERO);
     }
 
-    /// Begins a call on a thread of its own, and waits until it sleeps or has ended.
+    /// Begins a call on its own thread, and waits until it sleeps or has ended.
     pub(super) fn begin<T: Send + 'static>(&self, call: impl FnOnce() -> T + Send + 'static) -> Running<T> {
         let ((came, is_there), (tells, told)) = (bounded(1), bounded(1));
         let clock = self.clock.clone();

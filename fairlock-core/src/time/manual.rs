@@ -24,7 +24,7 @@ const LAST: Duration = Duration::from_secs(200 * 365 * 24 * 3600);
 ///
 /// Give clones of it to the memory backend and to each client:
 /// `Client::builder(MemoryBackend::with_clock(clock.clone())).clock(clock.clone())`. With a real server it makes
-/// no sense: the server has a clock of its own.
+/// no sense: the server has its own clock.
 #[derive(Clone, Default)]
 pub struct ManualClock(Arc<Inner>);
 
@@ -230,8 +230,8 @@ impl ManualClock {
         while !done(state) {
             if self.0.changed.wait_until(state, give_up_at).timed_out() {
                 log_line!(error, "fairlock::clock",
-                    event = "waited in vain";
-                    "a manual clock waited {PATIENCE:?} for threads in vain"
+                    event = "gave up";
+                    "a manual clock waited {PATIENCE:?} for threads that did not come"
                 );
                 return;
             }
@@ -292,7 +292,7 @@ impl fmt::Debug for ManualClock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Clock;
+    use crate::time::Clock;
 
     #[test]
     fn advance_serves_each_deadline_in_order_and_jump_serves_them_at_once() {

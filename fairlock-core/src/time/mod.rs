@@ -57,7 +57,8 @@ impl Clock {
         }
     }
 
-    pub(crate) fn manual(&self) -> Option<&ManualClock> {
+    /// The manual clock, if it is one.
+    pub fn manual(&self) -> Option<&ManualClock> {
         self.0.as_ref()
     }
 }

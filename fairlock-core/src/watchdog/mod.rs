@@ -19,7 +19,7 @@
 //! take N times as long as one.
 //!
 //! Each request of a call may be carried out and its answer lost. Then it is repeated with the same number, and has the same
-//! answer, as if it had been alone. Each has an answer of its own.
+//! answer, as if it had been alone. Each has its own answer.
 
 mod round;
 
@@ -43,7 +43,7 @@ pub(crate) fn watch(client: &Weak<Shared>) {
 /// The body of the thread that watches the ends of holds beside the watchdog, which may be waiting for answers: a silent server
 /// must not delay the report of a loss.
 ///
-/// It sleeps until the first hold ends that it has seen. A renewal makes it late by nothing and costs it one look in vain; a
+/// It sleeps until the first hold ends that it has seen. A renewal makes it late by nothing and costs it one look for nothing; a
 /// grant wakes it only if that hold ends earlier.
 fn watch_ends(client: &Weak<Shared>) {
     keep(client, |schedule| &schedule.expiry, Shared::report_ended);

@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 
 use crate::backend::{BackendError, Renew, Renewal, or_missing};
 use crate::claim::{AfterRenewal, Claim, GrantedBy, RoundTimes, WatchdogStep, earlier};
+use crate::error::LostCause;
 use crate::flow::TURN;
+use crate::ids::FencingToken;
 use crate::logging::log_line;
 use crate::schedule::{MOST_AT_ONCE, longest_pause};
 use crate::shared::Shared;
-use crate::{FencingToken, LostCause};
 
 /// A claim that is due for renewal, and what is asked for it. No other thread renews it until this is dropped.
 struct Due {

@@ -226,7 +226,7 @@ impl Line {
         }
     }
 
-    /// The ticket of the first waiter that counts with so many free units, and the units that it waits for; `is_reachable` says
+    /// The ticket of the first waiter that counts with this many free units, and the units that it waits for; `is_reachable` says
     /// whether it would learn of a grant. Absent waiters ahead of it are parked, so that no later call walks past them again.
     pub(crate) fn first_present(
         &mut self,

@@ -13,7 +13,7 @@ const FORMAT: u8 = 1;
 impl LockEntry {
     /// The state as bytes. Equal states are equal bytes. With no label a hold has about 70, and a place about 90.
     pub fn encode(&self) -> Vec<u8> {
-        let LockEntry { kind, holds, line, interest, calls: _ } = self;
+        let LockEntry { kind, holds, line, interest, calls: _, grace: _ } = self;
         let mut out = vec![FORMAT];
         // How many units a lock has tells its kind, as far as that matters; 0 for one holder at a time, whether fair or plain.
         let units = if kind.is_shared() { u64::from(kind.capacity()) + 1 } else { 0 };
@@ -54,7 +54,7 @@ fn read_entry(from: &mut &[u8]) -> Option<LockEntry> {
         holds.add(hold);
         is_later.then_some(())
     })?;
-    Some(LockEntry { kind, holds, line: read(from)?, interest: read(from)?, calls: 0 })
+    Some(LockEntry { kind, holds, line: read(from)?, interest: read(from)?, ..LockEntry::default() })
 }
 
 impl Coded for KeptHold {

@@ -7,9 +7,9 @@ use super::LockEntry;
 use crate::turn::Turn;
 
 impl LockEntry {
-    /// The units that no hold takes.
+    /// The units that no hold takes; none in a grace, since a forgotten hold may have them.
     pub(super) fn free(&self) -> u32 {
-        self.kind.capacity().saturating_sub(self.holds.taken())
+        if self.grace.is_some() { 0 } else { self.kind.capacity().saturating_sub(self.holds.taken()) }
     }
 
     /// Fails for a place that could never be granted, and for one in a lock of another kind.

@@ -61,12 +61,14 @@ pub struct LockEntry {
     interest: Interest,
     /// How many operations there were. Not part of the state: it only tells them apart.
     calls: u64,
+    /// Until when it grants nothing. Not part of the state.
+    grace: Option<Moment>,
 }
 
 impl Default for LockEntry {
     fn default() -> LockEntry {
         let (holds, line, interest) = (Holds::default(), Line::default(), Interest::default());
-        LockEntry { kind: LockKind::Fair, holds, line, interest, calls: 0 }
+        LockEntry { kind: LockKind::Fair, holds, line, interest, calls: 0, grace: None }
     }
 }
 
@@ -83,10 +85,17 @@ impl LockEntry {
         holds.max(self.line.over_at()).max(self.interest.over_at())
     }
 
+    /// Until then it grants nothing, and all wait as for a hold that ends then: the store may have forgotten holds. The store says
+    /// so again each time that it has loaded the entry.
+    pub fn grant_nothing_until(&mut self, until: Moment) {
+        self.grace = Some(until);
+    }
+
     /// Each operation begins with this: it has a number, and a hold whose lease has ended is none.
     fn begin(&mut self, turn: &mut Turn<'_>) {
         self.calls += 1;
         turn.call = self.calls;
+        self.grace.take_if(|until| *until <= turn.now);
         self.holds.drop_over(turn.now);
     }
 
@@ -290,9 +299,9 @@ impl LockEntry {
         if self.free() > 0 { self.line.rests_for(now) } else { Duration::ZERO }
     }
 
-    /// What is left of the lease that ends first; zero if the lock is free.
+    /// What is left of the lease that ends first, and of the grace; zero if the lock is free.
     fn lease_left(&self, now: Moment) -> Duration {
-        self.holds.first_end().map_or(Duration::ZERO, |end| end.saturating_sub(now))
+        self.holds.first_end().max(self.grace).map_or(Duration::ZERO, |end| end.saturating_sub(now))
     }
 }
 

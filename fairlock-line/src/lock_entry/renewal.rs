@@ -74,7 +74,7 @@ impl LockEntry {
     fn answer(&mut self, turn: &mut Turn<'_>, item: &Renew<'_>) -> Renewal {
         let place = match item {
             Renew::Hold { hold, .. } => {
-                // A holder hands nothing on: waiters have heartbeats of their own, which do.
+                // A holder hands nothing on: waiters have their own heartbeats, which do.
                 return self.holds.find(hold).map_or(Renewal::Lost, |_| Renewal::Renewed);
             }
             Renew::Place { place, .. } => place,

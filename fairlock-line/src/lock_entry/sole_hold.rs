@@ -45,7 +45,7 @@ impl LockEntry {
 mod tests {
     use std::time::Duration;
 
-    use fairlock_core::backend::{Acquire, LockId, Place, RequestId};
+    use fairlock_core::backend::{Acquire, Acquired, Hold, LockId, Place, RequestId, Wait};
     use fairlock_core::{LockKind, LockName};
 
     use super::*;
@@ -91,6 +91,25 @@ mod tests {
         let mut shared = entry_with(LockKind::Semaphore { permits: 3 }, &["a:1"]);
         shared.lose_hold();
         assert!(shared.is_empty() && !shared.is_as_new());
+    }
+
+    #[test]
+    fn in_a_grace_nothing_is_granted_and_all_wait_for_its_end() {
+        let lock = LockId::new(LockName::new("x").unwrap(), LockKind::Fair);
+        let mut entry = entry_with(LockKind::Fair, &["a:1", "b:1"]);
+        let token = entry.holds.iter().next().unwrap().token;
+        entry.grant_nothing_until(Duration::from_secs(100));
+        let (ann, cyn, mut desk) = (OwnerId::new("a:1"), OwnerId::new("c:1"), Desk::default());
+        let mut turn = desk.turn(&lock.name, Duration::from_secs(2), &|_| true);
+        entry.release(&mut turn, &Hold::new(&lock, &ann, RequestId::new(1), token));
+        let mut ask = Acquire::new(Place::new(&lock, &cyn, RequestId::new(1)), Duration::from_secs(30));
+        ask.place.wait = Wait::No;
+        let busy = Acquired::Busy { recheck_in: Duration::from_secs(98) };
+        assert_eq!(entry.acquire(&mut turn, &ask).unwrap(), busy);
+        assert!(entry.holds.is_empty());
+        let mut turn = desk.turn(&lock.name, Duration::from_secs(100), &|_| true);
+        assert!(matches!(entry.acquire(&mut turn, &ask).unwrap(), Acquired::Busy { .. }));
+        assert_eq!(entry.take_sole_hold().map(|hold| hold.owner), Some(OwnerId::new("b:1")));
     }
 
     #[test]

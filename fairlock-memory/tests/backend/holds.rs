@@ -138,7 +138,7 @@ fn a_fair_and_a_plain_handle_of_one_name_exclude_each_other_and_the_line_comes_f
     assert_eq!(client.heard(), [Heard::Recheck]);
 }
 
-/// Each call has a number of its own: a place that was asked for in another one is not granted as if its owner had the answer.
+/// Each call has its own number: a place that was asked for in another one is not granted as if its owner had the answer.
 #[test]
 fn a_hold_that_is_taken_goes_to_no_waiter_that_would_not_hear_of_it() {
     let fixture = Fixture::fair();

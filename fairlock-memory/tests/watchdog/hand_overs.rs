@@ -14,7 +14,7 @@ fn a_hold_that_was_handed_over_survives_an_outage_of_more_than_its_places_time()
     let request = client.fair_lock("raised").unwrap().request().unwrap();
     guard.unlock().unwrap();
     let guard = request.wait().unwrap();
-    assert!(guard.valid_for() <= 5 * S, "what is left of its place");
+    assert!(guard.valid_for() <= 5 * S, "the rest of its place");
     world.clock.advance(S / 10);
     assert!(guard.valid_for() > 29 * S);
     world.cut_off(&client);

@@ -133,7 +133,7 @@ impl Backend for Counting {
     }
 }
 
-/// A store on a clock of its own.
+/// A store on its own clock.
 pub(crate) struct World {
     pub(crate) clock: ManualClock,
     pub(crate) backend: Counting,

@@ -24,8 +24,8 @@ pub(crate) fn open(address: &Address, deadline: Instant) -> Result<Connection, F
         let share = left / u32::try_from(address.endpoints.len() - tried).unwrap_or(1);
         match open_at(endpoint, address, Instant::now() + share) {
             Ok(con) => return Ok(con),
-            Err(failure) if failure.is_of_this_host() => last = at(endpoint, failure),
-            Err(failure) => return Err(at(endpoint, failure)),
+            Err(failure) if failure.is_of_this_host() => last = failure,
+            Err(failure) => return Err(failure),
         }
     }
     Err(last)
@@ -48,22 +48,21 @@ pub(crate) fn log_in_at(
     address: &Address,
     deadline: Instant,
 ) -> Result<Connection, Failure> {
-    session_at(endpoint, address, deadline).map(|(con, _)| con).map_err(|failure| at(endpoint, failure))
-}
-
-/// With the number of its process, as the server said it.
-fn session_at(
-    endpoint: &Endpoint,
-    address: &Address,
-    deadline: Instant,
-) -> Result<(Connection, Option<i32>), Failure> {
-    let mut con = Connection::new(connect(endpoint, address.tls, deadline)?, address.secrets.clone());
-    let process = log_in(&mut con, address, deadline)?;
-    Ok((con, process))
+    let logged_in = connect(endpoint, address.tls, deadline).and_then(|stream| {
+        let mut con = Connection::new(stream, address.secrets.clone());
+        con.process = log_in(&mut con, address, deadline)?;
+        Ok(con)
+    });
+    logged_in.map_err(|failure| at(endpoint, failure))
 }
 
 fn open_at(endpoint: &Endpoint, address: &Address, deadline: Instant) -> Result<Connection, Failure> {
-    let (mut con, process) = session_at(endpoint, address, deadline)?;
+    let mut con = log_in_at(endpoint, address, deadline)?;
+    take_writes(&mut con, deadline).map_err(|failure| at(endpoint, failure))?;
+    Ok(con)
+}
+
+fn take_writes(con: &mut Connection, deadline: Instant) -> Result<(), Failure> {
     // Parsed each time, since nothing is known of the session yet.
     let sql = "select current_setting('transaction_read_only') = 'on', pg_backend_pid()";
     let rows = con.flight(&[Statement::made_up(sql)], deadline)?;
@@ -73,10 +72,10 @@ fn open_at(endpoint: &Endpoint, address: &Address, deadline: Instant) -> Result<
         return Err(Failure::Broken(what.to_owned()));
     }
     // A pooler gives itself another number than that of the session, which it may change after each transaction.
-    if process == Some(row.count(1)?) {
+    if con.process == Some(row.count(1)?) {
         con.prepare_statements();
     }
-    Ok(con)
+    Ok(())
 }
 
 fn connect(endpoint: &Endpoint, tls: bool, deadline: Instant) -> Result<Stream, Failure> {

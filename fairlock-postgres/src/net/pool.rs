@@ -20,6 +20,11 @@ use super::failure::Failure;
 use super::open;
 use super::wire::Connection;
 
+/// For how long the server keeps a transaction, and its row lock, for a client that says nothing.
+pub(crate) const IDLE: Duration = Duration::from_secs(1);
+/// How long a statement waits for a row at most.
+const WAIT: Duration = Duration::from_millis(500);
+
 pub(crate) struct Pool {
     address: Address,
     timeouts: Timeouts,
@@ -70,7 +75,7 @@ impl Pool {
         let lent = Lent(self);
         let mut con = match idle {
             Some(con) => con,
-            None => open(&self.address, deadline.min(Instant::now() + self.timeouts.connect))?,
+            None => self.open(deadline)?,
         };
         let done = act(&mut con);
         let is_of_use = done.as_ref().err().is_none_or(Failure::keeps_connection);
@@ -83,6 +88,24 @@ impl Pool {
             drop((con, idle));
         }
         done
+    }
+
+    fn open(&self, deadline: Instant) -> Result<Connection, Failure> {
+        let mut con = open(&self.address, deadline.min(Instant::now() + self.timeouts.connect))?;
+        if con.is_own_session() {
+            con.script(&self.limits(false), deadline)?;
+        }
+        Ok(con)
+    }
+
+    /// Sets what bounds a transaction and its waits: from now on in this session, or only in this transaction.
+    pub(crate) fn limits(&self, is_local: bool) -> String {
+        let wait = WAIT.min(self.timeouts.response / 2);
+        let [idle, wait] = [IDLE, wait].map(|time| time.as_millis().max(1));
+        format!(
+            "select set_config('idle_in_transaction_session_timeout', '{idle}', {is_local}), set_config('lock_timeout', '{wait}', \
+             {is_local})"
+        )
     }
 
     /// An idle connection, or the right to open one.
@@ -105,15 +128,15 @@ impl Pool {
         &self,
         act: impl FnOnce(&mut Connection, Instant) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        let mut con = open(&self.address, Instant::now() + self.timeouts.connect)?;
+        let mut con = self.open(Instant::now() + self.timeouts.connect)?;
         let done = act(&mut con, Instant::now() + self.timeouts.response)?;
         self.state.lock().idle.push(con);
         Ok(done)
     }
 
-    /// How long after its call has begun a transaction can still take effect: see `step`.
+    /// How long after its call has begun a transaction can still take effect: see `step` and `fast`.
     pub(crate) fn attempt_ttl(&self) -> Duration {
-        self.timeouts.response + crate::step::IDLE
+        self.timeouts.response + IDLE
     }
 }
 

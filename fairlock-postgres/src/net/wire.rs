@@ -13,7 +13,7 @@ use std::time::Instant;
 use bytes::BytesMut;
 use fairlock_net::Stream;
 use fallible_iterator::FallibleIterator;
-use postgres_protocol::message::backend::{ErrorResponseBody, Message as Received};
+use postgres_protocol::message::backend::{ErrorResponseBody, Message as Received, NoticeResponseBody};
 use postgres_protocol::message::frontend;
 
 use super::failure::Failure;
@@ -38,19 +38,39 @@ pub(crate) struct Connection {
     secrets: Secrets,
     /// Messages that came between answers.
     messages: Vec<Message>,
+    /// How many round trips there were.
+    #[cfg(test)]
+    pub(crate) trips: u64,
+    /// The number of the server's process, as told at the login.
+    pub(super) process: Option<i32>,
     /// Whether a transaction is open, also a failed one.
     pub(super) is_in_transaction: bool,
-    /// The texts that the session knows; the number of each is its name. None where the session may be another one each time.
+    /// The texts that the session knows; the number of each is its name. None where it may be another session each time.
     prepared: Option<Vec<&'static str>>,
 }
 
 impl Connection {
     pub(super) fn new(stream: Stream, secrets: Secrets) -> Connection {
-        let (incoming, messages) = Default::default();
-        Connection { stream, incoming, secrets, messages, is_in_transaction: false, prepared: None }
+        let (incoming, messages, process, prepared) = Default::default();
+        Connection {
+            stream,
+            incoming,
+            secrets,
+            messages,
+            #[cfg(test)]
+            trips: 0,
+            process,
+            is_in_transaction: false,
+            prepared,
+        }
     }
 
-    /// The session is this connection's own.
+    /// Whether the session is this connection's, and stays as it is set up.
+    pub(crate) fn is_own_session(&self) -> bool {
+        self.prepared.is_some()
+    }
+
+    /// The session is this connection's.
     pub(super) fn prepare_statements(&mut self) {
         self.prepared = Some(Vec::new());
     }
@@ -167,6 +187,10 @@ impl Connection {
     }
 
     pub(super) fn send(&mut self, bytes: &[u8], deadline: Instant) -> Result<(), Failure> {
+        #[cfg(test)]
+        {
+            self.trips += 1;
+        }
         Ok(self.stream.send(bytes, deadline)?)
     }
 
@@ -174,6 +198,10 @@ impl Connection {
     pub(super) fn receive(&mut self) -> Result<Received, Failure> {
         loop {
             match self.next()? {
+                Received::NoticeResponse(body) if is_unconfirmed(&body) => {
+                    let message = "the wait for the synchronous standby was cancelled".to_owned();
+                    return Err(Failure::Broken(message));
+                }
                 Received::NoticeResponse(_) | Received::ParameterStatus(_) => {}
                 Received::NotificationResponse(body) => {
                     self.messages.push(Message(body.message()?.to_owned()))
@@ -246,4 +274,12 @@ impl Connection {
         }
         Failure::Server { code, message }
     }
+}
+
+/// Whether a commit is said to be done here, and perhaps nowhere else. The words depend on the server's language, and the code is that
+/// of any warning; the name of the server's function is neither.
+fn is_unconfirmed(body: &NoticeResponseBody) -> bool {
+    let mut fields = body.fields();
+    std::iter::from_fn(|| fields.next().ok().flatten())
+        .any(|field| field.type_() == b'R' && field.value_bytes() == b"SyncRepWaitForLSN")
 }

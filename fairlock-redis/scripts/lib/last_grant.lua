@@ -24,7 +24,7 @@ local function is_granted(held, last_grant, owner, request)
   return held and last_grant[1] == owner and last_grant[2] == request
 end
 
--- Answers the repeat of a granted request, whose first answer was lost, by what is left of its lease: a late repeat must neither
+-- Answers the repeat of a granted request, whose first answer was lost, by the rest of its lease: a late repeat must neither
 -- shorten nor prolong it. Only a hold that was made endless by hand (PERSIST) gets an end again. Nil if the request does not hold the
 -- lock.
 local function granted_before(lock, held, last_grant, owner, request, lease)

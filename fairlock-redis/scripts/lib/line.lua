@@ -106,7 +106,7 @@ local function split_member(member)
 end
 
 local function parse_place(member, text)
-  -- A member that is no request of ours can't be granted anything.
+  -- A member that names no request can't be granted anything.
   if not text or not split_member(member) then return nil end
   local deadline, lease, ticket, letter, label = string.match(text, '^(%d+) (%d+) (%d+)([dp]?) (.*)$')
   deadline, lease, ticket = parse_int(deadline), parse_int(lease), parse_int(ticket)
@@ -132,7 +132,7 @@ local function add_place(state, member, ticket, lease, label)
   state.head = nil
 end
 
--- The member was heard: its place lives on at its ticket, or at the tail if that ticket is none of ours. Returns the ticket.
+-- The member was heard: its place lives on at its ticket, or at the tail if that ticket is not from this line. Returns the ticket.
 -- Without `label` the place keeps the one it has.
 local function refresh_place(state, member, ticket, lease, label)
   label = label or (place_of(state, member) or {}).label or ''
@@ -144,7 +144,7 @@ end
 
 local function remove_place(state, member)
   state.length = state.length - redis.call('ZREM', state.line, member)
-  -- An entry that is no request of ours has no place: its name may be that of another field.
+  -- An entry that names no request has no place: its name may be that of another field.
   if split_member(member) then redis.call('HDEL', state.record, member) end
   state.head = nil -- it may have been this member
 end

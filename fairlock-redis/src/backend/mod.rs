@@ -54,7 +54,7 @@ impl RedisBackend {
         self.0.shared.calls.grace_left()
     }
 
-    /// One round trip to each server, one server after the other. Each question has an answer of its own.
+    /// One round trip to each server, one server after the other. Each question has its own answer.
     fn ask_all<Q, A>(
         &self,
         questions: &[Q],

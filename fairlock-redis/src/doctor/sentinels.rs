@@ -42,7 +42,7 @@ pub(super) fn check(
                 (Verdict::Note, format!("it does not answer, and counts as silent: {failure}"))
             }
             (Ok(_), Some(other)) => {
-                let to_do = "it counts once; name each sentinel once, and give each an id of its own";
+                let to_do = "it counts once; name each sentinel once, and give each its own id";
                 (Verdict::Note, format!("it is the same one as {} (SENTINEL MYID): {to_do}", other.sentinel))
             }
             (Ok(said), None) => {

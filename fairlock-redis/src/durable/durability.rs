@@ -12,7 +12,7 @@ use crate::script::arguments::millis;
 ///
 /// The life of a server is its past. A server that restarts empty or with an old file, is flushed, or is promoted from a replica
 /// may have forgotten holds. It then grants nothing for one [grace](Durability::grace). Meanwhile holders claim by renewing what
-/// was forgotten, and waiters get their places back, in their order. In a cluster each hash slot has a life of its own, which is
+/// was forgotten, and waiters get their places back, in their order. In a cluster each hash slot has its own life, which is
 /// new as well when the slot moves to another node.
 ///
 /// ```

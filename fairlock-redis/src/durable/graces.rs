@@ -19,7 +19,7 @@ pub(crate) struct Graces {
     known: Mutex<Vec<Grace>>,
     /// One of them is not over.
     any: AtomicBool,
-    /// In a cluster each hash slot has a life of its own: another slot's reply does not end a grace.
+    /// In a cluster each hash slot has its own life: another slot's reply does not end a grace.
     pub(super) of_slots: bool,
 }
 

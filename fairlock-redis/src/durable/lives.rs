@@ -14,13 +14,13 @@ use crate::script::scripts::{Script, Text};
 /// The key that tells whether a server has a new past. Written for durable clients only.
 pub(super) const LIFE: &str = "fairlock_life";
 
-/// The same in a cluster, where each hash slot may have a past of its own.
+/// The same in a cluster, where each hash slot may have its own past.
 pub(super) fn key_of_slot(slot: u16) -> String {
     format!("{LIFE}:{{{}}}", tag(slot))
 }
 
 const LOOK_AT_LIFE: &str = include_str!("../../scripts/life.lua");
-/// The script behind it is a function, to whose reply [`TELL_GRACE`] adds what is left of the grace.
+/// The script behind it is a function, to whose reply [`TELL_GRACE`] adds the rest of the grace.
 const BEFORE: &str = concat!(include_str!("../../scripts/lib/life.lua"), "local function answer()\n");
 const TELL_GRACE: &str = "
 end

@@ -56,7 +56,7 @@ impl Line for HandOff {
     }
 }
 
-/// Owner, request, how long it has waited, what is left of its place, and its label, which begins with `<takes>/<capacity> `.
+/// Owner, request, how long it has waited, the rest of its place, and its label, which begins with `<takes>/<capacity> `.
 fn waiter(place: &[Value]) -> Result<Waiter, BackendError> {
     let mut waiter = Waiter::new(OwnerId::new(&written(&place[0])?));
     waiter.request = request(&place[1])?;
@@ -70,7 +70,7 @@ fn waiter(place: &[Value]) -> Result<Waiter, BackendError> {
     Ok(waiter)
 }
 
-/// Owner, request, units, token, count, label, what is left of the lease, for how long it is held. What only our own holds have may be
+/// Owner, request, units, token, count, label, the rest of the lease, for how long it is held. What only our own holds have may be
 /// empty.
 fn holder(hold: &[Value]) -> Result<Holder, BackendError> {
     let small = |value: &Value| number(value).map(|number| u32::try_from(number).unwrap_or(u32::MAX));
@@ -93,8 +93,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::backend::RedisBackend;
+    use crate::builder::Discipline;
     use crate::fake_backend::with;
-    use crate::{Discipline, RedisBackend};
     use fairlock_core::{FencingToken, LockName};
 
     fn bulk(text: &str) -> Value {

@@ -2,7 +2,7 @@
 //! A fair lock has one unit: the releasing script itself makes the next waiter the holder.
 //!
 //! One trip from release to the next holder, and no work that grows with the line. Each client has one channel for all
-//! its messages, so waiting needs no subscription of its own.
+//! its messages, so waiting needs no further subscription.
 
 mod look;
 #[cfg(test)]

@@ -23,7 +23,7 @@ pub(crate) struct Settings {
     pub(super) reconnects: Arc<AtomicU64>,
 }
 
-/// A question that each connection asks when it opens, and again with the ping after a pause. So it costs no trip of its own.
+/// A question that each connection asks when it opens, and again with the ping after a pause. So it costs no further trip.
 pub(crate) trait Greeting: Debug + Send + Sync {
     /// None if there is nothing to ask any more.
     fn question(&self) -> Option<Cmd>;

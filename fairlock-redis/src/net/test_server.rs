@@ -86,7 +86,7 @@ impl TestServer {
         &self.directory
     }
 
-    /// Runs a command on a connection of its own.
+    /// Runs a command on its own connection.
     pub(crate) fn command(&self, words: &[&str]) -> Value {
         let client = redis::Client::open(format!("redis://127.0.0.1:{}", self.port)).expect("a client");
         let mut con = client.get_connection().expect("a connection");

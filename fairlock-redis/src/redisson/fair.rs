@@ -1,6 +1,6 @@
 //! Discipline `Redisson`: the fair lock whose line is shared with Java.
 //!
-//! Each waiter has a channel of its own, on which the releaser tells it to ask again. The list holds the order; the
+//! Each waiter has its own channel, on which the releaser tells it to ask again. The list holds the order; the
 //! sorted set holds the time at which each waiter counts as dead, and heartbeats keep our own entries alive in it.
 
 use std::time::Duration;
@@ -112,7 +112,7 @@ impl Line for Locks<Fair> {
     }
 }
 
-/// Owner, and what is left of its time.
+/// Owner, and the rest of its time.
 fn waiter(place: &[Value]) -> Result<Waiter, BackendError> {
     let mut waiter = Waiter::new(OwnerId::new(&written(&place[0])?));
     waiter.place_left = time(&place[1])?;
@@ -136,9 +136,10 @@ fn holder(row: &Row<'_>) -> Result<Option<Holder>, BackendError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::RedisBackend;
+    use crate::builder::{Discipline, RedisBuilder};
     use crate::fake_backend::{of, with};
     use crate::rules::{By, Kinds};
-    use crate::{Discipline, RedisBackend, RedisBuilder};
     use fairlock_core::backend::{
         Acquire, Acquired, Backend, BackendErrorKind, Hold, HoldCountSet, RequestId,
     };

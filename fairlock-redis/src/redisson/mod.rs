@@ -21,13 +21,12 @@ use self::channels::Subscribed;
 pub(crate) use self::fair::Fair;
 pub(crate) use self::plain::Plain;
 use crate::rules::{By, Rules};
-use crate::script::answers;
 use crate::script::arguments::Argument::{self, BeginBy, Number, Request, Text};
 use crate::script::arguments::{at_least_millis, millis};
 use crate::script::keys::Keys;
 use crate::script::reply::{Row, missing};
 use crate::script::run::Call;
-use crate::script::scripts;
+use crate::script::{answers, scripts};
 use crate::shared::Shared;
 
 /// Locks of one kind.

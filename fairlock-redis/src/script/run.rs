@@ -39,7 +39,7 @@ pub(crate) struct Around<'a> {
 pub(crate) trait Listener: Send + Sync {
     fn heard(&self, server: &Pool, lock: &str, answer: Result<Value, Failure>) -> Result<Value, Failure>;
 
-    /// What a refusal with this code means, if it is one of its own.
+    /// What a refusal with this code means, if the script has its own meaning for it.
     fn meaning(&self, code: &str) -> Option<Meaning>;
 }
 
@@ -201,10 +201,11 @@ mod tests {
     use fairlock_core::{FencingToken, LockKind, LockName, OwnerId};
 
     use super::*;
+    use crate::backend::RedisBackend;
+    use crate::builder::Discipline;
     use crate::fake_backend::with;
     use crate::net::test_server::{Act, FakeServer, polite};
     use crate::script::scripts::LINE_RELEASE;
-    use crate::{Discipline, RedisBackend};
 
     /// The answers to a release where the server says these one after the other, and how often it was asked.
     fn released(said: &[&'static str]) -> (Result<(), BackendError>, usize) {

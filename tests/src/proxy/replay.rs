@@ -32,7 +32,7 @@ impl Proxy {
         self.shared.state().recording.as_ref().map_or_else(Vec::new, |recording| recording.heard.clone())
     }
 
-    /// Sends a piece to the server again on a connection of its own, and returns the answer.
+    /// Sends a piece to the server again on its own connection, and returns the answer.
     pub fn replay(&self, piece: &[u8]) -> String {
         self.try_replay(piece).expect("the server is there and answers in time")
     }

@@ -1,4 +1,4 @@
-//! The holds of a lock: each has its units and an end of its own.
+//! The holds of a lock: each has its units and its own end.
 
 use super::{Answer, Lock, Member, Millis, Turn};
 

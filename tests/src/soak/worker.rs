@@ -323,7 +323,7 @@ impl Shop {
         }
     }
 
-    /// Misbehaves, without a hold of its own. A recorded lie needs no real hold beside it, since on a busy machine there
+    /// Misbehaves, without its own hold. A recorded lie needs no real hold beside it, since on a busy machine there
     /// may be none for a second. It is told again and again, since a fault can excuse one. A misdeed is done once.
     fn lie(&self, recorder: &Recorder, who: &str, name: &str) {
         let Some(plant) = self.plant else { return };

@@ -2,9 +2,9 @@
 
 use fairlock_tests::clustered::{Clustered, HAND_OFF};
 
-fairlock_core::conformance_tests!(Clustered<HAND_OFF>, exclusive);
+fairlock_conformance::conformance_tests!(Clustered<HAND_OFF>, exclusive);
 // A single server runs all of these with the same scripts; here they are one case for each script.
-fairlock_core::conformance_tests!(Clustered<HAND_OFF>:
+fairlock_conformance::conformance_tests!(Clustered<HAND_OFF>:
     kinds_of_one_name_never_hold_together
     readers_behind_a_writer_enter_together
     a_blocked_head_that_leaves_lets_the_others_in

@@ -1,4 +1,4 @@
-//! `durable` in a cluster: each hash slot has a past of its own, and a majority of all nodes names its keeper.
+//! `durable` in a cluster: each hash slot has its own past, and a majority of all nodes names its keeper.
 
 use std::time::{Duration, Instant};
 

@@ -159,7 +159,7 @@ fn a_plain_lock_released_while_its_waiter_subscribes_is_granted_at_once() {
         let asked = scripts_run(&server);
         let waiting = scope
             .spawn(move || lock.try_lock_for(SOON).unwrap().guard().map(|guard| guard.unlock().unwrap()));
-        eventually(SOON, "the waiter has asked in vain", || scripts_run(&server) > asked);
+        eventually(SOON, "the waiter has no answer", || scripts_run(&server) > asked);
         guard.unlock().unwrap();
         assert!(join(waiting).is_some(), "its heartbeats come later than {SOON:?}");
     });

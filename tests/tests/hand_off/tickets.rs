@@ -13,7 +13,7 @@ const LINE: &str = "fairlock_line:{lost}";
 const PLACES: &str = "fairlock_record:{lost}";
 const SEQUENCE: &str = "fairlock_record:{lost}";
 
-/// A holder, and four waiters behind it, each with a client of its own.
+/// A holder, and four waiters behind it, each with its own client.
 struct World {
     server: RedisServer,
     clients: Vec<Client>,

@@ -103,7 +103,7 @@ fn a_hold_that_is_lost_while_the_closure_runs_is_never_a_success() {
                 "{cause:?}: {result:?}"
             );
         });
-        // Also if the closure has an error of its own.
+        // Also if the closure has its own error.
         let result = lock.with(|guard| {
             harm(&world, &lock);
             guard.check().and(Err::<(), _>(Error::InvalidConfig { reason: "its own".into() }))

@@ -1,4 +1,4 @@
-//! Many holds in one call: one script renews them, and each has the answer and the effect of a call of its own.
+//! Many holds in one call: one script renews them, and each has the answer and the effect of its own call.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

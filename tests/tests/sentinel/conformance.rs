@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fairlock::backend::Backend;
 use fairlock::{Clock, LockKind};
-use fairlock_core::conformance::{Harness, LEASE, Promise};
+use fairlock_conformance::{Harness, LEASE, Promise};
 use fairlock_tests::{Alone, Sentinels, assert_no_residue};
 
 use crate::builder;
@@ -57,7 +57,7 @@ impl Harness for Watched {
 }
 
 mod hand_off {
-    fairlock_core::conformance_tests!(super::Watched, exclusive);
+    fairlock_conformance::conformance_tests!(super::Watched, exclusive);
     // The scripts are those of a single server, which runs all of these.
-    fairlock_core::conformance_tests!(super::Watched: readers_behind_a_writer_enter_together one_of_five_is_taken_by_force);
+    fairlock_conformance::conformance_tests!(super::Watched: readers_behind_a_writer_enter_together one_of_five_is_taken_by_force);
 }

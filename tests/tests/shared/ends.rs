@@ -1,4 +1,4 @@
-//! Each hold has an end of its own: what is over frees its units once, and ends nobody else's hold.
+//! Each hold has its own end: what is over frees its units once, and ends nobody else's hold.
 
 use std::time::Duration;
 

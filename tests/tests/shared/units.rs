@@ -68,7 +68,7 @@ fn repeats_take_units_once_and_free_them_once() {
     // The units that the repeat would have freed are those of the others.
     let large = world.asker(4, 2);
     assert_eq!(world.queued(&large).0, 0);
-    // A new request of the same owner has a hold of its own.
+    // A new request of the same owner has its own hold.
     let again = world.asker(5, 1);
     assert_eq!(world.queued(&again).0, 1);
 }

@@ -30,7 +30,7 @@ fn wait_on_few_threads(runtime: &Runtime, server: &RedisServer) {
         .collect();
     let line = other.fair_lock("lock:crowd").unwrap();
     runtime.block_on(async {
-        // In a thread of its own: `inspect` blocks.
+        // In its own thread: `inspect` blocks.
         let all_wait = move || {
             eventually(SOON, "all stand in line", || {
                 line.inspect_line(0..0).unwrap().line_length as usize == CROWD

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::claim::{AfterGivingUp, Claim};
+use crate::error::{Error, Result};
 use crate::shared::Shared;
+use crate::snapshot::HeldLock;
 use crate::time::Woken;
-use crate::{Error, HeldLock, Result};
 
 impl Shared {
     /// Waits `at_most` so long until all holds are given back, and then shuts the client down within `limit`. Returns the holds

@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::claim::{AfterGivingUp, Claim, Failure};
 use crate::ending::{Ended, Unsettled};
+use crate::error::{Lost, LostCause, Result};
 use crate::logging::log_line;
 use crate::losses::{Stopped, log_loss};
 use crate::schedule::{Batch, Task};
 use crate::shared::Shared;
 use crate::stop::Stopping;
 use crate::time::Woken;
-use crate::{Lost, LostCause, Result};
 
 use settling::{Open, Settling};
 

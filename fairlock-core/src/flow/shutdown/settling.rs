@@ -8,11 +8,12 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use crate::backend::{Answer, Backend, BackendError, Withdrawn, or_missing};
+use crate::backoff;
 use crate::claim::{Claim, Failure};
+use crate::ids::{FencingToken, LockName};
 use crate::logging::log_line;
 use crate::schedule::{MOST_AT_ONCE, Task};
-use crate::time::{Signal, Woken};
-use crate::{Clock, FencingToken, LockName, backoff};
+use crate::time::{Clock, Signal, Woken};
 
 /// The most calls at once; a backend may combine them into fewer round trips.
 const MOST_THREADS: usize = 16;
@@ -112,7 +113,7 @@ impl Settling {
         std::mem::take(&mut self.state.lock().done)
     }
 
-    /// Begins nothing more. Returns what is left.
+    /// Begins nothing more. Returns the rest.
     pub(super) fn close(&self) -> Option<Open> {
         let mut state = self.state.lock();
         state.closed = true;

@@ -9,16 +9,18 @@ use parking_lot::Mutex;
 use crate::backend::{Backend, WakeSink};
 use crate::config::{Config, LONGEST, SHORTEST, check_duration, check_range};
 use crate::ending::Ending;
+use crate::error::{Error, Result};
 use crate::handle::client::Client;
+use crate::ids::ClientId;
 use crate::losses::LossCallbacks;
 use crate::registry::Registry;
 use crate::schedule::Schedule;
 use crate::shared::Shared;
 use crate::stats::Counters;
 use crate::stop::Stop;
+use crate::time::Clock;
 use crate::wake::Sink;
 use crate::watchdog::watch;
-use crate::{ClientId, Clock, Error, Result};
 
 /// Redisson's `lockWatchdogTimeout`.
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
@@ -82,7 +84,7 @@ impl ClientBuilder {
     }
 
     /// Counts for each lock as well, for the first `most` locks that something happens to: see
-    /// [`Client::stats_of`]. Default 0. Each takes up to 33 kB. With feature `metrics` they have series of their own, with the
+    /// [`Client::stats_of`]. Default 0. Each takes up to 33 kB. With feature `metrics` they have their own series, with the
     /// lock's name as a label.
     pub fn stats_per_lock(mut self, most: usize) -> Self {
         self.stats_per_lock = most;

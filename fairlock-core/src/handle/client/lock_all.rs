@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use super::Client;
 use crate::backend::Wait;
+use crate::error::{Error, Lost, LostCause, Result};
 use crate::handle::all_guard::AllGuard;
 use crate::handle::caller::wait_of;
 use crate::handle::guard::TryLock;
 use crate::handle::lock::Lock;
-use crate::{Error, Lost, LostCause, Result};
 
 impl Client {
     /// Waits for all of these locks, without a time limit, and holds them by one guard. They are fair locks, and excluded by every

@@ -11,11 +11,12 @@ use crossbeam_channel::Receiver;
 use super::Ends;
 use crate::backend::{BackendError, BackendErrorKind, RequestId};
 use crate::claim::{Claim, ReleaseStep};
+use crate::error::{Error, Lost, Result};
 use crate::flow::{Taken, error_of};
 use crate::handle::guard::{AnyGuard, Guard, OwnedGuard};
+use crate::ids::{FencingToken, OwnerId};
 use crate::losses::FirstLoss;
 use crate::shared::Shared;
-use crate::{Error, FencingToken, Lost, OwnerId, Result};
 
 /// A task's hold of a lock. It may move between threads. Dropping it blocks none: the lock is released in the background, and before
 /// what tasks of this client ask for later, unless the server does not answer.

@@ -12,13 +12,14 @@ use std::time::{Duration, Instant};
 use crate::backend::Wait;
 use crate::cancel::{Cancel, Listening};
 use crate::claim::{Claim, Patience, TaskStep};
+use crate::error::{Error, Result};
 use crate::flow::error_of;
 use crate::handle::caller::{Caller, wait_of};
 use crate::handle::guard::TryLock;
 use crate::handle::lock::Lock;
 use crate::handle::owner::{Owner, Ownership, ThisThread};
+use crate::ids::LockKind;
 use crate::shared::Shared;
-use crate::{Error, LockKind, Result};
 
 pub use guard::AsyncGuard;
 
@@ -49,7 +50,7 @@ pub use guard::AsyncGuard;
 /// ```
 ///
 /// # Owners
-/// Each wait and its guard are an owner of their own. So there is no re-entry: a task that holds the lock and asks for it again waits
+/// Each wait, with its guard, is its own owner. So there is no re-entry: a task that holds the lock and asks for it again waits
 /// for itself. Take several locks in one order everywhere.
 ///
 /// # Order

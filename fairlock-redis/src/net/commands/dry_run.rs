@@ -16,7 +16,7 @@ pub(crate) fn dry_run(
     timeouts: Timeouts,
     commands: &[Cmd],
 ) -> Result<Vec<Result<Value, Failure>>, Failure> {
-    // A connection of its own, which is never replaced: only this connection, which has said OK to MULTI, does not execute
+    // Its own connection, which is never replaced: only this connection, which has said OK to MULTI, does not execute
     // the commands.
     let mut connection = CommandConnection::new();
     connection.connect(open(address, &timeouts)?);

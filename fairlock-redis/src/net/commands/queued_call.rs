@@ -1,4 +1,4 @@
-//! A call in the queue: its caller waits for the answers, or for a connection of its own.
+//! A call in the queue: its caller waits for the answers, or for its own connection.
 
 use std::time::Instant;
 

@@ -189,7 +189,7 @@ fn unreadable(rest: &str) -> &'static str {
     }
 }
 
-/// It is shown, since it stands behind the host: a password with a delimiter of its own was refused before.
+/// It is shown, since it stands behind the host: a password with its own delimiter was refused before.
 fn check_database(text: &str) -> Result<(), String> {
     let shown: String = text.chars().take(40).collect();
     match text.parse::<i64>() {

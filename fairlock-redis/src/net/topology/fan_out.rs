@@ -15,7 +15,7 @@ const LONGER: Duration = Duration::from_millis(100);
 /// One server's answer: a reply to each command; an error reply counts as one.
 pub(crate) type Answer = (Address, Result<Vec<Result<Value, Failure>>, Failure>);
 
-/// Asks each server on a connection of its own. Returns [`LONGER`] after `enough` answers, or with the last one, at the
+/// Asks each server on its own connection. Returns [`LONGER`] after `enough` answers, or with the last one, at the
 /// latest after connect + response time-out; servers without an answer are missing. Their threads (`fairlock-fanout`)
 /// end at their time-outs.
 pub(crate) fn fan_out(

@@ -22,7 +22,7 @@ pub(super) enum Kind {
 impl Kind {
     pub(super) const ALL: [Kind; 6] =
         [Kind::Fair, Kind::Writer, Kind::Reader, Kind::Permit, Kind::Plain, Kind::Redisson];
-    /// Those whose waiters have places of their own requests.
+    /// Those whose waiters have their own places requests.
     pub(super) const HAND_OFF: [Kind; 4] = [Kind::Fair, Kind::Writer, Kind::Reader, Kind::Permit];
 
     /// A client whose holds and places need no renewal before a test is over, and whose commands are answered in time.

@@ -140,7 +140,7 @@ impl Report {
             let address = address.split('@').next().and_then(|address| address.rsplit_once(':'));
             let address = address.and_then(|(host, port)| Some(named_by(at, host, port.parse().ok()?)));
             let address = address.filter(|_| !has("noaddr"));
-            // A node that is just being met has no id of its own yet.
+            // A node that is just being met has no id yet.
             if !has("handshake") {
                 nodes.insert(id.to_string(), Node { address, epoch, ranges });
             }

@@ -38,7 +38,7 @@ impl From<MasterReport> for Named {
 }
 
 impl MasterReport {
-    /// What counts of the words of a sentinel, which says of its own process as well if it `votes`.
+    /// What counts of the words of a sentinel, which says something of its process as well if it `votes`.
     pub(super) fn of(sentinel: &Address, said: Said, votes: bool) -> Result<MasterReport, Failure> {
         let number = |name| said.details.as_ref().map_or(0, |details| details.number(name));
         let others = usize::try_from(number("num-other-sentinels")).unwrap_or(0);
@@ -95,7 +95,7 @@ mod tests {
 
     const LEAST: Duration = Duration::from_millis(11_600);
 
-    /// What the sentinels `(id, port, epoch, seconds up)` say together, of so many.
+    /// What the sentinels `(id, port, epoch, seconds up)` say together, of this many.
     fn together(reports: &[(&str, u16, u64, u64)], all: usize) -> Result<(String, u64, String), String> {
         let servers = Address::parse("redis://h:1").expect("an address");
         let reports = reports.iter().map(|&(id, port, epoch, uptime)| MasterReport {

@@ -14,7 +14,7 @@ fn bulk(text: &str) -> String {
     format!("${}\r\n{text}\r\n", text.len())
 }
 
-/// What INFO says of a process that has been up for so many seconds.
+/// What INFO says of a process that has been up for this many seconds.
 fn up_for(seconds: u64) -> String {
     format!("# Server\r\nrun_id:{:040x}\r\nuptime_in_seconds:{seconds}\r\n", 7)
 }

@@ -96,7 +96,7 @@ fn connect(seeds: Vec<Address>, age: Duration) -> Servers {
     Cluster::connect(seeds, &settings).expect("a cluster")
 }
 
-/// What INFO says of a process that has been up for so many seconds.
+/// What INFO says of a process that has been up for this many seconds.
 fn info(up: u64) -> String {
     let info = format!("# Server\r\nrun_id:{:040x}\r\nuptime_in_seconds:{up}\r\n", 7);
     format!("${}\r\n{info}\r\n", info.len())

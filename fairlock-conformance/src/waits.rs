@@ -4,10 +4,11 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use fairlock_core::{Cancel, Error};
+
 use super::{
     GRACE, Harness, LEASE, Promise, client, client_with, lock, lock_of, until, until_in_line, until_waiting,
 };
-use crate::{Cancel, Error};
 
 /// The lock goes from client to client, each time by a message.
 pub fn a_wake_up_is_enough_and_nothing_is_found_by_polling(harness: &impl Harness) {

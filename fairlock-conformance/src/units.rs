@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use super::requests::Bench;
+use fairlock_core::backend::{
+    Acquire, Acquired, ForceReleased, Place, Released, Renew, Renewal, Wait, Withdrawn,
+};
+use fairlock_core::{FencingToken, LockKind, OwnerId};
+
 use super::shared::{DEAD, benches, is_kept};
 use super::{GRACE, Harness, LEASE, client_with, until};
-use crate::backend::{Acquire, Acquired, ForceReleased, Place, Released, Renew, Renewal, Wait, Withdrawn};
-use crate::{FencingToken, LockKind, OwnerId};
+use crate::requests::Bench;
 
 /// All units of a lock of any kind.
 const ALL: u32 = u32::MAX;
@@ -228,7 +231,7 @@ pub fn heartbeats_and_asks_grant_all_that_fit(harness: &impl Harness) {
     benches.for_each(|bench| harness.assert_nothing_is_left(bench.lock.name.as_str()));
 }
 
-/// Waiters for so many units, numbered by their requests.
+/// Waiters for this many units, numbered by their requests.
 fn stand_behind_a_dead_holder(bench: &Bench, takes: &[u32]) -> Vec<(OwnerId, u32)> {
     let dead = bench.owner();
     let short = Acquire::new(bench.place(&dead, 9), DEAD);

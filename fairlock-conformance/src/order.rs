@@ -4,10 +4,11 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::requests::place_of_all;
+use fairlock_core::backend::{Acquire, Acquired, LockId};
+use fairlock_core::{LockName, OwnerId};
+
 use super::{GRACE, Harness, LEASE, PLACE_TTL, Promise, client, lock, lock_of, until, until_in_line};
-use crate::backend::{Acquire, Acquired, LockId};
-use crate::{LockName, OwnerId};
+use crate::requests::place_of_all;
 
 /// Ten waiters of ten clients ask one after the other.
 pub fn waiters_get_the_lock_in_the_order_in_which_they_asked(harness: &impl Harness) {

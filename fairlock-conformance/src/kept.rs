@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
-use super::requests::Bench;
+use fairlock_core::backend::{
+    Acquired, ForceReleased, HoldKept, Released, Renew, Renewal, RequestId, Withdrawn,
+};
+
 use super::shared::{granted, semaphores};
 use super::{GRACE, Harness, LEASE, client, lock, lock_of, until_in_line};
-use crate::backend::{Acquired, ForceReleased, HoldKept, Released, Renew, Renewal, RequestId, Withdrawn};
+use crate::requests::Bench;
 
 /// For longer than its lease, without any renewal, and whatever becomes of the client.
 pub fn a_kept_lock_is_taken_until_its_end(harness: &impl Harness) {

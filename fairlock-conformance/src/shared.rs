@@ -4,11 +4,12 @@
 
 use std::time::{Duration, Instant};
 
-use super::requests::Bench;
+use fairlock_core::Ownership;
+use fairlock_core::backend::{Acquire, Acquired, LockId, Place, RequestId};
+use fairlock_core::{Error, Guard, LockKind, LockName, Owner, OwnerId, Request, Result, RwLock, Semaphore};
+
 use super::{Harness, LEASE, Promise, client, until, wait_once};
-use crate::backend::{Acquire, Acquired, LockId, Place, RequestId};
-use crate::handle::Ownership;
-use crate::{Error, Guard, LockKind, LockName, Owner, OwnerId, Request, Result, RwLock, Semaphore};
+use crate::requests::Bench;
 
 /// How long the hold or the place of a dead process lasts in these cases.
 pub(super) const DEAD: Duration = Duration::from_millis(400);
@@ -18,7 +19,7 @@ const SOON: Duration = Duration::from_secs(5);
 /// Whether the backend keeps locks of this kind. Checks that a handle is refused otherwise.
 pub(super) fn is_kept(harness: &impl Harness, kind: LockKind) -> bool {
     let keeps = harness.backend().keeps(kind);
-    match client(harness).make_lock("kept", kind) {
+    match client(harness).lock_of("kept", kind) {
         Ok(lock) => assert!(keeps && lock.kind() == kind, "{kind}"),
         Err(Error::Unsupported { lock, kind: named, .. }) => {
             assert!(!keeps && named == kind && lock.as_str() == "kept", "{kind}");
@@ -28,7 +29,7 @@ pub(super) fn is_kept(harness: &impl Harness, kind: LockKind) -> bool {
     keeps
 }
 
-/// Handles of a read-write lock, each in a client of its own; none where the backend keeps no such lock.
+/// Handles of a read-write lock, each in its own client; none where the backend keeps no such lock.
 pub(super) fn rw_locks<const N: usize>(harness: &impl Harness, name: &str) -> Option<[RwLock; N]> {
     let handle = |()| client(harness).rw_lock(name).unwrap();
     is_kept(harness, LockKind::ReadWrite).then(|| [(); N].map(handle))
@@ -44,7 +45,7 @@ pub(super) fn rw_locks_of_one<const N: usize>(
     is_kept(harness, LockKind::ReadWrite).then(|| [(); N].map(handle))
 }
 
-/// Handles of a semaphore, each in a client of its own; none where the backend keeps no such lock.
+/// Handles of a semaphore, each in its own client; none where the backend keeps no such lock.
 pub(super) fn semaphores<const N: usize>(
     harness: &impl Harness,
     name: &str,
@@ -91,10 +92,10 @@ pub fn kinds_of_one_name_never_hold_together(harness: &impl Harness) {
     let (one, other) = (client(harness), client(harness));
     for held in &kinds {
         let name = format!("first a {held}");
-        let lock = one.make_lock(&name, *held).unwrap();
+        let lock = one.lock_of(&name, *held).unwrap();
         let guard = lock.lock().unwrap();
         for asked in kinds.iter().filter(|asked| !held.agrees_with(**asked)) {
-            let refused = other.make_lock(&name, *asked).unwrap();
+            let refused = other.lock_of(&name, *asked).unwrap();
             assert_mismatch(refused.try_lock());
             assert_mismatch(refused.lock());
             assert_mismatch(refused.force_unlock());
@@ -116,7 +117,7 @@ pub fn kinds_of_one_name_never_hold_together(harness: &impl Harness) {
     let mut last = None;
     for kind in kinds.iter().chain(&kinds) {
         let guard =
-            other.make_lock("in turns", *kind).unwrap().try_lock().unwrap().guard().expect("it is free");
+            other.lock_of("in turns", *kind).unwrap().try_lock().unwrap().guard().expect("it is free");
         assert!(last < Some(guard.token()), "{kind}");
         last = Some(guard.token());
         guard.unlock().unwrap();
@@ -158,19 +159,21 @@ pub fn a_grant_that_its_client_does_not_know_is_given_back(harness: &impl Harnes
     let backend = harness.backend();
     for (request, (kind, takes)) in (1..).zip(wishes) {
         let name = format!("stray, {takes} of a {kind}");
-        let lock = ours.make_lock(&name, kind).unwrap();
+        let lock = ours.lock_of(&name, kind).unwrap();
         let guard = lock.lock().unwrap();
         let id = LockId::new(LockName::new(&name).unwrap(), kind);
         let owner = OwnerId::new(&format!("{}:999999", theirs.id()));
         // Not as long if it is not given back but ends by itself.
         let lease = if harness.tells_unasked() { SOON * 2 } else { LEASE };
-        let place = Place { ttl: lease, takes, ..Place::new(&id, &owner, RequestId::new(request)) };
+        let mut place = Place::new(&id, &owner, RequestId::new(request));
+        (place.ttl, place.takes) = (lease, takes);
         let asked = backend.acquire(&Acquire::new(place, lease)).unwrap();
         assert!(matches!(asked, Acquired::Queued { .. }), "{asked:?}");
         let started = Instant::now();
         guard.unlock().unwrap();
         until("its client gives it back", || !lock.is_locked().unwrap());
         assert!(started.elapsed() < SOON, "before its lease ends");
+        lock.lock().unwrap().unlock().unwrap(); // if it has ended by itself, the next call finds it
         harness.assert_nothing_is_left(&name);
     }
 }

@@ -5,8 +5,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use fairlock_core::{Error, LockKind, TryLock};
+
 use super::{Harness, LEASE, client, client_with, lock, until, until_in_line, until_waiting};
-use crate::{Error, LockKind, TryLock};
 
 /// While one lock of the list is busy the others are free in the end; a loss of one ends the wait for the next.
 pub fn lock_all_takes_all_or_none(harness: &impl Harness) {
@@ -16,7 +17,8 @@ pub fn lock_all_takes_all_or_none(harness: &impl Harness) {
     let (ours, names) = (client(harness), ["all:c", "all:a", "all:b", "all:a"]);
     let theirs = names.map(|name| lock(harness, name));
     let [last, first, middle, _] = &theirs;
-    let free = |lock: &crate::Lock| until("it is given back", || lock.try_lock().unwrap().guard().is_some());
+    let free =
+        |lock: &fairlock_core::Lock| until("it is given back", || lock.try_lock().unwrap().guard().is_some());
     // An attempt, and a wait that ends.
     let busy = last.lock().unwrap();
     assert!(matches!(ours.try_lock_all(&names).unwrap(), TryLock::Busy));
@@ -57,7 +59,7 @@ pub fn lock_alls_never_deadlock(harness: &impl Harness) {
     const TURNS: u32 = 20;
     const NAMES: [&str; 3] = ["order:a", "order:b", "order:c"];
     let lists: [&[usize]; 6] = [&[0, 1, 2], &[2, 1, 0], &[1, 2, 0], &[2, 0], &[1, 0], &[2, 1]];
-    // A hold that was just handed over is good for what is left of its place: more than a busy machine may stand still.
+    // A hold that was just handed over is good for the rest of its place: more than a busy machine may stand still.
     let clients = [(); 3].map(|()| client_with(harness, Duration::from_secs(5)));
     let inside = [const { AtomicU32::new(0) }; 3];
     let (turns, turned) = mpsc::channel();

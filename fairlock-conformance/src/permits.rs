@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use fairlock_core::{Error, LockKind, LostCause, Request};
+
 use super::shared::{assert_mismatch, assert_waits, granted, is_kept, semaphores};
 use super::{Harness, LEASE, PLACE_TTL, Promise, client, client_with, until};
-use crate::{Error, LockKind, LostCause, Request};
 
 /// Eight threads in four clients take one to three of three permits, and all of them get their turns.
 pub fn no_more_permits_than_there_are(harness: &impl Harness) {
@@ -16,7 +17,7 @@ pub fn no_more_permits_than_there_are(harness: &impl Harness) {
         return;
     }
     let (taken, done) = (AtomicU32::new(0), AtomicU32::new(0));
-    // A hold that was just handed over is good for what is left of its place: more than a busy machine may stand still.
+    // A hold that was just handed over is good for the rest of its place: more than a busy machine may stand still.
     let clients = [(); 4].map(|()| client_with(harness, Duration::from_secs(5)));
     thread::scope(|scope| {
         for (number, client) in (0..).zip(clients.iter().chain(&clients)) {
@@ -195,7 +196,7 @@ pub fn a_bump_of_a_permit_goes_behind_the_line(harness: &impl Harness) {
     harness.assert_nothing_is_left("bump");
 }
 
-/// Each call is an owner of its own, unless the handle has one: then as many or fewer are a re-entry.
+/// Each call is its own owner, unless the handle has one: then as many or fewer are a re-entry.
 pub fn permits_are_re_entrant_for_an_explicit_owner_only(harness: &impl Harness) {
     let client = client(harness);
     if !is_kept(harness, LockKind::Semaphore { permits: 5 }) {

@@ -1,11 +1,12 @@
 //! What an operator sees of a lock, and how one removes a waiter.
 
-use super::requests::Bench;
-use super::{GRACE, Harness, LEASE, PLACE_TTL, Promise, client, lock, lock_of, until, until_in_line};
-use crate::backend::{Acquire, Acquired, Waiter};
-use crate::{Lock, OwnedRequest, Owner, OwnerId};
+use fairlock_core::backend::{Acquire, Acquired, Waiter};
+use fairlock_core::{Lock, OwnedRequest, Owner, OwnerId};
 
-/// Waiters in the order of the line; each has a client of its own, so that no heartbeat is for two of them.
+use super::{GRACE, Harness, LEASE, PLACE_TTL, Promise, client, lock, lock_of, until, until_in_line};
+use crate::requests::Bench;
+
+/// Waiters in the order of the line; each has its own client, so that no heartbeat is for two of them.
 fn stand_in_line(harness: &impl Harness, name: &str, n: usize) -> Vec<(Lock, Owner, OwnedRequest)> {
     let waiters = (0..n).map(|_| {
         let client = client(harness);

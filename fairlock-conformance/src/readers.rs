@@ -4,11 +4,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::requests::{Bench, place_of_all};
+use fairlock_core::backend::{Acquire, Acquired, LockId, Place, RequestId};
+use fairlock_core::{Cancel, Error, LockKind, LockName, LostCause, OwnerId};
+
 use super::shared::{DEAD, assert_waits, granted, is_kept, rw_locks, rw_locks_of_one};
 use super::{GRACE, Harness, LEASE, PLACE_TTL, client_with, until};
-use crate::backend::{Acquire, Acquired, LockId, Place, RequestId};
-use crate::{Cancel, Error, LockKind, LockName, LostCause, OwnerId};
+use crate::requests::{Bench, place_of_all};
 
 /// Owners of one client and of others; each hold is listed.
 pub fn readers_hold_together(harness: &impl Harness) {
@@ -52,7 +53,7 @@ pub fn sections_of_writers_never_overlap_any_other(harness: &impl Harness) {
         return;
     }
     let (inside, done) = (AtomicU32::new(0), AtomicU32::new(0));
-    // A hold that was just handed over is good for what is left of its place: more than a busy machine may stand still.
+    // A hold that was just handed over is good for the rest of its place: more than a busy machine may stand still.
     let clients = [(); 4].map(|()| client_with(harness, Duration::from_secs(5)));
     thread::scope(|scope| {
         for (number, client) in (0..).zip(clients.iter().chain(&clients)) {

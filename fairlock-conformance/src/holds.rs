@@ -3,10 +3,11 @@
 use std::thread;
 use std::time::Duration;
 
-use crossbeam_channel::bounded;
+use fairlock_core::crossbeam_channel::bounded;
+
+use fairlock_core::{Error, LostCause};
 
 use super::{GRACE, Harness, LEASE, client, lock, lock_of, until, wait_once};
-use crate::{Error, LostCause};
 
 /// Each guard counts, and the lock is free when the last one is gone.
 pub fn re_entry_is_counted_and_the_last_unlock_gives_the_lock_back(harness: &impl Harness) {

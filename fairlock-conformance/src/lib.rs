@@ -1,8 +1,10 @@
 //! What every backend has to do, one named case for each behaviour.
 //!
-//! A backend's tests implement [`Harness`] and write `fairlock_core::conformance_tests!(MyHarness);` in a module of their
+//! A backend's tests implement [`Harness`] and write `fairlock_conformance::conformance_tests!(MyHarness);` in a module of their
 //! own, which makes one `#[test]` for each case. [`Harness::promises`] says what a store or discipline does not promise; the
 //! cases about that check only that nothing breaks.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "the cases are tests")]
 
 mod exclusion;
 mod holds;
@@ -36,8 +38,8 @@ pub use tickets::*;
 pub use units::*;
 pub use waits::*;
 
-use crate::backend::Backend;
-use crate::{Client, Clock, Lock, LockKind};
+use fairlock_core::backend::Backend;
+use fairlock_core::{Client, Clock, Lock, LockKind};
 
 /// The lease of the clients in the cases: short, since a real server's time can't be moved, and twice the response time-out
 /// of a second that a busy machine needs.
@@ -100,7 +102,7 @@ pub trait Harness: Sync {
     fn assert_nothing_is_left(&self, name: &str);
 }
 
-/// A client of its own, as another process would have one.
+/// A new client, as another process would have one.
 pub(crate) fn client(harness: &impl Harness) -> Client {
     client_with(harness, PLACE_TTL)
 }
@@ -112,10 +114,10 @@ pub(crate) fn client_with(harness: &impl Harness, place_ttl: Duration) -> Client
 }
 
 pub(crate) fn lock_of(harness: &impl Harness, client: &Client, name: &str) -> Lock {
-    client.make_lock(name, harness.kind()).unwrap()
+    client.lock_of(name, harness.kind()).unwrap()
 }
 
-/// A handle of the lock in a client of its own.
+/// A handle of the lock in a new client.
 pub(crate) fn lock(harness: &impl Harness, name: &str) -> Lock {
     lock_of(harness, &client(harness), name)
 }
@@ -154,7 +156,7 @@ pub(crate) fn until(what: &str, done: impl Fn() -> bool) {
     }
 }
 
-/// Makes one `#[test]` for each case of the suite, run with this [`Harness`](crate::conformance::Harness). With `, exclusive` only
+/// Makes one `#[test]` for each case of the suite, run with this [`Harness`](crate::Harness). With `, exclusive` only
 /// for those that take locks of the harness's kind, each with one holder; with `, shared` only for those about read-write locks and
 /// semaphores, which are the same whatever the harness's kind is; and after a colon for cases by their names.
 #[macro_export]
@@ -265,7 +267,7 @@ macro_rules! conformance_tests {
         $(
             #[test]
             fn $case() {
-                $crate::conformance::$case(&<$harness as $crate::conformance::Harness>::new());
+                $crate::$case(&<$harness as $crate::Harness>::new());
             }
         )*
     };
@@ -275,7 +277,7 @@ macro_rules! conformance_tests {
 mod tests {
     #[test]
     fn every_case_is_in_the_list() {
-        let list = include_str!("mod.rs");
+        let list = include_str!("lib.rs");
         let files = [
             include_str!("exclusion.rs"),
             include_str!("holds.rs"),

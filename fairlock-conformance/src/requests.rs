@@ -1,22 +1,24 @@
 //! Any request may be repeated after a lost answer, and takes effect once. These cases call the backend itself.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::{Harness, LEASE, Promise};
-use crate::backend::{
+use fairlock_core::backend::{
     Acquire, Acquired, Backend, Hold, HoldCountSet, LockId, Place, Released, Renew, Renewal, RequestId,
     Subscription, Wait, Wake, WakeSink, Withdrawn,
 };
-use crate::handle::Owner;
-use crate::{ClientId, FencingToken, LockKind, LockName, OwnerId};
+use fairlock_core::{ClientId, FencingToken, LockKind, LockName, OwnerId};
 
-/// The backend, and a client that is subscribed so that its owners count as present. It is no [`crate::Client`], which would
+use super::{Harness, LEASE, Promise};
+
+/// The backend, and a client that is subscribed so that its owners count as present. It is no [`fairlock_core::Client`], which would
 /// release each grant of a request that it does not know.
 pub(super) struct Bench {
     pub(super) backend: Arc<dyn Backend>,
     pub(super) client: ClientId,
     pub(super) lock: LockId,
+    owners: AtomicU64,
     _subscription: Subscription,
 }
 
@@ -42,11 +44,12 @@ impl Bench {
         let lock = LockId::new(LockName::new(name).unwrap(), kind);
         let (backend, client) = (harness.backend(), ClientId::random());
         let _subscription = backend.subscribe(client, Arc::new(HearsNothing)).unwrap();
-        Bench { backend, client, lock, _subscription }
+        Bench { backend, client, lock, owners: AtomicU64::new(1), _subscription }
     }
 
     pub(super) fn owner(&self) -> OwnerId {
-        Owner::new(self.client).id().clone()
+        let number = self.owners.fetch_add(1, Ordering::Relaxed);
+        OwnerId::new(&format!("{}:{number}", self.client))
     }
 
     /// A request for all units.

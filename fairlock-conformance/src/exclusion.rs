@@ -36,7 +36,7 @@ pub fn a_released_lock_is_free(harness: &impl Harness) {
 pub fn threads_of_many_clients_never_overlap(harness: &impl Harness) {
     const TURNS: u32 = 25;
     let (inside, done) = (AtomicU32::new(0), AtomicU32::new(0));
-    // A hold that was just handed over is good for what is left of its place: more than a busy machine may stand still.
+    // A hold that was just handed over is good for the rest of its place: more than a busy machine may stand still.
     let place_ttl = Duration::from_secs(5);
     let locks: Vec<_> = (0..4).map(|_| lock_of(harness, &client_with(harness, place_ttl), "busy")).collect();
     thread::scope(|scope| {

@@ -1,9 +1,10 @@
 //! A waiter knows its ticket, so what a store forgets costs it no turn. These cases call the backend itself.
 
-use super::requests::Bench;
+use fairlock_core::OwnerId;
+use fairlock_core::backend::{Acquire, Acquired, Place, Released, Renew, Renewal, Wait, Withdrawn};
+
 use super::{GRACE, Harness, LEASE, PLACE_TTL, Promise};
-use crate::OwnerId;
-use crate::backend::{Acquire, Acquired, Place, Released, Renew, Renewal, Wait, Withdrawn};
+use crate::requests::Bench;
 
 /// Waiters of one client, which know their tickets.
 struct Waiters<'a> {

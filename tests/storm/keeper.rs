@@ -1,0 +1,173 @@
+//! The real servers that keep the locks, and the ways of the clients to them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairlock::backend::Backend;
+use fairlock::{PostgresBackend, RedisBackend};
+use fairlock_tests::{PostgresServer, Proxy, RedisServer, keys_without_ttl};
+
+use crate::late::Mark;
+use crate::world::{World, locked};
+
+/// A day, for which the row of an unused lock stays, in microseconds.
+const DAY: &str = "86400000000";
+
+/// What keeps the locks of a program.
+pub enum Keeper {
+    Redis(RedisServer),
+    Postgres(Database),
+}
+
+/// A database of a server that others use too. It is dropped with this value.
+pub struct Database {
+    server: Arc<PostgresServer>,
+    url: String,
+}
+
+impl Database {
+    pub fn new(server: &Arc<PostgresServer>) -> Database {
+        Database { url: server.new_database(), server: Arc::clone(server) }
+    }
+
+    fn name(&self) -> &str {
+        self.url.rsplit_once('/').map_or("", |(_, name)| name)
+    }
+
+    /// The first column of the rows.
+    fn query(&self, sql: &str) -> Vec<String> {
+        let rows = self.server.con_to(self.name()).query(sql, &[]).expect("a running server");
+        rows.iter().map(|row| row.get(0)).collect()
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        self.server.cont();
+        if let Ok(mut con) = self.server.try_con("postgres") {
+            let _ = con.batch_execute(&format!("drop database {} with (force)", self.name()));
+        }
+    }
+}
+
+impl Keeper {
+    pub fn way(&self) -> Way {
+        match self {
+            Keeper::Redis(server) => Way { proxy: Proxy::start(server.port()), postgres: None },
+            Keeper::Postgres(database) => {
+                let proxy = Proxy::start(database.server.port());
+                let postgres = Some(proxy.in_place_of_server(&database.url));
+                Way { proxy, postgres }
+            }
+        }
+    }
+
+    /// Its processes stand still.
+    pub fn stop(&self) {
+        match self {
+            Keeper::Redis(server) => server.stop(),
+            Keeper::Postgres(database) => database.server.stop(),
+        }
+    }
+
+    /// They go on.
+    pub fn cont(&self) {
+        match self {
+            Keeper::Redis(server) => server.cont(),
+            Keeper::Postgres(database) => database.server.cont(),
+        }
+    }
+
+    pub fn kill_connections(&self) {
+        match self {
+            Keeper::Redis(server) => {
+                for kind in ["normal", "pubsub"] {
+                    let _: i64 = server.query(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"]);
+                }
+            }
+            Keeper::Postgres(database) => {
+                database.query(
+                    "select pg_terminate_backend(pid)::text from pg_stat_activity
+                     where datname = current_database() and pid <> pg_backend_pid()",
+                );
+            }
+        }
+    }
+
+    /// What is there and should have gone, once all clients have ended.
+    pub fn left(&self, world: &World) -> Vec<String> {
+        match self {
+            Keeper::Redis(server) => {
+                let may_be_left =
+                    |key: &String| key.starts_with("fairlock_record") || has_only_orphans(server, world, key);
+                let mut left: Vec<String> = server.query(&["KEYS", "*"]);
+                left.retain(|key| !may_be_left(key));
+                let forever = keys_without_ttl(server);
+                left.extend(forever.iter().map(|key| format!("{key}, without a time to live")));
+                left
+            }
+            // The row of an unused lock stays for a day after its last use, and is deleted by any client later.
+            Keeper::Postgres(database) => {
+                let mut left = database.query(&format!(
+                    "select 'row ' || convert_from(name, 'UTF8') from fairlock.lock
+                     where h_ends > fairlock.micros() or dead_at > fairlock.micros() + {DAY}"
+                ));
+                left.extend(database.query(
+                    "select 'session ' || pid || ': ' || query from pg_stat_activity
+                     where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'",
+                ));
+                left
+            }
+        }
+    }
+}
+
+/// Whether it is a line of places that messages made which arrived after the end of their clients: nobody is left to withdraw them.
+fn has_only_orphans(server: &RedisServer, world: &World, key: &str) -> bool {
+    let is_orphan = |member: &String| {
+        let owner = member.rsplit_once(':').map_or("", |(owner, _)| owner);
+        world.life_of(owner).is_some_and(|life| locked(&life.fate).sends_late)
+    };
+    let members = || server.query::<Vec<String>>(&["ZRANGE", key, "0", "-1"]);
+    key.starts_with("fairlock_line:") && members().iter().all(is_orphan)
+}
+
+/// The way of one client, through a proxy.
+pub struct Way {
+    proxy: Proxy,
+    /// The database by this way.
+    postgres: Option<String>,
+}
+
+impl Way {
+    /// None if the server does not answer.
+    pub fn connect(&self, response: Duration) -> Option<Arc<dyn Backend>> {
+        match &self.postgres {
+            None => {
+                let built = RedisBackend::builder(&self.proxy.url()).response_timeout(response);
+                Some(Arc::new(built.connect().ok()?))
+            }
+            Some(url) => {
+                let built = PostgresBackend::builder(url).response_timeout(response);
+                Some(Arc::new(built.connect().ok()?))
+            }
+        }
+    }
+
+    /// The next command with this mark gets no answer, and arrives so much later.
+    pub fn hold_back(&self, mark: &Mark, by: Duration) {
+        match (mark, &self.postgres) {
+            (Mark::Request(request), None) => self.proxy.hold_back(&request.to_string(), by),
+            (Mark::Lock(name), None) => self.proxy.hold_back(name, by),
+            // A number has eight bytes there.
+            (Mark::Request(request), Some(_)) => {
+                self.proxy.hold_back_in_session(&request.get().to_be_bytes(), by)
+            }
+            (Mark::Lock(name), Some(_)) => self.proxy.hold_back_in_session(name.as_bytes(), by),
+        }
+    }
+
+    pub fn held_back(&self) -> usize {
+        self.proxy.held_back()
+    }
+}

@@ -1,0 +1,77 @@
+//! What the guide's page on PostgreSQL says, on a real server.
+
+use std::fs;
+use std::path::Path;
+
+use fairlock::{Client, PostgresBackend};
+use fairlock_tests::PostgresServer;
+use fairlock_tests::locks::take;
+use postgres::NoTls;
+use postgres::types::Type;
+
+#[test]
+fn connecting_as_the_page_shows_it() -> fairlock::Result<()> {
+    let server = PostgresServer::start();
+    let url = &server.new_empty_database();
+    PostgresBackend::migrate(url)?; // once: makes the tables, or brings them up to date
+    let client = Client::new(PostgresBackend::connect(url)?)?;
+    let guard = client.fair_lock("orders")?.lock()?;
+    let holder = "
+        select convert_from(name, 'UTF8') as lock, h_owner, h_label, h_token, to_timestamp(h_ends / 1e6) as lease_ends
+        from fairlock.lock where h_owner is not null";
+    let rows = postgres::Client::connect(url, NoTls).unwrap().query(holder, &[]).unwrap();
+    assert_eq!((rows[0].get("lock"), rows[0].get("h_token")), ("orders", guard.token().as_i64()));
+    guard.unlock()
+}
+
+#[test]
+fn the_rights_on_the_page_are_enough_and_needed() {
+    const RIGHTS: &str = "
+        grant usage on schema fairlock to locks;
+        grant select, insert, update, delete on fairlock.lock to locks;
+        grant select on fairlock.meta to locks;";
+    let server = PostgresServer::start();
+    let mut admin = server.con();
+    admin.batch_execute("create role locks login; create role writer login").unwrap();
+    let url = server.url().replace("fairlock@", "locks@");
+    for right in RIGHTS.split_inclusive(';') {
+        assert!(PostgresBackend::connect(&url).is_err(), "without {right}");
+        admin.batch_execute(right).unwrap();
+    }
+    let connect = || Client::new(PostgresBackend::connect(&url).unwrap()).unwrap();
+    let (ours, theirs) = (connect(), connect());
+    let guard = take(&ours.fair_lock("x").unwrap());
+    let waiting = theirs.fair_lock("x").unwrap().request().unwrap();
+    assert!(theirs.fair_lock("x").unwrap().inspect().unwrap().holder().is_some());
+    let (writer, token) = (server.url().replace("fairlock@", "writer@"), guard.token().as_i64());
+    admin.batch_execute("grant usage on schema fairlock to writer").unwrap();
+    admin.batch_execute("grant select, update on fairlock.lock to writer").unwrap();
+    let mut writer = postgres::Client::connect(&writer, NoTls).unwrap();
+    assert!(writer.query_one("select fairlock.still_held('x', $1)", &[&token]).unwrap().get::<_, bool>(0));
+    guard.unlock().unwrap();
+    waiting.wait().unwrap().unlock().unwrap();
+}
+
+#[test]
+fn the_calls_of_all_drivers_take_a_name_and_a_token_and_answer_with_a_bool() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/postgres.md");
+    let page = fs::read_to_string(page).unwrap();
+    let block = page.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let server = PostgresServer::start();
+    let guard = take(&crate::held::connect(&server).fair_lock("orders").unwrap());
+    let (mut con, token, mut seen) = (server.con(), guard.token().as_i64(), 0);
+    for start in block.match_indices("select ").map(|(at, _)| at) {
+        let sql = block[start..].split(['"', '\n']).next().unwrap();
+        let statement = con.prepare(sql).unwrap();
+        let held: bool = if sql.contains("unnest") {
+            assert_eq!(statement.params(), [Type::TEXT_ARRAY, Type::INT8_ARRAY], "{sql}");
+            con.query_one(&statement, &[&["orders"].as_slice(), &[token].as_slice()]).unwrap().get(0)
+        } else {
+            assert_eq!(statement.params(), [Type::TEXT, Type::INT8], "{sql}");
+            con.query_one(&statement, &[&"orders", &token]).unwrap().get(0)
+        };
+        assert!(held, "{sql}");
+        seen += 1;
+    }
+    assert_eq!(seen, 4, "sqlx, tokio-postgres, diesel, and several locks");
+}

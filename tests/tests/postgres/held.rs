@@ -1,0 +1,187 @@
+//! `fairlock.still_held` in the program's own transactions: who waits for them, and what the guard tells meanwhile.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fairlock::{Client, Error, FencingToken, LostCause, PostgresBackend};
+use fairlock_tests::locks::{granted, request, take};
+use fairlock_tests::{PostgresServer, eventually};
+use postgres::{GenericClient, IsolationLevel};
+
+/// A client with the default times.
+pub(crate) fn connect(server: &PostgresServer) -> Client {
+    Client::new(PostgresBackend::connect(&server.url()).unwrap()).unwrap()
+}
+
+const SOON: Duration = Duration::from_secs(10);
+/// A release that could not be told is repeated after a second at most, and waits for the row for half of one.
+const REPEATED: Duration = Duration::from_millis(2500);
+
+/// One call in a program's transaction.
+fn still_held(work: &mut impl GenericClient, name: &str, token: FencingToken) -> bool {
+    let row = work.query_one("select fairlock.still_held($1, $2)", &[&name, &token.as_i64()]).unwrap();
+    row.get(0)
+}
+
+/// A client with short times.
+fn impatient(server: &PostgresServer) -> Client {
+    let half = Duration::from_millis(500);
+    let backend = PostgresBackend::builder(&server.url()).response_timeout(half).connect().unwrap();
+    Client::builder(backend).lease(half * 2).place_ttl(half * 2).build().unwrap()
+}
+
+fn is_unavailable<T>(said: fairlock::Result<T>) -> bool {
+    matches!(said, Err(Error::Unavailable { .. }))
+}
+
+#[test]
+fn the_transactions_of_two_threads_go_on_side_by_side_and_the_lock_is_free_after_the_last() {
+    let server = PostgresServer::start();
+    let (ours, theirs) = (connect(&server), connect(&server));
+    let guard = take(&ours.fair_lock("x").unwrap());
+    let token = guard.token();
+    let mut waiting = request(&theirs, "x");
+    let (mut one, mut other, mut look) = (server.con(), server.con(), server.con());
+    let (mut first, mut second) = (one.transaction().unwrap(), other.transaction().unwrap());
+    assert!(still_held(&mut first, "x", token) && still_held(&mut second, "x", token));
+    let began = Instant::now();
+    drop(guard); // one attempt, then in the background
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    first.commit().unwrap();
+    assert!(waiting.wait_for(REPEATED).unwrap().guard().is_none(), "while the second transaction goes on");
+    assert!(still_held(&mut look, "x", token));
+    second.commit().unwrap();
+    let next = granted(waiting, REPEATED);
+    assert!(next.token() > token && !still_held(&mut look, "x", token));
+}
+
+#[test]
+fn a_transaction_that_outlasts_the_lease_and_the_places_is_written_before_all_others_and_in_order() {
+    let server = PostgresServer::start();
+    let mut con = server.con();
+    con.batch_execute("create table written (at bigserial, who text)").unwrap();
+    let writes = |who: &'static str| {
+        let (client, mut con) = (impatient(&server), server.con());
+        move || {
+            let guard = client.fair_lock("x").unwrap().lock().unwrap();
+            let mut work = con.transaction().unwrap();
+            work.execute("insert into written (who) values ($1)", &[&who]).unwrap();
+            assert!(still_held(&mut work, "x", guard.token()));
+            work.commit().unwrap();
+            guard.unlock().unwrap();
+        }
+    };
+    let client = impatient(&server);
+    let lock = client.fair_lock("x").unwrap();
+    let guard = take(&lock);
+    let bob = thread::spawn(writes("bob"));
+    eventually(SOON, "bob stands in line", || lock.inspect().unwrap().line_length == 1);
+    let mut work = con.transaction().unwrap();
+    assert!(still_held(&mut work, "x", guard.token()));
+    let carl = thread::spawn(writes("carl")); // who can't join the line yet
+    eventually(SOON, "the guard says that it is lost", || guard.is_lost());
+    thread::sleep(Duration::from_secs(3)); // several leases and places
+    work.execute("insert into written (who) values ('ann')", &[]).unwrap();
+    work.commit().unwrap();
+    let Err(Error::Lost(lost)) = guard.unlock() else { panic!("it was lost") };
+    assert_eq!(lost.cause, LostCause::NotRenewed);
+    bob.join().unwrap();
+    carl.join().unwrap();
+    let rows = con.query("select who from written order by at", &[]).unwrap();
+    assert_eq!(rows.iter().map(|row| row.get(0)).collect::<Vec<&str>>(), ["ann", "bob", "carl"]);
+}
+
+#[test]
+fn a_hold_is_renewed_and_kept_when_the_transaction_asks_last() {
+    let server = PostgresServer::start();
+    let (client, mut con) = (impatient(&server), server.con());
+    let guard = take(&client.fair_lock("x").unwrap());
+    let mut work = con.transaction().unwrap();
+    work.query_one("select 1", &[]).unwrap();
+    thread::sleep(Duration::from_secs(3)); // work that takes three leases
+    assert!(still_held(&mut work, "x", guard.token()));
+    work.commit().unwrap();
+    guard.unlock().unwrap();
+}
+
+#[test]
+fn an_unlock_inside_the_transaction_says_unavailable_and_the_lock_is_free_soon_after_the_commit() {
+    let server = PostgresServer::start();
+    let backend = PostgresBackend::connect(&server.url()).unwrap();
+    let client = Client::builder(backend).outage_limit(Duration::from_secs(1)).build().unwrap();
+    let (other, mut con) = (connect(&server), server.con());
+    let guard = take(&client.fair_lock("x").unwrap());
+    let mut work = con.transaction().unwrap();
+    assert!(still_held(&mut work, "x", guard.token()));
+    assert!(is_unavailable(client.fair_lock("x").unwrap().force_unlock()), "nor does an operator get it");
+    let began = Instant::now();
+    assert!(is_unavailable(guard.unlock()));
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    let lock = other.fair_lock("x").unwrap();
+    assert!(is_unavailable(lock.try_lock()), "not even busy can be said");
+    work.commit().unwrap();
+    let committed = Instant::now();
+    take(&lock).unlock().unwrap();
+    assert!(committed.elapsed() < REPEATED, "{:?}", committed.elapsed());
+}
+
+#[test]
+fn all_locks_of_a_guard_are_asked_for_by_one_statement() {
+    let server = PostgresServer::start();
+    let (client, mut con) = (connect(&server), server.con());
+    let guard = client.lock_all(&["account:3", "account:7"]).unwrap();
+    let names: Vec<&str> = guard.names().collect();
+    let tokens: Vec<i64> = names.iter().map(|name| guard.token(name).unwrap().as_i64()).collect();
+    let sql = "select bool_and(fairlock.still_held(name, token)) from unnest($1::text[], $2::bigint[]) as t (name, token)";
+    let mut work = con.transaction().unwrap();
+    assert!(work.query_one(sql, &[&names, &tokens]).unwrap().get::<_, bool>(0));
+    for name in names.clone() {
+        assert!(is_unavailable(connect(&server).fair_lock(name).unwrap().try_lock()), "{name}");
+    }
+    work.commit().unwrap();
+    connect(&server).fair_lock("account:7").unwrap().force_unlock().unwrap();
+    assert!(!con.query_one(sql, &[&names, &tokens]).unwrap().get::<_, bool>(0));
+}
+
+#[test]
+fn a_transaction_with_a_snapshot_of_before_is_refused_and_not_told_what_was() {
+    let server = PostgresServer::start();
+    let (client, mut con) = (connect(&server), server.con());
+    let guard = take(&client.fair_lock("x").unwrap());
+    for level in [IsolationLevel::RepeatableRead, IsolationLevel::Serializable] {
+        let mut work = con.build_transaction().isolation_level(level).start().unwrap();
+        work.query_one("select 1", &[]).unwrap(); // its snapshot
+        guard.renew().unwrap();
+        let sql = "select fairlock.still_held($1, $2)";
+        let refused = work.query_one(sql, &[&"x", &guard.token().as_i64()]).unwrap_err();
+        assert_eq!(refused.code().unwrap().code(), "40001", "{refused}");
+    }
+    let mut work = con.transaction().unwrap();
+    work.query_one("select 1", &[]).unwrap();
+    guard.renew().unwrap();
+    assert!(still_held(&mut work, "x", guard.token()), "read committed");
+}
+
+#[test]
+fn a_savepoint_that_is_rolled_back_takes_the_assurance_with_it() {
+    let server = PostgresServer::start();
+    let (client, mut con) = (connect(&server), server.con());
+    let guard = take(&client.fair_lock("x").unwrap());
+    let mut work = con.transaction().unwrap();
+    let mut part = work.savepoint("part").unwrap();
+    assert!(still_held(&mut part, "x", guard.token()));
+    part.rollback().unwrap();
+    guard.unlock().unwrap();
+    assert!(work.query_one("select 1", &[]).is_ok(), "the transaction goes on");
+}
+
+#[test]
+fn holds_of_locks_with_several_holders_are_never_still_held() {
+    let server = PostgresServer::start();
+    let (client, mut con) = (connect(&server), server.con());
+    let (lock, permits) = (client.rw_lock("rw").unwrap(), client.semaphore("api", 2).unwrap());
+    let (writing, permit) = (lock.write().unwrap(), permits.acquire().unwrap());
+    assert!(!still_held(&mut con, "rw", writing.token()) && !still_held(&mut con, "api", permit.token()));
+    let plain = client.plain_lock("plain").unwrap().lock().unwrap();
+    assert!(still_held(&mut con, "plain", plain.token()));
+}
