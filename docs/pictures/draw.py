@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws hand-off.svg and data-paths.svg into the folder of this script. Standard library only.
+"""Draws hand-off.svg, data-paths.svg and postgres-crowds.svg into the folder of this script. Standard library only.
 
     python3 docs/pictures/draw.py
 
@@ -177,7 +177,36 @@ def data_paths():
     picture.write("data-paths.svg")
 
 
+# Milliseconds, as `cargo test --release -p fairlock-tests --test costs_postgres` printed them: of a hand-over, and of the server's processors.
+IN_LINE = {2: (0.30, 0.10), 8: (0.29, 0.09), 32: (0.34, 0.10), 128: (0.59, 0.22), 512: (1.64, 0.64)}
+LISTENING = {0: (0.56, 0.18), 10: (0.70, 0.36), 50: (1.20, 1.02), 100: (1.70, 1.81)}
+
+
+def crowds():
+    """Two rows of bars: what a hand-over costs on PostgreSQL, by those who wait, and by the sessions that listen."""
+    picture = Picture(980, 360, "What a hand-over costs on PostgreSQL, by the waiters of the lock and by the sessions that listen")
+    picture.text(30, 42, "PostgreSQL: a hand-over, by the waiters of its lock and by the sessions that listen", 19, bold=True)
+    top, bottom = 110, 300
+    for left, what, sizes in [(60, "waiters of the lock", IN_LINE), (540, "other sessions that listen in the database", LISTENING)]:
+        most = max(max(costs) for costs in sizes.values())
+        step = 380 / len(sizes)
+        for at, (size, (time, server)) in enumerate(sizes.items()):
+            x = left + at * step
+            for dx, cost, colour in [(0, time, BLUE), (26, server, AMBER)]:
+                height = max(1.0, round((bottom - top) * cost / most, 1))
+                picture.box(x + dx, round(bottom - height, 1), 22, height, colour, colour, radius=2)
+                picture.text(x + dx + 11, round(bottom - height - 6, 1), f"{cost:.1f}", 11, "middle", colour)
+            picture.text(x + 24, bottom + 18, str(size), 13, "middle")
+        picture.line(left - 10, bottom, left + 385, bottom)
+        picture.text(left + 187, bottom + 38, what, 13, "middle", SOFT)
+    for x, colour, words in [(60, BLUE, "ms from release to the next holder and the former one in line"), (540, AMBER, "ms of the server's processors")]:
+        picture.box(x, 66, 14, 14, colour, colour, radius=2)
+        picture.text(x + 22, 78, words, 13)
+    picture.write("postgres-crowds.svg")
+
+
 hand_off()
 data_paths()
-timelines = {name: quote((HERE / f"{name}.svg").read_text(), safe="/:;,=") for name in ["timeline", "rw-lock", "semaphore"]}
+crowds()
+timelines = {name: quote((HERE / f"{name}.svg").read_text(), safe="/:;,=") for name in ["timeline", "rw-lock", "semaphore", "postgres-crowds"]}
 (HERE / "for-rustdoc.md").write_text("".join(f"[{name}]: data:image/svg+xml,{svg}\n" for name, svg in timelines.items()))

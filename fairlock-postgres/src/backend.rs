@@ -19,6 +19,9 @@ use crate::step::{OneByOne, Store};
 use crate::sweep::Sweep;
 
 /// Locks in a PostgreSQL database: one row a lock, decided under its row lock.
+///
+/// The program's own transaction in that database can ask `select fairlock.still_held(name, token)`, with a guard's name and
+/// [token](fairlock_core::FencingToken::as_i64). If that is true, no other owner gets the lock before the transaction has ended.
 #[derive(Clone)]
 pub struct PostgresBackend(pub(crate) Arc<Inner>);
 

@@ -9,6 +9,7 @@ use fairlock_core::backend::{BackendError, BackendErrorKind};
 use fairlock_net::Timeouts;
 
 use crate::backend::{Inner, PostgresBackend};
+use crate::clients::{Clients, WakeUps};
 use crate::net::address::Address;
 use crate::net::pool::Pool;
 use crate::net::{Failure, open};
@@ -16,7 +17,6 @@ use crate::recent::Recent;
 use crate::schema;
 use crate::step::Store;
 use crate::sweep::Sweep;
-use crate::wake_ups::{Clients, WakeUps};
 
 /// The most connections that carry commands.
 const MOST_CONNECTIONS: usize = 64;

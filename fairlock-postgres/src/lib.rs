@@ -4,17 +4,18 @@
 //!  doctor ──► builder   locks ──► backend   the questions of core
 //!                 ├► renewal   sweep
 //!                 ├► fast      a free lock, and a release without a line, in one statement
+//!                 ├► wake_ups  sees to it that a client hears   listener   LISTEN and its checks   poller   looks instead
 //!                 └► step      load, decide, write back, commit, tell
 //!                      ├► row        a lock as columns and bytes   schema   the layout   answer   promises
 //!                      ├► recent     the server's clock, and which locks are busy
-//!                      ├► wake_ups   the clients of this process   link   which of their requests wait
-//!                      │     └► listener   LISTEN and its checks   poller   looks instead   presence
+//!                      ├► clients    of this process   link   which of their requests wait   presence
 //!                      └► net        connections
 //! ```
 
 mod answer;
 mod backend;
 mod builder;
+mod clients;
 #[cfg(test)]
 mod conformance;
 mod doctor;
@@ -41,4 +42,4 @@ mod wake_ups;
 
 pub use backend::PostgresBackend;
 pub use builder::PostgresBuilder;
-pub use wake_ups::WakeUps;
+pub use clients::WakeUps;

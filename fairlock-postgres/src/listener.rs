@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use fairlock_core::backend::{BackendError, Wake, pause};
 use fairlock_line::WakeUp;
 
+use crate::clients::Client;
 use crate::link::{Link, Phase};
 use crate::net::{Connection, Failure, Statement, Value, open};
 use crate::presence::{channel_of, key_of};
 use crate::step::{NOTIFY, Store};
-use crate::wake_ups::Client;
 
 /// How often a connection is checked. Short in tests.
 const CHECKED_EVERY: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });

@@ -15,8 +15,8 @@ const PAGE: usize = 500;
 
 static LIST: LazyLock<String> = LazyLock::new(|| {
     format!(
-        "select {COLUMNS}, l.name from fairlock.lock l where l.name > $1 and (l.state <> '' or l.h_ends > \
-         fairlock.micros()) order by l.name limit {PAGE}"
+        "select {COLUMNS}, l.name from fairlock.lock l where l.name > $1 and (l.state <> '' or l.h_ends > fairlock.micros()) \
+         order by l.name limit {PAGE}"
     )
 });
 

@@ -9,18 +9,18 @@ use std::time::Duration;
 
 use fairlock_core::backend::{BackendError, Wake, pause};
 
+use crate::clients::Client;
 use crate::link::{Phase, Waiting};
 use crate::listener::Listener;
 use crate::net::{Failure, Statement, Value};
 use crate::row::{AFTER, COLUMNS, Loaded};
-use crate::step::Store;
-use crate::wake_ups::Client;
+use crate::step::{HAS_STANDBY, Store};
 
 /// The rows that have changed since they were seen.
 static LOOK: LazyLock<String> = LazyLock::new(|| {
     format!(
-        "select {COLUMNS}, l.name, l.rev from unnest($1::bytea[], $2::bigint[]) a(name, rev) join fairlock.lock l on l.name = a.name \
-         and l.rev <> a.rev"
+        "select {COLUMNS}, l.name, l.rev, {HAS_STANDBY} from unnest($1::bytea[], $2::bigint[]) a(name, rev) join fairlock.lock l \
+         on l.name = a.name and l.rev <> a.rev"
     )
 });
 
@@ -68,7 +68,7 @@ impl Store {
         let deadline = self.pool.deadline();
         let rows = self.pool.lend(deadline, |con| con.flight(&look, deadline))?;
         for row in rows.iter().flatten() {
-            let (name, rev) = (row.bytes(AFTER)?, row.number(AFTER + 1)?);
+            let (name, rev, has_standby) = (row.bytes(AFTER)?, row.number(AFTER + 1)?, row.flag(AFTER + 2)?);
             let of_lock = waiting.iter().map(|(one, _)| one);
             let mut of_lock = of_lock.filter(|one| one.lock.as_str().as_bytes() == name).peekable();
             let Some(lock) = of_lock.peek().map(|one| &one.lock) else { continue };
@@ -80,6 +80,12 @@ impl Store {
                 client.link.saw(one, rev);
                 let Waiting { lock, owner, request } = one;
                 let token = loaded.as_ref().and_then(|is| is.entry.token_of(owner, *request, is.now));
+                if token.is_some() && has_standby {
+                    // It may be that no standby knows of it. The answer to the next ask is a commit.
+                    let (lock, owner) = (lock.as_str(), Some(owner.as_str()));
+                    client.sink.wake(Wake::Recheck { lock, owner });
+                    continue;
+                }
                 // The client may know it by now, by an answer or from a step of this process.
                 if let Some(token) = token.filter(|_| client.link.waits_no_longer(one)) {
                     let (lock, owner, request) = (lock.as_str(), owner.as_str(), *request);

@@ -27,7 +27,8 @@
 //! - **The server crashed with `synchronous_commit = off`** and has forgotten grants: the row tells until when none is made.
 //! - **A deposed primary tells of a grant that no standby has**: its own commit waits for the standby, for ever. But somebody cancels
 //!   that wait, which the connection takes for no answer; or the server starts again, and a repeat finds the grant. So what is a promise
-//!   is committed also where nothing is changed: the row lock is a write, and this commit waits too. And NOTIFY is a commit.
+//!   is committed also where nothing is changed: the row lock is a write, and this commit waits too. NOTIFY writes nothing that a
+//!   standby has, so it waits for none: where there is one, messages are sent once COMMIT was answered, in a trip of their own.
 //! - **The sweeper deletes the row between the insert and the load**: the load is tried again. Its numbers follow the clock, and
 //!   the row was a day old.
 
@@ -40,12 +41,12 @@ use fairlock_core::{LockName, OwnerId};
 use fairlock_line::{Desk, LockEntry, Turn, WakeUp};
 
 use crate::answer::Answer;
+use crate::clients::Clients;
 use crate::net::pool::Pool;
 use crate::net::{Connection, Failure, Row, Statement, Value};
 use crate::presence::{channel_of, key_of};
 use crate::recent::Recent;
 use crate::row::{AFTER, COLUMNS, HEADS, Loaded, LockRow, NOW, moment};
-use crate::wake_ups::Clients;
 
 /// So many waiters at the head are asked about, whether they are still there.
 const ASKED_ABOUT: usize = 4;
@@ -55,11 +56,13 @@ const TRIES: usize = 3;
 const BEGIN: &str = "begin isolation level read committed";
 const SET_WAIT: &str = "select set_config('lock_timeout', $1, true)";
 const INSERT: &str = "insert into fairlock.lock (name) values ($1) on conflict do nothing";
-/// Locks the row. The last column has the keys of those of the first waiters that are gone.
+/// Whether commits wait for a standby.
+pub(crate) const HAS_STANDBY: &str = "current_setting('synchronous_standby_names') <> ''";
+/// Locks the row. Behind its columns are the keys of those of the first waiters that are gone, and whether commits wait for a standby.
 static LOAD: LazyLock<String> = LazyLock::new(|| {
     format!(
         "with l as materialized (select * from fairlock.lock where name = $1 for update) select {COLUMNS}, array(select k from \
-         unnest(l.heads[1:{ASKED_ABOUT}]) k where pg_try_advisory_xact_lock_shared(k)) from l"
+         unnest(l.heads[1:{ASKED_ABOUT}]) k where pg_try_advisory_xact_lock_shared(k)), {HAS_STANDBY} from l"
     )
 });
 static LOOK: LazyLock<String> = LazyLock::new(|| {
@@ -143,9 +146,14 @@ impl Store {
             .collect();
         let write = [written.update(lock), Statement::new("commit", [])];
         let parts = [&write[..], &messages];
-        // What the server says to the messages does not matter.
-        let done = con.flights(if messages.is_empty() { &parts[..1] } else { &parts }, deadline)?;
+        let parts = if messages.is_empty() { &parts[..1] } else { &parts };
+        let (at_once, afterwards) = parts.split_at(if row.flag(AFTER + 1)? { 1 } else { parts.len() });
+        let done = con.flights(at_once, deadline)?;
         done.into_iter().next().unwrap_or_else(|| Err(Failure::senseless()))?;
+        // What the server says to the messages does not matter.
+        if !afterwards.is_empty() {
+            con.flights(afterwards, deadline)?;
+        }
         Ok(Ok((answer, local)))
     }
 

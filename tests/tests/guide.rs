@@ -226,9 +226,9 @@ fn rustdoc_lists_every_feature() {
 
 /// Rustdoc copies no files, so its pages contain the pictures.
 #[test]
-fn the_timelines_in_rustdoc_are_those_in_the_guide() {
+fn the_pictures_in_rustdoc_are_those_in_the_guide() {
     let mut links = String::new();
-    for name in ["timeline", "rw-lock", "semaphore"] {
+    for name in ["timeline", "rw-lock", "semaphore", "postgres-crowds"] {
         links += &format!("[{name}]: data:image/svg+xml,");
         for byte in fs::read(root().join(format!("docs/pictures/{name}.svg"))).unwrap() {
             match byte {

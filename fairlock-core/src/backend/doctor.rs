@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{
     Acquire, Acquired, Backend, BackendError, BackendErrorKind, Hold, LockId, Place, RequestId, Wait,
 };
-use crate::{ClientId, LockKind, LockName, OwnerId};
+use crate::ids::{ClientId, LockKind, LockName, OwnerId};
 
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]

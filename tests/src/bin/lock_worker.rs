@@ -10,7 +10,7 @@
 //! ```
 //!
 //! It connects, says `ready` and waits for a line. DISCIPLINE is `hand_off`, `redisson` or, with `turns` only, `plain`;
-//! `postgres` is the store on PostgreSQL, without `turns`.
+//! `postgres` is the store on PostgreSQL.
 //! - `turns` takes TURNS turns, by `lock` or, if LIMIT_MS is not 0, by timed waits. It writes events to the file
 //!   HISTORY under its client id, then prints the totals.
 //! - `hold` takes the lock, says `held`, waits for a line, unlocks and says `unlocked`.
@@ -27,8 +27,9 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use fairlock::backend::Backend;
 use fairlock::{Client, Discipline, Lock, LockGuard, PostgresBackend, RedisBackend, TryLock};
-use fairlock_tests::history::{Recorder, Recording, now_ns};
+use fairlock_tests::history::{Recorder, Recording, What, now_ns};
 use fairlock_tests::locks::response_timeout_for;
 use fairlock_tests::worker::{say, say_and_wait};
 
@@ -40,8 +41,10 @@ fn main() -> Result<(), Failure> {
     match words[..] {
         ["turns", discipline, url, lock, turns, hold, lease, place, limit, history] => {
             let (lease, place, history) = (millis(lease)?, millis(place)?, Path::new(history));
-            let backend = Recording::new(backend(discipline, url, lease)?, Recorder::open(history)?);
-            let client = Client::builder(backend).lease(lease).place_ttl(place).build()?;
+            let client = match discipline {
+                "postgres" => recorded(postgres_at(url, lease)?, lease, place, history)?,
+                _ => recorded(redis_at(discipline, url, lease)?, lease, place, history)?,
+            };
             let lock =
                 if discipline == "plain" { client.plain_lock(lock)? } else { client.fair_lock(lock)? };
             let limit = Some(millis(limit)?).filter(|limit| !limit.is_zero());
@@ -69,16 +72,28 @@ fn millis(text: &str) -> Result<Duration, Failure> {
 }
 
 fn connect(discipline: &str, url: &str, lease: Duration, place: Duration) -> Result<Client, Failure> {
-    let builder = if discipline == "postgres" {
-        let backend = PostgresBackend::builder(url).response_timeout(response_timeout_for(lease));
-        Client::builder(backend.connect()?)
-    } else {
-        Client::builder(backend(discipline, url, lease)?)
+    let builder = match discipline {
+        "postgres" => Client::builder(postgres_at(url, lease)?),
+        _ => Client::builder(redis_at(discipline, url, lease)?),
     };
     Ok(builder.lease(lease).place_ttl(place).build()?)
 }
 
-fn backend(discipline: &str, url: &str, lease: Duration) -> Result<RedisBackend, Failure> {
+fn recorded(
+    backend: impl Backend,
+    lease: Duration,
+    place: Duration,
+    history: &Path,
+) -> Result<Client, Failure> {
+    let backend = Recording::new(backend, Recorder::open(history)?);
+    Ok(Client::builder(backend).lease(lease).place_ttl(place).build()?)
+}
+
+fn postgres_at(url: &str, lease: Duration) -> fairlock::Result<PostgresBackend> {
+    PostgresBackend::builder(url).response_timeout(response_timeout_for(lease)).connect()
+}
+
+fn redis_at(discipline: &str, url: &str, lease: Duration) -> Result<RedisBackend, Failure> {
     let discipline = match discipline {
         "hand_off" | "plain" => Discipline::HandOff,
         "redisson" => Discipline::Redisson,
@@ -108,8 +123,7 @@ fn take_turns(
 ) -> Result<(), Failure> {
     let (name, who) = (lock.name(), client.id().to_string());
     let recorder = Recorder::open(history)?;
-    let mut side = redis::Client::open(url)?.get_connection()?;
-    redis::cmd("CLIENT").arg("SETNAME").arg("side").exec(&mut side)?;
+    let mut side = Counter::open(url)?;
     let mut outcomes = Outcomes::default();
     say_and_wait("ready")?;
     for _ in 0..turns {
@@ -152,23 +166,33 @@ fn turn(
     guard: LockGuard,
     recorder: &Recorder,
     who: &str,
-    side: &mut redis::Connection,
+    side: &mut Counter,
     hold: Duration,
     outcomes: &mut Outcomes,
 ) -> Result<(), Failure> {
-    let count: Option<u64> = redis::cmd("GET").arg("test:counter").query(side)?;
+    let count = side.read()?;
     let (started, mut believed_until) = (Instant::now(), now_ns());
     while started.elapsed() < hold {
         thread::sleep(Duration::from_millis(1)); // the work
-        believed_until = believed_until.max(now_ns() + u64::try_from(guard.valid_for().as_nanos())?);
+        let (now, left) = (now_ns(), guard.valid_for());
+        if !left.is_zero() {
+            believed_until = believed_until.max(now + u64::try_from(left.as_nanos())?);
+        }
     }
     if guard.is_lost() {
         outcomes.lost += 1;
         recorder.lost(who, lock.name(), believed_until);
         return Ok(());
     }
-    redis::cmd("SET").arg("test:counter").arg(count.unwrap_or(0) + 1).exec(side)?;
-    recorder.release(who, lock.name());
+    side.write(count + 1)?;
+    // Before the guard is asked: it was certain of the lock then, also if this process stands still next.
+    let certain = now_ns();
+    if guard.is_lost() {
+        outcomes.lost += 1;
+        recorder.lost(who, lock.name(), believed_until);
+        return Ok(());
+    }
+    recorder.note(certain, who, What::Release, lock.name());
     match guard.unlock() {
         Ok(()) => recorder.released(who, lock.name()),
         Err(error) => {
@@ -178,6 +202,41 @@ fn turn(
         }
     }
     Ok(())
+}
+
+/// What all holders count with, at the server that keeps the lock: `test:counter`, or the only row of the table `test_counter`.
+enum Counter {
+    Redis(redis::Connection),
+    Postgres(postgres::Client),
+}
+
+impl Counter {
+    fn open(url: &str) -> Result<Counter, Failure> {
+        if url.starts_with("postgres") {
+            let mut config: postgres::Config = url.parse()?;
+            return Ok(Counter::Postgres(config.application_name("side").connect(postgres::NoTls)?));
+        }
+        let mut side = redis::Client::open(url)?.get_connection()?;
+        redis::cmd("CLIENT").arg("SETNAME").arg("side").exec(&mut side)?;
+        Ok(Counter::Redis(side))
+    }
+
+    fn read(&mut self) -> Result<i64, Failure> {
+        Ok(match self {
+            Counter::Redis(con) => {
+                redis::cmd("GET").arg("test:counter").query::<Option<i64>>(con)?.unwrap_or(0)
+            }
+            Counter::Postgres(con) => con.query_one("select turns from test_counter", &[])?.get(0),
+        })
+    }
+
+    fn write(&mut self, count: i64) -> Result<(), Failure> {
+        match self {
+            Counter::Redis(con) => redis::cmd("SET").arg("test:counter").arg(count).exec(con)?,
+            Counter::Postgres(con) => drop(con.execute("update test_counter set turns = $1", &[&count])?),
+        }
+        Ok(())
+    }
 }
 
 fn hold(client: &Client, name: &str) -> Result<(), Failure> {

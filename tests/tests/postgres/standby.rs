@@ -1,12 +1,15 @@
 //! A primary whose synchronous standby has gone: it acknowledges nothing, so it grants nothing.
 
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::Duration;
 
 use fairlock::backend::{
-    Acquire, Acquired, Backend, BackendError, BackendErrorKind, LockId, Place, RequestId,
+    Acquire, Acquired, Backend, BackendError, BackendErrorKind, Hold, LockId, Place, RequestId, Wait, Wake,
+    WakeSink,
 };
-use fairlock::{LockKind, LockName, OwnerId, PostgresBackend};
+use fairlock::{ClientId, LockKind, LockName, OwnerId, PostgresBackend, WakeUps};
 use fairlock_tests::{PostgresServer, eventually};
 
 const SOON: Duration = Duration::from_secs(20);
@@ -65,4 +68,60 @@ fn what_no_standby_has_confirmed_is_no_grant_however_the_wait_for_it_ends() {
             matches!(ask(&backend), Ok(Acquired::Granted { .. }))
         });
     }
+}
+
+struct Heard(Sender<String>);
+
+impl WakeSink for Heard {
+    fn wake(&self, wake: Wake<'_>) {
+        let _ = self.0.send(format!("{wake:?}"));
+    }
+}
+
+/// What the next one in line is told of a hand-over whose commit was cancelled, and then of the loss of another lock.
+fn told_of_a_cancelled_hand_over(wake_ups: WakeUps) -> Vec<String> {
+    let server = PostgresServer::builder().start();
+    let connect = || PostgresBackend::builder(&server.url()).response_timeout(SOON).wake_ups(wake_ups);
+    let (ours, theirs) = (connect().connect().unwrap(), connect().connect().unwrap());
+    let lock = |name| LockId::new(LockName::new(name).unwrap(), LockKind::Fair);
+    let (lock, other, client) = (lock("x"), lock("other"), ClientId::random());
+    let (ann, bob) = (OwnerId::new("ann:1"), OwnerId::new(&format!("{client}:1")));
+    let (sender, heard) = channel();
+    let _subscription = ours.subscribe(client, Arc::new(Heard(sender))).unwrap();
+    let ask = |backend: &PostgresBackend, lock: &LockId, owner: &OwnerId| {
+        let mut place = Place::new(lock, owner, RequestId::new(1));
+        (place.wait, place.ttl) = (Wait::Forever, 3 * SOON);
+        backend.acquire(&Acquire::new(place, 3 * SOON)).unwrap()
+    };
+    let Acquired::Granted { token, .. } = ask(&theirs, &lock, &ann) else { panic!("it is free") };
+    ask(&theirs, &other, &ann);
+    assert!(matches!(ask(&ours, &lock, &bob), Acquired::Queued { .. }));
+    assert!(matches!(ask(&ours, &other, &bob), Acquired::Queued { .. }));
+    set_standby(&server, "nobody");
+    thread::scope(|scope| {
+        let released =
+            scope.spawn(|| theirs.release(&Hold::new(&lock, &ann, RequestId::new(1), token)).is_ok());
+        end_waiting_commit(&server, "pg_cancel_backend");
+        assert!(!released.join().unwrap());
+    });
+    let held = server.con().query("select 1 from fairlock.lock where h_owner = $1", &[&bob.as_str()]);
+    assert_eq!(held.unwrap().len(), 1, "it was handed over there");
+    set_standby(&server, "");
+    // Messages keep their order, and looks have one.
+    theirs.force_release(&other).unwrap();
+    let mut all = Vec::new();
+    while all.last().is_none_or(|last: &String| !last.contains("\"other\"")) {
+        all.push(heard.recv_timeout(SOON).unwrap());
+    }
+    all
+}
+
+#[test]
+fn a_hand_over_that_no_standby_has_confirmed_is_not_told_to_the_next_one() {
+    let told = told_of_a_cancelled_hand_over(WakeUps::Listen);
+    assert!(told.iter().all(|told| told.contains("\"other\"")), "{told:?}");
+    // A look finds it, and has it asked for again.
+    let told = told_of_a_cancelled_hand_over(WakeUps::Poll(Duration::from_millis(20)));
+    assert!(told.iter().all(|told| told.contains("\"other\"") || told.starts_with("Recheck")), "{told:?}");
+    assert!(told.len() > 1, "{told:?}");
 }

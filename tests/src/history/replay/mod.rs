@@ -41,6 +41,9 @@ const UNSEEN: Member = Member { client: usize::MAX, owner: 0, request: u64::MAX 
 pub enum Rules {
     /// The model as it is: tickets, hand-overs, tokens, leases, exclusion.
     HandOff,
+    /// The same, of fairlock-line, where tickets count the places of a line, and are no numbers of the sequence of tokens. So a place
+    /// may be taken late: before any of a greater ticket, before its grant, and before a grant without a place that was asked for later.
+    Line,
     /// The model whose first in line must ask for the free lock. There are no tickets: two requests have an order if one
     /// had its place before the other one's call began.
     Redisson,
@@ -88,7 +91,7 @@ pub fn replay(
     sort(&mut events);
     let millis = |time: Duration| u64::try_from(time.as_millis()).expect("no lease is that long");
     let replayed = calls(&events, lock).and_then(|calls| {
-        let ttl = if rules == Rules::HandOff { millis(place_ttl) } else { NO_END };
+        let ttl = if matches!(rules, Rules::HandOff | Rules::Line) { millis(place_ttl) } else { NO_END };
         Replay::new(rules, millis(lease), ttl, &calls).run()
     });
     replayed.map_err(|sentence| Violations(vec![format!("`{lock}`: {sentence}")]))
@@ -144,6 +147,18 @@ impl Replay<'_> {
                     places().filter_map(|(index, _, place)| Some(((place.ticket?, 1), index))).collect();
                 grants.iter().map(|&index| (calls[index].token(), 0)).collect()
             }
+            Rules::Line => {
+                self.places =
+                    places().filter_map(|(index, _, place)| Some(((place.ticket?, 1), index))).collect();
+                let due = |call: &Call| match call.place.and_then(|place| place.ticket) {
+                    Some(ticket) => ticket,
+                    None => {
+                        let before = places().filter(|(_, _, place)| place.seen <= call.asked);
+                        before.filter_map(|(_, _, place)| place.ticket).max().unwrap_or(0)
+                    }
+                };
+                grants.iter().map(|&index| (due(&calls[index]), 1)).collect()
+            }
             // First asked, first granted: so places were taken in the order of the tokens, as far as the times allow it. What
             // left without a grant came as late as possible.
             Rules::Redisson => {
@@ -172,6 +187,9 @@ impl Replay<'_> {
         // Without a ticket only the order is known.
         if place.ticket.is_some() {
             self.reach(self.calls[index].asked, Because::Asks(index))?;
+        }
+        let told = place.ticket.filter(|_| self.rules == Rules::HandOff);
+        if told.is_some() {
             self.check_limit(index, "was in line", place.seen)?;
         }
         self.keep_held(self.now)?;
@@ -181,13 +199,27 @@ impl Replay<'_> {
             self.lock.holds = vec![Hold { member: UNSEEN, token: 0, takes: 1, count: 1, ends, label: "" }];
         }
         let ask = self.ask(index);
-        match self.command(place.ticket, |lock, turn| lock.acquire(turn, &ask, Patience::Wait)) {
-            Answer::Queued { ticket, .. } if place.ticket.is_none_or(|told| number(told) == ticket) => Ok(()),
+        match self.command(told, |lock, turn| lock.acquire(turn, &ask, Patience::Wait)) {
+            Answer::Queued { ticket, .. } if told.is_none_or(|told| number(told) == ticket) => {
+                if self.rules == Rules::Line {
+                    self.began_earlier(index);
+                }
+                Ok(())
+            }
             answer => Err(format!(
                 "{} was told ticket {}, but an earlier place or grant had no smaller number ({answer:?})",
                 self.name(index),
                 place.ticket.unwrap_or(0)
             )),
+        }
+    }
+
+    /// A place that was taken late may have been there since its call began, and end so much earlier.
+    fn began_earlier(&mut self, index: usize) {
+        let (member, late) = (self.member(index), (self.now - self.calls[index].asked) / MS);
+        let place = self.lock.line.place(member).map(|place| (place.lease, place.deadline));
+        if let Some((lease, deadline)) = place {
+            self.lock.line.refresh(member, lease, deadline.saturating_sub(late));
         }
     }
 

@@ -1,0 +1,201 @@
+//! Histories of worker processes on one lock: without faults, with killed or stopped processes, and with ended sessions. Each is
+//! checked for violations. The first two are replayed through the model.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
+
+use fairlock::{Client, PostgresBackend};
+use fairlock_tests::history::{
+    Event, Recorder, Replayed, Rules, check_call_bounds, check_overlap, check_token_order,
+    check_wake_up_gaps, count, now_ns, read, replay,
+};
+use fairlock_tests::soak::Dice;
+use fairlock_tests::{Alone, PostgresServer, WorkDir, Worker, eventually, signals};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_lock_worker");
+const SOON: Duration = Duration::from_secs(20);
+/// How late a timed event may be, with many processes on a busy machine.
+const SLACK: Duration = Duration::from_secs(2);
+/// The outage limit of the workers.
+const OUTAGE: Duration = Duration::from_secs(10);
+/// More turns than a run has.
+const ENDLESS: u32 = 1_000_000;
+
+/// A server, and workers that take turns on the lock `turns`.
+struct Run {
+    server: PostgresServer,
+    dir: WorkDir,
+}
+
+impl Run {
+    fn new() -> Run {
+        let server = PostgresServer::start();
+        let table = "create table test_counter (turns bigint not null); insert into test_counter values (0)";
+        server.con().batch_execute(table).unwrap();
+        Run { server, dir: WorkDir::new() }
+    }
+
+    fn history(&self) -> PathBuf {
+        self.dir.file("history")
+    }
+
+    fn events(&self) -> Vec<Event> {
+        read(&self.history()).unwrap()
+    }
+
+    /// Starts `n` workers with holds of 3 ms. All are connected before the first one goes.
+    fn workers(&self, n: usize, turns: u32, lease: Duration, place: Duration) -> Vec<Worker> {
+        let words = format!(
+            "turns postgres {} turns {turns} 3 {} {} 0 {}",
+            self.server.url(),
+            lease.as_millis(),
+            place.as_millis(),
+            self.history().display()
+        );
+        let words: Vec<&str> = words.split(' ').collect();
+        let mut workers: Vec<Worker> = (0..n).map(|_| Worker::start(PROGRAM, &words)).collect();
+        workers.iter_mut().for_each(Worker::go);
+        workers
+    }
+
+    /// How many turns were taken so far.
+    fn progress(&self) -> usize {
+        let row = self.server.con().query_one("select turns from test_counter", &[]).unwrap();
+        usize::try_from(row.get::<_, i64>(0)).unwrap()
+    }
+
+    fn until_progress(&self, turns: usize) {
+        let until = self.progress() + turns;
+        eventually(SOON, "the workers go on", || self.progress() >= until);
+    }
+
+    fn kill(&self, mut worker: Worker) {
+        worker.kill();
+        let recorder = Recorder::open(&self.history()).unwrap();
+        recorder.gone(worker.child().id(), now_ns());
+    }
+
+    /// Waits until the lock's row is that of an unused lock, which stays for a day. Dead waiters keep their tickets for two minutes.
+    fn assert_unused(&self) {
+        let in_use = "select 1 from fairlock.lock where h_ends > fairlock.micros() or dead_at > fairlock.micros() + 86520000000";
+        eventually(SOON, "no hold is left", || self.server.con().query(in_use, &[]).unwrap().is_empty());
+    }
+}
+
+/// Dice whose seed is printed; FAIRLOCK_TEST_SEED gives one.
+fn dice() -> Dice {
+    let given = std::env::var("FAIRLOCK_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = given.unwrap_or_else(now_ns);
+    println!("FAIRLOCK_TEST_SEED={seed}");
+    Dice::new(seed)
+}
+
+/// What the model says of a history.
+fn replayed(events: &[Event], lease: Duration, place: Duration) -> Replayed {
+    replay(events, "turns", Rules::Line, lease, place).unwrap()
+}
+
+#[test]
+fn eight_processes_take_exclusive_turns_in_order_and_without_polling() {
+    let _alone = Alone::here();
+    let (run, [lease, place]) = (Run::new(), [30, 5].map(Duration::from_secs));
+    let workers = run.workers(8, 60, lease, place);
+    for worker in &workers {
+        let all_well = "granted 60 failed 0 unknown 0 lost 0 polled 0 places_lost 0";
+        worker.expect(all_well, Duration::from_secs(60));
+    }
+    assert_eq!(run.progress(), 480);
+    let events = run.events();
+    check_overlap(&events).unwrap();
+    check_token_order(&events).unwrap();
+    let done = replayed(&events, lease, place);
+    assert!(done.grants == 480 && done.handed_over > 300 && done.unseen == 0, "{done:?}");
+    check_wake_up_gaps(&events, SLACK).unwrap();
+    check_call_bounds(&events, OUTAGE, SLACK).unwrap();
+    drop(workers);
+    run.assert_unused();
+}
+
+#[test]
+fn randomly_killed_workers_cost_one_place_or_lease_each_and_no_order() {
+    const TIME: Duration = Duration::from_millis(1500);
+    let _alone = Alone::here();
+    let (run, mut dice) = (Run::new(), dice());
+    let mut workers = run.workers(10, ENDLESS, TIME, TIME);
+    for _ in 0..7 {
+        run.until_progress(3 + usize::try_from(dice.roll(20)).unwrap());
+        run.kill(workers.swap_remove(dice.index(workers.len())));
+    }
+    run.until_progress(40);
+    workers.into_iter().for_each(|worker| run.kill(worker));
+    let events = run.events();
+    check_overlap(&events).unwrap();
+    check_token_order(&events).unwrap();
+    assert_eq!(replayed(&events, TIME, TIME).grants, count(&events, "turns"));
+    // A place and a lease have the same length here; a death costs one of them.
+    check_wake_up_gaps(&events, TIME + SLACK).unwrap();
+    check_call_bounds(&events, OUTAGE, SLACK).unwrap();
+    // Afterwards the lock is free.
+    let lock = Client::new(PostgresBackend::connect(&run.server.url()).unwrap()).unwrap();
+    let lock = lock.fair_lock("turns").unwrap();
+    lock.try_lock_for(TIME * 2 + SLACK).unwrap().guard().expect("in time").unlock().unwrap();
+    run.assert_unused();
+}
+
+/// No replay: the model does not know of processes that stand still, whose places end and come back.
+#[test]
+fn stopped_workers_never_hold_beside_others() {
+    const TIME: Duration = Duration::from_millis(1500);
+    let _alone = Alone::here();
+    let (run, mut dice) = (Run::new(), dice());
+    let workers = run.workers(8, ENDLESS, TIME, TIME);
+    for _ in 0..6 {
+        run.until_progress(3 + usize::try_from(dice.roll(20)).unwrap());
+        let stopped = workers[dice.index(workers.len())].child();
+        signals::stop(stopped);
+        thread::sleep(TIME * 4 / 3); // the fault itself: longer than its lease and its place
+        signals::cont(stopped);
+    }
+    run.until_progress(20);
+    workers.into_iter().for_each(|worker| run.kill(worker));
+    let events = run.events();
+    check_overlap(&events).unwrap();
+    check_token_order(&events).unwrap();
+    check_wake_up_gaps(&events, TIME + SLACK).unwrap();
+    check_call_bounds(&events, OUTAGE, TIME + SLACK).unwrap();
+    run.assert_unused();
+}
+
+#[test]
+fn ended_sessions_cost_no_turn_no_place_and_no_order() {
+    let _alone = Alone::here();
+    let (run, mut dice) = (Run::new(), dice());
+    let [lease, place] = [Duration::from_secs(30), Duration::from_millis(1500)];
+    let workers = run.workers(6, 60, lease, place);
+    let ended: BTreeSet<bool> = (0..8)
+        .map(|_| {
+            run.until_progress(5 + usize::try_from(dice.roll(20)).unwrap());
+            let listens = dice.roll(2) == 0;
+            let end = "select pg_terminate_backend(pid) from pg_stat_activity a where application_name = 'fairlock' and
+                       exists (select 1 from pg_locks l where l.pid = a.pid and locktype = 'advisory' and mode = 'ExclusiveLock') = $1";
+            run.server.con().execute(end, &[&listens]).unwrap();
+            listens
+        })
+        .collect();
+    for worker in &workers {
+        let said = worker.next(Duration::from_secs(60));
+        assert!(said.starts_with("granted 60 failed 0 unknown 0 lost 0 "), "{said} {ended:?}");
+        assert!(said.ends_with(" places_lost 0"), "{said}");
+    }
+    assert_eq!(run.progress(), 360);
+    let events = run.events();
+    assert_eq!(count(&events, "turns"), 360);
+    check_overlap(&events).unwrap();
+    check_token_order(&events).unwrap();
+    check_wake_up_gaps(&events, place / 3 + SLACK).unwrap();
+    check_call_bounds(&events, OUTAGE, SLACK).unwrap();
+    drop(workers);
+    run.assert_unused();
+}
