@@ -15,7 +15,6 @@ use crate::listener::Listener;
 use crate::net::{Failure, Statement, Value};
 use crate::row::{AFTER, COLUMNS, Loaded};
 use crate::step::{HAS_STANDBY, Store};
-use crate::wake_ups::Client;
 
 /// The rows that have changed since they were seen.
 static LOOK: LazyLock<String> = LazyLock::new(|| {
