@@ -109,7 +109,8 @@ impl Keeper {
             // The row of an unused lock stays for a day after its last use, and is deleted by any client later.
             Keeper::Postgres(database) => {
                 let mut left = database.query(&format!(
-                    "select 'row ' || convert_from(name, 'UTF8') from fairlock.lock
+                    "select 'row ' || convert_from(name, 'UTF8') || ', used for ' || (dead_at - {DAY} - fairlock.micros()) || ' more,
+                     holder ' || coalesce(h_owner, 'none') || ', state ' || encode(state, 'hex') from fairlock.lock
                      where h_ends > fairlock.micros() or dead_at > fairlock.micros() + {DAY}"
                 ));
                 left.extend(database.query(
