@@ -14,6 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::eventually::look_until;
 use crate::port::Port;
+use crate::tls::Certificates;
 use crate::workdir::WorkDir;
 
 /// The longest time for a start, on a machine that is busy with other tests.
@@ -29,6 +30,8 @@ const USER: &str = "fairlock";
 #[derive(Clone, Debug, Default)]
 pub struct PostgresServerBuilder {
     settings: Vec<(String, String)>,
+    largest_file: Option<u32>,
+    tls: Option<Certificates>,
 }
 
 impl PostgresServerBuilder {
@@ -37,6 +40,21 @@ impl PostgresServerBuilder {
     pub fn set(mut self, name: &str, value: &str) -> Self {
         self.settings.push((name.to_owned(), value.to_owned()));
         self
+    }
+
+    /// No file of the server's can be larger, in MB: at least 17, for a segment of its log has 16. The server takes it as it takes a
+    /// full disk.
+    #[must_use]
+    pub fn largest_file(mut self, megabytes: u32) -> Self {
+        self.largest_file = Some(megabytes);
+        self
+    }
+
+    /// It takes TLS, too, with this certificate.
+    #[must_use]
+    pub fn tls(mut self, certificates: &Certificates) -> Self {
+        self.tls = Some(certificates.clone());
+        self.set("ssl", "on")
     }
 
     /// Starts the server and returns when it answers. Its first database has fairlock's tables.
@@ -48,6 +66,14 @@ impl PostgresServerBuilder {
             let logins = "local all all trust\nhost all all all trust\nhost replication all all trust\n";
             fs::write(server.data().join("pg_hba.conf"), logins)
                 .expect("a file can be written in our own dir");
+            let certificates = server.set_up.tls.iter().flat_map(|tls| [&tls.cert, &tls.key]);
+            for (from, name) in certificates.zip(["server.crt", "server.key"]) {
+                let to = server.data().join(name);
+                fs::copy(from, &to).expect("a file can be written in our own dir");
+                if is_root() {
+                    run(Command::new("chown").arg("postgres").arg(to));
+                }
+            }
         });
         server.con_to("postgres").batch_execute(&format!("create database {USER}")).expect("a new server");
         PostgresBackend::migrate(&server.url()).expect("a new database");
@@ -221,6 +247,11 @@ impl PostgresServer {
         }
     }
 
+    /// Kills the process of one session (SIGKILL). The server then ends all others and starts again by itself.
+    pub fn kill_session(&self, pid: u32) {
+        send(pid, Signal::KILL);
+    }
+
     /// Starts it again on the same port in the same dir, after [`kill`](PostgresServer::kill) if it runs.
     pub fn restart(&self) {
         self.kill();
@@ -241,14 +272,14 @@ impl PostgresServer {
 
     /// A program of PostgreSQL's, as a user that it accepts: it refuses root.
     fn command(&self, program: &str) -> Command {
-        let program = programs().join(program);
-        let mut command = if is_root() {
-            let mut command = Command::new("setpriv");
-            command.args(["--reuid=postgres", "--regid=postgres", "--init-groups"]).arg(program);
-            command
-        } else {
-            Command::new(program)
-        };
+        // In blocks of 512 bytes, as POSIX has it.
+        let limit = self.set_up.largest_file.map_or("unlimited".to_owned(), |size| (size * 2048).to_string());
+        let mut command = Command::new("sh");
+        command.args(["-c", r#"ulimit -f "$0" && exec "$@""#, &limit]);
+        if is_root() {
+            command.args(["setpriv", "--reuid=postgres", "--regid=postgres", "--init-groups"]);
+        }
+        command.arg(programs().join(program));
         command.current_dir(self.dir.path()).stdin(Stdio::null());
         command
     }

@@ -84,7 +84,10 @@ impl From<TlsFailure> for Failure {
     fn from(failure: TlsFailure) -> Failure {
         match failure {
             TlsFailure::Handshake(_) => Failure::Broken(failure.to_string()),
-            TlsFailure::NotBegun(_) | TlsFailure::Certificate(_) => Failure::Invalid(failure.to_string()),
+            TlsFailure::NotBegun(cause) => Failure::Invalid(cause),
+            TlsFailure::Certificate(cause) => {
+                Failure::Invalid(format!("the server's certificate is not trusted: {cause}"))
+            }
         }
     }
 }

@@ -1,9 +1,7 @@
-//! The PostgreSQL store against real servers and their faults.
+//! The PostgreSQL store against real servers.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod guide;
 mod held;
 mod histories;
-mod network;
 mod standby;
-mod support;

@@ -13,8 +13,8 @@ use fairlock_tests::proxy::{Rule, Traffic};
 use fairlock_tests::{Alone, PostgresServer, Proxy, WorkDir, eventually};
 
 use crate::support::{
-    ANSWER, LEASE, OUTAGE, PLACE, SLACK, SOON, client, granted, left, ms, patient, request, take, through,
-    until_nothing_left, within,
+    ANSWER, IDLE, LEASE, OUTAGE, PLACE, SLACK, SOON, client, granted, left, ms, patient, request, take,
+    through, until_nothing_left, within,
 };
 
 /// No cycle below has more flights.
@@ -113,19 +113,23 @@ fn a_command_that_arrives_late_takes_nothing_away() {
     let _alone = Alone::here();
     let (server, proxy) = world();
     let (ours, theirs) = (patient(&through(&server, &proxy)), patient(&server.url()));
-    for late in [ANSWER + ms(200), ms(1500)] {
-        let ghost = ours.fair_lock("late").unwrap();
+    let (ghost, lock) = (ours.fair_lock("late").unwrap(), theirs.fair_lock("late").unwrap());
+    for is_free in [false, true] {
         take(&ghost).unlock().unwrap();
         proxy.set_all(&Traffic::OUTWARD, Rule::Hold);
         let began = Instant::now();
         let error = within(OUTAGE + ANSWER * 4 + SLACK, || ghost.try_lock_for(ms(100))).unwrap_err();
         assert!(matches!(error, Error::Unavailable { .. }), "{error}");
-        let guard = take(&theirs.fair_lock("late").unwrap());
-        thread::sleep(late.saturating_sub(began.elapsed())); // the lateness under test
+        let guard = take(&lock);
+        // Later than this no attempt has any effect: the lock may be free.
+        thread::sleep((ANSWER + IDLE + ms(100)).saturating_sub(began.elapsed()));
+        let held = if is_free { guard.unlock().map(|()| None).unwrap() } else { Some(guard) };
         proxy.set_all(&Traffic::ALL, Rule::Pass);
         let next = request(&ours, "late");
-        guard.renew().unwrap();
-        guard.unlock().unwrap();
+        if let Some(guard) = held {
+            guard.renew().unwrap();
+            guard.unlock().unwrap();
+        }
         granted(next, SOON).unlock().unwrap();
         until_nothing_left(&server);
     }
@@ -141,19 +145,15 @@ fn no_call_hangs_whatever_the_server_leaves_unsaid() {
     let error = within(ANSWER + SLACK, connecting).unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }) && error.to_string().contains("in time"), "{error}");
     let server = PostgresServer::start();
-    let finished: Vec<bool> = thread::scope(|scope| {
-        let calls: Vec<_> = (0..FLIGHTS)
-            .map(|number| {
-                scope.spawn({
-                    let server = &server;
-                    move || calls_in_time(server, number)
-                })
-            })
-            .collect();
-        calls.into_iter().map(|call| call.join().unwrap()).collect()
+    thread::scope(|scope| {
+        let silenced = (0..FLIGHTS).map(|number| {
+            let server = &server;
+            scope.spawn(move || calls_in_time(server, number))
+        });
+        let silenced: Vec<_> = silenced.collect();
+        assert!(silenced.into_iter().any(|calls| !calls.join().unwrap()), "there was silence");
     });
-    // The first never logs in, the last hears all.
-    assert!(!finished[0] && finished[FLIGHTS - 1], "{finished:?}");
+    assert!(calls_in_time(&server, usize::MAX), "no call asks for more than is said");
     // What could not be given back is over soon. A line remembers for a minute who waited.
     let client = patient(&server.url());
     for number in 0..FLIGHTS {

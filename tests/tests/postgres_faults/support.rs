@@ -19,7 +19,6 @@ pub(crate) const ANSWER: Duration = Duration::from_millis(500);
 /// For how long a call asks again.
 pub(crate) const OUTAGE: Duration = Duration::from_secs(1);
 /// For how long the server keeps a row for a client that says nothing.
-#[expect(dead_code)]
 pub(crate) const IDLE: Duration = Duration::from_secs(1);
 
 pub(crate) const fn ms(ms: u64) -> Duration {

@@ -1,0 +1,123 @@
+//! Servers that crash, are restarted, or lose one process.
+
+use std::sync::mpsc::channel;
+use std::thread;
+
+use fairlock::TryLock;
+use fairlock_tests::errors::assert_unavailable;
+use fairlock_tests::{Alone, PostgresServer, Worker, eventually};
+
+use crate::support::{
+    ANSWER, OUTAGE, SLACK, SOON, client, granted, patient, request, take, until_in_line, until_nothing_left,
+    within,
+};
+
+/// What the server has committed, it keeps.
+fn durable() -> PostgresServer {
+    PostgresServer::builder().start()
+}
+
+#[test]
+fn a_lock_is_held_over_a_restart_of_the_server() {
+    let _alone = Alone::here();
+    let server = durable();
+    let (ours, theirs) = (patient(&server.url()), patient(&server.url()));
+    let (guard, lock) = (take(&ours.fair_lock("x").unwrap()), theirs.fair_lock("x").unwrap());
+    server.restart();
+    assert!(matches!(lock.try_lock().unwrap(), TryLock::Busy));
+    guard.unlock().unwrap();
+    take(&lock).unlock().unwrap();
+    until_nothing_left(&server);
+}
+
+/// Nobody's turn is lost, no two overlap, and tokens grow. Right after a restart the server does not know who is still there, so a
+/// client that is back earlier may pass another, which keeps its place.
+#[test]
+fn a_line_goes_on_over_restarts_and_killed_processes_of_the_server() {
+    let _alone = Alone::here();
+    let server = durable();
+    let clients = [(); 3].map(|()| patient(&server.url()));
+    let (tell, turns) = channel();
+    thread::scope(|scope| {
+        let mut guard = granted(request(&clients[0], "line"), SOON);
+        for number in 1..=6_u8 {
+            let (request, tell) = (request(&clients[usize::from(number) % 3], "line"), tell.clone());
+            until_in_line(&clients[0], "line", number.into());
+            scope.spawn(move || tell.send(granted(request, SOON * 4)));
+        }
+        for number in 0..6 {
+            if number % 2 == 0 {
+                server.restart();
+            } else {
+                // As the kernel does when memory is short. The server ends all sessions, and starts again.
+                let mut sessions = Vec::new();
+                eventually(SOON, "somebody is connected", || {
+                    sessions = server.sessions();
+                    !sessions.is_empty()
+                });
+                server.kill_session(sessions[number % sessions.len()]);
+            }
+            assert!(turns.try_recv().is_err(), "the lock is held");
+            let token = guard.token();
+            guard.unlock().unwrap();
+            guard = turns.recv_timeout(SOON).unwrap();
+            assert!(guard.token() > token);
+        }
+        guard.unlock().unwrap();
+    });
+    assert_eq!(clients.iter().map(|client| client.stats().places_lost).sum::<u64>(), 0);
+    until_nothing_left(&server);
+}
+
+/// Two processes: what one holds the other waits for, before the restart and after it.
+#[test]
+fn every_kind_of_hold_and_of_wait_goes_on_over_a_restart() {
+    let _alone = Alone::here();
+    let server = durable();
+    let ours = patient(&server.url());
+    let mut theirs = Worker::start(env!("CARGO_BIN_EXE_lock_worker"), &["kinds", &server.url(), "60000"]);
+    theirs.go();
+    theirs.expect("held", SOON);
+    let (fair, table) = (ours.fair_lock("fair").unwrap(), ours.rw_lock("table").unwrap());
+    let pool = ours.semaphore("pool", 2).unwrap();
+    thread::scope(|scope| {
+        let waits = [
+            scope.spawn(|| fair.lock().unwrap().unlock().unwrap()),
+            scope.spawn(|| table.write().unwrap().unlock().unwrap()),
+            scope.spawn(|| pool.acquire_many(2).unwrap().unlock().unwrap()),
+            scope.spawn(|| ours.lock_all(&["b", "a"]).unwrap().unlock().unwrap()),
+        ];
+        eventually(SOON, "all wait", || ours.stats().waiting.len() >= waits.len());
+        server.restart();
+        take(&ours.fair_lock("free").unwrap()).unlock().unwrap();
+        assert!(matches!(table.try_write().unwrap(), TryLock::Busy));
+        assert!(matches!(pool.try_acquire_many(2).unwrap(), TryLock::Busy));
+        assert!(waits.iter().all(|wait| !wait.is_finished()));
+        theirs.go();
+        theirs.expect("unlocked", SOON);
+        eventually(SOON, "all have their turn", || waits.iter().all(thread::ScopedJoinHandle::is_finished));
+    });
+    until_nothing_left(&server);
+}
+
+#[test]
+fn an_outage_is_an_error_in_bounded_time_and_its_end_is_noticed() {
+    let _alone = Alone::here();
+    let server = durable();
+    let client = client(&server.url());
+    let (lock, held) = (client.fair_lock("orders").unwrap(), take(&client.fair_lock("held").unwrap()));
+    server.kill();
+    let bound = OUTAGE + ANSWER * 4 + SLACK;
+    let parts = ["(lock `orders`)", &server.address(), "refused"];
+    assert_unavailable(within(bound, || lock.lock()), &parts);
+    assert_unavailable(within(bound, || lock.owned_by(&client.new_owner()).unwrap().try_lock()), &parts);
+    assert_unavailable(within(bound, || lock.inspect()), &parts);
+    assert_unavailable(within(bound, || held.unlock()), &["(lock `held`)", &server.address(), "refused"]);
+    server.restart();
+    eventually(SOON, "the same lock works again", || match lock.try_lock() {
+        Ok(tried) => tried.guard().is_some_and(|guard| guard.unlock().is_ok()),
+        Err(_) => false,
+    });
+    take(&client.fair_lock("held").unwrap()).unlock().unwrap();
+    until_nothing_left(&server);
+}

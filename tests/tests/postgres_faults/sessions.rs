@@ -1,0 +1,83 @@
+//! Ways to reach a server: TLS, the Unix socket, options.
+
+use std::process::Command;
+
+use fairlock::{Client, Error, PostgresBackend};
+use fairlock_tests::errors::assert_says;
+use fairlock_tests::tls::{Certificates, Flaw};
+use fairlock_tests::{Alone, PostgresServer, WorkDir};
+
+use crate::support::{SOON, client, granted, request, take, until_nothing_left};
+
+/// Set in the second process, which trusts the authority. This process can't change its environment without unsafe code.
+const URL: &str = "FAIRLOCK_TEST_POSTGRES_TLS";
+
+/// Some turns of two clients, by commands and by wake-ups.
+fn turns(url: &str) {
+    let (ours, theirs) = (client(url), client(url));
+    for name in ["a", "b", "c"] {
+        let guard = take(&ours.fair_lock(name).unwrap());
+        let waiting = request(&theirs, name);
+        guard.unlock().unwrap();
+        granted(waiting, SOON).unlock().unwrap();
+    }
+}
+
+#[test]
+fn tls_is_used_where_it_is_required_and_a_wrong_certificate_is_refused() {
+    if let Ok(url) = std::env::var(URL) {
+        match PostgresBackend::connect(&url) {
+            Ok(_) => {
+                turns(&url);
+                println!("turns over TLS");
+            }
+            Err(error) => println!("{error}"),
+        }
+        return;
+    }
+    let _alone = Alone::here();
+    for flaw in [None, Some(Flaw::WrongHost), Some(Flaw::Expired)] {
+        let dir = WorkDir::new();
+        let certificates = Certificates::make(dir.path(), flaw);
+        let server = PostgresServer::builder().tls(&certificates).set("log_connections", "on").start();
+        let url = format!("{}?sslmode=require", server.url());
+        let test = "sessions::tls_is_used_where_it_is_required_and_a_wrong_certificate_is_refused";
+        let mut trusting = Command::new(std::env::current_exe().unwrap());
+        trusting.args(["--exact", test, "--nocapture"]).env(URL, &url).env("SSL_CERT_FILE", &certificates.ca);
+        let done = trusting.output().unwrap();
+        let said = String::from_utf8_lossy(&done.stdout);
+        let expected = match flaw {
+            None => "turns over TLS",
+            Some(Flaw::WrongHost) => "certificate not valid for name",
+            Some(Flaw::Expired) => "Expired",
+        };
+        assert!(done.status.success() && said.contains(expected), "{flaw:?}: {done:?}");
+        assert_eq!(server.log().contains("SSL enabled (protocol=TLSv1.3"), flaw.is_none());
+        // This process does not trust the authority.
+        let error = PostgresBackend::connect(&url).unwrap_err();
+        assert_says(&error, &["certificate is not trusted"]);
+    }
+    let plain = PostgresServer::start();
+    let error = PostgresBackend::connect(&format!("{}?sslmode=require", plain.url())).unwrap_err();
+    assert!(matches!(error, Error::InvalidConfig { .. }), "{error:?}");
+    assert_says(&error, &[&plain.address(), "the server has no TLS"]);
+}
+
+/// Of the options, the level of isolation would break the steps if they did not name theirs.
+#[test]
+fn sockets_and_options_of_the_address_are_used() {
+    let _alone = Alone::here();
+    let server = PostgresServer::start();
+    turns(&server.unix_url());
+    let options = "options=-c%20default_transaction_isolation%3Dserializable%20-c%20search_path%3Dnowhere&application_name=ours";
+    let url = format!("{}?{options}", server.url());
+    let crowd: Vec<Client> = (0..4).map(|_| client(&url)).collect();
+    std::thread::scope(|scope| {
+        for ours in &crowd {
+            scope.spawn(|| (0..25).for_each(|_| take(&ours.fair_lock("busy").unwrap()).unlock().unwrap()));
+        }
+    });
+    let sessions = "select count(*) from pg_stat_activity where application_name = 'ours'";
+    assert!(server.con().query_one(sessions, &[]).unwrap().get::<_, i64>(0) >= 4);
+    until_nothing_left(&server);
+}
