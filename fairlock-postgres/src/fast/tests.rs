@@ -345,8 +345,11 @@ fn a_cycle_is_two_round_trips_and_a_hand_off_two_for_each_side() {
     let (token, first) = grant(&other, &ann);
     assert_eq!(first, 4, "an attempt before");
     assert!(matches!(ask(&other, &bob), (Acquired::Queued { .. }, 3)));
+    backend.0.store.recent.is_busy(&other.name); // also if that was longer ago on a busy machine
     assert_eq!(release(&other, &ann, token), 2, "it was busy just now");
+    backend.0.store.recent.is_busy(&other.name);
     assert!(matches!(ask(&other, &ann), (Acquired::Queued { .. }, 2)));
+    backend.0.store.recent.forget_busy();
     // Many in one trip, each for itself: what was not fast is two more.
     let locks: Vec<_> =
         (0..64).map(|n| LockId::new(LockName::new(&format!("{n}")).unwrap(), LockKind::Fair)).collect();
@@ -410,19 +413,25 @@ fn after_a_crash_that_forgets_holds_nothing_is_granted_until_they_are_over() {
             _ => None,
         }
     };
-    // The first may have to wait for the end of the grace after initdb.
-    eventually(|| token_of(&backend, &lock_of(0), &ann));
-    for n in 1..50 {
-        token_of(&backend, &lock_of(n), &ann).unwrap();
+    // The first may have to wait for the end of the grace after initdb. Rows are there for the fast part, and on the disk.
+    for lock in (0..50).map(lock_of) {
+        let token = FencingToken::new(eventually(|| token_of(&backend, &lock, &ann)));
+        backend.release(&Hold::new(&lock, &ann, RequestId::new(1), token)).unwrap();
     }
-    let pid =
-        con.flight(&[Statement::new("select pg_backend_pid()", [])], soon()).unwrap()[0][0].count(0).unwrap();
-    assert!(std::process::Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success());
-    eventually(|| con.flight(&[Statement::new("select 1", [])], soon()).is_err().then_some(()));
-    let mut con = eventually(|| connect(&unsynced).ok());
-    let grace =
-        con.flight(&[Statement::new("select fairlock.grace_ends()", [])], soon()).unwrap()[0][0].number(0);
-    let grace_ends = grace.unwrap().cast_unsigned();
+    con.script("update fairlock.meta set layout = layout", soon()).unwrap();
+    for lock in (0..50).map(lock_of) {
+        token_of(&backend, &lock, &ann).unwrap();
+    }
+    let grace_ends = || {
+        let rows =
+            connect(&unsynced).ok()?.flight(&[Statement::new("select fairlock.grace_ends()", [])], soon());
+        Some(rows.ok()?[0][0].number(0).unwrap().cast_unsigned())
+    };
+    let before = eventually(grace_ends);
+    let rows = con.flight(&[Statement::new("select pg_backend_pid()", [])], soon()).unwrap();
+    let pid = rows[0][0].count(0).unwrap().to_string();
+    assert!(std::process::Command::new("kill").args(["-9", &pid]).status().unwrap().success());
+    let grace_ends = eventually(|| grace_ends().filter(|ends| *ends > before));
     let is_free = |lock: &LockId| eventually(|| backend.inspect(lock, 0..0).ok()).holder().is_none();
     let forgotten: Vec<_> = (0..50).map(lock_of).filter(is_free).collect();
     assert!(!forgotten.is_empty(), "the crash forgot nothing, so this shows nothing");
