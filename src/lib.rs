@@ -31,7 +31,7 @@
 //!
 //! # Features
 //!
-//! `cargo add fairlock` brings the defaults; `cargo add fairlock --features postgres` adds one.
+//! `cargo add fairlock` brings the defaults; `cargo add fairlock --features serde` adds one.
 //!
 //! - `redis`, on by default: the Redis backend, `RedisBackend`.
 //! - `redisson`, on by default: locks that are shared with Java, `Discipline::Redisson` and plain locks of the Redis backend.

@@ -7,7 +7,9 @@ use fairlock_core::backend::{
 /// What a step answers.
 pub(crate) trait Answer {
     /// Whether its caller may believe in a hold because of it.
-    fn is_promise(&self) -> bool;
+    fn is_promise(&self) -> bool {
+        false
+    }
 }
 
 impl Answer for Acquired {
@@ -34,23 +36,9 @@ impl Answer for HoldKept {
     }
 }
 
-impl Answer for HoldCountSet {
-    fn is_promise(&self) -> bool {
-        false
-    }
-}
-
-impl Answer for Released {
-    fn is_promise(&self) -> bool {
-        false
-    }
-}
-
-impl Answer for ForceReleased {
-    fn is_promise(&self) -> bool {
-        false
-    }
-}
+impl Answer for HoldCountSet {}
+impl Answer for Released {}
+impl Answer for ForceReleased {}
 
 impl<T: Answer> Answer for Result<T, BackendError> {
     fn is_promise(&self) -> bool {

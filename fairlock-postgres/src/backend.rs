@@ -67,7 +67,9 @@ impl Backend for PostgresBackend {
     }
 
     fn release_all(&self, holds: &[Hold<'_>]) -> Vec<Result<Released, BackendError>> {
-        self.0.store.release_all(holds)
+        let answers = self.0.store.release_all(holds);
+        self.0.sweep.sweep_if_due(&self.0.store);
+        answers
     }
 
     fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Result<HoldKept, BackendError> {

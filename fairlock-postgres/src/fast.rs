@@ -19,8 +19,9 @@
 //! - **The row is locked**, maybe for long, by the program's own transaction: the statement does not wait for it. Otherwise one that was
 //!   given up would stay in the server, and each of its repeats too, and all would be carried out when that transaction ends.
 //! - **The attempt arrives late**, after its repeat was answered and the hold released: each `acquire` has an end by the server's
-//!   clock, which is read above the row lock. It is shortly after the call's own, and earlier than `attempt_ttl`. A release names its
-//!   hold.
+//!   clock. It is shortly after the call's own, and earlier than `attempt_ttl`. A release names its hold.
+//! - **The clock was read before the row was locked**: only just before, since nothing is waited for. If the row was written in
+//!   between, the row is looked at again, and the clock read again.
 //! - **The statement is carried out and its answer lost**: the repeat finds a hold, so the general part answers it. A release that is
 //!   repeated finds none.
 //! - **The clock was set forward**: attempts seem late, the general part does them, and its answer tells the time.
@@ -39,19 +40,16 @@ use crate::step::{OneByOne, Store};
 
 /// The numbers are those of `Turn::next_number`, the times those of `LockRow`.
 const ACQUIRE: &str = "\
-    with free as materialized (
-      select ctid as at, last + 1 as next from fairlock.lock
-        where name = $1 and state = '' and (h_ends is null or h_ends <= fairlock.micros())
-          and fairlock.grace_ends() <= fairlock.micros() for update skip locked
-    ), clocked as materialized (
-      select at, next, fairlock.micros() as now from free
-    ), granted as (
-      select at, now, now + $4 as ends, greatest(next, least(now, 4503599627370496)) as token from clocked where now <= $6
-    )
     update fairlock.lock l
-      set rev = l.rev + 1, last = g.token, dead_at = greatest(g.ends, g.token) + 86400000000, h_owner = $2, h_request = $3,
-        h_token = g.token, h_count = 1, h_since = g.now, h_ends = g.ends, h_label = $5
-      from granted g where l.ctid = g.at returning l.h_token, g.now";
+      set rev = l.rev + 1, last = greatest(g.next, least(g.now, 4503599627370496)), dead_at = greatest(g.now + $4, g.next) + 86400000000,
+        h_owner = $2, h_request = $3, h_token = greatest(g.next, least(g.now, 4503599627370496)), h_count = 1,
+        h_since = g.now, h_ends = g.now + $4, h_label = $5
+      from (
+        select ctid as at, last + 1 as next, fairlock.micros() as now from fairlock.lock
+          where name = $1 and state = '' and (h_ends is null or h_ends <= fairlock.micros())
+            and fairlock.grace_ends() <= fairlock.micros() for update skip locked
+      ) g
+      where l.ctid = g.at and g.now <= $6 returning l.h_token, g.now";
 
 const RELEASE: &str = "\
     update fairlock.lock

@@ -227,6 +227,25 @@ fn a_row_goes_a_day_after_its_last_use() {
 }
 
 #[test]
+fn a_program_that_only_takes_and_releases_deletes_the_rows_of_unused_locks_however_many() {
+    let url = new_database();
+    let backend = PostgresBackend::connect(&url).unwrap();
+    let (ann, used) = (OwnerId::new("ann:1"), lock("used"));
+    let mut con = session(&url);
+    let unused =
+        "insert into fairlock.lock (name, dead_at) select int4send(n), 1 from generate_series(1, 250) n";
+    con.script(unused, soon()).unwrap();
+    for left in [150, 50, 0] {
+        backend.0.sweep.make_due();
+        let token = take(&backend, &used, &ann);
+        backend.release(&Hold::new(&used, &ann, RequestId::new(1), token)).unwrap();
+        let rows = con.flight(&[Statement::new("select count(*) from fairlock.lock", [])], soon()).unwrap();
+        assert_eq!(rows[0][0].number(0).unwrap(), left + 1);
+        assert_eq!(backend.0.sweep.is_due_in() <= SECOND, left > 0);
+    }
+}
+
+#[test]
 fn each_way_to_log_in_works_and_a_wrong_password_is_denied() {
     let url = new_database();
     let mut con = session(&url);

@@ -76,7 +76,7 @@ impl Real {
         }
         let bound = world.program.longest_lease() + world.program.longest_ttl() + LENGTH;
         if look_until(bound, || self.keeper.left(world).is_empty().then_some(())).is_none() {
-            let left = self.keeper.left(world).join(", ");
+            let left = self.keeper.left(world).join("; ");
             world.found(Promise::Residue, format!("left at the server: {left}"));
         }
     }

@@ -24,8 +24,8 @@ pub(crate) fn open(address: &Address, deadline: Instant) -> Result<Connection, F
         let share = left / u32::try_from(address.endpoints.len() - tried).unwrap_or(1);
         match open_at(endpoint, address, Instant::now() + share) {
             Ok(con) => return Ok(con),
-            Err(failure) if failure.is_of_this_host() => last = at(endpoint, failure),
-            Err(failure) => return Err(at(endpoint, failure)),
+            Err(failure) if failure.is_of_this_host() => last = failure,
+            Err(failure) => return Err(failure),
         }
     }
     Err(last)

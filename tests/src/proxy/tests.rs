@@ -50,6 +50,23 @@ fn a_swallowed_command_is_not_executed_but_one_with_a_swallowed_reply_is() {
 }
 
 #[test]
+fn a_later_reply_is_lost_and_silence_begins_with_the_reply_to_a_command() {
+    let (server, proxy) = world();
+    proxy.lose_later_reply_to("mine", 1);
+    set(&mut connect(&proxy, SOON), "mine:1").unwrap();
+    assert!(set(&mut connect(&proxy, SOON), "mine:2").unwrap_err().is_connection_dropped());
+    let (mut con, mut other) = (connect(&proxy, SHORT), connect(&proxy, SHORT));
+    proxy.silence_from("mine", 1);
+    set(&mut con, "mine:3").unwrap();
+    assert!(!proxy.is_silent());
+    assert!(set(&mut con, "mine:4").unwrap_err().is_timeout());
+    assert!(proxy.is_silent() && exists(&server, "mine:4"));
+    assert!(set(&mut other, "other").unwrap_err().is_timeout());
+    proxy.set_all(&Traffic::ALL, Rule::Pass);
+    set(&mut connect(&proxy, SOON), "mine:5").unwrap();
+}
+
+#[test]
 fn one_reply_is_lost_with_its_connection_and_the_next_arrives() {
     let (server, proxy) = world();
     let (mut con, mut other) = (connect(&proxy, SOON), connect(&proxy, SOON));

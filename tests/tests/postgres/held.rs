@@ -25,7 +25,7 @@ fn still_held(work: &mut impl GenericClient, name: &str, token: FencingToken) ->
 
 /// A client with short times.
 fn impatient(server: &PostgresServer) -> Client {
-    let half = Duration::from_millis(500);
+    let half = Duration::from_secs(1);
     let backend = PostgresBackend::builder(&server.url()).response_timeout(half).connect().unwrap();
     Client::builder(backend).lease(half * 2).place_ttl(half * 2).build().unwrap()
 }
@@ -80,7 +80,7 @@ fn a_transaction_that_outlasts_the_lease_and_the_places_is_written_before_all_ot
     assert!(still_held(&mut work, "x", guard.token()));
     let carl = thread::spawn(writes("carl")); // who can't join the line yet
     eventually(SOON, "the guard says that it is lost", || guard.is_lost());
-    thread::sleep(Duration::from_secs(3)); // several leases and places
+    thread::sleep(Duration::from_secs(5)); // more than two leases and places
     work.execute("insert into written (who) values ('ann')", &[]).unwrap();
     work.commit().unwrap();
     let Err(Error::Lost(lost)) = guard.unlock() else { panic!("it was lost") };
@@ -184,4 +184,23 @@ fn holds_of_locks_with_several_holders_are_never_still_held() {
     assert!(!still_held(&mut con, "rw", writing.token()) && !still_held(&mut con, "api", permit.token()));
     let plain = client.plain_lock("plain").unwrap().lock().unwrap();
     assert!(still_held(&mut con, "plain", plain.token()));
+}
+
+#[test]
+fn a_standby_that_lacks_the_grant_refuses_the_write() {
+    let server = PostgresServer::start();
+    let standby = server.standby("standby");
+    let (mut con, mut there) = (server.con(), standby.con());
+    // From now on the standby hears nothing.
+    there.batch_execute("alter system set primary_conninfo = ''").unwrap();
+    there.batch_execute("select pg_reload_conf()").unwrap();
+    eventually(SOON, "no standby is attached", || {
+        con.query("select from pg_stat_replication", &[]).unwrap().is_empty()
+    });
+    let guard = take(&connect(&server).fair_lock("x").unwrap());
+    assert!(still_held(&mut con, "x", guard.token()));
+    standby.promote();
+    assert!(!still_held(&mut there, "x", guard.token()));
+    let next = take(&connect(&standby).fair_lock("x").unwrap());
+    assert!(still_held(&mut there, "x", next.token()) && !still_held(&mut there, "x", guard.token()));
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fairlock::{Client, PostgresBackend};
 use fairlock_tests::history::{
-    Event, Recorder, Replayed, Rules, check_call_bounds, check_overlap, check_token_order,
+    Event, Recorder, Replayed, Rules, What, check_call_bounds, check_overlap, check_token_order,
     check_wake_up_gaps, count, now_ns, read, replay,
 };
 use fairlock_tests::soak::Dice;
@@ -112,6 +112,14 @@ fn eight_processes_take_exclusive_turns_in_order_and_without_polling() {
     check_token_order(&events).unwrap();
     let done = replayed(&events, lease, place);
     assert!(done.grants == 480 && done.handed_over > 300 && done.unseen == 0, "{done:?}");
+    // The same with two grants out of order.
+    let is_grant = |event: &Event| matches!(event.what, What::Granted { .. });
+    let granted: Vec<usize> = (0..events.len()).filter(|&at| is_grant(&events[at])).collect();
+    for pair in granted.windows(2).step_by(60) {
+        let mut swapped = events.clone();
+        (swapped[pair[0]].what, swapped[pair[1]].what) = (events[pair[1]].what, events[pair[0]].what);
+        assert!(replay(&swapped, "turns", Rules::Line, lease, place).is_err(), "{:?}", swapped[pair[0]]);
+    }
     check_wake_up_gaps(&events, SLACK).unwrap();
     check_call_bounds(&events, OUTAGE, SLACK).unwrap();
     drop(workers);

@@ -1,0 +1,11 @@
+//! The PostgreSQL store when servers, networks and processes fail, and the ways to reach a server.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod disk;
+mod hosts;
+mod load;
+mod network;
+mod processes;
+mod restarts;
+mod sessions;
+mod support;
