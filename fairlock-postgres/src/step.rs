@@ -18,6 +18,8 @@
 //!
 //! - **A message for a write that did not happen**: NOTIFY stands behind COMMIT, in its own Sync, and nothing is delivered in this
 //!   process before the COMMIT is answered. If NOTIFY fails the step was done all the same.
+//! - **The step was done, and its answer is lost**: the repeat grants nothing, so it tells nothing. A waiter of this process that may
+//!   have been granted the lock is told to look.
 //! - **A client stops between its two trips** and keeps the row lock: the server ends its session after [`IDLE`](crate::net::pool::IDLE).
 //! - **The reply is lost, and the attempt is executed after its repeat**: it has effect only by its second trip, which comes within
 //!   `IDLE` of its first, or finds no transaction. So no attempt is older than the response time-out and `IDLE` together; request ids
@@ -38,7 +40,7 @@ use std::time::{Duration, Instant};
 
 use fairlock_core::backend::{BackendError, BackendErrorKind};
 use fairlock_core::{LockName, OwnerId};
-use fairlock_line::{Desk, LockEntry, Turn, WakeUp};
+use fairlock_line::{Desk, LockEntry, News, Turn, WakeUp};
 use parking_lot::Mutex;
 
 use crate::answer::Answer;
@@ -100,10 +102,16 @@ impl Store {
         deadline: Instant,
         decide: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,
     ) -> Result<T, BackendError> {
-        let step = |con: &mut Connection| self.step_on(con, wait, lock, deadline, decide);
-        let (answer, wake_ups) = self.pool.lend(deadline, step)?;
-        wake_ups.iter().for_each(|wake_up| self.clients.deliver(wake_up));
-        Ok(answer)
+        let mut local = Vec::new();
+        let done =
+            self.pool.lend(deadline, |con| self.step_on(con, wait, lock, deadline, decide, &mut local));
+        for wake_up in &mut local {
+            if done.is_err() && wake_up.news != News::RecheckAny {
+                wake_up.news = News::Recheck;
+            }
+            self.clients.deliver(wake_up);
+        }
+        Ok(done?)
     }
 
     fn step_on<T: Answer>(
@@ -113,7 +121,8 @@ impl Store {
         lock: &LockName,
         deadline: Instant,
         decide: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,
-    ) -> Result<(T, Vec<WakeUp>), Failure> {
+        local: &mut Vec<WakeUp>,
+    ) -> Result<T, Failure> {
         let row = self.load(con, wait, lock, deadline)?;
         let Loaded { mut entry, last, now } = Loaded::read(lock, &row)?;
         self.recent.heard(now);
@@ -132,12 +141,13 @@ impl Store {
             self.recent.is_busy(lock);
         }
         let is_local = |wake_up: &WakeUp| self.clients.is_present(wake_up.owner.client()).is_some();
-        let (local, remote): (Vec<_>, Vec<_>) = desk.take_wake_ups().into_iter().partition(is_local);
+        let remote: Vec<_>;
+        (*local, remote) = desk.take_wake_ups().into_iter().partition(is_local);
         if local.is_empty() && remote.is_empty() && written.is_as_loaded(&row)? {
             if answer.is_promise() {
                 con.flight(&[Statement::new("commit", [])], deadline)?;
             }
-            return Ok((answer, Vec::new())); // else the pool rolls back
+            return Ok(answer); // else the pool rolls back
         }
         let message = |wake_up: &WakeUp| {
             let channel = channel_of(wake_up.owner.client());
@@ -154,7 +164,7 @@ impl Store {
         if !afterwards.is_empty() {
             con.flights(afterwards, deadline)?;
         }
-        Ok((answer, local))
+        Ok(answer)
     }
 
     /// Begins a transaction, and loads the row, which is locked from here on.

@@ -14,7 +14,7 @@ use fairlock_tests::{Alone, PostgresServer, Proxy, WorkDir, eventually};
 
 use crate::support::{
     ANSWER, IDLE, LEASE, OUTAGE, PLACE, SLACK, SOON, client, granted, left, ms, patient, request, take,
-    through, until_nothing_left, within,
+    through, until_in_line, until_nothing_left, within,
 };
 
 /// No cycle below has more flights.
@@ -66,6 +66,27 @@ fn every_reply_can_be_lost_once_and_no_turn_is() {
         lost = proxy.lost();
     }
     panic!("a cycle has more than {FLIGHTS} flights");
+}
+
+/// A release has handed the lock to a waiter of its own process, and its reply is lost. The repeat grants nothing, so it tells nothing.
+#[test]
+fn a_waiter_of_the_same_process_hears_of_a_hand_over_whose_reply_was_lost() {
+    let _alone = Alone::here();
+    let (server, proxy) = world();
+    let ours = patient(&through(&server, &proxy));
+    for number in 0..3 {
+        let name = format!("handed:{number}");
+        let first = take(&ours.fair_lock(&name).unwrap());
+        let waiting = request(&ours, &name);
+        until_in_line(&ours, &name, 1);
+        proxy.lose_later_reply_to(&name, number);
+        let began = Instant::now();
+        first.unlock().unwrap();
+        granted(waiting, SOON).unlock().unwrap();
+        // Its next heartbeat is due in 20 s.
+        assert!(began.elapsed() < ms(5000), "{number}: {:?}", began.elapsed());
+    }
+    until_nothing_left(&server);
 }
 
 /// The server has executed a trip, and its reply comes when the call has long given it up. Until then all is silent: new connections
