@@ -34,7 +34,7 @@ use fairlock_core::FencingToken;
 use fairlock_core::backend::{Acquire, Acquired, BackendError, Hold, Released};
 
 use crate::net::pool::IDLE;
-use crate::net::{Failure, Row, Statement, Value};
+use crate::net::{Failure, Row, Statement};
 use crate::row::{LONGEST, is_text, micros, moment};
 use crate::step::{OneByOne, Store};
 
@@ -106,7 +106,7 @@ impl Store {
     fn all<Q, A>(
         &self,
         questions: &[Q],
-        attempts: &[Option<Statement<'_>>],
+        attempts: &[Option<Statement>],
         deadline: Instant,
         read: impl Fn(&Q, &Row) -> Result<A, Failure>,
         ask: impl Fn(&Q) -> Result<A, BackendError>,
@@ -121,7 +121,7 @@ impl Store {
         }
         let mut answers = answers.into_iter();
         let mut asked = OneByOne::until(deadline);
-        let answer = |(question, attempt): (&Q, &Option<Statement<'_>>)| {
+        let answer = |(question, attempt): (&Q, &Option<Statement>)| {
             let answer = attempt.as_ref().and_then(|_| answers.next());
             // What is wrong with an attempt that failed, the general part will say.
             let rows = answer.and_then(|rows| rows.ok()?.pop());
@@ -132,7 +132,7 @@ impl Store {
     }
 
     /// The attempt, if it can be one.
-    fn fast_acquire<'a>(&self, ask: &'a Acquire<'_>, deadline: Instant) -> Option<Statement<'a>> {
+    fn fast_acquire(&self, ask: &Acquire<'_>, deadline: Instant) -> Option<Statement> {
         let (place, lease) = (&ask.place, micros(ask.lease));
         let is_plain = !place.lock.kind.is_shared() && place.takes == 1 && place.ticket == 0;
         let is_fit = lease <= LONGEST && is_text(place.owner, ask.label);
@@ -141,25 +141,25 @@ impl Store {
         }
         let begin_by = self.recent.server_time(deadline)?.saturating_add(MARGIN);
         let values = [
-            Value::Bytes(place.lock.name.as_str().as_bytes()),
-            Value::Text(place.owner.as_str()),
-            Value::Number(place.request.get().cast_signed()),
-            Value::Number(lease),
-            Value::Text(ask.label),
-            Value::Number(micros(begin_by)),
+            place.lock.name.as_str().as_bytes().into(),
+            place.owner.as_str().into(),
+            place.request.get().cast_signed().into(),
+            lease.into(),
+            ask.label.into(),
+            micros(begin_by).into(),
         ];
         Some(Statement::new(ACQUIRE, values))
     }
 
-    fn fast_release<'a>(&self, hold: &'a Hold<'_>) -> Option<Statement<'a>> {
+    fn fast_release(&self, hold: &Hold<'_>) -> Option<Statement> {
         if !is_text(hold.owner, "") || self.recent.was_busy(&hold.lock.name) {
             return None;
         }
         let values = [
-            Value::Bytes(hold.lock.name.as_str().as_bytes()),
-            Value::Text(hold.owner.as_str()),
-            Value::Number(hold.request.get().cast_signed()),
-            Value::Number(hold.token.get().cast_signed()),
+            hold.lock.name.as_str().as_bytes().into(),
+            hold.owner.as_str().into(),
+            hold.request.get().cast_signed().into(),
+            hold.token.get().cast_signed().into(),
         ];
         Some(Statement::new(RELEASE, values))
     }

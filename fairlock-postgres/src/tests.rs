@@ -10,7 +10,7 @@ use fairlock_core::{ClientId, FencingToken, LockKind, LockName, OwnerId};
 
 use crate::PostgresBackend;
 use crate::net::address::Address;
-use crate::net::{Connection, Statement, Value, open};
+use crate::net::{Connection, Statement, open};
 use crate::test_server::{new_database, new_empty_database};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
@@ -37,7 +37,7 @@ pub(crate) fn take(backend: &PostgresBackend, lock: &LockId, owner: &OwnerId) ->
 }
 
 fn still_held(con: &mut Connection, name: &str, token: FencingToken) -> bool {
-    let values = [Value::Text(name), Value::Number(token.get().cast_signed())];
+    let values = [name.into(), token.get().cast_signed().into()];
     let answers = con.flight(&[Statement::new("select fairlock.still_held($1, $2)", values)], soon());
     answers.unwrap()[0][0].flag(0).unwrap()
 }
@@ -221,7 +221,7 @@ fn a_row_goes_a_day_after_its_last_use() {
     }
     let mut con = session(&url);
     con.script("update fairlock.lock set dead_at = fairlock.micros() where name = 'over'", soon()).unwrap();
-    backend.0.store.sweep().unwrap();
+    backend.0.sweep().unwrap();
     let rows = con.flight(&[Statement::new("select name from fairlock.lock", [])], soon()).unwrap();
     assert_eq!(rows[0].iter().map(|row| row.bytes(0).unwrap()).collect::<Vec<_>>(), [b"used"]);
 }
@@ -236,12 +236,12 @@ fn a_program_that_only_takes_and_releases_deletes_the_rows_of_unused_locks_howev
         "insert into fairlock.lock (name, dead_at) select int4send(n), 1 from generate_series(1, 250) n";
     con.script(unused, soon()).unwrap();
     for left in [150, 50, 0] {
-        backend.0.sweep.make_due();
+        *backend.0.next_sweep.lock() = Instant::now();
         let token = take(&backend, &used, &ann);
         backend.release(&Hold::new(&used, &ann, RequestId::new(1), token)).unwrap();
         let rows = con.flight(&[Statement::new("select count(*) from fairlock.lock", [])], soon()).unwrap();
         assert_eq!(rows[0][0].number(0).unwrap(), left + 1);
-        assert_eq!(backend.0.sweep.is_due_in() <= SECOND, left > 0);
+        assert_eq!(*backend.0.next_sweep.lock() <= Instant::now() + SECOND, left > 0);
     }
 }
 

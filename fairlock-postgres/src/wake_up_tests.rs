@@ -149,7 +149,7 @@ fn a_request_asks_again_if_its_client_did_not_hear_before() {
             Ok(queued)
         };
         let place = Place::new(&lock, &owner, RequestId::new(request));
-        backend.0.store.ask_and_hear(&place, soon(), ask).unwrap();
+        backend.0.ask_and_hear(&place, soon(), ask).unwrap();
         asked.into_inner()
     };
     assert_eq!(heard_at_each_ask(1), [0, 1]);
@@ -171,15 +171,14 @@ fn a_poll_finds_a_grant_that_came_before_its_request_was_known_to_wait() {
         Acquire::new(place, LEASE)
     });
     let token = take(&theirs, &lock, &ann);
-    let early = ours.0.store.ask_and_hear(&first.place, soon(), || {
-        let deadline = ours.0.store.pool.deadline();
-        let queued =
-            ours.0.store.step(&lock.name, deadline, |entry, turn| entry.acquire(turn, &first)).unwrap();
+    let early = ours.0.ask_and_hear(&first.place, soon(), || {
+        let deadline = ours.0.pool.deadline();
+        let queued = ours.0.step(&lock.name, deadline, |entry, turn| entry.acquire(turn, &first)).unwrap();
         ours.acquire(&second).unwrap();
         theirs.release(&Hold::new(&lock, &ann, RequestId::new(1), token)).unwrap();
         let rev = "select rev from fairlock.lock";
         let rev = session(&url).flight(&[Statement::new(rev, [])], soon()).unwrap()[0][0].number(0).unwrap();
-        until("the poll has seen the grant", || ours.0.store.clients.seen(&client.to_string()) == [rev]);
+        until("the poll has seen the grant", || ours.0.clients.seen(&client.to_string()) == [rev]);
         queued
     });
     assert!(matches!(early, Ok(Acquired::Queued { .. })) && heard.try_recv().is_err());

@@ -16,7 +16,7 @@ use proptest::test_runner::{Config, TestRunner};
 
 use crate::PostgresBackend;
 use crate::net::address::Address;
-use crate::net::{Connection, Statement, Value, open};
+use crate::net::{Connection, Statement, open};
 use crate::presence::key_of;
 use crate::test_server::{Server, new_database};
 use crate::tests::soon;
@@ -100,7 +100,7 @@ impl<'a> Way<'a> {
     }
 
     fn acquire(&mut self, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
-        let store = &self.backend.0.store;
+        let store = &self.backend.0;
         if !self.is_fast {
             return store.step(&self.name, store.pool.deadline(), |entry, turn| entry.acquire(turn, ask))?;
         }
@@ -112,7 +112,7 @@ impl<'a> Way<'a> {
     }
 
     fn release(&mut self, hold: &Hold<'_>) -> Released {
-        let store = &self.backend.0.store;
+        let store = &self.backend.0;
         if !self.is_fast {
             let deadline = store.pool.deadline();
             return store.step(&self.name, deadline, |entry, turn| entry.release(turn, hold)).unwrap();
@@ -192,7 +192,7 @@ impl<'a> Way<'a> {
         let sql = "select coalesce(h_owner, ''), coalesce(h_request, 0), coalesce(h_token, 0), coalesce(h_count, 0), \
                    coalesce(h_ends - h_since, 0), coalesce(h_label, ''), rev, last, dead_at - greatest(last, h_ends), heads, state = '', \
                    coalesce(fairlock.micros() - h_since, 0) from fairlock.lock where name = $1";
-        let name = [Value::Bytes(self.name.as_str().as_bytes())];
+        let name = [self.name.as_str().as_bytes().into()];
         let rows = con.flight(&[Statement::new(sql, name)], soon()).unwrap();
         let Some(row) = rows[0].first() else { return "none".to_owned() };
         let number = |at| row.number(at).unwrap();
@@ -224,7 +224,7 @@ impl<'a> Way<'a> {
 
 /// How many round trips there were.
 fn trips(backend: &PostgresBackend) -> u64 {
-    let pool = &backend.0.store.pool;
+    let pool = &backend.0.pool;
     pool.lend(pool.deadline(), |con| Ok(con.trips)).unwrap()
 }
 
@@ -233,7 +233,7 @@ fn stage() -> (PostgresBackend, Connection) {
     let url = new_database();
     let mut con = open(&Address::parse(&url).unwrap(), soon()).unwrap();
     for client in ["a", "b", "c"] {
-        let present = [Statement::new("select pg_advisory_lock($1)", [Value::Number(key_of(client))])];
+        let present = [Statement::new("select pg_advisory_lock($1)", [key_of(client).into()])];
         con.flight(&present, soon()).unwrap();
     }
     (PostgresBackend::builder(&url).connections(1).connect().unwrap(), con)
@@ -300,7 +300,7 @@ fn the_fast_parts_do_what_the_general_part_does() {
 #[test]
 fn an_attempt_that_arrives_late_begins_nothing() {
     let (backend, _con) = stage();
-    let store = &backend.0.store;
+    let store = &backend.0;
     let mut way = Way::new(&backend, "x", true);
     let (lock, owner) = (LockId::new(way.name.clone(), LockKind::Fair), OwnerId::new("a:1"));
     let ask = Acquire::new(Place::new(&lock, &owner, RequestId::new(1)), LEASES[0]);
@@ -345,11 +345,11 @@ fn a_cycle_is_two_round_trips_and_a_hand_off_two_for_each_side() {
     let (token, first) = grant(&other, &ann);
     assert_eq!(first, 4, "an attempt before");
     assert!(matches!(ask(&other, &bob), (Acquired::Queued { .. }, 3)));
-    backend.0.store.recent.is_busy(&other.name); // also if that was longer ago on a busy machine
+    backend.0.recent.is_busy(&other.name); // also if that was longer ago on a busy machine
     assert_eq!(release(&other, &ann, token), 2, "it was busy just now");
-    backend.0.store.recent.is_busy(&other.name);
+    backend.0.recent.is_busy(&other.name);
     assert!(matches!(ask(&other, &ann), (Acquired::Queued { .. }, 2)));
-    backend.0.store.recent.forget_busy();
+    backend.0.recent.forget_busy();
     // Many in one trip, each for itself: what was not fast is two more.
     let locks: Vec<_> =
         (0..64).map(|n| LockId::new(LockName::new(&format!("{n}")).unwrap(), LockKind::Fair)).collect();
@@ -380,7 +380,7 @@ fn a_session_that_does_not_know_a_statement_costs_one_call() {
     let (lock, owner) = (LockId::new(way.name.clone(), LockKind::Fair), OwnerId::new("a:1"));
     let ask = Acquire::new(Place::new(&lock, &owner, RequestId::new(1)), LEASES[0]);
     way.acquire(&ask).unwrap();
-    let pool = &backend.0.store.pool;
+    let pool = &backend.0.pool;
     pool.lend(pool.deadline(), |con| con.script("deallocate all", pool.deadline())).unwrap();
     let before = trips(&backend);
     let _ = way.acquire(&ask);
