@@ -15,6 +15,7 @@ use fairlock_line::{LockEntry, Turn};
 
 use crate::answer::Answer;
 use crate::net::Failure;
+use crate::net::address::Address;
 use crate::step::{OneByOne, Store};
 
 /// Locks in a PostgreSQL database: one row a lock, decided under its row lock.
@@ -26,7 +27,8 @@ pub struct PostgresBackend(pub(crate) Arc<Store>);
 
 impl fmt::Debug for PostgresBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("PostgresBackend").field(&self.0.pool.address).finish()
+        let Address { endpoints, user, database, .. } = &self.0.pool.address; // not the password
+        f.debug_tuple("PostgresBackend").field(endpoints).field(user).field(database).finish()
     }
 }
 
@@ -37,7 +39,7 @@ impl PostgresBackend {
         decide: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,
     ) -> Result<T, BackendError> {
         let store = &self.0;
-        store.step(&lock.name, store.pool.deadline(), decide)
+        store.step(None, &lock.name, store.pool.deadline(), decide)
     }
 }
 
@@ -89,7 +91,7 @@ impl Backend for PostgresBackend {
         let mut asked = OneByOne::until(deadline);
         let withdraw = |place: &Place<'_>| {
             let withdraw = |entry: &mut LockEntry, turn: &mut Turn<'_>| entry.withdraw(turn, place);
-            let withdrawn = asked.ask(|| store.step(&place.lock.name, deadline, withdraw))?;
+            let withdrawn = asked.ask(|| store.step(None, &place.lock.name, deadline, withdraw))?;
             store.clients.waits_no_longer(place);
             Ok(withdrawn)
         };

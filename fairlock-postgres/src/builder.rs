@@ -78,11 +78,10 @@ pub struct PostgresBuilder {
 impl Debug for PostgresBuilder {
     /// Without the addresses, which have passwords.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let PostgresBuilder { wake_ups, connections, timeouts, .. } = self;
         f.debug_struct("PostgresBuilder")
-            .field("wake_ups", wake_ups)
-            .field("connections", connections)
-            .field("timeouts", timeouts)
+            .field("wake_ups", &self.wake_ups)
+            .field("connections", &self.connections)
+            .field("timeouts", &self.timeouts)
             .finish_non_exhaustive()
     }
 }
@@ -126,7 +125,9 @@ impl PostgresBuilder {
     /// As [`PostgresBackend::connect`]; `InvalidConfig` for a setting that is out of range.
     pub fn connect(self) -> Result<PostgresBackend, Error> {
         let backend = self.unchecked()?;
-        if let Some(longest) = backend.0.pool.check(schema::check)? {
+        let pool = &backend.0.pool;
+        let in_time = Instant::now() + pool.timeouts.connect + pool.timeouts.response;
+        if let Some(longest) = pool.lend(in_time, |con| schema::check(con, pool.deadline()))? {
             backend.0.longest_lease.get_or_init(|| longest);
         }
         Ok(backend)
@@ -159,5 +160,5 @@ fn in_range<T: Debug + PartialOrd>(what: &str, set: T, allowed: &RangeInclusive<
         return Ok(());
     }
     let (from, to) = (allowed.start(), allowed.end());
-    Err(Failure::Invalid(format!("{what} is {set:?}, it has to be from {from:?} to {to:?}")))
+    Err(Failure::invalid(format!("{what} is {set:?}, it has to be from {from:?} to {to:?}")))
 }

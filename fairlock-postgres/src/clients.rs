@@ -81,13 +81,6 @@ impl Clients {
         }
     }
 
-    /// The revisions that polls of this client have seen, one for each request.
-    #[cfg(test)]
-    pub(crate) fn seen(&self, name: &str) -> Vec<i64> {
-        let client = self.get(name);
-        client.iter().flat_map(|client| client.link.waiting()).map(|(_, seen)| seen).collect()
-    }
-
     /// The request waits no longer.
     pub(crate) fn waits_no_longer(&self, place: &Place<'_>) {
         if let Some(client) = self.get(place.owner.client()) {

@@ -76,7 +76,7 @@ impl<const WAY: u8> Harness for Database<WAY> {
             entry.lose_hold();
             ForceReleased::Taken
         };
-        store.step(&name, store.pool.deadline(), lose).unwrap();
+        store.step(None, &name, store.pool.deadline(), lose).unwrap();
     }
 
     fn promises(&self, _: Promise) -> bool {

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fairlock_core::ClientId;
-use fairlock_core::backend::{BackendError, Finding, LockId, Verdict, probe, try_out};
+use fairlock_core::backend::{BackendError, BackendErrorKind, Finding, LockId, Verdict, probe, try_out};
 use fairlock_net::Endpoint;
 
 use crate::backend::PostgresBackend;
@@ -198,17 +198,15 @@ impl Visit<'_> {
         let of_other = other.row(Statement::made_up(PID), self.soon())?.count(0)?;
         let is_pooled = of_other == before || self.row(PID)?.count(0)? != before;
         drop(other); // until here its session was taken
-        let (verdict, text) = match (is_pooled, listen_at.endpoints == pool.address.endpoints) {
-            (false, _) => (Verdict::Good, "none: each connection has a session"),
-            (true, false) => {
-                (Verdict::Good, "in transaction mode; `listen_on` names another address for wake-ups")
-            }
+        let text = match (is_pooled, listen_at.endpoints == pool.address.endpoints) {
+            (false, _) => "none: each connection has a session",
+            (true, false) => "in transaction mode; `listen_on` names another address for wake-ups",
             (true, true) => {
                 let text = "in transaction mode: locks work, but wake-ups need a session, so set `listen_on` to the server's address";
-                (Verdict::Note, text)
+                return Ok((Verdict::Note, text.to_owned()));
             }
         };
-        Ok((verdict, text.to_owned()))
+        Ok((Verdict::Good, text.to_owned()))
     }
 
     /// One session sends, another hears.
@@ -230,10 +228,9 @@ impl Visit<'_> {
     }
 
     fn layout(&mut self) -> Found {
-        let deadline = self.soon();
-        match schema::check(&mut self.con, deadline) {
+        match schema::check(&mut self.con, self.backend.0.pool.deadline()) {
             Ok(_) => Ok((Verdict::Good, "this version can use the tables".to_owned())),
-            Err(failure) if matches!(failure, Failure::Invalid(_)) || failure.is_missing_layout() => {
+            Err(failure) if failure.kind == BackendErrorKind::InvalidConfig => {
                 Ok((Verdict::Unsafe, BackendError::from(failure).message().to_owned()))
             }
             Err(failure) => Err(failure),

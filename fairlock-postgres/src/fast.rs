@@ -81,7 +81,7 @@ impl Store {
         self.all(asks, &attempts, deadline, granted, |ask| {
             let name = &ask.place.lock.name;
             let acquired = self.ask_and_hear(&ask.place, deadline, || {
-                self.step(name, deadline, |entry, turn| entry.acquire(turn, ask))?
+                self.step(None, name, deadline, |entry, turn| entry.acquire(turn, ask))?
             })?;
             if let Acquired::Busy { .. } = acquired {
                 self.recent.is_busy(name); // by a hold alone, so the step does not see it
@@ -93,13 +93,10 @@ impl Store {
     pub(crate) fn release_all(&self, holds: &[Hold<'_>]) -> Vec<Result<Released, BackendError>> {
         let deadline = self.pool.deadline();
         let attempts: Vec<_> = holds.iter().map(|hold| self.fast_release(hold)).collect();
-        self.all(
-            holds,
-            &attempts,
-            deadline,
-            |_, _| Ok(Released::Released),
-            |hold| self.step(&hold.lock.name, deadline, |entry, turn| entry.release(turn, hold)),
-        )
+        let released = |_: &Hold<'_>, _: &Row| Ok(Released::Released);
+        self.all(holds, &attempts, deadline, released, |hold| {
+            self.step(None, &hold.lock.name, deadline, |entry, turn| entry.release(turn, hold))
+        })
     }
 
     /// Makes these attempts in one round trip, each as a transaction for itself. What they leave is asked one by one.

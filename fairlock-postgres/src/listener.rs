@@ -148,9 +148,9 @@ fn check_server(con: &mut Connection, store: &Store) -> Result<(), Failure> {
     let deadline = store.pool.deadline();
     let here = server_of(con, deadline)?;
     match store.pool.lend(deadline, |con| server_of(con, deadline)) {
-        Ok(there) if there != here => Err(Failure::Broken(
-            "the server or the database is another one than that of the commands".to_owned(),
-        )),
+        Ok(there) if there != here => {
+            Err(Failure::broken("the server or the database is another one than that of the commands"))
+        }
         _ => Ok(()),
     }
 }

@@ -7,7 +7,7 @@ use fairlock_core::{LockKind, LockName};
 use fairlock_line::Desk;
 
 use crate::backend::PostgresBackend;
-use crate::net::{Failure, Row, Statement};
+use crate::net::{Row, Statement};
 use crate::row::{AFTER, COLUMNS, Loaded};
 
 /// How many rows one call reads.
@@ -55,7 +55,7 @@ impl PostgresBackend {
 /// None for a lock that is not in use, and for a row that this version can't read.
 fn state_of(name: &LockName, row: &Row) -> Result<Option<LockState>, BackendError> {
     let Loaded { entry, last, now } = match Loaded::read(name, row) {
-        Err(Failure::Corrupt(_)) => return Ok(None),
+        Err(failure) if failure.kind == BackendErrorKind::Corrupt => return Ok(None),
         loaded => loaded?,
     };
     let mut desk = Desk::after(last);
@@ -78,9 +78,8 @@ fn fits(pattern: &[char], name: &[char]) -> bool {
         (_, []) => false,
         (['?', rest @ ..], [_, name @ ..]) => fits(rest, name),
         (['[', rest @ ..], [c, name @ ..]) => {
-            let mut parts = rest.splitn(2, |c| *c == ']');
-            let (set, rest) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-            is_one_of(set, *c) && fits(rest, name)
+            let end = rest.iter().position(|c| *c == ']').unwrap_or(rest.len());
+            is_one_of(&rest[..end], *c) && fits(rest.get(end + 1..).unwrap_or_default(), name)
         }
         (['\\', wanted, rest @ ..] | [wanted, rest @ ..], [c, name @ ..]) => wanted == c && fits(rest, name),
     }

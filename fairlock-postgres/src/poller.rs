@@ -64,7 +64,10 @@ impl Store {
             return Ok(());
         }
         let (names, revs): (Vec<_>, Vec<_>) = revs.into_iter().unzip();
-        let look = Statement::new(&LOOK, [Value::array(BYTEA, names), Value::array(INT8, revs)]);
+        let look = Statement::new(
+            &LOOK,
+            [Value::array(BYTEA, names.into_iter()), Value::array(INT8, revs.into_iter())],
+        );
         for row in &self.pool.ask(look, self.pool.deadline())? {
             let (name, rev, has_standby) = (row.bytes(AFTER)?, row.number(AFTER + 1)?, row.flag(AFTER + 2)?);
             let of_lock = waiting.iter().map(|(one, _)| one);

@@ -11,14 +11,14 @@
 //! moment, and the client can't see when.
 
 use std::collections::HashSet;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fairlock_core::LockName;
-use fairlock_core::backend::{BackendError, Renew, Renewal};
+use fairlock_core::backend::{BackendError, Hold, Renew, Renewal};
 use fairlock_line::{lock_of, renew_by_lock};
 
-use crate::net::{BYTEA, Failure, INT4, INT8, Row, Statement, TEXT, Value};
-use crate::row::{LONGEST, micros};
+use crate::net::{BYTEA, Failure, INT8, Row, Statement, TEXT, Value};
+use crate::row::{LONGEST, is_text, micros};
 use crate::step::{OneByOne, Store};
 
 /// So many holds are renewed by one statement.
@@ -26,7 +26,7 @@ const MOST: usize = 200;
 
 const RENEW: &str = "\
     with asked as (
-      select * from unnest($1::bytea[], $2::text[], $3::bigint[], $4::bigint[], $5::int[], $6::bigint[])
+      select * from unnest($1::bytea[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[])
         with ordinality as a(name, owner, request, token, holds, lease, at)
     ), mine as materialized (
       select l.name, a.holds, a.lease, a.at from asked a join fairlock.lock l
@@ -45,13 +45,14 @@ impl Store {
     pub(crate) fn renew(&self, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
         let deadline = self.pool.deadline();
         let mut renewed = vec![false; items.len()];
-        let in_columns: Vec<_> = items.iter().enumerate().filter_map(Item::of).collect();
-        for part in in_columns.chunks(MOST) {
+        let holds: Vec<_> = items.iter().enumerate().filter_map(in_columns).collect();
+        for part in holds.chunks(MOST) {
             match self.renew_columns(part, deadline) {
                 Ok(done) => done.into_iter().for_each(|at| renewed[at] = true),
                 Err(failure) => {
                     let error = BackendError::from(failure);
-                    return renewed.iter().map(|done| answer_of(*done, &error)).collect();
+                    let answer = |done| if done { Ok(Renewal::Renewed) } else { Err(error.clone()) };
+                    return renewed.into_iter().map(answer).collect();
                 }
             }
         }
@@ -66,13 +67,14 @@ impl Store {
 
     fn renew_rest(&self, items: &[Renew<'_>], deadline: Instant) -> Vec<Result<Renewal, BackendError>> {
         let mut asked = OneByOne::until(deadline);
-        let mut to_ask = u32::try_from(names_of(items).len()).unwrap_or(u32::MAX);
+        let names: HashSet<_> = items.iter().map(|item| &lock_of(item).name).collect();
+        let mut to_ask = u32::try_from(names.len()).unwrap_or(u32::MAX);
         renew_by_lock(items, |lock: &LockName, items| {
             // Half of its share is for the wait, the rest for the step.
             let time = deadline.saturating_duration_since(Instant::now());
             let wait = Some(time / to_ask.saturating_mul(2).max(1));
             to_ask = to_ask.saturating_sub(1);
-            let step = || self.step_waiting(wait, lock, deadline, |entry, turn| entry.renew(turn, items));
+            let step = || self.step(wait, lock, deadline, |entry, turn| entry.renew(turn, items));
             match asked.ask(step) {
                 Ok(all) => all.into_iter().map(Ok).collect(),
                 Err(error) => vec![Err(error); items.len()],
@@ -83,54 +85,29 @@ impl Store {
     /// Which of these were renewed, by their numbers.
     fn renew_columns(&self, items: &[Item<'_>], deadline: Instant) -> Result<Vec<usize>, Failure> {
         let values = [
-            Value::array(BYTEA, items.iter().map(|item| item.name)),
-            Value::array(TEXT, items.iter().map(|item| item.owner)),
-            Value::array(INT8, items.iter().map(|item| item.request)),
-            Value::array(INT8, items.iter().map(|item| item.token)),
-            Value::array(INT4, items.iter().map(|item| item.holds)),
-            Value::array(INT8, items.iter().map(|item| item.lease)),
+            Value::array(BYTEA, items.iter().map(|(_, hold, ..)| hold.lock.name.as_str().as_bytes())),
+            Value::array(TEXT, items.iter().map(|(_, hold, ..)| hold.owner.as_str())),
+            Value::array(INT8, items.iter().map(|(_, hold, ..)| hold.request.get().cast_signed())),
+            Value::array(INT8, items.iter().map(|(_, hold, ..)| hold.token.get().cast_signed())),
+            Value::array(INT8, items.iter().map(|(_, _, holds, _)| i64::from(holds.cast_signed()))),
+            Value::array(INT8, items.iter().map(|(.., lease)| micros(*lease).min(LONGEST))),
         ];
         let rows = self.pool.ask_committed(Statement::new(RENEW, values), deadline)?;
         let number = |row: &Row| {
             let at = usize::try_from(row.number(0)? - 1).map_err(|_| Failure::senseless())?;
-            items.get(at).map(|item| item.at).ok_or_else(Failure::senseless)
+            items.get(at).map(|(at, ..)| *at).ok_or_else(Failure::senseless)
         };
         rows.iter().map(number).collect()
     }
 }
 
-fn names_of<'a>(items: &[Renew<'a>]) -> HashSet<&'a LockName> {
-    items.iter().map(|item| &lock_of(item).name).collect()
-}
+/// A hold, with its number among the items, its hold count and its lease.
+type Item<'a> = (usize, Hold<'a>, u32, Duration);
 
-fn answer_of(done: bool, error: &BackendError) -> Result<Renewal, BackendError> {
-    if done { Ok(Renewal::Renewed) } else { Err(error.clone()) }
-}
-
-/// A hold as values.
-struct Item<'a> {
-    at: usize,
-    name: &'a [u8],
-    owner: &'a str,
-    request: i64,
-    token: i64,
-    holds: i32,
-    lease: i64,
-}
-
-impl<'a> Item<'a> {
-    /// None for what can't stand in columns.
-    fn of((at, item): (usize, &Renew<'a>)) -> Option<Item<'a>> {
-        let Renew::Hold { hold, holds, lease } = *item else { return None };
-        let item = Item {
-            at,
-            name: hold.lock.name.as_str().as_bytes(),
-            owner: hold.owner.as_str(),
-            request: hold.request.get().cast_signed(),
-            token: hold.token.get().cast_signed(),
-            holds: holds.cast_signed(),
-            lease: micros(lease).min(LONGEST),
-        };
-        (!item.owner.contains('\0')).then_some(item)
+/// None for what can't stand in columns.
+fn in_columns<'a>((at, item): (usize, &Renew<'a>)) -> Option<Item<'a>> {
+    match *item {
+        Renew::Hold { hold, holds, lease } if is_text(hold.owner, "") => Some((at, hold, holds, lease)),
+        _ => None,
     }
 }

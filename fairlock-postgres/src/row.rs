@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use fairlock_core::backend::RequestId;
+use fairlock_core::backend::{BackendErrorKind, RequestId};
 use fairlock_core::{FencingToken, LockName, OwnerId};
 use fairlock_line::{KeptHold, LockEntry, Moment};
 
@@ -29,7 +29,7 @@ const GRACE_ENDS: usize = 11;
 pub(crate) const AFTER: usize = 12;
 
 const UPDATE: &str = "update fairlock.lock set rev = rev + 1, last = $2, dead_at = $3, h_owner = $4, h_request = $5, h_token = $6, \
-                      h_count = $7, h_since = $8, h_ends = $9, h_label = $10, heads = $11, state = $12 where name = $1";
+                      h_count = $7::bigint, h_since = $8, h_ends = $9, h_label = $10, heads = $11, state = $12 where name = $1";
 
 /// What is written.
 #[derive(Debug, PartialEq, Eq)]
@@ -50,11 +50,12 @@ pub(crate) struct Loaded {
 
 impl Loaded {
     /// # Errors
-    /// `Broken` for what makes no sense; and `Corrupt` for a state that this version can't read.
+    /// `Unavailable` for what makes no sense; and `Corrupt` for a state that this version can't read.
     pub(crate) fn read(lock: &LockName, row: &Row) -> Result<Loaded, Failure> {
         let state = row.bytes(9)?;
         let decoded = if state.is_empty() { Ok(LockEntry::default()) } else { LockEntry::decode(state) };
-        let mut entry = decoded.map_err(|error| Failure::Corrupt(format!("lock {lock}: {error}")))?;
+        let corrupt = |error| Failure::new(BackendErrorKind::Corrupt, format!("lock {lock}: {error}"));
+        let mut entry = decoded.map_err(corrupt)?;
         if let Some(hold) = hold_of(row)? {
             entry.put_sole_hold(hold);
         }
@@ -105,7 +106,7 @@ impl LockRow {
             hold.map(|hold| hold.owner.as_str()).into(),
             hold.map(|hold| hold.request.get().cast_signed()).into(),
             hold.map(|hold| hold.token.get().cast_signed()).into(),
-            hold.map(|hold| hold.holds.cast_signed()).into(),
+            hold.map(|hold| i64::from(hold.holds.cast_signed())).into(),
             hold.map(|hold| micros(hold.since)).into(),
             hold.map(|hold| micros(hold.ends)).into(),
             hold.map(|hold| &*hold.label).into(),

@@ -28,16 +28,16 @@ const LONGEST_UNSYNCED: Duration = Duration::from_secs(30);
 /// The longest lease, if there is one.
 ///
 /// # Errors
-/// `Invalid` if this version can't use the tables that are there.
+/// `InvalidConfig` if this version can't use the tables that are there.
 pub(crate) fn check(con: &mut Connection, deadline: Instant) -> Result<Option<Duration>, Failure> {
     let sql = "select layout, least_client, current_setting('synchronous_commit') = 'off' from fairlock.meta";
     let rows = con.flight(&[Statement::new(sql, [])], deadline)?;
     let Some(row) = rows.first().and_then(|rows| rows.first()) else {
-        return Err(Failure::Invalid("the table fairlock.meta has no row: it names the layout".to_owned()));
+        return Err(Failure::invalid("the table fairlock.meta has no row: it names the layout"));
     };
     let (layout, least_client) = (row.count(0)?, row.count(1)?);
     if layout < LAYOUT {
-        return Err(Failure::Invalid(format!(
+        return Err(Failure::invalid(format!(
             "the database has layout {layout} of fairlock's tables, and this version needs {LAYOUT}: run `fairlock migrate \
              --postgres URL`, or call PostgresBackend::migrate"
         )));
@@ -60,9 +60,9 @@ pub(crate) fn script() -> String {
 /// changes nothing waits for each transaction that uses them, and all others wait behind it.
 pub(crate) fn migrate(con: &mut Connection, deadline: Instant) -> Result<(), Failure> {
     match migrate_on(con, deadline) {
-        Err(Failure::Server { code, .. }) if code == "55P03" => {
+        Err(failure) if failure.has_code(&["55P03"]) => {
             let message = "another transaction uses fairlock's tables, or makes them, for more than 2 s: try again when it has ended";
-            Err(Failure::Broken(message.to_owned()))
+            Err(Failure::broken(message))
         }
         done => done,
     }
@@ -83,7 +83,7 @@ fn migrate_on(con: &mut Connection, deadline: Instant) -> Result<(), Failure> {
 }
 
 fn newer(layout: i32) -> Failure {
-    Failure::Invalid(format!(
+    Failure::invalid(format!(
         "the database has layout {layout} of fairlock's tables, and this version knows them up to {LAYOUT}: use a newer version of \
          fairlock"
     ))

@@ -84,18 +84,8 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// One step on one lock, which ends by the deadline.
-    pub(crate) fn step<T: Answer>(
-        &self,
-        lock: &LockName,
-        deadline: Instant,
-        decide: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,
-    ) -> Result<T, BackendError> {
-        self.step_waiting(None, lock, deadline, decide)
-    }
-
     /// The same, which waits for the row for this long at most, if a time is given.
-    pub(crate) fn step_waiting<T: Answer>(
+    pub(crate) fn step<T: Answer>(
         &self,
         wait: Option<Duration>,
         lock: &LockName,
@@ -179,19 +169,17 @@ impl Store {
         let load = || Statement::new(&LOAD, name.clone());
         let limits = (!con.is_own_session()).then(|| self.pool.limits(true));
         let shorter = wait.map(|wait| wait.as_millis().max(1).to_string());
-        let mut begin = vec![Statement::new(BEGIN, [])];
-        begin.extend(limits.map(Statement::made_up));
-        begin.extend(shorter.as_deref().map(|wait| Statement::new(SET_WAIT, [wait.into()])));
-        begin.push(load());
-        let mut answers = con.flight(&begin, deadline)?;
-        for _ in 0..TRIES {
-            if let Some(row) = answers.pop().and_then(|mut rows| rows.pop()) {
+        let mut flight = vec![Statement::new(BEGIN, [])];
+        flight.extend(limits.map(Statement::made_up));
+        flight.extend(shorter.as_deref().map(|wait| Statement::new(SET_WAIT, [wait.into()])));
+        flight.push(load());
+        for _ in 0..=TRIES {
+            if let Some(row) = con.flight(&flight, deadline)?.pop().and_then(|mut rows| rows.pop()) {
                 return Ok(row);
             }
-            answers = con.flight(&[Statement::new(INSERT, name.clone()), load()], deadline)?;
+            flight = vec![Statement::new(INSERT, name.clone()), load()];
         }
-        let row = answers.pop().and_then(|mut rows| rows.pop());
-        row.ok_or_else(|| Failure::Broken("the lock's row vanishes again and again".to_owned()))
+        Err(Failure::broken("the lock's row vanishes again and again"))
     }
 
     /// Reads the row without locking it, decides, and writes nothing: for questions.
@@ -200,17 +188,13 @@ impl Store {
         lock: &LockName,
         ask: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,
     ) -> Result<T, BackendError> {
-        let deadline = self.pool.deadline();
-        let loaded = self.pool.lend(deadline, |con| {
-            let name = [lock.as_str().as_bytes().into()];
-            let row = con.row(Statement::new(&LOOK, name), deadline)?;
-            if row.maybe_bytes(9).is_none() {
-                let now = moment(row.number(NOW)?);
-                return Ok(Loaded { entry: LockEntry::default(), last: 0, now });
-            }
-            Loaded::read(lock, &row)
-        })?;
-        let Loaded { mut entry, last, now } = loaded;
+        let look = Statement::new(&LOOK, [lock.as_str().as_bytes().into()]);
+        let rows = self.pool.ask(look, self.pool.deadline())?;
+        let row = rows.first().ok_or_else(Failure::senseless)?;
+        let Loaded { mut entry, last, now } = match row.maybe_bytes(9) {
+            None => Loaded { entry: LockEntry::default(), last: 0, now: moment(row.number(NOW)?) },
+            Some(_) => Loaded::read(lock, row)?,
+        };
         Ok(ask(&mut entry, &mut Desk::after(last).turn(lock, now, &|_| true)))
     }
 }
@@ -232,11 +216,8 @@ impl OneByOne {
     ) -> Result<A, BackendError> {
         let late = self.failed.clone().filter(|_| Instant::now() >= self.deadline);
         let answer = late.map_or_else(ask, Err);
-        if let Some(error) =
-            answer.as_ref().err().filter(|error| error.kind() == BackendErrorKind::Unavailable)
-        {
-            self.failed = Some(error.clone());
-        }
+        let failed = answer.as_ref().err().filter(|error| error.kind() == BackendErrorKind::Unavailable);
+        self.failed = failed.cloned().or(self.failed.take());
         answer
     }
 }

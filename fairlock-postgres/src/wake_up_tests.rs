@@ -173,12 +173,13 @@ fn a_poll_finds_a_grant_that_came_before_its_request_was_known_to_wait() {
     let token = take(&theirs, &lock, &ann);
     let early = ours.0.ask_and_hear(&first.place, soon(), || {
         let deadline = ours.0.pool.deadline();
-        let queued = ours.0.step(&lock.name, deadline, |entry, turn| entry.acquire(turn, &first)).unwrap();
+        let queued =
+            ours.0.step(None, &lock.name, deadline, |entry, turn| entry.acquire(turn, &first)).unwrap();
         ours.acquire(&second).unwrap();
         theirs.release(&Hold::new(&lock, &ann, RequestId::new(1), token)).unwrap();
         let rev = "select rev from fairlock.lock";
         let rev = session(&url).flight(&[Statement::new(rev, [])], soon()).unwrap()[0][0].number(0).unwrap();
-        until("the poll has seen the grant", || ours.0.clients.seen(&client.to_string()) == [rev]);
+        until("the poll has seen the grant", || has_seen(&ours, client, rev));
         queued
     });
     assert!(matches!(early, Ok(Acquired::Queued { .. })) && heard.try_recv().is_err());
@@ -254,4 +255,10 @@ fn log_lines() -> &'static Mutex<Vec<String>> {
         log::set_max_level(log::LevelFilter::Warn);
     });
     &KEPT.0
+}
+
+/// Whether the polls of this client have seen this revision for its only request.
+fn has_seen(backend: &PostgresBackend, client: ClientId, rev: i64) -> bool {
+    let client = backend.0.clients.get(&client.to_string()).unwrap();
+    client.link.waiting().iter().map(|(_, seen)| *seen).eq([rev])
 }

@@ -102,7 +102,8 @@ impl<'a> Way<'a> {
     fn acquire(&mut self, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
         let store = &self.backend.0;
         if !self.is_fast {
-            return store.step(&self.name, store.pool.deadline(), |entry, turn| entry.acquire(turn, ask))?;
+            return store
+                .step(None, &self.name, store.pool.deadline(), |entry, turn| entry.acquire(turn, ask))?;
         }
         store.recent.forget_busy();
         let before = trips(self.backend);
@@ -115,7 +116,7 @@ impl<'a> Way<'a> {
         let store = &self.backend.0;
         if !self.is_fast {
             let deadline = store.pool.deadline();
-            return store.step(&self.name, deadline, |entry, turn| entry.release(turn, hold)).unwrap();
+            return store.step(None, &self.name, deadline, |entry, turn| entry.release(turn, hold)).unwrap();
         }
         store.recent.forget_busy();
         let before = trips(self.backend);

@@ -5,74 +5,65 @@ use std::io;
 use fairlock_core::backend::{BackendError, BackendErrorKind};
 use fairlock_net::{Endpoint, TlsFailure, in_words};
 
+/// No such schema, table, function or column.
+const MISSING: [&str; 4] = ["3F000", "42P01", "42883", "42703"];
 const NO_LAYOUT: &str = "the database has no tables of fairlock: run `fairlock migrate --postgres URL`, or call \
                          PostgresBackend::migrate";
 
 /// Why a flight has no answer.
 #[derive(Clone, Debug)]
-pub(crate) enum Failure {
-    /// The connection failed, was late, or said what makes no sense. Whether the server did what was asked is not known.
-    Broken(String),
-    /// The server refused with an SQLSTATE and its words. The transaction is rolled back.
-    Server { code: String, message: String },
-    /// The address or a setting can't work.
-    Invalid(String),
-    /// A wrong password, or none where one is needed.
-    Denied(String),
-    /// What a row has is of no use to this version. The connection is.
-    Corrupt(String),
+pub(crate) struct Failure {
+    pub(crate) kind: BackendErrorKind,
+    /// The SQLSTATE with which the server refused; then the transaction is rolled back.
+    code: Option<String>,
+    message: String,
 }
 
 impl Failure {
+    /// None that the server told.
+    pub(crate) fn new(kind: BackendErrorKind, message: impl Into<String>) -> Failure {
+        Failure { kind, code: None, message: message.into() }
+    }
+
+    /// The server refused, in its own words.
+    pub(super) fn refused(code: String, message: String) -> Failure {
+        Failure { kind: kind_of(&code), code: Some(code), message }
+    }
+
+    /// The connection failed, was late, or said what makes no sense. Whether the server did what was asked is not known.
+    pub(crate) fn broken(message: impl Into<String>) -> Failure {
+        Failure::new(BackendErrorKind::Unavailable, message)
+    }
+
     pub(crate) fn senseless() -> Failure {
-        Failure::Broken("the server's answer makes no sense".to_owned())
+        Failure::broken("the server's answer makes no sense")
+    }
+
+    /// The address or a setting can't work, or the tables can't be used.
+    pub(crate) fn invalid(message: impl Into<String>) -> Failure {
+        Failure::new(BackendErrorKind::InvalidConfig, message)
     }
 
     /// The same, which says where.
-    pub(super) fn at(mut self, endpoint: &Endpoint) -> Failure {
-        let (Failure::Broken(message)
-        | Failure::Server { message, .. }
-        | Failure::Invalid(message)
-        | Failure::Denied(message)
-        | Failure::Corrupt(message)) = &mut self;
-        *message = format!("{endpoint}: {message}");
-        self
+    pub(super) fn at(self, endpoint: &Endpoint) -> Failure {
+        Failure { message: format!("{endpoint}: {}", self.message), ..self }
     }
 
-    /// Whether another host may do better.
-    pub(crate) fn is_of_this_host(&self) -> bool {
-        !matches!(self.kind(), BackendErrorKind::InvalidConfig)
-    }
-
-    /// Whether the layout is missing: no such schema, table, function or column.
-    pub(crate) fn is_missing_layout(&self) -> bool {
-        matches!(self, Failure::Server { code, .. }
-            if matches!(code.as_str(), "3F000" | "42P01" | "42883" | "42703"))
+    /// Whether the server refused with one of these.
+    pub(crate) fn has_code(&self, codes: &[&str]) -> bool {
+        self.code.as_deref().is_some_and(|code| codes.contains(&code))
     }
 
     /// Whether a prepared statement is not what it was: the session is another one, behind a pooler that does not show, or has dropped
     /// them, or a table was altered.
     pub(super) fn is_of_preparing(&self) -> bool {
-        matches!(self, Failure::Server { code, .. } if matches!(code.as_str(), "26000" | "42P05" | "0A000"))
+        self.has_code(&["26000", "42P05", "0A000"])
     }
 
-    /// Whether the connection is of use, after a rollback.
+    /// Whether the connection is of use, after a rollback: the server refused, or what a row has is of no use to this version.
     pub(crate) fn keeps_connection(&self) -> bool {
-        match self {
-            Failure::Server { code, .. } => !code.starts_with("57P") && !code.starts_with("25P03"),
-            _ => matches!(self, Failure::Corrupt(_)),
-        }
-    }
-
-    fn kind(&self) -> BackendErrorKind {
-        match self {
-            Failure::Broken(_) => BackendErrorKind::Unavailable,
-            Failure::Invalid(_) => BackendErrorKind::InvalidConfig,
-            Failure::Denied(_) => BackendErrorKind::Denied,
-            Failure::Corrupt(_) => BackendErrorKind::Corrupt,
-            Failure::Server { .. } if self.is_missing_layout() => BackendErrorKind::InvalidConfig,
-            Failure::Server { code, .. } => kind_of(code),
-        }
+        let is_corrupt = self.kind == BackendErrorKind::Corrupt;
+        self.code.as_ref().map_or(is_corrupt, |code| !code.starts_with("57P") && !code.starts_with("25P03"))
     }
 }
 
@@ -83,8 +74,8 @@ fn kind_of(code: &str) -> BackendErrorKind {
         // Disk full, out of memory: nothing was begun. A full table of connections (53300) passes.
         "53100" | "53200" => BackendErrorKind::Refused,
         _ if code.starts_with("28") => BackendErrorKind::Denied,
-        // No such database, and what no statement of ours should meet.
-        _ if code.starts_with("3D") || code.starts_with("42") || code.starts_with("22") => {
+        // No such database or schema, and what no statement of ours should meet.
+        _ if ["3D", "3F000", "42", "22"].iter().any(|class| code.starts_with(class)) => {
             BackendErrorKind::InvalidConfig
         }
         _ => BackendErrorKind::Unavailable,
@@ -93,7 +84,7 @@ fn kind_of(code: &str) -> BackendErrorKind {
 
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
-        Failure::Broken(match error.kind() {
+        Failure::broken(match error.kind() {
             io::ErrorKind::UnexpectedEof => "the server closed the connection".to_owned(),
             _ => in_words(&error),
         })
@@ -103,10 +94,10 @@ impl From<io::Error> for Failure {
 impl From<TlsFailure> for Failure {
     fn from(failure: TlsFailure) -> Failure {
         match failure {
-            TlsFailure::Handshake(_) => Failure::Broken(failure.to_string()),
-            TlsFailure::NotBegun(cause) => Failure::Invalid(cause),
+            TlsFailure::Handshake(_) => Failure::broken(failure.to_string()),
+            TlsFailure::NotBegun(cause) => Failure::invalid(cause),
             TlsFailure::Certificate(cause) => {
-                Failure::Invalid(format!("the server's certificate is not trusted: {cause}"))
+                Failure::invalid(format!("the server's certificate is not trusted: {cause}"))
             }
         }
     }
@@ -114,18 +105,13 @@ impl From<TlsFailure> for Failure {
 
 impl From<Failure> for BackendError {
     fn from(failure: Failure) -> BackendError {
-        let kind = failure.kind();
-        let is_missing_layout = failure.is_missing_layout();
-        let message = match failure {
-            Failure::Server { .. } if is_missing_layout => NO_LAYOUT.to_owned(),
-            Failure::Server { code, message } if code == "55P03" => {
-                format!("another transaction has the lock's row: {message} ({code})")
-            }
-            Failure::Server { code, message } => format!("{message} ({code})"),
-            Failure::Broken(message)
-            | Failure::Invalid(message)
-            | Failure::Denied(message)
-            | Failure::Corrupt(message) => message,
+        let is_missing_layout = failure.has_code(&MISSING);
+        let Failure { kind, code, message } = failure;
+        let message = match code.as_deref() {
+            None => message,
+            Some(_) if is_missing_layout => NO_LAYOUT.to_owned(),
+            Some("55P03") => format!("another transaction has the lock's row: {message} (55P03)"),
+            Some(code) => format!("{message} ({code})"),
         };
         BackendError::new(kind, message)
     }
@@ -143,9 +129,7 @@ mod tests {
 
     #[test]
     fn each_sqlstate_has_its_kind() {
-        let kind = |code: &str| {
-            BackendError::from(Failure::Server { code: code.to_owned(), message: String::new() }).kind()
-        };
+        let kind = |code: &str| BackendError::from(Failure::refused(code.to_owned(), String::new())).kind();
         for code in ["55P03", "40001", "57P01", "53300", "25006", "25P03", "XX000", "08006"] {
             assert_eq!(kind(code), BackendErrorKind::Unavailable, "{code}");
         }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use bytes::BytesMut;
+use fairlock_core::backend::BackendErrorKind;
 use fallible_iterator::FallibleIterator;
 use postgres_protocol::authentication::md5_hash;
 use postgres_protocol::authentication::sasl::{ChannelBinding, SCRAM_SHA_256, ScramSha256};
@@ -22,26 +22,25 @@ pub(super) fn log_in(con: &mut Connection, address: &Address, deadline: Instant)
         ("application_name", &address.application_name),
     ];
     parameters.extend(address.options.as_deref().map(|options| ("options", options)));
-    let mut out = BytesMut::new();
-    frontend::startup_message(parameters, &mut out)?;
-    con.send(&out, deadline)?;
+    con.say(deadline, |out| frontend::startup_message(parameters, out))?;
     loop {
-        match con.receive()? {
+        match con.accept()? {
             Message::AuthenticationOk => {}
             Message::BackendKeyData(body) => con.process = Some(body.process_id()),
             Message::ReadyForQuery(_) => return Ok(()),
             Message::AuthenticationCleartextPassword => {
-                send_password(con, password_of(address)?.as_bytes(), deadline)?;
+                let password = password_of(address)?.as_bytes();
+                con.say(deadline, |out| frontend::password_message(password, out))?;
             }
             Message::AuthenticationMd5Password(body) => {
                 let (user, password) = (address.user.as_bytes(), password_of(address)?.as_bytes());
-                send_password(con, md5_hash(user, password, body.salt()).as_bytes(), deadline)?;
+                let hashed = md5_hash(user, password, body.salt());
+                con.say(deadline, |out| frontend::password_message(hashed.as_bytes(), out))?;
             }
             Message::AuthenticationSasl(body) => scram(con, address, &body, deadline)?,
-            Message::ErrorResponse(body) => return Err(con.refused(&body)),
             _ => {
                 let message = "the server asks for a way to log in that is not known here: SCRAM, md5 and a password are";
-                return Err(Failure::Invalid(message.to_owned()));
+                return Err(Failure::invalid(message));
             }
         }
     }
@@ -54,35 +53,18 @@ fn scram(
     deadline: Instant,
 ) -> Result<(), Failure> {
     if !body.mechanisms().any(|mechanism| Ok(mechanism == SCRAM_SHA_256))? {
-        return Err(Failure::Invalid("the server asks for a SASL login other than SCRAM-SHA-256".to_owned()));
+        return Err(Failure::invalid("the server asks for a SASL login other than SCRAM-SHA-256"));
     }
     let mut scram = ScramSha256::new(password_of(address)?.as_bytes(), ChannelBinding::unsupported());
-    let mut out = BytesMut::new();
-    frontend::sasl_initial_response(SCRAM_SHA_256, scram.message(), &mut out)?;
-    con.send(&out, deadline)?;
-    match con.receive()? {
-        Message::AuthenticationSaslContinue(body) => scram.update(body.data())?,
-        Message::ErrorResponse(body) => return Err(con.refused(&body)),
-        _ => return Err(Failure::senseless()),
-    }
-    out.clear();
-    frontend::sasl_response(scram.message(), &mut out)?;
-    con.send(&out, deadline)?;
-    match con.receive()? {
-        // The server has to prove that it knows the password, too.
-        Message::AuthenticationSaslFinal(body) => Ok(scram.finish(body.data())?),
-        Message::ErrorResponse(body) => Err(con.refused(&body)),
-        _ => Err(Failure::senseless()),
-    }
-}
-
-fn send_password(con: &mut Connection, password: &[u8], deadline: Instant) -> Result<(), Failure> {
-    let mut out = BytesMut::new();
-    frontend::password_message(password, &mut out)?;
-    con.send(&out, deadline)
+    con.say(deadline, |out| frontend::sasl_initial_response(SCRAM_SHA_256, scram.message(), out))?;
+    let Message::AuthenticationSaslContinue(body) = con.accept()? else { return Err(Failure::senseless()) };
+    scram.update(body.data())?;
+    con.say(deadline, |out| frontend::sasl_response(scram.message(), out))?;
+    let Message::AuthenticationSaslFinal(body) = con.accept()? else { return Err(Failure::senseless()) };
+    Ok(scram.finish(body.data())?) // the server has to prove that it knows the password, too
 }
 
 fn password_of(address: &Address) -> Result<&str, Failure> {
-    let message = || Failure::Denied("the server asks for a password, and the address has none".to_owned());
-    address.password.as_deref().ok_or_else(message)
+    let message = "the server asks for a password, and the address has none";
+    address.password.as_deref().ok_or_else(|| Failure::new(BackendErrorKind::Denied, message))
 }

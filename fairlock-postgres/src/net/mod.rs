@@ -19,5 +19,5 @@ mod wire;
 pub(crate) use failure::Failure;
 pub(crate) use open::{log_in_at, open};
 pub(crate) use rows::Row;
-pub(crate) use statement::{BYTEA, INT4, INT8, Statement, TEXT, Value};
+pub(crate) use statement::{BYTEA, INT8, Statement, TEXT, Value};
 pub(crate) use wire::Connection;

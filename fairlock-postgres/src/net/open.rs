@@ -4,6 +4,7 @@ use std::io::Read;
 use std::time::Instant;
 
 use bytes::BytesMut;
+use fairlock_core::backend::BackendErrorKind;
 use fairlock_net::{Endpoint, Stream};
 use postgres_protocol::message::frontend;
 
@@ -18,13 +19,15 @@ use super::wire::Connection;
 /// # Errors
 /// Of the last host; `Denied` and `Invalid` of any, since another host would say the same.
 pub(crate) fn open(address: &Address, deadline: Instant) -> Result<Connection, Failure> {
-    let mut last = Failure::Invalid("the address names no host".to_owned());
+    let mut last = Failure::invalid("the address names no host");
     for (tried, endpoint) in address.endpoints.iter().enumerate() {
         let left = deadline.saturating_duration_since(Instant::now());
         let share = left / u32::try_from(address.endpoints.len() - tried).unwrap_or(1);
-        match open_at(endpoint, address, Instant::now() + share) {
+        let by = Instant::now() + share;
+        let taking_writes = |con| taking_writes(con, by).map_err(|failure| failure.at(endpoint));
+        match log_in_at(endpoint, address, by).and_then(taking_writes) {
             Ok(con) => return Ok(con),
-            Err(failure) if failure.is_of_this_host() => last = failure,
+            Err(failure) if failure.kind != BackendErrorKind::InvalidConfig => last = failure,
             Err(failure) => return Err(failure),
         }
     }
@@ -45,25 +48,19 @@ pub(crate) fn log_in_at(
     logged_in.map_err(|failure| failure.at(endpoint))
 }
 
-fn open_at(endpoint: &Endpoint, address: &Address, deadline: Instant) -> Result<Connection, Failure> {
-    let mut con = log_in_at(endpoint, address, deadline)?;
-    take_writes(&mut con, deadline).map_err(|failure| failure.at(endpoint))?;
-    Ok(con)
-}
-
-fn take_writes(con: &mut Connection, deadline: Instant) -> Result<(), Failure> {
+fn taking_writes(mut con: Connection, deadline: Instant) -> Result<Connection, Failure> {
     // Parsed each time, since nothing is known of the session yet.
     let sql = "select current_setting('transaction_read_only') = 'on', pg_backend_pid()";
     let row = con.row(Statement::made_up(sql), deadline)?;
     if row.flag(0)? {
         let what = "it takes no writes: a standby, or default_transaction_read_only is on";
-        return Err(Failure::Broken(what.to_owned()));
+        return Err(Failure::broken(what));
     }
     // A pooler gives itself another number than that of the session, which it may change after each transaction.
     if con.process == Some(row.count(1)?) {
-        con.prepare_statements();
+        con.prepared = Some(Vec::new());
     }
-    Ok(())
+    Ok(con)
 }
 
 fn connect(endpoint: &Endpoint, tls: bool, deadline: Instant) -> Result<Stream, Failure> {
@@ -78,6 +75,6 @@ fn connect(endpoint: &Endpoint, tls: bool, deadline: Instant) -> Result<Stream, 
     stream.all_answered();
     match &answer {
         b"S" => Ok(stream.secure(host)?),
-        _ => Err(Failure::Invalid("the server has no TLS".to_owned())),
+        _ => Err(Failure::invalid("the server has no TLS")),
     }
 }

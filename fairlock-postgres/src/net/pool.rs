@@ -127,20 +127,9 @@ impl Pool {
                 return Ok(idle);
             }
             if self.returned.wait_until(&mut state, deadline).timed_out() {
-                return Err(Failure::Broken(format!("all {} connections are in use", self.most)));
+                return Err(Failure::broken(format!("all {} connections are in use", self.most)));
             }
         }
-    }
-
-    /// Connects once, so that a wrong address or password shows now.
-    pub(crate) fn check<T>(
-        &self,
-        act: impl FnOnce(&mut Connection, Instant) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
-        let mut con = self.open(Instant::now() + self.timeouts.connect)?;
-        let done = act(&mut con, Instant::now() + self.timeouts.response)?;
-        self.state.lock().idle.push(con);
-        Ok(done)
     }
 
     /// How long after its call has begun a transaction can still take effect: see `step` and `fast`.

@@ -8,11 +8,10 @@ use postgres_protocol::{IsNull, Oid};
 /// Types of what stands in arrays.
 pub(crate) const BYTEA: Oid = 17;
 pub(crate) const INT8: Oid = 20;
-pub(crate) const INT4: Oid = 23;
 pub(crate) const TEXT: Oid = 25;
 
-/// One value, or null. It has the type that the statement has at its place: `bytea`, `text` (without a NUL), `bigint`, `int`, or an
-/// array of one of these.
+/// One value, or null. It has the type that the statement has at its place: `bytea`, `text` (without a NUL), `bigint`, or an array of
+/// one of these.
 #[derive(Clone, Debug)]
 pub(crate) struct Value(Option<Vec<u8>>);
 
@@ -36,24 +35,21 @@ impl Statement {
 
 impl Value {
     /// One dimension without nulls, which begins at 1.
-    pub(crate) fn array(oid: Oid, items: impl IntoIterator<Item: Into<Value>>) -> Value {
-        let (mut out, mut n) = (Vec::new(), 0);
+    pub(crate) fn array<T: Into<Value>>(oid: Oid, items: impl ExactSizeIterator<Item = T>) -> Value {
+        let mut out = Vec::new();
+        out.put_i32(i32::from(items.len() > 0));
+        out.put_i32(0);
+        out.put_u32(oid);
+        if items.len() > 0 {
+            out.put_i32(length(items.len()));
+            out.put_i32(1);
+        }
         for item in items {
             let bytes = item.into().0.unwrap_or_default();
             out.put_i32(length(bytes.len()));
             out.put_slice(&bytes);
-            n += 1;
         }
-        let mut array = Vec::new();
-        array.put_i32(i32::from(n > 0));
-        array.put_i32(0);
-        array.put_u32(oid);
-        if n > 0 {
-            array.put_i32(length(n));
-            array.put_i32(1);
-        }
-        array.append(&mut out);
-        Value(Some(array))
+        Value(Some(out))
     }
 
     pub(super) fn write(&self, out: &mut BytesMut) -> IsNull {
@@ -78,12 +74,6 @@ impl From<&str> for Value {
 impl From<i64> for Value {
     fn from(number: i64) -> Value {
         number.to_be_bytes().as_slice().into()
-    }
-}
-
-impl From<i32> for Value {
-    fn from(count: i32) -> Value {
-        count.to_be_bytes().as_slice().into()
     }
 }
 

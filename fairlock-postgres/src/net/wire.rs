@@ -42,33 +42,27 @@ pub(crate) struct Connection {
     /// Whether a transaction is open, also a failed one.
     pub(super) is_in_transaction: bool,
     /// The texts that the session knows; the number of each is its name. None where it may be another session each time.
-    prepared: Option<Vec<&'static str>>,
+    pub(super) prepared: Option<Vec<&'static str>>,
 }
 
 impl Connection {
     pub(super) fn new(stream: Stream, secrets: Secrets) -> Connection {
-        let (incoming, messages, process, prepared) = Default::default();
         Connection {
             stream,
-            incoming,
+            incoming: BytesMut::new(),
             secrets,
-            messages,
+            messages: Vec::new(),
             #[cfg(test)]
             trips: 0,
-            process,
+            process: None,
             is_in_transaction: false,
-            prepared,
+            prepared: None,
         }
     }
 
     /// Whether the session is this connection's, and stays as it is set up.
     pub(crate) fn is_own_session(&self) -> bool {
         self.prepared.is_some()
-    }
-
-    /// The session is this connection's.
-    pub(super) fn prepare_statements(&mut self) {
-        self.prepared = Some(Vec::new());
     }
 
     /// Runs these statements one after the other, in one round trip. The rows of each.
@@ -105,10 +99,7 @@ impl Connection {
             frontend::sync(&mut out);
         }
         self.send(&out, deadline)?;
-        let mut answers = Vec::with_capacity(parts.len());
-        for _ in parts {
-            answers.push(self.answers()?);
-        }
+        let answers = parts.iter().map(|_| self.answers()).collect::<Result<Vec<_>, _>>()?;
         self.stream.all_answered();
         for failed in answers.iter().filter_map(|answer| answer.as_ref().err()) {
             if failed.is_of_preparing() {
@@ -129,7 +120,7 @@ impl Connection {
             frontend::parse(&name, sql, [], out)?;
         }
         let bound = frontend::bind("", &name, [1], values, |value, out| Ok(value.write(out)), [1], out);
-        bound.map_err(|_| Failure::Invalid("a value is too long".to_owned()))?;
+        bound.map_err(|_| Failure::invalid("a value is too long"))?;
         frontend::execute("", 0, out)?;
         Ok(())
     }
@@ -149,9 +140,7 @@ impl Connection {
 
     /// Runs a text of several statements without values.
     pub(crate) fn script(&mut self, sql: &str, deadline: Instant) -> Result<(), Failure> {
-        let mut out = BytesMut::new();
-        frontend::query(sql, &mut out)?;
-        self.send(&out, deadline)?;
+        self.say(deadline, |out| frontend::query(sql, out))?;
         let answer = self.answers()?;
         self.stream.all_answered();
         answer.map(|_| ())
@@ -184,7 +173,18 @@ impl Connection {
         }
     }
 
-    pub(super) fn send(&mut self, bytes: &[u8], deadline: Instant) -> Result<(), Failure> {
+    /// Sends one message.
+    pub(super) fn say(
+        &mut self,
+        deadline: Instant,
+        write: impl FnOnce(&mut BytesMut) -> io::Result<()>,
+    ) -> Result<(), Failure> {
+        let mut out = BytesMut::new();
+        write(&mut out)?;
+        self.send(&out, deadline)
+    }
+
+    fn send(&mut self, bytes: &[u8], deadline: Instant) -> Result<(), Failure> {
         #[cfg(test)]
         {
             self.trips += 1;
@@ -193,7 +193,7 @@ impl Connection {
     }
 
     /// The next message, except those that may come at any time.
-    pub(super) fn receive(&mut self) -> Result<Received, Failure> {
+    fn receive(&mut self) -> Result<Received, Failure> {
         loop {
             let message = self.next()?;
             if let Some(message) = self.sift(message)? {
@@ -202,11 +202,19 @@ impl Connection {
         }
     }
 
+    /// The same, where a refusal is an error.
+    pub(super) fn accept(&mut self) -> Result<Received, Failure> {
+        match self.receive()? {
+            Received::ErrorResponse(body) => Err(self.refused(&body)),
+            message => Ok(message),
+        }
+    }
+
     /// Keeps what was sent by NOTIFY, and drops what else may come at any time.
     fn sift(&mut self, message: Received) -> Result<Option<Received>, Failure> {
         match message {
             Received::NoticeResponse(body) if is_unconfirmed(&body) => {
-                return Err(Failure::Broken("the wait for the synchronous standby was cancelled".to_owned()));
+                return Err(Failure::broken("the wait for the synchronous standby was cancelled"));
             }
             Received::NoticeResponse(_) | Received::ParameterStatus(_) => {}
             Received::NotificationResponse(body) => self.messages.push(body.message()?.to_owned()),
@@ -255,10 +263,9 @@ impl Connection {
     }
 
     /// The server's words, without a password.
-    pub(super) fn refused(&self, body: &ErrorResponseBody) -> Failure {
+    fn refused(&self, body: &ErrorResponseBody) -> Failure {
         let (mut code, mut message) = (String::new(), String::new());
-        let mut fields = body.fields();
-        while let Ok(Some(field)) = fields.next() {
+        for field in body.fields().iterator().map_while(Result::ok) {
             let value = || String::from_utf8_lossy(field.value_bytes()).into_owned();
             match field.type_() {
                 b'C' => code = value(),
@@ -266,14 +273,13 @@ impl Connection {
                 _ => {}
             }
         }
-        Failure::Server { code, message }
+        Failure::refused(code, message)
     }
 }
 
 /// Whether a commit is said to be done here, and perhaps nowhere else. The words depend on the server's language, and the code is that
 /// of any warning; the name of the server's function is neither.
 fn is_unconfirmed(body: &NoticeResponseBody) -> bool {
-    let mut fields = body.fields();
-    std::iter::from_fn(|| fields.next().ok().flatten())
-        .any(|field| field.type_() == b'R' && field.value_bytes() == b"SyncRepWaitForLSN")
+    let mut fields = body.fields().iterator().map_while(Result::ok);
+    fields.any(|field| field.type_() == b'R' && field.value_bytes() == b"SyncRepWaitForLSN")
 }
