@@ -17,19 +17,6 @@ fn durable() -> PostgresServer {
     PostgresServer::builder().start()
 }
 
-#[test]
-fn a_lock_is_held_over_a_restart_of_the_server() {
-    let _alone = Alone::here();
-    let server = durable();
-    let (ours, theirs) = (patient(&server.url()), patient(&server.url()));
-    let (guard, lock) = (take(&ours.fair_lock("x").unwrap()), theirs.fair_lock("x").unwrap());
-    server.restart();
-    assert!(matches!(lock.try_lock().unwrap(), TryLock::Busy));
-    guard.unlock().unwrap();
-    take(&lock).unlock().unwrap();
-    until_nothing_left(&server);
-}
-
 /// Nobody's turn is lost, no two overlap, and tokens grow. Right after a restart the server does not know who is still there, so a
 /// client that is back earlier may pass another, which keeps its place.
 #[test]
@@ -90,6 +77,7 @@ fn every_kind_of_hold_and_of_wait_goes_on_over_a_restart() {
         eventually(SOON, "all wait", || ours.stats().waiting.len() >= waits.len());
         server.restart();
         take(&ours.fair_lock("free").unwrap()).unlock().unwrap();
+        assert!(matches!(fair.owned_by(&ours.new_owner()).unwrap().try_lock().unwrap(), TryLock::Busy));
         assert!(matches!(table.try_write().unwrap(), TryLock::Busy));
         assert!(matches!(pool.try_acquire_many(2).unwrap(), TryLock::Busy));
         assert!(waits.iter().all(|wait| !wait.is_finished()));
