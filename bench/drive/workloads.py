@@ -424,11 +424,12 @@ WORKLOADS = (
     (13, "durable", durable, (None,), ("fairlock", "fairlock-life", "fairlock-quorum")),
     (14, "readers", readers, (8,), ("fairlock-rw", "redisson-rw", "curator-rw")),
     (15, "permits", permits, (32,), ("fairlock-permits", "redisson-permits", "curator-permits")),
+    # First: for 30 s a new server with asynchronous commits reads a file for each grant.
+    (16, "stores: processes", processes, (None,), ("postgres-advisory", "postgres-naive", "postgres-fairlock")),
     (16, "stores: close", close_stores, (None,), ("postgres-fairlock",)),
     (16, "stores: free", uncontended, (None,), STORES),
     (16, "stores: free, apart", apart, (8,), STORES),
     (16, "stores: hand-off", hand_off, (8, 32), STORES),
-    (16, "stores: processes", processes, (None,), ("postgres-advisory", "postgres-naive", "postgres-fairlock")),
 )
 # Fewer rounds: counts, and a slow workload with a sample of 48 clients per round.
 MOST_ROUNDS = {"uncontended: commands": 1, "hand-off: commands": 1, "processes": 1,

@@ -2,6 +2,7 @@
 //! It speaks no protocol, and knows no store and no lock.
 //!
 //! ```text
+//! secrets     what an error must not show
 //! url         what is wrong with a URL; never repeats any of it
 //! stream      Stream: connect, secure (TLS), send, read, close: each wait has the deadline
 //! tls         over a socket (feature tls-rustls)
@@ -38,6 +39,7 @@
 mod endpoint;
 mod failure;
 mod resolver;
+mod secrets;
 mod socket;
 mod stream;
 mod timeouts;
@@ -48,6 +50,7 @@ mod words;
 
 pub use endpoint::Endpoint;
 pub use failure::TlsFailure;
+pub use secrets::Secrets;
 pub use stream::Stream;
 pub use timeouts::{Timeouts, within};
 pub use url::bare_delimiter;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 use std::slice;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fairlock_core::backend::{
@@ -16,25 +16,17 @@ use fairlock_line::{LockEntry, Turn};
 use crate::answer::Answer;
 use crate::net::Failure;
 use crate::step::{OneByOne, Store};
-use crate::sweep::Sweep;
 
 /// Locks in a PostgreSQL database: one row a lock, decided under its row lock.
 ///
 /// The program's own transaction in that database can ask `select fairlock.still_held(name, token)`, with a guard's name and
 /// [token](fairlock_core::FencingToken::as_i64). If that is true, no other owner gets the lock before the transaction has ended.
 #[derive(Clone)]
-pub struct PostgresBackend(pub(crate) Arc<Inner>);
-
-pub(crate) struct Inner {
-    pub(crate) store: Arc<Store>,
-    /// Set if there is one, by the time that it is connected.
-    pub(crate) longest_lease: OnceLock<Duration>,
-    pub(crate) sweep: Sweep,
-}
+pub struct PostgresBackend(pub(crate) Arc<Store>);
 
 impl fmt::Debug for PostgresBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("PostgresBackend").field(self.0.store.pool.address()).finish()
+        f.debug_tuple("PostgresBackend").field(&self.0.pool.address).finish()
     }
 }
 
@@ -44,7 +36,7 @@ impl PostgresBackend {
         lock: &LockId,
         decide: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,
     ) -> Result<T, BackendError> {
-        let store = &self.0.store;
+        let store = &self.0;
         store.step(&lock.name, store.pool.deadline(), decide)
     }
 }
@@ -55,7 +47,7 @@ impl Backend for PostgresBackend {
     }
 
     fn acquire_all(&self, asks: &[Acquire<'_>]) -> Vec<Result<Acquired, BackendError>> {
-        self.0.store.acquire_all(asks)
+        self.0.acquire_all(asks)
     }
 
     fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
@@ -67,7 +59,9 @@ impl Backend for PostgresBackend {
     }
 
     fn release_all(&self, holds: &[Hold<'_>]) -> Vec<Result<Released, BackendError>> {
-        self.0.store.release_all(holds)
+        let answers = self.0.release_all(holds);
+        self.0.sweep_if_due();
+        answers
     }
 
     fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Result<HoldKept, BackendError> {
@@ -75,13 +69,13 @@ impl Backend for PostgresBackend {
     }
 
     fn renew(&self, _: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
-        let answers = self.0.store.renew(items);
+        let answers = self.0.renew(items);
         for (item, answer) in items.iter().zip(&answers) {
             if let (Renew::Place { place, .. }, Ok(answer)) = (item, answer) {
-                self.0.store.place_renewed(place, answer);
+                self.0.place_renewed(place, answer);
             }
         }
-        self.0.sweep.sweep_if_due(&self.0.store);
+        self.0.sweep_if_due();
         answers
     }
 
@@ -90,7 +84,7 @@ impl Backend for PostgresBackend {
     }
 
     fn withdraw_all(&self, places: &[Place<'_>]) -> Vec<Result<Withdrawn, BackendError>> {
-        let store = &self.0.store;
+        let store = &self.0;
         let deadline = store.pool.deadline();
         let mut asked = OneByOne::until(deadline);
         let withdraw = |place: &Place<'_>| {
@@ -115,17 +109,17 @@ impl Backend for PostgresBackend {
     }
 
     fn inspect(&self, lock: &LockId, part: Range<u64>) -> Result<LockState, BackendError> {
-        self.0.store.look(&lock.name, |entry, turn| entry.inspect(turn, lock, part))?
+        self.0.look(&lock.name, |entry, turn| entry.inspect(turn, lock, part))?
     }
 
     fn subscribe(&self, client: ClientId, sink: Arc<dyn WakeSink>) -> Result<Subscription, BackendError> {
-        let (store, name) = (&self.0.store, client.to_string());
+        let (store, name) = (&self.0, client.to_string());
         store.clients.add(&name, sink);
         Ok(Subscription::new(Subscribed { store: Arc::downgrade(store), name }))
     }
 
     fn reconnects(&self) -> u64 {
-        self.0.store.pool.broken()
+        self.0.pool.broken()
     }
 
     fn keeps(&self, _: LockKind) -> bool {
@@ -133,7 +127,7 @@ impl Backend for PostgresBackend {
     }
 
     fn response_timeout(&self) -> Option<Duration> {
-        Some(self.0.store.pool.timeouts().response)
+        Some(self.0.pool.timeouts.response)
     }
 
     fn longest_lease(&self) -> Option<Duration> {
@@ -141,7 +135,7 @@ impl Backend for PostgresBackend {
     }
 
     fn attempt_ttl(&self) -> Option<Duration> {
-        Some(self.0.store.pool.attempt_ttl())
+        Some(self.0.pool.attempt_ttl())
     }
 }
 

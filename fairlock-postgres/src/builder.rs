@@ -1,14 +1,15 @@
 //! Connects a backend, with the settings that a user chooses.
 
+use std::fmt::{self, Debug};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use fairlock_core::Result;
-use fairlock_core::backend::{BackendError, BackendErrorKind};
+use fairlock_core::Error;
 use fairlock_net::Timeouts;
+use parking_lot::Mutex;
 
-use crate::backend::{Inner, PostgresBackend};
+use crate::backend::PostgresBackend;
 use crate::clients::{Clients, WakeUps};
 use crate::net::address::Address;
 use crate::net::pool::Pool;
@@ -16,7 +17,7 @@ use crate::net::{Failure, open};
 use crate::recent::Recent;
 use crate::schema;
 use crate::step::Store;
-use crate::sweep::Sweep;
+use crate::sweep;
 
 /// The most connections that carry commands.
 const MOST_CONNECTIONS: usize = 64;
@@ -29,7 +30,7 @@ impl PostgresBackend {
     /// # Errors
     /// `InvalidConfig` for an invalid address, a missing database, or tables that are missing or of another layout; `Unavailable`
     /// when no server can be reached or takes writes; `Denied` for a wrong user or password. No message contains a password.
-    pub fn connect(url: &str) -> Result<Self> {
+    pub fn connect(url: &str) -> Result<Self, Error> {
         PostgresBackend::builder(url).connect()
     }
 
@@ -52,11 +53,10 @@ impl PostgresBackend {
     /// # Errors
     /// As [`connect`](PostgresBackend::connect); `InvalidConfig` if a newer version has made the tables; `Unavailable` if another
     /// transaction uses the tables for more than 2 s.
-    pub fn migrate(url: &str) -> Result<()> {
-        let address = Address::parse(url).map_err(BackendError::from)?;
+    pub fn migrate(url: &str) -> Result<(), Error> {
         let in_time = || Instant::now() + Duration::from_secs(10);
-        let migrated = open(&address, in_time()).and_then(|mut con| schema::migrate(&mut con, in_time()));
-        Ok(migrated.map_err(BackendError::from)??)
+        let mut con = open(&Address::parse(url)?, in_time())?;
+        Ok(schema::migrate(&mut con, in_time())?)
     }
 
     /// The SQL of [`migrate`](PostgresBackend::migrate), one transaction, for `psql` and tools for migrations.
@@ -75,9 +75,9 @@ pub struct PostgresBuilder {
     timeouts: Timeouts,
 }
 
-impl std::fmt::Debug for PostgresBuilder {
+impl Debug for PostgresBuilder {
     /// Without the addresses, which have passwords.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let PostgresBuilder { wake_ups, connections, timeouts, .. } = self;
         f.debug_struct("PostgresBuilder")
             .field("wake_ups", wake_ups)
@@ -124,17 +124,16 @@ impl PostgresBuilder {
     ///
     /// # Errors
     /// As [`PostgresBackend::connect`]; `InvalidConfig` for a setting that is out of range.
-    pub fn connect(self) -> Result<PostgresBackend> {
+    pub fn connect(self) -> Result<PostgresBackend, Error> {
         let backend = self.unchecked()?;
-        let checked: Result<_, Failure> = backend.0.store.pool.check(schema::check);
-        if let Some(longest) = checked.map_err(BackendError::from)?? {
+        if let Some(longest) = backend.0.pool.check(schema::check)? {
             backend.0.longest_lease.get_or_init(|| longest);
         }
         Ok(backend)
     }
 
     /// A backend that has not connected.
-    pub(crate) fn unchecked(self) -> Result<PostgresBackend> {
+    pub(crate) fn unchecked(self) -> Result<PostgresBackend, Failure> {
         let PostgresBuilder { url, listen_on, wake_ups, connections, timeouts } = self;
         let allowed = Duration::from_millis(10)..=Duration::from_secs(60);
         in_range("connect_timeout", timeouts.connect, &allowed)?;
@@ -142,31 +141,23 @@ impl PostgresBuilder {
         if let WakeUps::Poll(every) = wake_ups {
             in_range("wake_ups by polling", every, &(Duration::from_millis(1)..=*allowed.end()))?;
         }
-        if !(1..=MOST_CONNECTIONS).contains(&connections) {
-            let what = format!("connections is {connections}, it has to be from 1 to {MOST_CONNECTIONS}");
-            return Err(invalid(what).into());
-        }
-        let parse = |url: &str| Address::parse(url).map_err(BackendError::from);
-        let address = parse(&url)?;
-        let listen_at = listen_on.as_deref().map_or_else(|| Ok(address.clone()), parse)?;
-        let pool = Pool::new(address, timeouts, connections);
-        let clients = Clients::new(listen_at, wake_ups);
-        let store = Arc::new(Store { pool, clients, recent: Recent::new() });
-        Ok(PostgresBackend(Arc::new(Inner { store, longest_lease: OnceLock::new(), sweep: Sweep::new() })))
+        in_range("connections", connections, &(1..=MOST_CONNECTIONS))?;
+        let address = Address::parse(&url)?;
+        let listen_at = listen_on.as_deref().map_or_else(|| Ok(address.clone()), Address::parse)?;
+        Ok(PostgresBackend(Arc::new(Store {
+            pool: Pool::new(address, timeouts, connections),
+            clients: Clients::new(listen_at, wake_ups),
+            recent: Recent::new(),
+            longest_lease: OnceLock::new(),
+            next_sweep: Mutex::new(Instant::now() + sweep::EVERY),
+        })))
     }
 }
 
-fn in_range(what: &str, time: Duration, allowed: &RangeInclusive<Duration>) -> Result<(), BackendError> {
-    if allowed.contains(&time) {
+fn in_range<T: Debug + PartialOrd>(what: &str, set: T, allowed: &RangeInclusive<T>) -> Result<(), Failure> {
+    if allowed.contains(&set) {
         return Ok(());
     }
-    Err(invalid(format!(
-        "{what} is {time:?}, it has to be from {:?} to {:?}",
-        allowed.start(),
-        allowed.end()
-    )))
-}
-
-fn invalid(what: String) -> BackendError {
-    BackendError::new(BackendErrorKind::InvalidConfig, what)
+    let (from, to) = (allowed.start(), allowed.end());
+    Err(Failure::Invalid(format!("{what} is {set:?}, it has to be from {from:?} to {to:?}")))
 }

@@ -51,7 +51,7 @@ impl Clients {
     }
 
     pub(crate) fn add(&self, name: &str, sink: Arc<dyn WakeSink>) {
-        let client = Arc::new(Client { name: name.to_owned(), sink, link: Arc::new(Link::new()) });
+        let client = Arc::new(Client { name: name.to_owned(), sink, link: Arc::default() });
         let former = self.all.write().insert(name.to_owned(), client);
         if let Some(former) = former {
             former.link.set(Phase::Over);

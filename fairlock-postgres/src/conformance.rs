@@ -11,7 +11,7 @@ use fairlock_core::backend::{Backend, ForceReleased};
 use fairlock_core::{Clock, LockKind, LockName};
 use fairlock_line::{LockEntry, Turn};
 
-use crate::net::{Statement, Value};
+use crate::net::Statement;
 use crate::test_server::{new_database, pooled};
 use crate::{PostgresBackend, WakeUps};
 
@@ -71,7 +71,7 @@ impl<const WAY: u8> Harness for Database<WAY> {
 
     fn lose_hold(&self, name: &str) {
         let (backend, name) = (self.connect(), LockName::new(name).unwrap());
-        let store = &backend.0.store;
+        let store = &backend.0;
         let lose = |entry: &mut LockEntry, _: &mut Turn<'_>| {
             entry.lose_hold();
             ForceReleased::Taken
@@ -89,10 +89,10 @@ impl<const WAY: u8> Harness for Database<WAY> {
 
     fn assert_nothing_is_left(&self, name: &str) {
         let backend = self.connect();
-        let pool = &backend.0.store.pool;
+        let pool = &backend.0.pool;
         let sql =
             "select count(*) from fairlock.lock where name = $1 and (state <> '' or h_owner is not null)";
-        let statement = [Statement::new(sql, [Value::Bytes(name.as_bytes())])];
+        let statement = [Statement::new(sql, [name.as_bytes().into()])];
         let deadline = pool.deadline();
         let rows = pool.lend(deadline, |con| con.flight(&statement, deadline)).unwrap();
         assert_eq!(rows[0][0].number(0).unwrap(), 0, "more than the last number is left of {name}");

@@ -9,7 +9,7 @@ use fairlock_net::Endpoint;
 
 use crate::backend::PostgresBackend;
 use crate::builder::PostgresBuilder;
-use crate::net::{Connection, Failure, Row, Statement, Value, log_in_at, open};
+use crate::net::{Connection, Failure, Row, Statement, log_in_at, open};
 use crate::presence::channel_of;
 use crate::schema;
 use crate::step::NOTIFY;
@@ -35,9 +35,9 @@ impl PostgresBackend {
     /// # Errors
     /// `Unavailable`, `Denied` or `InvalidConfig` when no session can be had. Any later failure is a finding.
     pub fn doctor(&self) -> fairlock_core::Result<Vec<Finding>> {
-        let (pool, mut roles, mut best, mut failed) = (&self.0.store.pool, Vec::new(), None, None);
-        for endpoint in &pool.address().endpoints {
-            match log_in_at(endpoint, pool.address(), Instant::now() + pool.timeouts().connect) {
+        let (pool, mut roles, mut best, mut failed) = (&self.0.pool, Vec::new(), None, None);
+        for endpoint in &pool.address.endpoints {
+            match log_in_at(endpoint, &pool.address, Instant::now() + pool.timeouts.connect) {
                 Ok(con) => {
                     let mut visit = Visit { backend: self, con, endpoint, findings: Vec::new() };
                     let answered = visit.ask(&["role"]);
@@ -118,7 +118,7 @@ impl Visit<'_> {
                 // What it had begun ends.
                 let deadline = self.soon();
                 if !failure.keeps_connection() || self.con.script("rollback", deadline).is_err() {
-                    self.con = log_in_at(self.endpoint, self.backend.0.store.pool.address(), deadline)?;
+                    self.con = log_in_at(self.endpoint, &self.backend.0.pool.address, deadline)?;
                 }
                 (Verdict::Unknown, BackendError::from(failure).message().to_owned())
             }
@@ -147,12 +147,11 @@ impl Visit<'_> {
     }
 
     fn soon(&self) -> Instant {
-        self.backend.0.store.pool.deadline()
+        self.backend.0.pool.deadline()
     }
 
     fn row(&mut self, sql: &'static str) -> Result<Row, Failure> {
-        let deadline = self.soon();
-        first(self.con.flight(&[Statement::made_up(sql)], deadline)?)
+        self.con.row(Statement::made_up(sql), self.backend.0.pool.deadline())
     }
 
     /// Locks go by the server's clock alone. A difference shows a clock without NTP, and tokens that would jump in a fail-over.
@@ -171,29 +170,35 @@ impl Visit<'_> {
     }
 
     fn round_trips(&mut self) -> Found {
-        let mut trips = Vec::with_capacity(ROUND_TRIPS);
-        for _ in 0..ROUND_TRIPS {
+        self.times(ROUND_TRIPS, "a server that is nearer is quicker", |visit| {
             let sent = Instant::now();
-            self.row("select 1")?;
-            trips.push(sent.elapsed());
-        }
-        let limit = self.backend.0.store.pool.timeouts().response;
-        Ok(Finding::of_times(trips, limit, "a server that is nearer is quicker"))
+            visit.row("select 1")?;
+            Ok(sent.elapsed())
+        })
+    }
+
+    fn times(
+        &mut self,
+        n: usize,
+        quicker: &str,
+        measure: impl Fn(&mut Self) -> Result<Duration, Failure>,
+    ) -> Found {
+        let times = (0..n).map(|_| measure(self)).collect::<Result<_, _>>()?;
+        Ok(Finding::of_times(times, self.backend.0.pool.timeouts.response, quicker))
     }
 
     /// Behind a pooler in transaction mode one of these holds: two connections have one session, or a connection has two, since
     /// the other one has taken its first.
     fn pooler(&mut self) -> Found {
         const PID: &str = "select pg_backend_pid()";
-        let store = &self.backend.0.store;
-        let (listen_at, pool) = (&store.clients.listen_at, &store.pool);
+        let (listen_at, pool) = (&self.backend.0.clients.listen_at, &self.backend.0.pool);
         let before = self.row(PID)?.count(0)?;
-        let mut other = log_in_at(self.endpoint, pool.address(), Instant::now() + pool.timeouts().connect)?;
-        let begin = [Statement::new("begin", []), Statement::new(PID, [])];
-        let of_other = first(other.flight(&begin, self.soon())?)?.count(0)?;
+        let mut other = log_in_at(self.endpoint, &pool.address, Instant::now() + pool.timeouts.connect)?;
+        other.script("begin", self.soon())?;
+        let of_other = other.row(Statement::made_up(PID), self.soon())?.count(0)?;
         let is_pooled = of_other == before || self.row(PID)?.count(0)? != before;
         drop(other); // until here its session was taken
-        let (verdict, text) = match (is_pooled, listen_at.endpoints == pool.address().endpoints) {
+        let (verdict, text) = match (is_pooled, listen_at.endpoints == pool.address.endpoints) {
             (false, _) => (Verdict::Good, "none: each connection has a session"),
             (true, false) => {
                 (Verdict::Good, "in transaction mode; `listen_on` names another address for wake-ups")
@@ -209,15 +214,14 @@ impl Visit<'_> {
     /// One session sends, another hears.
     fn wake_ups(&mut self) -> Found {
         let channel = channel_of(&ClientId::random().to_string());
-        let (store, listen) = (&self.backend.0.store, format!("listen {channel}"));
-        let mut hears = open(&store.clients.listen_at, Instant::now() + store.pool.timeouts().connect)?;
-        hears.flight(&[Statement::made_up(&listen)], self.soon())?;
+        let store = &self.backend.0;
+        let mut hears = open(&store.clients.listen_at, Instant::now() + store.pool.timeouts.connect)?;
+        hears.script(&format!("listen {channel}"), self.soon())?;
         let sent = Instant::now();
-        let notify = [Statement::new(NOTIFY, [Value::Text(&channel), Value::Text("")])];
-        self.con.flight(&notify, store.pool.deadline())?;
+        self.con.row(Statement::new(NOTIFY, [channel.as_str().into(), "".into()]), store.pool.deadline())?;
         let heard = hears.listen(sent + HEARD)?;
         if heard.is_empty() {
-            hears.flight(&[Statement::new("unlisten *", [])], self.soon())?; // a pooler keeps the session
+            hears.script("unlisten *", self.soon())?; // a pooler keeps the session
             let text = "a message was not heard in 1 s: waiters ask again and again; behind a pooler set `listen_on` to the server's \
                         address";
             return Ok((Verdict::Note, text.to_owned()));
@@ -227,34 +231,30 @@ impl Visit<'_> {
 
     fn layout(&mut self) -> Found {
         let deadline = self.soon();
-        let error = match schema::check(&mut self.con, deadline) {
-            Ok(Ok(_)) => return Ok((Verdict::Good, "this version can use the tables".to_owned())),
-            Ok(Err(error)) => error,
-            Err(failure) if failure.is_missing_layout() => failure.into(),
-            Err(failure) => return Err(failure),
-        };
-        Ok((Verdict::Unsafe, error.message().to_owned()))
+        match schema::check(&mut self.con, deadline) {
+            Ok(_) => Ok((Verdict::Good, "this version can use the tables".to_owned())),
+            Err(failure) if matches!(failure, Failure::Invalid(_)) || failure.is_missing_layout() => {
+                Ok((Verdict::Unsafe, BackendError::from(failure).message().to_owned()))
+            }
+            Err(failure) => Err(failure),
+        }
     }
 
     /// Of a small write to the row of the trial.
     fn commit_time(&mut self, lock: &LockId) -> Found {
-        let name = [Value::Bytes(lock.name.as_str().as_bytes())];
         let write = "insert into fairlock.lock (name) values ($1) on conflict (name) do update set rev = lock.rev + 1";
-        let mut times = Vec::with_capacity(COMMITS);
-        for _ in 0..COMMITS {
-            let deadline = self.soon();
-            self.con.flight(&[Statement::new("begin", []), Statement::new(write, name)], deadline)?;
+        self.times(COMMITS, "a disk that syncs faster is quicker", |visit| {
+            let (name, deadline) = ([lock.name.as_str().as_bytes().into()], visit.soon());
+            visit.con.flight(&[Statement::new("begin", []), Statement::new(write, name)], deadline)?;
             let sent = Instant::now();
-            self.con.flight(&[Statement::new("commit", [])], deadline)?;
-            times.push(sent.elapsed());
-        }
-        let limit = self.backend.0.store.pool.timeouts().response;
-        Ok(Finding::of_times(times, limit, "a disk that syncs faster is quicker"))
+            visit.con.script("commit", deadline)?;
+            Ok(sent.elapsed())
+        })
     }
 
     fn trial(&mut self, lock: &LockId) -> Found {
         let tried = try_out(self.backend, lock);
-        let (name, deadline) = ([Value::Bytes(lock.name.as_str().as_bytes())], self.soon());
+        let (name, deadline) = ([lock.name.as_str().as_bytes().into()], self.soon());
         let delete = Statement::new("delete from fairlock.lock where name = $1", name);
         // Without the right it goes in a day.
         let _ = self.con.flight(&[delete], deadline);
@@ -263,9 +263,4 @@ impl Visit<'_> {
             Err(error) => (Verdict::Unsafe, format!("a lock can't be taken and given back: {error}")),
         })
     }
-}
-
-/// The first row of the last statement.
-fn first(mut answers: Vec<Vec<Row>>) -> Result<Row, Failure> {
-    answers.pop().and_then(|rows| rows.into_iter().next()).ok_or_else(Failure::senseless)
 }

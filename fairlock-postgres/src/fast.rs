@@ -19,8 +19,9 @@
 //! - **The row is locked**, maybe for long, by the program's own transaction: the statement does not wait for it. Otherwise one that was
 //!   given up would stay in the server, and each of its repeats too, and all would be carried out when that transaction ends.
 //! - **The attempt arrives late**, after its repeat was answered and the hold released: each `acquire` has an end by the server's
-//!   clock, which is read above the row lock. It is shortly after the call's own, and earlier than `attempt_ttl`. A release names its
-//!   hold.
+//!   clock. It is shortly after the call's own, and earlier than `attempt_ttl`. A release names its hold.
+//! - **The clock was read before the row was locked**: only just before, since nothing is waited for. If the row was written in
+//!   between, the row is looked at again, and the clock read again.
 //! - **The statement is carried out and its answer lost**: the repeat finds a hold, so the general part answers it. A release that is
 //!   repeated finds none.
 //! - **The clock was set forward**: attempts seem late, the general part does them, and its answer tells the time.
@@ -33,25 +34,22 @@ use fairlock_core::FencingToken;
 use fairlock_core::backend::{Acquire, Acquired, BackendError, Hold, Released};
 
 use crate::net::pool::IDLE;
-use crate::net::{Failure, Row, Statement, Value};
+use crate::net::{Failure, Row, Statement};
 use crate::row::{LONGEST, is_text, micros, moment};
 use crate::step::{OneByOne, Store};
 
 /// The numbers are those of `Turn::next_number`, the times those of `LockRow`.
 const ACQUIRE: &str = "\
-    with free as materialized (
-      select ctid as at, last + 1 as next from fairlock.lock
-        where name = $1 and state = '' and (h_ends is null or h_ends <= fairlock.micros())
-          and fairlock.grace_ends() <= fairlock.micros() for update skip locked
-    ), clocked as materialized (
-      select at, next, fairlock.micros() as now from free
-    ), granted as (
-      select at, now, now + $4 as ends, greatest(next, least(now, 4503599627370496)) as token from clocked where now <= $6
-    )
     update fairlock.lock l
-      set rev = l.rev + 1, last = g.token, dead_at = greatest(g.ends, g.token) + 86400000000, h_owner = $2, h_request = $3,
-        h_token = g.token, h_count = 1, h_since = g.now, h_ends = g.ends, h_label = $5
-      from granted g where l.ctid = g.at returning l.h_token, g.now";
+      set rev = l.rev + 1, last = greatest(g.next, least(g.now, 4503599627370496)), dead_at = greatest(g.now + $4, g.next) + 86400000000,
+        h_owner = $2, h_request = $3, h_token = greatest(g.next, least(g.now, 4503599627370496)), h_count = 1,
+        h_since = g.now, h_ends = g.now + $4, h_label = $5
+      from (
+        select ctid as at, last + 1 as next, fairlock.micros() as now from fairlock.lock
+          where name = $1 and state = '' and (h_ends is null or h_ends <= fairlock.micros())
+            and fairlock.grace_ends() <= fairlock.micros() for update skip locked
+      ) g
+      where l.ctid = g.at and g.now <= $6 returning l.h_token, g.now";
 
 const RELEASE: &str = "\
     update fairlock.lock
@@ -108,7 +106,7 @@ impl Store {
     fn all<Q, A>(
         &self,
         questions: &[Q],
-        attempts: &[Option<Statement<'_>>],
+        attempts: &[Option<Statement>],
         deadline: Instant,
         read: impl Fn(&Q, &Row) -> Result<A, Failure>,
         ask: impl Fn(&Q) -> Result<A, BackendError>,
@@ -123,7 +121,7 @@ impl Store {
         }
         let mut answers = answers.into_iter();
         let mut asked = OneByOne::until(deadline);
-        let answer = |(question, attempt): (&Q, &Option<Statement<'_>>)| {
+        let answer = |(question, attempt): (&Q, &Option<Statement>)| {
             let answer = attempt.as_ref().and_then(|_| answers.next());
             // What is wrong with an attempt that failed, the general part will say.
             let rows = answer.and_then(|rows| rows.ok()?.pop());
@@ -134,7 +132,7 @@ impl Store {
     }
 
     /// The attempt, if it can be one.
-    fn fast_acquire<'a>(&self, ask: &'a Acquire<'_>, deadline: Instant) -> Option<Statement<'a>> {
+    fn fast_acquire(&self, ask: &Acquire<'_>, deadline: Instant) -> Option<Statement> {
         let (place, lease) = (&ask.place, micros(ask.lease));
         let is_plain = !place.lock.kind.is_shared() && place.takes == 1 && place.ticket == 0;
         let is_fit = lease <= LONGEST && is_text(place.owner, ask.label);
@@ -143,25 +141,25 @@ impl Store {
         }
         let begin_by = self.recent.server_time(deadline)?.saturating_add(MARGIN);
         let values = [
-            Value::Bytes(place.lock.name.as_str().as_bytes()),
-            Value::Text(place.owner.as_str()),
-            Value::Number(place.request.get().cast_signed()),
-            Value::Number(lease),
-            Value::Text(ask.label),
-            Value::Number(micros(begin_by)),
+            place.lock.name.as_str().as_bytes().into(),
+            place.owner.as_str().into(),
+            place.request.get().cast_signed().into(),
+            lease.into(),
+            ask.label.into(),
+            micros(begin_by).into(),
         ];
         Some(Statement::new(ACQUIRE, values))
     }
 
-    fn fast_release<'a>(&self, hold: &'a Hold<'_>) -> Option<Statement<'a>> {
+    fn fast_release(&self, hold: &Hold<'_>) -> Option<Statement> {
         if !is_text(hold.owner, "") || self.recent.was_busy(&hold.lock.name) {
             return None;
         }
         let values = [
-            Value::Bytes(hold.lock.name.as_str().as_bytes()),
-            Value::Text(hold.owner.as_str()),
-            Value::Number(hold.request.get().cast_signed()),
-            Value::Number(hold.token.get().cast_signed()),
+            hold.lock.name.as_str().as_bytes().into(),
+            hold.owner.as_str().into(),
+            hold.request.get().cast_signed().into(),
+            hold.token.get().cast_signed().into(),
         ];
         Some(Statement::new(RELEASE, values))
     }

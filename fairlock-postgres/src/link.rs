@@ -11,9 +11,10 @@ use parking_lot::{Condvar, Mutex};
 const LINGERS: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 30 });
 
 /// How far the thread is: see `wake_ups`.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// There is no thread.
+    #[default]
     Silent,
     Starting,
     Hearing,
@@ -30,11 +31,13 @@ pub(crate) struct Waiting {
     pub(crate) request: RequestId,
 }
 
+#[derive(Default)]
 pub(crate) struct Link {
     state: Mutex<State>,
     changed: Condvar,
 }
 
+#[derive(Default)]
 struct State {
     phase: Phase,
     /// One more with each connection that hears.
@@ -44,8 +47,8 @@ struct State {
     /// Whether a grant of a request that waits may have gone unheard.
     has_missed: bool,
     waiting: HashMap<Waiting, Known>,
-    /// When the last of them was known to wait.
-    waited_at: Instant,
+    /// When the last of them was known to wait; none before the first.
+    waited_at: Option<Instant>,
 }
 
 /// What is known of it.
@@ -65,18 +68,6 @@ impl Waiting {
 }
 
 impl Link {
-    pub(crate) fn new() -> Link {
-        let state = State {
-            phase: Phase::Silent,
-            session: 0,
-            is_present: false,
-            has_missed: false,
-            waiting: HashMap::new(),
-            waited_at: Instant::now(),
-        };
-        Link { state: Mutex::new(state), changed: Condvar::new() }
-    }
-
     /// The connection that hears now, if one does.
     pub(crate) fn session(&self) -> Option<u64> {
         let state = self.state.lock();
@@ -100,7 +91,7 @@ impl Link {
         let mut state = self.state.lock();
         let known = state.waiting.entry(Waiting::of(place)).or_insert(Known { until: now, seen: -1 });
         known.until = now.checked_add(place.ttl).unwrap_or(now);
-        state.waited_at = now;
+        state.waited_at = Some(now);
         if state.phase == Phase::Silent {
             state.phase = Phase::Starting;
             if !start() {
@@ -136,14 +127,13 @@ impl Link {
     /// Moves on, unless it is over. Whether it has.
     pub(crate) fn set(&self, next: Phase) -> bool {
         let mut state = self.state.lock();
-        let is_over = state.phase == Phase::Over;
-        if !is_over {
-            state.phase = next;
-            state.has_missed |= next == Phase::Broken;
+        if state.phase == Phase::Over {
+            return false;
         }
-        drop(state);
+        state.phase = next;
+        state.has_missed |= next == Phase::Broken;
         self.changed.notify_all();
-        !is_over
+        true
     }
 
     /// The thread hears by a new connection. Whether messages may have been missed; none if it is over.
@@ -154,10 +144,8 @@ impl Link {
         }
         (state.phase, state.is_present) = (Phase::Hearing, is_present);
         state.session += 1;
-        let has_missed = std::mem::take(&mut state.has_missed);
-        drop(state);
         self.changed.notify_all();
-        Some(has_missed)
+        Some(std::mem::take(&mut state.has_missed))
     }
 
     /// The connection that hears shows by now that the client is there.
@@ -171,9 +159,10 @@ impl Link {
         let (mut state, now) = (self.state.lock(), Instant::now());
         state.waiting.retain(|_, known| now < known.until);
         if !state.waiting.is_empty() {
-            state.waited_at = now;
+            state.waited_at = Some(now);
         }
-        if state.phase != Phase::Over && now.duration_since(state.waited_at) >= LINGERS {
+        let has_lingered = state.waited_at.is_none_or(|at| now.duration_since(at) >= LINGERS);
+        if state.phase != Phase::Over && has_lingered {
             state.phase = Phase::Silent;
             state.has_missed = false;
             return true;

@@ -8,7 +8,7 @@ use fairlock_line::WakeUp;
 
 use crate::clients::Client;
 use crate::link::{Link, Phase};
-use crate::net::{Connection, Failure, Statement, Value, open};
+use crate::net::{Connection, Failure, Statement, open};
 use crate::presence::{channel_of, key_of};
 use crate::step::{NOTIFY, Store};
 
@@ -32,18 +32,10 @@ pub(crate) struct Listener {
     name: String,
 }
 
-/// How a connection for wake-ups ended.
-enum Heard {
-    /// The thread has to end.
-    All,
-    /// Nothing can be heard by it.
-    Nothing,
-}
-
 impl Listener {
-    pub(crate) fn new(store: &Arc<Store>, client: &Arc<Client>, name: &str) -> Listener {
-        let (store, link) = (Arc::downgrade(store), Arc::clone(&client.link));
-        Listener { store, client: Arc::downgrade(client), link, name: name.to_owned() }
+    pub(crate) fn new(store: &Arc<Store>, client: &Arc<Client>) -> Listener {
+        let (link, name) = (Arc::clone(&client.link), client.name.clone());
+        Listener { store: Arc::downgrade(store), client: Arc::downgrade(client), link, name }
     }
 
     pub(crate) fn run(self) {
@@ -56,26 +48,22 @@ impl Listener {
             }
             let connected = self.connect(&store);
             drop(store);
-            let heard = connected.and_then(|connected| match connected {
-                Some(con) => {
+            let heard = match connected {
+                Ok(Some(con)) => {
                     failures = 0;
                     self.hear(con)
                 }
-                None => Ok(Heard::Nothing),
-            });
-            match heard {
-                Ok(Heard::All) => return,
-                Ok(Heard::Nothing) => continue,
-                Err(failure) => {
-                    failures = failures.saturating_add(1);
-                    if !self.link.set(Phase::Broken) {
-                        return;
-                    }
-                    if failures == 1 {
-                        let error = BackendError::from(failure);
-                        log::warn!(target: "fairlock::net", "the connection for wake-ups is lost, and tried again: {error}");
-                    }
-                }
+                Ok(None) => continue,
+                Err(failure) => Err(failure),
+            };
+            let Err(failure) = heard else { return };
+            failures = failures.saturating_add(1);
+            if !self.link.set(Phase::Broken) {
+                return;
+            }
+            if failures == 1 {
+                let error = BackendError::from(failure);
+                log::warn!(target: "fairlock::net", "the connection for wake-ups is lost, and tried again: {error}");
             }
             self.link.rest(pause(failures));
             if self.link.has_to_end() {
@@ -89,15 +77,12 @@ impl Listener {
     /// A pooler gives each transaction any session, so LISTEN is carried out somewhere, and what that session hears gets lost. Hence
     /// the client is made present afterwards only: the pooler's session would keep that.
     fn connect(&self, store: &Store) -> Result<Option<Connection>, Failure> {
-        let timeouts = store.pool.timeouts();
-        let mut con = open(&store.clients.listen_at, Instant::now() + timeouts.connect)?;
+        let mut con = open(&store.clients.listen_at, Instant::now() + store.pool.timeouts.connect)?;
         let channel = channel_of(&self.name);
-        let listen = format!("listen {channel}");
-        con.flight(&[Statement::made_up(&listen)], store.pool.deadline())?;
+        con.flight(&[Statement::made_up(format!("listen {channel}"))], store.pool.deadline())?;
         check_server(&mut con, store)?;
-        let deadline = store.pool.deadline();
-        let tell = [Statement::new(NOTIFY, [Value::Text(&channel), Value::Text("test")])];
-        store.pool.lend(deadline, |con| con.flight(&tell, deadline))?;
+        let tell = Statement::new(NOTIFY, [channel.as_str().into(), "test".into()]);
+        store.pool.ask(tell, store.pool.deadline())?;
         if !con.listen(Instant::now() + HEARD_WITHIN)?.is_empty() {
             return Ok(Some(con));
         }
@@ -113,21 +98,21 @@ impl Listener {
     }
 
     /// Hears messages until the thread has to end.
-    fn hear(&self, mut con: Connection) -> Result<Heard, Failure> {
+    fn hear(&self, mut con: Connection) -> Result<(), Failure> {
         let mut is_present = self.be_present(&mut con, Instant::now() + LOOKS_EVERY)?;
-        let Some(has_missed) = self.link.hears(is_present) else { return Ok(Heard::All) };
+        let Some(has_missed) = self.link.hears(is_present) else { return Ok(()) };
         if has_missed && let Some(client) = self.client.upgrade() {
             client.sink.wake(Wake::Gap);
         }
         let mut checked = Instant::now();
         loop {
             let messages = con.listen(Instant::now() + LOOKS_EVERY)?;
-            let Some(client) = self.client.upgrade() else { return Ok(Heard::All) };
+            let Some(client) = self.client.upgrade() else { return Ok(()) };
             if messages.is_empty() && self.link.has_to_end() {
-                return Ok(Heard::All);
+                return Ok(());
             }
             for message in messages {
-                match message.0.parse::<WakeUp>() {
+                match message.parse::<WakeUp>() {
                     Ok(wake_up) if wake_up.owner.client() == self.name => client.hear(&wake_up),
                     Ok(_) => {}
                     Err(error) => {
@@ -137,7 +122,7 @@ impl Listener {
             }
             if checked.elapsed() >= CHECKED_EVERY {
                 checked = Instant::now();
-                let Some(store) = self.store.upgrade() else { return Ok(Heard::All) };
+                let Some(store) = self.store.upgrade() else { return Ok(()) };
                 check_server(&mut con, &store)?;
                 if !is_present && self.be_present(&mut con, store.pool.deadline())? {
                     is_present = true;
@@ -150,9 +135,8 @@ impl Listener {
     /// Takes the advisory lock that shows the client's presence. Steps hold it, shared, for a moment; a session of this client that
     /// the server has not given up yet holds it for longer.
     fn be_present(&self, con: &mut Connection, deadline: Instant) -> Result<bool, Failure> {
-        let key = [Value::Number(key_of(&self.name))];
-        let rows = con.flight(&[Statement::new("select pg_try_advisory_lock($1)", key)], deadline)?;
-        rows.first().and_then(|rows| rows.first()).ok_or_else(Failure::senseless)?.flag(0)
+        let key = [key_of(&self.name).into()];
+        con.row(Statement::new("select pg_try_advisory_lock($1)", key), deadline)?.flag(0)
     }
 }
 
@@ -172,7 +156,5 @@ fn check_server(con: &mut Connection, store: &Store) -> Result<(), Failure> {
 }
 
 fn server_of(con: &mut Connection, deadline: Instant) -> Result<String, Failure> {
-    let rows = con.flight(&[Statement::new(SERVER, [])], deadline)?;
-    let row = rows.first().and_then(|rows| rows.first()).ok_or_else(Failure::senseless)?;
-    Ok(row.text(0)?.to_owned())
+    Ok(con.row(Statement::new(SERVER, []), deadline)?.text(0)?.to_owned())
 }

@@ -7,7 +7,7 @@ use fairlock_core::{LockKind, LockName};
 use fairlock_line::Desk;
 
 use crate::backend::PostgresBackend;
-use crate::net::{Row, Statement, Value};
+use crate::net::{Failure, Row, Statement};
 use crate::row::{AFTER, COLUMNS, Loaded};
 
 /// How many rows one call reads.
@@ -32,16 +32,11 @@ impl PostgresBackend {
     /// `Unavailable` when the server can't be reached; `Denied` without the right to read.
     pub fn locks(&self, pattern: Option<&str>) -> fairlock_core::Result<Vec<(LockName, LockState)>> {
         let pattern: Vec<char> = pattern.unwrap_or("*").chars().collect();
-        let (pool, mut found, mut after) = (&self.0.store.pool, Vec::new(), Vec::new());
+        let (pool, mut found, mut after) = (&self.0.pool, Vec::new(), Vec::new());
         loop {
-            let (statement, deadline) = ([Statement::new(&LIST, [Value::Bytes(&after)])], pool.deadline());
-            let rows = pool
-                .lend(deadline, |con| con.flight(&statement, deadline))
-                .map_err(BackendError::from)?
-                .remove(0);
+            let rows = pool.ask(Statement::new(&LIST, [after.as_slice().into()]), pool.deadline())?;
             for row in &rows {
-                let name = row.bytes(AFTER).map_err(BackendError::from)?;
-                let text = std::str::from_utf8(name).ok();
+                let text = std::str::from_utf8(row.bytes(AFTER)?).ok();
                 let text = text.filter(|name| fits(&pattern, &name.chars().collect::<Vec<_>>()));
                 if let Some(name) = text.and_then(|name| LockName::new(name).ok())
                     && let Some(state) = state_of(&name, row)?
@@ -50,9 +45,7 @@ impl PostgresBackend {
                 }
             }
             match rows.last() {
-                Some(last) if rows.len() == PAGE => {
-                    after = last.bytes(AFTER).map_err(BackendError::from)?.to_vec();
-                }
+                Some(last) if rows.len() == PAGE => after = last.bytes(AFTER)?.to_vec(),
                 _ => return Ok(found),
             }
         }
@@ -61,7 +54,10 @@ impl PostgresBackend {
 
 /// None for a lock that is not in use, and for a row that this version can't read.
 fn state_of(name: &LockName, row: &Row) -> Result<Option<LockState>, BackendError> {
-    let Ok(Loaded { entry, last, now }) = Loaded::read(name, row)? else { return Ok(None) };
+    let Loaded { entry, last, now } = match Loaded::read(name, row) {
+        Err(Failure::Corrupt(_)) => return Ok(None),
+        loaded => loaded?,
+    };
     let mut desk = Desk::after(last);
     let turn = desk.turn(name, now, &|_| true);
     // One waiter at least: a look at none of the line does not tell who is absent.

@@ -12,7 +12,7 @@ use fairlock_core::backend::{BackendError, Wake, pause};
 use crate::clients::Client;
 use crate::link::{Phase, Waiting};
 use crate::listener::Listener;
-use crate::net::{Failure, Statement, Value};
+use crate::net::{BYTEA, Failure, INT8, Statement, Value};
 use crate::row::{AFTER, COLUMNS, Loaded};
 use crate::step::{HAS_STANDBY, Store};
 
@@ -64,15 +64,13 @@ impl Store {
             return Ok(());
         }
         let (names, revs): (Vec<_>, Vec<_>) = revs.into_iter().unzip();
-        let look = [Statement::new(&LOOK, [Value::ManyBytes(&names), Value::Numbers(&revs)])];
-        let deadline = self.pool.deadline();
-        let rows = self.pool.lend(deadline, |con| con.flight(&look, deadline))?;
-        for row in rows.iter().flatten() {
+        let look = Statement::new(&LOOK, [Value::array(BYTEA, names), Value::array(INT8, revs)]);
+        for row in &self.pool.ask(look, self.pool.deadline())? {
             let (name, rev, has_standby) = (row.bytes(AFTER)?, row.number(AFTER + 1)?, row.flag(AFTER + 2)?);
             let of_lock = waiting.iter().map(|(one, _)| one);
             let mut of_lock = of_lock.filter(|one| one.lock.as_str().as_bytes() == name).peekable();
             let Some(lock) = of_lock.peek().map(|one| &one.lock) else { continue };
-            let loaded = Loaded::read(lock, row)?.ok(); // the next heartbeat says why a state can't be read
+            let loaded = Loaded::read(lock, row).ok(); // the next heartbeat says why it can't be read
             if loaded.as_ref().is_some_and(|loaded| loaded.entry.is_free_for_plain(loaded.now)) {
                 client.sink.wake(Wake::Recheck { lock: lock.as_str(), owner: None });
             }

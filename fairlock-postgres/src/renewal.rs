@@ -17,7 +17,7 @@ use fairlock_core::LockName;
 use fairlock_core::backend::{BackendError, Renew, Renewal};
 use fairlock_line::{lock_of, renew_by_lock};
 
-use crate::net::{Failure, Row, Statement, Value};
+use crate::net::{BYTEA, Failure, INT4, INT8, Row, Statement, TEXT, Value};
 use crate::row::{LONGEST, micros};
 use crate::step::{OneByOne, Store};
 
@@ -82,27 +82,15 @@ impl Store {
 
     /// Which of these were renewed, by their numbers.
     fn renew_columns(&self, items: &[Item<'_>], deadline: Instant) -> Result<Vec<usize>, Failure> {
-        let names: Vec<_> = items.iter().map(|item| item.name).collect();
-        let owners: Vec<_> = items.iter().map(|item| item.owner).collect();
-        let requests: Vec<_> = items.iter().map(|item| item.request).collect();
-        let tokens: Vec<_> = items.iter().map(|item| item.token).collect();
-        let counts: Vec<_> = items.iter().map(|item| item.holds).collect();
-        let leases: Vec<_> = items.iter().map(|item| item.lease).collect();
         let values = [
-            Value::ManyBytes(&names),
-            Value::Texts(&owners),
-            Value::Numbers(&requests),
-            Value::Numbers(&tokens),
-            Value::Counts(&counts),
-            Value::Numbers(&leases),
+            Value::array(BYTEA, items.iter().map(|item| item.name)),
+            Value::array(TEXT, items.iter().map(|item| item.owner)),
+            Value::array(INT8, items.iter().map(|item| item.request)),
+            Value::array(INT8, items.iter().map(|item| item.token)),
+            Value::array(INT4, items.iter().map(|item| item.holds)),
+            Value::array(INT8, items.iter().map(|item| item.lease)),
         ];
-        let flight = [
-            Statement::new("begin isolation level read committed", []),
-            Statement::new(RENEW, values),
-            Statement::new("commit", []),
-        ];
-        let answers = self.pool.lend(deadline, |con| con.flight(&flight, deadline))?;
-        let rows = answers.get(1).ok_or_else(Failure::senseless)?;
+        let rows = self.pool.ask_committed(Statement::new(RENEW, values), deadline)?;
         let number = |row: &Row| {
             let at = usize::try_from(row.number(0)? - 1).map_err(|_| Failure::senseless())?;
             items.get(at).map(|item| item.at).ok_or_else(Failure::senseless)

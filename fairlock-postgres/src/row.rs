@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
-use fairlock_core::backend::{BackendError, BackendErrorKind, RequestId};
+use fairlock_core::backend::RequestId;
 use fairlock_core::{FencingToken, LockName, OwnerId};
 use fairlock_line::{KeptHold, LockEntry, Moment};
 
-use crate::net::{Failure, Row, Statement, Value};
+use crate::net::{Failure, INT8, Row, Statement, Value};
 use crate::presence::key_of;
 
 /// For how long a row stays after its last use: `last` has to, so that tokens grow even if the clock is set back.
@@ -51,21 +51,15 @@ pub(crate) struct Loaded {
 impl Loaded {
     /// # Errors
     /// `Broken` for what makes no sense; and `Corrupt` for a state that this version can't read.
-    pub(crate) fn read(lock: &LockName, row: &Row) -> Result<Result<Loaded, BackendError>, Failure> {
+    pub(crate) fn read(lock: &LockName, row: &Row) -> Result<Loaded, Failure> {
         let state = row.bytes(9)?;
         let decoded = if state.is_empty() { Ok(LockEntry::default()) } else { LockEntry::decode(state) };
-        let mut entry = match decoded {
-            Ok(entry) => entry,
-            Err(error) => {
-                let message = format!("lock {lock}: {error}");
-                return Ok(Err(BackendError::new(BackendErrorKind::Corrupt, message)));
-            }
-        };
-        if row.maybe_bytes(1).is_some() {
-            entry.put_sole_hold(hold_of(row)?);
+        let mut entry = decoded.map_err(|error| Failure::Corrupt(format!("lock {lock}: {error}")))?;
+        if let Some(hold) = hold_of(row)? {
+            entry.put_sole_hold(hold);
         }
         entry.grant_nothing_until(moment(row.number(GRACE_ENDS)?));
-        Ok(Ok(Loaded { entry, last: row.number(0)?.cast_unsigned(), now: moment(row.number(NOW)?) }))
+        Ok(Loaded { entry, last: row.number(0)?.cast_unsigned(), now: moment(row.number(NOW)?) })
     }
 }
 
@@ -96,39 +90,38 @@ impl LockRow {
 
     /// Whether the row would be written as it was loaded.
     pub(crate) fn is_as_loaded(&self, row: &Row) -> Result<bool, Failure> {
-        let hold = match row.maybe_bytes(1) {
-            Some(_) => Some(hold_of(row)?),
-            None => None,
-        };
         Ok(self.last == row.number(0)?
-            && self.hold == hold
+            && self.hold == hold_of(row)?
             && self.heads == row.numbers(HEADS)?
             && self.state == row.bytes(9)?)
     }
 
-    pub(crate) fn update<'a>(&'a self, name: &'a LockName) -> Statement<'a> {
+    pub(crate) fn update(&self, name: &LockName) -> Statement {
         let hold = self.hold.as_ref();
         let values = [
-            Value::Bytes(name.as_str().as_bytes()),
-            Value::Number(self.last),
-            Value::Number(self.dead_at),
-            Value::MaybeText(hold.map(|hold| hold.owner.as_str())),
-            Value::MaybeNumber(hold.map(|hold| hold.request.get().cast_signed())),
-            Value::MaybeNumber(hold.map(|hold| hold.token.get().cast_signed())),
-            Value::MaybeCount(hold.map(|hold| hold.holds.cast_signed())),
-            Value::MaybeNumber(hold.map(|hold| micros(hold.since))),
-            Value::MaybeNumber(hold.map(|hold| micros(hold.ends))),
-            Value::MaybeText(hold.map(|hold| &*hold.label)),
-            Value::Numbers(&self.heads),
-            Value::Bytes(&self.state),
+            name.as_str().as_bytes().into(),
+            self.last.into(),
+            self.dead_at.into(),
+            hold.map(|hold| hold.owner.as_str()).into(),
+            hold.map(|hold| hold.request.get().cast_signed()).into(),
+            hold.map(|hold| hold.token.get().cast_signed()).into(),
+            hold.map(|hold| hold.holds.cast_signed()).into(),
+            hold.map(|hold| micros(hold.since)).into(),
+            hold.map(|hold| micros(hold.ends)).into(),
+            hold.map(|hold| &*hold.label).into(),
+            Value::array(INT8, self.heads.iter().copied()),
+            self.state.as_slice().into(),
         ];
         Statement::new(UPDATE, values)
     }
 }
 
-/// The hold in the columns.
-fn hold_of(row: &Row) -> Result<KeptHold, Failure> {
-    Ok(KeptHold {
+/// The hold in the columns, if there is one.
+fn hold_of(row: &Row) -> Result<Option<KeptHold>, Failure> {
+    if row.maybe_bytes(1).is_none() {
+        return Ok(None);
+    }
+    Ok(Some(KeptHold {
         owner: OwnerId::new(row.text(1)?),
         request: RequestId::new(row.number(2)?.cast_unsigned()),
         token: FencingToken::new(row.number(3)?.cast_unsigned()),
@@ -137,7 +130,7 @@ fn hold_of(row: &Row) -> Result<KeptHold, Failure> {
         since: moment(row.number(5)?),
         ends: moment(row.number(6)?),
         label: row.text(7)?.into(),
-    })
+    }))
 }
 
 /// PostgreSQL has no NUL in a text. Such a hold stays among the bytes, where still_held does not find it.

@@ -11,8 +11,6 @@
 
 use std::time::{Duration, Instant};
 
-use fairlock_core::backend::{BackendError, BackendErrorKind};
-
 use crate::net::{Connection, Failure, Statement};
 
 /// What this version writes.
@@ -30,27 +28,24 @@ const LONGEST_UNSYNCED: Duration = Duration::from_secs(30);
 /// The longest lease, if there is one.
 ///
 /// # Errors
-/// `InvalidConfig` if this version can't use the tables that are there.
-pub(crate) fn check(
-    con: &mut Connection,
-    deadline: Instant,
-) -> Result<Result<Option<Duration>, BackendError>, Failure> {
+/// `Invalid` if this version can't use the tables that are there.
+pub(crate) fn check(con: &mut Connection, deadline: Instant) -> Result<Option<Duration>, Failure> {
     let sql = "select layout, least_client, current_setting('synchronous_commit') = 'off' from fairlock.meta";
     let rows = con.flight(&[Statement::new(sql, [])], deadline)?;
     let Some(row) = rows.first().and_then(|rows| rows.first()) else {
-        return Ok(Err(invalid("the table fairlock.meta has no row: it names the layout".to_owned())));
+        return Err(Failure::Invalid("the table fairlock.meta has no row: it names the layout".to_owned()));
     };
     let (layout, least_client) = (row.count(0)?, row.count(1)?);
     if layout < LAYOUT {
-        return Ok(Err(invalid(format!(
+        return Err(Failure::Invalid(format!(
             "the database has layout {layout} of fairlock's tables, and this version needs {LAYOUT}: run `fairlock migrate \
              --postgres URL`, or call PostgresBackend::migrate"
-        ))));
+        )));
     }
     if least_client > LAYOUT {
-        return Ok(Err(newer(layout)));
+        return Err(newer(layout));
     }
-    Ok(Ok(row.flag(2)?.then_some(LONGEST_UNSYNCED)))
+    Ok(row.flag(2)?.then_some(LONGEST_UNSYNCED))
 }
 
 /// What `migrate` runs, and the rights that it does not give, for those whose roles may not.
@@ -63,39 +58,33 @@ pub(crate) fn script() -> String {
 
 /// Makes the tables, or brings them to this version's layout, in one transaction. Does nothing if they are there: even DDL that
 /// changes nothing waits for each transaction that uses them, and all others wait behind it.
-pub(crate) fn migrate(con: &mut Connection, deadline: Instant) -> Result<Result<(), BackendError>, Failure> {
+pub(crate) fn migrate(con: &mut Connection, deadline: Instant) -> Result<(), Failure> {
     match migrate_on(con, deadline) {
         Err(Failure::Server { code, .. }) if code == "55P03" => {
             let message = "another transaction uses fairlock's tables, or makes them, for more than 2 s: try again when it has ended";
-            Ok(Err(BackendError::new(BackendErrorKind::Unavailable, message)))
+            Err(Failure::Broken(message.to_owned()))
         }
         done => done,
     }
 }
 
-fn migrate_on(con: &mut Connection, deadline: Instant) -> Result<Result<(), BackendError>, Failure> {
+fn migrate_on(con: &mut Connection, deadline: Instant) -> Result<(), Failure> {
     con.script(BEGIN, deadline)?;
     let there = "select to_regclass('fairlock.meta') is not null";
-    let rows = con.flight(&[Statement::new(there, [])], deadline)?;
-    if rows.first().and_then(|rows| rows.first()).ok_or_else(Failure::senseless)?.flag(0)? {
+    if con.row(Statement::new(there, []), deadline)?.flag(0)? {
         let rows = con.flight(&[Statement::new("select layout from fairlock.meta", [])], deadline)?;
         let layout = rows.first().and_then(|rows| rows.first()).map_or(Ok(0), |row| row.count(0))?;
         if layout >= LAYOUT {
-            return Ok(if layout > LAYOUT { Err(newer(layout)) } else { Ok(()) });
+            return if layout > LAYOUT { Err(newer(layout)) } else { Ok(()) };
         }
     }
     con.script(SQL, deadline)?;
-    con.script("commit", deadline)?;
-    Ok(Ok(()))
+    con.script("commit", deadline)
 }
 
-fn newer(layout: i32) -> BackendError {
-    invalid(format!(
+fn newer(layout: i32) -> Failure {
+    Failure::Invalid(format!(
         "the database has layout {layout} of fairlock's tables, and this version knows them up to {LAYOUT}: use a newer version of \
          fairlock"
     ))
-}
-
-fn invalid(message: String) -> BackendError {
-    BackendError::new(BackendErrorKind::InvalidConfig, message)
 }

@@ -18,6 +18,8 @@
 //!
 //! - **A message for a write that did not happen**: NOTIFY stands behind COMMIT, in its own Sync, and nothing is delivered in this
 //!   process before the COMMIT is answered. If NOTIFY fails the step was done all the same.
+//! - **The step was done, and its answer is lost**: the repeat grants nothing, so it tells nothing. A waiter of this process that may
+//!   have been granted the lock is told to look.
 //! - **A client stops between its two trips** and keeps the row lock: the server ends its session after [`IDLE`](crate::net::pool::IDLE).
 //! - **The reply is lost, and the attempt is executed after its repeat**: it has effect only by its second trip, which comes within
 //!   `IDLE` of its first, or finds no transaction. So no attempt is older than the response time-out and `IDLE` together; request ids
@@ -33,16 +35,17 @@
 //!   the row was a day old.
 
 use std::collections::HashSet;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 use std::time::{Duration, Instant};
 
 use fairlock_core::backend::{BackendError, BackendErrorKind};
 use fairlock_core::{LockName, OwnerId};
-use fairlock_line::{Desk, LockEntry, Turn, WakeUp};
+use fairlock_line::{Desk, LockEntry, News, Turn, WakeUp};
+use parking_lot::Mutex;
 
 use crate::answer::Answer;
 use crate::clients::Clients;
-use crate::net::pool::Pool;
+use crate::net::pool::{BEGIN, Pool};
 use crate::net::{Connection, Failure, Row, Statement, Value};
 use crate::presence::{channel_of, key_of};
 use crate::recent::Recent;
@@ -53,7 +56,6 @@ const ASKED_ABOUT: usize = 4;
 /// How often a row may vanish between insert and load.
 const TRIES: usize = 3;
 
-const BEGIN: &str = "begin isolation level read committed";
 const SET_WAIT: &str = "select set_config('lock_timeout', $1, true)";
 const INSERT: &str = "insert into fairlock.lock (name) values ($1) on conflict do nothing";
 /// Whether commits wait for a standby.
@@ -75,6 +77,10 @@ pub(crate) struct Store {
     pub(crate) pool: Pool,
     pub(crate) clients: Clients,
     pub(crate) recent: Recent,
+    /// Set if there is one, by the time that it is connected.
+    pub(crate) longest_lease: OnceLock<Duration>,
+    /// When this process deletes rows that nobody uses.
+    pub(crate) next_sweep: Mutex<Instant>,
 }
 
 impl Store {
@@ -96,10 +102,16 @@ impl Store {
         deadline: Instant,
         decide: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,
     ) -> Result<T, BackendError> {
-        let done = self.pool.lend(deadline, |con| self.step_on(con, wait, lock, deadline, decide))?;
-        let (answer, wake_ups) = done?;
-        wake_ups.iter().for_each(|wake_up| self.clients.deliver(wake_up));
-        Ok(answer)
+        let mut local = Vec::new();
+        let done =
+            self.pool.lend(deadline, |con| self.step_on(con, wait, lock, deadline, decide, &mut local));
+        for wake_up in &mut local {
+            if done.is_err() && wake_up.news != News::RecheckAny {
+                wake_up.news = News::Recheck;
+            }
+            self.clients.deliver(wake_up);
+        }
+        Ok(done?)
     }
 
     fn step_on<T: Answer>(
@@ -109,12 +121,10 @@ impl Store {
         lock: &LockName,
         deadline: Instant,
         decide: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,
-    ) -> Result<Result<(T, Vec<WakeUp>), BackendError>, Failure> {
+        local: &mut Vec<WakeUp>,
+    ) -> Result<T, Failure> {
         let row = self.load(con, wait, lock, deadline)?;
-        let Loaded { mut entry, last, now } = match Loaded::read(lock, &row)? {
-            Ok(loaded) => loaded,
-            Err(error) => return Ok(Err(error)),
-        };
+        let Loaded { mut entry, last, now } = Loaded::read(lock, &row)?;
         self.recent.heard(now);
         let gone = row.numbers(AFTER)?;
         let is_listening = |owner: &OwnerId| {
@@ -131,19 +141,19 @@ impl Store {
             self.recent.is_busy(lock);
         }
         let is_local = |wake_up: &WakeUp| self.clients.is_present(wake_up.owner.client()).is_some();
-        let (local, remote): (Vec<_>, Vec<_>) = desk.take_wake_ups().into_iter().partition(is_local);
+        let remote: Vec<_>;
+        (*local, remote) = desk.take_wake_ups().into_iter().partition(is_local);
         if local.is_empty() && remote.is_empty() && written.is_as_loaded(&row)? {
             if answer.is_promise() {
                 con.flight(&[Statement::new("commit", [])], deadline)?;
             }
-            return Ok(Ok((answer, Vec::new()))); // else the pool rolls back
+            return Ok(answer); // else the pool rolls back
         }
-        let texts: Vec<_> =
-            remote.iter().map(|wake_up| (channel_of(wake_up.owner.client()), wake_up.to_string())).collect();
-        let messages: Vec<_> = texts
-            .iter()
-            .map(|(channel, text)| Statement::new(NOTIFY, [Value::Text(channel), Value::Text(text)]))
-            .collect();
+        let message = |wake_up: &WakeUp| {
+            let channel = channel_of(wake_up.owner.client());
+            Statement::new(NOTIFY, [channel.as_str().into(), wake_up.to_string().as_str().into()])
+        };
+        let messages: Vec<_> = remote.iter().map(message).collect();
         let write = [written.update(lock), Statement::new("commit", [])];
         let parts = [&write[..], &messages];
         let parts = if messages.is_empty() { &parts[..1] } else { &parts };
@@ -154,7 +164,7 @@ impl Store {
         if !afterwards.is_empty() {
             con.flights(afterwards, deadline)?;
         }
-        Ok(Ok((answer, local)))
+        Ok(answer)
     }
 
     /// Begins a transaction, and loads the row, which is locked from here on.
@@ -165,20 +175,20 @@ impl Store {
         lock: &LockName,
         deadline: Instant,
     ) -> Result<Row, Failure> {
-        let name = Value::Bytes(lock.as_str().as_bytes());
-        let load = || Statement::new(&LOAD, [name]);
+        let name = [Value::from(lock.as_str().as_bytes())];
+        let load = || Statement::new(&LOAD, name.clone());
         let limits = (!con.is_own_session()).then(|| self.pool.limits(true));
         let shorter = wait.map(|wait| wait.as_millis().max(1).to_string());
         let mut begin = vec![Statement::new(BEGIN, [])];
-        begin.extend(limits.as_deref().map(Statement::made_up));
-        begin.extend(shorter.as_deref().map(|wait| Statement::new(SET_WAIT, [Value::Text(wait)])));
+        begin.extend(limits.map(Statement::made_up));
+        begin.extend(shorter.as_deref().map(|wait| Statement::new(SET_WAIT, [wait.into()])));
         begin.push(load());
         let mut answers = con.flight(&begin, deadline)?;
         for _ in 0..TRIES {
             if let Some(row) = answers.pop().and_then(|mut rows| rows.pop()) {
                 return Ok(row);
             }
-            answers = con.flight(&[Statement::new(INSERT, [name]), load()], deadline)?;
+            answers = con.flight(&[Statement::new(INSERT, name.clone()), load()], deadline)?;
         }
         let row = answers.pop().and_then(|mut rows| rows.pop());
         row.ok_or_else(|| Failure::Broken("the lock's row vanishes again and again".to_owned()))
@@ -192,16 +202,15 @@ impl Store {
     ) -> Result<T, BackendError> {
         let deadline = self.pool.deadline();
         let loaded = self.pool.lend(deadline, |con| {
-            let name = Value::Bytes(lock.as_str().as_bytes());
-            let rows = con.flight(&[Statement::new(&LOOK, [name])], deadline)?;
-            let row = rows.first().and_then(|rows| rows.first()).ok_or_else(Failure::senseless)?;
+            let name = [lock.as_str().as_bytes().into()];
+            let row = con.row(Statement::new(&LOOK, name), deadline)?;
             if row.maybe_bytes(9).is_none() {
                 let now = moment(row.number(NOW)?);
-                return Ok(Ok(Loaded { entry: LockEntry::default(), last: 0, now }));
+                return Ok(Loaded { entry: LockEntry::default(), last: 0, now });
             }
-            Loaded::read(lock, row)
+            Loaded::read(lock, &row)
         })?;
-        let Loaded { mut entry, last, now } = loaded?;
+        let Loaded { mut entry, last, now } = loaded;
         Ok(ask(&mut entry, &mut Desk::after(last).turn(lock, now, &|_| true)))
     }
 }

@@ -154,7 +154,7 @@ fn a_request_asks_again_if_its_client_did_not_hear_before() {
             asked.lock().push(present(&url));
             Ok(queued)
         };
-        backend.0.store.ask_and_hear(&ask(&lock, &owner, request).place, soon(), at_ask).unwrap();
+        backend.0.ask_and_hear(&ask(&lock, &owner, request).place, soon(), at_ask).unwrap();
         assert_eq!(asked.into_inner(), heard_at_each_ask);
     }
 }
@@ -167,7 +167,7 @@ fn a_poll_finds_a_grant_that_came_before_its_request_was_known_to_wait() {
     let (one, heard, _subscription) = subscribed(&ours);
     let (lock, ann, other) = (lock("x"), OwnerId::new("ann:1"), OwnerId::new(&format!("{}:2", one.client())));
     let [first, second] = [(&one, 1), (&other, 2)].map(|(owner, request)| ask(&lock, owner, request));
-    let (token, store) = (take(&theirs, &lock, &ann), &ours.0.store);
+    let (token, store) = (take(&theirs, &lock, &ann), &ours.0);
     let early = store.ask_and_hear(&first.place, soon(), || {
         let queued = store.step(&lock.name, soon(), |entry, turn| entry.acquire(turn, &first)).unwrap();
         ours.acquire(&second).unwrap();

@@ -42,7 +42,7 @@ impl Client {
     /// See [`Link::waits`].
     fn waits(self: &Arc<Client>, store: &Arc<Store>, place: &Place<'_>, until: Instant) -> Option<u64> {
         self.link.waits(place, until, || {
-            let listener = Listener::new(store, self, &self.name);
+            let listener = Listener::new(store, self);
             let thread = thread::Builder::new().name("fairlock-pg-wake".to_owned());
             let started = thread.spawn(move || listener.run());
             if let Err(error) = &started {

@@ -12,6 +12,8 @@ use crate::world::{World, locked};
 
 /// A day, for which the row of an unused lock stays, in microseconds.
 const DAY: &str = "86400000000";
+/// For how long a line remembers, in microseconds.
+const REMEMBERED: &str = "122000000";
 
 /// What keeps the locks of a program.
 pub enum Keeper {
@@ -106,17 +108,22 @@ impl Keeper {
                 left.extend(forever.iter().map(|key| format!("{key}, without a time to live")));
                 left
             }
-            // The row of an unused lock stays for a day after its last use, and is deleted by any client later.
+            // The row of an unused lock stays for a day, and is deleted by any client then. Before that its line remembers for two
+            // minutes who was silent: a message that arrives after its withdrawal leaves such a one.
             Keeper::Postgres(database) => {
-                let mut left = database.query(&format!(
-                    "select 'row ' || convert_from(name, 'UTF8') || ', used for ' || (dead_at - {DAY} - fairlock.micros()) || ' more,
-                     holder ' || coalesce(h_owner, 'none') || ', state ' || encode(state, 'hex') from fairlock.lock
-                     where h_ends > fairlock.micros() or dead_at > fairlock.micros() + {DAY}"
-                ));
-                left.extend(database.query(
+                let mut left = database.query(
                     "select 'session ' || pid || ': ' || query from pg_stat_activity
                      where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'",
-                ));
+                );
+                left.extend(database.query(&format!(
+                    "select 'row ' || convert_from(name, 'UTF8') || ', in use' from fairlock.lock
+                     where dead_at > fairlock.micros() + {DAY} + {REMEMBERED}"
+                )));
+                let used = PostgresBackend::connect(&database.url).and_then(|backend| backend.locks(None));
+                match used {
+                    Ok(used) => left.extend(used.iter().map(|(name, state)| format!("{name}: {state:?}"))),
+                    Err(error) => left.push(error.to_string()),
+                }
                 left
             }
         }

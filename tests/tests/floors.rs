@@ -89,7 +89,10 @@ const HOUSE: [(&str, &[&str]); 7] = [
     ),
     (
         "fairlock-net",
-        &["stream", "tls", "socket", "resolver", "endpoint", "failure", "timeouts", "words", "url"],
+        &[
+            "stream", "tls", "socket", "resolver", "endpoint", "failure", "timeouts", "words", "url",
+            "secrets",
+        ],
     ),
     (
         "fairlock-postgres",
@@ -121,7 +124,6 @@ const HOUSE: [(&str, &[&str]); 7] = [
             "net/statement",
             "net/address",
             "net/failure",
-            "net/secrets",
         ],
     ),
     ("fairlock-line", &["lock_entry", "line", "interest", "turn", "wake_up", "bytes"]),

@@ -16,7 +16,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use crate::PostgresBackend;
-use crate::net::{Connection, Statement, Value};
+use crate::net::{Connection, Statement};
 use crate::presence::key_of;
 use crate::tests::{LEASE, ask, hold, lock, soon, stage, take, trips};
 
@@ -95,7 +95,7 @@ impl<'a> Way<'a> {
     }
 
     fn acquire(&mut self, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
-        let store = &self.backend.0.store;
+        let store = &self.backend.0;
         if !self.is_fast {
             return store.step(&self.name, soon(), |entry, turn| entry.acquire(turn, ask))?;
         }
@@ -107,7 +107,7 @@ impl<'a> Way<'a> {
     }
 
     fn release(&mut self, hold: &Hold<'_>) -> Released {
-        let store = &self.backend.0.store;
+        let store = &self.backend.0;
         if !self.is_fast {
             return store.step(&self.name, soon(), |entry, turn| entry.release(turn, hold)).unwrap();
         }
@@ -182,7 +182,7 @@ impl<'a> Way<'a> {
         let sql = "select format('%s %s %s %s %s rev %s dead %s %s %s %s', h_owner, h_request, h_count, (h_ends - h_since) / 50000000, \
                    h_label, rev, dead_at - greatest(last, h_ends) = 86400000000, heads, state = '', last = coalesce(h_token, 0)), \
                    coalesce(h_token, 0), last, coalesce(fairlock.micros() - h_since, 0) from fairlock.lock where name = $1";
-        let name = [Value::Bytes(self.name.as_str().as_bytes())];
+        let name = [self.name.as_str().as_bytes().into()];
         let rows = con.flight(&[Statement::new(sql, name)], soon()).unwrap();
         let Some(row) = rows[0].first() else { return "none".to_owned() };
         let [token, last] = [1, 2].map(|at| row.number(at).unwrap().cast_unsigned());
@@ -226,7 +226,7 @@ fn scenes() -> Vec<Vec<Command>> {
 fn the_fast_parts_do_what_the_general_part_does() {
     let (backend, mut con) = stage();
     for client in ["a", "b", "c"] {
-        let present = [Statement::new("select pg_advisory_lock($1)", [Value::Number(key_of(client))])];
+        let present = [Statement::new("select pg_advisory_lock($1)", [key_of(client).into()])];
         con.flight(&present, soon()).unwrap();
     }
     let (con, cases) = (std::cell::RefCell::new(con), std::cell::Cell::new((0, 0, 0)));
@@ -264,7 +264,7 @@ fn the_fast_parts_do_what_the_general_part_does() {
 fn an_attempt_that_arrives_late_begins_nothing() {
     let ((backend, _con), lock, ann) = (stage(), lock("x"), OwnerId::new("a:1"));
     backend.release(&hold(&lock, &ann, take(&backend, &lock, &ann))).unwrap();
-    let (store, ask) = (&backend.0.store, ask(&lock, &ann, 2));
+    let (store, ask) = (&backend.0, ask(&lock, &ann, 2));
     store.recent.forget_busy();
     let attempt = store.fast_acquire(&ask, std::time::Instant::now()).unwrap();
     thread::sleep(super::MARGIN + Duration::from_millis(1));
@@ -276,7 +276,7 @@ fn an_attempt_that_arrives_late_begins_nothing() {
 #[test]
 fn a_cycle_is_two_round_trips_and_a_hand_off_two_for_each_side() {
     let ((backend, _con), [ann, bob]) = (stage(), ["a:1", "b:1"].map(OwnerId::new));
-    let (one, other, recent) = (lock("one"), lock("other"), &backend.0.store.recent);
+    let (one, other, recent) = (lock("one"), lock("other"), &backend.0.recent);
     let of = |call: &dyn Fn()| {
         let before = trips(&backend);
         call();
@@ -324,7 +324,7 @@ fn a_cycle_is_two_round_trips_and_a_hand_off_two_for_each_side() {
 fn a_session_that_does_not_know_a_statement_costs_one_call() {
     let ((backend, _con), lock, ann) = (stage(), lock("x"), OwnerId::new("a:1"));
     take(&backend, &lock, &ann);
-    backend.0.store.pool.lend(soon(), |con| con.script("deallocate all", soon())).unwrap();
+    backend.0.pool.lend(soon(), |con| con.script("deallocate all", soon())).unwrap();
     let before = trips(&backend);
     let _ = backend.acquire(&ask(&lock, &ann, 1));
     take(&backend, &lock, &ann);

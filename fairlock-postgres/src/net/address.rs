@@ -7,12 +7,14 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use fairlock_net::{Endpoint, bare_delimiter};
+use fairlock_net::{Endpoint, Secrets, bare_delimiter};
 
 use super::failure::Failure;
-use super::secrets::Secrets;
 
 const PORT: u16 = 5432;
+
+/// A host, and its port if it stands there.
+type Host = (String, Option<u16>);
 
 /// One or several servers, of which one takes writes, and the login.
 #[derive(Clone)]
@@ -57,40 +59,30 @@ impl Address {
             Some((user, password)) => (user, Some(decoded("password", password)?)),
             None => (login, None),
         };
-        let mut parts = Parts {
-            hosts: hosts.split(',').map(host_and_port).collect::<Result<_, _>>()?,
+        let mut hosts: Vec<_> = hosts.split(',').map(host_and_port).collect::<Result<_, _>>()?;
+        let mut address = Address {
+            endpoints: Vec::new(),
             user: decoded("user", user)?,
             password,
             database: decoded("database", database)?,
             options: None,
             application_name: "fairlock".to_owned(),
             tls: false,
+            secrets: Secrets::default(),
         };
         for option in query.split('&').filter(|option| !option.is_empty()) {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
-            parts.set(name, decoded(name, value)?)?;
+            address.set(&mut hosts, name, decoded(name, value)?)?;
         }
-        parts.address()
+        address.completed(hosts)
     }
-}
 
-struct Parts {
-    hosts: Vec<(String, Option<u16>)>,
-    user: String,
-    password: Option<String>,
-    database: String,
-    options: Option<String>,
-    application_name: String,
-    tls: bool,
-}
-
-impl Parts {
-    fn set(&mut self, name: &str, value: String) -> Result<(), Failure> {
+    fn set(&mut self, hosts: &mut Vec<Host>, name: &str, value: String) -> Result<(), Failure> {
         match name {
-            "host" => self.hosts = value.split(',').map(|host| (host.to_owned(), None)).collect(),
+            "host" => *hosts = value.split(',').map(|host| (host.to_owned(), None)).collect(),
             "port" => {
                 let port = port_of(&value)?;
-                self.hosts.iter_mut().for_each(|(_, of_host)| *of_host = Some(port));
+                hosts.iter_mut().for_each(|(_, of_host)| *of_host = Some(port));
             }
             "user" => self.user = value,
             "password" => self.password = Some(value),
@@ -109,34 +101,37 @@ impl Parts {
         Ok(())
     }
 
-    fn address(self) -> Result<Address, Failure> {
-        let Parts { hosts, user, password, database, options, application_name, tls } = self;
-        if user.is_empty() {
+    /// Checks what was read, and adds what follows from it.
+    fn completed(mut self, hosts: Vec<Host>) -> Result<Address, Failure> {
+        if self.user.is_empty() {
             return Err(invalid("the address names no user"));
         }
-        let all = [&user, &database, &application_name];
-        let others = [&password, &options].into_iter().flatten();
+        let all = [&self.user, &self.database, &self.application_name];
+        let others = [&self.password, &self.options].into_iter().flatten();
         if all.into_iter().chain(others).any(|part| part.contains('\0')) {
             return Err(invalid("a part of the address has a NUL"));
         }
-        let endpoint = |(host, port): (String, Option<u16>)| {
-            let port = port.unwrap_or(PORT);
-            match host.as_str() {
-                "" => Endpoint::Tcp { host: "localhost".to_owned(), port },
-                directory if directory.starts_with('/') => {
-                    Endpoint::Unix(PathBuf::from(format!("{directory}/.s.PGSQL.{port}")))
-                }
-                _ => Endpoint::Tcp { host, port },
-            }
-        };
-        let endpoints = hosts.into_iter().map(endpoint).collect();
-        let secrets = Secrets::of(password.as_deref().unwrap_or_default());
-        let database = if database.is_empty() { user.clone() } else { database };
-        Ok(Address { endpoints, user, password, database, options, application_name, tls, secrets })
+        if self.database.is_empty() {
+            self.database.clone_from(&self.user);
+        }
+        self.endpoints = hosts.into_iter().map(endpoint).collect();
+        self.secrets = Secrets::of(self.password.as_deref().unwrap_or_default());
+        Ok(self)
     }
 }
 
-fn host_and_port(part: &str) -> Result<(String, Option<u16>), Failure> {
+fn endpoint((host, port): Host) -> Endpoint {
+    let port = port.unwrap_or(PORT);
+    match host.as_str() {
+        "" => Endpoint::Tcp { host: "localhost".to_owned(), port },
+        directory if directory.starts_with('/') => {
+            Endpoint::Unix(PathBuf::from(format!("{directory}/.s.PGSQL.{port}")))
+        }
+        _ => Endpoint::Tcp { host, port },
+    }
+}
+
+fn host_and_port(part: &str) -> Result<Host, Failure> {
     let (host, port) = match part.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((ip, rest)) => (ip, rest.strip_prefix(':')),
         None => part.rsplit_once(':').map_or((part, None), |(host, port)| (host, Some(port))),
@@ -149,29 +144,18 @@ fn port_of(text: &str) -> Result<u16, Failure> {
 }
 
 fn decoded(what: &str, text: &str) -> Result<String, Failure> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, others @ ..] = rest {
-        let (byte, after) = match (first, others) {
-            (b'%', [high, low, after @ ..]) => {
-                let digit =
-                    |byte: &u8| char::from(*byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-                match (digit(high), digit(low)) {
-                    (Some(high), Some(low)) => (high * 16 + low, after),
-                    _ => return Err(not_encoded(what)),
-                }
-            }
-            (b'%', _) => return Err(not_encoded(what)),
-            _ => (*first, others),
-        };
-        bytes.push(byte);
-        rest = after;
-    }
-    String::from_utf8(bytes).map_err(|_| not_encoded(what))
+    without_percents(text).ok_or_else(|| invalid(format!("the address has a wrong % in its {what}")))
 }
 
-fn not_encoded(what: &str) -> Failure {
-    invalid(format!("the address has a wrong % in its {what}"))
+fn without_percents(text: &str) -> Option<String> {
+    let mut parts = text.split('%');
+    let mut bytes = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        let (code, rest) = part.split_at_checked(2).filter(|(code, _)| !code.starts_with('+'))?;
+        bytes.push(u8::from_str_radix(code, 16).ok()?);
+        bytes.extend_from_slice(rest.as_bytes());
+    }
+    String::from_utf8(bytes).ok()
 }
 
 fn invalid(message: impl Into<String>) -> Failure {
@@ -218,6 +202,8 @@ mod tests {
             ("postgres://h/db", "names no user"),
             ("postgres://a:secret@h:0/db", "a port that is none"),
             ("postgres://a:secret%4@h/db", "a wrong % in its password"),
+            ("postgres://a:secret%+4@h/db", "a wrong % in its password"),
+            ("postgres://a:secret%FF@h/db", "a wrong % in its password"),
             ("postgres://a:secret@h/db?sslmode=secret", "a sslmode that"),
             ("postgres://a:secret@h/db?ssl=on", "an option that"),
             ("postgres://a:sec/secret@h/db", "%2F"),

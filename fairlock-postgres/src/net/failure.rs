@@ -3,7 +3,10 @@
 use std::io;
 
 use fairlock_core::backend::{BackendError, BackendErrorKind};
-use fairlock_net::{TlsFailure, in_words};
+use fairlock_net::{Endpoint, TlsFailure, in_words};
+
+const NO_LAYOUT: &str = "the database has no tables of fairlock: run `fairlock migrate --postgres URL`, or call \
+                         PostgresBackend::migrate";
 
 /// Why a flight has no answer.
 #[derive(Clone, Debug)]
@@ -16,11 +19,24 @@ pub(crate) enum Failure {
     Invalid(String),
     /// A wrong password, or none where one is needed.
     Denied(String),
+    /// What a row has is of no use to this version. The connection is.
+    Corrupt(String),
 }
 
 impl Failure {
     pub(crate) fn senseless() -> Failure {
         Failure::Broken("the server's answer makes no sense".to_owned())
+    }
+
+    /// The same, which says where.
+    pub(super) fn at(mut self, endpoint: &Endpoint) -> Failure {
+        let (Failure::Broken(message)
+        | Failure::Server { message, .. }
+        | Failure::Invalid(message)
+        | Failure::Denied(message)
+        | Failure::Corrupt(message)) = &mut self;
+        *message = format!("{endpoint}: {message}");
+        self
     }
 
     /// Whether another host may do better.
@@ -40,9 +56,12 @@ impl Failure {
         matches!(self, Failure::Server { code, .. } if matches!(code.as_str(), "26000" | "42P05" | "0A000"))
     }
 
-    /// Whether the server refused, and the connection is of use after a rollback.
+    /// Whether the connection is of use, after a rollback.
     pub(crate) fn keeps_connection(&self) -> bool {
-        matches!(self, Failure::Server { code, .. } if !code.starts_with("57P") && !code.starts_with("25P03"))
+        match self {
+            Failure::Server { code, .. } => !code.starts_with("57P") && !code.starts_with("25P03"),
+            _ => matches!(self, Failure::Corrupt(_)),
+        }
     }
 
     fn kind(&self) -> BackendErrorKind {
@@ -50,6 +69,7 @@ impl Failure {
             Failure::Broken(_) => BackendErrorKind::Unavailable,
             Failure::Invalid(_) => BackendErrorKind::InvalidConfig,
             Failure::Denied(_) => BackendErrorKind::Denied,
+            Failure::Corrupt(_) => BackendErrorKind::Corrupt,
             Failure::Server { .. } if self.is_missing_layout() => BackendErrorKind::InvalidConfig,
             Failure::Server { code, .. } => kind_of(code),
         }
@@ -95,21 +115,25 @@ impl From<TlsFailure> for Failure {
 impl From<Failure> for BackendError {
     fn from(failure: Failure) -> BackendError {
         let kind = failure.kind();
-        let message = match &failure {
-            Failure::Server { .. } if failure.is_missing_layout() => {
-                "the database has no tables of fairlock: run `fairlock migrate --postgres URL`, or call \
-                 PostgresBackend::migrate"
-                    .to_owned()
-            }
+        let is_missing_layout = failure.is_missing_layout();
+        let message = match failure {
+            Failure::Server { .. } if is_missing_layout => NO_LAYOUT.to_owned(),
             Failure::Server { code, message } if code == "55P03" => {
                 format!("another transaction has the lock's row: {message} ({code})")
             }
             Failure::Server { code, message } => format!("{message} ({code})"),
-            Failure::Broken(message) | Failure::Invalid(message) | Failure::Denied(message) => {
-                message.clone()
-            }
+            Failure::Broken(message)
+            | Failure::Invalid(message)
+            | Failure::Denied(message)
+            | Failure::Corrupt(message) => message,
         };
         BackendError::new(kind, message)
+    }
+}
+
+impl From<Failure> for fairlock_core::Error {
+    fn from(failure: Failure) -> fairlock_core::Error {
+        BackendError::from(failure).into()
     }
 }
 

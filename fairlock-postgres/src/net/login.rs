@@ -13,13 +13,8 @@ use super::address::Address;
 use super::failure::Failure;
 use super::wire::Connection;
 
-/// Logs in. A pooler refuses other parameters than these, so all else is set in transactions. The number of the server's process, as
-/// the other end tells it.
-pub(super) fn log_in(
-    con: &mut Connection,
-    address: &Address,
-    deadline: Instant,
-) -> Result<Option<i32>, Failure> {
+/// Logs in. A pooler refuses other parameters than these, so all else is set in transactions.
+pub(super) fn log_in(con: &mut Connection, address: &Address, deadline: Instant) -> Result<(), Failure> {
     let mut parameters = vec![
         ("user", address.user.as_str()),
         ("database", &address.database),
@@ -30,12 +25,11 @@ pub(super) fn log_in(
     let mut out = BytesMut::new();
     frontend::startup_message(parameters, &mut out)?;
     con.send(&out, deadline)?;
-    let mut process = None;
     loop {
         match con.receive()? {
             Message::AuthenticationOk => {}
-            Message::BackendKeyData(body) => process = Some(body.process_id()),
-            Message::ReadyForQuery(_) => return Ok(process),
+            Message::BackendKeyData(body) => con.process = Some(body.process_id()),
+            Message::ReadyForQuery(_) => return Ok(()),
             Message::AuthenticationCleartextPassword => {
                 send_password(con, password_of(address)?.as_bytes(), deadline)?;
             }

@@ -4,7 +4,7 @@
 //!  pool         connections that are lent for one call   open   connects and logs in
 //!     └► wire       one connection: flights of statements, and their answers
 //!          ├► statement   a statement with its values   rows   what comes back
-//!          └► failure     what went wrong, and which error that is   secrets   address
+//!          └► failure     what went wrong, and which error that is   address
 //! ```
 
 pub(crate) mod address;
@@ -13,12 +13,11 @@ mod login;
 mod open;
 pub(crate) mod pool;
 mod rows;
-mod secrets;
 mod statement;
 mod wire;
 
 pub(crate) use failure::Failure;
 pub(crate) use open::{log_in_at, open};
 pub(crate) use rows::Row;
-pub(crate) use statement::{Statement, Value};
+pub(crate) use statement::{BYTEA, INT4, INT8, Statement, TEXT, Value};
 pub(crate) use wire::Connection;

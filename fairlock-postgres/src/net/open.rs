@@ -31,17 +31,6 @@ pub(crate) fn open(address: &Address, deadline: Instant) -> Result<Connection, F
     Err(last)
 }
 
-fn at(endpoint: &Endpoint, failure: Failure) -> Failure {
-    match failure {
-        Failure::Broken(message) => Failure::Broken(format!("{endpoint}: {message}")),
-        Failure::Invalid(message) => Failure::Invalid(format!("{endpoint}: {message}")),
-        Failure::Denied(message) => Failure::Denied(format!("{endpoint}: {message}")),
-        Failure::Server { code, message } => {
-            Failure::Server { code, message: format!("{endpoint}: {message}") }
-        }
-    }
-}
-
 /// A session at this host, whatever its role.
 pub(crate) fn log_in_at(
     endpoint: &Endpoint,
@@ -50,23 +39,22 @@ pub(crate) fn log_in_at(
 ) -> Result<Connection, Failure> {
     let logged_in = connect(endpoint, address.tls, deadline).and_then(|stream| {
         let mut con = Connection::new(stream, address.secrets.clone());
-        con.process = log_in(&mut con, address, deadline)?;
+        log_in(&mut con, address, deadline)?;
         Ok(con)
     });
-    logged_in.map_err(|failure| at(endpoint, failure))
+    logged_in.map_err(|failure| failure.at(endpoint))
 }
 
 fn open_at(endpoint: &Endpoint, address: &Address, deadline: Instant) -> Result<Connection, Failure> {
     let mut con = log_in_at(endpoint, address, deadline)?;
-    take_writes(&mut con, deadline).map_err(|failure| at(endpoint, failure))?;
+    take_writes(&mut con, deadline).map_err(|failure| failure.at(endpoint))?;
     Ok(con)
 }
 
 fn take_writes(con: &mut Connection, deadline: Instant) -> Result<(), Failure> {
     // Parsed each time, since nothing is known of the session yet.
     let sql = "select current_setting('transaction_read_only') = 'on', pg_backend_pid()";
-    let rows = con.flight(&[Statement::made_up(sql)], deadline)?;
-    let row = rows.first().and_then(|rows| rows.first()).ok_or_else(Failure::senseless)?;
+    let row = con.row(Statement::made_up(sql), deadline)?;
     if row.flag(0)? {
         let what = "it takes no writes: a standby, or default_transaction_read_only is on";
         return Err(Failure::Broken(what.to_owned()));

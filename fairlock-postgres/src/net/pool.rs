@@ -18,16 +18,20 @@ use parking_lot::{Condvar, Mutex};
 use super::address::Address;
 use super::failure::Failure;
 use super::open;
+use super::rows::Row;
+use super::statement::Statement;
 use super::wire::Connection;
 
 /// For how long the server keeps a transaction, and its row lock, for a client that says nothing.
 pub(crate) const IDLE: Duration = Duration::from_secs(1);
 /// How long a statement waits for a row at most.
 const WAIT: Duration = Duration::from_millis(500);
+/// Begins a transaction that sees what others have written while it waited for a row, whatever level the role has as its default.
+pub(crate) const BEGIN: &str = "begin isolation level read committed";
 
 pub(crate) struct Pool {
-    address: Address,
-    timeouts: Timeouts,
+    pub(crate) address: Address,
+    pub(crate) timeouts: Timeouts,
     most: usize,
     state: Mutex<State>,
     returned: Condvar,
@@ -45,14 +49,6 @@ impl Pool {
     pub(crate) fn new(address: Address, timeouts: Timeouts, most: usize) -> Pool {
         let (state, returned, broken) = Default::default();
         Pool { address, timeouts, most, state, returned, broken }
-    }
-
-    pub(crate) fn address(&self) -> &Address {
-        &self.address
-    }
-
-    pub(crate) fn timeouts(&self) -> Timeouts {
-        self.timeouts
     }
 
     /// How many connections were lost.
@@ -88,6 +84,19 @@ impl Pool {
             drop((con, idle));
         }
         done
+    }
+
+    /// The rows of one statement.
+    pub(crate) fn ask(&self, statement: Statement, deadline: Instant) -> Result<Vec<Row>, Failure> {
+        let answers = self.lend(deadline, |con| con.flight(&[statement], deadline))?;
+        Ok(answers.into_iter().flatten().collect())
+    }
+
+    /// The same, at the level at which statements that lock rows see what others have written.
+    pub(crate) fn ask_committed(&self, statement: Statement, deadline: Instant) -> Result<Vec<Row>, Failure> {
+        let flight = [Statement::new(BEGIN, []), statement, Statement::new("commit", [])];
+        let answers = self.lend(deadline, |con| con.flight(&flight, deadline))?;
+        Ok(answers.into_iter().flatten().collect())
     }
 
     fn open(&self, deadline: Instant) -> Result<Connection, Failure> {

@@ -7,26 +7,22 @@
 //! Statements are prepared at their first use, since parsing takes the server three times as long as all else. A pooler in
 //! transaction mode gives each transaction another session, which does not know them, so they are parsed each time there.
 
-use std::io::{ErrorKind, Read};
+use std::borrow::Cow;
+use std::io::{self, ErrorKind, Read};
 use std::time::Instant;
 
 use bytes::BytesMut;
-use fairlock_net::Stream;
+use fairlock_net::{Secrets, Stream};
 use fallible_iterator::FallibleIterator;
 use postgres_protocol::message::backend::{ErrorResponseBody, Message as Received, NoticeResponseBody};
 use postgres_protocol::message::frontend;
 
 use super::failure::Failure;
 use super::rows::Row;
-use super::secrets::Secrets;
-use super::statement::{Sql, Statement, Value};
+use super::statement::Statement;
 
 /// The most bytes that one message can have: a line of some thousands of waiters is below 1 MB.
 const LONGEST: usize = 256 << 20;
-
-/// What another session has sent by NOTIFY.
-#[derive(Debug)]
-pub(crate) struct Message(pub(crate) String);
 
 /// The rows of each statement of a part.
 pub(crate) type Rows = Vec<Vec<Row>>;
@@ -36,8 +32,8 @@ pub(crate) struct Connection {
     stream: Stream,
     incoming: BytesMut,
     secrets: Secrets,
-    /// Messages that came between answers.
-    messages: Vec<Message>,
+    /// What other sessions have sent by NOTIFY, and was not asked for yet.
+    messages: Vec<String>,
     /// How many round trips there were.
     #[cfg(test)]
     pub(crate) trips: u64,
@@ -80,12 +76,14 @@ impl Connection {
     /// # Errors
     /// `Server` from the first that fails; then a transaction that was open is failed, and one that was not has changed nothing
     /// since its last COMMIT.
-    pub(crate) fn flight(
-        &mut self,
-        statements: &[Statement<'_>],
-        deadline: Instant,
-    ) -> Result<Rows, Failure> {
+    pub(crate) fn flight(&mut self, statements: &[Statement], deadline: Instant) -> Result<Rows, Failure> {
         self.flights(&[statements], deadline)?.pop().unwrap_or_else(|| Err(Failure::senseless()))
+    }
+
+    /// The first row of the only statement.
+    pub(crate) fn row(&mut self, statement: Statement, deadline: Instant) -> Result<Row, Failure> {
+        let rows = self.flight(&[statement], deadline)?.into_iter().flatten().next();
+        rows.ok_or_else(Failure::senseless)
     }
 
     /// Runs these parts one after the other, in one round trip. What each came to: one that fails does not keep the others from being
@@ -95,7 +93,7 @@ impl Connection {
     /// Only of the connection.
     pub(crate) fn flights(
         &mut self,
-        parts: &[&[Statement<'_>]],
+        parts: &[&[Statement]],
         deadline: Instant,
     ) -> Result<Vec<Result<Rows, Failure>>, Failure> {
         let mut out = BytesMut::new();
@@ -122,13 +120,13 @@ impl Connection {
         Ok(answers)
     }
 
-    fn write(&mut self, statement: &Statement<'_>, out: &mut BytesMut) -> Result<(), Failure> {
+    fn write(&mut self, statement: &Statement, out: &mut BytesMut) -> Result<(), Failure> {
         let Statement { sql, values } = statement;
-        let (name, is_known) = self.name_of(sql);
+        let (name, is_known) = self.name_of(statement);
         if !is_known {
             // Closing a name that is not in use does nothing.
             frontend::close(b'S', &name, out)?;
-            frontend::parse(&name, sql.text(), values.iter().map(Value::oid), out)?;
+            frontend::parse(&name, sql, [], out)?;
         }
         let bound = frontend::bind("", &name, [1], values, |value, out| Ok(value.write(out)), [1], out);
         bound.map_err(|_| Failure::Invalid("a value is too long".to_owned()))?;
@@ -137,11 +135,11 @@ impl Connection {
     }
 
     /// The name of a statement, and whether the session knows it.
-    fn name_of(&mut self, sql: &Sql<'_>) -> (String, bool) {
-        let (Some(prepared), Sql::Fixed(text)) = (&mut self.prepared, *sql) else {
+    fn name_of(&mut self, statement: &Statement) -> (String, bool) {
+        let (Some(prepared), Cow::Borrowed(text)) = (&mut self.prepared, &statement.sql) else {
             return (String::new(), false);
         };
-        let known = prepared.iter().position(|known| *known == text);
+        let known = prepared.iter().position(|known| known == text);
         let number = known.unwrap_or_else(|| {
             prepared.push(text);
             prepared.len() - 1
@@ -197,62 +195,58 @@ impl Connection {
     /// The next message, except those that may come at any time.
     pub(super) fn receive(&mut self) -> Result<Received, Failure> {
         loop {
-            match self.next()? {
-                Received::NoticeResponse(body) if is_unconfirmed(&body) => {
-                    let message = "the wait for the synchronous standby was cancelled".to_owned();
-                    return Err(Failure::Broken(message));
-                }
-                Received::NoticeResponse(_) | Received::ParameterStatus(_) => {}
-                Received::NotificationResponse(body) => {
-                    self.messages.push(Message(body.message()?.to_owned()))
-                }
-                message => return Ok(message),
+            let message = self.next()?;
+            if let Some(message) = self.sift(message)? {
+                return Ok(message);
             }
         }
     }
 
-    fn next(&mut self) -> Result<Received, Failure> {
+    /// Keeps what was sent by NOTIFY, and drops what else may come at any time.
+    fn sift(&mut self, message: Received) -> Result<Option<Received>, Failure> {
+        match message {
+            Received::NoticeResponse(body) if is_unconfirmed(&body) => {
+                return Err(Failure::Broken("the wait for the synchronous standby was cancelled".to_owned()));
+            }
+            Received::NoticeResponse(_) | Received::ParameterStatus(_) => {}
+            Received::NotificationResponse(body) => self.messages.push(body.message()?.to_owned()),
+            message => return Ok(Some(message)),
+        }
+        Ok(None)
+    }
+
+    /// What has come in part stays for the next call.
+    fn next(&mut self) -> io::Result<Received> {
         loop {
             if let Some(message) = Received::parse(&mut self.incoming)? {
                 return Ok(message);
             }
             if self.incoming.len() > LONGEST {
-                return Err(Failure::senseless());
+                return Err(io::Error::other("the server's answer has no end"));
             }
             let mut chunk = [0; 8192];
             match self.stream.read(&mut chunk)? {
-                0 => return Err(std::io::Error::from(ErrorKind::UnexpectedEof).into()),
+                0 => return Err(ErrorKind::UnexpectedEof.into()),
                 n => self.incoming.extend_from_slice(&chunk[..n]),
             }
         }
     }
 
-    /// Messages of NOTIFY, at least one unless the time is over. What has come in part stays for the next call.
-    pub(crate) fn listen(&mut self, until: Instant) -> Result<Vec<Message>, Failure> {
+    /// Messages of NOTIFY, at least one unless the time is over.
+    pub(crate) fn listen(&mut self, until: Instant) -> Result<Vec<String>, Failure> {
         self.stream.until(until);
-        loop {
-            // One may have come with the last answers.
-            while let Some(message) = Received::parse(&mut self.incoming)? {
-                match message {
-                    Received::NotificationResponse(body) => {
-                        self.messages.push(Message(body.message()?.to_owned()));
-                    }
-                    Received::NoticeResponse(_) | Received::ParameterStatus(_) => {}
-                    Received::ErrorResponse(body) => return Err(self.refused(&body)),
-                    _ => return Err(Failure::senseless()),
-                }
-            }
-            if !self.messages.is_empty() || Instant::now() >= until {
-                return Ok(std::mem::take(&mut self.messages));
-            }
-            let mut chunk = [0; 8192];
-            match self.stream.read(&mut chunk) {
-                Ok(0) => return Err(std::io::Error::from(ErrorKind::UnexpectedEof).into()),
-                Ok(n) => self.incoming.extend_from_slice(&chunk[..n]),
-                Err(error) if error.kind() == ErrorKind::TimedOut => return Ok(Vec::new()),
-                Err(error) => return Err(error.into()),
+        while self.messages.is_empty() {
+            let message = match self.next() {
+                Err(error) if error.kind() == ErrorKind::TimedOut => break,
+                message => message?,
+            };
+            match self.sift(message)? {
+                None => {}
+                Some(Received::ErrorResponse(body)) => return Err(self.refused(&body)),
+                Some(_) => return Err(Failure::senseless()),
             }
         }
+        Ok(std::mem::take(&mut self.messages))
     }
 
     /// Drops messages that came between answers: a pooler may lend a session that listens for another client.

@@ -170,8 +170,10 @@ fn turn(
     hold: Duration,
     outcomes: &mut Outcomes,
 ) -> Result<(), Failure> {
+    // Before the first call: the process may stand still in it for longer than it believes.
+    let mut believed_until = now_ns();
     let count = side.read()?;
-    let (started, mut believed_until) = (Instant::now(), now_ns());
+    let started = Instant::now();
     while started.elapsed() < hold {
         thread::sleep(Duration::from_millis(1)); // the work
         let (now, left) = (now_ns(), guard.valid_for());

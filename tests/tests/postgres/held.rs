@@ -104,19 +104,6 @@ fn a_transaction_that_outlasts_the_lease_and_the_places_is_written_before_all_ot
 }
 
 #[test]
-fn a_hold_is_renewed_and_kept_when_the_transaction_asks_last() {
-    let server = server();
-    let (client, mut con) = (impatient(server), server.con());
-    let guard = take(&client.fair_lock("last").unwrap());
-    let mut work = con.transaction().unwrap();
-    work.query_one("select 1", &[]).unwrap();
-    thread::sleep(LEASE + SLACK); // the work
-    assert!(still_held(&mut work, "last", guard.token()));
-    work.commit().unwrap();
-    guard.unlock().unwrap();
-}
-
-#[test]
 fn an_unlock_inside_the_transaction_says_unavailable_and_the_lock_is_free_soon_after_the_commit() {
     let server = server();
     let backend = PostgresBackend::connect(&server.url()).unwrap();
@@ -153,10 +140,6 @@ fn a_transaction_with_a_snapshot_of_before_is_refused_and_not_told_what_was() {
         let refused = work.query_one(sql, &[&"snapshot", &guard.token().as_i64()]).unwrap_err();
         assert_eq!(refused.code().unwrap().code(), "40001", "{refused}");
     }
-    let mut work = con.transaction().unwrap();
-    work.query_one("select 1", &[]).unwrap();
-    guard.renew().unwrap();
-    assert!(still_held(&mut work, "snapshot", guard.token()), "read committed");
 }
 
 #[test]

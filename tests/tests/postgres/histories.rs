@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use fairlock::{Client, PostgresBackend};
 use fairlock_tests::history::{
-    Event, Recorder, Replayed, Rules, check_call_bounds, check_overlap, check_token_order,
-    check_wake_up_gaps, count, now_ns, read, replay,
+    Event, Recorder, Rules, What, check_call_bounds, check_overlap, check_token_order, check_wake_up_gaps,
+    count, now_ns, read, replay,
 };
 use fairlock_tests::soak::Dice;
 use fairlock_tests::{Alone, PostgresServer, WorkDir, Worker, eventually, signals};
@@ -97,11 +97,6 @@ fn dice() -> Dice {
     Dice::new(seed)
 }
 
-/// What the model says of a history.
-fn replayed(events: &[Event], lease: Duration, place: Duration) -> Replayed {
-    replay(events, "turns", Rules::Line, lease, place).unwrap()
-}
-
 #[test]
 fn eight_processes_take_exclusive_turns_in_order_and_without_polling() {
     let _alone = Alone::here();
@@ -112,8 +107,17 @@ fn eight_processes_take_exclusive_turns_in_order_and_without_polling() {
         worker.expect(all_well, Duration::from_secs(60));
     }
     assert_eq!(run.progress(), 480);
-    let done = replayed(&run.judged(Duration::ZERO, Duration::ZERO), lease, place);
+    let events = run.judged(Duration::ZERO, Duration::ZERO);
+    let done = replay(&events, "turns", Rules::Line, lease, place).unwrap();
     assert!(done.grants == 480 && done.handed_over > 300 && done.unseen == 0, "{done:?}");
+    // The same with two grants out of order.
+    let is_grant = |event: &Event| matches!(event.what, What::Granted { .. });
+    let granted: Vec<usize> = (0..events.len()).filter(|&at| is_grant(&events[at])).collect();
+    for pair in granted.windows(2).step_by(60) {
+        let mut swapped = events.clone();
+        (swapped[pair[0]].what, swapped[pair[1]].what) = (events[pair[1]].what, events[pair[0]].what);
+        assert!(replay(&swapped, "turns", Rules::Line, lease, place).is_err(), "{:?}", swapped[pair[0]]);
+    }
     drop(workers);
     run.assert_unused();
 }
@@ -132,7 +136,8 @@ fn randomly_killed_workers_cost_one_place_or_lease_each_and_no_order() {
     workers.into_iter().for_each(|worker| run.kill(worker));
     // A place and a lease have the same length here; a death costs one of them.
     let events = run.judged(TIME, Duration::ZERO);
-    assert_eq!(replayed(&events, TIME, TIME).grants, count(&events, "turns"));
+    let done = replay(&events, "turns", Rules::Line, TIME, TIME).unwrap();
+    assert_eq!(done.grants, count(&events, "turns"));
     // Afterwards the lock is free.
     let lock = Client::new(PostgresBackend::connect(&run.server.url()).unwrap()).unwrap();
     let lock = lock.fair_lock("turns").unwrap();

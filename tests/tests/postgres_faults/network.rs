@@ -11,7 +11,7 @@ use fairlock_tests::{Alone, Proxy, eventually};
 
 use crate::support::{
     ANSWER, IDLE, LEASE, OUTAGE, PLACE, SLACK, SOON, client, granted, left, ms, patient, request, server,
-    take, through, until_nothing_left, within,
+    take, through, until_in_line, until_nothing_left, within,
 };
 
 /// No cycle below has more flights.
@@ -76,6 +76,27 @@ fn struck_cycle(theirs: &Client, number: usize, is_late: bool) -> bool {
         cycling.join().unwrap();
         was_silent
     })
+}
+
+/// A release has handed the lock to a waiter of its own process, and its reply is lost. The repeat grants nothing, so it tells nothing.
+#[test]
+fn a_waiter_of_the_same_process_hears_of_a_hand_over_whose_reply_was_lost() {
+    let _alone = Alone::here();
+    let proxy = Proxy::start(server().port());
+    let ours = patient(&through(server(), &proxy));
+    for number in 0..3 {
+        let name = format!("handed:{number}");
+        let first = take(&ours.fair_lock(&name).unwrap());
+        let waiting = request(&ours, &name);
+        until_in_line(&ours, &name, 1);
+        proxy.lose_later_reply_to(&name, number);
+        let began = Instant::now();
+        first.unlock().unwrap();
+        granted(waiting, SOON).unlock().unwrap();
+        // Its next heartbeat is due in 20 s.
+        assert!(began.elapsed() < ms(5000), "{number}: {:?}", began.elapsed());
+    }
+    until_nothing_left(server());
 }
 
 /// The command itself is late: it arrives when its call, and perhaps its repeat, have ended. Then its connection ends.

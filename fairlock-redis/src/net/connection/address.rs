@@ -4,10 +4,8 @@ use std::borrow::Cow;
 use std::fmt;
 
 use fairlock_core::backend::{BackendError, BackendErrorKind};
-use fairlock_net::{Endpoint, bare_delimiter};
+use fairlock_net::{Endpoint, Secrets, bare_delimiter};
 use redis::{ConnectionAddr, IntoConnectionInfo};
-
-use super::secrets::Secrets;
 
 pub(crate) const SERVER_PORT: u16 = 6379;
 

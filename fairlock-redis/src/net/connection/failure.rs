@@ -5,10 +5,10 @@ use std::io;
 use std::time::Duration;
 
 use fairlock_core::backend::{BackendError, BackendErrorKind};
-use fairlock_net::{NO_ANSWER, TlsFailure, in_words, one_line, within};
+use fairlock_net::{NO_ANSWER, Secrets, TlsFailure, in_words, one_line, within};
 use redis::{ErrorKind, RedisError};
 
-use super::secrets::{Said, Secrets};
+use super::said::Said;
 use super::verdict::{CERTIFICATE, Meaning, ONLY_USER, REFUSED, verdict};
 
 /// Why there is no reply. The variants differ by what is known of the request.

@@ -4,7 +4,7 @@ mod address;
 mod decoder;
 mod failure;
 mod open;
-mod secrets;
+mod said;
 mod verdict;
 mod wire;
 

@@ -6,12 +6,11 @@
 
 use std::time::{Duration, Instant};
 
-use fairlock_net::Stream;
+use fairlock_net::{Secrets, Stream};
 use redis::Value;
 
 use super::decoder::Decoder;
 use super::failure::Failure;
-use super::secrets::Secrets;
 
 /// A connection that sends commands and reads replies.
 pub(crate) struct Connection {

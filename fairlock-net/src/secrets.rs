@@ -1,16 +1,18 @@
 //! What an error must not show: the password of an address, where a server repeats it in its own words.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 /// In place of a secret.
 const HIDDEN: &str = "***";
 
-/// The password, as it is and as URLs have it.
+/// A password, as it is and as URLs have it. By default there is none.
 #[derive(Clone, Default)]
-pub(crate) struct Secrets(Arc<[String]>);
+pub struct Secrets(Arc<[String]>);
 
 impl Secrets {
-    pub(crate) fn of(password: &str) -> Secrets {
+    /// All spellings of this password.
+    pub fn of(password: &str) -> Secrets {
         let mut spellings = vec![password.to_owned()];
         for plain in ["-._~", "-._~!$&'()*+,;="] {
             // The hexadecimal digits may be small.
@@ -19,13 +21,13 @@ impl Secrets {
         }
         spellings.retain(|spelling| !spelling.is_empty());
         // The longest first: one may begin with another.
-        spellings.sort_by_key(|spelling| std::cmp::Reverse(spelling.len()));
+        spellings.sort_by_key(|spelling| Reverse(spelling.len()));
         spellings.dedup();
         Secrets(spellings.into())
     }
 
     /// The text without them.
-    pub(crate) fn hide(&self, text: &str) -> String {
+    pub fn hide(&self, text: &str) -> String {
         self.0.iter().fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), HIDDEN))
     }
 }
