@@ -103,24 +103,23 @@ mod suite {
     fairlock_conformance::conformance_tests!(super::Database<{ super::CHOSEN }>);
 }
 
+macro_rules! some_cases {
+    ($way:expr) => {
+        fairlock_conformance::conformance_tests! { super::Database<{ $way }>:
+            a_hold_can_be_taken_by_force_and_its_holder_is_told
+            a_wake_up_is_enough_and_nothing_is_found_by_polling
+            a_dead_waiter_delays_the_others_by_one_place_at_most
+            renewal_answers_each_item_for_itself
+            a_release_grants_all_that_fit
+            threads_of_many_clients_never_overlap
+        }
+    };
+}
+
 mod through_pgbouncer {
-    fairlock_conformance::conformance_tests! { super::Database<{ super::POOLED }>:
-        a_hold_can_be_taken_by_force_and_its_holder_is_told
-        a_wake_up_is_enough_and_nothing_is_found_by_polling
-        a_dead_waiter_delays_the_others_by_one_place_at_most
-        renewal_answers_each_item_for_itself
-        a_release_grants_all_that_fit
-        threads_of_many_clients_never_overlap
-    }
+    some_cases!(super::POOLED);
 }
 
 mod polling_through_pgbouncer {
-    fairlock_conformance::conformance_tests! { super::Database<{ super::POLLED }>:
-        a_hold_can_be_taken_by_force_and_its_holder_is_told
-        a_wake_up_is_enough_and_nothing_is_found_by_polling
-        a_dead_waiter_delays_the_others_by_one_place_at_most
-        renewal_answers_each_item_for_itself
-        a_release_grants_all_that_fit
-        threads_of_many_clients_never_overlap
-    }
+    some_cases!(super::POLLED);
 }

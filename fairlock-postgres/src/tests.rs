@@ -11,7 +11,7 @@ use fairlock_core::{ClientId, FencingToken, LockKind, LockName, OwnerId};
 use crate::PostgresBackend;
 use crate::net::address::Address;
 use crate::net::{Connection, Statement, open};
-use crate::test_server::{new_database, new_empty_database};
+use crate::test_server::{SERVER, new_database};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
@@ -24,27 +24,44 @@ pub(crate) fn session(url: &str) -> Connection {
     open(&Address::parse(url).unwrap(), soon()).unwrap()
 }
 
+/// A backend with one connection, and a session beside it.
+pub(crate) fn stage() -> (PostgresBackend, Connection) {
+    let url = new_database();
+    (PostgresBackend::builder(&url).connections(1).connect().unwrap(), session(&url))
+}
+
+/// How many round trips there were.
+pub(crate) fn trips(backend: &PostgresBackend) -> u64 {
+    let pool = &backend.0.pool;
+    pool.lend(pool.deadline(), |con| Ok(con.trips)).unwrap()
+}
+
 pub(crate) fn lock(name: &str) -> LockId {
     LockId::new(LockName::new(name).unwrap(), LockKind::Fair)
 }
 
+/// With a place that outlives the test.
+pub(crate) fn ask<'a>(lock: &'a LockId, owner: &'a OwnerId, request: u64) -> Acquire<'a> {
+    let mut place = Place::new(lock, owner, RequestId::new(request));
+    place.ttl = LEASE * 2;
+    Acquire::new(place, LEASE)
+}
+
 pub(crate) fn take(backend: &PostgresBackend, lock: &LockId, owner: &OwnerId) -> FencingToken {
-    let ask = Acquire::new(Place::new(lock, owner, RequestId::new(1)), LEASE);
-    match backend.acquire(&ask).unwrap() {
+    match backend.acquire(&ask(lock, owner, 1)).unwrap() {
         Acquired::Granted { token, .. } => token,
         other => panic!("{other:?}"),
     }
 }
 
-fn still_held(con: &mut Connection, name: &str, token: FencingToken) -> bool {
-    let values = [name.into(), token.get().cast_signed().into()];
-    let answers = con.flight(&[Statement::new("select fairlock.still_held($1, $2)", values)], soon());
-    answers.unwrap()[0][0].flag(0).unwrap()
+/// What [`take`] took.
+pub(crate) fn hold<'a>(lock: &'a LockId, owner: &'a OwnerId, token: FencingToken) -> Hold<'a> {
+    Hold::new(lock, owner, RequestId::new(1), token)
 }
 
 #[test]
 fn a_missing_or_newer_layout_is_refused_in_words() {
-    let url = new_empty_database();
+    let url = SERVER.new_empty_database();
     let cause = || PostgresBackend::connect(&url).unwrap_err().to_string();
     assert!(cause().contains("fairlock migrate --postgres URL"), "{}", cause());
     PostgresBackend::migrate(&url).unwrap();
@@ -61,7 +78,7 @@ fn a_missing_or_newer_layout_is_refused_in_words() {
 
 #[test]
 fn of_many_that_migrate_at_once_none_fails_and_one_that_waits_for_too_long_says_so() {
-    let url = new_empty_database();
+    let url = SERVER.new_empty_database();
     let mut first = session(&url);
     let takes_it = "begin; select pg_advisory_xact_lock(7378700441894417)";
     first.script(takes_it, soon()).unwrap();
@@ -80,113 +97,71 @@ fn of_many_that_migrate_at_once_none_fails_and_one_that_waits_for_too_long_says_
 
 #[test]
 fn the_printed_migration_makes_what_migrate_makes() {
-    let url = new_empty_database();
+    let url = SERVER.new_empty_database();
     session(&url).script(&PostgresBackend::migration(), soon()).unwrap();
     take(&PostgresBackend::connect(&url).unwrap(), &lock("x"), &OwnerId::new("ann:1"));
 }
 
 #[test]
 fn locks_in_use_are_listed_page_by_page() {
-    let url = new_database();
-    let backend = PostgresBackend::connect(&url).unwrap();
-    let (ann, bob) = (OwnerId::new("ann:1"), OwnerId::new("bob:1"));
-    session(&url)
-        .script(
-            "insert into fairlock.lock (name, h_owner, h_request, h_token, h_count, h_since, h_ends, h_label) select \
-             convert_to(format('held:%s', lpad(n::text, 4, '0')), 'UTF8'), 'a:1', 1, n, 1, fairlock.micros(), fairlock.micros() + \
-             1e9, '' from generate_series(1, 1001) n; insert into fairlock.lock (name) values ('unused'), ('\\xff')",
-            soon(),
-        )
-        .unwrap();
-    let (fair, pool) =
-        (lock("waited for"), LockId::new(LockName::new("pool").unwrap(), LockKind::Semaphore { permits: 2 }));
+    let ((backend, mut con), ann) = (stage(), OwnerId::new("ann:1"));
+    con.script(
+        "insert into fairlock.lock (name, h_owner, h_request, h_token, h_count, h_since, h_ends, h_label) select \
+         convert_to(format('held:%s', lpad(n::text, 4, '0')), 'UTF8'), 'a:1', 1, n, 1, fairlock.micros(), fairlock.micros() + 1e9, \
+         '' from generate_series(1, 1001) n; insert into fairlock.lock (name) values ('unused'), ('\\xff')",
+        soon(),
+    )
+    .unwrap();
+    let (fair, pool) = (lock("waited for"), LockName::new("pool").unwrap());
     take(&backend, &fair, &ann);
-    backend.acquire(&Acquire::new(Place::new(&fair, &bob, RequestId::new(2)), LEASE)).unwrap();
-    take(&backend, &pool, &ann);
+    backend.acquire(&ask(&fair, &OwnerId::new("bob:1"), 2)).unwrap();
+    take(&backend, &LockId::new(pool, LockKind::Semaphore { permits: 2 }), &ann);
     let all = backend.locks(None).unwrap();
-    assert_eq!(all.len(), 1003);
-    assert!(all.is_sorted_by_key(|(name, _)| name.as_str().to_owned()));
-    let names = |pattern: &str| {
-        let found = backend.locks(Some(pattern)).unwrap();
-        found.into_iter().map(|(name, state)| (name.as_str().to_owned(), state)).collect::<Vec<_>>()
-    };
-    assert_eq!(names("held:000[^0]").len(), 9);
-    let [(name, state), (other, waited)] = &names("[pw]*")[..] else { panic!("two") };
+    assert!(all.len() == 1003 && all.is_sorted_by_key(|(name, _)| name.as_str().to_owned()));
+    assert_eq!(backend.locks(Some("held:000[^0]")).unwrap().len(), 9);
+    let [(name, state), (other, waited)] = &backend.locks(Some("[pw]*")).unwrap()[..] else { panic!("two") };
     assert_eq!((name.as_str(), state.capacity, state.taken()), ("pool", Some(2), 1));
-    assert_eq!(
-        (other.as_str(), waited.holder().unwrap().owner.as_str(), waited.waiting()),
-        ("waited for", "ann:1", 1)
-    );
+    let holder = waited.holder().unwrap().owner.as_str();
+    assert_eq!((other.as_str(), holder, waited.waiting()), ("waited for", "ann:1", 1));
     assert!(waited.line.is_empty());
 }
 
 #[test]
-fn no_other_owner_gets_the_lock_while_a_transaction_knows_that_it_is_held() {
-    let url = new_database();
-    let backend = PostgresBackend::connect(&url).unwrap();
-    let (lock, ann, bob) = (lock("a lock"), OwnerId::new("ann:1"), OwnerId::new("bob:1"));
-    let token = take(&backend, &lock, &ann);
-    let mut con = session(&url);
-    con.script("begin", soon()).unwrap();
-    assert!(still_held(&mut con, "a lock", token));
-    assert!(!still_held(&mut con, "a lock", FencingToken::new(token.get() + 1)));
-    assert!(!still_held(&mut con, "another", token));
-    let hold = Hold::new(&lock, &ann, RequestId::new(1), token);
-    let began = Instant::now();
-    let error = backend.release(&hold).unwrap_err();
-    assert!(error.kind() == BackendErrorKind::Unavailable && began.elapsed() < SECOND, "{error}");
-    con.script("commit", soon()).unwrap();
-    backend.release(&hold).unwrap();
-    assert!(!still_held(&mut con, "a lock", token));
-    assert!(take(&backend, &lock, &bob) > token);
-}
-
-#[test]
-fn two_hundred_holds_are_renewed_by_one_statement_and_a_locked_row_delays_no_other() {
-    let url = new_database();
-    let backend = PostgresBackend::connect(&url).unwrap();
-    let owner = OwnerId::new("ann:1");
-    let locks: Vec<_> = (0..201).map(|number| lock(&format!("{number}"))).collect();
-    let holds: Vec<_> = locks
-        .iter()
-        .map(|lock| Hold::new(lock, &owner, RequestId::new(1), take(&backend, lock, &owner)))
-        .collect();
+fn two_hundred_holds_are_renewed_by_one_statement() {
+    let (backend, mut con) = stage();
+    let (locks, ann) = ((0..201).map(|n| lock(&format!("{n}"))).collect::<Vec<_>>(), OwnerId::new("ann:1"));
+    let holds: Vec<_> = locks.iter().map(|lock| hold(lock, &ann, take(&backend, lock, &ann))).collect();
     let mut items: Vec<_> =
         holds.iter().map(|hold| Renew::Hold { hold: *hold, holds: 2, lease: LEASE * 2 }).collect();
-    let of_no_request = Hold::new(&locks[7], &owner, RequestId::new(9), holds[7].token);
-    items[7] = Renew::Hold { hold: of_no_request, holds: 2, lease: LEASE };
-    let mut con = session(&url);
-    con.script("begin", soon()).unwrap();
-    assert!(still_held(&mut con, "11", holds[11].token));
+    let before = trips(&backend);
     let answers = backend.renew(ClientId::random(), &items);
-    for (at, answer) in answers.iter().enumerate() {
+    assert!(answers.iter().all(|answer| matches!(answer, Ok(Renewal::Renewed))), "{answers:?}");
+    assert_eq!(trips(&backend) - before, 2, "for 201");
+    let holder = |at: usize| backend.inspect(&locks[at], 0..0).unwrap().holders[0].clone();
+    assert!(holder(0).hold_count == 2 && holder(0).lease_left > Some(LEASE));
+    // Of those that can't be renewed, each for itself.
+    let of_no_request = Hold::new(&locks[7], &ann, RequestId::new(9), holds[7].token);
+    items[7] = Renew::Hold { hold: of_no_request, holds: 3, lease: LEASE };
+    con.script("begin; select from fairlock.lock where name = '11' for share", soon()).unwrap();
+    for (at, answer) in backend.renew(ClientId::random(), &items).iter().enumerate() {
         match at {
             7 => assert!(matches!(answer, Ok(Renewal::Lost)), "{answer:?}"),
             11 => assert!(answer.as_ref().is_err_and(|error| error.kind() == BackendErrorKind::Unavailable)),
             _ => assert!(matches!(answer, Ok(Renewal::Renewed)), "{at}: {answer:?}"),
         }
     }
-    let holder = |at: usize| backend.inspect(&locks[at], 0..0).unwrap().holders[0].clone();
-    assert!(holder(0).hold_count == 2 && holder(0).lease_left > Some(LEASE));
-    assert!(holder(7).hold_count == 1 && holder(11).hold_count == 1);
+    assert_eq!(holder(7).hold_count, 2);
 }
 
 #[test]
 fn rows_that_stay_locked_leave_each_other_lock_its_renewal() {
-    let url = new_database();
-    let backend = PostgresBackend::connect(&url).unwrap();
-    let owner = OwnerId::new("ann:1");
+    let ((backend, mut con), ann) = (stage(), OwnerId::new("ann:1"));
     let kind = |at: usize| if at < 3 { LockKind::Fair } else { LockKind::Semaphore { permits: 2 } };
-    let locks: Vec<_> =
-        (0..11).map(|at| LockId::new(LockName::new(&format!("{at}")).unwrap(), kind(at))).collect();
-    let items: Vec<_> = locks
-        .iter()
-        .map(|lock| Hold::new(lock, &owner, RequestId::new(1), take(&backend, lock, &owner)))
-        .map(|hold| Renew::Hold { hold, holds: 1, lease: LEASE * 2 })
-        .collect();
-    let mut con = session(&url);
-    con.script("begin", soon()).unwrap();
-    con.script("select from fairlock.lock where h_owner is not null for share", soon()).unwrap();
+    let lock_of = |at: usize| LockId::new(LockName::new(&format!("{at}")).unwrap(), kind(at));
+    let locks: Vec<_> = (0..11).map(lock_of).collect();
+    let taken = locks.iter().map(|lock| hold(lock, &ann, take(&backend, lock, &ann)));
+    let items: Vec<_> = taken.map(|hold| Renew::Hold { hold, holds: 1, lease: LEASE * 2 }).collect();
+    con.script("begin; select from fairlock.lock where h_owner is not null for share", soon()).unwrap();
     let began = Instant::now();
     let answers = backend.renew(ClientId::random(), &items);
     assert!(began.elapsed() < SECOND * 2, "{:?}", began.elapsed());
@@ -197,14 +172,10 @@ fn rows_that_stay_locked_leave_each_other_lock_its_renewal() {
 
 #[test]
 fn a_state_that_this_version_can_not_read_is_left_alone() {
-    let url = new_database();
-    let backend = PostgresBackend::connect(&url).unwrap();
-    let (lock, ann) = (lock("x"), OwnerId::new("ann:1"));
+    let ((backend, mut con), lock, ann) = (stage(), lock("x"), OwnerId::new("ann:1"));
     take(&backend, &lock, &ann);
-    let mut con = session(&url);
     con.script(r"update fairlock.lock set state = '\x02'", soon()).unwrap();
-    let error =
-        backend.acquire(&Acquire::new(Place::new(&lock, &ann, RequestId::new(2)), LEASE)).unwrap_err();
+    let error = backend.acquire(&ask(&lock, &ann, 2)).unwrap_err();
     assert_eq!(error.kind(), BackendErrorKind::Corrupt);
     assert!(error.message().ends_with("format 2, which this version can't read"), "{error}");
     let rows = con.flight(&[Statement::new("select state from fairlock.lock", [])], soon()).unwrap();
@@ -212,54 +183,16 @@ fn a_state_that_this_version_can_not_read_is_left_alone() {
 }
 
 #[test]
-fn a_row_goes_a_day_after_its_last_use() {
-    let url = new_database();
-    let backend = PostgresBackend::connect(&url).unwrap();
-    let (used, over) = (lock("used"), lock("over"));
-    for lock in [&used, &over] {
-        take(&backend, lock, &OwnerId::new("ann:1"));
-    }
-    let mut con = session(&url);
-    con.script("update fairlock.lock set dead_at = fairlock.micros() where name = 'over'", soon()).unwrap();
-    backend.0.sweep().unwrap();
-    let rows = con.flight(&[Statement::new("select name from fairlock.lock", [])], soon()).unwrap();
-    assert_eq!(rows[0].iter().map(|row| row.bytes(0).unwrap()).collect::<Vec<_>>(), [b"used"]);
-}
-
-#[test]
 fn a_program_that_only_takes_and_releases_deletes_the_rows_of_unused_locks_however_many() {
-    let url = new_database();
-    let backend = PostgresBackend::connect(&url).unwrap();
-    let (ann, used) = (OwnerId::new("ann:1"), lock("used"));
-    let mut con = session(&url);
+    let ((backend, mut con), ann, used) = (stage(), OwnerId::new("ann:1"), lock("used"));
     let unused =
         "insert into fairlock.lock (name, dead_at) select int4send(n), 1 from generate_series(1, 250) n";
     con.script(unused, soon()).unwrap();
     for left in [150, 50, 0] {
         *backend.0.next_sweep.lock() = Instant::now();
-        let token = take(&backend, &used, &ann);
-        backend.release(&Hold::new(&used, &ann, RequestId::new(1), token)).unwrap();
+        backend.release(&hold(&used, &ann, take(&backend, &used, &ann))).unwrap();
         let rows = con.flight(&[Statement::new("select count(*) from fairlock.lock", [])], soon()).unwrap();
         assert_eq!(rows[0][0].number(0).unwrap(), left + 1);
         assert_eq!(*backend.0.next_sweep.lock() <= Instant::now() + SECOND, left > 0);
-    }
-}
-
-#[test]
-fn each_way_to_log_in_works_and_a_wrong_password_is_denied() {
-    let url = new_database();
-    let mut con = session(&url);
-    for (role, encryption) in [("scram", "scram-sha-256"), ("md5", "md5"), ("clear", "scram-sha-256")] {
-        let made =
-            format!("set password_encryption = '{encryption}'; create role {role} login password 'p@ss'");
-        con.script(&made, soon()).unwrap();
-        con.script(&format!("grant usage on schema fairlock to {role}"), soon()).unwrap();
-        con.script(&format!("grant all on all tables in schema fairlock to {role}"), soon()).unwrap();
-        let with = |password: &str| url.replace("fairlock@", &format!("{role}{password}@"));
-        take(&PostgresBackend::connect(&with(":p%40ss")).unwrap(), &lock(role), &OwnerId::new("ann:1"));
-        for (password, cause) in [(":p%40sss", "28P01"), ("", "the address has none")] {
-            let error = PostgresBackend::connect(&with(password)).unwrap_err().to_string();
-            assert!(error.contains(cause) && !error.contains("p@sss"), "{error}");
-        }
     }
 }

@@ -1,18 +1,17 @@
 //! When a client listens, what it hears, and what happens where it can't.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Once};
-use std::thread;
-use std::time::{Duration, Instant};
 
-use fairlock_core::backend::{Acquire, Acquired, Backend, Hold, Place, RequestId, Wake, WakeSink};
-use fairlock_core::{Client, ClientId, Guard, LockKind, LockRequest, OwnerId, Stats};
+use fairlock_core::backend::{Acquired, Backend, Subscription, Wake, WakeSink};
+use fairlock_core::{Client, ClientId, Guard, LockRequest, OwnerId};
+use fairlock_tests::{PgBouncer, eventually};
 use parking_lot::Mutex;
 
 use crate::net::Statement;
-use crate::test_server::{Pooler, new_database, pooled};
-use crate::tests::{LEASE, SECOND, lock, session, soon, take};
+use crate::test_server::{SERVER, new_database, pooled};
+use crate::tests::{SECOND, ask, hold, lock, session, soon, take};
 use crate::{PostgresBackend, WakeUps};
 
 /// A client whose places live so long that no heartbeat is due in a test.
@@ -28,19 +27,40 @@ fn polling(url: &str) -> PostgresBackend {
     PostgresBackend::builder(url).wake_ups(WakeUps::Poll(SECOND / 500)).connect().unwrap()
 }
 
-/// How many sessions of this database show that a client is there.
-fn present(url: &str) -> i64 {
-    let sql = "select count(*) from pg_locks where locktype = 'advisory' and database = (select oid from pg_database where datname = \
-               current_database())";
-    session(url).flight(&[Statement::new(sql, [])], soon()).unwrap()[0][0].number(0).unwrap()
+struct Heard(Sender<String>);
+
+impl WakeSink for Heard {
+    fn wake(&self, wake: Wake<'_>) {
+        let _ = self.0.send(format!("{wake:?}"));
+    }
 }
 
-fn until(what: &str, done: impl Fn() -> bool) {
-    let give_up_at = Instant::now() + SECOND * 10;
-    while !done() {
-        assert!(Instant::now() < give_up_at, "waited 10 s until {what}");
-        thread::sleep(Duration::from_millis(5));
-    }
+/// The first owner of a new client, and what that client hears.
+fn subscribed(backend: &PostgresBackend) -> (OwnerId, Receiver<String>, Subscription) {
+    let (client, (sender, heard)) = (ClientId::random(), channel());
+    let subscription = backend.subscribe(client, Arc::new(Heard(sender))).unwrap();
+    (OwnerId::new(&format!("{client}:1")), heard, subscription)
+}
+
+fn heard_of_grant(heard: &Receiver<String>, request: u64) {
+    let granted = heard.recv_timeout(SECOND * 10).unwrap();
+    assert!(
+        granted.starts_with("Granted") && granted.contains(&format!("RequestId({request})")),
+        "{granted}"
+    );
+}
+
+const PRESENT: &str = "from pg_locks where locktype = 'advisory' and database = (select oid from pg_database where datname = \
+                       current_database())";
+
+/// How many sessions of this database show that a client is there.
+fn present(url: &str) -> i64 {
+    let sql = format!("select count(*) {PRESENT}");
+    session(url).flight(&[Statement::made_up(&sql)], soon()).unwrap()[0][0].number(0).unwrap()
+}
+
+fn until(what: &str, done: impl FnMut() -> bool) {
+    eventually(SECOND * 10, what, done);
 }
 
 fn granted(request: LockRequest) -> Guard {
@@ -68,24 +88,15 @@ fn a_client_listens_only_while_it_waits() {
 }
 
 #[test]
-fn no_grant_is_found_by_a_heartbeat_while_nothing_fails() {
-    let ways: [fn(&str) -> PostgresBackend; 2] = [listening, polling];
-    for (way, kind) in [(0, LockKind::Fair), (1, LockKind::Fair), (1, LockKind::Plain)] {
+fn a_waiter_for_a_plain_lock_hears_of_its_release() {
+    for way in [listening, polling] {
         let url = new_database();
-        let clients = [(); 2].map(|()| client(ways[way](&url)));
-        thread::scope(|scope| {
-            for client in clients.iter().flat_map(|client| [client; 2]) {
-                let made =
-                    if kind == LockKind::Plain { client.plain_lock("x") } else { client.fair_lock("x") };
-                let lock = made.unwrap();
-                scope.spawn(move || (0..100).for_each(|_| lock.lock().unwrap().unlock().unwrap()));
-            }
-        });
-        let stats = clients.map(|client| client.stats());
-        let sum = |count: fn(&Stats) -> u64| stats.iter().map(count).sum::<u64>();
-        assert_eq!([sum(|all| all.granted_by_polling), sum(|all| all.gaps)], [0; 2], "{stats:?}");
-        let least = if kind == LockKind::Fair { 20 } else { 1 };
-        assert!(sum(|all| all.granted_by_wake_up) >= least, "{stats:?}");
+        let [ours, theirs] = [(); 2].map(|()| client(way(&url)));
+        let guard = theirs.plain_lock("x").unwrap().lock().unwrap();
+        let request = ours.plain_lock("x").unwrap().request().unwrap();
+        guard.unlock().unwrap();
+        granted(request).unlock().unwrap();
+        assert_eq!(ours.stats().granted_by_polling, 0);
     }
 }
 
@@ -97,22 +108,18 @@ fn a_client_that_polls_or_does_not_listen_yet_is_not_passed_over_and_one_that_is
     let (x, stranger) = (lock("x"), OwnerId::new("one that never listened:1"));
     let holders = holder.fair_lock("x").unwrap();
     let guard = holders.lock().unwrap();
-    backend.acquire(&Acquire::new(Place::new(&x, &stranger, RequestId::new(1)), LEASE)).unwrap();
+    backend.acquire(&ask(&x, &stranger, 1)).unwrap();
     let polls = client(polling(&url));
     let second = polls.fair_lock("x").unwrap().request().unwrap();
-    let (gone, (sender, _heard)) = (ClientId::random(), channel());
-    let subscription = backend.subscribe(gone, Arc::new(Heard(sender))).unwrap();
-    let its_owner = OwnerId::new(&format!("{gone}:1"));
-    let mut its_place = Place::new(&x, &its_owner, RequestId::new(2));
-    its_place.ttl = SECOND * 60;
-    backend.acquire(&Acquire::new(its_place, LEASE)).unwrap();
+    let (gone, _heard, subscription) = subscribed(&backend);
+    backend.acquire(&ask(&x, &gone, 2)).unwrap();
     let last = later.fair_lock("x").unwrap().request().unwrap();
     assert_eq!((present(&url), last.rank()), (2, Some(3)));
     drop(subscription);
     until("the session has ended", || present(&url) == 1);
     guard.unlock().unwrap();
     let token = holders.inspect().unwrap().holder().unwrap().token.unwrap();
-    backend.release(&Hold::new(&x, &stranger, RequestId::new(1), token)).unwrap();
+    backend.release(&hold(&x, &stranger, token)).unwrap();
     granted(second).unlock().unwrap();
     granted(last).unlock().unwrap();
     assert_eq!([&polls, &later].map(|client| client.stats().granted_by_wake_up), [1, 1]);
@@ -138,22 +145,18 @@ fn behind_a_pooler_that_loses_messages_a_client_says_so_and_polls() {
 #[test]
 fn a_request_asks_again_if_its_client_did_not_hear_before() {
     let url = new_database();
-    let (backend, client, (sender, _heard)) = (listening(&url), ClientId::random(), channel());
-    let _subscription = backend.subscribe(client, Arc::new(Heard(sender))).unwrap();
-    let (lock, owner) = (lock("x"), OwnerId::new(&format!("{client}:1")));
+    let (backend, lock) = (listening(&url), lock("x"));
+    let (owner, _heard, _subscription) = subscribed(&backend);
     let queued = Acquired::Queued { rank: 0, recheck_in: SECOND, ticket: 1, latest: 1 };
-    let heard_at_each_ask = |request| {
+    for (request, heard_at_each_ask) in [(1, &[0, 1][..]), (2, &[1])] {
         let asked = Mutex::new(Vec::new());
-        let ask = || {
+        let at_ask = || {
             asked.lock().push(present(&url));
             Ok(queued)
         };
-        let place = Place::new(&lock, &owner, RequestId::new(request));
-        backend.0.ask_and_hear(&place, soon(), ask).unwrap();
-        asked.into_inner()
-    };
-    assert_eq!(heard_at_each_ask(1), [0, 1]);
-    assert_eq!(heard_at_each_ask(2), [1]);
+        backend.0.ask_and_hear(&ask(&lock, &owner, request).place, soon(), at_ask).unwrap();
+        assert_eq!(asked.into_inner(), heard_at_each_ask);
+    }
 }
 
 /// The poll has seen the row with that grant for another request of the client by then.
@@ -161,80 +164,56 @@ fn a_request_asks_again_if_its_client_did_not_hear_before() {
 fn a_poll_finds_a_grant_that_came_before_its_request_was_known_to_wait() {
     let url = new_database();
     let (ours, theirs) = (polling(&url), listening(&url));
-    let (client, (sender, heard)) = (ClientId::random(), channel());
-    let _subscription = ours.subscribe(client, Arc::new(Heard(sender))).unwrap();
-    let (lock, ann) = (lock("x"), OwnerId::new("ann:1"));
-    let [first, second] = ["1", "2"].map(|thread| OwnerId::new(&format!("{client}:{thread}")));
-    let [first, second] = [(&first, 1), (&second, 2)].map(|(owner, request)| {
-        let mut place = Place::new(&lock, owner, RequestId::new(request));
-        place.ttl = SECOND * 60;
-        Acquire::new(place, LEASE)
-    });
-    let token = take(&theirs, &lock, &ann);
-    let early = ours.0.ask_and_hear(&first.place, soon(), || {
-        let deadline = ours.0.pool.deadline();
-        let queued =
-            ours.0.step(None, &lock.name, deadline, |entry, turn| entry.acquire(turn, &first)).unwrap();
+    let (one, heard, _subscription) = subscribed(&ours);
+    let (lock, ann, other) = (lock("x"), OwnerId::new("ann:1"), OwnerId::new(&format!("{}:2", one.client())));
+    let [first, second] = [(&one, 1), (&other, 2)].map(|(owner, request)| ask(&lock, owner, request));
+    let (token, store) = (take(&theirs, &lock, &ann), &ours.0);
+    let early = store.ask_and_hear(&first.place, soon(), || {
+        let queued = store.step(None, &lock.name, soon(), |entry, turn| entry.acquire(turn, &first)).unwrap();
         ours.acquire(&second).unwrap();
-        theirs.release(&Hold::new(&lock, &ann, RequestId::new(1), token)).unwrap();
-        let rev = "select rev from fairlock.lock";
-        let rev = session(&url).flight(&[Statement::new(rev, [])], soon()).unwrap()[0][0].number(0).unwrap();
-        until("the poll has seen the grant", || has_seen(&ours, client, rev));
+        theirs.release(&hold(&lock, &ann, token)).unwrap();
+        let rev = [Statement::new("select rev from fairlock.lock", [])];
+        let rev = session(&url).flight(&rev, soon()).unwrap()[0][0].number(0).unwrap();
+        until("the poll has seen the grant", || has_seen(&ours, one.client(), rev));
         queued
     });
     assert!(matches!(early, Ok(Acquired::Queued { .. })) && heard.try_recv().is_err());
-    let granted = heard.recv_timeout(SECOND * 5).unwrap();
-    assert!(granted.starts_with("Granted") && granted.contains("RequestId(1)"), "{granted}");
-}
-
-struct Heard(Sender<String>);
-
-impl WakeSink for Heard {
-    fn wake(&self, wake: Wake<'_>) {
-        let _ = self.0.send(format!("{wake:?}"));
-    }
+    heard_of_grant(&heard, 1);
 }
 
 #[test]
 fn a_client_whose_connection_for_wake_ups_ends_is_told_of_the_gap_and_hears_again() {
     let url = new_database();
-    let (ours, theirs) = (PostgresBackend::connect(&url).unwrap(), PostgresBackend::connect(&url).unwrap());
-    let (client, (sender, heard)) = (ClientId::random(), channel());
-    let _subscription = ours.subscribe(client, Arc::new(Heard(sender))).unwrap();
-    let (lock, ann, bob) = (lock("x"), OwnerId::new("ann:1"), OwnerId::new(&format!("{client}:1")));
+    let (ours, theirs) = (listening(&url), listening(&url));
+    let (bob, heard, _subscription) = subscribed(&ours);
+    let (lock, ann) = (lock("x"), OwnerId::new("ann:1"));
     let token = take(&theirs, &lock, &ann);
-    ours.acquire(&Acquire::new(Place::new(&lock, &bob, RequestId::new(2)), LEASE)).unwrap();
-    let mut con = session(&url);
-    let end = "select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and database = (select oid from \
-               pg_database where datname = current_database())";
-    con.script(end, soon()).unwrap();
-    assert_eq!(heard.recv_timeout(SECOND * 5).unwrap(), "Gap");
-    theirs.release(&Hold::new(&lock, &ann, RequestId::new(1), token)).unwrap();
-    let granted = heard.recv_timeout(SECOND * 5).unwrap();
-    assert!(granted.starts_with("Granted") && granted.contains("RequestId(2)"), "{granted}");
+    ours.acquire(&ask(&lock, &bob, 2)).unwrap();
+    session(&url).script(&format!("select pg_terminate_backend(pid) {PRESENT}"), soon()).unwrap();
+    assert_eq!(heard.recv_timeout(SECOND * 10).unwrap(), "Gap");
+    theirs.release(&hold(&lock, &ann, token)).unwrap();
+    heard_of_grant(&heard, 2);
 }
 
 /// As after a fail-over: the connection lives, at a server that the commands have left.
 #[test]
 fn a_client_that_listens_elsewhere_than_its_commands_go_says_so_and_tells_of_the_gap_when_it_is_back() {
     let lines = || log_lines().lock().iter().filter(|line| line.contains("another one than that of")).count();
-    let [url, other] = [(); 2].map(|()| new_database());
-    let database = |url: &str| url.split(['/', '?']).nth(3).unwrap().to_owned();
-    let pooler = Pooler::start("moves", &database(&url));
-    let ours = PostgresBackend::builder(&pooler.url("moves")).listen_on(&url).connect().unwrap();
-    let (client, (sender, heard)) = (ClientId::random(), channel());
-    let _subscription = ours.subscribe(client, Arc::new(Heard(sender))).unwrap();
-    let (lock, ann, bob) = (lock("x"), OwnerId::new("ann:1"), OwnerId::new(&format!("{client}:1")));
-    take(&ours, &lock, &ann);
-    let mut place = Place::new(&lock, &bob, RequestId::new(2));
-    place.ttl = SECOND * 60;
-    ours.acquire(&Acquire::new(place, LEASE)).unwrap();
+    let (url, other, pooler) = (new_database(), new_database(), PgBouncer::start(&SERVER));
+    let turn_to = |url: &str| pooler.turn("moves", url.rsplit('/').next().unwrap());
+    turn_to(&url);
+    let commands = format!("postgres://fairlock@{}/moves", pooler.address());
+    let ours = PostgresBackend::builder(&commands).listen_on(&url).connect().unwrap();
+    let (bob, heard, _subscription) = subscribed(&ours);
+    let lock = lock("x");
+    take(&ours, &lock, &OwnerId::new("ann:1"));
+    ours.acquire(&ask(&lock, &bob, 2)).unwrap();
     let before = lines();
-    pooler.turn_to("moves", &database(&other));
+    turn_to(&other);
     until("it notices", || lines() > before);
     assert!(heard.try_recv().is_err());
-    pooler.turn_to("moves", &database(&url));
-    assert_eq!(heard.recv_timeout(SECOND * 5).unwrap(), "Gap");
+    turn_to(&url);
+    assert_eq!(heard.recv_timeout(SECOND * 10).unwrap(), "Gap");
 }
 
 fn log_lines() -> &'static Mutex<Vec<String>> {
@@ -258,7 +237,7 @@ fn log_lines() -> &'static Mutex<Vec<String>> {
 }
 
 /// Whether the polls of this client have seen this revision for its only request.
-fn has_seen(backend: &PostgresBackend, client: ClientId, rev: i64) -> bool {
-    let client = backend.0.clients.get(&client.to_string()).unwrap();
+fn has_seen(backend: &PostgresBackend, client: &str, rev: i64) -> bool {
+    let client = backend.0.clients.get(client).unwrap();
     client.link.waiting().iter().map(|(_, seen)| *seen).eq([rev])
 }

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | [`rows`] | a store in memory that keeps each lock as bytes |
 //! | [`redis_server`] | a redis-server of the test's own: start, stop, kill, restart, query |
-//! | [`postgres_server`] | a PostgreSQL server of the test's own: start, stop, kill, restart, standby |
+//! | [`postgres_server`] | a PostgreSQL server of the test's own: start, stop, kill, restart, standby; and PgBouncer |
 //! | [`cluster`] | a cluster of several nodes, and slots that move |
 //! | [`clustered`] | a cluster as the conformance suite sees it |
 //! | [`sentinel`] | a master, a replica and three sentinels |
@@ -71,7 +71,7 @@ pub use bound::Bound;
 pub use cluster::Cluster;
 pub use eventually::{eventually, look_until};
 pub use monitor::Monitor;
-pub use postgres_server::{PostgresServer, PostgresServerBuilder};
+pub use postgres_server::{PgBouncer, PostgresServer, PostgresServerBuilder};
 pub use proxy::Proxy;
 pub use redis_server::{RedisServer, RedisServerBuilder};
 pub use residue::{assert_no_residue, keys_without_ttl, wait_until_no_residue};

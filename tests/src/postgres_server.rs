@@ -17,6 +17,10 @@ use crate::port::Port;
 use crate::tls::Certificates;
 use crate::workdir::WorkDir;
 
+mod pgbouncer;
+
+pub use pgbouncer::PgBouncer;
+
 /// The longest time for a start, on a machine that is busy with other tests.
 const START_BOUND: Duration = Duration::from_secs(30);
 /// The longest time for a server to end.
@@ -272,6 +276,10 @@ impl PostgresServer {
 
     /// A program of PostgreSQL's, as a user that it accepts: it refuses root.
     fn command(&self, program: &str) -> Command {
+        self.command_of(&programs().join(program))
+    }
+
+    fn command_of(&self, program: &Path) -> Command {
         // In blocks of 512 bytes, as POSIX has it.
         let limit = self.set_up.largest_file.map_or("unlimited".to_owned(), |size| (size * 2048).to_string());
         let mut command = Command::new("sh");
@@ -279,7 +287,7 @@ impl PostgresServer {
         if is_root() {
             command.args(["setpriv", "--reuid=postgres", "--regid=postgres", "--init-groups"]);
         }
-        command.arg(programs().join(program));
+        command.arg(program);
         command.current_dir(self.dir.path()).stdin(Stdio::null());
         command
     }

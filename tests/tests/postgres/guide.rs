@@ -4,14 +4,15 @@ use std::fs;
 use std::path::Path;
 
 use fairlock::{Client, PostgresBackend};
-use fairlock_tests::PostgresServer;
 use fairlock_tests::locks::take;
 use postgres::NoTls;
 use postgres::types::Type;
 
+use crate::held::server;
+
 #[test]
 fn connecting_as_the_page_shows_it() -> fairlock::Result<()> {
-    let server = PostgresServer::start();
+    let server = server();
     let url = &server.new_empty_database();
     PostgresBackend::migrate(url)?; // once: makes the tables, or brings them up to date
     let client = Client::new(PostgresBackend::connect(url)?)?;
@@ -30,7 +31,7 @@ fn the_rights_on_the_page_are_enough_and_needed() {
         grant usage on schema fairlock to locks;
         grant select, insert, update, delete on fairlock.lock to locks;
         grant select on fairlock.meta to locks;";
-    let server = PostgresServer::start();
+    let server = server();
     let mut admin = server.con();
     admin.batch_execute("create role locks login; create role writer login").unwrap();
     let url = server.url().replace("fairlock@", "locks@");
@@ -57,8 +58,8 @@ fn the_calls_of_all_drivers_take_a_name_and_a_token_and_answer_with_a_bool() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/postgres.md");
     let page = fs::read_to_string(page).unwrap();
     let block = page.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
-    let server = PostgresServer::start();
-    let guard = take(&crate::held::connect(&server).fair_lock("orders").unwrap());
+    let server = server();
+    let guard = take(&crate::held::connect(server).fair_lock("orders").unwrap());
     let (mut con, token, mut seen) = (server.con(), guard.token().as_i64(), 0);
     for start in block.match_indices("select ").map(|(at, _)| at) {
         let sql = block[start..].split(['"', '\n']).next().unwrap();

@@ -1,5 +1,6 @@
 //! `fairlock.still_held` in the program's own transactions: who waits for them, and what the guard tells meanwhile.
 
+use std::sync::LazyLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -7,6 +8,12 @@ use fairlock::{Client, Error, FencingToken, LostCause, PostgresBackend};
 use fairlock_tests::locks::{granted, request, take};
 use fairlock_tests::{PostgresServer, eventually};
 use postgres::{GenericClient, IsolationLevel};
+
+/// A server that these tests share. Each has a lock for itself.
+pub(crate) fn server() -> &'static PostgresServer {
+    static SERVER: LazyLock<PostgresServer> = LazyLock::new(PostgresServer::start);
+    &SERVER
+}
 
 /// A client with the default times.
 pub(crate) fn connect(server: &PostgresServer) -> Client {
@@ -17,17 +24,21 @@ const SOON: Duration = Duration::from_secs(10);
 /// A release that could not be told is repeated after a second at most, and waits for the row for half of one.
 const REPEATED: Duration = Duration::from_millis(2500);
 
+const SLACK: Duration = Duration::from_millis(500);
+const LEASE: Duration = Duration::from_secs(2);
+/// After a silence the next waiter has half of it to find its grant, on a busy machine.
+const PLACE: Duration = Duration::from_secs(6);
+
 /// One call in a program's transaction.
 fn still_held(work: &mut impl GenericClient, name: &str, token: FencingToken) -> bool {
     let row = work.query_one("select fairlock.still_held($1, $2)", &[&name, &token.as_i64()]).unwrap();
     row.get(0)
 }
 
-/// A client with short times.
+/// A client with a short lease.
 fn impatient(server: &PostgresServer) -> Client {
-    let half = Duration::from_secs(1);
-    let backend = PostgresBackend::builder(&server.url()).response_timeout(half).connect().unwrap();
-    Client::builder(backend).lease(half * 2).place_ttl(half * 2).build().unwrap()
+    let backend = PostgresBackend::builder(&server.url()).response_timeout(LEASE / 2).connect().unwrap();
+    Client::builder(backend).lease(LEASE).place_ttl(PLACE).build().unwrap()
 }
 
 fn is_unavailable<T>(said: fairlock::Result<T>) -> bool {
@@ -36,51 +47,52 @@ fn is_unavailable<T>(said: fairlock::Result<T>) -> bool {
 
 #[test]
 fn the_transactions_of_two_threads_go_on_side_by_side_and_the_lock_is_free_after_the_last() {
-    let server = PostgresServer::start();
-    let (ours, theirs) = (connect(&server), connect(&server));
-    let guard = take(&ours.fair_lock("x").unwrap());
+    let server = server();
+    let (ours, theirs) = (connect(server), connect(server));
+    let guard = take(&ours.fair_lock("two").unwrap());
     let token = guard.token();
-    let mut waiting = request(&theirs, "x");
+    let mut waiting = request(&theirs, "two");
     let (mut one, mut other, mut look) = (server.con(), server.con(), server.con());
     let (mut first, mut second) = (one.transaction().unwrap(), other.transaction().unwrap());
-    assert!(still_held(&mut first, "x", token) && still_held(&mut second, "x", token));
+    assert!(still_held(&mut first, "two", token) && still_held(&mut second, "two", token));
     let began = Instant::now();
     drop(guard); // one attempt, then in the background
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
     first.commit().unwrap();
     assert!(waiting.wait_for(REPEATED).unwrap().guard().is_none(), "while the second transaction goes on");
-    assert!(still_held(&mut look, "x", token));
+    assert!(still_held(&mut look, "two", token) && !still_held(&mut look, "another", token));
     second.commit().unwrap();
     let next = granted(waiting, REPEATED);
-    assert!(next.token() > token && !still_held(&mut look, "x", token));
+    assert!(next.token() > token && !still_held(&mut look, "two", token));
 }
 
 #[test]
 fn a_transaction_that_outlasts_the_lease_and_the_places_is_written_before_all_others_and_in_order() {
-    let server = PostgresServer::start();
+    let server = server();
     let mut con = server.con();
     con.batch_execute("create table written (at bigserial, who text)").unwrap();
     let writes = |who: &'static str| {
-        let (client, mut con) = (impatient(&server), server.con());
+        let (client, mut con) = (impatient(server), server.con());
         move || {
-            let guard = client.fair_lock("x").unwrap().lock().unwrap();
+            let guard = client.fair_lock("outlasts").unwrap().lock().unwrap();
             let mut work = con.transaction().unwrap();
             work.execute("insert into written (who) values ($1)", &[&who]).unwrap();
-            assert!(still_held(&mut work, "x", guard.token()));
+            assert!(still_held(&mut work, "outlasts", guard.token()));
             work.commit().unwrap();
             guard.unlock().unwrap();
         }
     };
-    let client = impatient(&server);
-    let lock = client.fair_lock("x").unwrap();
+    let client = impatient(server);
+    let lock = client.fair_lock("outlasts").unwrap();
     let guard = take(&lock);
     let bob = thread::spawn(writes("bob"));
     eventually(SOON, "bob stands in line", || lock.inspect().unwrap().line_length == 1);
     let mut work = con.transaction().unwrap();
-    assert!(still_held(&mut work, "x", guard.token()));
+    assert!(still_held(&mut work, "outlasts", guard.token()));
+    let began = Instant::now();
     let carl = thread::spawn(writes("carl")); // who can't join the line yet
     eventually(SOON, "the guard says that it is lost", || guard.is_lost());
-    thread::sleep(Duration::from_secs(5)); // more than two leases and places
+    thread::sleep((PLACE + SLACK).saturating_sub(began.elapsed())); // also the place is over by then
     work.execute("insert into written (who) values ('ann')", &[]).unwrap();
     work.commit().unwrap();
     let Err(Error::Lost(lost)) = guard.unlock() else { panic!("it was lost") };
@@ -92,32 +104,22 @@ fn a_transaction_that_outlasts_the_lease_and_the_places_is_written_before_all_ot
 }
 
 #[test]
-fn a_hold_is_renewed_and_kept_when_the_transaction_asks_last() {
-    let server = PostgresServer::start();
-    let (client, mut con) = (impatient(&server), server.con());
-    let guard = take(&client.fair_lock("x").unwrap());
-    let mut work = con.transaction().unwrap();
-    work.query_one("select 1", &[]).unwrap();
-    thread::sleep(Duration::from_secs(3)); // work that takes three leases
-    assert!(still_held(&mut work, "x", guard.token()));
-    work.commit().unwrap();
-    guard.unlock().unwrap();
-}
-
-#[test]
 fn an_unlock_inside_the_transaction_says_unavailable_and_the_lock_is_free_soon_after_the_commit() {
-    let server = PostgresServer::start();
+    let server = server();
     let backend = PostgresBackend::connect(&server.url()).unwrap();
     let client = Client::builder(backend).outage_limit(Duration::from_secs(1)).build().unwrap();
-    let (other, mut con) = (connect(&server), server.con());
-    let guard = take(&client.fair_lock("x").unwrap());
+    let (other, mut con) = (connect(server), server.con());
+    let guard = take(&client.fair_lock("inside").unwrap());
     let mut work = con.transaction().unwrap();
-    assert!(still_held(&mut work, "x", guard.token()));
-    assert!(is_unavailable(client.fair_lock("x").unwrap().force_unlock()), "nor does an operator get it");
+    assert!(still_held(&mut work, "inside", guard.token()));
+    assert!(
+        is_unavailable(client.fair_lock("inside").unwrap().force_unlock()),
+        "nor does an operator get it"
+    );
     let began = Instant::now();
     assert!(is_unavailable(guard.unlock()));
     assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
-    let lock = other.fair_lock("x").unwrap();
+    let lock = other.fair_lock("inside").unwrap();
     assert!(is_unavailable(lock.try_lock()), "not even busy can be said");
     work.commit().unwrap();
     let committed = Instant::now();
@@ -126,59 +128,24 @@ fn an_unlock_inside_the_transaction_says_unavailable_and_the_lock_is_free_soon_a
 }
 
 #[test]
-fn all_locks_of_a_guard_are_asked_for_by_one_statement() {
-    let server = PostgresServer::start();
-    let (client, mut con) = (connect(&server), server.con());
-    let guard = client.lock_all(&["account:3", "account:7"]).unwrap();
-    let names: Vec<&str> = guard.names().collect();
-    let tokens: Vec<i64> = names.iter().map(|name| guard.token(name).unwrap().as_i64()).collect();
-    let sql = "select bool_and(fairlock.still_held(name, token)) from unnest($1::text[], $2::bigint[]) as t (name, token)";
-    let mut work = con.transaction().unwrap();
-    assert!(work.query_one(sql, &[&names, &tokens]).unwrap().get::<_, bool>(0));
-    for name in names.clone() {
-        assert!(is_unavailable(connect(&server).fair_lock(name).unwrap().try_lock()), "{name}");
-    }
-    work.commit().unwrap();
-    connect(&server).fair_lock("account:7").unwrap().force_unlock().unwrap();
-    assert!(!con.query_one(sql, &[&names, &tokens]).unwrap().get::<_, bool>(0));
-}
-
-#[test]
 fn a_transaction_with_a_snapshot_of_before_is_refused_and_not_told_what_was() {
-    let server = PostgresServer::start();
-    let (client, mut con) = (connect(&server), server.con());
-    let guard = take(&client.fair_lock("x").unwrap());
+    let server = server();
+    let (client, mut con) = (connect(server), server.con());
+    let guard = take(&client.fair_lock("snapshot").unwrap());
     for level in [IsolationLevel::RepeatableRead, IsolationLevel::Serializable] {
         let mut work = con.build_transaction().isolation_level(level).start().unwrap();
         work.query_one("select 1", &[]).unwrap(); // its snapshot
         guard.renew().unwrap();
         let sql = "select fairlock.still_held($1, $2)";
-        let refused = work.query_one(sql, &[&"x", &guard.token().as_i64()]).unwrap_err();
+        let refused = work.query_one(sql, &[&"snapshot", &guard.token().as_i64()]).unwrap_err();
         assert_eq!(refused.code().unwrap().code(), "40001", "{refused}");
     }
-    let mut work = con.transaction().unwrap();
-    work.query_one("select 1", &[]).unwrap();
-    guard.renew().unwrap();
-    assert!(still_held(&mut work, "x", guard.token()), "read committed");
-}
-
-#[test]
-fn a_savepoint_that_is_rolled_back_takes_the_assurance_with_it() {
-    let server = PostgresServer::start();
-    let (client, mut con) = (connect(&server), server.con());
-    let guard = take(&client.fair_lock("x").unwrap());
-    let mut work = con.transaction().unwrap();
-    let mut part = work.savepoint("part").unwrap();
-    assert!(still_held(&mut part, "x", guard.token()));
-    part.rollback().unwrap();
-    guard.unlock().unwrap();
-    assert!(work.query_one("select 1", &[]).is_ok(), "the transaction goes on");
 }
 
 #[test]
 fn holds_of_locks_with_several_holders_are_never_still_held() {
-    let server = PostgresServer::start();
-    let (client, mut con) = (connect(&server), server.con());
+    let server = server();
+    let (client, mut con) = (connect(server), server.con());
     let (lock, permits) = (client.rw_lock("rw").unwrap(), client.semaphore("api", 2).unwrap());
     let (writing, permit) = (lock.write().unwrap(), permits.acquire().unwrap());
     assert!(!still_held(&mut con, "rw", writing.token()) && !still_held(&mut con, "api", permit.token()));

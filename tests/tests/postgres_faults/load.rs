@@ -1,31 +1,12 @@
-//! Many holds, and other users of the server: old snapshots, changes of the tables.
+//! Other users of the server: old snapshots, changes of the tables.
 
 use std::thread;
 use std::time::Instant;
 
 use fairlock::Client;
-use fairlock_tests::{Alone, PostgresServer, eventually};
+use fairlock_tests::{Alone, PostgresServer};
 
-use crate::support::{SOON, client, granted, patient, request, take, until_nothing_left};
-
-/// As the server's own log counts statements. Holds that were taken at about the same time are due together: on a busy machine that
-/// takes several statements, and one each would be a thousand.
-#[test]
-fn two_hundred_holds_are_renewed_by_a_few_statements() {
-    let _alone = Alone::here();
-    let server =
-        PostgresServer::builder().set("log_statement", "all").set("synchronous_commit", "off").start();
-    let client = client(&server.url());
-    let holds: Vec<_> = (0..200).map(|n| take(&client.fair_lock(&format!("{n}")).unwrap())).collect();
-    let (before, from) = (client.stats().renewals, server.log().len());
-    eventually(SOON, "five rounds", || client.stats().renewals >= before + 1000);
-    let log = server.log().split_off(from);
-    let statements = log.matches("with asked as").count();
-    assert!((3..=40).contains(&statements), "{statements} statements for five rounds");
-    assert!(holds.iter().all(|hold| !hold.is_lost()));
-    holds.into_iter().for_each(|hold| hold.unlock().unwrap());
-    until_nothing_left(&server);
-}
+use crate::support::{SOON, client, granted, patient, request, server, take, until_nothing_left};
 
 fn hand_offs(ours: &Client, theirs: &Client, name: &str, turns: usize) {
     let mut guard = granted(request(ours, name), SOON);
@@ -41,7 +22,7 @@ fn hand_offs(ours: &Client, theirs: &Client, name: &str, turns: usize) {
 #[test]
 fn hand_offs_go_on_beside_an_old_snapshot() {
     let _alone = Alone::here();
-    let server = PostgresServer::start();
+    let server = server();
     let (ours, theirs) = (client(&server.url()), client(&server.url()));
     for database in ["postgres", "fairlock"] {
         let mut old = server.con_to(database);
@@ -51,7 +32,7 @@ fn hand_offs_go_on_beside_an_old_snapshot() {
         println!("500 hand-offs beside an old snapshot in {database}: {:?}", began.elapsed());
         old.batch_execute("rollback").unwrap();
     }
-    until_nothing_left(&server);
+    until_nothing_left(server);
 }
 
 /// A newer layout that this version may still write comes while locks are held and waited for: its columns are left alone, and

@@ -1,24 +1,23 @@
-//! Processes that are stopped or killed between the two trips of a step.
+//! A process that is stopped between the two trips of a step.
 
 use std::time::Instant;
 
 use fairlock::{Client, OwnedGuard};
 use fairlock_tests::proxy::{Rule, Traffic};
-use fairlock_tests::{Alone, PostgresServer, Proxy, Worker, eventually, signals};
+use fairlock_tests::{Alone, Proxy, Worker, eventually, signals};
 
 use crate::support::{
-    ANSWER, IDLE, LEASE, SLACK, SOON, granted, patient, request, take, through, until_in_line,
-    until_nothing_left,
+    ANSWER, IDLE, SLACK, SOON, granted, patient, request, server, through, until_in_line, until_nothing_left,
 };
 
 /// A process that asks for the lock, which is held, and has got as far as to keep its row: it has not heard so yet.
-fn keeps_the_row(server: &PostgresServer, proxy: &Proxy, name: &str) -> Worker {
-    let arguments = ["hold", "postgres", &through(server, proxy), name, "60000"];
+fn keeps_the_row(proxy: &Proxy, name: &str) -> Worker {
+    let arguments = ["hold", "postgres", &through(server(), proxy), name, "60000"];
     let mut worker = Worker::start(env!("CARGO_BIN_EXE_lock_worker"), &arguments);
     proxy.silence_from("for update", 0);
     worker.go();
     let idle = "select count(*) from pg_stat_activity where state = 'idle in transaction'";
-    let mut con = server.con();
+    let mut con = server().con();
     eventually(SOON, "a transaction keeps the row", || {
         con.query_one(idle, &[]).unwrap().get::<_, i64>(0) == 1
     });
@@ -38,11 +37,10 @@ fn turns(ours: &Client, name: &str, guard: OwnedGuard) -> OwnedGuard {
 #[test]
 fn a_client_that_stops_between_its_two_trips_delays_others_by_a_second_and_its_step_has_no_effect() {
     let _alone = Alone::here();
-    let server = PostgresServer::start();
-    let proxy = Proxy::start(server.port());
+    let (server, proxy) = (server(), Proxy::start(server().port()));
     let ours = patient(&server.url());
     let guard = granted(request(&ours, "still"), SOON);
-    let mut stopped = keeps_the_row(&server, &proxy, "still");
+    let mut stopped = keeps_the_row(&proxy, "still");
     let kept = Instant::now();
     signals::stop(stopped.child());
     // What the server has said so far is with the process: it decides by that when it goes on.
@@ -57,47 +55,5 @@ fn a_client_that_stops_between_its_two_trips_delays_others_by_a_second_and_its_s
     stopped.expect("held", SOON);
     stopped.go();
     stopped.expect("unlocked", SOON);
-    until_nothing_left(&server);
-}
-
-/// The server sees the end of the connection, and does not wait for the second.
-#[test]
-fn a_client_that_is_killed_between_its_two_trips_delays_nobody() {
-    let _alone = Alone::here();
-    let server = PostgresServer::start();
-    let proxy = Proxy::start(server.port());
-    let ours = patient(&server.url());
-    let guard = granted(request(&ours, "gone"), SOON);
-    let mut killed = keeps_the_row(&server, &proxy, "gone");
-    killed.kill();
-    let at = Instant::now();
-    turns(&ours, "gone", guard).unlock().unwrap();
-    assert!(at.elapsed() < IDLE / 2 + SLACK, "{:?}", at.elapsed());
-    until_nothing_left(&server);
-}
-
-/// It is granted the lock and dies before it knows.
-#[test]
-fn a_killed_holder_and_killed_waiters_are_replaced() {
-    let _alone = Alone::here();
-    let server = PostgresServer::start();
-    let ours = patient(&server.url());
-    let lease = LEASE.as_millis().to_string();
-    let start = |words: &[&str]| {
-        let mut worker = Worker::start(env!("CARGO_BIN_EXE_lock_worker"), words);
-        worker.go();
-        worker
-    };
-    let mut holder = start(&["hold", "postgres", &server.url(), "dead", &lease]);
-    holder.expect("held", SOON);
-    let mut waiter = start(&["wait", "postgres", &server.url(), "dead", "2", "60000"]);
-    waiter.expect("waiting", SOON);
-    let next = request(&ours, "dead");
-    waiter.kill();
-    holder.kill();
-    let killed = Instant::now();
-    granted(next, SOON).unlock().unwrap();
-    // The waiters' places live for a minute: their session shows at once that they are gone.
-    assert!(killed.elapsed() < LEASE + SLACK, "{:?}", killed.elapsed());
-    take(&ours.fair_lock("dead").unwrap()).unlock().unwrap();
+    until_nothing_left(server);
 }

@@ -12,30 +12,10 @@ use crate::support::{
     within,
 };
 
-/// What the server has committed, it keeps.
-fn durable() -> PostgresServer {
-    PostgresServer::builder().start()
-}
-
-#[test]
-fn a_lock_is_held_over_a_restart_of_the_server() {
-    let _alone = Alone::here();
-    let server = durable();
-    let (ours, theirs) = (patient(&server.url()), patient(&server.url()));
-    let (guard, lock) = (take(&ours.fair_lock("x").unwrap()), theirs.fair_lock("x").unwrap());
-    server.restart();
-    assert!(matches!(lock.try_lock().unwrap(), TryLock::Busy));
-    guard.unlock().unwrap();
-    take(&lock).unlock().unwrap();
-    until_nothing_left(&server);
-}
-
-/// Nobody's turn is lost, no two overlap, and tokens grow. Right after a restart the server does not know who is still there, so a
-/// client that is back earlier may pass another, which keeps its place.
 #[test]
 fn a_line_goes_on_over_restarts_and_killed_processes_of_the_server() {
     let _alone = Alone::here();
-    let server = durable();
+    let server = PostgresServer::builder().start();
     let clients = [(); 3].map(|()| patient(&server.url()));
     let (tell, turns) = channel();
     thread::scope(|scope| {
@@ -73,7 +53,7 @@ fn a_line_goes_on_over_restarts_and_killed_processes_of_the_server() {
 #[test]
 fn every_kind_of_hold_and_of_wait_goes_on_over_a_restart() {
     let _alone = Alone::here();
-    let server = durable();
+    let server = PostgresServer::builder().start();
     let ours = patient(&server.url());
     let mut theirs = Worker::start(env!("CARGO_BIN_EXE_lock_worker"), &["kinds", &server.url(), "60000"]);
     theirs.go();
@@ -90,6 +70,7 @@ fn every_kind_of_hold_and_of_wait_goes_on_over_a_restart() {
         eventually(SOON, "all wait", || ours.stats().waiting.len() >= waits.len());
         server.restart();
         take(&ours.fair_lock("free").unwrap()).unlock().unwrap();
+        assert!(matches!(fair.owned_by(&ours.new_owner()).unwrap().try_lock().unwrap(), TryLock::Busy));
         assert!(matches!(table.try_write().unwrap(), TryLock::Busy));
         assert!(matches!(pool.try_acquire_many(2).unwrap(), TryLock::Busy));
         assert!(waits.iter().all(|wait| !wait.is_finished()));
@@ -103,7 +84,7 @@ fn every_kind_of_hold_and_of_wait_goes_on_over_a_restart() {
 #[test]
 fn an_outage_is_an_error_in_bounded_time_and_its_end_is_noticed() {
     let _alone = Alone::here();
-    let server = durable();
+    let server = PostgresServer::builder().start();
     let client = client(&server.url());
     let (lock, held) = (client.fair_lock("orders").unwrap(), take(&client.fair_lock("held").unwrap()));
     server.kill();

@@ -1,13 +1,14 @@
 //! Ways to reach a server: TLS, the Unix socket, options.
 
+use std::fs;
 use std::process::Command;
 
 use fairlock::{Client, Error, PostgresBackend};
 use fairlock_tests::errors::assert_says;
-use fairlock_tests::tls::{Certificates, Flaw};
+use fairlock_tests::tls::Certificates;
 use fairlock_tests::{Alone, PostgresServer, WorkDir};
 
-use crate::support::{SOON, client, granted, request, take, until_nothing_left};
+use crate::support::{SOON, client, granted, request, server, take, until_nothing_left};
 
 /// Set in the second process, which trusts the authority. This process can't change its environment without unsafe code.
 const URL: &str = "FAIRLOCK_TEST_POSTGRES_TLS";
@@ -26,38 +27,21 @@ fn turns(url: &str) {
 #[test]
 fn tls_is_used_where_it_is_required_and_a_wrong_certificate_is_refused() {
     if let Ok(url) = std::env::var(URL) {
-        match PostgresBackend::connect(&url) {
-            Ok(_) => {
-                turns(&url);
-                println!("turns over TLS");
-            }
-            Err(error) => println!("{error}"),
-        }
-        return;
+        return turns(&url);
     }
     let _alone = Alone::here();
-    for flaw in [None, Some(Flaw::WrongHost), Some(Flaw::Expired)] {
-        let dir = WorkDir::new();
-        let certificates = Certificates::make(dir.path(), flaw);
-        let server = PostgresServer::builder().tls(&certificates).set("log_connections", "on").start();
-        let url = format!("{}?sslmode=require", server.url());
-        let test = "sessions::tls_is_used_where_it_is_required_and_a_wrong_certificate_is_refused";
-        let mut trusting = Command::new(std::env::current_exe().unwrap());
-        trusting.args(["--exact", test, "--nocapture"]).env(URL, &url).env("SSL_CERT_FILE", &certificates.ca);
-        let done = trusting.output().unwrap();
-        let said = String::from_utf8_lossy(&done.stdout);
-        let expected = match flaw {
-            None => "turns over TLS",
-            Some(Flaw::WrongHost) => "certificate not valid for name",
-            Some(Flaw::Expired) => "Expired",
-        };
-        assert!(done.status.success() && said.contains(expected), "{flaw:?}: {done:?}");
-        assert_eq!(server.log().contains("SSL enabled (protocol=TLSv1.3"), flaw.is_none());
-        // This process does not trust the authority.
-        let error = PostgresBackend::connect(&url).unwrap_err();
-        assert_says(&error, &["certificate is not trusted"]);
-    }
-    let plain = PostgresServer::start();
+    let dir = WorkDir::new();
+    let certificates = Certificates::make(dir.path(), None);
+    let server = PostgresServer::builder().tls(&certificates).set("log_connections", "on").start();
+    let url = format!("{}?sslmode=require", server.url());
+    let test = "sessions::tls_is_used_where_it_is_required_and_a_wrong_certificate_is_refused";
+    let mut trusting = Command::new(std::env::current_exe().unwrap());
+    trusting.args(["--exact", test, "--nocapture"]).env(URL, &url).env("SSL_CERT_FILE", &certificates.ca);
+    let done = trusting.output().unwrap();
+    assert!(done.status.success() && server.log().contains("SSL enabled (protocol=TLSv1.3"), "{done:?}");
+    // This process does not trust the authority.
+    assert_says(&PostgresBackend::connect(&url).unwrap_err(), &["certificate is not trusted"]);
+    let plain = crate::support::server();
     let error = PostgresBackend::connect(&format!("{}?sslmode=require", plain.url())).unwrap_err();
     assert!(matches!(error, Error::InvalidConfig { .. }), "{error:?}");
     assert_says(&error, &[&plain.address(), "the server has no TLS"]);
@@ -67,7 +51,7 @@ fn tls_is_used_where_it_is_required_and_a_wrong_certificate_is_refused() {
 #[test]
 fn sockets_and_options_of_the_address_are_used() {
     let _alone = Alone::here();
-    let server = PostgresServer::start();
+    let server = server();
     turns(&server.unix_url());
     let options = "options=-c%20default_transaction_isolation%3Dserializable%20-c%20search_path%3Dnowhere&application_name=ours";
     let url = format!("{}?{options}", server.url());
@@ -79,5 +63,26 @@ fn sockets_and_options_of_the_address_are_used() {
     });
     let sessions = "select count(*) from pg_stat_activity where application_name = 'ours'";
     assert!(server.con().query_one(sessions, &[]).unwrap().get::<_, i64>(0) >= 4);
-    until_nothing_left(&server);
+    until_nothing_left(server);
+}
+
+#[test]
+fn each_way_to_log_in_works_and_a_wrong_password_is_denied() {
+    let _alone = Alone::here();
+    let server = PostgresServer::start();
+    let rights = "usage on schema fairlock to scram, md5, clear; grant all on all tables in schema fairlock to scram, md5, clear";
+    let roles = "create role scram login password 'p@ss'; create role clear login password 'p@ss';
+                 set password_encryption = md5; create role md5 login password 'p@ss'; grant ";
+    server.con().batch_execute(&format!("{roles}{rights}")).unwrap();
+    let logins = "local all all trust\nhost all scram all scram-sha-256\nhost all md5 all md5\nhost all clear all password\n";
+    fs::write(server.dir().join("data/pg_hba.conf"), logins).unwrap();
+    server.restart();
+    for role in ["scram", "md5", "clear"] {
+        let with = |password: &str| server.url().replace("fairlock@", &format!("{role}{password}@"));
+        take(&client(&with(":p%40ss")).fair_lock(role).unwrap()).unlock().unwrap();
+        for (password, cause) in [(":p%40sss", "28P01"), ("", "the address has none")] {
+            let error = PostgresBackend::connect(&with(password)).unwrap_err().to_string();
+            assert!(error.contains(cause) && !error.contains("p@sss"), "{error}");
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! Clients with short times, and what a server has of their locks.
 
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use fairlock::{Client, ClientBuilder, PostgresBackend};
@@ -20,6 +21,12 @@ pub(crate) const ANSWER: Duration = Duration::from_millis(500);
 pub(crate) const OUTAGE: Duration = Duration::from_secs(1);
 /// For how long the server keeps a row for a client that says nothing.
 pub(crate) const IDLE: Duration = Duration::from_secs(1);
+
+/// A server that no test ends, stops or sets up.
+pub(crate) fn server() -> &'static PostgresServer {
+    static SERVER: LazyLock<PostgresServer> = LazyLock::new(PostgresServer::start);
+    &SERVER
+}
 
 pub(crate) const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
