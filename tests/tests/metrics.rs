@@ -110,7 +110,7 @@ fn an_exporter_shows_every_metric_and_the_dashboard_asks_for_no_other() {
     let operating = std::fs::read_to_string(root().join("docs/operating.md")).unwrap();
     let exported = metrics_of(&page);
     for name in &exported {
-        assert!(operating.contains(&format!("\n- `{name}`: ")), "{name} is not in docs/operating.md");
+        assert!(operating.contains(&format!("\n| `{name}` | ")), "{name} is not in docs/operating.md");
         assert!(page.contains(&format!("# HELP {name} ")), "{name} has no help");
     }
     let queries = queries();
