@@ -10,7 +10,6 @@
 )]
 
 mod crowds;
-mod holds;
 mod leases;
 mod line;
 mod outages;
