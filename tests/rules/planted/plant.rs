@@ -107,8 +107,8 @@ struct Field {
 }
 
 impl Field {
-    /// The copied files are newer than all in this separate target dir: cargo compares times, and would otherwise reuse what an
-    /// earlier run built with its last mistake.
+    /// The copied files are newer than all in this separate target dir: cargo compares times, and would otherwise reuse
+    /// what an earlier run built with its last mistake.
     fn new() -> Field {
         let dir = WorkDir::new();
         let listed = Command::new("git")
@@ -169,7 +169,8 @@ impl Field {
         }
     }
 
-    /// Its exit code. Storms must find their mistakes within the minute that CI gives them, and need no smaller program.
+    /// Runs this command in the copy, and tells its exit code. Storms must find their mistakes within the minute that
+    /// CI gives them, and need no smaller program.
     fn cargo(&self, command: &[&str], program: &[&str], rest: &[&str]) -> Option<i32> {
         let output = File::create(self.dir.file("output")).expect("there is room for a file");
         Command::new(command[0])
