@@ -2,13 +2,11 @@
 //! every call ends in its time.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, Error, LockKind, ManualClock, RedisBackend, TryLock};
+use fairlock::{Client, Discipline, Error, LockKind, ManualClock, RedisBackend, TryLock};
 use fairlock_tests::errors::{assert_denied, assert_says, assert_unavailable};
-use fairlock_tests::tls::Flaw;
 use fairlock_tests::{RedisServer, assert_no_residue, eventually, wait_until_no_residue};
 
 /// Far longer than anything here takes on a busy machine.
@@ -172,13 +170,19 @@ fn a_server_that_stands_still_costs_no_more_than_the_bounds() {
 fn a_connection_that_is_cut_loses_nothing() {
     let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::start();
-    for (connection, kind) in [
-        ("normal", LockKind::Fair),
-        ("normal", LockKind::Plain),
-        ("pubsub", LockKind::Fair),
-        ("pubsub", LockKind::Plain),
-    ] {
-        let (first, second) = (client_at(&server.url()), client_at(&server.url()));
+    let rules = [
+        (Discipline::HandOff, LockKind::Fair),
+        (Discipline::HandOff, LockKind::Plain),
+        (Discipline::Redisson, LockKind::Fair),
+    ];
+    for (connection, (discipline, kind)) in
+        ["normal", "pubsub"].into_iter().flat_map(|of| rules.map(|rules| (of, rules)))
+    {
+        let client = || {
+            let backend = RedisBackend::builder(&server.url()).discipline(discipline).connect().unwrap();
+            Client::builder(backend).outage_limit(OUTAGE_LIMIT).build().unwrap()
+        };
+        let (first, second) = (client(), client());
         let lock_of = |client: &Client| fairlock_tests::locks::lock_of(client, kind, "orders");
         let cut = || {
             let cut: i64 = server.query(&["CLIENT", "KILL", "TYPE", connection]);
@@ -283,79 +287,6 @@ fn a_unix_socket_works_like_a_port() {
     server.kill();
     let error = lock.try_lock().unwrap_err();
     assert_says(&error, &["(lock `orders`)", "redis.sock"]);
-}
-
-/// Set in the second process of the certificate tests.
-const TLS_URL: &str = "FAIRLOCK_TEST_TLS_URL";
-
-/// Runs this test again in a process that trusts the server's authority, and returns its output. This process can't
-/// change its own environment without unsafe code.
-fn in_a_process_that_trusts(server: &RedisServer, test: &str) -> String {
-    let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--nocapture"])
-        .env(TLS_URL, server.url())
-        .env("SSL_CERT_FILE", server.ca_file())
-        .output()
-        .unwrap();
-    assert!(child.status.success(), "{child:?}");
-    String::from_utf8_lossy(&child.stdout).into_owned()
-}
-
-#[test]
-fn a_certificate_of_a_trusted_authority_is_accepted() {
-    let _alone = fairlock_tests::Alone::here();
-    if let Ok(url) = std::env::var(TLS_URL) {
-        let client = client_at(&url);
-        let lock = client.fair_lock("orders").unwrap();
-        let guard = lock.lock().unwrap();
-        let waiter = lock.owned_by(&client.new_owner()).unwrap().request().unwrap();
-        guard.unlock().unwrap();
-        waiter.wait().unwrap().unlock().unwrap();
-        println!("over TLS: done");
-        return;
-    }
-    let server = RedisServer::builder().tls().requirepass("secret").start();
-    let said = in_a_process_that_trusts(&server, "a_certificate_of_a_trusted_authority_is_accepted");
-    assert!(said.contains("over TLS: done"), "{said}");
-    let token: Vec<String> = server.query(&["KEYS", "*"]);
-    assert_eq!(token, ["fairlock_record:{orders}"], "it was this server");
-}
-
-#[test]
-fn an_expired_certificate_or_one_for_another_host_is_refused() {
-    let _alone = fairlock_tests::Alone::here();
-    if let Ok(url) = std::env::var(TLS_URL) {
-        let error = within(ms(2500), || RedisBackend::connect(&url)).map(|_| ()).unwrap_err();
-        println!("refused: {:?}", error);
-        return;
-    }
-    for (flaw, word) in [(Flaw::Expired, "Expired"), (Flaw::WrongHost, "not valid for name")] {
-        let server = RedisServer::builder().flawed_tls(flaw).requirepass("kanarie").start();
-        let said =
-            in_a_process_that_trusts(&server, "an_expired_certificate_or_one_for_another_host_is_refused");
-        for part in ["refused: ", &server.address(), "certificate is not trusted", word, "InvalidConfig"] {
-            assert!(said.contains(part), "`{part}` is not in: {said}");
-        }
-        assert!(!said.contains("kanarie"), "{said}");
-        assert!(server.clients().is_empty());
-    }
-}
-
-#[test]
-fn an_untrusted_certificate_is_refused_and_tls_is_never_given_up() {
-    let _alone = fairlock_tests::Alone::here();
-    let server = RedisServer::builder().tls().requirepass("kanarie").start();
-    let error = within(ms(2500), || RedisBackend::connect(&server.url())).unwrap_err();
-    assert_says(&error, &["Redis at ", &server.address(), "the server's certificate is not trusted"]);
-    assert!(matches!(error, Error::InvalidConfig { .. }));
-    assert!(server.clients().is_empty());
-    // Neither side falls back to plain text.
-    let plain = within(ms(2500), || RedisBackend::connect(&server.url().replace("rediss", "redis")));
-    assert_unavailable(plain, &[&server.address()]);
-    let without = RedisServer::start();
-    let tls = within(ms(2500), || RedisBackend::connect(&without.url().replace("redis", "rediss")));
-    assert_unavailable(tls, &[&without.address()]);
-    assert_eq!(without.query::<Vec<String>>(&["KEYS", "*"]), [""; 0]);
 }
 
 #[test]

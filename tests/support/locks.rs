@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, Lock, LockGuard, LockKind, OwnedGuard, OwnedRequest};
+use fairlock::{Client, FencingToken, Lock, LockGuard, LockKind, OwnedGuard, OwnedRequest};
 
 /// The bound for anything that needs no waiting, on a busy machine.
 const SOON: Duration = Duration::from_secs(10);
@@ -40,4 +40,16 @@ pub fn granted(mut request: OwnedRequest, bound: Duration) -> OwnedGuard {
     let start = Instant::now();
     let waited = request.wait_for(bound).unwrap();
     waited.guard().unwrap_or_else(|| panic!("not granted within {:?}", start.elapsed()))
+}
+
+/// Each waiter gets the lock, and with a greater token than the one before, of which the first is given. Had one been passed over,
+/// another would hold the lock, and keep it.
+#[track_caller]
+pub fn in_turn(requests: impl IntoIterator<Item = OwnedRequest>, mut last: FencingToken) {
+    for (number, request) in requests.into_iter().enumerate() {
+        let guard = granted(request, SOON);
+        assert!(guard.token() > last, "waiter {number} was passed");
+        last = guard.token();
+        guard.unlock().unwrap();
+    }
 }

@@ -3,12 +3,12 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, Discipline, RedisBackend};
+use fairlock::{Client, Discipline, FencingToken, RedisBackend};
 use fairlock_tests::proxy::{Rule, Traffic};
 use fairlock_tests::{Alone, Proxy, RedisServer, Worker, assert_no_residue, eventually, signals};
 
 use crate::support::{
-    LONG, PROGRAM, SLACK, SOON, client, granted, join, line, listeners, request, take, until_in_line,
+    LONG, PROGRAM, SLACK, SOON, client, granted, in_turn, join, line, listeners, request, take, until_in_line,
 };
 
 /// A process in which `threads` threads wait in line for the lock.
@@ -154,6 +154,12 @@ fn an_unreachable_waiter_is_passed_over_and_keeps_its_place() {
     assert_no_residue(&server, &[]);
 }
 
+/// It waits for an answer as long as the server stands still: a client that gives up its subscription counts as absent.
+fn patient(url: &str, place_ttl: Duration) -> Client {
+    let backend = RedisBackend::builder(url).discipline(Discipline::HandOff).response_timeout(LONG);
+    Client::builder(backend.connect().unwrap()).lease(LONG * 2).place_ttl(place_ttl).build().unwrap()
+}
+
 /// While the server stands still, the waiters' heartbeats fail and their subscriptions are given up. The release is
 /// the first command afterwards, and the commands of the first waiter's client are the last.
 #[test]
@@ -161,9 +167,7 @@ fn the_order_survives_a_server_stopped_for_longer_than_a_place_lives() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let ttl = Duration::from_secs(6);
-    let patient = RedisBackend::builder(&server.url()).discipline(Discipline::HandOff);
-    let patient = patient.response_timeout(LONG).connect().unwrap();
-    let holder = Client::builder(patient).lease(LONG * 2).place_ttl(LONG).build().unwrap();
+    let holder = patient(&server.url(), LONG);
     let guard = holder.fair_lock("frozen").unwrap().owned_by(&holder.new_owner()).unwrap().lock().unwrap();
     let slow = Proxy::start(server.port());
     let urls = [slow.url(), server.url(), server.url(), server.url()];
@@ -178,14 +182,7 @@ fn the_order_survives_a_server_stopped_for_longer_than_a_place_lives() {
         server.cont();
         join(release).unwrap();
     });
-    let mut before = 0;
-    for (number, request) in requests.into_iter().enumerate() {
-        let guard = granted(request, SOON);
-        // If a later waiter had been granted the lock earlier, its token would be greater.
-        assert!(guard.token().get() > before, "waiter {number} was passed");
-        before = guard.token().get();
-        guard.unlock().unwrap();
-    }
+    in_turn(requests, FencingToken::new(0));
     drop((clients, holder));
     assert_no_residue(&server, &[]);
 }
@@ -196,11 +193,6 @@ fn the_order_survives_a_server_stopped_for_longer_than_a_place_lives() {
 fn the_order_survives_a_stopped_server_with_places_of_different_lives() {
     let _alone = Alone::here();
     let server = RedisServer::start();
-    // Patient, since a client that gives up its subscription counts as absent.
-    let patient = |url: &str, place_ttl| {
-        let backend = RedisBackend::builder(url).discipline(Discipline::HandOff).response_timeout(LONG);
-        Client::builder(backend.connect().unwrap()).lease(LONG * 2).place_ttl(place_ttl).build().unwrap()
-    };
     let holder = patient(&server.url(), LONG);
     let mut guard = holder.fair_lock("mixed").unwrap().owned_by(&holder.new_owner()).unwrap().lock().unwrap();
     let slow = Proxy::start(server.port());
@@ -212,13 +204,7 @@ fn the_order_survives_a_stopped_server_with_places_of_different_lives() {
         let bump = scope.spawn(|| guard.bump());
         thread::sleep(Duration::from_secs(5)); // the silence under test
         server.cont();
-        let mut before = 0;
-        for (number, request) in requests.into_iter().enumerate() {
-            let guard = granted(request, SOON);
-            assert!(guard.token().get() > before, "waiter {number} was passed");
-            before = guard.token().get();
-            guard.unlock().unwrap();
-        }
+        in_turn(requests, FencingToken::new(0));
         join(bump).unwrap();
     });
     guard.unlock().unwrap();

@@ -90,18 +90,6 @@ fn a_release_whose_reply_is_lost_takes_nothing_from_the_next_holder() {
 }
 
 #[test]
-fn a_release_whose_reply_is_lost_leaves_the_lock_free() {
-    let _alone = Alone::here();
-    let (server, proxy) = world();
-    let ours = client(&proxy.url(), LONG).fair_lock("free").unwrap();
-    let guard = take(&ours);
-    proxy.lose_reply_to("free");
-    guard.unlock().unwrap();
-    assert_eq!((proxy.lost(), server.query::<i64>(&["EXISTS", "free"])), (1, 0));
-    assert_no_residue(&server, &[]);
-}
-
-#[test]
 fn a_renewal_whose_reply_is_lost_loses_no_lock() {
     let _alone = Alone::here();
     let (server, proxy) = world();

@@ -4,7 +4,7 @@ use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use fairlock::{Client, ClientBuilder, Discipline, Lock, RedisBackend};
-pub(crate) use fairlock_tests::locks::{granted, request, take};
+pub(crate) use fairlock_tests::locks::{granted, in_turn, request, take};
 pub(crate) use fairlock_tests::server_state::{all_calls, line, listeners, scripts_run, until_in_line};
 use fairlock_tests::{RedisServer, eventually};
 

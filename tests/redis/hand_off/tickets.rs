@@ -5,13 +5,12 @@ use std::time::Duration;
 use fairlock::{Client, OwnedGuard, OwnedRequest};
 use fairlock_tests::{Alone, RedisServer, assert_no_residue, eventually};
 
-use crate::support::{SOON, client, granted, line, request, set_last_number, until_in_line};
+use crate::support::{SOON, client, granted, in_turn, line, request, set_last_number, until_in_line};
 
 const TTL: Duration = Duration::from_millis(1500);
 const NAME: &str = "lost";
 const LINE: &str = "fairlock_line:{lost}";
 const PLACES: &str = "fairlock_record:{lost}";
-const SEQUENCE: &str = "fairlock_record:{lost}";
 
 /// A holder, and four waiters behind it, each with its own client.
 struct World {
@@ -35,56 +34,37 @@ impl World {
         World { server, clients, guard, requests }
     }
 
-    fn lose(&self, keys: &[&str]) {
-        self.server.query::<()>(&[&["DEL"], keys].concat());
-    }
-
-    /// Each waits for the earlier ones, and then gets the lock. Had one been passed over, the other would hold
-    /// the lock, and keep it.
     fn serve_in_order(self, more: Option<OwnedRequest>) {
-        let mut before = self.guard.token();
+        let held = self.guard.token();
         let _ = self.guard.unlock(); // or lost with the line
-        for request in self.requests.into_iter().chain(more) {
-            let guard = granted(request, SOON);
-            assert!(guard.token() > before);
-            before = guard.token();
-            guard.unlock().unwrap();
-        }
+        in_turn(self.requests.into_iter().chain(more), held);
         assert!(self.clients.iter().all(|client| client.stats().places_lost == 0));
         drop(self.clients);
         assert_no_residue(&self.server, &[LINE, PLACES]);
     }
 }
 
-/// Evicted or deleted by hand: both keys, or one of them. The holder releases the lock before any heartbeat.
+/// Evicted or deleted by hand: both keys, or one of them; or all, by FLUSHALL or a restart: nothing says who held the lock, nor
+/// that there ever was one. The holder releases the lock before any heartbeat, or when all have spoken.
 #[test]
 fn a_line_whose_keys_are_gone_is_served_in_its_order() {
     let _alone = Alone::here();
-    for keys in [&[LINE, PLACES][..], &[LINE], &[PLACES]] {
+    for (keys, have_spoken) in [
+        (&[LINE, PLACES][..], false),
+        (&[LINE], false),
+        (&[PLACES], false),
+        (&[NAME, LINE, PLACES], false),
+        (&[LINE, PLACES], true),
+    ] {
+        println!("without {keys:?}, and all have spoken: {have_spoken}");
         let world = World::new();
-        world.lose(keys);
+        let before = line(&world.server, NAME);
+        world.server.query::<()>(&[&["DEL"], keys].concat());
+        if have_spoken {
+            eventually(SOON, "the line is back", || line(&world.server, NAME) == before);
+        }
         world.serve_in_order(None);
     }
-}
-
-/// The same, when all have spoken.
-#[test]
-fn a_line_whose_keys_are_gone_comes_back_as_it_was() {
-    let _alone = Alone::here();
-    let world = World::new();
-    let before = line(&world.server, NAME);
-    world.lose(&[LINE, PLACES]);
-    eventually(SOON, "the line is back", || line(&world.server, NAME) == before);
-    world.serve_in_order(None);
-}
-
-/// FLUSHALL, or a restart without persistence: nothing says who held the lock, nor that there ever was one.
-#[test]
-fn the_line_of_an_emptied_server_is_served_in_its_order() {
-    let _alone = Alone::here();
-    let world = World::new();
-    world.lose(&[NAME, LINE, PLACES, SEQUENCE]);
-    world.serve_in_order(None);
 }
 
 /// It knows the first two, and the lock's last number is that of the second.
@@ -106,16 +86,6 @@ fn places_that_a_fail_over_has_forgotten_are_put_back() {
     world.serve_in_order(Some(newest));
 }
 
-/// The keys end by the server's clock, and places do not: a clock that is stepped by hours removes no place.
-#[test]
-fn the_keys_of_a_line_last_for_a_day() {
-    let _alone = Alone::here();
-    let world = World::new();
-    let lasts = |key| world.server.query::<u64>(&["TTL", key]);
-    assert!(lasts(LINE) > 23 * 3600 && lasts(PLACES) > 23 * 3600);
-    world.serve_in_order(None);
-}
-
 /// A ticket that the sequence can't have given out: its clock is behind, and it has forgotten its last numbers.
 #[test]
 fn a_server_that_is_behind_its_former_numbers_puts_waiters_at_the_tail() {
@@ -128,7 +98,7 @@ fn a_server_that_is_behind_its_former_numbers_puts_waiters_at_the_tail() {
     set_last_number(&server, NAME, ahead);
     let guard = granted(request(&holder, NAME), SOON);
     let waiting = request(&waiter, NAME);
-    server.query::<()>(&["DEL", LINE, PLACES, SEQUENCE]);
+    server.query::<()>(&["DEL", LINE, PLACES]);
     let newer = request(&holder, NAME);
     eventually(SOON, "it has asked again", || waiter.stats().places_lost == 1);
     assert_eq!(line(&server, NAME).len(), 2);

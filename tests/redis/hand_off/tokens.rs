@@ -5,27 +5,30 @@ use fairlock_tests::{Alone, RedisServer, assert_no_residue, eventually};
 
 use crate::support::{LONG, SOON, client, granted, lock, request, set_last_number, state, take, token_at};
 
+/// Of a lock with one holder, and of a semaphore.
 #[test]
 fn tokens_grow_over_an_emptied_and_over_a_restarted_server() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let ours = lock(&server, "grow");
-    let mut last = 0;
+    let pool = client(&server.url(), LONG).semaphore("pool", 2).unwrap();
+    let mut last = [0; 2];
     let mut next = || {
-        let guard = take(&ours);
-        let token = guard.token().get();
-        assert_eq!(token_at(&server, "grow"), Some(token));
-        assert!(token > last, "{token} after {last}");
-        last = token;
+        let (guard, permit) = (take(&ours), pool.acquire().unwrap());
+        let tokens = [guard.token().get(), permit.token().get()];
+        assert_eq!(token_at(&server, "grow"), Some(tokens[0]));
+        assert!(tokens[0] > last[0] && tokens[1] > last[1], "{tokens:?} after {last:?}");
+        last = tokens;
         guard.unlock().unwrap();
+        permit.unlock().unwrap();
     };
     next();
     server.query::<()>(&["FLUSHALL"]);
     next();
     server.restart(); // without persistence: it comes back empty
-    eventually(SOON, "the client has reconnected", || ours.is_locked().is_ok());
+    eventually(SOON, "the clients have reconnected", || ours.is_locked().is_ok() && pool.inspect().is_ok());
     next();
-    server.query::<()>(&["DEL", "fairlock_record:{grow}"]);
+    server.query::<()>(&["DEL", "fairlock_record:{grow}", "fairlock_record:{pool}"]);
     next();
     assert_no_residue(&server, &[]);
 }

@@ -7,22 +7,9 @@ use fairlock_tests::server_state::scripts_run;
 
 use crate::support::{Told, World};
 
+/// Of units the reference tests show it; this is that of a fair lock.
 #[test]
-fn one_hold_is_taken_by_force_and_its_holder_is_told() {
-    let world = World::with(2);
-    let [one, two, next] = [1, 2, 3].map(|number| world.asker(number, 1));
-    let (token, other) = (world.granted(&one), world.granted(&two));
-    world.queued(&next);
-    assert_eq!(world.take(&one, other), ForceReleased::NotHeld, "that is no hold of its");
-    assert_eq!(world.take(&one, token), ForceReleased::Taken);
-    assert_eq!(world.next_told(), Told::Taken(1, token));
-    assert!(matches!(world.next_told(), Told::Granted(3, _)));
-    assert_eq!(world.take(&one, token), ForceReleased::NotHeld);
-    assert_eq!(world.holders(), [2, 3]);
-}
-
-#[test]
-fn the_holder_of_a_fair_lock_is_told_as_well() {
+fn the_holder_of_a_fair_lock_that_is_taken_by_force_is_told() {
     let world = World::of(LockKind::Fair);
     let [one, next] = [1, 2].map(|number| world.asker(number, 1));
     let token = world.granted(&one);
@@ -32,50 +19,6 @@ fn the_holder_of_a_fair_lock_is_told_as_well() {
     assert_eq!(world.next_told(), Told::Taken(1, token));
     assert!(matches!(world.next_told(), Told::Granted(2, _)));
     assert_eq!(world.take(&one, token), ForceReleased::NotHeld);
-}
-
-#[test]
-fn all_holds_are_taken_by_force_and_all_holders_are_told() {
-    let world = World::of(LockKind::ReadWrite);
-    let readers = [1, 2, 3].map(|number| world.asker(number, 1));
-    let tokens = readers.each_ref().map(|reader| world.granted(reader));
-    world.queued(&world.asker(9, u32::MAX));
-    assert_eq!(world.backend.force_release(&world.lock).unwrap(), ForceReleased::Taken);
-    let told: Vec<_> = (0..3).map(|_| world.next_told()).collect();
-    let expected: Vec<_> = (1..).zip(tokens).map(|(number, token)| Told::Taken(number, token)).collect();
-    assert_eq!(told, expected);
-    assert!(matches!(world.next_told(), Told::Granted(9, _)));
-    assert_eq!((world.holders(), world.line()), (vec![9], vec![]));
-}
-
-#[test]
-fn inspect_tells_capacity_holders_and_units() {
-    let world = World::with(5);
-    let empty = world.backend.inspect(&world.lock, 0..9).unwrap();
-    assert_eq!((empty.capacity, empty.holders.len(), empty.line_length), (None, 0, 0));
-    let [two, three, four] = [(1, 2), (2, 3), (3, 4)].map(|(n, takes)| world.asker(n, takes));
-    let tokens = [world.granted(&two), world.granted(&three)];
-    world.queued(&four);
-    let items = [Renew::Hold { hold: world.hold(&three, tokens[1]), holds: 7, lease: three.lease }];
-    assert_eq!(world.backend.renew(world.client, &items).remove(0).unwrap(), Renewal::Renewed);
-    let state = world.backend.inspect(&world.lock, 0..9).unwrap();
-    assert_eq!((state.capacity, state.taken(), state.line_length), (Some(5), 5, 1));
-    let holders = state.holders.iter().zip([(&two, 1), (&three, 7)]).zip(tokens);
-    for ((holder, (asker, count)), token) in holders {
-        assert_eq!((&holder.owner, holder.takes), (&asker.owner, asker.takes));
-        assert_eq!(
-            (holder.hold_count, holder.token, holder.request),
-            (count, Some(token), Some(asker.request))
-        );
-        assert!(holder.lease_left.unwrap() <= asker.lease && holder.held_for.is_some());
-        assert_eq!(holder.label, None);
-    }
-    let waiter = &state.line[0];
-    assert_eq!((&waiter.owner, waiter.takes, waiter.request), (&four.owner, 4, Some(four.request)));
-    // A hold that is over is none.
-    world.end(&two);
-    let state = world.backend.inspect(&world.lock, 0..0).unwrap();
-    assert_eq!((state.holders.len(), state.taken()), (1, 3));
 }
 
 #[test]

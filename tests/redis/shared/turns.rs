@@ -1,16 +1,11 @@
 //! Four readers, a writer, four readers in one line: who is granted together, in which order, and by how many scripts.
 
-use std::thread;
-use std::time::{Duration, Instant};
-
 use fairlock::backend::{Acquired, Released};
-use fairlock::{Client, FencingToken, LockKind, OwnedRequest, Owner, RedisBackend};
+use fairlock::{FencingToken, LockKind};
 use fairlock_tests::server_state::scripts_run;
 
 use crate::support::{Asker, Told, World};
 
-/// How long each holds.
-const TURN: Duration = Duration::from_millis(300);
 const WRITER: u64 = 4;
 const SECOND_BATCH: std::ops::Range<u64> = 5..9;
 
@@ -82,37 +77,6 @@ fn readers_go_in_batches_around_a_writer_and_each_release_is_one_script() {
         release(number, token);
     }
     assert!(world.holders().is_empty() && world.line().is_empty());
-}
-
-/// By the handles that users have: nine holds of one length take three of it, since each batch works at the same time.
-#[test]
-fn four_readers_a_writer_and_four_readers_take_three_turns() {
-    let world = World::of(LockKind::Fair); // for its server
-    let client = Client::new(RedisBackend::connect(&world.server.url()).unwrap()).unwrap();
-    let table = client.rw_lock("table").unwrap();
-    let owners: Vec<Owner> = (0..9).map(|_| client.new_owner()).collect();
-    let former = table.write().unwrap();
-    let requests: Vec<OwnedRequest> = (0..)
-        .zip(&owners)
-        .map(|(number, owner)| {
-            let table = table.owned_by(owner).unwrap();
-            if number == WRITER { table.writer().request() } else { table.reader().request() }.unwrap()
-        })
-        .collect();
-    let started = Instant::now();
-    former.unlock().unwrap();
-    thread::scope(|scope| {
-        for request in requests {
-            scope.spawn(|| {
-                let guard = request.wait().unwrap();
-                thread::sleep(TURN);
-                guard.unlock().unwrap();
-            });
-        }
-    });
-    let took = started.elapsed();
-    assert!(took >= 3 * TURN, "the writer was not alone: {took:?}");
-    assert!(took < 6 * TURN, "the readers did not work together: {took:?}");
 }
 
 fn numbers(grants: &[(u64, FencingToken)]) -> Vec<u64> {

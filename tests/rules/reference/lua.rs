@@ -15,6 +15,7 @@ use std::time::Duration;
 use crate::commands::{CLIENTS, Command, LOCKS};
 use crate::lua_calls::call_of;
 use crate::lua_replies::{answers, kept, list, push, seen, text};
+use crate::mistakes::Mistake;
 use crate::model::pass;
 use crate::subject::{Outcome, Seen, Subject};
 
@@ -29,14 +30,6 @@ const OPERATIONS: [&str; 8] = [
     "line/withdraw",
     "redisson/acquire",
 ];
-
-/// A change to a script file: a mistake that a person could make.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Mistake {
-    pub(crate) file: &'static str,
-    pub(crate) right: &'static str,
-    pub(crate) wrong: &'static str,
-}
 
 /// Which parts of a script run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +54,7 @@ impl LuaServer {
     }
 
     /// Loads the scripts, with this mistake.
-    pub(crate) fn load(&mut self, parts: Parts, mistake: Option<Mistake>) {
+    pub(crate) fn load(&mut self, parts: Parts, mistake: Option<&Mistake>) {
         for operation in OPERATIONS {
             let sha = self.put(&joined(&format!("{operation}.lua"), parts, mistake));
             self.scripts.insert(operation, sha);
@@ -79,7 +72,7 @@ impl LuaServer {
 
 /// The file with the parts that it includes, joined as by `scripts.rs`. The general part notes that it has run; a file without a
 /// fast part is all general.
-fn joined(name: &str, parts: Parts, mistake: Option<Mistake>) -> String {
+fn joined(name: &str, parts: Parts, mistake: Option<&Mistake>) -> String {
     const GENERAL: &str = "\n-- The general part.\n";
     const NOTE: &str = "redis.call('SET', 'virtual:general', '1')\n";
     let main = read(name, mistake);
@@ -97,7 +90,7 @@ fn joined(name: &str, parts: Parts, mistake: Option<Mistake>) -> String {
 }
 
 /// Each part comes in once, after those that it includes itself.
-fn included(text: &str, mistake: Option<Mistake>, present: &mut Vec<String>) -> String {
+fn included(text: &str, mistake: Option<&Mistake>, present: &mut Vec<String>) -> String {
     let mut joined = String::new();
     for line in text.lines() {
         match line.trim_start().strip_prefix("-- @include ").and_then(|rest| rest.split_once(':')) {
@@ -112,14 +105,14 @@ fn included(text: &str, mistake: Option<Mistake>, present: &mut Vec<String>) -> 
     joined
 }
 
-fn read(name: &str, mistake: Option<Mistake>) -> String {
+fn read(name: &str, mistake: Option<&Mistake>) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fairlock-redis/scripts");
     let text = fs::read_to_string(folder.join(name)).unwrap();
     match mistake.filter(|mistake| mistake.file == name) {
         None => text,
-        Some(Mistake { right, wrong, .. }) => {
-            assert_eq!(text.matches(right).count(), 1, "{name} has `{right}` once");
-            text.replace(right, wrong)
+        Some(Mistake { from, to, .. }) => {
+            assert_eq!(text.matches(from.as_str()).count(), 1, "{name} has `{from}` once");
+            text.replace(from, to)
         }
     }
 }

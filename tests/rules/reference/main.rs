@@ -38,7 +38,7 @@ use backend::BackendSubject;
 use commands::{Command, Scale, Step, Time, steps};
 use differential::Ways;
 use lua::{LuaServer, LuaSubject, Parts};
-use mistakes::{FAST_MISTAKES, MISTAKES, SHARED_FAST_MISTAKES, SHARED_MISTAKES};
+use mistakes::Mistakes;
 use model::Model;
 use scenes::{play_scenes, rests_of_nobody};
 use subject::{Both, Subject, differ};
@@ -214,9 +214,9 @@ fn nobody_barges_past_more_absent_waiters_than_one_command_looks_at() {
 fn a_mistake_in_the_lua_is_found() {
     let mut lua = LuaServer::start(Parts::Both);
     let shared = SHARED.map(|scale| Scale { kind: scale.kind, ..LUA });
-    let mistakes = MISTAKES.map(|mistake| (mistake, &[LUA][..]));
-    let of_several = SHARED_MISTAKES.map(|mistake| (mistake, &shared[..]));
-    for ((what, mistake), scales) in mistakes.into_iter().chain(of_several) {
+    let Mistakes { general, general_of_units, .. } = Mistakes::read();
+    let mistakes = general.iter().map(|mistake| (mistake, &[LUA][..]));
+    for (mistake, scales) in mistakes.chain(general_of_units.iter().map(|mistake| (mistake, &shared[..]))) {
         lua.load(Parts::Both, Some(mistake));
         let finds = |scale: &Scale| {
             let mut judge = |steps: &[Step]| {
@@ -225,7 +225,7 @@ fn a_mistake_in_the_lua_is_found() {
             };
             look_for_a_case(*scale, 400, 1, 0, &mut judge).is_err()
         };
-        assert!(scales.iter().any(finds), "not found: {what}");
+        assert!(scales.iter().any(finds), "not found: {}", mistake.mistake);
     }
 }
 
@@ -233,12 +233,12 @@ fn a_mistake_in_the_lua_is_found() {
 #[test]
 fn a_mistake_in_a_fast_part_is_found() {
     let (mut fast, general) = (LuaServer::start(Parts::Both), LuaServer::start(Parts::General));
-    let mistakes = FAST_MISTAKES.map(|mistake| (mistake, &[HARM][..]));
-    let shared = SHARED_FAST_MISTAKES.map(|mistake| (mistake, &SHARED_HARM[..]));
-    for ((what, mistake), scales) in mistakes.into_iter().chain(shared) {
+    let Mistakes { fast: of_one, fast_of_units, .. } = Mistakes::read();
+    let mistakes = of_one.iter().map(|mistake| (mistake, &[HARM][..]));
+    for (mistake, scales) in mistakes.chain(fast_of_units.iter().map(|mistake| (mistake, &SHARED_HARM[..]))) {
         fast.load(Parts::Both, Some(mistake));
         let finds = |scale: &Scale| play_scenes(&fast, &general, &mut Ways::default(), *scale).is_err();
-        assert!(scales.iter().any(finds), "not found: {what}");
+        assert!(scales.iter().any(finds), "not found: {}", mistake.mistake);
     }
 }
 
