@@ -9,6 +9,7 @@
 //! | [`clustered`] | a cluster as the conformance suite sees it |
 //! | [`sentinel`] | a master, a replica and three sentinels |
 //! | [`locks`] | takes a lock, requests it, waits for the grant |
+//! | [`mod@log_lines`] | keeps what this process logs |
 //! | [`errors`] | checks the kind and the message of an error |
 //! | [`server_state`] | the members of a line, listeners, command counts |
 //! | [`residue`] | checks that nothing is left in the server |
@@ -48,6 +49,7 @@ pub mod errors;
 pub mod eventually;
 pub mod history;
 pub mod locks;
+pub mod log_lines;
 pub mod monitor;
 pub mod percent;
 pub mod port;

@@ -9,11 +9,11 @@ mod rights;
 mod rustc;
 
 use std::error::Error as StdError;
-use std::sync::{Mutex, Once};
 use std::time::Duration;
 
 use fairlock::{Client, Discipline, Error, RedisBackend};
 use fairlock_tests::errors::{assert_corrupt, assert_says};
+use fairlock_tests::log_lines::{keep_log_lines, log_lines};
 use fairlock_tests::{RedisServer, eventually, wait_until_no_residue};
 
 /// Far longer than anything here takes on a busy machine.
@@ -37,34 +37,8 @@ fn keys(server: &RedisServer) -> Vec<String> {
     keys
 }
 
-// The log of this process, of all tests together.
-static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
-
-struct Capture;
-
-impl log::Log for Capture {
-    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
-        true
-    }
-
-    fn log(&self, record: &log::Record<'_>) {
-        let line = format!("{} {}: {}", record.level(), record.target(), record.args());
-        LINES.lock().unwrap().push(line);
-    }
-
-    fn flush(&self) {}
-}
-
 fn capture_logs() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        log::set_logger(&Capture).unwrap();
-        log::set_max_level(log::LevelFilter::Trace);
-    });
-}
-
-fn logged(part: &str) -> Vec<String> {
-    LINES.lock().unwrap().iter().filter(|line| line.contains(part)).cloned().collect()
+    keep_log_lines(log::LevelFilter::Trace);
 }
 
 #[test]
@@ -157,7 +131,7 @@ fn a_queue_and_set_that_disagree_are_repaired_with_a_warning() {
         }
         let request = lock.owned_by(&owner).unwrap().request().unwrap();
         assert_eq!(request.rank(), Some(1), "{name}: one place, at the tail");
-        let lines = logged(&format!("`{name}`")).into_iter().filter(|line| line.contains("disagreed"));
+        let lines = log_lines(&format!("`{name}`")).into_iter().filter(|line| line.contains("disagreed"));
         let lines: Vec<String> = lines.collect();
         assert_eq!(lines.len(), 1, "{lines:?}");
         assert!(lines[0].starts_with("WARN fairlock::acquire: "), "{lines:?}");
@@ -176,7 +150,7 @@ fn waiting_beside_redissons_line_is_warned_of_once_per_lock() {
     let server = RedisServer::start();
     let [hand_off, redisson] = DISCIPLINES.map(|discipline| client(&server, discipline));
     let lock = hand_off.fair_lock("two-lines").unwrap();
-    let warned = || logged("lock `two-lines`: clients wait for it in Redisson's line").len();
+    let warned = || log_lines("lock `two-lines`: clients wait for it in Redisson's line").len();
     // The other line is looked at in every fourth turn.
     (0..3).for_each(|_| lock.lock().unwrap().unlock().unwrap());
     let guard = lock.lock().unwrap();
@@ -231,29 +205,8 @@ fn any_other_name_is_a_lock_and_leaves_nothing() {
     let server = RedisServer::start();
     let [hand_off, redisson] = DISCIPLINES.map(|discipline| client(&server, discipline));
     let longest = "x".repeat(512);
-    for name in [
-        "a",
-        "{a}",
-        "{a",
-        "a}",
-        "}{",
-        "{}",
-        "{a}{b}",
-        "a:{b}:c",
-        "\n",
-        "a\r\nDEL a",
-        "\"'`",
-        "\0",
-        "a b",
-        " ",
-        "%s%d$1\\",
-        "*",
-        "é",
-        "鎖🔒",
-        "\u{202e}",
-        "lock:fairlock_record",
-        &longest,
-    ] {
+    let some = "a/{a}/{a/a}/}{/{}/{a}{b}/a:{b}:c/\n/a\r\nDEL a/\"'`/\0/a b/ /%s%d$1\\/*/é/鎖🔒/\u{202e}/lock:fairlock_record";
+    for name in some.split('/').chain([longest.as_str()]) {
         for (client, lock) in [
             (&hand_off, hand_off.fair_lock(name).unwrap()),
             (&redisson, redisson.fair_lock(name).unwrap()),
@@ -326,11 +279,11 @@ fn no_password_is_shown_anywhere() {
     seen.push(shown(&lock.owned_by(&client.new_owner()).unwrap().lock().unwrap_err()));
     seen.push(shown(&guard.renew().unwrap_err()));
     seen.push(shown(&guard.unlock().unwrap_err()));
-    eventually(BOUND, "the loss of the server is logged", || !logged(&server.address()).is_empty());
-    assert!(!logged("`treasure`").is_empty(), "calls are logged");
+    eventually(BOUND, "the loss of the server is logged", || !log_lines(&server.address()).is_empty());
+    assert!(!log_lines("`treasure`").is_empty(), "calls are logged");
     seen.extend(client.shutdown().err().map(|error| shown(&error)));
     for text in &seen {
         assert!(!text.contains("kanarie"), "{text}");
     }
-    assert_eq!(logged("kanarie"), [""; 0]);
+    assert_eq!(log_lines("kanarie"), [""; 0]);
 }

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use fairlock::{Client, Discipline, Error, Lock, OwnedGuard, Owner, RedisBackend};
 use fairlock_tests::errors::assert_denied;
+use fairlock_tests::log_lines::log_lines;
 use fairlock_tests::{RedisServer, eventually, wait_until_no_residue};
 
-use super::{BOUND, DISCIPLINES, capture_logs, client, client_at, keys, logged};
+use super::{BOUND, DISCIPLINES, capture_logs, client, client_at};
 
 /// Every command that a discipline and the plain lock need, except SELECT for a database other than 0. CLIENT SETNAME
 /// and SETINFO only make CLIENT LIST readable, and may be refused.
@@ -25,21 +26,6 @@ fn commands(discipline: Discipline) -> Vec<&'static str> {
 fn user(server: &RedisServer, name: &str, rules: &[&str]) -> String {
     server.query::<()>(&[&["ACL", "SETUSER", name, "reset", "on", ">pw"], rules].concat());
     server.url_as(name, "pw")
-}
-
-#[test]
-fn a_user_without_scripts_is_refused_at_the_first_call() {
-    let _alone = fairlock_tests::Alone::here();
-    let server = RedisServer::start();
-    let url = user(&server, "bob", &["~*", "&*", "+@all", "-evalsha"]);
-    let lock = client_at(&url, Discipline::default()).unwrap().fair_lock("orders").unwrap();
-    let parts = ["(lock `orders`)", &server.address(), "the user lacks a right", "evalsha"];
-    assert_denied(lock.try_lock(), &parts);
-    assert_denied(lock.try_lock_for(BOUND), &parts);
-    assert_denied(lock.lock(), &parts);
-    assert_denied(lock.inspect(), &parts);
-    assert_denied(lock.force_unlock(), &parts);
-    assert_eq!(keys(&server), [""; 0]);
 }
 
 #[test]
@@ -187,7 +173,7 @@ fn the_least_rights_are_enough_and_each_of_them_is_needed(discipline: Discipline
                 let errors = use_in_every_way(&url, discipline, &name);
                 // A refusal in the watchdog's background work is logged.
                 let refused =
-                    || logged(&format!("lock `{name}`")).iter().any(|line| line.contains("lacks a right"));
+                    || log_lines(&format!("lock `{name}`")).iter().any(|line| line.contains("lacks a right"));
                 assert!(!errors.is_empty() || refused(), "{missing} is not needed");
                 for error in errors {
                     let lost = matches!(error, Error::Lost(_)); // no renewal was possible
@@ -245,31 +231,6 @@ fn the_least_rights_are_enough_for_a_semaphore_and_doctor_notes_those_that_miss(
         assert_denied(pool.try_acquire(), &["(lock `pool`)", "the user lacks a right", &missing[1..]]);
     }
     wait_until_no_residue(&server);
-}
-
-#[test]
-fn a_missing_right_to_write_is_found_before_anything_is_written() {
-    let _alone = fairlock_tests::Alone::here();
-    let server = RedisServer::start();
-    for discipline in DISCIPLINES {
-        let bob_without = |missing: &str| {
-            client_at(&user(&server, "bob", &["~*", "&*", "+@all", missing]), discipline).unwrap()
-        };
-        for missing in ["-hset", "-pexpire"] {
-            let lock = bob_without(missing).fair_lock("orders").unwrap();
-            assert_denied(lock.lock(), &["(lock `orders`)", &server.address(), "the user lacks a right"]);
-            eventually(BOUND, &format!("with {missing} nothing is left"), || keys(&server).is_empty());
-        }
-        let guard = client(&server, discipline).fair_lock("orders").unwrap().lock().unwrap();
-        let before = keys(&server);
-        for missing in ["-zadd", if discipline == Discipline::HandOff { "-hset" } else { "-rpush" }] {
-            let lock = bob_without(missing).fair_lock("orders").unwrap();
-            assert_denied(lock.lock(), &["(lock `orders`)", &server.address(), "the user lacks a right"]);
-            eventually(BOUND, &format!("with {missing} nothing is left"), || keys(&server) == before);
-        }
-        guard.unlock().unwrap();
-        server.query::<()>(&["FLUSHALL"]);
-    }
 }
 
 #[test]

@@ -8,18 +8,14 @@
 //! | `scripts/states.rs` | the columns: what others have done to a key |
 //! | `scripts/refusals.rs` | the third dimension: the server's reason to refuse |
 //! | `scripts/table.rs` | runs the table |
-//! | `scripts/leaving.rs` | the next holder when a waiter leaves a line whose lock is free |
-//! | `scripts/words.rs` | the errors that a user of the library sees |
 //! | `scripts/disciplines.rs` | mixed disciplines on one lock |
 //! | `scripts/batches.rs` | many holds in one call |
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod batches;
 mod disciplines;
-mod leaving;
 mod refusals;
 mod scenes;
 mod states;
 mod table;
-mod words;
 mod world;

@@ -120,7 +120,7 @@ impl Table {
         if unreadable {
             return Ok(());
         }
-        self.world.everybody_leaves(Some(token));
+        self.world.everybody_leaves(token);
         self.world.next_one_gets_it()
     }
 

@@ -160,12 +160,10 @@ impl World {
         command.query(&mut *self.con.borrow_mut()).unwrap_or_else(|e| panic!("{}: {e}", words.join(" ")))
     }
 
-    /// All owners leave; returns whether that was possible.
-    pub(crate) fn everybody_leaves(&self, anna_has: Option<FencingToken>) {
-        if let Some(token) = anna_has {
-            for request in [self.anna.request, KEEPER] {
-                self.backend.release(&Hold::new(&self.lock, &self.anna.owner, request, token)).unwrap();
-            }
+    /// All owners leave, Anna with this token.
+    pub(crate) fn everybody_leaves(&self, token: FencingToken) {
+        for request in [self.anna.request, KEEPER] {
+            self.backend.release(&Hold::new(&self.lock, &self.anna.owner, request, token)).unwrap();
         }
         for who in [&self.anna, &self.anna_again, &self.ben, &self.cleo, &self.dora] {
             if let Withdrawn::WasGranted { token, .. } =

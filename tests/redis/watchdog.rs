@@ -1,14 +1,12 @@
 //! The watchdog on a real server, with the default times: outages, refusals, cut connections, hand-overs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod log_lines;
-
 use std::time::{Duration, Instant};
 
 use fairlock::{Client, RedisBackend};
+use fairlock_tests::log_lines::{keep_log_lines, log_lines};
+use fairlock_tests::server_state::scripts_run;
 use fairlock_tests::{Alone, RedisServer, assert_no_residue, eventually};
-
-use crate::log_lines::{keep_log_lines, log_lines};
 
 /// The limit for anything immediate, on a busy machine.
 const SOON: Duration = Duration::from_secs(10);
@@ -20,19 +18,12 @@ fn client(server: &RedisServer) -> Client {
     Client::new(RedisBackend::connect(&server.url()).unwrap()).unwrap()
 }
 
-/// How many scripts the server was asked to run.
-fn scripts(server: &RedisServer) -> u64 {
-    let stats: String = server.query(&["INFO", "commandstats"]);
-    let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
-    line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
-}
-
 /// A waiter's place is due every 1.7 s, so the test need not wait for a hold's renewal. The hold's client has no line yet: for
 /// all that it knows the server is there. Wake-ups that are cut off have no their own lines.
 #[test]
 fn a_server_that_is_gone_costs_one_line_and_little_work() {
     let _alone = Alone::here();
-    keep_log_lines();
+    keep_log_lines(log::LevelFilter::Warn);
     let server = RedisServer::start();
     let (holder, waiter) = (client(&server), client(&server));
     let guard = holder.fair_lock("gone").unwrap().lock().unwrap();
@@ -62,7 +53,7 @@ fn processor_time() -> Duration {
 #[test]
 fn a_server_that_refuses_writes_is_asked_a_few_times_a_second() {
     let _alone = Alone::here();
-    keep_log_lines();
+    keep_log_lines(log::LevelFilter::Warn);
     let server = RedisServer::start();
     let client = client(&server);
     let lock = client.fair_lock("refuses").unwrap();
@@ -74,11 +65,11 @@ fn a_server_that_refuses_writes_is_asked_a_few_times_a_second() {
     server.query::<u32>(&["CLIENT", "KILL", "TYPE", "pubsub"]);
     eventually(SOON, "the gap has been noticed", || client.stats().gaps > 0);
     eventually(SOON, "the outage has been noticed", || !log_lines("fairlock::watchdog").is_empty());
-    let (before, started) = (scripts(&server), Instant::now());
+    let (before, started) = (scripts_run(&server), Instant::now());
     while started.elapsed() < OUTAGE {
         std::thread::sleep(Duration::from_millis(50)); // the silence under test
     }
-    let asked = scripts(&server) - before;
+    let asked = scripts_run(&server) - before;
     // Two scripts each time: one for the hold, and one for all places.
     assert!((3..60).contains(&asked), "asked {asked} times in {OUTAGE:?}");
     assert_eq!(log_lines("fairlock::watchdog").len(), 1);
@@ -180,7 +171,7 @@ fn a_turn_costs_two_scripts_and_a_third_only_after_a_tenth_of_a_second() {
         times.lease(Duration::from_secs(300)).build().unwrap()
     });
     clients[0].fair_lock("turns").unwrap().lock().unwrap().unlock().unwrap(); // loads the scripts
-    let before = scripts(&server);
+    let before = scripts_run(&server);
     let long_turns: u64 = std::thread::scope(|scope| {
         let workers = clients.each_ref().map(|client| {
             scope.spawn(|| {
@@ -201,7 +192,7 @@ fn a_turn_costs_two_scripts_and_a_third_only_after_a_tenth_of_a_second() {
     });
     let by_wake_up: u64 = clients.iter().map(|client| client.stats().granted_by_wake_up).sum();
     assert!(by_wake_up > 3 * TURNS, "only {by_wake_up} were handed over");
-    let renewed = scripts(&server) - before - 2 * 4 * TURNS;
+    let renewed = scripts_run(&server) - before - 2 * 4 * TURNS;
     assert!(renewed <= long_turns, "{renewed} renewals, and {long_turns} turns that were long enough");
     drop(clients);
     assert_no_residue(&server, &[]);
