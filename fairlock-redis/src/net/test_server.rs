@@ -188,8 +188,21 @@ impl FakeServer {
         FakeServer { port, connections }
     }
 
+    /// Answers this command with these words, and the others as [`polite`].
+    pub(super) fn answering(command: &'static str, reply: impl Into<String>) -> FakeServer {
+        let reply = reply.into();
+        FakeServer::start(move |_, words| match words[0].as_str() {
+            word if word == command => Act::Say(reply.clone()),
+            _ => polite(words),
+        })
+    }
+
     pub(crate) fn address(&self) -> Address {
         Address::parse(&format!("redis://127.0.0.1:{}", self.port)).expect("an address")
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.port
     }
 
     /// How many connections it has seen.
@@ -205,6 +218,21 @@ pub(crate) fn polite(words: &[String]) -> Act {
         "ECHO" => Act::Say(format!("${}\r\n{}\r\n", words[1].len(), words[1])),
         _ => Act::Say("+OK\r\n".to_owned()),
     }
+}
+
+/// A text in a reply.
+pub(super) fn bulk(text: &str) -> String {
+    format!("${}\r\n{text}\r\n", text.len())
+}
+
+/// The answer to SUBSCRIBE.
+pub(super) fn confirmed(channel: &str) -> String {
+    format!("*3\r\n$9\r\nsubscribe\r\n{}:1\r\n", bulk(channel))
+}
+
+/// What INFO says of a process that has been up for this many seconds.
+pub(super) fn up_for(seconds: u64) -> String {
+    bulk(&format!("# Server\r\nrun_id:{:040x}\r\nuptime_in_seconds:{seconds}\r\n", 7))
 }
 
 fn serve(stream: TcpStream, act: impl Fn(&[String]) -> Act) {

@@ -14,7 +14,7 @@ use crate::net::connection::decoder::BYTES;
 use crate::net::connection::{Timeouts, open};
 use crate::net::settings::Settings;
 use crate::net::subscription::{Event, Subscriber};
-use crate::net::test_server::{Act, FakeServer, SECOND, Stream as Pouring, polite};
+use crate::net::test_server::{Act, FakeServer, SECOND, Stream as Pouring, confirmed, polite};
 use crate::net::topology::{Cluster, Sentinel, fan_out};
 
 const TIME: Duration = Duration::from_millis(300);
@@ -82,10 +82,6 @@ fn pours_at(word: &'static str, stream: &Pouring) -> FakeServer {
             _ => polite(words),
         }
     })
-}
-
-fn confirmed(channel: &str) -> String {
-    format!("*3\r\n$9\r\nsubscribe\r\n${}\r\n{channel}\r\n:1\r\n", channel.len())
 }
 
 #[test]

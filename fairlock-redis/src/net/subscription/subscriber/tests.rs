@@ -11,7 +11,7 @@ use crate::net::commands::Pool;
 use crate::net::connection::Address;
 use crate::net::settings::Settings;
 use crate::net::subscription::Event;
-use crate::net::test_server::{Act, FakeServer, SECOND, TIMEOUTS, TestServer, polite};
+use crate::net::test_server::{Act, FakeServer, SECOND, TIMEOUTS, TestServer, confirmed, polite};
 
 /// Records events, as `channel payload` or `gap`.
 #[derive(Default)]
@@ -276,22 +276,14 @@ fn a_server_that_is_down_or_confirms_another_channel_gives_no_subscriber() {
     let asked = Instant::now();
     assert!(matches!(start(mute.address(), &Arc::default()), Err(Failure::NotSent(_))));
     assert!(asked.elapsed() < 3 * SECOND, "{:?}", asked.elapsed());
-    let wrong = "*3\r\n$9\r\nsubscribe\r\n$5\r\nother\r\n:1\r\n";
-    let liar =
-        FakeServer::start(
-            |_, words| if words[0] == "subscribe" { Act::Say(wrong.to_owned()) } else { polite(words) },
-        );
+    let liar = FakeServer::answering("subscribe", confirmed("other"));
     assert!(matches!(start(liar.address(), &Arc::default()), Err(Failure::NotSent(_))));
 }
 
 #[test]
 fn messages_that_come_with_a_confirmation_are_delivered() {
     let message = "*3\r\n$7\r\nmessage\r\n$3\r\nown\r\n$5\r\nearly\r\n";
-    let confirmed = "*3\r\n$9\r\nsubscribe\r\n$3\r\nown\r\n:1\r\n";
-    let server = FakeServer::start(move |_, words| match words[0].as_str() {
-        "subscribe" => Act::Say(format!("{message}{confirmed}{message}")),
-        _ => polite(words),
-    });
+    let server = FakeServer::answering("subscribe", format!("{message}{}{message}", confirmed("own")));
     let diary = Arc::new(Diary::default());
     let _subscriber = start(server.address(), &diary).expect("a subscriber");
     diary.await_entry("own early");
@@ -306,13 +298,12 @@ fn a_channel_that_is_wanted_while_another_one_is_subscribed_takes_no_tick() {
     let goes = Mutex::new(goes);
     let server = FakeServer::start(move |_, words| match words {
         [word, channel] if word == "subscribe" => {
-            let confirmed = format!("*3\r\n$9\r\nsubscribe\r\n${}\r\n{channel}\r\n:1\r\n", channel.len());
             if channel != "first" {
-                return Act::Say(confirmed);
+                return Act::Say(confirmed(channel));
             }
             asked.send(()).expect("the test");
             goes.lock().recv_timeout(SECOND).expect("the second wish");
-            Act::Say(format!("{message}{confirmed}"))
+            Act::Say(message.to_owned() + &confirmed(channel))
         }
         _ => polite(words),
     });

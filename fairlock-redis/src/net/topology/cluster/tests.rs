@@ -27,16 +27,12 @@ fn say(text: &str) -> Act {
     Act::Say(format!("{text}\r\n"))
 }
 
-fn port(server: &FakeServer) -> u16 {
-    server.address().to_string().rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port")
-}
-
 /// A node that owns all slots itself.
 fn owner(act: impl Fn(usize, &[String]) -> Act + Send + Sync + 'static) -> FakeServer {
     let own = Arc::new(AtomicUsize::new(0));
     let known = Arc::clone(&own);
     let node = node(move || u16::try_from(known.load(Ordering::SeqCst)).expect("a port"), act);
-    own.store(usize::from(port(&node)), Ordering::SeqCst);
+    own.store(usize::from(node.port()), Ordering::SeqCst);
     node
 }
 
@@ -58,7 +54,7 @@ fn code(answer: Result<Value, Failure>) -> String {
 #[test]
 fn moved_is_followed_and_remembered() {
     let right = owner(|_, _| say("+right"));
-    let (to, asked) = (port(&right), Arc::new(AtomicUsize::new(0)));
+    let (to, asked) = (right.port(), Arc::new(AtomicUsize::new(0)));
     let count = Arc::clone(&asked);
     let wrong = owner(move |_, _| {
         count.fetch_add(1, Ordering::SeqCst);
@@ -80,12 +76,12 @@ fn nodes_that_redirect_in_circles_are_left() {
         count.fetch_add(1, Ordering::SeqCst);
         say(&format!("-MOVED 7629 127.0.0.1:{}", to.load(Ordering::SeqCst)))
     });
-    let (back, count) = (port(&one), Arc::clone(&asked));
+    let (back, count) = (one.port(), Arc::clone(&asked));
     let other = owner(move |_, _| {
         count.fetch_add(1, Ordering::SeqCst);
         say(&format!("-ASK 7629 127.0.0.1:{back}"))
     });
-    there.store(usize::from(port(&other)), Ordering::SeqCst);
+    there.store(usize::from(other.port()), Ordering::SeqCst);
     let code = code(get(&cluster(&[&one])));
     assert!(code == "MOVED" || code == "ASK", "{code}");
     // ASKING is answered in the same way and counted, hence more than one for each hop.
@@ -103,7 +99,7 @@ fn ask_is_followed_with_asking_on_the_same_connection_and_not_remembered() {
         }
         if asking.take() == Some(number) { say("+new") } else { say("-MOVED 7629 127.0.0.1:1") }
     });
-    let (to, asked) = (port(&new), Arc::new(AtomicUsize::new(0)));
+    let (to, asked) = (new.port(), Arc::new(AtomicUsize::new(0)));
     let count = Arc::clone(&asked);
     let old = owner(move |_, _| {
         count.fetch_add(1, Ordering::SeqCst);
@@ -147,7 +143,7 @@ fn a_request_that_may_have_been_executed_is_not_repeated() {
 #[test]
 fn a_dead_node_is_left_when_the_others_name_another_one() {
     let (new, dead) = (owner(|_, _| say("+new")), FakeServer::start(|_, _| Act::HangUp));
-    let (dead, heir) = (port(&dead), port(&new));
+    let (dead, heir) = (dead.port(), new.port());
     let turn = Arc::new(AtomicUsize::new(0));
     let of = Arc::clone(&turn);
     // Its first answer still names the dead node.
@@ -164,10 +160,7 @@ fn a_dead_node_is_left_when_the_others_name_another_one() {
 #[test]
 fn garbage_and_servers_without_cluster_mode_are_refused_at_connect() {
     let connect = |reply: &'static str| {
-        let server = FakeServer::start(move |_, words| match words[0].as_str() {
-            "CLUSTER" => say(reply),
-            _ => polite(words),
-        });
+        let server = FakeServer::answering("CLUSTER", format!("{reply}\r\n"));
         Cluster::connect(vec![server.address()], &Settings::new(TIMEOUTS, 1)).err().expect(reply)
     };
     use fairlock_core::backend::BackendErrorKind::{InvalidConfig, Unavailable};
@@ -180,7 +173,7 @@ fn garbage_and_servers_without_cluster_mode_are_refused_at_connect() {
 #[test]
 fn many_calls_at_once_get_their_answers_in_order_whichever_node_they_are_for() {
     let one = owner(|_, words| say(&format!("+one-{}", words[1])));
-    let to = port(&one);
+    let to = one.port();
     let half = move |words: &[String]| {
         if words[1] == "c" {
             say(&format!("-MOVED 7365 127.0.0.1:{to}"))

@@ -7,24 +7,16 @@ use redis::Value;
 
 use super::*;
 use crate::net::settings::{MajorityTerms, Settings};
-use crate::net::test_server::{Act, FakeServer, TIMEOUTS, polite};
+use crate::net::test_server::{Act, FakeServer, TIMEOUTS, bulk, confirmed, polite, up_for};
 use crate::net::topology::{Servers, Topology};
-
-fn bulk(text: &str) -> String {
-    format!("${}\r\n{text}\r\n", text.len())
-}
-
-/// What INFO says of a process that has been up for this many seconds.
-fn up_for(seconds: u64) -> String {
-    format!("# Server\r\nrun_id:{:040x}\r\nuptime_in_seconds:{seconds}\r\n", 7)
-}
 
 /// A server that replies to ROLE with this role.
 fn server(role: &'static str) -> FakeServer {
-    FakeServer::start(move |_, words| match words[0].as_str() {
-        "ROLE" => Act::Say(format!("*3\r\n{}:0\r\n*0\r\n", bulk(role))),
-        _ => polite(words),
-    })
+    FakeServer::answering("ROLE", is(role))
+}
+
+fn is(role: &str) -> String {
+    format!("*3\r\n{}:0\r\n*0\r\n", bulk(role))
 }
 
 /// A sentinel that answers with the port and epoch at index `turn` of the list.
@@ -37,7 +29,7 @@ fn counted(says: Vec<(String, i64)>, turn: Arc<AtomicUsize>, asked: Arc<AtomicUs
     FakeServer::start(move |_, words| {
         let (port, epoch) = &says[turn.load(Ordering::SeqCst).min(says.len() - 1)];
         match words.get(1).map(String::as_str) {
-            Some("server") => Act::Say(bulk(&up_for(60))),
+            Some("server") => Act::Say(up_for(60)),
             Some("get-master-addr-by-name") if port == "0" => Act::HangUp,
             Some("get-master-addr-by-name") if port.is_empty() => Act::Nothing,
             Some("get-master-addr-by-name") => {
@@ -49,16 +41,14 @@ fn counted(says: Vec<(String, i64)>, turn: Arc<AtomicUsize>, asked: Arc<AtomicUs
                 let epoch = bulk(&epoch.to_string());
                 Act::Say(format!("*4\r\n{}{}{}{epoch}", bulk("name"), bulk("m"), bulk("config-epoch")))
             }
-            Some(channel) if words[0].eq_ignore_ascii_case("subscribe") => {
-                Act::Say(format!("*3\r\n$9\r\nsubscribe\r\n{}:1\r\n", bulk(channel)))
-            }
+            Some(channel) if words[0] == "subscribe" => Act::Say(confirmed(channel)),
             _ => polite(words),
         }
     })
 }
 
 fn port(server: &FakeServer) -> String {
-    server.address().to_string().rsplit(':').next().expect("a port").to_owned()
+    server.port().to_string()
 }
 
 fn connect(sentinels: &[&FakeServer]) -> Result<Arc<Sentinel>, BackendError> {
@@ -122,17 +112,11 @@ fn a_master_that_says_it_is_a_replica_is_not_used() {
 #[test]
 fn garbage_is_no_master() {
     for reply in ["+OK\r\n", "*1\r\n+x\r\n", "*2\r\n$0\r\n\r\n+1\r\n", "*2\r\n+h\r\n+99999\r\n", ":1\r\n"] {
-        let babbler = FakeServer::start(move |_, words| match words[0].as_str() {
-            "SENTINEL" => Act::Say(reply.to_owned()),
-            _ => polite(words),
-        });
+        let babbler = FakeServer::answering("SENTINEL", reply);
         let error = connect(&[&babbler]).err().expect(reply);
         assert_eq!(error.kind(), BackendErrorKind::Unavailable, "{reply}: {error}");
     }
-    let unknowing = FakeServer::start(|_, words| match words[0].as_str() {
-        "SENTINEL" => Act::Say("*-1\r\n".to_owned()),
-        _ => polite(words),
-    });
+    let unknowing = FakeServer::answering("SENTINEL", "*-1\r\n");
     assert_eq!(connect(&[&unknowing]).err().expect("nothing").kind(), BackendErrorKind::InvalidConfig);
 }
 
@@ -148,7 +132,7 @@ fn a_failed_search_is_not_repeated_by_every_caller() {
 fn a_request_refused_by_a_replica_goes_to_the_master_and_one_that_may_be_done_does_not() {
     let answers = |word: &'static str| {
         FakeServer::start(move |_, words| match words[0].as_str() {
-            "ROLE" => Act::Say(format!("*3\r\n{}:0\r\n*0\r\n", bulk("master"))),
+            "ROLE" => Act::Say(is("master")),
             "GET" if word == "hang up" => Act::HangUp,
             "GET" => Act::Say(format!("{word}\r\n")),
             _ => polite(words),
@@ -223,7 +207,7 @@ fn a_sentinel_that_forgets_the_others_makes_no_smaller_majority() {
     let [one, other] = [(); 2].map(|()| {
         let others = Arc::clone(&others);
         FakeServer::start(move |_, words| match words.get(1).map(String::as_str) {
-            Some("server") => Act::Say(bulk(&up_for(60))),
+            Some("server") => Act::Say(up_for(60)),
             Some("get-master-addr-by-name") => Act::Say(format!("*2\r\n{}{}", bulk("h"), bulk("7"))),
             Some("myid") => Act::Say("-ERR Unknown sentinel subcommand 'myid'\r\n".to_owned()),
             Some("master") => {
@@ -263,7 +247,7 @@ fn one_caller_asks_the_sentinels_while_the_others_go_on() {
 #[test]
 fn an_epoch_that_a_server_refuses_is_asked_for_again() {
     let refuses = FakeServer::start(|_, words| match words[0].as_str() {
-        "ROLE" => Act::Say(format!("*3\r\n{}:0\r\n*0\r\n", bulk("master"))),
+        "ROLE" => Act::Say(is("master")),
         "GET" if words[1] == "1" => {
             Act::Say("-OLDEPOCH the server has the epoch 2, and this client 1\r\n".to_owned())
         }

@@ -7,7 +7,7 @@ use super::*;
 use redis::Value;
 
 use crate::net::settings::{MajorityTerms, Settings};
-use crate::net::test_server::{Act, FakeServer, TIMEOUTS, polite};
+use crate::net::test_server::{Act, FakeServer, TIMEOUTS, bulk, polite, up_for};
 use crate::net::topology::Servers;
 
 /// Long enough for a busy machine, where the nodes answer or hang up at once.
@@ -42,7 +42,7 @@ impl Fakes {
                 let Some((keeper, epoch)) = says.lock()[own] else { return Act::HangUp };
                 let ports: Vec<String> = ports.lock().clone();
                 match words.get(1).map(String::as_str) {
-                    Some("server") => Act::Say(info(up.lock()[own])),
+                    Some("server") => Act::Say(up_for(up.lock()[own])),
                     Some("SLOTS") => {
                         let node = |at: usize| format!("*2\r\n$9\r\n127.0.0.1\r\n:{}\r\n", ports[at]);
                         let others: String = (0..all).filter(|at| *at != keeper).map(node).collect();
@@ -59,14 +59,14 @@ impl Fakes {
                             format!("id{at} 127.0.0.1:{port}@1 {me}{role} - 0 0 {epoch} connected{slots}\n")
                         };
                         let lines: String = (0..all).map(line).collect();
-                        Act::Say(format!("${}\r\n{lines}\r\n", lines.len()))
+                        Act::Say(bulk(&lines))
                     }
                     _ => polite(words),
                 }
             })
         };
         let nodes: Vec<FakeServer> = (0..all).map(node).collect();
-        *ports.lock() = nodes.iter().map(|node| port(node).to_owned()).collect();
+        *ports.lock() = nodes.iter().map(|node| node.port().to_string()).collect();
         Fakes { nodes, says, up, asked }
     }
 
@@ -85,7 +85,8 @@ impl Fakes {
     }
 
     fn number(&self, route: &Route) -> usize {
-        let at = self.nodes.iter().position(|node| route.pool.address().to_string().ends_with(&port(node)));
+        let asked = route.pool.address().to_string();
+        let at = self.nodes.iter().position(|node| asked.ends_with(&node.port().to_string()));
         at.expect("a node")
     }
 }
@@ -94,16 +95,6 @@ fn connect(seeds: Vec<Address>, age: Duration) -> Servers {
     let terms = MajorityTerms { proof_age: age, least_uptime: LEAST_UPTIME };
     let settings = Settings { majority: Some(terms), ..Settings::new(TIMEOUTS, 1) };
     Cluster::connect(seeds, &settings).expect("a cluster")
-}
-
-/// What INFO says of a process that has been up for this many seconds.
-fn info(up: u64) -> String {
-    let info = format!("# Server\r\nrun_id:{:040x}\r\nuptime_in_seconds:{up}\r\n", 7);
-    format!("${}\r\n{info}\r\n", info.len())
-}
-
-fn port(node: &FakeServer) -> String {
-    node.address().to_string().rsplit(':').next().expect("a port").to_owned()
 }
 
 fn cause(answer: Result<(usize, u64), Failure>) -> String {
@@ -173,7 +164,7 @@ fn a_node_that_has_not_been_up_for_long_does_not_vote_but_names_its_own_slots() 
 #[test]
 fn a_node_that_is_configured_twice_votes_once() {
     let fakes = Fakes::start(&[Some((0, 1)), None, None]);
-    let twice = Address::parse(&format!("redis://localhost:{}", port(&fakes.nodes[0]))).expect("an address");
+    let twice = Address::parse(&format!("redis://localhost:{}", fakes.nodes[0].port())).expect("an address");
     let cluster = connect(vec![fakes.nodes[0].address(), twice], AGE);
     assert_eq!(cause(fakes.asks(&cluster)), "no majority: 1 of 3 nodes named it");
 }
@@ -208,7 +199,7 @@ fn nodes_are_asked_again_in_time_and_a_proof_ends() {
 
 #[test]
 fn a_refusal_for_its_epoch_or_slot_makes_the_client_ask_again_and_no_redirection_is_followed() {
-    let to_one = |fakes: &Fakes| format!("{SLOT_OF_K} 127.0.0.1:{}", port(&fakes.nodes[1]));
+    let to_one = |fakes: &Fakes| format!("{SLOT_OF_K} 127.0.0.1:{}", fakes.nodes[1].port());
     for code in ["OLDEPOCH", "MOVED", "ASK", "TRYAGAIN"] {
         let fakes = Fakes::start(&[Some((0, 1)); 3]);
         // Only a doubt makes it ask in this time.
