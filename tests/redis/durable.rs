@@ -8,10 +8,11 @@ use fairlock::backend::{
     Acquire, Acquired, Backend, Hold, LockId, Place, Released, Renew, Renewal, RequestId, Wait, Withdrawn,
 };
 use fairlock::{
-    Client, ClientId, Discipline, Durability, Error, FencingToken, LockKind, LockName, OwnedGuard,
-    OwnedRequest, OwnerId, RedisBackend, Verdict,
+    Client, ClientId, Discipline, Durability, Error, FencingToken, LockKind, LockName, OwnerId, RedisBackend,
+    Verdict,
 };
 use fairlock_tests::errors::assert_says;
+use fairlock_tests::locks::{in_turn, request, take_now as take};
 use fairlock_tests::proxy::{Proxy, Rule, Traffic};
 use fairlock_tests::{Alone, RedisServer, assert_no_residue, eventually};
 
@@ -38,13 +39,10 @@ fn known(server: RedisServer) -> RedisServer {
     server
 }
 
-fn take(client: &Client, name: &str) -> OwnedGuard {
-    let lock = client.fair_lock(name).unwrap().owned_by(&client.new_owner()).unwrap();
-    lock.try_lock().unwrap().guard().expect("it is free")
-}
-
-fn request(client: &Client, name: &str) -> OwnedRequest {
-    client.fair_lock(name).unwrap().owned_by(&client.new_owner()).unwrap().request().unwrap()
+/// The backend itself, for a semaphore.
+fn raw_pool(server: &RedisServer) -> Raw {
+    let lock = LockId::new(LockName::new("pool").unwrap(), LockKind::Semaphore { permits: 2 });
+    Raw { lock, ..Raw::new(server, "pool") }
 }
 
 fn try_lock(client: &Client, name: &str) -> bool {
@@ -179,10 +177,7 @@ fn several_holders_survive_a_server_that_forgets_them() {
 fn a_claim_of_a_permit_after_its_release_is_refused() {
     let _alone = Alone::here();
     let server = known(RedisServer::start());
-    let raw = Raw {
-        lock: LockId::new(LockName::new("pool").unwrap(), LockKind::Semaphore { permits: 2 }),
-        ..Raw::new(&server, "pool")
-    };
+    let raw = raw_pool(&server);
     let [first, second] = [0, 1].map(|number| token_of(&raw.ask(number, Wait::No)));
     server.query::<()>(&["FLUSHALL"]);
     assert_eq!(raw.releases(0, first), Released::Released);
@@ -199,8 +194,7 @@ fn a_claim_of_a_permit_after_its_release_is_refused() {
 fn of_the_permits_that_end_in_a_grace_the_last_hundred_are_remembered_whole() {
     let _alone = Alone::here();
     let server = known(RedisServer::start());
-    let lock = LockId::new(LockName::new("pool").unwrap(), LockKind::Semaphore { permits: 2 });
-    let raw = Raw { lock, ..Raw::new(&server, "pool") };
+    let raw = raw_pool(&server);
     server.query::<()>(&["FLUSHALL"]);
     let tokens: Vec<u64> = (0..103).map(|number| 10_000_000_000_000_000 + 2 * number).collect();
     for token in &tokens {
@@ -221,8 +215,7 @@ fn a_claim_of_a_former_life_gives_way_to_live_ones() {
     // However slow the machine is, no attempt ends here.
     let builder = RedisBackend::builder(&proxy.url()).response_timeout(BOUND);
     let through_proxy = builder.durable(durability()).connect().unwrap();
-    let lock = LockId::new(LockName::new("pool").unwrap(), LockKind::Semaphore { permits: 2 });
-    let raw = Raw { backend: through_proxy, client: ClientId::random(), lock };
+    let raw = Raw { backend: through_proxy, ..raw_pool(&server) };
     let first = token_of(&raw.ask(0, Wait::No));
     proxy.record("pool");
     assert_eq!(raw.renews(0, first), Renewal::Renewed);
@@ -322,18 +315,17 @@ fn waiters_keep_their_order_and_are_served_after_the_grace() {
         let forgotten = Instant::now();
         // A restart breaks the connections, so the first attempt may fail.
         eventually(BOUND, "it is claimed", || guard.renew().is_ok());
-        let mut before = guard.token();
+        let held = guard.token();
         guard.unlock().unwrap();
         // A newcomer stands behind all of them.
         let newcomer = request(&clients[0], "line");
-        for request in requests.into_iter().chain([newcomer]) {
-            let guard = request.wait().unwrap();
-            assert!(forgotten.elapsed() >= durability().grace(), "{way:?}: {:?}", forgotten.elapsed());
-            assert!(guard.token() > before, "{way:?}");
-            before = guard.token();
-            // Had another one been passed over, it would hold the lock now.
-            guard.unlock().unwrap();
-        }
+        let mut requests = requests.into_iter().chain([newcomer]);
+        let first = requests.next().unwrap().wait().unwrap();
+        assert!(forgotten.elapsed() >= durability().grace(), "{way:?}: {:?}", forgotten.elapsed());
+        let token = first.token();
+        assert!(token > held, "{way:?}");
+        first.unlock().unwrap();
+        in_turn(requests, token);
         drop(clients);
         assert_no_residue(&server, &[]);
     }
@@ -384,8 +376,7 @@ impl Raw {
     fn renews(&self, number: u64, token: FencingToken) -> Renewal {
         let owner = self.owner(number);
         let hold = Hold::new(&self.lock, &owner, RequestId::new(number), token);
-        let item = Renew::Hold { hold, holds: 1, lease: TRUST };
-        self.backend.renew(self.client, &[item]).remove(0).unwrap()
+        self.backend.renew(self.client, &[Renew::Hold { hold, holds: 1, lease: TRUST }]).remove(0).unwrap()
     }
 
     fn releases(&self, number: u64, token: FencingToken) -> Released {
@@ -583,15 +574,8 @@ fn a_client_that_is_not_durable_is_refused_locks_with_a_line_beside_those_that_a
         assert!(refusal(&client).is_some(), "what was seen once counts");
         let error = client.rw_lock("rw").unwrap().writer().try_lock().map(drop).unwrap_err();
         assert_says(&error, &["`rw` is refused"]);
-        client
-            .plain_lock("plain")
-            .unwrap()
-            .try_lock()
-            .unwrap()
-            .guard()
-            .expect("it is free")
-            .unlock()
-            .unwrap();
+        let plain = client.plain_lock("plain").unwrap().try_lock().unwrap().guard();
+        plain.expect("it is free").unlock().unwrap();
         assert!(guard.renew().is_ok());
     }
     guard.unlock().unwrap();

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use fairlock::{Client, Discipline, Lock, RedisBackend};
-use fairlock_tests::history::{Rules, check_overlap, check_token_order, count, read, replay};
+use fairlock_tests::history::{Event, Rules, check_overlap, check_token_order, count, read, replay};
 use fairlock_tests::monitor::{self, Line};
 use fairlock_tests::{Monitor, RedisServer, WorkDir, Worker, assert_no_residue, eventually};
 
@@ -17,57 +17,55 @@ fn lock(server: &RedisServer, name: &str) -> Lock {
     Client::new(backend).unwrap().fair_lock(name).unwrap()
 }
 
+/// They take a hundred turns each on one lock, and say these words then. Returns what the clients wrote down.
+fn take_turns(
+    server: &RedisServer,
+    discipline: &str,
+    processes: u32,
+    rules: Rules,
+    says: &str,
+) -> Vec<Event> {
+    let dir = WorkDir::new();
+    let history = dir.file("history");
+    let (url, path) = (server.url(), history.to_str().unwrap());
+    let work = if discipline == "plain" { "1" } else { "10" };
+    let words = ["turns", discipline, &url, "turns", "100", work, "30000", "5000", "0", path];
+    let mut workers: Vec<Worker> = (0..processes).map(|_| Worker::start(PROGRAM, &words)).collect();
+    workers.iter_mut().for_each(Worker::go);
+    for worker in &workers {
+        let said = worker.next(Duration::from_secs(120));
+        assert!(said.starts_with(says), "{said}");
+    }
+    assert_eq!(server.query::<u32>(&["GET", "test:counter"]), processes * 100);
+    let events = read(Path::new(&history)).unwrap();
+    assert_eq!(count(&events, "turns"), processes as usize * 100);
+    check_overlap(&events).unwrap();
+    let [lease, place] = [30, 5].map(Duration::from_secs);
+    let done = replay(&events, "turns", rules, lease, place).unwrap();
+    assert!(done.grants == processes as usize * 100 && done.unseen == 0, "{done:?}");
+    drop(workers);
+    assert_no_residue(server, &["test:counter"]);
+    events
+}
+
 #[test]
 fn sixteen_processes_take_a_hundred_exclusive_turns_each_in_order() {
     let _alone = fairlock_tests::Alone::here();
-    let (server, dir) = (RedisServer::start(), WorkDir::new());
+    let server = RedisServer::start();
     let monitor = Monitor::start(&server);
-    let history = dir.file("history");
-    let (url, history) = (server.url(), history.to_str().unwrap());
-    let words = ["turns", "redisson", &url, "turns", "100", "10", "30000", "5000", "0", history];
-    let mut workers: Vec<Worker> = (0..16).map(|_| Worker::start(PROGRAM, &words)).collect();
-    workers.iter_mut().for_each(Worker::go);
-    for worker in &workers {
-        // No place is lost, and no lost wake-up is made up for by polling.
-        let all_well = "granted 100 failed 0 unknown 0 lost 0 polled 0 places_lost 0";
-        worker.expect(all_well, Duration::from_secs(120));
-    }
-    assert_eq!(server.query::<u32>(&["GET", "test:counter"]), 1600);
-    let events = read(Path::new(history)).unwrap();
-    assert_eq!(count(&events, "turns"), 1600);
-    check_overlap(&events).unwrap();
+    // No place is lost, and no lost wake-up is made up for by polling.
+    let all_well = "granted 100 failed 0 unknown 0 lost 0 polled 0 places_lost 0";
+    let events = take_turns(&server, "redisson", 16, Rules::Redisson, all_well);
     check_token_order(&events).unwrap();
-    let [lease, place] = [30, 5].map(Duration::from_secs);
-    let done = replay(&events, "turns", Rules::Redisson, lease, place).unwrap();
-    assert!(done.grants == 1600 && done.unseen == 0, "{done:?}");
     let seen = monitor::read(&monitor.until_now(&server), Line::Redisson, "turns");
     assert_eq!(monitor::grants(&seen), 1600);
     monitor::check_order(&seen).unwrap();
-    drop(workers);
-    assert_no_residue(&server, &["test:counter"]);
 }
 
 #[test]
 fn eight_processes_take_exclusive_turns_on_a_plain_lock() {
     let _alone = fairlock_tests::Alone::here();
-    let (server, dir) = (RedisServer::start(), WorkDir::new());
-    let history = dir.file("history");
-    let (url, path) = (server.url(), history.to_str().unwrap());
-    let words = ["turns", "plain", &url, "turns", "100", "1", "30000", "5000", "0", path];
-    let mut workers: Vec<Worker> = (0..8).map(|_| Worker::start(PROGRAM, &words)).collect();
-    workers.iter_mut().for_each(Worker::go);
-    for worker in &workers {
-        let said = worker.next(Duration::from_secs(60));
-        assert!(said.starts_with("granted 100 failed 0 unknown 0 lost 0 "), "{said}");
-    }
-    assert_eq!(server.query::<u32>(&["GET", "test:counter"]), 800);
-    let events = read(&history).unwrap();
-    check_overlap(&events).unwrap();
-    let done =
-        replay(&events, "turns", Rules::Plain, Duration::from_secs(30), Duration::from_secs(5)).unwrap();
-    assert_eq!(done.grants, 800);
-    drop(workers);
-    assert_no_residue(&server, &["test:counter"]);
+    take_turns(&RedisServer::start(), "plain", 8, Rules::Plain, "granted 100 failed 0 unknown 0 lost 0 ");
 }
 
 #[test]

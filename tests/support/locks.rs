@@ -28,6 +28,13 @@ pub fn take(lock: &Lock) -> LockGuard {
     lock.try_lock_for(SOON).unwrap().guard().expect("the lock is free soon")
 }
 
+/// Takes the fair lock for a new owner; it is free.
+#[track_caller]
+pub fn take_now(client: &Client, name: &str) -> OwnedGuard {
+    let lock = client.fair_lock(name).unwrap().owned_by(&client.new_owner()).unwrap();
+    lock.try_lock().unwrap().guard().expect("it is free")
+}
+
 /// A request for the fair lock by a new owner.
 #[track_caller]
 pub fn request(client: &Client, name: &str) -> OwnedRequest {

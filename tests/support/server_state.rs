@@ -1,6 +1,7 @@
 //! What the server says about a line of discipline `HandOff`, its listeners and its own work.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::{RedisServer, eventually};
@@ -14,6 +15,21 @@ pub fn line(server: &RedisServer, name: &str) -> Vec<String> {
 #[track_caller]
 pub fn until_in_line(server: &RedisServer, name: &str, n: usize) {
     eventually(Duration::from_secs(10), "the line has its length", || line(server, name).len() == n);
+}
+
+/// Puts places of a client that is dead into the line, ahead of all others: of its owners with these numbers, as `acquire` writes them.
+pub fn add_dead_places(server: &RedisServer, name: &str, owners: RangeInclusive<u64>, lives: Duration) {
+    const ADD: &str = "local now = tonumber(redis.call('TIME')[1]) * 1000 \
+        for at = ARGV[1], ARGV[2] do \
+          local member = string.format('00000000-0000-4000-8000-000000000000:%d:%016x', at, at) \
+          redis.call('ZADD', KEYS[1], at, member) \
+          redis.call('HSET', KEYS[2], member, string.format('%.0f 30000 1 dead', now + ARGV[3])) \
+        end \
+        for _, key in ipairs(KEYS) do redis.call('PEXPIRE', key, ARGV[3] * 2) end";
+    let keys = ["line", "record"].map(|what| format!("fairlock_{what}:{{{name}}}"));
+    let [first, last] = [owners.start(), owners.end()].map(u64::to_string);
+    let lives = lives.as_millis().to_string();
+    server.query::<()>(&["EVAL", ADD, "2", &keys[0], &keys[1], &first, &last, &lives]);
 }
 
 /// How many clients are subscribed: each has one channel.

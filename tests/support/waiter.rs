@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, FencingToken};
+use fairlock::{Client, FencingToken, LockGuard};
 
 use crate::eventually;
 
@@ -51,4 +51,18 @@ impl Waiter {
         self.go.send(()).unwrap();
         self.thread.join().unwrap();
     }
+}
+
+/// Releases the lock: the waiters get it in their order, each with a greater token. Returns when the first one had it.
+#[track_caller]
+pub fn in_turn(guard: LockGuard, waiters: [Waiter; 2]) -> Instant {
+    let (mut last, mut times) = (guard.token(), Vec::new());
+    guard.unlock().unwrap();
+    for waiter in waiters {
+        let (got, token) = waiter.has_it();
+        assert!(token > last, "{token} after {last}");
+        (last, times) = (token, [times, vec![got]].concat());
+        waiter.leaves();
+    }
+    times[0]
 }

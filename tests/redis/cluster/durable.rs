@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use fairlock::{Client, Durability, Error, OwnedGuard, RedisBackend, Verdict};
 use fairlock_tests::cluster::Replicas;
 use fairlock_tests::errors::assert_says;
+use fairlock_tests::locks::take_now as take;
 use fairlock_tests::{Alone, Cluster, RedisServer, eventually};
 
 use crate::support::{BOUND, builder};
@@ -25,11 +26,6 @@ fn patient(cluster: &Cluster, durability: Durability) -> RedisBackend {
 
 fn client(cluster: &Cluster, durability: Durability) -> Client {
     Client::builder(backend(cluster, durability)).outage_limit(ANSWER).build().unwrap()
-}
-
-fn take(client: &Client, name: &str) -> OwnedGuard {
-    let lock = client.fair_lock(name).unwrap().owned_by(&client.new_owner()).unwrap();
-    lock.try_lock().unwrap().guard().expect("it is free")
 }
 
 /// Whether it is granted now. While a node is replaced it can't be asked.

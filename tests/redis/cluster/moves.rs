@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use fairlock::Client;
 use fairlock_tests::cluster::Replicas;
+use fairlock_tests::waiter::in_turn;
 use fairlock_tests::{Alone, Cluster, Waiter, eventually};
 
 use crate::support::{BOUND, builder, client};
@@ -47,14 +48,7 @@ fn a_lock_that_is_held_and_waited_for_moves_with_its_slot() {
     assert!(!guard.is_lost(), "the hold is renewed with ASKING");
     cluster.end_move(slot, to);
 
-    let mut last = guard.token();
-    guard.unlock().unwrap();
-    for waiter in waiters {
-        let (_, token) = waiter.has_it();
-        assert!(token > last);
-        last = token;
-        waiter.leaves();
-    }
+    in_turn(guard, waiters);
     let keys: Vec<String> = from.query(&["KEYS", "*"]);
     assert!(keys.is_empty(), "{keys:?}");
     cluster.assert_no_residue();

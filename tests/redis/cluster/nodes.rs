@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use fairlock::{Client, Discipline, Error, RedisBackend, RedisBuilder};
 use fairlock_tests::cluster::Replicas;
+use fairlock_tests::waiter::in_turn;
 use fairlock_tests::{Alone, Cluster, RedisServer, Waiter, eventually};
 
 use crate::support::{BOUND, builder, client, ear_of, listens};
@@ -28,17 +29,8 @@ fn survives(away: impl FnOnce(&RedisServer)) -> Cluster {
     });
     let taken_over = Instant::now();
     assert!(!guard.is_lost());
-    let mut last = guard.token();
-    guard.unlock().unwrap();
-    for (n, waiter) in waiters.into_iter().enumerate() {
-        let (got, token) = waiter.has_it();
-        assert!(token > last, "{token} after {last}");
-        last = token;
-        if n == 0 {
-            assert!(got - taken_over < AFTER_FAIL_OVER, "{:?}", got - taken_over);
-        }
-        waiter.leaves();
-    }
+    let took = in_turn(guard, waiters) - taken_over;
+    assert!(took < AFTER_FAIL_OVER, "{took:?}");
     cluster
 }
 

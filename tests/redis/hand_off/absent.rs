@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use fairlock::{Client, Discipline, FencingToken, RedisBackend};
 use fairlock_tests::proxy::{Rule, Traffic};
+use fairlock_tests::server_state::add_dead_places;
 use fairlock_tests::{Alone, Proxy, RedisServer, Worker, assert_no_residue, eventually, signals};
 
 use crate::support::{
@@ -39,19 +40,6 @@ fn two_hundred_waiters_with_dead_connections_delay_no_other() {
     assert_no_residue(&server, &["fairlock_line:{crowd}", "fairlock_record:{crowd}"]);
 }
 
-/// Puts places of a dead client at the head of the line, more than one script examines.
-fn dead_places(server: &RedisServer, name: &str) {
-    let flood = "local now = tonumber(redis.call('TIME')[1]) * 1000 \
-        for at = 1, 3000 do \
-          local member = string.format('00000000-0000-4000-8000-000000000000:%d:%016x', at, at) \
-          redis.call('ZADD', KEYS[1], at, member) \
-          redis.call('HSET', KEYS[2], member, string.format('%.0f 30000 1 dead', now + 60000)) \
-        end \
-        for _, key in ipairs(KEYS) do redis.call('PEXPIRE', key, 120000) end";
-    let keys = [format!("fairlock_line:{{{name}}}"), format!("fairlock_record:{{{name}}}")];
-    server.query::<()>(&["EVAL", flood, "2", &keys[0], &keys[1]]);
-}
-
 /// No heartbeat comes in this time: the releasing client repeats its call until the lock is granted or the line is
 /// empty.
 #[test]
@@ -63,7 +51,8 @@ fn thousands_of_dead_connections_delay_no_live_waiter_however_the_lock_becomes_f
     for name in ["released", "forced", "withdrawn", "asked", "tried"] {
         let lock = ours.fair_lock(name).unwrap();
         let guard = take(&lock);
-        dead_places(&server, name);
+        // More than one script examines.
+        add_dead_places(&server, name, 1..=3000, LONG);
         let lost = || server.query::<()>(&["DEL", name]); // without a message
         let live = match name {
             "released" => {

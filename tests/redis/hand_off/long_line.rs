@@ -1,8 +1,10 @@
 //! What reading a line of a hundred thousand costs the server: commands and bytes, as it counts them.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use fairlock::{Client, Discipline, Lock, LockGuard, OwnerId, RedisBackend, Waiter};
+use fairlock_tests::server_state::add_dead_places;
 use fairlock_tests::{Alone, RedisServer};
 
 use crate::support::{SOON, all_calls};
@@ -10,13 +12,7 @@ use crate::support::{SOON, all_calls};
 const WAITERS: u64 = 100_000;
 const CLIENT: &str = "00000000-0000-4000-8000-000000000000";
 
-/// Adds places of owners 1 to 100,000 that live for an hour, as `acquire` writes them.
-const HAND_OFF_LINE: &str = "local now = tonumber(redis.call('TIME')[1]) * 1000 \
-    for at = ARGV[1], ARGV[2] do \
-      local member = string.format('00000000-0000-4000-8000-000000000000:%d:%016x', at, at) \
-      redis.call('ZADD', KEYS[1], at, member) \
-      redis.call('HSET', KEYS[2], member, string.format('%.0f 30000 %.0f a test', now + 3600000, now)) \
-    end";
+/// Adds places to Redisson's line that live for an hour.
 const REDISSON_LINE: &str = "local now = tonumber(redis.call('TIME')[1]) * 1000 \
     for at = ARGV[1], ARGV[2] do \
       local owner = '00000000-0000-4000-8000-000000000000:' .. at \
@@ -28,13 +24,6 @@ fn owner(number: u64) -> OwnerId {
     OwnerId::new(&format!("{CLIENT}:{number}"))
 }
 
-/// Discipline, the script that fills its line, and the line's keys.
-type Kind = (Discipline, &'static str, [&'static str; 2]);
-const HAND_OFF: Kind =
-    (Discipline::HandOff, HAND_OFF_LINE, ["fairlock_line:{long}", "fairlock_record:{long}"]);
-const REDISSON: Kind =
-    (Discipline::Redisson, REDISSON_LINE, ["redisson_lock_queue:{long}", "redisson_lock_timeout:{long}"]);
-
 /// A server with the line of a held lock.
 struct Crowded {
     server: RedisServer,
@@ -44,7 +33,7 @@ struct Crowded {
 }
 
 impl Crowded {
-    fn new((discipline, fill, [line, places]): Kind) -> Crowded {
+    fn new(discipline: Discipline) -> Crowded {
         let server = RedisServer::start();
         // What is counted is what the calls cost, not how long a busy machine lets one of them wait.
         let backend = RedisBackend::builder(&server.url()).discipline(discipline).response_timeout(SOON);
@@ -53,8 +42,14 @@ impl Crowded {
         let guard = lock.lock().unwrap();
         // A part at a time: on a busy machine the whole takes longer than a call may.
         for first in (1..WAITERS).step_by(5000) {
-            let [first, last] = [first, first + 4999].map(|number| number.to_string());
-            server.query::<()>(&["EVAL", fill, "2", line, places, &first, &last]);
+            let last = first + 4999;
+            if discipline == Discipline::HandOff {
+                add_dead_places(&server, "long", first..=last, Duration::from_secs(3600));
+                continue;
+            }
+            let [first, last] = [first, last].map(|number| number.to_string());
+            let keys = ["redisson_lock_queue:{long}", "redisson_lock_timeout:{long}"];
+            server.query::<()>(&["EVAL", REDISSON_LINE, "2", keys[0], keys[1], &first, &last]);
         }
         Crowded { server, backend, lock, _guard: guard }
     }
@@ -92,8 +87,8 @@ fn assert_little(calls: &BTreeMap<String, u64>, sent: u64, commands: u64, kiloby
 #[test]
 fn no_inspection_of_a_line_of_a_hundred_thousand_reads_all_of_it() {
     let _alone = Alone::here();
-    for kind in [HAND_OFF, REDISSON] {
-        let crowded = Crowded::new(kind);
+    for discipline in [Discipline::HandOff, Discipline::Redisson] {
+        let crowded = Crowded::new(discipline);
         let Crowded { server, backend, lock, .. } = &crowded;
         let (locked, calls, sent) = cost(server, || lock.is_locked().unwrap());
         assert!(locked);
@@ -122,7 +117,7 @@ fn no_inspection_of_a_line_of_a_hundred_thousand_reads_all_of_it() {
 #[test]
 fn a_place_in_a_line_of_a_hundred_thousand_is_taken_without_reading_the_line() {
     let _alone = Alone::here();
-    let crowded = Crowded::new(HAND_OFF);
+    let crowded = Crowded::new(Discipline::HandOff);
     let Crowded { server, lock, .. } = &crowded;
     let there = |waiter: &Waiter| {
         lock.inspect_line(WAITERS / 2 - 3..WAITERS / 2 + 3)

@@ -173,19 +173,14 @@ fn one_who_does_not_come_is_waited_for_a_second() {
 
 /// Each look without the right to a key is an entry in the server's log, or one more of its count.
 #[test]
-fn requests_that_queue_do_not_fill_the_servers_log_of_refusals() {
-    let ask = |client: &Client| drop((0..50).map(|_| request(client, "log")).collect::<Vec<_>>());
-    assert!(refusals_with(ask) <= 1);
-}
-
-#[test]
-fn a_lock_that_nobody_else_wants_does_not_fill_the_servers_log_of_refusals() {
-    assert_eq!(refusals_with(|_| ()), 1, "one look is needed to find out");
-}
-
-/// How many looks were refused in some rounds of Redisson's turns, after this while the lock was held.
-fn refusals_with(ask: impl Fn(&Client)) -> i64 {
+fn neither_a_lock_that_nobody_else_wants_nor_many_requests_fill_the_servers_log_of_refusals() {
     let _alone = Alone::here();
+    assert_eq!(refusals_with(0), 1, "one look is needed to find out");
+    assert!(refusals_with(50) <= 1);
+}
+
+/// How many looks were refused in some rounds of Redisson's turns, after this many requests while the lock was held.
+fn refusals_with(requests: usize) -> i64 {
     let server = RedisServer::start();
     let mut words = vec!["ACL", "SETUSER", "bob", "on", ">pw", "+@all", "&*"];
     words.extend(["~log", "~fairlock_*:{log}", "~fairlock_life"]);
@@ -193,7 +188,7 @@ fn refusals_with(ask: impl Fn(&Client)) -> i64 {
     let ours = client(&server.url_as("bob", "pw"), LONG);
     let lock = ours.fair_lock("log").unwrap();
     let guard = take(&lock);
-    ask(&ours);
+    drop((0..requests).map(|_| request(&ours, "log")).collect::<Vec<_>>());
     guard.unlock().unwrap();
     for _ in 0..20 * TURNS {
         take(&lock).unlock().unwrap();

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use fairlock::{Client, Discipline, Error, RedisBackend, RedisBuilder};
 use fairlock_tests::sentinel::MASTER;
+use fairlock_tests::waiter::in_turn;
 use fairlock_tests::{Alone, RedisServer, Sentinels, Waiter, assert_no_residue, eventually};
 
 /// Far longer than anything here takes on a busy machine.
@@ -59,18 +60,9 @@ fn survives(replace: impl FnOnce(&Sentinels) -> Instant) -> (Sentinels, Duration
     let replaced = replace(&sentinels);
 
     assert!(!guard.is_lost());
-    let mut last = guard.token();
-    guard.unlock().unwrap();
-    let mut first = None;
-    for waiter in waiters {
-        let (got, token) = waiter.has_it();
-        assert!(token > last, "{token} after {last}");
-        first.get_or_insert(got.saturating_duration_since(replaced));
-        last = token;
-        waiter.leaves();
-    }
+    let took = in_turn(guard, waiters).saturating_duration_since(replaced);
     assert_no_residue(&sentinels.servers[1], &[]);
-    (sentinels, first.unwrap())
+    (sentinels, took)
 }
 
 #[test]

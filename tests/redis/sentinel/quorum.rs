@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use fairlock::backend::{Acquire, Acquired, Backend, LockId, Place, Renew, Renewal, RequestId};
 use fairlock::{
-    Client, ClientId, Durability, Error, LockKind, LockName, OwnedGuard, OwnerId, RedisBackend, RedisBuilder,
+    Client, ClientId, Durability, Error, LockKind, LockName, OwnerId, RedisBackend, RedisBuilder,
 };
 use fairlock_tests::errors::assert_says;
+use fairlock_tests::locks::take_now as take;
 use fairlock_tests::{Alone, RedisServer, Sentinels, assert_no_residue, eventually, look_until};
 
 use super::{BOUND, builder};
@@ -37,11 +38,6 @@ fn when_they_count(sentinels: &Sentinels) -> RedisBackend {
 
 fn client(sentinels: &Sentinels) -> Client {
     Client::builder(durable(sentinels).connect().unwrap()).outage_limit(BOUND).build().unwrap()
-}
-
-fn take(client: &Client, name: &str) -> OwnedGuard {
-    let lock = client.fair_lock(name).unwrap().owned_by(&client.new_owner()).unwrap();
-    lock.try_lock().unwrap().guard().expect("it is free")
 }
 
 fn refusal(client: &Client, name: &str) -> Option<Error> {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use fairlock::{Client, ClientId, Discipline, RedisBackend, RedisBuilder};
 use fairlock_tests::cluster::Replicas;
-use fairlock_tests::server_state::{line, scripts_run};
+use fairlock_tests::server_state::{add_dead_places, line, scripts_run};
 use fairlock_tests::{Alone, Cluster, RedisServer, assert_no_residue, eventually};
 
 use crate::looks::{info, line_bytes, memory};
@@ -223,13 +223,7 @@ fn a_hundred_thousand_dead_places_cause_no_long_call_and_no_long_delay() {
     let server = RedisServer::builder().arg("slowlog-log-slower-than", "50000").start();
     let (holder, waiter) = (client(&server), client(&server));
     let guard = take(&holder, "flooded");
-    let flood = "local now = tonumber(redis.call('TIME')[1]) * 1000 \
-        for at = 1, 100000 do \
-          local member = string.format('00000000-0000-4000-8000-000000000000:%d:%016x', at, at) \
-          redis.call('ZADD', KEYS[1], at, member) \
-          redis.call('HSET', KEYS[2], member, string.format('%.0f 30000 1 flood', now + 3600000)) \
-        end";
-    server.query::<()>(&["EVAL", flood, "2", "fairlock_line:{flooded}", "fairlock_record:{flooded}"]);
+    add_dead_places(&server, "flooded", 1..=100_000, Duration::from_secs(3600));
     let waiting = request(&waiter, "flooded");
     assert_eq!(waiting.rank(), Some(100_000));
     server.query::<()>(&["SLOWLOG", "RESET"]);

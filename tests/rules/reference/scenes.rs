@@ -59,6 +59,11 @@ const fn longer(slot: Slot) -> Slot {
     Slot { choice: slot.choice - 1, ..slot }
 }
 
+/// A scene of two lines.
+fn long<const N: usize, const M: usize>(first: [Step; N], then: [Step; M]) -> Vec<Step> {
+    [&first[..], &then].concat()
+}
+
 /// After this the sixth digit of a number, which is in microseconds, changes.
 const CHANGE: Millis = 10_000_000;
 const AHEAD: Step = Step::Harm(Harm::RunsAhead { lock: 0, by: 5000 });
@@ -92,34 +97,14 @@ fn of_one_holder(scale: Scale) -> Vec<Vec<Step>> {
         vec![Ask(A), Ask(B), Ask(C), LoseLine(0), Expire(0), Ask(C), Ask(B)],
         // An attempt after its end: of a newcomer, of the holder, of waiters, and after the line was lost.
         vec![Ask(A), Ask(D), LATE, Ask(F), IN_TIME, Ask(F), LATE, Repeat, Release(A)],
-        vec![
-            LATE,
-            Ask(A),
-            Try(B),
-            IN_TIME,
-            Ask(A),
-            LATE,
-            Repeat,
-            Try(B),
-            Ask(B),
-            IN_TIME,
-            Ask(B),
-            LATE,
-            Repeat,
-            Release(A),
-        ],
-        vec![
-            Ask(A),
-            Ask(B),
-            LoseLine(0),
-            LATE,
-            Step::Heartbeats,
-            Ask(B),
-            Force(0),
-            IN_TIME,
-            Ask(B),
-            Force(0),
-        ],
+        long(
+            [LATE, Ask(A), Try(B), IN_TIME, Ask(A), LATE, Repeat],
+            [Try(B), Ask(B), IN_TIME, Ask(B), LATE, Repeat, Release(A)],
+        ),
+        long(
+            [Ask(A), Ask(B), LoseLine(0), LATE, Step::Heartbeats],
+            [Ask(B), Force(0), IN_TIME, Ask(B), Force(0)],
+        ),
     ]
 }
 
@@ -143,34 +128,14 @@ fn newcomers() -> Vec<Vec<Step>> {
         // The other form of the keys' names.
         vec![Ask(raw(A)), Ask(raw(B)), Ask(raw(all(D))), Ask(raw(E)), Release(raw(A)), Release(raw(B))],
         // An attempt after its end.
-        vec![
-            LATE,
-            Ask(A),
-            IN_TIME,
-            Ask(A),
-            LATE,
-            Repeat,
-            Ask(B),
-            Try(B),
-            Ask(all(D)),
-            IN_TIME,
-            Ask(all(D)),
-            LATE,
-            Repeat,
-        ],
-        vec![
-            Ask(all(A)),
-            LATE,
-            Ask(B),
-            Try(D),
-            IN_TIME,
-            Ask(B),
-            LoseLine(0),
-            LATE,
-            Step::Heartbeats,
-            Force(0),
-            Ask(B),
-        ],
+        long(
+            [LATE, Ask(A), IN_TIME, Ask(A), LATE, Repeat, Ask(B)],
+            [Try(B), Ask(all(D)), IN_TIME, Ask(all(D)), LATE, Repeat],
+        ),
+        long(
+            [Ask(all(A)), LATE, Ask(B), Try(D), IN_TIME, Ask(B)],
+            [LoseLine(0), LATE, Step::Heartbeats, Force(0), Ask(B)],
+        ),
         // Numbers ahead of the clock, or a clock that was set back.
         vec![Ask(A), AHEAD, Ask(B), Release(A), Ask(D)],
         vec![Ask(all(A)), Ask(D), AHEAD, Ask(E), Release(A), Release(D), Ask(F)],
@@ -308,17 +273,10 @@ pub(crate) fn rests_of_nobody(scale: Scale) -> Vec<Vec<Step>> {
         ),
         scene(
             lost(all(A), left),
-            &[
-                Release(A),
-                Ask(all(B)),
-                Advance(third),
-                Release(B),
-                Advance(more),
-                Ask(all(B)),
-                Ask(F),
-                Release(B),
-                Ask(F),
-            ],
+            &long(
+                [Release(A), Ask(all(B)), Advance(third), Release(B)],
+                [Advance(more), Ask(all(B)), Ask(F), Release(B), Ask(F)],
+            ),
         ),
         scene(
             lost(all(A), left),

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use fairlock::backend::{Acquired, Backend, BackendError, BackendErrorKind, Hold, LockId, Renew, Renewal};
-use fairlock::{ClientId, FencingToken, LockName, OwnerId, RedisBackend};
+use fairlock::{ClientId, FencingToken, LockName, RedisBackend};
 use fairlock_tests::server_state::scripts_run;
-use fairlock_tests::{Alone, RedisServer, assert_no_residue};
+use fairlock_tests::{Alone, RedisServer, eventually};
 
 use super::refusals::{self, Refusal};
 use super::world::{LEASE, Rules, World};
@@ -189,90 +189,33 @@ fn user(server: &RedisServer, refusal: Refusal) -> String {
     server.url_as("bob", "pw")
 }
 
+/// The outcome of all is unknown, and none is asked for again.
 #[test]
-fn a_hundred_holds_are_one_script_and_one_that_is_refused_does_not_fail_the_others() {
-    const HOLDS: usize = 250;
+fn holds_whose_renewal_is_not_answered_are_not_renewed_one_by_one() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     for rules in [Rules::HandOff, Rules::Redisson, Rules::Plain] {
-        let backend = rules.connect(&server.url());
-        let (client, kind_of_lock) = (ClientId::random(), rules.lock().kind);
-        let owner = OwnerId::new(&format!("{client}:1"));
-        let request = fairlock::backend::RequestId::new(7);
-        let locks: Vec<LockId> = (0..HOLDS)
-            .map(|number| LockId::new(LockName::new(&format!("hold-{number}")).unwrap(), kind_of_lock))
-            .collect();
-        let grant = |lock| {
-            let place = fairlock::backend::Place::new(lock, &owner, request);
-            match backend.acquire(&fairlock::backend::Acquire::new(place, LEASE)).unwrap() {
-                Acquired::Granted { token, .. } => Hold::new(lock, &owner, request, token),
-                other => panic!("{other:?}"),
-            }
-        };
-        let holds: Vec<Hold<'_>> = locks.iter().map(grant).collect();
-        let items: Vec<Renew<'_>> =
-            holds.iter().map(|hold| Renew::Hold { hold: *hold, holds: 1, lease: LEASE }).collect();
-        let renew = |backend: &RedisBackend| {
-            let before = scripts_run(&server);
-            let answers: Vec<Answer> = backend.renew(client, &items).into_iter().map(plainly).collect();
-            (answers, scripts_run(&server) - before)
-        };
-        let all_but = |answers: &[Answer], at: usize| {
-            let others = answers.iter().enumerate().filter(|(index, _)| *index != at);
-            assert_eq!(others.filter(|(_, answer)| **answer == Ok(Renewal::Renewed)).count(), HOLDS - 1);
-        };
-
-        renew(&backend); // the server may not know the script yet
-        let (answers, scripts) = renew(&backend);
-        assert_eq!(scripts, 3, "{rules:?}");
-        assert!(answers.iter().all(|answer| *answer == Ok(Renewal::Renewed)), "{rules:?}");
-
-        server.query::<()>(&["DEL", "hold-120"]);
-        let (answers, scripts) = renew(&backend);
-        assert_eq!((scripts, &answers[120]), (3, &Ok(Renewal::Lost)), "{rules:?}");
-        all_but(&answers, 120);
-
-        // Only the refused one is asked for alone, for the reason.
-        server.query::<()>(&["SET", "hold-120", "theirs"]);
-        let (answers, scripts) = renew(&backend);
-        let (kind, error) = answers[120].as_ref().unwrap_err();
-        assert_eq!((scripts, *kind), (4, BackendErrorKind::Corrupt), "{rules:?}: {error}");
-        all_but(&answers, 120);
-        server.query::<()>(&["DEL", "hold-120"]);
-
-        // A right that is missing for one key is missing for the whole script: its hundred are asked for one by one.
-        let mut words = vec!["ACL", "SETUSER", "bob", "reset", "on", ">pw", "&*", "+@all"];
-        let keys: Vec<String> = (0..HOLDS)
-            .filter(|number| *number != 120)
-            .flat_map(|number| [format!("~hold-{number}"), format!("~fairlock_record:{{hold-{number}}}")])
-            .collect();
-        words.extend(keys.iter().map(String::as_str));
-        server.query::<()>(&words);
-        let (answers, scripts) = renew(&rules.connect(&server.url_as("bob", "pw")));
-        let (kind, error) = answers[120].as_ref().unwrap_err();
-        assert_eq!((scripts, *kind), (2 + 99, BackendErrorKind::Denied), "{rules:?}: {error}");
-        all_but(&answers, 120);
-
-        // A server that does not know the script has run none of it.
-        server.query::<()>(&["SCRIPT", "FLUSH"]);
-        let (answers, _) = renew(&backend);
-        assert_eq!(answers[120], Ok(Renewal::Lost), "{rules:?}");
-        all_but(&answers, 120);
-
-        // Without an answer the outcome of all is unknown, and none is asked for again.
+        let world = World::new(&server, rules);
+        let batch = Batch::arrange(&world);
+        let items = batch.items([1; 6]);
+        let known =
+            || world.backend.renew(ClientId::random(), &items).into_iter().map(plainly).collect::<Vec<_>>();
+        let (before, ran) = (known(), scripts_run(&server));
         server.stop();
         let asked = Instant::now();
-        let answers = backend.renew(client, &items);
-        assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
-        assert!(
-            answers.iter().all(|answer| {
-                matches!(answer, Err(error) if error.kind() == BackendErrorKind::Unavailable)
-            })
-        );
+        let answers = world.backend.renew(ClientId::random(), &items);
+        assert!(asked.elapsed() < Duration::from_secs(5), "{rules:?}: {:?}", asked.elapsed());
+        let is_unknown = |answer: &Result<_, BackendError>| {
+            answer.as_ref().is_err_and(|error| error.kind() == BackendErrorKind::Unavailable)
+        };
+        assert!(answers.iter().all(is_unknown), "{rules:?}: {answers:?}");
         server.cont();
-        let (answers, _) = renew(&rules.connect(&server.url()));
-        all_but(&answers, 120);
+        assert!(scripts_run(&server) - ran <= 1, "{rules:?}: one script");
+        let mut after = known();
+        eventually(Duration::from_secs(10), "it answers again", || {
+            after = known();
+            after == before
+        });
         server.query::<()>(&["FLUSHALL"]);
     }
-    assert_no_residue(&server, &[]);
 }
