@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use fairlock::{Client, Discipline, Error, Lock, LockKind, ManualClock, Owner, RedisBackend, TryLock};
 use fairlock_tests::errors::{assert_denied, assert_says, assert_unavailable};
+use fairlock_tests::locks::take_now;
 use fairlock_tests::{RedisServer, assert_no_residue, eventually, wait_until_no_residue};
 
 /// Far longer than anything here takes on a busy machine.
@@ -206,16 +207,8 @@ fn a_connection_that_is_cut_loses_nothing() {
                 server.query::<Vec<String>>(&["PUBSUB", "CHANNELS", channel]).len() == 1
             });
             assert!(cut());
-            assert_eq!(
-                lock_of(&first)
-                    .inspect()
-                    .or_else(|_| lock_of(&first).inspect())
-                    .unwrap()
-                    .holder()
-                    .unwrap()
-                    .token,
-                Some(token)
-            );
+            let seen = lock_of(&first).inspect().or_else(|_| lock_of(&first).inspect()).unwrap();
+            assert_eq!(seen.holder().unwrap().token, Some(token));
             assert!(!guard.is_lost());
             eventually(BOUND, "the hold can be renewed", || guard.renew().is_ok());
             eventually(BOUND, "the connections are back, and cut again", cut);
@@ -254,13 +247,7 @@ fn two_databases_are_two_namespaces() {
     let url = server.url_as("app", "a/b@c");
     let (two, three) = (client_at(&format!("{url}2")), client_at(&format!("{url}3")));
     let here = two.fair_lock("orders").unwrap().lock().unwrap();
-    let there = three
-        .fair_lock("orders")
-        .unwrap()
-        .try_lock()
-        .unwrap()
-        .guard()
-        .expect("another database, another lock");
+    let there = take_now(&three, "orders"); // another database, another lock
     let counts = || {
         [0, 2, 3]
             .map(|db| redis::cmd("EXISTS").arg("orders").query::<i64>(&mut server.con_to_db(db)).unwrap())

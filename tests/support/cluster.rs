@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use fairlock::{Discipline, RedisBuilder};
+
 use crate::eventually::eventually;
 use crate::redis_server::{RedisServer, RedisServerBuilder};
 use crate::residue::assert_no_residue;
@@ -98,6 +100,13 @@ impl Cluster {
     /// The addresses of all nodes.
     pub fn urls(&self) -> Vec<String> {
         self.nodes.iter().map(RedisServer::url).collect()
+    }
+
+    /// For a backend of the hand-off.
+    pub fn builder(&self) -> RedisBuilder {
+        let urls = self.urls();
+        let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
+        RedisBuilder::cluster(&urls).discipline(Discipline::HandOff)
     }
 
     /// The node that keeps this key, according to the running nodes.

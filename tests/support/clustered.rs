@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use fairlock::backend::Backend;
-use fairlock::{Clock, Discipline, LockKind, RedisBuilder};
+use fairlock::{Clock, Discipline, LockKind};
 use fairlock_conformance::{Harness, LEASE, Promise};
 
 use crate::cluster::{Cluster, Replicas};
@@ -42,15 +42,8 @@ impl<const RULE: u8> Harness for Clustered<RULE> {
 
     fn backend(&self) -> Arc<dyn Backend> {
         let discipline = if RULE == HAND_OFF { Discipline::HandOff } else { Discipline::Redisson };
-        let urls = self.cluster.urls();
-        let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
-        Arc::new(
-            RedisBuilder::cluster(&urls)
-                .discipline(discipline)
-                .response_timeout(LEASE / 2)
-                .connect()
-                .unwrap(),
-        )
+        let builder = self.cluster.builder().discipline(discipline).response_timeout(LEASE / 2);
+        Arc::new(builder.connect().unwrap())
     }
 
     fn clock(&self) -> Clock {

@@ -8,7 +8,7 @@ use fairlock_tests::errors::assert_says;
 use fairlock_tests::locks::take_now as take;
 use fairlock_tests::{Alone, Cluster, RedisServer, eventually};
 
-use crate::support::{BOUND, builder};
+use crate::support::BOUND;
 
 /// A hold survives if its node can't be asked for two thirds of it, less the time-outs: the machine may be busy.
 const TRUST: Duration = Duration::from_secs(5);
@@ -16,12 +16,12 @@ const ANSWER: Duration = Duration::from_millis(500);
 const SKEW: Duration = Duration::from_millis(100);
 
 fn backend(cluster: &Cluster, durability: Durability) -> RedisBackend {
-    builder(cluster).connect_timeout(ANSWER).response_timeout(ANSWER).durable(durability).connect().unwrap()
+    cluster.builder().connect_timeout(ANSWER).response_timeout(ANSWER).durable(durability).connect().unwrap()
 }
 
 /// For an operator, who can wait.
 fn patient(cluster: &Cluster, durability: Durability) -> RedisBackend {
-    builder(cluster).response_timeout(BOUND).durable(durability).connect().unwrap()
+    cluster.builder().response_timeout(BOUND).durable(durability).connect().unwrap()
 }
 
 fn client(cluster: &Cluster, durability: Durability) -> Client {

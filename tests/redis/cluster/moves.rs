@@ -7,12 +7,12 @@ use fairlock_tests::cluster::Replicas;
 use fairlock_tests::waiter::in_turn;
 use fairlock_tests::{Alone, Cluster, Waiter, eventually};
 
-use crate::support::{BOUND, builder, client};
+use crate::support::{BOUND, client};
 
 /// Short, so that both are renewed during the move.
 fn impatient(cluster: &Cluster) -> Client {
     let lease = Duration::from_millis(1500);
-    let backend = builder(cluster).response_timeout(lease / 2).connect().unwrap();
+    let backend = cluster.builder().response_timeout(lease / 2).connect().unwrap();
     let builder = Client::builder(backend).outage_limit(BOUND);
     builder.lease(lease).place_ttl(Duration::from_millis(1500)).build().unwrap()
 }

@@ -7,7 +7,7 @@ use fairlock_tests::cluster::Replicas;
 use fairlock_tests::waiter::in_turn;
 use fairlock_tests::{Alone, Cluster, RedisServer, Waiter, eventually};
 
-use crate::support::{BOUND, builder, client, ear_of, listens};
+use crate::support::{BOUND, client, ear_of, listens};
 
 /// The promised time after the replica's promotion.
 const AFTER_FAIL_OVER: Duration = Duration::from_secs(2);
@@ -65,7 +65,7 @@ fn the_locks_of_the_other_nodes_are_renewed_while_one_is_frozen() {
     let frozen = &cluster.nodes[2];
     // A round of renewals takes as long as the slowest node, to connect or to answer. Two rounds fit into a lease.
     let short = Duration::from_millis(700);
-    let backend = builder(&cluster).connect_timeout(short).response_timeout(short).connect().unwrap();
+    let backend = cluster.builder().connect_timeout(short).response_timeout(short).connect().unwrap();
     let client = Client::builder(backend).lease(Duration::from_millis(3500)).build().unwrap();
     let names = [
         cluster.name_at(&cluster.nodes[0], "a"),
@@ -217,7 +217,7 @@ fn one_login_serves_all_nodes_and_needs_few_rights() {
 fn no_call_hangs_when_all_nodes_are_frozen_or_gone() {
     let _alone = Alone::here();
     let cluster = Cluster::start(Replicas::None);
-    let client = Client::builder(builder(&cluster).connect().unwrap()).outage_limit(Duration::from_secs(2));
+    let client = Client::builder(cluster.builder().connect().unwrap()).outage_limit(Duration::from_secs(2));
     let client = client.build().unwrap();
     let (lock, other) = (client.fair_lock("lock:a").unwrap(), client.new_owner());
     let guard = lock.lock().unwrap();

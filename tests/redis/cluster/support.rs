@@ -2,24 +2,14 @@
 
 use std::time::Duration;
 
-use fairlock::{Client, Discipline, RedisBackend, RedisBuilder};
+use fairlock::Client;
 use fairlock_tests::{Cluster, RedisServer};
 
 /// Far longer than anything here takes on a busy machine.
 pub(crate) const BOUND: Duration = Duration::from_secs(30);
 
-pub(crate) fn builder(cluster: &Cluster) -> RedisBuilder {
-    let urls = cluster.urls();
-    let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
-    RedisBuilder::cluster(&urls).discipline(Discipline::HandOff)
-}
-
-pub(crate) fn backend(cluster: &Cluster) -> RedisBackend {
-    builder(cluster).connect().unwrap()
-}
-
 pub(crate) fn client(cluster: &Cluster) -> Client {
-    Client::builder(backend(cluster)).outage_limit(BOUND).build().unwrap()
+    Client::builder(cluster.builder().connect().unwrap()).outage_limit(BOUND).build().unwrap()
 }
 
 /// Whether this client is subscribed at the node.

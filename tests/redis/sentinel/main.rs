@@ -17,9 +17,7 @@ const BOUND: Duration = Duration::from_secs(30);
 const AFTER_FAIL_OVER: Duration = Duration::from_secs(2);
 
 fn builder(sentinels: &Sentinels) -> RedisBuilder {
-    let urls = sentinels.urls();
-    let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
-    RedisBuilder::sentinel(&urls, MASTER).discipline(Discipline::HandOff)
+    RedisBackend::builder(&sentinels.url()).discipline(Discipline::HandOff)
 }
 
 fn client(sentinels: &Sentinels) -> Client {
@@ -227,9 +225,7 @@ fn wrong_sentinel_settings_are_named_in_the_error() {
     let with_login = |password: &str| RedisBuilder::sentinel(&bare, MASTER).sentinel_login("", password);
     assert!(with_login("canary").connect().is_ok());
     denied(with_login("wrong").connect());
-    let hosts: Vec<String> = sentinels.sentinels.iter().map(|s| format!("127.0.0.1:{}", s.port())).collect();
-    let one = format!("redis+sentinel://{}/{MASTER}", hosts.join(","));
-    assert!(RedisBackend::builder(&one).sentinel_login("", "canary").connect().is_ok());
+    assert!(RedisBackend::builder(&sentinels.url()).sentinel_login("", "canary").connect().is_ok());
 
     let unknown = RedisBuilder::sentinel(&bare, "other").sentinel_login("", "canary").connect();
     let error = unknown.unwrap_err();
@@ -256,8 +252,7 @@ fn a_user_needs_only_the_rights_that_the_readme_names() {
     let watcher = "user watcher on >pw resetchannels &+switch-master -@all +ping +subscribe +unsubscribe \
         +sentinel|get-master-addr-by-name +sentinel|master";
     let sentinels = Sentinels::builder().server_acl(&user("+role")).sentinel_acl(watcher).start();
-    let hosts: Vec<String> = sentinels.sentinels.iter().map(|s| format!("127.0.0.1:{}", s.port())).collect();
-    let url = format!("redis+sentinel://worker:pw@{}/{MASTER}", hosts.join(","));
+    let url = sentinels.url().replace("://", "://worker:pw@");
     let connect = || {
         let builder = RedisBackend::builder(&url).discipline(Discipline::HandOff);
         builder.sentinel_login("watcher", "pw").connect()

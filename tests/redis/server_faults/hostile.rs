@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, ClientId, Discipline, RedisBackend, RedisBuilder};
+use fairlock::{Client, ClientId, Discipline, RedisBackend};
 use fairlock_tests::cluster::Replicas;
 use fairlock_tests::server_state::{add_dead_places, line, scripts_run};
 use fairlock_tests::{Alone, Cluster, RedisServer, assert_no_residue, eventually};
@@ -60,9 +60,7 @@ fn poison_in_a_line_of_a_cluster_is_removed() {
     let _alone = Alone::here();
     let cluster = Cluster::start(Replicas::None);
     let client = || {
-        let urls = cluster.urls();
-        let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
-        let backend = RedisBuilder::cluster(&urls).discipline(Discipline::HandOff).connect().unwrap();
+        let backend = cluster.builder().connect().unwrap();
         Client::builder(backend).lease(LEASE).place_ttl(PLACE).build().unwrap()
     };
     let senseless: Vec<_> = poison().into_iter().filter(|member| !is_well_formed(member)).collect();

@@ -82,56 +82,25 @@ fn command(input: &mut impl BufRead) -> Option<Vec<String>> {
     (0..count).map(word).collect()
 }
 
-/// Answers to `acquire` that no server should give.
+/// Answers to `acquire` that no server should give. `~` ends a line.
 fn lies() -> Vec<Vec<u8>> {
-    let mut lies: Vec<Vec<u8>> = [
+    let lies = [
         // Impossible lengths, and ones beyond any memory.
-        "$-5\r\n",
-        "*-5\r\n",
-        "$999999999999\r\n",
-        "$2147483647\r\nx",
-        "*2147483647\r\n",
-        "*9223372036854775807\r\n",
-        "%4294967296\r\n",
-        "$x\r\n",
+        "$-5~ | *-5~ | $999999999999~ | $2147483647~x | *2147483647~ | *9223372036854775807~ | %4294967296~ | \
+         $x~",
         // No replies, partial ones, and replies of other types.
-        "\r\n",
-        "HTTP/1.1 200 OK\r\n\r\n",
-        "*3\r\n$7\r\ngranted\r\n:5\r\n",
-        "$-1\r\n",
-        "*-1\r\n",
-        "_\r\n",
-        "#t\r\n",
-        "+granted\r\n",
-        "+OK\r\n",
-        ":-1\r\n",
-        "*5\r\n:-1\r\n:5\r\n:5\r\n:5\r\n:0\r\n",
-        "*4\r\n:0\r\n:5\r\n:5\r\n:5\r\n",
-        "*0\r\n",
-        "*1\r\n*0\r\n",
-        "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\np\r\n",
+        "~ | HTTP/1.1 200 OK~~ | *3~$7~granted~:5~ | $-1~ | *-1~ | _~ | #t~ | +granted~ | +OK~ | :-1~ | \
+         *5~:-1~:5~:5~:5~:0~ | *4~:0~:5~:5~:5~ | *0~ | *1~*0~ | *3~$7~message~$1~c~$1~p~",
         // Almost right: a missing, absent or invalid number; another word; another spelling.
-        "*1\r\n$7\r\ngranted\r\n",
-        "*2\r\n$7\r\ngranted\r\n:5\r\n",
-        "*3\r\n$7\r\ngranted\r\n:-5\r\n:1000\r\n",
-        "*3\r\n$7\r\ngranted\r\n:5\r\n:-1\r\n",
-        "*3\r\n$7\r\ngranted\r\n$3\r\n5.5\r\n:1000\r\n",
-        "*3\r\n$7\r\ngranted\r\n$-1\r\n:1000\r\n",
-        "*3\r\n$7\r\ngranted\r\n:5\r\n$4\r\nsoon\r\n",
-        "*3\r\n$7\r\nGRANTED\r\n:5\r\n:1000\r\n",
-        "*3\r\n$8\r\nreleased\r\n:5\r\n:1000\r\n",
-        "*3\r\n$7\r\n\u{0}\u{0}ranted\r\n:5\r\n:1000\r\n",
-        "*1\r\n*3\r\n$7\r\ngranted\r\n:5\r\n:1000\r\n",
-        "*1\r\n$4\r\nbusy\r\n",
-        "*4\r\n$6\r\nqueued\r\n:-1\r\n:5\r\n:5\r\n",
+        "*1~$7~granted~ | *2~$7~granted~:5~ | *3~$7~granted~:-5~:1000~ | *3~$7~granted~:5~:-1~ | \
+         *3~$7~granted~$3~5.5~:1000~ | *3~$7~granted~$-1~:1000~ | *3~$7~granted~:5~$4~soon~ | \
+         *3~$7~GRANTED~:5~:1000~ | *3~$8~released~:5~:1000~ | *3~$7~\u{0}\u{0}ranted~:5~:1000~ | \
+         *1~*3~$7~granted~:5~:1000~ | *1~$4~busy~ | *4~$6~queued~:-1~:5~:5~",
         // Empty refusals, and one that never ends.
-        "-\r\n",
-        "- \r\n",
-        "-\u{7f}\u{1b}[2J\r\n",
-        "-NOSCRIPT no\r\n",
-    ]
-    .map(|lie| lie.as_bytes().to_vec())
-    .to_vec();
+        "-~ | - ~ | -\u{7f}\u{1b}[2J~ | -NOSCRIPT no~",
+    ];
+    let bytes = |lie: &str| lie.replace('~', "\r\n").into_bytes();
+    let mut lies: Vec<Vec<u8>> = lies.iter().flat_map(|lies| lies.split(" | ")).map(bytes).collect();
     lies.push("*1\r\n".repeat(200_000).into_bytes());
     lies.push(b"*3\r\n$7\r\n\xff\xfe\xfdnted\r\n:5\r\n:1000\r\n".to_vec());
     lies.push([b"-ERR ".to_vec(), vec![b'x'; 300_000], b"\r\n".to_vec()].concat());

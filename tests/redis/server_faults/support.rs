@@ -40,13 +40,8 @@ pub(crate) fn client(server: &RedisServer) -> Client {
 /// Takes the lock for a new owner; it must be free soon.
 #[track_caller]
 pub(crate) fn take(client: &Client, name: &str) -> OwnedGuard {
-    let lock = client.fair_lock(name).unwrap();
-    lock.owned_by(&client.new_owner())
-        .unwrap()
-        .try_lock_for(SOON)
-        .unwrap()
-        .guard()
-        .expect("the lock is free soon")
+    let lock = client.fair_lock(name).unwrap().owned_by(&client.new_owner()).unwrap();
+    lock.try_lock_for(SOON).unwrap().guard().expect("the lock is free soon")
 }
 
 #[track_caller]

@@ -48,59 +48,38 @@ pub(crate) enum Ask {
     Inspect,
 }
 
-/// A full server refuses newcomers only.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WhenFull {
-    Refuses,
-    Works,
-}
-
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scene {
     pub(crate) before: Before,
     pub(crate) ask: Ask,
-    pub(crate) when_full: WhenFull,
+    /// A full server refuses newcomers only.
+    pub(crate) is_refused_when_full: bool,
 }
 
 pub(crate) fn scenes(rules: Rules) -> Vec<Scene> {
     use Ask::*;
     use Before::*;
-    let all = [
-        Acquire,
-        AcquireOnce,
-        AcquireAgain,
-        AcquireOnceAgain,
-        AcquireRepeated,
-        AcquireAnew,
-        RenewPlace,
-        RenewHold,
-        RenewHoldTwice,
-        SetHoldCount,
-        Release,
-        Keep,
-        Withdraw,
-        ForceRelease,
-        Inspect,
-    ];
+    // The others need a holder or a waiter.
+    let of_a_free_lock = [Acquire, AcquireOnce, RenewPlace, Withdraw, ForceRelease, Inspect];
+    let of_a_waiter = [AcquireAgain, AcquireOnceAgain, AcquireRepeated, AcquireAnew];
+    let of_a_holder = [RenewHold, RenewHoldTwice, SetHoldCount, Release, Keep];
+    let all = [&of_a_free_lock[..], &of_a_waiter, &of_a_holder].concat();
     let mut scenes = Vec::new();
     for before in [New, Used, Held, Line, LineAndFree] {
         if rules == Rules::Plain && matches!(before, Line | LineAndFree) {
             continue; // there is no line
         }
-        if before == New || before == Used {
-            // The other operations need a holder or a waiter.
-            for ask in [Acquire, AcquireOnce, RenewPlace, Withdraw, ForceRelease, Inspect] {
-                scenes.push(Scene { before, ask, when_full: when_full(rules, before, ask) });
-            }
-        } else {
-            scenes.extend(all.map(|ask| Scene { before, ask, when_full: when_full(rules, before, ask) }));
-        }
+        let asks = if matches!(before, New | Used) { &of_a_free_lock[..] } else { &all };
+        scenes.extend(asks.iter().map(|ask| {
+            let is_refused_when_full = is_refused_when_full(rules, before, *ask);
+            Scene { before, ask: *ask, is_refused_when_full }
+        }));
     }
     scenes
 }
 
 /// A request without a hold or a place is refused, unless there is nothing to write.
-fn when_full(rules: Rules, before: Before, ask: Ask) -> WhenFull {
+fn is_refused_when_full(rules: Rules, before: Before, ask: Ask) -> bool {
     let held = matches!(before, Before::Held | Before::Line);
     let in_line = matches!(before, Before::Line | Before::LineAndFree);
     let newcomer = match ask {
@@ -116,7 +95,7 @@ fn when_full(rules: Rules, before: Before, ask: Ask) -> WhenFull {
         Rules::Redisson => false,
         Rules::Plain => held,
     };
-    if newcomer && !only_looks { WhenFull::Refuses } else { WhenFull::Works }
+    newcomer && !only_looks
 }
 
 impl Before {

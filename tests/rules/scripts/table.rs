@@ -5,7 +5,7 @@ use fairlock::backend::{BackendError, BackendErrorKind};
 use fairlock_tests::{Alone, RedisServer};
 
 use super::refusals::{self, Refusal, Users};
-use super::scenes::{Ask, Scene, WhenFull, scenes};
+use super::scenes::{Ask, Scene, scenes};
 use super::states::{State, has_no_ttl_by_rule};
 use super::world::{Keys, Lasts, NAME, Rules, World, told_apart_from_time};
 
@@ -178,7 +178,7 @@ impl Table {
         }
         if refusal == Refusal::Full && cell.state == State::Right {
             let refused = cell.answer.is_err();
-            same("refused when full", &refused, &(cell.scene.when_full == WhenFull::Refuses))?;
+            same("refused when full", &refused, &cell.scene.is_refused_when_full)?;
         }
         for (name, key) in &cell.after {
             let had_none = cell.before.get(name).is_some_and(|before| before.lasts == Lasts::ForEver);
