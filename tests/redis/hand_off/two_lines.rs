@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, Discipline, RedisBackend};
+use fairlock::{Client, Discipline, Lock, Owner, RedisBackend};
 use fairlock_tests::{Alone, RedisServer, assert_no_residue, eventually};
 
 use crate::support::{LONG, SOON, client, granted, join, request, state, take, until_in_line};
@@ -18,6 +18,13 @@ struct Ends<'a>(&'a AtomicBool);
 impl Drop for Ends<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn take_turns(lock: &Lock, owner: &Owner, done: &AtomicBool, count: &AtomicU64) {
+    while !done.load(Ordering::Relaxed) {
+        lock.owned_by(owner).unwrap().lock().unwrap().unlock().unwrap();
+        count.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -52,12 +59,7 @@ fn who_waits_in_redissons_line_gets_a_turn_after_sixteen_of_ours_and_ours_go_on(
                 .iter()
                 .map(|count| {
                     let (lock, owner, done) = (ours.fair_lock(name).unwrap(), ours.new_owner(), &done);
-                    scope.spawn(move || {
-                        while !done.load(Ordering::Relaxed) {
-                            lock.owned_by(&owner).unwrap().lock().unwrap().unlock().unwrap();
-                            count.fetch_add(1, Ordering::Relaxed);
-                        }
-                    })
+                    scope.spawn(move || take_turns(&lock, &owner, done, count))
                 })
                 .collect();
             let turns = || counts.iter().map(|count| count.load(Ordering::Relaxed)).sum::<u64>();
@@ -100,12 +102,7 @@ fn both_lines_at_full_speed_have_their_turns() {
             .map(|(number, count)| {
                 let client = if number < 4 { &ours } else { &theirs };
                 let (lock, owner, done) = (client.fair_lock("both").unwrap(), client.new_owner(), &done);
-                scope.spawn(move || {
-                    while !done.load(Ordering::Relaxed) {
-                        lock.owned_by(&owner).unwrap().lock().unwrap().unlock().unwrap();
-                        count.fetch_add(1, Ordering::Relaxed);
-                    }
-                })
+                scope.spawn(move || take_turns(&lock, &owner, done, count))
             })
             .collect();
         let all = || counts.iter().all(|count| count.load(Ordering::Relaxed) >= 20);
