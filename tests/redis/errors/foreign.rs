@@ -1,7 +1,8 @@
 //! A hash of another program under a lock's name: no waiter waits for it, and nothing deletes it. A hash of Redisson's is a holder.
 
-use fairlock::{Client, Discipline, Error, LockKind, Result};
+use fairlock::{Client, Discipline, Error, LockKind, Result, TryLock};
 use fairlock_tests::errors::{assert_corrupt, assert_says};
+use fairlock_tests::locks::lock_of;
 use fairlock_tests::{Alone, RedisServer, eventually};
 
 use super::{BOUND, DISCIPLINES, client, client_at};
@@ -43,31 +44,22 @@ fn put(server: &RedisServer, hash: &[impl AsRef<str>]) {
 const KINDS: [LockKind; 4] =
     [LockKind::Fair, LockKind::Plain, LockKind::ReadWrite, LockKind::Semaphore { permits: 3 }];
 
+fn is_granted<G>(tried: Result<TryLock<G>>) -> Result<bool> {
+    tried.map(|tried| matches!(tried, TryLock::Granted(_)))
+}
+
 /// Each way to ask for the lock, once: whether it is granted.
 fn ask(client: &Client, kind: LockKind) -> Vec<Result<bool>> {
-    let rw_lock = client.rw_lock("orders");
     match kind {
         LockKind::Fair | LockKind::Plain => {
-            let lock =
-                if kind == LockKind::Fair { client.fair_lock("orders") } else { client.plain_lock("orders") };
-            let lock = lock.unwrap();
-            let millis = std::time::Duration::from_millis(30);
-            vec![
-                lock.try_lock().map(|tried| tried.guard().is_some()),
-                lock.try_lock_for(millis).map(|tried| tried.guard().is_some()),
-            ]
+            let lock = lock_of(client, kind, "orders");
+            [lock.try_lock(), lock.try_lock_for(std::time::Duration::from_millis(30))].map(is_granted).into()
         }
         LockKind::ReadWrite => {
-            let lock = rw_lock.unwrap();
-            vec![
-                lock.try_read().map(|tried| tried.guard().is_some()),
-                lock.try_write().map(|tried| tried.guard().is_some()),
-            ]
+            let lock = client.rw_lock("orders").unwrap();
+            [lock.try_read(), lock.try_write()].map(is_granted).into()
         }
-        _ => {
-            let semaphore = client.semaphore("orders", 3).unwrap();
-            vec![semaphore.try_acquire().map(|tried| tried.guard().is_some())]
-        }
+        _ => vec![is_granted(client.semaphore("orders", 3).unwrap().try_acquire())],
     }
 }
 
@@ -124,7 +116,7 @@ fn waiters_for_a_hash_without_a_holder_end() {
         for kind in [LockKind::Fair, LockKind::Plain] {
             let server = RedisServer::start();
             let [holder, waiter] = [(); 2].map(|()| client_at(&server.url(), discipline).unwrap());
-            let lock_of = |client: &Client| fairlock_tests::locks::lock_of(client, kind, "orders");
+            let lock_of = |client: &Client| lock_of(client, kind, "orders");
             let guard = lock_of(&holder).lock().unwrap();
             let mut request = lock_of(&waiter).request().unwrap();
             eventually(BOUND, "it waits", || waiter.waiting().len() == 1);

@@ -57,7 +57,6 @@ pub(crate) struct Asker {
     pub(crate) request: RequestId,
     pub(crate) takes: u32,
     pub(crate) lease: Duration,
-    pub(crate) ttl: Duration,
 }
 
 impl World {
@@ -79,7 +78,7 @@ impl World {
     /// The owner with this number. Its place lasts for a minute.
     pub(crate) fn asker(&self, number: u64, takes: u32) -> Asker {
         let owner = OwnerId::new(&format!("{}:{number}", self.client));
-        Asker { owner, request: RequestId::new(number), takes, lease: LEASE, ttl: LEASE }
+        Asker { owner, request: RequestId::new(number), takes, lease: LEASE }
     }
 
     /// The same in a process that no longer listens.
@@ -92,7 +91,7 @@ impl World {
 
     pub(crate) fn place<'a>(&'a self, of: &'a Asker, wait: Wait) -> Place<'a> {
         let mut place = Place::new(&self.lock, &of.owner, of.request);
-        (place.wait, place.ttl, place.takes) = (wait, of.ttl, of.takes);
+        (place.wait, place.ttl, place.takes) = (wait, LEASE, of.takes);
         place
     }
 
