@@ -16,30 +16,33 @@
 //!   its place in the table. A version that is newer than the statement's snapshot is not found there, and under REPEATABLE READ, which
 //!   a role may have as its default, locking it is an error. In both cases nothing was done, and the general part, which names its
 //!   level, goes on. So this one need not name it.
-//! - **The row is locked**, maybe for long, by the program's own transaction: the statement does not wait for it. Otherwise one that was
-//!   given up would stay in the server, and each of its repeats too, and all would be carried out when that transaction ends.
+//! - **The row is locked**, maybe for long, by the program's own transaction: a statement waits for it as long as the general part
+//!   does, and then says so. One of several in a flight does not wait, so that no lock delays another; nor does one behind a pooler,
+//!   whose session has no limit for that wait. So what was given up does not stay in the server to be carried out later.
 //! - **The attempt arrives late**, after its repeat was answered and the hold released: each `acquire` has an end by the server's
 //!   clock. It is shortly after the call's own, and earlier than `attempt_ttl`. A release names its hold.
-//! - **The clock was read before the row was locked**: only just before, since nothing is waited for. If the row was written in
-//!   between, the row is looked at again, and the clock read again.
+//! - **The clock was read before the row was locked**: before the wait for it. A lease then ends sooner by that, and still no
+//!   sooner than its client believes, who counts from before it asked. The hold of the former holder is over all the same, and
+//!   the end of an attempt leaves time for the wait.
 //! - **The statement is carried out and its answer lost**: the repeat finds a hold, so the general part answers it. A release that is
 //!   repeated finds none.
 //! - **The clock was set forward**: attempts seem late, the general part does them, and its answer tells the time.
 
-use std::slice;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fairlock_core::FencingToken;
 use fairlock_core::backend::{Acquire, Acquired, BackendError, Hold, Released};
 
-use crate::net::pool::IDLE;
-use crate::net::{Failure, Row, Statement};
+use crate::net::pool::{IDLE, WAIT};
+use crate::net::{Connection, Failure, Row, Statement, Value};
 use crate::row::{LONGEST, is_text, micros, moment};
 use crate::step::{OneByOne, Store};
 
-/// The numbers are those of `Turn::next_number`, the times those of `LockRow`.
-const ACQUIRE: &str = "\
+/// Each in two ways: one that passes over a row that is locked, and a quicker one that waits for it. The numbers are those of
+/// `Turn::next_number`, the times those of `LockRow`.
+const ACQUIRE: [&str; 2] = [
+    "\
     update fairlock.lock l
       set rev = l.rev + 1, last = greatest(g.next, least(g.now, 4503599627370496)), dead_at = greatest(g.now + $4, g.next) + 86400000000,
         h_owner = $2, h_request = $3, h_token = greatest(g.next, least(g.now, 4503599627370496)), h_count = 1,
@@ -49,9 +52,20 @@ const ACQUIRE: &str = "\
           where name = $1 and state = '' and (h_ends is null or h_ends <= fairlock.micros())
             and fairlock.grace_ends() <= fairlock.micros() for update skip locked
       ) g
-      where l.ctid = g.at and g.now <= $6 returning l.h_token, g.now";
+      where l.ctid = g.at and g.now <= $6 returning l.h_token, g.now",
+    "\
+    update fairlock.lock l
+      set rev = l.rev + 1, last = greatest(l.last + 1, least(c.now, 4503599627370496)), dead_at = greatest(c.now + $4, l.last + 1) + 86400000000,
+        h_owner = $2, h_request = $3, h_token = greatest(l.last + 1, least(c.now, 4503599627370496)), h_count = 1,
+        h_since = c.now, h_ends = c.now + $4, h_label = $5
+      from (select fairlock.micros() as now offset 0) c
+      where l.name = $1 and l.state = '' and (l.h_ends is null or l.h_ends <= c.now) and fairlock.grace_ends() <= c.now
+        and c.now <= $6
+      returning l.h_token, c.now",
+];
 
-const RELEASE: &str = "\
+const RELEASE: [&str; 2] = [
+    "\
     update fairlock.lock
       set rev = rev + 1, dead_at = last + 86400000000, h_owner = null, h_request = null, h_token = null, h_count = null,
         h_since = null, h_ends = null, h_label = null
@@ -59,11 +73,29 @@ const RELEASE: &str = "\
         select ctid from fairlock.lock
           where name = $1 and state = '' and h_owner = $2 and h_request = $3 and h_token = $4 and h_ends > fairlock.micros()
           for update skip locked
-      ) returning 1";
+      ) returning 1",
+    "\
+    update fairlock.lock
+      set rev = rev + 1, dead_at = last + 86400000000, h_owner = null, h_request = null, h_token = null, h_count = null,
+        h_since = null, h_ends = null, h_label = null
+      where name = $1 and state = '' and h_owner = $2 and h_request = $3 and h_token = $4 and h_ends > fairlock.micros()
+      returning 1",
+];
 
+/// Another transaction has the row locked.
+const LOCKED: &str = "55P03";
 /// How much longer than its call waits an attempt may begin what it asks for: the clock was read some time ago.
-const MARGIN: Duration = Duration::from_millis(500);
-const _: () = assert!(MARGIN.as_millis() < IDLE.as_millis());
+const MARGIN: Duration = Duration::from_millis(400);
+const _: () = assert!(MARGIN.as_millis() + WAIT.as_millis() < IDLE.as_millis());
+
+/// An attempt, in both ways.
+pub(crate) struct Attempt([&'static str; 2], Vec<Value>);
+
+impl Attempt {
+    fn statement(&self, waits: bool) -> Statement {
+        Statement::new(self.0[usize::from(waits)], self.1.clone())
+    }
+}
 
 impl Store {
     pub(crate) fn acquire_all(
@@ -103,24 +135,34 @@ impl Store {
     fn all<Q, A>(
         &self,
         questions: &[Q],
-        attempts: &[Option<Statement>],
+        attempts: &[Option<Attempt>],
         deadline: Instant,
         read: impl Fn(&Q, &Row) -> Result<A, Failure>,
         ask: impl Fn(&Q) -> Result<A, BackendError>,
     ) -> Vec<Result<A, BackendError>> {
-        let made: Vec<_> = attempts.iter().flatten().map(slice::from_ref).collect();
+        let made: Vec<_> = attempts.iter().flatten().collect();
         let mut answers = Vec::new();
         if !made.is_empty() {
-            match self.pool.lend(deadline, |con| con.flights(&made, deadline)) {
+            let make = |con: &mut Connection| {
+                let waits = made.len() == 1 && con.is_own_session();
+                let made: Vec<_> = made.iter().map(|attempt| [attempt.statement(waits)]).collect();
+                con.flights(&made.iter().map(|one| &one[..]).collect::<Vec<_>>(), deadline)
+            };
+            match self.pool.lend(deadline, make) {
                 Ok(answered) => answers = answered,
                 Err(failure) => return vec![failure.into(); questions.len()].into_iter().map(Err).collect(),
             }
         }
         let mut answers = answers.into_iter();
         let mut asked = OneByOne::until(deadline);
-        let answer = |(question, attempt): (&Q, &Option<Statement>)| {
+        let answer = |(question, attempt): (&Q, &Option<Attempt>)| {
             let answer = attempt.as_ref().and_then(|_| answers.next());
-            // What is wrong with an attempt that failed, the general part will say.
+            if let Some(Err(failure)) = &answer
+                && failure.has_code(&[LOCKED])
+            {
+                return Err(failure.clone().into()); // the general part would wait as long once more
+            }
+            // What else is wrong with an attempt that failed, the general part will say.
             let rows = answer.and_then(|rows| rows.ok()?.pop());
             let known = rows.and_then(|rows| read(question, rows.first()?).ok());
             known.map_or_else(|| asked.ask(|| ask(question)), Ok)
@@ -129,7 +171,7 @@ impl Store {
     }
 
     /// The attempt, if it can be one.
-    fn fast_acquire(&self, ask: &Acquire<'_>, deadline: Instant) -> Option<Statement> {
+    fn fast_acquire(&self, ask: &Acquire<'_>, deadline: Instant) -> Option<Attempt> {
         let (place, lease) = (&ask.place, micros(ask.lease));
         let is_plain = !place.lock.kind.is_shared() && place.takes == 1 && place.ticket == 0;
         let is_fit = lease <= LONGEST && is_text(place.owner, ask.label);
@@ -137,7 +179,7 @@ impl Store {
             return None;
         }
         let begin_by = self.recent.server_time(deadline)?.saturating_add(MARGIN);
-        let values = [
+        let values = vec![
             place.lock.name.as_str().as_bytes().into(),
             place.owner.as_str().into(),
             place.request.get().cast_signed().into(),
@@ -145,20 +187,20 @@ impl Store {
             ask.label.into(),
             micros(begin_by).into(),
         ];
-        Some(Statement::new(ACQUIRE, values))
+        Some(Attempt(ACQUIRE, values))
     }
 
-    fn fast_release(&self, hold: &Hold<'_>) -> Option<Statement> {
+    fn fast_release(&self, hold: &Hold<'_>) -> Option<Attempt> {
         if !is_text(hold.owner, "") || self.recent.was_busy(&hold.lock.name) {
             return None;
         }
-        let values = [
+        let values = vec![
             hold.lock.name.as_str().as_bytes().into(),
             hold.owner.as_str().into(),
             hold.request.get().cast_signed().into(),
             hold.token.get().cast_signed().into(),
         ];
-        Some(Statement::new(RELEASE, values))
+        Some(Attempt(RELEASE, values))
     }
 }
 

@@ -2,7 +2,6 @@
 //! to the clock. And how many round trips a call takes.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use std::slice::from_ref;
 use std::thread;
 use std::time::Duration;
 
@@ -18,7 +17,8 @@ use proptest::test_runner::{Config, TestRunner};
 use crate::PostgresBackend;
 use crate::net::{Connection, Statement};
 use crate::presence::key_of;
-use crate::tests::{LEASE, ask, hold, lock, soon, stage, take, trips};
+use crate::test_server::{new_database, pooled};
+use crate::tests::{LEASE, ask, hold, lock, session, soon, stage, take, trips};
 
 const OWNERS: [&str; 3] = ["a:1", "b:1", "c:1"];
 const LEASES: [Duration; 2] = [Duration::from_secs(100), Duration::from_secs(1000)];
@@ -224,17 +224,21 @@ fn scenes() -> Vec<Vec<Command>> {
 
 #[test]
 fn the_fast_parts_do_what_the_general_part_does() {
-    let (backend, mut con) = stage();
+    let url = new_database();
+    let (backend, mut con) =
+        (PostgresBackend::builder(&url).connections(1).connect().unwrap(), session(&url));
     for client in ["a", "b", "c"] {
         let present = [Statement::new("select pg_advisory_lock($1)", [key_of(client).into()])];
         con.flight(&present, soon()).unwrap();
     }
+    // Behind a pooler attempts pass over rows that are locked.
+    let pooler = PostgresBackend::builder(&pooled(&url)).connections(1).connect().unwrap();
     let (con, cases) = (std::cell::RefCell::new(con), std::cell::Cell::new((0, 0, 0)));
     let differ = |commands: Vec<Command>| {
         let (case, grants, releases) = cases.get();
         cases.set((case + 1, grants, releases)); // a case that fails is followed by smaller ones
-        let [mut fast, mut general] =
-            [true, false].map(|is_fast| Way::new(&backend, &format!("{case}"), is_fast));
+        let mut fast = Way::new(if case % 2 == 0 { &backend } else { &pooler }, &format!("{case}"), true);
+        let mut general = Way::new(&backend, &format!("{case}"), false);
         let con = &mut *con.borrow_mut();
         if case % 4 > 0 {
             let sql = format!("insert into fairlock.lock (name) values ('{case} true'), ('{case} false')");
@@ -268,9 +272,11 @@ fn an_attempt_that_arrives_late_begins_nothing() {
     store.recent.forget_busy();
     let attempt = store.fast_acquire(&ask, std::time::Instant::now()).unwrap();
     thread::sleep(super::MARGIN + Duration::from_millis(1));
-    let rows = store.pool.lend(soon(), |con| con.flight(from_ref(&attempt), soon())).unwrap();
-    let is_held = backend.inspect(&lock, 0..0).unwrap().holder().is_some();
-    assert_eq!((rows[0].len(), is_held), (0, false));
+    for waits in [false, true] {
+        let rows = store.pool.ask(attempt.statement(waits), soon()).unwrap();
+        let is_held = backend.inspect(&lock, 0..0).unwrap().holder().is_some();
+        assert_eq!((rows.len(), is_held), (0, false));
+    }
 }
 
 #[test]
