@@ -71,7 +71,7 @@ fn each_way_to_log_in_works_and_a_wrong_password_is_denied() {
     let _alone = Alone::here();
     let server = PostgresServer::start();
     let rights = "usage on schema fairlock to scram, md5, clear; grant all on all tables in schema fairlock to scram, md5, clear";
-    let roles = "create role scram login password 'p@ss'; create role clear login password 'p@ss';
+    let roles = "set password_encryption = 'scram-sha-256'; create role scram login password 'p@ss'; create role clear login password 'p@ss';
                  set password_encryption = md5; create role md5 login password 'p@ss'; grant ";
     server.con().batch_execute(&format!("{roles}{rights}")).unwrap();
     let logins = "local all all trust\nhost all scram all scram-sha-256\nhost all md5 all md5\nhost all clear all password\n";
