@@ -8,7 +8,8 @@
 //! | `state` is empty, and the hold is over, or there is none | grants | general part |
 //! | `state` is empty, and this hold lasts | general part: it may be a repeat | ends the hold |
 //! | `state` is not empty: a line, or what it remembers | general part | general part |
-//! | another transaction has it locked, or there is none | general part | general part |
+//! | another transaction has it locked | waits, or general part | waits, or general part |
+//! | there is none | general part | general part |
 //!
 //! Interleavings that are closed here:
 //!
@@ -16,84 +17,81 @@
 //!   its place in the table. A version that is newer than the statement's snapshot is not found there, and under REPEATABLE READ, which
 //!   a role may have as its default, locking it is an error. In both cases nothing was done, and the general part, which names its
 //!   level, goes on. So this one need not name it.
-//! - **The row is locked**, maybe for long, by the program's own transaction: a statement waits for it as long as the general part
-//!   does, and then says so. One of several in a flight does not wait, so that no lock delays another; nor does one behind a pooler,
-//!   whose session has no limit for that wait. So what was given up does not stay in the server to be carried out later.
-//! - **The attempt arrives late**, after its repeat was answered and the hold released: each `acquire` has an end by the server's
-//!   clock. It is shortly after the call's own, and earlier than `attempt_ttl`. A release names its hold.
-//! - **The clock was read before the row was locked**: before the wait for it. A lease then ends sooner by that, and still no
-//!   sooner than its client believes, who counts from before it asked. The hold of the former holder is over all the same, and
-//!   the end of an attempt leaves time for the wait.
+//! - **The row is locked**, maybe for long, by the program's own transaction: the only attempt of a call waits for it, as the general
+//!   part does, until `lock_timeout` or the call's deadline, and then says so. One of several passes it over, so that no lock delays
+//!   another; so does one behind a pooler, whose session has no limit for the wait.
+//! - **What is asked is decided before the wait**: if the row was written meanwhile, the server looks at all of it again. If it was only
+//!   locked, it is as it was, and nobody has had the lock. The clock is the one of before: so a lease ends sooner, and still no sooner
+//!   than its client believes, which counts from before it asked.
+//! - **The attempt arrives late**, after its repeat was answered and the hold released, or waits in the server although its client has
+//!   gone (each lock on its way has a time-out for itself): each `acquire` has an end by the server's clock, which is looked at before
+//!   the wait and after. It is shortly after the call's own, and earlier than `attempt_ttl`. A release names its hold.
 //! - **The statement is carried out and its answer lost**: the repeat finds a hold, so the general part answers it. A release that is
 //!   repeated finds none.
 //! - **The clock was set forward**: attempts seem late, the general part does them, and its answer tells the time.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use fairlock_core::FencingToken;
 use fairlock_core::backend::{Acquire, Acquired, BackendError, Hold, Released};
 
-use crate::net::pool::{IDLE, WAIT};
+use crate::net::pool::IDLE;
 use crate::net::{Connection, Failure, Row, Statement, Value};
 use crate::row::{LONGEST, is_text, micros, moment};
 use crate::step::{OneByOne, Store};
 
-/// Each in two ways: one that passes over a row that is locked, and a quicker one that waits for it. The numbers are those of
-/// `Turn::next_number`, the times those of `LockRow`.
-const ACQUIRE: [&str; 2] = [
-    "\
-    update fairlock.lock l
-      set rev = l.rev + 1, last = greatest(g.next, least(g.now, 4503599627370496)), dead_at = greatest(g.now + $4, g.next) + 86400000000,
-        h_owner = $2, h_request = $3, h_token = greatest(g.next, least(g.now, 4503599627370496)), h_count = 1,
-        h_since = g.now, h_ends = g.now + $4, h_label = $5
-      from (
-        select ctid as at, last + 1 as next, fairlock.micros() as now from fairlock.lock
-          where name = $1 and state = '' and (h_ends is null or h_ends <= fairlock.micros())
-            and fairlock.grace_ends() <= fairlock.micros() for update skip locked
-      ) g
-      where l.ctid = g.at and g.now <= $6 returning l.h_token, g.now",
-    "\
-    update fairlock.lock l
-      set rev = l.rev + 1, last = greatest(l.last + 1, least(c.now, 4503599627370496)), dead_at = greatest(c.now + $4, l.last + 1) + 86400000000,
-        h_owner = $2, h_request = $3, h_token = greatest(l.last + 1, least(c.now, 4503599627370496)), h_count = 1,
-        h_since = c.now, h_ends = c.now + $4, h_label = $5
-      from (select fairlock.micros() as now offset 0) c
-      where l.name = $1 and l.state = '' and (l.h_ends is null or l.h_ends <= c.now) and fairlock.grace_ends() <= c.now
-        and c.now <= $6
-      returning l.h_token, c.now",
-];
+/// Each statement in two ways: one passes over a row that is locked, and a quicker one waits for it.
+type Ways = LazyLock<[String; 2]>;
 
-const RELEASE: [&str; 2] = [
-    "\
-    update fairlock.lock
-      set rev = rev + 1, dead_at = last + 86400000000, h_owner = null, h_request = null, h_token = null, h_count = null,
-        h_since = null, h_ends = null, h_label = null
-      where ctid = (
-        select ctid from fairlock.lock
-          where name = $1 and state = '' and h_owner = $2 and h_request = $3 and h_token = $4 and h_ends > fairlock.micros()
-          for update skip locked
-      ) returning 1",
-    "\
-    update fairlock.lock
-      set rev = rev + 1, dead_at = last + 86400000000, h_owner = null, h_request = null, h_token = null, h_count = null,
-        h_since = null, h_ends = null, h_label = null
-      where name = $1 and state = '' and h_owner = $2 and h_request = $3 and h_token = $4 and h_ends > fairlock.micros()
-      returning 1",
-];
+/// The numbers are those of `Turn::next_number`, the times those of `LockRow`.
+static ACQUIRE: Ways = LazyLock::new(|| {
+    let is_free = |now: &str| {
+        format!(
+            "name = $1 and state = '' and (h_ends is null or h_ends <= {now}) and fairlock.grace_ends() <= {now}"
+        )
+    };
+    let take = |from: String| {
+        format!(
+            "update fairlock.lock l set rev = rev + 1, last = greatest(last + 1, least(now, 4503599627370496)), \
+             dead_at = greatest(now + $4, last + 1) + 86400000000, h_owner = $2, h_request = $3, \
+             h_token = greatest(last + 1, least(now, 4503599627370496)), h_count = 1, h_since = now, h_ends = now + $4, h_label = $5 \
+             from ({from} and now <= $6 returning h_token, now"
+        )
+    };
+    let locking = format!("{} for update skip locked", is_free("fairlock.micros()"));
+    let passing_over = take(format!(
+        "select ctid as at, fairlock.micros() as now from fairlock.lock where {locking}) c where l.ctid = c.at"
+    ));
+    let waiting = take(format!("select fairlock.micros() as now offset 0) c where {}", is_free("now")));
+    // The row may be had after the attempt's end: then the division fails, and the statement does nothing.
+    [passing_over, waiting + ", 1 / (clock_timestamp() <= to_timestamp($6::float8 / 1000000))::int"]
+});
+
+static RELEASE: Ways = LazyLock::new(|| {
+    let is_held = "name = $1 and state = '' and h_owner = $2 and h_request = $3 and h_token = $4 and h_ends > fairlock.micros()";
+    let passing_over =
+        format!("ctid = (select ctid from fairlock.lock where {is_held} for update skip locked)");
+    [&passing_over, is_held].map(|which| {
+        format!(
+            "update fairlock.lock set rev = rev + 1, dead_at = last + 86400000000, h_owner = null, h_request = null, h_token = null, \
+             h_count = null, h_since = null, h_ends = null, h_label = null where {which} returning 1"
+        )
+    })
+});
 
 /// Another transaction has the row locked.
 const LOCKED: &str = "55P03";
 /// How much longer than its call waits an attempt may begin what it asks for: the clock was read some time ago.
-const MARGIN: Duration = Duration::from_millis(400);
-const _: () = assert!(MARGIN.as_millis() + WAIT.as_millis() < IDLE.as_millis());
+const MARGIN: Duration = Duration::from_millis(500);
+const _: () = assert!(MARGIN.as_millis() < IDLE.as_millis());
 
 /// An attempt, in both ways.
-pub(crate) struct Attempt([&'static str; 2], Vec<Value>);
+pub(crate) struct Attempt(&'static Ways, Vec<Value>);
 
 impl Attempt {
     fn statement(&self, waits: bool) -> Statement {
-        Statement::new(self.0[usize::from(waits)], self.1.clone())
+        Statement::new(&self.0[usize::from(waits)], self.1.clone())
     }
 }
 
@@ -144,7 +142,7 @@ impl Store {
         let mut answers = Vec::new();
         if !made.is_empty() {
             let make = |con: &mut Connection| {
-                let waits = made.len() == 1 && con.is_own_session();
+                let waits = questions.len() == 1 && con.is_own_session();
                 let made: Vec<_> = made.iter().map(|attempt| [attempt.statement(waits)]).collect();
                 con.flights(&made.iter().map(|one| &one[..]).collect::<Vec<_>>(), deadline)
             };
@@ -187,7 +185,7 @@ impl Store {
             ask.label.into(),
             micros(begin_by).into(),
         ];
-        Some(Attempt(ACQUIRE, values))
+        Some(Attempt(&ACQUIRE, values))
     }
 
     fn fast_release(&self, hold: &Hold<'_>) -> Option<Attempt> {
@@ -200,7 +198,7 @@ impl Store {
             hold.request.get().cast_signed().into(),
             hold.token.get().cast_signed().into(),
         ];
-        Some(Attempt(RELEASE, values))
+        Some(Attempt(&RELEASE, values))
     }
 }
 

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fairlock_core::backend::{
     Acquire, Acquired, Backend, BackendError, Hold, LockId, Place, Released, RequestId, Wait,
@@ -18,7 +18,7 @@ use crate::PostgresBackend;
 use crate::net::{Connection, Statement};
 use crate::presence::key_of;
 use crate::test_server::{new_database, pooled};
-use crate::tests::{LEASE, ask, hold, lock, session, soon, stage, take, trips};
+use crate::tests::{LEASE, SECOND, ask, hold, lock, session, soon, stage, take, trips};
 
 const OWNERS: [&str; 3] = ["a:1", "b:1", "c:1"];
 const LEASES: [Duration; 2] = [Duration::from_secs(100), Duration::from_secs(1000)];
@@ -270,7 +270,7 @@ fn an_attempt_that_arrives_late_begins_nothing() {
     backend.release(&hold(&lock, &ann, take(&backend, &lock, &ann))).unwrap();
     let (store, ask) = (&backend.0, ask(&lock, &ann, 2));
     store.recent.forget_busy();
-    let attempt = store.fast_acquire(&ask, std::time::Instant::now()).unwrap();
+    let attempt = store.fast_acquire(&ask, Instant::now()).unwrap();
     thread::sleep(super::MARGIN + Duration::from_millis(1));
     for waits in [false, true] {
         let rows = store.pool.ask(attempt.statement(waits), soon()).unwrap();
@@ -280,8 +280,45 @@ fn an_attempt_that_arrives_late_begins_nothing() {
 }
 
 #[test]
+fn an_attempt_that_waited_begins_nothing_after_its_end_nor_where_others_wait_by_now() {
+    let ((backend, mut con), lock, ann) = (stage(), lock("x"), OwnerId::new("a:1"));
+    backend.release(&hold(&lock, &ann, take(&backend, &lock, &ann))).unwrap();
+    let (store, ask) = (&backend.0, ask(&lock, &ann, 2));
+    for (meanwhile, is_late) in [
+        ("select from fairlock.lock for share", true),
+        ("update fairlock.lock set rev = rev + 1", true),
+        (r"update fairlock.lock set state = '\x01'", false),
+    ] {
+        store.recent.forget_busy();
+        con.script(&format!("begin; {meanwhile}"), soon()).unwrap();
+        let deadline = Instant::now() + SECOND;
+        let attempt = store.fast_acquire(&ask, deadline).unwrap();
+        let make = |con: &mut Connection| {
+            con.script("set lock_timeout = 0", soon())?;
+            con.flight(&[attempt.statement(true)], soon())
+        };
+        let made = thread::scope(|scope| {
+            let made = scope.spawn(|| store.pool.lend(soon(), make));
+            let sql = "select count(*) from pg_locks where not granted and transactionid = pg_current_xact_id()::xid";
+            let mut waits = || con.row(Statement::new(sql, []), soon()).unwrap().number(0).unwrap() > 0;
+            look_until(SECOND, || waits().then_some(())).expect("it waits for the row");
+            if is_late {
+                thread::sleep(
+                    (deadline + super::MARGIN).duration_since(Instant::now()) + Duration::from_millis(1),
+                );
+            }
+            con.script("commit", soon()).unwrap();
+            made.join().unwrap()
+        });
+        let is_free = "select count(*) from fairlock.lock where h_owner is null";
+        let is_free = con.row(Statement::new(is_free, []), soon()).unwrap().number(0).unwrap() == 1;
+        assert!(made.is_err() == is_late && is_free, "{meanwhile}: {made:?}");
+    }
+}
+
+#[test]
 fn a_cycle_is_two_round_trips_and_a_hand_off_two_for_each_side() {
-    let ((backend, _con), [ann, bob]) = (stage(), ["a:1", "b:1"].map(OwnerId::new));
+    let ((backend, mut con), [ann, bob]) = (stage(), ["a:1", "b:1"].map(OwnerId::new));
     let (one, other, recent) = (lock("one"), lock("other"), &backend.0.recent);
     let of = |call: &dyn Fn()| {
         let before = trips(&backend);
@@ -306,6 +343,11 @@ fn a_cycle_is_two_round_trips_and_a_hand_off_two_for_each_side() {
     recent.is_busy(&other.name);
     assert_eq!(queueing(&ann, 1), 2);
     recent.forget_busy();
+    con.script("begin; select from fairlock.lock where name = 'one' for share", soon()).unwrap();
+    let refused =
+        of(&|| assert!(backend.acquire(&ask(&one, &ann, 2)).unwrap_err().message().contains("55P03")));
+    assert_eq!(refused, 1, "it has waited for the row");
+    con.script("rollback", soon()).unwrap();
     // Many in one trip, each for itself: what was not fast is two more.
     let locks: Vec<_> = (0..64).map(|n| lock(&format!("{n}"))).collect();
     for lock in &locks[1..] {

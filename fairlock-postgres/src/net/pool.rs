@@ -25,7 +25,7 @@ use super::wire::Connection;
 /// For how long the server keeps a transaction, and its row lock, for a client that says nothing.
 pub(crate) const IDLE: Duration = Duration::from_secs(1);
 /// How long a statement waits for a row at most.
-pub(crate) const WAIT: Duration = Duration::from_millis(500);
+const WAIT: Duration = Duration::from_millis(500);
 /// Begins a transaction that sees what others have written while it waited for a row, whatever level the role has as its default.
 pub(crate) const BEGIN: &str = "begin isolation level read committed";
 
