@@ -30,6 +30,7 @@
 //!   repeated finds none.
 //! - **The clock was set forward**: attempts seem late, the general part does them, and its answer tells the time.
 
+use std::slice;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
@@ -37,7 +38,7 @@ use fairlock_core::FencingToken;
 use fairlock_core::backend::{Acquire, Acquired, BackendError, Hold, Released};
 
 use crate::net::pool::IDLE;
-use crate::net::{Connection, Failure, Row, Statement, Value};
+use crate::net::{Connection, Failure, Row, Statement};
 use crate::row::{LONGEST, is_text, micros, moment};
 use crate::step::{OneByOne, Store};
 
@@ -46,33 +47,26 @@ type Ways = LazyLock<[String; 2]>;
 
 /// The numbers are those of `Turn::next_number`, the times those of `LockRow`.
 static ACQUIRE: Ways = LazyLock::new(|| {
-    let is_free = |now: &str| {
-        format!(
-            "name = $1 and state = '' and (h_ends is null or h_ends <= {now}) and fairlock.grace_ends() <= {now}"
-        )
-    };
-    let take = |from: String| {
+    let clock = "(select fairlock.micros() as now offset 0) c";
+    let is_free = "name = $1 and state = '' and (h_ends is null or h_ends <= now) and fairlock.grace_ends() <= now and now <= $6";
+    let free = format!("select ctid as at, now from fairlock.lock l, {clock} where {is_free}");
+    let skipping = (format!("({free} for update of l skip locked) c where l.ctid = c.at"), "");
+    // The row may be had after the attempt's end: then the division fails, and the statement does nothing.
+    let in_time = ", 1 / (clock_timestamp() <= to_timestamp($6::float8 / 1000000))::int";
+    [skipping, (format!("{clock} where {is_free}"), in_time)].map(|(from, in_time)| {
         format!(
             "update fairlock.lock l set rev = rev + 1, last = greatest(last + 1, least(now, 4503599627370496)), \
              dead_at = greatest(now + $4, last + 1) + 86400000000, h_owner = $2, h_request = $3, \
              h_token = greatest(last + 1, least(now, 4503599627370496)), h_count = 1, h_since = now, h_ends = now + $4, h_label = $5 \
-             from ({from} and now <= $6 returning h_token, now"
+             from {from} returning h_token, now{in_time}"
         )
-    };
-    let locking = format!("{} for update skip locked", is_free("fairlock.micros()"));
-    let passing_over = take(format!(
-        "select ctid as at, fairlock.micros() as now from fairlock.lock where {locking}) c where l.ctid = c.at"
-    ));
-    let waiting = take(format!("select fairlock.micros() as now offset 0) c where {}", is_free("now")));
-    // The row may be had after the attempt's end: then the division fails, and the statement does nothing.
-    [passing_over, waiting + ", 1 / (clock_timestamp() <= to_timestamp($6::float8 / 1000000))::int"]
+    })
 });
 
 static RELEASE: Ways = LazyLock::new(|| {
     let is_held = "name = $1 and state = '' and h_owner = $2 and h_request = $3 and h_token = $4 and h_ends > fairlock.micros()";
-    let passing_over =
-        format!("ctid = (select ctid from fairlock.lock where {is_held} for update skip locked)");
-    [&passing_over, is_held].map(|which| {
+    let skipping = format!("ctid = (select ctid from fairlock.lock where {is_held} for update skip locked)");
+    [&skipping, is_held].map(|which| {
         format!(
             "update fairlock.lock set rev = rev + 1, dead_at = last + 86400000000, h_owner = null, h_request = null, h_token = null, \
              h_count = null, h_since = null, h_ends = null, h_label = null where {which} returning 1"
@@ -80,20 +74,12 @@ static RELEASE: Ways = LazyLock::new(|| {
     })
 });
 
-/// Another transaction has the row locked.
-const LOCKED: &str = "55P03";
 /// How much longer than its call waits an attempt may begin what it asks for: the clock was read some time ago.
 const MARGIN: Duration = Duration::from_millis(500);
 const _: () = assert!(MARGIN.as_millis() < IDLE.as_millis());
 
-/// An attempt, in both ways.
-pub(crate) struct Attempt(&'static Ways, Vec<Value>);
-
-impl Attempt {
-    fn statement(&self, waits: bool) -> Statement {
-        Statement::new(&self.0[usize::from(waits)], self.1.clone())
-    }
-}
+/// In both ways.
+type Attempt = [Statement; 2];
 
 impl Store {
     pub(crate) fn acquire_all(
@@ -142,9 +128,9 @@ impl Store {
         let mut answers = Vec::new();
         if !made.is_empty() {
             let make = |con: &mut Connection| {
-                let waits = questions.len() == 1 && con.is_own_session();
-                let made: Vec<_> = made.iter().map(|attempt| [attempt.statement(waits)]).collect();
-                con.flights(&made.iter().map(|one| &one[..]).collect::<Vec<_>>(), deadline)
+                let way = usize::from(questions.len() == 1 && con.is_own_session());
+                let made: Vec<_> = made.iter().map(|attempt| slice::from_ref(&attempt[way])).collect();
+                con.flights(&made, deadline)
             };
             match self.pool.lend(deadline, make) {
                 Ok(answered) => answers = answered,
@@ -156,9 +142,9 @@ impl Store {
         let answer = |(question, attempt): (&Q, &Option<Attempt>)| {
             let answer = attempt.as_ref().and_then(|_| answers.next());
             if let Some(Err(failure)) = &answer
-                && failure.has_code(&[LOCKED])
+                && failure.has_code(&["55P03"])
             {
-                return Err(failure.clone().into()); // the general part would wait as long once more
+                return Err(failure.clone().into()); // the general part would wait for the row as long once more
             }
             // What else is wrong with an attempt that failed, the general part will say.
             let rows = answer.and_then(|rows| rows.ok()?.pop());
@@ -177,7 +163,7 @@ impl Store {
             return None;
         }
         let begin_by = self.recent.server_time(deadline)?.saturating_add(MARGIN);
-        let values = vec![
+        let values = [
             place.lock.name.as_str().as_bytes().into(),
             place.owner.as_str().into(),
             place.request.get().cast_signed().into(),
@@ -185,20 +171,20 @@ impl Store {
             ask.label.into(),
             micros(begin_by).into(),
         ];
-        Some(Attempt(&ACQUIRE, values))
+        Some([0, 1].map(|way| Statement::new(&ACQUIRE[way], values.clone())))
     }
 
     fn fast_release(&self, hold: &Hold<'_>) -> Option<Attempt> {
         if !is_text(hold.owner, "") || self.recent.was_busy(&hold.lock.name) {
             return None;
         }
-        let values = vec![
+        let values = [
             hold.lock.name.as_str().as_bytes().into(),
             hold.owner.as_str().into(),
             hold.request.get().cast_signed().into(),
             hold.token.get().cast_signed().into(),
         ];
-        Some(Attempt(&RELEASE, values))
+        Some([0, 1].map(|way| Statement::new(&RELEASE[way], values.clone())))
     }
 }
 
