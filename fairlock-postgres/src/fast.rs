@@ -13,19 +13,19 @@
 //!
 //! Interleavings that are closed here:
 //!
-//! - **A waiter joins between the look at the row and the write**: the row is locked as it is looked at, and the write finds it by
-//!   its place in the table. A version that is newer than the statement's snapshot is not found there, and under REPEATABLE READ, which
-//!   a role may have as its default, locking it is an error. In both cases nothing was done, and the general part, which names its
-//!   level, goes on. So this one need not name it.
+//! - **A waiter joins between the look at the row and the write**: an attempt that does not wait locks the row as it looks at it, and
+//!   the write finds it by its place in the table, where a version that is newer than the statement's snapshot is not found. One that
+//!   has waited gets the newest version, and the server looks at all conditions again. Under REPEATABLE READ, which a role may have as
+//!   its default, both are an error. Then nothing was done, and the general part, which names its level, goes on. So this one need not.
 //! - **The row is locked**, maybe for long, by the program's own transaction: the only attempt of a call waits for it, as the general
-//!   part does, until `lock_timeout` or the call's deadline, and then says so. One of several passes it over, so that no lock delays
-//!   another; so does one behind a pooler, whose session has no limit for the wait.
-//! - **What is asked is decided before the wait**: if the row was written meanwhile, the server looks at all of it again. If it was only
-//!   locked, it is as it was, and nobody has had the lock. The clock is the one of before: so a lease ends sooner, and still no sooner
-//!   than its client believes, which counts from before it asked.
-//! - **The attempt arrives late**, after its repeat was answered and the hold released, or waits in the server although its client has
-//!   gone (each lock on its way has a time-out for itself): each `acquire` has an end by the server's clock, which is looked at before
-//!   the wait and after. It is shortly after the call's own, and earlier than `attempt_ttl`. A release names its hold.
+//!   part does, until `lock_timeout` or the call's deadline, and then says so. One of several does not wait, so that no lock delays
+//!   another; nor does one behind a pooler, whose session has no limit for the wait.
+//! - **The row was only locked, and not written, while an attempt waited**: it is not looked at again. Nobody has had the lock meanwhile,
+//!   so a hold that has ended by then is released all the same. The clock of an `acquire` is that of before the wait. So its lease
+//!   ends sooner, and still no sooner than its client believes, which counts from before it asked.
+//! - **The attempt arrives late**, after its repeat was answered and the hold released, or its client has gone while it waited in the
+//!   server, which does not end that wait: each `acquire` has an end by the server's clock, and the clock is looked at before the wait
+//!   and after it. The end is shortly after the call's own, and earlier than `attempt_ttl`. A release names its hold.
 //! - **The statement is carried out and its answer lost**: the repeat finds a hold, so the general part answers it. A release that is
 //!   repeated finds none.
 //! - **The clock was set forward**: attempts seem late, the general part does them, and its answer tells the time.
