@@ -8,62 +8,78 @@
 //! | `state` is empty, and the hold is over, or there is none | grants | general part |
 //! | `state` is empty, and this hold lasts | general part: it may be a repeat | ends the hold |
 //! | `state` is not empty: a line, or what it remembers | general part | general part |
-//! | another transaction has it locked, or there is none | general part | general part |
+//! | another transaction has it locked | waits, or general part | waits, or general part |
+//! | there is none | general part | general part |
 //!
 //! Interleavings that are closed here:
 //!
-//! - **A waiter joins between the look at the row and the write**: the row is locked as it is looked at, and the write finds it by
-//!   its place in the table. A version that is newer than the statement's snapshot is not found there, and under REPEATABLE READ, which
-//!   a role may have as its default, locking it is an error. In both cases nothing was done, and the general part, which names its
-//!   level, goes on. So this one need not name it.
-//! - **The row is locked**, maybe for long, by the program's own transaction: the statement does not wait for it. Otherwise one that was
-//!   given up would stay in the server, and each of its repeats too, and all would be carried out when that transaction ends.
-//! - **The attempt arrives late**, after its repeat was answered and the hold released: each `acquire` has an end by the server's
-//!   clock. It is shortly after the call's own, and earlier than `attempt_ttl`. A release names its hold.
-//! - **The clock was read before the row was locked**: only just before, since nothing is waited for. If the row was written in
-//!   between, the row is looked at again, and the clock read again.
+//! - **A waiter joins between the look at the row and the write**: an attempt that does not wait locks the row as it looks at it, and
+//!   the write finds it by its place in the table, where a version that is newer than the statement's snapshot is not found. One that
+//!   has waited gets the newest version, and the server looks at all conditions again. Under REPEATABLE READ, which a role may have as
+//!   its default, both are an error. Then nothing was done, and the general part, which names its level, goes on. So this one need not.
+//! - **The row is locked**, maybe for long, by the program's own transaction: the only attempt of a call waits for it, as the general
+//!   part does, until `lock_timeout` or the call's deadline, and then says so. One of several does not wait, so that no lock delays
+//!   another; nor does one behind a pooler, whose session has no limit for the wait.
+//! - **The row was only locked, and not written, while an attempt waited**: it is not looked at again. Nobody has had the lock meanwhile,
+//!   so a hold that has ended by then is released all the same. The clock of an `acquire` is that of before the wait. So its lease
+//!   ends sooner, and still no sooner than its client believes, which counts from before it asked.
+//! - **The attempt arrives late**, after its repeat was answered and the hold released, or its client has gone while it waited in the
+//!   server, which does not end that wait: each `acquire` has an end by the server's clock, and the clock is looked at before the wait
+//!   and after it. The end is shortly after the call's own, and earlier than `attempt_ttl`. A release names its hold.
 //! - **The statement is carried out and its answer lost**: the repeat finds a hold, so the general part answers it. A release that is
 //!   repeated finds none.
 //! - **The clock was set forward**: attempts seem late, the general part does them, and its answer tells the time.
 
 use std::slice;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use fairlock_core::FencingToken;
 use fairlock_core::backend::{Acquire, Acquired, BackendError, Hold, Released};
 
 use crate::net::pool::IDLE;
-use crate::net::{Failure, Row, Statement};
+use crate::net::{Connection, Failure, Row, Statement};
 use crate::row::{LONGEST, is_text, micros, moment};
 use crate::step::{OneByOne, Store};
 
-/// The numbers are those of `Turn::next_number`, the times those of `LockRow`.
-const ACQUIRE: &str = "\
-    update fairlock.lock l
-      set rev = l.rev + 1, last = greatest(g.next, least(g.now, 4503599627370496)), dead_at = greatest(g.now + $4, g.next) + 86400000000,
-        h_owner = $2, h_request = $3, h_token = greatest(g.next, least(g.now, 4503599627370496)), h_count = 1,
-        h_since = g.now, h_ends = g.now + $4, h_label = $5
-      from (
-        select ctid as at, last + 1 as next, fairlock.micros() as now from fairlock.lock
-          where name = $1 and state = '' and (h_ends is null or h_ends <= fairlock.micros())
-            and fairlock.grace_ends() <= fairlock.micros() for update skip locked
-      ) g
-      where l.ctid = g.at and g.now <= $6 returning l.h_token, g.now";
+/// Each statement in two ways: one passes over a row that is locked, and a quicker one waits for it.
+type Ways = LazyLock<[String; 2]>;
 
-const RELEASE: &str = "\
-    update fairlock.lock
-      set rev = rev + 1, dead_at = last + 86400000000, h_owner = null, h_request = null, h_token = null, h_count = null,
-        h_since = null, h_ends = null, h_label = null
-      where ctid = (
-        select ctid from fairlock.lock
-          where name = $1 and state = '' and h_owner = $2 and h_request = $3 and h_token = $4 and h_ends > fairlock.micros()
-          for update skip locked
-      ) returning 1";
+/// The numbers are those of `Turn::next_number`, the times those of `LockRow`.
+static ACQUIRE: Ways = LazyLock::new(|| {
+    let clock = "(select fairlock.micros() as now offset 0) c";
+    let is_free = "name = $1 and state = '' and (h_ends is null or h_ends <= now) and fairlock.grace_ends() <= now and now <= $6";
+    let free = format!("select ctid as at, now from fairlock.lock l, {clock} where {is_free}");
+    let skipping = (format!("({free} for update of l skip locked) c where l.ctid = c.at"), "");
+    // The row may be had after the attempt's end: then the division fails, and the statement does nothing.
+    let in_time = ", 1 / (clock_timestamp() <= to_timestamp($6::float8 / 1000000))::int";
+    [skipping, (format!("{clock} where {is_free}"), in_time)].map(|(from, in_time)| {
+        format!(
+            "update fairlock.lock l set rev = rev + 1, last = greatest(last + 1, least(now, 4503599627370496)), \
+             dead_at = greatest(now + $4, last + 1) + 86400000000, h_owner = $2, h_request = $3, \
+             h_token = greatest(last + 1, least(now, 4503599627370496)), h_count = 1, h_since = now, h_ends = now + $4, h_label = $5 \
+             from {from} returning h_token, now{in_time}"
+        )
+    })
+});
+
+static RELEASE: Ways = LazyLock::new(|| {
+    let is_held = "name = $1 and state = '' and h_owner = $2 and h_request = $3 and h_token = $4 and h_ends > fairlock.micros()";
+    let skipping = format!("ctid = (select ctid from fairlock.lock where {is_held} for update skip locked)");
+    [&skipping, is_held].map(|which| {
+        format!(
+            "update fairlock.lock set rev = rev + 1, dead_at = last + 86400000000, h_owner = null, h_request = null, h_token = null, \
+             h_count = null, h_since = null, h_ends = null, h_label = null where {which} returning 1"
+        )
+    })
+});
 
 /// How much longer than its call waits an attempt may begin what it asks for: the clock was read some time ago.
 const MARGIN: Duration = Duration::from_millis(500);
 const _: () = assert!(MARGIN.as_millis() < IDLE.as_millis());
+
+/// In both ways.
+type Attempt = [Statement; 2];
 
 impl Store {
     pub(crate) fn acquire_all(
@@ -103,24 +119,34 @@ impl Store {
     fn all<Q, A>(
         &self,
         questions: &[Q],
-        attempts: &[Option<Statement>],
+        attempts: &[Option<Attempt>],
         deadline: Instant,
         read: impl Fn(&Q, &Row) -> Result<A, Failure>,
         ask: impl Fn(&Q) -> Result<A, BackendError>,
     ) -> Vec<Result<A, BackendError>> {
-        let made: Vec<_> = attempts.iter().flatten().map(slice::from_ref).collect();
+        let made: Vec<_> = attempts.iter().flatten().collect();
         let mut answers = Vec::new();
         if !made.is_empty() {
-            match self.pool.lend(deadline, |con| con.flights(&made, deadline)) {
+            let make = |con: &mut Connection| {
+                let way = usize::from(questions.len() == 1 && con.is_own_session());
+                let made: Vec<_> = made.iter().map(|attempt| slice::from_ref(&attempt[way])).collect();
+                con.flights(&made, deadline)
+            };
+            match self.pool.lend(deadline, make) {
                 Ok(answered) => answers = answered,
                 Err(failure) => return vec![failure.into(); questions.len()].into_iter().map(Err).collect(),
             }
         }
         let mut answers = answers.into_iter();
         let mut asked = OneByOne::until(deadline);
-        let answer = |(question, attempt): (&Q, &Option<Statement>)| {
+        let answer = |(question, attempt): (&Q, &Option<Attempt>)| {
             let answer = attempt.as_ref().and_then(|_| answers.next());
-            // What is wrong with an attempt that failed, the general part will say.
+            if let Some(Err(failure)) = &answer
+                && failure.has_code(&["55P03"])
+            {
+                return Err(failure.clone().into()); // the general part would wait for the row as long once more
+            }
+            // What else is wrong with an attempt that failed, the general part will say.
             let rows = answer.and_then(|rows| rows.ok()?.pop());
             let known = rows.and_then(|rows| read(question, rows.first()?).ok());
             known.map_or_else(|| asked.ask(|| ask(question)), Ok)
@@ -129,7 +155,7 @@ impl Store {
     }
 
     /// The attempt, if it can be one.
-    fn fast_acquire(&self, ask: &Acquire<'_>, deadline: Instant) -> Option<Statement> {
+    fn fast_acquire(&self, ask: &Acquire<'_>, deadline: Instant) -> Option<Attempt> {
         let (place, lease) = (&ask.place, micros(ask.lease));
         let is_plain = !place.lock.kind.is_shared() && place.takes == 1 && place.ticket == 0;
         let is_fit = lease <= LONGEST && is_text(place.owner, ask.label);
@@ -145,10 +171,10 @@ impl Store {
             ask.label.into(),
             micros(begin_by).into(),
         ];
-        Some(Statement::new(ACQUIRE, values))
+        Some([0, 1].map(|way| Statement::new(&ACQUIRE[way], values.clone())))
     }
 
-    fn fast_release(&self, hold: &Hold<'_>) -> Option<Statement> {
+    fn fast_release(&self, hold: &Hold<'_>) -> Option<Attempt> {
         if !is_text(hold.owner, "") || self.recent.was_busy(&hold.lock.name) {
             return None;
         }
@@ -158,7 +184,7 @@ impl Store {
             hold.request.get().cast_signed().into(),
             hold.token.get().cast_signed().into(),
         ];
-        Some(Statement::new(RELEASE, values))
+        Some([0, 1].map(|way| Statement::new(&RELEASE[way], values.clone())))
     }
 }
 

@@ -2,9 +2,8 @@
 //! to the clock. And how many round trips a call takes.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use std::slice::from_ref;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fairlock_core::backend::{
     Acquire, Acquired, Backend, BackendError, Hold, LockId, Place, Released, RequestId, Wait,
@@ -18,7 +17,8 @@ use proptest::test_runner::{Config, TestRunner};
 use crate::PostgresBackend;
 use crate::net::{Connection, Statement};
 use crate::presence::key_of;
-use crate::tests::{LEASE, ask, hold, lock, soon, stage, take, trips};
+use crate::test_server::{new_database, pooled};
+use crate::tests::{LEASE, SECOND, ask, hold, lock, session, soon, stage, take, trips};
 
 const OWNERS: [&str; 3] = ["a:1", "b:1", "c:1"];
 const LEASES: [Duration; 2] = [Duration::from_secs(100), Duration::from_secs(1000)];
@@ -224,17 +224,21 @@ fn scenes() -> Vec<Vec<Command>> {
 
 #[test]
 fn the_fast_parts_do_what_the_general_part_does() {
-    let (backend, mut con) = stage();
+    let url = new_database();
+    let (backend, mut con) =
+        (PostgresBackend::builder(&url).connections(1).connect().unwrap(), session(&url));
     for client in ["a", "b", "c"] {
         let present = [Statement::new("select pg_advisory_lock($1)", [key_of(client).into()])];
         con.flight(&present, soon()).unwrap();
     }
+    // Behind a pooler attempts pass over rows that are locked.
+    let pooler = PostgresBackend::builder(&pooled(&url)).connections(1).connect().unwrap();
     let (con, cases) = (std::cell::RefCell::new(con), std::cell::Cell::new((0, 0, 0)));
     let differ = |commands: Vec<Command>| {
         let (case, grants, releases) = cases.get();
         cases.set((case + 1, grants, releases)); // a case that fails is followed by smaller ones
-        let [mut fast, mut general] =
-            [true, false].map(|is_fast| Way::new(&backend, &format!("{case}"), is_fast));
+        let mut fast = Way::new(if case % 2 == 0 { &backend } else { &pooler }, &format!("{case}"), true);
+        let mut general = Way::new(&backend, &format!("{case}"), false);
         let con = &mut *con.borrow_mut();
         if case % 4 > 0 {
             let sql = format!("insert into fairlock.lock (name) values ('{case} true'), ('{case} false')");
@@ -266,16 +270,55 @@ fn an_attempt_that_arrives_late_begins_nothing() {
     backend.release(&hold(&lock, &ann, take(&backend, &lock, &ann))).unwrap();
     let (store, ask) = (&backend.0, ask(&lock, &ann, 2));
     store.recent.forget_busy();
-    let attempt = store.fast_acquire(&ask, std::time::Instant::now()).unwrap();
+    let attempt = store.fast_acquire(&ask, Instant::now()).unwrap();
     thread::sleep(super::MARGIN + Duration::from_millis(1));
-    let rows = store.pool.lend(soon(), |con| con.flight(from_ref(&attempt), soon())).unwrap();
-    let is_held = backend.inspect(&lock, 0..0).unwrap().holder().is_some();
-    assert_eq!((rows[0].len(), is_held), (0, false));
+    for way in attempt {
+        let rows = store.pool.ask(way, soon()).unwrap();
+        let is_held = backend.inspect(&lock, 0..0).unwrap().holder().is_some();
+        assert_eq!((rows.len(), is_held), (0, false));
+    }
+}
+
+#[test]
+fn an_attempt_that_waited_begins_nothing_after_its_end_nor_where_others_wait_by_now() {
+    let ((backend, mut con), lock, ann) = (stage(), lock("x"), OwnerId::new("a:1"));
+    backend.release(&hold(&lock, &ann, take(&backend, &lock, &ann))).unwrap();
+    let (store, ask) = (&backend.0, ask(&lock, &ann, 2));
+    for (meanwhile, is_late) in [
+        ("select from fairlock.lock for share", true),
+        ("update fairlock.lock set rev = rev + 1", true),
+        (r"update fairlock.lock set state = '\x01'", false),
+    ] {
+        store.recent.forget_busy();
+        con.script(&format!("begin; {meanwhile}"), soon()).unwrap();
+        let deadline = Instant::now() + SECOND;
+        let attempt = store.fast_acquire(&ask, deadline).unwrap();
+        let make = |con: &mut Connection| {
+            con.script("set lock_timeout = 0", soon())?;
+            con.flight(&attempt[1..], soon())
+        };
+        let made = thread::scope(|scope| {
+            let made = scope.spawn(|| store.pool.lend(soon(), make));
+            let sql = "select count(*) from pg_locks where not granted and transactionid = pg_current_xact_id()::xid";
+            let mut waits = || con.row(Statement::new(sql, []), soon()).unwrap().number(0).unwrap() > 0;
+            look_until(SECOND, || waits().then_some(())).expect("it waits for the row");
+            if is_late {
+                thread::sleep(
+                    (deadline + super::MARGIN).duration_since(Instant::now()) + Duration::from_millis(1),
+                );
+            }
+            con.script("commit", soon()).unwrap();
+            made.join().unwrap()
+        });
+        let is_free = "select count(*) from fairlock.lock where h_owner is null";
+        let is_free = con.row(Statement::new(is_free, []), soon()).unwrap().number(0).unwrap() == 1;
+        assert!(made.is_err() == is_late && is_free, "{meanwhile}: {made:?}");
+    }
 }
 
 #[test]
 fn a_cycle_is_two_round_trips_and_a_hand_off_two_for_each_side() {
-    let ((backend, _con), [ann, bob]) = (stage(), ["a:1", "b:1"].map(OwnerId::new));
+    let ((backend, mut con), [ann, bob]) = (stage(), ["a:1", "b:1"].map(OwnerId::new));
     let (one, other, recent) = (lock("one"), lock("other"), &backend.0.recent);
     let of = |call: &dyn Fn()| {
         let before = trips(&backend);
@@ -300,6 +343,11 @@ fn a_cycle_is_two_round_trips_and_a_hand_off_two_for_each_side() {
     recent.is_busy(&other.name);
     assert_eq!(queueing(&ann, 1), 2);
     recent.forget_busy();
+    con.script("begin; select from fairlock.lock where name = 'one' for share", soon()).unwrap();
+    let refused =
+        of(&|| assert!(backend.acquire(&ask(&one, &ann, 2)).unwrap_err().message().contains("55P03")));
+    assert_eq!(refused, 1, "it has waited for the row");
+    con.script("rollback", soon()).unwrap();
     // Many in one trip, each for itself: what was not fast is two more.
     let locks: Vec<_> = (0..64).map(|n| lock(&format!("{n}"))).collect();
     for lock in &locks[1..] {
