@@ -1,4 +1,4 @@
-//! The settings of a client: the options, the environment variables, the help and the man page are made from those in `table`.
+//! The settings of a client. The options, the environment variables, the help and the man page are made from `table`.
 
 mod table;
 
