@@ -315,7 +315,7 @@ impl Line {
         Some(place)
     }
 
-    /// What is left of the place's time.
+    /// The rest of the place's time.
     pub(crate) fn left_of(&self, place: &KeptPlace) -> Duration {
         place.deadline.saturating_sub(self.clock.value)
     }
@@ -362,7 +362,7 @@ impl Line {
         present.chain(parked).take(count(wanted)).map(waiter).collect()
     }
 
-    /// From when on all its waiters have been silent for so long that none can be alive, if none is heard until then.
+    /// From when on all its waiters are dead, if none is heard until then.
     pub(crate) fn over_at(&self) -> Moment {
         if self.is_empty() { Moment::ZERO } else { self.clock.over_at() }
     }

@@ -1,6 +1,6 @@
 -- A hold of the disciplines Redisson and plain: the owner's field in the lock's hash, and the record of the last grant beside it.
 --
--- A request never takes over a hold of its owner under another request: which of the two is the late one can't be known, and the
+-- A request never takes over its owner's hold under another request: which of the two is the late one can't be known, and the
 -- late one's lease may be shorter than what the holder believes. Nor one whose record is missing or names another owner: it can't be
 -- known whose it is. It ends by its own release, or with its lease.
 
@@ -34,7 +34,7 @@ local function granted_before(lock, held, last_grant, owner, request, lease)
   return { 'granted', tonumber(last_grant[3]), left < 0 and tonumber(lease) or math.min(left, tonumber(lease)) }
 end
 
--- Tells the former holder that it lost the lock, if it is one of ours.
+-- Tells the former holder that it lost the lock, if it is a client of fairlock.
 local function notify_taken(holder, name)
   local client, number = string.match(holder[1], '^(.*):(.-)$')
   if client and holder[3] then

@@ -24,8 +24,7 @@ pub(super) struct Ballot {
     pub(super) reports: Vec<Report>,
     /// How many nodes there are: all that any answer lists.
     pub(super) nodes: usize,
-    /// A node that has not been up for so long may have an old file, and its vote does not count. Its own slots are still its own to
-    /// name.
+    /// A node that has been up for less may have an old file, and its vote does not count. It still names its slots.
     pub(super) least_uptime: Duration,
 }
 
