@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use fairlock::LockKind;
 
-use crate::world::{on_redis, worlds};
+use crate::world::on_redis;
 
 /// A count that goes wrong with two threads in the section: it is read first and written later.
 #[derive(Default)]
@@ -48,67 +48,4 @@ fn five_hundred_waiters_on_one_lock_all_get_it() {
     assert_eq!(done.sum(), 500);
     assert!(started.elapsed() < BOUND, "{:?}", started.elapsed());
     world.assert_no_residue("crowd");
-}
-
-/// Redisson: `testConcurrency_SingleInstance`.
-#[test]
-fn fifteen_threads_of_one_client_take_one_turn_each() {
-    let _alone = fairlock_tests::Alone::here();
-    for world in worlds() {
-        let (lock, done) = (world.lock("threads"), Careless::default());
-        thread::scope(|scope| {
-            for _ in 0..15 {
-                scope.spawn(|| {
-                    let guard = lock.lock().unwrap();
-                    done.add_one();
-                    guard.unlock().unwrap();
-                });
-            }
-        });
-        assert_eq!(done.sum(), 15);
-        world.assert_no_residue("threads");
-    }
-}
-
-/// Redisson: `testConcurrencyLoop_MultiInstance`.
-#[test]
-fn sixteen_clients_take_a_hundred_turns_each() {
-    let _alone = fairlock_tests::Alone::here();
-    for world in worlds() {
-        let done = Careless::default();
-        let locks: Vec<_> = (0..16).map(|_| world.lock("turns")).collect();
-        thread::scope(|scope| {
-            for lock in &locks {
-                scope.spawn(|| {
-                    for _ in 0..100 {
-                        let guard = lock.lock().unwrap();
-                        done.add_one();
-                        guard.unlock().unwrap();
-                    }
-                });
-            }
-        });
-        assert_eq!(done.sum(), 1600);
-        world.assert_no_residue("turns");
-    }
-}
-
-/// Redisson: `testConcurrency_MultiInstance`.
-#[test]
-fn a_hundred_clients_take_one_turn_each() {
-    let _alone = fairlock_tests::Alone::here();
-    for world in worlds() {
-        let done = Careless::default();
-        thread::scope(|scope| {
-            for _ in 0..100 {
-                scope.spawn(|| {
-                    let guard = world.lock("clients").lock().unwrap();
-                    done.add_one();
-                    guard.unlock().unwrap();
-                });
-            }
-        });
-        assert_eq!(done.sum(), 100);
-        world.assert_no_residue("clients");
-    }
 }

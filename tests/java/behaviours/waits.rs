@@ -2,36 +2,10 @@
 
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
 
 use fairlock::{Cancel, Error};
 
 use crate::world::{SLACK, SOON, worlds};
-
-/// Redisson: `testTryLockWait`.
-#[test]
-fn a_timed_wait_lasts_as_long_as_asked() {
-    let _alone = fairlock_tests::Alone::here();
-    for world in worlds() {
-        let wait = Duration::from_millis(1000);
-        let (ours, theirs) = (world.lock("wait"), world.lock("wait"));
-        let guard = ours.lock().unwrap();
-        thread::scope(|scope| {
-            let waiter = scope.spawn(|| {
-                let started = world.now();
-                assert!(theirs.try_lock_for(wait).unwrap().guard().is_none());
-                world.now() - started
-            });
-            world.until_waiting("wait", 1);
-            world.time_for_others(wait);
-            let took = waiter.join().unwrap();
-            assert!(took >= wait && took < wait + SLACK, "{took:?}");
-        });
-        guard.unlock().unwrap();
-        world.until_waiting("wait", 0);
-        world.assert_no_residue("wait");
-    }
-}
 
 /// Redisson: `testLockUninterruptibly`. Rust threads have no interrupts; `unpark` is the spurious wake-up here.
 #[test]
