@@ -268,7 +268,7 @@ impl LockState {
         self.holders.first()
     }
 
-    /// How many requests wait: the places without those that are known to be of absent waiters.
+    /// How many requests wait, without those of waiters that are known to be absent.
     pub fn waiting(&self) -> u64 {
         self.line_length.saturating_sub(self.absent)
     }

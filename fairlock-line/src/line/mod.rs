@@ -274,8 +274,9 @@ impl Line {
         self.present.values().any(|place| self.counts(clock, place, true, &is_reachable))
     }
 
-    /// One that fits has to be present. All others wait for the first one that does not fit, so that one counts without a
-    /// subscription, too, until it has been silent for half a place's time: a subscription that blinks must not cost its turn.
+    /// A waiter that fits has to be present. All others wait for the first waiter that does not fit. So it counts without a
+    /// subscription, too, until it has been silent for half a place's time: a connection that breaks for a moment must not cost
+    /// its turn.
     fn counts(
         &self,
         clock: Moment,

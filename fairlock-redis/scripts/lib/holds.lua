@@ -203,8 +203,8 @@ local function hand_on(state)
       state.other = capacity
       return 'stop'
     end
-    -- Only one that does not fit can be the one that all others wait for. So it counts without a subscription, too, until it has
-    -- been silent for half a place's time: a subscription that blinks must not cost its turn.
+    -- All others may wait for a waiter that does not fit. So it counts without a subscription, too, until it has been silent for
+    -- half a place's time: a connection that breaks for a moment must not cost its turn.
     local fits = state.used + takes <= capacity
     local blocks = not fits and place.deadline - state.clock > state.least_ttl / 2
     if not blocks and not is_present(state, member, place) then return nil end

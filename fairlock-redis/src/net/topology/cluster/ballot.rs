@@ -66,7 +66,7 @@ impl Ballot {
         for (id, node) in self.reports.iter().flat_map(|report| &report.nodes) {
             at.extend(node.address.as_ref().map(|address| (id.as_str(), address)));
         }
-        // Rather where it answered than where another one says that it is.
+        // The address at which it answered goes before the one that others name.
         at.extend(self.reports.iter().map(|report| (report.id.as_str(), &report.at)));
         at.into_values().cloned().collect()
     }
