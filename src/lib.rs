@@ -5,7 +5,7 @@
 //! it. A thread may re-enter its lock, a watchdog renews the lease, and the guard has a fencing token and tells when the
 //! lock is lost.
 //!
-//! ![Five workers: on a fair lock all have 9 or 10 turns, on a plain one between 2 and 14][timeline]
+//! ![Five workers: on a fair lock all have 9 or 10 turns, on a plain one between 2 and 15][timeline]
 //!
 //! ```
 //! use fairlock::{Client, MemoryBackend};

@@ -1,4 +1,4 @@
-"""Writes RESULTS.md and its plots from results.json: report.py FOLDER. Figures: median over the rounds [least – most]."""
+"""Writes RESULTS.md and its plots from results.json: report.py FOLDER. Figures: median over the rounds [least–most]."""
 
 import json
 import math
@@ -51,8 +51,8 @@ def shown(found, unit=""):
     if not found:
         return "–"
     low, middle, high = found
-    same = number(low) == number(high)  # else a range that no line break parts
-    return f"{number(middle)}{unit}" if same else f"{number(middle)}{unit} [{number(low)}\u00a0–\u00a0{number(high)}]"
+    same = number(low) == number(high)
+    return f"{number(middle)}{unit}" if same else f"{number(middle)}{unit} [{number(low)}–{number(high)}]"
 
 
 def peers_of(workload, variant=None):
@@ -80,11 +80,24 @@ def picture(name, alt, svg):
     out.append(f"![{alt}](plots/{name}.svg)\n")
 
 
-def target(what, wanted, found, meets, before=""):
-    """A row of the table of targets; `before` is the figure of the run before this one, of 2026-11-22."""
+def target(what, wanted, found, meets):
     if found:
         verdict = "met" if meets(found[1]) else "**missed**"
-        targets.append([what, wanted, shown(found), verdict, before])
+        targets.append([what, wanted, shown(found), verdict])
+
+
+def target_by_threads(what, found_by_threads, wanted, meets):
+    """One row for several numbers of threads."""
+    found = {n: found for n, found in found_by_threads.items() if found}
+    if found:
+        missed = [str(n) for n in found if not meets(found[n][1])]
+        verdict = f"**missed** with {' and '.join(missed)}" if missed else "met"
+        targets.append([f"{what}; {listed(found)} threads", wanted, ", ".join(map(shown, found.values())), verdict])
+
+
+def listed(numbers):
+    *others, last = map(str, numbers)
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def at_most(limit):
@@ -98,10 +111,10 @@ def at_least(limit):
 machine = result["machine"]
 out.append(f"""# fairlock beside its peers
 
-Written by `bench/run` on {machine['date']}, from commit `{machine['commit']}`; don't edit it. Each figure is the median over the
-rounds (up to {result['rounds']}), with the least and the most in brackets. Within a round the peers take turns on the same server. Ratios are taken per round.
-A figure without brackets has one round (counts of commands, and workload 4) or was the same in all rounds.
-The machine: {machine['processor']}, Linux {machine['kernel']}, {machine['redis']}, {machine['rustc']}; server and clients share it.
+Written by `bench/run` on {machine['date']}, from commit `{machine['commit']}`; don't edit it. Figures are medians
+over the rounds (up to {result['rounds']}), with least and most in brackets unless equal; counts of commands and workload 4 have one round. Within a
+round the peers take turns on one server; ratios are taken per round.
+Server and clients share {machine['processor']}, Linux {machine['kernel']}, {machine['redis']}, {machine['rustc']}.
 Load average before: {result['load before'][0]} (1 min), {result['load before'][1]} (5 min); after: {result['load after'][0]}, {result['load after'][1]}. The run took {result['seconds'] / 60:.0f} minutes.
 """)
 if result.get("quick"):
@@ -127,12 +140,9 @@ def close(name):
 
 
 for name, limit in (("uncontended cycle", "0.92"), ("hand-off, 8 in line", "0.97"), ("hand-off, 1,000 in line", "0.97")):
-    target(f"server script time, {name} ÷ {base}", found=to_base("scripts", f"script time: {name}, µs"), before="1",
-           **at_most(limit))
-target("uncontended lock + unlock ÷ raw-setnx (p50)", found=close("uncontended ÷ SET NX"), before="1.56",
-       **at_most("1.3"))
-target("uncontended server CPU ÷ raw-setnx", found=close("uncontended server CPU ÷ SET NX"), before="1.91",
-       **at_most("1.6"))
+    target(f"server script time, {name} ÷ {base}", found=to_base("scripts", f"script time: {name}, µs"), **at_most(limit))
+target("uncontended lock + unlock ÷ raw-setnx (p50)", found=close("uncontended ÷ SET NX"), **at_most("1.3"))
+target("uncontended server CPU ÷ raw-setnx", found=close("uncontended server CPU ÷ SET NX"), **at_most("1.6"))
 target("uncontended lock + unlock ÷ two raw EVALSHA of the same scripts (p50)", found=close("uncontended ÷ two EVALSHA"),
        **at_most("1.10"))
 
@@ -150,41 +160,39 @@ for peer in peers_of("many locks"):
         for turn, found in rounds("many locks", None, peer, "ops/s").items():
             if found > rivals.get(turn, 0):
                 rivals[turn], best[turn] = found, cpu.get(turn)
-target("16 threads over 10,000 names: ops/s ÷ the best peer", before="0.72",
+target("16 threads over 10,000 names: ops/s ÷ the best peer",
        found=ratio(rounds("many locks", None, "fairlock", "ops/s"), rivals), **at_least("1.0"))
-target("16 threads over 10,000 names: CPU a cycle ÷ that peer's", before="1.15 – 1.25", **at_most("1.0"),
+target("16 threads over 10,000 names: CPU a cycle ÷ that peer's", **at_most("1.0"),
        found=ratio(cpu_of_many("fairlock"), {turn: cpu for turn, cpu in best.items() if cpu}))
 target("16 threads over 10,000 names: ops/s ÷ 16 raw connections with the same scripts", **at_least("0.9"),
        found=ratio(rounds("many locks", None, "fairlock", "ops/s"), rounds("many locks", None, "raw-scripts", "ops/s")))
-for row, name in [(f"hand-offs-{n}", f"{n} threads") for n in (2, 8, 32, 128)] + [("processes", "8 processes")]:
-    target(f"hand-offs/s, {name} ÷ {base}", found=to_base(row, f"hand-offs/s, {name}"), before="1", **at_least("1.0"))
-for peer, least, before in (("python-redis-lock", "4", "5.9 – 6.7"), ("redisson-fair", "3", "14 – 23")):
-    for n in waiters:
-        target(f"hand-offs/s, {n} threads ÷ {peer}", found=hand_offs(n, peer), before=before, **at_least(least))
-for n in waiters:
-    target(f"hand-off p50, {n} threads ÷ (one EVALSHA + one push)", found=close(f"hand-off {n} ÷ (EVALSHA + push)"),
-           **at_most("1.5"))
+target_by_threads(f"hand-offs/s ÷ {base}", {n: to_base(f"hand-offs-{n}", f"hand-offs/s, {n} threads") for n in (2, 8, 32, 128)},
+                  **at_least("1.0"))
+target(f"hand-offs/s, 8 processes ÷ {base}", found=to_base("processes", "hand-offs/s, 8 processes"), **at_least("1.0"))
+for peer, least in (("python-redis-lock", "4"), ("redisson-fair", "3")):
+    target_by_threads(f"hand-offs/s ÷ {peer}", {n: hand_offs(n, peer) for n in waiters}, **at_least(least))
+target_by_threads("hand-off p50 ÷ (one EVALSHA + one push)", {n: close(f"hand-off {n} ÷ (EVALSHA + push)") for n in waiters},
+                  **at_most("1.5"))
 allocations = result.get("allocations")
 if allocations:
-    target("allocations of an uncontended cycle", found=spread([float(allocations["redis"][0])]), before="9", **at_most("4"))
+    target("allocations of an uncontended cycle", found=spread([float(allocations["redis"][0])]), **at_most("4"))
 client = result.get("client instructions")
 if client:
-    target("the client's instructions for an uncontended cycle", found=spread([client["redis"]]), before="36,300", **at_most("14000"))
+    target("the client's instructions for an uncontended cycle", found=spread([client["redis"]]), **at_most("14000"))
 for name, threads, what in (("readers", 8, "90 % readers, 8 threads"), ("permits", 32, "4 permits, 32 threads")):
     kind = {"readers": "rw", "permits": "permits"}[name]
     target(f"{what}: turns/s ÷ Redisson's", **at_least("3"),
            found=ratio(*(rounds(name, threads, f"{peer}-{kind}", "turns/s") for peer in ("fairlock", "redisson"))))
-target("10,000 holds: server CPU of renewals ÷ Redisson's", before="1.17", **at_most("1.2"),
+target("10,000 holds: server CPU of renewals ÷ Redisson's", **at_most("1.2"),
        found=ratio(*(rounds("renewal", None, peer, "server cpu %") for peer in ("fairlock", "redisson-fair"))))
-target("server time per hand-off, 100,000 places ÷ 10 places", found=close("longest line ÷ shortest"), before="1.01",
+target("server time per hand-off, 100,000 places ÷ 10 places", found=close("longest line ÷ shortest"),
        **at_most("1.2"))
-for n in variants_of("hand-off: commands"):
-    target(f"scripts per hand-off, {n} threads, all commands counted", "2.00",
-           absolute("hand-off: commands", n, "fairlock", "commands"), lambda r: abs(r - 2) < 0.01, "2.00")
+target_by_threads("scripts per hand-off, all commands counted", wanted="2.00", meets=lambda r: abs(r - 2) < 0.01,
+                  found_by_threads={n: absolute("hand-off: commands", n, "fairlock", "commands") for n in variants_of("hand-off: commands")})
 polled = [count for n in waiters for count in rounds("hand-off", n, "fairlock", "grants by polling").values()]
-target("grants by polling in all hand-offs", "0", spread([sum(polled)]) if polled else None, lambda r: r == 0, "0")
+target("grants by polling in all hand-offs", "0", spread([sum(polled)]) if polled else None, lambda r: r == 0)
 target("48 processes, 10 ms hold: most ÷ fewest grants a client",
-       found=absolute("processes", None, "fairlock", "max/min"), before="1.02", **at_most("1.05"))
+       found=absolute("processes", None, "fairlock", "max/min"), **at_most("1.05"))
 def close_stores(name):
     return absolute("stores: close", None, "postgres-fairlock", name)
 
@@ -192,11 +200,10 @@ def close_stores(name):
 for peer, limit in (("advisory", "2.5"), ("naive", "1.1")):
     target(f"PostgreSQL: free cycle ÷ {peer} lock's (p50)", found=close_stores(f"÷ {peer}"), **at_most(limit))
 target("PostgreSQL: server CPU of a free cycle, µs", found=close_stores("server µs"), **at_most("100"))
-for peer, limit in (("postgres-advisory", "0.25"), ("fairlock", "0.33")):
-    for n in variants_of("stores: hand-off"):
-        what = "fairlock's on Redis" if peer == "fairlock" else "advisory lock's"
-        target(f"PostgreSQL: hand-offs/s, {n} threads ÷ {what}", **at_least(limit),
-               found=ratio(*(rounds("stores: hand-off", n, one, "hand-offs/s") for one in ("postgres-fairlock", peer))))
+for peer, called, limit in (("postgres-advisory", "advisory lock's", "0.25"), ("fairlock", "fairlock's on Redis", "0.33")):
+    target_by_threads(f"PostgreSQL: hand-offs/s ÷ {called}", **at_least(limit), found_by_threads={
+        n: ratio(*(rounds("stores: hand-off", n, one, "hand-offs/s") for one in ("postgres-fairlock", peer)))
+        for n in variants_of("stores: hand-off")})
 target("PostgreSQL: 48 processes, 10 ms hold: most ÷ fewest grants a client", **at_most("1.05"),
        found=absolute("stores: processes", None, "postgres-fairlock", "max/min"))
 if memory:
@@ -208,11 +215,10 @@ if memory:
         target(f"memory: gap of a hand-off, p50, {n} threads ÷ `FairMutex`", **at_most("1.3"),
                found=ratio(memory[f"gap-{n} fairlock-memory"], memory[f"gap-{n} FairMutex"]))
 out.append("## Targets\n")
-out.append("Targets relative to the baselines, to another commit, and those for the length of the line, are measured in separate short turns: the two sides "
-           "alternate three to seven times a round (scripts fifty times, twenty steps each), and the median of each round counts. `raw-setnx` is a lock "
-           "without any promise: `SET NX PX`, and EVALSHA of a script that compares and deletes.\n")
-table(["what", "target", "measured", "", "before"], targets)
-out.append("[NOTES.md](NOTES.md) has the reasons of what is missed, and what was measured once.\n")
+out.append("Most targets are measured in separate short turns: the two sides alternate three to seven times a round (scripts fifty times, twenty "
+           "steps each), and each round's median counts. [README.md](README.md#baselines) explains the baselines.\n")
+table(["what", "target", "measured", ""], targets)
+out.append("[NOTES.md](NOTES.md) says why some are missed.\n")
 
 
 def compared(workload, variant, figures, main, more_is_better=False, skip=()):
@@ -240,35 +246,31 @@ if raw:
 figures = ["p50 µs", "p99 µs", "bytes in", "bytes out", "server µs", "script µs"]
 table(["library", f"p50, {AS}", "p50 µs", "p99 µs", "bytes to the server", "bytes from it", "its CPU, µs", "its scripts, µs"],
       compared("uncontended", None, figures, "p50 µs"))
-out.append("*Its scripts*: the server's time for scripts, and for the SET of those that take the lock with it, by `INFO commandstats`. "
-           "Commands on the wire per cycle (raw-ping: one PING; raw-push: from PUBLISH to another thread's socket):\n")
+out.append("*Its scripts*: the server's time for scripts, and for a SET that takes the lock (`INFO commandstats`). "
+           "Commands on the wire per cycle:\n")
 
 
-def commands(workload, variant, more=()):
-    rows = []
-    for peer in peers_of(workload, variant):
-        each = values[(workload, variant, peer)]
-        parts = [f"{name.removeprefix('command ')} {number(next(iter(count.values())))}"
-                 for name, count in each.items() if name.startswith("command ")]
-        counts = [shown(absolute(workload, variant, peer, figure)) for figure in ("commands", *more)]
-        rows.append([peer, *counts, ", ".join(parts)])
-    table(["library", "commands", *more, "which"], rows)
+def which(workload, variant, peer):
+    return ", ".join(f"{name.removeprefix('command ')} {number(next(iter(count.values())))}"
+                     for name, count in values[(workload, variant, peer)].items() if name.startswith("command "))
 
 
-commands("uncontended: commands", None)
+table(["library", "commands", "which"],
+      [[peer, shown(absolute("uncontended: commands", None, peer, "commands")), which("uncontended: commands", None, peer)]
+       for peer in peers_of("uncontended: commands")])
 if allocations:
-    out.append("Allocations of one uncontended cycle of fairlock: "
+    out.append("fairlock's allocations per cycle: "
                + ", ".join(f"{count} ({size} bytes) on {backend}" for backend, (count, size) in allocations.items())
                + ".\n")
 
 out.append("## 2 Re-entry\n")
-out.append("Other peers are not reentrant.\n")
+out.append("The other peers have none.\n")
 table(["library", f"p50, {AS}", "p50 µs", "p99 µs"], compared("re-entry", None, ["p50 µs", "p99 µs"], "p50 µs"))
 
 out.append("## 3 Hand-off\n")
 out.append("Threads of one process always want the lock and hold it for no time. A hand-off is a turn of another owner than "
-           "before. The gap runs from the call of unlock to the return of the next owner's lock. A library that "
-           "polls has many turns and few hand-offs: one thread takes the lock again and again.\n")
+           "before; its gap runs from the call of unlock to the return of the next owner's lock. Pollers have many turns and few "
+           "hand-offs: one thread takes the lock again and again.\n")
 if waiters:
     for name, figure, title in (("hand-offs", "hand-offs/s", "Hand-offs a second"),
                                 ("gaps", "gap p50 µs", "From unlock to the next owner, p50, µs")):
@@ -284,9 +286,13 @@ for n in waiters:
     table(["library", "fairlock's hand-offs ÷ its", "hand-offs/s", "turns/s", "gap p50 µs", "gap p99 µs", "server CPU, µs per turn", "scripts, µs per turn"],
           compared("hand-off", n, ["hand-offs/s", "turns/s", "gap p50 µs", "gap p99 µs", "server µs", "script µs"],
                    "hand-offs/s", more_is_better=True))
-for n in variants_of("hand-off: commands"):
-    out.append(f"Commands on the wire per turn, with {n} waiters:\n")
-    commands("hand-off: commands", n, ("commands a hand-off",))
+counted = variants_of("hand-off: commands")
+if counted:
+    out.append(f"Commands on the wire with {listed(counted)} waiters, and which, per turn with {counted[0]}:\n")
+    table(["library", "commands per turn", "commands per hand-off", "which"],
+          [[peer, *(", ".join(shown(absolute("hand-off: commands", n, peer, figure)) for n in counted)
+                    for figure in ("commands", "commands a hand-off")), which("hand-off: commands", counted[0], peer)]
+           for peer in peers_of("hand-off: commands", counted[0])])
 
 out.append("## 4 Fairness: 48 processes, 10 ms hold\n")
 out.append("A grant overtakes if another process had asked at least 2 ms earlier and was still waiting.\n")
@@ -303,9 +309,9 @@ if shares:
         shares))
 
 out.append("## 5 Server script time, and cost against the length of the line\n")
-out.append("Server time of the scripts of one hand-off, by `INFO commandstats`: the release, and the former holder's next request (with "
-           "Redisson, also the next holder's request). The places have no threads; without a line, it is an uncontended cycle. `seeds 3.16`: the scripts of "
-           "Redisson 3.16.8's fair lock. The medians are of batches of 20, except for the seeds' long lines; the percentiles are of single ones.\n")
+out.append("Server time (`INFO commandstats`) of a hand-off's scripts: the release, and the former holder's next request (with Redisson, "
+           "also the next holder's). The places have no threads. `seeds 3.16`: Redisson 3.16.8's fair lock. Medians are of "
+           "batches of 20, except for the seeds' long lines; percentiles are of single hand-offs.\n")
 series = {}
 for places in sorted(variants_of("line")):
     if places < 10:
@@ -327,8 +333,8 @@ table(["library", "fairlock's ops ÷ its", "ops/s", "connections", "server CPU, 
       compared("many locks", None, ["ops/s", "connections", "server µs", "script µs", "client µs"], "ops/s", more_is_better=True))
 
 out.append("## 7 10,000 holds renewed by one client\n")
-out.append("Leases of 6 s, renewed every 2 s (the default of 30 s costs a fifth of this). The other peers have no watchdog, or a thread per "
-           "lock; etcd and Curator keep one session alive, however many locks it holds.\n")
+out.append("Leases of 6 s, renewed every 2 s (the default of 30 s costs a fifth). The other peers have no watchdog, a thread per lock, or "
+           "(etcd, Curator) one session for all locks.\n")
 table(["library", f"client CPU, {AS}", "commands/s", "scripts/s", "bytes to the server/s", "client CPU %", "server CPU %"],
       compared("renewal", None, ["commands/s", "scripts/s", "bytes in/s", "client cpu %", "server cpu %"], "client cpu %"))
 
@@ -342,33 +348,33 @@ if memory:
           [[lock] + [shown(spread(memory.get(f"{what} {lock}", {}).values()))
                      for what in ("uncontended", "gap-2", "hand-offs-2", "turns-2", "shares-2", "gap-8", "hand-offs-8", "turns-8", "shares-8")]
            for lock in locks])
-out.append("`ReentrantMutex` and `std::sync::Mutex` don't hand over: their gap is that of the next thread that happens to run.\n")
+out.append("`ReentrantMutex` and `std::sync::Mutex` don't hand over: their gap ends with whichever thread runs next.\n")
 
 out.append("## 9 Time to recover\n")
-out.append("Seconds until the next grant, with leases of 3 s; 20 means not within 20 s. *Holder killed*: from SIGKILL; the lease had up to "
-           "3 s left. *Waiter killed*: from the release, with the next in line killed before. *Subscriber cut*: CLIENT KILL TYPE "
-           "pubsub just before the release.\n")
+out.append("Seconds until the next grant, with leases of 3 s; 20: not within 20 s. *Holder killed*: from SIGKILL, with up to 3 s of lease left. "
+           "*Waiter killed*: from the release; the next in line was killed before. *Subscriber cut*: CLIENT KILL TYPE pubsub just before "
+           "the release.\n")
 accidents = ["holder killed", "waiter killed", "subscriber cut"]
 table(["library"] + accidents,
       [[peer] + [shown(absolute("recovery", accident, peer, "seconds")) for accident in accidents]
        for peer in peers_of("recovery", accidents[0])])
 
 out.append("## 10 Idle waiters\n")
-out.append("32 threads wait for a lock that another thread holds; the holder's renewals are included.\n")
+out.append("32 threads wait; the holder's renewals are included.\n")
 table(["library", "commands/s per waiter"],
       [[peer, shown(absolute("idle", 32, peer, "commands/s a waiter"))] for peer in peers_of("idle", 32)])
 
 if base:
     out.append(f"## 11 Beside {base}\n")
-    out.append(f"This commit's figure divided by that of `{base}`, with the same worker, in turns. `bench/against` compares with any commit, and has more rows.\n")
+    out.append(f"Measured with the same worker, in turns. `bench/against` compares with any commit, in more rows.\n")
     table(["what", f"÷ {base}"], [[name.removesuffix(" ÷"), shown(absolute("against", row, base, name))]
                                   for row in variants_of("against") for name in values[("against", row, base)]])
 
 durable = peers_of("durable", None)
 if durable:
     out.append("## 12 The cost of `durable`\n")
-    out.append("fairlock without it, with `Durability::life()`, and with `Durability::quorum()` on the same server; alone, and eight threads that "
-               "take turns. With a quorum a push only makes the waiter ask, so a hand-off takes a trip more.\n")
+    out.append("Without, with `Durability::life()`, and with `Durability::quorum()` on one server: alone, and eight threads in turns. With a "
+               "quorum a push only makes the waiter ask: one trip more.\n")
     figures = ["p50 µs", "script µs", "server µs", "bytes in", "commands", "hand-offs/s", "gap p50 µs", "commands a hand-off"]
     table(["variant", "cycle ÷ without", "hand-off gap ÷ without", *figures],
           [[peer, *(shown(ratio(rounds("durable", None, peer, figure), rounds("durable", None, "fairlock", figure)))
@@ -376,11 +382,11 @@ if durable:
             *(shown(absolute("durable", None, peer, figure)) for figure in figures)] for peer in durable])
 
 for name, title, threads, said, figures in (
-        ("readers", "13 Readers and writers", 8, "Eight threads always want the lock and hold it for no time. Every tenth hold of each is "
-         "a write. *Longest write*: the longest wait of a writer among readers that never end.",
+        ("readers", "13 Readers and writers", 8, "Eight threads always want the lock and hold it for no time; every tenth hold is a "
+         "write. *Longest write*: a writer's longest wait.",
          ["turns/s", "read p50 µs", "write p50 µs", "longest write µs"]),
         ("permits", "14 Permits", 32, "32 threads always want one of four permits and hold it for no time. Redisson: "
-         "`getPermitExpirableSemaphore`, whose permits end with a lease; Curator: `InterProcessSemaphoreV2`.",
+         "`getPermitExpirableSemaphore`; Curator: `InterProcessSemaphoreV2`.",
          ["turns/s", "wait p50 µs", "wait p99 µs", "longest wait µs"])):
     if peers_of(name, threads):
         out.append(f"## {title}\n")
@@ -393,9 +399,9 @@ for name, title, threads, said, figures in (
 stores = peers_of("stores: free")
 if stores:
     out.append("## 15 PostgreSQL\n")
-    out.append("*advisory*: `pg_advisory_lock` and `pg_advisory_unlock`, a session for each thread; it has no lease and no token, and writes nothing. *naive*: a "
-               "row for each lock, taken by `INSERT … ON CONFLICT … WHERE until <= now`; waiters ask every 10 ms. Both by the crate `postgres` with prepared "
-               "statements. Commits are asynchronous; those of `-sync` reach the disk first. Times are p50, CPU is the server's for a cycle or a turn.\n")
+    out.append("*advisory*: `pg_advisory_lock`, a session for each thread; no lease, no token, no writes. *naive*: a row for each lock, taken by "
+               "`INSERT … ON CONFLICT … WHERE until <= now`; waiters ask every 10 ms. Both use the crate `postgres` with prepared statements. "
+               "Commits are asynchronous, except with `-sync`. Times are p50; CPU is the server's per cycle or turn.\n")
     called = {"fairlock": "fairlock on Redis", "postgres-fairlock": "**fairlock on PostgreSQL**",
               "postgres-fairlock-sync": "**fairlock on PostgreSQL**-sync"}
     columns = [("free cycle µs", "stores: free", None, "p50 µs"), ("its CPU µs", "stores: free", None, "server µs"),
@@ -414,7 +420,7 @@ if result["missing"]:
     out.extend(f"- {name}, {variant or ''} {peer}, round {turn + 1}: {why}" for _, name, variant, peer, turn, why in result["missing"])
     out.append("")
 
-for what, wanted, found, verdict, _ in targets:
-    print(f"{what}: {found} (target {wanted}): {verdict.strip('*')}")
+for what, wanted, found, verdict in targets:
+    print(f"{what}: {found} (target {wanted}): {verdict.replace('**', '')}")
 with open(f"{folder}/RESULTS.md", "w") as file:
     file.write("\n".join(out))

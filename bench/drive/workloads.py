@@ -378,7 +378,7 @@ def turns_of(events):
 
 
 def apart(servers, scale, peer, threads):
-    """Threads of one process with a lock each, which nobody else wants."""
+    """Threads of one process with a separate lock each."""
     with Worker(servers, peer, "apart", count=threads, seconds=scale.seconds, warm=scale.warm(peer)) as worker:
         worker.expect("ready")
         with usage_of(servers, peer) as usage:

@@ -137,7 +137,7 @@ def data_paths():
     picture.named(26, out, 104, "your thread", "lock.lock()", INK)
     picture.named(26, back, 104, "your thread", "guard", INK)
     core = [(166, 132, "Lock", "handle/"), (318, 132, "acquire", "asks, then sleeps"), (470, 136, "dyn Backend", "the seam")]
-    redis = [(656, 140, "hand_off, plain", "the request"), (816, 140, "net: commands", "a connection")]
+    redis = [(656, 140, "line", "the request"), (816, 140, "net", "a connection")]
     y = out + 27
     for x, width, name, note in core:
         picture.named(x, out, width, name, note, BLUE)
@@ -152,7 +152,7 @@ def data_paths():
     y = back + 27
     picture.named(1006, back, 132, "PUBLISH", "by the release", AMBER, 70)
     picture.text(1072, back + 59, "script", 12, "middle", SOFT)
-    picture.named(816, back, 140, "net: subscription", "a thread, SUBSCRIBE", TEAL)
+    picture.named(816, back, 140, "subscription", "a thread, SUBSCRIBE", TEAL)
     picture.named(656, back, 140, "wake_ups", "finds the client", TEAL)
     picture.named(470, back, 136, "wake", "finds the request", BLUE)
     picture.named(270, back, 160, "claim", "waiting \u2192 held", BLUE)

@@ -1,49 +1,53 @@
-//! Timelines as a picture: one row per worker; waits pale, holds solid, losses crossed. Plain SVG, written by hand.
+//! Timelines as a picture: one row per worker; waits pale, holds solid. Plain SVG, written by hand.
 
 use std::fmt::Write;
 use std::time::Duration;
 
 use super::{Did, Timeline};
 
-// Two panels are 900 wide, as a README's column is, so that the letters keep their size there.
+// 900 wide, as a README's column is, so that the letters keep their size there.
+const WIDTH: f64 = 900.0;
 const MARGIN: f64 = 20.0;
 const LABELS: f64 = 112.0;
-const CHART: f64 = 304.0;
-const PANEL: f64 = LABELS + CHART;
 const GAP: f64 = 28.0;
-const TOP: f64 = 92.0;
-const ROW: f64 = 42.0;
-const BAR: f64 = 24.0;
+const TOP: f64 = 88.0;
+const ROW: f64 = 32.0;
+const BAR: f64 = 20.0;
 const COLOURS: [&str; 6] = ["#2563eb", "#0d9488", "#9333ea", "#c2570c", "#4d7c0f", "#be185d"];
 
 /// Draws the runs side by side on one time scale. The background is light, so the picture is readable on a dark page.
 pub(crate) fn picture(runs: &[Timeline]) -> String {
     let rows = runs.iter().map(|run| run.workers.len()).max().unwrap_or(0);
     let chart_bottom = TOP + rows as f64 * ROW;
-    let width = 2.0 * MARGIN + runs.len() as f64 * (PANEL + GAP) - GAP;
-    let height = chart_bottom + 84.0;
+    let panel_width = (WIDTH - 2.0 * MARGIN + GAP) / runs.len() as f64 - GAP;
+    let height = chart_bottom + 76.0;
     let mut svg = format!(
-        r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}"
+        r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}"
      font-family="Helvetica, Arial, 'DejaVu Sans', sans-serif" fill="#1f2937">
 <title>The waits and holds of all workers</title>
-<rect width="{width}" height="{height}" rx="10" fill="#fbfbfd"/>
+<rect width="{WIDTH}" height="{height}" rx="10" fill="#fbfbfd"/>
 "##
     );
     for (number, run) in runs.iter().enumerate() {
-        panel(&mut svg, run, MARGIN + number as f64 * (PANEL + GAP), chart_bottom);
+        panel(
+            &mut svg,
+            run,
+            MARGIN + number as f64 * (panel_width + GAP),
+            panel_width - LABELS,
+            chart_bottom,
+        );
     }
-    let has_losses = runs.iter().any(|run| run.spans.iter().any(|span| span.did == Did::HoldAndLose));
-    legend(&mut svg, chart_bottom + 58.0, has_losses);
+    legend(&mut svg, chart_bottom + 52.0);
     svg.push_str("</svg>\n");
     svg
 }
 
-fn panel(svg: &mut String, run: &Timeline, left: f64, bottom: f64) {
+fn panel(svg: &mut String, run: &Timeline, left: f64, width: f64, bottom: f64) {
     let chart = left + LABELS;
     text(svg, left, 40.0, 18.0, "font-weight=\"bold\"", run.title);
     text(svg, left, 62.0, 14.0, "fill=\"#4b5563\"", &run.summary());
 
-    let x = |time: Duration| chart + CHART * (time.as_secs_f64() / run.length.as_secs_f64()).min(1.0);
+    let x = |time: Duration| chart + width * (time.as_secs_f64() / run.length.as_secs_f64()).min(1.0);
     for tick in 0..=6 {
         let time = run.length * tick / 6;
         let at = x(time);
@@ -61,23 +65,19 @@ fn panel(svg: &mut String, run: &Timeline, left: f64, bottom: f64) {
     }
     for (worker, turns) in run.turns().iter().enumerate() {
         let top = TOP + worker as f64 * ROW;
-        text(svg, left, top + 11.0, 14.0, "", &run.workers[worker].0);
+        text(svg, left, top + 10.0, 13.0, "", &run.workers[worker].0);
         let waited = run.longest_wait(worker).as_millis();
         text(
             svg,
             left,
-            top + 26.0,
-            12.0,
+            top + 23.0,
+            11.0,
             "fill=\"#6b7280\"",
             &format!("{turns} turns, \u{2264} {waited} ms"),
         );
     }
     for worker in 0..run.workers.len() {
         bars(svg, run, worker, &x);
-    }
-    // Last, so that no bar hides a cross.
-    for span in run.spans.iter().filter(|span| span.did == Did::HoldAndLose) {
-        cross(svg, x(span.to), TOP + span.worker as f64 * ROW + 2.0 + BAR / 2.0);
     }
 }
 
@@ -88,8 +88,8 @@ fn bars(svg: &mut String, run: &Timeline, worker: usize, x: &impl Fn(Duration) -
         let top = TOP + worker as f64 * ROW + 2.0;
         // A wait is drawn lower, so that it is visible behind the holds.
         let (shapes, top, height) = match span.did {
-            Did::Wait => (&mut waits, top + 5.0, BAR - 10.0),
-            Did::Hold | Did::HoldAndLose => (&mut holds, top, BAR),
+            Did::Wait => (&mut waits, top + 4.0, BAR - 8.0),
+            Did::Hold => (&mut holds, top, BAR),
         };
         let (from, width) = (x(span.from), (x(span.to) - x(span.from)).max(0.5));
         let _ = write!(shapes, "M{from:.1} {top}v{height}h{width:.1}v-{height}z");
@@ -99,38 +99,17 @@ fn bars(svg: &mut String, run: &Timeline, worker: usize, x: &impl Fn(Duration) -
     let _ = writeln!(svg, r#"<path fill="{colour}" d="{holds}"/>"#);
 }
 
-fn cross(svg: &mut String, x: f64, y: f64) {
-    let _ = writeln!(
-        svg,
-        r##"<g class="loss" stroke-linecap="round"><circle cx="{x:.1}" cy="{y:.1}" r="10" fill="#ffffff" stroke="#dc2626" stroke-width="2"/>"##
-    );
-    for (dx, dy) in [(4.0, 4.0), (4.0, -4.0)] {
-        line(svg, x - dx, y - dy, x + dx, y + dy, "stroke=\"#dc2626\" stroke-width=\"2.5\"");
-    }
-    svg.push_str("</g>\n");
-}
-
-fn legend(svg: &mut String, y: f64, has_losses: bool) {
-    let mut x = MARGIN;
-    let mut entry = |svg: &mut String, what: &str, width: f64, draw: &dyn Fn(&mut String, f64)| {
-        draw(svg, x);
+fn legend(svg: &mut String, y: f64) {
+    for (x, what, height, opacity) in
+        [(MARGIN, "waits in line", BAR - 8.0, 0.22), (MARGIN + 148.0, "holds the lock", BAR, 1.0)]
+    {
+        let top = y - height / 2.0;
+        let _ = writeln!(
+            svg,
+            r#"<rect x="{x}" y="{top}" width="28" height="{height}" fill="{}" fill-opacity="{opacity}"/>"#,
+            COLOURS[0]
+        );
         text(svg, x + 38.0, y + 4.5, 14.0, "", what);
-        x += 38.0 + width;
-    };
-    let box_of = |height: f64, opacity: f64| {
-        move |svg: &mut String, x: f64| {
-            let top = y - height / 2.0;
-            let _ = writeln!(
-                svg,
-                r#"<rect x="{x}" y="{top}" width="28" height="{height}" fill="{}" fill-opacity="{opacity}"/>"#,
-                COLOURS[0]
-            );
-        }
-    };
-    entry(svg, "waits in line", 110.0, &box_of(14.0, 0.22));
-    entry(svg, "holds the lock", 120.0, &box_of(24.0, 1.0));
-    if has_losses {
-        entry(svg, "lost: taken by force", 0.0, &|svg, x| cross(svg, x + 14.0, y));
     }
 }
 

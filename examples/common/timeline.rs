@@ -13,7 +13,7 @@ use fairlock::{Guard, Ownership};
 type Failure = Box<dyn Error + Send + Sync>;
 
 /// The length of each run.
-pub(crate) const LENGTH: Duration = Duration::from_millis(300);
+const LENGTH: Duration = Duration::from_millis(300);
 
 /// One activity of a worker. Times count from the start of the run.
 pub(crate) struct Span {
@@ -27,8 +27,6 @@ pub(crate) struct Span {
 pub(crate) enum Did {
     Wait,
     Hold,
-    /// The worker held the lock and lost it at the end of the span.
-    HoldAndLose,
 }
 
 /// A worker: its name, and the number of its colour.
@@ -82,7 +80,7 @@ impl Timeline {
         waits.max().unwrap_or_default()
     }
 
-    /// How many workers held the lock at the same time, at most. A loser learns of its loss a moment late, and is not counted.
+    /// How many workers held the lock at the same time, at most.
     pub(crate) fn most_at_once(&self) -> usize {
         let holds: Vec<&Span> = self.spans.iter().filter(|span| span.did == Did::Hold).collect();
         let held_at = |time| holds.iter().filter(|hold| hold.from <= time && time < hold.to).count();
@@ -126,7 +124,7 @@ pub(crate) struct Diary {
 }
 
 impl Diary {
-    /// How much of the run is left; none when it is over.
+    /// How much time the run has left; none when it is over.
     pub(crate) fn time_left(&self) -> Option<Duration> {
         LENGTH.checked_sub(self.started.elapsed())
     }
@@ -144,11 +142,8 @@ impl Diary {
     /// Releases the lock.
     pub(crate) fn release<O: Ownership>(&mut self, guard: Guard<O>) -> fairlock::Result<()> {
         let until = self.started.elapsed(); // before another worker can have it
-        match guard.unlock() {
-            Ok(()) => self.note(Did::Hold, until),
-            Err(fairlock::Error::Lost(_)) => self.note(Did::HoldAndLose, until),
-            Err(error) => return Err(error),
-        }
+        guard.unlock()?;
+        self.note(Did::Hold, until);
         Ok(())
     }
 

@@ -5,12 +5,12 @@ mod common;
 
 use std::path::Path;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fairlock::{Client, Lock, MemoryBackend, TryLock};
 
 use super::{Failure, LOCK, Options, connect};
-use common::{Diary, LENGTH, Timeline, Worker};
+use common::{Diary, Timeline, Worker};
 
 /// How long a worker holds the lock, and its pause before the next request.
 const WORK: Duration = Duration::from_millis(6);
@@ -33,26 +33,11 @@ fn run(
     lock_of: impl Fn(&Client) -> fairlock::Result<Lock>,
 ) -> Result<Timeline, Failure> {
     let memory = MemoryBackend::new();
-    let operators = lock_of(&connect(options, &memory, "operator")?)?;
     let workers: Vec<Worker> =
         (0..options.workers).map(|number| (format!("worker {}", number + 1), number)).collect();
     let lock_of = |(name, _): &Worker| lock_of(&connect(options, &memory, name)?);
     let locks: Vec<Lock> = workers.iter().map(lock_of).collect::<Result<_, _>>()?;
-    thread::scope(|scope| {
-        let operator = scope.spawn(|| take_by_force(&operators));
-        let run = Timeline::run(title, workers, |diary| work(&locks[diary.worker], diary))?;
-        operator.join().map_err(|_| "the operator panicked")??;
-        Ok(run)
-    })
-}
-
-/// Takes the lock by force in the middle of the run, to show a loss.
-fn take_by_force(lock: &Lock) -> fairlock::Result<()> {
-    let started = Instant::now();
-    thread::sleep(LENGTH / 2);
-    // The lock may be free at this moment, between two holders.
-    while started.elapsed() < LENGTH && !lock.force_unlock()? {}
-    Ok(())
+    Timeline::run(title, workers, |diary| work(&locks[diary.worker], diary))
 }
 
 /// Takes turns until the time is over.
@@ -62,8 +47,7 @@ fn work(lock: &Lock, diary: &mut Diary) -> fairlock::Result<()> {
         let waited = lock.try_lock_for(left)?;
         diary.waited();
         let TryLock::Granted(guard) = waited else { break };
-        // The work; it stops at once when the hold is lost.
-        let _ = guard.lost().recv_timeout(WORK);
+        thread::sleep(WORK);
         diary.release(guard)?;
         thread::sleep(PAUSE);
     }
@@ -83,21 +67,20 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_has_every_span_and_marks_every_loss() {
+    fn a_picture_has_every_span() {
         let ms = Duration::from_millis;
         let span = |worker, did, from, to| Span { worker, did, from: ms(from), to: ms(to) };
         let spans = vec![
             span(0, Did::Wait, 0, 10),
             span(0, Did::Hold, 10, 20),
             span(1, Did::Wait, 0, 20),
-            span(1, Did::HoldAndLose, 20, 25),
+            span(1, Did::Hold, 20, 25),
         ];
         let workers = vec![("one".to_owned(), 0), ("two".to_owned(), 1)];
         let run = Timeline { title: "two workers", workers, length: ms(100), spans };
         assert_eq!((run.turns(), run.longest_wait(1)), (vec![1, 1], ms(20)));
         let picture = svg::picture(&[run]);
         let count = |what: &str| picture.matches(what).count();
-        assert_eq!((count("v-14z"), count("v-24z")), (2, 2), "the bars of waits and holds");
-        assert_eq!(count("class=\"loss\""), 1 + 1, "the loss, and the one in the legend");
+        assert_eq!((count("v-12z"), count("v-20z")), (2, 2), "the bars of waits and holds");
     }
 }

@@ -25,7 +25,7 @@ pub(crate) fn goes_by(label: &str, text: &str) -> bool {
     label == text || parts.is_some_and(|(given, process)| given == text || process == text)
 }
 
-/// The only one of those that go by this text. Each is described in a line.
+/// The only match for this text; each match is described in a line.
 ///
 /// # Errors
 /// If there are several, with the lines of the first ten.

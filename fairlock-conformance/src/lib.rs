@@ -1,7 +1,7 @@
 //! What every backend has to do, one named case for each behaviour.
 //!
-//! A backend's tests implement [`Harness`] and write `fairlock_conformance::conformance_tests!(MyHarness);` in a module of their
-//! own, which makes one `#[test]` for each case. [`Harness::promises`] says what a store or discipline does not promise; the
+//! A backend's tests implement [`Harness`] and write `fairlock_conformance::conformance_tests!(MyHarness);` in a separate
+//! module, which makes one `#[test]` for each case. [`Harness::promises`] says what a store or discipline does not promise; the
 //! cases about that check only that nothing breaks.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "the cases are tests")]

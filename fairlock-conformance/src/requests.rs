@@ -133,7 +133,7 @@ pub fn a_release_that_names_an_old_hold_touches_nothing(harness: &impl Harness) 
     harness.assert_nothing_is_left("old");
 }
 
-/// Which of two requests is late can't be known, so none takes over a hold of its owner: it waits, like that of any owner.
+/// Which of two requests is late can't be known, so none takes over its owner's hold: it waits, like any other request.
 pub fn a_request_takes_over_no_hold_of_its_owner(harness: &impl Harness) {
     let bench = Bench::new(harness, "anew");
     let (owner, other) = (bench.owner(), bench.owner());

@@ -98,7 +98,7 @@ pub enum Error {
         lock: Option<LockName>,
     },
     /// [`Client::shutdown`](crate::Client::shutdown) ended the client, but could not tell the server of everything in time.
-    /// What is left ends with its lease, or with its place's time to live.
+    /// What it was not told of ends with its lease, or with its place's time to live.
     Unsettled {
         /// How many holds and places are left.
         count: usize,

@@ -192,7 +192,7 @@ mod tests {
         claim
     }
 
-    /// So many locks of one shard.
+    /// The number of locks in one shard.
     fn of_one_shard(count: usize) -> Vec<LockName> {
         let names = (0..10_000).map(|n| LockName::new(&format!("lock:{n}")).unwrap());
         names.filter(|name| shard_of(name.hash_code()) == 0).take(count).collect()

@@ -70,7 +70,7 @@ fn holds_are_counted_when_they_are_given_back_passed_on_or_lost() {
     let (client, backend, clock) = client();
     let lock = client.fair_lock("insight:holds").unwrap();
     let guard = lock.lock().unwrap();
-    lock.lock().unwrap().unlock().unwrap(); // a re-entry is no hold of its own
+    lock.lock().unwrap().unlock().unwrap(); // a re-entry is no separate hold
     clock.advance(S);
     guard.unlock().unwrap();
     let mut guard = lock.lock().unwrap();

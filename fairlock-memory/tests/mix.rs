@@ -10,7 +10,7 @@ use fairlock_memory::MemoryBackend;
 
 const PERMITS: u32 = 5;
 const THREADS: u64 = 8;
-/// For so long the threads begin new requests.
+/// How long the threads begin new requests.
 const RUN: Duration = Duration::from_millis(1200);
 /// A wait that takes longer than this was forgotten.
 const LONGEST_WAIT: Duration = Duration::from_secs(20);

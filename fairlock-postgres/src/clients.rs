@@ -1,4 +1,4 @@
-//! The clients of this process: how each is told of a message, and where they hear those of others.
+//! The clients of this process: how each gets a message, and where they listen.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};

@@ -1,5 +1,5 @@
 //! A thorough check of the server and the database: are locks safe there, and if not, what has to change? `doctor.sql` has the
-//! checks that only ask; here are those that measure and try.
+//! checks that only ask; this file has the checks that measure and try.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 const OLDEST: Duration = Duration::from_secs(600);
 /// For how long a lock counts as busy.
 const BUSY: Duration = Duration::from_millis(100);
-/// So many locks are told apart. Two that are not may cost each other a round trip, and no more.
+/// How many locks are told apart. Two that are not may cost each other a round trip, and no more.
 const SLOTS: usize = 1024;
 
 pub(crate) struct Recent {

@@ -7,7 +7,7 @@
 //! there is, so that rows which stay locked leave each of the others its turn.
 //!
 //! A hold whose row stays locked by `still_held` is not renewed: nothing can be written there. Its guard says lost when the lease
-//! is over by its clock, although nobody else gets the lock before that transaction ends. It must: the transaction may end at any
+//! is over by its clock, although no other owner gets the lock before that transaction ends. It must: the transaction may end at any
 //! moment, and the client can't see when.
 
 use std::collections::HashSet;
@@ -21,7 +21,7 @@ use crate::net::{BYTEA, Failure, INT8, Row, Statement, TEXT, Value};
 use crate::row::{LONGEST, is_text, micros};
 use crate::step::{OneByOne, Store};
 
-/// So many holds are renewed by one statement.
+/// How many holds one statement renews.
 const MOST: usize = 200;
 
 const RENEW: &str = "\

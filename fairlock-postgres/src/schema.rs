@@ -22,7 +22,7 @@ const SQL: &str = include_str!("../schema.sql");
 const BEGIN: &str = "begin isolation level read committed; set local lock_timeout = '2s'; \
                      select pg_advisory_xact_lock(7378700441894417)";
 
-/// The longest lease where a crash of the server forgets what was done last: for so long it grants nothing afterwards.
+/// The longest lease where a crash of the server forgets what was done last: it grants nothing for this time afterwards.
 const LONGEST_UNSYNCED: Duration = Duration::from_secs(30);
 
 /// The longest lease, if there is one.

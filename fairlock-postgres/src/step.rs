@@ -30,7 +30,7 @@
 //! - **A deposed primary tells of a grant that no standby has**: its own commit waits for the standby, for ever. But somebody cancels
 //!   that wait, which the connection takes for no answer; or the server starts again, and a repeat finds the grant. So what is a promise
 //!   is committed also where nothing is changed: the row lock is a write, and this commit waits too. NOTIFY writes nothing that a
-//!   standby has, so it waits for none: where there is one, messages are sent once COMMIT was answered, in a trip of their own.
+//!   standby has, so it waits for none: where there is one, messages are sent once COMMIT was answered, in a separate trip.
 //! - **The sweeper deletes the row between the insert and the load**: the load is tried again. Its numbers follow the clock, and
 //!   the row was a day old.
 
@@ -51,7 +51,7 @@ use crate::presence::{channel_of, key_of};
 use crate::recent::Recent;
 use crate::row::{AFTER, COLUMNS, HEADS, Loaded, LockRow, NOW, moment};
 
-/// So many waiters at the head are asked about, whether they are still there.
+/// How many waiters at the head are looked at, whether they are still there.
 const ASKED_ABOUT: usize = 4;
 /// How often a row may vanish between insert and load.
 const TRIES: usize = 3;

@@ -33,7 +33,7 @@ fn install() -> Result<PrometheusHandle, Box<dyn Error>> {
     Ok(exporter)
 }
 
-/// One of everything: grants of each kind, losses, late renewals; on a lock with series of its own and on one without.
+/// One of everything: grants of each kind, losses, late renewals; on a lock with separate series and on one without.
 fn life() -> Client {
     let clock = ManualClock::new();
     let backend = MemoryBackend::with_clock(clock.clone());
@@ -269,7 +269,7 @@ impl Recorder for Nosy {
     }
 }
 
-/// It would deadlock under a mutex of ours.
+/// It would deadlock under one of our mutexes.
 #[test]
 fn a_recorder_may_call_the_client_and_may_panic() {
     let (done, ended) = channel();

@@ -1,4 +1,4 @@
-//! No thread of ours outlives the last handle. This test has its own binary, since it counts the threads of the
+//! None of our threads outlives the last handle. This test has its own binary, since it counts the threads of the
 //! process.
 
 #![allow(clippy::unwrap_used, reason = "clippy knows #[test] functions, not their helpers")]

@@ -23,7 +23,7 @@ use fairlock_tests::PostgresServer;
 
 const WAITERS: [usize; 5] = [2, 8, 32, 128, 512];
 const LISTENERS: [usize; 4] = [0, 10, 50, 100];
-/// Each size has so many turns, one after the other, of so many hand-overs; the quickest turn counts, since other work makes all slower.
+/// Each size has this many turns, one after the other, of this many hand-overs; the quickest turn counts, since other work makes all slower.
 const TURNS: usize = 40;
 const HAND_OVERS: u32 = 25;
 /// Longer than all of it takes.

@@ -27,7 +27,7 @@ impl Port {
         for step in 0..u64::from(COUNT) {
             let number = FIRST + u16::try_from((start + step) % u64::from(COUNT)).expect("below COUNT");
             let Ok(reservation) = UdpSocket::bind((Ipv4Addr::LOCALHOST, number)) else { continue };
-            // A program that is not a test of ours may listen there.
+            // Another program may listen there.
             if TcpListener::bind((Ipv4Addr::LOCALHOST, number)).is_ok() {
                 return Port { number, _reservation: reservation };
             }

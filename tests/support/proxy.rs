@@ -205,13 +205,13 @@ impl Proxy {
         self.lose_later_reply_to(text, 0);
     }
 
-    /// The same after so many others that contain `text`.
+    /// The same after this many others that contain `text`.
     pub fn lose_later_reply_to(&self, text: &str, after: usize) {
         let text = text.as_bytes().to_vec();
         self.shared.state().awaited = Some(Awaited { text, after, silences: false });
     }
 
-    /// The next command that contains `text`, after so many others, is executed by the server. From its reply on all traffic of the
+    /// The next command that contains `text`, after this many others, is executed by the server. From its reply on all traffic of the
     /// server is held, as by [`Rule::Hold`].
     pub fn silence_from(&self, text: &str, after: usize) {
         let text = text.as_bytes().to_vec();

@@ -16,7 +16,7 @@
 //! | --- | --- | --- |
 //! | in line, before the grant | does not start | the place is passed over; the minder ends |
 //! | after the grant, before `hold` is sent | does not start | ends with its lease |
-//! | in line for the next of several | does not start | those that it has are released at once |
+//! | in line for the next of several | does not start | the locks that it has are released at once |
 //! | after `hold`, before the first `until` | does not start | is released at once |
 //! | from the first `until` on | TERM, then KILL | is released when the group is empty; after `keep`, kept until that time |
 //! | the program has ended, and fairlock has killed the minder | has ended | ends with its lease, unless the release was sent |
@@ -28,7 +28,7 @@
 //! - The release names owner, request and token. A hold that was lost meanwhile, and any later one, is not touched; a repeat
 //!   after a lost answer does nothing more.
 //! - After KILL no process can be added to the group. One that can't be killed keeps it: then the lock ends with its lease.
-//! - Once TERM was sent for another reason the pipe is not read any more: KILL comes as announced, and ends the minder.
+//! - Once TERM was sent for another reason the pipe is not read any more: then KILL follows on schedule and ends the minder too.
 //! - Each wait ends with the lease, and the last attempt by the time-outs of the connection.
 //! - The address, which may contain a password, is in the minder's environment: neither in its command line, nor in the program's
 //!   environment if it was not there before.

@@ -1,5 +1,4 @@
-//! The settings of a client: the options, the environment variables, the help, the man page and the table in README.md are
-//! made from those in `table`.
+//! The settings of a client. The options, the environment variables, the help and the man page are made from `table`.
 
 mod table;
 
@@ -257,31 +256,6 @@ mod tests {
     use super::*;
 
     const DAY: Duration = Duration::from_secs(24 * 3600);
-
-    fn rows<T>(table: &[Setting<T>], rows: &mut String) {
-        for setting in table {
-            let Setting { name, value, what, allowed, default, .. } = setting;
-            let option = if setting.alone.is_some() {
-                format!("--{name}[={value}]")
-            } else {
-                format!("--{name} {value}")
-            };
-            *rows += &format!("| `{option}` | `{}` | {what} | {allowed} | {default} |\n", setting.variable());
-        }
-    }
-
-    #[test]
-    fn the_readme_has_the_table() {
-        let mut table =
-            "| option | variable | what it sets | allowed | default |\n| --- | --- | --- | --- | --- |\n"
-                .to_owned();
-        rows(&SERVER, &mut table);
-        rows(&RUN, &mut table);
-        assert!(
-            include_str!("../../README.md").contains(&format!("\n\n{table}\n")),
-            "it has to be:\n{table}"
-        );
-    }
 
     fn refused<T>(table: &[Setting<T>], into: &mut T, name: &str, text: &str) -> bool {
         let setting = table.iter().find(|setting| setting.name == name).unwrap();

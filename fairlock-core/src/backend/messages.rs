@@ -126,11 +126,11 @@ pub enum Renew<'a> {
 /// The answer of [`acquire`](super::Backend::acquire).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acquired {
-    /// The caller holds the lock. What is left of the lease counts from no earlier than the request was sent.
+    /// The caller holds the lock. The rest of the lease counts from no earlier than the request was sent.
     Granted {
         /// The fencing token.
         token: FencingToken,
-        /// What is left of the lease.
+        /// The rest of the lease.
         lease: Duration,
     },
     /// The caller has a place in the line.
@@ -198,7 +198,7 @@ pub enum Renewal {
     Granted {
         /// The fencing token.
         token: FencingToken,
-        /// What is left of the lease.
+        /// The rest of the lease.
         lease: Duration,
     },
     /// The hold is over; or the place is gone and was not put back, and has to be asked for again.
@@ -214,7 +214,7 @@ pub enum Withdrawn {
     WasGranted {
         /// The fencing token.
         token: FencingToken,
-        /// What is left of the lease.
+        /// The rest of the lease.
         lease: Duration,
     },
 }
@@ -268,7 +268,7 @@ impl LockState {
         self.holders.first()
     }
 
-    /// How many requests wait: the places without those that are known to be of absent waiters.
+    /// How many requests wait, without those of waiters that are known to be absent.
     pub fn waiting(&self) -> u64 {
         self.line_length.saturating_sub(self.absent)
     }
@@ -294,7 +294,7 @@ pub struct Holder {
     pub request: Option<RequestId>,
     /// The fencing token; a peer such as Redisson has none.
     pub token: Option<FencingToken>,
-    /// What is left of the lease; none when the hold has no end.
+    /// The rest of the lease; none when the hold has no end.
     pub lease_left: Option<Duration>,
     /// For how long it has been held, where the discipline keeps it.
     pub held_for: Option<Duration>,

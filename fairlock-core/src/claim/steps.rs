@@ -263,7 +263,7 @@ impl Claim {
         self.lock_state().heard.is_some()
     }
 
-    /// The server has been silent about this request for so long that at least one heartbeat was not answered.
+    /// The server has been silent about this request: at least one heartbeat was not answered.
     pub(crate) fn silence(&self, now: Instant) -> Option<BackendError> {
         self.silence_of(&self.lock_state(), now)
     }

@@ -223,7 +223,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::Unsettled`] when the server could not be told of everything in time. It says how much is left, and which lock is
-    /// the first. What is left ends with its lease, or with its place's time to live.
+    /// the first. What it was not told of ends with its lease, or with its place's time to live.
     pub fn shutdown(&self) -> Result<()> {
         self.0.shut_down(self.0.config.outage_limit)
     }

@@ -16,8 +16,8 @@ use crate::handle::tasks::AsyncLock;
 ///
 /// # Order
 /// Requests stand in one line and are served in the order in which they asked, by the number of their permits: a request for five
-/// is not passed by requests for one that came later. A release grants all requests at the head that fit. Each hold has a lease of its
-/// own: a holder that dies keeps its own permits for its lease at most, and nobody else's.
+/// is not passed by requests for one that came later. A release grants all requests at the head that fit. Each hold has its own
+/// lease: a holder that dies keeps its permits for its lease at most.
 ///
 /// # Owners
 /// Each call is its own owner, so permits are not re-entrant: a caller that holds all of them and asks for one more waits until

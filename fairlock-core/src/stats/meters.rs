@@ -48,7 +48,7 @@ mod recorded {
         outage: Level,
     }
 
-    /// A client's share of a gauge: clients with one recorder add up. What is left of it is taken back at the end.
+    /// A client's share of a gauge: clients with one recorder add up. The rest of it is taken back at the end.
     struct Level {
         gauge: Gauge,
         share: AtomicI64,

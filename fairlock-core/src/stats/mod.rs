@@ -189,13 +189,13 @@ impl Counters {
         self.meter(lock, |tally| tally.meters.granted(by, waited));
     }
 
-    /// A call has ended without the lock, after it waited for so long.
+    /// A call has ended without the lock, after this wait.
     pub(crate) fn not_granted(&self, lock: &LockName, kind: LockKind, outcome: Outcome, waited: Duration) {
         self.count(lock, |tally| tally.not_granted(kind, outcome, waited));
         self.meter(lock, |tally| tally.meters.not_granted(kind, outcome, waited));
     }
 
-    /// So many requests stand in line or wait for a plain lock now.
+    /// The number of requests that stand in line or wait for a plain lock now.
     pub(crate) fn waiting(&self, now: usize) {
         self.of_client.waiting(now);
     }

@@ -316,7 +316,7 @@ fn a_release_that_a_caller_leaves_behind_during_a_shutdown_is_told_as_well() {
 fn a_withdrawal_waits_for_an_ask_no_longer_than_the_shutdown_lasts() {
     let world = World::new();
     world.store.delay(Op::Acquire, 2 * OUTAGE);
-    let lock = world.lock("in vain");
+    let lock = world.lock("never");
     let waits = world.begin(move || lock.lock());
     let (ended, took) = world.finish(&end(&world));
     assert!(matches!(ended, Ok(()) | Err(Error::Unsettled { count: 1, .. })), "{ended:?}");

@@ -89,7 +89,7 @@ pub(super) fn denied<T>() -> Answer<T> {
     Err(BackendError::new(BackendErrorKind::Denied, "planned: denied"))
 }
 
-/// In line, so many behind the first, and nothing to look for before the next heartbeat.
+/// In line, this many behind the first, and nothing to look for before the next heartbeat.
 pub(super) fn queued(rank: u64) -> Answer<Acquired> {
     Ok(Acquired::Queued { rank, recheck_in: Duration::MAX, ticket: 1, latest: 1 })
 }
@@ -146,7 +146,7 @@ impl Store {
         self.plan().cut.remove(lock);
     }
 
-    /// The next calls of this kind panic, so many.
+    /// The next calls of this kind panic, this many.
     pub(super) fn panic_next(&self, op: Op, times: u32) {
         self.plan().panics.insert(op, times);
     }

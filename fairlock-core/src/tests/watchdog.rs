@@ -211,7 +211,7 @@ fn renewals_go_between_two_slow_calls_for_requests_without_a_caller() {
     assert_eq!((ops.iter().filter(|op| **op == Op::Acquire).count(), ops[last - 1]), (ASKS, Op::Renew));
 }
 
-/// Another server keeps the locks that are asked for in vain.
+/// Another server keeps the locks that no call gets.
 #[test]
 fn a_first_ask_that_is_answered_does_not_end_the_pause_of_those_that_failed() {
     let world = World::new();

@@ -33,7 +33,7 @@ impl LineClock {
         self.value.saturating_add(now.saturating_sub(self.pulse))
     }
 
-    /// Whether no call has come to the line for so long that no live waiter can be in it.
+    /// Whether the line has had no call for longer than a live waiter can be silent.
     pub(crate) fn is_silent(&self, now: Moment) -> bool {
         self.pulse.saturating_add(SWEEP_AFTER) < now
     }

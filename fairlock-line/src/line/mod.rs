@@ -274,8 +274,9 @@ impl Line {
         self.present.values().any(|place| self.counts(clock, place, true, &is_reachable))
     }
 
-    /// One that fits has to be present. All others wait for the first one that does not fit, so that one counts without a
-    /// subscription, too, until it has been silent for half a place's time: a subscription that blinks must not cost its turn.
+    /// A waiter that fits has to be present. All others wait for the first waiter that does not fit. So it counts without a
+    /// subscription, too, until it has been silent for half a place's time: a connection that breaks for a moment must not cost
+    /// its turn.
     fn counts(
         &self,
         clock: Moment,
@@ -315,7 +316,7 @@ impl Line {
         Some(place)
     }
 
-    /// What is left of the place's time.
+    /// The rest of the place's time.
     pub(crate) fn left_of(&self, place: &KeptPlace) -> Duration {
         place.deadline.saturating_sub(self.clock.value)
     }
@@ -362,7 +363,7 @@ impl Line {
         present.chain(parked).take(count(wanted)).map(waiter).collect()
     }
 
-    /// From when on all its waiters have been silent for so long that none can be alive, if none is heard until then.
+    /// From when on all its waiters are dead, if none is heard until then.
     pub(crate) fn over_at(&self) -> Moment {
         if self.is_empty() { Moment::ZERO } else { self.clock.over_at() }
     }

@@ -38,7 +38,7 @@ impl Holds {
         self.few.iter().chain(self.many.iter().flat_map(|many| many.iter()))
     }
 
-    /// The holds that are not over, those that end first, at most this many; and how many others there are.
+    /// The live holds that end first, at most this many, and the number of the others.
     pub(super) fn first_to_end(&self, now: Moment, most: usize) -> (Vec<&KeptHold>, u64) {
         match &self.many {
             Some(many) => many.first_to_end(now, most),

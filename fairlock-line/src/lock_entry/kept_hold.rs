@@ -34,7 +34,7 @@ impl KeptHold {
         self.request == request && self.owner == *owner
     }
 
-    /// What is left of its lease.
+    /// The rest of its lease.
     pub(super) fn left(&self, now: Moment) -> Duration {
         self.ends.saturating_sub(now)
     }

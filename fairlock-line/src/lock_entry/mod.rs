@@ -299,7 +299,7 @@ impl LockEntry {
         if self.free() > 0 { self.line.rests_for(now) } else { Duration::ZERO }
     }
 
-    /// What is left of the lease that ends first, and of the grace; zero if the lock is free.
+    /// The rest of the lease that ends first, and of the grace; zero if the lock is free.
     fn lease_left(&self, now: Moment) -> Duration {
         self.holds.first_end().max(self.grace).map_or(Duration::ZERO, |end| end.saturating_sub(now))
     }

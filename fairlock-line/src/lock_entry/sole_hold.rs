@@ -19,7 +19,7 @@ impl LockEntry {
         self.holds.add(hold);
     }
 
-    /// Whether it is as good as the [`Default`]: nothing is held, and no line or waiter is or was known since it was that.
+    /// Whether it equals the [`Default`]: nothing is held, and there has been no line and no waiter since.
     pub fn is_as_new(&self) -> bool {
         !self.kind.is_shared() && self.holds.is_empty() && self.interest.is_empty() && self.line.is_as_new()
     }

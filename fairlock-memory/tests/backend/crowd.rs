@@ -11,7 +11,7 @@ const WHAT: [&str; 5] = ["an acquire", "its repeat", "a try of a writer", "a ren
 /// Operations of each kind in a round.
 const BATCH: u32 = 50;
 
-/// The time of each operation beside so many readers: the least of some rounds.
+/// The time of each operation beside this many readers: the least of some rounds.
 fn times_beside(readers: u32) -> [Duration; 5] {
     let fixture = Fixture::read_write();
     let client = fixture.client();

@@ -164,7 +164,7 @@ pub(crate) struct Asker<'a> {
 }
 
 impl Asker<'_> {
-    /// The same request, for so many units.
+    /// The same request, for this many units.
     pub(crate) fn taking(self, takes: u32) -> Self {
         Asker { takes, ..self }
     }

@@ -57,7 +57,7 @@ fn with_a_logger_that_panics_a_loss_is_reported_before_another_owner_gets_the_lo
     assert!(next.decided().try_recv().is_ok());
     drop(panics);
     drop((guards, client));
-    // Callbacks run on a thread of their own, which finishes and ends when its client is gone.
+    // Callbacks run on a separate thread, which finishes and ends when its client is gone.
     let mut locks: Vec<_> = std::iter::from_fn(|| told.recv_timeout(10 * S).ok()).collect();
     locks.sort_unstable();
     assert_eq!(locks.iter().map(LockName::as_str).collect::<Vec<_>>(), ["lose:0", "lose:1", "lose:2"]);

@@ -73,7 +73,7 @@ impl Counting {
         answers
     }
 
-    /// From now on the first of the answers to each call about many requests are missing, so many.
+    /// From now on this many of the first answers to each call about many requests are missing.
     pub(crate) fn leave_out_answers(&self, count: usize) {
         self.answers_left_out.store(count, Ordering::SeqCst);
     }

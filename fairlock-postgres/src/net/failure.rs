@@ -74,7 +74,7 @@ fn kind_of(code: &str) -> BackendErrorKind {
         // Disk full, out of memory: nothing was begun. A full table of connections (53300) passes.
         "53100" | "53200" => BackendErrorKind::Refused,
         _ if code.starts_with("28") => BackendErrorKind::Denied,
-        // No such database or schema, and what no statement of ours should meet.
+        // No such database or schema, and what none of our statements should meet.
         _ if ["3D", "3F000", "42", "22"].iter().any(|class| code.starts_with(class)) => {
             BackendErrorKind::InvalidConfig
         }

@@ -2,7 +2,7 @@
 -- `heard` behind its count, or keeps the one it has. Returns whether it is held.
 --
 -- A late renewal shortens nothing. But when the server's clock is set back, every lease grows by as much, and the lock of a
--- dead holder would stay for so long. Nothing else makes a lease longer than two of them and a minute.
+-- dead holder would stay that long. Nothing else makes a lease longer than two of them and a minute.
 --
 -- PEXPIRE comes first: a full server never refuses it, and so takes what follows.
 -- @include lib/clock: now, format_int

@@ -6,7 +6,7 @@
 -- @include lib/line: split_member
 -- @include lib/holds: LAST_END
 
--- The holds as {member, owner, request, units, token, count, label, lease left ms}, and their number: of parts the first so many by
+-- The holds as {member, owner, request, units, token, count, label, lease left ms}, and their number: of parts the first `many` by
 -- their ends, from this end on. If there are more, also the end of the last one. Token and label are known of holds by this library
 -- only: from the hold, or from the record of the last grant. Nothing of a hash that is no lock.
 local function list_holders(state, many, from)

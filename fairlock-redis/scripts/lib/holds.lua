@@ -58,7 +58,7 @@ local function open_lock(lock, line, record, ends, ttl, options)
   elseif not capacity and redis.call('EXISTS', lock) == 1 then
     state.is_foreign, state.capacity, state.used, state.count = true, 1, 1, 1
   end
-  -- What is left of the key, where that is the lease.
+  -- The rest of the key's time, where that is the lease.
   state.left = state.count == 1 and redis.call('PTTL', lock) or -1
   state.more_over = #state.over == MOST_OVER
   return state
@@ -90,7 +90,7 @@ local function left_of(state, which)
   return found[2] and math.min(tonumber(found[2]), LAST_END) - now
 end
 
--- What is left of a hold's lease, for its holder. It is not raised: a late repeat must neither shorten nor prolong it. Only one that
+-- The rest of a hold's lease, for its holder. It is not raised: a late repeat must neither shorten nor prolong it. Only one that
 -- was made endless by hand (PERSIST) gets an end again, and one that is only kept, since the holder itself asks.
 local function lease_left(state, hold, lease)
   local left = (hold.ends and hold.ends - now or state.left) - kept
@@ -203,8 +203,8 @@ local function hand_on(state)
       state.other = capacity
       return 'stop'
     end
-    -- Only one that does not fit can be the one that all others wait for. So it counts without a subscription, too, until it has
-    -- been silent for half a place's time: a subscription that blinks must not cost its turn.
+    -- All others may wait for a waiter that does not fit. So it counts without a subscription, too, until it has been silent for
+    -- half a place's time: a connection that breaks for a moment must not cost its turn.
     local fits = state.used + takes <= capacity
     local blocks = not fits and place.deadline - state.clock > state.least_ttl / 2
     if not blocks and not is_present(state, member, place) then return nil end

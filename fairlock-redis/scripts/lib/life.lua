@@ -32,7 +32,7 @@ do
     return redis.error_reply(string.format(both, known[3], grace))
   end
   local newer = tonumber(epoch) - (tonumber(known[4]) or 0)
-  -- How many of a majority are missing among the known voters, and those that are not known. Nothing is known after an operator
+  -- How many of a majority are missing among the known voters, and the unknown voters. Nothing is known after an operator
   -- has begun the life.
   local missing, added, are_known = 0, '', (known[5] or '') ~= ''
   if are_known and voters ~= '' and string.find(known[5], voters, 1, true) ~= 1 then
@@ -57,7 +57,7 @@ do
     saved = redis.pcall('HSET', life, 'replid', replid, 'until', string.format('%.0f', now + left), 'grace', grace,
       'epoch', epoch, unpack(voters ~= '' and { 'voters', voters } or {}))
   elseif added ~= '' or voters ~= '' and not are_known then
-    -- The present ones, and those that were added before them, as far as there is room for them.
+    -- The present voters, and earlier ones as far as there is room.
     local function is_present(run) return string.find(voters, run, 1, true) and '' end
     local others = string.match(string.gsub(known[5] or '', ' (%w+)', is_present), ' .*$') or ''
     saved = redis.pcall('HSET', life, 'voters', voters .. string.sub(others, 1, OTHERS_KEPT))

@@ -55,7 +55,7 @@ local function open_line(lock, line, record, ttl, options)
     lock = lock, line = line, record = record, ttl = tonumber(ttl) or least_ttl,
     -- The last number that was drawn, the turn (see `reserve_for_redisson`), and the greatest ticket that was granted the lock.
     last = parse_int(last) or 0, turn = turn or 'A', served = parse_int(served) or 0,
-    -- The line clock, and whether this script moves it; when that was done last, and by how much it was behind the server's then;
+    -- The line clock, whether this script moves it, when it was last moved, and how far it was behind the server's then;
     -- the least TTL of the places in line, and until when it counts.
     clock = clock, moves = length > 0, pulse = pulse, lag = lag,
     least_ttl = least_ttl, least_ttl_until = parse_int(least_ttl_until) or 0,

@@ -11,7 +11,7 @@
 -- Our turns are counted by letters, from `A` for none to `Q` for 16.
 local OUR_LAST_TURN = 'Q'
 local RESERVE_FOR = 1000
--- How often the first of our line looks meanwhile, and for how long after that while an owner of theirs holds the lock.
+-- How often the first of our line looks meanwhile, and for how long after that while Redisson's owner holds the lock.
 local POLL_EVERY = 20
 
 local function take_turn(state)
@@ -49,7 +49,7 @@ end
 -- since our 16th grant is over, or our line has ended soon after that line was seen. Looks only once a script. Writes nothing:
 -- `settle` does.
 local function reserve_for_redisson(state)
-  -- A reservation ends once its waiter has left the head of Redisson's line: its turn has come. Each grant of ours ends it, too: the
+  -- A reservation ends once its waiter has left the head of Redisson's line: its turn has come. Each grant to our line ends it, too: the
   -- same waiter may have come, gone and asked again meanwhile, and would not be told of this time. More time than RESERVE_FOR is left
   -- only after the clock was set back.
   local left, waiter = state.reserved_until - now, state.reserved_for or ''

@@ -14,8 +14,8 @@ local refused -- see `look` in lib/redisson_turn
 
 -- The fast part: the common cases, before any function is made. What is not plain is left to the general part below: a
 -- repeat, an attempt after its end, a number ahead of the clock, units that are free although there is a line, a hold that is over,
--- a marked state, a command that is refused. What the fast part has written by then it has taken back, so the general part runs
--- as if it were alone, and it is the one that says what is wrong. Numbers are passed as text: Redis needs long to format them.
+-- a marked state, a command that is refused. The fast part takes back what it has written by then, so the general
+-- part runs as if it were alone, and says what is wrong. Numbers are passed as text: Redis needs long to format them.
 local exist = ends and call('EXISTS', lock, line, ends) or call('EXISTS', lock, line)
 local used, first, left, is_behind, has_room = '0', nil, nil, false, exist == 0
 if exist > 0 then

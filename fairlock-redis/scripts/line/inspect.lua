@@ -17,7 +17,7 @@ local most, from, many, examined, capacity = ARGV[1], ARGV[2], ARGV[3], ARGV[4],
 
 local state = open_lock(lock, line, record, ends, nil, '')
 
--- What is left of a place's time (ms). 0: the waiter is absent, and others go first until it is heard again. It is judged by the
+-- The rest of a place's time (ms). 0: the waiter is absent, and others go first until it is heard again. It is judged by the
 -- server's clock: the line's own clock stands still while no script comes to the line, and by that one the waiters of a lock that
 -- nobody uses any more would never be absent. Live waiters send heartbeats, so for them both are the same.
 local function place_left(place)

@@ -1,4 +1,4 @@
--- Gives a hold up, and leaves its units taken for a time, as those of another request of its owner.
+-- Gives a hold up, and leaves its units taken for a time, under another request of its owner.
 -- KEYS: lock (Keys::lock), line (Keys::line), record (Keys::record), and unless the capacity is 1 ends (Keys::ends)
 -- ARGV: the hold as `<capacity> <member> <token> `, the member that keeps it, for how long (ms), until when it may begin (see
 --   lib/clock)

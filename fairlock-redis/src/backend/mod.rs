@@ -37,7 +37,7 @@ pub(crate) struct Inner {
 }
 
 impl RedisBackend {
-    /// What is left of the grace, as far as this client's calls have been told: until then its server grants no lock, and an
+    /// The rest of the grace, as far as this client's calls have been told: until then its server grants no lock, and an
     /// attempt that does not wait finds each lock busy. None without [`durable`](crate::RedisBuilder::durable), before the first
     /// call, and when the grace is over. Asks nothing.
     ///

@@ -43,7 +43,7 @@ impl RedisBackend {
 }
 
 impl Visit<'_> {
-    /// Without durable clients it is no concern of theirs, and the user may lack the rights.
+    /// Without durable clients it does not matter, and the user may lack the rights.
     pub(super) fn life(&mut self) {
         let (durability, shared) = (self.durability(), &self.backend.0.shared);
         let lives = match lives_of(&shared.servers, self.server, shared.calls.confirms_messages(), None) {

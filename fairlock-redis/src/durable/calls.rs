@@ -67,7 +67,7 @@ impl Calls {
     }
 
     /// # Errors
-    /// `InvalidConfig` for a lock that this client must not ask for, or not for so long.
+    /// `InvalidConfig` for a lock that this client must not ask for, or not with this lease.
     pub(crate) fn check(&self, ask: &Acquire<'_>) -> Result<(), BackendError> {
         match (&self.0, ask.place.lock.kind) {
             (Role::Durable(_), LockKind::Plain) => {
@@ -119,7 +119,7 @@ impl Calls {
         self.durability().map(|durability| durability.longest_lease())
     }
 
-    /// What is left of the longest grace that a server has told of.
+    /// The rest of the longest grace that a server has told of.
     pub(crate) fn grace_left(&self) -> Option<Duration> {
         self.wrapping()?.graces.left()
     }

@@ -46,7 +46,7 @@ impl Graces {
         reply
     }
 
-    /// What is left of the longest one.
+    /// The rest of the longest one.
     pub(crate) fn left(&self) -> Option<Duration> {
         let known = self.known.lock();
         let until = known.iter().filter(|grace| !grace.is_over).map(|grace| grace.until).max()?;

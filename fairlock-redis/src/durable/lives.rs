@@ -34,7 +34,7 @@ pub(super) fn wrapped(script: &'static Script) -> &'static Text {
     script.wrapped(BEFORE, TELL_GRACE)
 }
 
-/// What is left of the grace, if the reply tells of one, and the reply without that.
+/// The rest of the grace, if the reply tells of one, and the reply without that.
 pub(super) fn told(mut reply: Value) -> (Option<Duration>, Value) {
     if let Value::Array(items) = &mut reply
         && let [word, left, answer] = &mut items[..]
@@ -48,7 +48,7 @@ pub(super) fn told(mut reply: Value) -> (Option<Duration>, Value) {
 
 /// What a server knows of its past, or of that of a hash slot.
 pub(crate) struct Life {
-    /// What is left of its grace. None: the first request of a durable client begins it.
+    /// The rest of its grace. None: the first request of a durable client begins it.
     pub(crate) left: Option<Duration>,
     /// How long the grace is. None if no durable client was ever seen.
     pub(crate) grace: Option<String>,

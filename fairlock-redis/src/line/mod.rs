@@ -35,7 +35,7 @@ use crate::shared::Shared;
 pub(crate) struct HandOff {
     shared: Arc<Shared>,
     two_lines: TwoLines,
-    /// Whether a renewal has told a count other than one, which a grant has. Before, no renewal has to look at the counts.
+    /// Set once any hold count other than 1 was sent. Until then renewals skip the counts.
     tells_counts: AtomicBool,
 }
 

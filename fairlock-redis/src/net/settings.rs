@@ -36,7 +36,7 @@ pub(crate) trait Greeting: Debug + Send + Sync {
 pub(crate) struct MajorityTerms {
     /// How long ago they may have been asked when a request is sent.
     pub(crate) proof_age: Duration,
-    /// One that has not been up for so long may have forgotten what it said last, and does not count.
+    /// One that has been up for less may have forgotten what it said last, and does not count.
     pub(crate) least_uptime: Duration,
 }
 

@@ -251,7 +251,7 @@ impl Deployment {
         new.expect("it was seen")
     }
 
-    /// Waits until so many replicas have what this master has written so far; no longer if it was replaced meanwhile, as where the
+    /// Waits until this many replicas have what this master has written so far; no longer if it was replaced meanwhile, as where the
     /// machine stood still.
     #[track_caller]
     pub(crate) fn wait_until_copied(&self, master: usize, replicas: usize) {

@@ -71,7 +71,7 @@ pub(crate) struct About<'a> {
 enum Then {
     /// Y goes on.
     SameServer,
-    /// X takes over; so many times.
+    /// X takes over; this many times.
     FailOver(usize),
 }
 

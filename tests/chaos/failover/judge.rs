@@ -23,7 +23,7 @@ pub(crate) struct Verdict {
     pub(crate) deposed: bool,
 }
 
-/// Judges all events of a round. `probe` is the lock that is free most of the time; the others have so many units. `tokens_grow`: that
+/// Judges all events of a round. `probe` is the lock that is free most of the time; the others have this many units. `tokens_grow`: that
 /// is promised.
 pub(crate) fn judge(events: &[Event], probe: &str, capacity: u32, tokens_grow: bool) -> Verdict {
     let beliefs = beliefs(events);

@@ -95,7 +95,7 @@ struct Wanted {
     order: bool,
     fail_overs: usize,
     waiters: usize,
-    /// So many rounds at the same time; two a core.
+    /// How many rounds run at the same time; two a core.
     at_once: usize,
     /// No round begins later.
     time: Option<Duration>,

@@ -1,7 +1,7 @@
 //! Fail-overs of PostgreSQL: a standby is promoted, while the primary is dead, frozen, cut off, or goes on.
 //!
 //! With a synchronous standby a primary that was deposed acknowledges nothing more: each grant, each renewal is a commit, and that waits
-//! for a standby which has left. So holds must never overlap, whoever of the clients still reaches it. With an asynchronous one
+//! for a standby which has left. So holds must never overlap, whichever clients still reach it. With an asynchronous one
 //! they must: the control.
 
 use std::fmt;
@@ -29,7 +29,7 @@ use crate::side_by_side::{Watch, caught, each};
 const STANDBY: &str = "standby";
 /// The locks of a round: the one that is judged, the second one of `lock-all`, and the one that shows when locks are granted.
 const LOCKS: [&str; 3] = ["lock", "other", "probe"];
-/// One round of the control for so many others.
+/// How many other rounds follow one of the control.
 const CONTROL: usize = 10;
 /// How many overlaps of a round are printed.
 const SHOWN: usize = 3;
@@ -282,7 +282,7 @@ impl Round {
         if self.cell.fault == Fault::Restart {
             old.restart();
         }
-        // Whoever prefers the new one hears of it; the others stay where they are.
+        // A client that prefers the new one hears of it; the others stay where they are.
         let prefer_new = self.ways.iter().zip(&self.prefers_new).filter(|(_, prefers)| **prefers);
         prefer_new.for_each(|([to_old, _], _)| to_old.cut());
     }

@@ -17,9 +17,9 @@ use crate::round::{self, Cell};
 use crate::setting::{LEASE, OF_FAULTS, SLACK, Setting};
 use crate::side_by_side::{Watch, caught, each};
 
-/// From so many rounds on, the control must have led to an overlap, however slow they were.
+/// From this many rounds on, the control must have led to an overlap, however slow they were.
 const JUDGED: usize = 20;
-/// From so many quick rounds on, each fault of the control must have led to an overlap, and so must each kind of lock.
+/// From this many quick rounds on, each fault of the control must have led to an overlap, and so must each kind of lock.
 const JUDGED_ALONE: usize = 5;
 /// A round whose servers granted no lock for longer than this had no room for an overlap: the holder believes for a lease, and
 /// a line that was lost rests for a place's time.
@@ -123,7 +123,7 @@ struct Ended {
 }
 
 impl Ended {
-    /// Whether the machine stood still for so long that no call could end in its bound, nor a fail-over in its time.
+    /// Whether the machine stood still too long for a call's bound, or a fail-over's time.
     fn is_disturbed(&self) -> bool {
         self.stood >= SLACK
     }

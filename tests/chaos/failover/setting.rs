@@ -84,7 +84,7 @@ impl Setting {
         if self == Setting::Quorum { LEASE + QUORUM_TRUST } else { LEASE }
     }
 
-    /// The lock of this name, of its own client.
+    /// The lock of this name, of a new client.
     pub(crate) fn lock(self, url: &str, times: Times, name: &str) -> fairlock::Result<Lock> {
         self.client(url, times)?.fair_lock(name)
     }

@@ -14,7 +14,7 @@ const NAP: Duration = Duration::from_millis(10);
 /// A nap that is longer by less than this is none of a machine that stands still.
 const STALL: Duration = Duration::from_millis(100);
 
-/// Does this with each, in their order, and with so many at the same time. None begins after the time is over.
+/// Does this with each, in their order, and with this many at the same time. None begins after the time is over.
 pub(crate) fn each<T: Sync>(all: &[T], wanted: &Wanted, work: impl Fn(usize, &T) + Sync) {
     let started = Instant::now();
     let next = AtomicUsize::new(0);

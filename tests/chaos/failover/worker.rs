@@ -162,7 +162,7 @@ impl Turns<'_> {
         }
     }
 
-    /// Keeps the hold for so long, unless it is lost or the run is over, and releases it.
+    /// Keeps the hold for this time, unless it is lost or the run is over, and releases it.
     fn keep(self, handle: &Handle, who: &str, guard: Guard, time: Duration) {
         let note = |at, what| handle.names.iter().for_each(|name| self.recorder.note(at, who, what, name));
         let Some(first) = guard.look() else {

@@ -155,7 +155,7 @@ fn a_grant_that_arrives_after_its_lease_is_refused() {
 #[test]
 fn torn_and_slow_traffic_is_the_same_traffic() {
     let _alone = Alone::here();
-    // A command of ours has some 300 bytes.
+    // A command has some 300 bytes.
     for rule in [Rule::Bytes, Rule::Slow(20_000), Rule::Delay(ms(20))] {
         let server = warm_server();
         let proxy = Proxy::start(server.port());

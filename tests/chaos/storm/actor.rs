@@ -16,7 +16,7 @@ use crate::link;
 use crate::program::{Ask, End, Several, Wait, What};
 use crate::world::{Limit, Using, World, locked};
 
-/// Where an actor may not wait without limit, since others may wait for what it has, it waits for so long; with a real
+/// Where an actor may not wait without limit, since others may wait for what it has, it waits for this time; with a real
 /// clock for a tenth of it.
 const CAREFUL: Duration = Duration::from_secs(20);
 
@@ -134,7 +134,7 @@ impl Actor {
             }
             What::Unleak { nth } if !self.leaks.is_empty() => {
                 let chosen = &self.leaks[nth % self.leaks.len()];
-                // An `unlock` takes the hold that lives, which is the newest of its owner.
+                // An `unlock` takes the live hold, its owner's newest.
                 let like = self.leaks.iter().enumerate().filter(|(_, leak)| leak.is_like(chosen));
                 let (newest, _) = like.max_by_key(|(_, leak)| leak.token).expect("the chosen one");
                 let leak = self.leaks.remove(newest);

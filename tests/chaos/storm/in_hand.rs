@@ -83,7 +83,7 @@ pub fn end_client(world: &World, using: &Using, number: usize, how: ClientEnd) {
     }
 }
 
-/// How the calling thread is called: the error of an unlock in vain tells it, without a round trip.
+/// How the calling thread is called: the error of a refused unlock tells it, without a round trip.
 pub fn thread_owner(using: &Using) -> Result<String> {
     match using.client.fair_lock("nobody takes this")?.unlock() {
         Err(Error::NotHeld { owner, .. }) => Ok(owner.to_string()),

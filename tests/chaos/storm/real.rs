@@ -27,7 +27,7 @@ pub struct Real {
 }
 
 impl Real {
-    /// A server of its own.
+    /// A server for this storm alone.
     pub fn redis() -> Real {
         Real::on(Keeper::Redis(RedisServer::start()))
     }

@@ -195,7 +195,7 @@ impl Driver {
         }
     }
 
-    /// Whether the clock waited for a thread in vain: it does not sleep on the clock, and ten seconds have passed.
+    /// Whether the clock gave up on a thread: it does not sleep on the clock, and ten seconds have passed.
     fn is_stuck(&mut self) -> bool {
         if !self.stuck && logs::clock_waited_in_vain() {
             self.world.found(Promise::Bound, "a thread waits for something that is not the clock");
@@ -236,7 +236,7 @@ impl Driver {
         }
     }
 
-    /// Ends all clients, one half by `shutdown`, the other by dropping them, and looks for what is left.
+    /// Ends all clients, one half by `shutdown`, the other by dropping them, and looks for leftovers.
     fn close(&mut self) {
         let world = Arc::clone(&self.world);
         for life in world.lives() {

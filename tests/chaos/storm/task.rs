@@ -47,7 +47,7 @@ impl Bell {
     }
 }
 
-/// Polls until it is ready, at most for so long.
+/// Polls until it is ready, at most for this time.
 pub fn wait<F: Future + Unpin>(
     world: &World,
     future: &mut F,

@@ -57,7 +57,7 @@ pub struct World {
 pub enum Place {
     /// In memory, under a clock that the driver moves.
     Memory { clock: ManualClock, store: MemoryBackend },
-    /// On a real server, under the system's clock. Each client has a way of its own.
+    /// On a real server, under the system's clock. Each client has a separate way.
     Server { ways: Vec<Way> },
 }
 

@@ -75,7 +75,7 @@ fn a_timed_wait_whose_withdrawal_is_slow_says_busy_if_the_server_was_heard_latel
     assert!(!ended.unwrap());
 }
 
-/// Every thread of the client has tried in vain and sleeps when the clock stops, exactly at the end of the waits.
+/// Every thread of the client has tried and sleeps when the clock stops, exactly at the end of the waits.
 #[test]
 fn timed_waits_of_a_client_that_is_cut_off_end_when_their_time_has_been_advanced() {
     let waits = [Duration::from_millis(300), WAIT, Duration::from_secs(3600)];

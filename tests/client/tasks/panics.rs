@@ -16,7 +16,7 @@ use crate::support::{Resource, is_free_soon, multi, turn};
 
 type Answer<T> = Result<T, BackendError>;
 
-/// One call of so many panics: more than there are in a batch, or none would be answered.
+/// One call out of this many panics: more than there are in a batch, or none would be answered.
 const EACH: u32 = 97;
 
 struct Panics {

@@ -101,7 +101,7 @@ pub(crate) fn on_redis(server: &RedisServer) -> [Client; 2] {
     [(), ()].map(|()| Client::new(RedisBackend::connect(&server.url()).unwrap()).unwrap())
 }
 
-/// What a lock protects: so many units at most.
+/// What a lock protects: this many units at most.
 #[derive(Debug)]
 pub(crate) struct Resource {
     units: u32,
@@ -114,7 +114,7 @@ impl Resource {
         Arc::new(Resource { units, in_use: AtomicU32::new(0), uses: AtomicU32::new(0) })
     }
 
-    /// Uses so many of them while other tasks run.
+    /// Uses this many of them while other tasks run.
     pub(crate) async fn work(&self, takes: u32) {
         let before = self.in_use.fetch_add(takes, SeqCst);
         assert!(before + takes <= self.units, "{} of {} units are in use", before + takes, self.units);

@@ -1,4 +1,4 @@
-//! The behaviours that Redisson's own lock tests show, as tests of ours; `tests/README.md` has the table.
+//! The behaviours that Redisson's own lock tests show. `tests/README.md` lists those that other tests show.
 //!
 //! Where time can be moved by hand, the same body also runs on the memory backend, see `World`.
 

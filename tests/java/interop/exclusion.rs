@@ -47,7 +47,7 @@ fn a_lock_held_by_one_side_is_refused_to_the_other() {
     world.assert_nothing_left();
 }
 
-/// A name is one lock: a permit of ours keeps Java's locks out, and a lock of Java's refuses our permits.
+/// A name is one lock: our permit keeps Java's locks out, and Java's lock refuses our permits.
 #[test]
 fn a_permit_of_ours_and_a_lock_of_java_are_never_held_together() {
     let world = World::new();

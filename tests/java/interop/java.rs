@@ -80,7 +80,7 @@ pub(crate) struct Java {
 }
 
 impl Java {
-    /// Starts the JVM and returns when it is connected. `watchdog` is the lease of holds without one of their own.
+    /// Starts the JVM and returns when it is connected. `watchdog` is the lease of holds that name none.
     pub(crate) fn start(server: &RedisServer, watchdog: Duration) -> Java {
         let class_path = format!("{0}/classes:{0}/lib/*", build().display());
         let mut child = Command::new("java")

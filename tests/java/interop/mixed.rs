@@ -34,7 +34,7 @@ fn four_and_four_workers_at_full_speed_share_the_plain_lock() {
     assert!(turns.values().all(|turns| *turns > 0), "{turns:?}");
 }
 
-/// Java's line and ours beside each other: after 16 turns of ours the first in Java's line has one. Twice that may pass where
+/// Java's line and ours beside each other: after 16 of our turns the first in Java's line has one. Twice that may pass where
 /// its thread stands in line and does not listen yet when it is looked at.
 #[test]
 fn four_and_four_workers_at_full_speed_in_two_lines_all_have_their_turns() {
@@ -78,7 +78,7 @@ fn full_speed(kind: LockKind, time: Duration) -> BTreeMap<String, u64> {
     let call = format!("{verb} {name} {name} {} 0 {}", time.as_millis(), history.display());
     let javas = ["j1", "j2", "j3", "j4"].map(|thread| world.java.tell(thread, &call));
     // Ours go on until Java's are done. Redisson before 3.28.0 sometimes loses a wake-up (its issue 5761) and then
-    // sleeps until a heartbeat of ours wakes it.
+    // sleeps until one of our heartbeats wakes it.
     let go_on = Arc::new(AtomicBool::new(true));
     let rusts = [("r1", 0), ("r2", 1), ("r3", 0), ("r4", 1)].map(|(who, client)| {
         let (lock, history) = (lock_of(&clients[client], kind, name), history.clone());

@@ -1,4 +1,4 @@
-//! Redisson's read-write lock and semaphore on names of ours: kinds that the two sides don't share. Each side stays out, or says
+//! Redisson's read-write lock and semaphore on our names: kinds that the two sides don't share. Each side stays out, or says
 //! what lies there; nothing is destroyed or left behind.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use fairlock_tests::server_state::until_in_line;
 
 use crate::world::{FOUND_OUT, IN_VAIN, KINDS, LONG, World, since, wait_for_turn, word};
 
-/// Java's kinds with the interface of a lock that are none of ours.
+/// Java's kinds with the interface of a lock that we do not have.
 const THEIRS: [&str; 2] = ["read", "write"];
 
 /// What we hold.
@@ -125,7 +125,7 @@ fn a_hold_of_ours_keeps_javas_read_write_lock_and_semaphore_out() {
     world.assert_nothing_left();
 }
 
-/// Redisson's mistake: its read-write lock walks into its own locks, and into those of ours that are like them.
+/// Redisson's mistake: its read-write lock walks into its own locks, and into ours that are like them.
 #[test]
 fn javas_read_write_lock_walks_into_its_own_locks_and_into_ours_of_their_format() {
     let world = World::new();
@@ -150,7 +150,7 @@ fn javas_read_write_lock_walks_into_its_own_locks_and_into_ours_of_their_format(
     world.assert_nothing_left();
 }
 
-/// For an exclusive lock of ours, Java's reader or writer is a holder like any other.
+/// For our exclusive lock, Java's reader or writer is a holder like any other.
 #[test]
 fn a_read_write_lock_of_java_keeps_ours_out_until_its_last_holder_has_left() {
     let world = World::new();
@@ -236,7 +236,7 @@ fn javas_force_takes_a_hold_of_several_and_leaves_nothing_of_it() {
             Guard::Owned(guard) => guard.renew(),
         };
         assert!(matches!(lost, Err(Error::Lost(_))), "{lost:?}");
-        // What is left of it keeps nobody out.
+        // Its rest keeps nobody out.
         ours.ask(&client, &name).unwrap().expect("it is free").unlock();
         drop(guard);
         world.lock(LockKind::Plain, &name).try_lock().unwrap().guard().expect("it is free").unlock().unwrap();

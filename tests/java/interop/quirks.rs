@@ -79,7 +79,7 @@ fn javas_wait_in_seconds_counts_as_milliseconds_and_costs_ours_no_place() {
 }
 
 /// A failed `tryLockAsync(wait, lease, unit)` takes 5 min from all waiters behind it, whatever it had added. A waiter
-/// of ours with a shorter wait then counts as dead until its next heartbeat. If a Java client asks before that, it
+/// of fairlock with a shorter wait then counts as dead until its next heartbeat. If a Java client asks before that, it
 /// removes the live waiter, which can't be prevented; ours then asks again at once.
 #[test]
 fn a_failed_asynchronous_wait_of_java_takes_five_minutes_from_ours_which_still_gets_the_lock() {

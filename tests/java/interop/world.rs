@@ -1,4 +1,4 @@
-//! A server, Redisson in a JVM, and clients of ours.
+//! A server, Redisson in a JVM, and our clients.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -23,10 +23,10 @@ pub(crate) const SLACK: Duration = Duration::from_millis(250);
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 /// Our places' time to live.
 pub(crate) const PLACE_TTL: Duration = Duration::from_millis(1500);
-/// How long a waiter of ours needs to find out by itself: a third of its place's time (promise P6), and a second for
+/// How long our waiter needs to find out by itself: a third of its place's time (promise P6), and a second for
 /// a busy machine. The other possible cause, a lease of 30 s, is far longer.
 pub(crate) const FOUND_OUT: Duration = Duration::from_millis(1500);
-/// How long Java waits in vain, in milliseconds. That is far longer than a new JVM takes to subscribe: a wait of
+/// How long Java waits for a lock that it does not get, in milliseconds. That is far longer than a new JVM takes to subscribe: a wait of
 /// 3.16.8 that ends earlier leaves its channel subscribed.
 pub(crate) const IN_VAIN: u64 = 1000;
 
@@ -79,7 +79,7 @@ impl World {
         World { java: Java::start(&server, watchdog), server, turn }
     }
 
-    /// A client of ours with the long lease, as in another process.
+    /// Our client with the long lease, as in another process.
     pub(crate) fn client(&self) -> Client {
         self.client_with(Discipline::Redisson, LONG)
     }
@@ -102,7 +102,7 @@ impl World {
 
     /// Helps a fair Java waiter that must find out by itself that a lease has ended. A waiter of 3.16.8 that asks a
     /// millisecond too early gets a negative time and sleeps for ever, even among Java clients alone. Then a waiter
-    /// of ours goes behind it, whose heartbeat wakes it. Returns that waiter, and how late Java's may be.
+    /// of fairlock goes behind it, whose heartbeat wakes it. Returns that waiter, and how late Java's may be.
     pub(crate) fn help_java(&self, kind: LockKind, name: &str) -> (Option<Doing<u64>>, Duration) {
         if !is_old() || kind == LockKind::Plain {
             return (None, SLACK);
@@ -193,7 +193,7 @@ impl<T> Doing<T> {
     }
 }
 
-/// A waiter of ours in a new thread. It releases the lock at once and returns the time of the grant.
+/// Our waiter in a new thread. It releases the lock at once and returns the time of the grant.
 pub(crate) fn wait_for_turn(lock: &Lock) -> Doing<u64> {
     let lock = lock.clone();
     in_thread(move || {

@@ -151,7 +151,7 @@ fn no_call_hangs_whatever_the_server_leaves_unsaid() {
     server().con().batch_execute("delete from fairlock.lock").unwrap(); // those lines
 }
 
-/// The server falls silent after so many commands. Whether all calls were answered; all end in time.
+/// The server falls silent after this many commands. Whether all calls were answered; all end in time.
 fn calls_in_time(number: usize) -> bool {
     let proxy = Proxy::start(server().port());
     proxy.silence_from("", number);

@@ -52,7 +52,7 @@ pub(crate) fn through(server: &PostgresServer, proxy: &Proxy) -> String {
     server.url().replace(&server.address(), &format!("127.0.0.1:{}", proxy.port()))
 }
 
-/// Waits until so many stand in line.
+/// Waits until this many stand in line.
 pub(crate) fn until_in_line(client: &Client, name: &str, waiters: u64) {
     let lock = client.fair_lock(name).unwrap();
     eventually(SOON, "the waiters stand in line", || {

@@ -182,7 +182,7 @@ fn keys_and_messages_are_those_of_the_tables() {
     assert_eq!(words, ["!", "+", "-", "marked", "p", "unmarked"]);
 }
 
-/// After 16 turns of ours the lock is reserved for the waiter of Redisson's line.
+/// After 16 of our turns the lock is reserved for the waiter of Redisson's line.
 fn beside_redisson(server: &RedisServer, name: &str, seen: &mut Seen<'_>) {
     let [queue, timeouts, channel] = ["queue", "timeout", "_channel"].map(|what| {
         let name = if name.contains('{') { name.to_owned() } else { format!("{{{name}}}") };

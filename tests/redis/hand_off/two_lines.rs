@@ -9,7 +9,7 @@ use fairlock_tests::{Alone, RedisServer, assert_no_residue, eventually};
 
 use crate::support::{LONG, SOON, client, granted, join, request, state, take, until_in_line};
 
-/// After so many turns of ours the other line has one.
+/// After this many of our turns the other line has one.
 const TURNS: u64 = 16;
 
 /// Ends the workers however the test ends: those of one that fails would go on for ever.
@@ -34,7 +34,7 @@ fn redisson(server: &RedisServer) -> Client {
     Client::builder(backend).place_ttl(LONG).lease(LONG).build().unwrap()
 }
 
-/// An entry in Redisson's line without a waiter; its time lasts for so long.
+/// An entry in Redisson's line without a waiter; its time lasts this long.
 fn ghost(server: &RedisServer, name: &str, millis: i64) {
     let (seconds, _): (i64, i64) = server.query(&["TIME"]);
     let ends = (seconds * 1000 + millis).to_string();
@@ -46,10 +46,10 @@ fn ghost(server: &RedisServer, name: &str, millis: i64) {
 fn who_waits_in_redissons_line_gets_a_turn_after_sixteen_of_ours_and_ours_go_on() {
     let _alone = Alone::here();
     let server = RedisServer::start();
-    // It may also find the lock free by chance, between two turns of one thread of ours: then a heartbeat tells ours.
+    // It may also find the lock free by chance, between two turns of one of our threads: then a heartbeat tells ours.
     let ttl = Duration::from_secs(3);
     let (ours, theirs) = (client(&server.url(), ttl), redisson(&server));
-    // With one thread of ours each release finds our line empty, with four each hands the lock on.
+    // With one thread each release finds our line empty, with four each hands the lock on.
     for (name, threads) in [("alone", 1_u64), ("crowd", 4)] {
         let done = AtomicBool::new(false);
         let counts: Vec<AtomicU64> = (0..threads).map(|_| AtomicU64::new(0)).collect();
@@ -71,7 +71,7 @@ fn who_waits_in_redissons_line_gets_a_turn_after_sixteen_of_ours_and_ours_go_on(
                 let passed = turns() - before;
                 // Each thread may have had a turn before that it counts only now.
                 assert!(passed <= TURNS + threads, "{name}, turn {turn}: {passed} turns of ours");
-                // A waiter of ours sees that it is held, and has to find out when it is free.
+                // Our waiter sees that it is held, and has to find out when it is free.
                 until_in_line(&server, name, counts.len());
                 let had = turns();
                 guard.unlock().unwrap();

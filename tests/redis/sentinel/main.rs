@@ -24,7 +24,7 @@ fn client(sentinels: &Sentinels) -> Client {
     Client::builder(builder(sentinels).connect().unwrap()).outage_limit(BOUND).build().unwrap()
 }
 
-/// The server's connections of ours.
+/// Our connections to the server.
 fn connections(server: &RedisServer) -> usize {
     server.clients().iter().filter(|line| line.contains(" name=fairlock ")).count()
 }

@@ -1,4 +1,4 @@
-//! Each hold has its own end: what is over frees its units once, and ends nobody else's hold.
+//! Each hold has its own end: what is over frees its units once, and ends no other hold.
 
 use std::time::Duration;
 

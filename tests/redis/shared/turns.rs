@@ -42,7 +42,7 @@ fn readers_go_in_batches_around_a_writer_and_each_release_is_one_script() {
     }
     assert_eq!(scripts_run(&world.server), asked + 9);
 
-    // One release grants the first batch, in the order of the line, and nobody else.
+    // One release grants the first batch, in the order of the line, and no more.
     assert_eq!(world.release(&before, token), Released::Released);
     assert_eq!(scripts_run(&world.server), asked + 10);
     let first = told(&world, 4);

@@ -6,7 +6,7 @@
 //! - Memory: a hold ends *with* its last millisecond, while Redis keeps a key through it. So no command comes in such
 //!   a millisecond ([`Time::VirtualWithCare`](crate::commands::Time)).
 //! - Memory: a line untouched for a day stays until its lock is used; Redis drops it by the TTL of its keys. So no line
-//!   stays untouched for so long.
+//!   stays untouched for that long.
 //! - Redis: pushes come over a separate connection, so the subject waits for them; and times can't be compared.
 
 use std::sync::{Arc, Mutex};

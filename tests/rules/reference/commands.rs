@@ -112,7 +112,7 @@ pub(crate) enum Harm {
     /// The client says that it has lost its subscription.
     SaysDeaf(ClientNumber),
     SaysNothing(ClientNumber),
-    /// An entry that is no request of ours, ahead of all others.
+    /// An entry that is none of our requests, ahead of all others.
     Intrudes(usize),
     /// All that hold units and wait for them know a capacity of one unit more.
     Resizes(usize),

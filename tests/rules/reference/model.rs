@@ -95,7 +95,7 @@ impl Model {
     }
 }
 
-/// The time at which a command comes: a microsecond after the one before, so that most draw a number of their own.
+/// The time at which a command comes: a microsecond after the one before, so that most draw a new number.
 pub(crate) fn pass(now: &mut Millis, micros: &mut u64, command: &Command) {
     match command {
         Command::Advance(by) => (*now, *micros) = (*now + by, 0),

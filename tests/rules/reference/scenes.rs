@@ -251,7 +251,7 @@ fn losses() -> Vec<Vec<Step>> {
 }
 
 /// A lost line comes back and rests, and its waiters leave again. Only waiters and grants move the clock of an empty line: the fast
-/// part of a release can't. By how much it moved shows at the next waiter, since that one rests for what is left.
+/// part of a release can't. By how much it moved shows at the next waiter, since that one rests for the remaining time.
 pub(crate) fn rests_of_nobody(scale: Scale) -> Vec<Vec<Step>> {
     let [ttl, ..] = scale.ttls;
     let (third, more) = (ttl / 3, ttl / 6 + 1);

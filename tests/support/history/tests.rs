@@ -172,7 +172,7 @@ fn tokens_that_repeat_or_fall_are_found() {
         violations(check_token_order(&[granted(1, "a", 3), granted(2, "b", 2), granted(3, "c", 1)])).len(),
         2
     );
-    // Each lock has tokens of its own.
+    // Each lock has its own tokens.
     let other = Event { lock: "bills".to_owned(), ..granted(2, "b", 1) };
     check_token_order(&[granted(1, "a", 5), other, granted(3, "c", 6)]).unwrap();
 }

@@ -9,7 +9,7 @@ const TIME: &[u8] = b"*2\r\n$10\r\n";
 const DIGITS: usize = 10;
 
 impl Proxy {
-    /// From now on clients hear that the server's clock is so many whole seconds behind what it is.
+    /// From now on clients hear that the server's clock is this many whole seconds behind what it is.
     pub fn set_clock_behind(&self, by: Duration) {
         self.shared.state().clock_behind = by;
     }

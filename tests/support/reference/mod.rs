@@ -1,7 +1,7 @@
 //! The hand-off in plain Rust: what every backend with this discipline does, without a store, I/O or a clock.
 //!
 //! It is meant to be read. Each question carries the time in milliseconds; the model of a lock is a value that
-//! answers and changes. `tests/reference/` compares the memory backend and the Lua on a real server with it, answer
+//! answers and changes. `tests/rules/reference/` compares the memory backend and the Lua on a real server with it, answer
 //! by answer and state by state; `history::replay` asks whether it could have done what processes saw.
 //!
 //! | file | topic |

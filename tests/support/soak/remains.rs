@@ -1,4 +1,4 @@
-//! What is left in the server and in the processes when all rest.
+//! What the server and the processes keep when all rest.
 
 use std::fs;
 

@@ -104,7 +104,7 @@ fn a_request_on_which_no_caller_waits_fails_after_the_outage_limit() {
     case.claim.tell_when_decided(sender);
     case.claim.renewed(Err(unavailable()), case.start + 2 * S, LEASE, case.start + 2 * S);
     assert!(matches!(case.watchdog_step(9 * S), WatchdogStep::RenewPlace { .. }));
-    assert!(matches!(case.watchdog_step(OUTAGE), WatchdogStep::GivenUp), "it does not ask in vain");
+    assert!(matches!(case.watchdog_step(OUTAGE), WatchdogStep::GivenUp), "it asks no more");
     assert!(decided.try_recv().is_ok());
     assert!(matches!(case.step(OUTAGE), CallerStep::Failed(Failure::Backend(_))));
     // If the server was only not asked, it is asked.

@@ -310,7 +310,7 @@ impl Pool {
 }
 
 impl State {
-    /// Adds connections, which open when callers find no other one idle; calls in the queue are served by those that are open.
+    /// Adds connections. They open when callers find no other idle; open connections serve the calls in the queue.
     fn grow(&mut self, count: usize) {
         self.idle.splice(0..0, (self.count..count).map(|_| CommandConnection::new()));
         self.count = self.count.max(count);

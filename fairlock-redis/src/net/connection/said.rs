@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 
 /// A server's words. `Debug` and `Display` hide what is secret; the rest of the code reads them as they are, since a password may
-/// well be a word of theirs.
+/// well be one of its words.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Said {
     said: String,

@@ -139,7 +139,7 @@ fn script(call: &[u8]) -> String {
     rest[..40].to_owned()
 }
 
-/// The same attempt with an end so many microseconds from now, by the server's clock.
+/// The same attempt with an end this many microseconds from now, by the server's clock.
 pub(super) fn ending(server: &RedisServer, call: &[u8], micros: i64) -> Vec<u8> {
     const BEFORE: &[u8] = b"$16\r\n";
     const HOUR: u64 = 3_600_000_000;

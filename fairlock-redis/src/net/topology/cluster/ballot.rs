@@ -24,8 +24,7 @@ pub(super) struct Ballot {
     pub(super) reports: Vec<Report>,
     /// How many nodes there are: all that any answer lists.
     pub(super) nodes: usize,
-    /// A node that has not been up for so long may have an old file, and its vote does not count. Its own slots are still its own to
-    /// name.
+    /// A node that has been up for less may have an old file, and its vote does not count. It still names its slots.
     pub(super) least_uptime: Duration,
 }
 
@@ -67,7 +66,7 @@ impl Ballot {
         for (id, node) in self.reports.iter().flat_map(|report| &report.nodes) {
             at.extend(node.address.as_ref().map(|address| (id.as_str(), address)));
         }
-        // Rather where it answered than where another one says that it is.
+        // The address at which it answered goes before the one that others name.
         at.extend(self.reports.iter().map(|report| (report.id.as_str(), &report.at)));
         at.into_values().cloned().collect()
     }

@@ -51,9 +51,9 @@ impl MasterReport {
         })
     }
 
-    /// What a majority says: more than half of `all` sentinels name this master under this epoch. One that is configured twice
-    /// counts once. One that is not configured, but known to another one, counts as silent, and so does one that has not been up
-    /// for so long.
+    /// What a majority says: more than half of `all` sentinels name this master under this epoch. A sentinel
+    /// that is configured twice counts once. One that is known to another but not configured counts as silent, and so does one
+    /// that has not been up for the least uptime.
     ///
     /// # Errors
     /// There is no majority.
