@@ -157,7 +157,7 @@ fn a_grant_that_ended_before_its_caller_took_it_is_given_back_and_asked_for_anew
     let guard = request.wait().unwrap();
     assert_eq!(guard.token().get(), 7);
     assert_eq!(world.client.stats().lost, 1);
-    assert_eq!(world.shared.schedule.chores.len(), 1, "the first hold is to be released");
+    assert_eq!(world.shared.chores.len(), 1, "the first hold is to be released");
 }
 
 /// Its message was lost, or comes later than the answer: then it is no stray grant.

@@ -18,9 +18,9 @@ fn a_withdrawal_is_repeated_until_lease_and_place_are_over_at_the_server() {
     let tries = world.store.times(Op::Withdraw);
     assert!((40..140).contains(&tries.len()), "{}", tries.len());
     assert_eq!(tries[..2], [ms(0), ms(0)], "the first repeat is at once");
-    assert_eq!(world.shared.schedule.chores.len(), 1);
+    assert_eq!(world.shared.chores.len(), 1);
     world.clock.advance(2 * S);
-    assert_eq!(world.shared.schedule.chores.len(), 0);
+    assert_eq!(world.shared.chores.len(), 0);
     let tries = world.store.times(Op::Withdraw).len();
     world.clock.advance(60 * S);
     assert_eq!(world.store.times(Op::Withdraw).len(), tries);
@@ -41,7 +41,7 @@ fn a_withdrawal_that_is_refused_is_given_up_with_a_warning() {
     assert_eq!(world.store.times(Op::Withdraw).len(), 1);
     let said = lines_about("given up; the first is Withdraw for lock `chores:refused`: planned: denied");
     assert!(matches!(&said[..], [(Level::Warn, _)]), "{said:?}");
-    assert!(world.client.waiting().is_empty() && world.shared.schedule.chores.len() == 0);
+    assert!(world.client.waiting().is_empty() && world.shared.chores.len() == 0);
 }
 
 /// The caller has heard of it, and nothing is left at the server.
@@ -85,7 +85,7 @@ fn a_grant_that_a_withdrawal_finds_is_released_by_its_token() {
     let asked = world.store.asked();
     let last = asked.last().unwrap();
     assert_eq!((asked.len(), last.op, last.number), (3, Op::Release, 77));
-    assert_eq!(world.shared.schedule.chores.len(), 0);
+    assert_eq!(world.shared.chores.len(), 0);
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn repeats_that_are_answered_end_the_pause_for_all_that_fail_later() {
     world.clock.advance(2 * S);
     world.store.restore("recovers");
     world.clock.advance(S);
-    assert_eq!(world.shared.schedule.chores.len(), 0);
+    assert_eq!(world.shared.chores.len(), 0);
     world.store.asked();
     world.store.plan().release.extend([down(), down()]);
     drop(guard);

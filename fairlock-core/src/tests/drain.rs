@@ -26,7 +26,7 @@ fn assert_in_order(world: &World, drains: &Running<Drained>, took: Duration) {
     assert_eq!((drained.unwrap(), took_so_long), (vec![], took));
     assert_eq!(world.client.stats().lost, 0);
     assert!(world.client.held().is_empty() && world.client.waiting().is_empty());
-    assert!(world.shared.schedule.is_gone() && world.shared.schedule.chores.len() == 0);
+    assert!(world.shared.timers.is_gone() && world.shared.chores.len() == 0);
 }
 
 fn assert_shut_down<T>(result: Result<T>) {
@@ -208,7 +208,7 @@ fn the_callbacks_hear_of_a_loss_that_ends_the_drain() {
         world.client.on_lost(move |lost| told.send(lost.cause).unwrap());
         let _guard = world.lock("told").lock().unwrap();
         let drains = drain(&world, 20 * S);
-        world.shared.lose(&world.claim("told"), LostCause::Taken);
+        world.shared.ledger.lose(&world.claim("told"), LostCause::Taken);
         world.finish(&drains).0.unwrap();
         assert_eq!(hears.try_recv(), Ok(LostCause::Taken), "round {round}");
     }

@@ -60,7 +60,7 @@ fn a_grant_that_only_a_late_attempt_was_given_is_released() {
         .map(|asked| asked.number)
         .collect();
     assert_eq!(released, [5000, 6000]);
-    assert_eq!(world.shared.schedule.chores.len(), 0);
+    assert_eq!(world.shared.chores.len(), 0);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::store::{Op, busy, down, queued, was_granted};
 use super::support::{S, World, ms};
 use crate::backend::{Acquired, Wait};
 use crate::claim::{CallerStep, Patience};
-use crate::flow::Waited;
+use crate::flow::{Waited, give_up};
 use crate::{Cancel, Error, TryLock};
 
 type Tried = crate::Result<TryLock<crate::OwnedGuard>>;
@@ -196,11 +196,11 @@ fn a_caller_that_only_looked_does_not_wait_for_the_answer_to_its_withdrawal() {
     let request = world.lock("looked").request().unwrap();
     let claim = world.claim("looked");
     let patience = Patience { wait: Wait::No, deadline: None, cancel: None, keeps_place: false };
-    let CallerStep::GiveUp(give_up) = claim.caller_step(&patience, world.clock.now()) else {
+    let CallerStep::GiveUp(step) = claim.caller_step(&patience, world.clock.now()) else {
         panic!("it only looks")
     };
     let shared = Arc::clone(&world.shared);
-    let (waited, took) = world.run(move || shared.give_up(&claim, &patience, give_up));
+    let (waited, took) = world.run(move || give_up(&shared.ledger, &shared.chores, &claim, &patience, step));
     assert!(matches!(waited, Ok(Waited::NotGranted)) && took == ms(0), "{took:?}");
     drop(request);
 }

@@ -40,7 +40,7 @@ fn a_shutdown_fails_waiters_reports_and_releases_holds_and_runs_callbacks() {
     assert_eq!(ops.len(), 4, "{ops:?}");
     assert!(ops.contains(&Op::Release) && ops.contains(&Op::Withdraw), "{ops:?}");
     assert!(world.client.held().is_empty() && world.client.waiting().is_empty());
-    assert!(world.shared.schedule.is_gone());
+    assert!(world.shared.timers.is_gone());
     assert!(matches!(guard.unlock(), Err(Error::Lost(_))));
     world.client.shutdown().unwrap();
     assert!(world.store.ops().is_empty(), "a second one does nothing");
@@ -255,13 +255,13 @@ fn what_callers_had_left_behind_is_told_as_well() {
     world.store.restore("behind:0");
     world.finish(&end(&world)).0.unwrap();
     assert_eq!(world.store.times(Op::Release).len(), tries + 1);
-    assert_eq!(world.shared.schedule.chores.len(), 0);
+    assert_eq!(world.shared.chores.len(), 0);
 }
 
 /// In real time, since it is user code.
 #[test]
 fn a_callback_that_does_not_end_is_not_waited_for_beyond_the_limit() {
-    let world = World::with(ms(40), crate::watchdog::watch);
+    let world = World::with(ms(40), crate::watchdog::THREADS.dog);
     let (release, wait) = mpsc::channel::<()>();
     let wait = parking_lot::Mutex::new(wait);
     world.client.on_lost(move |_| _ = wait.lock().recv());
@@ -281,8 +281,8 @@ fn losses_that_were_reported_and_not_logged_are_logged_at_the_end() {
     let guards: [_; 2] = holds(&world, "shutdown:unlogged");
     for guard in &guards {
         let claim = world.claim(guard.name());
-        let lost = world.shared.report_loss(&claim, LostCause::Taken).unwrap();
-        world.shared.schedule.unlogged.keep(lost);
+        let lost = world.shared.ledger.report_loss(&claim, LostCause::Taken).unwrap();
+        world.shared.ledger.unlogged.keep(lost);
     }
     world.finish(&end(&world)).0.unwrap();
     let said = super::logger::lines_about("lock `shutdown:unlogged:");

@@ -5,7 +5,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, bounded};
-use parking_lot::Mutex;
 
 use super::logger;
 use super::store::{Op, Store};
@@ -13,14 +12,11 @@ use crate::Clock;
 use crate::backend::{Backend, Wake, WakeSink};
 use crate::claim::Claim;
 use crate::config::Config;
-use crate::ending::Ending;
-use crate::losses::LossCallbacks;
-use crate::registry::Registry;
-use crate::schedule::Schedule;
-use crate::shared::Shared;
+use crate::shared::{Shared, Threads};
 use crate::stats::Counters;
 use crate::stop::Stop;
 use crate::wake::Sink;
+use crate::watchdog::THREADS;
 use crate::{Client, ClientId, FencingToken, ManualClock, OwnedGuard, OwnedLock};
 
 pub(super) const S: Duration = Duration::from_secs(1);
@@ -44,12 +40,12 @@ pub(super) struct Running<T>(Receiver<(T, Duration)>);
 
 impl World {
     pub(super) fn new() -> World {
-        World::with(OUTAGE, crate::watchdog::watch)
+        World::with(OUTAGE, THREADS.dog)
     }
 
     /// Its store may begin for this long what an attempt without an answer asked for.
     pub(super) fn with_late_attempts(attempt_ttl: Duration) -> World {
-        World::made(OUTAGE, Some(attempt_ttl), crate::watchdog::watch)
+        World::made(OUTAGE, Some(attempt_ttl), THREADS.dog)
     }
 
     /// Its watchdog does nothing: only callers ask the store.
@@ -69,18 +65,8 @@ impl World {
         let id = ClientId::random();
         let label = format!("client {id}").into(); // its lines in the log are found by it
         let config = Config { outage_limit, attempt_ttl, label, ..Config::of_tests(clock.clone().into()) };
-        let shared = Arc::new(Shared {
-            id,
-            schedule: Schedule::new(&config.clock),
-            ending: Ending::new(&config.clock),
-            watch,
-            backend: Arc::new(store.clone()),
-            config: Arc::new(config),
-            registry: Registry::default(),
-            loss_callbacks: LossCallbacks::default(),
-            counters: Counters::new(0),
-            subscription: Mutex::new(None),
-        });
+        let threads = Threads { dog: watch, ..THREADS };
+        let shared = Shared::new(id, config, Arc::new(store.clone()), Counters::new(0), &threads);
         let sink: Arc<dyn WakeSink> = Arc::new(Sink(Arc::downgrade(&shared)));
         *shared.subscription.lock() = Some(store.subscribe(id, sink).unwrap());
         World { clock, store, start, client: Client(Arc::clone(&shared)), shared }
@@ -102,7 +88,7 @@ impl World {
 
     /// The claim of a lock with one owner.
     pub(super) fn claim(&self, name: &str) -> Arc<Claim> {
-        self.shared.registry.any(name, |_| true).expect("the lock has a claim")
+        self.shared.ledger.registry.any(name, |_| true).expect("the lock has a claim")
     }
 
     /// Tells the claim that it was granted the lock.

@@ -48,7 +48,7 @@ fn a_stray_grant_is_left_to_its_lease_when_the_client_has_ended() {
     world.client.shutdown().unwrap();
     world.store.ops();
     world.store.wake(Wake::Granted { lock: "ended", owner: "x:1", request, token });
-    assert_eq!(world.shared.schedule.chores.len(), 0);
+    assert_eq!(world.shared.chores.len(), 0);
     assert!(world.store.ops().is_empty());
 }
 
@@ -128,7 +128,7 @@ fn a_hint_for_an_owner_has_that_request_asked_for() {
     let world = World::new();
     world.store.plan().acquire.extend([queued(0), queued(1), granted(11)]);
     let [first, second] = [(); 2].map(|()| world.lock("hint").request().unwrap());
-    world.recheck(&world.shared.registry.any("hint", |claim| claim.rank() == Some(0)).unwrap());
+    world.recheck(&world.shared.ledger.registry.any("hint", |claim| claim.rank() == Some(0)).unwrap());
     world.settle();
     assert!(first.decided().try_recv().is_ok() && second.decided().try_recv().is_err());
     world.store.wake(Wake::Recheck { lock: "hint", owner: Some("other:1") });

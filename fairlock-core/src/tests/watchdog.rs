@@ -182,7 +182,7 @@ fn a_slow_round_makes_the_next_ones_renew_earlier_for_a_while_only() {
 fn a_quick_round_halves_the_time_that_the_next_one_is_thought_to_take() {
     let world = World::new();
     let _guard = world.lock("halves").lock().unwrap();
-    let meanwhile = || world.shared.schedule.with_rounds(|rounds| rounds.meanwhile);
+    let meanwhile = || *world.shared.timers.meanwhile.lock();
     world.store.delay(Op::Renew, 3 * S);
     world.clock.advance(14 * S);
     assert_eq!(meanwhile(), 3 * S);
@@ -193,7 +193,7 @@ fn a_quick_round_halves_the_time_that_the_next_one_is_thought_to_take() {
 /// The heartbeats come due while the first call is under way.
 #[test]
 fn renewals_go_between_two_slow_calls_for_requests_without_a_caller() {
-    const ASKS: usize = crate::schedule::MOST_AT_ONCE + 1;
+    const ASKS: usize = crate::config::MOST_AT_ONCE + 1;
     let world = World::new();
     world.store.plan().acquire.extend((0..2 * ASKS + 2).map(|_| queued(0)));
     let _first = world.lock("between:first").request().unwrap();

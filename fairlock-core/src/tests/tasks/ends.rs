@@ -6,7 +6,8 @@ use super::super::store::{Op, denied, down, granted, queued, was_granted};
 use super::super::support::{OUTAGE, Running, S, World, ms};
 use super::is_by_tasks;
 use crate::backend::Released;
-use crate::schedule::{Errand, Task};
+use crate::chores::Duty;
+use crate::tasks::errands::Errand;
 use crate::{Error, LostCause, Result};
 
 fn end(world: &World) -> Running<Result<()>> {
@@ -31,7 +32,7 @@ fn a_shutdown_ends_waits_and_holds_of_tasks_and_leaves_nothing() {
     drop((untaken, guard));
     assert_eq!(world.store.times(Op::Release).len(), 2);
     assert_eq!(world.store.times(Op::Withdraw).len(), 1);
-    assert!(world.shared.schedule.is_gone() && !world.shared.registry.has(|claim| claim.is_waiting()));
+    assert!(world.shared.timers.is_gone() && !world.shared.ledger.registry.has(|claim| claim.is_waiting()));
 }
 
 /// A task whose grant was not taken looks again after the shutdown.
@@ -65,10 +66,7 @@ fn what_tasks_want_when_the_client_ends_is_settled() {
     let told = |lock, op| world.store.calls_about(lock, op);
     assert_eq!([told("held", Op::Release), told("waits", Op::Withdraw)], [1; 2]);
     assert!(told("blocks", Op::Withdraw) > 0, "it may have been granted");
-    assert_eq!(
-        (told("unsent", Op::Acquire), world.shared.schedule.errands.take_client().is_some()),
-        (0, false)
-    );
+    assert_eq!((told("unsent", Op::Acquire), world.shared.errands.take_client().is_some()), (0, false));
 }
 
 #[test]
@@ -178,8 +176,8 @@ fn an_errand_after_the_end_does_not_keep_the_client() {
     let guard = world.locked("late");
     let (claim, shared) = (world.claim("late"), Arc::clone(&world.shared));
     world.finish(&end(&world)).0.unwrap();
-    world.shared.schedule.errands.add(&claim, Errand::Tell(Task::Release), shared);
-    world.shared.schedule.errand_added(world.clock.now());
-    assert!(world.shared.schedule.errands.take_client().is_none());
+    world.shared.errands.add(&claim, Errand::Tell(Duty::Release), shared);
+    world.shared.errands.added(&world.shared.timers, world.clock.now());
+    assert!(world.shared.errands.take_client().is_none());
     drop(guard);
 }

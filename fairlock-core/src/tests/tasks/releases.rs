@@ -118,13 +118,13 @@ fn an_unlock_without_an_answer_says_so_after_the_outage_limit_and_the_release_go
     assert_eq!((took, source.message()), (OUTAGE, "planned: down"));
     world.store.bring_up(Op::Release);
     world.clock.advance(2 * S);
-    assert!(!world.shared.registry.has(|_| true), "it is released");
+    assert!(!world.shared.ledger.registry.has(|_| true), "it is released");
 }
 
 /// The thread for tasks stands still in a call: no attempt has failed, and none was made.
 #[test]
 fn an_unlock_whose_turn_does_not_come_says_so_after_the_outage_limit() {
-    let world = World::with(2 * S, crate::watchdog::watch);
+    let world = World::with(2 * S, crate::watchdog::THREADS.dog);
     let guard = world.locked("behind");
     world.store.delay_about("stuck", 20 * S);
     let _stuck = world.task(world.async_lock("stuck").lock());
@@ -150,7 +150,7 @@ fn many_unlocks_and_waits_at_once_end_within_the_outage_limit_of_a_silent_server
     assert!(waits.into_iter().all(|wait| is_unavailable(wait.ended().map(drop))));
     world.store.bring_up(Op::Release);
     world.clock.advance(2 * S);
-    assert_eq!(world.shared.schedule.chores.len(), 0);
+    assert_eq!(world.shared.chores.len(), 0);
 }
 
 #[test]
