@@ -43,11 +43,11 @@ pub mod promises {}
 
 #[doc = include_str!("../docs/rustdoc-links.md")]
 #[doc = include_str!("../docs/pictures/for-rustdoc.md")]
-#[cfg_attr(not(doctest), doc = include_str!("../docs/postgres.md"))] // its blocks are parts of examples/transfer/ and tests/tests/postgres/
+#[cfg_attr(not(doctest), doc = include_str!("../docs/postgres.md"))] // its blocks are parts of examples/transfer/ and tests/postgres/store/
 pub mod postgres {}
 
 #[doc = include_str!("../docs/rustdoc-links.md")]
-#[cfg_attr(not(doctest), doc = include_str!("../docs/operating.md"))] // its block is part of tests/tests/metrics.rs
+#[cfg_attr(not(doctest), doc = include_str!("../docs/operating.md"))] // its block is part of tests/client/metrics.rs
 pub mod operating {}
 
 #[doc = include_str!("../docs/rustdoc-links.md")]

@@ -9,17 +9,21 @@ use super::{Harness, Promise, client, client_with, lock, lock_of};
 /// While one owner holds the lock, no other gets it: neither another client nor another thread.
 pub fn a_lock_is_held_by_one_owner_at_a_time(harness: &impl Harness) {
     let here = client(harness);
-    let ours = lock_of(harness, &here, "one");
+    let (ours, theirs) = (lock_of(harness, &here, "one"), lock(harness, "one"));
+    // Whether it is held, by whom, and how often, as its owner, another thread and another client see it.
+    let seen = || {
+        let here = || (ours.is_locked().unwrap(), ours.is_held(), ours.hold_count());
+        let elsewhere = thread::scope(|scope| scope.spawn(here).join().unwrap());
+        [here(), elsewhere, (theirs.is_locked().unwrap(), theirs.is_held(), theirs.hold_count())]
+    };
     let guard = ours.lock().unwrap();
-    assert!(lock(harness, "one").try_lock().unwrap().guard().is_none());
+    assert!(theirs.try_lock().unwrap().guard().is_none());
     thread::scope(|scope| {
-        scope.spawn(|| {
-            assert!(ours.try_lock().unwrap().guard().is_none());
-            assert!(!ours.is_held());
-        });
+        scope.spawn(|| assert!(ours.try_lock().unwrap().guard().is_none()));
     });
-    assert!(ours.is_held() && ours.is_locked().unwrap());
+    assert_eq!(seen(), [(true, true, 1), (true, false, 0), (true, false, 0)]);
     guard.unlock().unwrap();
+    assert_eq!(seen(), [(false, false, 0); 3]);
 }
 
 /// Unlock and drop release the lock, again and again, and leave nothing behind.

@@ -131,9 +131,14 @@ pub fn a_leaked_hold_is_released_by_unlock(harness: &impl Harness) {
     harness.pass(LEASE * 2);
     assert!(ours.is_held());
     let elsewhere = thread::scope(|scope| scope.spawn(|| ours.unlock()).join().unwrap());
-    let Err(Error::NotHeld { owner, held_by, .. }) = elsewhere else { panic!("{elsewhere:?}") };
     let holder = ours.inspect().unwrap().holder().cloned().unwrap().owner;
-    assert!(owner != holder && held_by == Some(holder), "the error names the owner that leaked it");
+    for (refused, known) in [(elsewhere, Some(&holder)), (lock(harness, "leaked").unlock(), None)] {
+        let said = refused.as_ref().map_err(ToString::to_string).unwrap_err();
+        let Err(Error::NotHeld { owner, held_by, .. }) = refused else { panic!("{refused:?}") };
+        assert!(said.contains("leaked") && said.contains(owner.as_str()), "{said}");
+        assert!(owner != holder);
+        assert_eq!(held_by.as_ref(), known, "the owner of this client that leaked it");
+    }
     ours.unlock().unwrap();
     assert!(!ours.is_locked().unwrap());
 }

@@ -1,0 +1,159 @@
+//! Servers that fail over, under real faults, while workers of several processes hold locks: `tests/chaos/failover/run`.
+//!
+//! ```text
+//! failover [--kills N] [--seed N] [--setting none,life,quorum|all] [--only FAULT,FAULT] [--on sentinels|cluster|postgres] [--clocks]
+//!          [--held fair,rw,semaphore,lock-all] [--at-once N] [--minutes N]
+//! failover --order [--fail-overs N] [--waiters N] [--seed N] [--setting none|life|quorum] [--at-once N] [--minutes N]
+//! ```
+//!
+//! | file | topic |
+//! | --- | --- |
+//! | `network.rs` | gates in front of all servers: each link can be cut and delayed |
+//! | `deployment.rs` | a master with replicas and sentinels, or a cluster, behind gates |
+//! | `faults.rs` | what is done to them |
+//! | `clocks.rs` | wrong clocks of the servers that follow |
+//! | `setting.rs` | the clients' setting, and all times |
+//! | `worker.rs`, `crowd.rs` | the processes that hold and wait |
+//! | `held.rs`, `kept.rs` | what they hold, and what a server knows of it |
+//! | `round.rs`, `judge.rs` | one fault, and what the workers believed |
+//! | `schedule.rs` | faults by the seed, the table, and the control |
+//! | `side_by_side.rs` | rounds at the same time, and a machine that stands still |
+//! | `order.rs` | the order of the waiters over many fail-overs |
+//! | `postgres.rs` | a primary and its standby |
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a broken run ends with a message"
+)]
+
+mod clocks;
+mod crowd;
+mod deployment;
+mod faults;
+mod held;
+mod judge;
+mod kept;
+mod network;
+mod order;
+mod postgres;
+mod round;
+mod schedule;
+mod setting;
+mod side_by_side;
+mod worker;
+
+use std::error::Error;
+use std::num::NonZeroUsize;
+use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+
+use fairlock_tests::history::now_ns;
+
+use crate::deployment::Kind;
+use crate::held::Held;
+use crate::setting::Setting;
+
+fn main() -> Result<ExitCode, Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match &words[..] {
+        ["worker", rest @ ..] => return worker::work(rest).map(|()| ExitCode::SUCCESS),
+        ["crowd", rest @ ..] => return crowd::wait(rest).map(|()| ExitCode::SUCCESS),
+        _ => {}
+    }
+    let wanted = Wanted::parse(&words)?;
+    println!("seed {}", wanted.seed);
+    let program = std::env::current_exe()?.to_string_lossy().into_owned();
+    let is_clean = match &wanted {
+        Wanted { order: true, .. } => order::run(&wanted, &program),
+        Wanted { postgres: true, .. } => postgres::run(&wanted, &program),
+        _ => schedule::run(&wanted, &program)?,
+    };
+    Ok(if is_clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The arguments.
+#[derive(Clone, Debug)]
+struct Wanted {
+    seed: u64,
+    /// The faults with each setting.
+    kills: usize,
+    settings: Vec<Setting>,
+    /// These faults; all if there are none.
+    only: Vec<String>,
+    on: Option<Kind>,
+    /// On PostgreSQL, instead.
+    postgres: bool,
+    /// What is held, in turns.
+    held: Vec<Held>,
+    /// With each fault the clock of the server that follows is wrong.
+    clocks: bool,
+    /// The test of the order, instead of the faults.
+    order: bool,
+    fail_overs: usize,
+    waiters: usize,
+    /// So many rounds at the same time; two a core.
+    at_once: usize,
+    /// No round begins later.
+    time: Option<Duration>,
+}
+
+impl Wanted {
+    fn parse(words: &[&str]) -> Result<Wanted, Box<dyn Error>> {
+        let mut wanted = Wanted {
+            seed: now_ns(),
+            kills: 20,
+            settings: vec![Setting::None],
+            only: Vec::new(),
+            on: None,
+            postgres: false,
+            held: Held::ALL.to_vec(),
+            clocks: false,
+            order: false,
+            fail_overs: 100,
+            waiters: 50,
+            at_once: 2 * thread::available_parallelism()?.get(),
+            time: None,
+        };
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
+            match *word {
+                "--order" => wanted.order = true,
+                "--seed" => wanted.seed = value()?.parse()?,
+                "--kills" => wanted.kills = value()?.parse()?,
+                "--fail-overs" => wanted.fail_overs = value()?.parse()?,
+                "--waiters" => wanted.waiters = value()?.parse()?,
+                "--only" => wanted.only = value()?.split(',').map(str::to_owned).collect(),
+                "--at-once" => wanted.at_once = value()?.parse::<NonZeroUsize>()?.get(),
+                "--minutes" => wanted.time = Some(Duration::from_secs(60 * value()?.parse::<u64>()?)),
+                "--clocks" => wanted.clocks = true,
+                "--on" => match *value()? {
+                    "sentinels" => wanted.on = Some(Kind::Sentinels),
+                    "cluster" => wanted.on = Some(Kind::Cluster),
+                    "postgres" => wanted.postgres = true,
+                    _ => return Err("--on is for sentinels, cluster or postgres".into()),
+                },
+                "--held" => {
+                    let parse =
+                        |word| Held::parse(word).ok_or("--held is for fair, rw, semaphore or lock-all");
+                    wanted.held = value()?.split(',').map(parse).collect::<Result<_, _>>()?;
+                }
+                "--setting" => {
+                    wanted.settings = match *value()? {
+                        "all" => vec![Setting::None, Setting::Life, Setting::Quorum],
+                        settings => {
+                            let parse = |word| Setting::parse(word).ok_or("no such setting");
+                            settings.split(',').map(parse).collect::<Result<_, _>>()?
+                        }
+                    }
+                }
+                _ => return Err(format!("not understood: {word}").into()),
+            }
+        }
+        Ok(wanted)
+    }
+}

@@ -1,0 +1,233 @@
+//! Wall clocks that jump, run by `tests/chaos/faults/clocks`. The server's clock ends leases and makes tokens; a client's
+//! has no effect.
+//!
+//! `server_with_a_clock` starts the servers. A server's time follows the file `clock` in its dir.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "../../redis/server_faults/support.rs"]
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fairlock_tests::{Alone, RedisServer, WorkDir, Worker, assert_no_residue, eventually};
+
+use crate::support::{
+    LEASE, PROGRAM, SLACK, SOON, assert_loses, assert_nothing_is_left_but_late_places, assert_within, client,
+    granted, heartbeat_bound, request, take,
+};
+
+fn server() -> RedisServer {
+    assert!(
+        std::env::var_os("FAIRLOCK_FAKETIME").is_some(),
+        "clocks can't be made to jump without libfaketime: run tests/chaos/faults/clocks, which installs it"
+    );
+    let server = RedisServer::start();
+    sets(&server.dir().join("clock"), "+0");
+    server
+}
+
+/// Writes by a rename: reading half a file would be another jump.
+fn sets(clock: &Path, shift: &str) {
+    let new = clock.with_extension("new");
+    fs::write(&new, shift).unwrap();
+    fs::rename(new, clock).unwrap();
+}
+
+fn now() -> i64 {
+    i64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_secs()).unwrap()
+}
+
+/// How many seconds the server's clock is ahead of ours.
+fn ahead(server: &RedisServer) -> i64 {
+    let (seconds, _): (i64, i64) = server.query(&["TIME"]);
+    seconds - now()
+}
+
+#[track_caller]
+fn jump(server: &RedisServer, shift: &str, seconds: i64) -> Instant {
+    sets(&server.dir().join("clock"), shift);
+    let jumped = Instant::now();
+    eventually(SOON, "the server's clock has jumped", || (ahead(server) - seconds).abs() <= 2);
+    jumped
+}
+
+/// F1. All leases end at once, and after a long jump those of our keys too. The lock is granted again, and the former
+/// holder learns of it at its next renewal.
+#[test]
+fn a_server_clock_that_jumps_ahead_is_noticed_by_the_next_renewal_and_tokens_grow() {
+    let _alone = Alone::here();
+    for (shift, seconds) in [("+60s", 60), ("+7200s", 7200)] {
+        let server = server();
+        let (holder, waiter) = (client(&server), client(&server));
+        let guard = take(&holder, "ahead");
+        let waiting = request(&waiter, "ahead");
+        let jumped = jump(&server, shift, seconds);
+        let later = granted(waiting, SOON);
+        assert_within(jumped, heartbeat_bound(), shift);
+        assert!(later.token() > guard.token());
+        assert_loses(guard, jumped);
+        assert!(!later.is_lost());
+        // And back: the greatest token is remembered.
+        jump(&server, "+0", 0);
+        let last = later.token();
+        later.unlock().unwrap();
+        let again = take(&waiter, "ahead");
+        assert!(again.token() > last);
+        again.unlock().unwrap();
+        drop((holder, waiter));
+        assert_nothing_is_left_but_late_places(&server, &[]);
+    }
+}
+
+/// F1. Leases end, and with a jump of days the line's keys as well. The order in which the waiters asked stays.
+#[test]
+fn a_server_clock_that_jumps_ahead_costs_no_waiter_its_turn() {
+    let _alone = Alone::here();
+    for (shift, seconds) in [("+200s", 200), ("+7200s", 7200), ("+172800s", 172_800)] {
+        let server = server();
+        let clients: Vec<_> = (0..5).map(|_| client(&server)).collect();
+        let guard = take(&clients[0], "line");
+        let lock = clients[0].fair_lock("line").unwrap();
+        let waiting = clients[1..].iter().zip(1..).map(|(client, number)| {
+            let waiting = request(client, "line");
+            eventually(SOON, "it stands in line", || lock.inspect().unwrap().line_length == number);
+            waiting
+        });
+        let waiting: Vec<_> = waiting.collect();
+        jump(&server, shift, seconds);
+        let mut before = guard.token();
+        for waiting in waiting {
+            let guard = granted(waiting, SOON);
+            assert!(guard.token() > before);
+            before = guard.token();
+            guard.unlock().unwrap();
+        }
+        assert!(guard.unlock().is_err());
+        assert!(clients.iter().all(|client| client.stats().places_lost == 0));
+        drop(clients);
+        assert_nothing_is_left_but_late_places(&server, &[]);
+    }
+}
+
+/// F2. Every lease grows by an hour. Renewals of a live holder correct that, so that its lock is free a lease after
+/// its death.
+#[test]
+fn renewals_correct_the_leases_after_the_server_clock_is_set_back() {
+    let _alone = Alone::here();
+    let server = server();
+    let waiter = client(&server);
+    let mut holder = Worker::start(PROGRAM, &["hold", "hand_off", &server.url(), "back", "3000"]);
+    holder.go();
+    holder.expect("held", SOON);
+    let token = waiter.fair_lock("back").unwrap().inspect().unwrap().holder().unwrap().token.unwrap();
+    let waiting = request(&waiter, "back");
+    let jumped = jump(&server, "-3600s", -3600);
+    let pttl = || server.query::<i64>(&["PTTL", "back"]);
+    eventually(LEASE / 3 + SLACK, "a renewal corrects the lease", || (1..=3000).contains(&pttl()));
+    assert_within(jumped, LEASE / 3 + 2 * SLACK, "that");
+    assert!(waiting.decided().try_recv().is_err());
+    holder.kill();
+    let died = Instant::now();
+    let guard = granted(waiting, SOON);
+    assert_within(died, LEASE + heartbeat_bound(), "the grant");
+    assert!(guard.token() > token);
+    guard.unlock().unwrap();
+    assert_no_residue(&server, &[]);
+}
+
+/// F2. The last number is three days ahead of the corrected clock. It is kept until the clock has caught up.
+#[test]
+fn tokens_grow_over_a_clock_that_was_days_ahead_and_a_day_without_use() {
+    let _alone = Alone::here();
+    let server = server();
+    let ours = client(&server);
+    jump(&server, "+259200s", 259_200);
+    let ahead = take(&ours, "idle");
+    let first = ahead.token();
+    ahead.unlock().unwrap();
+    jump(&server, "+0", 0);
+    let right = take(&ours, "idle");
+    let second = right.token();
+    assert!(second > first);
+    right.unlock().unwrap();
+    jump(&server, "+90000s", 90_000); // 25 hours
+    let later = take(&ours, "idle");
+    assert!(later.token() > second, "{} after {second}", later.token());
+    later.unlock().unwrap();
+    drop(ours);
+    assert_nothing_is_left_but_late_places(&server, &[]);
+}
+
+/// F2. If the holder is dead, nothing corrects the lease. It is visible, and the lock can be taken by force.
+#[test]
+fn a_lease_prolonged_by_a_clock_jump_is_visible_and_can_be_ended_by_force() {
+    let _alone = Alone::here();
+    let server = server();
+    let waiter = client(&server);
+    let mut holder = Worker::start(PROGRAM, &["hold", "hand_off", &server.url(), "long", "3000"]);
+    holder.go();
+    holder.expect("held", SOON);
+    let waiting = request(&waiter, "long");
+    holder.kill();
+    jump(&server, "-3600s", -3600);
+    let lock = waiter.fair_lock("long").unwrap();
+    let state = lock.inspect().unwrap();
+    assert!(state.holder().unwrap().lease_left.unwrap() > Duration::from_secs(3500));
+    thread::sleep(LEASE + SLACK); // the lease would have ended by now
+    assert!(waiting.decided().try_recv().is_err());
+    assert!(lock.force_unlock().unwrap());
+    granted(waiting, heartbeat_bound()).unlock().unwrap();
+    assert_eq!(waiter.stats().places_lost, 0);
+    assert_no_residue(&server, &[]);
+}
+
+/// F4. A client uses its monotonic clock only.
+#[test]
+fn a_client_whose_wall_clock_jumps_keeps_its_lock_and_its_place() {
+    let _alone = Alone::here();
+    let server = server();
+    let ours = client(&server);
+    let dir = WorkDir::new();
+    let clock = dir.file("clock");
+    let with_a_clock = concat!(env!("CARGO_MANIFEST_DIR"), "/chaos/faults/with_a_clock");
+    let start = |arguments: &[&str]| {
+        let all = [&[clock.to_str().unwrap(), PROGRAM], arguments].concat();
+        let mut worker = Worker::start(with_a_clock, &all);
+        worker.go();
+        worker
+    };
+    let mut holder = start(&["hold", "hand_off", &server.url(), "jumpy", "3000"]);
+    holder.expect("held", SOON);
+    let lock = ours.fair_lock("jumpy").unwrap();
+    let waiter = start(&["try", "hand_off", &server.url(), "jumpy", "60000"]);
+    eventually(SOON, "the waiter is in line", || lock.inspect().unwrap().line.len() == 1);
+    let state = lock.inspect().unwrap();
+    let (token, place) = (state.holder().unwrap().token, state.line[0].owner.clone());
+    for shift in ["+7200s", "-7200s", "+60s", "+0"] {
+        sets(&clock, shift);
+        let seen = Command::new(with_a_clock).arg(&clock).args(["date", "+%s"]).output().unwrap().stdout;
+        let seen: i64 = String::from_utf8(seen).unwrap().trim().parse().unwrap();
+        let seconds: i64 = shift.trim_end_matches('s').parse().unwrap();
+        assert!((seen - now() - seconds).abs() <= 2, "its clock did not jump by {shift}");
+        // Longer than it would take to lose the lock.
+        let since = Instant::now();
+        while since.elapsed() < LEASE / 2 {
+            let left: i64 = server.query(&["PTTL", "jumpy"]);
+            assert!((1..=3000).contains(&left), "{left} ms are left after {shift}");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+    let state = lock.inspect().unwrap();
+    assert_eq!((state.holder().unwrap().token, &state.line[0].owner), (token, &place));
+    holder.go();
+    holder.expect("unlocked", SOON);
+    waiter.expect("got", SOON);
+    drop((holder, waiter));
+    eventually(SOON, "the lock is free", || !lock.is_locked().unwrap());
+    assert_no_residue(&server, &[]);
+}

@@ -1,0 +1,357 @@
+//! The guide in `docs/`: its Redis examples run here, and its listings are the text of the files they name. The same
+//! for `tests/`: the tests named in its tables exist.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use fairlock::{Client, Discipline, MemoryBackend, RedisBackend, TryLock};
+use fairlock_tests::{Alone, RedisServer, assert_no_residue};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+#[test]
+fn getting_started_on_redis() -> fairlock::Result<()> {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let url = &server.url();
+    {
+        let client = Client::new(RedisBackend::connect(url)?)?;
+        let lock = client.fair_lock("lock:report")?;
+
+        let guard = lock.lock()?;
+        println!("token {}, certain for {:?}", guard.token(), guard.valid_for());
+        guard.unlock()?;
+        assert!(!lock.is_locked()?);
+    }
+    let backend = RedisBackend::builder(url).response_timeout(Duration::from_millis(500)).connect()?;
+    let client = Client::builder(backend)
+        .lease(Duration::from_secs(15)) // how long a dead holder blocks the others
+        .label("report-worker") // what others see of us
+        .build()?;
+    let lock = client.fair_lock("lock:report")?;
+    let guard = lock.lock()?;
+    let holder = lock.inspect()?.holder().cloned().expect("it is held");
+    assert_eq!(holder.label.as_deref(), Some("report-worker"));
+    assert!(holder.lease_left <= Some(Duration::from_secs(15)));
+    drop((guard, lock, client));
+    assert_no_residue(&server, &[]);
+    Ok(())
+}
+
+#[test]
+fn a_lock_shared_with_java() -> fairlock::Result<()> {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let url = &server.url();
+    let backend = RedisBackend::builder(url).discipline(Discipline::Redisson).connect()?;
+    let lock = Client::new(backend)?.fair_lock("orders")?; // Java: redisson.getFairLock("orders")
+    let guard = lock.lock()?;
+    let other = RedisBackend::builder(url).discipline(Discipline::Redisson).connect()?;
+    let waiting = Client::new(other)?.fair_lock("orders")?.request()?;
+    assert_eq!(server.query::<u64>(&["LLEN", "redisson_lock_queue:{orders}"]), 1, "Java's line");
+    drop(waiting);
+    guard.unlock()?;
+    Ok(())
+}
+
+#[test]
+fn the_rights_in_the_guide_are_enough_for_all_names_with_a_prefix() {
+    let _alone = Alone::here();
+    let operating = fs::read_to_string(root().join("docs/operating.md")).unwrap();
+    let rules = operating.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let rules = rules.replace("NAME", "lock:*");
+    let server = RedisServer::start();
+    let words: Vec<&str> = ["ACL", "SETUSER", "guide", "reset", "on", ">pw"]
+        .into_iter()
+        .chain(rules.split_whitespace())
+        .collect();
+    server.query::<()>(&words);
+    let connect = || Client::new(RedisBackend::connect(&server.url_as("guide", "pw")).unwrap()).unwrap();
+    let (one, other) = (connect(), connect());
+    for lock_of in [Client::fair_lock, Client::plain_lock] {
+        let (ours, theirs) = (lock_of(&one, "lock:a").unwrap(), lock_of(&other, "lock:a").unwrap());
+        let guard = ours.lock().unwrap();
+        let waiting = theirs.request().unwrap();
+        assert!(theirs.inspect().unwrap().holder().is_some());
+        guard.unlock().unwrap();
+        waiting.wait().unwrap().unlock().unwrap();
+        assert!(!ours.force_unlock().unwrap());
+    }
+    assert!(one.fair_lock("other:a").unwrap().lock().is_err(), "other names are not allowed");
+}
+
+/// Rustdoc compiles the blocks `rust,no_run`, and runs neither those nor SQL. It leaves out the chapters on backends,
+/// operation and PostgreSQL. The line before such a block names the file that runs its text.
+#[test]
+fn every_block_that_rustdoc_does_not_run_is_the_text_of_a_file_that_runs() {
+    let mut checked = 0;
+    for chapter in fs::read_dir(root().join("docs")).unwrap() {
+        let chapter = chapter.unwrap().path();
+        if chapter.extension().is_none_or(|extension| extension != "md") {
+            continue;
+        }
+        let text = fs::read_to_string(&chapter).unwrap();
+        let mut pieces = text.split("```");
+        let mut before = pieces.next().unwrap();
+        while let (Some(block), Some(after)) = (pieces.next(), pieces.next()) {
+            let (language, block) = block.split_once('\n').unwrap();
+            assert_ne!(language, "rs", "{}: rustdoc does not colour it", chapter.display());
+            let runs_elsewhere = match language {
+                "rust" => ["writing-a-backend.md", "operating.md", "postgres.md"]
+                    .iter()
+                    .any(|name| chapter.ends_with(name)),
+                other => matches!(other, "rust,no_run" | "sql"),
+            };
+            if runs_elsewhere {
+                let marked = before.trim_end().lines().last().unwrap();
+                let file = marked.strip_prefix("<!-- run by ").and_then(|rest| rest.strip_suffix(" -->"));
+                let file =
+                    file.unwrap_or_else(|| panic!("{}: no file is named for: {block}", chapter.display()));
+                let source = fs::read_to_string(root().join(file)).unwrap();
+                let block = block.replace("\"redis://127.0.0.1:6379\"", "url");
+                assert!(
+                    statements(&source).contains(statements(&block).trim_end()),
+                    "{}: {file} differs from:\n{block}",
+                    chapter.display()
+                );
+                checked += 1;
+            }
+            before = after;
+        }
+    }
+    assert!(checked >= 14, "only {checked} were found");
+}
+
+/// Without indentation and blank lines, imports, and what only completes a block.
+fn statements(text: &str) -> String {
+    let lines = text.lines().map(str::trim).filter(|line| {
+        !line.is_empty() && !line.starts_with("use ") && !line.starts_with("# ") && *line != "let url = url;"
+    });
+    lines.map(|line| line.to_owned() + "\n").collect()
+}
+
+#[test]
+fn tasks_on_one_thread_are_one_owner_but_not_with_to_async() -> fairlock::Result<()> {
+    let client = Client::new(MemoryBackend::new())?;
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let lock = client.fair_lock("lock:report")?;
+        let first = lock.lock()?;
+        let second = async { lock.lock() }.await?;
+        assert_eq!(lock.hold_count(), 2, "the trap: both have it");
+        drop((first, second));
+        let lock = lock.to_async();
+        let first = lock.lock().await?;
+        assert!(matches!(lock.try_lock().await?, TryLock::Busy));
+        first.unlock().await
+    })
+}
+
+#[test]
+fn a_condition_drops_its_guard_before_the_body() -> fairlock::Result<()> {
+    let lock = Client::new(MemoryBackend::new())?.fair_lock("lock:report")?;
+    if lock.try_lock()?.guard().is_some() {
+        assert!(!lock.is_locked()?, "the trap: the body runs without the lock");
+    }
+    let TryLock::Granted(_guard) = lock.try_lock()? else { panic!("it is free") };
+    assert!(lock.is_held());
+    Ok(())
+}
+
+/// In `docs/` a link to another chapter stands at the end, where rustdoc's own definition comes before it.
+#[test]
+fn every_link_of_the_readme_and_the_guide_leads_to_a_file_and_a_heading() {
+    let docs = fs::read_dir(root().join("docs")).unwrap().map(|chapter| chapter.unwrap().path());
+    let pages = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"].map(|name| root().join(name));
+    let mut wrong = Vec::new();
+    for page in docs.chain(pages).filter(|page| page.extension().is_some_and(|extension| extension == "md")) {
+        let text = fs::read_to_string(&page).unwrap();
+        let inline = text.split("](").skip(1).map(|rest| rest.split(')').next().unwrap());
+        let defined =
+            text.lines().filter(|line| line.starts_with('[')).filter_map(|line| line.split_once("]: "));
+        for (target, is_inline) in
+            inline.map(|target| (target, true)).chain(defined.map(|(_, to)| (to, false)))
+        {
+            if target.starts_with("http") || target.starts_with("crate::") {
+                continue;
+            }
+            let (file, heading) = target.split_once('#').unwrap_or((target, ""));
+            let in_docs = page.parent().unwrap().ends_with("docs");
+            let file = if file.is_empty() { page.clone() } else { page.parent().unwrap().join(file) };
+            let Ok(there) = fs::read_to_string(&file) else {
+                wrong.push(format!("{}: no file {target}", page.display()));
+                continue;
+            };
+            let found = heading.is_empty()
+                || there.lines().any(|line| line.starts_with('#') && anchor(line) == heading);
+            if !found || (in_docs && is_inline && file != page) {
+                wrong.push(format!("{}: {target}", page.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// The name by which GitHub links to a heading.
+fn anchor(heading: &str) -> String {
+    let kept = |c: &char| c.is_alphanumeric() || [' ', '-', '_'].contains(c);
+    heading
+        .trim_start_matches('#')
+        .trim()
+        .to_lowercase()
+        .chars()
+        .filter(kept)
+        .collect::<String>()
+        .replace(' ', "-")
+}
+
+#[test]
+fn rustdoc_lists_every_feature() {
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let features = manifest.split("\n[features]\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    let features: Vec<_> =
+        features.lines().filter_map(|line| line.split_once(" = ")).map(|(name, _)| name).collect();
+    assert!(features.contains(&"redis"), "{features:?}");
+    let text = fs::read_to_string(root().join("src/lib.rs")).unwrap();
+    let section = text.split_once("//! # Features\n").expect("it has a section on features").1;
+    let missing =
+        features.iter().filter(|name| **name != "default" && !section.contains(&format!("`{name}`")));
+    assert_eq!(missing.collect::<Vec<_>>(), Vec::<&&str>::new());
+}
+
+/// Rustdoc copies no files, so its pages contain the pictures.
+#[test]
+fn the_pictures_in_rustdoc_are_those_in_the_guide() {
+    let mut links = String::new();
+    for name in ["timeline", "rw-lock", "semaphore", "postgres-crowds"] {
+        links += &format!("[{name}]: data:image/svg+xml,");
+        for byte in fs::read(root().join(format!("docs/pictures/{name}.svg"))).unwrap() {
+            match byte {
+                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => links.push(byte.into()),
+                _ if b"-._~/:;,=".contains(&byte) => links.push(byte.into()),
+                _ => links += &format!("%{byte:02X}"),
+            }
+        }
+        links.push('\n');
+    }
+    let included = fs::read_to_string(root().join("docs/pictures/for-rustdoc.md")).unwrap();
+    assert!(included == links, "they differ: python3 docs/pictures/draw.py");
+}
+
+/// The source of a test file, by its name in the tables: `hand_off::deaf` is `tests/redis/hand_off/deaf.rs`.
+fn source(module: &str) -> String {
+    let path = module.replace("::", "/");
+    let rooms = ["rules", "redis", "java", "chaos", "client"];
+    let mut files: Vec<_> = rooms
+        .iter()
+        .flat_map(|room| [format!("tests/{room}/{path}.rs"), format!("tests/{room}/{path}/main.rs")])
+        .collect();
+    if let Some(file) = path.strip_prefix("memory/") {
+        files = vec![format!("fairlock-memory/tests/backend/{file}.rs")];
+    }
+    if module == "case" {
+        files = vec!["fairlock-conformance/src/lib.rs".to_owned()]; // the list of the cases
+    }
+    let source = files.iter().find_map(|file| fs::read_to_string(root().join(file)).ok());
+    source.unwrap_or_else(|| panic!("`{module}` is none of {files:?}"))
+}
+
+#[test]
+fn every_promise_has_a_test_for_each_discipline_that_makes_it() {
+    let page = fs::read_to_string(root().join("docs/promises.md")).unwrap();
+    let table = fs::read_to_string(root().join("tests/README.md")).unwrap();
+    let mut promised = BTreeSet::new();
+    for row in page.lines().filter(|line| line.starts_with("| P")) {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        promised.extend(disciplines(cells[3]).map(|discipline| (cells[1].to_owned(), discipline)));
+    }
+    assert!(promised.len() > 40, "the table of promises was not found: {promised:?}");
+
+    let (mut shown, mut unknown) = (BTreeSet::new(), Vec::new());
+    let mut promise = String::new();
+    let section = table.split("## ").find(|part| part.starts_with("Which test shows")).unwrap();
+    for row in section.lines().filter(|line| line.starts_with('|')).skip(2) {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        if let Some(number) = cells[1].split(' ').next().filter(|word| !word.is_empty()) {
+            promise = number.to_owned();
+        }
+        shown.extend(disciplines(cells[2]).map(|discipline| (promise.clone(), discipline)));
+        for name in cells[3].split(", ") {
+            let (module, test) = name.trim_matches('`').rsplit_once("::").unwrap();
+            let line = if module == "case" { test.to_owned() } else { format!("fn {test}() {{") };
+            if !source(module).lines().any(|text| text.trim() == line) {
+                unknown.push(format!("{promise}: {name}"));
+            }
+        }
+    }
+    assert!(unknown.is_empty(), "there are no such tests: {unknown:#?}");
+    let missing: Vec<_> = promised.difference(&shown).collect();
+    assert!(missing.is_empty(), "promised, but no test is named: {missing:?}");
+}
+
+/// The disciplines that a cell of a table names; what follows a semicolon restricts the promise.
+fn disciplines(cell: &str) -> impl Iterator<Item = &'static str> + '_ {
+    let cell = cell.split(';').next().unwrap();
+    let names = ["HandOff", "memory", "Redisson", "plain"];
+    names.into_iter().filter(move |name| cell == "all" || cell.contains(name))
+}
+
+/// A long word in small letters is the name of a test, or, beside an ellipsis, a part of it.
+#[test]
+fn every_test_that_a_table_names_exists() {
+    let mut sources = Vec::new();
+    for folder in [
+        "tests",
+        "fairlock-conformance",
+        "fairlock-core",
+        "fairlock-line",
+        "fairlock-memory",
+        "fairlock-net",
+        "fairlock-postgres",
+        "fairlock-redis",
+        "fairlock-cli",
+        "examples",
+    ] {
+        read_sources(&root().join(folder), &mut sources);
+    }
+    let functions: Vec<&str> = sources
+        .iter()
+        .flat_map(|source| {
+            source.lines().filter_map(|line| line.trim_start_matches("pub ").trim().strip_prefix("fn "))
+        })
+        .map(|rest| rest.split(['(', '<']).next().unwrap())
+        .collect();
+    let mut unknown = Vec::new();
+    for table in [
+        "tests/README.md",
+        "tests/chaos/faults/README.md",
+        "tests/chaos/faults/servers.md",
+        "tests/java/interop/README.md",
+        "docs/promises.md",
+    ] {
+        let text = fs::read_to_string(root().join(table)).unwrap();
+        let is_part = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        let names = text
+            .split(|c: char| !is_part(c))
+            .filter(|word| word.len() >= 20 && word.matches('_').count() >= 3);
+        let missing = names.filter(|name| !functions.iter().any(|function| function.contains(name)));
+        unknown.extend(missing.map(|name| format!("{table}: {name}")));
+    }
+    assert!(unknown.is_empty(), "there are no such tests: {unknown:#?}");
+}
+
+fn read_sources(folder: &Path, sources: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            read_sources(&path, sources);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            sources.push(fs::read_to_string(path).unwrap());
+        }
+    }
+}

@@ -1,0 +1,417 @@
+//! Replays a history through the reference model (`support/reference/`): could the model have done what the processes saw?
+//!
+//! A process knows when a call began and when it had returned; what the store did in between has no time. So the replay
+//! looks for times. The order is known: tickets and tokens come from one sequence, so they say in which order the store gave
+//! places and grants. Each step gets the earliest time that its call and all steps before it allow. Every limit moves in
+//! one direction only, so if a step is then later than the return of its call, no choice of times does better, and the
+//! history is wrong. It is also wrong if the model answers otherwise than the store did.
+//!
+//! A hold ends just before the next grant: at its release, or, if the holder was killed or lost it, with its lease. A
+//! request that ended without a grant may have been granted the lock while it left: then the model grants it, too, and takes
+//! the lock back when the request can have left.
+
+mod calls;
+mod sentences;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::{Event, Violations, sort};
+use crate::reference::line::Next;
+use crate::reference::{Answer, Ask, Hold, Lock, Member, Millis, Patience, Presence, Renew, Turn};
+use calls::{Call, Heartbeat, calls};
+use sentences::Because;
+
+const MS: u64 = 1_000_000;
+/// The model has this many numbers for each recorded one. Steps whose numbers are not recorded draw from these.
+const ROOM: u64 = 1024;
+/// Above all numbers that the model's clock can give.
+const BASE: u64 = 1 << 60;
+/// A server counts a lease in whole milliseconds of another clock.
+const ROUNDING: u64 = 2 * MS;
+/// A place that never ends.
+const NO_END: Millis = 1 << 40;
+/// Stands for a request whose answer no process has seen.
+const UNSEEN: Member = Member { client: usize::MAX, owner: 0, request: u64::MAX };
+
+/// Which rules the history has to follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rules {
+    /// The model as it is: tickets, hand-overs, tokens, leases, exclusion.
+    HandOff,
+    /// The same, of fairlock-line, where tickets count the places of a line, and are no numbers of the sequence of tokens. So a place
+    /// may be taken late: before any of a greater ticket, before its grant, and before a grant without a place that was asked for later.
+    Line,
+    /// The model whose first in line must ask for the free lock. There are no tickets: two requests have an order if one
+    /// had its place before the other one's call began.
+    Redisson,
+    /// The model without its line: tokens, leases and exclusion.
+    Plain,
+}
+
+/// What was replayed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Replayed {
+    /// The grants.
+    pub grants: usize,
+    /// Those that the end of the hold before made.
+    pub handed_over: usize,
+    /// How often the lock was busy though no process is known to have held it. 0 in a history without faults.
+    pub unseen: usize,
+}
+
+struct Replay<'a> {
+    rules: Rules,
+    lease: Millis,
+    ttl: Millis,
+    calls: &'a [Call],
+    lock: Lock,
+    hearing: BTreeSet<usize>,
+    now: u64,
+    because: Because,
+    /// What is still to come, the next one last: heartbeats by time, places by their order.
+    heartbeats: Vec<(Heartbeat, usize)>,
+    places: Vec<((u64, u64), usize)>,
+    /// Whose recorded grant was replayed.
+    had: Vec<bool>,
+    done: Replayed,
+}
+
+/// Replays what happened to `lock`, whose requests all had this lease, and this time to live of their places.
+pub fn replay(
+    events: &[Event],
+    lock: &str,
+    rules: Rules,
+    lease: Duration,
+    place_ttl: Duration,
+) -> Result<Replayed, Violations> {
+    let mut events = events.to_vec();
+    sort(&mut events);
+    let millis = |time: Duration| u64::try_from(time.as_millis()).expect("no lease is that long");
+    let replayed = calls(&events, lock).and_then(|calls| {
+        let ttl = if matches!(rules, Rules::HandOff | Rules::Line) { millis(place_ttl) } else { NO_END };
+        Replay::new(rules, millis(lease), ttl, &calls).run()
+    });
+    replayed.map_err(|sentence| Violations(vec![format!("`{lock}`: {sentence}")]))
+}
+
+impl Replay<'_> {
+    fn new(rules: Rules, lease: Millis, ttl: Millis, calls: &[Call]) -> Replay<'_> {
+        let of = |(index, call): (usize, &Call)| -> Vec<_> {
+            call.heartbeats.iter().map(|heartbeat| (*heartbeat, index)).collect()
+        };
+        let mut heartbeats: Vec<(Heartbeat, usize)> = calls.iter().enumerate().flat_map(of).collect();
+        heartbeats.sort_by_key(|(heartbeat, _)| std::cmp::Reverse(heartbeat.sent));
+        Replay {
+            rules,
+            lease,
+            ttl,
+            calls,
+            lock: Lock { first_must_ask: rules == Rules::Redisson, ..Lock::default() },
+            hearing: calls.iter().map(|call| call.caller).collect(),
+            now: calls.first().map_or(0, |call| call.asked),
+            because: Because::Begins,
+            heartbeats,
+            places: Vec::new(),
+            had: vec![false; calls.len()],
+            done: Replayed::default(),
+        }
+    }
+
+    fn run(mut self) -> Result<Replayed, String> {
+        let mut grants: Vec<usize> =
+            (0..self.calls.len()).filter(|&index| self.calls[index].granted.is_some()).collect();
+        grants.sort_by_key(|&index| self.calls[index].token());
+        let due = self.order_places(&grants);
+        for (index, due) in grants.into_iter().zip(due) {
+            while let Some((_, first)) = self.places.pop_if(|(order, _)| *order <= due) {
+                self.take_place(first)?;
+            }
+            self.grant(index)?;
+        }
+        if let Some(hold) = self.lock.hold() {
+            self.end(hold, None)?;
+        }
+        Ok(self.done)
+    }
+
+    /// Puts the places in order. Returns for each grant up to where they are taken before it.
+    fn order_places(&mut self, grants: &[usize]) -> Vec<(u64, u64)> {
+        let calls = self.calls;
+        let places = || calls.iter().enumerate().filter_map(|(index, call)| Some((index, call, call.place?)));
+        let due: Vec<(u64, u64)> = match self.rules {
+            Rules::HandOff => {
+                self.places =
+                    places().filter_map(|(index, _, place)| Some(((place.ticket?, 1), index))).collect();
+                grants.iter().map(|&index| (calls[index].token(), 0)).collect()
+            }
+            Rules::Line => {
+                self.places =
+                    places().filter_map(|(index, _, place)| Some(((place.ticket?, 1), index))).collect();
+                let due = |call: &Call| match call.place.and_then(|place| place.ticket) {
+                    Some(ticket) => ticket,
+                    None => {
+                        let before = places().filter(|(_, _, place)| place.seen <= call.asked);
+                        before.filter_map(|(_, _, place)| place.ticket).max().unwrap_or(0)
+                    }
+                };
+                grants.iter().map(|&index| (due(&calls[index]), 1)).collect()
+            }
+            // First asked, first granted: so places were taken in the order of the tokens, as far as the times allow it. What
+            // left without a grant came as late as possible.
+            Rules::Redisson => {
+                let mut joined = 0;
+                let order = |&index: &usize| {
+                    joined = calls[index].asked.max(joined);
+                    let seen = calls[index].place.map_or(u64::MAX, |place| place.seen);
+                    (joined.min(seen), calls[index].token())
+                };
+                let due: Vec<_> = grants.iter().map(order).collect();
+                let granted = grants.iter().zip(&due).filter(|(index, _)| calls[**index].place.is_some());
+                self.places = granted.map(|(&index, &order)| (order, index)).collect();
+                let others = places().filter(|(_, call, _)| call.granted.is_none());
+                self.places.extend(others.map(|(index, _, place)| ((place.seen, u64::MAX), index)));
+                due
+            }
+            Rules::Plain => vec![(0, 0); grants.len()],
+        };
+        self.places.sort_by(|a, b| b.cmp(a));
+        due
+    }
+
+    /// A request queues.
+    fn take_place(&mut self, index: usize) -> Result<(), String> {
+        let Some(place) = self.calls[index].place else { return Ok(()) };
+        // Without a ticket only the order is known.
+        if place.ticket.is_some() {
+            self.reach(self.calls[index].asked, Because::Asks(index))?;
+        }
+        let told = place.ticket.filter(|_| self.rules == Rules::HandOff);
+        if told.is_some() {
+            self.check_limit(index, "was in line", place.seen)?;
+        }
+        self.keep_held(self.now)?;
+        if self.lock.hold().is_none() {
+            self.done.unseen += 1;
+            let ends = self.now / MS;
+            self.lock.holds = vec![Hold { member: UNSEEN, token: 0, takes: 1, count: 1, ends, label: "" }];
+        }
+        let ask = self.ask(index);
+        match self.command(told, |lock, turn| lock.acquire(turn, &ask, Patience::Wait)) {
+            Answer::Queued { ticket, .. } if told.is_none_or(|told| number(told) == ticket) => {
+                if self.rules == Rules::Line {
+                    self.began_earlier(index);
+                }
+                Ok(())
+            }
+            answer => Err(format!(
+                "{} was told ticket {}, but an earlier place or grant had no smaller number ({answer:?})",
+                self.name(index),
+                place.ticket.unwrap_or(0)
+            )),
+        }
+    }
+
+    /// A place that was taken late may have been there since its call began, and end so much earlier.
+    fn began_earlier(&mut self, index: usize) {
+        let (member, late) = (self.member(index), (self.now - self.calls[index].asked) / MS);
+        let place = self.lock.line.place(member).map(|place| (place.lease, place.deadline));
+        if let Some((lease, deadline)) = place {
+            self.lock.line.refresh(member, lease, deadline.saturating_sub(late));
+        }
+    }
+
+    /// The next grant by tokens. All holds before it end first.
+    fn grant(&mut self, index: usize) -> Result<(), String> {
+        let Call { granted, place, .. } = self.calls[index];
+        let (at, token) = granted.unwrap_or_default();
+        if place.is_some_and(|place| place.ticket >= Some(token)) {
+            return Err(format!("{} had a ticket that is not less than its token", self.name(index)));
+        }
+        loop {
+            match self.lock.hold() {
+                Some(hold) if hold.member == self.member(index) => {
+                    self.done.handed_over += 1;
+                    break;
+                }
+                Some(hold) => self.end(hold, Some(index))?,
+                None => {
+                    self.take(index)?;
+                    break;
+                }
+            }
+        }
+        if self.lock.hold().is_none_or(|hold| hold.token != number(token)) {
+            return Err(format!("the token of {} is not greater than all before", self.name(index)));
+        }
+        self.check_limit(index, "had the lock", at)?;
+        self.had[index] = true;
+        self.done.grants += 1;
+        Ok(())
+    }
+
+    /// The lock is free, and this request takes it. Requests ahead of it that got nothing leave first.
+    fn take(&mut self, index: usize) -> Result<(), String> {
+        self.reach(self.calls[index].asked, Because::Asks(index))?;
+        while let Some(first) = self.first().filter(|first| self.calls[*first].granted.is_none()) {
+            self.reach(self.calls[first].leaves, Because::Waits(first))?;
+            let member = self.member(first);
+            self.command(None, |lock, turn| lock.withdraw(turn, member));
+        }
+        let (first, ask) = (self.first(), self.ask(index));
+        let token = self.calls[index].token();
+        match self.command(Some(token), |lock, turn| lock.acquire(turn, &ask, Patience::Once)) {
+            Answer::Granted { .. } => Ok(()),
+            _ => Err(self.out_of_turn(index, first.unwrap_or(index))),
+        }
+    }
+
+    /// The hold ends, and the model hands the lock on. By the history it goes to `next`.
+    fn end(&mut self, hold: Hold, next: Option<usize>) -> Result<(), String> {
+        if hold.member != UNSEEN {
+            let holder = index_of(hold.member);
+            match (self.calls[holder].granted, next) {
+                (Some(_), _) if self.had[holder] => self.reach_end(holder)?,
+                (Some(_), Some(next)) => return Err(self.out_of_turn(next, holder)),
+                _ => self.reach(self.calls[holder].leaves, Because::Waits(holder))?,
+            }
+        }
+        if let Some(next) = next.filter(|next| self.first() == Some(*next)) {
+            self.reach(self.calls[next].last_kept(), Because::IsKept(next))?;
+        }
+        // From here on the end is the holder's release, whatever it was.
+        let now = self.now / MS;
+        if let Some(hold) = self.lock.holds.first_mut() {
+            hold.ends = hold.ends.max(now);
+        }
+        let token = next.and_then(|next| {
+            self.revive(next);
+            (self.first() == Some(next)).then(|| self.calls[next].token())
+        });
+        match self.command(token, |lock, turn| lock.release(turn, hold.member, hold.token)) {
+            Answer::Released => Ok(()),
+            answer => Err(format!("the model does not end {hold:?}: {answer:?}")),
+        }
+    }
+
+    /// Goes to the earliest end of a hold: its release, or the end of its lease.
+    fn reach_end(&mut self, holder: usize) -> Result<(), String> {
+        let Call { release, believed, .. } = self.calls[holder];
+        let from = release.map_or(u64::MAX, |release| release.from);
+        loop {
+            let ends = self.lease_end() * MS;
+            let (until, because) = match from <= ends {
+                true => (from, Because::Holds(holder)),
+                false => (ends.saturating_sub(ROUNDING), Because::Leased(holder)),
+            };
+            if self.now >= until {
+                break;
+            }
+            // A heartbeat on the way may move the end.
+            self.reach(until, because)?;
+        }
+        self.check_belief(holder, believed)?;
+        // The lock was busy after that: a request that was leaving had it.
+        if release.and_then(|release| release.until).is_some_and(|until| until < self.now) {
+            self.done.unseen += 1;
+        }
+        Ok(())
+    }
+
+    /// Time passes, with all heartbeats on the way.
+    fn reach(&mut self, at: u64, because: Because) -> Result<(), String> {
+        while let Some((heartbeat, index)) = self.heartbeats.pop_if(|(heartbeat, _)| heartbeat.sent <= at) {
+            self.heartbeat(heartbeat, index)?;
+        }
+        if at > self.now {
+            (self.now, self.because) = (at, because);
+        }
+        Ok(())
+    }
+
+    /// At the earliest time, and only if it is still one of that kind: a place may have become a hold.
+    fn heartbeat(&mut self, Heartbeat { sent, of_hold }: Heartbeat, index: usize) -> Result<(), String> {
+        let (now, member) = (sent / MS, self.member(index));
+        if of_hold {
+            let Some(hold) = self.lock.hold().filter(|hold| hold.member == member) else { return Ok(()) };
+            let turn = Turn { now, micros: 0, hearing: &self.hearing, pushes: &mut Vec::new() };
+            return match self.lock.renew_hold(&turn, member, hold.token, 1, self.lease) {
+                Answer::Renewed => Ok(()),
+                _ => Err(format!("{} renewed its hold at {sent} ns, after its lease", self.name(index))),
+            };
+        }
+        self.keep_held(sent)?;
+        // A free lock would go to the place.
+        if self.lock.hold().is_some() && self.lock.line.place(member).is_some() {
+            let mut turn = Turn { now, micros: 0, hearing: &self.hearing, pushes: &mut Vec::new() };
+            self.lock.renew_places(&mut turn, self.ttl, &[self.renewal_of(member)]);
+        }
+        Ok(())
+    }
+
+    /// The lock stays held until the next grant: a lease may have lasted longer than known, or a killed process have got it.
+    fn keep_held(&mut self, at: u64) -> Result<(), String> {
+        let now = at / MS;
+        let Some(hold) = self.lock.hold().filter(|hold| hold.ends < now) else { return Ok(()) };
+        if hold.member != UNSEEN && self.had[index_of(hold.member)] {
+            let holder = index_of(hold.member);
+            self.check_belief(holder, self.calls[holder].believed)?;
+        }
+        self.done.unseen += 1;
+        self.lock.holds = vec![Hold { ends: now, ..hold }];
+        Ok(())
+    }
+
+    /// A waiter that is granted the lock later was alive, even if its last heartbeats were not answered.
+    fn revive(&mut self, index: usize) {
+        let (member, clock) = (self.member(index), self.lock.line_clock.at(self.now / MS));
+        let place = self.lock.line.place(member);
+        if place.is_some_and(|place| place.presence == Presence::Parked || place.deadline <= clock) {
+            let (ttl, places) = (self.ttl, [self.renewal_of(member)]);
+            self.command(None, |lock, turn| lock.renew_places(turn, ttl, &places));
+        }
+    }
+
+    /// One command to the model. `told`: the number that the sequence gives in it, if known.
+    fn command<A>(&mut self, told: Option<u64>, run: impl FnOnce(&mut Lock, &mut Turn<'_>) -> A) -> A {
+        let now = self.now / MS;
+        let micros = told.map_or(0, |told| number(told) - now * 1000);
+        run(&mut self.lock, &mut Turn { now, micros, hearing: &self.hearing, pushes: &mut Vec::new() })
+    }
+
+    fn lease_end(&self) -> Millis {
+        self.lock.hold().map_or(0, |hold| hold.ends)
+    }
+
+    /// The waiter that a release would make the holder.
+    fn first(&self) -> Option<usize> {
+        let clock = self.lock.line_clock.at(self.now / MS);
+        match self.lock.line.clone().next(|place| place.deadline > clock) {
+            Next::Waiter(member) => Some(index_of(member)),
+            Next::NoWaiter | Next::MoreToScan => None,
+        }
+    }
+
+    fn renewal_of(&self, member: Member) -> Renew {
+        Renew { member, lease: self.lease, ticket: 0, takes: 1 }
+    }
+
+    fn ask(&self, index: usize) -> Ask {
+        Ask { member: self.member(index), lease: self.lease, ttl: self.ttl, label: "", ticket: 0, takes: 1 }
+    }
+
+    fn member(&self, index: usize) -> Member {
+        Member { client: self.calls[index].caller, owner: 0, request: index as u64 }
+    }
+}
+
+/// The number of the model for a recorded one.
+fn number(told: u64) -> u64 {
+    BASE.saturating_add(told.saturating_mul(ROOM))
+}
+
+fn index_of(member: Member) -> usize {
+    usize::try_from(member.request).unwrap_or(usize::MAX)
+}
