@@ -133,7 +133,7 @@ impl<'a> Acquiring<'a> {
     }
 
     fn wait_step_by_step(&self, claim: &Arc<Claim>, patience: &Patience, mut now: Instant) -> Result<Waited> {
-        let mut is_near = false;
+        let mut last_ask = None;
         loop {
             // Read before the claim is: a raise in between ends the sleep at once.
             let seen = claim.signal.epoch();
@@ -150,11 +150,12 @@ impl<'a> Acquiring<'a> {
                 CallerStep::Ask => {
                     let sent = now;
                     now = self.asking().ask(claim, sent);
-                    is_near = now.saturating_duration_since(sent) < MOMENT;
+                    last_ask = Some((sent, now));
                 }
                 CallerStep::Sleep(until) => {
                     // Not where the server takes longer to answer: its message can't come that soon. And only the first in
                     // line may be granted that soon.
+                    let is_near = last_ask.is_some_and(|(sent, answered)| answered < sent + MOMENT);
                     if is_near && claim.rank() == Some(0) {
                         claim.signal.watch(seen);
                     }

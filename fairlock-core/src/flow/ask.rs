@@ -22,7 +22,7 @@ pub(crate) struct Asking<'a> {
 /// An ask that is under way. Only one thread asks for a claim at a time, so a backend that panics must not leave the claim
 /// without an answer for ever.
 struct UnderWay<'a> {
-    asking: Asking<'a>,
+    asking: &'a Asking<'a>,
     claim: &'a Arc<Claim>,
     sent: Instant,
 }
@@ -54,14 +54,14 @@ impl Drop for UnderWay<'_> {
 
 impl Asking<'_> {
     /// Asks the server, and does what follows from the answer. `sent`: the time before the ask. Returns the time after it.
-    pub(crate) fn ask(self, claim: &Arc<Claim>, sent: Instant) -> Instant {
+    pub(crate) fn ask(&self, claim: &Arc<Claim>, sent: Instant) -> Instant {
         let under_way = UnderWay { asking: self, claim, sent };
         let answer = self.backend.acquire(&claim.acquire(&claim.config.label));
         under_way.answered(answer)
     }
 
     /// The same for many claims, in one call.
-    pub(crate) fn ask_all(self, claims: &[Arc<Claim>]) {
+    pub(crate) fn ask_all(&self, claims: &[Arc<Claim>]) {
         let Some(sent) = claims.first().map(|claim| claim.config.now()) else { return };
         let under_way: Vec<_> = claims.iter().map(|claim| UnderWay { asking: self, claim, sent }).collect();
         let asks: Vec<_> = claims.iter().map(|claim| claim.acquire(&claim.config.label)).collect();
@@ -71,7 +71,7 @@ impl Asking<'_> {
         }
     }
 
-    fn take_answer(self, claim: &Arc<Claim>, answer: Answer<Acquired>, sent: Instant) -> Instant {
+    fn take_answer(&self, claim: &Arc<Claim>, answer: Answer<Acquired>, sent: Instant) -> Instant {
         let now = claim.config.now();
         let outcome = answer.as_ref().map(Acquired::number).map_err(BackendError::clone);
         let ahead = match answer {
@@ -92,7 +92,7 @@ impl Asking<'_> {
     }
 
     /// Does what follows from an answer.
-    fn follow(self, claim: &Arc<Claim>, after: AfterAnswer) {
+    fn follow(&self, claim: &Arc<Claim>, after: AfterAnswer) {
         match after {
             AfterAnswer::Nothing => self.timers.due_by(claim.due_at()),
             AfterAnswer::PlaceLost => {
@@ -115,7 +115,7 @@ impl Asking<'_> {
     }
 
     /// The server has forgotten the place, and did not put it back.
-    fn place_lost(self, claim: &Claim) {
+    fn place_lost(&self, claim: &Claim) {
         self.ledger.counters.place_lost(&claim.lock.name);
         let (lock, owner) = (&claim.lock.name, &claim.owner);
         // Many may learn of it at once, and the watchdog has logged that their places are gone.
