@@ -10,8 +10,7 @@ use crate::backend::{BackendError, BackendErrorKind, Withdrawn};
 #[test]
 fn a_withdrawal_is_repeated_until_lease_and_place_are_over_at_the_server() {
     let world = World::new();
-    world.store.plan().acquire.push_back(queued(0));
-    let request = world.lock("chores:repeated").request().unwrap();
+    let request = world.in_line("chores:repeated");
     world.store.take_down(Op::Withdraw);
     drop(request);
     world.clock.advance(LEASE + PLACE - S);
@@ -33,8 +32,7 @@ fn a_withdrawal_is_repeated_until_lease_and_place_are_over_at_the_server() {
 #[test]
 fn a_withdrawal_that_is_refused_is_given_up_with_a_warning() {
     let world = World::new();
-    world.store.plan().acquire.push_back(queued(0));
-    let request = world.lock("chores:refused").request().unwrap();
+    let request = world.in_line("chores:refused");
     world.store.plan().withdraw.push_back(denied());
     drop(request);
     world.clock.advance(60 * S);
@@ -77,8 +75,7 @@ fn chores_that_are_given_up_together_are_one_line() {
 #[test]
 fn a_grant_that_a_withdrawal_finds_is_released_by_its_token() {
     let world = World::new();
-    world.store.plan().acquire.push_back(queued(0));
-    let request = world.lock("found").request().unwrap();
+    let request = world.in_line("found");
     world.store.plan().withdraw.push_back(was_granted(77));
     drop(request);
     world.settle();
@@ -110,8 +107,7 @@ fn a_release_goes_alone_between_the_withdrawals_around_it() {
 #[test]
 fn a_grant_that_a_withdrawal_finds_is_released_at_once_while_others_pause() {
     let world = World::new();
-    world.store.plan().acquire.push_back(queued(0));
-    let request = world.lock("found").request().unwrap();
+    let request = world.in_line("found");
     let guard = world.lock("fails").lock().unwrap();
     world.store.cut("fails");
     drop(guard);
@@ -127,8 +123,7 @@ fn a_grant_that_a_withdrawal_finds_is_released_at_once_while_others_pause() {
 #[test]
 fn a_grant_that_a_withdrawal_has_found_is_known_when_its_message_comes() {
     let world = World::new();
-    world.store.plan().acquire.push_back(queued(0));
-    let request = world.lock("known").request().unwrap();
+    let request = world.in_line("known");
     let claim = world.claim("known");
     world.store.plan().withdraw.push_back(was_granted(77));
     drop(request);
@@ -175,8 +170,7 @@ fn a_release_of_a_plain_lock_in_the_background_wakes_no_other_waiter() {
 #[test]
 fn a_first_attempt_that_is_answered_does_not_end_the_pause_of_those_that_failed() {
     let world = World::new();
-    world.store.plan().acquire.push_back(queued(0));
-    let request = world.lock("answers").request().unwrap();
+    let request = world.in_line("answers");
     let guard = world.lock("fails").lock().unwrap();
     world.store.cut("fails");
     drop(guard);
@@ -213,8 +207,7 @@ fn repeats_that_are_answered_end_the_pause_for_all_that_fail_later() {
 #[test]
 fn a_request_that_is_the_last_handle_is_withdrawn() {
     let world = World::without_watchdog();
-    world.store.plan().acquire.push_back(queued(0));
-    let request = world.lock("last").request().unwrap();
+    let request = world.in_line("last");
     let World { store, client, shared, .. } = world;
     drop((client, shared));
     assert_eq!(store.ops(), [Op::Acquire]);

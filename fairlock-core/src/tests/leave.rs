@@ -192,8 +192,7 @@ fn a_server_that_was_silent_for_two_heartbeats_is_an_error_and_a_shorter_silence
 #[test]
 fn a_caller_that_only_looked_does_not_wait_for_the_answer_to_its_withdrawal() {
     let world = World::without_watchdog();
-    world.store.plan().acquire.push_back(queued(0));
-    let request = world.lock("looked").request().unwrap();
+    let request = world.in_line("looked");
     let claim = world.claim("looked");
     let patience = Patience { wait: Wait::No, deadline: None, cancel: None, keeps_place: false };
     let CallerStep::GiveUp(step) = claim.caller_step(&patience, world.clock.now()) else {

@@ -1,13 +1,15 @@
 //! A client on a clock that the test moves, and calls that run while it moves.
 
+use std::pin::pin;
 use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, bounded};
 
 use super::logger;
-use super::store::{Op, Store};
+use super::store::{Op, Store, queued};
 use crate::Clock;
 use crate::backend::{Backend, Wake, WakeSink};
 use crate::claim::Claim;
@@ -17,7 +19,7 @@ use crate::stats::Counters;
 use crate::stop::Stop;
 use crate::wake::Sink;
 use crate::watchdog::THREADS;
-use crate::{Client, ClientId, FencingToken, ManualClock, OwnedGuard, OwnedLock};
+use crate::{Client, ClientId, FencingToken, ManualClock, OwnedGuard, OwnedLock, OwnedRequest, Result};
 
 pub(super) const S: Duration = Duration::from_secs(1);
 pub(super) const PLACE: Duration = Duration::from_secs(5);
@@ -25,6 +27,11 @@ pub(super) const OUTAGE: Duration = Duration::from_secs(10);
 
 pub(super) const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
+}
+
+/// What a future says to one poll.
+pub(super) fn polled_once<T>(future: impl Future<Output = T>) -> Poll<T> {
+    pin!(future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
 pub(super) struct World {
@@ -84,6 +91,18 @@ impl World {
     /// A plain lock, for a new owner.
     pub(super) fn plain(&self, name: &str) -> OwnedLock {
         self.client.plain_lock(name).unwrap().owned_by(&self.client.new_owner()).unwrap()
+    }
+
+    /// A request for it that stands in line.
+    pub(super) fn in_line(&self, name: &str) -> OwnedRequest {
+        self.store.plan().acquire.push_back(queued(0));
+        self.lock(name).request().unwrap()
+    }
+
+    /// A call that waits for it.
+    pub(super) fn locks(&self, name: &str) -> Running<Result<OwnedGuard>> {
+        let lock = self.lock(name);
+        self.begin(move || lock.lock())
     }
 
     /// The claim of a lock with one owner.

@@ -12,8 +12,7 @@ fn ignored(world: &World) -> u64 {
 #[test]
 fn a_grant_for_the_request_that_waits_is_believed() {
     let world = World::new();
-    world.store.plan().acquire.push_back(queued(0));
-    let request = world.lock("granted").request().unwrap();
+    let request = world.in_line("granted");
     world.push(&world.claim("granted"), 9);
     assert!(request.decided().try_recv().is_ok());
     let guard = request.wait().unwrap();
@@ -24,8 +23,7 @@ fn a_grant_for_the_request_that_waits_is_believed() {
 #[test]
 fn a_grant_that_names_another_request_or_owner_is_no_grant_and_is_released_once() {
     let world = World::new();
-    world.store.plan().acquire.push_back(queued(0));
-    let request = world.lock("other").request().unwrap();
+    let request = world.in_line("other");
     let claim = world.claim("other");
     let token = FencingToken::new(9);
     let forged = RequestId::new(claim.request.get().wrapping_add(1));
@@ -82,8 +80,7 @@ fn a_stray_grant_for_a_client_that_has_asked_for_nothing_is_released() {
 #[test]
 fn a_grant_that_is_told_again_is_ignored() {
     let world = World::new();
-    world.store.plan().acquire.push_back(queued(0));
-    let _request = world.lock("again").request().unwrap();
+    let _request = world.in_line("again");
     world.push(&world.claim("again"), 9);
     world.push(&world.claim("again"), 9);
     world.settle();
@@ -95,8 +92,7 @@ fn a_grant_that_is_told_again_is_ignored() {
 fn a_grant_that_a_heartbeat_has_found_counts_as_told_when_its_message_comes() {
     for is_released in [false, true] {
         let world = World::new();
-        world.store.plan().acquire.push_back(queued(0));
-        let request = world.lock("crossing").request().unwrap();
+        let request = world.in_line("crossing");
         let claim = world.claim("crossing");
         let token = FencingToken::new(9);
         world.store.plan().renew.push_back(Ok(Renewal::Granted { token, lease: LEASE }));
@@ -167,8 +163,7 @@ fn a_hold_that_was_taken_is_lost_at_once_and_only_if_the_token_is_its_own() {
 #[test]
 fn a_hold_that_was_taken_before_its_grant_was_heard_of_is_not_believed() {
     let world = World::new();
-    world.store.plan().acquire.push_back(queued(0));
-    let request = world.lock("early").request().unwrap();
+    let request = world.in_line("early");
     let claim = world.claim("early");
     let token = FencingToken::new(9);
     world.store.wake(Wake::Taken { lock: "early", owner: claim.owner.as_str(), token });
@@ -183,8 +178,7 @@ fn a_hold_that_was_taken_before_its_grant_was_heard_of_is_not_believed() {
 #[test]
 fn after_a_gap_holds_and_places_are_renewed_at_once() {
     let world = World::new();
-    world.store.plan().acquire.push_back(queued(0));
-    let _request = world.lock("gap").request().unwrap();
+    let _request = world.in_line("gap");
     let _guard = world.lock("held").lock().unwrap();
     world.clock.advance(S);
     world.store.ops();

@@ -26,8 +26,7 @@ fn a_hold_is_renewed_three_times_a_lease() {
 #[test]
 fn a_place_is_renewed_three_times_its_time_to_live() {
     let world = World::new();
-    world.store.plan().acquire.push_back(queued(0));
-    let request = world.lock("place").request().unwrap();
+    let request = world.in_line("place");
     world.clock.advance(9 * S);
     assert_eq!(world.store.times(Op::Renew), [1, 2, 3, 4, 5].map(|n| PLACE / 3 * n));
     drop(request);
@@ -119,8 +118,7 @@ fn a_senseless_answer_is_no_answer() {
 fn a_hold_is_not_lost_by_the_late_news_that_its_place_was_gone() {
     let world = World::new();
     world.store.plan().acquire.push_back(queued(0));
-    let lock = world.lock("late news");
-    let waits = world.begin(move || lock.lock());
+    let waits = world.locks("late news");
     world.store.delay(Op::Renew, S);
     world.store.plan().renew.push_back(Ok(Renewal::Lost));
     world.clock.advance(2 * S); // the heartbeat is under way
@@ -215,8 +213,7 @@ fn renewals_go_between_two_slow_calls_for_requests_without_a_caller() {
 #[test]
 fn a_first_ask_that_is_answered_does_not_end_the_pause_of_those_that_failed() {
     let world = World::new();
-    world.store.plan().acquire.push_back(queued(0));
-    let _answers = world.lock("answers").request().unwrap();
+    let _answers = world.in_line("answers");
     world.store.cut("fails");
     world.store.cut("fails too");
     let _fails = world.lock("fails").request().unwrap();
@@ -280,8 +277,7 @@ fn a_renewal_that_panics_is_repeated_with_growing_pauses() {
 #[test]
 fn an_ask_that_panics_is_repeated() {
     let world = World::new();
-    world.store.plan().acquire.push_back(queued(0));
-    let request = world.lock("asks").request().unwrap();
+    let request = world.in_line("asks");
     world.store.panic_next(Op::Acquire, 1);
     world.recheck(&world.claim("asks"));
     world.clock.advance(2 * S);

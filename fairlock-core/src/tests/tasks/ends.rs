@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::super::store::{Op, denied, down, granted, queued, was_granted};
-use super::super::support::{OUTAGE, Running, S, World, ms};
+use super::super::support::{OUTAGE, Running, S, World, ms, polled_once};
 use super::is_by_tasks;
 use crate::backend::Released;
 use crate::chores::Duty;
@@ -27,7 +27,7 @@ fn a_shutdown_ends_waits_and_holds_of_tasks_and_leaves_nothing() {
     assert!(matches!(waits.ended(), Err(Error::Shutdown { .. })));
     assert_eq!(lost.ended().cause, LostCause::Shutdown);
     let mut later = [Box::pin(lock.lock())];
-    let polled = later[0].as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
+    let polled = polled_once(later[0].as_mut());
     assert!(matches!(polled, std::task::Poll::Ready(Err(Error::Shutdown { .. }))));
     drop((untaken, guard));
     assert_eq!(world.store.times(Op::Release).len(), 2);
@@ -48,8 +48,7 @@ fn a_grant_that_a_shutdown_has_taken_back_is_no_guard() {
 fn what_tasks_want_when_the_client_ends_is_settled() {
     let world = World::new();
     let guard = world.locked("held");
-    world.store.plan().acquire.push_back(queued(0));
-    let waits = world.locking("waits");
+    let waits = world.locking_in_line("waits");
     world.store.delay_about("blocks", S);
     let blocks = world.task(world.async_lock("blocks").lock());
     world.settle();
@@ -111,8 +110,7 @@ fn a_release_that_is_given_up_says_why() {
 fn a_task_that_drops_the_last_handle_asks_no_server() {
     let world = World::new();
     let guard = world.locked("last");
-    world.store.plan().acquire.push_back(queued(0));
-    let waits = world.locking("waits");
+    let waits = world.locking_in_line("waits");
     let World { store, client, shared, clock, .. } = world;
     store.delay(Op::Release, S);
     let gone = Arc::downgrade(&shared);
@@ -160,8 +158,7 @@ fn the_thread_for_tasks_ends_with_the_client() {
 #[test]
 fn a_grant_that_a_shutdown_finds_for_a_task_is_released() {
     let world = World::new();
-    world.store.plan().acquire.push_back(queued(0));
-    let waits = world.locking("found");
+    let waits = world.locking_in_line("found");
     world.store.plan().withdraw.push_back(was_granted(77));
     world.store.plan().release.push_back(Ok(Released::Released));
     world.finish(&end(&world)).0.unwrap();
