@@ -208,8 +208,7 @@ fn repeats_that_are_answered_end_the_pause_for_all_that_fail_later() {
 fn a_request_that_is_the_last_handle_is_withdrawn() {
     let world = World::without_watchdog();
     let request = world.in_line("last");
-    let World { store, client, shared, .. } = world;
-    drop((client, shared));
+    let (store, ..) = world.without_handles();
     assert_eq!(store.ops(), [Op::Acquire]);
     drop(request);
     assert_eq!(store.ops(), [Op::Withdraw]);
@@ -221,9 +220,7 @@ fn a_client_that_is_gone_with_leaked_holds_says_so() {
     world.lock("chores:leaked").lock().unwrap().leak();
     let (kept, text) = (world.lock("chores:kept").lock().unwrap(), "leaked holds are not renewed any more");
     world.store.take_down(Op::Release); // so that the client still knows of the other hold
-    let World { client, shared, .. } = world;
-    drop((client, shared));
-    drop(kept);
+    drop((world, kept));
     let said = lines_about("holds lock `chores:leaked`");
     assert!(said.len() == 1 && said[0].1.contains(&format!("its 1 {text}")), "{said:?}");
     let world = World::without_watchdog();

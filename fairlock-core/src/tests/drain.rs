@@ -232,8 +232,7 @@ fn a_shutdown_ends_the_wait() {
     let guard = world.lock("ends").lock().unwrap();
     let drains = drain(&world, Duration::MAX);
     world.clock.advance(S);
-    let client = world.client.clone();
-    world.run(move || client.shutdown()).0.unwrap();
+    world.finish(&world.ends()).0.unwrap();
     let (ended, took) = world.finish(&drains);
     assert_eq!((ended.unwrap().len(), took), (1, S));
     assert!(guard.is_lost());
@@ -244,8 +243,7 @@ fn a_drain_does_not_wait_longer_than_the_outage_limit_for_the_shutdown_of_anothe
     let world = World::new();
     let _guard = world.lock("silent").lock().unwrap();
     world.store.take_down(Op::Release);
-    let client = world.client.clone();
-    let shuts_down = world.begin(move || client.shutdown_within(60 * S));
+    let shuts_down = world.ends_within(60 * S);
     let (drained, took) = world.finish(&drain(&world, S));
     assert!(matches!(drained, Err(Error::Shutdown { lock: None })), "{drained:?}");
     assert_eq!(took, OUTAGE);
@@ -297,8 +295,7 @@ fn an_ask_under_way_and_a_shutdown_that_ends_the_drain_leave_nothing() {
     world.store.delay(Op::Acquire, 3 * S);
     let waits = world.locks("slow");
     let drains = drain(&world, 20 * S);
-    let client = world.client.clone();
-    let (ended, took) = world.run(move || client.shutdown());
+    let (ended, took) = world.finish(&world.ends());
     ended.unwrap();
     assert_eq!((took, world.store.times(Op::Withdraw)), (3 * S, vec![3 * S]));
     assert_in_order(&world, &drains, 3 * S);

@@ -303,8 +303,7 @@ fn a_withdrawal_is_repeated_for_as_long_as_what_a_late_attempt_began_may_last() 
 fn a_shutdown_withdraws_at_once_what_may_still_arrive() {
     let world = World::with_late_attempts(TTL);
     granted_late(&world, "late:shutdown").unlock().unwrap();
-    let client = world.client.clone();
-    let (ended, took) = world.run(move || client.shutdown());
+    let (ended, took) = world.finish(&world.ends());
     ended.unwrap();
     assert!(took < S && took < OUTAGE, "{took:?}");
     assert_eq!(withdrawn(&world), 1);
@@ -315,7 +314,6 @@ fn a_client_that_is_dropped_withdraws_at_once_what_may_still_arrive() {
     let world = World::with_late_attempts(TTL);
     granted_late(&world, "late:dropped").unlock().unwrap();
     world.settle(); // a round of the watchdog may own the client
-    let World { store, client, shared, .. } = world;
-    drop((client, shared));
+    let (store, ..) = world.without_handles();
     assert_eq!(store.times(Op::Withdraw).len(), 1);
 }

@@ -15,8 +15,9 @@ fn is_busy(tried: &Tried) -> bool {
     matches!(tried, Ok(TryLock::Busy))
 }
 
-/// The result of a wait of one second for a lock whose line is long, and how long it took.
+/// The result of a wait of one second in line, and how long it took.
 fn waited(world: &World, name: &str) -> (Tried, std::time::Duration) {
+    world.store.plan().acquire.push_back(queued(0));
     let lock = world.lock(name);
     world.run(move || lock.try_lock_for(S))
 }
@@ -24,7 +25,6 @@ fn waited(world: &World, name: &str) -> (Tried, std::time::Duration) {
 #[test]
 fn a_wait_that_is_over_leaves_the_line_and_is_not_granted() {
     let world = World::new();
-    world.store.plan().acquire.push_back(queued(2));
     let (tried, took) = waited(&world, "over");
     assert!(is_busy(&tried) && took == S, "{took:?}");
     assert_eq!(world.store.ops(), [Op::Acquire, Op::Withdraw]);
@@ -99,7 +99,6 @@ fn a_request_that_leaves_is_an_error_if_its_last_ask_failed() {
 #[test]
 fn a_lock_that_was_granted_in_the_very_moment_goes_to_the_caller() {
     let world = World::new();
-    world.store.plan().acquire.push_back(queued(0));
     world.store.plan().withdraw.push_back(was_granted(9));
     let (tried, took) = waited(&world, "in time");
     let Ok(TryLock::Granted(guard)) = tried else { panic!("{tried:?}") };
@@ -111,7 +110,6 @@ fn a_lock_that_was_granted_in_the_very_moment_goes_to_the_caller() {
 #[test]
 fn an_answer_that_is_late_is_not_waited_for_and_its_grant_is_released() {
     let world = World::new();
-    world.store.plan().acquire.push_back(queued(0));
     world.store.plan().withdraw.push_back(was_granted(9));
     world.store.delay(Op::Withdraw, 2 * S);
     let (tried, took) = waited(&world, "late");
@@ -124,7 +122,6 @@ fn an_answer_that_is_late_is_not_waited_for_and_its_grant_is_released() {
 #[test]
 fn one_withdrawal_that_fails_is_repeated_while_the_caller_waits() {
     let world = World::new();
-    world.store.plan().acquire.push_back(queued(0));
     world.store.plan().withdraw.extend([down(), was_granted(9)]);
     let (tried, took) = waited(&world, "repeated");
     assert!(matches!(tried, Ok(TryLock::Granted(_))) && took == S, "{took:?}");
@@ -133,7 +130,6 @@ fn one_withdrawal_that_fails_is_repeated_while_the_caller_waits() {
 #[test]
 fn a_caller_waits_for_no_withdrawal_that_is_repeated_after_a_pause() {
     let world = World::new();
-    world.store.plan().acquire.push_back(queued(0));
     world.store.take_down(Op::Withdraw);
     let (tried, took) = waited(&world, "pause");
     let Err(Error::Unavailable { source, .. }) = tried else { panic!("{tried:?}") };

@@ -6,18 +6,13 @@ use std::time::Duration;
 
 use super::logger::lines_of_this_thread;
 use super::store::{Op, denied, down, queued, was_granted};
-use super::support::{OUTAGE, Running, S, World, ms};
+use super::support::{OUTAGE, S, World, ms};
 use crate::backend::{BackendError, BackendErrorKind};
-use crate::{Error, LostCause, OwnedGuard, Result};
-
-fn end(world: &World) -> Running<Result<()>> {
-    let client = world.client.clone();
-    world.begin(move || client.shutdown())
-}
+use crate::{Error, LostCause, OwnedGuard};
 
 /// How long an end takes at which the server could be told of everything.
 fn end_in_order(world: &World) -> Duration {
-    let (ended, took) = world.finish(&end(world));
+    let (ended, took) = world.finish(&world.ends());
     ended.unwrap();
     took
 }
@@ -58,7 +53,7 @@ fn a_withdrawal_goes_after_an_ask_that_is_under_way() {
     world.store.delay(Op::Acquire, S);
     world.store.plan().acquire.push_back(down());
     let waits = world.locks("asks");
-    let ends = end(&world);
+    let ends = world.ends();
     assert!(matches!(world.finish(&waits).0, Err(Error::Shutdown { .. })));
     let (ended, took) = world.finish(&ends);
     ended.unwrap();
@@ -71,7 +66,7 @@ fn a_shutdown_without_answers_ends_in_time_and_tells_what_is_open() {
     let world = World::new();
     let _guards: [_; 2] = holds(&world, "open");
     world.store.take_down(Op::Release);
-    let (ended, took) = world.finish(&end(&world));
+    let (ended, took) = world.finish(&world.ends());
     let Err(Error::Unsettled { count, lock, source }) = ended else { panic!("{ended:?}") };
     assert_eq!((count, took), (2, OUTAGE - S));
     assert!(lock.as_str().starts_with("open:"), "{lock}");
@@ -85,8 +80,7 @@ fn a_shutdown_ends_within_the_time_that_it_is_given() {
     let world = World::new();
     let _guards: [_; 1] = holds(&world, "short");
     world.store.take_down(Op::Release);
-    let client = world.client.clone();
-    let (ended, took) = world.run(move || client.shutdown_within(S));
+    let (ended, took) = world.finish(&world.ends_within(S));
     assert!(matches!(ended, Err(Error::Unsettled { count: 1, .. })), "{ended:?}");
     assert_eq!(took, S - S / 10);
 }
@@ -106,7 +100,7 @@ fn a_shutdown_that_is_refused_does_not_try_again() {
     let world = World::new();
     let [_guard] = holds(&world, "refused");
     world.store.plan().release.push_back(denied());
-    let (ended, took) = world.finish(&end(&world));
+    let (ended, took) = world.finish(&world.ends());
     let Err(Error::Unsettled { count: 1, source, .. }) = ended else { panic!("{ended:?}") };
     assert_eq!((took, source.message()), (ms(0), "planned: denied"));
     assert_eq!(world.store.times(Op::Release).len(), 1);
@@ -125,7 +119,7 @@ fn a_call_that_was_refused_for_its_lock_leaves_nothing_to_settle() {
             let lock = world.lock("refused");
             let (tried, _) = world.run(move || lock.try_lock());
             assert!(tried.is_err_and(|error| !matches!(error, Error::Unavailable { .. })));
-            let (ended, took) = world.finish(&end(&world));
+            let (ended, took) = world.finish(&world.ends());
             // An attempt without an answer may have left something.
             assert_eq!(ended.is_err(), was_unanswered, "{kind:?}");
             assert_eq!(took, ms(0));
@@ -209,8 +203,7 @@ fn a_shutdown_tells_of_a_release_that_another_thread_could_not_end_in_time() {
     let [guard] = holds(&world, "in hand");
     world.store.delay(Op::Release, 2 * S);
     let unlocks = world.begin(move || guard.unlock());
-    let client = world.client.clone();
-    let (ended, took) = world.run(move || client.shutdown_within(S));
+    let (ended, took) = world.finish(&world.ends_within(S));
     assert!(matches!(ended, Err(Error::Unsettled { count: 1, .. })), "{ended:?}");
     assert_eq!(took, S - S / 10);
     world.finish(&unlocks).0.unwrap();
@@ -233,7 +226,7 @@ fn a_guard_that_is_given_up_during_a_shutdown_is_not_released_twice() {
     let world = World::new();
     let [guard] = holds(&world, "twice");
     world.store.delay(Op::Release, S);
-    let ends = end(&world);
+    let ends = world.ends();
     let (unlocked, took) = world.run(move || guard.unlock());
     assert!(matches!(unlocked, Err(Error::Lost(lost)) if lost.cause == LostCause::Shutdown));
     assert_eq!(took, ms(0));
@@ -296,7 +289,7 @@ fn a_release_that_a_caller_leaves_behind_during_a_shutdown_is_told_as_well() {
     world.store.delay(Op::Release, S);
     world.store.cut("during:1");
     let drops = world.begin(move || drop(dropped));
-    let ends = end(&world);
+    let ends = world.ends();
     world.clock.advance(S / 2);
     assert_eq!(world.store.calls_about("during:0", Op::Release), 1);
     world.clock.advance(S / 2);
@@ -314,7 +307,7 @@ fn a_withdrawal_waits_for_an_ask_no_longer_than_the_shutdown_lasts() {
     let world = World::new();
     world.store.delay(Op::Acquire, 2 * OUTAGE);
     let waits = world.locks("in vain");
-    let (ended, took) = world.finish(&end(&world));
+    let (ended, took) = world.finish(&world.ends());
     assert!(matches!(ended, Ok(()) | Err(Error::Unsettled { count: 1, .. })), "{ended:?}");
     assert_eq!((took, world.store.times(Op::Withdraw)), (OUTAGE - S, vec![OUTAGE - S]));
     assert!(matches!(world.finish(&waits).0, Err(Error::Shutdown { .. })));

@@ -105,6 +105,22 @@ impl World {
         self.begin(move || lock.lock())
     }
 
+    /// A shutdown.
+    pub(super) fn ends(&self) -> Running<Result<()>> {
+        let client = self.client.clone();
+        self.begin(move || client.shutdown())
+    }
+
+    pub(super) fn ends_within(&self, limit: Duration) -> Running<Result<()>> {
+        let client = self.client.clone();
+        self.begin(move || client.shutdown_within(limit))
+    }
+
+    /// Drops its handles of the client, which others may keep.
+    pub(super) fn without_handles(self) -> (Store, ManualClock, Weak<Shared>) {
+        (self.store, self.clock, Arc::downgrade(&self.shared))
+    }
+
     /// The claim of a lock with one owner.
     pub(super) fn claim(&self, name: &str) -> Arc<Claim> {
         self.shared.ledger.registry.any(name, |_| true).expect("the lock has a claim")

@@ -56,8 +56,7 @@ fn a_stray_grant_that_comes_during_a_shutdown_is_released_by_it() {
     let world = World::new();
     let _guard = world.lock("held").lock().unwrap();
     world.store.delay(Op::Release, S);
-    let client = world.client.clone();
-    let ends = world.begin(move || client.shutdown());
+    let ends = world.ends();
     let (request, token) = (RequestId::new(1), FencingToken::new(9));
     world.store.wake(Wake::Granted { lock: "stray", owner: "x:1", request, token });
     world.finish(&ends).0.unwrap();
@@ -213,8 +212,7 @@ fn a_message_for_a_client_that_is_gone_is_dropped() {
     let world = World::without_watchdog();
     world.store.plan().release.push_back(down());
     drop(world.lock("gone").lock().unwrap());
-    let World { store, client, shared, .. } = world;
-    drop((client, shared));
+    let (store, ..) = world.without_handles();
     store.ops();
     store.wake(Wake::Gap);
     assert!(store.ops().is_empty());

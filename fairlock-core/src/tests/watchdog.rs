@@ -290,9 +290,7 @@ fn the_threads_of_a_client_end_with_its_last_handle() {
     let guard = world.lock("ends").lock().unwrap();
     world.clock.advance(10 * S);
     drop(guard);
-    let World { clock, shared, client, .. } = world;
-    let weak = std::sync::Arc::downgrade(&shared);
-    drop((shared, client));
+    let (_, clock, gone) = world.without_handles();
     clock.advance(60 * S);
-    assert!(weak.upgrade().is_none());
+    assert!(gone.upgrade().is_none());
 }

@@ -174,9 +174,9 @@ impl Round {
         if cfg!(feature = "metrics") && claim.is_in_line() {
             self.waiting += 1;
         }
-        let duty = claim.watchdog_step(look);
+        let step = claim.watchdog_step(look);
         let claim = || Arc::clone(claim);
-        match duty {
+        match step {
             WatchdogStep::Wait(at) => self.next = earlier(self.next, at),
             WatchdogStep::Lose(cause) => self.over.push((claim(), cause)),
             WatchdogStep::GivenUp => self.given_up.push(claim()),
