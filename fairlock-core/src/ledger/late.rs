@@ -58,9 +58,8 @@ impl Ledger {
 
     /// The claim has ended: its owner's next call makes a new one.
     pub(crate) fn forget(&self, claim: &Arc<Claim>) {
-        let now = self.config.now();
         let Some(until) = claim.take_late_until() else { return self.registry.remove(claim) };
-        let once_more = claim.once_more(now);
+        let once_more = claim.once_more(self.config.now());
         // Where owners name places, an attempt may make a place that is taken for that of the owner's next request, and the
         // withdrawal would then remove it. So that request waits until the withdrawal is done. The claim is replaced and not
         // removed, or a next one could come in between.
