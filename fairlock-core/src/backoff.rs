@@ -1,7 +1,9 @@
 //! How long to pause after a failure: not at all after the first, then 50 ms, doubling to 1 s, with jitter so that clients
 //! do not retry in step.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use crate::ids::random;
 
@@ -24,6 +26,55 @@ pub(crate) fn pause_up_to(failures: u32, longest: Duration) -> Duration {
     full / 2 + (full / 2).mul_f64((random() >> 11) as f64 / (1_u64 << 53) as f64)
 }
 
+/// When unanswered requests of one kind are repeated: all of a client's together, after a pause that grows with each failure. Ten
+/// thousand holds that the server does not renew are one call after each pause, not one each.
+#[derive(Debug, Default)]
+pub(crate) struct Retries(Mutex<Failures>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Failures {
+    /// How many attempts in a row had a failure.
+    in_a_row: u32,
+    /// Nothing is repeated before then.
+    not_before: Option<Instant>,
+}
+
+/// What a failure changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AfterFailure {
+    /// It has led to the first real pause: there is none after the first failure.
+    PausesBegin,
+    AsBefore,
+}
+
+impl Retries {
+    pub(crate) fn failed(&self, now: Instant, longest: Duration) -> AfterFailure {
+        let mut failures = self.0.lock();
+        failures.in_a_row = failures.in_a_row.saturating_add(1);
+        failures.not_before = Some(now + pause_up_to(failures.in_a_row, longest));
+        if failures.in_a_row == 2 { AfterFailure::PausesBegin } else { AfterFailure::AsBefore }
+    }
+
+    pub(crate) fn answered(&self) {
+        *self.0.lock() = Failures::default();
+    }
+
+    pub(crate) fn not_before(&self) -> Option<Instant> {
+        self.0.lock().not_before
+    }
+
+    /// Whether what has failed is to be tried again only after a pause.
+    pub(crate) fn is_pausing(&self, now: Instant) -> bool {
+        self.not_before().is_some_and(|at| at > now)
+    }
+
+    /// The server probably answers now.
+    pub(crate) fn hurry(&self, now: Instant) {
+        let mut failures = self.0.lock();
+        failures.not_before = failures.not_before.map(|at| at.min(now));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -36,5 +87,12 @@ mod tests {
                 assert!(pause >= Duration::from_millis(full) / 2 && pause <= Duration::from_millis(full));
             }
         }
+    }
+
+    #[test]
+    fn only_the_second_failure_in_a_row_begins_to_pause() {
+        let retries = Retries::default();
+        let fails = || retries.failed(Instant::now(), LONGEST) == AfterFailure::PausesBegin;
+        assert_eq!([fails(), fails(), fails()], [false, true, false]);
     }
 }

@@ -1,11 +1,12 @@
-//! What a builder has settled for a client; and what a program may name and configure.
+//! What a builder has settled for a client, and what a program may configure.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use crate::backoff;
 use crate::error::{Error, Result};
-use crate::ids::{LockName, MAX_NAME_BYTES};
+use crate::ids::LockName;
 use crate::stop::Stop;
 use crate::time::Clock;
 
@@ -20,6 +21,28 @@ pub(crate) struct Config {
     pub(crate) label: Arc<str>,
     pub(crate) clock: Clock,
     pub(crate) stop: Stop,
+}
+
+/// How many requests go in one call of the backend that no caller makes: the renewals wait for its end, and Redis takes as many in
+/// one round trip.
+pub(crate) const MOST_AT_ONCE: usize = 64;
+
+impl Config {
+    pub(crate) fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    /// The longest pause between two attempts. It is short beside a lease and a place's time to live, so that a retry after it
+    /// still comes in time.
+    pub(crate) fn longest_pause(&self) -> Duration {
+        backoff::LONGEST.min(self.lease / 9).min(self.place_ttl / 9)
+    }
+
+    /// # Errors
+    /// [`Error::Shutdown`] after `shutdown`.
+    pub(crate) fn check_running(&self, lock: Option<&LockName>) -> Result<()> {
+        if self.stop.is_stopped() { Err(Error::Shutdown { lock: lock.cloned() }) } else { Ok(()) }
+    }
 }
 
 /// The shortest and the longest duration that can be configured.
@@ -44,30 +67,6 @@ pub(crate) fn check_range(setting: &str, time: Duration, allowed: RangeInclusive
     Err(Error::InvalidConfig { reason })
 }
 
-// Here and not beside the type, since errors name locks.
-impl LockName {
-    /// Checks `name`.
-    ///
-    /// # Errors
-    /// [`Error::InvalidName`] when it is empty or longer than 512 bytes.
-    pub fn new(name: &str) -> Result<LockName> {
-        let reason = match name.len() {
-            0 => "it is empty".to_owned(),
-            1..=MAX_NAME_BYTES => return Ok(LockName::checked(name)),
-            bytes => format!("it has {bytes} bytes, {MAX_NAME_BYTES} are allowed"),
-        };
-        Err(Error::InvalidName { name: shortened(name), reason })
-    }
-}
-
-/// The first characters of a name that is too long to be shown whole.
-fn shortened(name: &str) -> String {
-    match name.char_indices().nth(40) {
-        Some((at, _)) => format!("{}…", &name[..at]),
-        None => name.to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,6 +83,16 @@ mod tests {
                 panic!("{bad:?}")
             };
             assert!(reason.starts_with("lease is "), "{reason}");
+        }
+    }
+
+    #[test]
+    fn the_longest_pause_is_a_second_or_a_ninth_of_the_lease_or_of_a_place() {
+        const S: Duration = Duration::from_secs(1);
+        for (lease, place_ttl, longest) in [(30, 18, S), (30, 5, 5 * S / 9), (2, 5, 2 * S / 9)] {
+            let (lease, place_ttl) = (lease * S, place_ttl * S);
+            let config = Config { lease, place_ttl, ..Config::of_tests(Clock::system()) };
+            assert_eq!(config.longest_pause(), longest);
         }
     }
 }

@@ -16,6 +16,7 @@
 pub mod backend;
 mod backoff;
 mod cancel;
+mod chores;
 mod claim;
 mod config;
 mod ending;
@@ -23,17 +24,21 @@ mod error;
 mod flow;
 mod handle;
 mod ids;
+mod ledger;
 mod logging;
 mod losses;
+mod outage;
 mod registry;
-mod schedule;
 mod shared;
+mod shutdown;
 mod snapshot;
 mod stats;
 mod stop;
+mod tasks;
 #[cfg(test)]
 mod tests;
 mod time;
+mod timers;
 mod wake;
 mod watchdog;
 

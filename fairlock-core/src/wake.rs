@@ -8,6 +8,7 @@ use crate::backend::{Hold, LockId, RequestId, Wake, WakeSink};
 use crate::claim::{Claim, GrantedBy};
 use crate::error::LostCause;
 use crate::ids::{FencingToken, LockKind, LockName, OwnerId};
+use crate::ledger::Ledger;
 use crate::logging::log_line;
 use crate::shared::Shared;
 use crate::stats::count;
@@ -19,13 +20,13 @@ impl WakeSink for Sink {
     fn wake(&self, wake: Wake<'_>) {
         let Some(shared) = self.0.upgrade() else { return };
         let was_expected = match wake {
-            Wake::Granted { lock, owner, request, token } => shared.wake_granted(lock, owner, request, token),
-            Wake::Recheck { lock, owner } => shared.wake_to_recheck(lock, owner),
-            Wake::Taken { lock, owner, token } => shared.wake_taken(lock, owner, token),
-            Wake::Gap => shared.wake_after_gap(),
+            Wake::Granted { lock, owner, request, token } => granted(&shared, lock, owner, request, token),
+            Wake::Recheck { lock, owner } => recheck(&shared.ledger, lock, owner),
+            Wake::Taken { lock, owner, token } => taken(&shared.ledger, lock, owner, token),
+            Wake::Gap => gap(&shared),
         };
         if !was_expected {
-            count(&shared.counters.wake_ups_ignored);
+            count(&shared.ledger.counters.wake_ups_ignored);
             log_line!(debug, "fairlock::wake",
                 event = "ignored";
                 "a wake-up is for no request that waits"
@@ -34,101 +35,94 @@ impl WakeSink for Sink {
     }
 }
 
-impl Shared {
-    /// Believed only for the request that waits: a late, repeated or forged message names another one.
-    fn wake_granted(
-        self: &Arc<Self>,
-        lock: &str,
-        owner: &str,
-        request: RequestId,
-        token: FencingToken,
-    ) -> bool {
-        let known = self.registry.get(lock, owner).filter(|claim| claim.request == request);
-        let Some(claim) = known else {
-            // A heartbeat's answer may be quicker than the message, and the hold may be over before the message arrives.
-            let was_known = LockName::new(lock).is_ok_and(|lock| self.counters.told_too_late(&lock, request))
-                || self.counters.knew_by_answer(request);
-            if !was_known {
-                self.release_stray_grant(lock, owner, request, token);
-            }
-            return was_known;
-        };
-        // It is held; or the server is being told of its end, and finds the grant.
-        if !claim.is_waiting() {
-            return self.counters.told_too_late(&claim.lock.name, request);
+/// Believed only for the request that waits: a late, repeated or forged message names another one.
+fn granted(shared: &Shared, lock: &str, owner: &str, request: RequestId, token: FencingToken) -> bool {
+    let ledger = &shared.ledger;
+    let known = ledger.registry.get(lock, owner).filter(|claim| claim.request == request);
+    let Some(claim) = known else {
+        // A heartbeat's answer may be quicker than the message, and the hold may be over before the message arrives.
+        let was_known = LockName::new(lock).is_ok_and(|lock| ledger.counters.told_too_late(&lock, request))
+            || ledger.counters.knew_by_answer(request);
+        if !was_known {
+            release_stray_grant(shared, lock, owner, request, token);
         }
-        if claim.pushed(token, self.now()) {
-            self.granted(&claim, GrantedBy::WakeUp);
-        } else {
-            // Kept for the answer that it overtook; or too late, which is a reason to ask.
-            self.wake_claim(&claim);
-        }
+        return was_known;
+    };
+    // It is held; or the server is being told of its end, and finds the grant.
+    if !claim.is_waiting() {
+        return ledger.counters.told_too_late(&claim.lock.name, request);
+    }
+    if claim.pushed(token, shared.now()) {
+        ledger.granted(&claim, GrantedBy::WakeUp);
+    } else {
+        // Kept for the answer that it overtook; or too late, which is a reason to ask.
+        ledger.wake_claim(&claim);
+    }
+    true
+}
+
+/// This client does not know the request: it was withdrawn, and its ask reached the server after that. The lock would be
+/// idle until its lease ends. The watchdog releases it by owner, request and token, so no other hold is touched.
+fn release_stray_grant(shared: &Shared, lock: &str, owner: &str, request: RequestId, token: FencingToken) {
+    let Ok(name) = LockName::new(lock) else { return };
+    // A client that has ended leaves it to the lease, and so does one whose watchdog can't be started. A shutdown that goes on
+    // takes it: what it withdraws may let the store grant a place that it could not be told to remove.
+    let now = shared.now();
+    let has_ended = shared.ledger.ending.ended().is_some();
+    if has_ended
+        || !shared.ledger.counters.may_return(request, now)
+        || shared.timers.start_watchdog().is_err()
+    {
+        return;
+    }
+    let owner = OwnerId::new(owner);
+    // The message does not tell the kind. A release names the hold, and ends it whichever kind it names, unless the backend has to
+    // be told that a hold may take a part: so it is.
+    let kinds = [LockKind::ReadWrite, LockKind::Fair];
+    let kind = kinds.into_iter().find(|kind| shared.backend.keeps(*kind)).unwrap_or(LockKind::Fair);
+    let lock = LockId::new(name, kind);
+    let stray = Claim::of_stray_grant(&Hold::new(&lock, &owner, request, token), &shared.config, now);
+    shared.ledger.release_soon(&Arc::new(stray));
+}
+
+fn recheck(ledger: &Ledger, lock: &str, owner: Option<&str>) -> bool {
+    let claim = match owner {
+        Some(owner) => ledger.registry.get(lock, owner),
+        // One is enough: a claim that was woken and leaves without the lock passes the wake-up on.
+        None => ledger.registry.any(lock, Claim::is_waiting),
+    };
+    claim.is_some_and(|claim| {
+        ledger.wake_claim(&claim);
         true
-    }
+    })
+}
 
-    /// This client does not know the request: it was withdrawn, and its ask reached the server after that. The lock would be
-    /// idle until its lease ends. The watchdog releases it by owner, request and token, so no other hold is touched.
-    fn release_stray_grant(
-        self: &Arc<Self>,
-        lock: &str,
-        owner: &str,
-        request: RequestId,
-        token: FencingToken,
-    ) {
-        let Ok(name) = LockName::new(lock) else { return };
-        // A client that has ended leaves it to the lease, and so does one whose watchdog can't be started. A shutdown that goes on
-        // takes it: what it withdraws may let the store grant a place that it could not be told to remove.
-        let now = self.now();
-        let has_ended = self.ending.ended().is_some();
-        if has_ended || !self.counters.may_return(request, now) || self.start_watchdog().is_err() {
-            return;
-        }
-        let owner = OwnerId::new(owner);
-        // The message does not tell the kind. A release names the hold, and ends it whichever kind it names, unless the backend has to
-        // be told that a hold may take a part: so it is.
-        let kinds = [LockKind::ReadWrite, LockKind::Fair];
-        let kind = kinds.into_iter().find(|kind| self.backend.keeps(*kind)).unwrap_or(LockKind::Fair);
-        let lock = LockId::new(name, kind);
-        let stray = Claim::of_stray_grant(&Hold::new(&lock, &owner, request, token), &self.config, now);
-        self.release_soon(&Arc::new(stray));
+fn taken(ledger: &Ledger, lock: &str, owner: &str, token: FencingToken) -> bool {
+    let Some(claim) = ledger.registry.get(lock, owner) else { return false };
+    if claim.taken_early(token) {
+        return true;
     }
+    if claim.token() != Some(token) {
+        return false;
+    }
+    ledger.lose(&claim, LostCause::Taken);
+    true
+}
 
-    fn wake_to_recheck(&self, lock: &str, owner: Option<&str>) -> bool {
-        let claim = match owner {
-            Some(owner) => self.registry.get(lock, owner),
-            // One is enough: a claim that was woken and leaves without the lock passes the wake-up on.
-            None => self.registry.any(lock, Claim::is_waiting),
-        };
-        claim.is_some_and(|claim| {
-            self.wake_claim(&claim);
-            true
-        })
+/// Every place and hold is renewed at once: a renewal finds grants, and hands on a lock that is free.
+fn gap(shared: &Shared) -> bool {
+    count(&shared.ledger.counters.gaps);
+    log_line!(debug, "fairlock::wake",
+        event = "gap";
+        "wake-ups may have been missed: all are looked after"
+    );
+    let now = shared.now();
+    for claim in shared.ledger.registry.all() {
+        claim.renew_at_once(now);
     }
-
-    fn wake_taken(&self, lock: &str, owner: &str, token: FencingToken) -> bool {
-        let Some(claim) = self.registry.get(lock, owner) else { return false };
-        if claim.taken_early(token) {
-            return true;
-        }
-        if claim.token() != Some(token) {
-            return false;
-        }
-        self.lose(&claim, LostCause::Taken);
-        true
+    for kind in [&shared.outage.renewals, &shared.outage.asks, &shared.chores.retries] {
+        kind.hurry(now); // the server probably answers again
     }
-
-    /// Every place and hold is renewed at once: a renewal finds grants, and hands on a lock that is free.
-    fn wake_after_gap(&self) -> bool {
-        count(&self.counters.gaps);
-        log_line!(debug, "fairlock::wake",
-            event = "gap";
-            "wake-ups may have been missed: all are looked after"
-        );
-        let now = self.now();
-        for claim in self.registry.all() {
-            claim.renew_at_once(now);
-        }
-        self.schedule.hurry(now);
-        true
-    }
+    shared.timers.due_by(Some(now));
+    true
 }

@@ -8,7 +8,7 @@ use super::terms::valid_until;
 use super::{Claim, Held, Phase, State, Terms};
 use crate::backend::{BackendError, Hold};
 use crate::config::Config;
-use crate::error::{Lost, LostCause};
+use crate::error::{Error, Lost, LostCause};
 use crate::ids::FencingToken;
 use crate::losses::FirstLoss;
 
@@ -340,6 +340,11 @@ impl Claim {
         let (lock, owner, label) =
             (self.lock.name.clone(), self.owner.clone(), Arc::clone(&self.config.label));
         Lost { lock, owner, label, token, cause }
+    }
+
+    pub(crate) fn not_held(&self) -> Error {
+        let (lock, owner) = (self.lock.name.clone(), self.owner.clone());
+        Error::NotHeld { lock, owner, label: Arc::clone(&self.config.label), guards: 0, held_by: None }
     }
 }
 

@@ -4,18 +4,22 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::leave::Waited;
-use crate::backend::{
-    Acquired, Answer, BackendError, BackendErrorKind, HoldCountSet, LockId, Wait, or_missing,
-};
+use super::ask::Asking;
+use super::leave::{Waited, drop_share, give_up};
+use super::release::{Releasing, tell_hold_count};
+use crate::backend::{Backend, BackendError, BackendErrorKind, HoldCountSet, LockId, Wait};
 use crate::backoff;
 use crate::cancel::Cancel;
-use crate::claim::{AfterAnswer, CallerStep, Claim, Failure, GrantedBy, Joined, Patience, Terms};
+use crate::chores::Chores;
+use crate::chores::turn::Turn;
+use crate::claim::{CallerStep, Claim, Failure, Joined, Patience, Terms};
+use crate::config::Config;
 use crate::error::{Error, LostCause, Result};
 use crate::ids::{FencingToken, LockKind, LockName, OwnerId};
-use crate::logging::log_line;
-use crate::shared::Shared;
+use crate::ledger::Ledger;
+use crate::outage::Outage;
 use crate::time::MOMENT;
+use crate::timers::Timers;
 
 /// What a caller wants.
 #[derive(Clone, Copy)]
@@ -39,43 +43,36 @@ pub(crate) struct Taken {
     pub(crate) token: FencingToken,
 }
 
-/// An ask that is under way. Only one thread asks for a claim at a time, so a backend that panics must not leave the claim
-/// without an answer for ever.
-struct Asking<'a> {
-    shared: &'a Shared,
-    claim: &'a Arc<Claim>,
-    sent: Instant,
+/// What a caller takes of the client, from its first ask until it has the lock or has left.
+#[derive(Clone, Copy)]
+pub(crate) struct Acquiring<'a> {
+    pub(crate) config: &'a Arc<Config>,
+    pub(crate) backend: &'a dyn Backend,
+    pub(crate) ledger: &'a Ledger,
+    pub(crate) timers: &'a Timers,
+    pub(crate) chores: &'a Chores,
+    pub(crate) outage: &'a Outage,
 }
 
-impl Asking<'_> {
-    fn answered(self, answer: Answer<Acquired>) -> Instant {
-        let Asking { shared, claim, sent } = self;
-        std::mem::forget(self);
-        match &answer {
-            Ok(_) => shared.schedule.heard(),
-            Err(error) => {
-                let (lock, owner) = (&claim.lock.name, &claim.owner);
-                log_line!(debug, "fairlock::acquire",
-                    event = "no answer", lock = lock.as_str(), owner = owner.as_str(), error:% = error;
-                    "asking for lock {lock} failed: {error}"
-                );
-            }
-        }
-        shared.take_answer(claim, answer, sent)
+impl<'a> Acquiring<'a> {
+    pub(crate) fn asking(self) -> Asking<'a> {
+        let Acquiring { backend, ledger, timers, outage, .. } = self;
+        Asking { backend, ledger, timers, outage }
     }
-}
 
-impl Drop for Asking<'_> {
-    fn drop(&mut self) {
-        let error = BackendError::new(BackendErrorKind::Unavailable, "the backend panicked");
-        self.shared.take_answer(self.claim, Err(error), self.sent);
+    pub(crate) fn releasing(self) -> Releasing<'a> {
+        let Acquiring { backend, ledger, outage, .. } = self;
+        Releasing { backend, ledger, outage }
     }
-}
 
-impl Shared {
+    pub(crate) fn turn(self) -> Turn<'a> {
+        let Acquiring { config, backend, ledger, chores, outage, .. } = self;
+        Turn::new(config, backend, ledger, chores, outage)
+    }
+
     /// Waits for the lock as long as the patience lasts. `began`: when the call did, once that is known.
     pub(super) fn obtain_uncounted(
-        self: &Arc<Self>,
+        &self,
         wish: Wish<'_>,
         began: &mut Option<Instant>,
     ) -> Result<Option<Taken>> {
@@ -98,7 +95,7 @@ impl Shared {
 
     /// Makes a request and asks once; the watchdog goes on with it while no caller waits. The result has one caller's share of
     /// the claim. None only if an earlier claim of the owner was not settled in time.
-    pub(super) fn begin_uncounted(self: &Arc<Self>, wish: Wish<'_>) -> Result<Option<Arc<Claim>>> {
+    pub(super) fn begin_uncounted(&self, wish: Wish<'_>) -> Result<Option<Arc<Claim>>> {
         let (claim, now) = match self.enter(wish, &mut None)? {
             None => return Ok(None),
             Some(Entered::Held(taken)) => return Ok(Some(taken.claim)),
@@ -106,13 +103,15 @@ impl Shared {
         };
         let step = claim.caller_step(wish.patience, now);
         if let CallerStep::Ask = step {
-            self.ask(&claim, now);
+            self.asking().ask(&claim, now);
         }
         // From here on the watchdog asks.
-        self.schedule.due_by(claim.stop_attending());
+        self.timers.due_by(claim.stop_attending());
         match step {
             CallerStep::Failed(failure) => Err(error_of(&claim.lock.name, failure)),
-            CallerStep::GiveUp(give_up) => self.give_up(&claim, wish.patience, give_up).map(|_| Some(claim)),
+            CallerStep::GiveUp(step) => {
+                give_up(self.ledger, self.chores, &claim, wish.patience, step).map(|_| Some(claim))
+            }
             _ => Ok(Some(claim)),
         }
     }
@@ -120,7 +119,7 @@ impl Shared {
     /// Waits on a claim of which the caller has a share.
     pub(super) fn wait_uncounted(&self, claim: &Arc<Claim>, patience: &Patience) -> Result<Waited> {
         claim.attend();
-        self.wait_attending(claim, patience, self.now())
+        self.wait_attending(claim, patience, self.config.now())
     }
 
     /// The same for a caller that attends to the claim already, as its maker does and each that joins it. `now` may be a
@@ -129,12 +128,12 @@ impl Shared {
         let _listening = patience.cancel.as_ref().map(|cancel| cancel.listen(claim));
         let waited = self.wait_step_by_step(claim, patience, now);
         // If another caller still wants it, and a wake-up came while this one left, the watchdog takes over.
-        self.schedule.due_by(claim.stop_attending());
+        self.timers.due_by(claim.stop_attending());
         waited
     }
 
     fn wait_step_by_step(&self, claim: &Arc<Claim>, patience: &Patience, mut now: Instant) -> Result<Waited> {
-        let mut is_near = false;
+        let mut last_ask = None;
         loop {
             // Read before the claim is: a raise in between ends the sleep at once.
             let seen = claim.signal.epoch();
@@ -145,129 +144,58 @@ impl Shared {
                     return Ok(if taken { Waited::Granted(token) } else { Waited::Again });
                 }
                 CallerStep::TooLate => {
-                    self.unlock_unused(claim);
+                    self.releasing().unlock_unused(claim);
                     return Ok(Waited::Again);
                 }
                 CallerStep::Ask => {
                     let sent = now;
-                    now = self.ask(claim, sent);
-                    is_near = now.saturating_duration_since(sent) < MOMENT;
+                    now = self.asking().ask(claim, sent);
+                    last_ask = Some((sent, now));
                 }
                 CallerStep::Sleep(until) => {
                     // Not where the server takes longer to answer: its message can't come that soon. And only the first in
                     // line may be granted that soon.
+                    let is_near = last_ask.is_some_and(|(sent, answered)| answered < sent + MOMENT);
                     if is_near && claim.rank() == Some(0) {
                         claim.signal.watch(seen);
                     }
                     claim.signal.wait(seen, until);
-                    now = self.now();
+                    now = self.config.now();
                 }
                 CallerStep::NotYet => return Ok(Waited::NotGranted),
                 CallerStep::NotGranted if patience.wait == Wait::No => return Ok(Waited::NotGranted),
                 CallerStep::NotGranted => return Ok(Waited::Again),
                 CallerStep::Failed(failure) => return Err(error_of(&claim.lock.name, failure)),
-                CallerStep::GiveUp(give_up) => return self.give_up(claim, patience, give_up),
+                CallerStep::GiveUp(step) => return give_up(self.ledger, self.chores, claim, patience, step),
             }
         }
-    }
-
-    /// Asks the server, and does what follows from the answer. `sent`: the time before the ask. Returns the time after it.
-    pub(crate) fn ask(&self, claim: &Arc<Claim>, sent: Instant) -> Instant {
-        let asking = Asking { shared: self, claim, sent };
-        let answer = self.backend.acquire(&claim.acquire(&self.config.label));
-        asking.answered(answer)
-    }
-
-    /// The same for many claims, in one call.
-    pub(crate) fn ask_all(&self, claims: &[Arc<Claim>]) {
-        let sent = self.now();
-        let asking: Vec<_> = claims.iter().map(|claim| Asking { shared: self, claim, sent }).collect();
-        let asks: Vec<_> = claims.iter().map(|claim| claim.acquire(&self.config.label)).collect();
-        let answers = self.backend.acquire_all(&asks);
-        for (asking, answer) in asking.into_iter().zip(or_missing(answers)) {
-            asking.answered(answer);
-        }
-    }
-
-    fn take_answer(&self, claim: &Arc<Claim>, answer: Answer<Acquired>, sent: Instant) -> Instant {
-        let now = self.now();
-        let outcome = answer.as_ref().map(Acquired::number).map_err(BackendError::clone);
-        let ahead = match answer {
-            Ok(Acquired::Queued { rank, .. }) if !claim.was_heard() => Some(rank),
-            _ => None,
-        };
-        let after = claim.answered(answer, sent, now);
-        // A grant that was just taken is no news.
-        if !matches!(after, AfterAnswer::Granted(_)) {
-            self.attempt_ended(claim, outcome, now);
-        }
-        let ahead = ahead.or((after == AfterAnswer::Granted(GrantedBy::FirstAsk)).then_some(0));
-        self.follow(claim, after);
-        if let Some(ahead) = ahead.filter(|_| claim.lock.kind != LockKind::Plain) {
-            self.counters.asked(&claim.lock.name, ahead);
-        }
-        now
-    }
-
-    /// Does what follows from an answer.
-    pub(crate) fn follow(&self, claim: &Arc<Claim>, after: AfterAnswer) {
-        match after {
-            AfterAnswer::Nothing => self.schedule.due_by(claim.due_at()),
-            AfterAnswer::PlaceLost => {
-                self.place_lost(claim);
-                self.schedule.due_by(claim.due_at());
-            }
-            AfterAnswer::Granted(by) => {
-                if by == GrantedBy::WakeUp {
-                    self.counters.granted_by_answer(claim.request);
-                }
-                return self.granted(claim, by);
-            }
-            AfterAnswer::Over => self.forget(claim),
-            AfterAnswer::Withdraw => self.withdraw_soon(claim),
-            // A request that was dropped is withdrawn later by the thread that runs this. A shutdown withdraws once no thread
-            // asks.
-            AfterAnswer::Late => {}
-        }
-        claim.raise();
-    }
-
-    /// The server has forgotten the place, and did not put it back.
-    pub(crate) fn place_lost(&self, claim: &Claim) {
-        self.counters.place_lost(&claim.lock.name);
-        let (lock, owner) = (&claim.lock.name, &claim.owner);
-        // Many may learn of it at once, and the watchdog has logged that their places are gone.
-        log_line!(debug, "fairlock::acquire",
-            event = "place lost", lock = lock.as_str(), owner = owner.as_str();
-            "lock {lock}: the place of {owner} was lost, it goes to the tail"
-        );
     }
 
     /// Tells the server of one hold more. False: the server says that the hold is lost.
     fn reenter(&self, claim: &Arc<Claim>, token: FencingToken, count: u32) -> bool {
-        match self.tell_hold_count(claim, token, count, "fairlock::acquire") {
+        match tell_hold_count(self.backend, claim, token, count, "fairlock::acquire") {
             HoldCountSet::Set => true,
             HoldCountSet::Lost => {
-                self.lose(claim, LostCause::Taken);
-                self.unlock_unused(claim);
+                self.ledger.lose(claim, LostCause::Taken);
+                self.releasing().unlock_unused(claim);
                 false
             }
         }
     }
 
     /// `began`: when the call did, once that is known.
-    fn enter(self: &Arc<Self>, wish: Wish<'_>, began: &mut Option<Instant>) -> Result<Option<Entered>> {
+    fn enter(&self, wish: Wish<'_>, began: &mut Option<Instant>) -> Result<Option<Entered>> {
         loop {
             self.check_may_enter(wish)?;
             // Before the first request: no hold may be granted that no thread can renew.
-            self.start_watchdog().map_err(|error| Error::about(&wish.lock.name, error))?;
-            let now = self.now();
+            self.timers.start_watchdog().map_err(|error| Error::about(&wish.lock.name, error))?;
+            let now = self.config.now();
             let began = *began.get_or_insert(now);
             match self.join_or_make(wish, now, began) {
                 (claim, Joined::Waiting) => {
                     // A drain or a shutdown that began meanwhile may have listed the claims before this one was there.
-                    if !self.is_open() {
-                        self.drop_share(&claim);
+                    if self.config.stop.is_closed() {
+                        drop_share(self.releasing(), &claim);
                         continue;
                     }
                     return Ok(Some(Entered::Waiting(claim, now)));
@@ -304,7 +232,7 @@ impl Shared {
                         return Ok(None);
                     }
                 }
-                (claim, Joined::Expired) => _ = self.lose_if_expired(&claim),
+                (claim, Joined::Expired) => _ = self.ledger.lose_if_expired(&claim),
                 (_, Joined::Gone) => {} // can't be: `join` replaced it under the registry's mutex
             }
         }
@@ -314,12 +242,12 @@ impl Shared {
     /// [`Error::Shutdown`] after a shutdown, and in a drain unless the owner holds the lock: re-entries are part of its work.
     fn check_may_enter(&self, wish: Wish<'_>) -> Result<()> {
         let Wish { lock: LockId { name, .. }, owner, .. } = wish;
-        if self.is_open() {
+        if !self.config.stop.is_closed() {
             return Ok(());
         }
-        let known = self.registry.get(name.as_str(), owner.as_str());
-        if known.is_some_and(|claim| claim.hold_count(self.now()) > 0) {
-            return self.check_running(Some(name));
+        let known = self.ledger.registry.get(name.as_str(), owner.as_str());
+        if known.is_some_and(|claim| claim.hold_count(self.config.now()) > 0) {
+            return self.config.check_running(Some(name));
         }
         Err(error_of(name, Failure::Shutdown))
     }
@@ -334,11 +262,11 @@ impl Shared {
         let make = || {
             let Wish { lock, owner, terms, takes, patience } = wish;
             let (lock, owner) = (lock.clone(), owner.clone());
-            let claim = Claim::new(lock, owner, patience.wait, terms, takes, &self.config, began);
+            let claim = Claim::new(lock, owner, patience.wait, terms, takes, self.config, began);
             let claim = Arc::new(claim);
             (Arc::clone(&claim), (claim, Joined::Waiting))
         };
-        self.registry.get_or_make(&wish.lock.name, wish.owner, join, make)
+        self.ledger.registry.get_or_make(&wish.lock.name, wish.owner, join, make)
     }
 
     /// Waits until the server knows of the end of an earlier claim of the same owner: where owners name places, a late
@@ -356,24 +284,24 @@ impl Shared {
         let _listening = patience.cancel.as_ref().map(|cancel| cancel.listen(claim));
         // An attempt of the earlier claim may still arrive: the server is told of its end after that, and not before.
         let by_owner = self.backend.keeps_place_by_owner(&claim.lock);
-        let late_at = by_owner.then(|| self.schedule.chores.late_at(claim)).flatten();
+        let late_at = by_owner.then(|| self.chores.late_at(claim)).flatten();
         if late_at.is_some() && patience.wait == Wait::No {
             return Err(Error::about(&claim.lock.name, unsettled()));
         }
         let give_up_at = late_at.map_or(give_up_at, |at| give_up_at.max(at + self.config.outage_limit));
         let until = patience.deadline.map_or(give_up_at, |deadline| deadline.min(give_up_at));
         let Some((failed_before, _)) = claim.leaving() else { return Ok(true) };
-        let (mut attempts, mut try_at) = (0, self.now());
+        let (mut attempts, mut try_at) = (0, self.config.now());
         loop {
             let seen = claim.signal.epoch();
             let Some((failed, error)) = claim.leaving() else { return Ok(true) };
-            if !self.is_open() {
+            if self.config.stop.is_closed() {
                 return Err(error_of(&claim.lock.name, Failure::Shutdown));
             }
             if patience.cancel.as_ref().is_some_and(Cancel::is_cancelled) {
                 return Err(Error::Cancelled { lock: claim.lock.name.clone() });
             }
-            let now = self.now();
+            let now = self.config.now();
             if now >= until || patience.wait == Wait::No && failed > failed_before {
                 return match error {
                     Some(error) => Err(Error::about(&claim.lock.name, error)),
@@ -383,9 +311,9 @@ impl Shared {
             }
             if now < try_at {
                 claim.signal.wait(seen, Some(until.min(try_at)));
-            } else if self.settle(claim) {
+            } else if self.turn().settle(self.timers, claim) {
                 attempts += 1;
-                try_at = self.now() + backoff::pause(attempts);
+                try_at = self.config.now() + backoff::pause(attempts);
             } else {
                 // Another thread is at it, and raises the signal when it has done it or put it back.
                 claim.signal.wait(seen, Some(until));

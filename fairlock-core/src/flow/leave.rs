@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::release::Releasing;
 use crate::backend::{BackendError, Wait};
+use crate::chores::Chores;
 use crate::claim::{AfterGivingUp, Claim, GiveUp, Patience};
 use crate::error::{Error, Result};
 use crate::ids::FencingToken;
-use crate::shared::Shared;
+use crate::ledger::Ledger;
 use crate::time::Woken;
 
 /// For how long a caller whose time is over waits for the answer to its withdrawal, at most.
@@ -30,65 +32,67 @@ enum LastWord {
     Missing(Option<BackendError>),
 }
 
-impl Shared {
-    pub(crate) fn give_up(&self, claim: &Arc<Claim>, patience: &Patience, give_up: GiveUp) -> Result<Waited> {
-        self.follow_giving_up(claim, give_up.after);
-        if give_up.cancelled {
-            return Err(Error::Cancelled { lock: claim.lock.name.clone() });
-        }
-        // "Not granted" means that another client has the lock, and nothing else. Where the last attempt was refused or not
-        // answered, that is not known. An answer to the withdrawal only says that the caller does not have it.
-        let error = match give_up.after {
-            AfterGivingUp::Withdraw if patience.wait != Wait::No => match self.last_word(claim) {
-                LastWord::Granted(token) => return Ok(Waited::Granted(token)),
-                LastWord::Left => give_up.error,
-                LastWord::Missing(error) => error.or_else(|| claim.silence(self.now())),
-            },
-            _ => give_up.error.or_else(|| claim.silence(self.now())),
+pub(crate) fn give_up(
+    ledger: &Ledger,
+    chores: &Chores,
+    claim: &Arc<Claim>,
+    patience: &Patience,
+    give_up: GiveUp,
+) -> Result<Waited> {
+    follow_giving_up(ledger, claim, give_up.after);
+    if give_up.cancelled {
+        return Err(Error::Cancelled { lock: claim.lock.name.clone() });
+    }
+    // "Not granted" means that another client has the lock, and nothing else. Where the last attempt was refused or not
+    // answered, that is not known. An answer to the withdrawal only says that the caller does not have it.
+    let error = match give_up.after {
+        AfterGivingUp::Withdraw if patience.wait != Wait::No => match last_word(chores, claim) {
+            LastWord::Granted(token) => return Ok(Waited::Granted(token)),
+            LastWord::Left => give_up.error,
+            LastWord::Missing(error) => error.or_else(|| claim.silence(claim.config.now())),
+        },
+        _ => give_up.error.or_else(|| claim.silence(claim.config.now())),
+    };
+    match error {
+        Some(error) => Err(Error::about(&claim.lock.name, error)),
+        None => Ok(Waited::NotGranted),
+    }
+}
+
+/// Gives up a caller's share of a claim: the place, or the hold that it has become.
+pub(crate) fn drop_share(releasing: Releasing<'_>, claim: &Arc<Claim>) {
+    let _here = claim.config.clock.attend();
+    match claim.give_up_request() {
+        Some(give_up) => follow_giving_up(releasing.ledger, claim, give_up.after),
+        None => releasing.unlock_unused(claim),
+    }
+}
+
+fn follow_giving_up(ledger: &Ledger, claim: &Arc<Claim>, after: AfterGivingUp) {
+    match after {
+        AfterGivingUp::OthersWait => {}
+        AfterGivingUp::Nothing => ledger.retire(claim),
+        AfterGivingUp::Withdraw => ledger.withdraw_soon(claim),
+    }
+}
+
+/// The watchdog withdraws the request. The caller waits a moment for the answer, since it may have been granted the lock in
+/// this very moment; a later grant is released. It waits no longer once an attempt has failed and the next one comes after
+/// a pause. So on a manual clock that is moved to the end of the wait, and stands there, the call of a client that was cut
+/// off ends too.
+///
+/// Attempts of several callers may fail in turn, and only the second failure leads to a pause. The thread that fails sets
+/// the pause before it raises this claim's signal, and raises those of the earlier ones when the pauses begin.
+fn last_word(chores: &Chores, claim: &Claim) -> LastWord {
+    let until = claim.config.now() + LAST_WORD_WAIT;
+    loop {
+        let seen = claim.signal.epoch();
+        let Some((failed, error)) = claim.leaving() else {
+            return claim.valid_token(claim.config.now()).map_or(LastWord::Left, LastWord::Granted);
         };
-        match error {
-            Some(error) => Err(Error::about(&claim.lock.name, error)),
-            None => Ok(Waited::NotGranted),
-        }
-    }
-
-    /// Gives up a caller's share of a claim: the place, or the hold that it has become.
-    pub(crate) fn drop_share(&self, claim: &Arc<Claim>) {
-        let _here = self.config.clock.attend();
-        match claim.give_up_request() {
-            Some(give_up) => self.follow_giving_up(claim, give_up.after),
-            None => self.unlock_unused(claim),
-        }
-    }
-
-    fn follow_giving_up(&self, claim: &Arc<Claim>, after: AfterGivingUp) {
-        match after {
-            AfterGivingUp::OthersWait => {}
-            AfterGivingUp::Nothing => self.retire(claim),
-            AfterGivingUp::Withdraw => self.withdraw_soon(claim),
-        }
-    }
-
-    /// The watchdog withdraws the request. The caller waits a moment for the answer, since it may have been granted the lock in
-    /// this very moment; a later grant is released. It waits no longer once an attempt has failed and the next one comes after
-    /// a pause. So on a manual clock that is moved to the end of the wait, and stands there, the call of a client that was cut
-    /// off ends too.
-    ///
-    /// Attempts of several callers may fail in turn, and only the second failure leads to a pause. The thread that fails sets
-    /// the pause before it raises this claim's signal, and raises those of the earlier ones when the pauses begin.
-    fn last_word(&self, claim: &Claim) -> LastWord {
-        let until = self.now() + LAST_WORD_WAIT;
-        loop {
-            let seen = claim.signal.epoch();
-            let Some((failed, error)) = claim.leaving() else {
-                return claim.valid_token(self.now()).map_or(LastWord::Left, LastWord::Granted);
-            };
-            let is_hopeless = failed > 0 && self.schedule.chores_pause(self.now());
-            if (is_hopeless || claim.signal.wait(seen, Some(until)) == Woken::TimeOut)
-                && claim.decline_grant()
-            {
-                return LastWord::Missing(error);
-            }
+        let is_hopeless = failed > 0 && chores.retries.is_pausing(claim.config.now());
+        if (is_hopeless || claim.signal.wait(seen, Some(until)) == Woken::TimeOut) && claim.decline_grant() {
+            return LastWord::Missing(error);
         }
     }
 }

@@ -1,18 +1,20 @@
-//! The flows that do I/O, on the thread of their caller, or on the one for tasks: how a lock is acquired, passed on, renewed, released
-//! and kept, how a caller leaves the line, and how a client ends.
+//! The flows that do I/O on the thread of their caller: how a lock is acquired, passed on, renewed, released and kept, and how a
+//! caller leaves the line. Each names what it takes of the client.
 
 mod acquire;
-mod chores;
+mod ask;
 mod counted;
 mod keep;
-mod late;
 mod leave;
 mod release;
 mod renew;
-mod shutdown;
-mod tasks;
 
-pub(crate) use acquire::{Taken, Wish, error_of};
-pub(crate) use chores::TURN;
-pub(crate) use leave::Waited;
-pub(crate) use release::Effort;
+pub(crate) use acquire::{Acquiring, Taken, Wish, error_of};
+pub(crate) use ask::Asking;
+pub(crate) use counted::{begin, bump, count, obtain, wait_for};
+pub(crate) use keep::keep;
+#[cfg(test)]
+pub(crate) use leave::give_up;
+pub(crate) use leave::{Waited, drop_share};
+pub(crate) use release::{Effort, Releasing};
+pub(crate) use renew::Renewing;

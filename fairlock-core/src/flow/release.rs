@@ -1,17 +1,20 @@
 //! How a hold is unlocked and released: once by its holder, and, where the server does not answer, again and again in the
-//! background until it has answered or the lease is over. And how a holder lets the others go first.
+//! background until it has answered or the lease is over.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::acquire::{Taken, Wish};
-use crate::backend::{HoldCountSet, Released, Wait};
+use crate::backend::{Backend, HoldCountSet, Released};
 use crate::backoff;
-use crate::claim::{Claim, Patience, Unlocked};
+use crate::claim::{Claim, Unlocked};
 use crate::error::{Error, LostCause, Result};
-use crate::ids::{FencingToken, LockKind};
-use crate::logging::{log_line, ms};
-use crate::shared::Shared;
+use crate::ids::FencingToken;
+use crate::ledger::{Ledger, log_release};
+use crate::logging::log_line;
+use crate::outage::Outage;
+
+/// For how long an unlock waits for a call of its claim that is under way.
+const CALL_WAIT: Duration = Duration::from_millis(500);
 
 /// How long the holder itself tries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,23 +25,31 @@ pub(crate) enum Effort {
     Persistent,
 }
 
-impl Shared {
+/// What the end of a hold takes of the client.
+#[derive(Clone, Copy)]
+pub(crate) struct Releasing<'a> {
+    pub(crate) backend: &'a dyn Backend,
+    pub(crate) ledger: &'a Ledger,
+    pub(crate) outage: &'a Outage,
+}
+
+impl Releasing<'_> {
     /// Gives up one hold of the claim, and releases the last one.
-    pub(crate) fn unlock(&self, claim: &Arc<Claim>, effort: Effort) -> Result<()> {
-        let _here = self.config.clock.attend();
-        let now = self.now();
+    pub(crate) fn unlock(self, claim: &Arc<Claim>, effort: Effort) -> Result<()> {
+        let _here = claim.config.clock.attend();
+        let now = claim.config.now();
         let mut unlocked = claim.unlock(now);
         if let Unlocked::Expired = unlocked {
             // Marked as lost, it is released as such; or a renewal was quicker, and it is still held.
-            self.lose_if_expired(claim);
+            self.ledger.lose_if_expired(claim);
             unlocked = claim.unlock(now);
         }
         match unlocked {
             Unlocked::StillHeld { token, count } => {
-                match self.tell_hold_count(claim, token, count, "fairlock::release") {
+                match tell_hold_count(self.backend, claim, token, count, "fairlock::release") {
                     // Another thread of this owner has unlocked the last hold, and the server heard of that first.
                     HoldCountSet::Lost if claim.is_unlocked() => Ok(()),
-                    HoldCountSet::Lost => Err(self.lose_taken(claim)),
+                    HoldCountSet::Lost => Err(self.ledger.lose_taken(claim)),
                     HoldCountSet::Set => Ok(()),
                 }
             }
@@ -46,52 +57,30 @@ impl Shared {
                 if is_asking {
                     // Another thread sent it before a push granted the lock. The server must not carry it out after the release: it
                     // would grant the free lock to a request that is over. A repeat does no harm before.
-                    self.wait_while(claim, Claim::is_asking);
+                    wait_while(claim, Claim::is_asking);
                 }
                 let released = self.release(claim, token, held_for, now, effort);
-                self.counters.held(&claim.lock.name, held_for);
+                self.ledger.counters.held(&claim.lock.name, held_for);
                 released
             }
             Unlocked::Lost { lost, last } => {
                 match lost.cause {
                     _ if !last => {}
-                    LostCause::Shutdown => self.retire(claim), // the shutdown tells the server
+                    LostCause::Shutdown => self.ledger.retire(claim), // the shutdown tells the server
                     // Over by this process's clock, but the server may keep it from the others a while longer.
                     _ => {
-                        self.release_soon(claim);
-                        self.settle_renewal(claim, effort);
+                        self.ledger.release_soon(claim);
+                        settle_renewal(claim, effort);
                     }
                 }
                 Err(Error::Lost(lost))
             }
-            Unlocked::NotHeld | Unlocked::Expired => Err(self.not_held(claim)),
+            Unlocked::NotHeld | Unlocked::Expired => Err(claim.not_held()),
         }
-    }
-
-    /// Releases the lock and asks for it at the tail of the line, so that the others go first.
-    ///
-    /// Two steps, each repeatable by itself: an attempt of the release names the hold by its token, and one of the request has
-    /// the request's number. So neither can touch what came after it. (One step for both could: its late attempt would
-    /// release a hold that its repeat had left in place.)
-    ///
-    /// None, and no step, if the lock is held more than once, since the other guards rely on their hold, or if it has no line; and in a
-    /// drain, which would not grant it again.
-    ///
-    /// # Errors
-    /// The old hold is then over, and its loss was reported.
-    pub(crate) fn bump(self: &Arc<Self>, claim: &Arc<Claim>) -> Result<Option<Taken>> {
-        let _here = self.config.clock.attend();
-        if claim.lock.kind == LockKind::Plain || claim.hold_count(self.now()) > 1 || self.is_draining() {
-            return Ok(None);
-        }
-        self.unlock(claim, Effort::Persistent)?;
-        let patience = Patience { wait: Wait::Forever, deadline: None, cancel: None, keeps_place: false };
-        let Claim { lock, owner, terms, takes, .. } = &**claim;
-        self.obtain(Wish { lock, owner, terms: *terms, takes: *takes, patience: &patience })
     }
 
     /// Gives up a hold that its caller can't use, whatever comes of that.
-    pub(crate) fn unlock_unused(&self, claim: &Arc<Claim>) {
+    pub(crate) fn unlock_unused(self, claim: &Arc<Claim>) {
         if let Err(error) = self.unlock(claim, Effort::Once) {
             log_line!(debug, "fairlock::release",
                 event = "too late", lock = claim.lock.name.as_str(), error:% = error;
@@ -100,39 +89,21 @@ impl Shared {
         }
     }
 
-    /// Tells the server the hold count. An error counts as `Set`: the hold is certain by its own deadline, and the next
-    /// renewal tells the count.
-    pub(super) fn tell_hold_count(
-        &self,
-        claim: &Claim,
-        token: FencingToken,
-        count: u32,
-        target: &'static str,
-    ) -> HoldCountSet {
-        self.backend.set_hold_count(&claim.hold(token), count).unwrap_or_else(|error| {
-            log_line!(debug, target,
-                event = "count not told", lock = claim.lock.name.as_str(), error:% = error;
-                "hold count of {} not told: {error}", claim.lock.name
-            );
-            HoldCountSet::Set
-        })
-    }
-
     /// Releases the last hold.
     fn release(
-        &self,
+        self,
         claim: &Arc<Claim>,
         token: FencingToken,
         held_for: Duration,
         now: Instant,
         effort: Effort,
     ) -> Result<()> {
-        let give_up_at = now + self.config.outage_limit;
+        let give_up_at = now + claim.config.outage_limit;
         let mut unanswered = 0;
         let result = loop {
             match self.backend.release(&claim.hold(token)) {
                 Ok(Released::NotHeld) if unanswered == 0 => {
-                    self.lose(claim, LostCause::Taken);
+                    self.ledger.lose(claim, LostCause::Taken);
                     break Err(Error::Lost(claim.lost(token, LostCause::Taken)));
                 }
                 // Released; or an earlier attempt was carried out, when the hold was valid, and its answer was lost.
@@ -142,41 +113,64 @@ impl Shared {
                     claim.leaving_failed(error.clone());
                     let wait = backoff::pause(unanswered);
                     let hopeless = !error.kind().is_transient();
-                    if hopeless || effort == Effort::Once || self.now() + wait >= give_up_at {
-                        self.release_soon(claim);
-                        self.settle_renewal(claim, effort);
+                    if hopeless || effort == Effort::Once || claim.config.now() + wait >= give_up_at {
+                        self.ledger.release_soon(claim);
+                        settle_renewal(claim, effort);
                         return Err(Error::about(&claim.lock.name, error));
                     }
-                    self.config.clock.sleep(wait);
+                    claim.config.clock.sleep(wait);
                 }
             }
         };
-        self.schedule.heard();
+        self.outage.heard();
         if result.is_ok() {
-            self.log_release(claim, token, held_for);
+            log_release(claim, token, held_for);
         }
-        self.retire(claim);
-        self.settle_renewal(claim, effort);
+        self.ledger.retire(claim);
+        settle_renewal(claim, effort);
         result
     }
+}
 
-    pub(super) fn log_release(&self, claim: &Claim, token: FencingToken, held_for: Duration) {
-        let (lock, owner, label) = (&claim.lock.name, &claim.owner, &*self.config.label);
-        log_line!(debug, "fairlock::release",
-            event = "released", lock = lock.as_str(), owner = owner.as_str(), label = label,
-            token = token.get(), held_ms = ms(held_for);
-            "lock {lock} given back by {label} after {held_for:.1?}, token {token} ({owner})"
+/// Tells the server the hold count. An error counts as `Set`: the hold is certain by its own deadline, and the next
+/// renewal tells the count.
+pub(super) fn tell_hold_count(
+    backend: &dyn Backend,
+    claim: &Claim,
+    token: FencingToken,
+    count: u32,
+    target: &'static str,
+) -> HoldCountSet {
+    backend.set_hold_count(&claim.hold(token), count).unwrap_or_else(|error| {
+        log_line!(debug, target,
+            event = "count not told", lock = claim.lock.name.as_str(), error:% = error;
+            "hold count of {} not told: {error}", claim.lock.name
         );
-    }
+        HoldCountSet::Set
+    })
+}
 
-    /// The server says that another client has the lock, or none.
-    pub(super) fn lose_taken(&self, claim: &Arc<Claim>) -> Error {
-        self.lose(claim, LostCause::Taken);
-        claim.loss(self.now()).map_or_else(|| self.not_held(claim), Error::Lost)
+/// As a rule no renewal of a hold is sent after its explicit unlock has returned: the unlock waits for one that the
+/// watchdog has begun, but not for long, since that is one call for all holds that are due, and others may delay it. A
+/// late renewal is harmless: it names owner, request and token, and finds nothing to prolong.
+pub(super) fn settle_renewal(claim: &Claim, effort: Effort) {
+    if effort == Effort::Persistent {
+        wait_while(claim, Claim::is_renewing);
     }
+}
 
-    pub(crate) fn not_held(&self, claim: &Claim) -> Error {
-        let (lock, owner) = (claim.lock.name.clone(), claim.owner.clone());
-        Error::NotHeld { lock, owner, label: Arc::clone(&self.config.label), guards: 0, held_by: None }
+pub(super) fn wait_while(claim: &Claim, is_under_way: impl Fn(&Claim) -> bool) {
+    let mut until = None;
+    loop {
+        let seen = claim.signal.epoch();
+        if !is_under_way(claim) {
+            return; // the usual case, without reading the clock
+        }
+        let now = claim.config.now();
+        let until = *until.get_or_insert(now + CALL_WAIT);
+        if now >= until {
+            return;
+        }
+        claim.signal.wait(seen, Some(until));
     }
 }

@@ -18,6 +18,7 @@ use crate::handle::rw_lock::RwLock;
 use crate::handle::semaphore::Semaphore;
 use crate::ids::{ClientId, LockKind, LockName};
 use crate::shared::Shared;
+use crate::shutdown::{drain, shut_down};
 use crate::snapshot::{HeldLock, WaitingRequest};
 use crate::stats::Stats;
 
@@ -92,7 +93,7 @@ impl Client {
     /// As [`semaphore`](Self::semaphore).
     pub fn lock_of(&self, name: &str, kind: LockKind) -> Result<Lock> {
         let name = LockName::new(name)?;
-        self.0.check_running(Some(&name))?;
+        self.0.config.check_running(Some(&name))?;
         if !self.0.backend.keeps(kind) {
             return Err(Error::Unsupported { lock: name, kind, reason: self.0.backend.keeps_only() });
         }
@@ -115,17 +116,17 @@ impl Client {
     /// Each call adds a callback, which stays until the client ends. A callback must not own a handle of this client, since
     /// that would keep the client alive for ever. A panic in it is caught and logged.
     pub fn on_lost(&self, f: impl Fn(&Lost) + Send + Sync + 'static) {
-        self.0.loss_callbacks.add(Arc::new(f));
+        self.0.ledger.loss_callbacks.add(Arc::new(f));
     }
 
     /// What this client holds now, leaked holds included, in no particular order. Makes no round trip.
     pub fn held(&self) -> Vec<HeldLock> {
-        self.0.snapshot(Claim::as_held)
+        self.0.ledger.snapshot(Claim::as_held)
     }
 
     /// What this client waits for now, and where in the line, in no particular order. Makes no round trip.
     pub fn waiting(&self) -> Vec<WaitingRequest> {
-        self.0.snapshot(Claim::as_waiting)
+        self.0.ledger.snapshot(Claim::as_waiting)
     }
 
     /// Counts of what has happened so far, and the requests that wait now. Makes no round trip.
@@ -140,9 +141,9 @@ impl Client {
     /// # Ok::<(), fairlock::Error>(())
     /// ```
     pub fn stats(&self) -> Stats {
-        let counted = self.0.counters.read();
+        let counted = self.0.ledger.counters.read();
         let reconnects = self.0.backend.reconnects() + counted.gaps;
-        let outage = self.0.schedule.with_rounds(|rounds| rounds.outage.lasted(self.0.now()));
+        let outage = self.0.outage.lasted();
         Stats { reconnects, outage, holding: self.holding(|_| true), waiting: self.waiting(), ..counted }
     }
 
@@ -159,7 +160,7 @@ impl Client {
     /// # Ok::<(), fairlock::Error>(())
     /// ```
     pub fn stats_of<O: Ownership>(&self, lock: &Lock<O>) -> Option<Stats> {
-        let counted = self.0.counters.read_lock(lock.lock_name())?;
+        let counted = self.0.ledger.counters.read_lock(lock.lock_name())?;
         let mut waiting = self.waiting();
         waiting.retain(|request| request.lock == *lock.lock_name());
         let holding = self.holding(|claim| claim.lock.name == *lock.lock_name());
@@ -169,7 +170,10 @@ impl Client {
     /// How many of these claims are certain holds.
     fn holding(&self, which: impl Fn(&Claim) -> bool) -> u64 {
         let (mut holding, now) = (0, self.0.now());
-        self.0.registry.for_each(|claim| holding += u64::from(which(claim) && claim.hold_count(now) > 0));
+        self.0
+            .ledger
+            .registry
+            .for_each(|claim| holding += u64::from(which(claim) && claim.hold_count(now) > 0));
         holding
     }
 
@@ -200,7 +204,7 @@ impl Client {
     /// # Errors
     /// As [`shutdown`](Self::shutdown); [`Error::Shutdown`] if that of another thread takes longer than the outage limit.
     pub fn drain(&self, at_most: Duration) -> Result<Vec<HeldLock>> {
-        self.0.drain(at_most, self.0.config.outage_limit)
+        drain(&self.0, at_most, self.0.config.outage_limit)
     }
 
     /// Ends the client at once; [`drain`](Self::drain) waits for its holders before. Waiting calls and all later ones return
@@ -225,7 +229,7 @@ impl Client {
     /// [`Error::Unsettled`] when the server could not be told of everything in time. It says how much is left, and which lock is
     /// the first. What it was not told of ends with its lease, or with its place's time to live.
     pub fn shutdown(&self) -> Result<()> {
-        self.0.shut_down(self.0.config.outage_limit)
+        shut_down(&self.0, self.0.config.outage_limit)
     }
 
     /// The same, within `limit` instead of the outage limit: for a program that has to end soon, also when the server does not
@@ -234,6 +238,6 @@ impl Client {
     /// # Errors
     /// As [`shutdown`](Self::shutdown).
     pub fn shutdown_within(&self, limit: Duration) -> Result<()> {
-        self.0.shut_down(limit.min(LONGEST))
+        shut_down(&self.0, limit.min(LONGEST))
     }
 }

@@ -9,7 +9,7 @@ use crossbeam_channel::Receiver;
 use crate::backend::RequestId;
 use crate::claim::Claim;
 use crate::error::{Error, Lost, Result};
-use crate::flow::{Effort, Taken};
+use crate::flow::{self, Effort, Taken};
 use crate::handle::owner::{Owner, Ownership, ThisThread};
 use crate::ids::{FencingToken, OwnerId};
 use crate::logging::log_line;
@@ -118,10 +118,10 @@ impl<O: Ownership> Guard<O> {
     /// [`Error::Lost`] when [`is_lost`](Self::is_lost) is true; [`Error::NotHeld`] after a [`bump`](Self::bump) that failed.
     pub fn check(&self) -> Result<()> {
         if self.spent {
-            return Err(self.shared.not_held(&self.claim));
+            return Err(self.claim.not_held());
         }
         // Marked, so that a renewal that is answered just now does not revive a hold that was called lost.
-        self.shared.lose_if_expired(&self.claim).map_or(Ok(()), |lost| Err(Error::Lost(lost)))
+        self.shared.ledger.lose_if_expired(&self.claim).map_or(Ok(()), |lost| Err(Error::Lost(lost)))
     }
 
     /// A channel for a `select!`, which gets one message when this hold is lost and is then closed. When the hold is released
@@ -152,7 +152,7 @@ impl<O: Ownership> Guard<O> {
     /// [`Error::Lost`] when the server no longer has the hold. [`Error::Unavailable`] or [`Error::Denied`] when the server
     /// gave no answer or refused; the hold is then as valid as before.
     pub fn renew(&self) -> Result<Duration> {
-        self.shared.renew_now(&[&self.claim])
+        self.shared.renewing().renew_now(&[&self.claim])
     }
 
     /// Lets every waiter go first: releases the lock and waits for it again at the tail of the line. The guard is then of a new
@@ -174,7 +174,7 @@ impl<O: Ownership> Guard<O> {
     /// # Errors
     /// [`Error::Lost`], [`Error::Unavailable`], [`Error::Denied`], [`Error::Shutdown`]. After an error the hold is over.
     pub fn bump(&mut self) -> Result<()> {
-        match self.shared.bump(&self.claim) {
+        match flow::bump(&self.shared.acquiring(), &self.claim) {
             Ok(None) => Ok(()),
             Ok(Some(taken)) => {
                 // The old hold is over; this guard becomes that of the new one.
@@ -202,7 +202,7 @@ impl<O: Ownership> Guard<O> {
 
     pub(super) fn unlock_with(mut self, effort: Effort) -> Result<()> {
         self.spent = true;
-        self.shared.unlock(&self.claim, effort)
+        self.shared.releasing().unlock(&self.claim, effort)
     }
 
     /// Calls `f` and releases the lock; a panic drops the guard, which releases it too.
@@ -243,7 +243,7 @@ impl<O: Ownership> Guard<O> {
     /// server refuses, and [`Error::InvalidConfig`] when the backend can't do it: the lock ends with its lease.
     pub fn keep_for(mut self, at_least: Duration) -> Result<()> {
         self.spent = true;
-        self.shared.keep(&self.claim, at_least)
+        flow::keep(self.shared.releasing(), &self.claim, at_least)
     }
 
     /// Keeps the hold without a guard. It is renewed until [`Lock::unlock`](crate::Lock::unlock) of the same owner releases
@@ -261,7 +261,7 @@ impl<O: Ownership> Guard<O> {
     pub fn leak(mut self) {
         self.spent = true;
         self.claim.leak();
-        self.shared.registry.remember_lost_leak(&self.claim); // it may be lost already
+        self.shared.ledger.registry.remember_lost_leak(&self.claim); // it may be lost already
     }
 }
 
@@ -270,7 +270,7 @@ impl<O: Ownership> Drop for Guard<O> {
         if self.spent {
             return;
         }
-        match self.shared.unlock(&self.claim, Effort::Once) {
+        match self.shared.releasing().unlock(&self.claim, Effort::Once) {
             Ok(()) => {}
             // The loss itself was logged as a warning.
             Err(error @ (Error::Lost(_) | Error::NotHeld { .. })) => {

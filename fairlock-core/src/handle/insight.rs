@@ -112,7 +112,7 @@ impl<O: Ownership> Lock<O> {
 
     fn ask<A>(&self, ask: impl FnOnce(&dyn Backend) -> Answer<A>) -> Result<A> {
         let Caller { shared, lock, .. } = &self.0;
-        shared.check_running(Some(&lock.name))?;
+        shared.config.check_running(Some(&lock.name))?;
         ask(&*shared.backend).map_err(|error| Error::about(&lock.name, error))
     }
 

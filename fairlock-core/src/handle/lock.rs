@@ -243,20 +243,22 @@ impl<O: Ownership> Lock<O> {
     /// lost meanwhile. Otherwise as [`Guard::unlock`].
     pub fn unlock(&self) -> Result<()> {
         let (shared, owner) = (&self.0.shared, self.0.owner_id());
-        let claim = match shared.registry.get(self.name(), owner.as_str()) {
+        let claim = match shared.ledger.registry.get(self.name(), owner.as_str()) {
             Some(claim) => claim.unleak().map(|()| claim),
             None => Err(0),
         };
         // A lost hold is no longer its owner's claim: the registry remembers it apart.
-        let claim = claim.or_else(|guards| shared.registry.take_lost_leak(self.name(), &owner).ok_or(guards));
+        let claim =
+            claim.or_else(|guards| shared.ledger.registry.take_lost_leak(self.name(), &owner).ok_or(guards));
         let not_held = |guards| {
             let is_held = |claim: &Claim| claim.hold_count(shared.now()) > 0;
-            let holder = shared.registry.any(self.name(), is_held).filter(|claim| claim.owner != owner);
+            let holder =
+                shared.ledger.registry.any(self.name(), is_held).filter(|claim| claim.owner != owner);
             let held_by = holder.map(|claim| claim.owner.clone());
             let (lock, label) = (self.0.lock.name.clone(), Arc::clone(&shared.config.label));
             Error::NotHeld { lock, owner, label, guards, held_by }
         };
-        shared.unlock(&claim.map_err(not_held)?, Effort::Persistent)
+        shared.releasing().unlock(&claim.map_err(not_held)?, Effort::Persistent)
     }
 
     /// Whether this handle's owner, the calling thread or the [`Owner`], certainly holds the lock. Makes no round trip.
@@ -267,7 +269,7 @@ impl<O: Ownership> Lock<O> {
 
     /// How often this handle's owner holds the lock; zero when that is not certain. Makes no round trip.
     pub fn hold_count(&self) -> u32 {
-        let claim = self.0.shared.registry.get(self.name(), self.0.owner_id().as_str());
+        let claim = self.0.shared.ledger.registry.get(self.name(), self.0.owner_id().as_str());
         claim.map_or(0, |claim| claim.hold_count(self.0.shared.now()))
     }
 

@@ -9,7 +9,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use crate::backend::Wait;
 use crate::claim::{Claim, Patience};
 use crate::error::{Error, Result};
-use crate::flow::{Taken, Waited};
+use crate::flow::{self, Taken, Waited};
 use crate::handle::caller::{Caller, wait_of};
 use crate::handle::guard::{Guard, TryLock};
 use crate::handle::owner::{Owner, Ownership, ThisThread};
@@ -108,7 +108,7 @@ impl<O: Ownership> Request<O> {
     pub fn leave(mut self) -> Result<TryLock<Guard<O>>> {
         let patience = self.caller.patience(Wait::UpTo(Duration::ZERO));
         let claim = self.take_claim()?;
-        match self.caller.shared.wait_for(&claim, &patience)? {
+        match flow::wait_for(&self.caller.shared.acquiring(), &claim, &patience)? {
             Waited::Granted(token) => Ok(TryLock::Granted(self.guard(claim, token))),
             Waited::NotGranted => Ok(TryLock::Busy),
             // It was granted, and ended before it was taken.
@@ -121,7 +121,7 @@ impl<O: Ownership> Request<O> {
         loop {
             // Put back only where the request continues: a grant or an error uses it up.
             let claim = self.take_claim()?;
-            match self.caller.shared.wait_for(&claim, &patience)? {
+            match flow::wait_for(&self.caller.shared.acquiring(), &claim, &patience)? {
                 Waited::Granted(token) => return Ok(TryLock::Granted(self.guard(claim, token))),
                 Waited::NotGranted => {
                     self.claim = Some(claim);
@@ -152,7 +152,7 @@ impl<O: Ownership> Request<O> {
 impl<O: Ownership> Drop for Request<O> {
     fn drop(&mut self) {
         if let Some(claim) = self.claim.take() {
-            self.caller.shared.drop_share(&claim);
+            flow::drop_share(self.caller.shared.releasing(), &claim);
         }
     }
 }

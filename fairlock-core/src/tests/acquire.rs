@@ -99,8 +99,7 @@ fn one_attempt_on_a_busy_lock_asks_once_and_leaves_nothing() {
 fn a_caller_gives_up_when_the_server_was_silent_for_the_outage_limit() {
     let world = World::new();
     world.store.take_down(Op::Acquire);
-    let lock = world.lock("silent");
-    let (result, took) = world.run(move || lock.lock());
+    let (result, took) = world.finish(&world.locks("silent"));
     assert!(matches!(result, Err(Error::Unavailable { .. })));
     assert!(took >= OUTAGE && took < OUTAGE + S, "{took:?}");
     let asks = world.store.times(Op::Acquire);
@@ -115,8 +114,7 @@ fn a_caller_gives_up_when_the_server_was_silent_for_the_outage_limit() {
 fn a_refusal_is_an_error_at_once() {
     let world = World::new();
     world.store.plan().acquire.push_back(denied());
-    let lock = world.lock("denied");
-    let (result, took) = world.run(move || lock.lock());
+    let (result, took) = world.finish(&world.locks("denied"));
     assert!(matches!(result, Err(Error::Denied { .. })) && took == ms(0));
 }
 
@@ -157,7 +155,7 @@ fn a_grant_that_ended_before_its_caller_took_it_is_given_back_and_asked_for_anew
     let guard = request.wait().unwrap();
     assert_eq!(guard.token().get(), 7);
     assert_eq!(world.client.stats().lost, 1);
-    assert_eq!(world.shared.schedule.chores.len(), 1, "the first hold is to be released");
+    assert_eq!(world.shared.chores.len(), 1, "the first hold is to be released");
 }
 
 /// Its message was lost, or comes later than the answer: then it is no stray grant.
@@ -165,8 +163,7 @@ fn a_grant_that_ended_before_its_caller_took_it_is_given_back_and_asked_for_anew
 fn a_message_that_comes_after_the_hold_is_over_is_known_if_an_answer_told_of_the_grant() {
     let world = World::new();
     world.store.plan().acquire.extend([queued(0), granted(5)]);
-    let lock = world.lock("late message");
-    let waits = world.begin(move || lock.lock());
+    let waits = world.locks("late message");
     let claim = world.claim("late message");
     world.recheck(&claim);
     world.finish(&waits).0.unwrap().unlock().unwrap();
@@ -216,8 +213,7 @@ fn a_wait_for_a_request_that_was_refused_tells_the_refusal_once() {
 #[test]
 fn a_look_without_a_wait_at_a_request_keeps_its_place() {
     let world = World::new();
-    world.store.plan().acquire.push_back(queued(0));
-    let mut request = world.lock("looks").request().unwrap();
+    let mut request = world.in_line("looks");
     assert!(matches!(request.wait_for(ms(0)), Ok(TryLock::Busy)));
     assert_eq!(world.store.ops(), [Op::Acquire]);
     world.push(&world.claim("looks"), 5);

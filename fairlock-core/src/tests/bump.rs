@@ -125,8 +125,7 @@ fn a_shutdown_ends_a_bump_that_waits() {
     let guard = world.lock("shutdown").lock().unwrap();
     world.store.plan().acquire.push_back(queued(0));
     let bumps = world.begin(move || bump(guard));
-    let client = world.client.clone();
-    let ends = world.begin(move || client.shutdown());
+    let ends = world.ends();
     let ((bumped, guard), _) = world.finish(&bumps);
     assert!(matches!(bumped, Err(Error::Shutdown { .. })) && guard.is_lost());
     world.finish(&ends).0.unwrap();

@@ -10,17 +10,16 @@ use crate::backend::{BackendError, BackendErrorKind, Withdrawn};
 #[test]
 fn a_withdrawal_is_repeated_until_lease_and_place_are_over_at_the_server() {
     let world = World::new();
-    world.store.plan().acquire.push_back(queued(0));
-    let request = world.lock("chores:repeated").request().unwrap();
+    let request = world.in_line("chores:repeated");
     world.store.take_down(Op::Withdraw);
     drop(request);
     world.clock.advance(LEASE + PLACE - S);
     let tries = world.store.times(Op::Withdraw);
     assert!((40..140).contains(&tries.len()), "{}", tries.len());
     assert_eq!(tries[..2], [ms(0), ms(0)], "the first repeat is at once");
-    assert_eq!(world.shared.schedule.chores.len(), 1);
+    assert_eq!(world.shared.chores.len(), 1);
     world.clock.advance(2 * S);
-    assert_eq!(world.shared.schedule.chores.len(), 0);
+    assert_eq!(world.shared.chores.len(), 0);
     let tries = world.store.times(Op::Withdraw).len();
     world.clock.advance(60 * S);
     assert_eq!(world.store.times(Op::Withdraw).len(), tries);
@@ -33,15 +32,14 @@ fn a_withdrawal_is_repeated_until_lease_and_place_are_over_at_the_server() {
 #[test]
 fn a_withdrawal_that_is_refused_is_given_up_with_a_warning() {
     let world = World::new();
-    world.store.plan().acquire.push_back(queued(0));
-    let request = world.lock("chores:refused").request().unwrap();
+    let request = world.in_line("chores:refused");
     world.store.plan().withdraw.push_back(denied());
     drop(request);
     world.clock.advance(60 * S);
     assert_eq!(world.store.times(Op::Withdraw).len(), 1);
     let said = lines_about("given up; the first is Withdraw for lock `chores:refused`: planned: denied");
     assert!(matches!(&said[..], [(Level::Warn, _)]), "{said:?}");
-    assert!(world.client.waiting().is_empty() && world.shared.schedule.chores.len() == 0);
+    assert!(world.client.waiting().is_empty() && world.shared.chores.len() == 0);
 }
 
 /// The caller has heard of it, and nothing is left at the server.
@@ -77,15 +75,14 @@ fn chores_that_are_given_up_together_are_one_line() {
 #[test]
 fn a_grant_that_a_withdrawal_finds_is_released_by_its_token() {
     let world = World::new();
-    world.store.plan().acquire.push_back(queued(0));
-    let request = world.lock("found").request().unwrap();
+    let request = world.in_line("found");
     world.store.plan().withdraw.push_back(was_granted(77));
     drop(request);
     world.settle();
     let asked = world.store.asked();
     let last = asked.last().unwrap();
     assert_eq!((asked.len(), last.op, last.number), (3, Op::Release, 77));
-    assert_eq!(world.shared.schedule.chores.len(), 0);
+    assert_eq!(world.shared.chores.len(), 0);
 }
 
 #[test]
@@ -110,8 +107,7 @@ fn a_release_goes_alone_between_the_withdrawals_around_it() {
 #[test]
 fn a_grant_that_a_withdrawal_finds_is_released_at_once_while_others_pause() {
     let world = World::new();
-    world.store.plan().acquire.push_back(queued(0));
-    let request = world.lock("found").request().unwrap();
+    let request = world.in_line("found");
     let guard = world.lock("fails").lock().unwrap();
     world.store.cut("fails");
     drop(guard);
@@ -127,8 +123,7 @@ fn a_grant_that_a_withdrawal_finds_is_released_at_once_while_others_pause() {
 #[test]
 fn a_grant_that_a_withdrawal_has_found_is_known_when_its_message_comes() {
     let world = World::new();
-    world.store.plan().acquire.push_back(queued(0));
-    let request = world.lock("known").request().unwrap();
+    let request = world.in_line("known");
     let claim = world.claim("known");
     world.store.plan().withdraw.push_back(was_granted(77));
     drop(request);
@@ -175,8 +170,7 @@ fn a_release_of_a_plain_lock_in_the_background_wakes_no_other_waiter() {
 #[test]
 fn a_first_attempt_that_is_answered_does_not_end_the_pause_of_those_that_failed() {
     let world = World::new();
-    world.store.plan().acquire.push_back(queued(0));
-    let request = world.lock("answers").request().unwrap();
+    let request = world.in_line("answers");
     let guard = world.lock("fails").lock().unwrap();
     world.store.cut("fails");
     drop(guard);
@@ -200,7 +194,7 @@ fn repeats_that_are_answered_end_the_pause_for_all_that_fail_later() {
     world.clock.advance(2 * S);
     world.store.restore("recovers");
     world.clock.advance(S);
-    assert_eq!(world.shared.schedule.chores.len(), 0);
+    assert_eq!(world.shared.chores.len(), 0);
     world.store.asked();
     world.store.plan().release.extend([down(), down()]);
     drop(guard);
@@ -213,10 +207,8 @@ fn repeats_that_are_answered_end_the_pause_for_all_that_fail_later() {
 #[test]
 fn a_request_that_is_the_last_handle_is_withdrawn() {
     let world = World::without_watchdog();
-    world.store.plan().acquire.push_back(queued(0));
-    let request = world.lock("last").request().unwrap();
-    let World { store, client, shared, .. } = world;
-    drop((client, shared));
+    let request = world.in_line("last");
+    let (store, ..) = world.without_handles();
     assert_eq!(store.ops(), [Op::Acquire]);
     drop(request);
     assert_eq!(store.ops(), [Op::Withdraw]);
@@ -228,9 +220,7 @@ fn a_client_that_is_gone_with_leaked_holds_says_so() {
     world.lock("chores:leaked").lock().unwrap().leak();
     let (kept, text) = (world.lock("chores:kept").lock().unwrap(), "leaked holds are not renewed any more");
     world.store.take_down(Op::Release); // so that the client still knows of the other hold
-    let World { client, shared, .. } = world;
-    drop((client, shared));
-    drop(kept);
+    drop((world, kept));
     let said = lines_about("holds lock `chores:leaked`");
     assert!(said.len() == 1 && said[0].1.contains(&format!("its 1 {text}")), "{said:?}");
     let world = World::without_watchdog();

@@ -1,7 +1,6 @@
 //! An orderly end: no more grants, waits end, holders finish.
 
-use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
+use std::task::Poll;
 use std::time::Duration;
 
 use crossbeam_channel::bounded;
@@ -9,7 +8,7 @@ use log::Level;
 
 use super::logger::lines_about;
 use super::store::{LEASE, Op, down, queued, was_granted};
-use super::support::{OUTAGE, Running, S, World, ms};
+use super::support::{OUTAGE, Running, S, World, ms, polled_once};
 use crate::backend::Wake;
 use crate::{AsyncGuard, AsyncLock, Error, HeldLock, Locking, LostCause, Result, TryLock};
 
@@ -26,7 +25,7 @@ fn assert_in_order(world: &World, drains: &Running<Drained>, took: Duration) {
     assert_eq!((drained.unwrap(), took_so_long), (vec![], took));
     assert_eq!(world.client.stats().lost, 0);
     assert!(world.client.held().is_empty() && world.client.waiting().is_empty());
-    assert!(world.shared.schedule.is_gone() && world.shared.schedule.chores.len() == 0);
+    assert!(world.shared.timers.is_gone() && world.shared.chores.len() == 0);
 }
 
 fn assert_shut_down<T>(result: Result<T>) {
@@ -208,7 +207,7 @@ fn the_callbacks_hear_of_a_loss_that_ends_the_drain() {
         world.client.on_lost(move |lost| told.send(lost.cause).unwrap());
         let _guard = world.lock("told").lock().unwrap();
         let drains = drain(&world, 20 * S);
-        world.shared.lose(&world.claim("told"), LostCause::Taken);
+        world.shared.ledger.lose(&world.claim("told"), LostCause::Taken);
         world.finish(&drains).0.unwrap();
         assert_eq!(hears.try_recv(), Ok(LostCause::Taken), "round {round}");
     }
@@ -233,8 +232,7 @@ fn a_shutdown_ends_the_wait() {
     let guard = world.lock("ends").lock().unwrap();
     let drains = drain(&world, Duration::MAX);
     world.clock.advance(S);
-    let client = world.client.clone();
-    world.run(move || client.shutdown()).0.unwrap();
+    world.finish(&world.ends()).0.unwrap();
     let (ended, took) = world.finish(&drains);
     assert_eq!((ended.unwrap().len(), took), (1, S));
     assert!(guard.is_lost());
@@ -245,8 +243,7 @@ fn a_drain_does_not_wait_longer_than_the_outage_limit_for_the_shutdown_of_anothe
     let world = World::new();
     let _guard = world.lock("silent").lock().unwrap();
     world.store.take_down(Op::Release);
-    let client = world.client.clone();
-    let shuts_down = world.begin(move || client.shutdown_within(60 * S));
+    let shuts_down = world.ends_within(60 * S);
     let (drained, took) = world.finish(&drain(&world, S));
     assert!(matches!(drained, Err(Error::Shutdown { lock: None })), "{drained:?}");
     assert_eq!(took, OUTAGE);
@@ -258,8 +255,7 @@ fn a_drain_does_not_wait_longer_than_the_outage_limit_for_the_shutdown_of_anothe
 fn a_request_is_withdrawn_after_the_ask_that_is_under_way() {
     let world = World::new();
     world.store.delay(Op::Acquire, S);
-    let lock = world.lock("asks");
-    let waits = world.begin(move || lock.lock().map(|_| ()));
+    let waits = world.locks("asks");
     world.store.plan().withdraw.push_back(was_granted(77));
     assert_in_order(&world, &drain(&world, 20 * S), S);
     assert_shut_down(world.finish(&waits).0);
@@ -276,8 +272,7 @@ fn a_request_does_not_wait_for_the_asks_of_others() {
     world.store.plan().acquire.extend((0..10).map(|_| queued(0)));
     let requests: Vec<_> = locks.iter().map(|lock| lock.request().unwrap()).collect();
     world.store.delay(Op::Acquire, S);
-    let lock = world.lock("asks");
-    let waits = world.begin(move || lock.lock().map(|_| ()));
+    let waits = world.locks("asks");
     assert_in_order(&world, &drain(&world, 20 * S), S);
     let at_once = world.store.times(Op::Withdraw).iter().filter(|at| **at == ms(0)).count();
     assert_eq!(at_once, requests.len());
@@ -288,8 +283,7 @@ fn a_request_does_not_wait_for_the_asks_of_others() {
 fn an_ask_that_takes_longer_than_the_drain_is_left_to_the_shutdown() {
     let world = World::new();
     world.store.delay(Op::Acquire, 3 * S);
-    let lock = world.lock("slow");
-    let waits = world.begin(move || lock.lock().map(|_| ()));
+    let waits = world.locks("slow");
     assert_in_order(&world, &drain(&world, S), 3 * S);
     assert_eq!(world.store.times(Op::Withdraw), [3 * S]);
     assert_shut_down(world.finish(&waits).0);
@@ -299,11 +293,9 @@ fn an_ask_that_takes_longer_than_the_drain_is_left_to_the_shutdown() {
 fn an_ask_under_way_and_a_shutdown_that_ends_the_drain_leave_nothing() {
     let world = World::new();
     world.store.delay(Op::Acquire, 3 * S);
-    let lock = world.lock("slow");
-    let waits = world.begin(move || lock.lock().map(|_| ()));
+    let waits = world.locks("slow");
     let drains = drain(&world, 20 * S);
-    let client = world.client.clone();
-    let (ended, took) = world.run(move || client.shutdown());
+    let (ended, took) = world.finish(&world.ends());
     ended.unwrap();
     assert_eq!((took, world.store.times(Op::Withdraw)), (3 * S, vec![3 * S]));
     assert_in_order(&world, &drains, 3 * S);
@@ -331,8 +323,7 @@ fn a_caller_that_waits_for_the_end_of_an_earlier_hold_learns_of_it_at_once() {
 #[test]
 fn a_server_that_does_not_answer_is_waited_for_as_long_as_for_holders_and_in_a_shutdown() {
     let world = World::new();
-    world.store.plan().acquire.push_back(queued(0));
-    let request = world.lock("silent").request().unwrap();
+    let request = world.in_line("silent");
     world.store.take_down(Op::Withdraw);
     let (drained, took) = world.finish(&drain(&world, 5 * S));
     assert!(matches!(drained, Err(Error::Unsettled { count: 1, .. })), "{drained:?}");
@@ -371,10 +362,6 @@ fn a_timed_wait_that_is_granted_as_it_ends_takes_no_lock() {
     assert_eq!(world.store.times(Op::Release), [S + ms(20)]);
 }
 
-fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
-    Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
-}
-
 fn task_lock(world: &World, name: &str) -> AsyncLock {
     world.client.fair_lock(name).unwrap().to_async()
 }
@@ -383,13 +370,13 @@ fn task_lock(world: &World, name: &str) -> AsyncLock {
 fn locking(world: &World, name: &str) -> Locking {
     let mut locking = task_lock(world, name).lock();
     world.store.delay_about(name, ms(1));
-    assert!(poll(&mut locking).is_pending());
+    assert!(polled_once(&mut locking).is_pending());
     world.clock.advance(ms(1));
     locking
 }
 
 fn taken(mut locking: Locking) -> AsyncGuard {
-    match poll(&mut locking) {
+    match polled_once(&mut locking) {
         Poll::Ready(guard) => guard.unwrap(),
         Poll::Pending => panic!("it was granted"),
     }
@@ -402,17 +389,17 @@ fn tasks_that_wait_fail_and_tasks_that_hold_finish() {
     world.store.plan().acquire.push_back(queued(0));
     let (mut waits, mut is_new) = (locking(&world, "task"), task_lock(&world, "other").try_lock());
     let drains = drain(&world, Duration::MAX);
-    assert!(matches!(poll(&mut waits), Poll::Ready(Err(Error::Shutdown { .. }))));
-    assert!(matches!(poll(&mut is_new), Poll::Ready(Err(Error::Shutdown { .. }))));
+    assert!(matches!(polled_once(&mut waits), Poll::Ready(Err(Error::Shutdown { .. }))));
+    assert!(matches!(polled_once(&mut is_new), Poll::Ready(Err(Error::Shutdown { .. }))));
     assert_eq!(world.store.calls_about("other", Op::Acquire), 0);
     world.clock.advance(2 * LEASE);
     guard.check().unwrap();
     let mut unlock = Box::pin(guard.unlock());
     let no_answer = world.store.plan();
-    assert!(poll(&mut unlock).is_pending());
+    assert!(polled_once(&mut unlock).is_pending());
     drop(no_answer);
     assert_in_order(&world, &drains, 2 * LEASE);
-    assert!(matches!(poll(&mut unlock), Poll::Ready(Ok(()))));
+    assert!(matches!(polled_once(&mut unlock), Poll::Ready(Ok(()))));
     assert_eq!(world.store.calls_about("task", Op::Withdraw), 1);
 }
 
@@ -436,12 +423,12 @@ fn a_task_that_has_not_been_asked_for_is_never_asked_for() {
     world.store.delay_about("slow", S);
     let [mut slow, mut behind] = ["slow", "behind"].map(|name| task_lock(&world, name).lock());
     for waits in [&mut slow, &mut behind] {
-        assert!(poll(waits).is_pending());
+        assert!(polled_once(waits).is_pending());
         world.settle();
     }
     assert_in_order(&world, &drain(&world, 20 * S), S);
     for waits in [&mut slow, &mut behind] {
-        assert!(matches!(poll(waits), Poll::Ready(Err(Error::Shutdown { .. }))));
+        assert!(matches!(polled_once(waits), Poll::Ready(Err(Error::Shutdown { .. }))));
     }
     assert_eq!(
         [world.store.calls_about("slow", Op::Acquire), world.store.calls_about("behind", Op::Acquire)],

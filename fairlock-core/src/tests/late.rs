@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::store::{LEASE, Op, busy, denied, down, granted, queued, was_granted};
 use super::support::{OUTAGE, PLACE, S, World, ms};
 use crate::backend::{Acquired, Renewal};
-use crate::{Client, Error, FencingToken, TryLock};
+use crate::{Client, Error, FencingToken, OwnedGuard, TryLock};
 
 /// For how long an attempt may begin what it asks for.
 const TTL: Duration = Duration::from_secs(6);
@@ -15,13 +15,16 @@ fn withdrawn(world: &World) -> usize {
     world.store.times(Op::Withdraw).len()
 }
 
+/// The first attempt had no answer, and may still arrive.
+fn granted_late(world: &World, name: &str) -> OwnedGuard {
+    world.store.plan().acquire.extend([down(), granted(5000)]);
+    world.finish(&world.locks(name)).0.unwrap()
+}
+
 #[test]
 fn a_request_with_an_unanswered_attempt_is_withdrawn_once_more_when_that_can_begin_nothing_any_more() {
     let world = World::with_late_attempts(TTL);
-    world.store.plan().acquire.extend([down(), granted(5000)]);
-    let lock = world.lock("late:released");
-    let (guard, _) = world.run(move || lock.lock());
-    guard.unwrap().unlock().unwrap();
+    granted_late(&world, "late:released").unlock().unwrap();
     world.clock.advance(TTL - S);
     assert_eq!(withdrawn(&world), 0, "before that another attempt might still arrive");
     world.clock.advance(2 * S);
@@ -46,21 +49,13 @@ fn a_client_learns_from_its_backend_for_how_long_an_attempt_may_be_late() {
 #[test]
 fn a_grant_that_only_a_late_attempt_was_given_is_released() {
     let world = World::with_late_attempts(TTL);
-    world.store.plan().acquire.extend([down(), granted(5000)]);
-    let lock = world.lock("late:ghost");
-    let (guard, _) = world.run(move || lock.lock());
-    guard.unwrap().unlock().unwrap();
+    granted_late(&world, "late:ghost").unlock().unwrap();
     world.store.plan().withdraw.push_back(was_granted(6000));
     world.clock.advance(TTL + S);
-    let released: Vec<u64> = world
-        .store
-        .asked()
-        .iter()
-        .filter(|asked| asked.op == Op::Release)
-        .map(|asked| asked.number)
-        .collect();
+    let (asked, mut released) = (world.store.asked(), Vec::new());
+    released.extend(asked.iter().filter(|asked| asked.op == Op::Release).map(|asked| asked.number));
     assert_eq!(released, [5000, 6000]);
-    assert_eq!(world.shared.schedule.chores.len(), 0);
+    assert_eq!(world.shared.chores.len(), 0);
 }
 
 #[test]
@@ -78,10 +73,7 @@ fn an_attempt_that_was_answered_or_refused_leads_to_no_withdrawal() {
 #[test]
 fn a_request_with_an_old_unanswered_attempt_is_withdrawn_at_once() {
     let world = World::with_late_attempts(TTL);
-    world.store.plan().acquire.extend([down(), granted(5000)]);
-    let lock = world.lock("late:long");
-    let (guard, _) = world.run(move || lock.lock());
-    let guard = guard.unwrap();
+    let guard = granted_late(&world, "late:long");
     world.clock.advance(TTL + S);
     guard.unlock().unwrap();
     world.settle();
@@ -119,9 +111,7 @@ fn a_request_that_left_the_line_is_withdrawn_once_more() {
 #[test]
 fn a_lost_hold_is_withdrawn_once_more_though_its_guard_is_kept() {
     let world = World::with_late_attempts(TTL);
-    world.store.plan().acquire.extend([down(), granted(5000)]);
-    let lock = world.lock("late:lost");
-    let guard = world.run(move || lock.lock()).0.unwrap();
+    let guard = granted_late(&world, "late:lost");
     world.store.plan().renew.push_back(Ok(Renewal::Lost));
     assert!(guard.renew().is_err());
     world.clock.advance(TTL + S);
@@ -134,8 +124,7 @@ fn a_lost_hold_is_withdrawn_once_more_though_its_guard_is_kept() {
 #[test]
 fn an_unanswered_heartbeat_may_put_the_place_back_later() {
     let world = World::with_late_attempts(TTL);
-    world.store.plan().acquire.push_back(queued(0));
-    let request = world.lock("late:heartbeat").request().unwrap();
+    let request = world.in_line("late:heartbeat");
     world.store.plan().renew.push_back(Err(down::<Renewal>().unwrap_err()));
     world.clock.advance(PLACE / 3 + ms(1));
     assert!(!world.store.times(Op::Renew).is_empty());
@@ -210,8 +199,7 @@ fn a_withdrawal_that_was_not_answered_is_made_once_more_where_places_are_named_b
     for (by_owner, times) in [(false, 2), (true, 3)] {
         let world = World::with_late_attempts(TTL);
         world.store.plan().keeps_place_by_owner = by_owner;
-        world.store.plan().acquire.push_back(queued(0));
-        let request = world.lock("late:unanswered").request().unwrap();
+        let request = world.in_line("late:unanswered");
         world.store.plan().withdraw.push_back(down());
         drop(request);
         world.clock.advance(3 * TTL);
@@ -314,12 +302,8 @@ fn a_withdrawal_is_repeated_for_as_long_as_what_a_late_attempt_began_may_last() 
 #[test]
 fn a_shutdown_withdraws_at_once_what_may_still_arrive() {
     let world = World::with_late_attempts(TTL);
-    world.store.plan().acquire.extend([down(), granted(5000)]);
-    let lock = world.lock("late:shutdown");
-    let (guard, _) = world.run(move || lock.lock());
-    guard.unwrap().unlock().unwrap();
-    let client = world.client.clone();
-    let (ended, took) = world.run(move || client.shutdown());
+    granted_late(&world, "late:shutdown").unlock().unwrap();
+    let (ended, took) = world.finish(&world.ends());
     ended.unwrap();
     assert!(took < S && took < OUTAGE, "{took:?}");
     assert_eq!(withdrawn(&world), 1);
@@ -328,12 +312,8 @@ fn a_shutdown_withdraws_at_once_what_may_still_arrive() {
 #[test]
 fn a_client_that_is_dropped_withdraws_at_once_what_may_still_arrive() {
     let world = World::with_late_attempts(TTL);
-    world.store.plan().acquire.extend([down(), granted(5000)]);
-    let lock = world.lock("late:dropped");
-    let (guard, _) = world.run(move || lock.lock());
-    guard.unwrap().unlock().unwrap();
+    granted_late(&world, "late:dropped").unlock().unwrap();
     world.settle(); // a round of the watchdog may own the client
-    let World { store, client, shared, .. } = world;
-    drop((client, shared));
+    let (store, ..) = world.without_handles();
     assert_eq!(store.times(Op::Withdraw).len(), 1);
 }

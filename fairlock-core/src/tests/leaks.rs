@@ -11,7 +11,7 @@ fn leaked(world: &World, name: &str) -> OwnedLock {
 }
 
 fn lose(world: &World, name: &str) {
-    world.shared.lose(&world.claim(name), LostCause::Taken);
+    world.shared.ledger.lose(&world.claim(name), LostCause::Taken);
 }
 
 fn is_lost(lock: &OwnedLock) -> bool {

@@ -6,7 +6,7 @@ use super::store::{Op, busy, down, queued, was_granted};
 use super::support::{S, World, ms};
 use crate::backend::{Acquired, Wait};
 use crate::claim::{CallerStep, Patience};
-use crate::flow::Waited;
+use crate::flow::{Waited, give_up};
 use crate::{Cancel, Error, TryLock};
 
 type Tried = crate::Result<TryLock<crate::OwnedGuard>>;
@@ -15,8 +15,9 @@ fn is_busy(tried: &Tried) -> bool {
     matches!(tried, Ok(TryLock::Busy))
 }
 
-/// The result of a wait of one second for a lock whose line is long, and how long it took.
+/// The result of a wait of one second in line, and how long it took.
 fn waited(world: &World, name: &str) -> (Tried, std::time::Duration) {
+    world.store.plan().acquire.push_back(queued(0));
     let lock = world.lock(name);
     world.run(move || lock.try_lock_for(S))
 }
@@ -24,7 +25,6 @@ fn waited(world: &World, name: &str) -> (Tried, std::time::Duration) {
 #[test]
 fn a_wait_that_is_over_leaves_the_line_and_is_not_granted() {
     let world = World::new();
-    world.store.plan().acquire.push_back(queued(2));
     let (tried, took) = waited(&world, "over");
     assert!(is_busy(&tried) && took == S, "{took:?}");
     assert_eq!(world.store.ops(), [Op::Acquire, Op::Withdraw]);
@@ -99,7 +99,6 @@ fn a_request_that_leaves_is_an_error_if_its_last_ask_failed() {
 #[test]
 fn a_lock_that_was_granted_in_the_very_moment_goes_to_the_caller() {
     let world = World::new();
-    world.store.plan().acquire.push_back(queued(0));
     world.store.plan().withdraw.push_back(was_granted(9));
     let (tried, took) = waited(&world, "in time");
     let Ok(TryLock::Granted(guard)) = tried else { panic!("{tried:?}") };
@@ -111,7 +110,6 @@ fn a_lock_that_was_granted_in_the_very_moment_goes_to_the_caller() {
 #[test]
 fn an_answer_that_is_late_is_not_waited_for_and_its_grant_is_released() {
     let world = World::new();
-    world.store.plan().acquire.push_back(queued(0));
     world.store.plan().withdraw.push_back(was_granted(9));
     world.store.delay(Op::Withdraw, 2 * S);
     let (tried, took) = waited(&world, "late");
@@ -124,7 +122,6 @@ fn an_answer_that_is_late_is_not_waited_for_and_its_grant_is_released() {
 #[test]
 fn one_withdrawal_that_fails_is_repeated_while_the_caller_waits() {
     let world = World::new();
-    world.store.plan().acquire.push_back(queued(0));
     world.store.plan().withdraw.extend([down(), was_granted(9)]);
     let (tried, took) = waited(&world, "repeated");
     assert!(matches!(tried, Ok(TryLock::Granted(_))) && took == S, "{took:?}");
@@ -133,7 +130,6 @@ fn one_withdrawal_that_fails_is_repeated_while_the_caller_waits() {
 #[test]
 fn a_caller_waits_for_no_withdrawal_that_is_repeated_after_a_pause() {
     let world = World::new();
-    world.store.plan().acquire.push_back(queued(0));
     world.store.take_down(Op::Withdraw);
     let (tried, took) = waited(&world, "pause");
     let Err(Error::Unavailable { source, .. }) = tried else { panic!("{tried:?}") };
@@ -192,15 +188,14 @@ fn a_server_that_was_silent_for_two_heartbeats_is_an_error_and_a_shorter_silence
 #[test]
 fn a_caller_that_only_looked_does_not_wait_for_the_answer_to_its_withdrawal() {
     let world = World::without_watchdog();
-    world.store.plan().acquire.push_back(queued(0));
-    let request = world.lock("looked").request().unwrap();
+    let request = world.in_line("looked");
     let claim = world.claim("looked");
     let patience = Patience { wait: Wait::No, deadline: None, cancel: None, keeps_place: false };
-    let CallerStep::GiveUp(give_up) = claim.caller_step(&patience, world.clock.now()) else {
+    let CallerStep::GiveUp(step) = claim.caller_step(&patience, world.clock.now()) else {
         panic!("it only looks")
     };
     let shared = Arc::clone(&world.shared);
-    let (waited, took) = world.run(move || shared.give_up(&claim, &patience, give_up));
+    let (waited, took) = world.run(move || give_up(&shared.ledger, &shared.chores, &claim, &patience, step));
     assert!(matches!(waited, Ok(Waited::NotGranted)) && took == ms(0), "{took:?}");
     drop(request);
 }

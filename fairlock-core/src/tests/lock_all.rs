@@ -145,7 +145,7 @@ fn a_panic_in_the_middle_gives_back_what_is_held() {
 fn a_loss_ends_the_wait_for_the_next_lock_at_once() {
     let world = World::new();
     let lost = waiting(&world, &["a", "b", "c"], |world| {
-        world.shared.lose(&world.claim("b"), LostCause::Taken);
+        world.shared.ledger.lose(&world.claim("b"), LostCause::Taken);
     });
     let Err(Error::Lost(lost)) = lost else { panic!("{lost:?}") };
     assert_eq!((lost.lock.as_str(), lost.cause), ("b", LostCause::Taken));
@@ -190,7 +190,7 @@ fn a_shutdown_ends_the_call_and_its_holds() {
     let ended = waiting(&world, &["a", "b"], |world| world.client.shutdown().unwrap());
     assert!(matches!(ended, Err(Error::Shutdown { .. })), "{ended:?}");
     assert!(world.client.held().is_empty() && world.client.waiting().is_empty());
-    assert!(!world.shared.registry.has(|_| true), "nothing is left");
+    assert!(!world.shared.ledger.registry.has(|_| true), "nothing is left");
 }
 
 /// Its waits fail before its holds are lost, so the call has to come after that.
@@ -218,7 +218,7 @@ fn a_name_whose_hold_is_lost_before_it_is_entered_again_is_not_waited_for() {
         store.delay(Op::Count, S); // that of the re-entry of `a`
         client.lock_all(&["a", "b", "c"]).map(drop)
     });
-    world.shared.lose(&world.claim("b"), LostCause::Taken);
+    world.shared.ledger.lose(&world.claim("b"), LostCause::Taken);
     world.store.plan().acquire.push_back(busy());
     let (ended, took) = world.finish(&running);
     assert!(matches!(ended, Err(Error::Misuse { lock, .. }) if lock.as_str() == "b") && took == S);
@@ -232,7 +232,7 @@ fn the_guard_is_lost_with_the_first_of_its_holds() {
     let (lost, other_end) = (guard.lost().clone(), guard.lost().clone());
     assert!(guard.check().is_ok() && !guard.is_lost() && guard.valid_for() > LEASE / 2);
     for (name, cause) in [("c", LostCause::Taken), ("a", LostCause::NotRenewed)] {
-        world.shared.lose(&world.claim(name), cause);
+        world.shared.ledger.lose(&world.claim(name), cause);
         assert!(guard.is_lost() && guard.valid_for() == ms(0));
     }
     assert_eq!(lost.try_recv().unwrap().lock.as_str(), "c");
@@ -258,7 +258,7 @@ fn the_channel_of_a_guard_that_is_over_is_closed() {
         assert_eq!(lost.try_recv(), Err(crossbeam_channel::TryRecvError::Disconnected));
     }
     let guard = world.client.lock_all(&["a"]).unwrap();
-    world.shared.lose(&world.claim("a"), LostCause::Taken);
+    world.shared.ledger.lose(&world.claim("a"), LostCause::Taken);
     assert_eq!(guard.lost().try_recv().unwrap().cause, LostCause::Taken);
 }
 
@@ -316,7 +316,7 @@ fn an_outage_costs_an_unlock_one_limit_and_a_drop_nothing() {
         assert!(["a", "b", "c"].iter().all(|name| world.store.calls_about(name, Op::Release) > 0));
         world.store.bring_up(Op::Release);
         world.clock.advance(2 * S);
-        assert_eq!(world.shared.schedule.chores.len(), 0, "told in the background");
-        assert!(!world.shared.registry.has(|_| true), "nothing is left");
+        assert_eq!(world.shared.chores.len(), 0, "told in the background");
+        assert!(!world.shared.ledger.registry.has(|_| true), "nothing is left");
     }
 }

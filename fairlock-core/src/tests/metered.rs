@@ -132,8 +132,7 @@ fn a_wait_is_recorded_by_its_way_and_a_loss_by_its_cause() {
         [("fairlock_wait_seconds lock= by=at_once".to_owned(), 0.0)]
     );
     guard.unlock().unwrap();
-    world.store.plan().acquire.push_back(queued(0));
-    let request = world.lock("line").request().unwrap();
+    let request = world.in_line("line");
     world.clock.advance(2 * S);
     world.push(&world.claim("line"), 9);
     let _guard = request.wait().unwrap();
@@ -141,7 +140,7 @@ fn a_wait_is_recorded_by_its_way_and_a_loss_by_its_cause() {
         records.of("fairlock_wait_seconds"),
         [("fairlock_wait_seconds lock= by=wake_up".to_owned(), 2.0)]
     );
-    world.shared.lose(&world.claim("line"), LostCause::Taken);
+    world.shared.ledger.lose(&world.claim("line"), LostCause::Taken);
     assert_eq!(records.of("fairlock_lost"), [("fairlock_lost_total lock= cause=taken".to_owned(), 1.0)]);
 }
 

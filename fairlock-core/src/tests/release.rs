@@ -61,7 +61,7 @@ fn an_unlock_gives_up_at_the_outage_limit_and_is_repeated_in_the_background() {
     world.store.bring_up(Op::Release);
     world.clock.advance(2 * S);
     assert!(world.store.times(Op::Release).len() > tries);
-    assert_eq!(world.shared.schedule.chores.len(), 0);
+    assert_eq!(world.shared.chores.len(), 0);
     world.store.asked();
     lock.lock().unwrap().leak();
     assert_eq!(world.store.ops(), [Op::Acquire], "nothing of the earlier hold is left");
@@ -75,7 +75,7 @@ fn an_unlock_that_is_refused_is_an_error_at_once() {
     let (unlocked, took) = world.run(move || guard.unlock());
     assert!(matches!(unlocked, Err(Error::Denied { .. })) && took == ms(0), "{took:?}");
     assert_eq!(world.store.ops(), [Op::Acquire, Op::Release]);
-    assert_eq!(world.shared.schedule.chores.len(), 1, "the watchdog tells the server once more");
+    assert_eq!(world.shared.chores.len(), 1, "the watchdog tells the server once more");
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn a_dropped_guard_tries_once_and_leaves_the_rest_to_the_watchdog() {
     let ((), took) = world.run(move || drop(guard));
     assert_eq!(took, ms(0));
     assert_eq!(world.store.ops(), [Op::Acquire, Op::Release]);
-    assert_eq!(world.shared.schedule.chores.len(), 1);
+    assert_eq!(world.shared.chores.len(), 1);
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn the_last_guard_of_a_lost_hold_has_it_released_and_no_other_has() {
     let world = World::new();
     let lock = world.lock("lost");
     let (first, last) = (lock.lock().unwrap(), lock.lock().unwrap());
-    world.shared.lose(&world.claim("lost"), LostCause::Taken);
+    world.shared.ledger.lose(&world.claim("lost"), LostCause::Taken);
     assert!(matches!(first.unlock(), Err(Error::Lost(_))));
     world.settle();
     assert!(world.store.times(Op::Release).is_empty());
@@ -193,7 +193,7 @@ fn an_unlock_after_the_end_of_the_lease_reports_the_loss() {
     world.clock.jump(LEASE);
     let (unlocked, took) = world.run(move || guard.unlock());
     assert!(matches!(unlocked, Err(Error::Lost(lost)) if lost.cause == LostCause::NotRenewed));
-    assert_eq!((took, world.client.stats().lost, world.shared.schedule.chores.len()), (ms(0), 1, 1));
+    assert_eq!((took, world.client.stats().lost, world.shared.chores.len()), (ms(0), 1, 1));
 }
 
 #[test]
@@ -204,9 +204,9 @@ fn a_hold_that_is_lost_while_it_is_released_is_counted_once_and_known_until_then
     let claim = world.claim("lost meanwhile");
     world.store.delay(Op::Release, S);
     let unlocks = world.begin(move || guard.unlock());
-    world.shared.lose(&claim, LostCause::Taken);
-    assert!(world.shared.registry.any("lost meanwhile", |_| true).is_some(), "its next request waits");
+    world.shared.ledger.lose(&claim, LostCause::Taken);
+    assert!(world.shared.ledger.registry.any("lost meanwhile", |_| true).is_some(), "its next request waits");
     world.finish(&unlocks).0.unwrap();
-    assert!(world.shared.registry.any("lost meanwhile", |_| true).is_none());
+    assert!(world.shared.ledger.registry.any("lost meanwhile", |_| true).is_none());
     assert_eq!((world.client.stats().holds.count, world.client.stats().lost), (1, 1));
 }

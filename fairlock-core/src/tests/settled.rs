@@ -20,7 +20,7 @@ fn the_next_call_releases_the_earlier_hold_and_asks_then() {
     let (tried, took) = world.run(move || lock.try_lock());
     assert!(matches!(tried, Ok(TryLock::Granted(_))) && took == ms(0));
     assert_eq!(world.store.ops()[..2], [Op::Release, Op::Acquire]);
-    assert_eq!(world.shared.schedule.chores.len(), 0);
+    assert_eq!(world.shared.chores.len(), 0);
 }
 
 #[test]

@@ -1,27 +1,25 @@
 //! A client on a clock that the test moves, and calls that run while it moves.
 
+use std::pin::pin;
 use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, bounded};
-use parking_lot::Mutex;
 
 use super::logger;
-use super::store::{Op, Store};
+use super::store::{Op, Store, queued};
 use crate::Clock;
 use crate::backend::{Backend, Wake, WakeSink};
 use crate::claim::Claim;
 use crate::config::Config;
-use crate::ending::Ending;
-use crate::losses::LossCallbacks;
-use crate::registry::Registry;
-use crate::schedule::Schedule;
-use crate::shared::Shared;
+use crate::shared::{Shared, Threads};
 use crate::stats::Counters;
 use crate::stop::Stop;
 use crate::wake::Sink;
-use crate::{Client, ClientId, FencingToken, ManualClock, OwnedGuard, OwnedLock};
+use crate::watchdog::THREADS;
+use crate::{Client, ClientId, FencingToken, ManualClock, OwnedGuard, OwnedLock, OwnedRequest, Result};
 
 pub(super) const S: Duration = Duration::from_secs(1);
 pub(super) const PLACE: Duration = Duration::from_secs(5);
@@ -29,6 +27,11 @@ pub(super) const OUTAGE: Duration = Duration::from_secs(10);
 
 pub(super) const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
+}
+
+/// What a future says to one poll.
+pub(super) fn polled_once<T>(future: impl Future<Output = T>) -> Poll<T> {
+    pin!(future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
 pub(super) struct World {
@@ -44,12 +47,12 @@ pub(super) struct Running<T>(Receiver<(T, Duration)>);
 
 impl World {
     pub(super) fn new() -> World {
-        World::with(OUTAGE, crate::watchdog::watch)
+        World::with(OUTAGE, THREADS.dog)
     }
 
     /// Its store may begin for this long what an attempt without an answer asked for.
     pub(super) fn with_late_attempts(attempt_ttl: Duration) -> World {
-        World::made(OUTAGE, Some(attempt_ttl), crate::watchdog::watch)
+        World::made(OUTAGE, Some(attempt_ttl), THREADS.dog)
     }
 
     /// Its watchdog does nothing: only callers ask the store.
@@ -69,18 +72,8 @@ impl World {
         let id = ClientId::random();
         let label = format!("client {id}").into(); // its lines in the log are found by it
         let config = Config { outage_limit, attempt_ttl, label, ..Config::of_tests(clock.clone().into()) };
-        let shared = Arc::new(Shared {
-            id,
-            schedule: Schedule::new(&config.clock),
-            ending: Ending::new(&config.clock),
-            watch,
-            backend: Arc::new(store.clone()),
-            config: Arc::new(config),
-            registry: Registry::default(),
-            loss_callbacks: LossCallbacks::default(),
-            counters: Counters::new(0),
-            subscription: Mutex::new(None),
-        });
+        let threads = Threads { dog: watch, ..THREADS };
+        let shared = Shared::new(id, config, Arc::new(store.clone()), Counters::new(0), &threads);
         let sink: Arc<dyn WakeSink> = Arc::new(Sink(Arc::downgrade(&shared)));
         *shared.subscription.lock() = Some(store.subscribe(id, sink).unwrap());
         World { clock, store, start, client: Client(Arc::clone(&shared)), shared }
@@ -100,9 +93,37 @@ impl World {
         self.client.plain_lock(name).unwrap().owned_by(&self.client.new_owner()).unwrap()
     }
 
+    /// A request for it that stands in line.
+    pub(super) fn in_line(&self, name: &str) -> OwnedRequest {
+        self.store.plan().acquire.push_back(queued(0));
+        self.lock(name).request().unwrap()
+    }
+
+    /// A call that waits for it.
+    pub(super) fn locks(&self, name: &str) -> Running<Result<OwnedGuard>> {
+        let lock = self.lock(name);
+        self.begin(move || lock.lock())
+    }
+
+    /// A shutdown.
+    pub(super) fn ends(&self) -> Running<Result<()>> {
+        let client = self.client.clone();
+        self.begin(move || client.shutdown())
+    }
+
+    pub(super) fn ends_within(&self, limit: Duration) -> Running<Result<()>> {
+        let client = self.client.clone();
+        self.begin(move || client.shutdown_within(limit))
+    }
+
+    /// Drops its handles of the client, which others may keep.
+    pub(super) fn without_handles(self) -> (Store, ManualClock, Weak<Shared>) {
+        (self.store, self.clock, Arc::downgrade(&self.shared))
+    }
+
     /// The claim of a lock with one owner.
     pub(super) fn claim(&self, name: &str) -> Arc<Claim> {
-        self.shared.registry.any(name, |_| true).expect("the lock has a claim")
+        self.shared.ledger.registry.any(name, |_| true).expect("the lock has a claim")
     }
 
     /// Tells the claim that it was granted the lock.

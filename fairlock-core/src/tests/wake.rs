@@ -12,8 +12,7 @@ fn ignored(world: &World) -> u64 {
 #[test]
 fn a_grant_for_the_request_that_waits_is_believed() {
     let world = World::new();
-    world.store.plan().acquire.push_back(queued(0));
-    let request = world.lock("granted").request().unwrap();
+    let request = world.in_line("granted");
     world.push(&world.claim("granted"), 9);
     assert!(request.decided().try_recv().is_ok());
     let guard = request.wait().unwrap();
@@ -24,8 +23,7 @@ fn a_grant_for_the_request_that_waits_is_believed() {
 #[test]
 fn a_grant_that_names_another_request_or_owner_is_no_grant_and_is_released_once() {
     let world = World::new();
-    world.store.plan().acquire.push_back(queued(0));
-    let request = world.lock("other").request().unwrap();
+    let request = world.in_line("other");
     let claim = world.claim("other");
     let token = FencingToken::new(9);
     let forged = RequestId::new(claim.request.get().wrapping_add(1));
@@ -48,7 +46,7 @@ fn a_stray_grant_is_left_to_its_lease_when_the_client_has_ended() {
     world.client.shutdown().unwrap();
     world.store.ops();
     world.store.wake(Wake::Granted { lock: "ended", owner: "x:1", request, token });
-    assert_eq!(world.shared.schedule.chores.len(), 0);
+    assert_eq!(world.shared.chores.len(), 0);
     assert!(world.store.ops().is_empty());
 }
 
@@ -58,8 +56,7 @@ fn a_stray_grant_that_comes_during_a_shutdown_is_released_by_it() {
     let world = World::new();
     let _guard = world.lock("held").lock().unwrap();
     world.store.delay(Op::Release, S);
-    let client = world.client.clone();
-    let ends = world.begin(move || client.shutdown());
+    let ends = world.ends();
     let (request, token) = (RequestId::new(1), FencingToken::new(9));
     world.store.wake(Wake::Granted { lock: "stray", owner: "x:1", request, token });
     world.finish(&ends).0.unwrap();
@@ -82,8 +79,7 @@ fn a_stray_grant_for_a_client_that_has_asked_for_nothing_is_released() {
 #[test]
 fn a_grant_that_is_told_again_is_ignored() {
     let world = World::new();
-    world.store.plan().acquire.push_back(queued(0));
-    let _request = world.lock("again").request().unwrap();
+    let _request = world.in_line("again");
     world.push(&world.claim("again"), 9);
     world.push(&world.claim("again"), 9);
     world.settle();
@@ -95,8 +91,7 @@ fn a_grant_that_is_told_again_is_ignored() {
 fn a_grant_that_a_heartbeat_has_found_counts_as_told_when_its_message_comes() {
     for is_released in [false, true] {
         let world = World::new();
-        world.store.plan().acquire.push_back(queued(0));
-        let request = world.lock("crossing").request().unwrap();
+        let request = world.in_line("crossing");
         let claim = world.claim("crossing");
         let token = FencingToken::new(9);
         world.store.plan().renew.push_back(Ok(Renewal::Granted { token, lease: LEASE }));
@@ -128,7 +123,7 @@ fn a_hint_for_an_owner_has_that_request_asked_for() {
     let world = World::new();
     world.store.plan().acquire.extend([queued(0), queued(1), granted(11)]);
     let [first, second] = [(); 2].map(|()| world.lock("hint").request().unwrap());
-    world.recheck(&world.shared.registry.any("hint", |claim| claim.rank() == Some(0)).unwrap());
+    world.recheck(&world.shared.ledger.registry.any("hint", |claim| claim.rank() == Some(0)).unwrap());
     world.settle();
     assert!(first.decided().try_recv().is_ok() && second.decided().try_recv().is_err());
     world.store.wake(Wake::Recheck { lock: "hint", owner: Some("other:1") });
@@ -167,8 +162,7 @@ fn a_hold_that_was_taken_is_lost_at_once_and_only_if_the_token_is_its_own() {
 #[test]
 fn a_hold_that_was_taken_before_its_grant_was_heard_of_is_not_believed() {
     let world = World::new();
-    world.store.plan().acquire.push_back(queued(0));
-    let request = world.lock("early").request().unwrap();
+    let request = world.in_line("early");
     let claim = world.claim("early");
     let token = FencingToken::new(9);
     world.store.wake(Wake::Taken { lock: "early", owner: claim.owner.as_str(), token });
@@ -183,8 +177,7 @@ fn a_hold_that_was_taken_before_its_grant_was_heard_of_is_not_believed() {
 #[test]
 fn after_a_gap_holds_and_places_are_renewed_at_once() {
     let world = World::new();
-    world.store.plan().acquire.push_back(queued(0));
-    let _request = world.lock("gap").request().unwrap();
+    let _request = world.in_line("gap");
     let _guard = world.lock("held").lock().unwrap();
     world.clock.advance(S);
     world.store.ops();
@@ -219,8 +212,7 @@ fn a_message_for_a_client_that_is_gone_is_dropped() {
     let world = World::without_watchdog();
     world.store.plan().release.push_back(down());
     drop(world.lock("gone").lock().unwrap());
-    let World { store, client, shared, .. } = world;
-    drop((client, shared));
+    let (store, ..) = world.without_handles();
     store.ops();
     store.wake(Wake::Gap);
     assert!(store.ops().is_empty());

@@ -26,8 +26,7 @@ fn a_hold_is_renewed_three_times_a_lease() {
 #[test]
 fn a_place_is_renewed_three_times_its_time_to_live() {
     let world = World::new();
-    world.store.plan().acquire.push_back(queued(0));
-    let request = world.lock("place").request().unwrap();
+    let request = world.in_line("place");
     world.clock.advance(9 * S);
     assert_eq!(world.store.times(Op::Renew), [1, 2, 3, 4, 5].map(|n| PLACE / 3 * n));
     drop(request);
@@ -119,8 +118,7 @@ fn a_senseless_answer_is_no_answer() {
 fn a_hold_is_not_lost_by_the_late_news_that_its_place_was_gone() {
     let world = World::new();
     world.store.plan().acquire.push_back(queued(0));
-    let lock = world.lock("late news");
-    let waits = world.begin(move || lock.lock());
+    let waits = world.locks("late news");
     world.store.delay(Op::Renew, S);
     world.store.plan().renew.push_back(Ok(Renewal::Lost));
     world.clock.advance(2 * S); // the heartbeat is under way
@@ -182,7 +180,7 @@ fn a_slow_round_makes_the_next_ones_renew_earlier_for_a_while_only() {
 fn a_quick_round_halves_the_time_that_the_next_one_is_thought_to_take() {
     let world = World::new();
     let _guard = world.lock("halves").lock().unwrap();
-    let meanwhile = || world.shared.schedule.with_rounds(|rounds| rounds.meanwhile);
+    let meanwhile = || *world.shared.timers.meanwhile.lock();
     world.store.delay(Op::Renew, 3 * S);
     world.clock.advance(14 * S);
     assert_eq!(meanwhile(), 3 * S);
@@ -193,7 +191,7 @@ fn a_quick_round_halves_the_time_that_the_next_one_is_thought_to_take() {
 /// The heartbeats come due while the first call is under way.
 #[test]
 fn renewals_go_between_two_slow_calls_for_requests_without_a_caller() {
-    const ASKS: usize = crate::schedule::MOST_AT_ONCE + 1;
+    const ASKS: usize = crate::config::MOST_AT_ONCE + 1;
     let world = World::new();
     world.store.plan().acquire.extend((0..2 * ASKS + 2).map(|_| queued(0)));
     let _first = world.lock("between:first").request().unwrap();
@@ -215,8 +213,7 @@ fn renewals_go_between_two_slow_calls_for_requests_without_a_caller() {
 #[test]
 fn a_first_ask_that_is_answered_does_not_end_the_pause_of_those_that_failed() {
     let world = World::new();
-    world.store.plan().acquire.push_back(queued(0));
-    let _answers = world.lock("answers").request().unwrap();
+    let _answers = world.in_line("answers");
     world.store.cut("fails");
     world.store.cut("fails too");
     let _fails = world.lock("fails").request().unwrap();
@@ -280,8 +277,7 @@ fn a_renewal_that_panics_is_repeated_with_growing_pauses() {
 #[test]
 fn an_ask_that_panics_is_repeated() {
     let world = World::new();
-    world.store.plan().acquire.push_back(queued(0));
-    let request = world.lock("asks").request().unwrap();
+    let request = world.in_line("asks");
     world.store.panic_next(Op::Acquire, 1);
     world.recheck(&world.claim("asks"));
     world.clock.advance(2 * S);
@@ -294,9 +290,7 @@ fn the_threads_of_a_client_end_with_its_last_handle() {
     let guard = world.lock("ends").lock().unwrap();
     world.clock.advance(10 * S);
     drop(guard);
-    let World { clock, shared, client, .. } = world;
-    let weak = std::sync::Arc::downgrade(&shared);
-    drop((shared, client));
+    let (_, clock, gone) = world.without_handles();
     clock.advance(60 * S);
-    assert!(weak.upgrade().is_none());
+    assert!(gone.upgrade().is_none());
 }

@@ -28,53 +28,39 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use crate::backend::{Answer, BackendError, BackendErrorKind};
 use crate::backoff;
 use crate::claim::earlier;
 use crate::logging::log_line;
-use crate::schedule::{Schedule, Sleeper, longest_pause};
-use crate::shared::Shared;
+use crate::shared::{Shared, Threads};
+use crate::tasks;
+use crate::timers::{Sleeper, Timers};
 
-/// The body of the watchdog's thread.
-pub(crate) fn watch(client: &Weak<Shared>) {
-    keep(client, |schedule| &schedule.dog, Shared::round);
-}
-
-/// The body of the thread that watches the ends of holds beside the watchdog, which may be waiting for answers: a silent server
-/// must not delay the report of a loss.
-///
-/// It sleeps until the first hold ends that it has seen. A renewal makes it late by nothing and costs it one look for nothing; a
-/// grant wakes it only if that hold ends earlier.
-fn watch_ends(client: &Weak<Shared>) {
-    keep(client, |schedule| &schedule.expiry, Shared::report_ended);
-}
-
-/// The body of the thread that makes the first attempts of what tasks want.
-fn run_errands(client: &Weak<Shared>) {
-    keep(client, |schedule| &schedule.tasks, Shared::run_errands);
-}
+/// The second one watches the ends of holds beside the watchdog, which may be waiting for answers: a silent server must not delay
+/// the report of a loss. It sleeps until the first hold ends that it has seen. A renewal makes it late by nothing and costs it one
+/// look for nothing; a grant wakes it only if that hold ends earlier.
+pub(crate) const THREADS: Threads = Threads {
+    dog: |client| keep(client, |timers| &timers.dog, round::round),
+    expiry: |client| keep(client, |timers| &timers.expiry, report_ended),
+    tasks: |client| keep(client, |timers| &timers.tasks, tasks::run_errands),
+};
 
 /// Looks again and again, each time when the last look said or when the thread is woken, until the client ends. A thread
 /// owns the client only during a look, so that the last handle can go at any time.
-fn keep(
-    client: &Weak<Shared>,
-    sleeper: fn(&Schedule) -> &Sleeper,
-    look: fn(&Arc<Shared>) -> Option<Instant>,
-) {
+fn keep(client: &Weak<Shared>, sleeper: fn(&Timers) -> &Sleeper, look: fn(&Shared) -> Option<Instant>) {
     let mut panics = 0;
-    let Some(signal) = client.upgrade().map(|shared| Arc::clone(sleeper(&shared.schedule).signal())) else {
+    let Some(signal) = client.upgrade().map(|shared| Arc::clone(sleeper(&shared.timers).signal())) else {
         return;
     };
     loop {
         let seen = signal.epoch();
         let Some(shared) = client.upgrade() else { return };
-        let schedule = &shared.schedule;
-        sleeper(schedule).awake();
-        if schedule.is_told_to_end() {
-            schedule.unlogged.log(|| false);
+        let timers = &shared.timers;
+        sleeper(timers).awake();
+        if timers.is_told_to_end() {
+            shared.ledger.unlogged.log(|| false);
             return;
         }
-        // A backend may panic. What was under way is put back as it unwinds, see `Due`, `Asking` and `ChoresInHand`.
+        // A backend may panic. What was under way is put back as it unwinds, see `Due`, `UnderWay` and `ChoresInHand`.
         let next = match catch_unwind(AssertUnwindSafe(|| look(&shared))) {
             Ok(next) => {
                 panics = 0;
@@ -82,70 +68,59 @@ fn keep(
             }
             Err(panic) => {
                 panics += 1;
-                shared.thread_panicked(sleeper(schedule).name, panic);
+                panicked(&shared, sleeper(timers).name, panic);
                 Some(shared.now() + backoff::pause(panics))
             }
         };
-        let until = sleeper(schedule).asleep(next);
+        let until = sleeper(timers).asleep(next);
         drop(shared); // possibly the last one: its drop raises the signal, and the upgrade fails
         signal.wait(seen, until);
     }
 }
 
-impl Shared {
-    /// Starts the thread for tasks with the first one.
-    ///
-    /// # Errors
-    /// `Unavailable` when the system has no thread to give.
-    pub(crate) fn start_tasks(self: &Arc<Self>) -> Answer<()> {
-        self.schedule.start(&self.schedule.tasks, self, run_errands).map_err(|error| {
-            BackendError::new(BackendErrorKind::Unavailable, "no thread for tasks").with_source(error)
-        })
+/// Before the watchdog waits for answers. It begins once, and goes on until the client ends.
+fn watch_ends_meanwhile(timers: &Timers) {
+    if let Err(error) = timers.start(&timers.expiry) {
+        // The watchdog itself reports them after the answers.
+        log_line!(warn, "fairlock::watchdog",
+            event = "no thread", error:% = error;
+            "no thread to report losses in time: {error}"
+        );
     }
+}
 
-    /// Before the watchdog waits for answers. It begins once, and goes on until the client ends.
-    fn watch_ends_meanwhile(self: &Arc<Self>) {
-        if let Err(error) = self.schedule.start(&self.schedule.expiry, self, watch_ends) {
-            // The watchdog itself reports them after the answers.
-            log_line!(warn, "fairlock::watchdog",
-                event = "no thread", error:% = error;
-                "no thread to report losses in time: {error}"
-            );
+/// Reports the holds whose time is over; returns when the next one ends.
+fn report_ended(shared: &Shared) -> Option<Instant> {
+    let (ledger, now) = (&shared.ledger, shared.now());
+    let (mut ended, mut next) = (Vec::new(), None);
+    ledger.registry.for_each(|claim| match claim.valid_until() {
+        Some(until) if until <= now => ended.push(Arc::clone(claim)),
+        until => next = earlier(next, until),
+    });
+    // The watchdog, which has the answer, and a caller may be at it too: the first reports it.
+    for claim in &ended {
+        if let Some(lost) = claim.loss(now) {
+            ledger.lose_in_background(claim, lost.cause);
         }
     }
+    // The watchdog writes their lines.
+    shared.timers.due_by((!ended.is_empty()).then_some(now));
+    next
+}
 
-    /// Reports the holds whose time is over; returns when the next one ends.
-    fn report_ended(self: &Arc<Self>) -> Option<Instant> {
-        let now = self.now();
-        let (mut ended, mut next) = (Vec::new(), None);
-        self.registry.for_each(|claim| match claim.valid_until() {
-            Some(until) if until <= now => ended.push(Arc::clone(claim)),
-            until => next = earlier(next, until),
-        });
-        // The watchdog, which has the answer, and a caller may be at it too: the first reports it.
-        for claim in &ended {
-            if let Some(lost) = claim.loss(now) {
-                self.lose_in_background(claim, lost.cause);
-            }
-        }
-        // The watchdog writes their lines.
-        self.schedule.due_by((!ended.is_empty()).then_some(now));
-        next
+/// The watchdog's requests wait for a pause, as if they had not been answered, so that a thread that panics each time does
+/// not spin. At most one line a minute is logged.
+fn panicked(shared: &Shared, name: &str, panic: Box<dyn Any + Send>) {
+    let now = shared.now();
+    shared.chores.retries.failed(now, shared.config.longest_pause());
+    let is_logged = shared.outage.panicked(now);
+    let message = panic.downcast_ref::<String>().map(String::as_str);
+    let message = message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+    if is_logged {
+        log_line!(error, "fairlock::watchdog",
+            event = "panicked", thread = name, panic = message;
+            "the thread {name} panicked, and goes on: {message}"
+        );
     }
-
-    /// The watchdog's requests wait for a pause, as if they had not been answered, so that a thread that panics each time does
-    /// not spin. At most one line a minute is logged.
-    fn thread_panicked(&self, name: &str, panic: Box<dyn Any + Send>) {
-        let (now, longest) = (self.now(), longest_pause(&self.config));
-        let is_logged = self.schedule.with_rounds(|rounds| rounds.panicked(now, longest));
-        let message = panic.downcast_ref::<String>().map(String::as_str);
-        let message = message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
-        if is_logged {
-            log_line!(error, "fairlock::watchdog",
-                event = "panicked", thread = name, panic = message;
-                "the thread {name} panicked, and goes on: {message}"
-            );
-        }
-        std::mem::forget(panic); // its drop may panic as well
-    }
+    std::mem::forget(panic); // its drop may panic as well
 }

@@ -4,23 +4,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
 use crate::backend::{Backend, WakeSink};
 use crate::config::{Config, LONGEST, SHORTEST, check_duration, check_range};
-use crate::ending::Ending;
 use crate::error::{Error, Result};
 use crate::handle::client::Client;
 use crate::ids::ClientId;
-use crate::losses::LossCallbacks;
-use crate::registry::Registry;
-use crate::schedule::Schedule;
 use crate::shared::Shared;
 use crate::stats::Counters;
 use crate::stop::Stop;
 use crate::time::Clock;
 use crate::wake::Sink;
-use crate::watchdog::watch;
+use crate::watchdog::THREADS;
 
 /// Redisson's `lockWatchdogTimeout`.
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
@@ -111,18 +105,8 @@ impl ClientBuilder {
         check_duration("outage_limit", config.outage_limit)?;
         check_label(&config.label)?;
         check_clock(&config.clock, self.backend.store_clock())?;
-        let shared = Arc::new(Shared {
-            id: ClientId::random(),
-            schedule: Schedule::new(&config.clock),
-            ending: Ending::new(&config.clock),
-            watch,
-            backend: self.backend,
-            config: Arc::new(config),
-            registry: Registry::default(),
-            loss_callbacks: LossCallbacks::default(),
-            counters: Counters::new(self.stats_per_lock),
-            subscription: Mutex::new(None),
-        });
+        let (id, counters) = (ClientId::random(), Counters::new(self.stats_per_lock));
+        let shared = Shared::new(id, config, self.backend, counters, &THREADS);
         let sink: Arc<dyn WakeSink> = Arc::new(Sink(Arc::downgrade(&shared)));
         let subscription = shared.backend.subscribe(shared.id, sink)?;
         *shared.subscription.lock() = Some(subscription);

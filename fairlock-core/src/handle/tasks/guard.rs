@@ -17,6 +17,7 @@ use crate::handle::guard::{AnyGuard, Guard, OwnedGuard};
 use crate::ids::{FencingToken, OwnerId};
 use crate::losses::FirstLoss;
 use crate::shared::Shared;
+use crate::tasks;
 
 /// A task's hold of a lock. It may move between threads. Dropping it blocks none: the lock is released in the background, and before
 /// what tasks of this client ask for later, unless the server does not answer.
@@ -74,7 +75,7 @@ impl AsyncGuard {
     /// # Errors
     /// [`Error::Lost`] when [`is_lost`](Self::is_lost) is true.
     pub fn check(&self) -> Result<()> {
-        self.shared.lose_if_expired(&self.claim).map_or(Ok(()), |lost| Err(Error::Lost(lost)))
+        self.shared.ledger.lose_if_expired(&self.claim).map_or(Ok(()), |lost| Err(Error::Lost(lost)))
     }
 
     /// Ready when this hold is lost, and never if it is released before: for a `select!` beside the work. It borrows nothing, and any
@@ -96,8 +97,8 @@ impl AsyncGuard {
         self.spent = true;
         let until = self.shared.now() + self.shared.config.outage_limit;
         self.claim.tell_by(until);
-        self.shared.unlock_task(&self.claim)?;
-        self.shared.schedule.due_by(Some(until));
+        tasks::unlock(&self.shared, &self.claim)?;
+        self.shared.timers.due_by(Some(until));
         poll_fn(|context| self.poll_released(context, until)).await
     }
 
@@ -131,7 +132,7 @@ impl Drop for AsyncGuard {
     fn drop(&mut self) {
         let _dropped_last = self.claim.take_waker();
         if !self.spent {
-            let _ = self.shared.unlock_task(&self.claim); // a loss was logged
+            let _ = tasks::unlock(&self.shared, &self.claim); // a loss was logged
         }
     }
 }

@@ -13,13 +13,14 @@ use crate::backend::Wait;
 use crate::cancel::{Cancel, Listening};
 use crate::claim::{Claim, Patience, TaskStep};
 use crate::error::{Error, Result};
-use crate::flow::error_of;
+use crate::flow::{count, error_of};
 use crate::handle::caller::{Caller, wait_of};
 use crate::handle::guard::TryLock;
 use crate::handle::lock::Lock;
 use crate::handle::owner::{Owner, Ownership, ThisThread};
 use crate::ids::LockKind;
 use crate::shared::Shared;
+use crate::tasks;
 
 pub use guard::AsyncGuard;
 
@@ -74,7 +75,7 @@ struct Ends(Option<Arc<Shared>>);
 
 impl Drop for Ends {
     fn drop(&mut self) {
-        self.0.take().and_then(Arc::into_inner).map_or((), Shared::end_elsewhere)
+        self.0.take().and_then(Arc::into_inner).map_or((), tasks::end_elsewhere)
     }
 }
 
@@ -203,7 +204,8 @@ impl Attempt {
         let polled = self.poll_uncounted(context);
         if let Poll::Ready(ended) = &polled {
             let is_granted = ended.as_ref().map(|lock| matches!(lock, TryLock::Granted(_)));
-            self.lock.0.shared.count(&self.lock.0.lock, self.wait, is_granted, self.began);
+            let Caller { shared, lock, .. } = &self.lock.0;
+            count(&shared.ledger.counters, &shared.config, lock, self.wait, is_granted, self.began);
         }
         polled
     }
@@ -241,17 +243,17 @@ impl Attempt {
             let shared = &self.lock.0.shared;
             return Poll::Ready(match step {
                 TaskStep::Take { token, due_at } => {
-                    shared.schedule.due_by(due_at);
+                    shared.timers.due_by(due_at);
                     let (shared, ends) = (Arc::clone(shared), self.lock.1.clone());
                     Ok(TryLock::Granted(AsyncGuard::new(shared, claim, token, ends)))
                 }
                 TaskStep::TooLate => {
-                    shared.leave_task(&claim);
+                    tasks::leave(shared, &claim);
                     self.stage = Stage::New;
                     continue;
                 }
                 TaskStep::Pending => {
-                    shared.leave_task(&claim);
+                    tasks::leave(shared, &claim);
                     Err(self.cancelled())
                 }
                 TaskStep::NotGranted => Ok(TryLock::Busy),
@@ -267,9 +269,9 @@ impl Attempt {
         }
         let patience = self.patience.get_or_insert_with(|| caller.patience(self.wait));
         self.began.get_or_insert_with(|| caller.shared.now());
-        caller.shared.start_tasks().map_err(|error| Error::about(&caller.lock.name, error))?;
+        caller.shared.timers.start_tasks().map_err(|error| Error::about(&caller.lock.name, error))?;
         let owner = Owner::new(caller.shared.id);
-        let claim = caller.shared.begin_task(caller.wish(owner.id(), patience)?)?;
+        let claim = tasks::begin(&caller.shared, caller.wish(owner.id(), patience)?)?;
         // A cancel before this is seen after the look that follows, as a cancel after it is.
         let listening = caller.cancel.as_ref().map(|cancel| cancel.listen(&claim));
         Ok(Stage::Waiting { claim, _listening: listening })
@@ -284,7 +286,7 @@ impl Drop for Attempt {
     fn drop(&mut self) {
         if let Stage::Waiting { claim, .. } = &self.stage {
             let _dropped_last = claim.take_waker();
-            self.lock.0.shared.leave_task(claim);
+            tasks::leave(&self.lock.0.shared, claim);
         }
     }
 }

@@ -3,16 +3,12 @@
 use std::sync::Arc;
 
 use super::super::store::{Op, denied, down, granted, queued, was_granted};
-use super::super::support::{OUTAGE, Running, S, World, ms};
+use super::super::support::{OUTAGE, S, World, ms, polled_once};
 use super::is_by_tasks;
 use crate::backend::Released;
-use crate::schedule::{Errand, Task};
-use crate::{Error, LostCause, Result};
-
-fn end(world: &World) -> Running<Result<()>> {
-    let client = world.client.clone();
-    world.begin(move || client.shutdown())
-}
+use crate::chores::Duty;
+use crate::tasks::errands::Errand;
+use crate::{Error, LostCause};
 
 #[test]
 fn a_shutdown_ends_waits_and_holds_of_tasks_and_leaves_nothing() {
@@ -22,16 +18,16 @@ fn a_shutdown_ends_waits_and_holds_of_tasks_and_leaves_nothing() {
     let (waits, lost) = (world.locking("waits"), world.task(guard.lost()));
     let untaken = world.locking("untaken");
     let lock = world.async_lock("later");
-    world.finish(&end(&world)).0.unwrap();
+    world.finish(&world.ends()).0.unwrap();
     assert!(matches!(waits.ended(), Err(Error::Shutdown { .. })));
     assert_eq!(lost.ended().cause, LostCause::Shutdown);
     let mut later = [Box::pin(lock.lock())];
-    let polled = later[0].as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
+    let polled = polled_once(later[0].as_mut());
     assert!(matches!(polled, std::task::Poll::Ready(Err(Error::Shutdown { .. }))));
     drop((untaken, guard));
     assert_eq!(world.store.times(Op::Release).len(), 2);
     assert_eq!(world.store.times(Op::Withdraw).len(), 1);
-    assert!(world.shared.schedule.is_gone() && !world.shared.registry.has(|claim| claim.is_waiting()));
+    assert!(world.shared.timers.is_gone() && !world.shared.ledger.registry.has(|claim| claim.is_waiting()));
 }
 
 /// A task whose grant was not taken looks again after the shutdown.
@@ -39,7 +35,7 @@ fn a_shutdown_ends_waits_and_holds_of_tasks_and_leaves_nothing() {
 fn a_grant_that_a_shutdown_has_taken_back_is_no_guard() {
     let world = World::new();
     let mut untaken = world.locking("untaken");
-    world.finish(&end(&world)).0.unwrap();
+    world.finish(&world.ends()).0.unwrap();
     let std::task::Poll::Ready(Err(Error::Shutdown { .. })) = untaken.poll() else { panic!("it is lost") };
 }
 
@@ -47,15 +43,14 @@ fn a_grant_that_a_shutdown_has_taken_back_is_no_guard() {
 fn what_tasks_want_when_the_client_ends_is_settled() {
     let world = World::new();
     let guard = world.locked("held");
-    world.store.plan().acquire.push_back(queued(0));
-    let waits = world.locking("waits");
+    let waits = world.locking_in_line("waits");
     world.store.delay_about("blocks", S);
     let blocks = world.task(world.async_lock("blocks").lock());
     world.settle();
     let unlock = world.task(guard.unlock());
     drop(waits);
     let unsent = world.task(world.async_lock("unsent").lock());
-    let (ended, took) = world.finish(&end(&world));
+    let (ended, took) = world.finish(&world.ends());
     ended.unwrap();
     assert_eq!(took, S, "it waits for the call that is under way");
     unlock.ended().unwrap();
@@ -65,10 +60,7 @@ fn what_tasks_want_when_the_client_ends_is_settled() {
     let told = |lock, op| world.store.calls_about(lock, op);
     assert_eq!([told("held", Op::Release), told("waits", Op::Withdraw)], [1; 2]);
     assert!(told("blocks", Op::Withdraw) > 0, "it may have been granted");
-    assert_eq!(
-        (told("unsent", Op::Acquire), world.shared.schedule.errands.take_client().is_some()),
-        (0, false)
-    );
+    assert_eq!((told("unsent", Op::Acquire), world.shared.errands.take_client().is_some()), (0, false));
 }
 
 #[test]
@@ -78,8 +70,7 @@ fn an_unlock_that_a_shutdown_could_not_tell_the_server_says_so() {
     world.store.take_down(Op::Release);
     let unlock = world.task(guard.unlock());
     world.settle();
-    let client = world.client.clone();
-    let (ended, _) = world.run(move || client.shutdown_within(S));
+    let (ended, _) = world.finish(&world.ends_within(S));
     assert!(matches!(ended, Err(Error::Unsettled { count: 1, .. })), "{ended:?}");
     assert!(matches!(unlock.ended(), Err(Error::Shutdown { .. })));
 }
@@ -93,7 +84,7 @@ fn an_unlock_whose_release_is_refused_at_the_end_says_so() {
     world.settle();
     world.store.plan().release.push_back(denied());
     let unlock = world.task(guard.unlock());
-    assert!(world.finish(&end(&world)).0.is_err());
+    assert!(world.finish(&world.ends()).0.is_err());
     assert!(matches!(unlock.ended(), Err(Error::Denied { .. })));
 }
 
@@ -113,12 +104,9 @@ fn a_release_that_is_given_up_says_why() {
 fn a_task_that_drops_the_last_handle_asks_no_server() {
     let world = World::new();
     let guard = world.locked("last");
-    world.store.plan().acquire.push_back(queued(0));
-    let waits = world.locking("waits");
-    let World { store, client, shared, clock, .. } = world;
+    let waits = world.locking_in_line("waits");
+    let (store, clock, gone) = world.without_handles();
     store.delay(Op::Release, S);
-    let gone = Arc::downgrade(&shared);
-    drop((client, shared));
     drop(guard);
     drop(waits);
     clock.advance(2 * S);
@@ -135,8 +123,7 @@ fn a_task_that_drops_the_last_handle_leaves_the_last_attempts_to_a_thread() {
     world.store.plan().acquire.extend([down(), granted(5000)]);
     drop(world.locked("left"));
     world.settle();
-    let World { store, client, shared, clock, .. } = world;
-    drop((client, shared));
+    let (store, clock, _) = world.without_handles();
     assert_eq!(store.ops(), [Op::Acquire, Op::Acquire, Op::Release]);
     drop(lock);
     clock.advance(ms(0));
@@ -149,9 +136,7 @@ fn a_task_that_drops_the_last_handle_leaves_the_last_attempts_to_a_thread() {
 fn the_thread_for_tasks_ends_with_the_client() {
     let world = World::new();
     let guard = world.locked("ends");
-    let World { client, shared, clock, .. } = world;
-    let gone = Arc::downgrade(&shared);
-    drop((client, shared));
+    let (_, clock, gone) = world.without_handles();
     clock.advance(60 * S);
     guard.check().unwrap();
     drop(guard);
@@ -162,11 +147,10 @@ fn the_thread_for_tasks_ends_with_the_client() {
 #[test]
 fn a_grant_that_a_shutdown_finds_for_a_task_is_released() {
     let world = World::new();
-    world.store.plan().acquire.push_back(queued(0));
-    let waits = world.locking("found");
+    let waits = world.locking_in_line("found");
     world.store.plan().withdraw.push_back(was_granted(77));
     world.store.plan().release.push_back(Ok(Released::Released));
-    world.finish(&end(&world)).0.unwrap();
+    world.finish(&world.ends()).0.unwrap();
     assert_eq!(super::numbers(&world.store.asked(), Op::Release), [77]);
     assert!(matches!(waits.ended(), Err(Error::Shutdown { .. })));
 }
@@ -177,9 +161,9 @@ fn an_errand_after_the_end_does_not_keep_the_client() {
     let world = World::new();
     let guard = world.locked("late");
     let (claim, shared) = (world.claim("late"), Arc::clone(&world.shared));
-    world.finish(&end(&world)).0.unwrap();
-    world.shared.schedule.errands.add(&claim, Errand::Tell(Task::Release), shared);
-    world.shared.schedule.errand_added(world.clock.now());
-    assert!(world.shared.schedule.errands.take_client().is_none());
+    world.finish(&world.ends()).0.unwrap();
+    world.shared.errands.add(&claim, Errand::Tell(Duty::Release), shared);
+    world.shared.errands.added(&world.shared.timers, world.clock.now());
+    assert!(world.shared.errands.take_client().is_none());
     drop(guard);
 }

@@ -1,10 +1,9 @@
 //! How a wait of a task ends without the lock.
 
-use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
+use std::task::Poll;
 
 use super::super::store::{Op, busy, denied, down, granted, queued, was_granted};
-use super::super::support::{OUTAGE, S, World, ms};
+use super::super::support::{OUTAGE, S, World, ms, polled_once};
 use super::{is_by_tasks, numbers};
 use crate::{Cancel, Error, TryLock};
 
@@ -151,8 +150,7 @@ fn a_cancel_ends_the_wait_of_a_task_and_later_ones_do_not_begin() {
     assert!(matches!(task.ended(), Err(Error::Cancelled { .. })));
     world.settle();
     assert_eq!(world.store.ops(), [Op::Acquire, Op::Withdraw]);
-    let mut next = Box::pin(lock.lock());
-    let polled = next.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
+    let polled = polled_once(lock.lock());
     assert!(matches!(polled, std::task::Poll::Ready(Err(Error::Cancelled { .. }))));
     assert!(world.store.ops().is_empty());
 }
@@ -183,7 +181,7 @@ fn waits_of_tasks_that_end_without_the_lock_are_counted_and_dropped_ones_are_not
     world.settle();
     cancel.cancel();
     let mut cancelled = world.client.fair_lock("counted").unwrap().cancelled_by(&cancel).to_async().lock();
-    let at_once = Pin::new(&mut cancelled).poll(&mut Context::from_waker(Waker::noop()));
+    let at_once = polled_once(&mut cancelled);
     assert!(matches!(at_once, Poll::Ready(Err(Error::Cancelled { .. }))));
     world.store.take_down(Op::Acquire);
     assert!(world.await_up_to(S, lock.try_lock()).0.is_err());

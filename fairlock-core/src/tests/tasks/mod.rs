@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use super::store::{Asked, Op};
+use super::store::{Asked, Op, queued};
 use super::support::World;
 use crate::{AsyncGuard, AsyncLock, Result};
 
@@ -77,6 +77,11 @@ impl World {
         let task = self.task(self.async_lock(name).lock());
         self.settle();
         task
+    }
+
+    fn locking_in_line(&self, name: &str) -> Polled<Result<AsyncGuard>> {
+        self.store.plan().acquire.push_back(queued(0));
+        self.locking(name)
     }
 
     fn locked(&self, name: &str) -> AsyncGuard {

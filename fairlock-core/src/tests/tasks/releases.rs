@@ -1,7 +1,7 @@
 //! How tasks give a hold up, and what they hear of that.
 
 use super::super::store::{Op, denied, down, queued};
-use super::super::support::{OUTAGE, S, World, ms};
+use super::super::support::{OUTAGE, S, World, ms, polled_once};
 use super::{is_by_tasks, numbers};
 use crate::backend::{Released, Wake};
 use crate::{AsyncGuard, Error, LostCause, TryLock};
@@ -61,8 +61,7 @@ fn an_unlock_says_that_the_hold_was_lost() {
     assert!(matches!(unlocked, Err(Error::Lost(lost)) if lost.cause == LostCause::Taken));
     let guard = world.locked("taken");
     take(&world, &guard);
-    let mut unlock = Box::pin(guard.unlock());
-    let polled = unlock.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
+    let polled = polled_once(guard.unlock());
     let std::task::Poll::Ready(Err(Error::Lost(lost))) = polled else { panic!("it is known: {polled:?}") };
     assert_eq!((lost.cause, world.client.stats().lost), (LostCause::Taken, 2));
 }
@@ -72,8 +71,7 @@ fn an_unlock_after_the_end_of_the_lease_says_so_and_the_loss_is_reported_once() 
     let world = World::without_watchdog();
     let guard = world.locked("expired");
     world.clock.jump(31 * S);
-    let mut unlock = Box::pin(guard.unlock());
-    let polled = unlock.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
+    let polled = polled_once(guard.unlock());
     assert!(matches!(polled, std::task::Poll::Ready(Err(Error::Lost(_)))));
     world.settle();
     assert_eq!((world.client.stats().lost, world.client.stats().holds.count), (1, 1));
@@ -118,13 +116,13 @@ fn an_unlock_without_an_answer_says_so_after_the_outage_limit_and_the_release_go
     assert_eq!((took, source.message()), (OUTAGE, "planned: down"));
     world.store.bring_up(Op::Release);
     world.clock.advance(2 * S);
-    assert!(!world.shared.registry.has(|_| true), "it is released");
+    assert!(!world.shared.ledger.registry.has(|_| true), "it is released");
 }
 
 /// The thread for tasks stands still in a call: no attempt has failed, and none was made.
 #[test]
 fn an_unlock_whose_turn_does_not_come_says_so_after_the_outage_limit() {
-    let world = World::with(2 * S, crate::watchdog::watch);
+    let world = World::with(2 * S, crate::watchdog::THREADS.dog);
     let guard = world.locked("behind");
     world.store.delay_about("stuck", 20 * S);
     let _stuck = world.task(world.async_lock("stuck").lock());
@@ -150,15 +148,14 @@ fn many_unlocks_and_waits_at_once_end_within_the_outage_limit_of_a_silent_server
     assert!(waits.into_iter().all(|wait| is_unavailable(wait.ended().map(drop))));
     world.store.bring_up(Op::Release);
     world.clock.advance(2 * S);
-    assert_eq!(world.shared.schedule.chores.len(), 0);
+    assert_eq!(world.shared.chores.len(), 0);
 }
 
 #[test]
 fn what_a_task_gives_up_is_told_before_what_it_asks_for_then() {
     let world = World::new();
     let guard = world.locked("first");
-    world.store.plan().acquire.push_back(queued(0));
-    let waits = world.locking("second");
+    let waits = world.locking_in_line("second");
     world.store.asked();
     drop((guard, waits));
     let tries = world.task(world.async_lock("first").try_lock());
@@ -209,8 +206,7 @@ fn a_release_goes_after_an_ask_of_the_watchdog_that_is_under_way() {
 #[test]
 fn a_withdrawal_goes_after_a_heartbeat_that_is_under_way() {
     let world = World::new();
-    world.store.plan().acquire.push_back(queued(0));
-    let task = world.locking("heartbeat");
+    let task = world.locking_in_line("heartbeat");
     world.store.delay(Op::Renew, S);
     world.clock.advance(2 * S);
     assert!(world.claim("heartbeat").is_renewing());
@@ -227,8 +223,7 @@ fn a_withdrawal_goes_after_a_heartbeat_that_is_under_way() {
 fn what_a_panic_leaves_undone_is_the_watchdogs() {
     let world = World::new();
     let guard = world.locked("held");
-    world.store.plan().acquire.push_back(queued(0));
-    let waits = world.locking("waits");
+    let waits = world.locking_in_line("waits");
     world.store.delay_about("blocks", S);
     let blocks = world.task(world.async_lock("blocks").lock());
     world.settle();
@@ -255,8 +250,7 @@ fn what_a_panic_leaves_undone_is_the_watchdogs() {
 fn after_a_release_without_an_answer_the_rest_of_its_batch_is_the_watchdogs() {
     let world = World::new();
     let guard = world.locked("held");
-    world.store.plan().acquire.push_back(queued(0));
-    let waits = world.locking("waits");
+    let waits = world.locking_in_line("waits");
     world.store.delay_about("blocks", S);
     let _blocks = world.task(world.async_lock("blocks").lock());
     world.settle();
@@ -283,8 +277,7 @@ fn any_number_of_futures_hear_of_a_loss_and_none_of_a_release() {
         let lost = wait.ended();
         assert_eq!((lost.token, lost.cause), (guard.token(), LostCause::Taken));
     }
-    let mut late = Box::pin(guard.lost());
-    let polled = late.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
+    let polled = polled_once(guard.lost());
     assert!(polled.is_ready(), "it is lost already");
     assert!(guard.is_lost() && matches!(guard.check(), Err(Error::Lost(_))));
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::store::{Op, busy, queued, was_granted};
-use super::super::support::{PLACE, S, World, ms};
+use super::super::support::{PLACE, S, World, ms, polled_once};
 use super::{is_by_tasks, numbers};
 use crate::backend::{Acquired, Renewal};
 use crate::{Error, TryLock};
@@ -64,8 +64,7 @@ fn a_task_knows_its_rank() {
     world.store.plan().acquire.extend([queued(3)]);
     let mut locking = Box::pin(world.async_lock("rank").lock());
     assert_eq!(locking.rank(), None);
-    let waker = std::task::Waker::noop();
-    assert!(locking.as_mut().poll(&mut std::task::Context::from_waker(waker)).is_pending());
+    assert!(polled_once(locking.as_mut()).is_pending());
     world.settle();
     assert_eq!(locking.rank(), Some(3));
 }
@@ -253,8 +252,7 @@ fn the_kinds_and_the_terms_of_a_handle_are_kept() {
 fn terms_out_of_range_are_refused_by_the_first_poll() {
     let world = World::new();
     let lock = world.client.fair_lock("terms").unwrap().max_hold(Duration::ZERO).to_async();
-    let mut locking = Box::pin(lock.lock());
-    let polled = locking.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
+    let polled = polled_once(lock.lock());
     assert!(matches!(polled, std::task::Poll::Ready(Err(Error::InvalidConfig { .. }))));
 }
 
@@ -262,8 +260,7 @@ fn terms_out_of_range_are_refused_by_the_first_poll() {
 #[test]
 fn a_grant_that_a_heartbeat_finds_wakes_the_task() {
     let world = World::new();
-    world.store.plan().acquire.push_back(queued(0));
-    let task = world.locking("heartbeat");
+    let task = world.locking_in_line("heartbeat");
     let lease = super::super::store::LEASE;
     world.store.plan().renew.push_back(Ok(Renewal::Granted { token: crate::FencingToken::new(9), lease }));
     world.clock.advance(PLACE / 3);

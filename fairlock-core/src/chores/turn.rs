@@ -5,92 +5,93 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::backend::{Answer, BackendError, Hold, Place, Released, Withdrawn, or_missing};
+use super::{Chore, Chores, ChoresInHand, Duty};
+use crate::backend::{Answer, Backend, BackendError, Hold, Place, Released, Withdrawn, or_missing};
+use crate::backoff::AfterFailure;
 use crate::claim::{Claim, Failure, GrantedBy};
+use crate::config::Config;
 use crate::error::LostCause;
 use crate::ids::LockName;
+use crate::ledger::{Ledger, log_release};
 use crate::logging::log_line;
-use crate::schedule::{Chore, ChoresInHand, Task, longest_pause};
-use crate::shared::Shared;
+use crate::outage::Outage;
+use crate::timers::Timers;
 
 /// How long the chores of one round, and then its lines in the log, may take before the next renewals.
 pub(crate) const TURN: Duration = Duration::from_millis(100);
 
-/// What the chores of one turn leave to be done at its end, once for all of them.
-#[derive(Default)]
-pub(super) struct Turn {
+/// What a turn takes of the client, and what its chores leave to be done at its end, once for all of them.
+pub(crate) struct Turn<'a> {
+    config: &'a Config,
+    backend: &'a dyn Backend,
+    ledger: &'a Ledger,
+    chores: &'a Chores,
+    outage: &'a Outage,
     /// The last chore that was not answered.
     failed: Option<BackendError>,
     /// Another one was.
     is_heard: bool,
     /// The chores that are not tried any more.
     abandoned: usize,
-    first_abandoned: Option<(Arc<Claim>, Task, BackendError)>,
+    first_abandoned: Option<(Arc<Claim>, Duty, BackendError)>,
     /// A request of each lock that left it.
     left: HashMap<LockName, Arc<Claim>>,
 }
 
-impl Shared {
-    /// Has the watchdog release what the claim holds.
-    pub(crate) fn release_soon(&self, claim: &Arc<Claim>) {
-        self.leave_to_watchdog(claim, Task::Release);
-    }
-
-    /// Has the watchdog withdraw the claim's request.
-    pub(crate) fn withdraw_soon(&self, claim: &Arc<Claim>) {
-        self.leave_to_watchdog(claim, Task::Withdraw);
-        self.recheck_by(claim, claim.take_recheck());
-    }
-
-    pub(super) fn leave_to_watchdog(&self, claim: &Arc<Claim>, task: Task) {
-        let now = self.now();
-        self.schedule.chores.add(claim, task, now);
-        self.schedule.due_by(Some(now));
+impl<'a> Turn<'a> {
+    pub(crate) fn new(
+        config: &'a Config,
+        backend: &'a dyn Backend,
+        ledger: &'a Ledger,
+        chores: &'a Chores,
+        outage: &'a Outage,
+    ) -> Turn<'a> {
+        let (failed, is_heard, left) = (None, false, HashMap::new());
+        let (abandoned, first_abandoned) = (0, None);
+        Turn { config, backend, ledger, chores, outage, failed, is_heard, abandoned, first_abandoned, left }
     }
 
     /// Does the chore of this claim on the calling thread, which waits for the claim's end: the watchdog may be held up by the
     /// answers of other locks. False: there is none, or another thread is at it.
-    pub(crate) fn settle(&self, claim: &Arc<Claim>) -> bool {
-        let Some(taken) = self.schedule.chores.take(claim) else { return false };
-        let mut turn = Turn::default();
-        self.attempt(taken, &mut turn);
-        turn.end(self);
+    pub(crate) fn settle(mut self, timers: &Timers, claim: &Arc<Claim>) -> bool {
+        let Some(taken) = self.chores.take(claim) else { return false };
+        self.attempt(taken);
+        self.end();
         // The watchdog did not see it while it was taken, and may have gone to sleep without an end. The caller may leave.
-        self.schedule.due_by(self.schedule.chores_due_at());
+        timers.due_by(self.chores.due_at());
         true
     }
 
     /// Does the chores that are due; returns when the next one is. `before` runs before each call to the server, when the
     /// chore is in hand: a caller may add one at any moment, so a look ahead would miss some.
-    pub(crate) fn do_chores(&self, before: impl Fn()) -> Option<Instant> {
-        let stop_at = self.now() + TURN;
-        let mut turn = Turn::default();
+    pub(crate) fn do_due(mut self, before: impl Fn()) -> Option<Instant> {
+        let stop_at = self.config.now() + TURN;
         loop {
-            let now = self.now();
+            let now = self.config.now();
             if now >= stop_at {
                 break;
             }
-            let Some(taken) = self.schedule.chores.next(!self.schedule.chores_pause(now), now) else { break };
+            let Some(taken) = self.chores.next(now) else { break };
             before();
-            self.attempt(taken, &mut turn);
+            self.attempt(taken);
         }
-        if let Some(error) = turn.failed.take() {
-            for chore in self.schedule.chores.take_over(self.now()) {
-                turn.abandon(self, chore, &error);
+        if let Some(error) = self.failed.take() {
+            for chore in self.chores.take_over(self.config.now()) {
+                self.abandon(chore, &error);
             }
         }
-        turn.end(self);
-        self.schedule.chores_due_at()
+        self.end();
+        self.chores.due_at()
     }
 
     /// One attempt, in one call. What is not done is put back by the drop of `taken`, also after a panic.
-    pub(super) fn attempt(&self, mut taken: ChoresInHand<'_>, turn: &mut Turn) {
+    pub(crate) fn attempt(&mut self, mut taken: ChoresInHand<'_>) {
         let mut is_retry = false;
         for chore in &mut taken.todo {
             chore.again = std::mem::replace(&mut chore.tried, true);
             is_retry |= chore.again;
         }
-        let sent = self.now();
+        let sent = self.config.now();
         let (mut is_answered, mut errors) = (false, Vec::new());
         for answer in self.tell(taken.todo.make_contiguous()) {
             // It stays in hand until all is done that follows from its answer, which may panic.
@@ -98,63 +99,60 @@ impl Shared {
             match answer {
                 Ok(answer) => {
                     is_answered = true;
-                    let next = self.told(chore, answer, sent, turn);
+                    let next = self.told(chore, answer, sent);
                     let Some(mut chore) = taken.todo.pop_front() else { break };
-                    if let Some(task) = next {
-                        (chore.task, chore.tried) = (task, false);
+                    if let Some(duty) = next {
+                        (chore.duty, chore.tried) = (duty, false);
                         taken.back.push(chore);
                     }
                 }
                 Err(error) if !chore.claim.is_told_in_vain(&error) => {
-                    self.chore_failed(chore, &error);
+                    self.ledger.chore_failed(chore, &error);
                     errors.push((Arc::clone(&chore.claim), error));
                     taken.back.extend(taken.todo.pop_front());
                 }
-                Err(error) => turn.abandon(self, taken.todo.pop_front(), &error),
+                Err(error) => self.abandon(taken.todo.pop_front(), &error),
             }
         }
         if is_answered {
-            turn.is_heard = true;
-            self.schedule.heard();
+            self.is_heard = true;
+            self.outage.heard();
         }
         if !errors.is_empty() {
-            self.chores_failed(taken, errors, is_answered, turn);
+            self.unanswered(taken, errors, is_answered);
         } else if is_answered && is_retry {
-            self.schedule.with_rounds(|rounds| rounds.chores.answered());
+            self.chores.retries.answered();
         }
     }
 
     /// All chores that were tried wait for a pause.
-    fn chores_failed(
-        &self,
+    fn unanswered(
+        &mut self,
         taken: ChoresInHand<'_>,
         errors: Vec<(Arc<Claim>, BackendError)>,
         others_answer: bool,
-        turn: &mut Turn,
     ) {
-        let (now, longest) = (self.now(), longest_pause(&self.config));
+        let now = self.config.now();
         // The pause is set before the claims' callers hear of the failure, since they go by both.
-        let begins_to_pause = self.schedule.with_rounds(|rounds| {
-            rounds.chores.failed(now, longest);
-            rounds.chores.begins_to_pause()
-        });
+        let after = self.chores.retries.failed(now, self.config.longest_pause());
         for (claim, error) in &errors {
             claim.leaving_failed(error.clone());
         }
         drop(taken); // put back before the chores that are over are taken out
-        if begins_to_pause {
-            self.schedule.chores.tell_callers();
+        if after == AfterFailure::PausesBegin {
+            self.chores.tell_callers();
         }
         if let Some((claim, error)) = errors.into_iter().next() {
-            turn.failed = Some(error.clone());
-            self.heard_nothing(now, (claim.lock.name.clone(), error), others_answer);
+            self.failed = Some(error.clone());
+            let failed = (claim.lock.name.clone(), error);
+            self.outage.heard_nothing(&self.ledger.registry, self.chores, now, failed, others_answer);
         }
     }
 
-    /// Tells the server of chores with one task. One answer each; that of a release says that nothing is left.
+    /// Tells the server of chores with one duty. One answer each; that of a release says that nothing is left.
     fn tell(&self, chores: &[Chore]) -> impl Iterator<Item = Answer<Withdrawn>> + use<> {
         let answers = match chores {
-            [Chore { task: Task::Release, .. }, ..] => {
+            [Chore { duty: Duty::Release, .. }, ..] => {
                 let holds: Vec<Hold<'_>> = chores.iter().map(|chore| chore.claim.leaving_hold()).collect();
                 let answers = chores.iter().zip(self.backend.release_all(&holds));
                 answers.map(|(chore, answer)| Ok(self.released(chore, answer?))).collect()
@@ -173,10 +171,10 @@ impl Shared {
         let claim = &chore.claim;
         let has_failed = claim.leaving().is_none_or(|(failed, _)| failed > 0);
         let is_first = claim.is_tasks() && !chore.again && !has_failed;
-        match (answer, claim.token(), claim.held_for(self.now())) {
-            (Released::NotHeld, ..) if is_first => self.lose(claim, LostCause::Taken),
+        match (answer, claim.token(), claim.held_for(self.config.now())) {
+            (Released::NotHeld, ..) if is_first => self.ledger.lose(claim, LostCause::Taken),
             (Released::Released, Some(token), Some(held_for)) if is_first => {
-                self.log_release(claim, token, held_for);
+                log_release(claim, token, held_for);
             }
             _ => {}
         }
@@ -184,62 +182,60 @@ impl Shared {
     }
 
     /// Returns what is to be done next: a lock that had been granted has to be released.
-    fn told(&self, chore: &Chore, answer: Withdrawn, sent: Instant, turn: &mut Turn) -> Option<Task> {
+    fn told(&mut self, chore: &Chore, answer: Withdrawn, sent: Instant) -> Option<Duty> {
         let claim = &chore.claim;
         match answer {
             Withdrawn::Left => {
-                self.retire(claim);
-                if chore.task == Task::Withdraw {
-                    turn.left.entry(claim.lock.name.clone()).or_insert_with(|| Arc::clone(claim));
+                self.ledger.retire(claim);
+                if chore.duty == Duty::Withdraw {
+                    self.left.entry(claim.lock.name.clone()).or_insert_with(|| Arc::clone(claim));
                 }
                 None
             }
             Withdrawn::WasGranted { token, lease } => {
-                self.counters.granted_by_answer(claim.request);
-                if claim.granted_while_leaving(token, sent, lease, self.now()) {
-                    self.granted(claim, GrantedBy::WakeUp);
+                self.ledger.counters.granted_by_answer(claim.request);
+                if claim.granted_while_leaving(token, sent, lease, self.config.now()) {
+                    self.ledger.granted(claim, GrantedBy::WakeUp);
                     return None;
                 }
                 // The caller has gone.
-                Some(Task::Release)
+                Some(Duty::Release)
             }
         }
     }
-}
 
-impl Turn {
     /// Whether the server has answered nothing.
-    pub(super) fn is_silent(&self) -> bool {
+    pub(crate) fn is_silent(&self) -> bool {
         self.failed.is_some() && !self.is_heard
     }
 
-    fn abandon(&mut self, shared: &Shared, chore: impl Into<Option<Chore>>, error: &BackendError) {
+    fn abandon(&mut self, chore: impl Into<Option<Chore>>, error: &BackendError) {
         let Some(chore) = chore.into() else { return };
         if error.kind().is_transient() {
             chore.claim.take_late_until(); // its time has passed, and with it all that an attempt may have begun
         }
         chore.claim.abandon_end(Failure::Backend(error.clone()));
-        shared.retire(&chore.claim);
+        self.ledger.retire(&chore.claim);
         // As the request was, which has left nothing.
         if chore.claim.was_refused() {
             return;
         }
         self.abandoned += 1;
-        self.first_abandoned.get_or_insert_with(|| (chore.claim, chore.task, error.clone()));
+        self.first_abandoned.get_or_insert_with(|| (chore.claim, chore.duty, error.clone()));
     }
 
     /// Passes wake-ups on, once a lock: the search for a waiter passes those that leave as well. Writes one line, however many
     /// chores were given up.
-    pub(super) fn end(&self, shared: &Shared) {
-        self.left.values().for_each(|claim| shared.pass_wake_up_on(claim));
-        let Some((claim, task, error)) = &self.first_abandoned else { return };
+    pub(crate) fn end(&self) {
+        self.left.values().for_each(|claim| self.ledger.pass_wake_up_on(claim));
+        let Some((claim, duty, error)) = &self.first_abandoned else { return };
         let (lock, count) = (&claim.lock.name, self.abandoned);
         // The outage has its lines; and what the server was not told is over there by now.
         let in_outage = error.kind().is_transient();
         let level = if in_outage { log::Level::Debug } else { log::Level::Warn };
         log_line!(log, "fairlock::release", level,
-            event = "given up", lock = lock.as_str(), task:? = task, count = count, error:% = error;
-            "{count} releases or withdrawals given up; the first is {task:?} for lock {lock}: {error}"
+            event = "given up", lock = lock.as_str(), task:? = duty, count = count, error:% = error;
+            "{count} releases or withdrawals given up; the first is {duty:?} for lock {lock}: {error}"
         );
     }
 }

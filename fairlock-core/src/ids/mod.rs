@@ -1,5 +1,7 @@
 //! The ids of locks, clients, owners and requests, and the fencing token.
 
+mod lock_name;
+
 use std::cell::Cell;
 use std::cmp::Ordering;
 use std::fmt;
@@ -20,11 +22,6 @@ pub const MAX_NAME_BYTES: usize = 512;
 pub struct LockName(Hashed);
 
 impl LockName {
-    /// A name that was checked, by [`LockName::new`].
-    pub(crate) fn checked(name: &str) -> LockName {
-        LockName(Hashed::new(name))
-    }
-
     /// The name as given.
     pub fn as_str(&self) -> &str {
         &self.0.text

@@ -1,4 +1,6 @@
-//! The queue of what callers left to be told to the server: releases and withdrawals.
+//! What callers left to be told to the server: releases and withdrawals. This is their queue; `turn.rs` does them.
+
+pub(crate) mod turn;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -6,13 +8,18 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use super::MOST_AT_ONCE;
+use crate::backoff::Retries;
 use crate::claim::Claim;
+use crate::config::MOST_AT_ONCE;
 
 /// In the order in which they are to be tried. No call looks at more of it than it takes, but for those that are made once in
 /// an outage, or once a turn while the server does not answer.
 #[derive(Default)]
-pub(crate) struct Chores(Mutex<Queues>);
+pub(crate) struct Chores {
+    queues: Mutex<Queues>,
+    /// Of those that were tried before.
+    pub(crate) retries: Retries,
+}
 
 #[derive(Default)]
 struct Queues {
@@ -28,14 +35,14 @@ impl Queues {
     fn make_due(&mut self, is_due: impl Fn(Instant) -> bool) {
         while let Some(first) = self.late.first_entry().filter(|first| is_due(first.key().0)) {
             let ((at, _), claim) = first.remove_entry();
-            self.fresh.push_back(Chore::new(claim, Task::Withdraw, at));
+            self.fresh.push_back(Chore::new(claim, Duty::Withdraw, at));
         }
     }
 }
 
 pub(crate) struct Chore {
     pub(crate) claim: Arc<Claim>,
-    pub(crate) task: Task,
+    pub(crate) duty: Duty,
     since: Instant,
     pub(crate) tried: bool,
     /// An attempt before this one may have been carried out, also where a panic has hidden its answer.
@@ -43,8 +50,8 @@ pub(crate) struct Chore {
 }
 
 impl Chore {
-    fn new(claim: Arc<Claim>, task: Task, since: Instant) -> Chore {
-        Chore { claim, task, since, tried: false, again: false }
+    fn new(claim: Arc<Claim>, duty: Duty, since: Instant) -> Chore {
+        Chore { claim, duty, since, tried: false, again: false }
     }
 
     /// By then lease and place have run out at the server, also those that a late attempt has begun at its end.
@@ -57,7 +64,7 @@ impl Chore {
 
 /// What the server is to be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Task {
+pub(crate) enum Duty {
     /// That the hold is given up.
     Release,
     /// That the request is given up, also if it was granted.
@@ -65,46 +72,46 @@ pub(crate) enum Task {
 }
 
 impl Chores {
-    pub(crate) fn add(&self, claim: &Arc<Claim>, task: Task, now: Instant) {
-        self.0.lock().fresh.push_back(Chore::new(Arc::clone(claim), task, now));
+    pub(crate) fn add(&self, claim: &Arc<Claim>, duty: Duty, now: Instant) {
+        self.queues.lock().fresh.push_back(Chore::new(Arc::clone(claim), duty, now));
         claim.raise(); // a caller may wait for the claim's end, and do it itself
     }
 
     /// Has the request withdrawn at `at`, and not before.
     pub(crate) fn add_late(&self, claim: Arc<Claim>, at: Instant) {
-        self.0.lock().late.insert((at, claim.request.get()), claim);
+        self.queues.lock().late.insert((at, claim.request.get()), claim);
     }
 
     /// When this claim is to be withdrawn, if that is later.
     pub(crate) fn late_at(&self, claim: &Arc<Claim>) -> Option<Instant> {
-        let queues = self.0.lock();
+        let queues = self.queues.lock();
         queues.late.iter().find(|(_, late)| Arc::ptr_eq(late, claim)).map(|((at, _), _)| *at)
     }
 
     /// Those that are to be withdrawn later.
     pub(crate) fn later(&self) -> Vec<Arc<Claim>> {
-        self.0.lock().late.values().cloned().collect()
+        self.queues.lock().late.values().cloned().collect()
     }
 
     pub(crate) fn len(&self) -> usize {
-        let queues = self.0.lock();
+        let queues = self.queues.lock();
         queues.fresh.len() + queues.tried.len()
     }
 
     /// Whether nothing is left, also for later.
     pub(crate) fn is_clear(&self) -> bool {
-        let Queues { fresh, tried, late } = &*self.0.lock();
+        let Queues { fresh, tried, late } = &*self.queues.lock();
         fresh.is_empty() && tried.is_empty() && late.is_empty()
     }
 
     /// Whether one is left that was tried.
     pub(crate) fn has_failed(&self) -> bool {
-        !self.0.lock().tried.is_empty()
+        !self.queues.lock().tried.is_empty()
     }
 
     /// Takes the chore of this claim, if no thread has taken it before.
     pub(crate) fn take(&self, claim: &Arc<Claim>) -> Option<ChoresInHand<'_>> {
-        let mut queues = self.0.lock();
+        let mut queues = self.queues.lock();
         let Queues { fresh, tried, .. } = &mut *queues;
         let chore = [fresh, tried].into_iter().find_map(|queue| {
             // The latest first: as a rule the caller has just left, and come back.
@@ -117,7 +124,7 @@ impl Chores {
     /// Callers that wait for an answer look again whether to go on waiting.
     pub(crate) fn tell_callers(&self) {
         let claims: Vec<_> = {
-            let queues = self.0.lock();
+            let queues = self.queues.lock();
             queues.fresh.iter().chain(&queues.tried).map(|chore| Arc::clone(&chore.claim)).collect()
         };
         claims.iter().for_each(|claim| claim.raise()); // without the mutex: it may run a waker
@@ -125,12 +132,12 @@ impl Chores {
 
     /// The client ends, and can't wait for what may arrive late.
     pub(crate) fn make_late_ones_due(&self) {
-        self.0.lock().make_due(|_| true);
+        self.queues.lock().make_due(|_| true);
     }
 
     pub(crate) fn take_all(&self) -> VecDeque<Chore> {
         let Queues { mut fresh, mut tried, .. } = {
-            let mut queues = self.0.lock();
+            let mut queues = self.queues.lock();
             queues.make_due(|_| true);
             std::mem::take(&mut *queues)
         };
@@ -140,31 +147,35 @@ impl Chores {
 
     /// Takes out the chores that failed before and whose time is over.
     pub(crate) fn take_over(&self, now: Instant) -> VecDeque<Chore> {
-        let mut queues = self.0.lock();
+        let mut queues = self.queues.lock();
         let (over, left) = queues.tried.drain(..).partition(|chore: &Chore| chore.until() <= now);
         queues.tried = left;
         over
     }
 
-    /// Claims with one task in the calling thread's hands, which has not left them to the watchdog before.
-    pub(crate) fn in_hand(&self, claims: Vec<Arc<Claim>>, task: Task, now: Instant) -> ChoresInHand<'_> {
-        let todo = claims.into_iter().map(|claim| Chore::new(claim, task, now)).collect();
+    /// Claims with one duty in the calling thread's hands, which has not left them to the watchdog before.
+    pub(crate) fn in_hand(&self, claims: Vec<Arc<Claim>>, duty: Duty, now: Instant) -> ChoresInHand<'_> {
+        let todo = claims.into_iter().map(|claim| Chore::new(claim, duty, now)).collect();
         ChoresInHand { chores: self, todo, back: Vec::new() }
     }
 
-    /// Takes the next ones that are due, for one call: those with one task that follow each other. First attempts go before retries.
-    pub(crate) fn next(&self, may_retry: bool, now: Instant) -> Option<ChoresInHand<'_>> {
-        let mut queues = self.0.lock();
+    /// Takes the next ones that are due, for one call: those with one duty that follow each other. First attempts go before retries,
+    /// which wait for the pause.
+    pub(crate) fn next(&self, now: Instant) -> Option<ChoresInHand<'_>> {
+        let may_retry = !self.retries.is_pausing(now);
+        let mut queues = self.queues.lock();
         queues.make_due(|at| at <= now);
         let Queues { fresh, tried, .. } = &mut *queues;
         let queue = if fresh.is_empty() && may_retry { tried } else { fresh };
-        let task = queue.front()?.task;
-        let of_task = queue.iter().take(MOST_AT_ONCE).take_while(|chore| chore.task == task).count();
-        Some(ChoresInHand { chores: self, todo: queue.drain(..of_task).collect(), back: Vec::new() })
+        let duty = queue.front()?.duty;
+        let of_duty = queue.iter().take(MOST_AT_ONCE).take_while(|chore| chore.duty == duty).count();
+        Some(ChoresInHand { chores: self, todo: queue.drain(..of_duty).collect(), back: Vec::new() })
     }
 
-    pub(super) fn due_at(&self, retries: Option<Instant>) -> Option<Instant> {
-        let queues = self.0.lock();
+    /// When the next one is due; those that were tried before wait for the pause.
+    pub(crate) fn due_at(&self) -> Option<Instant> {
+        let retries = self.retries.not_before();
+        let queues = self.queues.lock();
         let since = |queue: &VecDeque<Chore>| queue.front().map(|chore| chore.since);
         let again = since(&queues.tried).map(|since| retries.unwrap_or(since));
         let late = queues.late.first_key_value().map(|((at, _), _)| *at);
@@ -176,7 +187,7 @@ impl Chores {
 pub(crate) struct ChoresInHand<'a> {
     chores: &'a Chores,
     pub(crate) todo: VecDeque<Chore>,
-    /// Those that go back: tried just now without an answer, or with another task.
+    /// Those that go back: tried just now without an answer, or with another duty.
     pub(crate) back: Vec<Chore>,
 }
 
@@ -184,7 +195,7 @@ impl Drop for ChoresInHand<'_> {
     fn drop(&mut self) {
         for chore in self.todo.drain(..).chain(self.back.drain(..)) {
             let claim = Arc::clone(&chore.claim);
-            let mut queues = self.chores.0.lock();
+            let mut queues = self.chores.queues.lock();
             if chore.tried {
                 queues.tried.push_back(chore)
             } else {
@@ -212,7 +223,7 @@ mod tests {
     #[test]
     fn the_callers_of_a_claim_hear_of_its_chore() {
         let (chores, claim) = (Chores::default(), Claim::of_tests(&LockName::new("a").unwrap(), "u:1"));
-        assert!(hears(&claim, || chores.add(&claim, Task::Withdraw, Instant::now())), "it is there");
+        assert!(hears(&claim, || chores.add(&claim, Duty::Withdraw, Instant::now())), "it is there");
         assert!(hears(&claim, || chores.tell_callers()));
         for tried in [false, true] {
             let mut taken = chores.take(&claim).unwrap();

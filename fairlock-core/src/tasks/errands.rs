@@ -3,18 +3,21 @@
 use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use super::{MOST_AT_ONCE, Task};
+use crate::chores::Duty;
 use crate::claim::Claim;
+use crate::config::MOST_AT_ONCE;
+use crate::timers::Timers;
 
 /// One attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Errand {
     /// Asks for the lock.
     Ask,
-    Tell(Task),
+    Tell(Duty),
 }
 
 /// In the order in which tasks wanted them, but releases and withdrawals before requests: what a task has given up is given up before
@@ -40,10 +43,23 @@ impl Errands {
         let mut batch = self.0.lock();
         match errand {
             Errand::Ask => batch.asks.push_back(claim),
-            Errand::Tell(Task::Release) => batch.releases.push_back(claim),
-            Errand::Tell(Task::Withdraw) => batch.withdrawals.push_back(claim),
+            Errand::Tell(Duty::Release) => batch.releases.push_back(claim),
+            Errand::Tell(Duty::Withdraw) => batch.withdrawals.push_back(claim),
         }
         batch.client.get_or_insert(client);
+    }
+
+    /// After an errand was added: has the thread look.
+    ///
+    /// An end that has begun takes what is in the queue, and the thread does not look any more. The end is read after the errand was
+    /// added: it takes the errand, or it is seen here. Then the queue must not keep the client, which would be for ever.
+    pub(crate) fn added(&self, timers: &Timers, now: Instant) {
+        if timers.is_told_to_end() {
+            drop(self.take_client());
+            timers.signal().raise();
+        } else {
+            timers.tasks.due_by(now);
+        }
     }
 
     pub(crate) fn take_client(&self) -> Option<Client> {

@@ -9,10 +9,11 @@ use parking_lot::Mutex;
 
 use crate::backend::{Answer, Backend, BackendError, Withdrawn, or_missing};
 use crate::backoff;
+use crate::chores::Duty;
 use crate::claim::{Claim, Failure};
+use crate::config::MOST_AT_ONCE;
 use crate::ids::{FencingToken, LockName};
 use crate::logging::log_line;
-use crate::schedule::{MOST_AT_ONCE, Task};
 use crate::time::{Clock, Signal, Woken};
 
 /// The most calls at once; a backend may combine them into fewer round trips.
@@ -43,7 +44,7 @@ struct State {
 struct Item {
     number: u64,
     claim: Arc<Claim>,
-    task: Task,
+    duty: Duty,
     /// Of the hold to be released.
     token: Option<FencingToken>,
     failures: u32,
@@ -71,13 +72,13 @@ impl Settling {
     }
 
     /// `token`: of the hold to be released.
-    pub(super) fn add(&self, claim: &Arc<Claim>, task: Task, token: Option<FencingToken>) {
+    pub(super) fn add(&self, claim: &Arc<Claim>, duty: Duty, token: Option<FencingToken>) {
         let mut state = self.state.lock();
         let number = state.added;
         state.added += 1;
         state.open.insert(number, (claim.lock.name.clone(), None));
         let (claim, at) = (Arc::clone(claim), self.clock.now());
-        state.queue.insert((at, number), Item { number, claim, task, token, failures: 0 });
+        state.queue.insert((at, number), Item { number, claim, duty, token, failures: 0 });
     }
 
     /// Has as many threads as there is work for work until `until`.
@@ -147,9 +148,9 @@ impl Settling {
         if at > now {
             return Next::Sleep(at.min(until));
         }
-        let task = first.task;
+        let duty = first.duty;
         // The threads share what there is.
-        let most = if task == Task::Withdraw {
+        let most = if duty == Duty::Withdraw {
             state.queue.len().div_ceil(state.threads).min(MOST_AT_ONCE)
         } else {
             1
@@ -157,7 +158,7 @@ impl Settling {
         let mut items = Vec::new();
         while items.len() < most
             && let Some(next) = state.queue.first_entry().filter(|next| next.key().0 <= now)
-            && next.get().task == task
+            && next.get().duty == duty
         {
             items.push(next.remove());
         }
@@ -165,10 +166,10 @@ impl Settling {
         Next::Do(items)
     }
 
-    /// One attempt for items with one task.
+    /// One attempt for items with one duty.
     fn settle(&self, mut items: Vec<Item>, until: Instant) {
         let told = match items[..] {
-            [Item { task: Task::Release, .. }] => vec![self.release(&items[0])],
+            [Item { duty: Duty::Release, .. }] => vec![self.release(&items[0])],
             _ => self.withdraw(&mut items, until),
         };
         let mut state = self.state.lock();
@@ -231,7 +232,7 @@ impl Settling {
         let told = |(item, answer): (&mut Item, Answer<Withdrawn>)| match answer? {
             Withdrawn::Left => Ok(()),
             Withdrawn::WasGranted { token, .. } => {
-                (item.task, item.token) = (Task::Release, Some(token));
+                (item.duty, item.token) = (Duty::Release, Some(token));
                 self.release(item)
             }
         };

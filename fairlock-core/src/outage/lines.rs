@@ -12,7 +12,7 @@ use crate::ids::LockName;
 use crate::logging::{log_line, ms};
 
 /// The shortest time between two lines of the same kind.
-pub(crate) const MINUTE: Duration = Duration::from_secs(60);
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// An outage that begins within a minute after another one is logged once it has lasted this long: a server that drops
 /// one request in ten is not worth a line for each.
@@ -20,19 +20,21 @@ const LASTING: Duration = Duration::from_secs(5);
 
 /// How much of a client an outage concerns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Concerned {
-    pub(crate) holds: usize,
-    pub(crate) waiters: usize,
+pub(super) struct Concerned {
+    pub(super) holds: usize,
+    pub(super) waiters: usize,
     /// Releases and withdrawals that are repeated.
-    pub(crate) releases: usize,
+    pub(super) releases: usize,
 }
 
-/// The outage that lasts, if there is one.
+/// The outage that lasts, if there is one, and what was written last.
 #[derive(Debug, Default)]
-pub(crate) struct Outage {
+pub(super) struct Lines {
     current: Option<Current>,
     /// When the last outage that was logged was logged first.
     last_begun: Option<Instant>,
+    /// When the last line about a panic was written.
+    panic_logged: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -49,9 +51,9 @@ struct Current {
 
 /// A line that is to be written.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(super) struct Line {
     what: What,
-    pub(crate) since: Instant,
+    pub(super) since: Instant,
     lasted: Duration,
     failed: (LockName, BackendError),
 }
@@ -63,18 +65,18 @@ enum What {
     IsOver,
 }
 
-impl Outage {
-    pub(crate) fn lasts(&self) -> bool {
+impl Lines {
+    pub(super) fn lasts(&self) -> bool {
         self.current.is_some()
     }
 
     /// For how long it has lasted.
-    pub(crate) fn lasted(&self, now: Instant) -> Option<Duration> {
+    pub(super) fn lasted(&self, now: Instant) -> Option<Duration> {
         self.current.as_ref().map(|current| now.saturating_duration_since(current.since))
     }
 
     /// A call that was sent at `sent` was not answered; `failed` is its lock and its error.
-    pub(crate) fn failed(
+    pub(super) fn failed(
         &mut self,
         sent: Instant,
         now: Instant,
@@ -103,7 +105,7 @@ impl Outage {
     }
 
     /// What the last line tells of.
-    pub(crate) fn concerns(&mut self, now: Concerned) {
+    pub(super) fn concerns(&mut self, now: Concerned) {
         if let Some(Current { concerned, .. }) = &mut self.current {
             concerned.holds = concerned.holds.max(now.holds);
             concerned.waiters = concerned.waiters.max(now.waiters);
@@ -111,8 +113,17 @@ impl Outage {
         }
     }
 
+    /// A thread panicked. Returns whether it is to be logged.
+    pub(super) fn panicked(&mut self, now: Instant) -> bool {
+        let is_due = self.panic_logged.is_none_or(|logged| now.saturating_duration_since(logged) >= MINUTE);
+        if is_due {
+            self.panic_logged = Some(now);
+        }
+        is_due
+    }
+
     /// The server answers, and nothing that failed is left. The line tells of this.
-    pub(crate) fn ended(&mut self, now: Instant) -> Option<(Line, Concerned)> {
+    pub(super) fn ended(&mut self, now: Instant) -> Option<(Line, Concerned)> {
         let Current { since, logged, concerned, failed } = self.current.take()?;
         let lasted = now.saturating_duration_since(since);
         logged.map(|_| (Line { what: What::IsOver, since, lasted, failed }, concerned))
@@ -120,7 +131,7 @@ impl Outage {
 }
 
 impl Line {
-    pub(crate) fn write(&self, label: &str, concerned: Concerned) {
+    pub(super) fn write(&self, label: &str, concerned: Concerned) {
         let Line { what, lasted, failed: (lock, error), .. } = self;
         let whom = format!("{concerned} of {label}");
         let (event, text) = match what {
@@ -164,26 +175,26 @@ mod tests {
     const S: Duration = Duration::from_secs(1);
 
     struct Case {
-        outage: Outage,
+        lines: Lines,
         start: Instant,
     }
 
     impl Case {
         fn new() -> Case {
-            Case { outage: Outage::default(), start: Instant::now() }
+            Case { lines: Lines::default(), start: Instant::now() }
         }
 
         /// What the log says of a call that failed this many seconds after the start.
         fn failed(&mut self, at: u32) -> Option<What> {
             let (lock, now) = (LockName::new("x").unwrap(), self.start + at * S);
             let error = BackendError::new(BackendErrorKind::Unavailable, format!("down {at}"));
-            let line = self.outage.failed(now, now, (lock, error.clone()))?;
+            let line = self.lines.failed(now, now, (lock, error.clone()))?;
             assert_eq!(line.failed.1.message(), error.message(), "the last failure");
             Some(line.what)
         }
 
         fn ended(&mut self, at: u32) -> Option<(What, Duration, Concerned)> {
-            let (line, concerned) = self.outage.ended(self.start + at * S)?;
+            let (line, concerned) = self.lines.ended(self.start + at * S)?;
             Some((line.what, line.lasted, concerned))
         }
     }
@@ -195,11 +206,11 @@ mod tests {
             let (begins, lasts) = (Some(What::Begins), Some(What::Lasts));
             [begins, None, None, lasts, None, None, lasts]
         });
-        case.outage.concerns(Concerned { holds: 3, waiters: 1, releases: 5 });
-        case.outage.concerns(Concerned { holds: 2, waiters: 4, releases: 1 });
+        case.lines.concerns(Concerned { holds: 3, waiters: 1, releases: 5 });
+        case.lines.concerns(Concerned { holds: 2, waiters: 4, releases: 1 });
         let most = Concerned { holds: 3, waiters: 4, releases: 5 };
         assert_eq!(case.ended(121), Some((What::IsOver, 121 * S, most)));
-        assert!(!case.outage.lasts() && case.ended(122).is_none());
+        assert!(!case.lines.lasts() && case.ended(122).is_none());
     }
 
     #[test]

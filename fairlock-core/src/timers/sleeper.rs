@@ -1,8 +1,8 @@
 //! A thread of the client that sleeps until something comes due.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -11,9 +11,13 @@ use parking_lot::Mutex;
 use crate::logging::log_line;
 use crate::time::{Clock, Signal};
 
+/// What the thread does. It keeps a `Weak` of the client.
+pub(crate) type Body = Arc<dyn Fn() + Send + Sync>;
+
 /// The thread, if it was started, and until when it sleeps.
 pub(crate) struct Sleeper {
     pub(crate) name: &'static str,
+    body: Body,
     clock: Clock,
     signal: Arc<Signal>,
     made: Instant,
@@ -51,9 +55,10 @@ impl Drop for Gone {
 }
 
 impl Sleeper {
-    pub(super) fn new(name: &'static str, clock: &Clock) -> Sleeper {
+    pub(super) fn new(name: &'static str, clock: &Clock, body: Body) -> Sleeper {
         Sleeper {
             name,
+            body,
             clock: clock.clone(),
             signal: Arc::new(Signal::new(clock)),
             made: clock.now(),
@@ -69,13 +74,7 @@ impl Sleeper {
     ///
     /// # Errors
     /// The system has no thread to give.
-    pub(super) fn start<C: Send + Sync + 'static>(
-        &self,
-        at_the_end: &Arc<Signal>,
-        has_ended: impl FnOnce() -> bool,
-        client: &Arc<C>,
-        body: fn(&Weak<C>),
-    ) -> io::Result<()> {
+    pub(super) fn start(&self, at_the_end: &Arc<Signal>, has_ended: impl FnOnce() -> bool) -> io::Result<()> {
         if self.started.load(Ordering::Acquire) {
             return Ok(());
         }
@@ -83,13 +82,13 @@ impl Sleeper {
         if thread.is_some() || has_ended() {
             return Ok(());
         }
-        let (client, clock) = (Arc::downgrade(client), self.clock.clone());
+        let (body, clock) = (Arc::clone(&self.body), self.clock.clone());
         clock.announce_background();
         let gone = Gone(Arc::clone(&self.gone), Arc::clone(at_the_end));
         let run = move || {
             let _here = clock.attend_in_background();
             let _gone = gone;
-            body(&client);
+            body();
         };
         *thread = Some(thread::Builder::new().name(self.name.into()).spawn(run)?);
         self.started.store(true, Ordering::Release);
@@ -102,7 +101,7 @@ impl Sleeper {
     }
 
     /// Something comes due at `at`. The thread is only woken if it means to sleep longer.
-    pub(super) fn due_by(&self, at: Instant) {
+    pub(crate) fn due_by(&self, at: Instant) {
         let at = self.nanos(at);
         self.first.fetch_min(at, Ordering::SeqCst);
         if at < self.until.load(Ordering::SeqCst) {

@@ -8,10 +8,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::Ledger;
 use crate::backend::{Acquired, Answer, BackendError, Renewal};
+use crate::chores::{Chore, Duty};
 use crate::claim::Claim;
-use crate::schedule::{Chore, Task};
-use crate::shared::Shared;
 
 impl Acquired {
     /// The token of the grant, or the least that a grant to the place may have.
@@ -35,7 +35,7 @@ impl Renewal {
     }
 }
 
-impl Shared {
+impl Ledger {
     /// An attempt to ask for this claim, or to keep its place, has ended: with an answer of this number, or without one.
     pub(crate) fn attempt_ended(&self, claim: &Arc<Claim>, outcome: Answer<Option<u64>>, now: Instant) {
         let is_over = match outcome {
@@ -51,16 +51,15 @@ impl Shared {
     /// An attempt to tell the server of the claim's end has failed. Where owners name places, a withdrawal that arrives late would
     /// remove the place of the owner's next request, which waits for that as for a late ask.
     pub(crate) fn chore_failed(&self, chore: &Chore, error: &BackendError) {
-        if chore.task == Task::Withdraw && self.backend.keeps_place_by_owner(&chore.claim.lock) {
-            self.attempt_ended(&chore.claim, Err(error.clone()), self.now());
+        if chore.duty == Duty::Withdraw && self.backend.keeps_place_by_owner(&chore.claim.lock) {
+            self.attempt_ended(&chore.claim, Err(error.clone()), self.config.now());
         }
     }
 
     /// The claim has ended: its owner's next call makes a new one.
     pub(crate) fn forget(&self, claim: &Arc<Claim>) {
-        let now = self.now();
         let Some(until) = claim.take_late_until() else { return self.registry.remove(claim) };
-        let once_more = claim.once_more(now);
+        let once_more = claim.once_more(self.config.now());
         // Where owners name places, an attempt may make a place that is taken for that of the owner's next request, and the
         // withdrawal would then remove it. So that request waits until the withdrawal is done. The claim is replaced and not
         // removed, or a next one could come in between.
@@ -69,7 +68,7 @@ impl Shared {
         } else {
             self.registry.remove(claim);
         }
-        self.schedule.chores.add_late(once_more, until);
-        self.schedule.due_by(Some(until));
+        self.chores.add_late(once_more, until);
+        self.timers.due_by(Some(until));
     }
 }

@@ -1,0 +1,127 @@
+//! How a request is asked for, and what follows from the answer: by a caller, by the watchdog, and by the thread for tasks.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::backend::{Acquired, Answer, Backend, BackendError, BackendErrorKind, or_missing};
+use crate::claim::{AfterAnswer, Claim, GrantedBy};
+use crate::ids::LockKind;
+use crate::ledger::Ledger;
+use crate::logging::log_line;
+use crate::outage::Outage;
+use crate::timers::Timers;
+
+#[derive(Clone, Copy)]
+pub(crate) struct Asking<'a> {
+    pub(crate) backend: &'a dyn Backend,
+    pub(crate) ledger: &'a Ledger,
+    pub(crate) timers: &'a Timers,
+    pub(crate) outage: &'a Outage,
+}
+
+/// An ask that is under way. Only one thread asks for a claim at a time, so a backend that panics must not leave the claim
+/// without an answer for ever.
+struct UnderWay<'a> {
+    asking: &'a Asking<'a>,
+    claim: &'a Arc<Claim>,
+    sent: Instant,
+}
+
+impl UnderWay<'_> {
+    fn answered(self, answer: Answer<Acquired>) -> Instant {
+        let UnderWay { asking, claim, sent } = self;
+        std::mem::forget(self);
+        match &answer {
+            Ok(_) => asking.outage.heard(),
+            Err(error) => {
+                let (lock, owner) = (&claim.lock.name, &claim.owner);
+                log_line!(debug, "fairlock::acquire",
+                    event = "no answer", lock = lock.as_str(), owner = owner.as_str(), error:% = error;
+                    "asking for lock {lock} failed: {error}"
+                );
+            }
+        }
+        asking.take_answer(claim, answer, sent)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        let error = BackendError::new(BackendErrorKind::Unavailable, "the backend panicked");
+        self.asking.take_answer(self.claim, Err(error), self.sent);
+    }
+}
+
+impl Asking<'_> {
+    /// Asks the server, and does what follows from the answer. `sent`: the time before the ask. Returns the time after it.
+    pub(crate) fn ask(&self, claim: &Arc<Claim>, sent: Instant) -> Instant {
+        let under_way = UnderWay { asking: self, claim, sent };
+        let answer = self.backend.acquire(&claim.acquire(&claim.config.label));
+        under_way.answered(answer)
+    }
+
+    /// The same for many claims, in one call.
+    pub(crate) fn ask_all(&self, claims: &[Arc<Claim>]) {
+        let Some(sent) = claims.first().map(|claim| claim.config.now()) else { return };
+        let under_way: Vec<_> = claims.iter().map(|claim| UnderWay { asking: self, claim, sent }).collect();
+        let asks: Vec<_> = claims.iter().map(|claim| claim.acquire(&claim.config.label)).collect();
+        let answers = self.backend.acquire_all(&asks);
+        for (ask, answer) in under_way.into_iter().zip(or_missing(answers)) {
+            ask.answered(answer);
+        }
+    }
+
+    fn take_answer(&self, claim: &Arc<Claim>, answer: Answer<Acquired>, sent: Instant) -> Instant {
+        let now = claim.config.now();
+        let outcome = answer.as_ref().map(Acquired::number).map_err(BackendError::clone);
+        let ahead = match answer {
+            Ok(Acquired::Queued { rank, .. }) if !claim.was_heard() => Some(rank),
+            _ => None,
+        };
+        let after = claim.answered(answer, sent, now);
+        // A grant that was just taken is no news.
+        if !matches!(after, AfterAnswer::Granted(_)) {
+            self.ledger.attempt_ended(claim, outcome, now);
+        }
+        let ahead = ahead.or((after == AfterAnswer::Granted(GrantedBy::FirstAsk)).then_some(0));
+        self.follow(claim, after);
+        if let Some(ahead) = ahead.filter(|_| claim.lock.kind != LockKind::Plain) {
+            self.ledger.counters.asked(&claim.lock.name, ahead);
+        }
+        now
+    }
+
+    /// Does what follows from an answer.
+    fn follow(&self, claim: &Arc<Claim>, after: AfterAnswer) {
+        match after {
+            AfterAnswer::Nothing => self.timers.due_by(claim.due_at()),
+            AfterAnswer::PlaceLost => {
+                self.place_lost(claim);
+                self.timers.due_by(claim.due_at());
+            }
+            AfterAnswer::Granted(by) => {
+                if by == GrantedBy::WakeUp {
+                    self.ledger.counters.granted_by_answer(claim.request);
+                }
+                return self.ledger.granted(claim, by);
+            }
+            AfterAnswer::Over => self.ledger.forget(claim),
+            AfterAnswer::Withdraw => self.ledger.withdraw_soon(claim),
+            // A request that was dropped is withdrawn later by the thread that runs this. A shutdown withdraws once no thread
+            // asks.
+            AfterAnswer::Late => {}
+        }
+        claim.raise();
+    }
+
+    /// The server has forgotten the place, and did not put it back.
+    fn place_lost(&self, claim: &Claim) {
+        self.ledger.counters.place_lost(&claim.lock.name);
+        let (lock, owner) = (&claim.lock.name, &claim.owner);
+        // Many may learn of it at once, and the watchdog has logged that their places are gone.
+        log_line!(debug, "fairlock::acquire",
+            event = "place lost", lock = lock.as_str(), owner = owner.as_str();
+            "lock {lock}: the place of {owner} was lost, it goes to the tail"
+        );
+    }
+}

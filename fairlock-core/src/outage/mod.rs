@@ -1,0 +1,142 @@
+//! What a client does while the server does not answer: it pauses before it repeats, and `lines.rs` says so in the log.
+
+mod lines;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::backend::BackendError;
+use crate::backoff::Retries;
+use crate::chores::Chores;
+use crate::claim::{Pauses, Standing};
+use crate::config::Config;
+use crate::ids::LockName;
+use crate::registry::Registry;
+use crate::time::Signal;
+
+use lines::{Concerned, Lines};
+
+pub(crate) struct Outage {
+    config: Arc<Config>,
+    /// The watchdog's, which looks whether the outage is over.
+    signal: Arc<Signal>,
+    /// A call was not answered, and no other call since.
+    silent: AtomicBool,
+    pub(crate) renewals: Retries,
+    /// Of requests on which no caller waits.
+    pub(crate) asks: Retries,
+    lines: Mutex<Lines>,
+}
+
+impl Outage {
+    pub(crate) fn new(config: &Arc<Config>, signal: &Arc<Signal>) -> Outage {
+        Outage {
+            config: Arc::clone(config),
+            signal: Arc::clone(signal),
+            silent: AtomicBool::new(false),
+            renewals: Retries::default(),
+            asks: Retries::default(),
+            lines: Mutex::default(),
+        }
+    }
+
+    /// A call was answered: if it is the first in an outage, the watchdog looks whether that is over.
+    pub(crate) fn heard(&self) {
+        if self.silent.load(Ordering::Acquire) {
+            self.silent.store(false, Ordering::Release);
+            self.signal.raise();
+        }
+    }
+
+    /// A call that was sent at `sent` was not answered; `failed` is its lock and its error. `others_answer`: a call to another
+    /// server was, at the same time.
+    pub(crate) fn heard_nothing(
+        &self,
+        registry: &Registry,
+        chores: &Chores,
+        sent: Instant,
+        failed: (LockName, BackendError),
+        others_answer: bool,
+    ) {
+        let now = self.config.now();
+        self.silent.store(true, Ordering::Release);
+        let line = self.lines.lock().failed(sent, now, failed);
+        // Counted for a line only: there may be many claims, and many calls fail.
+        let Some(line) = line else { return };
+        let concerned = concerned(registry, chores, (!others_answer).then_some(line.since));
+        self.lines.lock().concerns(concerned);
+        line.write(&self.config.label, concerned);
+    }
+
+    /// The outage is over when the server has answered, and nothing that failed is left.
+    pub(crate) fn end_if_over(&self, registry: &Registry, chores: &Chores) {
+        if self.silent.load(Ordering::Acquire) || !self.lasts() {
+            return;
+        }
+        if registry.has(|claim| claim.is_concerned(None).is_some()) || chores.has_failed() {
+            return;
+        }
+        self.renewals.answered();
+        let ended = self.lines.lock().ended(self.config.now());
+        if let Some((line, concerned)) = ended {
+            line.write(&self.config.label, concerned);
+        }
+    }
+
+    pub(crate) fn lasts(&self) -> bool {
+        self.lines.lock().lasts()
+    }
+
+    /// For how long it has lasted.
+    pub(crate) fn lasted(&self) -> Option<Duration> {
+        self.lines.lock().lasted(self.config.now())
+    }
+
+    pub(crate) fn pauses(&self) -> Pauses {
+        Pauses { renewals: self.renewals.not_before(), asks: self.asks.not_before() }
+    }
+
+    /// A thread panicked, in a request of which kind is not known. Returns whether that is to be logged.
+    pub(crate) fn panicked(&self, now: Instant) -> bool {
+        for kind in [&self.renewals, &self.asks] {
+            kind.failed(now, self.config.longest_pause());
+        }
+        self.lines.lock().panicked(now)
+    }
+}
+
+fn concerned(registry: &Registry, chores: &Chores, since: Option<Instant>) -> Concerned {
+    let mut concerned = Concerned { releases: chores.len(), ..Concerned::default() };
+    registry.for_each(|claim| match claim.is_concerned(since) {
+        Some(Standing::Holds) => concerned.holds += 1,
+        Some(Standing::Waits) => concerned.waiters += 1,
+        None => {}
+    });
+    concerned
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::BackendErrorKind;
+    use crate::time::Clock;
+
+    #[test]
+    fn the_first_answer_in_an_outage_wakes_the_watchdog() {
+        let clock = Clock::system();
+        let signal = Arc::new(Signal::new(&clock));
+        let outage = Outage::new(&Arc::new(Config::of_tests(clock)), &signal);
+        let heard = || {
+            let seen = signal.epoch();
+            outage.heard();
+            signal.epoch() != seen
+        };
+        assert!(!heard());
+        let failed = (LockName::new("x").unwrap(), BackendError::new(BackendErrorKind::Unavailable, "down"));
+        outage.heard_nothing(&Registry::default(), &Chores::default(), Instant::now(), failed, false);
+        assert_eq!([heard(), heard()], [true, false]);
+    }
+}

@@ -1,0 +1,178 @@
+//! What a task wants of a lock, without a thread that waits for it: a thread of the client makes the first attempts of all tasks, many
+//! in a call. It makes no second one. What is not answered is left to the watchdog, as a request on which no caller waits, or as a
+//! chore, so all else is as for threads.
+
+pub(crate) mod errands;
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+
+use crate::chores::Duty;
+use crate::claim::{AfterGivingUp, Claim, Failure, Unlocked};
+use crate::config::Config;
+use crate::error::{Error, LostCause, Result};
+use crate::flow::{Asking, Wish, error_of};
+use crate::logging::log_line;
+use crate::shared::Shared;
+
+use errands::{Batch, Errand};
+
+/// Errands in the thread's hands. The watchdog gets those that are left when this is dropped, also by a panic, and goes on with the
+/// requests.
+struct InHand<'a>(&'a Shared, Batch);
+
+impl Drop for InHand<'_> {
+    fn drop(&mut self) {
+        let InHand(shared, Batch { releases, withdrawals, asks, .. }) = self;
+        releases.drain(..).for_each(|claim| shared.ledger.release_soon(&claim));
+        withdrawals.drain(..).for_each(|claim| shared.ledger.leave_to_watchdog(&claim, Duty::Withdraw));
+        asks.drain(..).for_each(|claim| shared.timers.due_by(claim.stop_attending()));
+        // The watchdog did not see the chores that were put back while they were in hand, and may have gone to sleep without an end.
+        shared.timers.due_by(shared.chores.due_at());
+    }
+}
+
+/// Makes a request and has it asked for. Its owner has no other claim on the lock.
+///
+/// # Errors
+/// No request was made.
+pub(crate) fn begin(shared: &Arc<Shared>, wish: Wish<'_>) -> Result<Arc<Claim>> {
+    let Wish { lock, owner, terms, takes, patience } = wish;
+    let name = &lock.name;
+    may_begin(&shared.config, &wish)?;
+    // Before the first request: no hold may be granted that no thread can renew.
+    shared.timers.start_watchdog().map_err(|error| Error::about(name, error))?;
+    let (lock, owner) = (lock.clone(), owner.clone());
+    let claim = Claim::new(lock, owner, patience.wait, terms, takes, &shared.config, shared.now());
+    let claim = Arc::new(claim.of_task(patience.deadline));
+    let join = |_: &Arc<Claim>| None;
+    shared.ledger.registry.get_or_make(name, &claim.owner, join, || (Arc::clone(&claim), ()));
+    // A drain or a shutdown that began meanwhile may have listed the claims before this one was there.
+    if let Err(error) = may_begin(&shared.config, &wish) {
+        leave(shared, &claim);
+        return Err(error);
+    }
+    shared.timers.due_by(claim.due_at());
+    run_errand(shared, &claim, Errand::Ask);
+    Ok(claim)
+}
+
+/// Its owner holds nothing, so a drain refuses it.
+fn may_begin(config: &Config, wish: &Wish<'_>) -> Result<()> {
+    if config.stop.is_closed() { Err(error_of(&wish.lock.name, Failure::Shutdown)) } else { Ok(()) }
+}
+
+/// A task stops waiting: it leaves the line, or gives back what it was granted.
+pub(crate) fn leave(shared: &Arc<Shared>, claim: &Arc<Claim>) {
+    match claim.give_up_request().map(|give_up| give_up.after) {
+        Some(AfterGivingUp::Withdraw) => {
+            run_errand(shared, claim, Errand::Tell(Duty::Withdraw));
+            shared.ledger.recheck_by(claim, claim.take_recheck());
+        }
+        Some(AfterGivingUp::Nothing | AfterGivingUp::OthersWait) => shared.ledger.retire(claim),
+        None => _ = unlock(shared, claim), // a loss was logged, and a claim that has failed holds nothing
+    }
+}
+
+/// Gives a task's hold up. Its release is under way when this returns: `Claim::release_step` says how it ends.
+///
+/// # Errors
+/// [`Error::Lost`]; [`Error::NotHeld`] for a claim that holds nothing.
+pub(crate) fn unlock(shared: &Arc<Shared>, claim: &Arc<Claim>) -> Result<()> {
+    let now = shared.now();
+    let mut unlocked = claim.unlock(now);
+    if let Unlocked::Expired = unlocked {
+        shared.ledger.lose_if_expired(claim);
+        unlocked = claim.unlock(now);
+    }
+    match unlocked {
+        // From here on the watchdog begins no renewal.
+        Unlocked::Last { held_for, .. } => {
+            run_errand(shared, claim, Errand::Tell(Duty::Release));
+            shared.ledger.counters.held(&claim.lock.name, held_for);
+            Ok(())
+        }
+        Unlocked::Lost { lost, .. } => {
+            match lost.cause {
+                LostCause::Shutdown => shared.ledger.retire(claim), // the shutdown tells the server
+                _ => run_errand(shared, claim, Errand::Tell(Duty::Release)),
+            }
+            Err(Error::Lost(lost))
+        }
+        Unlocked::StillHeld { .. } | Unlocked::NotHeld | Unlocked::Expired => Err(claim.not_held()),
+    }
+}
+
+/// A task has dropped the last handle. What is left to be told to the server is told by a thread: this drop must not wait for it.
+pub(crate) fn end_elsewhere(shared: Shared) {
+    if shared.chores.is_clear() {
+        return;
+    }
+    let clock = shared.config.clock.clone();
+    clock.announce_background();
+    let run = move || {
+        let _here = clock.attend_in_background();
+        drop(shared);
+    };
+    if let Err(error) = thread::Builder::new().name("fairlock-end".into()).spawn(run) {
+        log_line!(warn, "fairlock::release",
+            event = "no thread", error:% = error;
+            "no thread to end the client, so the drop of its last handle did: {error}"
+        );
+    }
+}
+
+fn run_errand(shared: &Arc<Shared>, claim: &Arc<Claim>, errand: Errand) {
+    shared.errands.add(claim, errand, Arc::clone(shared) as _);
+    shared.errands.added(&shared.timers, shared.now());
+}
+
+/// A look of the thread for tasks: all that is in the queue.
+pub(crate) fn run_errands(shared: &Shared) -> Option<Instant> {
+    while !shared.timers.is_told_to_end()
+        && let Some(batch) = shared.errands.next()
+    {
+        // All are in hand before the first call, which may panic.
+        let mut hand = InHand(shared, batch);
+        let is_silent = tell_first(shared, &mut hand) || ask_first(shared.asking(), &hand);
+        drop(hand);
+        // Each call would wait for a time-out, one after the other. The watchdog has pauses for that, and gives up.
+        while is_silent && let Some(batch) = shared.errands.next() {
+            drop(InHand(shared, batch));
+        }
+    }
+    None
+}
+
+/// Releases, and then withdrawals. Returns whether the server is silent.
+fn tell_first(shared: &Shared, hand: &mut InHand<'_>) -> bool {
+    let Batch { releases, withdrawals, .. } = &mut hand.1;
+    let mut turn = shared.turn();
+    // A call of the watchdog's that is under way could make a place after this one. It is the only other thread that makes such
+    // calls for a task, so its own chore comes after them. (The renewal of a hold finds nothing after the release.)
+    let is_busy = |duty, claim: &Claim| match duty {
+        Duty::Release => claim.is_asking(),
+        Duty::Withdraw => claim.may_make_a_place(),
+    };
+    for (queue, duty) in [(releases, Duty::Release), (withdrawals, Duty::Withdraw)] {
+        if turn.is_silent() {
+            break;
+        }
+        let (busy, claims) = queue.drain(..).partition::<Vec<_>, _>(|claim| is_busy(duty, claim));
+        busy.iter().for_each(|claim| shared.ledger.leave_to_watchdog(claim, duty));
+        if !claims.is_empty() {
+            turn.attempt(shared.chores.in_hand(claims, duty, shared.now()));
+        }
+    }
+    turn.end();
+    turn.is_silent()
+}
+
+/// The first attempts of requests. Returns whether the server is silent.
+fn ask_first(asking: Asking<'_>, hand: &InHand<'_>) -> bool {
+    // Not of tasks that have left.
+    let claims: Vec<_> = hand.1.asks.iter().filter(|claim| claim.begin_to_ask()).cloned().collect();
+    asking.ask_all(&claims);
+    !claims.is_empty() && claims.iter().all(|claim| claim.asked_in_vain())
+}
