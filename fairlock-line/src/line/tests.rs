@@ -48,6 +48,11 @@ impl Fixture {
         (start..=end).step_by(2).for_each(|at| self.beat(number, at, false));
     }
 
+    /// What is left of the time of the waiter with this rank.
+    fn left(&self, rank: u64, at: u64) -> Option<Duration> {
+        self.line.inspect(Duration::from_secs(at), rank..rank + 1)[0].place_left
+    }
+
     fn rank(&self, number: u64) -> Option<u64> {
         self.line.rank_of(&owner(number), RequestId::new(number))
     }
@@ -73,30 +78,6 @@ fn ranks_are_right_after_waiters_left_were_parked_or_came_back() {
 }
 
 #[test]
-fn an_overdue_place_is_parked_and_comes_back_at_its_ticket() {
-    let mut fixture = Fixture::of(2);
-    fixture.beat_from_to(1, 2, 6);
-    assert_eq!(fixture.first_at(6), Some(2));
-    assert_eq!(fixture.rank(1), Some(0));
-    fixture.beat(0, 7, false);
-    assert_eq!(fixture.first_at(7), Some(1));
-    assert_eq!(fixture.rank(1), Some(1));
-}
-
-#[test]
-fn a_parked_place_that_stays_silent_for_a_minute_is_removed() {
-    let mut fixture = Fixture::of(2);
-    fixture.beat_from_to(1, 2, 6);
-    assert_eq!(fixture.first_at(6), Some(2));
-    fixture.beat_from_to(1, 8, 64);
-    assert_eq!(fixture.line.length(), 2);
-    fixture.beat(1, 66, false);
-    assert_eq!(fixture.line.length(), 1);
-    fixture.line.remove(&owner(1), RequestId::new(1));
-    assert!(fixture.line.is_empty());
-}
-
-#[test]
 fn a_place_that_a_renewal_put_back_has_its_label_from_the_next_ask() {
     let mut fixture = Fixture::of(1);
     fixture.line.lose();
@@ -114,23 +95,12 @@ fn a_place_that_a_renewal_put_back_has_its_label_from_the_next_ask() {
 }
 
 #[test]
-fn a_place_that_came_back_is_not_removed() {
-    let mut fixture = Fixture::of(2);
-    fixture.beat_from_to(1, 2, 6);
-    fixture.first_at(6);
-    fixture.beat_from_to(0, 7, 99);
-    assert_eq!(fixture.rank(0), Some(0));
-}
-
-#[test]
 fn the_clock_of_a_line_starts_when_the_first_waiter_joins() {
     let mut fixture = Fixture::of(0);
     fixture.beat(0, 100, true);
-    let left = fixture.line.inspect(Duration::from_secs(102), 0..1)[0].place_left;
-    assert_eq!(left, Some(Duration::from_secs(3)));
+    assert_eq!(fixture.left(0, 102), Some(Duration::from_secs(3)));
     fixture.beat(0, 102, false);
-    let left = fixture.line.inspect(Duration::from_secs(103), 0..1)[0].place_left;
-    assert_eq!(left, Some(Duration::from_secs(4)));
+    assert_eq!(fixture.left(0, 103), Some(Duration::from_secs(4)));
 }
 
 #[test]
@@ -159,22 +129,7 @@ fn the_least_time_to_live_is_forgotten_after_the_waiter_that_had_it() {
     }
     // Its clock followed all 20 s steps; with the shorter time to live it would have moved by 2.5 s each.
     fixture.beat_with(2, 60, true, 60);
-    assert_eq!(
-        fixture.line.inspect(Duration::from_secs(79), 0..1)[0].place_left,
-        Some(Duration::from_secs(41))
-    );
-}
-
-#[test]
-fn the_line_shows_present_waiters_first_then_parked_ones() {
-    let mut fixture = Fixture::of(3);
-    fixture.line.first_present(Duration::ZERO, 1, |place| place.request.get() == 1);
-    let line = fixture.line.inspect(Duration::from_secs(2), 0..100);
-    let owners: Vec<_> = line.iter().map(|waiter| waiter.owner.as_str()).collect();
-    assert_eq!(owners, ["c:1", "c:2", "c:0"]);
-    assert_eq!(line[0].waiting, Some(Duration::from_secs(2)));
-    assert_eq!(line[0].place_left, Some(Duration::from_secs(3)));
-    assert_eq!(line[0].label.as_deref(), Some("label"));
+    assert_eq!(fixture.left(0, 79), Some(Duration::from_secs(41)));
 }
 
 #[test]
@@ -204,8 +159,7 @@ fn a_shorter_time_to_live_counts_at_once() {
     fixture.beat_with(0, 0, true, 60);
     fixture.beat_with(1, 0, true, 5);
     fixture.beat_with(0, 30, false, 60);
-    let left = fixture.line.inspect(Duration::from_secs(30), 1..2)[0].place_left;
-    assert_eq!(left, Some(Duration::from_millis(2500)), "the clock moved by half of it");
+    assert_eq!(fixture.left(1, 30), Some(Duration::from_millis(2500)), "the clock moved by half of it");
 }
 
 /// By the line's own clock, which stands still while no waiter is heard, none of them would ever be absent.

@@ -1,46 +1,87 @@
-//! What an operation costs beside many other holders.
+//! What an operation costs beside many other holders, and a hand-off before many waiters.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use fairlock_core::backend::{Acquired, Released, Renewal, Wait};
+use fairlock_core::backend::{
+    Acquire, Acquired, Backend, Hold, Place, Released, Renew, Renewal, RequestId, Wait,
+};
+use fairlock_core::{ClientId, FencingToken, LockKind, OwnerId};
 
-use crate::support::Fixture;
+use crate::story::{FAIR, READ_WRITE, Story};
 
+const LEASE: Duration = Duration::from_secs(30);
 const WHAT: [&str; 5] = ["an acquire", "its repeat", "a try of a writer", "a renewal", "a release"];
 /// Operations of each kind in a round.
-const BATCH: u32 = 50;
+const BATCH: u64 = 50;
 
-/// The time of each operation beside this many readers: the least of some rounds.
-fn times_beside(readers: u32) -> [Duration; 5] {
-    let fixture = Fixture::read_write();
-    let client = fixture.client();
-    let writer = fixture.request(&client, 0).taking(u32::MAX);
-    let newcomer = |number: u32| fixture.request(&client, u64::from(number) + 1);
-    let mut holders: VecDeque<_> = (0..readers)
-        .map(|number| {
-            fixture.clock.advance(Duration::from_micros(10)); // each ends at another time
-            let reader = newcomer(number);
-            let token = reader.gets_it();
-            (reader, token)
-        })
-        .collect();
+/// The numbered requests of one client.
+struct Crowd(Story, ClientId);
+
+impl Crowd {
+    fn of(kind: LockKind) -> Crowd {
+        let mut story = Story::of(kind);
+        let client = story.client("0").id;
+        Crowd(story, client)
+    }
+
+    fn owner(&self, number: u64) -> OwnerId {
+        OwnerId::new(&format!("{}:{number}", self.1))
+    }
+
+    fn asks(&self, number: u64, takes: u32, wait: Wait) -> Acquired {
+        let owner = self.owner(number);
+        let mut place = Place::new(&self.0.lock, &owner, RequestId::new(number));
+        (place.takes, place.wait) = (takes, wait);
+        self.0.backend.acquire(&Acquire::new(place, LEASE)).unwrap()
+    }
+
+    /// It has one unit, or gets it.
+    fn token(&self, number: u64) -> FencingToken {
+        match self.asks(number, 1, Wait::Forever) {
+            Acquired::Granted { token, .. } => token,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn renews(&self, number: u64, token: FencingToken) {
+        let owner = self.owner(number);
+        let hold = Hold::new(&self.0.lock, &owner, RequestId::new(number), token);
+        let item = Renew::Hold { hold, holds: 1, lease: LEASE };
+        assert_eq!(self.0.backend.renew(self.1, &[item]).remove(0).unwrap(), Renewal::Renewed);
+    }
+
+    fn releases(&self, (number, token): (u64, FencingToken)) {
+        let owner = self.owner(number);
+        let hold = Hold::new(&self.0.lock, &owner, RequestId::new(number), token);
+        assert_eq!(self.0.backend.release(&hold).unwrap(), Released::Released);
+    }
+}
+
+/// The time of each operation beside so many readers: the least of some rounds.
+fn times_beside(readers: u64) -> [Duration; 5] {
+    let crowd = Crowd::of(READ_WRITE);
+    let get = |number| {
+        crowd.0.clock.advance(Duration::from_micros(10)); // each ends at another time
+        (number, crowd.token(number))
+    };
+    let mut holders: VecDeque<_> = (1..=readers).map(get).collect();
     let mut least = [Duration::MAX; 5];
     for round in 0..20 {
-        let askers: Vec<_> = (0..BATCH).map(|number| newcomer(readers + BATCH * round + number)).collect();
+        let first = readers + BATCH * round + 1;
         let mut tokens = Vec::new();
-        let mut time = |what: usize, operate: &mut dyn FnMut(usize)| {
+        let mut time = |what: usize, operate: &mut dyn FnMut(usize, u64)| {
             let begun = Instant::now();
-            (0..BATCH as usize).for_each(&mut *operate);
-            least[what] = least[what].min(begun.elapsed() / BATCH);
+            (0..BATCH).for_each(|at| operate(at as usize, first + at));
+            least[what] = least[what].min(begun.elapsed() / BATCH as u32);
         };
-        time(0, &mut |at| tokens.push(askers[at].gets_it()));
-        time(1, &mut |at| assert_eq!(askers[at].gets_it(), tokens[at]));
-        time(2, &mut |_| assert!(matches!(writer.acquire(Wait::No), Ok(Acquired::Busy { .. }))));
-        time(3, &mut |at| assert_eq!(askers[at].renew_hold(tokens[at], 1).unwrap(), Renewal::Renewed));
-        holders.extend(askers.iter().cloned().zip(tokens.iter().copied()));
+        time(0, &mut |_, number| tokens.push(crowd.token(number)));
+        time(1, &mut |at, number| assert_eq!(crowd.token(number), tokens[at]));
+        time(2, &mut |_, _| assert!(matches!(crowd.asks(0, u32::MAX, Wait::No), Acquired::Busy { .. })));
+        time(3, &mut |at, number| crowd.renews(number, tokens[at]));
+        holders.extend((first..).zip(tokens.iter().copied()));
         let oldest: Vec<_> = holders.drain(..BATCH as usize).collect();
-        time(4, &mut |at| assert_eq!(oldest[at].0.release(oldest[at].1).unwrap(), Released::Released));
+        time(4, &mut |at, _| crowd.releases(oldest[at]));
     }
     least
 }
@@ -52,4 +93,27 @@ fn the_cost_of_an_operation_does_not_grow_with_the_holders() {
         println!("{what}: {few:?} beside 10 readers, {some:?} beside 1,000, {many:?} beside 10,000");
         assert!(many < 3 * some, "{what}: {some:?} beside 1,000 readers, {many:?} beside 10,000");
     }
+}
+
+/// The median of many hand-offs. Work for each waiter would make the long line some hundred times slower.
+#[test]
+fn a_hand_off_costs_no_more_with_twenty_thousand_waiters_than_with_ten() {
+    let median = |waiters: u64| {
+        let crowd = Crowd::of(FAIR);
+        let queue = |number| assert!(matches!(crowd.asks(number, 1, Wait::Forever), Acquired::Queued { .. }));
+        let mut token = crowd.token(0);
+        (1..=waiters).for_each(queue);
+        let mut times: Vec<Duration> = Vec::new();
+        for holder in 0..500 {
+            queue(waiters + holder + 1);
+            let start = Instant::now();
+            crowd.releases((holder, token));
+            times.push(start.elapsed());
+            token = crowd.token(holder + 1);
+        }
+        times.sort();
+        times[times.len() / 2]
+    };
+    let (short, long) = (median(10), median(20_000));
+    assert!(long < short * 20, "{long:?} with a long line, {short:?} with a short one");
 }

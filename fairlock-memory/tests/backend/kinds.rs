@@ -1,221 +1,112 @@
 //! The kinds of one name, and requests that no lock could grant.
 
 use fairlock_core::LockKind;
-use fairlock_core::backend::{
-    Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, LockId, Released, Renewal, Wait,
-    Withdrawn,
-};
+use fairlock_core::backend::{Backend, BackendErrorKind, Wait};
 
-use crate::support::{Fixture, LEASE, TTL};
+use crate::story::{FAIR, PLAIN, READ_WRITE, SEMAPHORE_OF_2, SEMAPHORE_OF_5, Story};
 
-const FIVE: LockKind = LockKind::Semaphore { permits: 5 };
 const EIGHT: LockKind = LockKind::Semaphore { permits: 8 };
 const ONE: LockKind = LockKind::Semaphore { permits: 1 };
 
-fn mismatch<T: std::fmt::Debug>(answer: Result<T, BackendError>) -> String {
-    let error = answer.unwrap_err();
-    assert_eq!(error.kind(), BackendErrorKind::Mismatch);
-    error.message().to_owned()
-}
-
-impl Fixture {
-    fn is_now(&mut self, kind: LockKind) {
-        self.lock.kind = kind;
-    }
-}
-
 #[test]
 fn the_backend_keeps_all_kinds() {
-    let fixture = Fixture::fair();
-    for kind in [LockKind::Fair, LockKind::Plain, LockKind::ReadWrite, FIVE] {
-        assert!(fixture.backend.keeps(kind), "{kind}");
+    for kind in [FAIR, PLAIN, READ_WRITE, SEMAPHORE_OF_5] {
+        assert!(Story::of(kind).backend.keeps(kind), "{kind}");
     }
 }
 
 #[test]
 fn a_name_that_is_held_as_another_kind_is_refused_with_both_kinds() {
-    let number = "all clients name the same number; for another one use a new name";
-    let pairs = [
-        (FIVE, EIGHT, &*format!("it is a semaphore of 5 permits, and you asked for 8: {number}")),
-        (FIVE, ONE, &*format!("it is a semaphore of 5 permits, and you asked for 1: {number}")),
-        (
-            FIVE,
-            LockKind::ReadWrite,
-            "it is a semaphore of 5 permits, and you asked for a read-write lock: use another name",
-        ),
-        (
-            FIVE,
-            LockKind::Fair,
-            "it is a semaphore of 5 permits, and you asked for an exclusive lock: use another name",
-        ),
-        (
-            LockKind::ReadWrite,
-            LockKind::Plain,
-            "it is a read-write lock, and you asked for an exclusive lock: use another name",
-        ),
-        (
-            LockKind::ReadWrite,
-            ONE,
-            "it is a read-write lock, and you asked for a semaphore of 1 permit: use another name",
-        ),
-        (
-            LockKind::Fair,
-            FIVE,
-            "it is an exclusive lock, and you asked for a semaphore of 5 permits: use another name",
-        ),
-    ];
-    for (kind, asked, message) in pairs {
-        let mut fixture = Fixture::fair();
-        let client = fixture.client();
-        fixture.is_now(kind);
-        let token = fixture.request(&client, 1).gets_it();
-        fixture.is_now(asked);
-        let other = fixture.request(&client, 2);
-        assert_eq!(mismatch(other.acquire(Wait::Forever)), message);
-        assert_eq!(mismatch(other.acquire(Wait::No)), message);
-        let shown = fixture.backend.inspect(&fixture.lock, 0..100);
-        match kind.capacity() > 1 && asked.capacity() > 1 {
-            true => assert_eq!(shown.unwrap().capacity, Some(kind.capacity())),
-            false => assert_eq!(mismatch(shown), message),
+    let (number, other) =
+        ("all clients name the same number; for another one use a new name", "use another name");
+    for (kind, is, asked, asks, remedy) in [
+        (SEMAPHORE_OF_5, "a semaphore of 5 permits", EIGHT, "8", number),
+        (SEMAPHORE_OF_5, "a semaphore of 5 permits", ONE, "1", number),
+        (SEMAPHORE_OF_5, "a semaphore of 5 permits", READ_WRITE, "a read-write lock", other),
+        (SEMAPHORE_OF_5, "a semaphore of 5 permits", FAIR, "an exclusive lock", other),
+        (READ_WRITE, "a read-write lock", PLAIN, "an exclusive lock", other),
+        (READ_WRITE, "a read-write lock", ONE, "a semaphore of 1 permit", other),
+        (FAIR, "an exclusive lock", SEMAPHORE_OF_5, "a semaphore of 5 permits", other),
+    ] {
+        let mut story = Story::of(kind);
+        story.tell("a gets");
+        story.lock.kind = asked;
+        let mut errors = [Wait::Forever, Wait::No].map(|wait| story.refused("b", wait)).to_vec();
+        errors.push(story.backend.force_release(&story.lock).unwrap_err());
+        match story.backend.inspect(&story.lock, 0..100) {
+            Ok(state) => {
+                assert!(kind.capacity() > 1 && asked.capacity() > 1);
+                assert_eq!(state.capacity, Some(kind.capacity()));
+            }
+            Err(error) => errors.push(error),
         }
-        assert_eq!(mismatch(fixture.backend.force_release(&fixture.lock)), message);
-        assert_eq!(other.renew_place().unwrap(), Renewal::Lost);
-        assert_eq!(other.withdraw(), Withdrawn::Left);
-        assert_eq!(other.release(token).unwrap(), Released::NotHeld);
-        fixture.is_now(kind);
-        assert_eq!(fixture.inspect().holders[0].token, Some(token));
-        assert!(fixture.line().is_empty());
+        for error in errors {
+            assert_eq!(error.kind(), BackendErrorKind::Mismatch);
+            assert_eq!(error.message(), format!("it is {is}, and you asked for {asks}: {remedy}"));
+        }
+        story.tell("b beats gone; b leaves; b=a releases gone");
+        story.lock.kind = kind;
+        story.tell("a has 30s; line nobody");
     }
 }
 
-#[test]
-fn a_name_that_is_waited_for_as_another_kind_is_refused() {
-    let mut fixture = Fixture::fair();
-    let client = fixture.client();
-    fixture.is_now(FIVE);
-    let holder = fixture.request(&client, 1).taking(5).gets_it();
-    fixture.request(&client, 2).queues(0);
-    fixture.faults().lose_hold("orders");
-    fixture.is_now(EIGHT);
-    // It finds the first waiter in line, and makes it the holder.
-    mismatch(fixture.request(&client, 3).acquire(Wait::Forever));
-    fixture.is_now(FIVE);
-    assert!(fixture.request(&client, 2).told_by(&client) > holder);
+stories! {
+    /// The one that asks for it as another kind finds the first waiter in line, and makes it the holder.
+    fn a_name_that_is_waited_for_as_another_kind_is_refused() {
+        SEMAPHORE_OF_5 "a*5 gets; b waits 0; lose hold; as 8; c asks fails Mismatch; as 5; b hears"
+    }
+
+    fn absent_waiters_keep_no_name_and_hear_of_the_new_kind_when_they_come_back() {
+        EIGHT "a*8 gets; d@1*7 waits 0; client 1 hangs-up; a releases; as 5; c*5 gets; as 8; d beats gone
+        d asks fails Mismatch; as 5; c releases; taken 0; as 8; d beats gets"
+    }
+
+    /// It would get seven units of five.
+    fn an_absent_waiter_is_granted_nothing_of_the_new_kind_before_it_asks() {
+        EIGHT "a*8 gets; d@1*7 waits 0; client 1 is-cut-off; lose hold; as 5; c*5 gets; client 1 is-back
+        client 1 hears gap; c releases; taken 0; e*5 gets"
+    }
+
+    fn plain_waiters_keep_the_name_while_they_are_heard() {
+        PLAIN "a gets; b knocks; lose hold; as 5; c tries fails Mismatch; pass 5s; c gets"
+    }
+
+    fn one_request_for_too_many_units_leaves_the_line_as_it_is() {
+        SEMAPHORE_OF_2 "a gets; b*2 waits 0; c*3 asks fails InvalidConfig; line b"
+    }
+
+    fn force_on_an_idle_name_takes_nothing() {
+        SEMAPHORE_OF_2 "as 8; force nothing; as 2; a tries; as 8; force fails Mismatch"
+    }
 }
 
 #[test]
 fn an_idle_name_takes_the_kind_of_the_next_request() {
-    let mut fixture = Fixture::fair();
-    let client = fixture.client();
-    for kind in [LockKind::Fair, FIVE, EIGHT, LockKind::ReadWrite, LockKind::Plain, ONE] {
-        fixture.is_now(kind);
-        let asker = fixture.request(&client, 1);
-        let token = asker.gets_it();
-        let capacity = fixture.inspect().capacity;
-        assert_eq!(capacity.unwrap_or(1), kind.capacity());
-        asker.release(token).unwrap();
-        assert_eq!(fixture.inspect().capacity, None);
+    let mut story = Story::of(FAIR);
+    for kind in [FAIR, SEMAPHORE_OF_5, EIGHT, READ_WRITE, PLAIN, ONE] {
+        story.lock.kind = kind;
+        story.tell("a gets");
+        assert_eq!(story.seen().capacity.unwrap_or(1), kind.capacity());
+        story.tell("a releases");
+        assert_eq!(story.seen().capacity, None);
     }
-    // So does one whose last hold has ended.
-    fixture.request(&client, 2).gets_it();
-    fixture.clock.advance(LEASE);
-    fixture.is_now(EIGHT);
-    fixture.request(&client, 3).taking(8).gets_it();
-}
-
-#[test]
-fn absent_waiters_keep_no_name_and_hear_of_the_new_kind_when_they_come_back() {
-    let mut fixture = Fixture::fair();
-    let (client, mut dead) = (fixture.client(), fixture.client());
-    fixture.is_now(EIGHT);
-    let token = fixture.request(&client, 1).taking(8).gets_it();
-    fixture.request(&dead, 2).taking(7).queues(0);
-    dead.hangs_up();
-    fixture.request(&client, 1).release(token).unwrap();
-    fixture.is_now(FIVE);
-    let token = fixture.request(&client, 3).taking(5).gets_it();
-    fixture.is_now(EIGHT);
-    let absent = fixture.request(&dead, 2).taking(7);
-    assert_eq!(absent.renew_place().unwrap(), Renewal::Lost);
-    mismatch(absent.acquire(Wait::Forever));
-    fixture.is_now(FIVE);
-    fixture.request(&client, 3).release(token).unwrap();
-    assert_eq!(fixture.holders().1, 0, "it was granted nothing");
-    fixture.is_now(EIGHT);
-    assert!(matches!(fixture.request(&dead, 2).taking(7).renew_place().unwrap(), Renewal::Granted { .. }));
-}
-
-/// It would get seven units of five.
-#[test]
-fn an_absent_waiter_is_granted_nothing_of_the_new_kind_before_it_asks() {
-    let mut fixture = Fixture::fair();
-    let (client, absent) = (fixture.client(), fixture.client());
-    fixture.is_now(EIGHT);
-    fixture.request(&client, 1).taking(8).gets_it();
-    fixture.request(&absent, 2).taking(7).queues(0);
-    fixture.faults().cut_off(absent.id);
-    fixture.faults().lose_hold("orders");
-    fixture.is_now(FIVE);
-    let token = fixture.request(&client, 3).taking(5).gets_it();
-    fixture.faults().bring_back(absent.id);
-    fixture.request(&client, 3).release(token).unwrap();
-    assert_eq!(fixture.holders().1, 0);
-    fixture.request(&client, 4).taking(5).gets_it();
-}
-
-#[test]
-fn plain_waiters_keep_the_name_while_they_are_heard() {
-    let mut fixture = Fixture::plain();
-    let client = fixture.client();
-    fixture.request(&client, 1).gets_it();
-    fixture.request(&client, 2).acquire(Wait::Forever).unwrap();
-    fixture.faults().lose_hold("orders");
-    fixture.is_now(FIVE);
-    mismatch(fixture.request(&client, 3).acquire(Wait::No));
-    fixture.clock.advance(TTL);
-    fixture.request(&client, 3).gets_it();
+    story.tell("b gets; pass 30s (so does one whose last hold has ended); as 8; c*8 gets");
 }
 
 #[test]
 fn a_request_for_no_units_or_too_many_is_refused_and_leaves_nothing() {
-    let kinds =
-        [(LockKind::Fair, 2), (LockKind::Plain, 2), (FIVE, 6), (LockKind::Semaphore { permits: 0 }, 1)];
-    for (kind, too_many) in kinds {
-        let mut fixture = Fixture::fair();
-        let client = fixture.client();
-        fixture.is_now(kind);
+    for (kind, too_many) in
+        [(FAIR, 2), (PLAIN, 2), (SEMAPHORE_OF_5, 6), (LockKind::Semaphore { permits: 0 }, 1)]
+    {
+        let mut story = Story::of(kind);
         for takes in [0, too_many, u32::MAX] {
             for wait in [Wait::No, Wait::Forever] {
-                let error = fixture.request(&client, 1).taking(takes).acquire(wait).unwrap_err();
+                let error = story.refused(&format!("a{takes}*{takes}"), wait);
                 assert_eq!(error.kind(), BackendErrorKind::InvalidConfig);
                 let message = format!("a request for {takes} units of lock `orders`, which is a {kind}");
                 assert_eq!(error.message(), message);
             }
-            assert_eq!(fixture.request(&client, 1).taking(takes).renew_place().unwrap(), Renewal::Lost);
+            story.tell(&format!("a{takes} beats gone; held by nobody; line nobody"));
         }
-        let state = fixture.inspect();
-        assert_eq!((state.holders.len(), state.line_length), (0, 0), "{kind}");
     }
-}
-
-#[test]
-fn one_request_for_too_many_units_leaves_the_line_as_it_is() {
-    let fixture = Fixture::semaphore(2);
-    let client = fixture.client();
-    let [a, b, c] = fixture.requests(&client);
-    a.gets_it();
-    b.clone().taking(2).queues(0);
-    assert!(c.taking(3).acquire(Wait::Forever).is_err());
-    assert_eq!(fixture.line(), [b.owner]);
-}
-
-#[test]
-fn force_on_an_idle_name_takes_nothing() {
-    let fixture = Fixture::semaphore(2);
-    let other = LockId::new(fixture.lock.name.clone(), EIGHT);
-    assert_eq!(fixture.backend.force_release(&other).unwrap(), ForceReleased::NotHeld);
-    let client = fixture.client();
-    let [a] = fixture.requests(&client);
-    assert!(matches!(a.acquire(Wait::No), Ok(Acquired::Granted { .. })));
-    mismatch(fixture.backend.force_release(&other));
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use fairlock_core::{Client, LockGuard, OwnedRequest, Stats, TryLock};
 use fairlock_memory::{MemoryBackend, Operation};
 
-use crate::support::{S, World, threads_of_name};
+use crate::support::{S, World, ask, threads_of_name};
 
 const REQUESTS: u32 = 1000;
 
@@ -33,11 +33,8 @@ impl Lines {
         let holder = world.client();
         let names: Vec<String> = (0..REQUESTS / 100).map(|number| format!("{name}:{number}")).collect();
         let guards = names.iter().map(|name| holder.fair_lock(name).unwrap().lock().unwrap()).collect();
-        let ask = |number: u32| {
-            let lock = client.fair_lock(&names[number as usize % names.len()]).unwrap();
-            lock.owned_by(&client.new_owner()).unwrap().request().unwrap()
-        };
-        let requests = (0..REQUESTS).map(ask).collect();
+        let name = |number: u32| &names[number as usize % names.len()];
+        let requests = (0..REQUESTS).map(|number| ask(&client, name(number))).collect();
         Lines { holder, client, names, _guards: guards, requests }
     }
 
@@ -92,7 +89,7 @@ fn a_client_whose_watchdog_never_waits_for_the_server_has_one_thread() {
 fn dropped_requests_are_withdrawn_many_in_a_call() {
     let world = World::new();
     let mut lines = Lines::of(&world, world.client(), "line");
-    world.backend.store.faults().delay_next(Operation::Withdraw, 1, S);
+    world.faults().delay_next(Operation::Withdraw, 1, S);
     drop(lines.requests.pop());
     world.clock.advance(Duration::ZERO); // the first withdrawal is under way
     lines.requests.clear();
@@ -109,10 +106,10 @@ fn releases_that_were_not_answered_are_repeated_many_in_a_call() {
     let locks: Vec<_> =
         (0..REQUESTS).map(|number| client.fair_lock(&format!("held:{number}")).unwrap()).collect();
     let guards: Vec<_> = locks.iter().map(|lock| lock.lock().unwrap()).collect();
-    world.backend.store.faults().cut_off(client.id());
+    world.cut_off(&client);
     drop(guards);
     world.clock.advance(S);
-    world.backend.store.faults().bring_back(client.id());
+    world.bring_back(&client);
     let before = world.backend.calls("release");
     world.clock.advance(S);
     assert!(locks.iter().all(|lock| !lock.is_locked().unwrap()));
@@ -186,7 +183,7 @@ fn a_hold_that_is_granted_and_ends_while_the_watchdog_waits_is_reported_in_time(
     let world = World::new();
     let client = world.client();
     let _kept = client.fair_lock("kept").unwrap().lock().unwrap();
-    world.backend.store.faults().delay_next(Operation::Renew, 1, 8 * S);
+    world.faults().delay_next(Operation::Renew, 1, 8 * S);
     world.clock.advance(12 * S); // the renewal is under way, for six seconds more
     let lock = client.fair_lock("short").unwrap().fixed_lease(S);
     for _ in 0..2 {

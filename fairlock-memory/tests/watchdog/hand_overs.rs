@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{S, World};
+use crate::support::{S, World, ask};
 
 const SECTION: Duration = Duration::from_millis(80);
 
@@ -24,24 +24,18 @@ fn a_hold_that_was_handed_over_survives_an_outage_of_more_than_its_places_time()
 
 #[test]
 fn a_short_critical_section_is_not_renewed() {
-    const TURNS: u32 = 20;
+    const TURNS: usize = 20;
     let world = World::new();
     let clients = [(); 3].map(|()| world.client());
     let first = clients[0].fair_lock("short").unwrap().lock().unwrap();
-    let mut line: Vec<_> = (0..TURNS)
-        .map(|n| {
-            let client = &clients[n as usize % 3];
-            client.fair_lock("short").unwrap().owned_by(&client.new_owner()).unwrap().request().unwrap()
-        })
-        .collect();
-    let beats = |world: &World| world.backend.calls("renew");
+    let line: Vec<_> = (0..TURNS).map(|turn| ask(&clients[turn % 3], "short")).collect();
     first.unlock().unwrap();
-    for request in line.drain(..) {
+    for request in line {
         let guard = request.wait().unwrap();
         world.clock.advance(SECTION);
         guard.unlock().unwrap();
     }
     let renewals: u64 = clients.iter().map(|client| client.stats().renewals).sum();
     assert_eq!(renewals, 0);
-    assert!(beats(&world) <= 3, "one heartbeat for each client with waiters");
+    assert!(world.backend.calls("renew") <= 3, "one heartbeat for each client with waiters");
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use fairlock_core::{Error, LostCause};
 use fairlock_memory::Operation;
 
-use crate::support::{S, World, said};
+use crate::support::{S, World, ask, assert_said, hold, said};
 
 #[test]
 fn a_hold_is_tried_about_twice_a_second_during_an_outage_which_is_three_lines() {
@@ -18,15 +18,11 @@ fn a_hold_is_tried_about_twice_a_second_during_an_outage_which_is_three_lines() 
     world.clock.advance(18 * S); // it fails from the tenth second on
     let tried = world.backend.calls("renew");
     assert!((17..80).contains(&tried), "tried {tried} times in 17 s");
-    let lines = said();
-    assert_eq!(lines.len(), 1, "{lines:?}");
-    assert!(lines[0].contains("an outage begins, it concerns 1 hold and 0 waiters of "), "{lines:?}");
+    assert_said("an outage begins, it concerns 1 hold and 0 waiters of ");
     world.bring_back(&client);
     world.clock.advance(S);
     assert!(!guard.is_lost());
-    let lines = said();
-    assert_eq!(lines.len(), 1, "{lines:?}");
-    assert!(lines[0].contains("it concerned 1 hold and 0 waiters of "), "{lines:?}");
+    assert_said("it concerned 1 hold and 0 waiters of ");
     world.clock.advance(100 * S);
     guard.unlock().unwrap();
     assert!(said().is_empty());
@@ -38,9 +34,8 @@ fn each_line_of_an_outage_tells_how_many_holds_and_waiters_it_concerns() {
     let world = World::new();
     let (other, client) = (world.client(), world.builder().label("orders-3").build().unwrap());
     let _taken = other.fair_lock("taken").unwrap().lock().unwrap();
-    let take = |name: &str| client.fair_lock(name).unwrap().owned_by(&client.new_owner()).unwrap();
-    let guards: Vec<_> = (0..3).map(|n| take(&format!("held:{n}")).lock().unwrap()).collect();
-    let requests = [(); 2].map(|()| take("taken").request().unwrap());
+    let guards: Vec<_> = (0..3).map(|n| hold(&client, &format!("held:{n}"))).collect();
+    let requests = [(); 2].map(|()| ask(&client, "taken"));
     world.cut_off(&client);
     world.clock.advance(2 * S); // the places are due, the holds are not
     let begins = said();
@@ -64,9 +59,7 @@ fn each_line_of_an_outage_tells_how_many_holds_and_waiters_it_concerns() {
 fn where_some_calls_are_answered_an_outage_concerns_those_that_failed() {
     let world = World::new();
     let client = world.builder().place_ttl(60 * S).build().unwrap();
-    let take =
-        |name: &str| client.fair_lock(name).unwrap().owned_by(&client.new_owner()).unwrap().lock().unwrap();
-    let guards: Vec<_> = (0..5).map(|n| take(&format!("some:{n}"))).collect();
+    let guards: Vec<_> = (0..5).map(|n| hold(&client, &format!("some:{n}"))).collect();
     world.backend.leave_out_answers(2);
     world.clock.advance(10 * S);
     let lines = said();
@@ -95,9 +88,7 @@ fn one_loss_is_one_warning_also_in_an_outage_and_when_its_guard_is_unlocked() {
     world.bring_back(&client);
     client.fair_lock("next").unwrap().lock().unwrap().unlock().unwrap();
     world.clock.advance(S);
-    let lines = said();
-    assert_eq!(lines.len(), 1, "{lines:?}");
-    assert!(lines[0].contains("is over after 34"), "{lines:?}");
+    assert_said("is over after 34");
 }
 
 #[test]
@@ -115,9 +106,7 @@ fn a_hold_that_is_taken_by_force_is_one_warning() {
             drop(guard);
         }
         world.clock.advance(60 * S);
-        let lines = said();
-        assert_eq!(lines.len(), 1, "{lines:?}");
-        assert!(lines[0].contains("lock `forced` was lost by"), "{lines:?}");
+        assert_said("lock `forced` was lost by");
     }
 }
 
@@ -129,8 +118,7 @@ fn ten_thousand_holds_are_tried_together_without_a_line_for_each() {
     let client = world.client();
     let mut guards = Vec::new();
     for number in 0..HOLDS {
-        let lock = client.fair_lock(&format!("many:{number}")).unwrap();
-        guards.push(lock.owned_by(&client.new_owner()).unwrap().lock().unwrap());
+        guards.push(hold(&client, &format!("many:{number}")));
         if number % 500 == 0 {
             world.clock.advance(S / 2);
         }
@@ -145,9 +133,7 @@ fn ten_thousand_holds_are_tried_together_without_a_line_for_each() {
     world.bring_back(&client);
     world.clock.advance(S);
     assert!(guards.iter().all(|guard| !guard.is_lost()));
-    let lines = said();
-    assert_eq!(lines.len(), 1, "{lines:?}");
-    assert!(lines[0].contains("it concerned 10000 holds and 0 waiters"), "{lines:?}");
+    assert_said("it concerned 10000 holds and 0 waiters");
 }
 
 /// Each loss has its line. Writing them must not keep the watchdog from holds that can be saved.
@@ -156,12 +142,10 @@ fn a_slow_logger_with_thousands_of_losses_costs_no_other_hold() {
     const LOST: usize = 3000;
     let world = World::new();
     let client = world.builder().lease(2 * S).build().unwrap();
-    let take =
-        |name: &str| client.fair_lock(name).unwrap().owned_by(&client.new_owner()).unwrap().lock().unwrap();
-    let kept = take("kept");
-    let guards: Vec<_> = (0..LOST).map(|number| take(&format!("lost:{number}"))).collect();
+    let kept = hold(&client, "kept");
+    let guards: Vec<_> = (0..LOST).map(|number| hold(&client, &format!("lost:{number}"))).collect();
     world.slow_logger(Duration::from_millis(1));
-    guards.iter().for_each(|guard| world.backend.store.faults().lose_hold(guard.name()));
+    guards.iter().for_each(|guard| world.faults().lose_hold(guard.name()));
     world.clock.advance(S);
     assert!(guards.iter().all(|guard| guard.lost().try_recv().is_ok()), "they are told at once");
     world.clock.advance(9 * S);
@@ -193,7 +177,7 @@ fn a_server_that_drops_a_request_now_and_then_is_a_line_a_minute_at_most() {
     let _guard = holder.fair_lock("drops").unwrap().lock().unwrap();
     let request = client.fair_lock("drops").unwrap().request().unwrap();
     for _ in 0..60 {
-        world.backend.store.faults().fail_next(Operation::Renew, 1);
+        world.faults().fail_next(Operation::Renew, 1);
         world.clock.advance(10 * S);
     }
     let lines = said();
@@ -207,18 +191,11 @@ fn unanswered_releases_are_tried_together_and_are_part_of_the_outage() {
     const HOLDS: u32 = 500;
     let world = World::new();
     let client = world.client();
-    let guards: Vec<_> = (0..HOLDS)
-        .map(|number| {
-            let lock = client.fair_lock(&format!("drop:{number}")).unwrap();
-            lock.owned_by(&client.new_owner()).unwrap().lock().unwrap()
-        })
-        .collect();
+    let guards: Vec<_> = (0..HOLDS).map(|number| hold(&client, &format!("drop:{number}"))).collect();
     world.cut_off(&client);
     drop(guards);
     world.clock.advance(S); // each is tried once more by the watchdog
-    let lines = said();
-    assert_eq!(lines.len(), 1, "{lines:?}");
-    assert!(lines[0].contains("an outage begins, it concerns 0 holds and 0 waiters ("), "{lines:?}");
+    assert_said("an outage begins, it concerns 0 holds and 0 waiters (");
     let before = world.backend.calls("release");
     world.clock.advance(20 * S);
     let tried = world.backend.calls("release") - before;
@@ -251,8 +228,7 @@ fn places_that_the_server_lost_are_one_line() {
     let (holder, client) = (world.client(), world.client());
     let lock = client.fair_lock("forgot").unwrap();
     let _guard = holder.fair_lock("forgot").unwrap().lock().unwrap();
-    let requests: Vec<_> =
-        (0..100).map(|_| lock.owned_by(&client.new_owner()).unwrap().request().unwrap()).collect();
+    let requests: Vec<_> = (0..100).map(|_| ask(&client, "forgot")).collect();
     for waiter in lock.inspect().unwrap().line {
         assert!(lock.kick(&waiter).unwrap());
     }

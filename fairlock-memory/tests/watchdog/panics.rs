@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fairlock_core::{LockName, LostCause};
 
-use crate::support::{LoggerPanics, S, World, dead_holder, said};
+use crate::support::{LoggerPanics, S, World, assert_said, dead_holder, hold, said};
 
 #[test]
 fn a_logger_that_panics_costs_no_hold_that_can_be_kept() {
@@ -33,17 +33,7 @@ fn with_a_logger_that_panics_a_loss_is_reported_before_another_owner_gets_the_lo
     let (client, other) = (world.client(), world.client());
     let (tells, told) = channel();
     client.on_lost(move |lost| _ = tells.send(lost.lock.clone()));
-    let guards: Vec<_> = (0..3)
-        .map(|n| {
-            client
-                .fair_lock(&format!("lose:{n}"))
-                .unwrap()
-                .owned_by(&client.new_owner())
-                .unwrap()
-                .lock()
-                .unwrap()
-        })
-        .collect();
+    let guards: Vec<_> = (0..3).map(|n| hold(&client, &format!("lose:{n}"))).collect();
     let next = other.fair_lock("lose:0").unwrap().request().unwrap();
     let panics = LoggerPanics::from_here();
     world.cut_off(&client);
@@ -67,23 +57,11 @@ fn with_a_logger_that_panics_a_loss_is_reported_before_another_owner_gets_the_lo
 fn a_backend_that_panics_in_a_renewal_is_asked_again() {
     let world = World::new();
     let client = world.client();
-    let guards: Vec<_> = (0..3)
-        .map(|n| {
-            client
-                .fair_lock(&format!("panics:{n}"))
-                .unwrap()
-                .owned_by(&client.new_owner())
-                .unwrap()
-                .lock()
-                .unwrap()
-        })
-        .collect();
+    let guards: Vec<_> = (0..3).map(|n| hold(&client, &format!("panics:{n}"))).collect();
     world.backend.panic_next("renew", 5);
     world.clock.advance(60 * S);
     assert!(guards.iter().all(|guard| !guard.is_lost()));
-    let lines = said();
-    assert_eq!(lines.len(), 1, "{lines:?}");
-    assert!(lines[0].contains("planned: renew"), "{lines:?}");
+    assert_said("planned: renew");
     guards.into_iter().for_each(|guard| guard.unlock().unwrap());
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use fairlock_core::Error;
 use fairlock_memory::Operation;
 
-use crate::support::{S, World, dead_holder, said};
+use crate::support::{S, World, ask, dead_holder, hold, said};
 
 const MOMENT: Duration = Duration::from_millis(10);
 
@@ -16,7 +16,7 @@ fn a_request_whose_first_call_is_not_answered_is_still_granted() {
     let lock = client.fair_lock("unasked").unwrap();
     lock.lock().unwrap().unlock().unwrap();
     world.clock.advance(60 * S); // the watchdog has started, and sleeps without an end
-    world.backend.store.faults().fail_next(Operation::Acquire, 1);
+    world.faults().fail_next(Operation::Acquire, 1);
     let request = lock.request().unwrap();
     world.clock.advance(MOMENT);
     assert!(request.decided().try_recv().is_ok(), "the lock was free");
@@ -29,17 +29,7 @@ fn requests_that_are_never_answered_fail_after_the_outage_limit_however_many_the
     let world = World::new();
     let client = world.client();
     world.cut_off(&client);
-    let requests: Vec<_> = (0..REQUESTS)
-        .map(|n| {
-            client
-                .fair_lock(&format!("dead:{n}"))
-                .unwrap()
-                .owned_by(&client.new_owner())
-                .unwrap()
-                .request()
-                .unwrap()
-        })
-        .collect();
+    let requests: Vec<_> = (0..REQUESTS).map(|n| ask(&client, &format!("dead:{n}"))).collect();
     let before = world.backend.calls("acquire");
     world.clock.advance(11 * S);
     assert!(requests.iter().all(|request| request.decided().try_recv().is_ok()), "each hears of it");
@@ -73,8 +63,7 @@ fn the_next_waiter_of_a_client_rechecks_when_the_first_has_left() {
     let lease = Duration::from_millis(1800);
     let _dead = dead_holder(&world, "leaves", lease);
     let client = world.client();
-    let lock = client.fair_lock("leaves").unwrap();
-    let [first, second] = [(); 2].map(|()| lock.owned_by(&client.new_owner()).unwrap().request().unwrap());
+    let [first, second] = [(); 2].map(|()| ask(&client, "leaves"));
     world.clock.advance(lease - MOMENT);
     drop(first);
     world.clock.advance(2 * MOMENT);
@@ -87,9 +76,9 @@ fn the_next_waiter_of_a_client_rechecks_when_the_fixed_lease_before_it_ends() {
     let world = World::new();
     let client = world.client();
     let lock = client.fair_lock("fixed").unwrap();
-    let guard = lock.owned_by(&client.new_owner()).unwrap().lock().unwrap();
+    let guard = hold(&client, "fixed");
     let first = lock.fixed_lease(S / 2).owned_by(&client.new_owner()).unwrap().request().unwrap();
-    let second = lock.owned_by(&client.new_owner()).unwrap().request().unwrap();
+    let second = ask(&client, "fixed");
     guard.unlock().unwrap();
     assert!(first.decided().try_recv().is_ok());
     world.clock.advance(S / 2 + MOMENT);
@@ -104,10 +93,10 @@ fn a_call_after_a_release_that_was_not_answered_does_not_wait_for_a_slow_renewal
     let (slow, ours) = (client.fair_lock("slow").unwrap(), client.fair_lock("ours").unwrap());
     let _kept = slow.lock().unwrap();
     let guard = ours.lock().unwrap();
-    world.backend.store.faults().delay_next(Operation::Renew, 1, 8 * S);
+    world.faults().delay_next(Operation::Renew, 1, 8 * S);
     world.clock.advance(12 * S); // the renewal is under way, for six seconds more
     let before = world.clock.now();
-    world.backend.store.faults().fail_next(Operation::Release, 1);
+    world.faults().fail_next(Operation::Release, 1);
     drop(guard);
     ours.try_lock().unwrap().guard().expect("it was given back by this very call").unlock().unwrap();
     assert_eq!(world.clock.now(), before);
@@ -122,7 +111,7 @@ fn a_withdrawal_that_a_caller_tried_in_vain_is_repeated_by_the_watchdog() {
     let lock = client.fair_lock("place").unwrap();
     let owner = client.new_owner();
     let request = lock.owned_by(&owner).unwrap().request().unwrap();
-    let faults = world.backend.store.faults();
+    let faults = world.faults();
     faults.fail_next(Operation::Withdraw, 2);
     drop(request);
     world.clock.advance(MOMENT); // the watchdog has tried it twice, and pauses
@@ -147,7 +136,7 @@ fn a_shutdown_during_a_slow_heartbeat_leaves_no_place() {
     let (holder, client) = (world.client(), world.client());
     let guard = holder.fair_lock("place").unwrap().lock().unwrap();
     let request = client.fair_lock("place").unwrap().request().unwrap();
-    world.backend.store.faults().delay_next(Operation::Renew, 1, S);
+    world.faults().delay_next(Operation::Renew, 1, S);
     world.clock.advance(2 * S); // the heartbeat is under way
     std::thread::scope(|scope| {
         let end = scope.spawn(|| client.shutdown());

@@ -10,8 +10,8 @@ use fairlock_core::backend::{
     Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, LockId,
     LockState, Place, Released, Renew, Renewal, Subscription, WakeSink, Withdrawn,
 };
-use fairlock_core::{Client, ClientBuilder, ClientId, Clock, ManualClock};
-use fairlock_memory::{MemoryBackend, Operation};
+use fairlock_core::{Client, ClientBuilder, ClientId, Clock, ManualClock, OwnedGuard, OwnedRequest};
+use fairlock_memory::{Faults, MemoryBackend, Operation};
 use log::{LevelFilter, Log, Metadata, Record};
 
 pub(crate) const S: Duration = Duration::from_secs(1);
@@ -175,7 +175,7 @@ impl World {
 
     /// The server no longer answers this client, and sends it no wake-ups.
     pub(crate) fn cut_off(&self, client: &Client) {
-        self.backend.store.faults().cut_off(client.id());
+        self.faults().cut_off(client.id());
     }
 
     /// Each line in the log takes this long.
@@ -183,8 +183,12 @@ impl World {
         *locked(&SLOW_LOGGER) = Some((self.clock.clone().into(), time));
     }
 
+    pub(crate) fn faults(&self) -> Faults {
+        self.backend.store.faults()
+    }
+
     pub(crate) fn bring_back(&self, client: &Client) {
-        self.backend.store.faults().bring_back(client.id());
+        self.faults().bring_back(client.id());
     }
 }
 
@@ -208,6 +212,16 @@ pub(crate) fn threads_of_name(name: &str) -> usize {
     let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let names = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("comm")).ok());
     names.filter(|other| other.trim_end() == name).count()
+}
+
+/// A new owner of the client has the lock.
+pub(crate) fn hold(client: &Client, name: &str) -> OwnedGuard {
+    client.fair_lock(name).unwrap().owned_by(&client.new_owner()).unwrap().lock().unwrap()
+}
+
+/// A new owner of the client asks for the lock.
+pub(crate) fn ask(client: &Client, name: &str) -> OwnedRequest {
+    client.fair_lock(name).unwrap().owned_by(&client.new_owner()).unwrap().request().unwrap()
 }
 
 /// A holder that dies at once: its lease ends without a message.
@@ -273,6 +287,13 @@ fn keep_the_log() {
     });
     locked(&KEPT.0).clear();
     *locked(&SLOW_LOGGER) = None;
+}
+
+/// There is one line since the last call, and it has these words.
+#[track_caller]
+pub(crate) fn assert_said(words: &str) {
+    let lines = said();
+    assert!(lines.len() == 1 && lines[0].contains(words), "{lines:?}");
 }
 
 /// The lines since the test began, or since the last call.
