@@ -6,7 +6,7 @@ mod support;
 use fairlock_tests::RedisServer;
 use serde_json::Value;
 
-use support::{fairlock, lock, output, text};
+use support::{fairlock, lock, says, text, words};
 
 /// Places that last for an hour, of owners 1 to 2,500.
 const FILL: &str = "local now = tonumber(redis.call('TIME')[1]) * 1000 \
@@ -22,14 +22,14 @@ fn crowded() -> RedisServer {
     server
 }
 
-fn said(server: &RedisServer, arguments: &[&str]) -> String {
-    let output = fairlock(&server.url(), arguments).output().unwrap(); // it does not fit into a pipe
+fn said(server: &RedisServer, arguments: &str) -> String {
+    let output = fairlock(&server.url(), &words(arguments)).output().unwrap(); // it does not fit into a pipe
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     text(&output.stdout)
 }
 
-fn numbers(server: &RedisServer, arguments: &[&str]) -> Vec<u64> {
-    let seen: Value = serde_json::from_str(&said(server, arguments)).unwrap();
+fn numbers(server: &RedisServer, options: &str) -> Vec<u64> {
+    let seen: Value = serde_json::from_str(&said(server, &format!("show x --json {options}"))).unwrap();
     assert_eq!(seen["waiting"], 2500);
     let line = seen["line"].as_array().unwrap();
     for waiter in line {
@@ -41,29 +41,29 @@ fn numbers(server: &RedisServer, arguments: &[&str]) -> Vec<u64> {
 #[test]
 fn show_pages_through_a_long_line_and_says_how_long_it_is() {
     let server = crowded();
-    let shown = said(&server, &["show", "x"]);
+    let shown = said(&server, "show x");
     let lines: Vec<&str> = shown.lines().collect();
     assert_eq!((lines[2], lines.len()), ("line    2500 waiting", 3 + 100 + 1));
     assert!(lines[3].starts_with("     1  worker:1, ") && lines[102].starts_with("   100  worker:100, "));
     assert_eq!(lines[103], "        and 2400 more: --from 101");
-    let shown = said(&server, &["show", "x", "--from=2401"]);
+    let shown = said(&server, "show x --from=2401");
     let lines: Vec<&str> = shown.lines().collect();
     assert!(lines[3].starts_with("  2401  ") && lines[102].starts_with("  2500  ") && lines.len() == 103);
+    // The last two take several calls.
+    for (options, part) in [
+        ("", 1..101),
+        ("--lines=0", 1..1),
+        ("--from=2501", 1..1),
+        ("--lines=1201", 1..1202),
+        ("--from=1700 --lines=9999", 1700..2501),
+    ] {
+        assert_eq!(numbers(&server, options), Vec::from_iter(part), "{options}");
+    }
+    assert_eq!(said(&server, "show x --lines=0").lines().count(), 3);
+    says(&server.url(), "show x --from=0").gave(125);
 
-    assert_eq!(numbers(&server, &["show", "x", "--json"]), Vec::from_iter(1..=100));
-    // This takes several calls.
-    assert_eq!(numbers(&server, &["show", "x", "--json", "--lines=1201"]), Vec::from_iter(1..=1201));
-    assert_eq!(
-        numbers(&server, &["show", "x", "--json", "--from=1700", "--lines=9999"]),
-        Vec::from_iter(1700..=2500)
-    );
-    assert!(numbers(&server, &["show", "x", "--json", "--lines=0"]).is_empty());
-    assert!(numbers(&server, &["show", "x", "--json", "--from=2501"]).is_empty());
-    assert_eq!(said(&server, &["show", "x", "--lines=0"]).lines().count(), 3);
-    assert_eq!(output(&server.url(), &["show", "x", "--from=0"]).status.code(), Some(125));
-
-    assert!(said(&server, &["ls"]).ends_with("not held, 2500 waiting\n"));
-    let all: Value = serde_json::from_str(&said(&server, &["ls", "--json"])).unwrap();
+    assert!(said(&server, "ls").ends_with("not held, 2500 waiting\n"));
+    let all: Value = serde_json::from_str(&said(&server, "ls --json")).unwrap();
     assert_eq!((all[0]["waiting"].as_u64(), all[0].get("line")), (Some(2500), None));
 }
 
@@ -71,15 +71,16 @@ fn show_pages_through_a_long_line_and_says_how_long_it_is() {
 fn kick_finds_its_waiter_anywhere_in_a_long_line() {
     let server = crowded();
     let owner = |number: u64| format!("00000000-0000-4000-8000-000000000000:{number}");
-    for number in [1, 777, 2500] {
-        let asked = output(&server.url(), &["kick", "x", &owner(number)]);
-        assert!(text(&asked.stderr).contains(&format!("the place of worker:{number}, number {number} in")));
+    for (who, number) in
+        [(owner(1), 1), (owner(777), 777), (owner(2500), 2500), ("worker:1234".to_owned(), 1234)]
+    {
+        let asked = says(&server.url(), &format!("kick x {who}"));
+        asked.with(&[&format!("the place of worker:{number}, number {number} in")]);
     }
-    let asked = output(&server.url(), &["kick", "x", "worker:1234"]);
-    assert!(text(&asked.stderr).contains("the place of worker:1234, number 1234 in"));
     for number in [2500, 777] {
-        said(&server, &["kick", "x", &owner(number), "--yes"]);
-        assert_eq!(output(&server.url(), &["kick", "x", &owner(number), "--yes"]).status.code(), Some(1));
+        let kick = format!("kick x {} --yes", owner(number));
+        says(&server.url(), &kick).gave(0);
+        says(&server.url(), &kick).gave(1);
     }
     assert_eq!(server.query::<u64>(&["ZCARD", "fairlock_line:{x}"]), 2498);
     assert_eq!(lock(&server, "x").inspect().unwrap().line_length, 2498);
@@ -94,8 +95,8 @@ fn a_long_line_of_absent_waiters_alone_is_none() {
     // hours ahead, and so past all deadlines), the least time to live of a place.
     let state = format!("{:016} A 0 {} -7200000 5000 0", now * 1000, now - 600_000);
     server.query::<()>(&["HSET", "fairlock_record:{x}", "state", &state]);
-    assert_eq!(said(&server, &["ls"]), "");
-    let shown = said(&server, &["show", "x", "--lines=1"]);
+    assert_eq!(said(&server, "ls"), "");
+    let shown = said(&server, "show x --lines=1");
     let end = "line    empty, 2500 absent\n     1  worker:1, waiting for ";
     assert!(shown.contains(end), "{shown}");
 }

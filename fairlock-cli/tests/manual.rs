@@ -3,34 +3,33 @@
 
 mod support;
 
-use support::{output, text};
+use support::says;
 
 /// None of this needs a server.
 const NOWHERE: &str = "redis://:canary@127.0.0.1:1";
 const COMMANDS: [&str; 9] =
     ["run", "show", "ls", "unlock", "kick", "doctor", "migrate", "completions", "man"];
 
-fn said(arguments: &[&str]) -> String {
-    let said = output(NOWHERE, arguments);
-    assert_eq!(said.status.code(), Some(0), "{}", text(&said.stderr));
-    assert!(!text(&said.stdout).contains("canary"));
-    text(&said.stdout)
+fn said(arguments: &str) -> String {
+    let said = says(NOWHERE, arguments).gave(0).out;
+    assert!(!said.contains("canary"));
+    said
 }
 
 #[test]
 fn help_has_an_example_for_each_command_and_hides_the_minder() {
-    let all = said(&["--help"]);
+    let all = said("--help");
     assert!(!all.contains("minder") && all.contains("redis+sentinel://"), "{all}");
     for command in COMMANDS {
         assert!(all.contains(&format!("\n  {command} ")), "{all}");
         for help in ["--help", "-h"] {
-            let one = said(&[command, help]);
+            let one = said(&format!("{command} {help}"));
             assert!(one.contains("Example") && one.contains(&format!("  fairlock {command} ")), "{one}");
         }
     }
-    let short = said(&["ls", "-h"]);
+    let short = said("ls -h");
     assert!(short.contains("FAIRLOCK_REDIS") && !short.contains("--connections"), "{short}");
-    let run = said(&["run", "--help"]);
+    let run = said("run --help");
     assert!(run.contains("--connections <N>") && run.contains("FAIRLOCK_PLACE_TTL"), "{run}");
     for code in
         ["122", "123", "124", "125", "126", "127", "FAIRLOCK_TOKEN", "--shared", "--write", "--permits <N>"]
@@ -41,27 +40,22 @@ fn help_has_an_example_for_each_command_and_hides_the_minder() {
 
 #[test]
 fn without_arguments_it_prints_its_help() {
-    let said = output(NOWHERE, &[]);
-    let (help, errors) = (text(&said.stdout), text(&said.stderr));
-    assert_eq!((said.status.code(), errors.as_str()), (Some(125), ""));
-    assert_eq!(help, self::said(&["-h"]));
+    let help = said("-h");
+    says(NOWHERE, "").is(125, &help, "");
     assert!(help.starts_with("Run programs under") && help.contains("\n  redis://host"), "{help}");
 }
 
 #[test]
 fn a_usage_error_does_not_ask_for_the_server_that_the_environment_names() {
-    for arguments in [&["kick", "x"][..], &["show"], &["run", "x"], &["unlock"], &["ls", "--lines"]] {
-        let said = output(NOWHERE, arguments);
-        let errors = text(&said.stderr);
-        assert!(said.status.code() == Some(125) && errors.contains("Usage: fairlock "), "{errors}");
-        assert!(!errors.contains("--redis") && !errors.contains("minder"), "{errors}");
+    for arguments in ["kick x", "show", "run x", "unlock", "ls --lines"] {
+        says(NOWHERE, arguments).gave(125).with(&["Usage: fairlock "]).without(&["--redis", "minder"]);
     }
 }
 
 #[test]
 fn completions_know_the_commands() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let script = said(&["completions", shell]);
+        let script = said(&format!("completions {shell}"));
         for command in COMMANDS {
             assert!(script.contains(command), "{shell}: {command}");
         }
@@ -74,7 +68,7 @@ fn completions_know_the_commands() {
 
 #[test]
 fn the_man_page_has_all_commands_and_options_and_exit_codes() {
-    let page = said(&["man"]);
+    let page = said("man");
     assert!(page.starts_with(".ie") || page.contains(".TH fairlock 1"), "{}", &page[..80]);
     for command in COMMANDS {
         assert!(page.contains(&format!("FAIRLOCK {}", command.to_uppercase())), "{command}");

@@ -75,8 +75,7 @@ impl Host {
 #[track_caller]
 fn assert_ends(commands: Vec<Running>, code: i32) {
     for mut command in commands {
-        let said = command.output();
-        assert_eq!(said.status.code(), Some(code), "{}", text(&said.stderr));
+        command.output().gave(code);
     }
 }
 

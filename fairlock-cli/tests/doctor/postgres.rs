@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use fairlock_tests::{PostgresServer, eventually};
 
-use crate::support::{output, text};
-use crate::{assert_found, look, of};
+use crate::support::says;
+use crate::{approve, assert_found, judge, look};
 
 /// Longer than the age from which on a snapshot is old.
 const SOON: Duration = Duration::from_secs(30);
@@ -18,33 +18,18 @@ fn server() -> PostgresServer {
 #[test]
 fn a_good_server_gets_a_good_report_and_keeps_no_row() {
     let server = PostgresServer::builder().set("fsync", "on").start();
-    let (code, findings) = look(&server.url(), &[]);
-    assert_eq!(
-        (code, of(&findings, "unsafe"), of(&findings, "unknown")),
-        (Some(0), vec![], vec![]),
-        "{findings:#?}"
-    );
+    let findings = approve(&server.url());
     let topics: Vec<&str> = findings.iter().map(|finding| finding[0].as_str()).collect();
     let (first, then) = topics.split_at(9);
-    let server_and_database = [
-        "role",
-        "version",
-        "commits",
-        "isolation",
-        "connections",
-        "listeners",
-        "snapshots",
-        "slots",
-        "autovacuum",
-    ];
-    assert_eq!(first, server_and_database);
-    let by_trial =
-        ["clock", "round trip", "pooler", "wake-ups", "layout", "rights", "rows", "commit time", "trial"];
-    assert_eq!(then, by_trial);
+    let server_and_database =
+        "role, version, commits, isolation, connections, listeners, snapshots, slots, autovacuum";
+    assert_eq!(first.join(", "), server_and_database);
+    let by_trial = "clock, round trip, pooler, wake-ups, layout, rights, rows, commit time, trial";
+    assert_eq!(then.join(", "), by_trial);
     assert_found(&findings, "commits", "good", "synchronous_commit is on; no standby");
     assert_found(&findings, "wake-ups", "good", "a message was heard after ");
     let sample = include_str!("../../../docs/samples/doctor-postgres.txt");
-    let said = text(&output(&server.url(), &["doctor"]).stdout);
+    let said = says(&server.url(), "doctor").out;
     assert_eq!(without_figures(&said), without_figures(sample), "{said}");
     let rows: i64 = server.con().query_one("select count(*) from fairlock.lock", &[]).unwrap().get(0);
     assert_eq!(rows, 0);
@@ -57,14 +42,8 @@ fn without_figures(report: &str) -> Vec<String> {
     };
     let lines = report.lines().skip(1).filter(|line| !is_measured(line));
     let is_figure = |word: &&str| word.starts_with(|c: char| c.is_ascii_digit());
-    lines
-        .map(|line| {
-            line.split(' ')
-                .map(|word| if is_figure(&word) { "7" } else { word })
-                .collect::<Vec<_>>()
-                .join(" ")
-        })
-        .collect()
+    let without = |word| if is_figure(&word) { "7" } else { word };
+    lines.map(|line| line.split(' ').map(without).collect::<Vec<_>>().join(" ")).collect()
 }
 
 #[test]
@@ -85,12 +64,7 @@ fn what_makes_hand_offs_slow_is_found() {
     let settings = "alter database t2 connection limit 5; alter database t2 set default_transaction_isolation = 'serializable'";
     server.con().batch_execute(settings).unwrap();
     server.con_to("t2").batch_execute("alter table fairlock.lock set (autovacuum_enabled = off)").unwrap();
-    let (code, findings) = look(&other, &[]);
-    assert_eq!(
-        (code, of(&findings, "unsafe"), of(&findings, "unknown")),
-        (Some(0), vec![], vec![]),
-        "{findings:#?}"
-    );
+    let findings = approve(&other);
     assert_found(&findings, "slots", "note", "slot old is not in use");
     assert_found(&findings, "connections", "note", "4 are left");
     assert_found(
@@ -122,12 +96,7 @@ fn each_missing_right_is_named_with_the_grant() {
         con.batch_execute(&format!("grant {right} to worker")).unwrap();
     }
     let url = server.url().replace("fairlock@", "worker@");
-    let (code, findings) = look(&url, &[]);
-    assert_eq!(
-        (code, of(&findings, "unsafe"), of(&findings, "unknown")),
-        (Some(0), vec![], vec![]),
-        "{findings:#?}"
-    );
+    approve(&url);
     for right in rights {
         con.batch_execute(&format!("revoke {right} from worker")).unwrap();
         let (code, findings) = look(&url, &[]);
@@ -141,10 +110,9 @@ fn each_missing_right_is_named_with_the_grant() {
 fn a_layout_that_can_not_be_used_is_named_with_what_helps() {
     let server = server();
     let url = server.new_empty_database();
-    let (code, findings) = look(&url, &[]);
-    assert_eq!((code, of(&findings, "unsafe")), (Some(1), vec!["layout"]), "{findings:#?}");
+    let findings = judge(&url, &[], 1, &["layout"]);
     assert_found(&findings, "layout", "unsafe", "run `fairlock migrate --postgres URL`");
-    assert_eq!(output(&url, &["migrate"]).status.code(), Some(0));
+    says(&url, "migrate").gave(0);
     assert_eq!(look(&url, &[]).0, Some(0));
     let set = |settings: &str| {
         server.con_to("t1").batch_execute(&format!("update fairlock.meta set {settings}")).unwrap()
@@ -152,8 +120,7 @@ fn a_layout_that_can_not_be_used_is_named_with_what_helps() {
     set("layout = 2");
     assert_eq!(look(&url, &[]).0, Some(0));
     set("least_client = 2");
-    let (code, findings) = look(&url, &[]);
-    assert_eq!((code, of(&findings, "unsafe")), (Some(1), vec!["layout"]), "{findings:#?}");
+    let findings = judge(&url, &[], 1, &["layout"]);
     assert_found(&findings, "layout", "unsafe", "use a newer version");
     set("layout = 0, least_client = 0");
     assert_found(&look(&url, &[]).1, "layout", "unsafe", "layout 0 of fairlock's tables");
@@ -163,23 +130,16 @@ fn a_layout_that_can_not_be_used_is_named_with_what_helps() {
 fn a_server_that_takes_no_writes_is_unsafe_unless_the_address_has_another() {
     let server = server();
     let standby = server.standby("copy");
-    let (code, findings) = look(&standby.url(), &[]);
-    assert_eq!((code, of(&findings, "unsafe")), (Some(1), vec!["role", "trial"]), "{findings:#?}");
+    let findings = judge(&standby.url(), &[], 1, &["role", "trial"]);
     assert_found(&findings, "role", "unsafe", "a standby, which takes no writes");
     let both = server.url().replace("127.0.0.1", &format!("127.0.0.1:{},127.0.0.1", standby.port()));
-    let (code, findings) = look(&both, &[]);
-    assert_eq!(
-        (code, of(&findings, "unsafe"), of(&findings, "unknown")),
-        (Some(0), vec![], vec![]),
-        "{findings:#?}"
-    );
+    let findings = approve(&both);
     assert_found(&findings, "role", "note", "a standby, which takes no writes");
     assert_found(&findings, "role", "good", "it takes writes");
 
     let read_only = server.new_database();
     server.con().batch_execute("alter database t1 set default_transaction_read_only = on").unwrap();
-    let (code, findings) = look(&read_only, &[]);
-    assert_eq!((code, of(&findings, "unsafe")), (Some(1), vec!["role", "trial"]), "{findings:#?}");
+    let findings = judge(&read_only, &[], 1, &["role", "trial"]);
     assert_found(&findings, "role", "unsafe", "default_transaction_read_only is on");
 }
 
@@ -212,12 +172,6 @@ fn what_a_crash_or_a_fail_over_forgets_is_told() {
 
 #[test]
 fn a_server_that_is_gone_is_no_report() {
-    let said = output("postgres://worker:canary@127.0.0.1:1/locks", &["doctor"]);
-    let errors = text(&said.stderr);
-    assert_eq!((said.status.code(), text(&said.stdout)), (Some(122), String::new()), "{errors}");
-    assert!(
-        errors.contains("127.0.0.1:1") && errors.ends_with(" (--postgres, FAIRLOCK_POSTGRES)\n"),
-        "{errors}"
-    );
-    assert!(!errors.contains("canary"), "{errors}");
+    let said = says("postgres://worker:canary@127.0.0.1:1/locks", "doctor").without(&["canary"]);
+    said.failed(122, &["127.0.0.1:1", " (--postgres, FAIRLOCK_POSTGRES)\n"]);
 }

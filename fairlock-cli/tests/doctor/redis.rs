@@ -6,8 +6,8 @@ use fairlock_tests::cluster::{Cluster, Replicas};
 use fairlock_tests::proxy::{Rule, Traffic};
 use fairlock_tests::{Proxy, RedisServer, Sentinels, assert_no_residue, eventually};
 
-use crate::support::{self, Running, SOON, fairlock, output, text};
-use crate::{assert_found, look, of};
+use crate::support::{self, Running, SOON, fairlock, says, text, words};
+use crate::{assert_found, judge, look, of};
 
 /// The rights in README.md for discipline `HandOff`, for all names, and those that doctor needs to check them.
 const RIGHTS: &str = "~* resetchannels &fairlock:* &redisson_lock__channel:* +ping +evalsha +script|load +publish +subscribe \
@@ -23,7 +23,7 @@ fn a_good_server_gets_a_good_report() {
         ["version", "role", "eviction", "persistence", "clock", "round trip", "scripts", "rights", "trial"];
     assert_eq!(of(&findings, "good"), good, "{findings:?}");
     assert_eq!(of(&findings, "note"), ["replicas", "durable"]);
-    let said = text(&output(&server.url(), &["doctor"]).stdout);
+    let said = says(&server.url(), "doctor").out;
     assert!(
         said.starts_with("127.0.0.1:") && said.contains("  good     eviction     noeviction\n"),
         "{said}"
@@ -39,7 +39,7 @@ fn widths(said: &str) -> Vec<usize> {
 #[test]
 fn a_report_is_as_wide_as_the_terminal_and_speaks_of_the_command() {
     let server = RedisServer::start();
-    let said = text(&output(&server.url(), &["doctor"]).stdout);
+    let said = says(&server.url(), "doctor").out;
     let widest = widths(&said).into_iter().max().unwrap();
     assert!((70..=80).contains(&widest), "{said}");
     let words = said.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -77,15 +77,14 @@ fn a_report_is_as_wide_as_the_terminal_and_speaks_of_the_command() {
 #[test]
 fn a_check_leaves_no_key_and_if_it_is_killed_none_for_ever() {
     for (options, begun) in [
-        (&[][..], 0),
-        (&["--discipline", "redisson"], 0),
-        (&["--durable=trust=2s"], 0),
-        (&["x"], 0),
-        (&["--durable=trust=2s", "--begin-life", "--yes"], 1), // fairlock_life, which was asked for
+        ("", 0),
+        ("--discipline redisson", 0),
+        ("--durable=trust=2s", 0),
+        ("x", 0),
+        ("--durable=trust=2s --begin-life --yes", 1), // fairlock_life, which was asked for
     ] {
         let server = RedisServer::start();
-        let said = output(&server.url(), &[&["doctor"], options].concat());
-        assert_eq!(said.status.code(), Some(0), "{}", text(&said.stderr));
+        says(&server.url(), &format!("doctor {options}")).gave(0);
         let keys: Vec<String> = server.query(&["KEYS", "*"]);
         assert_eq!(keys.len(), begun, "{options:?}: {keys:?}");
     }
@@ -106,33 +105,24 @@ fn a_check_leaves_no_key_and_if_it_is_killed_none_for_ever() {
 #[test]
 fn an_unsafe_setting_is_named_with_its_remedy_and_gives_1() {
     let server = RedisServer::builder().arg("maxmemory-policy", "allkeys-lru").start();
-    let (code, findings) = look(&server.url(), &[]);
-    assert_eq!((code, of(&findings, "unsafe")), (Some(1), vec!["eviction"]));
+    let findings = judge(&server.url(), &[], 1, &["eviction"]);
     assert!(findings.iter().any(|finding| finding[2].contains("set it to noeviction")));
 
     let replica = RedisServer::start();
     replica.query::<()>(&["REPLICAOF", "127.0.0.1", &server.port().to_string()]);
     let (code, findings) = look(&replica.url(), &[]);
-    assert_eq!(code, Some(1));
-    assert!(
-        of(&findings, "unsafe").contains(&"role") && of(&findings, "unsafe").contains(&"trial"),
-        "{findings:?}"
-    );
+    let found = of(&findings, "unsafe");
+    assert!(code == Some(1) && found.contains(&"role") && found.contains(&"trial"), "{findings:?}");
 }
 
 #[test]
 fn each_missing_right_is_named() {
     let server = RedisServer::start();
     let user = |rights: &str| {
-        let words: Vec<&str> = ["ACL", "SETUSER", "worker", "reset", "on", ">pw"]
-            .into_iter()
-            .chain(rights.split_whitespace())
-            .collect();
-        server.query::<()>(&words);
+        server.query::<()>(&words(&format!("ACL SETUSER worker reset on >pw {rights}")));
         server.url_as("worker", "pw")
     };
-    let (code, findings) = look(&user(RIGHTS), &[]);
-    assert_eq!((code, of(&findings, "unsafe")), (Some(0), vec![]), "{findings:?}");
+    judge(&user(RIGHTS), &[], 0, &[]);
 
     let optional = ["+info", "+multi", "+ping"];
     for right in RIGHTS.split_whitespace().filter(|right| right.starts_with('+') && !optional.contains(right))
@@ -165,9 +155,7 @@ fn the_rights_to_one_lock_are_checked_without_touching_it() {
     let guard = support::lock(&server, "orders").lock().unwrap();
     let keys = "~orders ~fairlock_line:{orders} ~fairlock_record:{orders} ~fairlock_record:{orders}";
     let rules = RIGHTS.replace("~*", keys);
-    let words: Vec<&str> =
-        ["ACL", "SETUSER", "worker", "on", ">pw"].into_iter().chain(rules.split_whitespace()).collect();
-    server.query::<()>(&words);
+    server.query::<()>(&words(&format!("ACL SETUSER worker on >pw {rules}")));
     let url = server.url_as("worker", "pw");
     assert_eq!(look(&url, &["orders"]).0, Some(0));
     assert_eq!(look(&url, &["bills"]).0, Some(1));
@@ -212,14 +200,13 @@ fn a_grace_is_told_and_ended_by_hand() {
         findings.into_iter().find(|finding| finding[0] == "life").unwrap()
     };
     assert!(life(&[])[2].contains("fairlock doctor --begin-life"));
-    let asked = output(&server.url(), &["doctor", "--durable=trust=2s", "--begin-life"]);
-    assert!(text(&asked.stderr).contains("confirm with --yes"), "{}", text(&asked.stderr));
+    let says = |arguments: &str| says(&server.url(), arguments);
+    says("doctor --durable=trust=2s --begin-life").with(&["confirm with --yes"]);
     assert_eq!(life(&["--begin-life", "--yes"])[1], "good");
-    let run = output(&server.url(), &["run", "--durable=trust=2s", "granted", "--", "true"]);
-    assert_eq!(run.status.code(), Some(0), "{}", text(&run.stderr));
+    says("run --durable=trust=2s granted -- true").gave(0);
     server.query::<()>(&["FLUSHALL"]);
-    let run = output(&server.url(), &["run", "--durable=trust=2s", "--wait=0", "granted", "--", "true"]);
-    assert_ne!(run.status.code(), Some(0), "{}", text(&run.stderr));
+    let run = says("run --durable=trust=2s --wait=0 granted -- true");
+    assert_ne!(run.status.code(), Some(0), "{}", run.err);
     assert_eq!(life(&[])[1], "note");
     assert_no_residue(&server, &[]);
 }
@@ -231,10 +218,9 @@ fn what_a_quorum_lacks_is_named() {
     let servers = Sentinels::builder().steady().server_acl(all).sentinel_acl(all).start();
     // Only once they have been up for longer than the trust.
     eventually(Duration::from_secs(60), "the sentinels count", || {
-        output(&servers.url(), &["doctor", quorum[0]]).status.code() == Some(0)
+        says(&servers.url(), "doctor --durable=quorum").status.code() == Some(0)
     });
-    let (code, findings) = look(&servers.url(), quorum);
-    assert_eq!((code, of(&findings, "unsafe")), (Some(0), vec![]), "{findings:#?}");
+    let findings = judge(&servers.url(), quorum, 0, &[]);
     assert_found(
         &findings,
         "durable",
@@ -270,11 +256,6 @@ fn what_a_quorum_lacks_is_named() {
     second.kill();
     let (_, findings) = look(&servers.url(), &[]);
     assert_found(&findings, "sentinels", "note", "1 of 3 agree, and a majority is 2: no quorum");
-    let said = output(&servers.url(), &["doctor", quorum[0]]);
-    assert_eq!(said.status.code(), Some(122));
-    assert!(
-        text(&said.stderr).contains("without --durable it says what each sentinel says"),
-        "{}",
-        text(&said.stderr)
-    );
+    let said = says(&servers.url(), "doctor --durable=quorum").gave(122);
+    said.with(&["without --durable it says what each sentinel says"]);
 }

@@ -3,35 +3,33 @@
 
 use std::process::{Command, Stdio};
 
-use fairlock_tests::{RedisServer, WorkDir};
-
-use crate::support::{Running, fairlock, lock, process_in, script, text};
+use crate::support::{Host, Running, output, process_in, script, send, words};
 
 /// Both get the same options. `flock` takes the program behind the file, `fairlock` behind `--`.
 #[test]
 fn the_options_and_exit_codes_are_those_of_flock() {
-    let (server, dir) = (RedisServer::start(), WorkDir::new());
-    let file = dir.file("lock");
-    let flock = |options: &[&str], then: &[&str]| {
+    let host = Host::new();
+    let file = host.dir.file("lock");
+    let flock = |options: &str, then: &[&str]| {
         let mut command = Command::new("flock");
-        command.args(options).arg(&file).args(then).stdin(Stdio::null());
+        command.args(words(options)).arg(&file).args(then).stdin(Stdio::null());
         Running::start(command)
     };
-    let both = |options: &[&str], then: &[&str]| {
+    let both = |options: &str, then: &[&str]| {
         let ours = if then[0].starts_with('-') { then.to_vec() } else { [&["--"], then].concat() };
-        let mut ours = Running::start(fairlock(&server.url(), &[&["run"], options, &["x"], &ours].concat()));
-        [flock(options, then).output(), ours.output()].map(|said| (said.status.code(), text(&said.stdout)))
+        let ours = output(&host.url(), &[&["run"], &*words(options), &["x"], &ours].concat());
+        [flock(options, then).output(), ours].map(|said| (said.status.code(), said.out))
     };
-    let waits: [&[&str]; 7] = [
-        &["-n", "-E", "7"],
-        &["--nb", "-E", "7"],
-        &["--nonblock", "--conflict-exit-code", "7"],
-        &["-w", "0", "-E", "7"],
-        &["-w", "0.2", "-E", "7"],
-        &["--wait", "1", "-E", "0"],
-        &["--timeout=.3", "-E7"],
+    let waits = [
+        "-n -E 7",
+        "--nb -E 7",
+        "--nonblock --conflict-exit-code 7",
+        "-w 0 -E 7",
+        "-w 0.2 -E 7",
+        "--wait 1 -E 0",
+        "--timeout=.3 -E7",
     ];
-    for options in waits.iter().chain(&[&["-w", "5"][..], &[]]) {
+    for options in waits.iter().chain(&["-w 5", ""]) {
         for (then, code, said) in [
             (&["sh", "-c", "echo in; exit 3"][..], 3, "in\n"),
             (&["-c", "echo in; exit 4"], 4, "in\n"),
@@ -42,17 +40,16 @@ fn the_options_and_exit_codes_are_those_of_flock() {
             assert_eq!(both(options, then), [expected.clone(), expected], "{options:?} {then:?}");
         }
     }
-    let (pid, guard) = (dir.file("pid"), lock(&server, "x").lock().unwrap());
-    let theirs = flock(&[], &["sh", "-c", &script(&pid, "exec sleep 1000")]);
+    let (pid, guard) = (host.dir.file("pid"), host.lock("x").lock().unwrap());
+    let theirs = flock("", &["sh", "-c", &script(&pid, "exec sleep 1000")]);
     let process = process_in(&pid);
     for options in waits {
-        let code = if options.contains(&"0") && options[0] == "--wait" { 0 } else { 7 };
-        let expected = (Some(code), String::new());
+        let expected = (Some(if options == "--wait 1 -E 0" { 0 } else { 7 }), String::new());
         assert_eq!(both(options, &["echo", "in"]), [expected.clone(), expected], "{options:?}");
     }
     // Without -E it is 1 there, which a program may mean as well.
-    assert_eq!(both(&["-n"], &["echo", "in"]).map(|(code, _)| code), [Some(1), Some(124)]);
+    assert_eq!(both("-n", &["echo", "in"]).map(|(code, _)| code), [Some(1), Some(124)]);
     guard.unlock().unwrap();
-    crate::support::send("KILL", process);
+    send("KILL", process);
     drop(theirs);
 }

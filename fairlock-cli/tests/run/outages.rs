@@ -1,24 +1,27 @@
 //! A server that refuses, or does not answer: 122 with its reason and in time, and never 124, which says that another owner has
 //! the lock.
 
-use std::process::Output;
 use std::time::{Duration, Instant};
 
-use fairlock_tests::{RedisServer, WorkDir, assert_no_residue, eventually};
+use fairlock_tests::{RedisServer, WorkDir, eventually};
 
-use crate::support::{
-    Running, SOON, arguments, fairlock, lock, output, process_in, script, text, wait_for_line,
-    wait_until_dead,
-};
+use crate::support::{Host, SOON, Said, lock, process_in, script, starts, wait_for_line, wait_until_dead};
 
 /// More than the time-outs of the last calls, and much less than the ten seconds for which a call goes on without an answer.
 const IN_TIME: Duration = Duration::from_secs(6);
 
+/// What the command says that ends within this time.
 #[track_caller]
-fn assert_says(said: &Output, code: i32, words: &[&str]) {
-    let message = text(&said.stderr);
-    assert_eq!((said.status.code(), text(&said.stdout)), (Some(code), String::new()), "{message}");
-    words.iter().for_each(|word| assert!(message.contains(word), "{message}"));
+fn within(time: Duration, ends: impl FnOnce() -> Said) -> Said {
+    let began = Instant::now();
+    let said = ends();
+    assert!(began.elapsed() < time, "{:?}", began.elapsed());
+    said
+}
+
+/// A server that is killed, and one that is stopped.
+fn each_way_to_go(story: impl Fn(RedisServer, fn(&RedisServer))) {
+    [RedisServer::kill, RedisServer::stop].into_iter().for_each(|go| story(RedisServer::start(), go));
 }
 
 #[test]
@@ -29,34 +32,30 @@ fn a_server_that_goes_on_refusing_ends_the_wait_at_once_with_its_reason() {
     eventually(SOON, "the replica has its master's data", || {
         replica.query::<String>(&["INFO", "replication"]).contains("master_link_status:up")
     });
-    let full = RedisServer::start();
-    full.query::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    let full = Host::new();
+    full.server.query::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
     let of = format!("it takes no writes (REPLICA of {})", master.address());
     // A replica is a wrong address; a full server may have room later.
-    for (server, code, reason) in [(&replica, 125, &*of), (&full, 122, "the server is out of memory (OOM")] {
-        for wait in [&["x"][..], &["x", "--wait", "0"], &["x", "--wait", "1m"]] {
-            let began = Instant::now();
-            let said = output(&server.url(), &arguments(&[wait, &["-E", "75"]].concat(), "echo no"));
-            assert_says(&said, code, &[reason]);
-            assert!(began.elapsed() < IN_TIME, "{:?}", began.elapsed());
+    for (url, code, reason) in
+        [(replica.url(), 125, &*of), (full.url(), 122, "the server is out of memory (OOM")]
+    {
+        for options in ["x -E 75", "x -E 75 --wait 0", "x -E 75 --wait 1m"] {
+            within(IN_TIME, || starts(&url, options, "echo no").output()).failed(code, &[reason]);
         }
     }
-    full.query::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
-    assert_no_residue(&full, &[]);
+    full.server.query::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
 }
 
 #[test]
 fn a_server_that_is_dead_or_silent_from_the_start_gives_122_in_time() {
-    for go in [RedisServer::kill, RedisServer::stop] {
-        let server = RedisServer::start();
+    each_way_to_go(|server, go| {
         let url = server.url();
         go(&server);
-        for wait in [&["x"][..], &["x", "--wait", "0"], &["x", "--wait", "500ms"]] {
-            let began = Instant::now();
-            assert_says(&output(&url, &arguments(wait, "echo no")), 122, &["the server is unavailable"]);
-            assert!(began.elapsed() < IN_TIME, "{:?}", began.elapsed());
+        for options in ["x", "x --wait 0", "x --wait 500ms"] {
+            let said = within(IN_TIME, || starts(&url, options, "echo no").output());
+            said.failed(122, &["the server is unavailable"]);
         }
-    }
+    });
 }
 
 #[test]
@@ -66,8 +65,8 @@ fn a_server_that_loads_its_data_gives_122() {
     std::thread::scope(|scope| {
         let restart = scope.spawn(|| server.restart());
         eventually(SOON, "it is loading", || {
-            let said = output(&server.url(), &arguments(&["x", "--wait", "100ms"], "true"));
-            said.status.code() == Some(122) && text(&said.stderr).contains("still loading its data (LOADING")
+            let said = starts(&server.url(), "x --wait 100ms", "true").output();
+            said.status.code() == Some(122) && said.err.contains("still loading its data (LOADING")
         });
         restart.join().unwrap();
     });
@@ -75,59 +74,47 @@ fn a_server_that_loads_its_data_gives_122() {
 
 #[test]
 fn a_server_that_goes_away_during_the_wait_gives_122_in_time() {
-    for go in [RedisServer::kill, RedisServer::stop] {
-        let server = RedisServer::start();
+    each_way_to_go(|server, go| {
         let ours = lock(&server, "x");
         let guard = ours.lock().unwrap();
-        let began = Instant::now();
-        let mut waits =
-            Running::start(fairlock(&server.url(), &arguments(&["x", "--wait", "3s"], "echo no")));
-        wait_for_line(&ours, 1);
-        go(&server);
-        let said = waits.output();
-        assert_says(
-            &said,
-            122,
-            &["x was not acquired within 3.0s: the server is unavailable (lock `x`): Redis at"],
-        );
-        assert!(began.elapsed() < Duration::from_secs(3) + IN_TIME, "{:?}", began.elapsed());
+        let said = within(Duration::from_secs(3) + IN_TIME, || {
+            let mut waits = starts(&server.url(), "x --wait 3s", "echo no");
+            wait_for_line(&ours, 1);
+            go(&server);
+            waits.output()
+        });
+        let words = "x was not acquired within 3.0s: the server is unavailable (lock `x`): Redis at";
+        said.failed(122, &[words]);
         drop(guard);
-    }
+    });
 }
+
+const KEEPS: &str = "lock x could not be released, and the server keeps it until its lease ends, for ";
 
 #[test]
 fn a_server_that_is_gone_when_the_program_was_ended_does_not_keep_the_command() {
-    for go in [RedisServer::kill, RedisServer::stop] {
-        let (server, dir) = (RedisServer::start(), WorkDir::new());
+    each_way_to_go(|server, go| {
+        let dir = WorkDir::new();
         let pid = dir.file("pid");
-        let program = script(&pid, "exec sleep 1000");
-        let mut holder =
-            Running::start(fairlock(&server.url(), &arguments(&["x", "--lease", "4s"], &program)));
+        let mut holder = starts(&server.url(), "x --lease 4s", &script(&pid, "exec sleep 1000"));
         let process = process_in(&pid);
         go(&server);
         wait_until_dead(process);
-        let ended = Instant::now();
-        let said = holder.output();
-        assert!(ended.elapsed() < IN_TIME, "{:?}", ended.elapsed());
-        let kept = "; lock x could not be released, and the server keeps it until its lease ends, for 4.0s at most: ";
-        assert_says(&said, 123, &["; the program was ended", kept]);
-    }
+        let kept = format!("; {KEEPS}4.0s at most: ");
+        within(IN_TIME, || holder.output()).failed(123, &["; the program was ended", &kept]);
+    });
 }
 
 #[test]
 fn a_server_that_is_gone_when_the_program_ends_does_not_keep_the_command() {
-    for go in [RedisServer::kill, RedisServer::stop] {
-        let (server, dir) = (RedisServer::start(), WorkDir::new());
+    each_way_to_go(|server, go| {
+        let dir = WorkDir::new();
         let (pid, end) = (dir.file("pid"), dir.file("end"));
         let program = script(&pid, &format!("until test -e {}; do sleep 0.01; done; exit 7", end.display()));
-        let mut holder = Running::start(fairlock(&server.url(), &arguments(&["x"], &program)));
+        let mut holder = starts(&server.url(), "x", &program);
         process_in(&pid);
         go(&server);
         std::fs::write(&end, "").unwrap();
-        let ended = Instant::now();
-        let said = holder.output();
-        assert!(ended.elapsed() < IN_TIME, "{:?}", ended.elapsed());
-        let kept = "fairlock: lock x could not be released, and the server keeps it until its lease ends, for 30s at most: ";
-        assert_says(&said, 7, &[kept]);
-    }
+        within(IN_TIME, || holder.output()).failed(7, &[&format!("fairlock: {KEEPS}30s at most: ")]);
+    });
 }

@@ -1,27 +1,20 @@
 //! Several locks at once: all or none, in an order that all commands have.
 
-use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, RedisBackend};
-use fairlock_tests::{RedisServer, WorkDir, assert_no_residue, eventually};
+use fairlock_tests::eventually;
 
-use crate::support::{
-    FAIRLOCK, Running, SOON, arguments, fairlock, is_alive, lock, output, process_in, script, text,
-    wait_for_line,
-};
+use crate::support::{FAIRLOCK, Host, Running, SOON, fairlock, is_alive, process_in, script, wait_for_line};
 
 #[test]
 fn the_program_holds_all_and_knows_the_token_of_each() {
     let program = "echo $FAIRLOCK_NAME; echo $FAIRLOCK_TOKEN; echo $FAIRLOCK_OWNER; \
                    for x in a b; do \"$0\" show $x --json; done";
     for discipline in ["hand-off", "redisson"] {
-        let server = RedisServer::start();
-        let mut run = fairlock(&server.url(), &["run", "b", "a", "b", "--", "sh", "-c", program, FAIRLOCK]);
+        let host = Host::new();
+        let mut run = fairlock(&host.url(), &["run", "b", "a", "b", "--", "sh", "-c", program, FAIRLOCK]);
         run.env("FAIRLOCK_DISCIPLINE", discipline);
-        let said = Running::start(run).output();
-        assert_eq!(said.status.code(), Some(0), "{}", text(&said.stderr));
-        let said = text(&said.stdout);
+        let said = Running::start(run).output().gave(0).out;
         let lines: Vec<&str> = said.lines().collect();
         let tokens: Vec<u64> = lines[1].split(' ').map(|token| token.parse().unwrap()).collect();
         assert!(lines[0] == "b a b" && tokens.len() == 3 && tokens[0] == tokens[2], "{said}");
@@ -30,23 +23,18 @@ fn the_program_holds_all_and_knows_the_token_of_each() {
             assert_eq!(state["holder"]["token"].as_u64(), Some(token), "{said}");
             assert_eq!(state["holder"]["owner"].as_str(), Some(lines[2]), "{said}");
         }
-        assert_no_residue(&server, &[]);
     }
 }
 
 #[test]
 fn commands_and_programs_that_name_them_in_any_order_take_turns() {
-    let (server, dir) = (RedisServer::start(), WorkDir::new());
-    let inside = dir.file("inside");
+    let host = Host::new();
+    let inside = host.dir.file("inside");
     let program = format!("mkdir {0} && sleep 0.02 && rmdir {0}", inside.display());
-    let commands: Vec<Running> = [["a", "b"], ["b", "a"], ["c", "b"], ["b", "c"], ["a", "c"], ["c", "a"]]
-        .into_iter()
-        .map(|[one, other]| {
-            // All of them need this one.
-            Running::start(fairlock(&server.url(), &arguments(&[one, "z", other], &program)))
-        })
-        .collect();
-    let client = Client::new(RedisBackend::connect(&server.url()).unwrap()).unwrap();
+    // All of them need z.
+    let commands =
+        ["a z b", "b z a", "c z b", "b z c", "a z c", "c z a"].map(|names| host.starts(names, &program));
+    let client = host.client("");
     for names in [["z", "a", "c"], ["b", "z", "a"]] {
         let guard = client.try_lock_all_for(&names, SOON).unwrap().guard().expect("its turn comes");
         std::fs::create_dir(&inside).unwrap();
@@ -54,141 +42,111 @@ fn commands_and_programs_that_name_them_in_any_order_take_turns() {
         guard.unlock().unwrap();
     }
     for mut command in commands {
-        let said = command.output();
-        assert_eq!(said.status.code(), Some(0), "{}", text(&said.stderr));
+        command.output().gave(0);
     }
-    assert_no_residue(&server, &[]);
 }
 
 #[test]
 fn if_one_is_busy_none_is_kept() {
-    let server = RedisServer::start();
-    let guard = lock(&server, "b").lock().unwrap();
+    let host = Host::new();
+    let guard = host.lock("b").lock().unwrap();
     for (options, message) in [
-        (&["-w", "0.3"][..], "fairlock: b was not acquired within 300ms: held by "),
-        (&["-n"], "fairlock: b is not free: held by "),
+        ("-w 0.3", "fairlock: b was not acquired within 300ms: held by "),
+        ("-n", "fairlock: b is not free: held by "),
     ] {
-        let said = output(&server.url(), &arguments(&[options, &["a", "b"]].concat(), "echo no"));
-        assert_eq!((said.status.code(), text(&said.stdout)), (Some(124), String::new()));
-        assert!(text(&said.stderr).starts_with(message), "{}", text(&said.stderr));
-        assert!(!lock(&server, "a").is_locked().unwrap());
+        host.runs(&format!("{options} a b"), "echo no").failed(124, &[message]);
+        assert!(!host.lock("a").is_locked().unwrap());
     }
     guard.unlock().unwrap();
-    assert_no_residue(&server, &[]);
 }
 
 /// Starts a command that has `a` and waits for `b`.
-fn between(server: &RedisServer, options: &[&str]) -> Running {
-    let command =
-        Running::start(fairlock(&server.url(), &arguments(&[options, &["b", "a"]].concat(), "echo no")));
-    wait_for_line(&lock(server, "b"), 1);
-    assert!(lock(server, "a").is_locked().unwrap());
+fn between(host: &Host, options: &str) -> Running {
+    let command = host.starts(&format!("{options} b a"), "echo no");
+    wait_for_line(&host.lock("b"), 1);
+    assert!(host.lock("a").is_locked().unwrap());
     command
 }
 
 #[test]
 fn a_command_that_ends_in_line_for_the_next_gives_back_what_it_has() {
-    let server = RedisServer::start();
-    let (ours, guard) = (lock(&server, "b"), lock(&server, "b").lock().unwrap());
-    let mut told = between(&server, &["--lease", "60s"]);
+    let host = Host::new();
+    let (ours, guard) = (host.lock("b"), host.lock("b").lock().unwrap());
+    let mut told = between(&host, "--lease 60s");
     told.signal("TERM");
-    let said = told.output();
-    assert_eq!((said.status.signal(), said.stdout, said.stderr), (Some(15), vec![], vec![]));
-    assert!(!lock(&server, "a").is_locked().unwrap() && ours.inspect().unwrap().line.is_empty());
+    told.output().ended_by(15);
+    assert!(!host.lock("a").is_locked().unwrap() && ours.inspect().unwrap().line.is_empty());
     guard.unlock().unwrap();
-    assert_no_residue(&server, &[]);
 
     let guard = ours.lock().unwrap();
-    let mut killed = between(&server, &["--lease", "60s", "--grace", "500ms"]);
+    let mut killed = between(&host, "--lease 60s --grace 500ms");
     killed.0.kill().unwrap();
-    eventually(SOON, "its minder has given it back", || !lock(&server, "a").is_locked().unwrap());
+    eventually(SOON, "its minder has given it back", || !host.lock("a").is_locked().unwrap());
     guard.unlock().unwrap();
-    let next = lock(&server, "b").lock().unwrap(); // its place is passed over
-    next.unlock().unwrap();
+    host.lock("b").lock().unwrap().unlock().unwrap(); // its place is passed over
+    host.server.query::<()>(&["FLUSHALL"]);
 }
 
 #[test]
 fn a_lock_that_is_taken_while_the_next_is_waited_for_ends_the_wait() {
-    let server = RedisServer::start();
-    let (ours, guard) = (lock(&server, "b"), lock(&server, "b").lock().unwrap());
-    let mut waits = between(&server, &[]);
-    assert!(lock(&server, "a").force_unlock().unwrap());
-    let said = waits.output();
-    let errors = text(&said.stderr);
-    assert_eq!((said.status.code(), text(&said.stdout)), (Some(123), String::new()), "{errors}");
-    assert!(errors.starts_with("fairlock: lock `a` was lost by "), "{errors}");
-    assert!(errors.ends_with("; the program was not started\n"), "{errors}");
+    let host = Host::new();
+    let (ours, guard) = (host.lock("b"), host.lock("b").lock().unwrap());
+    let mut waits = between(&host, "");
+    assert!(host.lock("a").force_unlock().unwrap());
+    let said = waits.output().failed(123, &["; the program was not started\n"]);
+    assert!(said.err.starts_with("fairlock: lock `a` was lost by "), "{}", said.err);
     assert!(ours.inspect().unwrap().line.is_empty());
     guard.unlock().unwrap();
-    assert_no_residue(&server, &[]);
 }
 
 #[test]
 fn when_one_is_taken_the_program_is_ended_and_all_are_given_back() {
-    let (server, dir) = (RedisServer::start(), WorkDir::new());
+    let host = Host::new();
     for taken in ["a", "b"] {
-        let pid = dir.file(taken);
-        let program = script(&pid, "exec sleep 1000");
-        let mut holder =
-            Running::start(fairlock(&server.url(), &arguments(&["a", "b", "--grace", "1s"], &program)));
-        let process = process_in(&pid);
-        assert!(lock(&server, taken).force_unlock().unwrap());
-        let said = holder.output();
-        assert_eq!(said.status.code(), Some(123));
-        assert!(
-            text(&said.stderr).contains(&format!("lock `{taken}` was lost by ")),
-            "{}",
-            text(&said.stderr)
-        );
+        let (mut holder, process) = host.holds("a b --grace 1s", taken, "exec sleep 1000");
+        assert!(host.lock(taken).force_unlock().unwrap());
+        holder.output().gave(123).with(&[&format!("lock `{taken}` was lost by ")]);
         assert!(!is_alive(process));
-        assert!(!lock(&server, "a").is_locked().unwrap() && !lock(&server, "b").is_locked().unwrap());
+        assert!(!host.lock("a").is_locked().unwrap() && !host.lock("b").is_locked().unwrap());
     }
-    assert_no_residue(&server, &[]);
 }
 
 #[test]
 fn all_stay_taken_after_the_program() {
-    let server = RedisServer::start();
-    let said = output(&server.url(), &arguments(&["a", "b", "--at-least", "10m"], "exit 3"));
-    assert_eq!((said.status.code(), text(&said.stderr)), (Some(3), String::new()));
+    let host = Host::new();
+    host.runs("a b --at-least 10m", "exit 3").is(3, "", "");
     for name in ["a", "b"] {
-        let left = lock(&server, name).inspect().unwrap().holder().unwrap().lease_left.unwrap();
+        let left = host.lock(name).inspect().unwrap().holder().unwrap().lease_left.unwrap();
         assert!(left > Duration::from_secs(500), "{name}: {left:?}");
-        assert!(lock(&server, name).force_unlock().unwrap());
+        assert!(host.lock(name).force_unlock().unwrap());
     }
-    assert_no_residue(&server, &[]);
 }
 
 /// The server would keep them for 60 s.
 #[test]
 fn a_killed_command_gives_all_back_when_its_program_has_ended() {
-    let (server, dir) = (RedisServer::start(), WorkDir::new());
-    let pid = dir.file("pid");
-    let options = ["c", "a", "b", "--lease", "60s", "--grace", "500ms"];
+    let host = Host::new();
+    let pid = host.dir.file("pid");
     // The trap stands before the pid file: TERM comes as soon as that exists.
     let program = format!("trap '' TERM; {}", script(&pid, "sleep 1000"));
-    let mut holder = Running::start(fairlock(&server.url(), &arguments(&options, &program)));
+    let mut holder = host.starts("c a b --lease 60s --grace 500ms", &program);
     let process = process_in(&pid);
     holder.0.kill().unwrap();
     let killed = Instant::now();
-    let client = Client::new(RedisBackend::connect(&server.url()).unwrap()).unwrap();
-    let guard = client.try_lock_all_for(&["a", "b", "c"], SOON).unwrap().guard().expect("they come back");
+    let all = host.client("").try_lock_all_for(&["a", "b", "c"], SOON).unwrap();
+    let guard = all.guard().expect("they come back");
     assert!(!is_alive(process));
     assert!(killed.elapsed() >= Duration::from_millis(400), "{:?}: it had its grace", killed.elapsed());
     guard.unlock().unwrap();
-    assert_no_residue(&server, &[]);
 }
 
 /// Between the grants, too: nobody has to wait for longer.
 #[test]
 fn max_hold_counts_from_the_first_grant() {
-    let server = RedisServer::start();
-    let guard = lock(&server, "b").lock().unwrap();
-    let mut waits = between(&server, &["--max-hold", "3s", "--grace", "200ms"]);
-    let said = waits.output();
-    let errors = text(&said.stderr);
-    assert!(said.status.code() == Some(123) && errors.contains("; the program was not started"), "{errors}");
-    eventually(SOON, "its time is over", || !lock(&server, "a").is_locked().unwrap());
+    let host = Host::new();
+    let guard = host.lock("b").lock().unwrap();
+    let mut waits = between(&host, "--max-hold 3s --grace 200ms");
+    waits.output().gave(123).with(&["; the program was not started"]);
+    eventually(SOON, "its time is over", || !host.lock("a").is_locked().unwrap());
     guard.unlock().unwrap();
-    assert_no_residue(&server, &[]);
 }

@@ -5,11 +5,10 @@ use std::process::Child;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use fairlock_tests::{RedisServer, WorkDir, assert_no_residue, eventually, look_until};
+use fairlock_tests::{eventually, look_until};
 
 use crate::support::{
-    FAIRLOCK, Running, SOON, arguments, children_hear_signals, fairlock, lock, process_in, script, text,
-    wait_for_line,
+    FAIRLOCK, Host, SOON, arguments, children_hear_signals, process_in, script, text, wait_for_line,
 };
 
 /// A command at its own terminal.
@@ -21,12 +20,7 @@ struct Typed {
 
 impl Typed {
     fn start(url: &str, arguments: &[&str]) -> Typed {
-        Typed::start_in(200, url, arguments)
-    }
-
-    /// At a terminal with this many columns.
-    fn start_in(columns: u16, url: &str, arguments: &[&str]) -> Typed {
-        Typed::begin(columns, url, FAIRLOCK, arguments)
+        Typed::begin(200, url, FAIRLOCK, arguments)
     }
 
     /// A shell with job control, and with `fairlock` as `$F`. The terminal echoes its input.
@@ -68,6 +62,14 @@ impl Typed {
         (&*self.pty).write_all(keys.as_bytes()).unwrap();
     }
 
+    /// Ends the shell, whose last command gave this code.
+    #[track_caller]
+    fn ends_with(&mut self, code: &str) {
+        self.type_in("echo code:$?; exit\n");
+        self.wait_for(code);
+        self.status();
+    }
+
     #[track_caller]
     fn status(&mut self) -> std::process::ExitStatus {
         look_until(SOON, || self.child.try_wait().unwrap()).expect("it ends")
@@ -83,11 +85,11 @@ impl Drop for Typed {
 
 #[test]
 fn a_waiter_at_a_terminal_sees_its_rank_and_the_holder() {
-    let server = RedisServer::start();
-    let ours = lock(&server, "x");
+    let host = Host::new();
+    let ours = host.lock("x");
     let guard = ours.lock().unwrap();
-    let first = lock(&server, "x").request().unwrap();
-    let mut typed = Typed::start(&server.url(), &arguments(&["x"], "echo our turn"));
+    let first = host.lock("x").request().unwrap();
+    let mut typed = Typed::start(&host.url(), &arguments(&["x"], "echo our turn"));
     typed.wait_for("x: 1 ahead, waiting for 0s; held by ");
     typed.wait_for(&format!(":{} for ", std::process::id()));
     guard.unlock().unwrap();
@@ -96,18 +98,15 @@ fn a_waiter_at_a_terminal_sees_its_rank_and_the_holder() {
     guard.unlock().unwrap();
     assert_eq!(typed.status().code(), Some(0));
     typed.wait_for("\r\u{1b}[Kour turn");
-    assert_no_residue(&server, &[]);
 }
 
 #[test]
 fn the_progress_line_is_cut_between_words_and_never_longer_than_the_terminal() {
-    let server = RedisServer::start();
-    let backend = fairlock::RedisBackend::connect(&server.url()).unwrap();
-    let ours = fairlock::Client::builder(backend).label("nightly report").build().unwrap();
-    let guard = ours.fair_lock("orders").unwrap().lock().unwrap();
+    let host = Host::new();
+    let guard = host.client("nightly report").fair_lock("orders").unwrap().lock().unwrap();
     for (columns, end) in [(60, "; held by nightly report for "), (45, "; held by nightly …"), (30, "0s; …")]
     {
-        let typed = Typed::start_in(columns, &server.url(), &arguments(&["orders", "--plain"], "true"));
+        let typed = Typed::begin(columns, &host.url(), FAIRLOCK, &arguments(&["orders", "--plain"], "true"));
         typed.wait_for(end);
         let shown = typed.shown();
         for line in shown.split("\r\u{1b}[K").filter(|line| !line.is_empty()) {
@@ -120,15 +119,13 @@ fn the_progress_line_is_cut_between_words_and_never_longer_than_the_terminal() {
 
 #[test]
 fn show_fits_a_terminal_of_80_columns() {
-    let server = RedisServer::start();
-    let ours = lock(&server, "x");
+    let host = Host::new();
+    let ours = host.lock("x");
     let guard = ours.lock().unwrap();
-    let backend = fairlock::RedisBackend::connect(&server.url()).unwrap();
     let label = "orders-worker-7f9c5d8b6-x2x4z of the nightly report (orders-worker-7f9c5d8b6-x2x4z:1)";
-    let theirs = fairlock::Client::builder(backend).label(label).build().unwrap();
-    let request = theirs.fair_lock("x").unwrap().request().unwrap();
+    let request = host.client(label).fair_lock("x").unwrap().request().unwrap();
     wait_for_line(&ours, 1);
-    let mut typed = Typed::start_in(80, &server.url(), &["show", "x"]);
+    let mut typed = Typed::begin(80, &host.url(), FAIRLOCK, &["show", "x"]);
     assert_eq!(typed.status().code(), Some(0));
     typed.wait_for("line    1 waiting");
     typed.wait_for("x2x4z:1), waiting for ");
@@ -144,35 +141,33 @@ fn show_fits_a_terminal_of_80_columns() {
 
 #[test]
 fn a_waiter_without_a_terminal_is_silent() {
-    let server = RedisServer::start();
-    let ours = lock(&server, "x");
+    let host = Host::new();
+    let ours = host.lock("x");
     let guard = ours.lock().unwrap();
-    let mut waiter = Running::start(fairlock(&server.url(), &arguments(&["x"], "true")));
+    let mut waiter = host.starts("x", "true");
     wait_for_line(&ours, 1);
     guard.unlock().unwrap();
-    let said = waiter.output();
-    assert_eq!((said.status.code(), said.stdout, said.stderr), (Some(0), vec![], vec![]));
+    waiter.output().is(0, "", "");
 }
 
 #[test]
 fn the_keyboards_interrupt_ends_a_wait_and_leaves_no_place() {
-    let server = RedisServer::start();
-    let ours = lock(&server, "x");
+    let host = Host::new();
+    let ours = host.lock("x");
     let guard = ours.lock().unwrap();
-    let mut typed = Typed::start(&server.url(), &arguments(&["x"], "echo no"));
+    let mut typed = Typed::start(&host.url(), &arguments(&["x"], "echo no"));
     typed.wait_for("next in line");
     typed.type_in("\u{3}");
     assert_eq!(typed.status().code(), None, "it ends by the signal");
     assert_eq!(ours.inspect().unwrap().line.len(), 0);
     guard.unlock().unwrap();
-    assert_no_residue(&server, &[]);
 }
 
 #[test]
 fn a_program_that_reads_the_keyboard_gets_it() {
-    let server = RedisServer::start();
+    let host = Host::new();
     let mut typed = Typed::start(
-        &server.url(),
+        &host.url(),
         &arguments(&["x"], "read word; echo \"<$word>\"; read word; echo \"<$word>\""),
     );
     typed.type_in("one\n");
@@ -184,11 +179,11 @@ fn a_program_that_reads_the_keyboard_gets_it() {
 
 #[test]
 fn the_keyboards_interrupt_ends_the_program_with_and_without_the_keyboard() {
-    let server = RedisServer::start();
+    let host = Host::new();
     // Builtins only: a child of a shell can miss a signal between fork and exec (dash catches INT there), at any terminal, and
     // then both go on.
     for program in ["echo started; while :; do :; done", "echo started; read word; echo got it; read word"] {
-        let mut typed = Typed::start(&server.url(), &arguments(&["x"], program));
+        let mut typed = Typed::start(&host.url(), &arguments(&["x"], program));
         typed.wait_for("started");
         if program.contains("read") {
             typed.type_in("word\n");
@@ -197,7 +192,6 @@ fn the_keyboards_interrupt_ends_the_program_with_and_without_the_keyboard() {
         typed.type_in("\u{3}");
         assert_eq!(typed.status().code(), None, "it ends by the signal");
     }
-    assert_no_residue(&server, &[]);
 }
 
 /// Ctrl-Z.
@@ -209,57 +203,51 @@ fn is_stopped(process: u32) -> bool {
 }
 
 /// Ctrl-Z, and `fg` once all have stopped. The lock is held meanwhile.
-fn stop_and_go_on(server: &RedisServer, shell: &Typed, program: u32) {
+fn stop_and_go_on(host: &Host, shell: &Typed, program: u32) {
     shell.type_in(STOP);
     shell.wait_for("Stopped");
     eventually(SOON, "the program has stopped", || is_stopped(program));
-    assert!(lock(server, "x").try_lock().unwrap().guard().is_none(), "it is still held");
+    assert!(host.lock("x").try_lock().unwrap().guard().is_none(), "it is still held");
     shell.type_in("fg\n");
     eventually(SOON, "the program goes on", || !is_stopped(program));
 }
 
 #[test]
 fn a_program_that_was_stopped_at_the_keyboard_goes_on_in_the_foreground() {
-    let (server, dir) = (RedisServer::start(), WorkDir::new());
-    let (pid, go) = (dir.file("pid"), dir.file("go"));
+    let host = Host::new();
+    let (pid, go) = (host.dir.file("pid"), host.dir.file("go"));
     nix::unistd::mkfifo(&go, nix::sys::stat::Mode::S_IRWXU).unwrap();
     // It starts no process: one that is stopped between vfork and exec holds its parent, which then can't stop.
     let program = script(&pid, &format!("read word < {}; exit 7", go.display()));
-    let mut shell = Typed::shell(&server.url());
+    let mut shell = Typed::shell(&host.url());
     shell.type_in(&format!("$F run x -- sh -c '{program}'\n"));
-    stop_and_go_on(&server, &shell, process_in(&pid));
+    stop_and_go_on(&host, &shell, process_in(&pid));
     std::fs::write(go, "").unwrap();
-    shell.type_in("echo code:$?; exit\n");
-    shell.wait_for("code:7");
-    shell.status();
-    assert_no_residue(&server, &[]);
+    shell.ends_with("code:7");
 }
 
 #[test]
 fn a_program_that_had_the_keyboard_has_it_again_after_it_was_stopped() {
-    let (server, dir) = (RedisServer::start(), WorkDir::new());
-    let pid = dir.file("pid");
+    let host = Host::new();
+    let pid = host.dir.file("pid");
     let program = script(&pid, "read word; echo first:$word; read word; echo second:$word");
-    let mut shell = Typed::shell(&server.url());
+    let mut shell = Typed::shell(&host.url());
     shell.type_in(&format!("$F run x -- sh -c '{program}'\n"));
     let process = process_in(&pid);
     shell.type_in("one\n");
     shell.wait_for("first:one");
-    stop_and_go_on(&server, &shell, process);
+    stop_and_go_on(&host, &shell, process);
     shell.type_in("two\n");
     shell.wait_for("second:two");
-    shell.type_in("echo code:$?; exit\n");
-    shell.wait_for("code:0");
-    shell.status();
-    assert_no_residue(&server, &[]);
+    shell.ends_with("code:0");
 }
 
 #[test]
 fn a_waiter_that_was_stopped_at_the_keyboard_goes_on_waiting() {
-    let server = RedisServer::start();
-    let ours = lock(&server, "x");
+    let host = Host::new();
+    let ours = host.lock("x");
     let guard = ours.lock().unwrap();
-    let mut shell = Typed::shell(&server.url());
+    let mut shell = Typed::shell(&host.url());
     shell.type_in("$F run x -- sh -c 'echo turn$((1 + 1))'\n");
     shell.wait_for("next in line");
     shell.type_in(STOP);
@@ -267,8 +255,5 @@ fn a_waiter_that_was_stopped_at_the_keyboard_goes_on_waiting() {
     shell.type_in("fg\n");
     guard.unlock().unwrap();
     shell.wait_for("turn2");
-    shell.type_in("echo code:$?; exit\n");
-    shell.wait_for("code:0");
-    shell.status();
-    assert_no_residue(&server, &[]);
+    shell.ends_with("code:0");
 }

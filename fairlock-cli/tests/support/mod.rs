@@ -2,13 +2,15 @@
 #![allow(dead_code, reason = "no test file uses all of it")]
 
 use std::io::Read;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use fairlock::{Client, Discipline, Lock, RedisBackend};
-use fairlock_tests::{RedisServer, eventually, look_until};
+use fairlock_tests::{RedisServer, WorkDir, assert_no_residue, eventually, look_until};
+use serde_json::Value;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
 
 pub(crate) const FAIRLOCK: &str = env!("CARGO_BIN_EXE_fairlock");
@@ -43,12 +45,158 @@ pub(crate) fn children_hear_signals() {
 
 /// Runs it to its end, which comes soon.
 #[track_caller]
-pub(crate) fn output(url: &str, arguments: &[&str]) -> Output {
+pub(crate) fn output(url: &str, arguments: &[&str]) -> Said {
     Running::start(fairlock(url, arguments)).output()
+}
+
+/// The same, with arguments in one text.
+#[track_caller]
+pub(crate) fn says(url: &str, arguments: &str) -> Said {
+    output(url, &words(arguments))
+}
+
+pub(crate) fn words(text: &str) -> Vec<&str> {
+    text.split_whitespace().collect()
 }
 
 pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What a command said, and how it ended.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) status: ExitStatus,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Said {
+    /// It gave this exit code.
+    #[track_caller]
+    pub(crate) fn gave(self, code: i32) -> Said {
+        assert_eq!(self.status.code(), Some(code), "{}{}", self.out, self.err);
+        self
+    }
+
+    /// It gave this exit code, and said exactly this.
+    #[track_caller]
+    pub(crate) fn is(self, code: i32, out: &str, err: &str) {
+        assert_eq!((self.status.code(), &*self.out, &*self.err), (Some(code), out, err));
+    }
+
+    /// It ended by this signal without a word.
+    #[track_caller]
+    pub(crate) fn ended_by(self, signal: i32) {
+        assert_eq!((self.status.signal(), &*self.out, &*self.err), (Some(signal), "", ""));
+    }
+
+    /// It gave this exit code, and said nothing but errors, with all of these words.
+    #[track_caller]
+    pub(crate) fn failed(self, code: i32, words: &[&str]) -> Said {
+        assert_eq!((self.status.code(), &*self.out), (Some(code), ""), "{}", self.err);
+        self.with(words)
+    }
+
+    /// Its errors have all of these words.
+    #[track_caller]
+    pub(crate) fn with(self, words: &[&str]) -> Said {
+        words.iter().for_each(|part| assert!(self.err.contains(part), "no {part}: {}", self.err));
+        self
+    }
+
+    /// Its errors have none of these words.
+    #[track_caller]
+    pub(crate) fn without(self, words: &[&str]) -> Said {
+        words.iter().for_each(|part| assert!(!self.err.contains(part), "{part}: {}", self.err));
+        self
+    }
+
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        assert_eq!(self.status.code(), Some(0), "{}", self.err);
+        serde_json::from_str(&self.out).unwrap()
+    }
+}
+
+/// A Redis server, a folder, and commands that are given that server. When it is dropped, no key of a lock may be left.
+pub(crate) struct Host {
+    pub(crate) server: RedisServer,
+    pub(crate) dir: WorkDir,
+}
+
+impl Host {
+    pub(crate) fn new() -> Host {
+        Host::of(RedisServer::start())
+    }
+
+    pub(crate) fn of(server: RedisServer) -> Host {
+        Host { server, dir: WorkDir::new() }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        self.server.url()
+    }
+
+    /// The command with these arguments.
+    #[track_caller]
+    pub(crate) fn says(&self, arguments: &str) -> Said {
+        says(&self.url(), arguments)
+    }
+
+    #[track_caller]
+    pub(crate) fn json(&self, arguments: &str) -> Value {
+        self.says(arguments).json()
+    }
+
+    /// `run` with these options and names, and a script of the shell.
+    #[track_caller]
+    pub(crate) fn runs(&self, options: &str, script: &str) -> Said {
+        self.starts(options, script).output()
+    }
+
+    pub(crate) fn starts(&self, options: &str, script: &str) -> Running {
+        starts(&self.url(), options, script)
+    }
+
+    /// Starts a script under the lock, which has its process id in this file, and waits until it runs.
+    #[track_caller]
+    pub(crate) fn holds(&self, options: &str, pid_file: &str, then: &str) -> (Running, u32) {
+        let pid = self.dir.file(pid_file);
+        let running = self.starts(options, &script(&pid, then));
+        (running, process_in(&pid))
+    }
+
+    /// Waits in a script until the test has made this file.
+    pub(crate) fn until(&self, file: &str) -> String {
+        format!("until test -e {}; do sleep 0.05; done", self.dir.file(file).display())
+    }
+
+    pub(crate) fn makes(&self, file: &str) {
+        std::fs::write(self.dir.file(file), "").unwrap();
+    }
+
+    /// The same lock for this process.
+    pub(crate) fn lock(&self, name: &str) -> Lock {
+        lock(&self.server, name)
+    }
+
+    pub(crate) fn client(&self, label: &str) -> Client {
+        Client::builder(RedisBackend::connect(&self.url()).unwrap()).label(label).build().unwrap()
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            assert_no_residue(&self.server, &[]);
+        }
+    }
+}
+
+/// The command under way that runs this script.
+pub(crate) fn starts(url: &str, options: &str, script: &str) -> Running {
+    Running::start(fairlock(url, &arguments(&words(options), script)))
 }
 
 /// A running command, killed when dropped.
@@ -67,12 +215,12 @@ impl Running {
 
     /// Only for output that fits into the pipes.
     #[track_caller]
-    pub(crate) fn output(&mut self) -> Output {
+    pub(crate) fn output(&mut self) -> Said {
         let status = self.status();
-        let mut output = Output { status, stdout: Vec::new(), stderr: Vec::new() };
-        self.0.stdout.take().unwrap().read_to_end(&mut output.stdout).unwrap();
-        self.0.stderr.take().unwrap().read_to_end(&mut output.stderr).unwrap();
-        output
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        self.0.stdout.take().unwrap().read_to_end(&mut out).unwrap();
+        self.0.stderr.take().unwrap().read_to_end(&mut err).unwrap();
+        Said { status, out: text(&out), err: text(&err) }
     }
 
     pub(crate) fn signal(&self, signal: &str) {
@@ -132,8 +280,4 @@ pub(crate) fn wait_for_line(lock: &Lock, waiting: u64) {
 
 pub(crate) fn arguments<'a>(run: &[&'a str], script: &'a str) -> Vec<&'a str> {
     [&["run"], run, &["--", "sh", "-c", script]].concat()
-}
-
-pub(crate) fn file(dir: &fairlock_tests::WorkDir, name: &str) -> PathBuf {
-    dir.file(name)
 }
