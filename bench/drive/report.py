@@ -47,12 +47,17 @@ def number(value):
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}"
 
 
-def shown(found, unit=""):
+def shown(found, widest=2):
+    """The median; also least and most if these are further apart than `widest`."""
     if not found:
         return "–"
     low, middle, high = found
-    same = number(low) == number(high)
-    return f"{number(middle)}{unit}" if same else f"{number(middle)}{unit} [{number(low)}–{number(high)}]"
+    is_close = number(low) == number(high) or high <= low * widest
+    return number(middle) if is_close else f"{number(middle)} [{number(low)}–{number(high)}]"
+
+
+def exactly(found):
+    return shown(found, 1)
 
 
 def peers_of(workload, variant=None):
@@ -83,7 +88,7 @@ def picture(name, alt, svg):
 def target(what, wanted, found, meets):
     if found:
         verdict = "met" if meets(found[1]) else "**missed**"
-        targets.append([what, wanted, shown(found), verdict])
+        targets.append([what, wanted, exactly(found), verdict])
 
 
 def target_by_threads(what, found_by_threads, wanted, meets):
@@ -92,7 +97,7 @@ def target_by_threads(what, found_by_threads, wanted, meets):
     if found:
         missed = [str(n) for n in found if not meets(found[n][1])]
         verdict = f"**missed** with {' and '.join(missed)}" if missed else "met"
-        targets.append([f"{what}; {listed(found)} threads", wanted, ", ".join(map(shown, found.values())), verdict])
+        targets.append([f"{what}; {listed(found)} threads", wanted, ", ".join(map(exactly, found.values())), verdict])
 
 
 def listed(numbers):
@@ -111,11 +116,12 @@ def at_least(limit):
 machine = result["machine"]
 out.append(f"""# fairlock beside its peers
 
-Written by `bench/run` on {machine['date']}, from commit `{machine['commit']}`; don't edit it. Figures are medians
-over the rounds (up to {result['rounds']}), with least and most in brackets unless equal; counts of commands and workload 4 have one round. Within a
-round the peers take turns on one server; ratios are taken per round.
+Written by `bench/run` on {machine['date']}, from commit `{machine['commit']}`; don't edit it. Figures are medians of up to
+{result['rounds']} rounds, with least and most in brackets; below the targets only if most is more than twice least (`results.json` has
+all). Counts of commands and workload 4 have one round. Peers take turns on one server; ratios are taken per round.
+
 Server and clients share {machine['processor']}, Linux {machine['kernel']}, {machine['redis']}, {machine['rustc']}.
-Load average before: {result['load before'][0]} (1 min), {result['load before'][1]} (5 min); after: {result['load after'][0]}, {result['load after'][1]}. The run took {result['seconds'] / 60:.0f} minutes.
+Load average (1 min, 5 min) before: {result['load before'][0]}, {result['load before'][1]}; after: {result['load after'][0]}, {result['load after'][1]}. The run took {result['seconds'] / 60:.0f} minutes.
 """)
 if result.get("quick"):
     out.append("**This was a quick run, to check that all works. Its figures mean little.**\n")
@@ -215,10 +221,9 @@ if memory:
         target(f"memory: gap of a hand-off, p50, {n} threads ÷ `FairMutex`", **at_most("1.3"),
                found=ratio(memory[f"gap-{n} fairlock-memory"], memory[f"gap-{n} FairMutex"]))
 out.append("## Targets\n")
-out.append("Most targets are measured in separate short turns: the two sides alternate three to seven times a round (scripts fifty times, twenty "
-           "steps each), and each round's median counts. [README.md](README.md#baselines) explains the baselines.\n")
+out.append("For most targets the two sides alternate in short turns, and each round's median counts. [README.md](README.md#baselines) "
+           "explains the baselines, [NOTES.md](NOTES.md) why some targets are missed.\n")
 table(["what", "target", "measured", ""], targets)
-out.append("[NOTES.md](NOTES.md) says why some are missed.\n")
 
 
 def compared(workload, variant, figures, main, more_is_better=False, skip=()):
@@ -243,21 +248,19 @@ if raw:
     picture("uncontended", "Time of an uncontended cycle, by library", plot.bars(
         "Uncontended lock + unlock, p50", "µs; grey: baselines; dashed: two raw EVALSHA", rows, " µs",
         absolute("uncontended", None, "raw-scripts", "p50 µs")[1]))
-figures = ["p50 µs", "p99 µs", "bytes in", "bytes out", "server µs", "script µs"]
-table(["library", f"p50, {AS}", "p50 µs", "p99 µs", "bytes to the server", "bytes from it", "its CPU, µs", "its scripts, µs"],
-      compared("uncontended", None, figures, "p50 µs"))
-out.append("*Its scripts*: the server's time for scripts, and for a SET that takes the lock (`INFO commandstats`). "
-           "Commands on the wire per cycle:\n")
 
 
 def which(workload, variant, peer):
+    found = values.get((workload, variant, peer), {})
     return ", ".join(f"{name.removeprefix('command ')} {number(next(iter(count.values())))}"
-                     for name, count in values[(workload, variant, peer)].items() if name.startswith("command "))
+                     for name, count in found.items() if name.startswith("command ")) or "–"
 
 
-table(["library", "commands", "which"],
-      [[peer, shown(absolute("uncontended: commands", None, peer, "commands")), which("uncontended: commands", None, peer)]
-       for peer in peers_of("uncontended: commands")])
+figures = ["p50 µs", "p99 µs", "bytes in", "server µs", "script µs"]
+rows = compared("uncontended", None, figures, "p50 µs")
+table(["library", f"p50, {AS}", "p50 µs", "p99 µs", "bytes to the server", "its CPU, µs", "its scripts, µs", "commands"],
+      [[*row, which("uncontended: commands", None, peer)] for row, peer in zip(rows, peers_of("uncontended"))])
+out.append("*Its scripts*: the server's time for scripts, and for a SET that takes the lock (`INFO commandstats`).\n")
 if allocations:
     out.append("fairlock's allocations per cycle: "
                + ", ".join(f"{count} ({size} bytes) on {backend}" for backend, (count, size) in allocations.items())
@@ -268,9 +271,9 @@ out.append("The other peers have none.\n")
 table(["library", f"p50, {AS}", "p50 µs", "p99 µs"], compared("re-entry", None, ["p50 µs", "p99 µs"], "p50 µs"))
 
 out.append("## 3 Hand-off\n")
-out.append("Threads of one process always want the lock and hold it for no time. A hand-off is a turn of another owner than "
-           "before; its gap runs from the call of unlock to the return of the next owner's lock. Pollers have many turns and few "
-           "hand-offs: one thread takes the lock again and again.\n")
+out.append("Threads of one process always want the lock and hold it for no time. In a hand-off the lock goes to another "
+           "owner; its gap runs from the call of unlock to the return of the next owner's lock. Peers that poll have many turns and few "
+           "hand-offs, since one thread takes the lock again and again.\n")
 if waiters:
     for name, figure, title in (("hand-offs", "hand-offs/s", "Hand-offs a second"),
                                 ("gaps", "gap p50 µs", "From unlock to the next owner, p50, µs")):
@@ -281,18 +284,15 @@ if waiters:
                 if found and found[0] > 0:
                     series.setdefault(peer, []).append((n, *found))
         picture(name, title, plot.lines(title, "waiters", "logarithmic; the band is the spread over the rounds", series))
-for n in waiters:
-    out.append(f"{n} waiters:\n")
-    table(["library", "fairlock's hand-offs ÷ its", "hand-offs/s", "turns/s", "gap p50 µs", "gap p99 µs", "server CPU, µs per turn", "scripts, µs per turn"],
-          compared("hand-off", n, ["hand-offs/s", "turns/s", "gap p50 µs", "gap p99 µs", "server µs", "script µs"],
-                   "hand-offs/s", more_is_better=True))
 counted = variants_of("hand-off: commands")
-if counted:
-    out.append(f"Commands on the wire with {listed(counted)} waiters, and which, per turn with {counted[0]}:\n")
-    table(["library", "commands per turn", "commands per hand-off", "which"],
-          [[peer, *(", ".join(shown(absolute("hand-off: commands", n, peer, figure)) for n in counted)
-                    for figure in ("commands", "commands a hand-off")), which("hand-off: commands", counted[0], peer)]
-           for peer in peers_of("hand-off: commands", counted[0])])
+if waiters:
+    out.append(f"With {listed(waiters)} waiters:\n")
+    figures = ["hand-offs/s", "turns/s", "gap p50 µs", "gap p99 µs", "server µs"]
+    by_waiters = [compared("hand-off", n, figures, "hand-offs/s", more_is_better=True) for n in waiters]
+    table(["library", "fairlock's hand-offs ÷ its", *figures[:-1], "server CPU, µs per turn", "commands per turn"],
+          [[rows[0][0], *("; ".join(cells) for cells in list(zip(*rows))[1:]),
+            "; ".join(shown(absolute("hand-off: commands", n, peer, "commands")) for n in counted)]
+           for rows, peer in zip(zip(*by_waiters), peers_of("hand-off", waiters[0]))])
 
 out.append("## 4 Fairness: 48 processes, 10 ms hold\n")
 out.append("A grant overtakes if another process had asked at least 2 ms earlier and was still waiting.\n")
@@ -310,8 +310,8 @@ if shares:
 
 out.append("## 5 Server script time, and cost against the length of the line\n")
 out.append("Server time (`INFO commandstats`) of a hand-off's scripts: the release, and the former holder's next request (with Redisson, "
-           "also the next holder's). The places have no threads. `seeds 3.16`: Redisson 3.16.8's fair lock. Medians are of "
-           "batches of 20, except for the seeds' long lines; percentiles are of single hand-offs.\n")
+           "also the next holder's). `seeds 3.16` is Redisson 3.16.8's fair lock. Medians are of batches of 20, except for the seeds' long "
+           "lines.\n")
 series = {}
 for places in sorted(variants_of("line")):
     if places < 10:
@@ -321,34 +321,32 @@ for places in sorted(variants_of("line")):
 if series:
     picture("line", "Server time per hand-off against the length of the line",
             plot.lines("Server time per hand-off, µs", "places in the line", "logarithmic", series))
-table(["places", "fairlock µs", "p99", "seeds 3.16 µs", "seeds, times fairlock"],
+table(["places", "fairlock µs", "seeds 3.16 µs", "seeds, times fairlock"],
       [[f"{places:,}" if places else "0: uncontended", shown(absolute("line", places, "fairlock", "server µs")),
-        shown(absolute("line", places, "fairlock", "server p99 µs")),
         shown(absolute("line", places, "seeds 3.16", "server µs")),
         shown(ratio(rounds("line", places, "seeds 3.16", "server µs"), rounds("line", places, "fairlock", "server µs")))]
        for places in sorted(variants_of("line"))])
 
 out.append("## 6 Many locks: 16 threads over 10,000 names\n")
-table(["library", "fairlock's ops ÷ its", "ops/s", "connections", "server CPU, µs", "its scripts, µs", "client CPU, µs"],
-      compared("many locks", None, ["ops/s", "connections", "server µs", "script µs", "client µs"], "ops/s", more_is_better=True))
+table(["library", "fairlock's ops ÷ its", "ops/s", "connections", "server CPU, µs", "client CPU, µs"],
+      compared("many locks", None, ["ops/s", "connections", "server µs", "client µs"], "ops/s", more_is_better=True))
 
 out.append("## 7 10,000 holds renewed by one client\n")
 out.append("Leases of 6 s, renewed every 2 s (the default of 30 s costs a fifth). The other peers have no watchdog, a thread per lock, or "
-           "(etcd, Curator) one session for all locks.\n")
-table(["library", f"client CPU, {AS}", "commands/s", "scripts/s", "bytes to the server/s", "client CPU %", "server CPU %"],
-      compared("renewal", None, ["commands/s", "scripts/s", "bytes in/s", "client cpu %", "server cpu %"], "client cpu %"))
+           "one session for all locks.\n")
+table(["library", f"client CPU, {AS}", "scripts/s", "bytes to the server/s", "client CPU %", "server CPU %"],
+      compared("renewal", None, ["scripts/s", "bytes in/s", "client cpu %", "server cpu %"], "client cpu %"))
 
 out.append("## 8 The memory backend, in one process\n")
 locks = ["fairlock-memory", "FairMutex", "ReentrantMutex", "std::sync::Mutex"]
 if memory:
     apart = [spread(memory.get(f"apart-{n} fairlock-memory", {}).values()) for n in (1, 4)]
     out.append(f"Threads of one client with a lock each: {shown(apart[0])} cycles/s with 1 thread, {shown(apart[1])} with 4.\n")
-    table(["lock", "uncontended ns", "gap p50 ns, 2 threads", "hand-offs/s, 2", "turns/s, 2", "most ÷ fewest, 2", "gap p50 ns, 8",
-           "hand-offs/s, 8", "turns/s, 8", "most ÷ fewest, 8"],
+    table(["lock", "uncontended ns", *(f"{what}, {n} threads" for n in (2, 8) for what in ("gap p50 ns", "hand-offs/s", "most ÷ fewest"))],
           [[lock] + [shown(spread(memory.get(f"{what} {lock}", {}).values()))
-                     for what in ("uncontended", "gap-2", "hand-offs-2", "turns-2", "shares-2", "gap-8", "hand-offs-8", "turns-8", "shares-8")]
+                     for what in ("uncontended", "gap-2", "hand-offs-2", "shares-2", "gap-8", "hand-offs-8", "shares-8")]
            for lock in locks])
-out.append("`ReentrantMutex` and `std::sync::Mutex` don't hand over: their gap ends with whichever thread runs next.\n")
+out.append("`ReentrantMutex` and `std::sync::Mutex` don't hand over: their gap ends when any thread has the lock.\n")
 
 out.append("## 9 Time to recover\n")
 out.append("Seconds until the next grant, with leases of 3 s; 20: not within 20 s. *Holder killed*: from SIGKILL, with up to 3 s of lease left. "
@@ -366,16 +364,18 @@ table(["library", "commands/s per waiter"],
 
 if base:
     out.append(f"## 11 Beside {base}\n")
-    out.append(f"Measured with the same worker, in turns. `bench/against` compares with any commit, in more rows.\n")
-    table(["what", f"÷ {base}"], [[name.removesuffix(" ÷"), shown(absolute("against", row, base, name))]
-                                  for row in variants_of("against") for name in values[("against", row, base)]])
+    out.append("Measured with the same worker, in turns; script times and hand-offs stand in the targets. `bench/against` compares with any "
+               "commit.\n")
+    table(["what", f"÷ {base}"], [[name.removesuffix(" ÷"), exactly(absolute("against", row, base, name))]
+                                  for row in variants_of("against") for name in values[("against", row, base)]
+                                  if not name.startswith(("script time", "hand-offs/s"))])
 
 durable = peers_of("durable", None)
 if durable:
     out.append("## 12 The cost of `durable`\n")
-    out.append("Without, with `Durability::life()`, and with `Durability::quorum()` on one server: alone, and eight threads in turns. With a "
-               "quorum a push only makes the waiter ask: one trip more.\n")
-    figures = ["p50 µs", "script µs", "server µs", "bytes in", "commands", "hand-offs/s", "gap p50 µs", "commands a hand-off"]
+    out.append("On one server: a free cycle, and eight threads in turns. With a quorum a push only makes the waiter ask, which is one trip "
+               "more.\n")
+    figures = ["p50 µs", "server µs", "hand-offs/s", "gap p50 µs", "commands a hand-off"]
     table(["variant", "cycle ÷ without", "hand-off gap ÷ without", *figures],
           [[peer, *(shown(ratio(rounds("durable", None, peer, figure), rounds("durable", None, "fairlock", figure)))
                     for figure in ("p50 µs", "gap p50 µs")),
