@@ -221,7 +221,8 @@ if memory:
         target(f"memory: gap of a hand-off, p50, {n} threads ÷ `FairMutex`", **at_most("1.3"),
                found=ratio(memory[f"gap-{n} fairlock-memory"], memory[f"gap-{n} FairMutex"]))
 out.append("## Targets\n")
-out.append("For most targets the two sides alternate in short turns, and each round's median counts. [README.md](README.md#baselines) "
+out.append("For most targets the two sides alternate in short turns, and each round's median counts. Sections have the numbers of the workloads; "
+           "11 measures targets, and 12 those beside another commit. [README.md](README.md#baselines) "
            "explains the baselines, [NOTES.md](NOTES.md) why some targets are missed.\n")
 table(["what", "target", "measured", ""], targets)
 
@@ -348,31 +349,18 @@ if memory:
            for lock in locks])
 out.append("`ReentrantMutex` and `std::sync::Mutex` don't hand over: their gap ends when any thread has the lock.\n")
 
-out.append("## 9 Time to recover\n")
+out.append("## 9 and 10 Time to recover, and idle waiters\n")
 out.append("Seconds until the next grant, with leases of 3 s; 20: not within 20 s. *Holder killed*: from SIGKILL, with up to 3 s of lease left. "
            "*Waiter killed*: from the release; the next in line was killed before. *Subscriber cut*: CLIENT KILL TYPE pubsub just before "
-           "the release.\n")
+           "the release. *Idle*: 32 threads wait; the holder's renewals are included.\n")
 accidents = ["holder killed", "waiter killed", "subscriber cut"]
-table(["library"] + accidents,
+table(["library"] + accidents + ["idle: commands/s per waiter"],
       [[peer] + [shown(absolute("recovery", accident, peer, "seconds")) for accident in accidents]
-       for peer in peers_of("recovery", accidents[0])])
-
-out.append("## 10 Idle waiters\n")
-out.append("32 threads wait; the holder's renewals are included.\n")
-table(["library", "commands/s per waiter"],
-      [[peer, shown(absolute("idle", 32, peer, "commands/s a waiter"))] for peer in peers_of("idle", 32)])
-
-if base:
-    out.append(f"## 11 Beside {base}\n")
-    out.append("Measured with the same worker, in turns; script times and hand-offs stand in the targets. `bench/against` compares with any "
-               "commit.\n")
-    table(["what", f"÷ {base}"], [[name.removesuffix(" ÷"), exactly(absolute("against", row, base, name))]
-                                  for row in variants_of("against") for name in values[("against", row, base)]
-                                  if not name.startswith(("script time", "hand-offs/s"))])
+       + [shown(absolute("idle", 32, peer, "commands/s a waiter"))] for peer in peers_of("recovery", accidents[0])])
 
 durable = peers_of("durable", None)
 if durable:
-    out.append("## 12 The cost of `durable`\n")
+    out.append("## 13 The cost of `durable`\n")
     out.append("On one server: a free cycle, and eight threads in turns. With a quorum a push only makes the waiter ask, which is one trip "
                "more.\n")
     figures = ["p50 µs", "server µs", "hand-offs/s", "gap p50 µs", "commands a hand-off"]
@@ -382,10 +370,10 @@ if durable:
             *(shown(absolute("durable", None, peer, figure)) for figure in figures)] for peer in durable])
 
 for name, title, threads, said, figures in (
-        ("readers", "13 Readers and writers", 8, "Eight threads always want the lock and hold it for no time; every tenth hold is a "
+        ("readers", "14 Readers and writers", 8, "Eight threads always want the lock and hold it for no time; every tenth hold is a "
          "write. *Longest write*: a writer's longest wait.",
          ["turns/s", "read p50 µs", "write p50 µs", "longest write µs"]),
-        ("permits", "14 Permits", 32, "32 threads always want one of four permits and hold it for no time. Redisson: "
+        ("permits", "15 Permits", 32, "32 threads always want one of four permits and hold it for no time. Redisson: "
          "`getPermitExpirableSemaphore`; Curator: `InterProcessSemaphoreV2`.",
          ["turns/s", "wait p50 µs", "wait p99 µs", "longest wait µs"])):
     if peers_of(name, threads):
@@ -398,7 +386,7 @@ for name, title, threads, said, figures in (
 
 stores = peers_of("stores: free")
 if stores:
-    out.append("## 15 PostgreSQL\n")
+    out.append("## 16 PostgreSQL\n")
     out.append("*advisory*: `pg_advisory_lock`, a session for each thread; no lease, no token, no writes. *naive*: a row for each lock, taken by "
                "`INSERT … ON CONFLICT … WHERE until <= now`; waiters ask every 10 ms. Both use the crate `postgres` with prepared statements. "
                "Commits are asynchronous, except with `-sync`. Times are p50; CPU is the server's per cycle or turn.\n")
