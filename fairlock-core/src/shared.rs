@@ -9,14 +9,13 @@ use parking_lot::Mutex;
 
 use crate::backend::{Backend, Subscription};
 use crate::chores::Chores;
-use crate::chores::turn::Turn;
 use crate::config::Config;
-use crate::flow::{Acquiring, Asking, Releasing, Renewing};
+use crate::errands::Errands;
+use crate::flow::{Acquiring, Asking, Releasing, Renewing, Turn};
 use crate::ids::ClientId;
 use crate::ledger::Ledger;
 use crate::outage::Outage;
 use crate::stats::Counters;
-use crate::tasks::errands::Errands;
 use crate::timers::{Body, Timers};
 
 /// Handles, guards and requests own one together; threads only keep a `Weak`.

@@ -8,6 +8,7 @@ mod keep;
 mod leave;
 mod release;
 mod renew;
+mod turn;
 
 pub(crate) use acquire::{Acquiring, Taken, Wish, error_of};
 pub(crate) use ask::Asking;
@@ -18,3 +19,4 @@ pub(crate) use leave::give_up;
 pub(crate) use leave::{Waited, drop_share};
 pub(crate) use release::{Effort, Releasing};
 pub(crate) use renew::Renewing;
+pub(crate) use turn::{TURN, Turn};

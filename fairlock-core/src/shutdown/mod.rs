@@ -11,12 +11,12 @@ use crate::backend::{BackendError, BackendErrorKind};
 use crate::chores::Duty;
 use crate::claim::{AfterGivingUp, Claim, Failure};
 use crate::ending::{Ended, Unsettled};
+use crate::errands::Batch;
 use crate::error::{Lost, LostCause, Result};
 use crate::logging::log_line;
 use crate::losses::{Stopped, log_loss};
 use crate::shared::Shared;
 use crate::stop::Stopping;
-use crate::tasks::errands::Batch;
 use crate::time::Woken;
 
 pub(crate) use drain::drain;

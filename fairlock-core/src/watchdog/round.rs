@@ -5,11 +5,10 @@ use std::time::{Duration, Instant};
 
 use super::watch_ends_meanwhile;
 use crate::backend::{BackendError, Renew, Renewal, or_missing};
-use crate::chores::turn::TURN;
 use crate::claim::{AfterRenewal, Claim, GrantedBy, RoundTimes, WatchdogStep, earlier};
 use crate::config::{Config, MOST_AT_ONCE};
 use crate::error::LostCause;
-use crate::flow::Asking;
+use crate::flow::{Asking, TURN};
 use crate::ids::FencingToken;
 use crate::logging::log_line;
 use crate::shared::Shared;

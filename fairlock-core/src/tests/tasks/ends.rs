@@ -7,7 +7,7 @@ use super::super::support::{OUTAGE, S, World, ms, polled_once};
 use super::is_by_tasks;
 use crate::backend::Released;
 use crate::chores::Duty;
-use crate::tasks::errands::Errand;
+use crate::errands::Errand;
 use crate::{Error, LostCause};
 
 #[test]

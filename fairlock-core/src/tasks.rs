@@ -2,8 +2,6 @@
 //! in a call. It makes no second one. What is not answered is left to the watchdog, as a request on which no caller waits, or as a
 //! chore, so all else is as for threads.
 
-pub(crate) mod errands;
-
 use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
@@ -11,12 +9,11 @@ use std::time::Instant;
 use crate::chores::Duty;
 use crate::claim::{AfterGivingUp, Claim, Failure, Unlocked};
 use crate::config::Config;
+use crate::errands::{Batch, Errand};
 use crate::error::{Error, LostCause, Result};
 use crate::flow::{Asking, Wish, error_of};
 use crate::logging::log_line;
 use crate::shared::Shared;
-
-use errands::{Batch, Errand};
 
 /// Errands in the thread's hands. The watchdog gets those that are left when this is dropped, also by a panic, and goes on with the
 /// requests.

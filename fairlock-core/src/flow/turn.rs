@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Chore, Chores, ChoresInHand, Duty};
 use crate::backend::{Answer, Backend, BackendError, Hold, Place, Released, Withdrawn, or_missing};
 use crate::backoff::AfterFailure;
+use crate::chores::{Chore, Chores, ChoresInHand, Duty};
 use crate::claim::{Claim, Failure, GrantedBy};
 use crate::config::Config;
 use crate::error::LostCause;

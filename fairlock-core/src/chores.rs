@@ -1,6 +1,4 @@
-//! What callers left to be told to the server: releases and withdrawals. This is their queue; `turn.rs` does them.
-
-pub(crate) mod turn;
+//! What callers left to be told to the server: releases and withdrawals. `flow/turn.rs` does them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

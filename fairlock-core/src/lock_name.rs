@@ -1,7 +1,7 @@
-//! Which names a lock may have. Apart from the other ids: the errors, which name locks, stand between.
+//! Which names a lock may have. It stands above the errors, which name locks.
 
-use super::{Hashed, LockName, MAX_NAME_BYTES};
 use crate::error::{Error, Result};
+use crate::ids::{LockName, MAX_NAME_BYTES};
 
 impl LockName {
     /// Checks `name`.
@@ -11,7 +11,7 @@ impl LockName {
     pub fn new(name: &str) -> Result<LockName> {
         let reason = match name.len() {
             0 => "it is empty".to_owned(),
-            1..=MAX_NAME_BYTES => return Ok(LockName(Hashed::new(name))),
+            1..=MAX_NAME_BYTES => return Ok(LockName::unchecked(name)),
             bytes => format!("it has {bytes} bytes, {MAX_NAME_BYTES} are allowed"),
         };
         Err(Error::InvalidName { name: shortened(name), reason })
