@@ -215,11 +215,10 @@ target("PostgreSQL: 48 processes, 10 ms hold: most ÷ fewest grants a client", *
 if memory:
     target("memory: one client's 4 threads on 4 locks ÷ 1 thread", **at_least("1.0"),
            found=ratio(memory.get("apart-4 fairlock-memory", {}), memory.get("apart-1 fairlock-memory", {})))
-    for n in (2, 8):
-        target(f"memory: time per hand-off, {n} threads ÷ `FairMutex`", **at_most("1.3"),
-               found=ratio(memory[f"hand-offs-{n} FairMutex"], memory[f"hand-offs-{n} fairlock-memory"]))
-        target(f"memory: gap of a hand-off, p50, {n} threads ÷ `FairMutex`", **at_most("1.3"),
-               found=ratio(memory[f"gap-{n} fairlock-memory"], memory[f"gap-{n} FairMutex"]))
+    target_by_threads("memory: time per hand-off ÷ `FairMutex`", **at_most("1.3"), found_by_threads={
+        n: ratio(memory[f"hand-offs-{n} FairMutex"], memory[f"hand-offs-{n} fairlock-memory"]) for n in (2, 8)})
+    target_by_threads("memory: gap of a hand-off, p50 ÷ `FairMutex`", **at_most("1.3"), found_by_threads={
+        n: ratio(memory[f"gap-{n} fairlock-memory"], memory[f"gap-{n} FairMutex"]) for n in (2, 8)})
 out.append("## Targets\n")
 out.append("For most targets the two sides alternate in short turns, and each round's median counts. Sections have the numbers of the workloads; "
            "11 measures targets, and 12 those beside another commit. [README.md](README.md#baselines) "
