@@ -358,7 +358,7 @@ if durable:
     out.append("## 13 The cost of `durable`\n")
     out.append("On one server: a free cycle, and eight threads in turns. With a quorum a push only makes the waiter ask, which is one trip "
                "more.\n")
-    figures = ["p50 µs", "server µs", "hand-offs/s", "gap p50 µs", "commands a hand-off"]
+    figures = ["p50 µs", "server µs", "hand-offs/s", "commands a hand-off"]
     table(["variant", "cycle ÷ without", "hand-off gap ÷ without", *figures],
           [[peer, *(shown(ratio(rounds("durable", None, peer, figure), rounds("durable", None, "fairlock", figure)))
                     for figure in ("p50 µs", "gap p50 µs")),
