@@ -108,12 +108,12 @@ const RUN_USAGE: &str = "fairlock run [OPTIONS] <NAME>... -- <PROGRAM> [ARGS]…
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = long_help(), override_usage = RUN_USAGE)]
 pub(crate) struct Run {
-    /// The lock's name; the key in Redis, or the name of the row in PostgreSQL, is the same. It is a fair lock, unless --plain, --shared, --write or --permits is given.
-    /// A name that is in use as another kind is refused; only fair and plain locks may be mixed. Several names are fair locks that
-    /// are taken together, all or none, whatever order they are given in.
+    /// The lock's name, which is also its key in Redis or its row in PostgreSQL. It is a fair lock unless --plain, --shared, --write
+    /// or --permits is given. A name in use as another kind is refused; only fair and plain locks may be mixed. Several names are
+    /// fair locks that are taken together, all or none, whatever order they are given in.
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,
-    /// How long to wait for the lock, or for all of them together; 0 for one attempt. Default: without limit.
+    /// How long to wait for the lock, or for all of them together; 0 for one attempt. Default: no limit.
     #[arg(short, long, visible_alias = "timeout", value_name = "TIME", value_parser = parse)]
     pub(crate) wait: Option<Duration>,
     /// Don't wait: the same as --wait 0.
@@ -124,8 +124,8 @@ pub(crate) struct Run {
     /// End the program, as after a loss, when it has held the lock for this long; with several, the first that it got.
     #[arg(long, value_name = "TIME", value_parser = parse)]
     pub(crate) max_hold: Option<Duration>,
-    /// Leave the lock taken until this long after its grant, also if the program has ended or failed before: then a host
-    /// whose clock is late does not run it again.
+    /// Keep the lock taken for this long after its grant, even if the program ends or fails earlier, so that a host whose
+    /// clock is slow does not run it again.
     #[arg(long, value_name = "TIME", value_parser = parse)]
     pub(crate) at_least: Option<Duration>,
     /// The time between TERM and KILL when the lock is lost; at most half the lease. Default: 5s, or a third of a shorter
@@ -134,7 +134,7 @@ pub(crate) struct Run {
     pub(crate) grace: Option<Duration>,
     #[command(flatten)]
     pub(crate) kind: Kind,
-    /// The exit code when another owner has the lock, and it does not come within --wait.
+    /// The exit code if another owner still has the lock when --wait is over.
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = Exit::TimedOut.code())]
     pub(crate) conflict_exit_code: u8,
     /// A command line for `sh -c`, in place of a program.
@@ -152,14 +152,14 @@ pub(crate) struct Kind {
     /// A plain lock, without order, as with Redisson's getLock.
     #[arg(long)]
     pub(crate) plain: bool,
-    /// Read under a read-write lock: together with others that are run --shared, but never beside one that is run --write.
+    /// Read under a read-write lock: beside other runs with --shared, but never beside one with --write.
     #[arg(long)]
     pub(crate) shared: bool,
-    /// Write under a read-write lock: alone, in one line with those that are run --shared.
+    /// Write under a read-write lock: alone, in one line with the runs with --shared.
     #[arg(long)]
     pub(crate) write: bool,
-    /// Take one of N permits: at most N programs run at once. The same N for all that use the name. FAIRLOCK_TOKEN then only
-    /// names the hold: a resource can't refuse by it.
+    /// Take one of N permits: at most N programs run at once. All users of the name give the same N. FAIRLOCK_TOKEN then only
+    /// names the hold: no resource can refuse an old one.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) permits: Option<u32>,
 }
@@ -243,10 +243,10 @@ pub(crate) struct Show {
     /// Show it repeatedly, once every interval.
     #[arg(long, value_name = "EVERY", value_parser = parse, num_args = 0..=1, require_equals = true, default_missing_value = "1s")]
     pub(crate) watch: Option<Duration>,
-    /// Also owners, and for how long places are kept; such lines may be longer than 80 columns.
+    /// Also show owners, and how long places are kept; lines may be longer than 80 columns.
     #[arg(long)]
     pub(crate) wide: bool,
-    /// One line of JSON each time.
+    /// Print one line of JSON each time.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -261,13 +261,13 @@ pub(crate) struct Ls {
     /// List them repeatedly, once every interval.
     #[arg(long, value_name = "EVERY", value_parser = parse, num_args = 0..=1, require_equals = true, default_missing_value = "1s")]
     pub(crate) watch: Option<Duration>,
-    /// One line with a JSON array each time.
+    /// Print one line with a JSON array each time.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// Take a lock from its holder, or from all its holders, after a question. The next in line gets it; the holder is told if it
-/// is a fairlock client.
+/// Take a lock from its holder, or from all its holders, after asking for confirmation. The next in line gets it; the holder is
+/// told if it is a fairlock client.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  fairlock unlock orders\n  fairlock unlock api host-7:4123")]
 pub(crate) struct Unlock {
@@ -280,8 +280,8 @@ pub(crate) struct Unlock {
     pub(crate) yes: bool,
 }
 
-/// Take a waiter's place away, after a question. A live waiter asks again, at the tail. The search reads 500 waiters in each
-/// round trip.
+/// Remove a waiter's place, after asking for confirmation. A live waiter asks again, at the tail. The search reads 500 waiters in
+/// each round trip.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  fairlock kick orders host-7:4123\n  fairlock kick orders 0d1a8b3c-5f0e-4c43-9d05-6c2f0c1f4a11:1"
@@ -308,25 +308,25 @@ pub(crate) struct Doctor {
     /// On Redis, check the rights to this lock without touching it. Default: a lock named fairlock-doctor:…, which is acquired and
     /// released.
     pub(crate) name: Option<String>,
-    /// On Redis, end the grace of a server with a new past: locks are granted at once. Two clients can hold a lock then, if one of them
-    /// held it before.
+    /// On Redis, end the grace of a server with a new past: locks are granted at once. Two clients can then hold a lock, if one of
+    /// them held it before.
     #[arg(long)]
     pub(crate) begin_life: bool,
     /// Don't ask for confirmation.
     #[arg(long)]
     pub(crate) yes: bool,
-    /// A JSON array.
+    /// Print a JSON array.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// Make the tables of fairlock in a PostgreSQL database: the schema fairlock. It does nothing if they are there.
+/// Create fairlock's tables in a PostgreSQL database, in the schema fairlock. Does nothing if they exist.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  fairlock migrate --postgres postgres://admin@db/locks\n  fairlock migrate --print | psql locks"
 )]
 pub(crate) struct Migrate {
-    /// Print the SQL, for a user who may run it, and ask no server.
+    /// Print the SQL for a user who may run it, without asking a server.
     #[arg(long)]
     pub(crate) print: bool,
 }

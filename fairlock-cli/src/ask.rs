@@ -13,7 +13,9 @@ pub(crate) fn confirm(question: &str, yes: bool) -> Result<bool, Failure> {
         return Ok(true);
     }
     if !stdin().is_terminal() {
-        return Err(Failure::ours(format!("{question} Standard input is no terminal: confirm with --yes")));
+        return Err(Failure::ours(format!(
+            "{question} Standard input is not a terminal: confirm with --yes"
+        )));
     }
     let _ = write!(stderr(), "{question} [y/N] ");
     let _ = stderr().flush();

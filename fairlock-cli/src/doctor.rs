@@ -53,7 +53,7 @@ fn of_redis(
         failure
     })?;
     if options.begin_life {
-        let question = "End the grace? Two clients can hold a lock then, if one of them held it before the server forgot it.";
+        let question = "End the grace? Two clients can then hold a lock, if one of them held it before the server forgot it.";
         if !confirm(question, options.yes)? {
             return Ok(None);
         }

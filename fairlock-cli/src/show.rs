@@ -108,7 +108,7 @@ fn write_holder(text: &mut String, holder: &Holder, units: Option<String>, wide:
         Some(token) => {
             let _ = writeln!(text, "        token {token}");
         }
-        None => text.push_str("        no token: the holder is no fairlock client\n"),
+        None => text.push_str("        no token: the holder is not a fairlock client\n"),
     }
 }
 

@@ -104,7 +104,7 @@ impl Minder {
         let minder = Minder { process, to_minder, said, ending: false, gone: false };
         match minder.said.recv_timeout(Duration::from_secs(30)) {
             Ok(Said::Ready) => Ok(minder),
-            _ => Err(Failure::ours("the minder does not start")),
+            _ => Err(Failure::ours("the minder did not start")),
         }
     }
 

@@ -44,7 +44,7 @@ pub(super) const SERVER: [Setting<Server>; 11] = [
         value: "WHICH",
         alone: None,
         is_usual: true,
-        what: "The line to wait in, fairlock's own or that of Java's Redisson; all clients of a lock have to use the same",
+        what: "The line to wait in, fairlock's own or that of Java's Redisson; all clients of a lock must use the same",
         allowed: "hand-off or redisson",
         default: "hand-off",
         set: |server, text| {
@@ -61,7 +61,7 @@ pub(super) const SERVER: [Setting<Server>; 11] = [
         value: "RULE",
         alone: Some("life"),
         is_usual: true,
-        what: "The programs that use this server are durable by this rule, with these times; leases are at most the trust, and \
+        what: "All programs that use this server are durable by this rule, with these times; leases are at most the trust, and \
                with a quorum three quarters of it",
         allowed: "life (also --durable alone), or quorum, with sentinels; other times than the defaults follow, as in \
                   quorum,trust=20s,skew=1s: a trust from 1s to 1h, a skew up to 1m",
@@ -108,7 +108,7 @@ pub(super) const SERVER: [Setting<Server>; 11] = [
         value: "TIME",
         alone: None,
         is_usual: false,
-        what: "How long connecting may take, with look-up of the name, TLS and login",
+        what: "How long connecting may take, including name look-up, TLS and login",
         allowed: "from 10ms to 1m",
         default: "1s",
         set: |server, text| put(&mut server.connect_timeout, time(text, SHORTEST..=MINUTE).map(Some)),
@@ -128,7 +128,7 @@ pub(super) const SERVER: [Setting<Server>; 11] = [
         value: "TIME",
         alone: None,
         is_usual: false,
-        what: "How long a silent waiter in Redisson's line counts as alive; Java's clients have to use the same",
+        what: "How long a silent waiter in Redisson's line counts as alive; Java's clients must use the same",
         allowed: "from 10ms to 1d, with --discipline redisson",
         default: "5m, or 5s with --refresh-on-retry",
         set: |server, text| put(&mut server.thread_wait, time(text, SHORTEST..=DAY).map(Some)),
