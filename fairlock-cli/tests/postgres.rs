@@ -22,7 +22,7 @@ fn lock(server: &PostgresServer, name: &str) -> Lock {
 fn migrate_makes_the_tables_or_prints_how() {
     let server = PostgresServer::start();
     let url = server.new_empty_database();
-    let advice = "fairlock: invalid configuration: the database has no tables of fairlock: run `fairlock migrate --postgres URL`\n";
+    let advice = "fairlock: invalid configuration: the database has no fairlock tables: run `fairlock migrate --postgres URL`\n";
     says(&url, "ls").is(125, "", advice);
     for _ in ["the first", "a repeat"] {
         assert_eq!(says(&url, "migrate").gave(0).err, "");
@@ -137,7 +137,7 @@ fn two_servers_and_settings_of_the_other_store_are_refused_in_words() {
         ),
         (None, postgres, "doctor --begin-life", 125, "--begin-life is for Redis\n"),
         (None, postgres, "doctor x", 125, "NAME is for Redis"),
-        (None, Some("postgres://a:canary@h/b?color=red"), "ls", 125, "an option that is not known"),
+        (None, Some("postgres://a:canary@h/b?color=red"), "ls", 125, "an unknown option"),
     ] {
         let mut command = fairlock(NOWHERE, &words(arguments));
         command.env_remove("FAIRLOCK_REDIS");

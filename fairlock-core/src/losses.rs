@@ -171,7 +171,7 @@ fn start(callbacks: Arc<Mutex<Vec<Callback>>>) -> Option<Runner> {
         Err(error) => {
             log_line!(error, "fairlock::watchdog",
                 event = "no thread", error:% = error;
-                "no thread for loss callbacks, they won't run: {error}"
+                "can't start the thread for loss callbacks, so they won't run: {error}"
             );
             None
         }

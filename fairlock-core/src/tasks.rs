@@ -115,7 +115,7 @@ pub(crate) fn end_elsewhere(shared: Shared) {
     if let Err(error) = thread::Builder::new().name("fairlock-end".into()).spawn(run) {
         log_line!(warn, "fairlock::release",
             event = "no thread", error:% = error;
-            "no thread to end the client, so the drop of its last handle did: {error}"
+            "can't start a thread to end the client, so the drop of its last handle ended it: {error}"
         );
     }
 }

@@ -29,7 +29,7 @@ impl WakeSink for Sink {
             count(&shared.ledger.counters.wake_ups_ignored);
             log_line!(debug, "fairlock::wake",
                 event = "ignored";
-                "a wake-up is for no request that waits"
+                "ignored a wake-up that is for no waiting request"
             );
         }
     }
@@ -114,7 +114,7 @@ fn gap(shared: &Shared) -> bool {
     count(&shared.ledger.counters.gaps);
     log_line!(debug, "fairlock::wake",
         event = "gap";
-        "wake-ups may have been missed: all are looked after"
+        "wake-ups may have been missed: all holds and places are renewed now"
     );
     let now = shared.now();
     for claim in shared.ledger.registry.all() {

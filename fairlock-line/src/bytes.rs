@@ -32,7 +32,7 @@ impl fmt::Display for DecodeError {
                 write!(f, "the lock's state has format {found}, which this version can't read")
             }
             DecodeError::Damaged { at } => write!(f, "the lock's state is damaged at byte {at}"),
-            DecodeError::WakeUp => f.write_str("the text is no message to a client"),
+            DecodeError::WakeUp => f.write_str("the text is not a message to a client"),
         }
     }
 }

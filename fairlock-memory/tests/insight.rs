@@ -269,7 +269,7 @@ fn each_event_is_one_line_with_key_values_under_its_target() {
         1,
         "{lines:?}"
     );
-    let text = ": lock `insight:log` given back by orders-worker-3 after 1.0s, token ";
+    let text = ": lock `insight:log` released by orders-worker-3 after 1.0s, token ";
     assert_eq!(
         with(&["fairlock::release event=released", &who, &token, "held_ms=1000", text]),
         1,

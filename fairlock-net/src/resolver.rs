@@ -137,7 +137,7 @@ impl Resolver {
         };
         let thread = thread::Builder::new().name("fairlock-dns".to_owned()).spawn(look_up);
         thread.map_err(|error| {
-            io::Error::other(format!("no thread to look up the host's name could be started ({error})"))
+            io::Error::other(format!("can't start a thread to look up the host's name ({error})"))
         })?;
         // The thread ends the look-up under the mutex that is held here, so after this.
         state.looking = true;

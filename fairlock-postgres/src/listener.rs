@@ -63,7 +63,7 @@ impl Listener {
             }
             if failures == 1 {
                 let error = BackendError::from(failure);
-                log::warn!(target: "fairlock::net", "the connection for wake-ups is lost, and tried again: {error}");
+                log::warn!(target: "fairlock::net", "lost the connection for wake-ups, reconnecting: {error}");
             }
             self.link.rest(pause(failures));
             if self.link.has_to_end() {
@@ -89,8 +89,8 @@ impl Listener {
         if store.clients.poll_every.set(POLLS_EVERY).is_ok() {
             log::warn!(
                 target: "fairlock::net",
-                "a message by NOTIFY did not come back within {HEARD_WITHIN:?}, so this process polls for wake-ups from now on: a \
-                 pooler in transaction mode is likely, then name the server itself by .listen_on(url)"
+                "a NOTIFY to this process did not arrive within {HEARD_WITHIN:?}, so it polls for wake-ups from now on: behind a \
+                 pooler in transaction mode, name the server itself with .listen_on(url)"
             );
         }
         con.flight(&[Statement::new("unlisten *", [])], store.pool.deadline())?; // if the pooler happens to choose the same session
@@ -116,7 +116,7 @@ impl Listener {
                     Ok(wake_up) if wake_up.owner.client() == self.name => client.hear(&wake_up),
                     Ok(_) => {}
                     Err(error) => {
-                        log::warn!(target: "fairlock::net", "a message that can't be read: {error}")
+                        log::warn!(target: "fairlock::net", "unreadable message: {error}")
                     }
                 }
             }
@@ -149,7 +149,7 @@ fn check_server(con: &mut Connection, store: &Store) -> Result<(), Failure> {
     let here = server_of(con, deadline)?;
     match store.pool.lend(deadline, |con| server_of(con, deadline)) {
         Ok(there) if there != here => {
-            Err(Failure::broken("the server or the database is another one than that of the commands"))
+            Err(Failure::broken("the server or database differs from that of the commands"))
         }
         _ => Ok(()),
     }

@@ -43,7 +43,7 @@ impl Listener {
                     failures = failures.saturating_add(1);
                     if failures == 1 {
                         let error = BackendError::from(failure);
-                        log::warn!(target: "fairlock::net", "polling for wake-ups fails, and is tried again: {error}");
+                        log::warn!(target: "fairlock::net", "polling for wake-ups failed, trying again: {error}");
                     }
                 }
             }

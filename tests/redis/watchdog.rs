@@ -36,7 +36,7 @@ fn a_server_that_is_gone_costs_one_line_and_little_work() {
     }
     let lines = log_lines("fairlock::");
     assert_eq!(lines.len(), 1, "{lines:?}");
-    assert!(lines[0].contains("an outage begins, it concerns 0 holds and 1 waiter of "), "{lines:?}");
+    assert!(lines[0].contains("an outage has begun, affecting 0 holds and 1 waiter of "), "{lines:?}");
     let worked = processor_time() - before;
     assert!(worked < OUTAGE / 4, "{worked:?} of processor time in {OUTAGE:?}");
     drop((request, guard));
@@ -77,7 +77,7 @@ fn a_server_that_refuses_writes_is_asked_a_few_times_a_second() {
     server.query::<()>(&["REPLICAOF", "NO", "ONE"]);
     eventually(SOON, "the end of the outage is logged", || log_lines("fairlock::watchdog").len() == 2);
     let lines = log_lines("fairlock::watchdog");
-    assert!(lines[1].contains("it concerned 1 hold and 20 waiters"), "{lines:?}");
+    assert!(lines[1].contains("it affected 1 hold and 20 waiters"), "{lines:?}");
     assert!(!guard.is_lost());
     guard.unlock().unwrap();
     for mut request in requests {

@@ -156,12 +156,12 @@ fn held_up_by(lock: &Wanted, store: &Store) -> Result<String, Failure> {
     let Some(left) = store.grace_left() else {
         return Ok(match (state.holders.is_empty(), state.waiting()) {
             (false, _) => held_by,
-            (true, 0) => "it became free in this moment".to_owned(),
+            (true, 0) => "it has just become free".to_owned(),
             (true, ahead) => format!("not held, but {ahead} in line before it"),
         });
     };
     let left = duration::show(left);
-    let what = format!("{held_by}; the server has a new past, and grants no lock for {left} more");
+    let what = format!("{held_by}; the server has a new past, and grants no locks for {left} more");
     if state.holders.is_empty() { Err(Failure::new(Exit::Unavailable, what)) } else { Ok(what) }
 }
 

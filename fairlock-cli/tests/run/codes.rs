@@ -96,7 +96,7 @@ fn verbose_says_label_wait_and_token_and_twice_what_happens() {
     assert_eq!(said.lines().count(), 1, "{said}");
     assert!(said.contains("lock `x` granted to nightly (") && said.contains(" after "), "{said}");
     let said = run("-vv");
-    assert!(said.contains(" granted to ") && said.contains(" given back by "), "{said}");
+    assert!(said.contains(" granted to ") && said.contains(" released by "), "{said}");
 }
 
 #[test]

@@ -23,7 +23,7 @@ fn a_grace_is_told_to_a_caller_whose_time_is_over_and_once_to_one_that_waits() {
     for (wait, words) in [("0", "is not free"), ("100ms", "was not acquired within 100ms")] {
         let said = host.says(&format!("run x --durable=trust=2s --wait {wait} -- true")).gave(122); // no other owner has it
         let expected =
-            format!("fairlock: x {words}: not held; the server has a new past, and grants no lock for ");
+            format!("fairlock: x {words}: not held; the server has a new past, and grants no locks for ");
         assert!(said.err.starts_with(&expected), "{}", said.err);
     }
     let said = host.says("run x -v --durable=trust=2s -- true").gave(0);

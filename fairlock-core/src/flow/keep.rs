@@ -95,7 +95,7 @@ fn keep_until(
         log_line!(debug, "fairlock::release",
             event = "kept", lock = lock.as_str(), owner = owner.as_str(), label = label,
             token = token.get(), held_ms = ms(held_for), left_ms = ms(left);
-            "lock {lock} given up by {label} after {held_for:.1?}, and kept for {left:.1?} more, token {token} ({owner})"
+            "lock {lock} released by {label} after {held_for:.1?}, but kept for {left:.1?} more, token {token} ({owner})"
         );
     }
     releasing.ledger.retire(claim);

@@ -84,7 +84,7 @@ impl Releasing<'_> {
         if let Err(error) = self.unlock(claim, Effort::Once) {
             log_line!(debug, "fairlock::release",
                 event = "too late", lock = claim.lock.name.as_str(), error:% = error;
-                "a hold that came too late was given back: {error}"
+                "a hold that came too late was released: {error}"
             );
         }
     }
@@ -144,7 +144,7 @@ pub(super) fn tell_hold_count(
     backend.set_hold_count(&claim.hold(token), count).unwrap_or_else(|error| {
         log_line!(debug, target,
             event = "count not told", lock = claim.lock.name.as_str(), error:% = error;
-            "hold count of {} not told: {error}", claim.lock.name
+            "the server was not told the hold count of lock {}: {error}", claim.lock.name
         );
         HoldCountSet::Set
     })

@@ -282,7 +282,7 @@ impl<O: Ownership> Drop for Guard<O> {
             // The watchdog repeats it, and logs a warning if that fails too.
             Err(error) => log_line!(debug, "fairlock::release",
                 event = "not answered", error:% = error;
-                "will be repeated: {error}"
+                "the release will be repeated: {error}"
             ),
         }
     }

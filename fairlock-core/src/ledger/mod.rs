@@ -222,6 +222,6 @@ pub(crate) fn log_release(claim: &Claim, token: FencingToken, held_for: Duration
     log_line!(debug, "fairlock::release",
         event = "released", lock = lock.as_str(), owner = owner.as_str(), label = label,
         token = token.get(), held_ms = ms(held_for);
-        "lock {lock} given back by {label} after {held_for:.1?}, token {token} ({owner})"
+        "lock {lock} released by {label} after {held_for:.1?}, token {token} ({owner})"
     );
 }

@@ -136,14 +136,14 @@ impl Line {
         let whom = format!("{concerned} of {label}");
         let (event, text) = match what {
             What::Begins => {
-                ("outage begins", format!("an outage begins, it concerns {whom}; lock {lock}: {error}"))
+                ("outage begins", format!("an outage has begun, affecting {whom}; lock {lock}: {error}"))
             }
             What::Lasts => (
                 "outage lasts",
-                format!("the outage has lasted {lasted:.0?}, it concerns {whom}; lock {lock}: {error}"),
+                format!("the outage has lasted {lasted:.0?}, affecting {whom}; lock {lock}: {error}"),
             ),
             What::IsOver => {
-                ("outage over", format!("the outage is over after {lasted:.1?}, it concerned {whom}"))
+                ("outage over", format!("the outage is over after {lasted:.1?}; it affected {whom}"))
             }
         };
         let Concerned { holds, waiters, releases } = concerned;

@@ -139,7 +139,7 @@ fn settle_all(shared: &Shared, settling: &Arc<Settling>, until: Instant) -> Opti
     });
     log_line!(warn, "fairlock::release",
         event = "unsettled", lock = lock.as_str(), count = count, error:% = error;
-        "shut down with {count} hold(s) or place(s) not given back, the first of lock {lock}: {error}"
+        "shut down with {count} hold(s) or place(s) not released, the first of lock {lock}: {error}"
     );
     Some(Unsettled { count, lock, error })
 }
@@ -151,7 +151,7 @@ fn run_callbacks(shared: &Shared, losses: &[Lost], ends_at: Instant) {
     if shared.ledger.loss_callbacks.stop(left) == Stopped::Running {
         log_line!(warn, "fairlock::watchdog",
             event = "callback runs";
-            "shut down while a callback for lost holds still runs: it may wait for a mutex of the caller"
+            "shut down while a loss callback is still running: it may be waiting for a mutex that the caller holds"
         );
     }
 }

@@ -96,7 +96,7 @@ impl Settling {
             if let Err(error) = thread::Builder::new().name("fairlock-end".into()).spawn(run) {
                 log_line!(warn, "fairlock::release",
                     event = "no thread", error:% = error;
-                    "no thread to give locks back at the end, it takes longer: {error}"
+                    "can't start a thread to release locks, so the shutdown takes longer: {error}"
                 );
                 self.run(until);
                 return;

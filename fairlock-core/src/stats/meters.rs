@@ -102,12 +102,12 @@ mod recorded {
         describe_histogram!(
             "fairlock_failed_wait_seconds",
             Unit::Seconds,
-            "How long calls waited that ended without the lock."
+            "Waits of calls that ended without the lock."
         );
         describe_gauge!("fairlock_holds", "Holds.");
         describe_gauge!("fairlock_waiting", "Requests that wait.");
         describe_gauge!("fairlock_outage", "Clients whose server does not answer.");
-        describe_histogram!("fairlock_hold_seconds", Unit::Seconds, "How long holds lasted that are over.");
+        describe_histogram!("fairlock_hold_seconds", Unit::Seconds, "How long finished holds lasted.");
         describe_histogram!("fairlock_line_length", "Waiters ahead of a request when it joined the line.");
         describe_counter!("fairlock_lost_total", "Lost holds.");
         describe_counter!("fairlock_renewals_total", "Renewals of holds that were answered.");

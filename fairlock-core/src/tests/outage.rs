@@ -40,7 +40,7 @@ fn an_outage_is_not_over_while_a_hold_is_still_not_renewed() {
     world.clock.advance(15 * S);
     let lines = said(&world);
     assert_eq!(lines.len(), 1, "{lines:?}");
-    assert!(lines[0].contains("an outage begins, it concerns 1 hold and 0 waiters of"), "{lines:?}");
+    assert!(lines[0].contains("an outage has begun, affecting 1 hold and 0 waiters of"), "{lines:?}");
     world.store.restore("cut");
     world.clock.advance(S);
     assert_eq!(said(&world).len(), 2, "{:?}", said(&world));
@@ -59,7 +59,7 @@ fn an_outage_where_other_servers_answer_concerns_the_holds_that_failed() {
     world.clock.advance(4 * S);
     let lines = said(&world);
     assert_eq!(lines.len(), 1, "{lines:?}");
-    assert!(lines[0].contains("it concerns 2 holds and 0 waiters of"), "{lines:?}");
+    assert!(lines[0].contains("affecting 2 holds and 0 waiters of"), "{lines:?}");
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn an_outage_tells_of_the_holds_and_waiters_that_no_server_has_heard_of_since() 
     world.store.take_down(Op::Renew);
     world.clock.advance(2 * S);
     let lines = said(&world);
-    assert!(lines.len() == 1 && lines[0].contains("it concerns 2 holds and 3 waiters of"), "{lines:?}");
+    assert!(lines.len() == 1 && lines[0].contains("affecting 2 holds and 3 waiters of"), "{lines:?}");
 }
 
 /// An answer to any call shows that the server is back.

@@ -257,12 +257,12 @@ fn a_callback_that_does_not_end_is_not_waited_for_beyond_the_limit() {
     world.client.on_lost(move |_| _ = wait.lock().recv());
     let [_guard] = holds(&world, "callback");
     world.client.shutdown().unwrap();
-    assert_eq!(lines_of_this_thread("a callback for lost holds still runs"), 1);
+    assert_eq!(lines_of_this_thread("a loss callback is still running"), 1);
     drop(release);
     let world = World::new();
     let [_guard] = holds(&world, "no callback");
     world.client.shutdown().unwrap();
-    assert_eq!(lines_of_this_thread("a callback for lost holds still runs"), 1, "none runs");
+    assert_eq!(lines_of_this_thread("a loss callback is still running"), 1, "none runs");
 }
 
 #[test]

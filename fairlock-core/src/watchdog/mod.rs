@@ -84,7 +84,7 @@ fn watch_ends_meanwhile(timers: &Timers) {
         // The watchdog itself reports them after the answers.
         log_line!(warn, "fairlock::watchdog",
             event = "no thread", error:% = error;
-            "no thread to report losses in time: {error}"
+            "can't start the thread that reports losses in time: {error}"
         );
     }
 }

@@ -18,11 +18,11 @@ fn a_hold_is_tried_about_twice_a_second_during_an_outage_which_is_three_lines() 
     world.clock.advance(18 * S); // it fails from the tenth second on
     let tried = world.backend.calls("renew");
     assert!((17..80).contains(&tried), "tried {tried} times in 17 s");
-    assert_said("an outage begins, it concerns 1 hold and 0 waiters of ");
+    assert_said("an outage has begun, affecting 1 hold and 0 waiters of ");
     world.bring_back(&client);
     world.clock.advance(S);
     assert!(!guard.is_lost());
-    assert_said("it concerned 1 hold and 0 waiters of ");
+    assert_said("it affected 1 hold and 0 waiters of ");
     world.clock.advance(100 * S);
     guard.unlock().unwrap();
     assert!(said().is_empty());
@@ -46,10 +46,10 @@ fn each_line_of_an_outage_tells_how_many_holds_and_waiters_it_concerns() {
     let over = said();
     assert_eq!((begins.len(), over.len()), (1, 1), "{begins:?} {over:?}");
     assert!(
-        begins[0].contains("begins, it concerns 3 holds and 2 waiters of orders-3; lock `taken`: "),
+        begins[0].contains("begun, affecting 3 holds and 2 waiters of orders-3; lock `taken`: "),
         "{begins:?}"
     );
-    assert!(over[0].contains("it concerned 3 holds and 2 waiters of orders-3"), "{over:?}");
+    assert!(over[0].contains("it affected 3 holds and 2 waiters of orders-3"), "{over:?}");
     assert!(guards.iter().all(|guard| !guard.is_lost()));
     drop(dropped);
 }
@@ -63,7 +63,7 @@ fn where_some_calls_are_answered_an_outage_concerns_those_that_failed() {
     world.backend.leave_out_answers(2);
     world.clock.advance(10 * S);
     let lines = said();
-    assert!(lines[0].contains("an outage begins, it concerns 2 holds and 0 waiters"), "{lines:?}");
+    assert!(lines[0].contains("an outage has begun, affecting 2 holds and 0 waiters"), "{lines:?}");
     drop(guards);
 }
 
@@ -80,9 +80,9 @@ fn one_loss_is_one_warning_also_in_an_outage_and_when_its_guard_is_unlocked() {
     world.clock.advance(50 * S);
     lines.extend(said());
     assert_eq!(lines.iter().filter(|line| line.contains("was lost by")).count(), 1, "{lines:?}");
-    assert!(lines[0].contains("an outage begins, it concerns 1 hold and 0 waiters"), "{lines:?}");
+    assert!(lines[0].contains("an outage has begun, affecting 1 hold and 0 waiters"), "{lines:?}");
     let others = lines.iter().filter(|line| !line.contains("outage")).count();
-    assert_eq!((others, lines.iter().filter(|line| line.contains("begins")).count()), (1, 1), "{lines:?}");
+    assert_eq!((others, lines.iter().filter(|line| line.contains("has begun")).count()), (1, 1), "{lines:?}");
     // No answer has come since, so the outage may last. The next one ends it.
     assert!(!lines.iter().any(|line| line.contains("over")), "{lines:?}");
     world.bring_back(&client);
@@ -133,7 +133,7 @@ fn ten_thousand_holds_are_tried_together_without_a_line_for_each() {
     world.bring_back(&client);
     world.clock.advance(S);
     assert!(guards.iter().all(|guard| !guard.is_lost()));
-    assert_said("it concerned 10000 holds and 0 waiters");
+    assert_said("it affected 10000 holds and 0 waiters");
 }
 
 /// Each loss has its line. Writing them must not keep the watchdog from holds that can be saved.
@@ -195,7 +195,7 @@ fn unanswered_releases_are_tried_together_and_are_part_of_the_outage() {
     world.cut_off(&client);
     drop(guards);
     world.clock.advance(S); // each is tried once more by the watchdog
-    assert_said("an outage begins, it concerns 0 holds and 0 waiters (");
+    assert_said("an outage has begun, affecting 0 holds and 0 waiters (");
     let before = world.backend.calls("release");
     world.clock.advance(20 * S);
     let tried = world.backend.calls("release") - before;

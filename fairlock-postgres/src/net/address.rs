@@ -82,9 +82,9 @@ impl Address {
             "sslmode" if matches!(value.as_str(), "disable" | "allow" | "prefer") => self.tls = false,
             "sslmode" if matches!(value.as_str(), "require" | "verify-ca" | "verify-full") => self.tls = true,
             "target_session_attrs" | "sslmode" => {
-                return Err(Failure::invalid(format!("the address has a {name} that is not known here")));
+                return Err(Failure::invalid(format!("the address has an unsupported {name}")));
             }
-            _ => return Err(Failure::invalid("the address has an option that is not known")),
+            _ => return Err(Failure::invalid("the address has an unknown option")),
         }
         Ok(())
     }
@@ -126,11 +126,11 @@ fn port_of(text: &str) -> Result<u16, Failure> {
     text.parse()
         .ok()
         .filter(|port| *port > 0)
-        .ok_or_else(|| Failure::invalid("the address has a port that is none"))
+        .ok_or_else(|| Failure::invalid("the address has an invalid port"))
 }
 
 fn decoded(what: &str, text: &str) -> Result<String, Failure> {
-    let wrong = || Failure::invalid(format!("the address has a wrong % in its {what}"));
+    let wrong = || Failure::invalid(format!("the address has an invalid % in its {what}"));
     let part = without_percents(text).ok_or_else(wrong)?;
     if part.contains('\0') {
         return Err(Failure::invalid("a part of the address has a NUL"));
@@ -188,12 +188,12 @@ mod tests {
         for (url, cause) in [
             ("redis://h", "begins with postgres://"),
             ("postgres://h/db", "names no user"),
-            ("postgres://a:secret@h:0/db", "a port that is none"),
-            ("postgres://a:secret%4@h/db", "a wrong % in its password"),
-            ("postgres://a:secret%+4@h/db", "a wrong % in its password"),
-            ("postgres://a:secret%FF@h/db", "a wrong % in its password"),
-            ("postgres://a:secret@h/db?sslmode=secret", "a sslmode that"),
-            ("postgres://a:secret@h/db?ssl=on", "an option that"),
+            ("postgres://a:secret@h:0/db", "an invalid port"),
+            ("postgres://a:secret%4@h/db", "an invalid % in its password"),
+            ("postgres://a:secret%+4@h/db", "an invalid % in its password"),
+            ("postgres://a:secret%FF@h/db", "an invalid % in its password"),
+            ("postgres://a:secret@h/db?sslmode=secret", "an unsupported sslmode"),
+            ("postgres://a:secret@h/db?ssl=on", "an unknown option"),
             ("postgres://a:sec/secret@h/db", "%2F"),
             ("postgres://a:secret%00@h/db", "has a NUL"),
         ] {

@@ -7,7 +7,7 @@ use fairlock_net::{Endpoint, TlsFailure, in_words};
 
 /// No such schema, table, function or column.
 const MISSING: [&str; 4] = ["3F000", "42P01", "42883", "42703"];
-const NO_LAYOUT: &str = "the database has no tables of fairlock: run `fairlock migrate --postgres URL`, or call \
+const NO_LAYOUT: &str = "the database has no fairlock tables: run `fairlock migrate --postgres URL`, or call \
                          PostgresBackend::migrate";
 
 /// Why a flight has no answer.

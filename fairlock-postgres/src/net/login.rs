@@ -39,7 +39,7 @@ pub(super) fn log_in(con: &mut Connection, address: &Address, deadline: Instant)
             }
             Message::AuthenticationSasl(body) => scram(con, address, &body, deadline)?,
             _ => {
-                let message = "the server asks for a way to log in that is not known here: SCRAM, md5 and a password are";
+                let message = "the server asks for an unsupported kind of login: SCRAM, md5 and passwords are supported";
                 return Err(Failure::invalid(message));
             }
         }

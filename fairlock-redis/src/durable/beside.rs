@@ -36,7 +36,7 @@ impl Beside {
             log::warn!(
                 target: "fairlock::net",
                 event = "durable clients beside", grace_ms = grace;
-                "other clients of the servers are durable, and this one is not: no lock with a line is asked for any more"
+                "other clients of these servers are durable and this one is not: it may use no lock with a line any more"
             );
         }
     }

@@ -55,7 +55,7 @@ impl Kind for Fair {
             log::warn!(
                 target: "fairlock::acquire",
                 event = "repaired", lock = place.lock.name.as_str(), owner = place.owner.as_str();
-                "lock {}: queue and timeouts at {} disagreed about {}: repaired, it stands at the tail",
+                "lock {}: queue and timeouts at {} disagreed about {}: repaired, and put at the tail",
                 place.lock.name,
                 shared.servers,
                 place.owner

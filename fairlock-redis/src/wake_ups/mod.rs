@@ -122,7 +122,7 @@ impl WakeUps {
                 target: "fairlock::wake",
                 event = "cut off", client = name.as_str();
                 "client {name} gets no wake-ups, though the server answers: its waiters keep their places, and learn of \
-                 their turns by their heartbeats, up to a third of a place's time late"
+                 their turns by their heartbeats, up to a third of the place TTL late"
             );
         }
     }

@@ -70,7 +70,7 @@ impl Address {
             Some("insecure") => {
                 return Err("certificates are always checked, #insecure is not supported".into());
             }
-            Some(_) => return Err("there is a # in it; in a password that is written %23".into()),
+            Some(_) => return Err("there is a # in it; in a password write %23".into()),
         }
         if unix {
             if parsed.has_authority() && parsed.authority() != "" {
@@ -78,14 +78,11 @@ impl Address {
                 return Err(what.into());
             }
             if parsed.query_pairs().any(|(name, _)| !matches!(&*name, "db" | "user" | "pass")) {
-                return Err(
-                    "of a socket there is db, user and pass to be set after the ?, nothing else".into()
-                );
+                return Err("for a socket only db, user and pass can be set after the ?".into());
             }
         } else if parsed.query().is_some() {
             // The crate drops `?db=2` silently: the locks would be in another database than asked for.
-            let what =
-                "there is nothing to set after a ?; the database stands as /2, a ? in a password as %3F";
+            let what = "nothing can be set after a ?; write the database as /2, and a ? in a password as %3F";
             return Err(what.into());
         } else if parsed.port().is_none() {
             // An error means that there is no host, which the crate says as well.

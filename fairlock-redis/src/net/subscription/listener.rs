@@ -56,7 +56,7 @@ impl Drop for End<'_> {
             log::error!(
                 target: "fairlock::wake",
                 event = "panicked";
-                "the thread for wake-ups panicked: there are none any more"
+                "the thread for wake-ups panicked: no more will arrive"
             );
         }
         self.0.cut_off.store(true, Ordering::Relaxed);

@@ -38,7 +38,7 @@ pub(crate) fn fan_out(
             log::warn!(
                 target: "fairlock::net",
                 event = "no thread", error:% = error;
-                "no thread to ask a server could be started: {error}"
+                "can't start a thread to ask a server: {error}"
             );
         }
     }

@@ -182,7 +182,7 @@ impl Sentinel {
                     log::warn!(
                         target: "fairlock::net",
                         event = "master moved", master:% = self.name, server:% = pool.address();
-                        "master {} is at {} now", self.name, pool.address()
+                        "master {} is now at {}", self.name, pool.address()
                     );
                 }
                 Ok(route)
