@@ -17,12 +17,13 @@ pub(crate) const FAIRLOCK: &str = env!("CARGO_BIN_EXE_fairlock");
 /// For quick events, on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
-/// The command with this server.
+/// The command with this server, whatever a developer's shell has set.
 pub(crate) fn fairlock(url: &str, arguments: &[&str]) -> Command {
     children_hear_signals();
     let mut command = Command::new(FAIRLOCK);
     let variable = if url.starts_with("postgres") { "FAIRLOCK_POSTGRES" } else { "FAIRLOCK_REDIS" };
-    command.env(variable, url).args(arguments).stdin(Stdio::null());
+    command.env_remove("FAIRLOCK_REDIS").env_remove("FAIRLOCK_POSTGRES").env(variable, url);
+    command.args(arguments).stdin(Stdio::null());
     command
 }
 
