@@ -8,6 +8,7 @@ use std::time::Instant;
 use fairlock::{Client, Error, PostgresBackend, TryLock};
 use fairlock_tests::proxy::{Rule, Traffic};
 use fairlock_tests::{Alone, Proxy, eventually};
+use postgres::NoTls;
 
 use crate::support::{
     ANSWER, IDLE, LEASE, OUTAGE, PLACE, SLACK, SOON, client, granted, left, ms, patient, request, server,
@@ -97,6 +98,26 @@ fn a_waiter_of_the_same_process_hears_of_a_hand_over_whose_reply_was_lost() {
         assert!(began.elapsed() < ms(5000), "{number}: {:?}", began.elapsed());
     }
     until_nothing_left(server());
+}
+
+/// NOTIFY stands behind the commit, so what the server says to it fails no hand-over. A full queue would refuse it as a missing right does.
+#[test]
+fn a_message_that_the_server_refuses_costs_a_third_of_a_place_and_within_a_process_nothing() {
+    let _alone = Alone::here();
+    let url = server().new_database();
+    let mut admin = postgres::Client::connect(&url, NoTls).unwrap();
+    let rights = "usage on schema fairlock to mute; grant all on all tables in schema fairlock to mute";
+    admin.batch_execute(&format!("create role mute login; grant {rights}")).unwrap();
+    let url = url.replace("fairlock@", "mute@");
+    let (ours, theirs) = (patient(&url), client(&url));
+    let (near, far) = (take(&ours.fair_lock("near").unwrap()), take(&ours.fair_lock("far").unwrap()));
+    let (nearby, afar) = (request(&ours, "near"), request(&theirs, "far"));
+    admin.batch_execute("revoke execute on function pg_notify from public").unwrap();
+    far.unlock().unwrap();
+    granted(afar, PLACE / 3 + SLACK).unlock().unwrap();
+    near.unlock().unwrap();
+    granted(nearby, SLACK).unlock().unwrap(); // its next heartbeat is due in 20 s
+    assert_eq!([&ours, &theirs].map(|client| client.stats().granted_by_polling), [0, 1]);
 }
 
 /// The command itself is late: it arrives when its call, and perhaps its repeat, have ended. Then its connection ends.
