@@ -17,7 +17,7 @@ use super::wire::Connection;
 /// Each host gets a fair part of the time that is left. A standby is passed over: it takes no writes.
 ///
 /// # Errors
-/// Of the last host; `Denied` and `Invalid` of any, since another host would say the same.
+/// Of the last host; `InvalidConfig` of any, since another host would say the same.
 pub(crate) fn open(address: &Address, deadline: Instant) -> Result<Connection, Failure> {
     let mut last = Failure::invalid("the address names no host");
     for (tried, endpoint) in address.endpoints.iter().enumerate() {
