@@ -21,6 +21,8 @@ const CHOSEN: u8 = 0;
 const POOLED: u8 = 1;
 /// Through PgBouncer alone.
 const POLLED: u8 = 2;
+/// Directly, and the cases take plain locks.
+const PLAIN: u8 = 3;
 
 struct Database<const WAY: u8>(String);
 
@@ -44,7 +46,8 @@ fn way(way: u8) -> u8 {
         Err(_) => CHOSEN,
         Ok("pooled") => POOLED,
         Ok("polled") => POLLED,
-        Ok(other) => panic!("FAIRLOCK_POSTGRES_WAY is {other}: it has to be pooled or polled"),
+        Ok("plain") => PLAIN,
+        Ok(other) => panic!("FAIRLOCK_POSTGRES_WAY is {other}: it has to be pooled, polled or plain"),
     }
 }
 
@@ -54,7 +57,7 @@ impl<const WAY: u8> Harness for Database<WAY> {
     }
 
     fn kind(&self) -> LockKind {
-        LockKind::Fair
+        if way(WAY) == PLAIN { LockKind::Plain } else { LockKind::Fair }
     }
 
     fn backend(&self) -> Arc<dyn Backend> {
@@ -79,8 +82,8 @@ impl<const WAY: u8> Harness for Database<WAY> {
         store.step(None, &name, store.pool.deadline(), lose).unwrap();
     }
 
-    fn promises(&self, _: Promise) -> bool {
-        true
+    fn promises(&self, promise: Promise) -> bool {
+        self.kind() != LockKind::Plain || promise == Promise::BothKinds
     }
 
     fn tells_unasked(&self) -> bool {
