@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fairlock_tests::{PostgresServer, eventually};
+use fairlock_tests::{PgBouncer, PostgresServer, eventually};
 
 use crate::support::says;
 use crate::{approve, assert_found, judge, look};
@@ -59,6 +59,24 @@ fn what_makes_hand_offs_slow_is_found() {
         assert!(what.contains(part), "{what}");
     }
     assert_found(&look(&other, &[]).1, "snapshots", "good", "none in this database is older than 5 s");
+
+    let listening = (0..51).map(|_| {
+        let mut con = server.con_to("t1");
+        con.batch_execute("listen anything").unwrap();
+        con
+    });
+    let listening: Vec<_> = listening.collect();
+    // Each update of a column with an index leaves an entry there.
+    let updates = "do $$ begin for n in 1..1001 loop update fairlock.lock set rev = n; end loop; end $$";
+    let hot_row =
+        "rollback; create index on fairlock.lock (rev); insert into fairlock.lock (name) values ('x')";
+    con.batch_execute(&format!("{hot_row}; {updates}")).unwrap();
+    let hot = || look(&locks, &[]).1.into_iter().find(|finding| finding[0] == "rows").unwrap();
+    eventually(SOON, "it has counted the updates", || hot()[1] == "note");
+    let findings = look(&locks, &[]).1;
+    assert_found(&findings, "rows", "note", "drop indexes beside the key");
+    assert_found(&findings, "listeners", "note", "51 sessions listen in this database");
+    drop(listening);
 
     server.con().batch_execute("select pg_create_physical_replication_slot('old', true)").unwrap();
     let settings = "alter database t2 connection limit 5; alter database t2 set default_transaction_isolation = 'serializable'";
@@ -168,6 +186,19 @@ fn what_a_crash_or_a_fail_over_forgets_is_told() {
     let (code, findings) = look(&server.url(), &[]);
     assert_eq!(code, Some(1));
     assert_found(&findings, "commits", "unsafe", "fsync is off");
+}
+
+#[test]
+fn behind_a_pooler_the_report_asks_for_the_servers_address() {
+    let server = server();
+    let pooler = PgBouncer::start(&server);
+    let url = server.url().replace(&server.address(), &pooler.address());
+    let findings = approve(&url);
+    assert_found(&findings, "pooler", "note", "so set --listen-on to the server's address");
+    assert_found(&findings, "wake-ups", "note", "a message was not heard in 1 s");
+    let findings = judge(&url, &["--listen-on", &server.url()], 0, &[]);
+    assert_found(&findings, "pooler", "good", "--listen-on names another address");
+    assert_found(&findings, "wake-ups", "good", "a message was heard after ");
 }
 
 #[test]
