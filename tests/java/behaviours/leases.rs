@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use fairlock::{Client, Error, LockKind, LostCause, MemoryBackend, Operation};
+use fairlock::{Error, LockKind};
 
 use crate::world::{SLACK, SOON, World, worlds};
 
@@ -15,7 +15,6 @@ fn ms(millis: u64) -> Duration {
 /// Redisson: `testLeaseTimeout`.
 #[test]
 fn expiring_leases_hand_the_lock_on_in_order_without_any_unlock() {
-    let _alone = fairlock_tests::Alone::here();
     worlds().for_each(|world| eight_holders_without_an_unlock(&world));
 }
 
@@ -56,68 +55,9 @@ fn eight_holders_without_an_unlock(world: &World) {
     world.assert_no_residue("expiry");
 }
 
-/// Redisson: `testExpire`. There, the late unlock of a fair lock reports nothing; ours reports the loss.
-#[test]
-fn a_waiter_gets_the_lock_when_the_lease_ends_and_the_late_unlock_takes_nothing_from_it() {
-    let _alone = fairlock_tests::Alone::here();
-    for world in worlds() {
-        let lease = ms(800);
-        let (ours, theirs) = (world.lock("expire").fixed_lease(lease), world.lock("expire"));
-        let started = world.now();
-        let late = ours.lock().unwrap();
-        let (arrive, arrived) = mpsc::channel();
-        thread::scope(|scope| {
-            let world = &world;
-            // Dropped by a failure: the waiter ends then.
-            let (go, may_go) = mpsc::channel::<()>();
-            scope.spawn(move || {
-                let guard = theirs.lock().unwrap();
-                arrive.send(world.now()).unwrap();
-                may_go.recv().unwrap();
-                guard.unlock().unwrap();
-            });
-            world.until_waiting("expire", 1);
-            world.time_for_others(lease + SLACK);
-            let took = arrived.recv_timeout(SOON).unwrap() - started;
-            // In virtual time, the clock may have reached its target before the waiter reads it.
-            assert!(took >= lease && took <= lease + SLACK, "{took:?}");
-            match late.unlock() {
-                Err(Error::Lost(lost)) => assert_eq!(lost.cause, LostCause::LeaseOver),
-                other => panic!("{other:?}"),
-            }
-            assert!(ours.try_lock().unwrap().guard().is_none());
-            go.send(()).unwrap();
-        });
-        world.assert_no_residue("expire");
-    }
-}
-
-/// Redisson: `testAutoExpire`.
-#[test]
-fn a_lock_is_free_a_lease_after_its_client_left_without_unlocking() {
-    let _alone = fairlock_tests::Alone::here();
-    for world in worlds() {
-        let lease = ms(600);
-        let client = world.client_with(lease);
-        world.lock_of(&client, "gone").lock().unwrap().leak();
-        let theirs = world.lock("gone");
-        world.pass(lease * 2);
-        assert!(theirs.is_locked().unwrap(), "the watchdog renews it while its client lives");
-        drop(client);
-        thread::scope(|scope| {
-            let waiter = scope.spawn(|| theirs.try_lock_for(lease + SLACK).unwrap().guard().is_some());
-            world.until_waiting("gone", 1);
-            world.time_for_others(lease + SLACK);
-            assert!(waiter.join().unwrap());
-        });
-        world.assert_no_residue("gone");
-    }
-}
-
 /// Redisson: `testRemainTimeToLive2`.
 #[test]
 fn an_inner_unlock_keeps_the_end_of_the_outermost_lease() {
-    let _alone = fairlock_tests::Alone::here();
     for world in worlds() {
         let lease = ms(1000);
         let ours = world.lock_of(&world.client_with(SOON), "nested");
@@ -136,34 +76,4 @@ fn an_inner_unlock_keeps_the_end_of_the_outermost_lease() {
         assert!(matches!(outer.unlock(), Err(Error::Lost(_))));
         world.assert_no_residue("nested");
     }
-}
-
-/// Redisson: `testRemainTimeToLive`.
-#[test]
-fn a_long_lease_does_not_outlive_its_hold() {
-    let _alone = fairlock_tests::Alone::here();
-    for world in worlds() {
-        let (hour, lease) = (Duration::from_secs(3600), Duration::from_secs(30));
-        let ours = world.lock_of(&world.client_with(lease), "hour");
-        let left = || ours.inspect().unwrap().holder().and_then(|holder| holder.lease_left);
-        let guard = ours.fixed_lease(hour).lock().unwrap();
-        assert!(left().is_some_and(|left| left <= hour && left > hour - SOON), "{:?}", left());
-        guard.unlock().unwrap();
-        assert_eq!(left(), None);
-        let guard = ours.lock().unwrap();
-        assert!(left().is_some_and(|left| left <= lease && left > lease - SOON), "{:?}", left());
-        guard.unlock().unwrap();
-        world.assert_no_residue("hour");
-    }
-}
-
-#[test]
-fn the_time_that_an_answer_takes_counts_against_the_hold() {
-    let _alone = fairlock_tests::Alone::here();
-    let backend = MemoryBackend::new();
-    backend.faults().delay_next(Operation::Acquire, 1, ms(300));
-    let client = Client::builder(backend).lease(ms(900)).build().unwrap();
-    let guard = client.fair_lock("slow").unwrap().lock().unwrap();
-    assert!(guard.valid_for() <= ms(600), "{:?}", guard.valid_for());
-    assert!(!guard.is_lost());
 }

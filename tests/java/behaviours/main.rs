@@ -9,13 +9,9 @@
     reason = "clippy knows #[test] functions, not their helpers"
 )]
 
-mod crowds;
 mod leases;
-mod line;
 mod outages;
 mod renewal;
-mod scores;
-mod slow_calls;
 mod waits;
 mod wake_ups;
 mod world;

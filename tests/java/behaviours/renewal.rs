@@ -4,38 +4,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use fairlock::{Client, Error, LockKind, TryLock};
+use fairlock::{Client, LockKind, TryLock};
 use fairlock_tests::locks::lock_of;
 use fairlock_tests::server_state::scripts_run;
 use fairlock_tests::{RedisServer, assert_no_residue};
 
-use crate::world::{SOON, backend_for, worlds};
-
-/// Redisson: `RedissonLockExpirationRenewalTest.testLockAfterTimeout`.
-#[test]
-fn a_lock_taken_after_the_server_lost_it_is_renewed() {
-    let _alone = fairlock_tests::Alone::here();
-    for world in worlds() {
-        let lease = Duration::from_secs(2);
-        let ours = world.lock_of(&world.client_with(lease), "again");
-        let lost = ours.lock().unwrap();
-        world.lose_everything("again");
-        world.time_for_others(lease);
-        lost.lost().recv_timeout(SOON).expect("the next renewal finds out");
-        assert!(matches!(lost.unlock(), Err(Error::Lost(_))));
-
-        let guard = ours.lock().unwrap();
-        world.pass(lease * 2);
-        assert!(!guard.is_lost() && world.lock("again").try_lock().unwrap().guard().is_none());
-        guard.unlock().unwrap();
-        world.assert_no_residue("again");
-    }
-}
+use crate::world::{backend_for, worlds};
 
 /// Redisson: `RedissonLockExpirationRenewalTest.testLockReentrantRenew`.
 #[test]
 fn nested_holds_of_one_thread_do_not_stop_the_next_renewal() {
-    let _alone = fairlock_tests::Alone::here();
     for world in worlds() {
         let lease = Duration::from_millis(1200);
         let ours = world.lock_of(&world.client_with(lease), "pairs");

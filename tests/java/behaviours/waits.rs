@@ -1,41 +1,38 @@
-//! How long waits last, and what does not end them.
+//! What is left of attempts and waits that did not get the lock.
 
-use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 use fairlock::{Cancel, Error};
 
 use crate::world::{SLACK, SOON, worlds};
 
-/// Redisson: `testLockUninterruptibly`. Rust threads have no interrupts; `unpark` is the spurious wake-up here.
+/// Redisson: `testLockAcquiredBooleanTimeoutDrift_Descrete`.
 #[test]
-fn a_spurious_wake_up_does_not_end_a_wait() {
-    let _alone = fairlock_tests::Alone::here();
+fn attempts_without_a_wait_leave_no_place_behind() {
     for world in worlds() {
-        let (ours, theirs) = (world.lock("woken"), world.lock("woken"));
-        let guard = ours.lock().unwrap();
-        let (arrive, arrived) = mpsc::channel();
-        thread::scope(|scope| {
-            let waiter = scope.spawn(move || {
-                let guard = theirs.lock().unwrap();
-                arrive.send(guard.token()).unwrap();
-                guard.unlock().unwrap();
-            });
-            world.until_waiting("woken", 1);
-            (0..1000).for_each(|_| waiter.thread().unpark());
-            assert!(arrived.try_recv().is_err() && !guard.is_lost());
-            let token = guard.token();
-            guard.unlock().unwrap();
-            assert!(arrived.recv_timeout(SOON).unwrap() > token);
-        });
-        world.assert_no_residue("woken");
+        let lease = Duration::from_millis(500);
+        let guard = world.lock("once").fixed_lease(lease).lock().unwrap();
+        let others = [(); 3].map(|()| world.lock("once"));
+        for other in others.iter().cycle().take(12) {
+            assert!(other.try_lock().unwrap().guard().is_none());
+            assert!(other.try_lock_for(Duration::ZERO).unwrap().guard().is_none());
+            assert!(other.inspect().unwrap().line.is_empty());
+        }
+        world.pass(lease + Duration::from_millis(20));
+        assert!(guard.is_lost());
+        // Any request gets it, even that of a new owner.
+        for other in [&world.lock("once"), &others[2]] {
+            other.try_lock().unwrap().guard().expect("the line is empty").unlock().unwrap();
+        }
+        drop(guard);
+        world.assert_no_residue("once");
     }
 }
 
 /// Redisson: `testLockIsNotRenewedAfterInterruptedTryLock`.
 #[test]
 fn a_wait_cancelled_during_its_request_leaves_no_hold_behind() {
-    let _alone = fairlock_tests::Alone::here();
     for world in worlds() {
         let (ours, theirs) = (world.lock("cancelled"), world.lock("cancelled"));
         for _ in 0..50 {

@@ -3,12 +3,9 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fairlock::backend::LockId;
-use fairlock::{
-    Client, Clock, Discipline, Lock, LockKind, LockName, ManualClock, MemoryBackend, RedisBackend,
-};
+use fairlock::{Client, Clock, Discipline, Lock, LockKind, ManualClock, MemoryBackend, RedisBackend};
 use fairlock_tests::locks::{lock_of, response_timeout_for};
-use fairlock_tests::{RedisServer, assert_no_residue, eventually};
+use fairlock_tests::{Alone, RedisServer, assert_no_residue, eventually};
 
 /// The default lease of the clients.
 pub(crate) const LEASE: Duration = Duration::from_secs(2);
@@ -21,6 +18,7 @@ pub(crate) const SLACK: Duration = Duration::from_millis(250);
 pub(crate) struct World {
     pub(crate) kind: LockKind,
     store: Store,
+    _alone: Alone,
 }
 
 enum Store {
@@ -34,14 +32,15 @@ pub(crate) fn worlds() -> impl Iterator<Item = World> {
     kinds.into_iter().map(on_redis).chain(kinds.into_iter().map(in_memory))
 }
 
-pub(crate) fn on_redis(kind: LockKind) -> World {
-    World { kind, store: Store::Redis(Box::new(RedisServer::start())) }
+fn on_redis(kind: LockKind) -> World {
+    let _alone = Alone::here();
+    World { kind, store: Store::Redis(Box::new(RedisServer::start())), _alone }
 }
 
-pub(crate) fn in_memory(kind: LockKind) -> World {
-    let clock = ManualClock::new();
+fn in_memory(kind: LockKind) -> World {
+    let (_alone, clock) = (Alone::here(), ManualClock::new());
     let store = MemoryBackend::with_clock(clock.clone());
-    World { kind, store: Store::Memory { clock, store } }
+    World { kind, store: Store::Memory { clock, store }, _alone }
 }
 
 /// A new backend, as in another process.
@@ -78,10 +77,6 @@ impl World {
         self.lock_of(&self.client(), name)
     }
 
-    pub(crate) fn id(&self, name: &str) -> LockId {
-        LockId::new(LockName::new(name).unwrap(), self.kind)
-    }
-
     /// The clock of leases and waits.
     pub(crate) fn now(&self) -> Instant {
         match &self.store {
@@ -102,14 +97,6 @@ impl World {
     pub(crate) fn time_for_others(&self, time: Duration) {
         if let Store::Memory { clock, .. } = &self.store {
             clock.advance(time);
-        }
-    }
-
-    /// Removes the hold of the lock, without a message.
-    pub(crate) fn lose_everything(&self, name: &str) {
-        match &self.store {
-            Store::Redis(server) => server.restart(),
-            Store::Memory { store, .. } => store.faults().lose_hold(name),
         }
     }
 

@@ -1,0 +1,102 @@
+//! When holds and waits end, also in the same moment as something else.
+
+use std::sync::{Barrier, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use fairlock::crossbeam_channel::TryRecvError;
+use fairlock::{Client, Error, MemoryBackend, Operation, OwnedGuard};
+use fairlock_tests::Bound;
+
+use crate::World;
+
+/// The longest wait for a message.
+const SOON: Duration = Duration::from_secs(10);
+
+#[test]
+fn the_time_that_an_answer_takes_counts_against_the_hold() {
+    let backend = MemoryBackend::new();
+    backend.faults().delay_next(Operation::Acquire, 1, Duration::from_millis(300));
+    let client = Client::builder(backend).lease(Duration::from_millis(900)).build().unwrap();
+    let guard = client.fair_lock("slow").unwrap().lock().unwrap();
+    assert!(guard.valid_for() <= Duration::from_millis(600) && !guard.is_lost(), "{:?}", guard.valid_for());
+}
+
+#[test]
+fn the_receiver_reports_each_grant_even_if_the_first_was_lost_untaken() {
+    let world = World::new();
+    let (ours, theirs) = (world.client(), world.client());
+    let (mine, other) = (ours.fair_lock("twice").unwrap(), theirs.fair_lock("twice").unwrap());
+    let guard = other.lock().unwrap();
+    let mut waiting = mine.request().unwrap();
+    guard.unlock().unwrap();
+    waiting.decided().recv_timeout(SOON).unwrap();
+    // The grant was not taken by the caller, and is then taken away.
+    assert!(other.force_unlock().unwrap());
+    let guard = other.lock().unwrap();
+    assert!(waiting.wait_for(Duration::ZERO).unwrap().guard().is_none());
+    assert_eq!(waiting.decided().try_recv(), Err(TryRecvError::Empty), "a `select!` would spin");
+    guard.unlock().unwrap();
+    waiting.decided().recv_timeout(SOON).unwrap();
+    waiting.wait().unwrap().unlock().unwrap();
+}
+
+/// Every thread of the client has tried and sleeps when the clock stops, exactly at the end of the waits.
+#[test]
+fn timed_waits_of_a_client_that_is_cut_off_end_when_their_time_has_been_advanced() {
+    let waits = [Duration::from_millis(300), Duration::from_secs(5), Duration::from_secs(3600)];
+    for (wait, waiters, cut_off_first) in waits.into_iter().flat_map(|wait| {
+        [1, 2, 5].into_iter().flat_map(move |waiters| [true, false].map(|first| (wait, waiters, first)))
+    }) {
+        let world = World::new();
+        let client = world.client();
+        let _held = world.client().fair_lock("timed").unwrap().lock().unwrap();
+        // The watchdog runs, and an earlier outage has left nothing behind.
+        client.fair_lock("other").unwrap().lock().unwrap().unlock().unwrap();
+        let cut_off = || world.faults().cut_off(client.id());
+        if cut_off_first {
+            cut_off();
+        }
+        let (ended, ends) = mpsc::channel();
+        for _ in 0..waiters {
+            let (lock, ended) = (client.fair_lock("timed").unwrap(), ended.clone());
+            thread::spawn(move || ended.send(lock.try_lock_for(wait).map(|tried| tried.guard().is_some())));
+        }
+        world.clock.wait_for_waiters(waiters);
+        cut_off();
+        world.clock.advance(wait);
+        for _ in 0..waiters {
+            let ended = ends.recv_timeout(SOON).expect("it ends without more");
+            assert!(matches!(ended, Err(Error::Unavailable { .. })), "{ended:?}");
+        }
+    }
+}
+
+/// A guard that is dropped while its client is shut down is given back by one of the two, and a bump may make a new claim after
+/// the shutdown has listed them.
+#[test]
+fn what_ends_in_the_moment_of_a_shutdown_is_given_back_all_the_same() {
+    let _bound = Bound::here(Duration::from_secs(120));
+    let (bumps, drops) = (|mut guard: OwnedGuard| drop(guard.bump()), drop::<OwnedGuard>);
+    let ends: [fn(OwnedGuard); 2] = [bumps, drops];
+    for round in 0..1000 {
+        let store = MemoryBackend::new();
+        let (client, other) = (Client::new(store.clone()).unwrap(), Client::new(store).unwrap());
+        let (lock, theirs) = (client.fair_lock("ends").unwrap(), other.fair_lock("ends").unwrap());
+        let guard = lock.owned_by(&client.new_owner()).unwrap().lock().unwrap();
+        let mut next = theirs.request().unwrap();
+        let both = Barrier::new(2);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                both.wait();
+                ends[round % 2](guard);
+            });
+            both.wait();
+            client.shutdown().unwrap();
+            let granted = next.wait_for(Duration::from_secs(5)).unwrap().guard();
+            assert!(granted.is_some(), "in round {round}: {:?}", theirs.inspect().unwrap());
+        });
+        let state = theirs.inspect().unwrap();
+        assert!(state.holder().is_none() && state.line.is_empty(), "in round {round}: {state:?}");
+    }
+}
