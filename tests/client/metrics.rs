@@ -166,38 +166,39 @@ fn labels_in(query: &str) -> Vec<&str> {
 }
 
 #[test]
-fn stats_are_serialized_with_their_names() {
-    let client = Client::builder(MemoryBackend::new()).stats_per_lock(1).build().unwrap();
+fn stats_the_state_of_a_lock_and_a_loss_are_serialized_with_their_names() {
+    let client = Client::builder(MemoryBackend::new()).label("worker 3").stats_per_lock(1).build().unwrap();
     let lock = client.fair_lock("orders").unwrap();
     let guard = lock.lock().unwrap();
     let request = lock.owned_by(&client.new_owner()).unwrap().request().unwrap();
-    let stats = serde_json::to_value(client.stats()).unwrap();
-    assert_eq!((&stats["granted_at_once"], &stats["waits"]["count"]), (&Value::from(1), &Value::from(1)));
-    assert_eq!(
-        (&stats["waiting"][0]["lock"], &stats["waiting"][0]["rank"]),
-        (&"orders".into(), &Value::from(0))
-    );
-    assert_eq!(stats["waiting"][0]["owner"], client.waiting()[0].owner.as_str());
-    drop((request, guard));
-}
-
-#[test]
-fn the_state_of_a_lock_and_a_loss_are_serialized_with_their_names() {
-    let client = Client::builder(MemoryBackend::new()).label("worker 3").build().unwrap();
-    let lock = client.fair_lock("orders").unwrap();
-    let guard = lock.lock().unwrap();
-    let request = lock.owned_by(&client.new_owner()).unwrap().request().unwrap();
-    let state = serde_json::to_value(lock.inspect().unwrap()).unwrap();
-    let (holder, waiter) = (&state["holders"][0], &state["line"][0]);
-    assert_eq!((&holder["owner"], &holder["label"]), (&guard.owner().as_str().into(), &"worker 3".into()));
-    assert_eq!((&holder["token"], &holder["hold_count"]), (&guard.token().get().into(), &Value::from(1)));
-    assert_eq!(holder["request"], guard.request_id().to_string());
-    assert_eq!((&state["line_length"], &waiter["takes"]), (&Value::from(1), &Value::from(1)));
+    let [stats, state] = [
+        serde_json::to_value(client.stats()).unwrap(),
+        serde_json::to_value(lock.inspect().unwrap()).unwrap(),
+    ];
+    let waiter = client.waiting()[0].owner.to_string();
     drop(request);
     assert!(lock.force_unlock().unwrap());
     let lost = serde_json::to_value(guard.lost().recv_timeout(10 * S).unwrap()).unwrap();
-    assert_eq!((&lost["lock"], &lost["cause"]), (&"orders".into(), &"taken".into()));
-    assert_eq!((&lost["label"], &lost["token"]), (&"worker 3".into(), &guard.token().get().into()));
+    for (json, path, expected) in [
+        (&stats, "/granted_at_once", 1.into()),
+        (&stats, "/waits/count", 1.into()),
+        (&stats, "/waiting/0/lock", "orders".into()),
+        (&stats, "/waiting/0/rank", 0.into()),
+        (&stats, "/waiting/0/owner", waiter.into()),
+        (&state, "/holders/0/owner", guard.owner().as_str().into()),
+        (&state, "/holders/0/label", "worker 3".into()),
+        (&state, "/holders/0/token", guard.token().get().into()),
+        (&state, "/holders/0/hold_count", 1.into()),
+        (&state, "/holders/0/request", guard.request_id().to_string().into()),
+        (&state, "/line_length", 1.into()),
+        (&state, "/line/0/takes", 1.into()),
+        (&lost, "/lock", "orders".into()),
+        (&lost, "/cause", "taken".into()),
+        (&lost, "/label", "worker 3".into()),
+        (&lost, "/token", guard.token().get().into()),
+    ] {
+        assert_eq!(json.pointer(path), Some::<&Value>(&expected), "{path} in {json}");
+    }
 }
 
 /// A recorder that asks the client at each event, and panics now and then.

@@ -1,5 +1,4 @@
-//! The outcomes of calls when requests and replies get lost, holds end and clients stop. They run in memory on a
-//! manual clock, so each case is deterministic.
+//! What calls say when replies get lost, holds end and clients stop, in memory on a manual clock. Core's own tests have each step.
 
 #![allow(
     clippy::unwrap_used,
@@ -8,12 +7,29 @@
     reason = "clippy knows #[test] functions, not their helpers"
 )]
 
-mod bump;
 mod closures;
-mod losses;
-mod outages;
-mod requests;
-mod shared;
-mod shutdown;
-mod support;
-mod waits;
+mod ends;
+
+use fairlock::{Client, Faults, ManualClock, MemoryBackend};
+
+/// A store, its clock, and clients of it.
+struct World {
+    clock: ManualClock,
+    store: MemoryBackend,
+}
+
+impl World {
+    fn new() -> World {
+        let clock = ManualClock::new();
+        World { store: MemoryBackend::with_clock(clock.clone()), clock }
+    }
+
+    /// With the default settings.
+    fn client(&self) -> Client {
+        Client::builder(self.store.clone()).clock(self.clock.clone()).build().unwrap()
+    }
+
+    fn faults(&self) -> Faults {
+        self.store.faults()
+    }
+}

@@ -1,7 +1,7 @@
 //! Thousands of tasks on few threads, and a runtime that ends under them.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use fairlock_tests::{Alone, RedisServer, assert_no_residue, eventually, wait_until_no_residue};
 use tokio::runtime::Runtime;
@@ -86,30 +86,4 @@ fn a_runtime_that_ends_gives_all_holds_and_places_of_its_tasks_back() {
     assert!(client.held().is_empty() && client.waiting().is_empty());
     client.shutdown().unwrap();
     wait_until_no_residue(&server);
-}
-
-#[test]
-fn the_drop_of_a_thousand_guards_blocks_nothing_and_comes_before_the_next_attempts() {
-    let _alone = Alone::here();
-    let server = RedisServer::start();
-    let [client, _] = on_redis(&server);
-    let locks: Vec<_> =
-        (0..1000).map(|number| client.fair_lock(&format!("lock:{number}")).unwrap().to_async()).collect();
-    let runtime = current();
-    let take_all = || async {
-        let mut guards = Vec::new();
-        for waiting in locks.iter().map(|lock| tokio::spawn(lock.try_lock())).collect::<Vec<_>>() {
-            guards.push(waiting.await.unwrap().unwrap().guard().expect("it is free"));
-        }
-        guards
-    };
-    runtime.block_on(async {
-        let guards = take_all().await;
-        let began = Instant::now();
-        drop(guards);
-        assert!(began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());
-        drop(take_all().await);
-    });
-    client.shutdown().unwrap();
-    assert_no_residue(&server, &[]);
 }

@@ -5,11 +5,10 @@ use std::thread;
 
 use fairlock::{AsyncLock, Client, Discipline, RedisBackend};
 use fairlock_tests::monitor::{self, Line};
-use fairlock_tests::{Alone, Monitor, RedisServer, assert_no_residue, eventually};
+use fairlock_tests::{Alone, Monitor, RedisServer, assert_no_residue};
 
 use crate::support::{
-    EXECUTORS, Executor, Resource, SOON, Task, in_memory, is_free_soon, multi, on_redis, take, task, turn,
-    unlock,
+    EXECUTORS, Executor, Resource, Task, in_memory, is_free_soon, multi, on_redis, take, task, turn,
 };
 
 const TASKS: usize = 30;
@@ -185,25 +184,4 @@ fn tasks_and_threads_of_two_clients_are_served_in_the_order_in_which_the_server_
         monitor::check_order(&seen).unwrap();
         assert_no_residue(&server, &[]);
     }
-}
-
-/// A task that moves between threads at each `await`.
-#[test]
-fn a_guard_and_a_wait_may_move_between_executors() {
-    let _alone = Alone::here();
-    let [client, _] = in_memory();
-    let lock = client.fair_lock("lock:moves").unwrap().to_async();
-    let held = take(&lock);
-    let mut waiting = lock.lock();
-    crate::support::begin(&mut waiting);
-    let (first, second) = (multi(), crate::support::current());
-    let waiting = first.spawn(waiting);
-    eventually(SOON, "it waits", || !client.waiting().is_empty());
-    second.block_on(held.unlock()).unwrap();
-    let guard = first.block_on(waiting).unwrap().unwrap();
-    smol::block_on(guard.unlock()).unwrap();
-    let blocking = take(&lock).into_blocking();
-    blocking.renew().unwrap();
-    thread::spawn(move || blocking.unlock()).join().unwrap().unwrap();
-    unlock(take(&lock));
 }

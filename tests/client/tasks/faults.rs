@@ -1,17 +1,14 @@
 //! Tasks under faults: lost replies, a server that is silent or restarts, and the end of a client.
 
 use std::future::Future;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fairlock::{Client, Error, LostCause, RedisBackend};
 use fairlock_tests::monitor::{self, Line};
-use fairlock_tests::{
-    Alone, Monitor, Proxy, RedisServer, assert_no_residue, eventually, wait_until_no_residue,
-};
+use fairlock_tests::{Alone, Monitor, Proxy, RedisServer, eventually, wait_until_no_residue};
 use futures::executor::block_on;
 
-use crate::support::{Resource, SLACK, SOON, begin, is_free_soon, multi, take, turn, unlock};
+use crate::support::{SLACK, SOON, begin, is_free_soon, multi, take, unlock};
 
 const ANSWER: Duration = Duration::from_millis(500);
 const LEASE: Duration = Duration::from_secs(2);
@@ -135,81 +132,4 @@ fn a_silent_server_hangs_no_task_and_what_it_was_not_told_is_told_when_it_is_bac
     locks.iter().for_each(is_free_soon);
     client.shutdown().unwrap();
     wait_until_no_residue(&server);
-}
-
-#[test]
-fn tasks_that_wait_while_a_server_restarts_are_served_and_holders_are_told() {
-    let _alone = Alone::here();
-    let server = RedisServer::start();
-    let clients = [client(&server.url()), client(&server.url())];
-    let runtime = multi();
-    let resource = Resource::new(1);
-    let held = take(&clients[0].fair_lock("lock:a").unwrap().to_async());
-    let lost = runtime.spawn(held.lost());
-    let tasks: Vec<_> = (0..100)
-        .map(|nth| {
-            let (lock, resource) = (clients[nth % 2].fair_lock("lock:a").unwrap(), Arc::clone(&resource));
-            let lock = lock.to_async();
-            runtime.spawn(async move { turn(&lock, &resource, 1, nth).await })
-        })
-        .collect();
-    eventually(SOON, "all wait", || {
-        clients.iter().map(|client| client.waiting().len()).sum::<usize>() == 100
-    });
-    server.restart(); // without persistence: it has forgotten the lock and the line
-    let lost = runtime.block_on(lost).unwrap();
-    assert!(matches!(lost.cause, LostCause::Taken | LostCause::NotRenewed), "{lost}");
-    assert!(matches!(block_on(held.unlock()), Err(Error::Lost(_))));
-    for task in tasks {
-        runtime.block_on(task).unwrap();
-    }
-    assert_eq!(resource.uses(), 100);
-    clients.iter().for_each(|client| client.shutdown().unwrap());
-    wait_until_no_residue(&server);
-}
-
-#[test]
-fn a_hold_that_is_taken_by_force_is_told_to_each_of_its_listeners() {
-    let _alone = Alone::here();
-    let server = RedisServer::start();
-    let client = client(&server.url());
-    let lock = client.fair_lock("lock:a").unwrap();
-    let guard = take(&lock.to_async());
-    let runtime = multi();
-    let listeners: Vec<_> = (0..3).map(|_| runtime.spawn(guard.lost())).collect();
-    let mut late = Box::pin(guard.lost());
-    lock.force_unlock().unwrap();
-    for listener in listeners {
-        let lost = runtime.block_on(listener).unwrap();
-        assert_eq!((lost.token, lost.cause), (guard.token(), LostCause::Taken));
-    }
-    assert_eq!(block_on(&mut late).token, guard.token());
-    assert_eq!(block_on(guard.lost()).token, guard.token(), "one that listens after the loss");
-    assert!(matches!(block_on(guard.unlock()), Err(Error::Lost(_))));
-    client.shutdown().unwrap();
-    assert_no_residue(&server, &[]);
-}
-
-#[test]
-fn a_shutdown_ends_the_waits_of_tasks_and_releases_their_holds() {
-    let _alone = Alone::here();
-    let server = RedisServer::start();
-    let [ours, theirs] = [client(&server.url()), client(&server.url())];
-    let runtime = multi();
-    let guard = take(&ours.fair_lock("lock:a").unwrap().to_async());
-    let lost = runtime.spawn(guard.lost());
-    let lock = ours.fair_lock("lock:a").unwrap().to_async();
-    let waits: Vec<_> = (0..50).map(|_| runtime.spawn(lock.lock())).collect();
-    eventually(SOON, "all wait", || ours.waiting().len() == 50);
-    ours.shutdown().unwrap();
-    assert_eq!(runtime.block_on(lost).unwrap().cause, LostCause::Shutdown);
-    for wait in waits {
-        let error = runtime.block_on(wait).unwrap().unwrap_err();
-        assert!(matches!(error, Error::Shutdown { .. }), "{error}");
-    }
-    assert!(matches!(block_on(lock.lock()), Err(Error::Shutdown { .. })));
-    assert!(matches!(block_on(guard.unlock()), Err(Error::Lost(_))));
-    unlock(take(&theirs.fair_lock("lock:a").unwrap().to_async()));
-    theirs.shutdown().unwrap();
-    assert_no_residue(&server, &[]);
 }

@@ -5,6 +5,5 @@ mod crowds;
 mod drops;
 mod executors;
 mod faults;
-mod panics;
 mod servers;
 mod support;

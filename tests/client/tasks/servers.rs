@@ -56,34 +56,6 @@ fn in_cluster(cluster: &Cluster, response: Duration) -> Client {
 }
 
 #[test]
-fn tasks_take_turns_on_locks_of_all_nodes_of_a_cluster() {
-    let _alone = Alone::here();
-    let cluster = Cluster::start(Replicas::None);
-    let clients = [(), ()].map(|()| in_cluster(&cluster, Duration::from_secs(1)));
-    let runtime = multi();
-    let names: Vec<String> = (0..30).map(|number| format!("lock:{number}")).collect();
-    let resources: Vec<_> = names.iter().map(|_| Resource::new(1)).collect();
-    let tasks: Vec<_> = (0..300)
-        .map(|nth| {
-            let (lock, resource) =
-                (clients[nth % 2].fair_lock(&names[nth / 10]).unwrap(), &resources[nth / 10]);
-            let (lock, resource) = (lock.to_async(), Arc::clone(resource));
-            runtime.spawn(async move {
-                for round in 0..3 {
-                    turn(&lock, &resource, 1, nth + round).await;
-                }
-            })
-        })
-        .collect();
-    for task in tasks {
-        runtime.block_on(task).unwrap();
-    }
-    assert!(resources.iter().all(|resource| resource.uses() == 30));
-    clients.iter().for_each(|client| client.shutdown().unwrap());
-    cluster.assert_no_residue();
-}
-
-#[test]
 fn a_node_that_stands_still_delays_the_tasks_of_the_others_by_little() {
     let _alone = Alone::here();
     let cluster = Cluster::start(Replicas::None);
