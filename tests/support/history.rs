@@ -1,16 +1,18 @@
-//! What several processes saw of a run. Each appends one line per event to a shared file, on a clock that they share.
-//! Checkers then look for violations.
+//! What several processes saw of a run. Each appends one line per event to a shared file, on a clock that they share. The
+//! [oracle](crate::oracle) judges it, and [`replay`] compares it with the model.
 //!
 //! Workers record outermost holds only. A line reads `<monotonic ns> <pid> <who> <event> <number or -> <lock>`. `who`
 //! and the lock are percent-encoded. The number is a token, a ticket, a number of units, the limit of a timed wait in milliseconds, or a time.
 
-mod checks;
 mod recording;
 mod replay;
 #[cfg(test)]
 mod tests;
 
-pub use checks::*;
+pub use crate::oracle::{
+    Violations, check_call_bounds, check_order, check_overlap, check_token_order, check_wake_up_gaps, count,
+    grants,
+};
 pub use recording::Recording;
 pub use replay::{Replayed, Rules, replay};
 
@@ -111,52 +113,52 @@ impl Recorder {
     /// Record this before the call that asks for the lock; `limit` for a timed wait.
     pub fn ask(&self, who: &str, lock: &str, limit: Option<Duration>) {
         let limit = limit.map(|limit| u64::try_from(limit.as_millis()).expect("no wait is that long"));
-        self.record(now_ns(), std::process::id(), who, What::Ask { limit }, lock);
+        self.now(who, What::Ask { limit }, lock);
     }
 
     /// Record this when the call has returned with the lock.
     pub fn granted(&self, who: &str, lock: &str, token: u64) {
-        self.record(now_ns(), std::process::id(), who, What::Granted { token }, lock);
-    }
-
-    /// Record this when a place was taken.
-    pub fn in_line(&self, who: &str, lock: &str) {
-        self.record(now_ns(), std::process::id(), who, What::InLine { ticket: None }, lock);
-    }
-
-    /// Records any event of this process at an earlier time.
-    pub fn note(&self, at_ns: u64, who: &str, what: What, lock: &str) {
-        self.record(at_ns, std::process::id(), who, what, lock);
+        self.now(who, What::Granted { token }, lock);
     }
 
     /// Record this before the call that releases the lock.
     pub fn release(&self, who: &str, lock: &str) {
-        self.record(now_ns(), std::process::id(), who, What::Release, lock);
+        self.now(who, What::Release, lock);
     }
 
     /// Record this when that call has returned.
     pub fn released(&self, who: &str, lock: &str) {
-        self.record(now_ns(), std::process::id(), who, What::Released, lock);
+        self.now(who, What::Released, lock);
     }
 
     /// Record this when the call that asked has returned without the lock.
     pub fn failed(&self, who: &str, lock: &str) {
-        self.record(now_ns(), std::process::id(), who, What::Failed, lock);
+        self.now(who, What::Failed, lock);
     }
 
     /// Record this when a call has returned an error that leaves its outcome open.
     pub fn unknown(&self, who: &str, lock: &str) {
-        self.record(now_ns(), std::process::id(), who, What::Unknown, lock);
+        self.now(who, What::Unknown, lock);
     }
 
     /// Record this when a hold turned out to be lost, with the time since when the guard said so.
     pub fn lost(&self, who: &str, lock: &str, since_ns: u64) {
-        self.record(since_ns, std::process::id(), who, What::Lost, lock);
+        self.note(since_ns, who, What::Lost, lock);
     }
 
     /// Record this after killing process `pid`. `at_ns` is the latest time at which it can have held a lock.
     pub fn gone(&self, pid: u32, at_ns: u64) {
         self.record(at_ns, pid, "", What::Gone, "");
+    }
+
+    /// Records any event of this process that happens now.
+    pub fn now(&self, who: &str, what: What, lock: &str) {
+        self.note(now_ns(), who, what, lock);
+    }
+
+    /// Records any event of this process at an earlier time.
+    pub fn note(&self, at_ns: u64, who: &str, what: What, lock: &str) {
+        self.record(at_ns, std::process::id(), who, what, lock);
     }
 
     fn record(&self, at: u64, pid: u32, who: &str, what: What, lock: &str) {
@@ -198,7 +200,7 @@ pub fn read(path: &Path) -> io::Result<Vec<Event>> {
     Ok(events)
 }
 
-fn parse(line: &str) -> Option<Event> {
+pub(crate) fn parse(line: &str) -> Option<Event> {
     let words: Vec<&str> = line.split(' ').collect();
     let [at, pid, who, word, number, lock] = words.try_into().ok()?;
     let what = match (word, number) {
@@ -224,4 +226,11 @@ fn parse(line: &str) -> Option<Event> {
 
 fn sort(events: &mut [Event]) {
     events.sort_by_key(|event| (event.at, event.what));
+}
+
+/// The events in the order of time.
+pub(crate) fn sorted(events: &[Event]) -> Vec<&Event> {
+    let mut events: Vec<&Event> = events.iter().collect();
+    events.sort_by_key(|event| (event.at, event.what));
+    events
 }

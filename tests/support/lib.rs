@@ -14,8 +14,8 @@
 //! | [`server_state`] | the members of a line, listeners, command counts |
 //! | [`residue`] | checks that nothing is left in the server |
 //! | [`threads`] | checks that no thread of fairlock is left in this process |
-//! | [`history`] | what several processes saw, in one order of time, its checkers, and its replay through the model |
-//! | [`beliefs`] | holds that overlap, where they may |
+//! | [`history`] | what several processes saw, in one order of time, and its replay through the model |
+//! | [`oracle`] | what a history shows of the promises |
 //! | [`monitor`] | what the server did with one line, and the checker of its order |
 //! | [`proxy`] | loses, delays and cuts the traffic between clients and server |
 //! | [`soak`] | a long run under seeded faults, and its checkers |
@@ -27,6 +27,7 @@
 //! | [`port`] | a port that no other test takes |
 //! | [`tls`] | throw-away certificates |
 //! | [`mod@reference`] | a readable model of the hand-off: what every backend with this discipline does |
+//! | [`mod@word`] | the names of variants in arguments and tables |
 //! | [`percent`] | any text as one word, for URLs and history lines |
 #![forbid(unsafe_code)]
 #![allow(
@@ -41,7 +42,6 @@
 #[doc = include_str!("../../docs/async.md")]
 struct Async;
 
-pub mod beliefs;
 pub mod bound;
 pub mod cluster;
 pub mod clustered;
@@ -51,6 +51,7 @@ pub mod history;
 pub mod locks;
 pub mod log_lines;
 pub mod monitor;
+pub mod oracle;
 pub mod percent;
 pub mod port;
 pub mod postgres_server;
@@ -66,6 +67,7 @@ pub mod soak;
 pub mod threads;
 pub mod tls;
 pub mod waiter;
+pub mod word;
 pub mod workdir;
 pub mod worker;
 

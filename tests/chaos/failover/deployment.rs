@@ -1,12 +1,13 @@
 //! Servers with replicas behind gates: a master watched by three sentinels, or a cluster. Server 0 keeps the locks first.
 
-use std::fmt;
 use std::thread;
 
 use fairlock_tests::redis_server::RedisServerBuilder;
 use fairlock_tests::sentinel::MASTER;
 use fairlock_tests::{RedisServer, eventually};
 
+use crate::clocks::Clock;
+use crate::faults::{About, Fault};
 use crate::network::{Gate, Network, Node, PASSWORD};
 use crate::setting::{BOUND, DOWN_AFTER, NODE_TIMEOUT};
 
@@ -22,14 +23,71 @@ pub(crate) enum Kind {
     Sentinels,
     /// Three primaries with a replica each: server `n + 3` follows server `n`.
     Cluster,
+    /// A primary and its standby, see `postgres.rs`.
+    Postgres,
 }
 
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Kind::Sentinels => "sentinels",
-            Kind::Cluster => "cluster",
+/// The servers of a round, as it sees them.
+pub(crate) trait Servers {
+    /// The addresses for one worker, or for this process.
+    fn url(&self, worker: u8) -> String;
+    /// Names of locks that the first server keeps: two, and the probe.
+    fn locks(&self) -> [String; 3];
+    /// Before the holder asks. Returns whether the first server is in charge.
+    fn prepare(&self, fault: Fault) -> bool;
+    /// Injects the fault, and returns when a server is in charge again. Nothing is injected where the first one was replaced already;
+    /// returns whether.
+    fn inject(&self, about: About<'_>, clock: Option<Clock>) -> bool;
+    /// A lock was granted again.
+    fn settle(&self, _: Fault) {}
+    /// Mends all links.
+    fn heal(&self);
+    /// Whether a master was replaced more often than this demands.
+    fn is_deposed(&self, _: Fault) -> bool {
+        false
+    }
+}
+
+impl Servers for Deployment {
+    /// Each logs in as its own user everywhere.
+    fn url(&self, worker: u8) -> String {
+        let (scheme, named, path) = match self.kind {
+            Kind::Sentinels => ("redis+sentinel", &self.sentinels, format!("/{MASTER}")),
+            _ => ("redis+cluster", &self.servers, String::new()),
+        };
+        let hosts: Vec<String> =
+            named.iter().map(|member| format!("127.0.0.1:{}", member.gate_port())).collect();
+        format!("{scheme}://{}:{PASSWORD}@{}{path}", self.network.user(worker), hosts.join(","))
+    }
+
+    fn locks(&self) -> [String; 3] {
+        let is_here = |name: &String| {
+            self.kind == Kind::Sentinels
+                || self.servers[0].server.query::<u16>(&["CLUSTER", "KEYSLOT", name]) < SLOTS / 3
+        };
+        ["lock:", "other:", "probe:"].map(|prefix| {
+            (0..10_000).map(|number| format!("{prefix}{number}")).find(is_here).expect("one of many names")
         })
+    }
+
+    fn prepare(&self, fault: Fault) -> bool {
+        let is_ready = self.master() == Some(0);
+        if is_ready {
+            fault.prepare(self);
+        }
+        is_ready
+    }
+
+    fn inject(&self, about: About<'_>, clock: Option<Clock>) -> bool {
+        about.fault.inject(self, about, clock)
+    }
+
+    fn heal(&self) {
+        self.network.heal();
+    }
+
+    fn is_deposed(&self, fault: Fault) -> bool {
+        self.fail_overs() > fault.fail_overs()
     }
 }
 
@@ -87,7 +145,7 @@ impl Deployment {
     pub(crate) fn start(kind: Kind) -> Deployment {
         match kind {
             Kind::Sentinels => Deployment::start_sentinels(),
-            Kind::Cluster => Deployment::start_cluster(),
+            _ => Deployment::start_cluster(),
         }
     }
 
@@ -170,38 +228,12 @@ impl Deployment {
         });
     }
 
-    /// The addresses for one worker, which logs in as its own user everywhere.
-    pub(crate) fn url(&self, worker: u8) -> String {
-        let (scheme, named, path) = match self.kind {
-            Kind::Sentinels => ("redis+sentinel", &self.sentinels, format!("/{MASTER}")),
-            Kind::Cluster => ("redis+cluster", &self.servers, String::new()),
-        };
-        let hosts: Vec<String> =
-            named.iter().map(|member| format!("127.0.0.1:{}", member.gate_port())).collect();
-        format!("{scheme}://{}:{PASSWORD}@{}{path}", self.network.user(worker), hosts.join(","))
-    }
-
     /// The servers that copy server 0.
     pub(crate) fn replicas(&self) -> &'static [u8] {
         match self.kind {
             Kind::Sentinels => &[1, 2],
-            Kind::Cluster => &[3],
+            _ => &[3],
         }
-    }
-
-    /// Names of locks that server 0 keeps: two, and the probe.
-    pub(crate) fn locks(&self) -> [String; 3] {
-        let is_here = |name: &String| match self.kind {
-            Kind::Sentinels => true,
-            Kind::Cluster => {
-                let slot: u16 = self.servers[0].server.query(&["CLUSTER", "KEYSLOT", name]);
-                slot < SLOTS / 3
-            }
-        };
-        let first = |prefix: &str| {
-            (0..10_000).map(|number| format!("{prefix}{number}")).find(is_here).expect("one of many names")
-        };
-        [first("lock:"), first("other:"), first("probe:")]
     }
 
     /// The server that is now in charge: a majority of the sentinels, or of the nodes, names it, and it agrees.
@@ -212,7 +244,7 @@ impl Deployment {
                 let answer = |sentinel: &Member| sentinel.server.try_query::<(String, u16)>(&asked).ok();
                 self.sentinels.iter().filter_map(answer).map(|(_, port)| port).collect()
             }
-            Kind::Cluster => self.running().filter_map(owner_of_slot_0).collect(),
+            _ => self.running().filter_map(owner_of_slot_0).collect(),
         };
         let voters = if self.kind == Kind::Sentinels { 3 } else { 6 };
         let master = self.servers.iter().position(|member| {
@@ -230,9 +262,7 @@ impl Deployment {
             Kind::Sentinels => {
                 self.sentinels.iter().map(|member| count(member, "+switch-master")).max().unwrap_or_default()
             }
-            Kind::Cluster => {
-                [0, 3].map(|number| count(&self.servers[number], "Failover election won")).iter().sum()
-            }
+            _ => [0, 3].map(|number| count(&self.servers[number], "Failover election won")).iter().sum(),
         }
     }
 

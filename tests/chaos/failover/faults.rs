@@ -1,6 +1,5 @@
 //! The faults: what each prepares before the holder has the lock, and what it does then.
 
-use std::fmt;
 use std::time::{Duration, Instant};
 
 use fairlock_tests::eventually;
@@ -54,11 +53,19 @@ pub(crate) enum Fault {
     SentinelForgets,
     /// Y and the holder are cut off. When X grants locks, all sentinels restart without their files, and name Y.
     SentinelsForget,
+    // Of PostgreSQL, where X is a standby that is promoted.
+    /// Y goes on, and all reach both servers.
+    Promote,
+    /// Y is killed and starts again as a primary: what no standby has acknowledged can be seen by then.
+    Restart,
+    /// Y goes on, and somebody cancels the commits that wait, or ends their sessions: they are done there by then.
+    Cancel,
 }
 
 /// What was held before a fault.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct About<'a> {
+    pub(crate) fault: Fault,
     pub(crate) lock: &'a str,
     /// The owner of the first hold.
     pub(crate) holder: &'a str,
@@ -76,7 +83,7 @@ enum Then {
 }
 
 /// Each fault that a deployment can have.
-pub(crate) const MENU: [(Kind, Fault); 23] = [
+pub(crate) const MENU: [(Kind, Fault); 29] = [
     (Kind::Sentinels, Fault::Kill),
     (Kind::Sentinels, Fault::KillUncopied),
     (Kind::Sentinels, Fault::KillPaused),
@@ -100,6 +107,12 @@ pub(crate) const MENU: [(Kind, Fault); 23] = [
     (Kind::Cluster, Fault::RestartEmpty),
     (Kind::Cluster, Fault::Flush),
     (Kind::Cluster, Fault::PromoteStale),
+    (Kind::Postgres, Fault::Promote),
+    (Kind::Postgres, Fault::Partition),
+    (Kind::Postgres, Fault::Freeze),
+    (Kind::Postgres, Fault::Kill),
+    (Kind::Postgres, Fault::Restart),
+    (Kind::Postgres, Fault::Cancel),
 ];
 
 impl Fault {
@@ -125,8 +138,8 @@ impl Fault {
         match self {
             _ if self.forgets() => true,
             // A primary without a majority refuses calls after the node time-out: the holder may get no renewal more.
-            Fault::Partition | Fault::PartitionWithReplica => kind == Kind::Sentinels,
-            Fault::SentinelForgets | Fault::SentinelsForget => true,
+            Fault::Partition | Fault::PartitionWithReplica => kind != Kind::Cluster,
+            Fault::SentinelForgets | Fault::SentinelsForget | Fault::Promote | Fault::Cancel => true,
             _ => false,
         }
     }
@@ -141,7 +154,7 @@ impl Fault {
         matches!(self, Fault::KillUncopied | Fault::KillPaused | Fault::PromoteStale)
     }
 
-    /// Whether holds must not overlap: with a quorum, always; with a life, where Y is dead or is the one that has forgotten.
+    /// Whether holds must not overlap: with a quorum or a synchronous standby, always; with a life, where Y is dead or is the one that has forgotten.
     pub(crate) fn is_safe(self, setting: Setting) -> bool {
         let is_deposed = matches!(
             self,
@@ -154,13 +167,13 @@ impl Fault {
                 | Fault::SentinelsForget
         );
         match setting {
-            Setting::None => false,
+            Setting::None | Setting::Asynchronous => false,
             Setting::Life => !is_deposed,
-            Setting::Quorum => true,
+            Setting::Quorum | Setting::Synchronous => true,
         }
     }
 
-    /// Before the holder asks.
+    /// On Redis, before the holder asks.
     pub(crate) fn prepare(self, all: &Deployment) {
         let stale = all.replicas()[0];
         let replica = &all.servers[usize::from(stale)].server;
@@ -181,7 +194,7 @@ impl Fault {
         }
     }
 
-    /// The holder has the lock. Injects the fault, and returns when a server is in charge again. Its clock is `clock` from then
+    /// On Redis, when the holder has the lock. Injects the fault, and returns when a server is in charge again. Its clock is `clock` from then
     /// on: in a grace it moves while the server counts. Nothing is injected where server 0 was replaced already; returns whether.
     pub(crate) fn inject(self, all: &Deployment, about: About<'_>, clock: Option<Clock>) -> bool {
         let About { lock, holder, setting, .. } = about;
@@ -232,6 +245,7 @@ impl Fault {
             Fault::RestartEmpty | Fault::RestartOld => old.restart(),
             Fault::Flush => old.query::<()>(&["FLUSHALL"]),
             Fault::PromoteStale => promote_stale(all),
+            Fault::Promote | Fault::Restart | Fault::Cancel => unreachable!("only PostgreSQL has it"),
         }
         let mut new = 0;
         if let Then::FailOver(times) = self.then() {
@@ -269,13 +283,13 @@ impl Fault {
 /// X is in charge, and grants the lock to others. These sentinels restart without their files, so they name Y, and it is in charge
 /// until the others tell them. Returns who is in the end.
 fn forget(all: &Deployment, about: About<'_>, new: usize, sentinels: &[u8]) -> usize {
-    let About { lock, holder, held, setting } = about;
+    let About { lock, holder, held, setting, .. } = about;
     let before = kept(&all.servers[0].server, lock);
     eventually(BOUND, "X has granted the lock to others, and the holder has nothing there", || {
         let kept = kept(&all.servers[new].server, lock);
         // A reader beside a reader would be no overlap.
         let is_new = |(member, hold): (&String, &Kept)| {
-            !before.contains_key(member) && (hold.takes_all || held != Held::ReadWrite)
+            !before.contains_key(member) && (hold.takes_all || held != Held::Rw)
         };
         kept.iter().any(is_new) && kept.keys().all(|member| !is_of(member, holder))
     });
@@ -315,32 +329,9 @@ fn promote_stale(all: &Deployment) {
                 all.sentinels[0].server.try_query::<String>(&["SENTINEL", "FAILOVER", MASTER]).is_ok()
             });
         }
-        Kind::Cluster => {
+        Kind::Cluster | Kind::Postgres => {
             let replica = usize::from(all.replicas()[0]);
             all.servers[replica].server.query::<()>(&["CLUSTER", "FAILOVER", "TAKEOVER"]);
         }
-    }
-}
-
-/// The name in arguments and tables: that of the variant, in words.
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Fault::Kill => "kill",
-            Fault::KillUncopied => "kill-uncopied",
-            Fault::KillPaused => "kill-paused",
-            Fault::KillSlow => "kill-slow",
-            Fault::KillTwo => "kill-two",
-            Fault::Freeze => "freeze",
-            Fault::FreezeWithHolder => "freeze-with-holder",
-            Fault::Partition => "partition",
-            Fault::PartitionWithReplica => "partition-with-replica",
-            Fault::RestartEmpty => "restart-empty",
-            Fault::RestartOld => "restart-old",
-            Fault::Flush => "flush",
-            Fault::PromoteStale => "promote-stale",
-            Fault::SentinelForgets => "sentinel-forgets",
-            Fault::SentinelsForget => "sentinels-forget",
-        })
     }
 }

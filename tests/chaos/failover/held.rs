@@ -7,7 +7,6 @@
 //! | `semaphore` | 3 | 2 | 1 | 1 | 1 |
 //! | `lock-all` | 1 of each of two locks | both locks | | the first one | the second one |
 
-use std::fmt;
 use std::time::Duration;
 
 use fairlock::{AllGuard, Client, Lock, LockGuard, OwnedGuard, Semaphore};
@@ -20,7 +19,7 @@ const PERMITS: u32 = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Held {
     Fair,
-    ReadWrite,
+    Rw,
     Semaphore,
     LockAll,
 }
@@ -36,18 +35,23 @@ pub(crate) enum Part {
     Poller,
 }
 
-impl Held {
-    pub(crate) const ALL: [Held; 4] = [Held::Fair, Held::ReadWrite, Held::Semaphore, Held::LockAll];
+impl Part {
+    pub(crate) const ALL: [Part; 4] = [Part::Holder, Part::Second, Part::Waiter, Part::Poller];
 
-    pub(crate) fn parse(word: &str) -> Option<Held> {
-        Held::ALL.into_iter().find(|held| held.to_string() == word)
+    /// Whether it takes the probe in turns.
+    pub(crate) fn probes(self) -> bool {
+        matches!(self, Part::Waiter | Part::Poller)
     }
+}
+
+impl Held {
+    pub(crate) const ALL: [Held; 4] = [Held::Fair, Held::Rw, Held::Semaphore, Held::LockAll];
 
     /// The parts of the workers, by their numbers.
     pub(crate) fn parts(self) -> &'static [Part] {
         match self {
             Held::Fair | Held::LockAll => &[Part::Holder, Part::Poller, Part::Waiter, Part::Waiter],
-            Held::ReadWrite | Held::Semaphore => {
+            Held::Rw | Held::Semaphore => {
                 &[Part::Holder, Part::Poller, Part::Waiter, Part::Waiter, Part::Second]
             }
         }
@@ -57,7 +61,7 @@ impl Held {
     pub(crate) fn capacity(self) -> u32 {
         match self {
             Held::Fair | Held::LockAll => 1,
-            Held::ReadWrite => u32::MAX,
+            Held::Rw => u32::MAX,
             Held::Semaphore => PERMITS,
         }
     }
@@ -66,7 +70,7 @@ impl Held {
     pub(crate) fn line_length(self, client: &Client, name: &str) -> fairlock::Result<u64> {
         let state = match self {
             Held::Fair | Held::LockAll => client.fair_lock(name)?.inspect(),
-            Held::ReadWrite => client.rw_lock(name)?.inspect(),
+            Held::Rw => client.rw_lock(name)?.inspect(),
             Held::Semaphore => client.semaphore(name, PERMITS)?.inspect(),
         };
         Ok(state?.line_length)
@@ -86,46 +90,13 @@ impl Held {
             }
             (Held::LockAll, Part::Poller) => one(client.fair_lock(second)?, second, 1),
             (Held::Fair | Held::LockAll, _) => one(client.fair_lock(first)?, first, 1),
-            (Held::ReadWrite, Part::Waiter) => {
-                one(client.rw_lock(first)?.writer().clone(), first, self.capacity())
-            }
-            (Held::ReadWrite, _) => one(client.rw_lock(first)?.reader().clone(), first, 1),
+            (Held::Rw, Part::Waiter) => one(client.rw_lock(first)?.writer().clone(), first, self.capacity()),
+            (Held::Rw, _) => one(client.rw_lock(first)?.reader().clone(), first, 1),
             (Held::Semaphore, _) => Handle {
                 ask: Ask::Permits(client.semaphore(first, PERMITS)?),
                 names: vec![first.to_owned()],
                 takes: if part == Part::Holder { 2 } else { 1 },
             },
-        })
-    }
-}
-
-/// The word in arguments and tables.
-impl fmt::Display for Held {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Held::Fair => "fair",
-            Held::ReadWrite => "rw",
-            Held::Semaphore => "semaphore",
-            Held::LockAll => "lock-all",
-        })
-    }
-}
-
-impl Part {
-    pub(crate) fn parse(word: &str) -> Option<Part> {
-        let all = [Part::Holder, Part::Second, Part::Waiter, Part::Poller];
-        all.into_iter().find(|part| part.to_string() == word)
-    }
-}
-
-/// The word in arguments and histories.
-impl fmt::Display for Part {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Part::Holder => "holder",
-            Part::Second => "second",
-            Part::Waiter => "waiter",
-            Part::Poller => "poller",
         })
     }
 }

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use fairlock_tests::beliefs::{Overlap, beliefs, overlaps, tokens_that_did_not_grow};
-use fairlock_tests::history::{Event, check_call_bounds};
+use fairlock_tests::history::Event;
+use fairlock_tests::oracle::{Finding, call_bounds, holds, overlaps, tokens};
 
 use crate::setting::{ANSWER, OF_FAULTS, SLACK};
 
 /// The outcome of a round.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Verdict {
-    pub(crate) overlaps: Vec<Overlap>,
+    pub(crate) overlaps: Vec<Finding>,
     /// The longest time between two grants of the probe.
     pub(crate) longest_gap: Duration,
     /// The grants of all locks.
@@ -26,21 +26,19 @@ pub(crate) struct Verdict {
 /// Judges all events of a round. `probe` is the lock that is free most of the time; the others have this many units. `tokens_grow`: that
 /// is promised.
 pub(crate) fn judge(events: &[Event], probe: &str, capacity: u32, tokens_grow: bool) -> Verdict {
-    let beliefs = beliefs(events);
-    let findings = if tokens_grow { tokens_that_did_not_grow(&beliefs) } else { Vec::new() };
+    let holds = holds(events);
+    let findings = if tokens_grow { tokens(&holds, |hold| hold.asked) } else { Vec::new() };
     // A timed wait that ends withdraws its request, which may take two answers.
-    let late = check_call_bounds(events, OF_FAULTS.outage, SLACK + 2 * ANSWER);
-    let late = late.err().map(|late| late.0).unwrap_or_default();
-    let probes: Vec<u64> =
-        beliefs.iter().filter(|belief| belief.lock == probe).map(|belief| belief.from).collect();
+    let late = call_bounds(events, OF_FAULTS.outage, SLACK + 2 * ANSWER);
+    let probes: Vec<u64> = holds.iter().filter(|hold| hold.lock == probe).map(|hold| hold.from).collect();
     let longest = probes.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(u64::MAX);
-    let longest_gap = Duration::from_nanos(longest);
+    let sentences = |found: Vec<Finding>| found.into_iter().map(|finding| finding.sentence).collect();
     Verdict {
-        overlaps: overlaps(&beliefs, |lock| if lock == probe { 1 } else { capacity }),
-        longest_gap,
-        grants: beliefs.len(),
-        findings,
-        late,
+        overlaps: overlaps(&holds, |lock| if lock == probe { 1 } else { capacity }),
+        longest_gap: Duration::from_nanos(longest),
+        grants: holds.len(),
+        findings: sentences(findings),
+        late: sentences(late),
         deposed: false,
     }
 }

@@ -45,12 +45,14 @@ mod side_by_side;
 mod worker;
 
 use std::error::Error;
+use std::fmt;
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
 use fairlock_tests::history::now_ns;
+use fairlock_tests::word::variant;
 
 use crate::deployment::Kind;
 use crate::held::Held;
@@ -69,7 +71,6 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let program = std::env::current_exe()?.to_string_lossy().into_owned();
     let is_clean = match &wanted {
         Wanted { order: true, .. } => order::run(&wanted, &program),
-        Wanted { postgres: true, .. } => postgres::run(&wanted, &program),
         _ => schedule::run(&wanted, &program)?,
     };
     Ok(if is_clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -85,8 +86,6 @@ struct Wanted {
     /// These faults; all if there are none.
     only: Vec<String>,
     on: Option<Kind>,
-    /// On PostgreSQL, instead.
-    postgres: bool,
     /// What is held, in turns.
     held: Vec<Held>,
     /// With each fault the clock of the server that follows is wrong.
@@ -109,7 +108,6 @@ impl Wanted {
             settings: vec![Setting::None],
             only: Vec::new(),
             on: None,
-            postgres: false,
             held: Held::ALL.to_vec(),
             clocks: false,
             order: false,
@@ -131,29 +129,23 @@ impl Wanted {
                 "--at-once" => wanted.at_once = value()?.parse::<NonZeroUsize>()?.get(),
                 "--minutes" => wanted.time = Some(Duration::from_secs(60 * value()?.parse::<u64>()?)),
                 "--clocks" => wanted.clocks = true,
-                "--on" => match *value()? {
-                    "sentinels" => wanted.on = Some(Kind::Sentinels),
-                    "cluster" => wanted.on = Some(Kind::Cluster),
-                    "postgres" => wanted.postgres = true,
-                    _ => return Err("--on is for sentinels, cluster or postgres".into()),
-                },
-                "--held" => {
-                    let parse =
-                        |word| Held::parse(word).ok_or("--held is for fair, rw, semaphore or lock-all");
-                    wanted.held = value()?.split(',').map(parse).collect::<Result<_, _>>()?;
+                "--on" => {
+                    let kinds = [Kind::Sentinels, Kind::Cluster, Kind::Postgres];
+                    wanted.on = Some(variant(&kinds, value()?).ok_or("no such servers")?);
                 }
-                "--setting" => {
-                    wanted.settings = match *value()? {
-                        "all" => vec![Setting::None, Setting::Life, Setting::Quorum],
-                        settings => {
-                            let parse = |word| Setting::parse(word).ok_or("no such setting");
-                            settings.split(',').map(parse).collect::<Result<_, _>>()?
-                        }
-                    }
-                }
+                "--held" => wanted.held = variants(&Held::ALL, value()?)?,
+                "--setting" => wanted.settings = variants(&Setting::OF_REDIS, value()?)?,
                 _ => return Err(format!("not understood: {word}").into()),
             }
         }
         Ok(wanted)
     }
+}
+
+/// Those of these names, or all.
+fn variants<T: Copy + fmt::Debug>(all: &[T], words: &str) -> Result<Vec<T>, String> {
+    if words == "all" {
+        return Ok(all.to_vec());
+    }
+    words.split(',').map(|word| variant(all, word).ok_or(format!("none of {all:?}: {word}"))).collect()
 }

@@ -3,18 +3,18 @@
 //! The order before is that of the line at the old master, just before it is killed. The order after is that of the grants,
 //! by their tokens.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use fairlock::{Lock, LockGuard};
-use fairlock_tests::history::{Event, What, now_ns, read};
+use fairlock_tests::history::{Event, check_order, grants, read};
 use fairlock_tests::soak::Dice;
+use fairlock_tests::word::word;
 use fairlock_tests::{Bound, WorkDir, Worker, look_until};
 
 use crate::Wanted;
-use crate::deployment::{Deployment, Kind};
+use crate::deployment::{Deployment, Kind, Servers};
 use crate::network::Node;
 use crate::setting::{BOUND, LEASE, OF_ORDER, Setting};
 use crate::side_by_side::{Watch, caught, each};
@@ -44,25 +44,6 @@ enum Released {
     AtOnce,
     /// Once the sentinels name the new master.
     Later,
-}
-
-impl fmt::Display for Known {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Known::All => "all",
-            Known::Some => "some",
-            Known::Nothing => "nothing",
-        })
-    }
-}
-
-impl fmt::Display for Released {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Released::AtOnce => "at once",
-            Released::Later => "later",
-        })
-    }
 }
 
 /// The cast of one fail-over.
@@ -112,21 +93,21 @@ pub(crate) fn run(wanted: &Wanted, program: &str) -> bool {
         *total += 1;
         *kept += usize::from(faults.is_empty());
         let (time, stood) = (started.elapsed().as_secs(), watch.stood_still_since(began));
-        println!(
-            "{number}: the new master knows {known}, released {released}: {order}, {time} s, stood still for {stood:.2?}"
-        );
+        let kind = format!("{}, released {}", word(known), word(released));
+        println!("{number}: the new master knows {kind}: {order}, {time} s, stood still for {stood:.2?}");
         faults.iter().for_each(|fault| println!("  {fault}"));
     });
     let rows = rows.into_inner().unwrap_or_else(PoisonError::into_inner);
     println!("\n| the new master knows | released | fail-overs | order kept |\n| --- | --- | --- | --- |");
     for ((known, released), [total, kept]) in &rows {
-        println!("| {known} | {released} | {total} | {kept} |");
+        println!("| {} | {} | {total} | {kept} |", word(known), word(released));
     }
     let [total, kept] =
         rows.values().fold([0, 0], |[totals, all], [total, kept]| [totals + total, all + kept]);
     println!(
-        "\nseed {}: {kept} of {total} fail-overs kept the order of {waiters} waiters (setting {setting})",
-        wanted.seed
+        "\nseed {}: {kept} of {total} fail-overs kept the order of {waiters} waiters (setting {})",
+        wanted.seed,
+        word(&setting)
     );
     kept == total && total > 0
 }
@@ -138,7 +119,7 @@ impl Theatre {
         let threads = waiters / CROWD.count();
         let crowd = CROWD.map(|number| {
             let history = dir.file(&number.to_string());
-            let (setting, threads) = (setting.to_string(), threads.to_string());
+            let (setting, threads) = (word(&setting), threads.to_string());
             Worker::start(
                 program,
                 &["crowd", &setting, &all.url(number), &history.to_string_lossy(), &name, &threads],
@@ -183,7 +164,6 @@ impl Theatre {
         assert_eq!(before.len(), self.waiters, "all stand in line");
 
         self.all.servers[old].server.kill();
-        let killed = now_ns();
         if released == Released::AtOnce {
             release(guard);
             self.all.wait_for_other_than(old);
@@ -198,7 +178,7 @@ impl Theatre {
                 faults.push(format!("a process says {said:?}, and not that all its waiters were served"));
             }
         }
-        faults.extend(self.inversions(&before, killed));
+        faults.extend(self.inversions(&before));
         Some(faults)
     }
 
@@ -216,40 +196,14 @@ impl Theatre {
         }
     }
 
-    /// A sentence for each waiter that was granted the lock before one that stood ahead of it.
-    fn inversions(&self, before: &[String], killed: u64) -> Vec<String> {
-        let mine: BTreeSet<&str> = before.iter().map(String::as_str).collect();
+    /// What is wrong with the order of the grants, by their tokens.
+    fn inversions(&self, before: &[String]) -> Vec<String> {
+        let before: Vec<&str> = before.iter().map(String::as_str).collect();
         let events = CROWD.flat_map(|number| read(&self.dir.file(&number.to_string())).expect("a history"));
-        let mut grants: Vec<(u64, Event)> = events
-            .filter(|event| mine.contains(event.who.as_str()))
-            .filter_map(|event| match event.what {
-                What::Granted { token } => Some((token, event)),
-                _ => None,
-            })
-            .collect();
-        grants.sort_by_key(|(token, _)| *token);
-        let rank = |who: &str| before.iter().position(|waiter| waiter == who).expect("it stood in line");
-        let mut last: Option<(usize, u64)> = None;
-        let mut found = Vec::new();
-        for (token, Event { who, at, .. }) in &grants {
-            let rank = rank(who);
-            if let Some((other, its_token)) = last.filter(|(other, _)| *other > rank) {
-                let after = Duration::from_nanos(at.saturating_sub(killed));
-                found.push(format!(
-                    "number {rank} of the line ({who}, token {token}, {after:?} after the kill) got the lock after number \
-                     {other} (token {its_token})"
-                ));
-            }
-            last = last.max(Some((rank, *token)));
-        }
-        if !found.is_empty() {
-            let served = grants.iter().map(|(token, event)| {
-                let after = Duration::from_nanos(event.at.saturating_sub(killed)).as_millis();
-                format!("{} by {} at {after} ms (token {token})", rank(&event.who), event.pid)
-            });
-            found.push(format!("all grants after the kill: {}", served.collect::<Vec<_>>().join(", ")));
-        }
-        found
+        let events: Vec<Event> = events.filter(|event| before.contains(&event.who.as_str())).collect();
+        let mut grants = grants(&events, self.lock.name());
+        grants.sort_by_key(|grant| grant.token);
+        check_order(&grants, &before).err().map(|found| found.0).unwrap_or_default()
     }
 }
 

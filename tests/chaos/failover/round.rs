@@ -6,17 +6,18 @@ use std::thread;
 use std::time::Duration;
 
 use fairlock_tests::history::read;
+use fairlock_tests::word::word;
 use fairlock_tests::{Bound, Worker, eventually, look_until};
 
 use crate::clocks::Clock;
-use crate::deployment::{Deployment, Kind};
+use crate::deployment::{Kind, Servers};
 use crate::faults::{About, Fault, HOLDER};
 use crate::held::{Held, Part};
 use crate::judge::{Verdict, judge};
 use crate::setting::{BOUND, LEASE, OF_FAULTS, SLACK, Setting};
 
 /// The number of this process, when it locks.
-const WATCH: u8 = 7;
+pub(crate) const WATCH: u8 = 7;
 /// Longer than all waits of a round together.
 const LONGEST_ROUND: Duration = Duration::from_secs(300);
 
@@ -29,10 +30,10 @@ pub(crate) struct Cell {
     pub(crate) setting: Setting,
 }
 
-/// Runs it, with the histories in `dir`. There is no verdict if server 0 was replaced before the fault.
+/// Runs it, with the histories in `dir`. There is no verdict if the first server was replaced before the fault.
 pub(crate) fn run(
     cell: Cell,
-    all: &Deployment,
+    all: &dyn Servers,
     clock: Option<Clock>,
     program: &str,
     dir: &Path,
@@ -45,32 +46,32 @@ pub(crate) fn run(
         .zip(held.parts())
         .map(|(number, part)| {
             let history = dir.join(number.to_string());
-            let (setting, held, part_word) = (setting.to_string(), held.to_string(), part.to_string());
             let (url, history) = (all.url(number), history.to_string_lossy());
+            let [setting, held, part_word] = [word(&setting), word(&held), word(part)];
             let words = ["worker", &setting, &url, &history, &held, &lock, &other, &probe, &part_word];
             (*part, Worker::start(program, &words))
         })
         .collect();
     workers.iter_mut().for_each(|(_, worker)| worker.go());
-    let probes = |part: Part| matches!(part, Part::Waiter | Part::Poller);
-    workers.iter().filter(|(part, _)| probes(*part)).for_each(|(_, worker)| worker.expect("warm", BOUND));
+    let probing = workers.iter().filter(|(part, _)| part.probes());
+    probing.for_each(|(_, worker)| worker.expect("warm", BOUND));
 
     // Before the fault is prepared: an old file, or a replica that misses the first hold, has an earlier one beside it.
     let second = workers.iter_mut().find(|(part, _)| *part == Part::Second);
     second.into_iter().for_each(|(_, second)| drop(ask(second)));
-    fault.prepare(all);
+    if !all.prepare(fault) {
+        return None;
+    }
     let holder = ask(&mut workers[usize::from(HOLDER)].1);
     // After the hold: a server that misses it knows nothing else of this lock that could stand for it.
-    for (_, worker) in workers.iter_mut().filter(|(part, _)| probes(*part)) {
-        worker.say("ask");
-    }
+    let probing = workers.iter_mut().filter(|(part, _)| part.probes());
+    probing.for_each(|(_, worker)| worker.say("ask"));
     let seen = look_until(BOUND, || setting.client(&all.url(WATCH), OF_FAULTS).ok())
         .expect("the servers answer in time");
     eventually(BOUND, "the waiters stand in line", || {
         held.line_length(&seen, &lock).is_ok_and(|length| length >= 2)
     });
-    let about = About { lock: &lock, holder: &holder, held, setting };
-    if !fault.inject(all, about, clock) {
+    if !all.inject(About { fault, lock: &lock, holder: &holder, held, setting }, clock) {
         return None;
     }
     eventually(BOUND, "the servers grant a lock again", || {
@@ -78,36 +79,38 @@ pub(crate) fn run(
             setting.lock(&all.url(WATCH), OF_FAULTS, &probe).and_then(|lock| lock.try_lock_for(LEASE));
         granted.is_ok_and(|granted| granted.guard().is_some())
     });
+    all.settle(fault);
     // The run itself, until the holder's lease at the new server is over and the next waiter there was heard. Where a server keeps
     // a hold for longer than a lease, the grace was as long.
-    thread::sleep(LEASE + OF_FAULTS.place);
-    all.network.heal();
+    thread::sleep(LEASE + 2 * OF_FAULTS.place);
+    all.heal();
 
     workers.iter_mut().for_each(|(_, worker)| worker.say("rest"));
     let bound = OF_FAULTS.outage + LEASE + 2 * SLACK;
     let mut stuck = Vec::new();
     for (part, worker) in &workers {
         if worker.next_or_none(bound).as_deref() != Some("resting") {
-            stuck.push(format!("a {part} did not come to rest within {bound:?}: a call hangs"));
+            stuck.push(format!("a {} did not come to rest within {bound:?}: a call hangs", word(part)));
         }
     }
     let files = (0..workers.len()).map(|number| dir.join(number.to_string()));
     let events: Vec<_> = files.flat_map(|file| read(&file).expect("a history can be read")).collect();
     // A server that has forgotten the last tokens begins at its clock, and that may be behind them, unless it waits for a grace, which
     // is longer. So does one that was deposed and grants locks again without a quorum: it has not heard of the last tokens.
-    let tokens_grow = clock.is_none()
-        || match setting {
-            Setting::None => !fault.forgets() && fault.is_safe(Setting::Life),
-            _ => fault.is_safe(setting),
-        };
+    let tokens_grow = match setting {
+        Setting::Asynchronous => false,
+        _ if clock.is_none() => true,
+        Setting::None => !fault.forgets() && fault.is_safe(Setting::Life),
+        _ => fault.is_safe(setting),
+    };
     let mut verdict = judge(&events, &probe, held.capacity(), tokens_grow);
     verdict.late.extend(stuck);
-    verdict.deposed = all.fail_overs() > fault.fail_overs();
+    verdict.deposed = all.is_deposed(fault);
     Some(verdict)
 }
 
 /// Lets a holder ask. Returns the owner of its hold.
-pub(crate) fn ask(holder: &mut Worker) -> String {
+fn ask(holder: &mut Worker) -> String {
     holder.say("ask");
     let said = holder.next(BOUND);
     said.strip_prefix("held ").unwrap_or_else(|| panic!("a holder says {said}")).to_owned()

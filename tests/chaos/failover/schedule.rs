@@ -7,12 +7,14 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use fairlock_tests::soak::Dice;
+use fairlock_tests::word::word;
 
 use crate::Wanted;
 use crate::clocks::Clock;
-use crate::deployment::Deployment;
+use crate::deployment::{Deployment, Kind, Servers};
 use crate::faults::{Fault, MENU};
 use crate::judge::Verdict;
+use crate::postgres::Pair;
 use crate::round::{self, Cell};
 use crate::setting::{LEASE, OF_FAULTS, SLACK, Setting};
 use crate::side_by_side::{Watch, caught, each};
@@ -24,6 +26,8 @@ const JUDGED_ALONE: usize = 5;
 /// A round whose servers granted no lock for longer than this had no room for an overlap: the holder believes for a lease, and
 /// a line that was lost rests for a place's time.
 const ROOM: Duration = LEASE.saturating_sub(OF_FAULTS.place.saturating_mul(2));
+/// On PostgreSQL, how many rounds follow one of the control.
+const CONTROL: usize = 10;
 /// How many overlaps of a round are printed.
 const SHOWN: usize = 3;
 
@@ -49,10 +53,11 @@ impl Row {
         self.disturbed += usize::from(ended.is_disturbed());
         self.findings += ended.findings(cell).len();
         let Ok(verdict) = &ended.verdict else { return };
-        self.quick += usize::from(verdict.longest_gap < ROOM);
+        // On PostgreSQL the holder goes on at the old primary.
+        self.quick += usize::from(verdict.longest_gap < ROOM || cell.kind == Kind::Postgres);
         self.overlapping += usize::from(!verdict.overlaps.is_empty());
         self.overlaps += verdict.overlaps.len();
-        let longest = verdict.overlaps.iter().map(|overlap| overlap.lasted).max().unwrap_or_default();
+        let longest = verdict.overlaps.iter().map(|overlap| overlap.lasted()).max().unwrap_or_default();
         self.longest_overlap = self.longest_overlap.max(longest);
         self.longest_gap = self.longest_gap.max(verdict.longest_gap);
     }
@@ -73,10 +78,11 @@ pub(crate) fn run(wanted: &Wanted, program: &str) -> Result<bool, Box<dyn Error>
             loop {
                 // The histories of a round that is made once more.
                 let _ = fs::remove_dir_all(&dir);
-                let all = Deployment::start(cell.kind);
-                let verdict =
-                    (all.master() == Some(0)).then(|| round::run(*cell, &all, *clock, program, &dir));
-                if let Some(verdict) = verdict.flatten() {
+                let all: Box<dyn Servers> = match cell.kind {
+                    Kind::Postgres => Box::new(Pair::start(*cell, number)),
+                    kind => Box::new(Deployment::start(kind)),
+                };
+                if let Some(verdict) = round::run(*cell, &*all, *clock, program, &dir) {
                     return verdict;
                 }
                 println!(
@@ -140,7 +146,7 @@ impl Ended {
         match &self.verdict {
             Ok(Verdict { overlaps, findings, late, .. }) => {
                 if self.is_safe(cell) && !overlaps.is_empty() {
-                    found.push(format!("holds overlapped, and with {} they must not", cell.setting));
+                    found.push(format!("holds overlapped, and with {} they must not", word(&cell.setting)));
                 }
                 found.extend(findings.iter().cloned());
                 found.extend(late.iter().filter(|_| !self.is_disturbed()).cloned());
@@ -154,7 +160,8 @@ impl Ended {
     fn report(&self, number: usize, cell: Cell, clock: Option<Clock>) -> String {
         let Cell { kind, fault, held, setting } = cell;
         let clock = clock.map(|clock| format!(", clock {clock}")).unwrap_or_default();
-        let mut report = format!("{number}: {kind} {fault} {held} {setting}{clock}: ");
+        let names = [word(&kind), word(&fault), word(&held), word(&setting)].join(" ");
+        let mut report = format!("{number}: {names}{clock}: ");
         match &self.verdict {
             Ok(Verdict { overlaps, longest_gap, grants, deposed, .. }) => {
                 if *deposed {
@@ -182,8 +189,8 @@ fn rounds(wanted: &Wanted) -> Vec<(Cell, Option<Clock>)> {
     let mut dice = Dice::new(wanted.seed);
     let mut menu = MENU.to_vec();
     menu.retain(|(kind, fault)| {
-        wanted.on.is_none_or(|on| on == *kind)
-            && (wanted.only.is_empty() || wanted.only.contains(&fault.to_string()))
+        wanted.on.map_or(*kind != Kind::Postgres, |on| on == *kind)
+            && (wanted.only.is_empty() || wanted.only.contains(&word(fault)))
     });
     let mut faults = Vec::new();
     for pass in 0.. {
@@ -197,18 +204,27 @@ fn rounds(wanted: &Wanted) -> Vec<(Cell, Option<Clock>)> {
         }
     }
     let first = dice.index(wanted.held.len());
-    let cells = faults.iter().flat_map(|(turn, (kind, fault))| {
+    let controls: Vec<_> = menu.iter().filter(|(kind, fault)| fault.is_control(*kind)).collect();
+    let mut cells = Vec::new();
+    for (number, (turn, (kind, fault))) in faults.into_iter().enumerate() {
         let held = wanted.held[(first + turn) % wanted.held.len()];
-        let cell = move |setting: &Setting| Cell { kind: *kind, fault: *fault, held, setting: *setting };
-        wanted.settings.iter().map(cell)
-    });
+        if kind != Kind::Postgres {
+            cells.extend(wanted.settings.iter().map(|setting| Cell { kind, fault, held, setting: *setting }));
+            continue;
+        }
+        if number % CONTROL == 0 && !controls.is_empty() {
+            let (_, fault) = *controls[number / CONTROL % controls.len()];
+            cells.push(Cell { kind, fault, held, setting: Setting::Asynchronous });
+        }
+        cells.push(Cell { kind, fault, held, setting: Setting::Synchronous });
+    }
     let mut clock_of = |cell: &Cell| {
         let clock = Clock::pick(&mut dice);
         // Forgetful sentinels take most of a minute.
         let is_long = matches!(cell.fault, Fault::SentinelForgets | Fault::SentinelsForget);
         if is_long { clock.at_the_usual_rate() } else { clock }
     };
-    cells.map(|cell| (cell, wanted.clocks.then(|| clock_of(&cell)))).collect()
+    cells.into_iter().map(|cell| (cell, wanted.clocks.then(|| clock_of(&cell)))).collect()
 }
 
 fn print(rows: &BTreeMap<Cell, Row>) {
@@ -217,21 +233,11 @@ fn print(rows: &BTreeMap<Cell, Row>) {
     );
     println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |");
     for (Cell { kind, fault, held, setting }, row) in rows {
-        let Row {
-            rounds,
-            disturbed,
-            quick,
-            overlapping,
-            overlaps,
-            longest_overlap,
-            longest_gap,
-            findings: _,
-        } = row;
-        println!(
-            "| {kind} | {fault} | {held} | {setting} | {rounds} | {disturbed} | {quick} | {overlapping} | {overlaps} | {} | {} |",
-            seconds(*longest_overlap),
-            seconds(*longest_gap)
-        );
+        let names = [word(kind), word(fault), word(held), word(setting)];
+        let counts = [row.rounds, row.disturbed, row.quick, row.overlapping, row.overlaps];
+        let times = [row.longest_overlap, row.longest_gap].map(seconds);
+        let counts = counts.map(|count| count.to_string());
+        println!("| {} |", [&names[..], &counts, &times].concat().join(" | "));
     }
     println!();
 }
@@ -246,7 +252,7 @@ fn seconds(time: Duration) -> String {
 fn control_is_fine(rows: &BTreeMap<Cell, Row>) -> bool {
     let control: Vec<(&Cell, &Row)> = rows
         .iter()
-        .filter(|(cell, _)| cell.setting == Setting::None && cell.fault.is_control(cell.kind))
+        .filter(|(cell, _)| cell.setting.is_control() && cell.fault.is_control(cell.kind))
         .collect();
     let (rounds, quick) =
         control.iter().fold((0, 0), |(rounds, quick), (_, row)| (rounds + row.rounds, quick + row.quick));
@@ -258,7 +264,7 @@ fn control_is_fine(rows: &BTreeMap<Cell, Row>) -> bool {
     let sees_any = rounds == 0 || overlapped || quick == 0 && rounds < JUDGED;
     let mut parts: BTreeMap<String, [usize; 2]> = BTreeMap::new();
     for (Cell { kind, fault, held, .. }, row) in control {
-        for part in [format!("{kind} {fault}"), held.to_string()] {
+        for part in [format!("{} {}", word(kind), word(fault)), word(held)] {
             let [quick, overlapping] = parts.entry(part).or_default();
             *quick += row.quick;
             *overlapping += row.overlapping;

@@ -1,10 +1,10 @@
 //! What the clients are told about fail-overs, and the times of all runs.
 
-use std::fmt;
 use std::time::Duration;
 
 use fairlock::backend::Backend;
 use fairlock::{Client, Discipline, Durability, Lock, PostgresBackend, RedisBackend};
+use fairlock_tests::word::variant;
 
 /// The lease of all holds: long enough for two fail-overs.
 pub(crate) const LEASE: Duration = Duration::from_secs(3);
@@ -50,29 +50,35 @@ pub(crate) enum Setting {
     Life,
     /// `durable(Durability::quorum())`: the same, and a quorum has to name the server.
     Quorum,
+    /// On PostgreSQL every setting is that of its server. The standby is asynchronous: the control there.
+    Asynchronous,
+    /// The standby is synchronous: a primary that was deposed acknowledges nothing more.
+    Synchronous,
 }
 
 impl Setting {
+    /// Those of Redis.
+    pub(crate) const OF_REDIS: [Setting; 3] = [Setting::None, Setting::Life, Setting::Quorum];
+
     pub(crate) fn parse(word: &str) -> Option<Setting> {
-        match word {
-            "none" => Some(Setting::None),
-            "life" => Some(Setting::Life),
-            "quorum" => Some(Setting::Quorum),
-            _ => None,
-        }
+        variant(&[&Setting::OF_REDIS[..], &[Setting::Asynchronous, Setting::Synchronous]].concat(), word)
+    }
+
+    /// Whether holds must overlap under some faults.
+    pub(crate) fn is_control(self) -> bool {
+        matches!(self, Setting::None | Setting::Asynchronous)
     }
 
     /// A client of the servers at this URL.
     pub(crate) fn client(self, url: &str, times: Times) -> fairlock::Result<Client> {
         if url.starts_with("postgres") {
-            // Every setting is that of its server.
             let builder = PostgresBackend::builder(url).connect_timeout(ANSWER).response_timeout(ANSWER);
             return build(builder.connect()?, times);
         }
         let builder = RedisBackend::builder(url).discipline(Discipline::HandOff);
         let builder = builder.connect_timeout(ANSWER).response_timeout(ANSWER);
         let builder = match self {
-            Setting::None => builder,
+            Setting::None | Setting::Asynchronous | Setting::Synchronous => builder,
             Setting::Life => builder.durable(Durability::life().trust(LEASE).skew(SKEW)),
             Setting::Quorum => builder.durable(Durability::quorum().trust(QUORUM_TRUST).skew(SKEW)),
         };
@@ -92,14 +98,4 @@ impl Setting {
 
 fn build(backend: impl Backend, times: Times) -> fairlock::Result<Client> {
     Client::builder(backend).lease(LEASE).place_ttl(times.place).outage_limit(times.outage).build()
-}
-
-impl fmt::Display for Setting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Setting::None => "none",
-            Setting::Life => "life",
-            Setting::Quorum => "quorum",
-        })
-    }
 }

@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 use fairlock::Client;
 use fairlock_tests::history::{Recorder, What, now_ns};
 use fairlock_tests::look_until;
+use fairlock_tests::word::{variant, word};
 use fairlock_tests::worker::{say, say_and_wait};
 
 use crate::held::{Guard, Handle, Held, Part};
@@ -48,8 +49,8 @@ pub(crate) fn work(words: &[&str]) -> Result<(), Failure> {
         return Err("see the top of worker.rs".into());
     };
     let setting = Setting::parse(setting).ok_or("no such setting")?;
-    let held = Held::parse(held).ok_or("nothing of that name is held")?;
-    let part = Part::parse(part).ok_or("no such part")?;
+    let held = variant(&Held::ALL, held).ok_or("nothing of that name is held")?;
+    let part = variant(&Part::ALL, part).ok_or("no such part")?;
     // On a busy machine an answer may take longer than the time-out.
     let client =
         look_until(BOUND, || setting.client(url, OF_FAULTS).ok()).ok_or("the servers do not answer")?;
@@ -103,7 +104,7 @@ impl Turns<'_> {
         if told.recv().is_err() {
             return;
         }
-        let (who, time) = (part.to_string(), if part == Part::Second { SECONDS_TURN } else { Duration::MAX });
+        let (who, time) = (word(&part), if part == Part::Second { SECONDS_TURN } else { Duration::MAX });
         let mut has_said = false;
         while !self.is_over() {
             if let Some(guard) = self.ask(handle, &who, WAIT) {
@@ -119,7 +120,7 @@ impl Turns<'_> {
         if told.recv().is_err() {
             return;
         }
-        let (who, wait) = (part.to_string(), if part == Part::Poller { Duration::ZERO } else { WAIT });
+        let (who, wait) = (word(&part), if part == Part::Poller { Duration::ZERO } else { WAIT });
         while !self.is_over() {
             if let Some(guard) = self.ask(handle, &who, wait) {
                 self.keep(handle, &who, guard, TURN);
@@ -172,6 +173,7 @@ impl Turns<'_> {
         };
         for name in &handle.names {
             self.recorder.note(first, who, What::Granted { token: guard.token(name) }, name);
+            self.recorder.note(first, who, What::Valid { until: first }, name);
         }
         let (started, mut last) = (Instant::now(), first);
         while started.elapsed() < time && !self.is_over() {

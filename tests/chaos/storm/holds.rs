@@ -311,9 +311,6 @@ fn is_told(life: &Life, lock: &str, token: FencingToken, patience: Duration) -> 
 /// What the driver and an actor see of one hold with a real clock, in an order that a busy machine makes likely.
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicUsize;
-    use std::sync::{Mutex, OnceLock};
-
     use fairlock::{Client, LockGuard, MemoryBackend};
 
     use super::*;
@@ -332,17 +329,7 @@ mod tests {
         fn new() -> Scene {
             let program = generate(1);
             let world = World::new(&program, Place::Server { ways: Vec::new() });
-            let settings = program.clients[0];
-            let life = Life {
-                client: 0,
-                generation: 0,
-                settings,
-                id: OnceLock::new(),
-                handle: Mutex::default(),
-                users: AtomicUsize::new(1),
-                owners: OnceLock::new(),
-                fate: Mutex::default(),
-            };
+            let life = Life::new(0, 0, program.clients[0]);
             let client = Client::new(MemoryBackend::new()).unwrap();
             let guard = client.fair_lock("L0").unwrap().lock().unwrap();
             Scene { world, life: Arc::new(life), holds: Holds::default(), guard, held: client.held() }

@@ -83,6 +83,19 @@ pub enum Letter {
 }
 
 impl Life {
+    pub fn new(client: usize, generation: usize, settings: Settings) -> Life {
+        Life {
+            client,
+            generation,
+            settings,
+            id: OnceLock::new(),
+            handle: Mutex::default(),
+            users: AtomicUsize::new(1),
+            owners: OnceLock::new(),
+            fate: Mutex::default(),
+        }
+    }
+
     pub fn id(&self) -> Option<ClientId> {
         self.id.get().copied()
     }

@@ -2,15 +2,16 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use fairlock::backend::Backend;
 use fairlock::{Cancel, Client, ClientId, Clock, LockName, ManualClock, MemoryBackend};
 use fairlock_tests::look_until;
+pub use fairlock_tests::oracle::Promise;
 
-pub use crate::finding::{Finding, Promise};
+pub use crate::finding::Finding;
 use crate::holds::Holds;
 use crate::keeper::Way;
 use crate::late::{Late, Mark};
@@ -289,16 +290,7 @@ impl World {
         }
         let generation = locked(&self.lives).iter().filter(|life| life.client == client).count();
         let settings = self.program.clients[client];
-        let life = Arc::new(Life {
-            client,
-            generation,
-            settings,
-            id: OnceLock::new(),
-            handle: Mutex::default(),
-            users: AtomicUsize::new(1),
-            owners: OnceLock::new(),
-            fate: Mutex::default(),
-        });
+        let life = Arc::new(Life::new(client, generation, settings));
         locked(&self.lives).push(Arc::clone(&life));
         let link = Link::new(Arc::clone(self), Arc::clone(&life), self.backend(client));
         let built = Client::builder(link)

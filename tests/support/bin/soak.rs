@@ -16,12 +16,13 @@ use std::time::Duration;
 use fairlock_tests::history::now_ns;
 use fairlock_tests::soak::run::{Wanted, run};
 use fairlock_tests::soak::worker::{Plant, work};
+use fairlock_tests::word::variant;
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     if let ["worker", url, threads, seed, plant] = words[..] {
-        work(url, threads.parse()?, seed.parse()?, Plant::parse(plant))?;
+        work(url, threads.parse()?, seed.parse()?, variant(&Plant::ALL, plant))?;
         return Ok(ExitCode::SUCCESS);
     }
     let wanted = wanted(&words)?;
@@ -52,7 +53,8 @@ fn wanted(words: &[&str]) -> Result<Wanted, Box<dyn Error>> {
             ["--workers", value] => wanted.workers.0 = value.parse()?,
             ["--threads", value] => wanted.workers.1 = value.parse()?,
             ["--plant", value] => {
-                wanted.plant = Some(Plant::parse(value).map(|_| value.to_owned()).ok_or("no such plant")?)
+                wanted.plant =
+                    Some(variant(&Plant::ALL, value).map(|_| value.to_owned()).ok_or("no such plant")?)
             }
             _ => return Err(format!("not understood: {}", pair.join(" ")).into()),
         }

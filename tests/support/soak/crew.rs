@@ -16,21 +16,13 @@ pub struct Seat {
     pub worker: Worker,
 }
 
-/// A worker's report when it rests; the counts run since its start.
-#[derive(Clone, Debug, Default)]
+/// A worker's report when it rests.
+#[derive(Clone, Debug)]
 pub struct Rest {
     /// Its client id.
     pub client: String,
-    /// Calls that ended without the lock.
-    pub failed: u64,
-    /// Calls with an open outcome.
-    pub unknown: u64,
-    /// Holds that were lost.
-    pub lost: u64,
-    /// Grants found by polling.
+    /// Grants found by polling since its start.
     pub polled: u64,
-    /// Places that were lost.
-    pub places_lost: u64,
 }
 
 /// All workers.
@@ -137,14 +129,6 @@ fn go(round: &Path, worker: &Worker) -> String {
 }
 
 fn parse(line: &str) -> Option<Rest> {
-    let words: Vec<&str> = line.strip_prefix("resting ")?.split(' ').collect();
-    let [client, failed, unknown, lost, polled, places_lost] = words[..] else { return None };
-    Some(Rest {
-        client: client.to_owned(),
-        failed: failed.parse().ok()?,
-        unknown: unknown.parse().ok()?,
-        lost: lost.parse().ok()?,
-        polled: polled.parse().ok()?,
-        places_lost: places_lost.parse().ok()?,
-    })
+    let (client, polled) = line.strip_prefix("resting ")?.split_once(' ')?;
+    Some(Rest { client: client.to_owned(), polled: polled.parse().ok()? })
 }

@@ -1,6 +1,5 @@
 //! The faults: one after the other and some at the same time, by the seed.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -39,6 +38,7 @@ pub enum Fault {
     LoseReply,
     /// A command is repeated, late.
     Replay,
+    // From here on the server suffers.
     /// The server closes all connections for commands.
     KillNormal,
     /// The server closes all subscriptions.
@@ -55,40 +55,28 @@ pub enum Fault {
     DeleteLock,
 }
 
-/// Each fault as often as it is listed.
-const MENU: [Fault; 32] = [
-    Fault::Kill,
-    Fault::Kill,
-    Fault::Kill,
-    Fault::Kill,
-    Fault::Stop,
-    Fault::Stop,
-    Fault::Stop,
-    Fault::Stop,
-    Fault::Starve,
-    Fault::Cut,
-    Fault::Cut,
-    Fault::Cut,
-    Fault::CutEar,
-    Fault::CutEar,
-    Fault::BlackHole,
-    Fault::BlackHole,
-    Fault::InwardHole,
-    Fault::OutwardHole,
-    Fault::Latency,
-    Fault::Bytes,
-    Fault::Deaf,
-    Fault::LoseReply,
-    Fault::LoseReply,
-    Fault::Replay,
-    Fault::Replay,
-    Fault::KillNormal,
-    Fault::KillPubsub,
-    Fault::ScriptFlush,
-    Fault::StopServer,
-    Fault::PauseServer,
-    Fault::RestartServer,
-    Fault::DeleteLock,
+/// Each fault, and how often it is drawn.
+const MENU: [(Fault, usize); 20] = [
+    (Fault::Kill, 4),
+    (Fault::Stop, 4),
+    (Fault::Starve, 1),
+    (Fault::Cut, 3),
+    (Fault::CutEar, 2),
+    (Fault::BlackHole, 2),
+    (Fault::InwardHole, 1),
+    (Fault::OutwardHole, 1),
+    (Fault::Latency, 1),
+    (Fault::Bytes, 1),
+    (Fault::Deaf, 1),
+    (Fault::LoseReply, 2),
+    (Fault::Replay, 2),
+    (Fault::KillNormal, 1),
+    (Fault::KillPubsub, 1),
+    (Fault::ScriptFlush, 1),
+    (Fault::StopServer, 1),
+    (Fault::PauseServer, 1),
+    (Fault::RestartServer, 1),
+    (Fault::DeleteLock, 1),
 ];
 
 /// The target of a fault.
@@ -125,9 +113,11 @@ pub struct Done {
 struct Open {
     fault: Fault,
     whom: Whom,
+    /// Of the worker; none if the server suffers.
     seat: Option<usize>,
     from: u64,
     ends: Instant,
+    /// The command to repeat at the end.
     piece: Option<Vec<u8>>,
     asleep: bool,
 }
@@ -177,77 +167,62 @@ impl<'a> Nemesis<'a> {
     }
 
     fn begin(&mut self, dice: &mut Dice) {
-        let fault = dice.pick(&MENU);
-        let seat = dice.index(self.crew.seats.len());
+        let menu: Vec<Fault> =
+            MENU.iter().flat_map(|(fault, times)| std::iter::repeat_n(*fault, *times)).collect();
+        let (fault, seat) = (dice.pick(&menu), dice.index(self.crew.seats.len()));
         let time = dice.millis(300..=u64::try_from(LONGEST_FAULT.as_millis()).expect("it is short"));
         let short = dice.millis(300..=1500);
         let lock = dice.pick(&LOCKS);
-        let server_only = matches!(
-            fault,
-            Fault::KillNormal
-                | Fault::KillPubsub
-                | Fault::ScriptFlush
-                | Fault::StopServer
-                | Fault::PauseServer
-                | Fault::RestartServer
-                | Fault::DeleteLock
-        );
-        // At most one fault per worker, so that each can be ended alone.
-        let taken = |open: &Open| match (server_only, open.seat) {
-            (true, None) => true,
-            // The new process must find a server that answers.
-            (false, None) => fault == Fault::Kill,
-            (false, Some(other)) => other == seat,
-            _ => false,
-        };
-        let spared = !server_only && self.crew.liar == Some(seat);
-        if spared || self.open.iter().any(taken) {
+        let seat = (fault < Fault::KillNormal).then_some(seat);
+        // At most one fault per worker and one of the server, so that each can be ended alone. And a new process must find a server
+        // that answers.
+        let taken = |open: &Open| open.seat == seat || open.seat.is_none() && fault == Fault::Kill;
+        if seat.is_some() && self.crew.liar == seat || self.open.iter().any(taken) {
             return;
         }
         let from = now_ns();
-        let process = Whom::Process(self.crew.seats[seat].worker.child().id());
-        let mut piece = None;
-        let (whom, lasts) = if server_only {
-            self.harm_server(fault, lock, short)
-        } else {
-            (process, self.harm_worker(fault, seat, time, &mut piece))
+        let (whom, lasts, piece) = match seat {
+            Some(seat) => {
+                let whom = Whom::Process(self.crew.seats[seat].worker.child().id());
+                let (lasts, piece) = self.harm_worker(fault, seat, time);
+                (whom, lasts, piece)
+            }
+            None => {
+                let (whom, lasts) = self.harm_server(fault, lock, short);
+                (whom, lasts, None)
+            }
         };
-        let seat = (!server_only).then_some(seat);
         self.open.push(Open { fault, whom, seat, from, ends: Instant::now() + lasts, piece, asleep: false });
     }
 
+    /// Whom it hits, and how long it lasts.
     fn harm_server(&self, fault: Fault, lock: &str, time: Duration) -> (Whom, Duration) {
         let server = self.server;
+        let lasts = match fault {
+            Fault::StopServer | Fault::PauseServer => time,
+            _ => Duration::ZERO,
+        };
         match fault {
             Fault::KillNormal => drop(server.query::<i64>(&["CLIENT", "KILL", "TYPE", "normal"])),
             Fault::KillPubsub => drop(server.query::<i64>(&["CLIENT", "KILL", "TYPE", "pubsub"])),
             Fault::ScriptFlush => server.query::<()>(&["SCRIPT", "FLUSH"]),
-            Fault::StopServer => {
-                server.stop();
-                return (Whom::Everybody, time);
-            }
+            Fault::StopServer => server.stop(),
             Fault::PauseServer => {
                 server.query::<()>(&["CLIENT", "PAUSE", &time.as_millis().to_string(), "ALL"]);
-                return (Whom::Everybody, time);
             }
             Fault::RestartServer => server.restart(),
             _ => {
                 server.query::<i64>(&["DEL", lock]);
                 let (seconds, micros): (u64, u64) = server.query(&["TIME"]);
                 let whom = Whom::HolderOf { lock: lock.to_owned(), token: seconds * 1_000_000 + micros };
-                return (whom, Duration::ZERO);
+                return (whom, lasts);
             }
         }
-        (Whom::Everybody, Duration::ZERO)
+        (Whom::Everybody, lasts)
     }
 
-    fn harm_worker(
-        &mut self,
-        fault: Fault,
-        seat: usize,
-        time: Duration,
-        piece: &mut Option<Vec<u8>>,
-    ) -> Duration {
+    /// How long it lasts, and the command to repeat at its end.
+    fn harm_worker(&mut self, fault: Fault, seat: usize, time: Duration) -> (Duration, Option<Vec<u8>>) {
         let (proxy, worker) = (&self.crew.seats[seat].proxy, &self.crew.seats[seat].worker);
         match fault {
             Fault::Kill => {
@@ -255,60 +230,45 @@ impl<'a> Nemesis<'a> {
                 let (who, lock) = (String::new(), String::new());
                 self.gone.push(Event { at: now_ns(), pid, who, lock, what: What::Gone });
                 self.crew.refill(seat, self.round);
-                return Duration::ZERO;
             }
             Fault::Stop => signals::stop(worker.child()),
             Fault::Starve => {}
-            Fault::Cut => {
-                proxy.cut();
-                return Duration::ZERO;
-            }
-            Fault::CutEar => {
-                proxy.cut_subscriptions();
-                return Duration::ZERO;
-            }
+            Fault::Cut => proxy.cut(),
+            Fault::CutEar => proxy.cut_subscriptions(),
             Fault::BlackHole => proxy.set_all(&Traffic::ALL, Rule::Hold),
             Fault::InwardHole => proxy.set_all(&Traffic::INWARD, Rule::Hold),
             Fault::OutwardHole => proxy.set_all(&Traffic::OUTWARD, Rule::Hold),
             Fault::Latency => proxy.set_all(&Traffic::ALL, Rule::Delay(time / 20)),
             Fault::Bytes => proxy.set_all(&Traffic::ALL, Rule::Bytes),
             Fault::Deaf => proxy.set(Traffic::WakeUps, Rule::Swallow),
-            Fault::LoseReply => {
-                proxy.lose_reply_to("EVALSHA");
-                return Duration::ZERO;
-            }
+            Fault::LoseReply => proxy.lose_reply_to("EVALSHA"),
             _ => {
                 proxy.record("EVALSHA");
-                // Some of its commands are repeated at the end.
-                std::thread::sleep(Duration::from_millis(50));
+                std::thread::sleep(Duration::from_millis(50)); // of its commands, one is repeated
                 let heard = proxy.recorded();
                 proxy.record("no command contains this");
-                *piece = heard.into_iter().next_back();
+                return (time, heard.into_iter().next_back());
             }
         }
-        time
+        let is_over = matches!(fault, Fault::Kill | Fault::Cut | Fault::CutEar | Fault::LoseReply);
+        (if is_over { Duration::ZERO } else { time }, None)
     }
 
     /// Ends the faults that are due.
     fn mend(&mut self, now: Instant) {
-        let (over, open): (Vec<Open>, Vec<Open>) = self.open.drain(..).partition(|open| now >= open.ends);
-        self.open = open;
-        for Open { fault, whom, seat, from, piece, .. } in over {
-            if let Some(seat) = seat.map(|seat| &self.crew.seats[seat]) {
-                match fault {
-                    Fault::Stop | Fault::Starve => signals::cont(seat.worker.child()),
-                    Fault::Kill | Fault::Cut | Fault::CutEar | Fault::LoseReply => {}
-                    Fault::Replay => {
-                        if let Some(piece) = piece {
-                            // A server that does not answer now has received it or will.
-                            let _ = seat.proxy.try_replay(&piece);
-                            self.replays += 1;
-                        }
+        for Open { fault, whom, seat, from, piece, .. } in self.open.extract_if(.., |open| now >= open.ends) {
+            match (fault, seat.map(|seat| &self.crew.seats[seat])) {
+                (Fault::StopServer, _) => self.server.cont(),
+                (_, None) | (Fault::Kill | Fault::Cut | Fault::CutEar | Fault::LoseReply, _) => {}
+                (Fault::Stop | Fault::Starve, Some(seat)) => signals::cont(seat.worker.child()),
+                (Fault::Replay, Some(seat)) => {
+                    if let Some(piece) = piece {
+                        // A server that does not answer now has received it or will.
+                        let _ = seat.proxy.try_replay(&piece);
+                        self.replays += 1;
                     }
-                    _ => seat.proxy.set_all(&Traffic::ALL, Rule::Pass),
                 }
-            } else if fault == Fault::StopServer {
-                self.server.cont();
+                (_, Some(seat)) => seat.proxy.set_all(&Traffic::ALL, Rule::Pass),
             }
             self.done.push(Done { fault, whom, from, until: now_ns() });
         }
@@ -319,24 +279,10 @@ impl<'a> Nemesis<'a> {
         for open in &mut self.open {
             let (Fault::Starve, Some(seat)) = (open.fault, open.seat) else { continue };
             let asleep = !(now_ns() / 10_000_000).is_multiple_of(10);
-            if asleep != open.asleep {
-                let child = self.crew.seats[seat].worker.child();
-                if asleep {
-                    signals::stop(child)
-                } else {
-                    signals::cont(child)
-                }
-                open.asleep = asleep;
+            if std::mem::replace(&mut open.asleep, asleep) != asleep {
+                let signal = if asleep { signals::stop } else { signals::cont };
+                signal(self.crew.seats[seat].worker.child());
             }
         }
     }
-}
-
-/// How many of each kind.
-pub fn by_kind<'a>(done: impl IntoIterator<Item = &'a Done>) -> BTreeMap<Fault, u64> {
-    let mut kinds = BTreeMap::new();
-    for done in done {
-        *kinds.entry(done.fault).or_insert(0) += 1;
-    }
-    kinds
 }

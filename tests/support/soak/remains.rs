@@ -20,7 +20,7 @@ pub struct Peaks {
 }
 
 /// What one process uses now, according to the system.
-pub fn usage(pid: u32) -> Option<Peaks> {
+fn usage(pid: u32) -> Option<Peaks> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let of = |word: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(word))?;
@@ -73,11 +73,8 @@ pub fn residue(server: &RedisServer, rests: &[Rest], ghosts: u64) -> Vec<String>
         found.push(format!("still held though all rest: {:?}", held()));
     }
     let places = || -> Vec<String> {
-        let lines = LOCKS.iter().filter_map(|lock| match kind_of(lock) {
-            LockKind::Plain => None,
-            LockKind::Fair => Some(format!("fairlock_line:{{{lock}}}")),
-            _ => Some(format!("fairlock_line:{{{lock}}}")),
-        });
+        let lines = LOCKS.iter().filter(|lock| kind_of(lock) != LockKind::Plain);
+        let lines = lines.map(|lock| format!("fairlock_line:{{{lock}}}"));
         let members = lines.flat_map(|line| server.query::<Vec<String>>(&["ZRANGE", &line, "0", "-1"]));
         members.filter(|member| rests.iter().any(|rest| member.starts_with(&rest.client))).collect()
     };

@@ -3,16 +3,17 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::crew::Crew;
-use super::nemesis::{CALM, Done, Fault, Nemesis, by_kind};
+use super::nemesis::{CALM, Done, Fault, Nemesis};
 use super::remains::{self, Peaks};
-use super::verdict::{Finding, Kind, judge};
+use super::verdict::judge;
 use super::{Dice, SLACK};
 use crate::RedisServer;
 use crate::history::{Event, What, read};
+use crate::oracle::{Finding, Promise};
 
 /// The targets of a run.
 #[derive(Clone, Debug)]
@@ -39,76 +40,50 @@ pub struct Wanted {
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     /// Grants.
-    pub acquisitions: u64,
+    acquisitions: u64,
     /// Grants in the calm of each round.
-    pub in_peace: u64,
-    /// The number of rounds.
-    pub rounds: u64,
-    /// The injected faults.
-    pub faults: BTreeMap<Fault, u64>,
-    /// The findings, by promise.
-    pub findings: BTreeMap<Kind, u64>,
-    /// Sentences about what was left behind.
-    pub residue: u64,
-    /// Holds that were lost, as their holders report.
-    pub lost: u64,
-    /// Calls without an answer.
-    pub unknown: u64,
-    /// Calls that ended without the lock.
-    pub failed: u64,
+    in_peace: u64,
+    rounds: u64,
+    faults: BTreeMap<Fault, u64>,
+    findings: BTreeMap<Promise, u64>,
+    /// Holds that were lost, as their holders report; calls without an answer; and those that ended without the lock.
+    told: [u64; 3],
     /// Grants found by polling, of each client that came to rest.
-    pub polled: BTreeMap<String, u64>,
+    polled: BTreeMap<String, u64>,
     /// The highest usage of a worker.
-    pub peaks: Peaks,
-    /// Errors that ended the run.
-    pub missing: Vec<String>,
+    peaks: Peaks,
+    /// Commands that were repeated.
+    replays: u64,
+    /// What was not reached before the limit.
+    missing: Option<String>,
 }
 
 impl Summary {
     /// Whether all targets were reached without a finding.
     pub fn is_clean(&self) -> bool {
-        self.findings.is_empty() && self.residue == 0 && self.missing.is_empty()
-    }
-
-    fn count(&self, kind: Kind) -> u64 {
-        self.findings.get(&kind).copied().unwrap_or(0)
+        self.findings.is_empty() && self.missing.is_none()
     }
 }
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let faults: u64 = self.faults.values().sum();
-        let kinds: Vec<String> =
-            self.faults.iter().map(|(fault, count)| format!("{fault:?} {count}")).collect();
         let rate = self.in_peace / (self.rounds * CALM.as_secs()).max(1);
-        writeln!(f, "acquisitions {}, {rate} a second in peace", self.acquisitions)?;
-        writeln!(f, "faults {faults}: {}", kinds.join(", "))?;
-        writeln!(
-            f,
-            "overlaps {}, inversions {}, lost wake-ups {}, tokens that did not grow {}, stuck {}, late calls {}",
-            self.count(Kind::Overlap),
-            self.count(Kind::Inversion),
-            self.count(Kind::LostWakeUp),
-            self.count(Kind::Token),
-            self.count(Kind::Stuck),
-            self.count(Kind::Call)
-        )?;
-        writeln!(f, "residue {}", self.residue)?;
-        writeln!(
-            f,
-            "told: holds lost {}, no answer {}, without the lock {}; found by polling {}",
-            self.lost,
-            self.unknown,
-            self.failed,
-            self.polled.values().sum::<u64>()
-        )?;
+        let [lost, unknown, failed] = self.told;
+        let polled: u64 = self.polled.values().sum();
         let Peaks { memory, threads, descriptors } = self.peaks;
+        writeln!(f, "acquisitions {}, {rate} a second in peace", self.acquisitions)?;
+        writeln!(f, "faults {}: {:?}", self.faults.values().sum::<u64>(), self.faults)?;
+        writeln!(f, "findings: {:?}", self.findings)?;
+        writeln!(
+            f,
+            "told: holds lost {lost}, no answer {unknown}, without the lock {failed}; found by polling {polled}"
+        )?;
         write!(
             f,
             "peak of a worker: memory {} MB, threads {threads}, descriptors {descriptors}",
             memory / 1024
         )?;
-        self.missing.iter().try_for_each(|missing| write!(f, "\nMISSING: {missing}"))
+        self.missing.as_ref().map_or(Ok(()), |missing| write!(f, "\nMISSING: {missing}"))
     }
 }
 
@@ -123,29 +98,28 @@ pub fn run(wanted: &Wanted) -> Summary {
     let (mut dice, mut summary) = (Dice::new(wanted.seed), Summary::default());
     let base = std::env::temp_dir().join(format!("fairlock-soak-{}", std::process::id()));
     let started = Instant::now();
-    let mut replays = 0;
     for number in 0.. {
-        let faults: u64 = summary.faults.values().sum();
-        let enough = summary.acquisitions >= wanted.acquisitions && faults >= wanted.faults;
+        let (acquisitions, faults) = (summary.acquisitions, summary.faults.values().sum::<u64>());
+        let enough = acquisitions >= wanted.acquisitions && faults >= wanted.faults;
         if number > 0 && enough && started.elapsed() >= wanted.time {
             break;
         }
         if started.elapsed() >= wanted.limit {
-            summary.missing.push(format!(
-                "after {:?}: {} acquisitions of {}, {faults} faults of {}",
-                wanted.limit, summary.acquisitions, wanted.acquisitions, wanted.faults
+            summary.missing = Some(format!(
+                "after {:?}: {acquisitions} acquisitions of {}, {faults} faults of {}",
+                wanted.limit, wanted.acquisitions, wanted.faults
             ));
             break;
         }
         let dir = base.join(number.to_string());
         fs::create_dir_all(&dir).expect("a dir can be made");
-        let found = round(&server, &mut crew, &mut dice, &dir, &mut summary, &mut replays);
+        summary.round(&server, &mut crew, &mut dice, &dir);
         println!(
             "round {number}: {} acquisitions so far, {} s",
             summary.acquisitions,
             started.elapsed().as_secs()
         );
-        if found {
+        if !summary.findings.is_empty() {
             println!("FOUND with seed {}; the histories are in {}", wanted.seed, dir.display());
             return summary;
         }
@@ -155,82 +129,61 @@ pub fn run(wanted: &Wanted) -> Summary {
     summary
 }
 
-/// One round; returns whether anything was found.
-fn round(
-    server: &RedisServer,
-    crew: &mut Crew,
-    dice: &mut Dice,
-    dir: &Path,
-    summary: &mut Summary,
-    replays: &mut u64,
-) -> bool {
-    crew.go(dir);
-    let (done, gone) = {
+impl Summary {
+    fn round(&mut self, server: &RedisServer, crew: &mut Crew, dice: &mut Dice, dir: &Path) {
+        crew.go(dir);
         let mut nemesis = Nemesis::new(server, crew, dir);
         nemesis.rage(dice, Duration::from_secs(10));
-        *replays += nemesis.replays;
-        (nemesis.done, nemesis.gone)
-    };
-    // Calm before the end.
-    std::thread::sleep(CALM); // the run itself
-    let (peaks, mut sentences) = remains::excess(crew);
-    summary.peaks = summary.peaks.or(peaks);
-    let (rests, hung) = crew.rest();
-    sentences.extend(hung);
-    if sentences.is_empty() {
-        sentences.extend(remains::residue(server, &rests, *replays));
+        self.replays += nemesis.replays;
+        let (done, mut events) = (nemesis.done, nemesis.gone);
+        // Calm before the end.
+        std::thread::sleep(CALM); // the run itself
+        let (peaks, mut left) = remains::excess(crew);
+        self.peaks = self.peaks.or(peaks);
+        let (rests, hung) = crew.rest();
+        left.extend(hung);
+        if left.is_empty() {
+            left.extend(remains::residue(server, &rests, self.replays));
+        }
+        for file in fs::read_dir(dir).expect("our own dir can be read") {
+            events.extend(read(&file.expect("an entry").path()).expect("a history can be read"));
+        }
+        events.sort_by_key(|event| (event.at, event.what));
+        let (acquisitions, findings) = judge(&events, &done);
+        let count = |is: &dyn Fn(&Event) -> bool| events.iter().filter(|event| is(event)).count() as u64;
+        let calm = events.first().map_or(0, |event| event.at) + nanos(CALM);
+        self.acquisitions += acquisitions;
+        self.in_peace += count(&|event| matches!(event.what, What::Granted { .. }) && event.at < calm);
+        self.rounds += 1;
+        for (told, what) in self.told.iter_mut().zip([What::Lost, What::Unknown, What::Failed]) {
+            *told += count(&|event| event.what == what);
+        }
+        done.iter().for_each(|done| *self.faults.entry(done.fault).or_default() += 1);
+        self.polled.extend(rests.iter().map(|rest| (rest.client.clone(), rest.polled)));
+        let broken = findings.iter().map(|finding| finding.promise);
+        for promise in broken.chain(left.iter().map(|_| Promise::Residue)) {
+            *self.findings.entry(promise).or_default() += 1;
+        }
+        left.iter().for_each(|sentence| println!("LEFT: {sentence}"));
+        findings.iter().take(5).for_each(|finding| explain(finding, &events, &done));
     }
-    let mut events = gone;
-    for file in files(dir) {
-        events.extend(read(&file).expect("a history can be read"));
-    }
-    events.sort_by_key(|event| (event.at, event.what));
-    let (acquisitions, findings) = judge(&events, &done);
-    summary.acquisitions += acquisitions;
-    for (fault, count) in by_kind(&done) {
-        *summary.faults.entry(fault).or_insert(0) += count;
-    }
-    let first = events.first().map_or(0, |event| event.at);
-    let calm = first + u64::try_from(CALM.as_nanos()).expect("it is short");
-    let granted = |event: &&Event| matches!(event.what, What::Granted { .. }) && event.at < calm;
-    summary.in_peace += events.iter().filter(granted).count() as u64;
-    summary.rounds += 1;
-    let told = |what: What| events.iter().filter(|event| event.what == what).count() as u64;
-    summary.lost += told(What::Lost);
-    summary.unknown += told(What::Unknown);
-    summary.failed += told(What::Failed);
-    summary.polled.extend(rests.iter().map(|rest| (rest.client.clone(), rest.polled)));
-    summary.residue += sentences.len() as u64;
-    for finding in &findings {
-        *summary.findings.entry(finding.kind).or_insert(0) += 1;
-    }
-    for sentence in &sentences {
-        println!("LEFT: {sentence}");
-    }
-    for finding in findings.iter().take(5) {
-        explain(finding, &events, &done);
-    }
-    !sentences.is_empty() || !findings.is_empty()
 }
 
-/// Prints the events around a finding.
+/// Prints the faults and the events around a finding.
 fn explain(finding: &Finding, events: &[Event], done: &[Done]) {
     const AROUND: usize = 15;
-    println!("{:?}: {}", finding.kind, finding.sentence);
-    let margin = u64::try_from((2 * SLACK).as_nanos()).expect("it is short");
-    for done in
-        done.iter().filter(|done| done.from <= finding.at + margin && done.until + margin >= finding.at)
-    {
-        println!("  fault {:?} {:?} from {} until {}", done.fault, done.whom, done.from, done.until);
+    println!("{:?}: {}", finding.promise, finding.sentence);
+    let (from, until) = (finding.from.saturating_sub(nanos(2 * SLACK)), finding.until + nanos(2 * SLACK));
+    for fault in done.iter().filter(|done| done.from <= until && done.until >= from) {
+        println!("  {fault:?}");
     }
     let of_lock: Vec<&Event> = events.iter().filter(|event| event.lock == finding.lock).collect();
-    let place = of_lock.partition_point(|event| event.at < finding.at);
+    let place = of_lock.partition_point(|event| event.at < finding.from);
     for event in &of_lock[place.saturating_sub(AROUND)..(place + AROUND).min(of_lock.len())] {
         println!("  {} {} {} {:?}", event.at, event.pid, event.who, event.what);
     }
 }
 
-fn files(dir: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(dir).expect("our own dir can be read");
-    entries.map(|entry| entry.expect("an entry").path()).collect()
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).expect("it is short")
 }

@@ -1,7 +1,7 @@
 //! The worker process: threads take turns on the locks and record what they see, from `go` to `rest`.
 
 use std::error::Error;
-use std::io::{BufRead, Write};
+use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex, PoisonError};
@@ -14,6 +14,7 @@ use fairlock::{
 
 use super::{ANSWER, Dice, LEASE, LOCKS, OUTAGE, PLACE, kind_of};
 use crate::history::{Recorder, What, now_ns};
+use crate::worker::say;
 
 type Failure = Box<dyn Error>;
 
@@ -35,18 +36,9 @@ pub enum Plant {
 }
 
 impl Plant {
-    /// The plant of this name.
-    pub fn parse(word: &str) -> Option<Plant> {
-        Some(match word {
-            "overlap" => Plant::Overlap,
-            "permits" => Plant::Permits,
-            "token" => Plant::Token,
-            "order" => Plant::Order,
-            "gap" => Plant::Gap,
-            "residue" => Plant::Residue,
-            _ => return None,
-        })
-    }
+    /// All of them.
+    pub const ALL: [Plant; 6] =
+        [Plant::Overlap, Plant::Permits, Plant::Token, Plant::Order, Plant::Gap, Plant::Residue];
 }
 
 /// A handle of one of the locks.
@@ -76,20 +68,12 @@ struct Shop {
     rest: AtomicBool,
     /// All worker threads and the listening one: they start and end a round together.
     together: Barrier,
-    counts: Counts,
     plant: Option<Plant>,
     planted: AtomicU64,
 }
 
-#[derive(Default)]
-struct Counts {
-    failed: AtomicU64,
-    unknown: AtomicU64,
-    lost: AtomicU64,
-}
-
 /// Runs until its standard input ends. It says `ready`. For `go FILE` it takes turns and writes events to that file.
-/// For `rest` it stops, and says `resting <client> <failed> <unknown> <lost> <polled> <places lost>`.
+/// For `rest` it stops, and says `resting <client> <polled>`.
 pub fn work(url: &str, threads: usize, seed: u64, plant: Option<Plant>) -> Result<(), Failure> {
     let backend = RedisBackend::builder(url)
         .discipline(Discipline::HandOff)
@@ -112,7 +96,6 @@ pub fn work(url: &str, threads: usize, seed: u64, plant: Option<Plant>) -> Resul
         recorder: Mutex::new(Arc::new(Recorder::open(Path::new("/dev/null"))?)),
         rest: AtomicBool::new(true),
         together: Barrier::new(threads + 1),
-        counts: Counts::default(),
         plant,
         planted: AtomicU64::new(0),
     });
@@ -135,16 +118,11 @@ pub fn work(url: &str, threads: usize, seed: u64, plant: Option<Plant>) -> Resul
             _ => {
                 shop.rest.store(true, Ordering::Release);
                 shop.together.wait();
-                say(&shop.report())?;
+                say(&format!("resting {} {}", shop.client.id(), shop.client.stats().granted_by_polling))?;
             }
         }
     }
     Ok(())
-}
-
-fn say(line: &str) -> Result<(), Failure> {
-    println!("{line}");
-    Ok(std::io::stdout().flush()?)
 }
 
 fn take_turns(shop: &Shop, mut dice: Dice, who: &str) {
@@ -185,26 +163,12 @@ impl Diary<'_> {
         request: fairlock::Result<Request<O>>,
     ) -> fairlock::Result<Option<Guard<O>>> {
         let request = request?;
-        self.recorder.in_line(self.who, self.name);
+        self.recorder.now(self.who, What::InLine { ticket: None }, self.name);
         request.wait().map(Some)
     }
 }
 
 impl Shop {
-    fn report(&self) -> String {
-        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let (counts, stats) = (&self.counts, self.client.stats());
-        format!(
-            "resting {} {} {} {} {} {}",
-            self.client.id(),
-            read(&counts.failed),
-            read(&counts.unknown),
-            read(&counts.lost),
-            stats.granted_by_polling,
-            stats.places_lost
-        )
-    }
-
     fn turn(&self, dice: &mut Dice, recorder: &Recorder, who: &str) -> &str {
         let (name, handle) = &self.locks[dice.index(self.locks.len())];
         let wait = dice.millis(1..=60);
@@ -259,13 +223,9 @@ impl Shop {
         let Diary { recorder, who, name, .. } = *by;
         match asked {
             Ok(Some(guard)) => self.hold(by, guard, again),
-            Ok(None) => {
-                self.counts.failed.fetch_add(1, Ordering::Relaxed);
-                recorder.failed(who, name);
-            }
+            Ok(None) => recorder.failed(who, name),
             Err(error) => {
                 eprintln!("{who}: {error}");
-                self.counts.unknown.fetch_add(1, Ordering::Relaxed);
                 recorder.unknown(who, name);
                 // Without a server nothing can go on.
                 thread::sleep(Duration::from_millis(20));
@@ -280,7 +240,6 @@ impl Shop {
         let Some((at, mut until)) = look(&guard) else {
             // Stopped after the grant for longer than its validity: there was no hold.
             recorder.unknown(who, name);
-            self.counts.lost.fetch_add(1, Ordering::Relaxed);
             return;
         };
         recorder.note(at, who, What::Granted { token: guard.token().get() }, name);
@@ -311,15 +270,11 @@ impl Shop {
                     Ok(()) => recorder.released(who, name),
                     Err(error) => {
                         eprintln!("{who}: {error}");
-                        self.counts.unknown.fetch_add(1, Ordering::Relaxed);
                         recorder.unknown(who, name);
                     }
                 }
             }
-            None => {
-                self.counts.lost.fetch_add(1, Ordering::Relaxed);
-                recorder.lost(who, name, asked.min(until).max(at));
-            }
+            None => recorder.lost(who, name, asked.min(until).max(at)),
         }
     }
 
