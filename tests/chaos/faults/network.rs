@@ -1,19 +1,18 @@
 //! Group C: silent, slow, split, forgotten and repeated connections.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
 use fairlock::{Error, TryLock};
-use fairlock_tests::history::{
-    Recorder, What, check_call_bounds, check_overlap, check_token_order, count, now_ns, read,
-};
+use fairlock_tests::history::{check_call_bounds, now_ns};
 use fairlock_tests::proxy::{Rule, Traffic};
+use fairlock_tests::soak;
+use fairlock_tests::soak::nemesis::{Done, Fault, Whom};
 use fairlock_tests::{Alone, Proxy, RedisServer, WorkDir, assert_no_residue, eventually};
 
 use crate::support::{
-    ANSWER, LEASE, PLACE, SLACK, SOON, believed_for, client, granted, line, lock, ms, patient, request, take,
-    until_free, warm_server,
+    ANSWER, LEASE, PLACE, SLACK, SOON, believed_for, client, crew, granted, grants_of, judged, line, lock,
+    ms, patient, request, take, until_free, warm_server,
 };
 
 fn world() -> (RedisServer, Proxy) {
@@ -279,63 +278,26 @@ fn a_late_acquire_of_the_holder_itself_takes_nothing_from_it() {
     assert_no_residue(&server, &[]);
 }
 
-/// C11: two groups, one of them always cut off for longer than a lease and a place live.
+/// C11: two processes, one of them always cut off for longer than a lease and a place live.
 #[test]
 fn partitions_that_swap_leave_one_holder_at_most() {
     let _alone = Alone::here();
     let (server, dir) = (RedisServer::start(), WorkDir::new());
-    let (proxies, history) = ([0, 1].map(|_| Proxy::start(server.port())), dir.file("history"));
-    let (history, ended) = (&history, &AtomicBool::new(false));
-    thread::scope(|scope| {
-        for number in 0..6 {
-            let client = client(&proxies[number % 2].url());
-            scope.spawn(move || {
-                let recorder = Recorder::open(history).unwrap();
-                let (lock, who) = (client.fair_lock("swap").unwrap(), number.to_string());
-                while !ended.load(Ordering::Acquire) {
-                    recorder.ask(&who, "swap", Some(ms(500)));
-                    match lock.try_lock_for(ms(500)) {
-                        Ok(TryLock::Granted(guard)) => turn(&recorder, &who, guard),
-                        Ok(TryLock::Busy) => recorder.failed(&who, "swap"),
-                        Err(_) => recorder.unknown(&who, "swap"),
-                    }
-                }
-            });
-        }
-        for number in 0..4 {
-            let (cut, whole) = (&proxies[number % 2], &proxies[(number + 1) % 2]);
-            whole.set_all(&Traffic::ALL, Rule::Pass);
-            cut.set_all(&Traffic::ALL, Rule::Hold);
-            thread::sleep(ms(2000)); // the silence under test
-        }
-        proxies.iter().for_each(|proxy| proxy.set_all(&Traffic::ALL, Rule::Pass));
-        ended.store(true, Ordering::Release);
-    });
-    let events = read(history).unwrap();
-    assert!(count(&events, "swap") > 100, "{}", count(&events, "swap"));
-    check_overlap(&events).unwrap();
-    check_token_order(&events).unwrap();
-    check_call_bounds(&events, ms(1000) + ANSWER * 4, ANSWER * 4 + SLACK).unwrap();
-    until_free(&server, "swap");
-    assert_no_residue(&server, &[]);
-}
-
-fn turn(recorder: &Recorder, who: &str, guard: fairlock::LockGuard) {
-    recorder.granted(who, "swap", guard.token().get());
-    let started = Instant::now();
-    let mut until = now_ns();
-    while started.elapsed() < ms(3) {
-        until = until.max(now_ns() + u64::try_from(guard.valid_for().as_nanos()).unwrap());
-        thread::sleep(ms(1)); // the work
+    let mut crew = crew(&server, 2, &dir);
+    let mut done = Vec::new();
+    for number in 0..3 {
+        let [cut, whole] = [number % 2, (number + 1) % 2].map(|seat| &crew.seats[seat]);
+        whole.proxy.set_all(&Traffic::ALL, Rule::Pass);
+        cut.proxy.set_all(&Traffic::ALL, Rule::Hold);
+        let (whom, from) = (Whom::Process(cut.worker.child().id()), now_ns());
+        thread::sleep(soak::LEASE + soak::PLACE / 2); // the silence under test
+        done.push(Done { fault: Fault::BlackHole, whom, from, until: now_ns() });
     }
-    let now = now_ns();
-    if guard.is_lost() {
-        recorder.lost(who, "swap", until.min(now_ns()));
-        return;
-    }
-    recorder.note(now, who, What::Release, "swap");
-    match guard.unlock() {
-        Ok(()) => recorder.released(who, "swap"),
-        Err(_) => recorder.unknown(who, "swap"),
+    crew.seats.iter().for_each(|seat| seat.proxy.set_all(&Traffic::ALL, Rule::Pass));
+    let events = judged(&server, &mut crew, &dir, &done);
+    check_call_bounds(&events, soak::OUTAGE, soak::ANSWER * 4 + soak::SLACK).unwrap();
+    for pid in crew.pids() {
+        let grants = grants_of(&events, pid);
+        assert!(grants > 100, "{grants}");
     }
 }

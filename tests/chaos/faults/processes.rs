@@ -4,17 +4,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fairlock::{Client, Discipline, RedisBackend};
-use fairlock_tests::history::{What, now_ns, read};
+use fairlock_tests::history::now_ns;
 use fairlock_tests::proxy::{Rule, Traffic};
 use fairlock_tests::soak;
-use fairlock_tests::soak::crew::Crew;
 use fairlock_tests::soak::nemesis::{Done, Fault, Whom};
-use fairlock_tests::soak::verdict::judge;
 use fairlock_tests::{Alone, Proxy, RedisServer, WorkDir, Worker, assert_no_residue, eventually, signals};
 
 use crate::support::{
-    LEASE, SLACK, SOON, client, granted, line, lock_worker, ms, patient, request, take, until_free,
-    until_in_line, warm_server, worker,
+    LEASE, SLACK, SOON, client, crew, granted, grants_of, is_grant, judged, line, lock_worker, ms, patient,
+    request, take, until_free, until_in_line, warm_server, worker,
 };
 
 /// Promise P5: the lease, and this much more.
@@ -86,9 +84,7 @@ fn a_holder_stopped_for_longer_than_its_lease_knows_its_loss_at_once() {
 fn a_starved_process_never_believes_in_a_hold_for_too_long() {
     let _alone = Alone::here();
     let (server, dir) = (RedisServer::start(), WorkDir::new());
-    let program = env!("CARGO_BIN_EXE_soak");
-    let mut crew = Crew::start(program, &server, 3, 2, 1, None);
-    crew.go(dir.path());
+    let mut crew = crew(&server, 3, &dir);
     let (from, starving) = (now_ns(), Instant::now());
     let starved = crew.seats[0].worker.child();
     while starving.elapsed() < Duration::from_secs(8) {
@@ -102,15 +98,8 @@ fn a_starved_process_never_believes_in_a_hold_for_too_long() {
     let starved = starved.id();
     let whom = Whom::Process(starved);
     let done = [Done { fault: Fault::Starve, whom, from, until: now_ns() }];
-    let (_, hung) = crew.rest();
-    assert!(hung.is_empty(), "{hung:?}");
-    let pids = crew.pids().into_iter();
-    let mut events: Vec<_> = pids.flat_map(|pid| read(&dir.file(&pid.to_string())).unwrap()).collect();
-    events.sort_by_key(|event| (event.at, event.what));
-    let (grants, findings) = judge(&events, &done);
-    assert!(findings.is_empty(), "{findings:?}");
-    let its = events.iter().filter(|event| event.pid == starved);
-    let its = its.filter(|event| matches!(event.what, What::Granted { .. })).count();
+    let events = judged(&server, &mut crew, &dir, &done);
+    let (its, grants) = (grants_of(&events, starved), events.iter().filter(|event| is_grant(event)).count());
     assert!(grants > 1000 && its > 10, "{its} of {grants}");
 }
 

@@ -1,8 +1,8 @@
 //! The handles of all kinds of locks, as an ask or an operator wants them.
 
 use fairlock::{
-    AsyncLock, Cancel, Client, FencingToken, Guard, Lock, LockKind, LockState, OwnedLock, Owner, OwnerId,
-    Ownership, Result, RwLock, Semaphore, TryLock, Waiter,
+    AsyncLock, Cancel, Client, FencingToken, Guard, Lock, LockKind, LockState, OwnedLock, OwnerId, Ownership,
+    Result, RwLock, Semaphore, TryLock, Waiter,
 };
 
 use crate::in_hand::{AnyGuard, Pending};
@@ -11,12 +11,10 @@ use crate::server::name_of;
 use crate::task;
 use crate::world::{Using, World};
 
-/// The handle of one ask.
+/// The handle of one ask; of a read-write lock it is one of its two halves.
 pub enum Handle {
     Thread(Lock),
     Owned(OwnedLock),
-    Shared(RwLock),
-    OwnedShared(RwLock<Owner>),
     Permits(Semaphore),
 }
 
@@ -24,18 +22,7 @@ impl Handle {
     pub fn of(using: &Using, ask: Ask, cancel: &Cancel) -> Result<Handle> {
         let (client, name) = (&using.client, name_of(ask.lock));
         let owner = ask.owner.and_then(|owner| using.life.owner(owner));
-        match ask.kind {
-            LockKind::ReadWrite => {
-                let lock = client.rw_lock(&name)?.cancelled_by(cancel);
-                let lock = match ask.terms {
-                    Terms::Renewed => lock,
-                    Terms::Fixed(lease) => lock.fixed_lease(lease),
-                    Terms::Capped(limit) => lock.max_hold(limit),
-                };
-                owner.map_or(Ok(Handle::Shared(lock.clone())), |owner| {
-                    lock.owned_by(owner).map(Handle::OwnedShared)
-                })
-            }
+        let lock = match ask.kind {
             LockKind::Semaphore { permits } => {
                 let semaphore = client.semaphore(&name, permits)?.cancelled_by(cancel);
                 let semaphore = match ask.terms {
@@ -43,23 +30,21 @@ impl Handle {
                     Terms::Fixed(lease) => semaphore.fixed_lease(lease),
                     Terms::Capped(limit) => semaphore.max_hold(limit),
                 };
-                owner.map_or(Ok(semaphore.clone()), |owner| semaphore.owned_by(owner)).map(Handle::Permits)
+                let semaphore = owner.map_or(Ok(semaphore.clone()), |owner| semaphore.owned_by(owner));
+                return semaphore.map(Handle::Permits);
             }
-            kind => {
-                let lock = match kind {
-                    LockKind::Plain => client.plain_lock(&name)?,
-                    _ => client.fair_lock(&name)?,
-                };
-                let lock = lock.cancelled_by(cancel);
-                let lock = match ask.terms {
-                    Terms::Renewed => lock,
-                    Terms::Fixed(lease) => lock.fixed_lease(lease),
-                    Terms::Capped(limit) => lock.max_hold(limit),
-                };
-                owner
-                    .map_or(Ok(Handle::Thread(lock.clone())), |owner| lock.owned_by(owner).map(Handle::Owned))
-            }
-        }
+            LockKind::ReadWrite if ask.writes() => client.rw_lock(&name)?.writer().clone(),
+            LockKind::ReadWrite => client.rw_lock(&name)?.reader().clone(),
+            LockKind::Plain => client.plain_lock(&name)?,
+            _ => client.fair_lock(&name)?,
+        };
+        let lock = lock.cancelled_by(cancel);
+        let lock = match ask.terms {
+            Terms::Renewed => lock,
+            Terms::Fixed(lease) => lock.fixed_lease(lease),
+            Terms::Capped(limit) => lock.max_hold(limit),
+        };
+        owner.map_or(Ok(Handle::Thread(lock.clone())), |owner| lock.owned_by(owner).map(Handle::Owned))
     }
 
     pub fn get(&self, world: &World, ask: Ask, wait: Wait) -> Result<Option<AnyGuard>> {
@@ -75,8 +60,6 @@ impl Handle {
         match self {
             Handle::Thread(lock) => get(lock, wait),
             Handle::Owned(lock) => get(lock, wait),
-            Handle::Shared(lock) => get_shared(lock, ask, wait),
-            Handle::OwnedShared(lock) => get_shared(lock, ask, wait),
             Handle::Permits(semaphore) => Ok(match (wait, ask.takes) {
                 (Wait::No, 1) => semaphore.try_acquire()?.guard(),
                 (Wait::No, takes) => semaphore.try_acquire_many(takes)?.guard(),
@@ -93,8 +76,6 @@ impl Handle {
         Ok(match self {
             Handle::Thread(lock) => lock.to_async(),
             Handle::Owned(lock) => lock.to_async(),
-            Handle::Shared(lock) => half(lock, ask).to_async(),
-            Handle::OwnedShared(lock) => half(lock, ask).to_async(),
             Handle::Permits(semaphore) => semaphore.to_async(ask.takes)?,
         })
     }
@@ -106,36 +87,25 @@ impl Handle {
         Ok(match self {
             Handle::Thread(lock) => Pending::Thread(lock.request()?),
             Handle::Owned(lock) => Pending::Owned(lock.request()?),
-            Handle::Shared(lock) => Pending::Thread(half(lock, ask).request()?),
-            Handle::OwnedShared(lock) => Pending::Owned(half(lock, ask).request()?),
             Handle::Permits(semaphore) if ask.takes == 1 => Pending::Owned(semaphore.request()?),
             Handle::Permits(semaphore) => Pending::Owned(semaphore.request_many(ask.takes)?),
         })
     }
 
     /// A closure under the lock; it is told owner and token. None: busy. A semaphore has no such call.
-    pub fn with<T>(
-        &self,
-        ask: Ask,
-        wait: Wait,
-        act: impl FnOnce(String, FencingToken) -> T,
-    ) -> Result<Option<T>> {
+    pub fn with<T>(&self, wait: Wait, act: impl FnOnce(String, FencingToken) -> T) -> Result<Option<T>> {
         match self {
             Handle::Thread(lock) => with(lock, wait, act),
             Handle::Owned(lock) => with(lock, wait, act),
-            Handle::Shared(lock) => with(half(lock, ask), wait, act),
-            Handle::OwnedShared(lock) => with(half(lock, ask), wait, act),
             Handle::Permits(_) => Ok(None),
         }
     }
 
     /// Gives a leaked hold back. A semaphore has no such call.
-    pub fn unlock(&self, ask: Ask) -> Result<()> {
+    pub fn unlock(&self) -> Result<()> {
         match self {
             Handle::Thread(lock) => lock.unlock(),
             Handle::Owned(lock) => lock.unlock(),
-            Handle::Shared(lock) => half(lock, ask).unlock(),
-            Handle::OwnedShared(lock) => half(lock, ask).unlock(),
             Handle::Permits(_) => Ok(()),
         }
     }
@@ -151,26 +121,6 @@ where
         Wait::Forever => Some(lock.lock()?),
     };
     Ok(guard.map(Into::into))
-}
-
-fn get_shared<O: Ownership>(lock: &RwLock<O>, ask: Ask, wait: Wait) -> Result<Option<AnyGuard>>
-where
-    Guard<O>: Into<AnyGuard>,
-{
-    let guard = match (wait, ask.writes()) {
-        (Wait::No, false) => lock.try_read()?.guard(),
-        (Wait::No, true) => lock.try_write()?.guard(),
-        (Wait::UpTo(time), false) => lock.try_read_for(time)?.guard(),
-        (Wait::UpTo(time), true) => lock.try_write_for(time)?.guard(),
-        (Wait::Forever, false) => Some(lock.read()?),
-        (Wait::Forever, true) => Some(lock.write()?),
-    };
-    Ok(guard.map(Into::into))
-}
-
-/// Of a read-write lock.
-fn half<O: Ownership>(lock: &RwLock<O>, ask: Ask) -> &Lock<O> {
-    if ask.writes() { lock.writer() } else { lock.reader() }
 }
 
 fn with<O: Ownership, T>(

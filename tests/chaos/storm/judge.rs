@@ -58,17 +58,9 @@ pub fn error(
 }
 
 /// The name of an error.
-pub fn kind(error: &Error) -> &'static str {
-    match error {
-        Error::NotHeld { .. } => "not held",
-        Error::Lost(_) => "lost",
-        Error::Cancelled { .. } => "cancelled",
-        Error::Unavailable { .. } => "unavailable",
-        Error::Shutdown { .. } => "shutdown",
-        Error::Misuse { .. } => "misuse",
-        Error::Mismatch { .. } => "mismatch",
-        _ => "another error",
-    }
+pub fn kind(error: &Error) -> String {
+    let text = format!("{error:?}");
+    text.split(|letter: char| !letter.is_alphanumeric()).next().unwrap_or_default().to_owned()
 }
 
 /// A guard was given up by `unlock`, and this came of it.
@@ -80,7 +72,7 @@ pub fn end(
     life: &Arc<Life>,
     was_told: bool,
 ) {
-    world.count(&format!("unlock: {}", result.as_ref().map_or_else(kind, |()| "ok")));
+    world.count(&format!("unlock: {}", result.as_ref().map_or_else(kind, |()| "ok".to_owned())));
     match result {
         Ok(()) if was_told => {
             let what = format!("the loss of one of {holds:?} was told, and unlock says Ok");

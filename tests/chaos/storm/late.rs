@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlock::backend::{Acquire, Hold, LockId, Place, Renew, RequestId, Wait};
-use fairlock::{ClientId, FencingToken, OwnerId};
+use fairlock::ClientId;
+use fairlock::backend::{Acquire, Hold, LockId, Place, Renew, RequestId};
 
 use crate::arrival::Arrival;
 use crate::life::Life;
@@ -19,51 +19,20 @@ pub struct Late {
     pub message: Message,
 }
 
-/// A call that owns what it names.
+/// A call that borrows from nobody: see [`owned`].
 #[derive(Clone, Debug)]
 pub enum Message {
-    Acquire(Vec<Ask>),
-    SetHoldCount(HoldOf, u32),
-    Release(Vec<HoldOf>),
-    Keep(HoldOf, RequestId, Duration),
-    Renew(ClientId, Vec<Item>),
-    Withdraw(Vec<PlaceOf>),
-    Kick(PlaceOf),
+    Acquire(Vec<Acquire<'static>>),
+    SetHoldCount(Hold<'static>, u32),
+    Release(Vec<Hold<'static>>),
+    Keep(Hold<'static>, RequestId, Duration),
+    Renew(ClientId, Vec<Renew<'static>>),
+    Withdraw(Vec<Place<'static>>),
+    Kick(Place<'static>),
     ForceRelease(LockId),
-    TakeHold(HoldOf),
+    TakeHold(Hold<'static>),
     /// It changes nothing.
     Inspect,
-}
-
-#[derive(Clone, Debug)]
-pub struct PlaceOf {
-    lock: LockId,
-    owner: OwnerId,
-    request: RequestId,
-    wait: Wait,
-    ttl: Duration,
-    ticket: u64,
-    takes: u32,
-}
-
-#[derive(Clone, Debug)]
-pub struct Ask {
-    place: PlaceOf,
-    lease: Duration,
-}
-
-#[derive(Clone, Debug)]
-pub struct HoldOf {
-    lock: LockId,
-    owner: OwnerId,
-    request: RequestId,
-    token: FencingToken,
-}
-
-#[derive(Clone, Debug)]
-pub enum Item {
-    Hold { hold: HoldOf, holds: u32, lease: Duration },
-    Place { place: PlaceOf, lease: Duration },
 }
 
 /// What the bytes of a command contain.
@@ -87,31 +56,25 @@ impl Late {
             server.orphans.extend(message.places().iter().map(|place| place.request));
         }
         if may_begin {
-            message.places().iter().for_each(|place| server.may_come_back(world.now(), &place.borrow()));
+            message.places().iter().for_each(|place| server.may_come_back(world.now(), place));
         }
         let server = Some(server);
         let mut arrival = Arrival { world, life: &life, store, server };
         // Nobody hears the answer. An error is that of a client which the server knows to be cut off.
         match message {
-            Message::Acquire(asks) if may_begin => {
-                asks.iter().for_each(|ask| drop(arrival.acquire(&ask.borrow())));
-            }
+            Message::Acquire(asks) if may_begin => asks.iter().for_each(|ask| drop(arrival.acquire(ask))),
             Message::ForceRelease(lock) if may_begin => drop(arrival.force_release(&lock)),
-            Message::Keep(hold, keeper, lease) if may_begin => {
-                drop(arrival.keep(&hold.borrow(), keeper, lease));
-            }
+            Message::Keep(hold, keeper, lease) if may_begin => drop(arrival.keep(&hold, keeper, lease)),
             Message::Acquire(_) | Message::ForceRelease(_) | Message::Keep(..) | Message::Inspect => {}
-            Message::Renew(client, items) => {
-                let items = items.iter().filter(|item| may_begin || matches!(item, Item::Hold { .. }));
-                drop(arrival.renew(client, &items.map(Item::borrow).collect::<Vec<_>>()));
+            Message::Renew(client, mut items) => {
+                items.retain(|item| may_begin || matches!(item, Renew::Hold { .. }));
+                drop(arrival.renew(client, &items));
             }
-            Message::SetHoldCount(hold, holds) => drop(arrival.set_hold_count(&hold.borrow(), holds)),
-            Message::Release(holds) => holds.iter().for_each(|hold| drop(arrival.release(&hold.borrow()))),
-            Message::Withdraw(places) => {
-                places.iter().for_each(|place| drop(arrival.withdraw(&place.borrow())));
-            }
-            Message::Kick(place) => drop(arrival.kick(&place.borrow())),
-            Message::TakeHold(hold) => drop(arrival.take_hold(&hold.borrow())),
+            Message::SetHoldCount(hold, holds) => drop(arrival.set_hold_count(&hold, holds)),
+            Message::Release(holds) => holds.iter().for_each(|hold| drop(arrival.release(hold))),
+            Message::Withdraw(places) => places.iter().for_each(|place| drop(arrival.withdraw(place))),
+            Message::Kick(place) => drop(arrival.kick(&place)),
+            Message::TakeHold(hold) => drop(arrival.take_hold(&hold)),
         }
     }
 }
@@ -122,8 +85,8 @@ impl Message {
         let request = match self {
             Message::Acquire(asks) => asks.first()?.place.request,
             Message::Renew(_, items) => match items.first()? {
-                Item::Hold { hold, .. } => hold.request,
-                Item::Place { place, .. } => place.request,
+                Renew::Hold { hold, .. } => hold.request,
+                Renew::Place { place, .. } => place.request,
             },
             Message::Withdraw(places) => places.first()?.request,
             Message::Kick(place) => place.request,
@@ -138,73 +101,44 @@ impl Message {
     }
 
     /// The places that it may make.
-    fn places(&self) -> Vec<&PlaceOf> {
+    fn places(&self) -> Vec<&Place<'static>> {
         match self {
             Message::Acquire(asks) => asks.iter().map(|ask| &ask.place).collect(),
-            Message::Renew(_, items) => items.iter().filter_map(Item::place).collect(),
+            Message::Renew(_, items) => items.iter().filter_map(place_of).collect(),
             _ => Vec::new(),
         }
     }
 }
 
-impl PlaceOf {
-    pub fn of(place: &Place<'_>) -> PlaceOf {
-        let Place { lock, owner, request, wait, ttl, ticket, takes, .. } = *place;
-        PlaceOf { lock: lock.clone(), owner: owner.clone(), request, wait, ttl, ticket, takes }
-    }
-
-    fn borrow(&self) -> Place<'_> {
-        let mut place = Place::new(&self.lock, &self.owner, self.request);
-        place.wait = self.wait;
-        place.ttl = self.ttl;
-        place.ticket = self.ticket;
-        place.takes = self.takes;
-        place
-    }
+fn place_of<'a>(item: &'a Renew<'static>) -> Option<&'a Place<'static>> {
+    if let Renew::Place { place, .. } = item { Some(place) } else { None }
 }
 
-impl Ask {
-    pub fn of(ask: &Acquire<'_>) -> Ask {
-        Ask { place: PlaceOf::of(&ask.place), lease: ask.lease }
-    }
-
-    fn borrow(&self) -> Acquire<'_> {
-        Acquire::new(self.place.borrow(), self.lease)
-    }
+/// What a message names is leaked, so that it can wait for its time: few are held back, and a storm ends soon.
+fn owned<T: Clone>(it: &T) -> &'static T {
+    Box::leak(Box::new(it.clone()))
 }
 
-impl HoldOf {
-    pub fn of(hold: &Hold<'_>) -> HoldOf {
-        let Hold { lock, owner, request, token, .. } = *hold;
-        HoldOf { lock: lock.clone(), owner: owner.clone(), request, token }
-    }
-
-    fn borrow(&self) -> Hold<'_> {
-        Hold::new(&self.lock, &self.owner, self.request, self.token)
-    }
+pub fn place(place: &Place<'_>) -> Place<'static> {
+    let mut owned = Place::new(owned(place.lock), owned(place.owner), place.request);
+    (owned.wait, owned.ttl) = (place.wait, place.ttl);
+    (owned.ticket, owned.takes) = (place.ticket, place.takes);
+    owned
 }
 
-impl Item {
-    fn place(&self) -> Option<&PlaceOf> {
-        match self {
-            Item::Hold { .. } => None,
-            Item::Place { place, .. } => Some(place),
-        }
-    }
+pub fn ask(ask: &Acquire<'_>) -> Acquire<'static> {
+    Acquire::new(place(&ask.place), ask.lease)
+}
 
-    pub fn of(item: &Renew<'_>) -> Item {
-        match *item {
-            Renew::Hold { ref hold, holds, lease } => Item::Hold { hold: HoldOf::of(hold), holds, lease },
-            Renew::Place { ref place, lease } => Item::Place { place: PlaceOf::of(place), lease },
-        }
-    }
+pub fn hold(hold: &Hold<'_>) -> Hold<'static> {
+    Hold::new(owned(hold.lock), owned(hold.owner), hold.request, hold.token)
+}
 
-    fn borrow(&self) -> Renew<'_> {
-        match self {
-            Item::Hold { hold, holds, lease } => {
-                Renew::Hold { hold: hold.borrow(), holds: *holds, lease: *lease }
-            }
-            Item::Place { place, lease } => Renew::Place { place: place.borrow(), lease: *lease },
+pub fn item(item: &Renew<'_>) -> Renew<'static> {
+    match item {
+        Renew::Hold { hold: held, holds, lease } => {
+            Renew::Hold { hold: hold(held), holds: *holds, lease: *lease }
         }
+        Renew::Place { place: waits, lease } => Renew::Place { place: place(waits), lease: *lease },
     }
 }

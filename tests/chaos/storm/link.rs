@@ -15,7 +15,7 @@ use fairlock::{ClientId, LockKind};
 
 use crate::arrival::Arrival;
 use crate::ear::Ear;
-use crate::late::{Ask, HoldOf, Item, Late, Message, PlaceOf};
+use crate::late::{self, Late, Message};
 use crate::life::Life;
 use crate::program::Hurt;
 use crate::weather::Trip;
@@ -244,7 +244,7 @@ impl Backend for Link {
     fn acquire(&self, ask: &Acquire<'_>) -> Answer<Acquired> {
         ASKED.set(Some(key_of(&ask.place)));
         self.asks(&ask.place);
-        let message = || Message::Acquire(vec![Ask::of(ask)]);
+        let message = || Message::Acquire(vec![late::ask(ask)]);
         self.call("acquire", Some(&ask.place), message, |mut arrival| {
             let answer = arrival.acquire(ask);
             self.learns(ask, &answer);
@@ -255,7 +255,7 @@ impl Backend for Link {
     fn acquire_all(&self, asks: &[Acquire<'_>]) -> Vec<Answer<Acquired>> {
         let about: Vec<_> = asks.iter().map(|ask| ask.place).collect();
         about.iter().for_each(|place| self.asks(place));
-        let message = || Message::Acquire(asks.iter().map(Ask::of).collect());
+        let message = || Message::Acquire(asks.iter().map(late::ask).collect());
         self.together(&about, "acquire", message, |mut arrival| {
             // The oracle looks after each step.
             let step = |ask| {
@@ -268,17 +268,17 @@ impl Backend for Link {
     }
 
     fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Answer<HoldCountSet> {
-        let message = || Message::SetHoldCount(HoldOf::of(hold), holds);
+        let message = || Message::SetHoldCount(late::hold(hold), holds);
         self.call("set_hold_count", None, message, |mut arrival| arrival.set_hold_count(hold, holds))
     }
 
     fn release(&self, hold: &Hold<'_>) -> Answer<Released> {
-        let message = || Message::Release(vec![HoldOf::of(hold)]);
+        let message = || Message::Release(vec![late::hold(hold)]);
         self.call("release", None, message, |mut arrival| arrival.release(hold))
     }
 
     fn release_all(&self, holds: &[Hold<'_>]) -> Vec<Answer<Released>> {
-        let message = || Message::Release(holds.iter().map(HoldOf::of).collect());
+        let message = || Message::Release(holds.iter().map(late::hold).collect());
         let answers = self.travel("release", message, |mut arrival| {
             // The oracle looks after each step.
             Ok(holds.iter().map(|hold| arrival.release(hold)).collect())
@@ -287,12 +287,12 @@ impl Backend for Link {
     }
 
     fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Answer<HoldKept> {
-        let message = || Message::Keep(HoldOf::of(hold), keeper, lease);
+        let message = || Message::Keep(late::hold(hold), keeper, lease);
         self.call("keep", None, message, |mut arrival| arrival.keep(hold, keeper, lease))
     }
 
     fn renew(&self, client: ClientId, items: &[Renew<'_>]) -> Vec<Answer<Renewal>> {
-        let message = || Message::Renew(client, items.iter().map(Item::of).collect());
+        let message = || Message::Renew(client, items.iter().map(late::item).collect());
         let answer = self.call("renew", None, message, |mut arrival| arrival.renew(client, items));
         for item in items {
             if let Renew::Place { place, .. } = item {
@@ -306,12 +306,12 @@ impl Backend for Link {
     }
 
     fn withdraw(&self, place: &Place<'_>) -> Answer<Withdrawn> {
-        let message = || Message::Withdraw(vec![PlaceOf::of(place)]);
+        let message = || Message::Withdraw(vec![late::place(place)]);
         self.call("withdraw", Some(place), message, |mut arrival| arrival.withdraw(place))
     }
 
     fn withdraw_all(&self, places: &[Place<'_>]) -> Vec<Answer<Withdrawn>> {
-        let message = || Message::Withdraw(places.iter().map(PlaceOf::of).collect());
+        let message = || Message::Withdraw(places.iter().map(late::place).collect());
         self.together(places, "withdraw", message, |mut arrival| {
             // The oracle looks after each step.
             places.iter().map(|place| arrival.withdraw(place)).collect()
@@ -319,7 +319,7 @@ impl Backend for Link {
     }
 
     fn kick(&self, place: &Place<'_>) -> Answer<Withdrawn> {
-        let message = || Message::Kick(PlaceOf::of(place));
+        let message = || Message::Kick(late::place(place));
         self.call("kick", None, message, |mut arrival| arrival.kick(place))
     }
 
@@ -329,7 +329,7 @@ impl Backend for Link {
     }
 
     fn take_hold(&self, hold: &Hold<'_>) -> Answer<ForceReleased> {
-        let message = || Message::TakeHold(HoldOf::of(hold));
+        let message = || Message::TakeHold(late::hold(hold));
         self.call("take_hold", None, message, |mut arrival| arrival.take_hold(hold))
     }
 

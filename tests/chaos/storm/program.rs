@@ -54,7 +54,7 @@ pub enum Hurt {
 }
 
 /// Which lock is asked for, and how.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Ask {
     pub lock: usize,
     pub kind: LockKind,

@@ -17,9 +17,6 @@ const LINES: usize = 120;
 pub struct Sum {
     programs: u64,
     simulated: Duration,
-    grants: u64,
-    losses: u64,
-    moments: u64,
     counts: BTreeMap<String, u64>,
 }
 
@@ -27,9 +24,6 @@ impl Sum {
     pub fn add(&mut self, outcome: &Outcome) {
         self.programs += 1;
         self.simulated += outcome.simulated;
-        self.grants += outcome.grants;
-        self.losses += outcome.losses;
-        self.moments += outcome.moments;
         for (what, count) in &outcome.counts {
             *self.counts.entry(what.clone()).or_default() += count;
         }
@@ -38,14 +32,9 @@ impl Sum {
 
 impl fmt::Display for Sum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Sum { programs, simulated, grants, losses, moments, counts } = self;
-        let hours = simulated.as_secs_f64() / 3600.0;
-        writeln!(
-            f,
-            "storm: {programs} programs, {hours:.1} simulated hours, {moments} moments, {grants} grants, {losses} losses"
-        )?;
-        let counts: Vec<_> = counts.iter().map(|(what, count)| format!("{what} {count}")).collect();
-        write!(f, "storm: {}", counts.join(", "))
+        let hours = self.simulated.as_secs_f64() / 3600.0;
+        let counts: Vec<_> = self.counts.iter().map(|(what, count)| format!("{what} {count}")).collect();
+        write!(f, "storm: {} programs, {hours:.1} simulated hours; {}", self.programs, counts.join(", "))
     }
 }
 

@@ -38,9 +38,6 @@ pub struct Outcome {
     pub findings: Vec<Finding>,
     pub journal: Vec<String>,
     pub simulated: Duration,
-    pub grants: u64,
-    pub losses: u64,
-    pub moments: u64,
     pub counts: BTreeMap<String, u64>,
 }
 
@@ -313,15 +310,12 @@ impl Driver {
     fn outcome(self) -> Outcome {
         let world = self.world;
         let losses = world.lives().iter().map(|life| locked(&life.fate).losses.len() as u64).sum();
+        let mut counts = world.counts();
         let grants = locked(&world.server).grants();
-        Outcome {
-            findings: world.findings(),
-            journal: world.journal(),
-            simulated: world.now(),
-            grants,
-            losses,
-            moments: self.moments,
-            counts: world.counts(),
-        }
+        counts.extend(
+            [("grants", grants), ("losses", losses), ("moments", self.moments)]
+                .map(|(what, count)| (what.to_owned(), count)),
+        );
+        Outcome { findings: world.findings(), journal: world.journal(), simulated: world.now(), counts }
     }
 }

@@ -1,6 +1,5 @@
 //! The faults of a program: who suffers what from when to when, and what becomes of one call.
 
-use std::fmt;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -298,16 +297,5 @@ impl Weather {
             mixed ^= mixed >> 29;
         }
         mixed >> 8
-    }
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "fault {:?} for {:?}: {:?}", self.at, self.lasts, self.harm)?;
-        match self.client {
-            _ if self.harm == Harm::Jump => Ok(()),
-            Some(client) => write!(f, " of c{client}"),
-            None => f.write_str(" of all clients"),
-        }
     }
 }

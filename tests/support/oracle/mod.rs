@@ -140,6 +140,19 @@ pub fn check_overlap(events: &[Event]) -> Result<(), Violations> {
     none([overlaps(&holds, |_| 1), strays].concat())
 }
 
+/// All of it, of a lock with one holder at a time: exclusion, tokens, wake-ups within `gap`, and calls that end in time.
+pub fn check_all(
+    events: &[Event],
+    gap: Duration,
+    outage_limit: Duration,
+    slack: Duration,
+) -> Result<(), Violations> {
+    check_overlap(events)?;
+    check_token_order(events)?;
+    check_wake_up_gaps(events, gap)?;
+    check_call_bounds(events, outage_limit, slack)
+}
+
 /// Each hold has a greater token than all that began before `since` of it. That is its beginning where the holds before it have
 /// ended by then. Where holders hold together, or several servers grant, it is the call that asked: answers come in any order.
 pub fn tokens(holds: &[Hold], since: impl Fn(&Hold) -> u64) -> Vec<Finding> {

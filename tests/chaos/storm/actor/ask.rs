@@ -37,7 +37,7 @@ impl Actor {
         let cancel = self.cancel();
         let life = Arc::clone(&using.life);
         self.forget_answers(&using, ask);
-        let what = What::Take { ask, wait, listens }.to_string();
+        let what = format!("{:?}", What::Take { ask, wait, listens });
         let began = self.world.now();
         let got = self.call(what, &life, wait.limit(), &cancel, || {
             Handle::of(&using, ask, &cancel)?.get(&self.world, ask, wait)
@@ -69,17 +69,17 @@ impl Actor {
         let began = self.world.now();
         let world = Arc::clone(&self.world);
         let (number, mut was_called) = (self.number, false);
-        let what = What::With { ask, wait, lasts }.to_string();
+        let what = format!("{:?}", What::With { ask, wait, lasts });
         let got = self.call(what, &life, wait.limit(), &cancel, || {
-            Handle::of(&using, ask, &cancel)?.with(ask, wait, |owner, token| {
+            Handle::of(&using, ask, &cancel)?.with(wait, |owner, token| {
                 was_called = true;
                 locked(&world.calls)[number] = None;
                 world.count("closures");
-                world.note(format_args!("a{number} has {ask}, token {token}, in a closure"));
+                world.note(format_args!("a{number} has {ask:?}, token {token}, in a closure"));
                 locked(&world.holds).guard_made(&life, &lock, &owner, token, ask.terms);
                 world.clock.sleep(lasts);
                 let was_told = locked(&world.holds).guard_ends(&lock, token);
-                let what = format!("end of a closure with {ask}, token {token}");
+                let what = format!("end of a closure with {ask:?}, token {token}");
                 let (life, began, cancel) = (Arc::clone(&life), world.now(), Cancel::new());
                 locked(&world.calls)[number] = Some(Call { what, life, began, limit: Limit::AtOnce, cancel });
                 (was_told, token)
@@ -117,7 +117,7 @@ impl Actor {
         asks.iter().for_each(|ask| self.forget_answers(&using, *ask));
         let names: Vec<String> = locks.iter().map(name_of).collect();
         locked(&self.world.holds).collects(&life, &owner, &names);
-        let what = What::TakeAll { locks, wait, listens }.to_string();
+        let what = format!("{:?}", What::TakeAll { locks, wait, listens });
         let got = self.call(what, &life, wait.limit(), &cancel, || get_all(&using.client, locks, wait));
         let misuse = self.has_as_thread().any(|lock| locks.iter().any(|other| other == lock));
         match got {
@@ -165,7 +165,7 @@ impl Actor {
         let cancel = self.cancel();
         let (life, began) = (Arc::clone(&using.life), self.world.now());
         self.forget_answers(&using, ask);
-        let got = self.call(What::Request { ask }.to_string(), &life, Limit::AtOnce, &cancel, || {
+        let got = self.call(format!("{:?}", What::Request { ask }), &life, Limit::AtOnce, &cancel, || {
             let handle = Handle::of(&using, ask, &cancel)?;
             if ask.by_task {
                 let (begun, owner) = begin_as_task(&using, || handle.request(&self.world, ask));
@@ -187,7 +187,7 @@ impl Actor {
         let wait = self.patience(ask, wait, &using.life);
         let life = Arc::clone(&using.life);
         self.forget_answers(&using, ask);
-        let what = format!("await {wait:?} {ask}");
+        let what = format!("await {wait:?} {ask:?}");
         let got = self.call(what, &life, wait.limit(), &cancel, || request.wait(&self.world, wait));
         match got {
             Ok((Some(guard), _)) => self.keep(guard, ask, using, false),
@@ -208,7 +208,7 @@ impl Actor {
         let Request { request, ask, owner, using, .. } = self.requests.remove(number);
         let life = Arc::clone(&using.life);
         self.request_ends(&life, ask, owner.as_deref());
-        self.call(format!("drop request {ask}"), &life, Limit::AtOnce, &Cancel::new(), || {
+        self.call(format!("drop request {ask:?}"), &life, Limit::AtOnce, &Cancel::new(), || {
             drop(request);
         });
         if self.world.manual().is_none() {
@@ -249,7 +249,7 @@ impl Actor {
         }
         let mut holds = locked(&self.world.holds);
         for (lock, token) in &made {
-            self.say(format_args!("has L{lock} by {ask}, token {token}"));
+            self.say(format_args!("has L{lock} by {ask:?}, token {token}"));
             holds.guard_made(&using.life, &name_of(*lock), &owner, *token, ask.terms);
         }
         if let Some(channel) = guard.lost().filter(|_| listens) {

@@ -36,7 +36,7 @@ impl Actor {
             self.world.count("leaks");
             guard.leak();
             for (_, token) in holds {
-                self.say(format_args!("leaks {ask}, token {token}"));
+                self.say(format_args!("leaks {ask:?}, token {token}"));
                 if is_given_back_by_unlock(ask) {
                     self.leaks.push(Leak { ask, token, life: Arc::clone(&life) });
                 }
@@ -55,7 +55,7 @@ impl Actor {
         if let End::Keep(_) = end {
             locked(&self.world.server).kept.extend(holds.iter().map(|(_, token)| *token));
         }
-        let what = format!("{end:?} {ask}, tokens {:?}", holds);
+        let what = format!("{end:?} {ask:?}, tokens {:?}", holds);
         let result = self.call(what, &life, Limit::AtOnce, &Cancel::new(), || match end {
             End::Unlock => guard.unlock(&self.world),
             End::Keep(at_least) => guard.keep_for(at_least),
@@ -76,9 +76,9 @@ impl Actor {
         let Some(using) = self.world.using(life) else { return };
         let (lock, began) = (name_of(ask.lock), self.world.now());
         let was_told = locked(&self.world.holds).guard_ends(&lock, *token);
-        let what = format!("unlock leaked {ask}, token {token}");
+        let what = format!("unlock leaked {ask:?}, token {token}");
         let result = self.call(what, life, Limit::AtOnce, &Cancel::new(), || {
-            Handle::of(&using, *ask, &Cancel::new())?.unlock(*ask)
+            Handle::of(&using, *ask, &Cancel::new())?.unlock()
         });
         match result {
             // What was lost may have been replaced by a new hold of the same owner, or forgotten.
@@ -105,7 +105,7 @@ impl Actor {
         let owner = guard.owner().unwrap_or_default();
         let is_last = locked(&self.world.holds).guard_bumps(&lock, token);
         let result =
-            self.call(format!("bump {ask}, token {token}"), &life, Limit::Patient, &Cancel::new(), || {
+            self.call(format!("bump {ask:?}, token {token}"), &life, Limit::Patient, &Cancel::new(), || {
                 guard.bump()
             });
         match result {
@@ -113,7 +113,7 @@ impl Actor {
                 let holds = guard.holds(ask.lock);
                 let (_, new) = holds[0];
                 self.world.count(if new == token { "bump: held twice" } else { "bump: back again" });
-                self.say(format_args!("has bumped {ask}, token {token}, now {new}"));
+                self.say(format_args!("has bumped {ask:?}, token {token}, now {new}"));
                 locked(&self.world.holds).bumped(&life, &lock, &owner, token, new, (is_last, ask.terms));
                 self.guards.push(Guard { guard, ask, holds, using });
             }
@@ -129,11 +129,12 @@ impl Actor {
         let Guard { guard, ask, holds, using } = self.guards.remove(number);
         let guard = guard.into_blocking();
         let (life, began) = (Arc::clone(&using.life), self.world.now());
-        let what = format!("renew {ask}, tokens {holds:?}");
+        let what = format!("renew {ask:?}, tokens {holds:?}");
         let result = self.call(what, &life, Limit::AtOnce, &Cancel::new(), || guard.renew());
         match result {
             Ok(left) if left.is_zero() => {
-                self.world.found(Promise::Answer, format!("renew of {ask}, tokens {holds:?}, says Ok(0 s)"));
+                self.world
+                    .found(Promise::Answer, format!("renew of {ask:?}, tokens {holds:?}, says Ok(0 s)"));
             }
             Ok(_) => {}
             Err(error) => self.judge(&error, (began, &Cancel::new()), &life, "renew", MAY_BE_LOST),
