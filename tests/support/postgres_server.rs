@@ -251,9 +251,23 @@ impl PostgresServer {
         }
     }
 
-    /// Kills the process of one session (SIGKILL). The server then ends all others and starts again by itself.
+    /// Kills the process of one session (SIGKILL). The server has seen that when this returns: it ends all others and starts again
+    /// by itself, and lets nobody in until [`until_up`](PostgresServer::until_up).
     pub fn kill_session(&self, pid: u32) {
         send(pid, Signal::KILL);
+        let seen = format!("(PID {pid}) was terminated by signal 9");
+        let seen = look_until(START_BOUND, || self.log().contains(&seen).then_some(()));
+        assert!(seen.is_some(), "the server does not see that its process {pid} was killed:\n{}", self.log());
+    }
+
+    /// Waits until it lets somebody in, after a start.
+    pub fn until_up(&self) {
+        let up = look_until(START_BOUND, || {
+            let ended = self.child().as_mut().and_then(|child| child.try_wait().ok().flatten());
+            assert!(ended.is_none(), "postgres ended at once:\n{}", self.log());
+            self.try_con("postgres").ok()
+        });
+        assert!(up.is_some(), "postgres did not answer for {START_BOUND:?}:\n{}", self.log());
     }
 
     /// Starts it again on the same port in the same dir, after [`kill`](PostgresServer::kill) if it runs.
@@ -307,12 +321,7 @@ impl PostgresServer {
         let child = command.spawn().unwrap_or_else(|e| panic!("postgres can't be started: {e}"));
         self.dir.note(&child);
         *self.child() = Some(child);
-        let up = look_until(START_BOUND, || {
-            let ended = self.child().as_mut().and_then(|child| child.try_wait().ok().flatten());
-            assert!(ended.is_none(), "postgres ended at once:\n{}", self.log());
-            self.try_con("postgres").ok()
-        });
-        assert!(up.is_some(), "postgres did not answer for {START_BOUND:?}:\n{}", self.log());
+        self.until_up();
     }
 
     /// Sessions are groups for themselves, so each process is found by its parent.

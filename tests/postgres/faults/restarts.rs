@@ -43,6 +43,7 @@ fn a_line_goes_on_over_restarts_and_killed_processes_of_the_server() {
             guard = turns.recv_timeout(SOON).unwrap();
             assert!(guard.token() > token);
         }
+        server.until_up();
         guard.unlock().unwrap();
     });
     assert_eq!(clients.iter().map(|client| client.stats().places_lost).sum::<u64>(), 0);
