@@ -177,7 +177,7 @@ def data_paths():
     picture.write("data-paths.svg")
 
 
-# Milliseconds, as `cargo test --release -p fairlock-tests --test costs_postgres` printed them: of a hand-over, and of the server's processors.
+# Milliseconds, as `crowds` in `bench/` printed them: of a hand-over, and of the server's processors.
 IN_LINE = {2: (0.30, 0.10), 8: (0.29, 0.09), 32: (0.34, 0.10), 128: (0.59, 0.22), 512: (1.64, 0.64)}
 LISTENING = {0: (0.56, 0.18), 10: (0.70, 0.36), 50: (1.20, 1.02), 100: (1.70, 1.81)}
 

@@ -1,25 +1,23 @@
 //! What a hand-over costs on PostgreSQL where many wait, and where many sessions listen: the time of a release with the former
 //! holder's joining again, and the server's processor time. `docs/pictures/draw.py` draws what it prints.
 //!
+//! Needs the URL of a superuser in BENCH_POSTGRES, of a server on this machine; makes databases there, and leaves them.
+//!
 //! ```sh
-//! cargo test --release -p fairlock-tests --test costs_postgres
+//! cargo run --release --bin crowds
 //! ```
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a measurement fails by panicking"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a measurement fails by panicking")]
 
 use std::fs;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use fairlock::backend::{Acquire, Acquired, Backend, Hold, LockId, Place, Subscription, Wake, WakeSink};
+use fairlock::backend::{
+    Acquire, Acquired, Backend, Hold, LockId, Place, RequestId, Subscription, Wake, WakeSink,
+};
 use fairlock::{ClientId, FencingToken, LockKind, LockName, OwnerId, PostgresBackend};
-use fairlock_core::backend::RequestId;
-use fairlock_tests::PostgresServer;
+use postgres::NoTls;
 
 const WAITERS: [usize; 5] = [2, 8, 32, 128, 512];
 const LISTENERS: [usize; 4] = [0, 10, 50, 100];
@@ -72,7 +70,7 @@ fn ask(backend: &PostgresBackend, lock: &LockId, owner: &OwnerId, request: u64) 
 
 impl Crowd {
     /// `clients` have their backends each, and together `waiters` in line; `listeners` wait for another lock.
-    fn gather(server: &PostgresServer, clients: usize, waiters: usize, listeners: usize) -> Crowd {
+    fn gather(server: &Server, clients: usize, waiters: usize, listeners: usize) -> Crowd {
         let url = server.new_database();
         let connect = || PostgresBackend::connect(&url).unwrap();
         let (sender, heard) = channel();
@@ -120,11 +118,11 @@ impl Crowd {
         self.holder = next;
     }
 
-    fn turn(&mut self, server: &PostgresServer) {
-        let (began, spent) = (Instant::now(), processor_time(server));
+    fn turn(&mut self, server: &Server) {
+        let (began, spent) = (Instant::now(), server.processor_time());
         (0..HAND_OVERS).for_each(|_| self.hand_over());
         let each = |time: Duration| time.as_secs_f64() * 1e6 / f64::from(HAND_OVERS);
-        self.turns.push([each(began.elapsed()), each(processor_time(server) - spent)]);
+        self.turns.push([each(began.elapsed()), each(server.processor_time() - spent)]);
     }
 
     fn quickest(&self) -> [f64; 2] {
@@ -132,16 +130,36 @@ impl Crowd {
     }
 }
 
-/// What all sessions of the server have used since they began.
-fn processor_time(server: &PostgresServer) -> Duration {
-    let used = |pid: &u32| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();
-        stat.split(' ').next().and_then(|nanos| nanos.parse().ok()).unwrap_or(0)
-    };
-    Duration::from_nanos(server.sessions().iter().map(used).sum())
+/// A server on this machine, by the URL of one of its databases.
+struct Server(String);
+
+impl Server {
+    fn query(&self, sql: &str) -> Vec<postgres::Row> {
+        postgres::Client::connect(&self.0, NoTls).unwrap().query(sql, &[]).unwrap()
+    }
+
+    /// The URL of a new database with fairlock's tables.
+    fn new_database(&self) -> String {
+        let name = format!("crowd_{}", ClientId::random()).replace('-', "_");
+        self.query(&format!("create database {name}"));
+        let url = format!("{}/{name}", self.0.rsplit_once('/').expect("a URL").0);
+        PostgresBackend::migrate(&url).unwrap();
+        url
+    }
+
+    /// What all sessions have used since they began.
+    fn processor_time(&self) -> Duration {
+        let used = |row: &postgres::Row| {
+            let stat =
+                fs::read_to_string(format!("/proc/{}/schedstat", row.get::<_, i32>(0))).unwrap_or_default();
+            stat.split(' ').next().and_then(|nanos| nanos.parse().ok()).unwrap_or(0)
+        };
+        let sessions = "select pid from pg_stat_activity where backend_type = 'client backend' and pid <> pg_backend_pid()";
+        Duration::from_nanos(self.query(sessions).iter().map(used).sum())
+    }
 }
 
-fn measure(server: &PostgresServer, what: &str, sizes: &[usize], gather: impl Fn(usize) -> Crowd) {
+fn measure(server: &Server, what: &str, sizes: &[usize], gather: impl Fn(usize) -> Crowd) {
     let mut crowds: Vec<_> = sizes.iter().map(|size| gather(*size)).collect();
     for _ in 0..TURNS {
         crowds.iter_mut().for_each(|crowd| crowd.turn(server));
@@ -154,7 +172,7 @@ fn measure(server: &PostgresServer, what: &str, sizes: &[usize], gather: impl Fn
 }
 
 fn main() {
-    let server = PostgresServer::start();
+    let server = Server(std::env::var("BENCH_POSTGRES").expect("BENCH_POSTGRES"));
     measure(&server, "in line", &WAITERS, |waiters| Crowd::gather(&server, 1, waiters, 0));
     measure(&server, "listening beside", &LISTENERS, |listeners| Crowd::gather(&server, 2, 1, listeners));
 }
