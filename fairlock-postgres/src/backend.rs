@@ -16,7 +16,7 @@ use fairlock_line::{LockEntry, Turn};
 use crate::answer::Answer;
 use crate::net::Failure;
 use crate::net::address::Address;
-use crate::step::{OneByOne, Store};
+use crate::step::Store;
 
 /// Locks in a PostgreSQL database: one row a lock, decided under its row lock.
 ///
@@ -88,10 +88,9 @@ impl Backend for PostgresBackend {
     fn withdraw_all(&self, places: &[Place<'_>]) -> Vec<Result<Withdrawn, BackendError>> {
         let store = &self.0;
         let deadline = store.pool.deadline();
-        let mut asked = OneByOne::until(deadline);
         let withdraw = |place: &Place<'_>| {
             let withdraw = |entry: &mut LockEntry, turn: &mut Turn<'_>| entry.withdraw(turn, place);
-            let withdrawn = asked.ask(|| store.step(None, &place.lock.name, deadline, withdraw))?;
+            let withdrawn = store.step(None, &place.lock.name, deadline, withdraw)?;
             store.clients.waits_no_longer(place);
             Ok(withdrawn)
         };

@@ -40,16 +40,19 @@ use fairlock_core::backend::{Acquire, Acquired, BackendError, Hold, Released};
 use crate::net::pool::IDLE;
 use crate::net::{Connection, Failure, Row, Statement};
 use crate::row::{LONGEST, is_text, micros, moment};
-use crate::step::{OneByOne, Store};
+use crate::step::Store;
 
-/// Each statement in two ways: one passes over a row that is locked, and a quicker one waits for it.
+/// Each statement in two ways: one passes over a row that is locked, and looks whether the server has crashed, and a quicker one waits for
+/// it, in a session that has begun since.
 type Ways = LazyLock<[String; 2]>;
 
 /// The numbers are those of `Turn::next_number`, the times those of `LockRow`.
 static ACQUIRE: Ways = LazyLock::new(|| {
     let clock = "(select fairlock.micros() as now offset 0) c";
-    let is_free = "name = $1 and state = '' and (h_ends is null or h_ends <= now) and fairlock.grace_ends() <= now and now <= $6";
-    let free = format!("select ctid as at, now from fairlock.lock l, {clock} where {is_free}");
+    let is_free = "name = $1 and state = '' and (h_ends is null or h_ends <= now) and now <= $6";
+    let free = format!(
+        "select ctid as at, now from fairlock.lock l, {clock} where {is_free} and fairlock.grace_ends() <= now"
+    );
     let skipping = (format!("({free} for update of l skip locked) c where l.ctid = c.at"), "");
     // The row may be had after the attempt's end: then the division fails, and the statement does nothing.
     let in_time = ", 1 / (clock_timestamp() <= to_timestamp($6::float8 / 1000000))::int";
@@ -96,9 +99,7 @@ impl Store {
         };
         self.all(asks, &attempts, deadline, granted, |ask| {
             let name = &ask.place.lock.name;
-            let acquired = self.ask_and_hear(&ask.place, deadline, || {
-                self.step(None, name, deadline, |entry, turn| entry.acquire(turn, ask))?
-            })?;
+            let acquired = self.ask_and_hear(&ask.place, deadline, || self.acquire(ask, deadline))?;
             if let Acquired::Busy { .. } = acquired {
                 self.recent.is_busy(name); // by a hold alone, so the step does not see it
             }
@@ -110,9 +111,7 @@ impl Store {
         let deadline = self.pool.deadline();
         let attempts: Vec<_> = holds.iter().map(|hold| self.fast_release(hold)).collect();
         let released = |_: &Hold<'_>, _: &Row| Ok(Released::Released);
-        self.all(holds, &attempts, deadline, released, |hold| {
-            self.step(None, &hold.lock.name, deadline, |entry, turn| entry.release(turn, hold))
-        })
+        self.all(holds, &attempts, deadline, released, |hold| self.release(hold, deadline))
     }
 
     /// Makes these attempts in one round trip, each as a transaction for itself. What they leave is asked one by one.
@@ -128,7 +127,9 @@ impl Store {
         let mut answers = Vec::new();
         if !made.is_empty() {
             let make = |con: &mut Connection| {
-                let way = usize::from(questions.len() == 1 && con.is_own_session());
+                let now = self.recent.server_time(Instant::now()).unwrap_or_default();
+                let is_past_grace = con.grace_ends.is_some_and(|ends| moment(ends) <= now);
+                let way = usize::from(questions.len() == 1 && is_past_grace);
                 let made: Vec<_> = made.iter().map(|attempt| slice::from_ref(&attempt[way])).collect();
                 con.flights(&made, deadline)
             };
@@ -138,7 +139,6 @@ impl Store {
             }
         }
         let mut answers = answers.into_iter();
-        let mut asked = OneByOne::until(deadline);
         let answer = |(question, attempt): (&Q, &Option<Attempt>)| {
             let answer = attempt.as_ref().and_then(|_| answers.next());
             if let Some(Err(failure)) = &answer
@@ -149,7 +149,7 @@ impl Store {
             // What else is wrong with an attempt that failed, the general part will say.
             let rows = answer.and_then(|rows| rows.ok()?.pop());
             let known = rows.and_then(|rows| read(question, rows.first()?).ok());
-            known.map_or_else(|| asked.ask(|| ask(question)), Ok)
+            known.map_or_else(|| ask(question), Ok)
         };
         questions.iter().zip(attempts).map(answer).collect()
     }

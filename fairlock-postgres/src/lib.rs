@@ -5,7 +5,7 @@
 //!                 ├► renewal   sweep
 //!                 ├► fast      a free lock, and a release without a line, in one statement
 //!                 ├► wake_ups  sees to it that a client hears   listener   LISTEN and its checks   poller   looks instead
-//!                 └► step      load, decide, write back, commit, tell
+//!                 └► step      load, decide, write back, commit, tell   shared   other threads join it
 //!                      ├► row        a lock as columns and bytes   schema   the layout   answer   promises
 //!                      ├► recent     the server's clock, and which locks are busy
 //!                      ├► clients    of this process   link   which of their requests wait   presence

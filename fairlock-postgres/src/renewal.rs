@@ -19,7 +19,7 @@ use fairlock_line::{lock_of, renew_by_lock};
 
 use crate::net::{BYTEA, Failure, INT8, Row, Statement, TEXT, Value};
 use crate::row::{LONGEST, is_text, micros};
-use crate::step::{OneByOne, Store};
+use crate::step::Store;
 
 /// How many holds one statement renews.
 const MOST: usize = 200;
@@ -66,7 +66,6 @@ impl Store {
     }
 
     fn renew_rest(&self, items: &[Renew<'_>], deadline: Instant) -> Vec<Result<Renewal, BackendError>> {
-        let mut asked = OneByOne::until(deadline);
         let names: HashSet<_> = items.iter().map(|item| &lock_of(item).name).collect();
         let mut to_ask = u32::try_from(names.len()).unwrap_or(u32::MAX);
         renew_by_lock(items, |lock: &LockName, items| {
@@ -74,8 +73,7 @@ impl Store {
             let time = deadline.saturating_duration_since(Instant::now());
             let wait = Some(time / to_ask.saturating_mul(2).max(1));
             to_ask = to_ask.saturating_sub(1);
-            let step = || self.step(wait, lock, deadline, |entry, turn| entry.renew(turn, items));
-            match asked.ask(step) {
+            match self.step(wait, lock, deadline, |entry, turn| entry.renew(turn, items)) {
                 Ok(all) => all.into_iter().map(Ok).collect(),
                 Err(error) => vec![Err(error); items.len()],
             }

@@ -26,7 +26,8 @@
 //!   and withdrawals do the rest.
 //! - **The clock was read before the wait for the row**: it is read above the materialized row lock.
 //! - **A role whose default is REPEATABLE READ** would see the row as it was before the wait: the level is named.
-//! - **The server crashed with `synchronous_commit = off`** and has forgotten grants: the row tells until when none is made.
+//! - **The server crashed with `synchronous_commit = off`** and has forgotten grants: the server tells until when none is made. A session
+//!   asks once, since a crash ends it.
 //! - **A deposed primary tells of a grant that no standby has**: its own commit waits for the standby, for ever. But somebody cancels
 //!   that wait, which the connection takes for no answer; or the server starts again, and a repeat finds the grant. So what is a promise
 //!   is committed also where nothing is changed: the row lock is a write, and this commit waits too. NOTIFY writes nothing that a
@@ -38,7 +39,7 @@ use std::collections::HashSet;
 use std::sync::{LazyLock, OnceLock};
 use std::time::{Duration, Instant};
 
-use fairlock_core::backend::{BackendError, BackendErrorKind};
+use fairlock_core::backend::BackendError;
 use fairlock_core::{LockName, OwnerId};
 use fairlock_line::{Desk, LockEntry, News, Turn, WakeUp};
 use parking_lot::Mutex;
@@ -46,10 +47,15 @@ use parking_lot::Mutex;
 use crate::answer::Answer;
 use crate::clients::Clients;
 use crate::net::pool::{BEGIN, Pool};
-use crate::net::{Connection, Failure, Row, Statement, Value};
+use crate::net::{Connection, Failure, Row, Statement};
 use crate::presence::{channel_of, key_of};
 use crate::recent::Recent;
 use crate::row::{AFTER, COLUMNS, HEADS, Loaded, LockRow, NOW, moment};
+
+mod shared;
+
+use shared::Joined;
+pub(crate) use shared::Loading;
 
 /// How many waiters at the head are looked at, whether they are still there.
 const ASKED_ABOUT: usize = 4;
@@ -62,8 +68,9 @@ const INSERT: &str = "insert into fairlock.lock (name) values ($1) on conflict d
 pub(crate) const HAS_STANDBY: &str = "current_setting('synchronous_standby_names') <> ''";
 /// Locks the row. Behind its columns are the keys of those of the first waiters that are gone, and whether commits wait for a standby.
 static LOAD: LazyLock<String> = LazyLock::new(|| {
+    let columns = COLUMNS.replace("fairlock.grace_ends()", "coalesce($2::bigint, fairlock.grace_ends())");
     format!(
-        "with l as materialized (select * from fairlock.lock where name = $1 for update) select {COLUMNS}, array(select k from \
+        "with l as materialized (select * from fairlock.lock where name = $1 for update) select {columns}, array(select k from \
          unnest(l.heads[1:{ASKED_ABOUT}]) k where pg_try_advisory_xact_lock_shared(k)), {HAS_STANDBY} from l"
     )
 });
@@ -77,6 +84,7 @@ pub(crate) struct Store {
     pub(crate) pool: Pool,
     pub(crate) clients: Clients,
     pub(crate) recent: Recent,
+    pub(crate) loading: Loading,
     /// Set if there is one, by the time that it is connected.
     pub(crate) longest_lease: OnceLock<Duration>,
     /// When this process deletes rows that nobody uses.
@@ -84,7 +92,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// The same, which waits for the row for this long at most, if a time is given.
+    /// Waits for the row for this long at most, if a time is given.
     pub(crate) fn step<T: Answer>(
         &self,
         wait: Option<Duration>,
@@ -92,10 +100,16 @@ impl Store {
         deadline: Instant,
         decide: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,
     ) -> Result<T, BackendError> {
-        let mut local = Vec::new();
+        if Instant::now() >= deadline {
+            return Err(Failure::broken("the locks before it took all the time that there was").into());
+        }
+        // Others may wait for longer than a step that is given less time.
+        let loading = wait.is_none().then_some(&self.loading);
+        let mut joined = Joined::new(loading, lock, deadline);
         let done =
-            self.pool.lend(deadline, |con| self.step_on(con, wait, lock, deadline, decide, &mut local));
-        for wake_up in &mut local {
+            self.pool.lend(deadline, |con| self.step_on(con, wait, lock, deadline, decide, &mut joined));
+        joined.tell(done.as_ref().map(drop));
+        for wake_up in &mut joined.local {
             if done.is_err() && wake_up.news != News::RecheckAny {
                 wake_up.news = News::Recheck;
             }
@@ -111,8 +125,9 @@ impl Store {
         lock: &LockName,
         deadline: Instant,
         decide: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,
-        local: &mut Vec<WakeUp>,
+        joined: &mut Joined<'_>,
     ) -> Result<T, Failure> {
+        let began = Instant::now();
         let row = self.load(con, wait, lock, deadline)?;
         let Loaded { mut entry, last, now } = Loaded::read(lock, &row)?;
         self.recent.heard(now);
@@ -123,6 +138,10 @@ impl Store {
         };
         let mut desk = Desk::after(last);
         let answer = decide(&mut entry, &mut desk.turn(lock, now, &is_listening));
+        let is_promise = answer.is_promise()
+            | joined.decide(|question| {
+                question(&mut entry, &mut desk.turn(lock, now, &is_listening), began.elapsed())
+            });
         let known: HashSet<_> = row.numbers(HEADS)?.into_iter().collect();
         let shows_itself =
             |client: &str, key| self.clients.is_present(client).unwrap_or_else(|| known.contains(&key));
@@ -132,9 +151,9 @@ impl Store {
         }
         let is_local = |wake_up: &WakeUp| self.clients.is_present(wake_up.owner.client()).is_some();
         let remote: Vec<_>;
-        (*local, remote) = desk.take_wake_ups().into_iter().partition(is_local);
-        if local.is_empty() && remote.is_empty() && written.is_as_loaded(&row)? {
-            if answer.is_promise() {
+        (joined.local, remote) = desk.take_wake_ups().into_iter().partition(is_local);
+        if joined.local.is_empty() && remote.is_empty() && written.is_as_loaded(&row)? {
+            if is_promise {
                 con.flight(&[Statement::new("commit", [])], deadline)?;
             }
             return Ok(answer); // else the pool rolls back
@@ -165,19 +184,18 @@ impl Store {
         lock: &LockName,
         deadline: Instant,
     ) -> Result<Row, Failure> {
-        let name = [Value::from(lock.as_str().as_bytes())];
-        let load = || Statement::new(&LOAD, name.clone());
+        let load = Statement::new(&LOAD, [lock.as_str().as_bytes().into(), con.grace_ends.into()]);
         let limits = (!con.is_own_session()).then(|| self.pool.limits(true));
         let shorter = wait.map(|wait| wait.as_millis().max(1).to_string());
         let mut flight = vec![Statement::new(BEGIN, [])];
         flight.extend(limits.map(Statement::made_up));
         flight.extend(shorter.as_deref().map(|wait| Statement::new(SET_WAIT, [wait.into()])));
-        flight.push(load());
+        flight.push(load.clone());
         for _ in 0..=TRIES {
             if let Some(row) = con.flight(&flight, deadline)?.pop().and_then(|mut rows| rows.pop()) {
                 return Ok(row);
             }
-            flight = vec![Statement::new(INSERT, name.clone()), load()];
+            flight = vec![Statement::new(INSERT, [lock.as_str().as_bytes().into()]), load.clone()];
         }
         Err(Failure::broken("the lock's row vanishes again and again"))
     }
@@ -196,28 +214,5 @@ impl Store {
             Some(_) => Loaded::read(lock, row)?,
         };
         Ok(ask(&mut entry, &mut Desk::after(last).turn(lock, now, &|_| true)))
-    }
-}
-
-/// Asks about several locks, one after the other. After one that could not be asked about no other is, once the time is over.
-pub(crate) struct OneByOne {
-    deadline: Instant,
-    failed: Option<BackendError>,
-}
-
-impl OneByOne {
-    pub(crate) fn until(deadline: Instant) -> OneByOne {
-        OneByOne { deadline, failed: None }
-    }
-
-    pub(crate) fn ask<A>(
-        &mut self,
-        ask: impl FnOnce() -> Result<A, BackendError>,
-    ) -> Result<A, BackendError> {
-        let late = self.failed.clone().filter(|_| Instant::now() >= self.deadline);
-        let answer = late.map_or_else(ask, Err);
-        let failed = answer.as_ref().err().filter(|error| error.kind() == BackendErrorKind::Unavailable);
-        self.failed = failed.cloned().or(self.failed.take());
-        answer
     }
 }

@@ -30,6 +30,11 @@ pub(crate) fn stage() -> (PostgresBackend, Connection) {
     (PostgresBackend::builder(&url).connections(1).connect().unwrap(), session(&url))
 }
 
+/// The number that this query has.
+pub(crate) fn number(con: &mut Connection, sql: &str) -> i64 {
+    con.row(Statement::made_up(sql), soon()).unwrap().number(0).unwrap()
+}
+
 /// How many round trips there were.
 pub(crate) fn trips(backend: &PostgresBackend) -> u64 {
     let pool = &backend.0.pool;
@@ -179,8 +184,7 @@ fn a_state_that_this_version_can_not_read_is_left_alone() {
     let error = backend.acquire(&ask(&lock, &ann, 2)).unwrap_err();
     assert_eq!(error.kind(), BackendErrorKind::Corrupt);
     assert!(error.message().ends_with("format 2, which this version can't read"), "{error}");
-    let rows = con.flight(&[Statement::new("select state from fairlock.lock", [])], soon()).unwrap();
-    assert_eq!(rows[0][0].bytes(0).unwrap(), [2]);
+    assert_eq!(number(&mut con, r"select count(*) from fairlock.lock where state = '\x02'"), 1);
 }
 
 #[test]
@@ -195,8 +199,7 @@ fn a_client_that_renews_or_releases_deletes_the_rows_of_unused_locks_however_man
     for (call, left) in [(&renew as &dyn Fn(), 150), (&release, 50), (&release, 0)] {
         *backend.0.next_sweep.lock() = Instant::now();
         call();
-        let rows = con.flight(&[Statement::new("select count(*) from fairlock.lock", [])], soon()).unwrap();
-        assert_eq!(rows[0][0].number(0).unwrap(), left + 1);
+        assert_eq!(number(&mut con, "select count(*) from fairlock.lock"), left + 1);
         assert_eq!(*backend.0.next_sweep.lock() <= Instant::now() + SECOND, left > 0);
     }
 }

@@ -6,12 +6,13 @@ use std::sync::{Arc, Once};
 
 use fairlock_core::backend::{Acquired, Backend, Subscription, Wake, WakeSink};
 use fairlock_core::{Client, ClientId, Guard, LockRequest, OwnerId};
+use fairlock_tests::log_lines::{keep_log_lines, log_lines};
 use fairlock_tests::{PgBouncer, eventually};
+use log::LevelFilter;
 use parking_lot::Mutex;
 
-use crate::net::Statement;
 use crate::test_server::{SERVER, new_database, pooled};
-use crate::tests::{SECOND, ask, hold, lock, session, soon, take};
+use crate::tests::{SECOND, ask, hold, lock, number, session, soon, take};
 use crate::{PostgresBackend, WakeUps};
 
 /// A client whose places live so long that no heartbeat is due in a test.
@@ -55,8 +56,7 @@ const PRESENT: &str = "from pg_locks where locktype = 'advisory' and database = 
 
 /// How many sessions of this database show that a client is there.
 fn present(url: &str) -> i64 {
-    let sql = format!("select count(*) {PRESENT}");
-    session(url).flight(&[Statement::made_up(&sql)], soon()).unwrap()[0][0].number(0).unwrap()
+    number(&mut session(url), &format!("select count(*) {PRESENT}"))
 }
 
 fn until(what: &str, done: impl FnMut() -> bool) {
@@ -127,7 +127,7 @@ fn a_client_that_polls_or_does_not_listen_yet_is_not_passed_over_and_one_that_is
 
 #[test]
 fn behind_a_pooler_that_loses_messages_a_client_says_so_and_polls() {
-    let lines = || log_lines().lock().iter().filter(|line| line.contains(".listen_on(url)")).count();
+    let lines = || lines(".listen_on(url)");
     let (url, before) = (new_database(), lines());
     let (holder, backend) = (client(listening(&pooled(&url))), listening(&pooled(&url)));
     for _ in 0..2 {
@@ -172,8 +172,7 @@ fn a_poll_finds_a_grant_that_came_before_its_request_was_known_to_wait() {
         let queued = store.step(None, &lock.name, soon(), |entry, turn| entry.acquire(turn, &first)).unwrap();
         ours.acquire(&second).unwrap();
         theirs.release(&hold(&lock, &ann, token)).unwrap();
-        let rev = [Statement::new("select rev from fairlock.lock", [])];
-        let rev = session(&url).flight(&rev, soon()).unwrap()[0][0].number(0).unwrap();
+        let rev = number(&mut session(&url), "select rev from fairlock.lock");
         until("the poll has seen the grant", || has_seen(&ours, one.client(), rev));
         queued
     });
@@ -198,7 +197,7 @@ fn a_client_whose_connection_for_wake_ups_ends_is_told_of_the_gap_and_hears_agai
 /// As after a fail-over: the connection lives, at a server that the commands have left.
 #[test]
 fn a_client_that_listens_elsewhere_than_its_commands_go_says_so_and_tells_of_the_gap_when_it_is_back() {
-    let lines = || log_lines().lock().iter().filter(|line| line.contains("another one than that of")).count();
+    let lines = || lines("differs from that of the commands");
     let (url, other, pooler) = (new_database(), new_database(), PgBouncer::start(&SERVER));
     let turn_to = |url: &str| pooler.turn("moves", url.rsplit('/').next().unwrap());
     turn_to(&url);
@@ -216,24 +215,11 @@ fn a_client_that_listens_elsewhere_than_its_commands_go_says_so_and_tells_of_the
     assert_eq!(heard.recv_timeout(SECOND * 10).unwrap(), "Gap");
 }
 
-fn log_lines() -> &'static Mutex<Vec<String>> {
-    struct Kept(Mutex<Vec<String>>);
-    impl log::Log for Kept {
-        fn enabled(&self, _: &log::Metadata<'_>) -> bool {
-            true
-        }
-        fn log(&self, record: &log::Record<'_>) {
-            self.0.lock().push(record.args().to_string());
-        }
-        fn flush(&self) {}
-    }
-    static KEPT: Kept = Kept(Mutex::new(Vec::new()));
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        log::set_logger(&KEPT).unwrap();
-        log::set_max_level(log::LevelFilter::Warn);
-    });
-    &KEPT.0
+/// How many lines with this part were logged.
+fn lines(part: &str) -> usize {
+    static KEPT: Once = Once::new();
+    KEPT.call_once(|| keep_log_lines(LevelFilter::Warn));
+    log_lines(part).len()
 }
 
 /// Whether the polls of this client have seen this revision for its only request.

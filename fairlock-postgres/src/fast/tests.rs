@@ -9,16 +9,18 @@ use fairlock_core::backend::{
     Acquire, Acquired, Backend, BackendError, Hold, LockId, Place, Released, RequestId, Wait,
 };
 use fairlock_core::{FencingToken, LockKind, LockName, OwnerId};
+use fairlock_line::{LockEntry, Turn};
 use fairlock_tests::{PostgresServer, look_until};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use crate::PostgresBackend;
+use crate::answer::Answer;
 use crate::net::{Connection, Statement};
 use crate::presence::key_of;
 use crate::test_server::{new_database, pooled};
-use crate::tests::{LEASE, SECOND, ask, hold, lock, session, soon, stage, take, trips};
+use crate::tests::{LEASE, SECOND, ask, hold, lock, number, session, soon, stage, take, trips};
 
 const OWNERS: [&str; 3] = ["a:1", "b:1", "c:1"];
 const LEASES: [Duration; 2] = [Duration::from_secs(100), Duration::from_secs(1000)];
@@ -83,39 +85,31 @@ struct Way<'a> {
     numbers: Vec<u64>,
     grants: Vec<(OwnerId, RequestId, FencingToken)>,
     tickets: Vec<((usize, u64), u64)>,
-    fast_grants: usize,
-    fast_releases: usize,
+    /// How many grants and releases were fast.
+    fast: [usize; 2],
 }
 
 impl<'a> Way<'a> {
     fn new(backend: &'a PostgresBackend, name: &str, is_fast: bool) -> Way<'a> {
-        let (numbers, grants, tickets) = Default::default();
         let name = LockName::new(&format!("{name} {is_fast}")).unwrap();
-        Way { backend, is_fast, name, numbers, grants, tickets, fast_grants: 0, fast_releases: 0 }
+        Way { backend, is_fast, name, numbers: vec![], grants: vec![], tickets: vec![], fast: [0; 2] }
     }
 
-    fn acquire(&mut self, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
+    fn ask<A: Answer>(
+        &mut self,
+        what: usize,
+        ask: impl FnOnce(&PostgresBackend) -> Result<A, BackendError>,
+        decide: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> Result<A, BackendError>,
+    ) -> A {
         let store = &self.backend.0;
         if !self.is_fast {
-            return store.step(None, &self.name, soon(), |entry, turn| entry.acquire(turn, ask))?;
+            return store.step(None, &self.name, soon(), decide).unwrap().unwrap();
         }
         store.recent.forget_busy();
         let before = trips(self.backend);
-        let answer = self.backend.acquire(ask);
-        self.fast_grants += usize::from(trips(self.backend) == before + 1);
+        let answer = ask(self.backend).unwrap();
+        self.fast[what] += usize::from(trips(self.backend) == before + 1);
         answer
-    }
-
-    fn release(&mut self, hold: &Hold<'_>) -> Released {
-        let store = &self.backend.0;
-        if !self.is_fast {
-            return store.step(None, &self.name, soon(), |entry, turn| entry.release(turn, hold)).unwrap();
-        }
-        store.recent.forget_busy();
-        let before = trips(self.backend);
-        let answer = self.backend.release(hold);
-        self.fast_releases += usize::from(trips(self.backend) == before + 1);
-        answer.unwrap()
     }
 
     /// As the how-manieth number it was seen.
@@ -139,7 +133,7 @@ impl<'a> Way<'a> {
                 let (lock, (owner_id, id)) = (LockId::new(self.name.clone(), kind), member(owner, request));
                 let mut ask = Acquire::new(Place::new(&lock, &owner_id, id), LEASES[lease]);
                 (ask.place.wait, ask.place.ticket, ask.label) = (wait, ticket, OWNERS[owner]);
-                match self.acquire(&ask).unwrap() {
+                match self.ask(0, |backend| backend.acquire(&ask), |entry, turn| entry.acquire(turn, &ask)) {
                     Acquired::Granted { token, lease } => {
                         self.grants.push((owner_id, id, token));
                         format!("granted {} for {}", self.nth(token.get()), lease.as_secs().div_ceil(50))
@@ -158,7 +152,9 @@ impl<'a> Way<'a> {
                 let owner = owner.map_or(holder, |owner| OwnerId::new(OWNERS[owner]));
                 let (id, token) =
                     (RequestId::new(id.get() + request), FencingToken::new(granted.get() + token));
-                format!("{:?}", self.release(&Hold::new(&lock, &owner, id, token)))
+                let hold = Hold::new(&lock, &owner, id, token);
+                let release = |entry: &mut LockEntry, turn: &mut Turn<'_>| Ok(entry.release(turn, &hold));
+                format!("{:?}", self.ask(1, |backend| backend.release(&hold), release))
             }
             Command::Leave { is_kicked, owner, request } => {
                 let (owner, request) = member(owner, request);
@@ -249,7 +245,7 @@ fn the_fast_parts_do_what_the_general_part_does() {
             let outcomes = [outcome(&mut fast), outcome(&mut general)];
             prop_assert_eq!(&outcomes[0], &outcomes[1], "after {:?}", &commands[..=at]);
         }
-        cases.set((case + 1, grants + fast.fast_grants, releases + fast.fast_releases));
+        cases.set((case + 1, grants + fast.fast[0], releases + fast.fast[1]));
         Ok(())
     };
     for scene in scenes() {
@@ -300,8 +296,7 @@ fn an_attempt_that_waited_begins_nothing_after_its_end_nor_where_others_wait_by_
         let made = thread::scope(|scope| {
             let made = scope.spawn(|| store.pool.lend(soon(), make));
             let sql = "select count(*) from pg_locks where not granted and transactionid = pg_current_xact_id()::xid";
-            let mut waits = || con.row(Statement::new(sql, []), soon()).unwrap().number(0).unwrap() > 0;
-            look_until(SECOND, || waits().then_some(())).expect("it waits for the row");
+            look_until(SECOND, || (number(&mut con, sql) > 0).then_some(())).expect("it waits for the row");
             if is_late {
                 thread::sleep(
                     (deadline + super::MARGIN).duration_since(Instant::now()) + Duration::from_millis(1),
@@ -310,8 +305,7 @@ fn an_attempt_that_waited_begins_nothing_after_its_end_nor_where_others_wait_by_
             con.script("commit", soon()).unwrap();
             made.join().unwrap()
         });
-        let is_free = "select count(*) from fairlock.lock where h_owner is null";
-        let is_free = con.row(Statement::new(is_free, []), soon()).unwrap().number(0).unwrap() == 1;
+        let is_free = number(&mut con, "select count(*) from fairlock.lock where h_owner is null") == 1;
         assert!(made.is_err() == is_late && is_free, "{meanwhile}: {made:?}");
     }
 }

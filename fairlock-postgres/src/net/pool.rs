@@ -103,6 +103,9 @@ impl Pool {
         let mut con = open(&self.address, deadline.min(Instant::now() + self.timeouts.connect))?;
         if con.is_own_session() {
             con.script(&self.limits(false), deadline)?;
+            // It fails where the tables are missing.
+            let grace = con.row(Statement::made_up("select fairlock.grace_ends()"), deadline);
+            con.grace_ends = grace.and_then(|row| row.number(0)).ok();
         }
         Ok(con)
     }

@@ -43,6 +43,8 @@ pub(crate) struct Connection {
     pub(super) is_in_transaction: bool,
     /// The texts that the session knows; the number of each is its name. None where it may be another session each time.
     pub(super) prepared: Option<Vec<&'static str>>,
+    /// Until when the server grants nothing; none if that is to be asked each time. A crash, after which that changes, ends all sessions.
+    pub(crate) grace_ends: Option<i64>,
 }
 
 impl Connection {
@@ -57,6 +59,7 @@ impl Connection {
             process: None,
             is_in_transaction: false,
             prepared: None,
+            grace_ends: None,
         }
     }
 
