@@ -90,7 +90,7 @@ class PostgresUsage:
             try:
                 with open(f"/proc/{process}/schedstat") as file:
                     seconds += int(file.read().split()[0]) / 1e9
-            except FileNotFoundError:  # ended in between: counted below
+            except (FileNotFoundError, ProcessLookupError):  # ended in between: counted below
                 pass
         with open(f"/proc/{self.first}/stat") as file:
             ended = file.read().rsplit(") ", 1)[1].split()[13:15]

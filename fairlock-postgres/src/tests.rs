@@ -101,13 +101,6 @@ fn of_many_that_migrate_at_once_none_fails_and_one_that_waits_for_too_long_says_
 }
 
 #[test]
-fn the_printed_migration_makes_what_migrate_makes() {
-    let url = SERVER.new_empty_database();
-    session(&url).script(&PostgresBackend::migration(), soon()).unwrap();
-    take(&PostgresBackend::connect(&url).unwrap(), &lock("x"), &OwnerId::new("ann:1"));
-}
-
-#[test]
 fn locks_in_use_are_listed_page_by_page() {
     let ((backend, mut con), ann) = (stage(), OwnerId::new("ann:1"));
     con.script(
