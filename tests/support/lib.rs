@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`rows`] | a store in memory that keeps each lock as bytes |
 //! | [`redis_server`] | a redis-server of the test's own: start, stop, kill, restart, query |
+//! | [`clean_server`] | the one server of a test, at which nothing may be left when the test ends |
 //! | [`postgres_server`] | a PostgreSQL server of the test's own: start, stop, kill, restart, standby; and PgBouncer |
 //! | [`cluster`] | a cluster of several nodes, and slots that move |
 //! | [`clustered`] | a cluster as the conformance suite sees it |
@@ -43,6 +44,7 @@
 struct Async;
 
 pub mod bound;
+pub mod clean_server;
 pub mod cluster;
 pub mod clustered;
 pub mod errors;
@@ -72,6 +74,7 @@ pub mod workdir;
 pub mod worker;
 
 pub use bound::Bound;
+pub use clean_server::CleanServer;
 pub use cluster::Cluster;
 pub use eventually::{eventually, look_until};
 pub use monitor::Monitor;

@@ -35,6 +35,13 @@ pub fn take_now(client: &Client, name: &str) -> OwnedGuard {
     lock.try_lock().unwrap().guard().expect("it is free")
 }
 
+/// Takes the fair lock for a new owner; it is free soon.
+#[track_caller]
+pub fn take_soon(client: &Client, name: &str) -> OwnedGuard {
+    let lock = client.fair_lock(name).unwrap().owned_by(&client.new_owner()).unwrap();
+    lock.try_lock_for(SOON).unwrap().guard().expect("the lock is free soon")
+}
+
 /// A request for the fair lock by a new owner.
 #[track_caller]
 pub fn request(client: &Client, name: &str) -> OwnedRequest {
@@ -47,6 +54,12 @@ pub fn granted(mut request: OwnedRequest, bound: Duration) -> OwnedGuard {
     let start = Instant::now();
     let waited = request.wait_for(bound).unwrap();
     waited.guard().unwrap_or_else(|| panic!("not granted within {:?}", start.elapsed()))
+}
+
+/// The waiter gets the lock soon, and gives it back.
+#[track_caller]
+pub fn served(request: OwnedRequest) {
+    granted(request, SOON).unlock().unwrap();
 }
 
 /// Each waiter gets the lock, and with a greater token than the one before, of which the first is given. Had one been passed over,
