@@ -6,119 +6,101 @@ use std::time::{Duration, Instant};
 use fairlock::{Client, Discipline, FencingToken, RedisBackend};
 use fairlock_tests::proxy::{Rule, Traffic};
 use fairlock_tests::server_state::add_dead_places;
-use fairlock_tests::{Alone, Proxy, RedisServer, Worker, assert_no_residue, eventually, signals};
+use fairlock_tests::{Worker, signals};
 
-use crate::support::{
-    LONG, PROGRAM, SLACK, SOON, client, granted, in_turn, join, line, listeners, request, take, until_in_line,
-};
+use crate::support::*;
 
-/// A process in which `threads` threads wait in line for the lock.
-fn crowd(server: &RedisServer, name: &str, threads: &str, place_ms: &str) -> Worker {
-    let mut crowd = Worker::start(PROGRAM, &["wait", "hand_off", &server.url(), name, threads, place_ms]);
+/// A process in which two hundred threads wait in line for the lock.
+fn crowd(server: &RedisServer, place_ms: &str) -> Worker {
+    let mut crowd = Worker::start(PROGRAM, &["wait", "hand_off", &server.url(), "crowd", "200", place_ms]);
     crowd.go();
     crowd.expect("waiting", SOON);
     crowd
 }
 
-#[test]
-fn two_hundred_waiters_with_dead_connections_delay_no_other() {
-    let _alone = Alone::here();
-    let server = RedisServer::start();
-    let ours = client(&server.url(), LONG);
-    let guard = take(&ours.fair_lock("crowd").unwrap());
-    let mut dead = crowd(&server, "crowd", "200", "60000");
+/// The lock is released while this is so of the crowd ahead. The live waiter has it in time.
+#[track_caller]
+fn delays(ttl: Duration, at_most: Duration, is_away: fn(&RedisServer, &mut Worker)) {
+    let server = CleanServer::start().allow(&["fairlock_line:{crowd}", "fairlock_record:{crowd}"]);
+    let ours = with_places(&server.url(), ttl);
+    let guard = take(&ours, "crowd");
+    let mut away = crowd(&server, &ttl.as_millis().to_string());
     let live = request(&ours, "crowd");
     assert_eq!(live.rank(), Some(200));
-    dead.kill();
-    eventually(SOON, "the server sees that the waiters are gone", || listeners(&server) == 1);
+    is_away(&server, &mut away);
     let released = Instant::now();
     guard.unlock().unwrap();
-    granted(live, SOON).unlock().unwrap();
-    assert!(released.elapsed() < Duration::from_secs(5), "{:?}", released.elapsed());
-    assert_eq!(ours.stats().granted_by_polling, 0);
-    // Their places expire.
-    assert_no_residue(&server, &["fairlock_line:{crowd}", "fairlock_record:{crowd}"]);
+    served(live);
+    assert!(released.elapsed() < at_most, "{:?}", released.elapsed());
+    assert!(ttl < LONG || ours.stats().granted_by_polling == 0);
+}
+
+#[test]
+fn two_hundred_waiters_with_dead_connections_delay_no_other() {
+    delays(LONG, Duration::from_secs(5), |server, dead| {
+        dead.kill();
+        eventually(SOON, "the server sees that the waiters are gone", || listeners(server) == 1);
+    });
+}
+
+#[test]
+fn two_hundred_stopped_waiters_delay_the_next_by_one_place_in_total() {
+    let ttl = Duration::from_millis(1500);
+    delays(ttl, ttl + SLACK, |server, still| {
+        // Their connections stay: for the server, they listen.
+        signals::stop(still.child());
+        assert_eq!(listeners(server), 2);
+    });
 }
 
 /// No heartbeat comes in this time: the releasing client repeats its call until the lock is granted or the line is
 /// empty.
 #[test]
 fn thousands_of_dead_connections_delay_no_live_waiter_however_the_lock_becomes_free() {
-    let _alone = Alone::here();
-    let server = RedisServer::start();
-    let ours = client(&server.url(), LONG);
-    let others = client(&server.url(), LONG);
+    let server = CleanServer::start().allow(&["fairlock_line:*", "fairlock_record:*"]);
+    let (ours, others) = (client(&server.url()), client(&server.url()));
     for name in ["released", "forced", "withdrawn", "asked", "tried"] {
-        let lock = ours.fair_lock(name).unwrap();
-        let guard = take(&lock);
+        let guard = take(&ours, name);
         // More than one script examines.
         add_dead_places(&server, name, 1..=3000, LONG);
         let lost = || server.query::<()>(&["DEL", name]); // without a message
-        let live = match name {
+        match name {
             "released" => {
                 let live = request(&others, name);
                 guard.unlock().unwrap();
-                live
+                served(live);
             }
             "forced" => {
                 let live = request(&others, name);
-                assert!(lock.force_unlock().unwrap());
-                live
+                assert!(ours.fair_lock(name).unwrap().force_unlock().unwrap());
+                served(live);
             }
             "withdrawn" => {
                 let (leaves, live) = (request(&ours, name), request(&others, name));
                 lost();
                 drop(leaves);
-                live
+                served(live);
             }
             "asked" => {
                 lost();
-                request(&others, name)
+                served(request(&others, name));
             }
             _ => {
                 lost();
                 let tried = others.fair_lock(name).unwrap().try_lock().unwrap();
-                tried.guard().unwrap_or_else(|| panic!("no live waiter is ahead")).unlock().unwrap();
-                continue;
+                tried.guard().expect("no live waiter is ahead").unlock().unwrap();
             }
-        };
-        granted(live, SOON).unlock().unwrap();
+        }
     }
-    drop((ours, others));
-    assert_no_residue(&server, &["fairlock_line:*", "fairlock_record:*"]);
-}
-
-#[test]
-fn two_hundred_stopped_waiters_delay_the_next_by_one_place_in_total() {
-    let _alone = Alone::here();
-    let server = RedisServer::start();
-    let ttl = Duration::from_millis(1500);
-    let ours = client(&server.url(), ttl);
-    let guard = take(&ours.fair_lock("still").unwrap());
-    let still = crowd(&server, "still", "200", "1500");
-    let live = request(&ours, "still");
-    assert_eq!(live.rank(), Some(200));
-    // Their connections stay: for the server, they listen.
-    signals::stop(still.child());
-    assert_eq!(listeners(&server), 2);
-    let released = Instant::now();
-    guard.unlock().unwrap();
-    granted(live, SOON).unlock().unwrap();
-    let waited = released.elapsed();
-    assert!(waited <= ttl + SLACK, "{waited:?}");
-    drop(still);
-    assert_no_residue(&server, &["fairlock_line:{still}", "fairlock_record:{still}"]);
 }
 
 #[test]
 fn an_unreachable_waiter_is_passed_over_and_keeps_its_place() {
-    let _alone = Alone::here();
-    let server = RedisServer::start();
+    let server = CleanServer::start();
     let proxy = Proxy::start(server.port());
-    let (ours, deaf) = (client(&server.url(), LONG), client(&proxy.url(), LONG));
-    let guard = take(&ours.fair_lock("deaf").unwrap());
-    let first = request(&deaf, "deaf");
-    let (second, third) = (request(&ours, "deaf"), request(&ours, "deaf"));
+    let (ours, deaf) = (client(&server.url()), client(&proxy.url()));
+    let guard = take(&ours, "deaf");
+    let [first, second, third] = [&deaf, &ours, &ours].map(|client| request(client, "deaf"));
     let places = line(&server, "deaf");
 
     proxy.set(Traffic::Subscriptions, Rule::Swallow);
@@ -127,20 +109,17 @@ fn an_unreachable_waiter_is_passed_over_and_keeps_its_place() {
     guard.unlock().unwrap();
     // No heartbeat comes in that time: the releasing script passes over the first waiter.
     let second = granted(second, SOON);
-    assert_eq!(line(&server, "deaf"), [places[2].clone(), places[0].clone()]);
+    assert_eq!(line(&server, "deaf"), [&places[2], &places[0]].map(String::clone));
 
     proxy.set(Traffic::Subscriptions, Rule::Pass);
-    eventually(SOON, "the waiter is back at its place", || {
-        line(&server, "deaf") == [places[0].clone(), places[2].clone()]
-    });
+    let back = [&places[0], &places[2]].map(String::clone);
+    eventually(SOON, "the waiter is back at its place", || line(&server, "deaf") == back);
     second.unlock().unwrap();
     let first = granted(first, SOON);
     assert!(third.decided().try_recv().is_err());
     first.unlock().unwrap();
-    granted(third, SOON).unlock().unwrap();
+    served(third);
     assert_eq!((deaf.stats().places_lost, ours.stats().granted_by_polling), (0, 0));
-    drop((ours, deaf));
-    assert_no_residue(&server, &[]);
 }
 
 /// It waits for an answer as long as the server stands still: a client that gives up its subscription counts as absent.
@@ -153,14 +132,12 @@ fn patient(url: &str, place_ttl: Duration) -> Client {
 /// the first command afterwards, and the commands of the first waiter's client are the last.
 #[test]
 fn the_order_survives_a_server_stopped_for_longer_than_a_place_lives() {
-    let _alone = Alone::here();
-    let server = RedisServer::start();
-    let ttl = Duration::from_secs(6);
+    let server = CleanServer::start();
     let holder = patient(&server.url(), LONG);
-    let guard = holder.fair_lock("frozen").unwrap().owned_by(&holder.new_owner()).unwrap().lock().unwrap();
+    let guard = take(&holder, "frozen");
     let slow = Proxy::start(server.port());
     let urls = [slow.url(), server.url(), server.url(), server.url()];
-    let clients = urls.map(|url| client(&url, ttl));
+    let clients = urls.map(|url| with_places(&url, Duration::from_secs(6)));
     let requests: Vec<_> = (0..12).map(|number| request(&clients[number % 4], "frozen")).collect();
     until_in_line(&server, "frozen", 12);
     slow.set(Traffic::Commands, Rule::Delay(Duration::from_millis(100)));
@@ -172,18 +149,15 @@ fn the_order_survives_a_server_stopped_for_longer_than_a_place_lives() {
         join(release).unwrap();
     });
     in_turn(requests, FencingToken::new(0));
-    drop((clients, holder));
-    assert_no_residue(&server, &[]);
 }
 
 /// The first heartbeat after the silence is for long-lived places: half of their time is more than the whole time of
 /// the first waiter's place.
 #[test]
 fn the_order_survives_a_stopped_server_with_places_of_different_lives() {
-    let _alone = Alone::here();
-    let server = RedisServer::start();
+    let server = CleanServer::start();
     let holder = patient(&server.url(), LONG);
-    let mut guard = holder.fair_lock("mixed").unwrap().owned_by(&holder.new_owner()).unwrap().lock().unwrap();
+    let mut guard = take(&holder, "mixed");
     let slow = Proxy::start(server.port());
     let (short, long) = (patient(&slow.url(), Duration::from_secs(3)), patient(&server.url(), LONG));
     let requests = [request(&short, "mixed"), request(&long, "mixed")];
@@ -197,6 +171,4 @@ fn the_order_survives_a_stopped_server_with_places_of_different_lives() {
         join(bump).unwrap();
     });
     guard.unlock().unwrap();
-    drop((short, long, holder));
-    assert_no_residue(&server, &[]);
 }

@@ -1,25 +1,18 @@
-//! The cost of waiting, handing over and bumping: scripts, and the commands in them, as the server counts them.
+//! The cost of waiting, handing over, bumping and re-entry: scripts, and the commands in them, as the server counts them.
 
-use std::collections::BTreeMap;
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fairlock_tests::{Alone, RedisServer, assert_no_residue, eventually};
-
-use crate::support::{
-    LONG, SOON, all_calls, client, granted, join, lock, request, scripts_run, take, until_in_line,
-};
+use crate::support::*;
 
 /// Heartbeats come every third of a place's life. Those due within a ninth of it are sent together.
 #[test]
 fn waiting_costs_one_script_a_heartbeat_however_many_wait() {
-    let _alone = Alone::here();
     for waiters in [1, 200] {
-        let server = RedisServer::start();
-        let (holder, ours) =
-            (client(&server.url(), LONG), client(&server.url(), Duration::from_millis(1800)));
-        let guard = take(&holder.fair_lock("crowd").unwrap());
+        let server = CleanServer::start();
+        let (holder, ours) = (client(&server.url()), with_places(&server.url(), Duration::from_millis(1800)));
+        let guard = take(&holder, "crowd");
         let started = Instant::now();
         let requests: Vec<_> = (0..waiters).map(|_| request(&ours, "crowd")).collect();
         let groups = 1 + started.elapsed().as_millis() / 200;
@@ -37,28 +30,23 @@ fn waiting_costs_one_script_a_heartbeat_however_many_wait() {
         eventually(SOON, "all requests have left", || {
             server.query::<i64>(&["EXISTS", "crowd", "fairlock_line:{crowd}"]) == 0
         });
-        drop((holder, ours));
-        assert_no_residue(&server, &[]);
     }
 }
 
 #[test]
 fn a_contended_turn_costs_two_scripts_and_nothing_is_found_by_polling() {
-    let _alone = Alone::here();
     const TURNS: u64 = 50;
-    let server = RedisServer::start();
-    let clients: Vec<_> = (0..4).map(|_| client(&server.url(), LONG)).collect();
-    take(&clients[0].fair_lock("turns").unwrap()).unlock().unwrap(); // loads the scripts
+    let server = CleanServer::start();
+    let clients: Vec<_> = (0..4).map(|_| client(&server.url())).collect();
+    a_turn(&clients[0], "turns"); // loads the scripts
     let before = scripts_run(&server);
     let start = Barrier::new(8);
     thread::scope(|scope| {
         for number in 0..8 {
-            let (lock, start) = (clients[number % 4].fair_lock("turns").unwrap(), &start);
+            let (client, start) = (&clients[number % 4], &start);
             scope.spawn(move || {
                 start.wait();
-                for _ in 0..TURNS {
-                    take(&lock).unlock().unwrap();
-                }
+                (0..TURNS).for_each(|_| a_turn(client, "turns"));
             });
         }
     });
@@ -66,81 +54,85 @@ fn a_contended_turn_costs_two_scripts_and_nothing_is_found_by_polling() {
     let by_wake_up: u64 = clients.iter().map(|client| client.stats().granted_by_wake_up).sum();
     assert!(by_wake_up > 4 * TURNS, "only {by_wake_up} turns were handed over");
     assert!(clients.iter().all(|client| client.stats().granted_by_polling == 0));
-    drop(clients);
-    assert_no_residue(&server, &[]);
 }
 
 #[test]
 fn a_bump_is_two_scripts_and_puts_the_holder_behind_all_waiters() {
-    let _alone = Alone::here();
-    let server = RedisServer::start();
-    let (ours, theirs) = (lock(&server, "bump"), client(&server.url(), LONG));
+    let server = CleanServer::start();
+    let (ours, theirs) = (client(&server.url()), client(&server.url()));
+    let mut guard = take(&ours, "bump");
+    // The scripts are loaded from here on.
+    guard.bump().unwrap();
+    let (token, before) = (guard.token(), scripts_run(&server));
+    guard.bump().unwrap();
+    assert_eq!(scripts_run(&server), before + 2, "a release and a request, also without a waiter");
+    assert!(guard.token() > token);
+    let token = guard.token();
+    let waiting = [request(&theirs, "bump"), request(&theirs, "bump")];
+    let before = scripts_run(&server);
     thread::scope(|scope| {
-        let mut guard = take(&ours);
-        // The scripts are loaded from here on.
-        guard.bump().unwrap();
-        let (token, before) = (guard.token(), scripts_run(&server));
-        guard.bump().unwrap();
-        assert_eq!(scripts_run(&server), before + 2, "a release and a request, also without a waiter");
-        assert!(guard.token() > token);
-        let token = guard.token();
-
-        let (second, third) = (request(&theirs, "bump"), request(&theirs, "bump"));
-        let before = scripts_run(&server);
         let others = scope.spawn(|| {
-            let (second, third) = (second, third);
-            let guard = granted(second, SOON);
-            until_in_line(&server, "bump", 2);
-            let second = guard.token();
-            guard.unlock().unwrap();
-            let guard = granted(third, SOON);
-            until_in_line(&server, "bump", 1);
-            let third = guard.token();
-            guard.unlock().unwrap();
-            [second, third]
+            let mut behind = 2;
+            waiting.map(|request| {
+                let guard = granted(request, SOON);
+                until_in_line(&server, "bump", behind);
+                behind -= 1;
+                let token = guard.token();
+                guard.unlock().unwrap();
+                token
+            })
         });
         guard.bump().unwrap();
         let [second, third] = join(others);
         assert!(token < second && second < third && third < guard.token());
-        // The two of the bump, and the two releases.
-        assert_eq!(scripts_run(&server), before + 4);
-        guard.unlock().unwrap();
     });
-    drop(theirs);
-    assert_no_residue(&server, &[]);
+    // The two of the bump, and the two releases.
+    assert_eq!(scripts_run(&server), before + 4);
+    guard.unlock().unwrap();
 }
 
 /// Counts the server's commands in a call that joins the line, and in a release that hands the lock on.
 #[test]
 fn joining_and_handing_over_take_the_same_commands_whether_ten_wait_or_a_thousand() {
-    let _alone = Alone::here();
     let cost = |waiters: usize| {
-        let server = RedisServer::start();
-        let ours = client(&server.url(), LONG);
-        let guard = take(&ours.fair_lock("flat").unwrap());
+        let server = CleanServer::start();
+        let ours = client(&server.url());
+        let guard = take(&ours, "flat");
         let mut requests: Vec<_> = (0..waiters).map(|_| request(&ours, "flat")).collect();
-        let during = |what: &mut dyn FnMut()| -> BTreeMap<String, u64> {
-            let before = all_calls(&server);
-            what();
-            let mut calls = all_calls(&server);
-            calls.iter_mut().for_each(|(name, n)| *n -= before.get(name).unwrap_or(&0));
-            // Pings of the subscription come at any time.
-            calls.retain(|name, n| *n > 0 && name != "ping");
-            calls
-        };
-        let joining = during(&mut || requests.push(request(&ours, "flat")));
-        let mut first = Some((guard, requests.remove(0)));
-        let handing_over = during(&mut || {
-            let (guard, next) = first.take().unwrap();
+        let (_, joining) = calls_in(&server, || requests.push(request(&ours, "flat")));
+        let (_, handing_over) = calls_in(&server, || {
             guard.unlock().unwrap();
-            drop(granted(next, SOON).unlock());
+            served(requests.remove(0));
         });
         assert_eq!((joining["evalsha"], handing_over["publish"]), (1, 2));
         drop(requests);
         eventually(SOON, "all requests have left", || server.query::<i64>(&["EXISTS", "flat"]) == 0);
-        drop(ours);
-        assert_no_residue(&server, &[]);
         (joining, handing_over)
     };
     assert_eq!(cost(10), cost(1000));
+}
+
+#[test]
+fn re_entry_costs_no_round_trip_and_is_seen_after_the_next_renewal() {
+    let server = CleanServer::start();
+    let (ours, theirs) = (client(&server.url()), client(&server.url()));
+    a_turn(&ours, "again"); // loads the scripts
+    let ours = ours.fair_lock("again").unwrap();
+    let outermost = ours.lock().unwrap();
+    let count = || theirs.fair_lock("again").unwrap().inspect().unwrap().holder().unwrap().hold_count;
+    assert_eq!(count(), 1);
+    let before = scripts_run(&server);
+    let mut guards = Vec::new();
+    for _ in 0..100 {
+        guards.push(ours.lock().unwrap());
+        ours.try_lock().unwrap().guard().unwrap().unlock().unwrap();
+    }
+    assert_eq!((ours.hold_count(), scripts_run(&server)), (101, before));
+    outermost.renew().unwrap();
+    assert_eq!(count(), 101);
+    let before = scripts_run(&server);
+    guards.into_iter().for_each(|guard| guard.unlock().unwrap());
+    assert_eq!(scripts_run(&server), before);
+    outermost.unlock().unwrap();
+    assert_eq!(scripts_run(&server), before + 1);
 }

@@ -7,16 +7,15 @@ use std::time::{Duration, Instant};
 
 use fairlock::Client;
 use fairlock_tests::proxy::{Rule, Traffic};
-use fairlock_tests::{Alone, Proxy, RedisServer, assert_no_residue, eventually};
 
-use crate::support::{LONG, SLACK, SOON, client, granted, join, listeners, request, scripts_run, take};
+use crate::support::*;
 
 const TTL: Duration = Duration::from_millis(900);
 
 /// A waiter of each client gets the lock within a third of a place's life after the previous release. Returns their
 /// tokens, in the order of the requests.
 fn a_turn_each(clients: &[Client], name: &str) -> Vec<u64> {
-    let guard = take(&clients[0].fair_lock(name).unwrap());
+    let guard = take(&clients[0], name);
     let requests: Vec<_> = clients.iter().map(|client| request(client, name)).collect();
     let (say, said) = channel();
     let mut tokens = vec![0; clients.len()];
@@ -44,17 +43,16 @@ fn a_turn_each(clients: &[Client], name: &str) -> Vec<u64> {
 /// another one is passed over until its heartbeat.
 #[test]
 fn wake_ups_that_do_not_arrive_cost_a_third_of_a_place() {
-    let _alone = Alone::here();
     for (swallowed, rounds) in [
         (&[Traffic::WakeUps][..], 1),
         (&[Traffic::WakeUps, Traffic::Confirmations], 3),
         (&[Traffic::Subscriptions], 3),
     ] {
         println!("without {swallowed:?}");
-        let server = RedisServer::start();
+        let server = CleanServer::start();
         let proxy = Proxy::start(server.port());
-        let clients: Vec<_> = (0..4).map(|_| client(&proxy.url(), TTL)).collect();
-        swallowed.iter().for_each(|traffic| proxy.set(*traffic, Rule::Swallow));
+        let clients: Vec<_> = (0..4).map(|_| with_places(&proxy.url(), TTL)).collect();
+        proxy.set_all(swallowed, Rule::Swallow);
         if swallowed.contains(&Traffic::Subscriptions) {
             proxy.cut_subscriptions();
         }
@@ -65,19 +63,15 @@ fn wake_ups_that_do_not_arrive_cost_a_third_of_a_place() {
         }
         let by_wake_up: u64 = clients.iter().map(|client| client.stats().granted_by_wake_up).sum();
         assert!(rounds > 1 || by_wake_up == 0, "{by_wake_up}");
-        drop(clients);
-        assert_no_residue(&server, &[]);
     }
 }
 
 /// A client loses the right to subscribe for good: the server closes its subscription, and refuses each new one.
 #[test]
 fn a_client_that_may_not_listen_any_more_gets_its_turns_in_order_beside_others() {
-    let _alone = Alone::here();
-    let server = RedisServer::start();
+    let server = CleanServer::start();
     server.query::<()>(&["ACL", "SETUSER", "mute", "on", "nopass", "~*", "+@all", "&*"]);
-    let url = format!("redis://mute:x@127.0.0.1:{}", server.port());
-    let (deaf, ours) = (client(&url, TTL), client(&server.url(), TTL));
+    let (deaf, ours) = (with_places(&server.url_as("mute", "x"), TTL), with_places(&server.url(), TTL));
     server.query::<()>(&["ACL", "SETUSER", "mute", "resetchannels"]);
     eventually(SOON, "the client is unsubscribed", || listeners(&server) == 1);
     let done = AtomicBool::new(false);
@@ -99,18 +93,17 @@ fn a_client_that_may_not_listen_any_more_gets_its_turns_in_order_beside_others()
         eventually(SOON, "both others take turns", || others().iter().all(|turns| *turns > 0));
         let before = others();
         let lock = deaf.fair_lock("busy").unwrap();
-        let turns: Vec<_> = (0..5)
-            .map(|_| {
-                let asked = Instant::now();
-                let turn = lock.try_lock_for(SOON).unwrap().guard();
-                let waited = asked.elapsed();
-                let guard = turn?;
-                // So both come before its next turn.
-                eventually(SOON, "both others wait", || lock.inspect().unwrap().line_length == 2);
-                guard.unlock().unwrap();
-                Some(waited)
-            })
-            .collect();
+        let a_turn = |_| {
+            let asked = Instant::now();
+            let turn = lock.try_lock_for(SOON).unwrap().guard();
+            let waited = asked.elapsed();
+            let guard = turn?;
+            // So both come before its next turn.
+            eventually(SOON, "both others wait", || lock.inspect().unwrap().line_length == 2);
+            guard.unlock().unwrap();
+            Some(waited)
+        };
+        let turns: Vec<_> = (0..5).map(a_turn).collect();
         done.store(true, Ordering::Relaxed);
         let after = others();
         // By its next heartbeat, a third of a place's life after its request, or by the second, if it asked before it knew.
@@ -123,17 +116,14 @@ fn a_client_that_may_not_listen_any_more_gets_its_turns_in_order_beside_others()
         );
     });
     assert_eq!((deaf.stats().places_lost, ours.stats().places_lost), (0, 0));
-    drop((deaf, ours));
-    assert_no_residue(&server, &[]);
 }
 
 /// The plain lock beside it: its waiters subscribe when they wait, and a release before that wakes no waiter.
 #[test]
 fn a_plain_lock_released_while_its_waiter_subscribes_is_granted_at_once() {
-    let _alone = Alone::here();
-    let server = RedisServer::start();
+    let server = CleanServer::start();
     let proxy = Proxy::start(server.port());
-    let (holder, waiter) = (client(&server.url(), LONG), client(&proxy.url(), LONG));
+    let (holder, waiter) = (client(&server.url()), client(&proxy.url()));
     let guard = holder.plain_lock("gap").unwrap().try_lock().unwrap().guard().expect("the lock is free");
     proxy.set(Traffic::Subscriptions, Rule::Delay(Duration::from_millis(300)));
     thread::scope(|scope| {
@@ -145,5 +135,4 @@ fn a_plain_lock_released_while_its_waiter_subscribes_is_granted_at_once() {
         guard.unlock().unwrap();
         assert!(join(waiting).is_some(), "its heartbeats come later than {SOON:?}");
     });
-    assert_no_residue(&server, &[]);
 }

@@ -10,10 +10,10 @@ use std::time::Duration;
 use fairlock::{Client, ClientId, Discipline, Durability, LockKind, LockName, RedisBackend};
 use fairlock_core::OwnerId;
 use fairlock_core::backend::{Acquire, Backend, LockId, Place, RequestId, Wait};
-use fairlock_tests::{Alone, RedisServer, eventually};
-use redis::{Connection, Msg};
+use fairlock_tests::Alone;
+use redis::Msg;
 
-use crate::support::{LONG, SOON, granted, request, take};
+use crate::support::{LONG, RedisServer, SOON, a_turn, eventually, granted, request, served, take};
 
 /// A waiter of Redisson's line that never comes.
 const JAVA: &str = "00000000-0000-4000-8000-000000000000:1";
@@ -144,14 +144,6 @@ fn client(server: &RedisServer, discipline: Discipline, label: &str) -> Client {
     Client::builder(backend).place_ttl(LONG).lease(LONG).label(label).build().unwrap()
 }
 
-/// Hears all messages.
-fn ear(con: &mut Connection) -> redis::PubSub<'_> {
-    let mut ear = con.as_pubsub();
-    ear.psubscribe("*").unwrap();
-    ear.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
-    ear
-}
-
 #[test]
 fn keys_and_messages_are_those_of_the_tables() {
     let _alone = Alone::here();
@@ -161,14 +153,13 @@ fn keys_and_messages_are_those_of_the_tables() {
     for name in ["orders", "a{b}"] {
         let server = RedisServer::start();
         let mut con = server.con();
-        let mut ear = ear(&mut con);
-        beside_redisson(&server, name, &mut seen);
-        by_hand_off(&server, name, &mut seen);
-        by_redisson(&server, name, &mut seen);
-        server.query::<()>(&["FLUSHALL"]);
-        by_several(&server, name, &mut seen);
-        server.query::<()>(&["FLUSHALL"]);
-        in_a_grace(&server, name, &mut seen);
+        let mut ear = con.as_pubsub(); // hears all messages
+        ear.psubscribe("*").unwrap();
+        ear.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        for scene in [beside_redisson, by_hand_off, by_redisson, by_several, in_a_grace] {
+            scene(&server, name, &mut || seen.look(&server, name));
+            server.query::<()>(&["FLUSHALL"]);
+        }
         while let Ok(message) = ear.get_message() {
             seen.hear(&message, name);
         }
@@ -183,103 +174,91 @@ fn keys_and_messages_are_those_of_the_tables() {
 }
 
 /// After 16 of our turns the lock is reserved for the waiter of Redisson's line.
-fn beside_redisson(server: &RedisServer, name: &str, seen: &mut Seen<'_>) {
+fn beside_redisson(server: &RedisServer, name: &str, look: &mut dyn FnMut()) {
     let [queue, timeouts, channel] = ["queue", "timeout", "_channel"].map(|what| {
         let name = if name.contains('{') { name.to_owned() } else { format!("{{{name}}}") };
         format!("redisson_lock_{what}:{name}")
     });
     let ours = client(server, Discipline::HandOff, "night shift");
-    let lock = ours.fair_lock(name).unwrap();
-    for _ in 0..15 {
-        take(&lock).unlock().unwrap();
-    }
-    let guard = take(&lock);
-    seen.look(server, name);
+    (0..15).for_each(|_| a_turn(&ours, name));
+    let guard = take(&ours, name);
+    look();
     let waiting = request(&ours, name);
     let mut con = server.con();
     let mut listener = con.as_pubsub();
     listener.subscribe(format!("{channel}:{JAVA}")).unwrap();
-    let (seconds, _): (u64, u64) = server.query(&["TIME"]);
     server.query::<()>(&["RPUSH", &queue, JAVA]);
-    server.query::<()>(&["ZADD", &timeouts, &(seconds * 1000 + 300_000).to_string(), JAVA]);
+    server.query::<()>(&["ZADD", &timeouts, &(server.time_ms() + 300_000).to_string(), JAVA]);
     guard.unlock().unwrap();
-    seen.look(server, name);
+    look();
     let guard = granted(waiting, SOON);
-    seen.look(server, name);
+    look();
     server.query::<()>(&["DEL", &queue, &timeouts]);
     guard.unlock().unwrap();
-    server.query::<()>(&["DEL", name]);
-    server.query::<()>(&["FLUSHALL"]);
 }
 
-fn by_hand_off(server: &RedisServer, name: &str, seen: &mut Seen<'_>) {
+fn by_hand_off(server: &RedisServer, name: &str, look: &mut dyn FnMut()) {
     let ours = client(server, Discipline::HandOff, "");
-    let lock = ours.fair_lock(name).unwrap();
-    let guard = take(&lock);
-    seen.look(server, name);
+    let guard = take(&ours, name);
+    look();
     // The first in line has no subscription, so it is parked; the second is kicked; the third gets the lock.
     let absent = RedisBackend::builder(&server.url()).discipline(Discipline::HandOff).connect().unwrap();
-    let (id, owner) =
-        (LockId::new(LockName::new(name).unwrap(), LockKind::Fair), format!("{}:1", ClientId::random()));
-    let owner = OwnerId::new(&owner);
+    let id = LockId::new(LockName::new(name).unwrap(), LockKind::Fair);
+    let owner = OwnerId::new(&format!("{}:1", ClientId::random()));
     let mut place = Place::new(&id, &owner, RequestId::new(7));
     (place.wait, place.ttl) = (Wait::Forever, LONG);
     absent.acquire(&Acquire::new(place, LONG)).unwrap();
     let labelled = client(server, Discipline::HandOff, "night shift");
     let (_second, third) = (request(&ours, name), request(&labelled, name));
-    seen.look(server, name);
+    look();
+    let lock = ours.fair_lock(name).unwrap();
     let second = lock.inspect().unwrap().line.remove(1);
     assert!(lock.kick(&second).unwrap());
-    seen.look(server, name);
+    look();
     guard.unlock().unwrap();
     let held = granted(third, SOON);
-    seen.look(server, name);
+    look();
     assert!(lock.force_unlock().unwrap());
     eventually(SOON, "the holder is told", || held.is_lost());
-    server.query::<()>(&["FLUSHALL"]);
 }
 
-fn by_redisson(server: &RedisServer, name: &str, seen: &mut Seen<'_>) {
+fn by_redisson(server: &RedisServer, name: &str, look: &mut dyn FnMut()) {
     let ours = client(server, Discipline::Redisson, "night shift");
-    let guard = take(&ours.plain_lock(name).unwrap());
-    seen.look(server, name);
+    let guard = ours.plain_lock(name).unwrap().lock().unwrap();
+    look();
     guard.unlock().unwrap();
-    let guard = take(&ours.fair_lock(name).unwrap());
+    let guard = take(&ours, name);
     let waiting = request(&ours, name);
-    seen.look(server, name);
+    look();
     guard.unlock().unwrap();
-    granted(waiting, SOON).unlock().unwrap();
-    seen.look(server, name);
+    served(waiting);
+    look();
 }
 
 /// Two owners of a semaphore and a waiter; then a writer.
-fn by_several(server: &RedisServer, name: &str, seen: &mut Seen<'_>) {
+fn by_several(server: &RedisServer, name: &str, look: &mut dyn FnMut()) {
     let ours = client(server, Discipline::HandOff, "night shift");
     let pool = ours.semaphore(name, 2).unwrap();
-    let (first, second) = (pool.acquire().unwrap(), pool.acquire().unwrap());
-    seen.look(server, name);
+    let permits = [(); 2].map(|()| pool.acquire().unwrap());
+    look();
     let mut waiting = pool.request_many(2).unwrap();
     eventually(SOON, "it waits", || pool.inspect().unwrap().line_length == 1);
-    seen.look(server, name);
-    first.unlock().unwrap();
-    second.unlock().unwrap();
+    look();
+    permits.into_iter().for_each(|permit| permit.unlock().unwrap());
     waiting.wait_for(SOON).unwrap().guard().unwrap().unlock().unwrap();
     let guard = ours.rw_lock(name).unwrap().write().unwrap();
-    seen.look(server, name);
+    look();
     guard.unlock().unwrap();
-    seen.look(server, name);
-    server.query::<()>(&["FLUSHALL"]);
+    look();
 }
 
 /// The server has forgotten a hold, which ends before it is claimed.
-fn in_a_grace(server: &RedisServer, name: &str, seen: &mut Seen<'_>) {
-    let durability = Durability::life();
-    let backend = RedisBackend::builder(&server.url()).durable(durability).connect().unwrap();
+fn in_a_grace(server: &RedisServer, name: &str, look: &mut dyn FnMut()) {
+    let backend = RedisBackend::builder(&server.url()).durable(Durability::life()).connect().unwrap();
     backend.begin_life().unwrap();
     let ours = Client::builder(backend).place_ttl(LONG).build().unwrap();
-    let guard = take(&ours.fair_lock(name).unwrap());
+    let guard = take(&ours, name);
     server.query::<()>(&["FLUSHALL"]);
     guard.unlock().unwrap();
-    seen.look(server, name);
-    server.query::<()>(&["FLUSHALL"]);
+    look();
 }

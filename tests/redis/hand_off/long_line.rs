@@ -1,13 +1,12 @@
 //! What reading a line of a hundred thousand costs the server: commands and bytes, as it counts them.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use fairlock::{Client, Discipline, Lock, LockGuard, OwnerId, RedisBackend, Waiter};
+use fairlock::{Client, Discipline, Lock, LockGuard, OwnerId, RedisBackend};
+use fairlock_tests::Alone;
 use fairlock_tests::server_state::add_dead_places;
-use fairlock_tests::{Alone, RedisServer};
 
-use crate::support::{SOON, all_calls};
+use crate::support::{RedisServer, SOON, calls_in};
 
 const WAITERS: u64 = 100_000;
 const CLIENT: &str = "00000000-0000-4000-8000-000000000000";
@@ -61,27 +60,23 @@ impl Drop for Crowded {
     }
 }
 
-/// The commands that the server executed for `what`, including those in scripts, and the bytes that it sent.
-fn cost<T>(server: &RedisServer, what: impl FnOnce() -> T) -> (T, BTreeMap<String, u64>, u64) {
+/// Its commands and bytes are few.
+#[track_caller]
+fn cheap<T>(server: &RedisServer, commands: u64, kilobytes: u64, what: impl FnOnce() -> T) -> T {
     let sent = || -> u64 {
         let stats: String = server.query(&["INFO", "stats"]);
         let sent = stats.lines().find_map(|line| line.strip_prefix("total_net_output_bytes:"));
         sent.unwrap().parse().unwrap()
     };
-    let (calls_before, _, before) = (all_calls(server), sent(), sent());
-    let result = what();
-    // INFO itself sends some kilobytes.
-    let after = sent();
-    let mut calls = all_calls(server);
-    calls.iter_mut().for_each(|(name, n)| *n -= calls_before.get(name).unwrap_or(&0));
-    calls.retain(|name, n| *n > 0 && name != "info");
-    (result, calls, after - before)
-}
-
-#[track_caller]
-fn assert_little(calls: &BTreeMap<String, u64>, sent: u64, commands: u64, kilobytes: u64) {
+    let ((result, sent), calls) = calls_in(server, || {
+        let before = sent();
+        let result = what();
+        (result, sent() - before)
+    });
     assert!(calls.values().sum::<u64>() <= commands, "{calls:?}");
+    // INFO itself sends some kilobytes.
     assert!(sent <= 1000 * (kilobytes + 10), "{sent} bytes");
+    result
 }
 
 #[test]
@@ -90,26 +85,18 @@ fn no_inspection_of_a_line_of_a_hundred_thousand_reads_all_of_it() {
     for discipline in [Discipline::HandOff, Discipline::Redisson] {
         let crowded = Crowded::new(discipline);
         let Crowded { server, backend, lock, .. } = &crowded;
-        let (locked, calls, sent) = cost(server, || lock.is_locked().unwrap());
-        assert!(locked);
-        assert_little(&calls, sent, 50, 1);
-
-        let (state, calls, sent) = cost(server, || lock.inspect().unwrap());
+        assert!(cheap(server, 50, 1, || lock.is_locked().unwrap()));
+        let state = cheap(server, 150, 20, || lock.inspect().unwrap());
         assert_eq!((state.line_length, state.line.len()), (WAITERS, 100));
         assert_eq!(state.line[0].owner, owner(1));
-        assert_little(&calls, sent, 150, 20);
-
         // As much as one call reads, at any start.
         for from in [0, WAITERS / 2, WAITERS - 500] {
-            let (state, calls, sent) = cost(server, || lock.inspect_line(from..u64::MAX).unwrap());
+            let state = cheap(server, 550, 100, || lock.inspect_line(from..u64::MAX).unwrap());
             assert_eq!((state.line_length, state.line.len()), (WAITERS, 500));
             assert_eq!(state.line[499].owner, owner(from + 500));
-            assert_little(&calls, sent, 550, 100);
         }
-
-        let (locks, calls, sent) = cost(server, || backend.locks(None).unwrap());
+        let locks = cheap(server, 100, 2, || backend.locks(None).unwrap());
         assert_eq!((locks.len(), locks[0].1.line_length, locks[0].1.line.len()), (1, WAITERS, 0));
-        assert_little(&calls, sent, 100, 2);
     }
 }
 
@@ -119,20 +106,14 @@ fn a_place_in_a_line_of_a_hundred_thousand_is_taken_without_reading_the_line() {
     let _alone = Alone::here();
     let crowded = Crowded::new(Discipline::HandOff);
     let Crowded { server, lock, .. } = &crowded;
-    let there = |waiter: &Waiter| {
-        lock.inspect_line(WAITERS / 2 - 3..WAITERS / 2 + 3)
-            .unwrap()
-            .line
-            .iter()
-            .any(|one| one.owner == waiter.owner)
-    };
-    let waiter = lock.inspect_line(WAITERS / 2..WAITERS / 2 + 1).unwrap().line.remove(0);
-    assert!(there(&waiter));
-    let (kicked, calls, sent) = cost(server, || lock.kick(&waiter).unwrap());
-    assert!(kicked && !there(&waiter));
-    assert_little(&calls, sent, 50, 1);
+    let some = |before, behind| lock.inspect_line(WAITERS / 2 - before..WAITERS / 2 + behind).unwrap().line;
+    let waiter = some(0, 1).remove(0);
+    let there = || some(3, 3).iter().any(|one| one.owner == waiter.owner);
+    assert!(there());
+    assert!(cheap(server, 50, 1, || lock.kick(&waiter).unwrap()) && !there());
 
-    let ((rank, waiter), calls, _) = cost(server, || lock.find_waiter(&owner(60_000)).unwrap().unwrap());
+    let (found, calls) = calls_in(server, || lock.find_waiter(&owner(60_000)).unwrap());
+    let (rank, waiter) = found.unwrap();
     assert_eq!((rank, &waiter.owner), (59_998, &owner(60_000)));
     let pages = calls["evalsha"];
     // And renewals of the hold.

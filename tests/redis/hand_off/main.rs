@@ -1,11 +1,10 @@
 //! Discipline `HandOff` on a real server, beyond the conformance suite: dead and deaf waiters, lost replies, tokens
-//! across failures, the cost of holds, and their losses.
+//! across failures, and costs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod absent;
 mod cost;
 mod deaf;
-mod holds;
 mod layout;
 mod long_line;
 mod lost_replies;

@@ -1,12 +1,14 @@
 //! Clients of discipline `HandOff`, and queries of the server.
 
+use std::collections::BTreeMap;
 use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
-use fairlock::{Client, ClientBuilder, Discipline, Lock, RedisBackend};
-pub(crate) use fairlock_tests::locks::{granted, in_turn, request, take};
-pub(crate) use fairlock_tests::server_state::{all_calls, line, listeners, scripts_run, until_in_line};
-use fairlock_tests::{RedisServer, eventually};
+use fairlock::{Client, Discipline, RedisBackend};
+pub(crate) use fairlock_tests::locks::{granted, in_turn, request, served, take_soon as take};
+use fairlock_tests::server_state::all_calls;
+pub(crate) use fairlock_tests::server_state::{line, listeners, scripts_run, until_in_line};
+pub(crate) use fairlock_tests::{CleanServer, Proxy, RedisServer, eventually};
 
 /// The program of worker processes.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_lock_worker");
@@ -17,24 +19,27 @@ pub(crate) const SLACK: Duration = Duration::from_secs(1);
 /// A place's time to live for tests without heartbeats.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
-pub(crate) fn builder(url: &str, place_ttl: Duration) -> ClientBuilder {
-    let backend = RedisBackend::builder(url).discipline(Discipline::HandOff).connect().unwrap();
-    Client::builder(backend).place_ttl(place_ttl).lease(LONG)
+/// A client without heartbeats during the test.
+pub(crate) fn client(url: &str) -> Client {
+    with_places(url, LONG)
 }
 
-/// The same, with a short lease, and with the response time-out that goes with it.
+/// Its places live this long.
+pub(crate) fn with_places(url: &str, place_ttl: Duration) -> Client {
+    let backend = RedisBackend::builder(url).discipline(Discipline::HandOff).connect().unwrap();
+    Client::builder(backend).place_ttl(place_ttl).lease(LONG).build().unwrap()
+}
+
+/// Its leases are short, and so is the response time-out that goes with them.
 pub(crate) fn short_lease(url: &str, lease: Duration) -> Client {
     let backend = RedisBackend::builder(url).discipline(Discipline::HandOff).response_timeout(lease / 2);
     Client::builder(backend.connect().unwrap()).place_ttl(LONG).lease(lease).build().unwrap()
 }
 
-pub(crate) fn client(url: &str, place_ttl: Duration) -> Client {
-    builder(url, place_ttl).build().unwrap()
-}
-
-/// A handle in a new client, without heartbeats during the test.
-pub(crate) fn lock(server: &RedisServer, name: &str) -> Lock {
-    client(&server.url(), LONG).fair_lock(name).unwrap()
+/// A turn of the lock for a new owner; it is free soon.
+#[track_caller]
+pub(crate) fn a_turn(client: &Client, name: &str) {
+    take(client, name).unlock().unwrap();
 }
 
 /// The token of the hold at the server.
@@ -53,11 +58,20 @@ pub(crate) fn state(server: &RedisServer, name: &str) -> Vec<String> {
 pub(crate) fn set_last_number(server: &RedisServer, name: &str, last: u64) {
     let mut words = state(server, name);
     if words.len() < 7 {
-        let (seconds, _): (u64, u64) = server.query(&["TIME"]);
-        words = format!("0 A 0 {} 0 5000 0", seconds * 1000).split(' ').map(str::to_owned).collect();
+        words = format!("0 A 0 {} 0 5000 0", server.time_ms()).split(' ').map(str::to_owned).collect();
     }
     words[0] = last.to_string();
     server.query::<()>(&["HSET", &format!("fairlock_record:{{{name}}}"), "state", &words.join(" ")]);
+}
+
+/// The commands that the server executes meanwhile, including those in scripts. Pings come at any time, and INFO is ours.
+pub(crate) fn calls_in<T>(server: &RedisServer, what: impl FnOnce() -> T) -> (T, BTreeMap<String, u64>) {
+    let before = all_calls(server);
+    let result = what();
+    let mut calls = all_calls(server);
+    calls.iter_mut().for_each(|(name, n)| *n -= before.get(name).unwrap_or(&0));
+    calls.retain(|name, n| *n > 0 && name != "ping" && name != "info");
+    (result, calls)
 }
 
 /// Waits for a thread, with a limit.

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use fairlock::{Client, OwnedGuard, OwnedRequest};
-use fairlock_tests::{Alone, RedisServer, assert_no_residue, eventually};
 
-use crate::support::{SOON, client, granted, in_turn, line, request, set_last_number, until_in_line};
+use crate::support::*;
 
 const TTL: Duration = Duration::from_millis(1500);
 const NAME: &str = "lost";
@@ -14,24 +13,23 @@ const PLACES: &str = "fairlock_record:{lost}";
 
 /// A holder, and four waiters behind it, each with its own client.
 struct World {
-    server: RedisServer,
-    clients: Vec<Client>,
     guard: OwnedGuard,
     requests: Vec<OwnedRequest>,
+    clients: Vec<Client>,
+    server: CleanServer,
 }
 
 impl World {
     fn new() -> World {
-        let server = RedisServer::start();
-        let clients: Vec<_> = (0..5).map(|_| client(&server.url(), TTL)).collect();
-        let guard = granted(request(&clients[0], NAME), SOON);
+        let server = CleanServer::start().allow(&[LINE, PLACES]);
+        let clients: Vec<_> = (0..5).map(|_| with_places(&server.url(), TTL)).collect();
+        let guard = take(&clients[0], NAME);
         let requests = clients[1..].iter().enumerate().map(|(number, client)| {
             let request = request(client, NAME);
             until_in_line(&server, NAME, number + 1);
             request
         });
-        let requests = requests.collect();
-        World { server, clients, guard, requests }
+        World { requests: requests.collect(), clients, guard, server }
     }
 
     fn serve_in_order(self, more: Option<OwnedRequest>) {
@@ -39,8 +37,6 @@ impl World {
         let _ = self.guard.unlock(); // or lost with the line
         in_turn(self.requests.into_iter().chain(more), held);
         assert!(self.clients.iter().all(|client| client.stats().places_lost == 0));
-        drop(self.clients);
-        assert_no_residue(&self.server, &[LINE, PLACES]);
     }
 }
 
@@ -48,7 +44,6 @@ impl World {
 /// that there ever was one. The holder releases the lock before any heartbeat, or when all have spoken.
 #[test]
 fn a_line_whose_keys_are_gone_is_served_in_its_order() {
-    let _alone = Alone::here();
     for (keys, have_spoken) in [
         (&[LINE, PLACES][..], false),
         (&[LINE], false),
@@ -70,8 +65,7 @@ fn a_line_whose_keys_are_gone_is_served_in_its_order() {
 /// It knows the first two, and the lock's last number is that of the second.
 #[test]
 fn places_that_a_fail_over_has_forgotten_are_put_back() {
-    let _alone = Alone::here();
-    let world = World::new();
+    let mut world = World::new();
     let before = line(&world.server, NAME);
     let score: String = world.server.query(&["ZSCORE", LINE, &before[1]]);
     set_last_number(&world.server, NAME, score.parse().unwrap());
@@ -80,31 +74,8 @@ fn places_that_a_fail_over_has_forgotten_are_put_back() {
         world.server.query::<()>(&["HDEL", PLACES, member]);
     }
     // A newcomer stands behind those that have not spoken yet.
-    let newcomer = client(&world.server.url(), TTL);
-    let newest = request(&newcomer, NAME);
+    world.clients.push(with_places(&world.server.url(), TTL));
+    let newest = request(&world.clients[5], NAME);
     eventually(SOON, "all are back", || line(&world.server, NAME).starts_with(&before));
     world.serve_in_order(Some(newest));
-}
-
-/// A ticket that the sequence can't have given out: its clock is behind, and it has forgotten its last numbers.
-#[test]
-fn a_server_that_is_behind_its_former_numbers_puts_waiters_at_the_tail() {
-    let _alone = Alone::here();
-    let server = RedisServer::start();
-    let (holder, waiter) = (client(&server.url(), TTL), client(&server.url(), TTL));
-    // As after a clock that was an hour ahead.
-    let (seconds, _): (u64, u64) = server.query(&["TIME"]);
-    let ahead = (seconds + 3600) * 1_000_000;
-    set_last_number(&server, NAME, ahead);
-    let guard = granted(request(&holder, NAME), SOON);
-    let waiting = request(&waiter, NAME);
-    server.query::<()>(&["DEL", LINE, PLACES]);
-    let newer = request(&holder, NAME);
-    eventually(SOON, "it has asked again", || waiter.stats().places_lost == 1);
-    assert_eq!(line(&server, NAME).len(), 2);
-    guard.unlock().unwrap();
-    granted(newer, SOON).unlock().unwrap();
-    granted(waiting, SOON).unlock().unwrap();
-    drop((holder, waiter));
-    assert_no_residue(&server, &[]);
 }
