@@ -1,17 +1,16 @@
 //! A server that lies (G6). Only the exact expected answer counts as "granted" or "free". No lie costs more than an
 //! answer's time-out, or memory.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, Discipline, Error, RedisBackend, TryLock};
-use fairlock_tests::Alone;
+use fairlock::{Client, Error, TryLock};
 
 use crate::looks::memory;
-use crate::support::{ANSWER, SLACK, assert_within};
+use crate::support::{ANSWER, Alone, SLACK, assert_within, builder, try_once};
 
 /// A server of our own, which answers every script with the given bytes.
 struct Liar {
@@ -39,18 +38,16 @@ impl Liar {
     }
 
     fn client(&self) -> Client {
-        let backend = RedisBackend::builder(&format!("redis://127.0.0.1:{}", self.port));
-        let backend =
-            backend.discipline(Discipline::HandOff).response_timeout(ANSWER).connect_timeout(ANSWER);
-        let builder = Client::builder(backend.connect().unwrap());
+        let builder = builder(&format!("redis://127.0.0.1:{}", self.port));
         builder.outage_limit(Duration::from_millis(300)).build().unwrap()
     }
 }
 
 /// Serves until the client closes.
 fn serve(stream: &TcpStream, lie: &Mutex<Vec<u8>>) {
-    let (mut out, mut input) = (stream, BufReader::new(stream));
-    while let Some(words) = command(&mut input) {
+    let (mut out, mut commands) = (stream, redis::Parser::new());
+    while let Ok(command) = commands.parse_value(stream) {
+        let Ok(words) = redis::from_redis_value::<Vec<String>>(command) else { return };
         let said = match words[0].to_ascii_uppercase().as_str() {
             "EVALSHA" => out.write_all(&lie.lock().unwrap().clone()),
             "PING" => out.write_all(b"+PONG\r\n"),
@@ -64,22 +61,6 @@ fn serve(stream: &TcpStream, lie: &Mutex<Vec<u8>>) {
             return;
         }
     }
-}
-
-fn command(input: &mut impl BufRead) -> Option<Vec<String>> {
-    let number = |input: &mut dyn BufRead| {
-        let mut line = String::new();
-        input.read_line(&mut line).ok()?;
-        line.get(1..)?.trim().parse::<usize>().ok()
-    };
-    let count = number(input)?;
-    let word = |_| {
-        let mut bytes = vec![0; number(input)? + 2];
-        input.read_exact(&mut bytes).ok()?;
-        bytes.truncate(bytes.len() - 2);
-        String::from_utf8(bytes).ok()
-    };
-    (0..count).map(word).collect()
 }
 
 /// Answers to `acquire` that no server should give. `~` ends a line.
@@ -116,10 +97,9 @@ fn no_lie_is_taken_for_a_lock_or_takes_longer_than_an_answer() {
     for lie in lies() {
         let shown = String::from_utf8_lossy(&lie[..lie.len().min(60)]).into_owned();
         let client = liar.client();
-        let lock = client.fair_lock("lied").unwrap();
         liar.says(&lie);
         let since = Instant::now();
-        let answer = lock.owned_by(&client.new_owner()).unwrap().try_lock();
+        let answer = try_once(&client, "lied");
         // An attempt asks twice.
         assert_within(since, 4 * ANSWER + SLACK, &shown);
         let Err(error) = answer else { panic!("{shown:?} was taken for {answer:?}") };
@@ -128,7 +108,7 @@ fn no_lie_is_taken_for_a_lock_or_takes_longer_than_an_answer() {
         assert!(said.len() < 1000 && !said.contains(char::is_control), "{shown:?}: {said}");
         // The next answer is read correctly.
         liar.says(b"*2\r\n$4\r\nbusy\r\n:-1\r\n");
-        let next = lock.owned_by(&client.new_owner()).unwrap().try_lock();
+        let next = try_once(&client, "lied");
         assert!(matches!(next, Ok(TryLock::Busy)), "after {shown:?}: {next:?}");
         // The messages that the client must send before it may end.
         liar.says(b"*1\r\n$4\r\nleft\r\n");
@@ -143,8 +123,7 @@ fn a_correct_answer_is_believed() {
     let liar = Liar::start();
     let client = liar.client();
     liar.says(b":5\r\n");
-    let lock = client.fair_lock("told").unwrap();
-    let guard = lock.owned_by(&client.new_owner()).unwrap().try_lock().unwrap().guard().unwrap();
+    let guard = try_once(&client, "told").unwrap().guard().unwrap();
     assert_eq!(guard.token().get(), 5);
     liar.says(b":0\r\n");
     guard.unlock().unwrap();
