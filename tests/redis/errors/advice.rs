@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, Discipline, Error, Lock, RedisBackend};
-use fairlock_tests::{Alone, RedisServer, assert_no_residue, eventually};
+use fairlock::{Client, Discipline, Error, RedisBackend};
+use fairlock_tests::{Alone, CleanServer, RedisServer, assert_no_residue, eventually};
 
 use super::{BOUND, client};
 
@@ -19,8 +19,7 @@ fn says<T: std::fmt::Debug>(result: Result<T, Error>, text: &str) -> Error {
 
 #[test]
 fn a_name_in_use_with_another_number_of_permits_says_both_numbers() {
-    let _alone = Alone::here();
-    let server = RedisServer::start();
+    let server = CleanServer::start();
     let client = client(&server, Discipline::HandOff);
     let (five, eight) = (client.semaphore("api", 5).unwrap(), client.semaphore("api", 8).unwrap());
     let permit = five.acquire().unwrap();
@@ -36,13 +35,11 @@ fn a_name_in_use_with_another_number_of_permits_says_both_numbers() {
     let text = "invalid configuration: 6 permits of `api`, which is a semaphore of 5 permits: ask for 1 to 5";
     says(five.acquire_many(6), text);
     drop(permit);
-    assert_no_residue(&server, &[]);
 }
 
 #[test]
 fn a_kind_that_the_discipline_lacks_and_a_write_under_a_read_say_what_there_is() {
-    let _alone = Alone::here();
-    let server = RedisServer::start();
+    let server = CleanServer::start();
     let redisson = client(&server, Discipline::Redisson);
     let text = "lock `prices` can't be a read-write lock: discipline Redisson has fair and plain locks only";
     says(redisson.rw_lock("prices"), text);
@@ -52,30 +49,27 @@ fn a_kind_that_the_discipline_lacks_and_a_write_under_a_read_say_what_there_is()
                 read: release the read first, then look again at what was read";
     says(prices.write(), text);
     drop(reading);
-    assert_no_residue(&server, &[]);
 }
 
 #[test]
 fn a_hold_that_the_server_lost_names_the_ways_to_lose_it() {
-    let _alone = Alone::here();
-    let server = RedisServer::start();
+    let server = CleanServer::start();
     let client = client(&server, Discipline::HandOff);
     let guard = client.fair_lock("orders").unwrap().lock().unwrap();
     server.query::<()>(&["DEL", "orders"]);
     let ways = ": the server no longer has it: taken by force, deleted, evicted, or forgotten in a restart or fail-over";
     let error = guard.unlock().unwrap_err();
     assert!(error.to_string().ends_with(ways), "{error}");
-    assert_no_residue(&server, &[]);
 }
 
 /// All ways to ask, each within its time.
 fn refused(client: &Client) -> Vec<Error> {
-    let lock = || -> Lock { client.fair_lock("orders").unwrap() };
+    let lock = client.fair_lock("orders").unwrap();
     let asks: [&dyn Fn() -> Result<(), Error>; 5] = [
-        &|| lock().lock().map(drop),
-        &|| lock().try_lock().map(drop),
-        &|| lock().try_lock_for(BOUND).map(drop),
-        &|| lock().request().and_then(|request| request.wait()).map(drop),
+        &|| lock.lock().map(drop),
+        &|| lock.try_lock().map(drop),
+        &|| lock.try_lock_for(BOUND).map(drop),
+        &|| lock.request().and_then(|request| request.wait()).map(drop),
         &|| client.semaphore("api", 5).unwrap().acquire().map(drop),
     ];
     let ask = |ask: &dyn Fn() -> Result<(), Error>| {
@@ -86,11 +80,20 @@ fn refused(client: &Client) -> Vec<Error> {
     };
     let mut errors: Vec<Error> = asks.into_iter().map(ask).collect();
     // Tasks, which are asked for together.
-    let (lock, began) = (lock().to_async(), Instant::now());
+    let (lock, began) = (lock.to_async(), Instant::now());
     let tasks: Vec<_> = (0..30).map(|_| lock.lock()).collect();
     errors.extend(tasks.into_iter().map(|task| futures::executor::block_on(task).unwrap_err()));
     assert!(began.elapsed() < AT_ONCE, "{:?}", began.elapsed());
+    client.shutdown().expect("nothing was begun");
     errors
+}
+
+fn until_info(server: &RedisServer, section: &str, says: &str) {
+    eventually(BOUND, says, || server.query::<String>(&["INFO", section]).contains(says));
+}
+
+fn patient(server: &RedisServer) -> Client {
+    Client::new(RedisBackend::connect(&server.url()).unwrap()).unwrap()
 }
 
 #[test]
@@ -99,12 +102,9 @@ fn a_replica_of_a_master_that_is_well_says_at_once_where_that_is() {
     let master = RedisServer::start();
     let of_master = format!("127.0.0.1 {}", master.port());
     let replica = RedisServer::builder().arg("replicaof", &of_master).start();
-    eventually(BOUND, "the replica has its master's data", || {
-        replica.query::<String>(&["INFO", "replication"]).contains("master_link_status:up")
-    });
-    let client = Client::new(RedisBackend::connect(&replica.url()).unwrap()).unwrap();
+    until_info(&replica, "replication", "master_link_status:up");
     let (at, its_master) = (replica.address(), master.address());
-    for error in refused(&client) {
+    for error in refused(&patient(&replica)) {
         assert!(matches!(error, Error::InvalidConfig { .. }) && !error.is_transient(), "{error:?}");
         let is = format!("the server is a replica, it takes no writes (REPLICA of {its_master})");
         let then = "; connect to its master, or name the sentinels (redis+sentinel://HOSTS/MASTER)";
@@ -112,13 +112,10 @@ fn a_replica_of_a_master_that_is_well_says_at_once_where_that_is() {
         assert!(text.starts_with("invalid configuration: lock `"), "{text}");
         assert!(text.contains(&format!("Redis at {at}, ")) && text.ends_with(&(is + then)), "{text}");
     }
-    client.shutdown().expect("nothing was begun");
     // Its master is gone: it may be about to be promoted, and is waited for.
     master.kill();
-    eventually(BOUND, "the replica knows", || {
-        replica.query::<String>(&["INFO", "replication"]).contains("master_link_status:down")
-    });
-    let client = Client::new(RedisBackend::connect(&replica.url()).unwrap()).unwrap();
+    until_info(&replica, "replication", "master_link_status:down");
+    let client = patient(&replica);
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| client.fair_lock("orders").unwrap().lock().map(drop));
         eventually(BOUND, "it waits", || client.waiting().len() == 1);
@@ -132,11 +129,9 @@ fn a_replica_of_a_master_that_is_well_says_at_once_where_that_is() {
 
 #[test]
 fn a_server_that_takes_no_writes_for_now_refuses_a_newcomer_at_once_and_it_may_try_again() {
-    let _alone = Alone::here();
-    let server = RedisServer::start();
+    let server = CleanServer::start();
     // Before: a server that can't save refuses a PING, too.
-    let [first, second] =
-        [(); 2].map(|()| Client::new(RedisBackend::connect(&server.url()).unwrap()).unwrap());
+    let [first, second] = [(); 2].map(|()| patient(&server));
     let full = "the server is out of memory (OOM ";
     let then = "; free some, or raise its maxmemory; locks that are held or waited for go on";
     server.query::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
@@ -146,15 +141,12 @@ fn a_server_that_takes_no_writes_for_now_refuses_a_newcomer_at_once_and_it_may_t
     std::fs::create_dir(server.dir().join("dump.rdb")).unwrap();
     server.query::<()>(&["CONFIG", "SET", "save", "86400 1"]);
     server.query::<()>(&["BGSAVE"]);
-    eventually(BOUND, "saving has failed", || {
-        server.query::<String>(&["INFO", "persistence"]).contains("rdb_last_bgsave_status:err")
-    });
+    until_info(&server, "persistence", "rdb_last_bgsave_status:err");
     let then = "; its log has the reason, often a full disk or a missing right to write there";
     may_try_again(&second, "the server can't save its data and refuses writes (MISCONF ", then);
     server.query::<()>(&["CONFIG", "SET", "save", ""]);
     let client = client(&server, Discipline::HandOff);
     client.fair_lock("orders").unwrap().lock().unwrap().unlock().unwrap();
-    assert_no_residue(&server, &[]);
 }
 
 #[track_caller]
@@ -164,5 +156,4 @@ fn may_try_again(client: &Client, is: &str, then: &str) {
         let text = error.to_string();
         assert!(text.contains(is) && text.ends_with(then), "{text}");
     }
-    client.shutdown().expect("nothing was begun");
 }

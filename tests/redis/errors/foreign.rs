@@ -3,70 +3,48 @@
 use fairlock::{Client, Discipline, Error, LockKind, Result, TryLock};
 use fairlock_tests::errors::{assert_corrupt, assert_says};
 use fairlock_tests::locks::lock_of;
-use fairlock_tests::{Alone, RedisServer, eventually};
+use fairlock_tests::{Alone, CleanServer, RedisServer, eventually};
 
-use super::{BOUND, DISCIPLINES, client, client_at};
+use super::{BOUND, DISCIPLINES, all_calls, client, client_at, locks};
 
-/// What no lock has written.
-fn foreign_hashes() -> Vec<Vec<String>> {
-    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
-    vec![
-        words(&["theirs", "x"]),
-        words(&["name", "anna", "age", "42"]),
-        words(&["user:17", "1"]),
-        words(&["mode", "dark", "6e3814a1-e847-452b-a982-45baf93a1df2:57", "many"]),
-        words(&["mode", "1 is great"]),
-        // More than a script reads.
-        (0..1000).map(|number| number.to_string()).collect(),
-    ]
+/// The fields and values of hashes that no lock has written. The last one is more than a script reads.
+fn foreign_hashes() -> Vec<String> {
+    let many: Vec<String> = (0..1000).map(|number| number.to_string()).collect();
+    let few = [
+        "theirs|x",
+        "name|anna|age|42",
+        "user:17|1",
+        "mode|dark|6e3814a1-e847-452b-a982-45baf93a1df2:57|many",
+        "mode|1 is great",
+    ];
+    few.into_iter().map(str::to_owned).chain([many.join("|")]).collect()
 }
 
-/// As Redisson writes them: a lock, one that was entered again, and read-write locks.
-const REDISSONS: [&[&str]; 4] = [
-    &["6e3814a1-e847-452b-a982-45baf93a1df2:57", "1"],
-    &["6e3814a1-e847-452b-a982-45baf93a1df2:-9007199254740993", "12"],
-    &["mode", "write", "6e3814a1-e847-452b-a982-45baf93a1df2:57:write", "1"],
-    &[
-        "mode",
-        "read",
-        "6e3814a1-e847-452b-a982-45baf93a1df2:57",
-        "2",
-        "0b3814a1-e847-452b-a982-45baf93a1df2:1",
-        "1",
-    ],
-];
-
-fn put(server: &RedisServer, hash: &[impl AsRef<str>]) {
-    let words: Vec<&str> = ["HSET", "orders"].into_iter().chain(hash.iter().map(AsRef::as_ref)).collect();
-    server.query::<()>(&words);
+/// As Redisson writes them: a lock, one that was entered again, and read-write locks, the last with many readers.
+fn hashes_of_redisson() -> Vec<String> {
+    let many = (0..200).map(|reader| format!("|6e3814a1-e847-452b-a982-45baf93a1df2:{reader}|1"));
+    let few = [
+        "6e3814a1-e847-452b-a982-45baf93a1df2:57|1",
+        "6e3814a1-e847-452b-a982-45baf93a1df2:-9007199254740993|12",
+        "mode|write|6e3814a1-e847-452b-a982-45baf93a1df2:57:write|1",
+        "mode|read|6e3814a1-e847-452b-a982-45baf93a1df2:57|2|0b3814a1-e847-452b-a982-45baf93a1df2:1|1",
+    ];
+    few.into_iter().map(str::to_owned).chain(["mode|read".to_owned() + &many.collect::<String>()]).collect()
 }
 
-const KINDS: [LockKind; 4] =
-    [LockKind::Fair, LockKind::Plain, LockKind::ReadWrite, LockKind::Semaphore { permits: 3 }];
-
-fn is_granted<G>(tried: Result<TryLock<G>>) -> Result<bool> {
-    tried.map(|tried| matches!(tried, TryLock::Granted(_)))
+fn put(server: &RedisServer, hash: &str) {
+    server.query::<()>(&["HSET", "orders"].into_iter().chain(hash.split('|')).collect::<Vec<_>>());
 }
 
-/// Each way to ask for the lock, once: whether it is granted.
-fn ask(client: &Client, kind: LockKind) -> Vec<Result<bool>> {
-    match kind {
-        LockKind::Fair | LockKind::Plain => {
-            let lock = lock_of(client, kind, "orders");
-            [lock.try_lock(), lock.try_lock_for(std::time::Duration::from_millis(30))].map(is_granted).into()
-        }
-        LockKind::ReadWrite => {
-            let lock = client.rw_lock("orders").unwrap();
-            [lock.try_read(), lock.try_write()].map(is_granted).into()
-        }
-        _ => vec![is_granted(client.semaphore("orders", 3).unwrap().try_acquire())],
-    }
+/// What each way to ask for a lock with several holders says.
+fn ask_for_units(client: &Client) -> Vec<Result<()>> {
+    let (table, pool) = (client.rw_lock("orders").unwrap(), client.semaphore("orders", 3).unwrap());
+    vec![table.try_read().map(drop), table.try_write().map(drop), pool.try_acquire().map(drop)]
 }
 
 #[test]
 fn a_hash_without_a_holder_is_named_and_left_alone() {
-    let _alone = Alone::here();
-    let server = RedisServer::start();
+    let server = CleanServer::start();
     let parts = [
         "lock `orders` can't be read: ",
         &server.address(),
@@ -75,35 +53,23 @@ fn a_hash_without_a_holder_is_named_and_left_alone() {
         "no field of the hash is a holder",
         "give the lock another name",
     ];
-    for discipline in DISCIPLINES {
-        let client = client(&server, discipline);
-        for hash in foreign_hashes() {
-            put(&server, &hash);
-            let dump = server.query::<Vec<u8>>(&["DUMP", "orders"]);
-            for kind in KINDS {
-                if kind.is_shared() && discipline == Discipline::Redisson {
-                    continue; // it has none
-                }
-                for answer in ask(&client, kind) {
-                    assert_corrupt(answer, &parts);
-                }
-            }
-            for lock in [client.fair_lock("orders").unwrap(), client.plain_lock("orders").unwrap()] {
-                assert_corrupt(lock.lock(), &parts);
-                assert_corrupt(lock.inspect(), &parts);
-                assert_corrupt(lock.force_unlock(), &parts);
-            }
-            if discipline == Discipline::HandOff {
-                let lock = client.rw_lock("orders").unwrap();
-                assert_corrupt(lock.read(), &parts);
-                assert_corrupt(lock.inspect(), &parts);
-                assert_corrupt(lock.force_unlock(), &parts);
-            }
-            assert_eq!(server.query::<Vec<u8>>(&["DUMP", "orders"]), dump, "{hash:?}");
-            server.query::<()>(&["DEL", "orders"]);
-            for kind in KINDS.into_iter().filter(|kind| !kind.is_shared()) {
-                assert!(ask(&client, kind).into_iter().all(Result::unwrap), "it works again");
-            }
+    let clients = DISCIPLINES.map(|discipline| client(&server, discipline));
+    for hash in foreign_hashes() {
+        put(&server, &hash);
+        let dump = server.query::<Vec<u8>>(&["DUMP", "orders"]);
+        let [hand_off, redisson] = &clients;
+        let [mut said, others] = [hand_off, redisson].map(|client| {
+            let locks = [LockKind::Fair, LockKind::Plain].map(|kind| lock_of(client, kind, "orders"));
+            locks.iter().flat_map(all_calls).collect::<Vec<_>>()
+        });
+        let table = hand_off.rw_lock("orders").unwrap();
+        said.extend(others.into_iter().chain(ask_for_units(hand_off)));
+        said.extend([table.read().map(drop), table.inspect().map(drop), table.force_unlock().map(drop)]);
+        said.into_iter().for_each(|said| assert_corrupt(said, &parts));
+        assert_eq!(server.query::<Vec<u8>>(&["DUMP", "orders"]), dump, "{hash:?}");
+        server.query::<()>(&["DEL", "orders"]);
+        for lock in locks(&clients, "orders") {
+            lock.try_lock().unwrap().guard().expect("it works again").unlock().unwrap();
         }
     }
 }
@@ -121,7 +87,7 @@ fn waiters_for_a_hash_without_a_holder_end() {
             let mut request = lock_of(&waiter).request().unwrap();
             eventually(BOUND, "it waits", || waiter.waiting().len() == 1);
             server.query::<()>(&["DEL", "orders"]);
-            put(&server, &["theirs", "x"]);
+            put(&server, "theirs|x");
             let error = request.wait_for(2 * BOUND).unwrap_err();
             assert!(matches!(error, Error::Corrupt { .. }), "{discipline:?}, {kind}: {error}");
             assert_says(&error, &["lock `orders` can't be read: ", "something that is not ours"]);
@@ -132,25 +98,23 @@ fn waiters_for_a_hash_without_a_holder_end() {
 
 #[test]
 fn a_hash_of_redissons_is_waited_for() {
-    let _alone = Alone::here();
-    let server = RedisServer::start();
+    let server = CleanServer::start();
     for discipline in DISCIPLINES {
         let client = client(&server, discipline);
-        let readers = (0..200)
-            .flat_map(|reader| [format!("6e3814a1-e847-452b-a982-45baf93a1df2:{reader}"), "1".to_owned()]);
-        let many = ["mode".to_owned(), "read".to_owned()].into_iter().chain(readers).collect();
-        let hashes = REDISSONS.iter().map(|hash| hash.iter().map(|word| (*word).to_owned()).collect());
-        for hash in hashes.chain([many]) {
-            let hash: Vec<String> = hash;
+        for hash in hashes_of_redisson() {
             put(&server, &hash);
-            for kind in [LockKind::Fair, LockKind::Plain] {
-                assert!(ask(&client, kind).into_iter().all(|answer| !answer.unwrap()), "{hash:?}");
+            for lock in [LockKind::Fair, LockKind::Plain].map(|kind| lock_of(&client, kind, "orders")) {
+                assert!(matches!(lock.try_lock(), Ok(TryLock::Busy)), "{hash}");
+                let timed = lock.try_lock_for(std::time::Duration::from_millis(30));
+                assert!(matches!(timed, Ok(TryLock::Busy)), "{hash}");
             }
             let seen = client.fair_lock("orders").unwrap().inspect().unwrap().holder().cloned().unwrap();
-            assert!(seen.owner.as_str().starts_with("6e3814a1-") || hash.len() > 4, "{seen:?}");
+            assert!(
+                seen.owner.as_str().starts_with("6e3814a1-") || hash.starts_with("mode|read"),
+                "{seen:?}"
+            );
             if discipline == Discipline::HandOff {
-                for answer in [LockKind::ReadWrite, KINDS[3]].into_iter().flat_map(|kind| ask(&client, kind))
-                {
+                for answer in ask_for_units(&client) {
                     assert!(matches!(answer, Err(Error::Mismatch { .. })), "{answer:?}");
                 }
             }
@@ -161,21 +125,21 @@ fn a_hash_of_redissons_is_waited_for() {
 
 #[test]
 fn a_client_whose_calls_were_refused_for_the_lock_has_nothing_to_settle() {
-    let _alone = Alone::here();
-    let server = RedisServer::start();
-    put(&server, &["theirs", "x"]);
+    let server = CleanServer::start().allow(&["orders", "string"]);
+    put(&server, "theirs|x");
     server.query::<()>(&["SET", "string", "theirs"]);
     for discipline in DISCIPLINES {
         for name in ["fairlock_record:x", "string", "orders"] {
-            for plain in [false, true] {
+            for kind in [LockKind::Fair, LockKind::Plain] {
                 for call in 0..3 {
                     let client = client(&server, discipline);
-                    let lock = if plain { client.plain_lock(name) } else { client.fair_lock(name) }.unwrap();
-                    let error = match call {
-                        0 => lock.try_lock().map(drop).unwrap_err(),
-                        1 => lock.try_lock_for(BOUND).map(drop).unwrap_err(),
-                        _ => lock.lock().map(drop).unwrap_err(),
+                    let lock = lock_of(&client, kind, name);
+                    let asked = match call {
+                        0 => lock.try_lock().map(drop),
+                        1 => lock.try_lock_for(BOUND).map(drop),
+                        _ => lock.lock().map(drop),
                     };
+                    let error = asked.unwrap_err();
                     assert!(matches!(error, Error::Corrupt { .. } | Error::InvalidName { .. }), "{error}");
                     client.shutdown().unwrap_or_else(|unsettled| panic!("{name}, {error}: {unsettled}"));
                 }

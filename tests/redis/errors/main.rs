@@ -11,10 +11,10 @@ mod rustc;
 use std::error::Error as StdError;
 use std::time::Duration;
 
-use fairlock::{Client, Discipline, Error, RedisBackend};
+use fairlock::{Client, Discipline, Error, Lock, RedisBackend};
 use fairlock_tests::errors::{assert_corrupt, assert_says};
 use fairlock_tests::log_lines::{keep_log_lines, log_lines};
-use fairlock_tests::{RedisServer, eventually, wait_until_no_residue};
+use fairlock_tests::{CleanServer, RedisServer, eventually, wait_until_no_residue};
 
 /// Far longer than anything here takes on a busy machine.
 const BOUND: Duration = Duration::from_secs(10);
@@ -31,6 +31,23 @@ fn client(server: &RedisServer, discipline: Discipline) -> Client {
     client_at(&server.url(), discipline).unwrap()
 }
 
+/// A fair lock by the hand-off, one by Redisson's rules, and a plain lock.
+fn locks(clients: &[Client; 2], name: &str) -> [Lock; 3] {
+    let [hand_off, redisson] = clients;
+    [hand_off.fair_lock(name), redisson.fair_lock(name), redisson.plain_lock(name)].map(Result::unwrap)
+}
+
+/// What each call about the lock says.
+fn all_calls(lock: &Lock) -> [Result<(), Error>; 5] {
+    [
+        lock.try_lock().map(drop),
+        lock.try_lock_for(BOUND).map(drop),
+        lock.lock().map(drop),
+        lock.force_unlock().map(drop),
+        lock.inspect().map(drop),
+    ]
+}
+
 fn keys(server: &RedisServer) -> Vec<String> {
     let mut keys: Vec<String> = server.query(&["KEYS", "*"]);
     keys.sort();
@@ -43,47 +60,36 @@ fn capture_logs() {
 
 #[test]
 fn a_key_of_another_type_is_named_and_left_alone() {
-    let _alone = fairlock_tests::Alone::here();
-    let server = RedisServer::start();
-    let [hand_off, redisson] = DISCIPLINES.map(|discipline| client(&server, discipline));
-    let locks = [
-        hand_off.fair_lock("orders").unwrap(),
-        redisson.fair_lock("orders").unwrap(),
-        redisson.plain_lock("orders").unwrap(),
-    ];
+    let server = CleanServer::start();
+    let clients = DISCIPLINES.map(|discipline| client(&server, discipline));
     let keys_of = [
         "orders fairlock_line:{orders} fairlock_record:{orders}",
         "orders redisson_lock_queue:{orders} redisson_lock_timeout:{orders} fairlock_record:{orders}",
         "orders fairlock_record:{orders}",
     ];
+    let locks = locks(&clients, "orders");
     let each = locks.iter().zip(keys_of).flat_map(|(lock, keys)| keys.split(' ').map(move |key| (key, lock)));
     for (key, lock) in each {
-        for foreign in
-            [&["SET", key, "theirs"][..], &["GEOADD", key, "1", "2", "theirs"], &["RPUSH", key, "theirs"]]
-        {
-            let own_type = match foreign[0] {
-                "GEOADD" => key.contains("_timeout") || key.starts_with("fairlock_line"), // a sorted set
-                "RPUSH" => key.starts_with("redisson_lock_queue"),
-                _ => false,
-            };
-            if own_type {
+        let is_sorted_set = key.contains("_timeout") || key.starts_with("fairlock_line");
+        let is_list = key.starts_with("redisson_lock_queue");
+        for (foreign, is_own_type) in [
+            (&["SET", key, "theirs"][..], false),
+            (&["GEOADD", key, "1", "2", "theirs"], is_sorted_set),
+            (&["RPUSH", key, "theirs"], is_list),
+        ] {
+            if is_own_type {
                 continue;
             }
             server.query::<()>(foreign);
-            let dump = server.query::<Vec<u8>>(&["DUMP", key]);
+            let dump = || (keys(&server), server.query::<Vec<u8>>(&["DUMP", key]));
+            let before = dump();
             let at = format!("on key `{key}` of type {}", server.query::<String>(&["TYPE", key]));
             let (address, name) = (server.address(), "give the lock another name");
             let not_ours = "something that is not ours";
             let parts = ["lock `orders` can't be read: ", &address, &at, not_ours, "WRONGTYPE", name];
-            assert_corrupt(lock.try_lock(), &parts);
-            assert_corrupt(lock.try_lock_for(BOUND), &parts);
-            assert_corrupt(lock.lock(), &parts);
-            assert_corrupt(lock.force_unlock(), &parts);
-            assert_corrupt(lock.inspect(), &parts);
-            assert_eq!(
-                (keys(&server), server.query::<Vec<u8>>(&["DUMP", key])),
-                (vec![key.to_string()], dump)
-            );
+            all_calls(lock).into_iter().for_each(|said| assert_corrupt(said, &parts));
+            assert_eq!(dump(), before);
+            assert_eq!(before.0, [key]);
             server.query::<()>(&["DEL", key]);
             lock.lock().unwrap().unlock().unwrap(); // it works again
             server.query::<()>(&["FLUSHALL"]);
@@ -93,40 +99,34 @@ fn a_key_of_another_type_is_named_and_left_alone() {
 
 #[test]
 fn a_queue_and_set_that_disagree_are_repaired_with_a_warning() {
-    let _alone = fairlock_tests::Alone::here();
+    let server = CleanServer::start();
     capture_logs();
-    let server = RedisServer::start();
     let client = client(&server, Discipline::Redisson);
-    for (name, in_list) in [("only-in-the-set", false), ("only-in-the-list", true)] {
+    for (name, words) in [
+        ("only-in-the-set", &["ZADD", "redisson_lock_timeout:{only-in-the-set}", "9999999999999"][..]),
+        ("only-in-the-list", &["RPUSH", "redisson_lock_queue:{only-in-the-list}"]),
+    ] {
         let (lock, owner) = (client.fair_lock(name).unwrap(), client.new_owner());
         let guard = lock.lock().unwrap();
         let other = lock.owned_by(&client.new_owner()).unwrap().request().unwrap();
-        if in_list {
-            let queue = format!("redisson_lock_queue:{{{name}}}");
-            server.query::<()>(&["RPUSH", &queue, owner.id().as_str()]);
-        } else {
-            let set = format!("redisson_lock_timeout:{{{name}}}");
-            server.query::<()>(&["ZADD", &set, "9999999999999", owner.id().as_str()]);
-        }
+        server.query::<()>(&[words, &[owner.id().as_str()]].concat());
         let request = lock.owned_by(&owner).unwrap().request().unwrap();
         assert_eq!(request.rank(), Some(1), "{name}: one place, at the tail");
-        let lines = log_lines(&format!("`{name}`")).into_iter().filter(|line| line.contains("disagreed"));
-        let lines: Vec<String> = lines.collect();
-        assert_eq!(lines.len(), 1, "{lines:?}");
-        assert!(lines[0].starts_with("WARN fairlock::acquire: "), "{lines:?}");
-        assert_says(&lines[0], &[&server.address(), owner.id().as_str()]);
+        let mut lines = log_lines(&format!("`{name}`"));
+        lines.retain(|line| line.contains("disagreed"));
+        let [line] = &lines[..] else { panic!("{lines:?}") };
+        assert!(line.starts_with("WARN fairlock::acquire: "), "{line}");
+        assert_says(line, &[&server.address(), owner.id().as_str()]);
         guard.unlock().unwrap();
         other.wait().unwrap().unlock().unwrap();
         request.wait().unwrap().unlock().unwrap();
     }
-    wait_until_no_residue(&server);
 }
 
 #[test]
 fn waiting_beside_redissons_line_is_warned_of_once_per_lock() {
-    let _alone = fairlock_tests::Alone::here();
+    let server = CleanServer::start();
     capture_logs();
-    let server = RedisServer::start();
     let [hand_off, redisson] = DISCIPLINES.map(|discipline| client(&server, discipline));
     let lock = hand_off.fair_lock("two-lines").unwrap();
     let warned = || log_lines("lock `two-lines`: clients wait for it in Redisson's line").len();
@@ -136,8 +136,7 @@ fn waiting_beside_redissons_line_is_warned_of_once_per_lock() {
     let ask = || drop(lock.owned_by(&hand_off.new_owner()).unwrap().request().unwrap());
     ask();
     assert_eq!(warned(), 0, "no other client is in a line");
-    let theirs =
-        redisson.fair_lock("two-lines").unwrap().owned_by(&redisson.new_owner()).unwrap().request().unwrap();
+    let theirs = fairlock_tests::locks::request(&redisson, "two-lines");
     ask();
     ask();
     assert_eq!(warned(), 1);
@@ -148,8 +147,7 @@ fn waiting_beside_redissons_line_is_warned_of_once_per_lock() {
 
 #[test]
 fn invalid_names_are_refused_with_the_reason() {
-    let _alone = fairlock_tests::Alone::here();
-    let server = RedisServer::start();
+    let server = CleanServer::start();
     let client = client(&server, Discipline::default());
     let refusal = |error: Error, parts: &[&str]| {
         assert!(matches!(error, Error::InvalidName { .. }), "{error:?}");
@@ -163,9 +161,7 @@ fn invalid_names_are_refused_with_the_reason() {
             let lock = lock_of(&client, &format!("{prefix}:{{a}}\n\u{1b}\0")).unwrap();
             let name = format!("`{prefix}:{{a}}\\n\\u{{1b}}\\0`");
             let reason = format!("{name}: names that begin with {prefix} are keys of other locks");
-            refusal(lock.lock().unwrap_err(), &[&reason]);
-            refusal(lock.try_lock().unwrap_err(), &[&reason]);
-            refusal(lock.inspect().unwrap_err(), &[&reason]);
+            all_calls(&lock).into_iter().for_each(|said| refusal(said.unwrap_err(), &[&reason]));
         }
     }
     assert_eq!(keys(&server), [""; 0]);
@@ -173,17 +169,12 @@ fn invalid_names_are_refused_with_the_reason() {
 
 #[test]
 fn any_other_name_is_a_lock_and_leaves_nothing() {
-    let _alone = fairlock_tests::Alone::here();
-    let server = RedisServer::start();
-    let [hand_off, redisson] = DISCIPLINES.map(|discipline| client(&server, discipline));
+    let server = CleanServer::start();
+    let clients = DISCIPLINES.map(|discipline| client(&server, discipline));
     let longest = "x".repeat(512);
     let some = "a/{a}/{a/a}/}{/{}/{a}{b}/a:{b}:c/\n/a\r\nDEL a/\"'`/\0/a b/ /%s%d$1\\/*/é/鎖🔒/\u{202e}/lock:fairlock_record";
     for name in some.split('/').chain([longest.as_str()]) {
-        for (client, lock) in [
-            (&hand_off, hand_off.fair_lock(name).unwrap()),
-            (&redisson, redisson.fair_lock(name).unwrap()),
-            (&redisson, redisson.plain_lock(name).unwrap()),
-        ] {
+        for (client, lock) in [0, 1, 1].map(|at| &clients[at]).into_iter().zip(locks(&clients, name)) {
             let guard = lock.lock().unwrap();
             assert_eq!(guard.name(), name);
             assert_eq!(server.query::<i64>(&["HLEN", name]), 1, "{name:?}");
@@ -222,35 +213,30 @@ fn no_password_is_shown_anywhere() {
     let lock = client.fair_lock("treasure").unwrap();
     let guard = lock.lock().unwrap();
     let request = lock.owned_by(&client.new_owner()).unwrap().request().unwrap();
-    seen.push(format!(
-        "{client:?} {lock:#?} {guard:#?} {request:?} {:?} {:?}",
-        lock.inspect(),
-        client.stats()
-    ));
+    let (state, stats) = (lock.inspect(), client.stats());
+    seen.push(format!("{client:?} {lock:#?} {guard:#?} {request:?} {state:?} {stats:?}"));
 
     // Wrong passwords, unencoded ones, and ones in the wrong place.
     let (url, port) = (server.url(), server.port());
-    let mut urls = vec![
-        server.url_as("", "kanarie"),
-        server.url_as("kanarie", "kanarie"),
-        url.replace("redis", "kanarie"),
-    ];
-    for login in [":kanarie/1@", ":kanarie#1@", ":kanarie?1@", "kanarie:kanarie:kanarie@", ":%ffkanarie@"] {
-        urls.push(format!("redis://{login}127.0.0.1:{port}/"));
-    }
-    for url in &urls {
-        seen.push(format!("{:?}", RedisBackend::builder(url)));
-        let error = RedisBackend::connect(url).expect_err(url);
-        seen.push(shown(&error));
+    let logins = [":kanarie/1@", ":kanarie#1@", ":kanarie?1@", "kanarie:kanarie:kanarie@", ":%ffkanarie@"];
+    let wrong =
+        [server.url_as("", "kanarie"), server.url_as("kanarie", "kanarie"), url.replace("redis", "kanarie")];
+    for url in wrong.into_iter().chain(logins.map(|login| format!("redis://{login}127.0.0.1:{port}/"))) {
+        seen.push(format!("{:?}", RedisBackend::builder(&url)));
+        seen.push(shown(&RedisBackend::connect(&url).expect_err(&url)));
     }
 
     server.kill();
-    seen.push(shown(&RedisBackend::connect(&url).unwrap_err()));
     drop(request);
-    seen.push(shown(&lock.owned_by(&client.new_owner()).unwrap().try_lock().unwrap_err()));
-    seen.push(shown(&lock.owned_by(&client.new_owner()).unwrap().lock().unwrap_err()));
-    seen.push(shown(&guard.renew().unwrap_err()));
-    seen.push(shown(&guard.unlock().unwrap_err()));
+    let other = || lock.owned_by(&client.new_owner()).unwrap();
+    let errors = [
+        RedisBackend::connect(&url).map(drop),
+        other().try_lock().map(drop),
+        other().lock().map(drop),
+        guard.renew().map(drop),
+        guard.unlock(),
+    ];
+    seen.extend(errors.map(|error| shown(&error.unwrap_err())));
     eventually(BOUND, "the loss of the server is logged", || !log_lines(&server.address()).is_empty());
     assert!(!log_lines("`treasure`").is_empty(), "calls are logged");
     seen.extend(client.shutdown().err().map(|error| shown(&error)));

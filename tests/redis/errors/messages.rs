@@ -9,10 +9,10 @@ use std::thread;
 
 use fairlock::{Client, MemoryBackend, RedisBackend};
 use fairlock_tests::errors::{assert_denied, assert_says};
-use fairlock_tests::{RedisServer, WorkDir};
+use fairlock_tests::{Alone, CleanServer, RedisServer, WorkDir};
 
 use super::rustc::compile;
-use super::{BOUND, client_at};
+use super::{BOUND, all_calls, client_at};
 
 /// The longest message, with a server's address and a lock's name of some letters.
 const LONGEST: usize = 350;
@@ -44,36 +44,34 @@ fn http_server() -> u16 {
 
 #[test]
 fn what_answers_at_an_address_and_how_it_should_be_written() {
-    let _alone = fairlock_tests::Alone::here();
+    let _alone = Alone::here();
     let (open, locked) = (RedisServer::start(), RedisServer::builder().requirepass("canary").start());
     let (sentinel, http) = (RedisServer::builder().sentinel().start(), http_server());
     let (open, locked, sentinel) = (open.address(), locked.address(), sentinel.address());
     let no_tls = "if this port has no TLS, write redis for rediss in the address";
     let only_user = "a password without a user is written :PASSWORD@HOST";
-    for (url, what, to_do) in [
-        (format!("redis://127.0.0.1:{http}"), "not a Redis server", "check host and port"),
-        (format!("redis+sentinel://127.0.0.1:{http}/m"), "not a Redis server", "check host and port"),
-        (
-            format!("redis://{sentinel}"),
-            "it is a sentinel",
-            &*format!("write redis+sentinel://{sentinel}/MASTER"),
-        ),
+    let no_answer = "the TLS handshake failed: no answer within 500ms (connect_timeout)";
+    let no_user = "the address has a user and no password";
+    let of_sentinel = format!("write redis+sentinel://{sentinel}/MASTER");
+    let not_redis = ("not a Redis server", "check host and port");
+    for (url, (what, to_do)) in [
+        (format!("redis://127.0.0.1:{http}"), not_redis),
+        (format!("redis+sentinel://127.0.0.1:{http}/m"), not_redis),
+        (format!("redis://{sentinel}"), ("it is a sentinel", &*of_sentinel)),
         (
             format!("redis+sentinel://{open}/m"),
-            "no sentinel answers there",
-            "name the sentinels' port (26379)",
+            ("no sentinel answers there", "name the sentinels' port (26379)"),
         ),
-        (format!("redis+cluster://{open}"), "not in cluster mode", "write redis for redis+cluster"),
+        (format!("redis+cluster://{open}"), ("not in cluster mode", "write redis for redis+cluster")),
+        (format!("rediss://{open}"), (no_answer, no_tls)),
+        (format!("rediss+sentinel://{open}/m"), (no_answer, no_tls)),
+        (format!("rediss://127.0.0.1:{http}"), ("the TLS handshake failed", no_tls)),
         (
-            format!("rediss://{open}"),
-            "the TLS handshake failed: no answer within 500ms (connect_timeout)",
-            no_tls,
+            format!("redis://:canary@{open}"),
+            ("a password, but the server has none", "leave the password out"),
         ),
-        (format!("rediss+sentinel://{open}/m"), "the TLS handshake failed: no answer within 500ms", no_tls),
-        (format!("rediss://127.0.0.1:{http}"), "the TLS handshake failed", no_tls),
-        (format!("redis://:canary@{open}"), "a password, but the server has none", "leave the password out"),
-        (format!("redis://canary@{locked}"), "the address has a user and no password", only_user),
-        (format!("redis://canary@{open}"), "the address has a user and no password", only_user),
+        (format!("redis://canary@{locked}"), (no_user, only_user)),
+        (format!("redis://canary@{open}"), (no_user, only_user)),
     ] {
         let silent = what.contains("no answer");
         let time = if silent { BOUND / 20 } else { BOUND };
@@ -96,32 +94,34 @@ fn what_answers_at_an_address_and_how_it_should_be_written() {
             format!("there is a {character} before the @; in a user or password it is written {written}");
         assert_helps(&error, &["invalid configuration: the server", "can't be read: ", &what]);
     }
+    let not_read = "invalid configuration: the server's address can't be read";
     for (url, says) in [
-        ("", "invalid configuration: the server's address can't be read: it is empty"),
-        (
-            "redis://127.0.0.1/abc",
-            "invalid configuration: the server's address can't be read: the database \"abc\" is not a number",
-        ),
-        ("redis://127.0.0.1:1", &*format!("the server is unavailable: {REFUSED}")),
+        ("", format!("{not_read}: it is empty")),
+        ("redis://127.0.0.1/abc", format!("{not_read}: the database \"abc\" is not a number")),
+        ("redis://127.0.0.1:1", format!("the server is unavailable: {REFUSED}")),
     ] {
         let error = RedisBackend::connect(url).expect_err(url);
         assert_eq!(error.to_string(), says, "nothing about what was sent");
     }
 }
 
+/// A client of the user bob, who may do this.
+fn bob(server: &RedisServer, may: &str) -> Client {
+    let rules = format!("ACL SETUSER bob reset on >canary &* +@all {may}");
+    server.query::<()>(&rules.split(' ').collect::<Vec<_>>());
+    client_at(&server.url_as("bob", "canary"), Default::default()).unwrap()
+}
+
 #[test]
 fn a_missing_right_to_a_key_names_the_key_and_a_way_to_see_all() {
-    let _alone = fairlock_tests::Alone::here();
-    let server = RedisServer::start();
+    let server = CleanServer::start();
     for (keys, missing) in [
         ("~other", "orders"),
         ("~orders", "fairlock_line:{orders}"),
         ("~orders ~fairlock_line:*", "fairlock_record:{orders}"),
     ] {
-        let rules = format!("ACL SETUSER bob reset on >canary {keys} &* +@all");
-        server.query::<()>(&rules.split(' ').collect::<Vec<_>>());
-        let lock = client_at(&server.url_as("bob", "canary"), Default::default()).unwrap();
-        let lock = lock.fair_lock("orders").unwrap();
+        let bob = bob(&server, keys);
+        let lock = bob.fair_lock("orders").unwrap();
         let key = format!("on key `{missing}`: the user lacks a right");
         let doctor = "`fairlock doctor NAME` lists the rights that lock NAME needs";
         let parts = ["(lock `orders`)", &server.address(), &key, doctor];
@@ -134,25 +134,23 @@ fn a_missing_right_to_a_key_names_the_key_and_a_way_to_see_all() {
 
 #[test]
 fn a_type_that_the_user_may_not_ask_for_is_left_out() {
-    let _alone = fairlock_tests::Alone::here();
-    let server = RedisServer::start();
-    server.query::<()>(&["SET", "orders", "theirs"]);
-    let rules = "ACL SETUSER bob reset on >canary ~* &* +@all -type";
-    server.query::<()>(&rules.split(' ').collect::<Vec<_>>());
-    let bob = client_at(&server.url_as("bob", "canary"), Default::default()).unwrap();
-    let error = bob.fair_lock("orders").unwrap().lock().unwrap_err();
-    assert_helps(&error, &["lock `orders` can't be read: ", "something that is not ours", "another name"]);
-    assert!(!error.to_string().contains("of type"), "{error}");
-    // A hash of another program.
-    server.query::<()>(&["DEL", "orders"]);
-    server.query::<()>(&["HSET", "orders", "theirs", "x"]);
-    let error = bob.fair_lock("orders").unwrap().inspect().unwrap_err();
-    assert_helps(&error, &["lock `orders` can't be read: ", "something that is not ours", "another name"]);
+    let server = CleanServer::start().allow(&["orders"]);
+    let bob = bob(&server, "~* -type");
+    // A hash of another program, too.
+    for words in [&["SET", "orders", "theirs"][..], &["HSET", "orders", "theirs", "x"]] {
+        server.query::<()>(words);
+        for error in all_calls(&bob.fair_lock("orders").unwrap()).map(Result::unwrap_err) {
+            let parts = ["lock `orders` can't be read: ", "something that is not ours", "another name"];
+            assert_helps(&error, &parts);
+            assert!(words[0] == "HSET" || !error.to_string().contains("of type"), "{error}");
+        }
+        server.query::<()>(&["DEL", "orders"]);
+    }
 }
 
 #[test]
 fn unlock_on_another_thread_names_the_owner_that_leaked_the_hold() {
-    let _alone = fairlock_tests::Alone::here();
+    let _alone = Alone::here();
     let client = Client::builder(MemoryBackend::new()).label("worker 3").build().unwrap();
     let lock = client.fair_lock("orders").unwrap();
     lock.lock().unwrap().leak();
@@ -168,7 +166,7 @@ fn unlock_on_another_thread_names_the_owner_that_leaked_the_hold() {
 
 #[test]
 fn the_compiler_says_what_to_use_when_a_guard_or_request_is_sent_to_a_thread() {
-    let _alone = fairlock_tests::Alone::here();
+    let _alone = Alone::here();
     let dir = WorkDir::new();
     for (taken, sent) in [("lock", "LockGuard"), ("request", "LockRequest")] {
         let program = format!(
@@ -189,7 +187,7 @@ fn the_compiler_says_what_to_use_when_a_guard_or_request_is_sent_to_a_thread() {
 
 #[test]
 fn the_readmes_program_prints_its_error_for_people() {
-    let _alone = fairlock_tests::Alone::here();
+    let _alone = Alone::here();
     let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
     let readme = fs::read_to_string(readme).unwrap();
     let program = readme.split("```rust,no_run\n").nth(1).unwrap().split("```").next().unwrap();

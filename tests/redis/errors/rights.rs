@@ -6,7 +6,7 @@ use std::time::Duration;
 use fairlock::{Client, Discipline, Error, Lock, OwnedGuard, Owner, RedisBackend};
 use fairlock_tests::errors::assert_denied;
 use fairlock_tests::log_lines::log_lines;
-use fairlock_tests::{RedisServer, eventually, wait_until_no_residue};
+use fairlock_tests::{CleanServer, RedisServer, eventually, wait_until_no_residue};
 
 use super::{BOUND, DISCIPLINES, capture_logs, client, client_at};
 
@@ -30,21 +30,17 @@ fn user(server: &RedisServer, name: &str, rules: &[&str]) -> String {
 
 #[test]
 fn a_user_without_wake_ups_is_refused_when_the_client_is_built() {
-    let _alone = fairlock_tests::Alone::here();
-    let server = RedisServer::start();
+    let server = CleanServer::start();
     let url = user(&server, "bob", &["~*", "&redisson_lock__channel:*", "+@all"]);
     let backend = RedisBackend::connect(&url).unwrap();
     let denied = "the user lacks a right";
-    assert_denied(
-        Client::new(backend),
-        &["subscribing to wake-ups", &server.address(), denied, "channel fairlock:"],
-    );
+    let parts = ["subscribing to wake-ups", &server.address(), denied, "channel fairlock:"];
+    assert_denied(Client::new(backend), &parts);
 }
 
 #[test]
 fn a_user_without_the_locks_channel_is_refused_before_waiting() {
-    let _alone = fairlock_tests::Alone::here();
-    let server = RedisServer::start();
+    let server = CleanServer::start();
     let bob =
         client_at(&user(&server, "bob", &["~*", "&fairlock:*", "+@all"]), Discipline::Redisson).unwrap();
     let alice = client(&server, Discipline::Redisson);
@@ -140,9 +136,8 @@ fn the_least_rights_are_enough_and_each_of_them_is_needed_by_redisson() {
 }
 
 fn the_least_rights_are_enough_and_each_of_them_is_needed(discipline: Discipline) {
-    let _alone = fairlock_tests::Alone::here();
+    let server = CleanServer::start().allow(&["no-*", "fairlock_*"]); // for want of the right to delete
     capture_logs();
-    let server = RedisServer::start();
     let all = commands(discipline);
     let keys_of = match discipline {
         Discipline::HandOff => &["fairlock_line:", "fairlock_record:"][..],
@@ -193,18 +188,12 @@ fn the_least_rights_are_enough_and_each_of_them_is_needed(discipline: Discipline
 
 #[test]
 fn the_least_rights_are_enough_for_a_semaphore_and_doctor_notes_those_that_miss() {
-    let _alone = fairlock_tests::Alone::here();
-    let server = RedisServer::start();
-    let prefixes = ["fairlock_ends:", "fairlock_line:", "fairlock_record:"];
-    let all: Vec<String> = prefixes.iter().map(|prefix| format!("~{prefix}{{pool}}")).collect();
-    let commands: Vec<String> =
-        commands(Discipline::HandOff).iter().map(|command| format!("+{command}")).collect();
-    let rules = |keys: &[String]| {
-        let words = ["~pool", "&redisson_lock__channel:{pool}*", "&fairlock:*", "+multi"].map(str::to_owned);
-        [&words[..], keys, &commands].concat()
-    };
+    let server = CleanServer::start();
+    let all = ["fairlock_ends:", "fairlock_line:", "fairlock_record:"].map(|key| format!("~{key}{{pool}}"));
     let of_user = |name: &str, keys: &[String]| {
-        let rules = rules(keys);
+        let rest = ["~pool", "&redisson_lock__channel:{pool}*", "&fairlock:*", "+multi"].map(str::to_owned);
+        let commands = commands(Discipline::HandOff).into_iter().map(|command| format!("+{command}"));
+        let rules: Vec<String> = rest.into_iter().chain(keys.iter().cloned()).chain(commands).collect();
         user(&server, name, &rules.iter().map(String::as_str).collect::<Vec<_>>())
     };
     let url = of_user("all", &all);
@@ -219,24 +208,20 @@ fn the_least_rights_are_enough_for_a_semaphore_and_doctor_notes_those_that_miss(
     assert!(pool.force_unlock().unwrap());
     eventually(BOUND, "the holder is told", || guard.is_lost());
     drop(guard);
-    {
-        let missing = &all[0];
-        let backend = RedisBackend::connect(&of_user("some", &all[1..])).unwrap();
-        let found = backend.doctor(Some(&fairlock::LockName::new("pool").unwrap())).unwrap();
-        let found = found.iter().find(|found| found.topic == "rights").unwrap();
-        assert_eq!(found.verdict, fairlock::Verdict::Note, "{found:?}");
-        assert!(found.text.starts_with("for semaphores and read-write locks, "), "{found:?}");
-        assert!(found.text.contains(&missing[1..]), "{found:?}");
-        let pool = Client::new(backend).unwrap().semaphore("pool", 2).unwrap();
-        assert_denied(pool.try_acquire(), &["(lock `pool`)", "the user lacks a right", &missing[1..]]);
-    }
-    wait_until_no_residue(&server);
+    let missing = &all[0][1..];
+    let backend = RedisBackend::connect(&of_user("some", &all[1..])).unwrap();
+    let found = backend.doctor(Some(&fairlock::LockName::new("pool").unwrap())).unwrap();
+    let found = found.iter().find(|found| found.topic == "rights").unwrap();
+    assert_eq!(found.verdict, fairlock::Verdict::Note, "{found:?}");
+    assert!(found.text.starts_with("for semaphores and read-write locks, "), "{found:?}");
+    assert!(found.text.contains(missing), "{found:?}");
+    let pool = Client::new(backend).unwrap().semaphore("pool", 2).unwrap();
+    assert_denied(pool.try_acquire(), &["(lock `pool`)", "the user lacks a right", missing]);
 }
 
 #[test]
 fn without_the_right_to_publish_the_lock_still_works() {
-    let _alone = fairlock_tests::Alone::here();
-    let server = RedisServer::start();
+    let server = CleanServer::start();
     for discipline in DISCIPLINES {
         let url = user(&server, "bob", &["~*", "&*", "+@all", "-publish"]);
         let backend = RedisBackend::builder(&url).discipline(discipline).connect().unwrap();
