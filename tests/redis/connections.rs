@@ -5,10 +5,13 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, Discipline, Error, Lock, LockKind, ManualClock, Owner, RedisBackend, TryLock};
+use fairlock::{
+    Client, ClientBuilder, Discipline, Error, Lock, LockKind, ManualClock, Owner, RedisBackend, RedisBuilder,
+    TryLock,
+};
 use fairlock_tests::errors::{assert_denied, assert_says, assert_unavailable};
-use fairlock_tests::locks::take_now;
-use fairlock_tests::{RedisServer, assert_no_residue, eventually, wait_until_no_residue};
+use fairlock_tests::locks::{lock_of, request, take_now};
+use fairlock_tests::{CleanServer, RedisServer, eventually, look_until, wait_until_no_residue};
 
 /// Far longer than anything here takes on a busy machine.
 const BOUND: Duration = Duration::from_secs(15);
@@ -33,8 +36,7 @@ fn within<T>(bound: Duration, call: impl FnOnce() -> T) -> T {
 
 #[test]
 fn a_server_that_is_down_is_named_at_connect() {
-    let _alone = fairlock_tests::Alone::here();
-    let server = RedisServer::start();
+    let server = CleanServer::start();
     server.kill();
     let refused = within(ms(2500), || RedisBackend::connect(&server.url()));
     let parts = ["Redis at ", &server.address(), "connecting", "refused", "; is Redis running there?"];
@@ -79,8 +81,7 @@ fn asks_in_time(lock: &Lock, owner: impl Fn() -> Owner, parts: &[&str]) {
 
 #[test]
 fn an_outage_is_an_error_in_bounded_time_and_its_end_is_noticed() {
-    let _alone = fairlock_tests::Alone::here();
-    let server = RedisServer::start();
+    let server = CleanServer::start();
     let client = client_at(&server.url());
     let lock = client.fair_lock("orders").unwrap();
     let held = client.fair_lock("held").unwrap().lock().unwrap();
@@ -88,6 +89,9 @@ fn an_outage_is_an_error_in_bounded_time_and_its_end_is_noticed() {
     let parts = ["(lock `orders`)", "Redis at ", &server.address(), "refused"];
     let bound = OUTAGE_LIMIT + ms(3000);
     asks_in_time(&lock, || client.new_owner(), &parts);
+    // An owner that asks again gets the error again.
+    let owner = client.new_owner();
+    (0..2).for_each(|_| asks_in_time(&lock, || owner.clone(), &parts));
     assert_unavailable(within(bound, || lock.inspect()), &parts);
     assert_unavailable(within(bound, || lock.force_unlock()), &parts);
     assert_unavailable(within(bound, || held.unlock()), &["(lock `held`)", &server.address(), "refused"]);
@@ -98,33 +102,15 @@ fn an_outage_is_an_error_in_bounded_time_and_its_end_is_noticed() {
         Err(_) => false,
     });
     within(BOUND, || lock.lock()).unwrap().unlock().unwrap();
+    within(BOUND, || lock.owned_by(&owner).unwrap().lock()).unwrap().unlock().unwrap();
     // Also for an owner whose release did not reach the server.
     within(BOUND, || client.fair_lock("held").unwrap().lock()).unwrap().unlock().unwrap();
     wait_until_no_residue(&server);
 }
 
 #[test]
-fn an_owner_that_asks_again_in_an_outage_gets_the_error_again() {
-    let _alone = fairlock_tests::Alone::here();
-    let server = RedisServer::start();
-    let client = client_at(&server.url());
-    let (lock, owner) = (client.fair_lock("orders").unwrap(), client.new_owner());
-    lock.owned_by(&owner).unwrap().lock().unwrap().unlock().unwrap();
-    server.kill();
-    for _ in 0..2 {
-        asks_in_time(&lock, || owner.clone(), &["(lock `orders`)", &server.address()]);
-    }
-    server.restart();
-    eventually(BOUND, "the owner gets the lock", || {
-        lock.owned_by(&owner).unwrap().try_lock().is_ok_and(|tried| tried.guard().is_some())
-    });
-    wait_until_no_residue(&server);
-}
-
-#[test]
 fn a_server_that_stands_still_costs_no_more_than_the_bounds() {
-    let _alone = fairlock_tests::Alone::here();
-    let server = RedisServer::start();
+    let server = CleanServer::start();
     let backend = RedisBackend::builder(&server.url()).connect_timeout(ms(300)).response_timeout(ms(300));
     let builder = Client::builder(backend.connect().unwrap()).lease(ms(1000)).outage_limit(ms(1000));
     let client = builder.build().unwrap();
@@ -135,18 +121,11 @@ fn a_server_that_stands_still_costs_no_more_than_the_bounds() {
     let late = "no answer within 300ms (response_timeout); whether it was carried out is not known";
     assert_unavailable(lock.inspect(), &["(lock `orders`)", late]);
     let parts = ["(lock `orders`)", "Redis at ", &server.address(), "no answer within 300ms ("];
-    let (bound, owner) = (ms(1000 + 3000), || client.new_owner());
+    let (bound, asker) = (ms(1000 + 3000), || lock.owned_by(&client.new_owner()).unwrap());
     thread::scope(|scope| {
-        scope.spawn(|| assert_unavailable(within(bound, || lock.owned_by(&owner()).unwrap().lock()), &parts));
-        scope.spawn(|| {
-            assert_unavailable(within(bound, || lock.owned_by(&owner()).unwrap().try_lock()), &parts)
-        });
-        scope.spawn(|| {
-            assert_unavailable(
-                within(ms(2500), || lock.owned_by(&owner()).unwrap().try_lock_for(ms(200))),
-                &["`orders`"],
-            )
-        });
+        scope.spawn(|| assert_unavailable(within(bound, || asker().lock()), &parts));
+        scope.spawn(|| assert_unavailable(within(bound, || asker().try_lock()), &parts));
+        scope.spawn(|| assert_unavailable(within(ms(2500), || asker().try_lock_for(ms(200))), &["`orders`"]));
         scope.spawn(|| assert_unavailable(within(bound, || lock.inspect()), &["`orders`"]));
         let error = within(bound, || unlocked.unlock()).unwrap_err();
         assert_says(&error, &["lock `unlocked`"]);
@@ -158,20 +137,15 @@ fn a_server_that_stands_still_costs_no_more_than_the_bounds() {
     assert_says(&lost, &["lock `held` was lost", "its lease could not be renewed in time"]);
     for name in ["orders", "held", "unlocked"] {
         let lock = client.fair_lock(name).unwrap();
-        let mut again = None;
-        eventually(BOUND, name, || {
-            again = lock.try_lock().ok().and_then(TryLock::guard);
-            again.is_some()
-        });
-        again.unwrap().unlock().unwrap();
+        let again = look_until(BOUND, || lock.try_lock().ok().and_then(TryLock::guard));
+        again.expect(name).unlock().unwrap();
     }
     wait_until_no_residue(&server);
 }
 
 #[test]
 fn a_connection_that_is_cut_loses_nothing() {
-    let _alone = fairlock_tests::Alone::here();
-    let server = RedisServer::start();
+    let server = CleanServer::start();
     let rules = [
         (Discipline::HandOff, LockKind::Fair),
         (Discipline::HandOff, LockKind::Plain),
@@ -184,30 +158,27 @@ fn a_connection_that_is_cut_loses_nothing() {
             let backend = RedisBackend::builder(&server.url()).discipline(discipline).connect().unwrap();
             Client::builder(backend).outage_limit(OUTAGE_LIMIT).build().unwrap()
         };
-        let (first, second) = (client(), client());
-        let lock_of = |client: &Client| fairlock_tests::locks::lock_of(client, kind, "orders");
-        let cut = || {
-            let cut: i64 = server.query(&["CLIENT", "KILL", "TYPE", connection]);
-            cut > 0
-        };
-        let guard = lock_of(&first).lock().unwrap();
+        let clients = [client(), client()];
+        let [first, second] = clients.each_ref().map(|client| lock_of(client, kind, "orders"));
+        let cut = || server.query::<i64>(&["CLIENT", "KILL", "TYPE", connection]) > 0;
+        let guard = first.lock().unwrap();
         let token = guard.token();
         thread::scope(|scope| {
             let waiter = scope.spawn(|| {
-                let guard = within(BOUND, || lock_of(&second).lock()).unwrap();
+                let guard = within(BOUND, || second.lock()).unwrap();
                 let token = guard.token();
                 guard.unlock().unwrap();
                 token
             });
             eventually(BOUND, "the waiter waits", || {
                 if kind == LockKind::Fair {
-                    return lock_of(&first).inspect().is_ok_and(|state| state.line.len() == 1);
+                    return first.inspect().is_ok_and(|state| state.line.len() == 1);
                 }
                 let channel = "redisson_lock__channel:{orders}";
                 server.query::<Vec<String>>(&["PUBSUB", "CHANNELS", channel]).len() == 1
             });
             assert!(cut());
-            let seen = lock_of(&first).inspect().or_else(|_| lock_of(&first).inspect()).unwrap();
+            let seen = first.inspect().or_else(|_| first.inspect()).unwrap();
             assert_eq!(seen.holder().unwrap().token, Some(token));
             assert!(!guard.is_lost());
             eventually(BOUND, "the hold can be renewed", || guard.renew().is_ok());
@@ -221,8 +192,7 @@ fn a_connection_that_is_cut_loses_nothing() {
 
 #[test]
 fn reconnects_and_gaps_are_counted() {
-    let _alone = fairlock_tests::Alone::here();
-    let server = RedisServer::start();
+    let server = CleanServer::start();
     let client = client_at(&server.url());
     let lock = client.fair_lock("lock:counted").unwrap();
     lock.lock().unwrap().unlock().unwrap();
@@ -242,8 +212,7 @@ fn reconnects_and_gaps_are_counted() {
 
 #[test]
 fn two_databases_are_two_namespaces() {
-    let _alone = fairlock_tests::Alone::here();
-    let server = RedisServer::builder().acl("user app on >a/b@c ~* &* +@all").start();
+    let server = CleanServer::of(RedisServer::builder().acl("user app on >a/b@c ~* &* +@all"));
     let url = server.url_as("app", "a/b@c");
     let (two, three) = (client_at(&format!("{url}2")), client_at(&format!("{url}3")));
     let here = two.fair_lock("orders").unwrap().lock().unwrap();
@@ -256,65 +225,44 @@ fn two_databases_are_two_namespaces() {
     let users = server.clients();
     assert!(users.iter().all(|client| client.contains(" user=app ")), "{users:?}");
     // Channels have no databases: a release here wakes waiters there for nothing.
-    let waiter = two.fair_lock("orders").unwrap().owned_by(&two.new_owner()).unwrap().request().unwrap();
+    let waiter = request(&two, "orders");
     there.unlock().unwrap();
     here.unlock().unwrap();
     waiter.wait().unwrap().unlock().unwrap();
     assert_eq!(counts(), [0, 0, 0]);
-    assert_no_residue(&server, &[]);
-}
-
-#[test]
-fn a_unix_socket_works_like_a_port() {
-    let _alone = fairlock_tests::Alone::here();
-    let server = RedisServer::builder().unix_socket().requirepass("a/b&c").start();
-    let lock = client_at(&server.url()).fair_lock("orders").unwrap();
-    let guard = lock.lock().unwrap();
-    assert_eq!(server.query::<i64>(&["EXISTS", "orders"]), 1);
-    guard.unlock().unwrap();
-    server.kill();
-    let error = lock.try_lock().unwrap_err();
-    assert_says(&error, &["(lock `orders`)", "redis.sock"]);
 }
 
 #[test]
 fn an_invalid_setting_is_named_in_the_error() {
-    let _alone = fairlock_tests::Alone::here();
-    let server = RedisServer::start();
-    let (zero, ms) = (Duration::ZERO, Duration::from_millis);
-    let client = || Client::builder(RedisBackend::connect(&server.url()).unwrap());
-    let redis = || RedisBackend::builder(&server.url());
-    let backend = |result: Result<RedisBackend, Error>| result.map(drop);
-    let lock = client().build().unwrap().fair_lock("orders").unwrap();
-    let cases = [
-        (client().lease(zero).build().map(|_| ()), "lease is 0ns, it has to be from 2s to 100 years"),
-        (
-            client().place_ttl(ms(100)).build().map(|_| ()),
-            "place_ttl is 100ms, it has to be from 500ms to 100 years",
-        ),
-        (client().outage_limit(zero).build().map(|_| ()), "outage_limit is 0ns"),
-        (lock.fixed_lease(zero).lock().map(|_| ()), "fixed_lease is 0ns"),
-        (lock.max_hold(ms(1)).try_lock().map(|_| ()), "max_hold is 1ms"),
-        (backend(redis().connections(0).connect()), "connections is 0, it has to be from 1 to 8"),
-        (backend(redis().connections(9).connect()), "connections is 9, it has to be from 1 to 8"),
-        (backend(redis().thread_wait(zero).connect()), "thread_wait is 0ns"),
-        (backend(redis().response_timeout(zero).connect()), "response_timeout is 0ns"),
-        (backend(redis().thread_wait(ms(5000)).connect()), "thread_wait is a setting of Redisson's line"),
-        (backend(redis().refresh_on_retry(true).connect()), "else leave refresh_on_retry out"),
-        (
-            client().lease(ms(1999)).build().map(|_| ()),
-            "lease is 1.999s, it has to be from 2s to 100 years: twice the backend's response_timeout of 1s or more",
-        ),
-        (
-            client().clock(ManualClock::new()).build().map(|_| ()),
-            "the client has a manual clock, but its leases",
-        ),
-        (backend(redis().connect_timeout(Duration::MAX).connect()), "connect_timeout is"),
-        (backend(RedisBackend::connect("127.0.0.1:6379")), "it has no scheme such as redis://"),
-        (backend(RedisBackend::connect("redis://127.0.0.1:66666")), "port"),
-        (backend(RedisBackend::connect(&format!("{}99", server.url()))), "the server has no such database"),
-    ];
-    for (result, part) in cases {
+    let server = CleanServer::start();
+    let zero = Duration::ZERO;
+    let of_client = |set: fn(ClientBuilder) -> ClientBuilder| {
+        set(Client::builder(RedisBackend::connect(&server.url()).unwrap())).build().map(drop)
+    };
+    let of_backend =
+        |set: fn(RedisBuilder) -> RedisBuilder| set(RedisBackend::builder(&server.url())).connect().map(drop);
+    let of_url = |url: &str| RedisBackend::connect(url).map(drop);
+    let lock = client_at(&server.url()).fair_lock("orders").unwrap();
+    let twice = "lease is 1.999s, it has to be from 2s to 100 years: twice the backend's response_timeout of 1s or more";
+    for (result, part) in [
+        (of_client(|it| it.lease(ms(0))), "lease is 0ns, it has to be from 2s to 100 years"),
+        (of_client(|it| it.place_ttl(ms(100))), "place_ttl is 100ms, it has to be from 500ms to 100 years"),
+        (of_client(|it| it.outage_limit(ms(0))), "outage_limit is 0ns"),
+        (lock.fixed_lease(zero).lock().map(drop), "fixed_lease is 0ns"),
+        (lock.max_hold(ms(1)).try_lock().map(drop), "max_hold is 1ms"),
+        (of_backend(|it| it.connections(0)), "connections is 0, it has to be from 1 to 8"),
+        (of_backend(|it| it.connections(9)), "connections is 9, it has to be from 1 to 8"),
+        (of_backend(|it| it.thread_wait(ms(0))), "thread_wait is 0ns"),
+        (of_backend(|it| it.response_timeout(ms(0))), "response_timeout is 0ns"),
+        (of_backend(|it| it.thread_wait(ms(5000))), "thread_wait is a setting of Redisson's line"),
+        (of_backend(|it| it.refresh_on_retry(true)), "else leave refresh_on_retry out"),
+        (of_client(|it| it.lease(ms(1999))), twice),
+        (of_client(|it| it.clock(ManualClock::new())), "the client has a manual clock, but its leases"),
+        (of_backend(|it| it.connect_timeout(Duration::MAX)), "connect_timeout is"),
+        (of_url("127.0.0.1:6379"), "it has no scheme such as redis://"),
+        (of_url("redis://127.0.0.1:66666"), "port"),
+        (of_url(&format!("{}99", server.url())), "the server has no such database"),
+    ] {
         let error = result.expect_err(part);
         assert!(matches!(error, Error::InvalidConfig { .. }), "{error:?}");
         assert_says(&error, &["invalid configuration: ", part]);

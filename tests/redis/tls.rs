@@ -14,95 +14,71 @@ use fairlock_tests::{Alone, Cluster, RedisServer, Sentinels, WorkDir};
 
 /// Set in the second process, which trusts the certificates. This process can't change its own environment without
 /// unsafe code.
-const URL: &str = "FAIRLOCK_TEST_TLS_SERVERS";
+const URLS: &str = "FAIRLOCK_TEST_TLS_SERVERS";
 
-/// The body of the second process: takes turns on some locks, or says why it can't.
+/// The body of the second process: takes turns on some locks of each server, or says why it can't.
 fn is_the_second_process() -> bool {
-    let Ok(url) = std::env::var(URL) else { return false };
-    let (one, other) = match connect(&url) {
-        Ok(backend) => (Client::new(backend).unwrap(), Client::new(connect(&url).unwrap()).unwrap()),
-        Err(error) => {
-            println!("refused: {error:?}");
-            return true;
+    let Ok(urls) = std::env::var(URLS) else { return false };
+    for url in urls.split(' ') {
+        let clients = match [connect(url), connect(url)] {
+            [Ok(one), Ok(other)] => [one, other].map(|backend| Client::new(backend).unwrap()),
+            [Err(error), _] | [_, Err(error)] => {
+                println!("refused: {error:?}");
+                continue;
+            }
+        };
+        for number in 0..10 {
+            let lock = |client: &Client| client.fair_lock(&format!("lock:{number}")).unwrap();
+            let [first, second] = clients.each_ref().map(|client| lock(client).request().unwrap());
+            first.wait().unwrap().unlock().unwrap();
+            second.wait().unwrap().unlock().unwrap();
         }
-    };
-    for number in 0..10 {
-        let name = format!("lock:{number}");
-        let guard = one.fair_lock(&name).unwrap().lock().unwrap();
-        let request = other.fair_lock(&name).unwrap().request().unwrap();
-        guard.unlock().unwrap();
-        request.wait().unwrap().unlock().unwrap();
+        println!("ten locks over TLS: done");
     }
-    println!("ten locks over TLS: done");
     true
 }
 
 /// Runs `test` again in a process that trusts the authority, and returns what it says.
-fn in_a_process_that_trusts(test: &str, url: &str, authority: &Path) -> String {
+fn in_a_process_that_trusts(authority: &Path, test: &str, urls: &[String]) -> String {
     let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", test, "--nocapture"]).env(URL, url).env("SSL_CERT_FILE", authority);
+    child.args(["--exact", test, "--nocapture"]).env(URLS, urls.join(" ")).env("SSL_CERT_FILE", authority);
     let child = child.output().unwrap();
     assert!(child.status.success(), "{child:?}");
     String::from_utf8_lossy(&child.stdout).into_owned()
 }
 
-/// The second process trusts the authority. This process does not, and is refused.
-#[track_caller]
-fn works(test: &str, url: &str, authority: &Path) {
-    let said = in_a_process_that_trusts(test, url, authority);
-    assert!(said.contains("ten locks over TLS: done"), "{said}");
-    let error = RedisBackend::connect(url).unwrap_err();
-    assert!(error.to_string().contains("certificate is not trusted"), "{error}");
-}
-
 fn hosts(servers: &[RedisServer]) -> String {
-    servers.iter().map(|server| format!("127.0.0.1:{}", server.port())).collect::<Vec<_>>().join(",")
+    servers.iter().map(RedisServer::address).collect::<Vec<_>>().join(",")
 }
 
+/// The second process trusts their authority. This process does not, and is refused.
 #[test]
-fn sentinels_and_their_servers_are_reached_over_tls() {
+fn servers_sentinels_and_nodes_are_reached_over_tls() {
     let _alone = Alone::here();
     if is_the_second_process() {
         return;
     }
     let dir = WorkDir::new();
     let certificates = Certificates::make(dir.path(), None);
+    let server = RedisServer::builder().tls_with(&certificates).requirepass("secret").start();
     let sentinels = Sentinels::builder().tls(&certificates).steady().start();
-    works(
-        "sentinels_and_their_servers_are_reached_over_tls",
-        &format!("rediss+sentinel://{}/{MASTER}", hosts(&sentinels.sentinels)),
-        &certificates.ca,
-    );
-    assert_eq!(sentinels.servers[0].query::<i64>(&["DBSIZE"]), 10, "the locks are on this server");
-}
-
-#[test]
-fn the_nodes_of_a_cluster_are_reached_over_tls() {
-    let _alone = Alone::here();
-    if is_the_second_process() {
-        return;
-    }
-    let dir = WorkDir::new();
-    let certificates = Certificates::make(dir.path(), None);
     let cluster = Cluster::start_with(Replicas::None, |node| node.tls_with(&certificates));
-    works(
-        "the_nodes_of_a_cluster_are_reached_over_tls",
-        &format!("rediss+cluster://{}", hosts(&cluster.nodes[..1])),
-        &certificates.ca,
-    );
-    let tokens: i64 = cluster.nodes.iter().map(|node| node.query::<i64>(&["DBSIZE"])).sum();
-    assert_eq!(tokens, 10);
-}
-
-#[test]
-fn a_server_is_reached_over_tls() {
-    let _alone = Alone::here();
-    if is_the_second_process() {
-        return;
+    let urls = [
+        server.url(),
+        format!("rediss+sentinel://{}/{MASTER}", hosts(&sentinels.sentinels)),
+        format!("rediss+cluster://{}", hosts(&cluster.nodes[..1])),
+    ];
+    let test = "servers_sentinels_and_nodes_are_reached_over_tls";
+    let said = in_a_process_that_trusts(&certificates.ca, test, &urls);
+    assert_eq!(said.matches("ten locks over TLS: done").count(), 3, "{said}");
+    for url in &urls {
+        let error = RedisBackend::connect(url).unwrap_err();
+        assert!(error.to_string().contains("certificate is not trusted"), "{error}");
     }
-    let server = RedisServer::builder().tls().requirepass("secret").start();
-    works("a_server_is_reached_over_tls", &server.url(), server.ca_file());
-    assert_eq!(server.query::<i64>(&["DBSIZE"]), 10, "it was this server");
+    // The tokens of the locks are on these servers.
+    let keys = |servers: &[RedisServer]| servers.iter().map(|it| it.query::<i64>(&["DBSIZE"])).sum::<i64>();
+    let all = [std::slice::from_ref(&server), &sentinels.servers[..1], &cluster.nodes[..]];
+    assert_eq!(all.map(keys), [10; 3]);
 }
 
 #[test]
@@ -114,7 +90,7 @@ fn an_expired_certificate_or_one_for_another_host_is_refused() {
     for (flaw, word) in [(Flaw::Expired, "Expired"), (Flaw::WrongHost, "not valid for name")] {
         let server = RedisServer::builder().flawed_tls(flaw).requirepass("kanarie").start();
         let test = "an_expired_certificate_or_one_for_another_host_is_refused";
-        let said = in_a_process_that_trusts(test, &server.url(), server.ca_file());
+        let said = in_a_process_that_trusts(server.ca_file(), test, &[server.url()]);
         let parts = ["refused: ", &server.address(), "certificate is not trusted", word, "InvalidConfig"];
         assert_says(&said.replace('\n', " "), &parts);
         assert!(!said.contains("kanarie"), "{said}");

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use fairlock::{Client, RedisBackend};
 use fairlock_tests::log_lines::{keep_log_lines, log_lines};
 use fairlock_tests::server_state::scripts_run;
-use fairlock_tests::{Alone, RedisServer, assert_no_residue, eventually};
+use fairlock_tests::{CleanServer, RedisServer, eventually};
 
 /// The limit for anything immediate, on a busy machine.
 const SOON: Duration = Duration::from_secs(10);
@@ -22,9 +22,8 @@ fn client(server: &RedisServer) -> Client {
 /// all that it knows the server is there. Wake-ups that are cut off have no their own lines.
 #[test]
 fn a_server_that_is_gone_costs_one_line_and_little_work() {
-    let _alone = Alone::here();
+    let server = CleanServer::start();
     keep_log_lines(log::LevelFilter::Warn);
-    let server = RedisServer::start();
     let (holder, waiter) = (client(&server), client(&server));
     let guard = holder.fair_lock("gone").unwrap().lock().unwrap();
     let request = waiter.fair_lock("gone").unwrap().request().unwrap();
@@ -52,9 +51,8 @@ fn processor_time() -> Duration {
 
 #[test]
 fn a_server_that_refuses_writes_is_asked_a_few_times_a_second() {
-    let _alone = Alone::here();
+    let server = CleanServer::start();
     keep_log_lines(log::LevelFilter::Warn);
-    let server = RedisServer::start();
     let client = client(&server);
     let lock = client.fair_lock("refuses").unwrap();
     let guard = lock.lock().unwrap();
@@ -83,68 +81,36 @@ fn a_server_that_refuses_writes_is_asked_a_few_times_a_second() {
     for mut request in requests {
         request.wait_for(SOON).unwrap().guard().expect("the waiter has kept its place").unlock().unwrap();
     }
-    assert_no_residue(&server, &[]);
 }
 
 /// A server with `timeout`, or a firewall, cuts connections that were idle for a while.
 #[test]
 fn a_request_whose_idle_connection_was_cut_is_granted_in_its_turn() {
-    let _alone = Alone::here();
-    let server = RedisServer::start();
+    let server = CleanServer::start();
     let client = client(&server);
     let (lock, other) = (client.fair_lock("cut").unwrap(), client.fair_lock("other").unwrap());
-    for name in ["free", "held"] {
+    for (is_held, lock) in [(false, &lock), (true, &other)] {
         let guard = other.lock().unwrap();
-        if name == "free" {
-            guard.unlock().unwrap();
+        if is_held {
+            guard.leak()
         } else {
-            guard.leak();
+            guard.unlock().unwrap()
         }
-        let lock = if name == "free" { &lock } else { &other };
         let killed: u32 = server.query(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
         assert!(killed > 0);
-        let owner = client.new_owner();
-        let mut request = lock.owned_by(&owner).unwrap().request().unwrap();
-        if name == "held" {
+        let mut request = lock.owned_by(&client.new_owner()).unwrap().request().unwrap();
+        if is_held {
             eventually(SOON, "the request has a place", || request.rank() == Some(0));
             other.unlock().unwrap();
         }
         request.decided().recv_timeout(SOON).expect("the client asks again");
         request.wait_for(Duration::ZERO).unwrap().guard().expect("the request was granted").unlock().unwrap();
     }
-    drop(client);
-    assert_no_residue(&server, &[]);
-}
-
-/// Without any message, and without a caller that waits on the request.
-#[test]
-fn a_request_is_granted_when_a_dead_holders_lease_ends() {
-    let _alone = Alone::here();
-    let server = RedisServer::start();
-    let lease = Duration::from_secs(1);
-    let backend = RedisBackend::builder(&server.url()).response_timeout(lease / 2).connect().unwrap();
-    let dead = Client::builder(backend).lease(lease).build().unwrap();
-    let backend = RedisBackend::connect(&server.url()).unwrap();
-    // Heartbeats would find it as well, but later.
-    let waiter = Client::builder(backend).place_ttl(Duration::from_secs(60)).build().unwrap();
-    // The watchdog sleeps until the renewal of this hold, in ten seconds.
-    let other = waiter.fair_lock("other").unwrap().lock().unwrap();
-    dead.fair_lock("dead").unwrap().lock().unwrap().leak();
-    let taken = Instant::now();
-    drop(dead); // neither renewed nor released any more
-    let request = waiter.fair_lock("dead").unwrap().request().unwrap();
-    request.decided().recv_timeout(SOON).expect("the waiter asks");
-    let took = taken.elapsed();
-    assert!(took < lease + Duration::from_secs(1), "granted {took:?} after the dead holder");
-    request.wait().unwrap().unlock().unwrap();
-    other.unlock().unwrap();
-    assert_no_residue(&server, &[]);
 }
 
 #[test]
 fn a_hold_that_was_handed_over_has_its_full_lease_soon() {
-    let _alone = Alone::here();
-    let server = RedisServer::start();
+    let server = CleanServer::start();
     let (holder, waiter) = (client(&server), client(&server));
     let guard = holder.fair_lock("raised").unwrap().lock().unwrap();
     let request = waiter.fair_lock("raised").unwrap().request().unwrap();
@@ -156,44 +122,4 @@ fn a_hold_that_was_handed_over_has_its_full_lease_soon() {
     assert!(!guard.is_lost());
     server.cont();
     guard.unlock().unwrap();
-    assert_no_residue(&server, &[]);
-}
-
-#[test]
-fn a_turn_costs_two_scripts_and_a_third_only_after_a_tenth_of_a_second() {
-    const TURNS: u64 = 40;
-    let _alone = Alone::here();
-    let server = RedisServer::start();
-    let clients = [(); 4].map(|()| {
-        let backend = RedisBackend::connect(&server.url()).unwrap();
-        // Without heartbeats. A handed-over hold has less than two thirds of its lease.
-        let times = Client::builder(backend).place_ttl(Duration::from_secs(60));
-        times.lease(Duration::from_secs(300)).build().unwrap()
-    });
-    clients[0].fair_lock("turns").unwrap().lock().unwrap().unlock().unwrap(); // loads the scripts
-    let before = scripts_run(&server);
-    let long_turns: u64 = std::thread::scope(|scope| {
-        let workers = clients.each_ref().map(|client| {
-            scope.spawn(|| {
-                let lock = client.fair_lock("turns").unwrap();
-                let turn = |_| {
-                    let guard = lock.lock().unwrap();
-                    std::thread::sleep(Duration::from_millis(20));
-                    // From the moment when the client heard of it: this thread may have been woken much later.
-                    let held = client.held()[0].held_for;
-                    let before_unlock = Instant::now();
-                    guard.unlock().unwrap();
-                    u64::from(held + before_unlock.elapsed() >= Duration::from_millis(85))
-                };
-                (0..TURNS).map(turn).sum::<u64>()
-            })
-        });
-        workers.into_iter().map(|worker| worker.join().unwrap()).sum()
-    });
-    let by_wake_up: u64 = clients.iter().map(|client| client.stats().granted_by_wake_up).sum();
-    assert!(by_wake_up > 3 * TURNS, "only {by_wake_up} were handed over");
-    let renewed = scripts_run(&server) - before - 2 * 4 * TURNS;
-    assert!(renewed <= long_turns, "{renewed} renewals, and {long_turns} turns that were long enough");
-    drop(clients);
-    assert_no_residue(&server, &[]);
 }
