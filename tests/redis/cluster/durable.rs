@@ -6,6 +6,7 @@ use fairlock::{Client, Durability, Error, OwnedGuard, RedisBackend, Verdict};
 use fairlock_tests::cluster::Replicas;
 use fairlock_tests::errors::assert_says;
 use fairlock_tests::locks::take_now as take;
+use fairlock_tests::server_state::scripts_run;
 use fairlock_tests::{Alone, Cluster, RedisServer, eventually};
 
 use crate::support::BOUND;
@@ -26,6 +27,18 @@ fn patient(cluster: &Cluster, durability: Durability) -> RedisBackend {
 
 fn client(cluster: &Cluster, durability: Durability) -> Client {
     Client::builder(backend(cluster, durability)).outage_limit(ANSWER).build().unwrap()
+}
+
+fn life() -> Durability {
+    Durability::life().trust(TRUST).skew(SKEW)
+}
+
+/// A cluster whose past is known, and two clients.
+fn known(replicas: Replicas) -> (Cluster, Client, Client) {
+    let cluster = Cluster::start(replicas);
+    patient(&cluster, life()).begin_life().unwrap();
+    let [ours, theirs] = [(); 2].map(|()| client(&cluster, life()));
+    (cluster, ours, theirs)
 }
 
 /// Whether it is granted now. While a node is replaced it can't be asked.
@@ -101,29 +114,22 @@ fn holds_survive_forgetful_nodes_and_moved_slots_and_end_without_a_majority() {
     cluster.nodes[1..].iter().for_each(RedisServer::stop);
     let stopped = Instant::now();
     eventually(BOUND, "there is no proof any more", || guard.renew().is_err());
-    let scripts = || {
-        let stats: String = from.query(&["INFO", "commandstats"]);
-        stats.lines().find(|line| line.starts_with("cmdstat_evalsha:")).map(str::to_owned)
-    };
-    let sent = scripts();
+    let sent = scripts_run(from);
     let error = theirs.fair_lock(&there).unwrap().try_lock().map(drop).unwrap_err();
     assert_says(&error, &["no majority: 1 of 3 nodes named it"]);
     eventually(BOUND, "the hold has ended", || guard.is_lost());
     assert!(stopped.elapsed() < TRUST + ANSWER, "{:?}", stopped.elapsed());
-    assert_eq!(scripts(), sent);
+    assert_eq!(scripts_run(from), sent);
     cluster.nodes[1..].iter().for_each(RedisServer::cont);
 }
 
 #[test]
 fn the_slots_of_a_promoted_replica_rest_and_the_others_do_not() {
     let _alone = Alone::here();
-    let durability = Durability::life().trust(TRUST).skew(SKEW);
-    let cluster = Cluster::start(Replicas::One);
+    let (cluster, ours, theirs) = known(Replicas::One);
     let (old, new) = (&cluster.nodes[0], &cluster.nodes[3]);
     let [kept, free] = ["kept:", "free:"].map(|prefix| cluster.name_at(old, prefix));
     let elsewhere = cluster.name_at(&cluster.nodes[1], "lock:");
-    patient(&cluster, durability).begin_life().unwrap();
-    let (ours, theirs) = (client(&cluster, durability), client(&cluster, durability));
     let guard = take(&ours, &kept);
     eventually(BOUND, "the replica has the hold", || !new.query::<Vec<String>>(&["KEYS", &kept]).is_empty());
     old.kill();
@@ -135,9 +141,9 @@ fn the_slots_of_a_promoted_replica_rest_and_the_others_do_not() {
     assert!(try_lock(&theirs, &elsewhere), "the past of other slots is known");
     assert!(!try_lock(&theirs, &free));
     let guard = [guard];
-    stay(&guard, &theirs, durability.grace());
+    stay(&guard, &theirs, life().grace());
     eventually(BOUND, "the grace is over", || try_lock(&theirs, &free));
-    assert!(promoted.elapsed() >= durability.grace());
+    assert!(promoted.elapsed() >= life().grace());
     guard.into_iter().for_each(|guard| pass_on(guard, &theirs));
 }
 
@@ -147,8 +153,7 @@ fn in_a_cluster_a_client_that_is_not_durable_is_refused_as_well() {
     let _alone = Alone::here();
     let cluster = Cluster::start(Replicas::None);
     let name = cluster.name_at(&cluster.nodes[2], "lock:");
-    let durability = Durability::life().trust(TRUST).skew(SKEW);
-    let _ours = backend(&cluster, durability);
+    let _ours = backend(&cluster, life());
     let theirs = crate::support::client(&cluster);
     let error = theirs.fair_lock(&name).unwrap().try_lock().map(drop).unwrap_err();
     assert!(matches!(error, Error::InvalidConfig { .. }), "{error:?}");
@@ -160,11 +165,8 @@ fn in_a_cluster_a_client_that_is_not_durable_is_refused_as_well() {
 #[test]
 fn a_move_that_is_broken_off_lets_no_other_client_in() {
     let _alone = Alone::here();
-    let durability = Durability::life().trust(TRUST).skew(SKEW);
-    let cluster = Cluster::start(Replicas::None);
+    let (cluster, ours, theirs) = known(Replicas::None);
     let (from, to) = (&cluster.nodes[0], &cluster.nodes[1]);
-    patient(&cluster, durability).begin_life().unwrap();
-    let (ours, theirs) = (client(&cluster, durability), client(&cluster, durability));
     let name = cluster.name_at(from, "broken off:");
     let slot = cluster.slot_of(&name);
     let guard = [take(&ours, &name)];
@@ -172,7 +174,7 @@ fn a_move_that_is_broken_off_lets_no_other_client_in() {
     let moved: String = from.query(&["MIGRATE", "127.0.0.1", &to.port().to_string(), &name, "0", "5000"]);
     assert_eq!(moved, "OK");
     assert!(!try_lock(&theirs, &name), "the lock is on its way");
-    let findings = patient(&cluster, durability).doctor(None).unwrap();
+    let findings = patient(&cluster, life()).doctor(None).unwrap();
     let open = findings.iter().filter(|found| found.topic == "slots" && found.verdict == Verdict::Note);
     assert!(
         open.clone().count() == 2 && open.clone().all(|found| found.text.contains(&slot.to_string())),
@@ -181,6 +183,6 @@ fn a_move_that_is_broken_off_lets_no_other_client_in() {
     for node in [from, to] {
         node.query::<()>(&["CLUSTER", "SETSLOT", &slot.to_string(), "STABLE"]);
     }
-    stay(&guard, &theirs, durability.grace());
+    stay(&guard, &theirs, life().grace());
     guard.into_iter().for_each(|guard| pass_on(guard, &theirs));
 }

@@ -7,7 +7,7 @@ use fairlock::{
     Client, ClientId, Durability, Error, LockKind, LockName, OwnerId, RedisBackend, RedisBuilder,
 };
 use fairlock_tests::errors::assert_says;
-use fairlock_tests::locks::take_now as take;
+use fairlock_tests::locks::{request, take_now as take};
 use fairlock_tests::{Alone, RedisServer, Sentinels, assert_no_residue, eventually, look_until};
 
 use super::{BOUND, builder};
@@ -40,6 +40,10 @@ fn client(sentinels: &Sentinels) -> Client {
     Client::builder(durable(sentinels).connect().unwrap()).outage_limit(BOUND).build().unwrap()
 }
 
+fn is_granted(client: &Client, name: &str) -> bool {
+    client.fair_lock(name).unwrap().try_lock().is_ok_and(|tried| tried.guard().is_some())
+}
+
 fn refusal(client: &Client, name: &str) -> Option<Error> {
     client.fair_lock(name).unwrap().try_lock().map(drop).err()
 }
@@ -59,22 +63,15 @@ fn without_a_majority_of_sentinels_nothing_is_granted_and_holds_end_in_time() {
     // The master works, and one sentinel does.
     let (silent, since) = (&sentinels.sentinels[1..], Instant::now());
     silent.iter().for_each(RedisServer::stop);
-    let mut error = None;
-    eventually(BOUND, "a request is refused", || {
-        error = refusal(&theirs, "other");
-        error.is_some()
-    });
-    assert_says(&error.unwrap(), &["no majority: 1 of 3 sentinels named it", "other"]);
+    let error = look_until(BOUND, || refusal(&theirs, "other")).expect("a request is refused");
+    assert_says(&error, &["no majority: 1 of 3 sentinels named it", "other"]);
     eventually(BOUND, "the hold is lost", || guard.is_lost());
     // The sentinels were last asked before they fell silent.
     assert!(since.elapsed() < TRUST + Duration::from_secs(1), "{:?}", since.elapsed());
     assert!(sentinels.servers[0].query::<bool>(&["EXISTS", "minority"]), "kept for longer than that");
     silent.iter().for_each(RedisServer::cont);
     drop(guard);
-    eventually(BOUND, "the other client gets the lock", || {
-        let lock = theirs.fair_lock("minority").unwrap();
-        lock.try_lock().is_ok_and(|tried| tried.guard().is_some())
-    });
+    eventually(BOUND, "the other client gets the lock", || is_granted(&theirs, "minority"));
     // The release of the last attempt may have been refused as well. The watchdog repeats it.
     let other = || sentinels.servers[0].query::<bool>(&["EXISTS", "other"]);
     eventually(BOUND, "what was granted is given back", || !other());
@@ -104,10 +101,7 @@ fn a_sentinel_that_restarts_without_its_file_counts_later_and_as_another_one() {
     assert!(restarted.elapsed() > TRUST, "{:?}", restarted.elapsed());
     let counts = Instant::now();
     drop(guard);
-    eventually(BOUND, "the grace is over", || {
-        let lock = theirs.fair_lock("forgotten").unwrap();
-        lock.try_lock().is_ok_and(|tried| tried.guard().is_some())
-    });
+    eventually(BOUND, "the grace is over", || is_granted(&theirs, "forgotten"));
     assert!(counts.elapsed() > durability().grace() - Duration::from_millis(500), "{:?}", counts.elapsed());
     // The same ones go on, with one that is known by now or without it.
     sentinels.sentinels[2].cont();
@@ -137,9 +131,7 @@ fn a_higher_epoch_is_a_new_life_and_a_lower_one_is_refused() {
     assert!(!master.query::<bool>(&["EXISTS", "rests"]), "nothing is granted");
     assert_eq!(master.query::<u64>(&["HGET", LIFE, "epoch"]), epoch);
     assert!(guard.renew().is_ok(), "claimed");
-    eventually(BOUND, "the grace is over", || {
-        ours.fair_lock("rests").unwrap().try_lock().unwrap().guard().is_some()
-    });
+    eventually(BOUND, "the grace is over", || is_granted(&ours, "rests"));
     assert!(began.elapsed() + Duration::from_millis(50) > durability().grace(), "{:?}", began.elapsed());
     guard.unlock().unwrap();
     assert_no_residue(master, &[]);
@@ -163,7 +155,7 @@ fn a_hold_is_kept_for_longer_than_its_holder_believes() {
     assert!(guard.valid_for() <= durability().longest_lease());
     assert!(guard.renew().is_ok());
     is_kept("kept");
-    let next = theirs.fair_lock("kept").unwrap().owned_by(&theirs.new_owner()).unwrap().request().unwrap();
+    let next = request(&theirs, "kept");
     guard.unlock().unwrap(); // a hand-off
     is_kept("kept");
     let guard = next.wait().unwrap();
@@ -200,20 +192,15 @@ fn a_message_grants_nothing() {
     let master = &sentinels.servers[0];
     let [ours, theirs] = [client(&sentinels), client(&sentinels)];
     let guard = take(&ours, "message");
-    let waits = theirs.fair_lock("message").unwrap().owned_by(&theirs.new_owner()).unwrap();
-    let mut request = waits.request().unwrap();
+    let mut waiting = request(&theirs, "message");
     let place = master.query::<Vec<String>>(&["ZRANGE", "fairlock_line:{message}", "0", "0"]).remove(0);
     let client_id = place.split(':').next().unwrap();
     let token = guard.token().get() + 1_000_000; // later than its ticket
-    let heard: u32 = master.query(&[
-        "PUBLISH",
-        &format!("fairlock:{client_id}"),
-        &format!("granted {place} {token} message"),
-    ]);
-    assert_eq!(heard, 1);
-    let waited = request.wait_for(Duration::from_millis(500)).unwrap();
+    let said = format!("granted {place} {token} message");
+    assert_eq!(master.query::<u32>(&["PUBLISH", &format!("fairlock:{client_id}"), &said]), 1);
+    let waited = waiting.wait_for(Duration::from_millis(500)).unwrap();
     assert!(waited.guard().is_none(), "believed");
-    drop(request);
+    drop(waiting);
     // The watchdog withdraws it. Before that the unlock would grant it, and a client that ends gives nothing back.
     let line = || master.query::<u64>(&["ZCARD", "fairlock_line:{message}"]);
     eventually(BOUND, "the request has left the line", || line() == 0);

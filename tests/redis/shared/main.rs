@@ -6,5 +6,4 @@ mod ends;
 mod messages;
 mod names;
 mod support;
-mod turns;
 mod units;

@@ -1,8 +1,7 @@
 //! What holders and waiters are told, and what `inspect` shows.
 
 use fairlock::LockKind;
-use fairlock::backend::{Backend, ForceReleased, Renew, Renewal, Wait};
-
+use fairlock::backend::{Backend, ForceReleased};
 use fairlock_tests::server_state::scripts_run;
 
 use crate::support::{Told, World};
@@ -19,31 +18,6 @@ fn the_holder_of_a_fair_lock_that_is_taken_by_force_is_told() {
     assert_eq!(world.next_told(), Told::Taken(1, token));
     assert!(matches!(world.next_told(), Told::Granted(2, _)));
     assert_eq!(world.take(&one, token), ForceReleased::NotHeld);
-}
-
-#[test]
-fn holds_and_places_of_many_locks_are_renewed_in_one_call() {
-    let world = World::with(2);
-    let [one, two, next] = [1, 2, 3].map(|number| world.asker(number, 1));
-    let tokens = [world.granted(&one), world.granted(&two)];
-    world.queued(&next);
-    let fair = fairlock::backend::LockId::new(fairlock::LockName::new("fair").unwrap(), LockKind::Fair);
-    let place = fairlock::backend::Place::new(&fair, &one.owner, one.request);
-    let ask = fairlock::backend::Acquire::new(place, one.lease);
-    let fairlock::backend::Acquired::Granted { token, .. } = world.backend.acquire(&ask).unwrap() else {
-        panic!()
-    };
-    let exclusive = fairlock::backend::Hold::new(&fair, &one.owner, one.request, token);
-    let items = [
-        Renew::Place { place: world.place(&next, Wait::Forever), lease: next.lease },
-        Renew::Hold { hold: world.hold(&one, tokens[0]), holds: 1, lease: one.lease },
-        Renew::Hold { hold: exclusive, holds: 1, lease: one.lease },
-        Renew::Hold { hold: world.hold(&two, tokens[0]), holds: 1, lease: one.lease },
-        Renew::Hold { hold: world.hold(&two, tokens[1]), holds: 1, lease: one.lease },
-    ];
-    let answers: Vec<_> = world.backend.renew(world.client, &items).into_iter().map(Result::unwrap).collect();
-    assert!(matches!(answers[0], Renewal::Waiting { rank: 0, .. }), "{answers:?}");
-    assert_eq!(answers[1..], [Renewal::Renewed, Renewal::Renewed, Renewal::Lost, Renewal::Renewed]);
 }
 
 /// A script looks at some hundred holders. Those who are granted the lock between two scripts keep it.
