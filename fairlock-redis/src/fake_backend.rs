@@ -1,12 +1,44 @@
-//! A backend whose server is a fake one: a test says what it replies to scripts.
+//! A backend whose server is a fake one: a test says what it replies to scripts. And the lock, owner and request that are asked for.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use fairlock_core::backend::{Hold, LockId, Place, RequestId};
+use fairlock_core::{FencingToken, LockKind, LockName, OwnerId};
 use parking_lot::Mutex;
+use redis::Value;
 
 use crate::backend::RedisBackend;
 use crate::builder::{Discipline, RedisBuilder};
 use crate::net::test_server::{Act, FakeServer, polite};
+
+pub(crate) const LEASE: Duration = Duration::from_secs(30);
+
+pub(crate) fn named(name: &str, kind: LockKind) -> LockId {
+    LockId::new(LockName::new(name).unwrap(), kind)
+}
+
+/// The lock `a` of this kind.
+pub(crate) fn id(kind: LockKind) -> LockId {
+    named("a", kind)
+}
+
+pub(crate) fn owner() -> OwnerId {
+    OwnerId::new("u:1")
+}
+
+pub(crate) fn place<'a>(lock: &'a LockId, owner: &'a OwnerId) -> Place<'a> {
+    Place::new(lock, owner, RequestId::new(0x1f))
+}
+
+pub(crate) fn hold<'a>(lock: &'a LockId, owner: &'a OwnerId) -> Hold<'a> {
+    Hold::new(lock, owner, RequestId::new(0x1f), FencingToken::new(7))
+}
+
+/// A text in a reply.
+pub(crate) fn bulk(text: &str) -> Value {
+    Value::BulkString(text.as_bytes().to_vec())
+}
 
 /// A script that the server was asked for.
 #[derive(Clone, Debug)]

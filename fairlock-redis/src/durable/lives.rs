@@ -97,6 +97,7 @@ pub(crate) fn lives_of(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fake_backend::bulk;
     use crate::net::hash_slot::{SLOTS, of_name};
     use crate::script::scripts::all;
 
@@ -114,10 +115,6 @@ mod tests {
         for slot in [0, 7629, SLOTS - 1] {
             assert_eq!(of_name(&key_of_slot(slot)), Some(slot));
         }
-    }
-
-    fn bulk(text: &str) -> Value {
-        Value::BulkString(text.as_bytes().to_vec())
     }
 
     #[test]

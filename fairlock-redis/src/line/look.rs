@@ -95,12 +95,8 @@ mod tests {
     use super::*;
     use crate::backend::RedisBackend;
     use crate::builder::Discipline;
-    use crate::fake_backend::with;
-    use fairlock_core::{FencingToken, LockName};
-
-    fn bulk(text: &str) -> Value {
-        Value::BulkString(text.as_bytes().to_vec())
-    }
+    use crate::fake_backend::{bulk, id, with};
+    use fairlock_core::FencingToken;
 
     fn backend() -> RedisBackend {
         with(Discipline::HandOff, |_, _| String::new()).0
@@ -183,7 +179,7 @@ mod tests {
     fn a_look_names_the_capacity_unless_any_kind_is_shown() {
         let empty = "*8\r\n+state\r\n:-1\r\n:0\r\n:0\r\n*0\r\n:0\r\n:0\r\n*0\r\n";
         let (backend, ran) = with(Discipline::HandOff, |_, _| empty.to_owned());
-        let lock = LockId::new(LockName::new("a").unwrap(), LockKind::Semaphore { permits: 3 });
+        let lock = id(LockKind::Semaphore { permits: 3 });
         for kinds in [Kinds::This, Kinds::Any] {
             let call = backend.0.fair.look(&lock, &Look { from: 5, many: 6, examined: 7, kinds }).unwrap();
             backend.0.shared.run(&call).unwrap();
@@ -197,8 +193,7 @@ mod tests {
     fn the_line_is_found_by_its_keys_and_needs_the_rights_to_them() {
         let backend = backend();
         assert_eq!(backend.0.fair.keys_like("a*"), (lines("a*").to_vec(), "zset"));
-        let lock = LockId::new(LockName::new("a").unwrap(), LockKind::ReadWrite);
-        let keys = Keys::of(&lock).unwrap();
+        let keys = Keys::of(&id(LockKind::ReadWrite)).unwrap();
         let [all, of_several] = backend.0.fair.needed(&keys, "fairlock:u");
         let on = |key: &str| all.iter().filter(|words| words.get(1) == Some(&key)).count();
         assert_eq!([on("fairlock_line:{a}"), on("fairlock_record:{a}"), on("NUMSUB")], [6, 1, 1]);

@@ -2,15 +2,14 @@
 
 use std::sync::atomic::AtomicUsize;
 
-use fairlock_core::backend::{Backend, Renew, RequestId};
-use fairlock_core::{ClientId, FencingToken, LockName, OwnerId};
+use fairlock_core::backend::{Backend, Renew};
+use fairlock_core::{ClientId, FencingToken};
 use parking_lot::Mutex;
 
 use super::*;
-use crate::fake_backend::{Ran, of};
+use crate::fake_backend::{LEASE, Ran, hold, id, of, owner, place};
 use crate::{Durability, RedisBackend};
 
-const LEASE: Duration = Duration::from_secs(30);
 const MEMBER: &str = "u:1:000000000000001f";
 /// The end of an attempt where the server's clock is not known.
 const NEVER: &str = "0000000000000000";
@@ -24,22 +23,6 @@ fn saying(said: &[&'static str]) -> (RedisBackend, Arc<Mutex<Vec<Ran>>>) {
         said[next.fetch_add(1, Ordering::Relaxed).min(said.len() - 1)].to_owned()
     };
     of(|builder| builder, reply)
-}
-
-fn id(kind: LockKind) -> LockId {
-    LockId::new(LockName::new("a").unwrap(), kind)
-}
-
-fn owner() -> OwnerId {
-    OwnerId::new("u:1")
-}
-
-fn place<'a>(lock: &'a LockId, owner: &'a OwnerId) -> Place<'a> {
-    Place::new(lock, owner, RequestId::new(0x1f))
-}
-
-fn hold<'a>(lock: &'a LockId, owner: &'a OwnerId) -> Hold<'a> {
-    Hold::new(lock, owner, RequestId::new(0x1f), FencingToken::new(7))
 }
 
 /// How the server answers an attempt, and how often it was asked.

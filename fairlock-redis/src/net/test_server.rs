@@ -1,6 +1,6 @@
 //! Servers for the tests of this folder: a real one as a child process, and a fake one with scripted answers.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use redis::Value;
 
 use super::subscription::Endpoints;
@@ -68,12 +69,7 @@ impl TestServer {
     }
 
     pub(super) fn address(&self) -> Address {
-        self.address_as("")
-    }
-
-    /// As a user: `name:password@`.
-    pub(super) fn address_as(&self, user: &str) -> Address {
-        Address::parse(&format!("redis://{user}127.0.0.1:{}", self.port)).expect("an address")
+        Address::parse(&format!("redis://127.0.0.1:{}", self.port)).expect("an address")
     }
 
     /// Connects as this user.
@@ -91,12 +87,6 @@ impl TestServer {
         let client = redis::Client::open(format!("redis://127.0.0.1:{}", self.port)).expect("a client");
         let mut con = client.get_connection().expect("a connection");
         redis::cmd(words[0]).arg(&words[1..]).query(&mut con).expect("a reply")
-    }
-
-    /// Sends STOP or CONT to the server.
-    pub(super) fn signal(&self, name: &str) {
-        let kill = Command::new("kill").args([format!("-{name}"), self.child.id().to_string()]).status();
-        assert!(kill.expect("kill").success());
     }
 }
 
@@ -168,6 +158,7 @@ impl Stream {
 pub(crate) struct FakeServer {
     port: u16,
     connections: Arc<AtomicUsize>,
+    heard: Arc<Mutex<Vec<Vec<String>>>>,
 }
 
 impl FakeServer {
@@ -176,16 +167,20 @@ impl FakeServer {
     pub(crate) fn start(act: impl Fn(usize, &[String]) -> Act + Send + Sync + 'static) -> FakeServer {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("a port").port();
-        let connections = Arc::new(AtomicUsize::new(0));
-        let (count, act) = (Arc::clone(&connections), Arc::new(act));
+        let (connections, heard) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
+        let (count, notes, act) = (Arc::clone(&connections), Arc::clone(&heard), Arc::new(act));
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let number = count.fetch_add(1, Ordering::SeqCst);
-                let act = Arc::clone(&act);
-                std::thread::spawn(move || serve(stream.expect("a connection"), |words| act(number, words)));
+                let (notes, act) = (Arc::clone(&notes), Arc::clone(&act));
+                let act = move |words: &[String]| {
+                    notes.lock().push(words.to_vec());
+                    act(number, words)
+                };
+                std::thread::spawn(move || serve(stream.expect("a connection"), act));
             }
         });
-        FakeServer { port, connections }
+        FakeServer { port, connections, heard }
     }
 
     /// Answers this command with these words, and the others as [`polite`].
@@ -208,6 +203,13 @@ impl FakeServer {
     /// How many connections it has seen.
     pub(super) fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
+    }
+
+    /// The commands that it was asked for and that begin with these words.
+    pub(crate) fn asked(&self, beginning: &str) -> Vec<Vec<String>> {
+        let mut asked = self.heard.lock().clone();
+        asked.retain(|words| words.join(" ").starts_with(beginning));
+        asked
     }
 }
 
@@ -235,10 +237,10 @@ pub(super) fn up_for(seconds: u64) -> String {
     bulk(&format!("# Server\r\nrun_id:{:040x}\r\nuptime_in_seconds:{seconds}\r\n", 7))
 }
 
-fn serve(stream: TcpStream, act: impl Fn(&[String]) -> Act) {
-    let mut out = stream.try_clone().expect("a stream");
-    let mut input = BufReader::new(stream);
-    while let Some(words) = command(&mut input) {
+fn serve(mut out: TcpStream, act: impl Fn(&[String]) -> Act) {
+    let (input, mut commands) = (out.try_clone().expect("a stream"), redis::Parser::new());
+    while let Ok(command) = commands.parse_value(&input) {
+        let words: Vec<String> = redis::from_redis_value(command).expect("words");
         let said = match act(&words) {
             Act::Say(reply) => out.write_all(reply.as_bytes()),
             Act::SayAndHangUp(reply) => {
@@ -253,20 +255,4 @@ fn serve(stream: TcpStream, act: impl Fn(&[String]) -> Act) {
             return;
         }
     }
-}
-
-fn command(input: &mut impl BufRead) -> Option<Vec<String>> {
-    let number = |input: &mut dyn BufRead| {
-        let mut line = String::new();
-        input.read_line(&mut line).ok()?;
-        line.get(1..)?.trim().parse::<usize>().ok()
-    };
-    let count = number(input)?;
-    let word = |_| {
-        let mut bytes = vec![0; number(input)? + 2];
-        input.read_exact(&mut bytes).ok()?;
-        bytes.truncate(bytes.len() - 2);
-        String::from_utf8(bytes).ok()
-    };
-    (0..count).map(word).collect()
 }

@@ -138,24 +138,14 @@ mod tests {
     use super::*;
     use crate::backend::RedisBackend;
     use crate::builder::{Discipline, RedisBuilder};
-    use crate::fake_backend::{of, with};
+    use crate::fake_backend::{LEASE, bulk, hold, id, of, owner, place, with};
     use crate::rules::{By, Kinds};
-    use fairlock_core::backend::{
-        Acquire, Acquired, Backend, BackendErrorKind, Hold, HoldCountSet, RequestId,
-    };
-    use fairlock_core::{FencingToken, LockName};
+    use fairlock_core::FencingToken;
+    use fairlock_core::backend::{Acquire, Acquired, Backend, BackendErrorKind, HoldCountSet};
 
     const FAIR: Fair = Fair { thread_wait: Duration::from_secs(300), refresh_on_retry: false };
     const CHANNEL: &str = "redisson_lock__channel:{a}";
     const REQUEST: &str = "000000000000001f";
-
-    fn id() -> LockId {
-        LockId::new(LockName::new("a").unwrap(), LockKind::Fair)
-    }
-
-    fn bulk(text: &str) -> Value {
-        Value::BulkString(text.as_bytes().to_vec())
-    }
 
     fn backend() -> RedisBackend {
         with(Discipline::Redisson, |_, _| String::new()).0
@@ -170,27 +160,25 @@ mod tests {
 
     #[test]
     fn an_attempt_says_how_long_its_place_lasts_and_whether_it_is_repeated() {
-        let of_plain = LockId::new(LockName::new("a").unwrap(), LockKind::Plain);
-        let cases = [
-            (id(), false, Wait::No, "300000", "once"),
-            (id(), true, Wait::No, "300000", "once"),
-            (id(), false, Wait::Forever, "300000", "wait"),
-            (id(), true, Wait::UpTo(Duration::from_secs(2)), "2000", "refresh"),
-            (of_plain, true, Wait::Forever, "1", "once"),
-        ];
-        for (lock, refresh, wait, time, mode) in cases {
+        for (kind, refresh, wait, time, mode) in [
+            (LockKind::Fair, false, Wait::No, "300000", "once"),
+            (LockKind::Fair, true, Wait::No, "300000", "once"),
+            (LockKind::Fair, false, Wait::Forever, "300000", "wait"),
+            (LockKind::Fair, true, Wait::UpTo(Duration::from_secs(2)), "2000", "refresh"),
+            (LockKind::Plain, true, Wait::Forever, "1", "once"),
+        ] {
             let build = |builder: RedisBuilder| {
                 let builder = builder.discipline(Discipline::Redisson).refresh_on_retry(refresh);
                 builder.thread_wait(FAIR.thread_wait)
             };
             let (backend, ran) = of(build, |_, _| "*0\r\n".to_owned());
-            let (owner, lease) = (OwnerId::new("u:1"), Duration::from_secs(30));
-            let mut place = Place::new(&lock, &owner, RequestId::new(0x1f));
+            let (lock, owner) = (id(kind), owner());
+            let mut place = place(&lock, &owner);
             (place.ttl, place.wait) = (Duration::from_secs(9), wait);
-            let mut ask = Acquire::new(place, lease);
+            let mut ask = Acquire::new(place, LEASE);
             ask.label = "nightly";
             let rules = backend.0.rules(&lock).unwrap();
-            let renewal = rules.renew_places(&lock, &[(&place, lease)]);
+            let renewal = rules.renew_places(&lock, &[(&place, LEASE)]);
             for call in [rules.acquire(&ask), renewal, rules.withdraw(&place, By::Waiter)] {
                 backend.0.shared.run(&call.unwrap()).unwrap();
             }
@@ -201,18 +189,16 @@ mod tests {
             let renewed = vec![CHANNEL, "u:1", REQUEST, time, "30000"];
             assert_eq!(sent, [asked, renewed, vec!["u:1", REQUEST, time, "9000", CHANNEL]]);
         }
-        let (lock, owner) = (id(), OwnerId::new("u:1"));
-        let place = Place::new(&lock, &owner, RequestId::new(0x1f));
-        assert_eq!(FAIR.channel(&place, &Keys::of(&lock).unwrap()), format!("{CHANNEL}:u:1"));
+        let (lock, owner) = (id(LockKind::Fair), owner());
+        let channel = FAIR.channel(&place(&lock, &owner), &Keys::of(&lock).unwrap());
+        assert_eq!(channel, format!("{CHANNEL}:u:1"));
     }
 
     #[test]
     fn a_hold_count_is_set_or_its_hold_is_lost() {
         let set = |reply: &'static str| {
             let (backend, ran) = with(Discipline::Redisson, move |_, _| reply.to_owned());
-            let (lock, owner) = (id(), OwnerId::new("u:1"));
-            let hold = Hold::new(&lock, &owner, RequestId::new(0x1f), FencingToken::new(7));
-            let answer = backend.set_hold_count(&hold, 2).ok();
+            let answer = backend.set_hold_count(&hold(&id(LockKind::Fair), &owner()), 2).ok();
             assert_eq!(ran.lock()[0].arguments, ["2", "", "u:1", REQUEST, "7"]);
             answer
         };
@@ -229,8 +215,7 @@ mod tests {
         let (redisson, ours) = (backend(), with(Discipline::HandOff, |_, _| String::new()).0);
         assert_eq!(kinds.map(|kind| redisson.keeps(kind)), [true, true, false, false]);
         assert_eq!(redisson.keeps_only(), "discipline Redisson has fair and plain locks only");
-        let lock = |kind| LockId::new(LockName::new("a").unwrap(), kind);
-        let by_owner = |backend: &RedisBackend, kind| backend.keeps_place_by_owner(&lock(kind));
+        let by_owner = |backend: &RedisBackend, kind| backend.keeps_place_by_owner(&id(kind));
         assert!(by_owner(&redisson, LockKind::Fair) && !by_owner(&redisson, LockKind::Plain));
         assert!(!by_owner(&ours, LockKind::Fair));
     }
@@ -239,12 +224,9 @@ mod tests {
     fn an_answer_of_the_line_tells_whether_it_was_repaired() {
         let answer = |reply: &'static str| {
             let (backend, _) = with(Discipline::Redisson, move |_, _| reply.to_owned());
-            let (lock, owner) = (id(), OwnerId::new("u:1"));
-            let place = Place::new(&lock, &owner, RequestId::new(1));
-            backend.acquire(&Acquire::new(place, Duration::from_secs(30))).ok()
+            backend.acquire(&Acquire::new(place(&id(LockKind::Fair), &owner()), LEASE)).ok()
         };
-        let lease = Duration::from_secs(30);
-        let granted = Acquired::Granted { token: FencingToken::new(7), lease };
+        let granted = Acquired::Granted { token: FencingToken::new(7), lease: LEASE };
         assert_eq!(answer("*3\r\n+granted\r\n:7\r\n:30000\r\n"), Some(granted));
         let recheck_in = Duration::from_millis(500);
         let queued = Acquired::Queued { rank: 2, recheck_in, ticket: 0, latest: 0 };
@@ -280,7 +262,7 @@ mod tests {
 
     #[test]
     fn the_line_is_found_by_its_key_and_needs_the_rights_to_it() {
-        let (backend, lock) = (backend(), id());
+        let (backend, lock) = (backend(), id(LockKind::Fair));
         assert_eq!(backend.0.fair.keys_like("a*"), (queues("a*").to_vec(), "list"));
         let keys = Keys::of(&lock).unwrap();
         let [all, of_several] = backend.0.fair.needed(&keys, "");
@@ -294,7 +276,7 @@ mod tests {
         let empty = "*6\r\n+state\r\n*0\r\n:-1\r\n:0\r\n:0\r\n*0\r\n";
         let (backend, ran) = with(Discipline::Redisson, |_, _| empty.to_owned());
         let at = Look { from: 5, many: 6, examined: 7, kinds: Kinds::This };
-        backend.0.shared.run(&backend.0.fair.look(&id(), &at).unwrap()).unwrap();
+        backend.0.shared.run(&backend.0.fair.look(&id(LockKind::Fair), &at).unwrap()).unwrap();
         assert_eq!(ran.lock()[0].arguments, ["5", "6", "7"]);
     }
 }

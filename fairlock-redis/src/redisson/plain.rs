@@ -31,15 +31,14 @@ impl Kind for Plain {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fairlock_core::backend::{LockId, RequestId};
-    use fairlock_core::{LockName, OwnerId};
+    use crate::fake_backend::{id, owner, place};
 
     #[test]
     fn a_plain_lock_has_one_channel_and_neither_a_line_nor_a_time_to_wait() {
         let kinds = [LockKind::Plain, LockKind::Fair, LockKind::ReadWrite];
         assert_eq!(kinds.map(|kind| Plain.keeps(kind)), [true, false, false]);
-        let (lock, owner) = (LockId::new(LockName::new("a").unwrap(), LockKind::Plain), OwnerId::new("u:1"));
-        let (keys, place) = (Keys::of(&lock).unwrap(), Place::new(&lock, &owner, RequestId::new(0x1f)));
+        let (lock, owner) = (id(LockKind::Plain), owner());
+        let (keys, place) = (Keys::of(&lock).unwrap(), place(&lock, &owner));
         assert_eq!(Plain.channel(&place, &keys), "redisson_lock__channel:{a}");
         assert_eq!((Plain.mode(&place), Plain.time_of(&place)), ("once", Duration::ZERO));
     }

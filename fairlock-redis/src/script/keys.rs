@@ -204,13 +204,14 @@ pub(crate) fn client_channel(client: ClientId) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fake_backend::named;
     use crate::net::hash_slot::of_name;
     use crate::net::test_server::TestServer;
-    use fairlock_core::{LockKind, LockName};
+    use fairlock_core::LockKind;
     use redis::Value;
 
     fn id(name: &str) -> LockId {
-        LockId::new(LockName::new(name).unwrap(), LockKind::Fair)
+        named(name, LockKind::Fair)
     }
 
     #[test]
@@ -225,7 +226,7 @@ mod tests {
 
     #[test]
     fn each_rule_has_its_keys_in_order() {
-        let lock = LockId::new(LockName::new("a").unwrap(), LockKind::ReadWrite);
+        let lock = named("a", LockKind::ReadWrite);
         let (keys, with_ends) = (Keys::of(&id("a")).unwrap(), Keys::of(&lock).unwrap());
         let texts = |keys: KeysOfScript<'_>| keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>();
         let [line, record, ends] = ["fairlock_line:{a}", "fairlock_record:{a}", "fairlock_ends:{a}"];
@@ -235,7 +236,7 @@ mod tests {
             texts(keys.redisson()),
             ["a", record, "redisson_lock_queue:{a}", "redisson_lock_timeout:{a}"]
         );
-        let plain = LockId::new(LockName::new("a").unwrap(), LockKind::Plain);
+        let plain = named("a", LockKind::Plain);
         assert_eq!(texts(Keys::of(&plain).unwrap().in_redisson()), ["a", record]);
         assert_eq!(texts(keys.in_redisson()), texts(keys.redisson()));
         assert!(keys.are_of(&id("a")) && !keys.are_of(&plain));

@@ -197,13 +197,13 @@ pub(crate) struct CallFailure {
 mod tests {
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-    use fairlock_core::backend::{Backend, Hold, LockId, RequestId};
-    use fairlock_core::{FencingToken, LockKind, LockName, OwnerId};
+    use fairlock_core::LockKind;
+    use fairlock_core::backend::Backend;
 
     use super::*;
     use crate::backend::RedisBackend;
     use crate::builder::Discipline;
-    use crate::fake_backend::with;
+    use crate::fake_backend::{hold, id, named, owner, with};
     use crate::net::test_server::{Act, FakeServer, polite};
     use crate::script::scripts::LINE_RELEASE;
 
@@ -213,9 +213,7 @@ mod tests {
         let (backend, ran) = with(Discipline::HandOff, move |_, _| {
             format!("{}\r\n", said[next.fetch_add(1, Ordering::Relaxed).min(said.len() - 1)])
         });
-        let lock = LockId::new(LockName::new("a").unwrap(), LockKind::Fair);
-        let owner = OwnerId::new("u:1");
-        let answer = backend.release(&Hold::new(&lock, &owner, RequestId::new(1), FencingToken::new(7)));
+        let answer = backend.release(&hold(&id(LockKind::Fair), &owner()));
         let asked = ran.lock().len();
         (answer.map(drop), asked)
     }
@@ -254,7 +252,7 @@ mod tests {
     }
 
     fn keys(name: &str) -> Arc<Keys> {
-        Arc::new(Keys::of(&LockId::new(LockName::new(name).unwrap(), LockKind::Fair)).unwrap())
+        Arc::new(Keys::of(&named(name, LockKind::Fair)).unwrap())
     }
 
     #[test]

@@ -3,23 +3,18 @@
 
 use std::time::Duration;
 
-use fairlock_core::backend::{LockId, Place, RequestId};
-use fairlock_core::{FencingToken, LockKind, LockName, OwnerId};
+use fairlock_core::backend::LockId;
+use fairlock_core::{LockKind, OwnerId};
 
 use super::*;
 use crate::Discipline;
-use crate::fake_backend::with;
+use crate::fake_backend::{LEASE, hold, named as id, owner, place, with};
 use crate::script::scripts::{self, Script};
 
-const LEASE: Duration = Duration::from_secs(30);
 const RENEWED: &str = "*1\r\n+renewed\r\n";
 
 fn is(sha: &str, script: &Script) -> bool {
     script.text.sha == sha
-}
-
-fn id(name: &str, kind: LockKind) -> LockId {
-    LockId::new(LockName::new(name).unwrap(), kind)
 }
 
 fn fair(count: usize) -> Vec<LockId> {
@@ -28,16 +23,15 @@ fn fair(count: usize) -> Vec<LockId> {
 
 /// A hold and a place of each lock, by an owner each.
 fn items<'a>(locks: &'a [LockId], owner: &'a OwnerId) -> [Vec<Renew<'a>>; 2] {
-    let (request, token) = (RequestId::new(4), FencingToken::new(7));
-    let hold = |lock| Renew::Hold { hold: Hold::new(lock, owner, request, token), holds: 1, lease: LEASE };
-    let place = |lock| Renew::Place { place: Place::new(lock, owner, request), lease: LEASE };
+    let hold = |lock| Renew::Hold { hold: hold(lock, owner), holds: 1, lease: LEASE };
+    let place = |lock| Renew::Place { place: place(lock, owner), lease: LEASE };
     [locks.iter().map(hold).collect(), locks.iter().map(place).collect()]
 }
 
 #[test]
 fn holds_go_by_hundreds_and_those_that_are_lost_are_told_by_their_positions() {
     let (backend, ran) = with(Discipline::HandOff, |_, _| "*2\r\n+renewed\r\n:2\r\n".to_owned());
-    let (locks, owner) = (fair(MOST_HOLDS + 50), OwnerId::new("u:1"));
+    let (locks, owner) = (fair(MOST_HOLDS + 50), owner());
     let [holds, _] = items(&locks, &owner);
     let answers = backend.0.renew(&holds);
     let lost: Vec<_> = (0..holds.len()).filter(|at| matches!(answers[*at], Ok(Renewal::Lost))).collect();
@@ -53,7 +47,7 @@ fn each_hold_of_a_script_that_is_refused_is_renewed_alone() {
         [one] if one != "lock:1" => RENEWED.to_owned(),
         _ => "-WRONGTYPE no\r\n".to_owned(),
     });
-    let (locks, owner) = (fair(3), OwnerId::new("u:1"));
+    let (locks, owner) = (fair(3), owner());
     let answers = backend.0.renew(&items(&locks, &owner)[0]);
     assert!(matches!(&answers[..], [Ok(Renewal::Renewed), Err(_), Ok(Renewal::Renewed)]), "{answers:?}");
     let scripts: Vec<_> =
@@ -77,7 +71,7 @@ fn a_hold_that_is_refused_among_others_is_renewed_alone() {
         [_, _] => "*2\r\n+renewed\r\n:-2\r\n".to_owned(),
         _ => "*2\r\n+renewed\r\n:1\r\n".to_owned(),
     });
-    let (locks, owner) = (fair(2), OwnerId::new("u:1"));
+    let (locks, owner) = (fair(2), owner());
     let answers = backend.0.renew(&items(&locks, &owner)[0]);
     assert!(matches!(&answers[..], [Ok(Renewal::Renewed), Ok(Renewal::Lost)]), "{answers:?}");
     assert_eq!(ran.lock()[1].keys, ["lock:1"]);
@@ -94,7 +88,7 @@ fn each_item_gets_the_answer_of_its_own_script() {
         _ => RENEWED.to_owned(),
     });
     let locks = [id("fair", LockKind::Fair), id("shared", LockKind::ReadWrite), id("plain", LockKind::Plain)];
-    let owner = OwnerId::new("u:1");
+    let owner = owner();
     let [holds, places] = items(&locks, &owner);
     let answers = backend.0.renew(&[places, holds].concat());
     let waits = |rank| Renewal::Waiting { rank, recheck_in: Duration::MAX, latest: 9 };
@@ -117,7 +111,7 @@ fn a_round_of_redissons_line_has_the_scripts_of_that_line() {
         _ if is(sha, &scripts::REDISSON_RENEW) => "*1\r\n*4\r\n+waiting\r\n:1\r\n:-1\r\n:0\r\n".to_owned(),
         _ => RENEWED.to_owned(),
     });
-    let (locks, owner) = (fair(1), OwnerId::new("u:1"));
+    let (locks, owner) = (fair(1), owner());
     let [holds, places] = items(&locks, &owner);
     let answers = backend.0.renew(&[holds, places].concat());
     assert!(matches!(&answers[..], [Ok(Renewal::Renewed), Ok(Renewal::Waiting { .. })]), "{answers:?}");
@@ -127,7 +121,7 @@ fn a_round_of_redissons_line_has_the_scripts_of_that_line() {
 #[test]
 fn a_reply_without_a_row_for_each_place_is_an_error_for_all() {
     let (backend, _) = with(Discipline::HandOff, |_, _| "*1\r\n*1\r\n+lost\r\n".to_owned());
-    let (lock, owner) = (id("a", LockKind::Fair), OwnerId::new("u:1"));
+    let (lock, owner) = (id("a", LockKind::Fair), owner());
     let answers = backend.0.renew(&items(&[lock.clone(), lock], &owner)[1]);
     assert!(matches!(&answers[..], [Err(_), Err(_)]), "{answers:?}");
 }

@@ -1,10 +1,9 @@
 //! What a durable client, and one beside it, puts around scripts. The server is a fake one.
 
-use fairlock_core::backend::{LockId, Place, RequestId};
-use fairlock_core::{LockName, OwnerId};
 use parking_lot::Mutex;
 
 use super::*;
+use crate::fake_backend::{id, owner, place};
 use crate::net::test_server::{Act, FakeServer, polite};
 use crate::net::{Address, Target, Timeouts};
 use crate::script::run::run;
@@ -18,19 +17,14 @@ fn client(durability: Option<Durability>, of_slots: bool) -> (Calls, Settings) {
     (Calls::new(durability, of_slots, true, &mut settings), settings)
 }
 
-fn id(kind: LockKind) -> LockId {
-    LockId::new(LockName::new("a").unwrap(), kind)
-}
-
 fn keys() -> Arc<Keys> {
     Arc::new(Keys::of(&id(LockKind::Fair)).unwrap())
 }
 
 /// What a lock of this kind is refused for.
 fn refused(calls: &Calls, kind: LockKind, lease: Duration) -> Option<BackendErrorKind> {
-    let (lock, owner) = (id(kind), OwnerId::new("u:1"));
-    let place = Place::new(&lock, &owner, RequestId::new(1));
-    calls.check(&Acquire::new(place, lease)).err().map(|error| error.kind())
+    let (lock, owner) = (id(kind), owner());
+    calls.check(&Acquire::new(place(&lock, &owner), lease)).err().map(|error| error.kind())
 }
 
 type Heard = Arc<Mutex<Vec<Vec<String>>>>;

@@ -31,14 +31,6 @@ impl CommandConnection {
         self.con = Some((con.into(), Instant::now()));
     }
 
-    /// As if it had been idle for long.
-    #[cfg(test)]
-    pub(crate) fn age(&mut self) {
-        if let Some((_, used)) = &mut self.con {
-            *used -= 2 * CommandConnection::FRESH;
-        }
-    }
-
     /// Pings an idle connection by asking for the time, and drops it if that fails. Another one too, if the clock was not read for
     /// long. A question may go with the ping. Returns when it looked, or the end of the ping: the next request may begin then.
     ///

@@ -50,11 +50,6 @@ struct Gate {
 }
 
 impl Gate {
-    fn new() -> (Arc<Gate>, Arc<Gate>) {
-        let gate = Arc::new(Gate::default());
-        (Arc::clone(&gate), gate)
-    }
-
     fn pass(&self) {
         self.reached.store(true, Ordering::SeqCst);
         let mut is_open = self.is_open.lock();
@@ -72,6 +67,32 @@ impl Gate {
         *self.is_open.lock() = true;
         self.opened.notify_all();
     }
+}
+
+/// A server that stops before it answers `first`.
+fn gated(act: impl Fn(usize, &[String]) -> Act + Send + Sync + 'static) -> (Arc<Gate>, FakeServer) {
+    let gate = Arc::new(Gate::default());
+    let at_server = Arc::clone(&gate);
+    let server = FakeServer::start(move |connection, words| {
+        if words.get(1).is_some_and(|word| word == "first") {
+            at_server.pass();
+        }
+        act(connection, words)
+    });
+    (gate, server)
+}
+
+/// The answers to `first` and to others that queue up while it is answered, perhaps in an outage.
+fn answers(pool: &Pool, gate: &Gate, outage: Option<Outage>, others: usize) -> Vec<Result<Value, Failure>> {
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| pool.call(echo("first")));
+        until(|| gate.is_reached());
+        pool.state.lock().outage = outage;
+        let others: Vec<_> = (0..others).map(|_| scope.spawn(|| pool.call(echo("x")))).collect();
+        until(|| queued(pool) == others.len());
+        gate.open();
+        std::iter::once(first).chain(others).map(|call| call.join().expect("an answer")).collect()
+    })
 }
 
 #[test]

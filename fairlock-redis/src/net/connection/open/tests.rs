@@ -20,19 +20,6 @@ fn not_sent(address: &Address, timeouts: &Timeouts) -> String {
 }
 
 #[test]
-fn passwords_are_checked_when_it_opens() {
-    let server = TestServer::start();
-    server.command(&["ACL", "SETUSER", "müller", "on", ">p/ss", "~*", "&*", "+@all"]);
-    assert!(open(&server.address_as("m%C3%BCller:p%2Fss@"), &TIMEOUTS).is_ok());
-    assert_eq!(refused(&server.address_as("m%C3%BCller:canary@")), "WRONGPASS");
-    assert_eq!(refused(&server.address_as("nobody@")), "WRONGPASS");
-    assert!(open(&server.address_as("default@"), &TIMEOUTS).is_ok());
-    server.command(&["ACL", "SETUSER", "default", "resetpass", ">secret"]);
-    assert_eq!(refused(&server.address()), "NOAUTH");
-    assert!(open(&server.address_as(":secret@"), &TIMEOUTS).is_ok());
-}
-
-#[test]
 fn the_database_and_the_names_are_set_also_over_a_socket() {
     let server = TestServer::start_with(&["--unixsocket", "redis.sock", "--databases", "4"]);
     let url = format!("unix://{}/redis.sock?db=3", server.directory().display());
@@ -46,15 +33,6 @@ fn the_database_and_the_names_are_set_also_over_a_socket() {
     assert!(
         not_sent(&Address::parse("unix:///no/such").expect("an address"), &TIMEOUTS).contains("No such file")
     );
-}
-
-#[test]
-fn optional_rights_are_not_needed() {
-    let server = TestServer::start();
-    server.command(&["ACL", "SETUSER", "poor", "on", "nopass", "-@all", "+ping"]);
-    assert!(open(&server.address_as("poor@"), &TIMEOUTS).is_ok());
-    server.command(&["ACL", "SETUSER", "poor", "-ping"]);
-    assert_eq!(refused(&server.address_as("poor@")), "NOPERM");
 }
 
 #[test]
@@ -106,44 +84,6 @@ fn another_kind_of_server_is_refused_without_a_panic() {
         not_sent(&Address::parse("redis://no-such-host.invalid").expect("an address"), &TIMEOUTS)
             .contains("name")
     );
-}
-
-#[cfg(feature = "tls-rustls")]
-#[test]
-fn a_certificate_without_a_known_authority_is_refused() {
-    let files = std::env::temp_dir().join(format!("fairlock-tls-{}", std::process::id()));
-    std::fs::create_dir_all(&files).expect("a directory");
-    let (key, cert) =
-        (files.join("key.pem").display().to_string(), files.join("cert.pem").display().to_string());
-    let made = std::process::Command::new("openssl")
-        .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"])
-        .args(["-addext", "subjectAltName=DNS:localhost", "-keyout", &key, "-out", &cert])
-        .output();
-    assert!(made.expect("openssl").status.success());
-    let port =
-        std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("a port").port();
-    let port = port.to_string();
-    let _server = TestServer::start_with(&[
-        "--tls-port",
-        &port,
-        "--tls-cert-file",
-        &cert,
-        "--tls-key-file",
-        &key,
-        "--tls-auth-clients",
-        "no",
-    ]);
-    let address = Address::parse(&format!("rediss://localhost:{port}")).expect("an address");
-    assert_eq!(refused(&address), "CERTIFICATE");
-    // A server without TLS, and a silent one.
-    let plain = TestServer::start();
-    let at = |address: Address| Address::parse(&format!("rediss://{address}")).expect("an address");
-    assert!(open(&at(plain.address()), &TIMEOUTS).is_err());
-    let mute = FakeServer::start(|_, _| Act::Nothing);
-    let asked = Instant::now();
-    assert!(open(&at(mute.address()), &TIMEOUTS).is_err());
-    assert!(asked.elapsed() < 2 * SECOND, "{:?}", asked.elapsed());
-    let _ = std::fs::remove_dir_all(&files);
 }
 
 /// In any part of its words, to AUTH and to any later command.

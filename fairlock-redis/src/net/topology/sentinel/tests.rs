@@ -15,35 +15,47 @@ fn server(role: &'static str) -> FakeServer {
     FakeServer::answering("ROLE", is(role))
 }
 
+/// A master that answers GET so.
+fn master(says: fn() -> Act) -> FakeServer {
+    FakeServer::start(move |_, words| match words[0].as_str() {
+        "ROLE" => Act::Say(is("master")),
+        "GET" => says(),
+        _ => polite(words),
+    })
+}
+
 fn is(role: &str) -> String {
     format!("*3\r\n{}:0\r\n*0\r\n", bulk(role))
 }
 
-/// A sentinel that answers with the port and epoch at index `turn` of the list.
-fn sentinel(says: Vec<(String, i64)>, turn: Arc<AtomicUsize>) -> FakeServer {
-    counted(says, turn, Arc::default())
-}
-
-/// It counts how often it was asked, and knows no id. In place of the port 0 it hangs up, and without one it says nothing.
-fn counted(says: Vec<(String, i64)>, turn: Arc<AtomicUsize>, asked: Arc<AtomicUsize>) -> FakeServer {
+/// A sentinel that says of its master what `says` returns: the port, and what is known beside it. It knows no id. In place of the port 0
+/// it hangs up, and without one it says nothing.
+fn telling(says: impl Fn() -> (String, [String; 2]) + Send + Sync + 'static) -> FakeServer {
     FakeServer::start(move |_, words| {
-        let (port, epoch) = &says[turn.load(Ordering::SeqCst).min(says.len() - 1)];
+        let (port, [name, value]) = says();
         match words.get(1).map(String::as_str) {
             Some("server") => Act::Say(up_for(60)),
             Some("get-master-addr-by-name") if port == "0" => Act::HangUp,
             Some("get-master-addr-by-name") if port.is_empty() => Act::Nothing,
             Some("get-master-addr-by-name") => {
-                asked.fetch_add(1, Ordering::SeqCst);
-                Act::Say(format!("*2\r\n{}{}", bulk("127.0.0.1"), bulk(port)))
+                Act::Say(format!("*2\r\n{}{}", bulk("127.0.0.1"), bulk(&port)))
             }
             Some("myid") => Act::Say("-ERR Unknown sentinel subcommand 'myid'\r\n".to_owned()),
             Some("master") => {
-                let epoch = bulk(&epoch.to_string());
-                Act::Say(format!("*4\r\n{}{}{}{epoch}", bulk("name"), bulk("m"), bulk("config-epoch")))
+                Act::Say(format!("*4\r\n{}{}{}{}", bulk("name"), bulk("m"), bulk(&name), bulk(&value)))
             }
             Some(channel) if words[0] == "subscribe" => Act::Say(confirmed(channel)),
             _ => polite(words),
         }
+    })
+}
+
+/// One that says the port and epoch at index `turn` of the list.
+fn sentinel(says: Vec<(String, i64)>, turn: &Arc<AtomicUsize>) -> FakeServer {
+    let turn = Arc::clone(turn);
+    telling(move || {
+        let (port, epoch) = &says[turn.load(Ordering::SeqCst).min(says.len() - 1)];
+        (port.clone(), ["config-epoch".to_owned(), epoch.to_string()])
     })
 }
 
@@ -70,9 +82,9 @@ fn server_of(pool: &Pool) -> String {
 fn the_newest_epoch_counts_and_no_sentinel_leads_back_to_an_older_one() {
     let (old, new) = (server("master"), server("master"));
     let turn = Arc::new(AtomicUsize::new(0));
-    let behind = sentinel(vec![(port(&old), 1)], Arc::clone(&turn));
+    let behind = sentinel(vec![(port(&old), 1)], &turn);
     // From the second turn on this sentinel knows of the fail-over.
-    let knows = sentinel(vec![(port(&old), 1), (port(&new), 2)], Arc::clone(&turn));
+    let knows = sentinel(vec![(port(&old), 1), (port(&new), 2)], &turn);
     let found = connect(&[&behind, &knows]).expect("a master");
     assert_eq!(server_of(&found.master().expect("known")), old.address().to_string());
 
@@ -103,7 +115,7 @@ fn unlinked(sentinels: Vec<Address>, terms: Option<MajorityTerms>) -> Sentinel {
 #[test]
 fn a_master_that_says_it_is_a_replica_is_not_used() {
     let replica = server("slave");
-    let sentinel = sentinel(vec![(port(&replica), 1)], Arc::default());
+    let sentinel = sentinel(vec![(port(&replica), 1)], &Arc::default());
     let error = connect(&[&sentinel]).err().expect("a replica");
     assert_eq!(error.kind(), BackendErrorKind::Unavailable);
     assert!(error.message().contains("is a replica"), "{error}");
@@ -130,23 +142,16 @@ fn a_failed_search_is_not_repeated_by_every_caller() {
 
 #[test]
 fn a_request_refused_by_a_replica_goes_to_the_master_and_one_that_may_be_done_does_not() {
-    let answers = |word: &'static str| {
-        FakeServer::start(move |_, words| match words[0].as_str() {
-            "ROLE" => Act::Say(is("master")),
-            "GET" if word == "hang up" => Act::HangUp,
-            "GET" => Act::Say(format!("{word}\r\n")),
-            _ => polite(words),
-        })
-    };
     let get = |topology: &Servers| {
         let packed = cmd("GET").arg("k").get_packed_command();
         topology.call("k", |route| route.call(&packed)).map_err(|trouble| trouble.failure)
     };
-    for (old, first) in [("-READONLY You can't write against a read only replica.", true), ("hang up", false)]
-    {
-        let (old, new) = (answers(old), answers("+new"));
+    let hangs_up = || Act::HangUp;
+    let refuses = || Act::Say("-READONLY You can't write against a read only replica.\r\n".to_owned());
+    for (says, first) in [(refuses as fn() -> Act, true), (hangs_up, false)] {
+        let (old, new) = (master(says), master(|| Act::Say("+new\r\n".to_owned())));
         let turn = Arc::new(AtomicUsize::new(0));
-        let sentinel = sentinel(vec![(port(&old), 1), (port(&new), 2)], Arc::clone(&turn));
+        let sentinel = sentinel(vec![(port(&old), 1), (port(&new), 2)], &turn);
         let topology: Servers = connect(&[&sentinel]).expect("a master");
         turn.store(1, Ordering::SeqCst);
         let answer = get(&topology);
@@ -164,9 +169,8 @@ const AGE: Duration = Duration::from_millis(600);
 #[test]
 fn what_a_majority_said_counts_for_its_time_only() {
     let (master, turn) = (server("master"), Arc::new(AtomicUsize::new(0)));
-    let steady = sentinel(vec![(port(&master), 4)], Arc::clone(&turn));
-    let [second, third] =
-        [(); 2].map(|()| sentinel(vec![(port(&master), 4), ("0".to_owned(), 0)], Arc::clone(&turn)));
+    let steady = sentinel(vec![(port(&master), 4)], &turn);
+    let [second, third] = [(); 2].map(|()| sentinel(vec![(port(&master), 4), ("0".to_owned(), 0)], &turn));
     let found = connect_with(&[&steady, &second, &third], Some(AGE)).expect("a master");
     assert_eq!(found.find().expect("a majority").epoch, 4);
     turn.store(1, Ordering::SeqCst);
@@ -190,7 +194,7 @@ fn what_a_majority_said_counts_for_its_time_only() {
 #[test]
 fn what_a_majority_said_may_end_during_a_search() {
     let (master, turn) = (server("master"), Arc::new(AtomicUsize::new(0)));
-    let only = sentinel(vec![(port(&master), 4), (String::new(), 0)], Arc::clone(&turn));
+    let only = sentinel(vec![(port(&master), 4), (String::new(), 0)], &turn);
     let found = connect_with(&[&only], Some(AGE)).expect("a master");
     turn.store(1, Ordering::SeqCst);
     let left = Instant::now();
@@ -206,16 +210,8 @@ fn a_sentinel_that_forgets_the_others_makes_no_smaller_majority() {
     let others = Arc::new(AtomicUsize::new(4));
     let [one, other] = [(); 2].map(|()| {
         let others = Arc::clone(&others);
-        FakeServer::start(move |_, words| match words.get(1).map(String::as_str) {
-            Some("server") => Act::Say(up_for(60)),
-            Some("get-master-addr-by-name") => Act::Say(format!("*2\r\n{}{}", bulk("h"), bulk("7"))),
-            Some("myid") => Act::Say("-ERR Unknown sentinel subcommand 'myid'\r\n".to_owned()),
-            Some("master") => {
-                let others = others.load(Ordering::SeqCst).to_string();
-                Act::Say(format!("*2\r\n{}{}", bulk("num-other-sentinels"), bulk(&others)))
-            }
-            _ => polite(words),
-        })
+        let known = move || others.load(Ordering::SeqCst).to_string();
+        telling(move || ("7".to_owned(), ["num-other-sentinels".to_owned(), known()]))
     });
     let terms = MajorityTerms { proof_age: AGE, least_uptime: LEAST_UPTIME };
     let sentinels = [one.address(), other.address()];
@@ -228,10 +224,11 @@ fn a_sentinel_that_forgets_the_others_makes_no_smaller_majority() {
 
 #[test]
 fn one_caller_asks_the_sentinels_while_the_others_go_on() {
-    let (master, asked) = (server("master"), Arc::new(AtomicUsize::new(0)));
-    let only = counted(vec![(port(&master), 1)], Arc::default(), Arc::clone(&asked));
+    let master = server("master");
+    let only = sentinel(vec![(port(&master), 1)], &Arc::default());
     let found = connect_with(&[&only], Some(AGE)).expect("a master");
-    let (since, before) = (Instant::now(), asked.load(Ordering::SeqCst));
+    let asked = || only.asked("SENTINEL get-master-addr-by-name").len();
+    let (since, before) = (Instant::now(), asked());
     std::thread::scope(|scope| {
         let call = || {
             while since.elapsed() < 4 * AGE {
@@ -240,7 +237,7 @@ fn one_caller_asks_the_sentinels_while_the_others_go_on() {
         };
         (0..4).for_each(|_| drop(scope.spawn(call)));
     });
-    let (asked, halves) = (asked.load(Ordering::SeqCst) - before, since.elapsed().as_millis() / 300);
+    let (asked, halves) = (asked() - before, since.elapsed().as_millis() / 300);
     assert!(asked as u128 <= halves + 1, "asked {asked} times in {halves} halves of the time");
 }
 
@@ -255,7 +252,7 @@ fn an_epoch_that_a_server_refuses_is_asked_for_again() {
         _ => polite(words),
     });
     let turn = Arc::new(AtomicUsize::new(0));
-    let only = sentinel(vec![(port(&refuses), 1), (port(&refuses), 2)], Arc::clone(&turn));
+    let only = sentinel(vec![(port(&refuses), 1), (port(&refuses), 2)], &turn);
     let topology: Servers = connect_with(&[&only], Some(AGE)).expect("a master");
     turn.store(1, Ordering::SeqCst);
     let get = |route: &Route| route.call(&cmd("GET").arg(route.epoch).get_packed_command());

@@ -55,15 +55,9 @@ fn after_half_an_answer_the_next_call_gets_its_own() {
 
 #[test]
 fn when_a_batch_breaks_nothing_is_sent_again_and_the_unanswered_are_unknown() {
-    let (gate, at_server) = Gate::new();
-    let seen = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&seen);
-    let server = FakeServer::start(move |_, words| match words.get(1).map(String::as_str) {
-        Some("first") => {
-            at_server.pass();
-            polite(words)
-        }
-        Some("x") => match count.fetch_add(1, Ordering::SeqCst) {
+    let seen = AtomicUsize::new(0);
+    let (gate, server) = gated(move |_, words| match words.get(1).map(String::as_str) {
+        Some("x") => match seen.fetch_add(1, Ordering::SeqCst) {
             0 | 1 => polite(words),
             2 => Act::HangUp,
             _ => panic!("sent again, or after the link broke"),
@@ -71,17 +65,10 @@ fn when_a_batch_breaks_nothing_is_sent_again_and_the_unanswered_are_unknown() {
         _ => polite(words),
     });
     let pool = Pool::new(server.address(), &Settings::new(PATIENT, 1));
-    let answers: Vec<_> = std::thread::scope(|scope| {
-        let first = scope.spawn(|| pool.call(echo("first")));
-        until(|| gate.is_reached());
-        let others: Vec<_> = (0..5).map(|_| scope.spawn(|| pool.call(echo("x")))).collect();
-        until(|| queued(&pool) == 5);
-        gate.open();
-        assert_eq!(first.join().expect("an answer"), bulk("first"));
-        others.into_iter().map(|other| other.join().expect("an answer")).collect()
-    });
+    let answers = answers(&pool, &gate, None, 5);
+    assert_eq!(answers[0], bulk("first"));
     let broken = answers.iter().filter(|answer| matches!(answer, Err(Failure::Broken(_)))).count();
-    assert_eq!((answers.iter().filter(|answer| answer.is_ok()).count(), broken), (2, 3), "{answers:?}");
+    assert_eq!((answers.iter().filter(|answer| answer.is_ok()).count(), broken), (3, 3), "{answers:?}");
     assert_eq!(pool.call(echo("y")), bulk("y"));
 }
 
@@ -131,86 +118,25 @@ fn all_callers_hear_of_a_refused_login_meanwhile() {
 
 #[test]
 fn a_server_that_takes_no_second_connection_still_serves_over_the_first() {
-    let (gate, at_server) = Gate::new();
-    let server = FakeServer::start(move |connection, words| match words.get(1).map(String::as_str) {
-        _ if connection > 0 => Act::SayAndHangUp("-ERR max number of clients reached\r\n".to_owned()),
-        Some("first") => {
-            at_server.pass();
-            polite(words)
-        }
-        _ => polite(words),
+    let (gate, server) = gated(|connection, words| match connection {
+        0 => polite(words),
+        _ => Act::SayAndHangUp("-ERR max number of clients reached\r\n".to_owned()),
     });
     let pool = Pool::new(server.address(), &Settings::new(PATIENT, 2));
     assert!(pool.check().is_ok());
-    std::thread::scope(|scope| {
-        let first = scope.spawn(|| pool.call(echo("first")));
-        until(|| gate.is_reached());
-        pool.state.lock().outage = outage();
-        let second = scope.spawn(|| pool.call(echo("second")));
-        until(|| queued(&pool) == 1);
-        gate.open();
-        assert_eq!(first.join().expect("an answer"), bulk("first"));
-        assert_eq!(second.join().expect("an answer"), bulk("second"));
-    });
+    assert_eq!(answers(&pool, &gate, outage(), 1), [bulk("first"), bulk("x")]);
     assert_eq!(server.connections(), 1);
 }
 
 #[test]
 fn when_the_last_connection_breaks_and_none_can_be_made_the_queue_is_emptied() {
-    let (gate, at_server) = Gate::new();
-    let server = FakeServer::start(move |_, words| match words.get(1).map(String::as_str) {
-        Some("first") => {
-            at_server.pass();
-            Act::HangUp
-        }
+    let (gate, server) = gated(|_, words| match words.get(1).map(String::as_str) {
+        Some("first") => Act::HangUp,
         _ => polite(words),
     });
     let pool = Pool::new(server.address(), &Settings::new(PATIENT, 1));
     assert!(pool.check().is_ok());
-    std::thread::scope(|scope| {
-        let first = scope.spawn(|| pool.call(echo("first")));
-        until(|| gate.is_reached());
-        let others: Vec<_> = (0..3).map(|_| scope.spawn(|| pool.call(echo("x")))).collect();
-        until(|| queued(&pool) == 3);
-        pool.state.lock().outage = outage();
-        gate.open();
-        assert!(matches!(first.join().expect("an answer"), Err(Failure::Broken(_))));
-        for other in others {
-            assert!(matches!(other.join().expect("an answer"), Err(Failure::NotSent(_))));
-        }
-    });
-}
-
-#[test]
-fn a_connection_that_was_closed_while_idle_is_replaced_unnoticed() {
-    let server = TestServer::start();
-    let pool = Pool::new(server.address(), &Settings::new(TIMEOUTS, 1));
-    assert!(pool.check().is_ok());
-    server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
-    pool.state.lock().idle[0].age();
-    assert_eq!(pool.call(echo("x")), bulk("x"));
-    // One that was used a moment ago is not pinged first: the caller has to ask again.
-    server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
-    assert!(matches!(pool.call(echo("y")), Err(Failure::Broken(_))));
-    assert_eq!(pool.call(echo("z")), bulk("z"));
-}
-
-#[test]
-fn a_frozen_server_is_noticed_on_time_and_everything_goes_on_when_it_does() {
-    let server = TestServer::start();
-    let pool = Pool::new(server.address(), &Settings::new(short(), 2));
-    assert!(pool.check().is_ok());
-    server.signal("STOP");
-    let bound = short().connect + 2 * short().response + SECOND / 2;
-    std::thread::scope(|scope| {
-        for _ in 0..8 {
-            scope.spawn(|| {
-                let asked = Instant::now();
-                assert!(pool.call(echo("x")).is_err());
-                assert!(asked.elapsed() < bound, "{:?}", asked.elapsed());
-            });
-        }
-    });
-    server.signal("CONT");
-    until(|| pool.call(echo("y")) == bulk("y"));
+    let answers = answers(&pool, &gate, outage(), 3);
+    assert!(matches!(answers[0], Err(Failure::Broken(_))), "{answers:?}");
+    assert!(answers[1..].iter().all(|answer| matches!(answer, Err(Failure::NotSent(_)))), "{answers:?}");
 }

@@ -1,6 +1,5 @@
 //! Majorities and minorities of nodes, and nodes that lie, lag, and change their minds.
 
-use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use super::*;
@@ -19,30 +18,24 @@ const LEAST_UPTIME: Duration = Duration::from_secs(10);
 /// What a node says: who keeps all slots, and its epoch. A node that says nothing hangs up.
 type Says = Option<(usize, u64)>;
 
-/// Nodes that know of each other, and what each says.
+/// Nodes that know of each other, what each says, and for how many seconds each has been up.
 struct Fakes {
     nodes: Vec<FakeServer>,
-    says: Arc<Mutex<Vec<Says>>>,
-    /// For how many seconds each has been up.
-    up: Arc<Mutex<Vec<u64>>>,
-    /// How often one of them was asked.
-    asked: Arc<AtomicUsize>,
+    says: Arc<Mutex<Vec<(Says, u64)>>>,
 }
 
 impl Fakes {
     fn start(says: &[Says]) -> Fakes {
-        let (says, asked) = (Arc::new(Mutex::new(says.to_vec())), Arc::new(AtomicUsize::new(0)));
-        let up = Arc::new(Mutex::new(vec![60; says.lock().len()]));
+        let all = says.len();
+        let says = Arc::new(Mutex::new(says.iter().map(|says| (*says, 60)).collect::<Vec<_>>()));
         let ports = Arc::new(Mutex::new(Vec::new()));
-        let all = says.lock().len();
         let node = |own: usize| {
-            let (says, ports, asked) = (Arc::clone(&says), Arc::clone(&ports), Arc::clone(&asked));
-            let up = Arc::clone(&up);
+            let (says, ports) = (Arc::clone(&says), Arc::clone(&ports));
             FakeServer::start(move |_, words| {
-                let Some((keeper, epoch)) = says.lock()[own] else { return Act::HangUp };
-                let ports: Vec<String> = ports.lock().clone();
+                let (Some((keeper, epoch)), up) = says.lock()[own] else { return Act::HangUp };
+                let ports: Vec<u16> = ports.lock().clone();
                 match words.get(1).map(String::as_str) {
-                    Some("server") => Act::Say(up_for(up.lock()[own])),
+                    Some("server") => Act::Say(up_for(up)),
                     Some("SLOTS") => {
                         let node = |at: usize| format!("*2\r\n$9\r\n127.0.0.1\r\n:{}\r\n", ports[at]);
                         let others: String = (0..all).filter(|at| *at != keeper).map(node).collect();
@@ -50,24 +43,22 @@ impl Fakes {
                         Act::Say(format!("*1\r\n*{count}\r\n:0\r\n:16383\r\n{}{others}", node(keeper)))
                     }
                     Some("NODES") => {
-                        asked.fetch_add(1, Ordering::SeqCst);
                         let line = |at: usize| {
                             let me = if at == own { "myself," } else { "" };
                             let slots = if at == keeper { " 0-16383 [5->-x]" } else { "" };
                             let role = if at < 3 || at == keeper { "master" } else { "slave" };
-                            let port = &ports[at];
+                            let port = ports[at];
                             format!("id{at} 127.0.0.1:{port}@1 {me}{role} - 0 0 {epoch} connected{slots}\n")
                         };
-                        let lines: String = (0..all).map(line).collect();
-                        Act::Say(bulk(&lines))
+                        Act::Say(bulk(&(0..all).map(line).collect::<String>()))
                     }
                     _ => polite(words),
                 }
             })
         };
         let nodes: Vec<FakeServer> = (0..all).map(node).collect();
-        *ports.lock() = nodes.iter().map(|node| node.port().to_string()).collect();
-        Fakes { nodes, says, up, asked }
+        *ports.lock() = nodes.iter().map(FakeServer::port).collect();
+        Fakes { nodes, says }
     }
 
     fn cluster(&self) -> Servers {
@@ -75,7 +66,7 @@ impl Fakes {
     }
 
     fn now_say(&self, says: &[Says]) {
-        *self.says.lock() = says.to_vec();
+        *self.says.lock() = says.iter().map(|says| (*says, 60)).collect();
     }
 
     /// The number of the node to which a request for the lock `k` goes, and the epoch.
@@ -107,6 +98,7 @@ fn cause(answer: Result<(usize, u64), Failure>) -> String {
 #[test]
 fn a_request_goes_to_the_node_that_more_than_half_of_all_name() {
     let says = |keeper, epoch| Some((keeper, epoch));
+    let silent = "the node that keeps hash slot 7629 does not say so itself";
     for (said, expected) in [
         (&[says(0, 1), says(0, 1), says(0, 1)][..], Ok((0, 1))),
         (&[says(1, 3), says(1, 3), None], Ok((1, 3))),
@@ -118,18 +110,12 @@ fn a_request_goes_to_the_node_that_more_than_half_of_all_name() {
         (&[says(0, 2), says(0, 2), says(0, 1)], Ok((0, 2))),
         (&[says(0, 2), says(0, 1), says(1, 1)], Err("no majority: 1 of 3 nodes named it")),
         // The keeper was told of a move, and they were not; or it is dead, and they don't know.
-        (
-            &[says(0, 2), says(0, 1), says(0, 1)],
-            Err("the node that keeps hash slot 7629 does not say so itself"),
-        ),
-        (&[None, says(0, 1), says(0, 1)], Err("the node that keeps hash slot 7629 does not say so itself")),
+        (&[says(0, 2), says(0, 1), says(0, 1)], Err(silent)),
+        (&[None, says(0, 1), says(0, 1)], Err(silent)),
     ] {
         let fakes = Fakes::start(said);
-        let cluster = fakes.cluster();
-        match expected {
-            Ok(expected) => assert_eq!(fakes.asks(&cluster), Ok(expected), "{said:?}"),
-            Err(expected) => assert_eq!(cause(fakes.asks(&cluster)), expected, "{said:?}"),
-        }
+        let answer = fakes.asks(&fakes.cluster()).map_err(|failure| cause(Err(failure)));
+        assert_eq!(answer, expected.map_err(str::to_owned), "{said:?}");
     }
 }
 
@@ -151,13 +137,13 @@ fn two_halves_of_a_cluster_do_not_both_have_a_majority() {
 #[test]
 fn a_node_that_has_not_been_up_for_long_does_not_vote_but_names_its_own_slots() {
     let fakes = Fakes::start(&[Some((0, 1)), Some((0, 1)), None]);
-    fakes.up.lock()[1] = 10;
+    fakes.says.lock()[1].1 = 10;
     let says = cause(fakes.asks(&fakes.cluster()));
     assert_eq!(says, "no majority: 1 of 3 nodes named it, and 1 may have forgotten: up for less than 10.0s");
-    fakes.up.lock()[1] = 11;
+    fakes.says.lock()[1].1 = 11;
     assert_eq!(fakes.asks(&fakes.cluster()), Ok((0, 1)));
     let fakes = Fakes::start(&[Some((0, 1)); 3]);
-    fakes.up.lock()[0] = 0;
+    fakes.says.lock()[0].1 = 0;
     assert_eq!(fakes.asks(&fakes.cluster()), Ok((0, 1)));
 }
 
@@ -173,7 +159,7 @@ fn a_node_that_is_configured_twice_votes_once() {
 fn nodes_are_asked_again_in_time_and_a_proof_ends() {
     let fakes = Fakes::start(&[Some((0, 1)); 3]);
     let cluster = fakes.cluster();
-    let asked = || fakes.asked.load(Ordering::SeqCst);
+    let asked = || fakes.nodes.iter().map(|node| node.asked("CLUSTER NODES").len()).sum::<usize>();
     let until = Instant::now() + 3 * AGE;
     while Instant::now() < until {
         assert_eq!(fakes.asks(&cluster), Ok((0, 1)));
@@ -250,12 +236,8 @@ fn garbage_is_no_vote() {
         assert!(Report::read(&at, &line(words), &up).is_err(), "{words}");
     }
     assert!(Report::read(&at, &Value::Int(1), &up).is_err());
-    for words in [
-        "",
-        "run_id:0123456789abcdef",
-        "run_id:0\r\nuptime_in_seconds:60",
-        "run_id:0123456789abcdef\r\nuptime_in_seconds:x",
-    ] {
+    let run = "run_id:0123456789abcdef";
+    for words in ["", run, "run_id:0\r\nuptime_in_seconds:60", &format!("{run}\r\nuptime_in_seconds:x")] {
         assert!(Report::read(&at, &line(good), &line(words)).is_err(), "{words}");
     }
 }
