@@ -29,24 +29,50 @@ fn exists(server: &RedisServer, key: &str) -> bool {
 }
 
 #[test]
-fn traffic_without_a_rule_passes() {
+fn what_is_swallowed_or_held_is_not_answered_and_what_comes_from_the_server_was_executed() {
     let (server, proxy) = world();
-    set(&mut connect(&proxy, SOON), "x").unwrap();
-    assert!(exists(&server, "x"));
+    for (traffic, rule, is_executed) in [
+        (&[Traffic::Commands][..], Rule::Swallow, false),
+        (&[Traffic::Replies], Rule::Swallow, true),
+        (&Traffic::INWARD, Rule::Hold, true),
+        (&Traffic::OUTWARD, Rule::Hold, false),
+        (&Traffic::ALL, Rule::Hold, false),
+    ] {
+        let case = format!("{traffic:?} {rule:?}");
+        let mut con = connect(&proxy, SHORT);
+        proxy.set_all(traffic, rule);
+        assert!(set(&mut con, &case).unwrap_err().is_timeout(), "{case}");
+        assert_eq!(exists(&server, &case), is_executed, "{case}");
+        drop(con); // what is held is still on its way
+        proxy.set_all(traffic, Rule::Pass);
+        let arrives = || exists(&server, &case) == (is_executed || rule == Rule::Hold);
+        eventually(SOON, "held traffic passes after the repair", arrives);
+        set(&mut connect(&proxy, SOON), "x").unwrap();
+    }
 }
 
 #[test]
-fn a_swallowed_command_is_not_executed_but_one_with_a_swallowed_reply_is() {
+fn forgotten_connections_are_silent_and_new_ones_work() {
     let (server, proxy) = world();
     let mut con = connect(&proxy, SHORT);
-    proxy.set(Traffic::Commands, Rule::Swallow);
-    assert!(set(&mut con, "command").unwrap_err().is_timeout());
-    assert!(!exists(&server, "command"));
-    proxy.set(Traffic::Commands, Rule::Pass);
-    let mut con = connect(&proxy, SHORT);
-    proxy.set(Traffic::Replies, Rule::Swallow);
-    assert!(set(&mut con, "reply").unwrap_err().is_timeout());
-    assert!(exists(&server, "reply"));
+    set(&mut con, "before").unwrap();
+    proxy.forget_connections();
+    assert!(set(&mut con, "after").unwrap_err().is_timeout());
+    assert!(!exists(&server, "after"));
+    set(&mut connect(&proxy, SOON), "after").unwrap();
+}
+
+#[test]
+fn one_reply_is_lost_with_its_connection_and_the_next_arrives() {
+    let (server, proxy) = world();
+    let (mut con, mut other) = (connect(&proxy, SOON), connect(&proxy, SOON));
+    proxy.lose_reply_to("mine");
+    set(&mut other, "other").unwrap();
+    assert_eq!(proxy.lost(), 0);
+    assert!(set(&mut con, "mine").unwrap_err().is_connection_dropped());
+    assert!(exists(&server, "mine"));
+    set(&mut other, "mine").unwrap();
+    assert_eq!(proxy.lost(), 1);
 }
 
 #[test]
@@ -64,31 +90,6 @@ fn a_later_reply_is_lost_and_silence_begins_with_the_reply_to_a_command() {
     assert!(set(&mut other, "other").unwrap_err().is_timeout());
     proxy.set_all(&Traffic::ALL, Rule::Pass);
     set(&mut connect(&proxy, SOON), "mine:5").unwrap();
-}
-
-#[test]
-fn one_reply_is_lost_with_its_connection_and_the_next_arrives() {
-    let (server, proxy) = world();
-    let (mut con, mut other) = (connect(&proxy, SOON), connect(&proxy, SOON));
-    proxy.lose_reply_to("mine");
-    set(&mut other, "other").unwrap();
-    assert_eq!(proxy.lost(), 0);
-    assert!(set(&mut con, "mine").unwrap_err().is_connection_dropped());
-    assert!(exists(&server, "mine"));
-    assert_eq!(proxy.lost(), 1);
-    set(&mut other, "mine").unwrap();
-    set(&mut connect(&proxy, SOON), "mine").unwrap();
-    assert_eq!(proxy.lost(), 1);
-}
-
-#[test]
-fn a_delayed_reply_arrives_later() {
-    let (_server, proxy) = world();
-    let mut con = connect(&proxy, SOON);
-    proxy.set(Traffic::Replies, Rule::Delay(SHORT));
-    let started = std::time::Instant::now();
-    set(&mut con, "x").unwrap();
-    assert!(started.elapsed() >= SHORT);
 }
 
 #[test]
@@ -126,43 +127,18 @@ fn subscriptions_can_be_cut_alone_and_kept_away() {
 }
 
 #[test]
-fn held_traffic_passes_after_the_repair_and_neither_end_is_told() {
-    let (server, proxy) = world();
-    let mut con = connect(&proxy, SHORT);
-    proxy.set_all(&Traffic::ALL, Rule::Hold);
-    assert!(set(&mut con, "late").unwrap_err().is_timeout());
-    assert!(!exists(&server, "late"));
-    drop(con); // the client has gone; its command is still on its way
-    proxy.set_all(&Traffic::ALL, Rule::Pass);
-    eventually(SOON, "the command arrives late", || exists(&server, "late"));
-    set(&mut connect(&proxy, SOON), "x").unwrap();
-}
-
-#[test]
-fn one_direction_can_be_held_alone() {
-    let (server, proxy) = world();
-    let mut con = connect(&proxy, SHORT);
-    proxy.set_all(&Traffic::INWARD, Rule::Hold);
-    assert!(set(&mut con, "inward").unwrap_err().is_timeout());
-    assert!(exists(&server, "inward"));
-    proxy.set_all(&Traffic::INWARD, Rule::Pass);
-    proxy.set_all(&Traffic::OUTWARD, Rule::Hold);
-    let nobody = Client::open(proxy.url()).unwrap().get_connection_with_timeout(SHORT);
-    assert!(nobody.is_err() || set(&mut nobody.unwrap(), "outward").is_err());
-    assert!(!exists(&server, "outward"));
-}
-
-#[test]
-fn single_and_slow_bytes_are_the_same_bytes() {
+fn single_slow_and_delayed_bytes_are_the_same_bytes() {
     let (server, proxy) = world();
     let mut con = connect(&proxy, SOON);
     proxy.set_all(&Traffic::ALL, Rule::Bytes);
     set(&mut con, "bytes").unwrap();
-    let started = std::time::Instant::now();
-    proxy.set_all(&Traffic::ALL, Rule::Slow(200));
     let long = "x".repeat(100);
-    set(&mut con, &long).unwrap();
-    assert!(started.elapsed() >= SHORT, "{:?}", started.elapsed());
+    for rule in [Rule::Slow(200), Rule::Delay(SHORT)] {
+        proxy.set_all(&Traffic::ALL, rule);
+        let started = std::time::Instant::now();
+        set(&mut con, &long).unwrap();
+        assert!(started.elapsed() >= SHORT, "{rule:?}: {:?}", started.elapsed());
+    }
     assert!(exists(&server, "bytes") && exists(&server, &long));
 }
 
@@ -176,17 +152,6 @@ fn a_command_can_be_repeated() {
     let [command] = &proxy.recorded()[..] else { panic!("one command") };
     assert_eq!(proxy.replay(command), ":2\r\n");
     assert_eq!((server.query::<i64>(&["GET", "mine"]), server.query::<i64>(&["GET", "other"])), (2, 1));
-}
-
-#[test]
-fn forgotten_connections_are_silent_and_new_ones_work() {
-    let (server, proxy) = world();
-    let mut con = connect(&proxy, SHORT);
-    set(&mut con, "before").unwrap();
-    proxy.forget_connections();
-    assert!(set(&mut con, "after").unwrap_err().is_timeout());
-    assert!(!exists(&server, "after"));
-    set(&mut connect(&proxy, SOON), "after").unwrap();
 }
 
 #[test]
