@@ -14,42 +14,44 @@ const BOUND: Duration = Duration::from_secs(30);
 /// The settings of a set of [`Sentinels`].
 #[derive(Clone, Debug, Default)]
 pub struct SentinelsBuilder {
-    password: Option<String>,
-    sentinel_password: Option<String>,
-    server_acl: Option<String>,
-    sentinel_acl: Option<String>,
-    certificates: Option<Certificates>,
+    server: RedisServerBuilder,
+    sentinel: RedisServerBuilder,
+    /// What a sentinel is told of the master behind its address.
+    of_master: Vec<String>,
     steady: bool,
 }
 
 impl SentinelsBuilder {
     /// The servers require this password.
     pub fn requirepass(mut self, password: &str) -> Self {
-        self.password = Some(password.to_owned());
+        self.server = self.server.requirepass(password).arg("masterauth", password);
+        self.of_master.push(format!("auth-pass {MASTER} {password}"));
         self
     }
 
-    /// The sentinels require this password.
+    /// The sentinels require this password, also from each other.
     pub fn sentinel_password(mut self, password: &str) -> Self {
-        self.sentinel_password = Some(password.to_owned());
+        self.sentinel = self.sentinel.requirepass(password);
+        self.of_master.push(format!("sentinel-pass {password}"));
         self
     }
 
     /// A user of the servers, as [`RedisServerBuilder::acl`].
     pub fn server_acl(mut self, rule: &str) -> Self {
-        self.server_acl = Some(rule.to_owned());
+        self.server = self.server.acl(rule);
         self
     }
 
     /// A user of the sentinels.
     pub fn sentinel_acl(mut self, rule: &str) -> Self {
-        self.sentinel_acl = Some(rule.to_owned());
+        self.sentinel = self.sentinel.acl(rule);
         self
     }
 
     /// All of them speak TLS only, also with each other, with these certificates.
     pub fn tls(mut self, certificates: &Certificates) -> Self {
-        self.certificates = Some(certificates.clone());
+        (self.server, self.sentinel) =
+            (self.server.tls_with(certificates), self.sentinel.tls_with(certificates));
         self
     }
 
@@ -62,44 +64,21 @@ impl SentinelsBuilder {
     /// Starts a master, a replica and three sentinels (with a quorum of two), and returns when they all know each
     /// other.
     pub fn start(self) -> Sentinels {
-        let server = || {
-            let server = RedisServer::builder().arg("repl-diskless-sync-delay", "0");
-            let server = self.certificates.iter().fold(server, RedisServerBuilder::tls_with);
-            let server = self.server_acl.iter().fold(server, |server, rule| server.acl(rule));
-            match &self.password {
-                Some(password) => server.requirepass(password).arg("masterauth", password),
-                None => server,
-            }
-        };
-        let master = server().start();
-        let replica = server().arg("replicaof", &format!("127.0.0.1 {}", master.port())).start();
-        let sentinels: Vec<RedisServer> = (0..3).map(|_| self.sentinel(&master).start()).collect();
+        let server = self.server.arg("repl-diskless-sync-delay", "0");
+        let master = server.clone().start();
+        let replica = server.arg("replicaof", &format!("127.0.0.1 {}", master.port())).start();
+        let down_after = if self.steady { 60_000 } else { 500 };
+        let told = [
+            format!("monitor {MASTER} 127.0.0.1 {} 2", master.port()),
+            format!("down-after-milliseconds {MASTER} {down_after}"),
+            format!("failover-timeout {MASTER} 4000"),
+        ];
+        let told = told.iter().chain(&self.of_master);
+        let sentinel = told.fold(self.sentinel.sentinel(), |sentinel, line| sentinel.arg("sentinel", line));
+        let sentinels = (0..3).map(|_| sentinel.clone().start()).collect();
         let all = Sentinels { servers: vec![master, replica], sentinels };
         all.wait_until_known();
         all
-    }
-
-    fn sentinel(&self, master: &RedisServer) -> RedisServerBuilder {
-        let down_after = if self.steady { 60_000 } else { 500 };
-        let mut sentinel = RedisServer::builder()
-            .sentinel()
-            .arg("sentinel", &format!("monitor {MASTER} 127.0.0.1 {} 2", master.port()))
-            .arg("sentinel", &format!("down-after-milliseconds {MASTER} {down_after}"))
-            .arg("sentinel", &format!("failover-timeout {MASTER} 4000"));
-        if let Some(certificates) = &self.certificates {
-            sentinel = sentinel.tls_with(certificates);
-        }
-        if let Some(rule) = &self.sentinel_acl {
-            sentinel = sentinel.acl(rule);
-        }
-        if let Some(password) = &self.password {
-            sentinel = sentinel.arg("sentinel", &format!("auth-pass {MASTER} {password}"));
-        }
-        if let Some(password) = &self.sentinel_password {
-            // The sentinels use the same password with each other.
-            sentinel = sentinel.requirepass(password).arg("sentinel", &format!("sentinel-pass {password}"));
-        }
-        sentinel
     }
 }
 

@@ -196,7 +196,7 @@ fn denied(result: Result<RedisBackend, Error>) -> String {
 fn wrong_sentinel_settings_are_named_in_the_error() {
     let _alone = Alone::here();
     let sentinels = Sentinels::builder().sentinel_password("canary").start();
-    let urls = sentinels.urls();
+    let urls: Vec<String> = sentinels.sentinels.iter().map(|s| format!("redis://{}", s.address())).collect();
     let bare: Vec<&str> = urls.iter().map(String::as_str).collect();
     denied(RedisBackend::connect_sentinel(&bare, MASTER));
 
