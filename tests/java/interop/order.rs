@@ -71,7 +71,6 @@ fn eight_waiters_of_both_sides_get_the_fair_lock_in_the_order_in_which_they_aske
         assert_eq!(client.stats().places_lost, 0);
     }
     world.assert_no_line("line");
-    world.assert_nothing_left();
 }
 
 /// A plain lock has no order, so only one waits at a time: ours for Java, then Java for ours.
@@ -104,5 +103,4 @@ fn each_side_is_woken_by_the_others_unlock_of_a_plain_lock() {
     println!("gaps: {measured:?}");
     assert!(measured.iter().all(|gap| *gap < WOKEN), "{measured:?}");
     assert_eq!(client.stats().granted_by_polling, 0);
-    world.assert_nothing_left();
 }

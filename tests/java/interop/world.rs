@@ -28,7 +28,7 @@ pub(crate) const PLACE_TTL: Duration = Duration::from_millis(1500);
 pub(crate) const FOUND_OUT: Duration = Duration::from_millis(1500);
 /// How long Java waits for a lock that it does not get, in milliseconds. That is far longer than a new JVM takes to subscribe: a wait of
 /// 3.16.8 that ends earlier leaves its channel subscribed.
-pub(crate) const IN_VAIN: u64 = 1000;
+pub(crate) const FAILED_WAIT: u64 = 1000;
 
 /// The kinds of locks that both sides have.
 pub(crate) const KINDS: [LockKind; 2] = [LockKind::Fair, LockKind::Plain];
@@ -38,7 +38,7 @@ pub(crate) fn word(kind: LockKind) -> &'static str {
     match kind {
         LockKind::Fair => "fair",
         LockKind::Plain => "plain",
-        shared => panic!("Java has no {shared} of ours"),
+        shared => panic!("Java has no {shared}"),
     }
 }
 
@@ -146,8 +146,7 @@ impl World {
     }
 
     /// Nothing is left of any lock of either side: no key without a TTL, and no subscription.
-    #[track_caller]
-    pub(crate) fn assert_nothing_left(&self) {
+    fn assert_nothing_left(&self) {
         // Redisson deletes its latch after the unlock has returned; the latch also has a TTL.
         assert_no_residue(&self.server, &["redisson_unlock_latch:*"]);
         assert_eq!(keys_without_ttl(&self.server), Vec::<String>::new());
@@ -156,6 +155,14 @@ impl World {
             || self.server.query::<Vec<String>>(&["PUBSUB", "CHANNELS", "redisson_lock__channel*"]);
         let gone = look_until(SOON, || channels().is_empty().then_some(()));
         assert!(gone.is_some(), "still subscribed: {:?}", channels());
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if !thread::panicking() {
+            self.assert_nothing_left();
+        }
     }
 }
 
