@@ -171,5 +171,5 @@ fn ask_first(asking: Asking<'_>, hand: &InHand<'_>) -> bool {
     // Not of tasks that have left.
     let claims: Vec<_> = hand.1.asks.iter().filter(|claim| claim.begin_to_ask()).cloned().collect();
     asking.ask_all(&claims);
-    !claims.is_empty() && claims.iter().all(|claim| claim.asked_in_vain())
+    !claims.is_empty() && claims.iter().all(|claim| claim.last_ask_failed())
 }

@@ -45,7 +45,7 @@ pub struct Server {
     pub seq: u8,
     /// The greatest ticket that was granted the lock.
     pub served: u8,
-    /// A lost line comes back: no waiter is next for so many ticks of the line clock.
+    /// A lost line comes back: no waiter is next for this many ticks of the line clock.
     pub rests: u8,
     /// Ticks since the last script, as far as the line clock follows them.
     pub silent: u8,

@@ -325,8 +325,8 @@ impl Claim {
         matches!(self.lock_state().phase, Phase::Held(_) | Phase::Leaving { .. })
     }
 
-    /// Whether it is vain to tell the server of its end once more, after this error.
-    pub(crate) fn is_told_in_vain(&self, error: &BackendError) -> bool {
+    /// Whether it is useless to tell the server of its end once more, after this error.
+    pub(crate) fn needs_no_repeat(&self, error: &BackendError) -> bool {
         self.was_refused() || !error.kind().is_transient()
     }
 

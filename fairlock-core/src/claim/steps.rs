@@ -222,7 +222,7 @@ impl Claim {
     }
 
     /// The last attempt to ask was not answered.
-    pub(crate) fn asked_in_vain(&self) -> bool {
+    pub(crate) fn last_ask_failed(&self) -> bool {
         self.lock_state().failures > 0
     }
 

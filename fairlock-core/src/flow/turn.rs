@@ -106,7 +106,7 @@ impl<'a> Turn<'a> {
                         taken.back.push(chore);
                     }
                 }
-                Err(error) if !chore.claim.is_told_in_vain(&error) => {
+                Err(error) if !chore.claim.needs_no_repeat(&error) => {
                     self.ledger.chore_failed(chore, &error);
                     errors.push((Arc::clone(&chore.claim), error));
                     taken.back.extend(taken.todo.pop_front());

@@ -145,7 +145,7 @@ fn ask_unattended(asking: Asking<'_>, config: &Config, due: Vec<Arc<Claim>>) {
     loop {
         let (claims, are_retries): (Vec<_>, Vec<_>) = due
             .by_ref()
-            .map(|claim| (claim.asked_in_vain(), claim))
+            .map(|claim| (claim.last_ask_failed(), claim))
             .filter(|(_, claim)| claim.begin_to_ask())
             .take(MOST_AT_ONCE)
             .map(|(is_retry, claim)| (claim, is_retry))
@@ -155,7 +155,7 @@ fn ask_unattended(asking: Asking<'_>, config: &Config, due: Vec<Arc<Claim>>) {
         }
         asking.ask_all(&claims);
         let (now, retries) = (config.now(), &asking.outage.asks);
-        let failed = claims.iter().any(|claim| claim.asked_in_vain());
+        let failed = claims.iter().any(|claim| claim.last_ask_failed());
         if failed {
             retries.failed(now, config.longest_pause());
         } else if are_retries.contains(&true) {

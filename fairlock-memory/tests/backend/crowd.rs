@@ -58,7 +58,7 @@ impl Crowd {
     }
 }
 
-/// The time of each operation beside so many readers: the least of some rounds.
+/// The time of each operation beside this many readers: the least of some rounds.
 fn times_beside(readers: u64) -> [Duration; 5] {
     let crowd = Crowd::of(READ_WRITE);
     let get = |number| {

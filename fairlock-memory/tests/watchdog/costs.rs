@@ -56,7 +56,7 @@ impl Lines {
 }
 
 #[test]
-fn a_hundred_waits_in_vain_start_two_threads() {
+fn a_hundred_waits_that_end_busy_start_two_threads() {
     let _world = World::new(); // no other test starts threads meanwhile
     let backend = MemoryBackend::new();
     let holder = Client::new(backend.clone()).unwrap();

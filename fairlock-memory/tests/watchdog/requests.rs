@@ -104,7 +104,7 @@ fn a_call_after_a_release_that_was_not_answered_does_not_wait_for_a_slow_renewal
 
 /// The caller tried once, and left.
 #[test]
-fn a_withdrawal_that_a_caller_tried_in_vain_is_repeated_by_the_watchdog() {
+fn a_withdrawal_that_failed_for_a_caller_is_repeated_by_the_watchdog() {
     let world = World::new();
     let (holder, client) = (world.client(), world.client());
     let guard = holder.fair_lock("place").unwrap().lock().unwrap();

@@ -21,8 +21,8 @@ pub fn install() {
     });
 }
 
-/// Whether the clock has given up to wait for threads.
-pub fn clock_waited_in_vain() -> bool {
+/// Whether the clock has given up waiting for threads.
+pub fn clock_gave_up() -> bool {
     locked(&LINES).keys().any(|event| event.starts_with("fairlock::clock"))
 }
 

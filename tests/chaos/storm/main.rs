@@ -132,7 +132,7 @@ fn storms(kind: &Kind<'_>) {
         }
     }
     println!("{sum}");
-    assert_eq!(failed, 0, "so many seeds break a promise");
+    assert_eq!(failed, 0, "seeds that break a promise");
 }
 
 fn one(kind: &Kind<'_>, seed: u64) -> (Program, Outcome) {

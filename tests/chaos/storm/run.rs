@@ -194,7 +194,7 @@ impl Driver {
 
     /// Whether the clock gave up on a thread: it does not sleep on the clock, and ten seconds have passed.
     fn is_stuck(&mut self) -> bool {
-        if !self.stuck && logs::clock_waited_in_vain() {
+        if !self.stuck && logs::clock_gave_up() {
             self.world.found(Promise::Bound, "a thread waits for something that is not the clock");
             self.stuck = true;
         }

@@ -78,7 +78,7 @@ fn struck_cycle(theirs: &Client, number: usize, is_late: bool) -> bool {
     })
 }
 
-/// A release has handed the lock to a waiter of its own process, and its reply is lost. The repeat grants nothing, so it tells nothing.
+/// A release has handed the lock to a waiter of the same process, and its reply is lost. The repeat grants nothing, so it tells nothing.
 #[test]
 fn a_waiter_of_the_same_process_hears_of_a_hand_over_whose_reply_was_lost() {
     let _alone = Alone::here();

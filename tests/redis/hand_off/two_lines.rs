@@ -73,7 +73,7 @@ fn who_waits_in_redissons_line_gets_a_turn_after_sixteen_of_ours_and_ours_go_on(
                 let guard = granted(asking, SOON);
                 let passed = turns() - before;
                 // Each thread may have had a turn before that it counts only now.
-                assert!(passed <= TURNS + threads, "{name}, turn {turn}: {passed} turns of ours");
+                assert!(passed <= TURNS + threads, "{name}, turn {turn}: {passed} of our turns");
                 // Our waiter sees that it is held, and has to find out when it is free.
                 until_in_line(&server, name, counts.len());
                 let had = turns();
@@ -130,7 +130,7 @@ fn one_who_does_not_come_is_waited_for_a_second() {
     let told: String = listener.get_message().unwrap().get_payload().unwrap();
     assert_eq!(told, "0", "Redisson's word for a lock that is free");
     let tried = ours.fair_lock("lazy").unwrap().try_lock().unwrap();
-    assert!(tried.guard().is_none(), "no waiter of ours comes in between");
+    assert!(tried.guard().is_none(), "none of our waiters comes in between");
     let guard = granted(waiting, SOON); // a heartbeat would come later
     assert!(since.elapsed() >= Duration::from_millis(900), "{:?}", since.elapsed());
     guard.unlock().unwrap();

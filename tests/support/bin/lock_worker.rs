@@ -14,7 +14,7 @@
 //! - `turns` takes TURNS turns, by `lock` or, if LIMIT_MS is not 0, by timed waits. It writes events to the file
 //!   HISTORY under its client id, then prints the totals.
 //! - `hold` takes the lock, says `held`, waits for a line, unlocks and says `unlocked`.
-//! - `try` waits for the lock for at most WAIT_MS and says `got` or `in vain`.
+//! - `try` waits for the lock for at most WAIT_MS and says `got` or `no lock`.
 //! - `line` waits for a lock of discipline `Redisson`. Without heartbeats it counts as alive for THREAD_WAIT_MS. It
 //!   says `got`.
 //! - `kinds`, on PostgreSQL, holds the fair lock `fair`, reads `table`, has one of two permits of `pool`, and `lock_all` of `a` and
@@ -272,7 +272,7 @@ fn try_for(client: &Client, name: &str, wait: Duration) -> Result<(), Failure> {
     let lock = client.fair_lock(name)?;
     say_and_wait("ready")?;
     let guard = lock.try_lock_for(wait)?.guard();
-    say(if guard.is_some() { "got" } else { "in vain" })
+    say(if guard.is_some() { "got" } else { "no lock" })
 }
 
 fn kinds(client: &Client) -> Result<(), Failure> {

@@ -121,7 +121,7 @@ pub fn overlaps(holds: &[Hold], capacity: impl Fn(&str) -> u32) -> Vec<Finding> 
             continue;
         }
         let all: Vec<String> = current.iter().map(ToString::to_string).collect();
-        // They are too many until so many have ended that the rest fits, or this one has.
+        // They are too many until enough have ended for the rest to fit, or this one has.
         let mut by_end = current.clone();
         by_end.sort_by_key(|other| other.until);
         let fits = (1..=by_end.len()).find(|ended| used(&by_end[*ended..]) <= capacity);

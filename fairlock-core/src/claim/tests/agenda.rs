@@ -4,7 +4,7 @@ use super::*;
 
 /// How often the watchdog renews the claim in that time if no renewal is answered. The pause of the client's retries is one
 /// second.
-fn renewals_in_vain(case: &Case, from: Duration, until: Duration) -> u32 {
+fn failed_renewals(case: &Case, from: Duration, until: Duration) -> u32 {
     let (mut at, mut renewals, mut pauses) = (from, 0, Pauses::default());
     for _ in 0..10_000 {
         let times = RoundTimes { pauses, ..case.times(at) };
@@ -31,7 +31,7 @@ fn a_hold_that_is_not_renewed_is_tried_again_after_the_pause_and_not_before() {
     let case = Case::new();
     case.step(NOW);
     case.granted(NOW);
-    let renewals = renewals_in_vain(&case, 10 * S, 25 * S);
+    let renewals = failed_renewals(&case, 10 * S, 25 * S);
     assert!((14..=16).contains(&renewals), "{renewals}");
     // A hold that has not failed yet is not tried either while the client pauses: it has time.
     let other = Case::new();
@@ -51,7 +51,7 @@ fn a_place_that_is_not_renewed_is_tried_again_after_the_pause_and_not_before() {
     let case = Case::new();
     case.step(NOW);
     case.queued(NOW);
-    let renewals = renewals_in_vain(&case, 2 * S, 9 * S);
+    let renewals = failed_renewals(&case, 2 * S, 9 * S);
     assert!((6..=8).contains(&renewals), "{renewals}");
 }
 

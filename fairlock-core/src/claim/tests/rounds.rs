@@ -73,15 +73,15 @@ fn only_what_waits_is_asked_for() {
 }
 
 #[test]
-fn an_ask_in_vain_is_one_until_the_next_answer() {
+fn a_failed_ask_counts_until_the_next_answer() {
     let case = Case::new();
-    assert!(!case.claim.asked_in_vain());
+    assert!(!case.claim.last_ask_failed());
     case.step(NOW);
     case.answer(NOW, Err(unavailable()));
-    assert!(case.claim.asked_in_vain());
+    assert!(case.claim.last_ask_failed());
     case.step(NOW);
     case.queued(NOW);
-    assert!(!case.claim.asked_in_vain());
+    assert!(!case.claim.last_ask_failed());
 }
 
 #[test]
