@@ -8,8 +8,7 @@
 
 mod table;
 
-use std::collections::{BTreeMap, HashMap};
-use std::fmt;
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -24,80 +23,31 @@ const BOUND: &str = "120";
 
 fn main() -> ExitCode {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
-    let result = table::read().and_then(|mut mistakes| {
-        if wanted == ["--check"] {
-            table::check(&mistakes)?;
-            println!("{} mistakes can be planted", mistakes.len());
-            return Ok(true);
-        }
-        mistakes
-            .retain(|name, _| wanted.is_empty() || wanted.iter().any(|part| name.contains(part.as_str())));
-        if mistakes.is_empty() {
-            return Err("no such mistake".to_owned());
-        }
-        Ok(plant_each(&mistakes))
-    });
-    match result {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("tests/rules/planted/run: {error}");
-            ExitCode::from(2)
-        }
-    }
-}
-
-/// Whether the test of each has found it.
-fn plant_each(mistakes: &BTreeMap<String, Mistake>) -> bool {
+    let mut mistakes = table::read().expect("the tables can be read");
+    mistakes.retain(|name, _| wanted.is_empty() || wanted.iter().any(|part| name.contains(part.as_str())));
+    assert!(!mistakes.is_empty(), "no mistake has such a name");
     let field = Field::new();
-    let mut healthy = HashMap::new();
-    let (mut passed, mut failed) = (0, 0);
-    for (name, mistake) in mistakes {
+    let (mut healthy, mut failed) = (HashMap::new(), 0);
+    for (name, mistake) in &mistakes {
         let before = healthy.entry(mistake.test()).or_insert_with(|| field.run(mistake));
-        let found = if *before == Outcome::Passed {
-            field.plant(mistake)
-        } else {
-            Err(format!("without the mistake its test {before}"))
+        let found = match before.as_str() {
+            "passes" => field.plant(mistake),
+            before => Err(format!("without the mistake its test {before}")),
         };
         let test = mistake.test().1;
         match found {
-            Ok(()) => {
-                passed += 1;
-                println!("ok     {name:34} found by {test}");
-            }
+            Ok(()) => println!("ok     {name:34} found by {test}"),
             Err(why) => {
                 failed += 1;
-                println!("MISSED {name:34} {why}: {test}");
+                println!("MISSED {name:34} {why}: {test}\n{}", mistake.mistake);
                 let output = field.output();
                 let lines: Vec<&str> = output.lines().collect();
                 println!("{}", lines[lines.len().saturating_sub(30)..].join("\n"));
             }
         }
     }
-    println!("{passed} passed, {failed} failed");
-    failed == 0
-}
-
-/// What became of the run of a test.
-#[derive(PartialEq)]
-enum Outcome {
-    Passed,
-    Failed,
-    DoesNotCompile,
-    Hangs,
-    WasNotRun(Option<i32>),
-}
-
-impl fmt::Display for Outcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Outcome::Passed => f.write_str("passes"),
-            Outcome::Failed => f.write_str("fails"),
-            Outcome::DoesNotCompile => f.write_str("does not compile"),
-            Outcome::Hangs => f.write_str("hangs"),
-            Outcome::WasNotRun(code) => write!(f, "was not run (exit code {code:?})"),
-        }
-    }
+    println!("{} passed, {failed} failed", mistakes.len() - failed);
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// A copy of the repository, in which mistakes are planted.
@@ -143,17 +93,18 @@ impl Field {
             }
         };
         exchange();
-        let found = self.run(mistake);
+        let outcome = self.run(mistake);
         exchange();
-        if found == Outcome::Failed { Ok(()) } else { Err(format!("with the mistake its test {found}")) }
+        if outcome == "fails" { Ok(()) } else { Err(format!("with the mistake its test {outcome}")) }
     }
 
-    /// Runs the test, with its output in a file: a server that it leaves behind would hold a pipe open.
-    fn run(&self, mistake: &Mistake) -> Outcome {
+    /// What the test does: `passes`, `fails`, or why it says nothing. Its output goes to a file: a server that it leaves behind would
+    /// hold a pipe open.
+    fn run(&self, mistake: &Mistake) -> String {
         let (program, test) = mistake.test();
         let build = ["cargo", "test", "--quiet", "--all-features", "--no-run"];
         if self.cargo(&build, &program, &[]) != Some(0) {
-            return Outcome::DoesNotCompile;
+            return "does not compile".to_owned();
         }
         let bounded = ["timeout", "--kill-after=5", BOUND, "cargo", "test", "--all-features"];
         let code = self.cargo(&bounded, &program, &["--", "--exact", test]);
@@ -162,10 +113,10 @@ impl Field {
             self.output().lines().any(|said| said.starts_with(&line))
         };
         match code {
-            Some(0) if says("ok") => Outcome::Passed,
-            Some(101) if says("FAILED") => Outcome::Failed,
-            Some(124) => Outcome::Hangs,
-            code => Outcome::WasNotRun(code),
+            Some(0) if says("ok") => "passes".to_owned(),
+            Some(101) if says("FAILED") => "fails".to_owned(),
+            Some(124) => "hangs".to_owned(),
+            code => format!("was not run (exit code {code:?})"),
         }
     }
 

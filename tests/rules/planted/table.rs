@@ -1,4 +1,4 @@
-//! The tables of mistakes: what they say, and whether it can still be done.
+//! The tables of mistakes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,9 +11,9 @@ use serde::Deserialize;
 #[serde(deny_unknown_fields)]
 pub(crate) struct Mistake {
     /// What is wrong, in a sentence.
-    mistake: String,
+    pub(crate) mistake: String,
     /// The arguments of `cargo test` for the test that finds it; the last one is the test's name.
-    test: String,
+    pub(crate) test: String,
     file: String,
     from: String,
     to: String,
@@ -76,59 +76,6 @@ impl Mistake {
         }
         Ok(files)
     }
-}
-
-/// What keeps mistakes from being planted, and tests from being run, one a line.
-pub(crate) fn check(mistakes: &BTreeMap<String, Mistake>) -> Result<(), String> {
-    let mut sources = Vec::new();
-    read_sources(root(), &mut sources).map_err(|e| format!("the sources can't be read: {e}"))?;
-    let is_in_a_source = |text: String| sources.iter().any(|source| source.contains(&text));
-    let mut wrong = Vec::new();
-    for (name, mistake) in mistakes {
-        wrong.extend(mistake.wrong_texts(root()).err().map(|error| format!("{name}: {error}")));
-        if !mistake.mistake.ends_with('.') {
-            wrong.push(format!("{name}: its mistake is no sentence: {}", mistake.mistake));
-        }
-        let (program, test) = mistake.test();
-        let mut modules: Vec<&str> = test.split("::").collect();
-        let function = modules.pop().unwrap_or_default();
-        if !is_program(&program)
-            || !is_in_a_source(format!("fn {function}("))
-            || !modules.iter().all(|module| is_in_a_source(format!("mod {module}")))
-        {
-            wrong.push(format!("{name}: there is no such test: {}", mistake.test));
-        }
-    }
-    if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
-}
-
-/// Whether `-p PACKAGE` and `--test FILE`, if that is there, name what exists.
-fn is_program(arguments: &[&str]) -> bool {
-    let ["-p", package, target @ ..] = arguments else { return false };
-    let folder = root().join(if *package == "fairlock-tests" { "tests" } else { package });
-    match target {
-        [] | ["--lib"] => folder.join("src/lib.rs").exists(),
-        ["--test", file] => {
-            let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap_or_default();
-            let by_itself = [format!("tests/{file}.rs"), format!("tests/{file}/main.rs")];
-            manifest.contains(&format!("\nname = \"{file}\"\n"))
-                || by_itself.iter().any(|path| folder.join(path).exists())
-        }
-        _ => false,
-    }
-}
-
-fn read_sources(folder: &Path, sources: &mut Vec<String>) -> std::io::Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if path.is_dir() && name != "target" && !name.starts_with('.') {
-            read_sources(&path, sources)?;
-        } else if name.ends_with(".rs") {
-            sources.push(fs::read_to_string(&path)?);
-        }
-    }
-    Ok(())
 }
 
 fn text(repository: &Path, file: &str) -> Result<String, String> {

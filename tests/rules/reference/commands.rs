@@ -216,8 +216,6 @@ pub(crate) enum Time {
     VirtualWithCare,
     /// With [`Harm`].
     VirtualWithHarm,
-    /// Real time.
-    Real,
 }
 
 pub(crate) fn steps(scale: Scale, most: usize) -> impl Strategy<Value = Vec<Step>> {
@@ -290,7 +288,6 @@ pub(crate) fn steps(scale: Scale, most: usize) -> impl Strategy<Value = Vec<Step
         Kind::Shared { .. } => prop_oneof![40 => happens, 1 => slot().prop_map(Step::Take)].boxed(),
     };
     let step = match scale.time {
-        Time::Real => happens,
         Time::VirtualWithHarm => {
             prop_oneof![20 => happens, 4 => passes, 1 => harm.prop_map(Step::Harm)].boxed()
         }

@@ -56,7 +56,7 @@ pub(crate) fn differ(
     steps: &[Step],
 ) -> Result<(), String> {
     let mut model = Model::new(scale.kind); // knows the time and who hears
-    let mut worlds = [fast, general].map(|lua| World::new(lua, scale.kind, model.now));
+    let mut worlds = [fast, general].map(|lua| World::new(lua, scale.kind));
     let (mut cast, mut story) = (Cast::new(scale), String::new());
     for step in steps.iter().flat_map(|step| step.parts(scale)) {
         for command in cast.commands(step, &model) {

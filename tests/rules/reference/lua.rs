@@ -16,7 +16,7 @@ use crate::commands::{CLIENTS, Command, LOCKS};
 use crate::lua_calls::call_of;
 use crate::lua_replies::{answers, kept, list, push, seen, text};
 use crate::mistakes::Mistake;
-use crate::model::pass;
+use crate::model::{START, pass};
 use crate::subject::{Outcome, Seen, Subject};
 
 const NAMES: [&str; LOCKS] = ["orders", "{orders}"];
@@ -150,20 +150,18 @@ pub(crate) struct Exchange {
 }
 
 impl<'a> LuaSubject<'a> {
-    pub(crate) fn new(lua: &'a LuaServer, kind: Kind, now: Millis) -> LuaSubject<'a> {
-        let con = lua.server.con();
-        let (ears, say_deaf, last) = ([const { None }; CLIENTS], BTreeSet::new(), Vec::new());
+    pub(crate) fn new(lua: &'a LuaServer, kind: Kind) -> LuaSubject<'a> {
         let mut subject = LuaSubject {
             lua,
             kind,
-            con,
-            now,
+            con: lua.server.con(),
+            now: START,
             micros: 0,
             tells_counts: false,
             arrives_late: false,
-            ears,
-            say_deaf,
-            last,
+            ears: Default::default(),
+            say_deaf: BTreeSet::new(),
+            last: Vec::new(),
         };
         let _: () = redis::cmd("FLUSHALL").query(&mut subject.con).unwrap();
         (0..CLIENTS).for_each(|client| subject.hears(client));

@@ -1,5 +1,5 @@
-//! The model of the hand-off (`support/reference/`) compared with its implementations: the memory backend, the Lua on a
-//! real server, and the Redis backend with its Rust half. Same commands, same answers, same pushes, same state.
+//! The model of the hand-off (`support/reference/`) compared with its implementations: fairlock-line in memory, and the Lua
+//! on a real server. Same commands, same answers, same pushes, same state.
 //!
 //! proptest draws the commands, and shrinks a difference. `FAIRLOCK_CASES=5000` runs longer. `FAIRLOCK_SEED`, which a
 //! failure prints, repeats a run.
@@ -11,13 +11,13 @@
     reason = "clippy knows #[test] functions, not their helpers"
 )]
 
-mod backend;
 mod cast;
 mod commands;
 mod differential;
 mod lua;
 mod lua_calls;
 mod lua_replies;
+mod memory;
 mod mistakes;
 mod model;
 mod promises;
@@ -28,106 +28,69 @@ mod world;
 use std::cell::RefCell;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use fairlock::{Discipline, MemoryBackend, RedisBackend};
-use fairlock_tests::RedisServer;
+use fairlock::MemoryBackend;
 use fairlock_tests::reference::{Answer, Ask, Kind, Member, Patience, Push};
 use fairlock_tests::rows::Rows;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
-use backend::BackendSubject;
 use commands::{Command, Scale, Step, Time, steps};
 use differential::Ways;
 use lua::{LuaServer, LuaSubject, Parts};
-use mistakes::Mistakes;
-use model::Model;
+use memory::MemorySubject;
+use mistakes::{Mistake, Mistakes};
 use scenes::{play_scenes, rests_of_nobody};
 use subject::{Both, Subject, differ};
 
-const LUA: Scale = Scale {
-    leases: [3_000, 12_000, 30_000],
-    ttls: [6_000, 9_000],
-    time: Time::Virtual,
-    kind: Kind::Exclusive,
-};
-const MEMORY: Scale = Scale {
-    leases: [3_000, 12_000, 30_000],
-    ttls: [6_000, 9_000],
-    time: Time::VirtualWithCare,
-    kind: Kind::Exclusive,
-};
-/// A semaphore, and a read-write lock.
-const SHARED: [Scale; 2] = [
-    Scale { kind: Kind::Shared { capacity: 4 }, ..MEMORY },
-    Scale { kind: Kind::Shared { capacity: u32::MAX }, ..MEMORY },
-];
-const HARM: Scale = Scale {
-    leases: [3_000, 12_000, 30_000],
-    ttls: [6_000, 9_000],
-    time: Time::VirtualWithHarm,
-    kind: Kind::Exclusive,
-};
-/// One time to live is what the scripts take for that of a line whose state was lost.
-const SHARED_HARM: [Scale; 2] = [
-    Scale { ttls: [5_000, 9_000], kind: SHARED[0].kind, ..HARM },
-    Scale { ttls: [5_000, 9_000], kind: SHARED[1].kind, ..HARM },
-];
-const LIVE: Scale = Scale {
-    leases: [600_000, 900_000, 1_200_000],
-    ttls: [300_000, 300_000],
-    time: Time::Real,
-    kind: Kind::Exclusive,
-};
+/// A fair lock, a semaphore, and a read-write lock.
+static KINDS: [Kind; 3] =
+    [Kind::Exclusive, Kind::Shared { capacity: 4 }, Kind::Shared { capacity: u32::MAX }];
 
-#[test]
-fn the_model_keeps_its_promises() {
-    check(LUA, 800, &mut |steps| promises::are_kept(LUA, steps));
+/// In the same order, and how many cases of each.
+fn kinds(cases: [u32; 3]) -> impl Iterator<Item = (Kind, u32)> {
+    KINDS.into_iter().zip(cases)
+}
+
+fn scale(time: Time, kind: Kind) -> Scale {
+    let ttls = match time {
+        // One time to live is what the scripts take for that of a line whose state was lost.
+        Time::VirtualWithHarm if kind != Kind::Exclusive => [5_000, 9_000],
+        _ => [6_000, 9_000],
+    };
+    Scale { leases: [3_000, 12_000, 30_000], ttls, time, kind }
 }
 
 #[test]
-fn the_model_of_several_units_keeps_its_promises() {
-    for scale in SHARED {
-        check(scale, 250, &mut |steps| promises::are_kept(scale, steps));
+fn the_model_keeps_its_promises() {
+    for (kind, cases) in kinds([800, 250, 250]) {
+        let scale = scale(Time::Virtual, kind);
+        check(scale, cases, &mut |steps| promises::are_kept(scale, steps));
     }
 }
 
 #[test]
 fn the_memory_backend_does_what_the_model_does() {
-    hold_against_the_model(MEMORY, 1000, &mut || {
-        Box::new(BackendSubject::memory::<MemoryBackend>(Kind::Exclusive))
-    });
-}
-
-#[test]
-fn semaphores_and_read_write_locks_in_memory_do_what_the_model_does() {
-    for scale in SHARED {
-        hold_against_the_model(scale, 250, &mut || {
-            Box::new(BackendSubject::memory::<MemoryBackend>(scale.kind))
+    for (kind, cases) in kinds([1000, 250, 250]) {
+        hold_against_the_model(scale(Time::VirtualWithCare, kind), cases, &mut || {
+            Box::new(MemorySubject::new::<MemoryBackend>(kind))
         });
     }
 }
 
 #[test]
 fn a_store_that_keeps_bytes_does_what_the_model_does() {
-    hold_against_the_model(MEMORY, 500, &mut || Box::new(BackendSubject::memory::<Rows>(Kind::Exclusive)));
-    for scale in SHARED {
-        hold_against_the_model(scale, 150, &mut || Box::new(BackendSubject::memory::<Rows>(scale.kind)));
+    for (kind, cases) in kinds([500, 150, 150]) {
+        hold_against_the_model(scale(Time::VirtualWithCare, kind), cases, &mut || {
+            Box::new(MemorySubject::new::<Rows>(kind))
+        });
     }
 }
 
 #[test]
 fn the_lua_does_what_the_model_does() {
     let lua = LuaServer::start(Parts::Both);
-    hold_against_the_model(LUA, 250, &mut || {
-        Box::new(LuaSubject::new(&lua, Kind::Exclusive, Model::new(Kind::Exclusive).now))
-    });
-}
-
-#[test]
-fn the_lua_of_semaphores_and_read_write_locks_does_what_the_model_does() {
-    let lua = LuaServer::start(Parts::Both);
-    for Scale { kind, .. } in SHARED {
-        hold_against_the_model(Scale { kind, ..LUA }, 80, &mut || {
-            Box::new(LuaSubject::new(&lua, kind, Model::new(kind).now))
+    for (kind, cases) in kinds([250, 80, 80]) {
+        hold_against_the_model(scale(Time::Virtual, kind), cases, &mut || {
+            Box::new(LuaSubject::new(&lua, kind))
         });
     }
 }
@@ -136,10 +99,11 @@ fn the_lua_of_semaphores_and_read_write_locks_does_what_the_model_does() {
 #[test]
 fn a_line_that_rests_and_has_nobody_moves_its_clock_alike() {
     let lua = LuaServer::start(Parts::Both);
-    for scale in [LUA, Scale { kind: SHARED[0].kind, ..LUA }, Scale { kind: SHARED[1].kind, ..LUA }] {
+    for kind in KINDS {
+        let scale = scale(Time::Virtual, kind);
         for steps in rests_of_nobody(scale) {
-            let mut scripts = LuaSubject::new(&lua, scale.kind, Model::new(scale.kind).now);
-            let mut memory = BackendSubject::memory::<MemoryBackend>(scale.kind);
+            let mut scripts = LuaSubject::new(&lua, kind);
+            let mut memory = MemorySubject::new::<MemoryBackend>(kind);
             let subjects: [&mut dyn Subject; 2] = [&mut scripts, &mut memory];
             for subject in subjects {
                 differ(subject, scale, &steps).unwrap_or_else(|story| panic!("{story}"));
@@ -152,40 +116,21 @@ fn a_line_that_rests_and_has_nobody_moves_its_clock_alike() {
 #[test]
 fn the_fast_parts_do_what_the_general_parts_do() {
     let (fast, general) = (LuaServer::start(Parts::Both), LuaServer::start(Parts::General));
-    let mut ways = Ways::default();
-    play_scenes(&fast, &general, &mut ways, HARM).unwrap_or_else(|story| panic!("{story}"));
-    check(HARM, 100, &mut |steps| differential::differ(&fast, &general, &mut ways, HARM, steps));
-    ways.assert_fast();
-}
-
-/// The same of semaphores and read-write locks.
-#[test]
-fn the_fast_parts_of_locks_with_several_holders_do_what_the_general_parts_do() {
-    let (fast, general) = (LuaServer::start(Parts::Both), LuaServer::start(Parts::General));
-    let mut ways = Ways::default();
-    for scale in SHARED_HARM {
-        play_scenes(&fast, &general, &mut ways, scale).unwrap_or_else(|story| panic!("{story}"));
-        check(scale, 60, &mut |steps| differential::differ(&fast, &general, &mut ways, scale, steps));
+    let mut ways = [Ways::default(), Ways::default()];
+    for (kind, cases) in kinds([100, 60, 60]) {
+        let (scale, ways) =
+            (scale(Time::VirtualWithHarm, kind), &mut ways[usize::from(kind != Kind::Exclusive)]);
+        play_scenes(&fast, &general, ways, scale).unwrap_or_else(|story| panic!("{story}"));
+        check(scale, cases, &mut |steps| differential::differ(&fast, &general, ways, scale, steps));
     }
-    ways.assert_fast();
-}
-
-#[test]
-fn the_redis_backend_does_what_the_model_does() {
-    let server = RedisServer::start();
-    let backend = RedisBackend::builder(&server.url()).discipline(Discipline::HandOff).connect().unwrap();
-    hold_against_the_model(LIVE, 20, &mut || Box::new(BackendSubject::redis(&server, &backend, LIVE.kind)));
-    for Scale { kind, .. } in SHARED {
-        let scale = Scale { kind, ..LIVE };
-        hold_against_the_model(scale, 8, &mut || Box::new(BackendSubject::redis(&server, &backend, kind)));
-    }
+    ways.iter().for_each(Ways::assert_fast);
 }
 
 /// More waiters died than one command examines: it can't know whether a live one is behind them.
 #[test]
 fn nobody_barges_past_more_absent_waiters_than_one_command_looks_at() {
     let lua = LuaServer::start(Parts::Both);
-    let mut subject = LuaSubject::new(&lua, Kind::Exclusive, Model::new(Kind::Exclusive).now);
+    let mut subject = LuaSubject::new(&lua, Kind::Exclusive);
     let mut both = Both::new(&mut subject, Kind::Exclusive);
     let ask = |client, request, patience| {
         let member = Member { client, owner: request, request };
@@ -213,33 +158,42 @@ fn nobody_barges_past_more_absent_waiters_than_one_command_looks_at() {
 #[test]
 fn a_mistake_in_the_lua_is_found() {
     let mut lua = LuaServer::start(Parts::Both);
-    let shared = SHARED.map(|scale| Scale { kind: scale.kind, ..LUA });
     let Mistakes { general, general_of_units, .. } = Mistakes::read();
-    let mistakes = general.iter().map(|mistake| (mistake, &[LUA][..]));
-    for (mistake, scales) in mistakes.chain(general_of_units.iter().map(|mistake| (mistake, &shared[..]))) {
+    for (mistake, kinds) in with_kinds(&general, &general_of_units) {
         lua.load(Parts::Both, Some(mistake));
-        let finds = |scale: &Scale| {
-            let mut judge = |steps: &[Step]| {
-                let now = Model::new(scale.kind).now;
-                differ(&mut LuaSubject::new(&lua, scale.kind, now), *scale, steps)
-            };
-            look_for_a_case(*scale, 400, 1, 0, &mut judge).is_err()
+        let finds = |&kind: &Kind| {
+            let scale = scale(Time::Virtual, kind);
+            let mut judge = |steps: &[Step]| differ(&mut LuaSubject::new(&lua, kind), scale, steps);
+            look_for_a_case(scale, 400, 1, 0, &mut judge).is_err()
         };
-        assert!(scales.iter().any(finds), "not found: {}", mistake.mistake);
+        assert!(kinds.iter().any(finds), "not found: {}", mistake.mistake);
     }
 }
 
 /// By the scenes alone, so that the result is not random.
 #[test]
 fn a_mistake_in_a_fast_part_is_found() {
-    let (mut fast, general) = (LuaServer::start(Parts::Both), LuaServer::start(Parts::General));
-    let Mistakes { fast: of_one, fast_of_units, .. } = Mistakes::read();
-    let mistakes = of_one.iter().map(|mistake| (mistake, &[HARM][..]));
-    for (mistake, scales) in mistakes.chain(fast_of_units.iter().map(|mistake| (mistake, &SHARED_HARM[..]))) {
-        fast.load(Parts::Both, Some(mistake));
-        let finds = |scale: &Scale| play_scenes(&fast, &general, &mut Ways::default(), *scale).is_err();
-        assert!(scales.iter().any(finds), "not found: {}", mistake.mistake);
+    let (mut lua, general) = (LuaServer::start(Parts::Both), LuaServer::start(Parts::General));
+    let Mistakes { fast, fast_of_units, .. } = Mistakes::read();
+    for (mistake, kinds) in with_kinds(&fast, &fast_of_units) {
+        lua.load(Parts::Both, Some(mistake));
+        let finds = |&kind: &Kind| {
+            play_scenes(&lua, &general, &mut Ways::default(), scale(Time::VirtualWithHarm, kind)).is_err()
+        };
+        assert!(kinds.iter().any(finds), "not found: {}", mistake.mistake);
     }
+}
+
+/// Mistakes about a lock with one holder, and those about several units, each with the kinds that find it.
+fn with_kinds<'a>(
+    of_one: &'a [Mistake],
+    of_units: &'a [Mistake],
+) -> impl Iterator<Item = (&'a Mistake, &'static [Kind])> {
+    let (one, units) = KINDS.split_at(1);
+    of_one
+        .iter()
+        .map(move |mistake| (mistake, one))
+        .chain(of_units.iter().map(move |mistake| (mistake, units)))
 }
 
 /// Draws sequences of commands until one makes a difference, for at most `cases` cases.

@@ -8,7 +8,7 @@ use crate::commands::{CLIENTS, Command, LOCKS};
 use crate::subject::{Outcome, Seen, SeenHolder, SeenPlace};
 
 /// November 2023: tokens are microseconds of it.
-const START: Millis = 1_700_000_000_000;
+pub(crate) const START: Millis = 1_700_000_000_000;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Model {

@@ -58,11 +58,6 @@ pub(crate) trait Subject {
     fn kept(&mut self, _lock: usize) -> Option<Lock> {
         None
     }
-
-    /// Whether it has its own clock, so that times can't be compared.
-    fn is_timeless(&self) -> bool {
-        false
-    }
 }
 
 /// Runs the steps on both, and returns the first difference with the steps before it.
@@ -94,22 +89,13 @@ impl<'a> Both<'a> {
         let Both { model, subject, story } = self;
         let outcome = model.run(command);
         let _ = writeln!(story, "  {command:?}\n    -> {outcome:?}");
-        let mut got = subject.run(command, &outcome).map_err(|what| format!("{story}  but: {what}"))?;
-        let mut expected = outcome.clone();
-        if subject.is_timeless() {
-            expected.forget_times();
-            got.forget_times();
-        }
-        if got != expected {
+        let got = subject.run(command, &outcome).map_err(|what| format!("{story}  but: {what}"))?;
+        if got != outcome {
             return Err(format!("{story}  but it was\n    -> {got:?}"));
         }
         for lock in 0..LOCKS {
-            let mut expected = model.seen(lock);
-            let mut got = subject.seen(lock, &expected);
-            if subject.is_timeless() {
-                expected.forget_times();
-                got.forget_times();
-            }
+            let expected = model.seen(lock);
+            let got = subject.seen(lock, &expected);
             if got != expected {
                 return Err(format!(
                     "{story}  lock {lock} should be\n    {expected:?}\n  but is\n    {got:?}"
@@ -177,42 +163,12 @@ impl Outcome {
         }
         tickets
     }
-
-    /// Each client has its own connection: only there the order is fixed.
-    pub(crate) fn sort_pushes(&mut self) {
-        self.pushes.sort_by_key(Push::client);
-    }
-
-    fn forget_times(&mut self) {
-        self.sort_pushes();
-        for answer in &mut self.answers {
-            match answer {
-                Answer::Granted { left, .. } | Answer::WasGranted { left, .. } | Answer::Busy { left } => {
-                    *left = 0
-                }
-                Answer::Queued { rank, recheck, .. } | Answer::Waiting { rank, recheck, .. } => {
-                    *recheck = (*rank == 0).then_some(0);
-                }
-                _ => {}
-            }
-        }
-    }
 }
 
 impl Seen {
     /// The tokens in it.
     pub(crate) fn tokens(&mut self) -> Vec<&mut u64> {
         self.holders.iter_mut().map(|holder| &mut holder.token).collect()
-    }
-
-    fn forget_times(&mut self) {
-        for holder in &mut self.holders {
-            holder.left = 0;
-        }
-        for place in &mut self.line {
-            (place.waiting, place.left) = (0, 0);
-        }
-        self.absent = 0;
     }
 }
 

@@ -1,6 +1,6 @@
 //! One of the two worlds that are compared, and how the harm in it is done ([`Harm`]).
 
-use fairlock_tests::reference::{Kind, Millis};
+use fairlock_tests::reference::Kind;
 use redis::{Connection, Value};
 
 use crate::commands::{Command, Harm, LOCKS};
@@ -14,8 +14,8 @@ pub(crate) struct World<'a> {
 }
 
 impl<'a> World<'a> {
-    pub(crate) fn new(lua: &'a LuaServer, kind: Kind, now: Millis) -> World<'a> {
-        let subject = LuaSubject::new(lua, kind, now);
+    pub(crate) fn new(lua: &'a LuaServer, kind: Kind) -> World<'a> {
+        let subject = LuaSubject::new(lua, kind);
         let ears = redisson().map(|[_, _, channel]| ear(&lua.server, &format!("{channel}:{JAVA}")));
         World { subject, kind, _ears: ears }
     }

@@ -1,12 +1,10 @@
 //! Many holds in one call: one script renews them, and each has the answer and the effect of its own call.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
 
 use fairlock::backend::{Acquired, Backend, BackendError, BackendErrorKind, Hold, LockId, Renew, Renewal};
 use fairlock::{ClientId, FencingToken, LockName, RedisBackend};
-use fairlock_tests::server_state::scripts_run;
-use fairlock_tests::{Alone, RedisServer, eventually};
+use fairlock_tests::Alone;
 
 use super::refusals::{self, Refusal};
 use super::world::{LEASE, Rules, World};
@@ -116,10 +114,15 @@ fn plainly(answer: Result<Renewal, BackendError>) -> Answer {
 fn holds_in_one_call_have_the_answers_and_effects_of_calls_of_their_own() {
     let _alone = Alone::here();
     let server = refusals::server();
+    let keys = LOCKS.map(|(name, _)| {
+        let [record, ends] = keys_beside(name);
+        [name.to_owned(), record, ends]
+    });
+    let keys = keys.concat();
     for rules in [Rules::HandOff, Rules::Parts, Rules::All, Rules::Redisson, Rules::Plain] {
         let world = World::new(&server, rules);
         for refusal in refusals_of(rules) {
-            let url = user(&server, refusal);
+            let url = refusals::user(&server, refusal, keys.iter().map(String::as_str));
             let (one_by_one, all_at_once) = (rules.connect(&url), rules.connect(&url));
             // First without any other count than that of a grant, which a script need not look at then.
             for counts in [[1; 6], [2, 1, 1, 2, 1, 2], [1; 6]] {
@@ -168,54 +171,4 @@ fn refusals_of(rules: Rules) -> Vec<Refusal> {
         Rules::Redisson | Rules::Plain => all.push(Refusal::Key("fairlock_record:{second}")),
     }
     all
-}
-
-/// The address for a user with all rights but one.
-fn user(server: &RedisServer, refusal: Refusal) -> String {
-    let mut words: Vec<String> =
-        ["ACL", "SETUSER", "bob", "reset", "on", ">pw", "&*", "+@all"].map(str::to_owned).to_vec();
-    let keys = LOCKS.iter().flat_map(|(name, _)| {
-        let [record, ends] = keys_beside(name);
-        [(*name).to_owned(), record, ends]
-    });
-    words.extend(
-        keys.filter(|key| !matches!(refusal, Refusal::Key(denied) if denied == key))
-            .map(|key| format!("~{key}")),
-    );
-    if let Refusal::Command(command) = refusal {
-        words.push(format!("-{command}"));
-    }
-    server.query::<()>(&words.iter().map(String::as_str).collect::<Vec<_>>());
-    server.url_as("bob", "pw")
-}
-
-/// The outcome of all is unknown, and none is asked for again.
-#[test]
-fn holds_whose_renewal_is_not_answered_are_not_renewed_one_by_one() {
-    let _alone = Alone::here();
-    let server = RedisServer::start();
-    for rules in [Rules::HandOff, Rules::Redisson, Rules::Plain] {
-        let world = World::new(&server, rules);
-        let batch = Batch::arrange(&world);
-        let items = batch.items([1; 6]);
-        let known =
-            || world.backend.renew(ClientId::random(), &items).into_iter().map(plainly).collect::<Vec<_>>();
-        let (before, ran) = (known(), scripts_run(&server));
-        server.stop();
-        let asked = Instant::now();
-        let answers = world.backend.renew(ClientId::random(), &items);
-        assert!(asked.elapsed() < Duration::from_secs(5), "{rules:?}: {:?}", asked.elapsed());
-        let is_unknown = |answer: &Result<_, BackendError>| {
-            answer.as_ref().is_err_and(|error| error.kind() == BackendErrorKind::Unavailable)
-        };
-        assert!(answers.iter().all(is_unknown), "{rules:?}: {answers:?}");
-        server.cont();
-        assert!(scripts_run(&server) - ran <= 1, "{rules:?}: one script");
-        let mut after = known();
-        eventually(Duration::from_secs(10), "it answers again", || {
-            after = known();
-            after == before
-        });
-        server.query::<()>(&["FLUSHALL"]);
-    }
 }

@@ -112,40 +112,38 @@ pub(crate) fn server() -> RedisServer {
     server
 }
 
+/// The address for a user that has all rights on these keys but one.
+pub(crate) fn user<'a>(
+    server: &RedisServer,
+    refusal: Refusal,
+    keys: impl IntoIterator<Item = &'a str>,
+) -> String {
+    let name = format!("{refusal:?}");
+    let mut words: Vec<String> =
+        ["ACL", "SETUSER", &name, "reset", "on", ">pw", "+@all"].map(str::to_owned).to_vec();
+    let keys = keys.into_iter().filter(|key| !matches!(refusal, Refusal::Key(denied) if denied == *key));
+    words.extend(keys.map(|key| format!("~{key}")));
+    words.push(if refusal == Refusal::Channels { "resetchannels" } else { "&*" }.to_owned());
+    if let Refusal::Command(command) = refusal {
+        words.push(format!("-{command}"));
+    }
+    server.query::<()>(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    server.url_as(&name, "pw")
+}
+
 /// A backend for each user; users with all rights share one.
 pub(crate) struct Users(BTreeMap<String, RedisBackend>);
 
 impl Users {
     pub(crate) fn new(server: &RedisServer, rules: Rules) -> Users {
-        let mut users = BTreeMap::new();
-        for refusal in Refusal::all(rules) {
-            let rest: Vec<String> = rules
-                .keys()
-                .iter()
-                .filter(|key| refusal != Refusal::Key(key))
-                .map(|key| format!("~{key}"))
-                .collect();
-            let mut words = vec!["ACL", "SETUSER", "bob", "reset", "on", ">pw", "+@all"];
-            if rules == Rules::Plain {
-                words.push("~redisson_lock_*"); // `inspect` reads that line, whatever the kind of the lock
-            }
-            words.extend(rest.iter().map(String::as_str));
-            let denied;
-            match refusal {
-                Refusal::Command(command) => {
-                    denied = format!("-{command}");
-                    words.extend(["&*", &denied]);
-                }
-                Refusal::Key(_) => words.push("&*"),
-                Refusal::Channels => words.push("resetchannels"),
-                _ => continue,
-            }
-            let user = format!("{refusal:?}");
-            words[2] = &user;
-            server.query::<()>(&words);
-            users.insert(user.clone(), rules.connect(&server.url_as(&user, "pw")));
-        }
-        Users(users)
+        // `inspect` reads that line, whatever the kind of the lock.
+        let line = (rules == Rules::Plain).then_some("redisson_lock_*");
+        let of_users = |refusal: &Refusal| !refusal.is_of_the_server() || *refusal == Refusal::Channels;
+        let users = Refusal::all(rules).into_iter().filter(of_users).map(|refusal| {
+            let url = user(server, refusal, rules.keys().iter().copied().chain(line));
+            (format!("{refusal:?}"), rules.connect(&url))
+        });
+        Users(users.collect())
     }
 
     pub(crate) fn backend<'a>(&'a self, world: &'a World, refusal: Refusal) -> &'a RedisBackend {

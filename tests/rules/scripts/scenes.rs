@@ -1,11 +1,9 @@
 //! The rows of the table: an operation, and the situation before it.
 
+use std::fmt::Debug;
 use std::time::Duration;
 
-use fairlock::backend::{
-    Acquired, Backend, BackendError, ForceReleased, HoldCountSet, HoldKept, Released, Renew, Renewal, Wait,
-    Withdrawn,
-};
+use fairlock::backend::{Acquired, Backend, BackendError, Renew, Renewal, Wait, Withdrawn};
 use fairlock::{ClientId, FencingToken, RedisBackend};
 
 use super::world::{KEEPER, LEASE, NAME, Rules, World};
@@ -155,25 +153,16 @@ impl Ask {
                 let hold = world.hold(anna, token);
                 renew(backend, Renew::Hold { hold, holds, lease: 2 * LEASE })
             }
-            Ask::SetHoldCount => backend.set_hold_count(&world.hold(anna, token), 2).map(|set| match set {
-                HoldCountSet::Set => "set".to_owned(),
-                HoldCountSet::Lost => "lost".to_owned(),
-            }),
-            Ask::Release => backend.release(&world.hold(anna, token)).map(released),
-            Ask::Keep => backend.keep(&world.hold(anna, token), KEEPER, 3 * LEASE).map(|kept| match kept {
-                HoldKept::Kept => "kept".to_owned(),
-                HoldKept::NotHeld => "not held".to_owned(),
-            }),
+            Ask::SetHoldCount => backend.set_hold_count(&world.hold(anna, token), 2).map(word),
+            Ask::Release => backend.release(&world.hold(anna, token)).map(word),
+            Ask::Keep => backend.keep(&world.hold(anna, token), KEEPER, 3 * LEASE).map(word),
             Ask::Withdraw => {
                 backend.withdraw(&world.place(ben, Wait::Forever)).map(|withdrawn| match withdrawn {
                     Withdrawn::Left => "left".to_owned(),
                     Withdrawn::WasGranted { lease, .. } => format!("was granted for {}", tens(lease)),
                 })
             }
-            Ask::ForceRelease => backend.force_release(&world.lock).map(|forced| match forced {
-                ForceReleased::Taken => "taken".to_owned(),
-                ForceReleased::NotHeld => "not held".to_owned(),
-            }),
+            Ask::ForceRelease => backend.force_release(&world.lock).map(word),
             Ask::Inspect => backend.inspect(&world.lock, 0..100).map(|state| {
                 let holder =
                     state.holder().cloned().map(|holder| (holder.owner.to_string(), holder.hold_count));
@@ -192,11 +181,8 @@ fn acquired(acquired: Acquired) -> String {
     }
 }
 
-fn released(released: Released) -> String {
-    match released {
-        Released::Released => "released".to_owned(),
-        Released::NotHeld => "not held".to_owned(),
-    }
+fn word(answer: impl Debug) -> String {
+    format!("{answer:?}")
 }
 
 fn renew(backend: &RedisBackend, item: Renew<'_>) -> Result<String, BackendError> {

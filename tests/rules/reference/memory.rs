@@ -1,44 +1,33 @@
-//! A backend as a subject: the memory backend in virtual time, and the Redis backend in its server's time.
+//! A store in memory as a subject, in virtual time.
 //!
 //! Intended differences, and how the comparison handles them:
 //!
 //! - Tokens follow the backend's own clock. They are paired with the model's as they appear, and must grow alike.
-//! - Memory: a hold ends *with* its last millisecond, while Redis keeps a key through it. So no command comes in such
-//!   a millisecond ([`Time::VirtualWithCare`](crate::commands::Time)).
-//! - Memory: a line untouched for a day stays until its lock is used; Redis drops it by the TTL of its keys. So no line
+//! - A hold ends *with* its last millisecond, while Redis keeps a key through it. So no command comes in such a
+//!   millisecond ([`Time::VirtualWithCare`](crate::commands::Time)).
+//! - A line untouched for a day stays until its lock is used; Redis drops it by the TTL of its keys. So no line
 //!   stays untouched for that long.
-//! - Redis: pushes come over a separate connection, so the subject waits for them; and times can't be compared.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fairlock::{ManualClock, RedisBackend};
+use fairlock::ManualClock;
 use fairlock_core::backend::{
-    Acquire, Backend, ForceReleased, Hold, LockId, Place, Renew, RequestId, Subscription, Wait, Wake,
-    WakeSink, Withdrawn,
+    Acquire, ForceReleased, Hold, LockId, Place, Renew, RequestId, Subscription, Wait, Wake, WakeSink,
+    Withdrawn,
 };
 use fairlock_core::{ClientId, FencingToken, LockKind, LockName, OwnerId};
 use fairlock_tests::reference::{Answer, Ask, ClientNumber, Kind, Member, Patience, Push};
 use fairlock_tests::rows::Memory;
-use fairlock_tests::{RedisServer, eventually};
 
 use crate::commands::{CLIENTS, Command, LOCKS};
-use crate::lua::{LOSE_LINE, keys};
 use crate::subject::{Names, Outcome, Seen, Subject, acquired, millis, released, renewed};
 
 const NAMES: [&str; 2] = ["orders", "{orders}"];
-/// The limit for other threads and processes.
-const SOON: Duration = Duration::from_secs(5);
 
-/// The source of time and of losses.
-enum Store<'a> {
-    Memory(ManualClock, Arc<dyn Memory>),
-    Redis(&'a RedisServer),
-}
-
-pub(crate) struct BackendSubject<'a> {
-    store: Store<'a>,
-    backend: Arc<dyn Backend>,
+pub(crate) struct MemorySubject {
+    store: Box<dyn Memory>,
+    clock: ManualClock,
     names: Arc<Names>,
     told: Arc<Mutex<Vec<Push>>>,
     subscriptions: [Option<Subscription>; CLIENTS],
@@ -46,7 +35,7 @@ pub(crate) struct BackendSubject<'a> {
     tokens: [Vec<(u64, u64)>; LOCKS],
     /// The same for tickets.
     tickets: [Vec<(u64, u64)>; LOCKS],
-    locks: Vec<LockId>,
+    locks: [LockId; LOCKS],
 }
 
 /// The pushes to the clients.
@@ -71,37 +60,24 @@ impl WakeSink for Ear {
     }
 }
 
-impl<'a> BackendSubject<'a> {
-    pub(crate) fn memory<S: Memory>(kind: Kind) -> BackendSubject<'a> {
+impl MemorySubject {
+    pub(crate) fn new<S: Memory + 'static>(kind: Kind) -> MemorySubject {
         let clock = ManualClock::new();
-        let backend = Arc::new(S::on(&clock));
-        BackendSubject::new(Store::Memory(clock, backend.clone()), backend, kind)
-    }
-
-    pub(crate) fn redis(server: &'a RedisServer, backend: &RedisBackend, kind: Kind) -> BackendSubject<'a> {
-        server.query::<()>(&["FLUSHALL"]);
-        BackendSubject::new(Store::Redis(server), Arc::new(backend.clone()), kind)
-    }
-
-    fn new(store: Store<'a>, backend: Arc<dyn Backend>, kind: Kind) -> BackendSubject<'a> {
         let kind = match kind {
             Kind::Exclusive => LockKind::Fair,
             Kind::Shared { capacity: u32::MAX } => LockKind::ReadWrite,
             Kind::Shared { capacity } => LockKind::Semaphore { permits: capacity },
         };
-        let names = Arc::new(Names((0..CLIENTS).map(|_| ClientId::random()).collect()));
         let lock = |name| LockId::new(LockName::new(name).unwrap(), kind);
-        let (told, tokens, tickets) = (Arc::default(), Default::default(), Default::default());
-        let locks = NAMES.into_iter().map(lock).collect();
-        let mut subject = BackendSubject {
-            store,
-            backend,
-            names,
-            told,
+        let mut subject = MemorySubject {
+            store: Box::new(S::on(&clock)),
+            clock,
+            names: Arc::new(Names((0..CLIENTS).map(|_| ClientId::random()).collect())),
+            told: Arc::default(),
             subscriptions: [const { None }; CLIENTS],
-            tokens,
-            tickets,
-            locks,
+            tokens: Default::default(),
+            tickets: Default::default(),
+            locks: NAMES.map(lock),
         };
         (0..CLIENTS).for_each(|client| subject.hears(client));
         subject
@@ -111,16 +87,7 @@ impl<'a> BackendSubject<'a> {
         if self.subscriptions[client].is_none() {
             let ear = Ear { names: Arc::clone(&self.names), told: Arc::clone(&self.told) };
             self.subscriptions[client] =
-                Some(self.backend.subscribe(self.names.0[client], Arc::new(ear)).unwrap());
-        }
-    }
-
-    fn goes_deaf(&mut self, client: ClientNumber) {
-        self.subscriptions[client] = None;
-        if let Store::Redis(server) = self.store {
-            let channel = format!("fairlock:{}", self.names.0[client]);
-            let listeners = || server.query::<(String, u64)>(&["PUBSUB", "NUMSUB", &channel]).1;
-            eventually(SOON, "the server knows that the client is deaf", || listeners() == 0);
+                Some(self.store.subscribe(self.names.0[client], Arc::new(ear)).unwrap());
         }
     }
 
@@ -154,11 +121,11 @@ impl<'a> BackendSubject<'a> {
     }
 
     fn answers(&self, command: &Command) -> Vec<Answer> {
-        let backend = &self.backend;
+        let store = &self.store;
         let answer = match command {
             Command::Acquire { lock, ask, patience } => {
                 let owner = self.names.owner(ask.member);
-                acquired(backend.acquire(&self.ask(*lock, &owner, ask, *patience)).unwrap())
+                acquired(store.acquire(&self.ask(*lock, &owner, ask, *patience)).unwrap())
             }
             Command::RenewPlaces { lock, ttl, places } => {
                 let owners: Vec<OwnerId> =
@@ -173,24 +140,24 @@ impl<'a> BackendSubject<'a> {
                     items.push(Renew::Place { place, lease: Duration::from_millis(renew.lease) });
                 }
                 let client = self.names.0[places[0].member.client];
-                return backend.renew(client, &items).into_iter().map(|row| renewed(row.unwrap())).collect();
+                return store.renew(client, &items).into_iter().map(|row| renewed(row.unwrap())).collect();
             }
             Command::RenewHold { lock, member, token, count, lease } => {
                 let owner = self.names.owner(*member);
                 let hold = self.hold(*lock, &owner, *member, *token);
                 let item = Renew::Hold { hold, holds: *count, lease: Duration::from_millis(*lease) };
-                renewed(backend.renew(self.names.0[member.client], &[item]).remove(0).unwrap())
+                renewed(store.renew(self.names.0[member.client], &[item]).remove(0).unwrap())
             }
             Command::Release { lock, member, token } => {
                 let owner = self.names.owner(*member);
-                released(backend.release(&self.hold(*lock, &owner, *member, *token)).unwrap())
+                released(store.release(&self.hold(*lock, &owner, *member, *token)).unwrap())
             }
             Command::Withdraw { lock, member } | Command::Kick { lock, member } => {
                 let owner = self.names.owner(*member);
                 let place = Place::new(&self.locks[*lock], &owner, RequestId::new(member.request));
                 let withdrawn = match command {
-                    Command::Kick { .. } => backend.kick(&place),
-                    _ => backend.withdraw(&place),
+                    Command::Kick { .. } => store.kick(&place),
+                    _ => store.withdraw(&place),
                 };
                 match withdrawn.unwrap() {
                     Withdrawn::Left => Answer::Left,
@@ -199,10 +166,10 @@ impl<'a> BackendSubject<'a> {
                     }
                 }
             }
-            Command::ForceRelease { lock } => taken(backend.force_release(&self.locks[*lock]).unwrap()),
+            Command::ForceRelease { lock } => taken(store.force_release(&self.locks[*lock]).unwrap()),
             Command::TakeHold { lock, member, token } => {
                 let owner = self.names.owner(*member);
-                taken(backend.take_hold(&self.hold(*lock, &owner, *member, *token)).unwrap())
+                taken(store.take_hold(&self.hold(*lock, &owner, *member, *token)).unwrap())
             }
             _ => return Vec::new(),
         };
@@ -225,58 +192,35 @@ impl<'a> BackendSubject<'a> {
     }
 
     fn happens(&mut self, command: &Command) {
-        match (command, &self.store) {
-            (Command::GoesDeaf(client), _) => self.goes_deaf(*client),
-            (Command::Hears(client), _) => self.hears(*client),
-            (Command::LoseHold { lock }, Store::Memory(_, backend)) => backend.lose_hold(NAMES[*lock]),
-            (Command::LoseHold { lock }, Store::Redis(server)) => {
-                let [name, _, _, ends] = keys(*lock);
-                server.query::<()>(&["DEL", &name, &ends]);
-            }
-            (Command::LoseLine { lock }, Store::Memory(_, backend)) => backend.lose_line(NAMES[*lock]),
-            (Command::LoseLine { lock }, Store::Redis(server)) => {
-                let [_, line, record, _] = keys(*lock);
-                server.query::<()>(&["EVAL", LOSE_LINE, "2", &line, &record]);
-            }
-            (Command::Advance(by), Store::Memory(clock, _)) => clock.jump(Duration::from_millis(*by)),
+        match command {
+            Command::GoesDeaf(client) => self.subscriptions[*client] = None,
+            Command::Hears(client) => self.hears(*client),
+            Command::LoseHold { lock } => self.store.lose_hold(NAMES[*lock]),
+            Command::LoseLine { lock } => self.store.lose_line(NAMES[*lock]),
+            Command::Advance(by) => self.clock.jump(Duration::from_millis(*by)),
             _ => {}
         }
     }
 }
 
-impl Subject for BackendSubject<'_> {
+impl Subject for MemorySubject {
     fn run(&mut self, command: &Command, expected: &Outcome) -> Result<Outcome, String> {
         self.happens(command);
         let answers = self.answers(command);
-        if let Store::Redis(_) = self.store {
-            // A missing message is a difference now, a surplus one a difference of the next command.
-            let come = || self.told.lock().unwrap().len() >= expected.pushes.len();
-            fairlock_tests::look_until(SOON, || come().then_some(()));
-        }
         let pushes = std::mem::take(&mut *self.told.lock().unwrap());
-        let (mut outcome, mut expected) = (Outcome { answers, pushes }, expected.clone());
-        if self.is_timeless() {
-            outcome.sort_pushes();
-            expected.sort_pushes();
-        }
+        let mut outcome = Outcome { answers, pushes };
         if let Some(lock) = command.lock() {
-            self.pair(lock, expected.tokens(), outcome.tokens());
-        }
-        let tickets = outcome.take_tickets_of(&expected); // the Lua's are compared directly
-        if let Some(lock) = command.lock() {
+            self.pair(lock, expected.clone().tokens(), outcome.tokens());
+            let tickets = outcome.take_tickets_of(expected); // the Lua's are compared directly
             self.tickets[lock].extend(tickets);
         }
         Ok(outcome)
     }
 
     fn seen(&mut self, lock: usize, expected: &Seen) -> Seen {
-        let mut seen = self.names.seen(self.backend.inspect(&self.locks[lock], 0..u64::MAX).unwrap());
+        let mut seen = self.names.seen(self.store.inspect(&self.locks[lock], 0..u64::MAX).unwrap());
         self.pair(lock, expected.clone().tokens(), seen.tokens());
         seen
-    }
-
-    fn is_timeless(&self) -> bool {
-        matches!(self.store, Store::Redis(_))
     }
 }
 
