@@ -39,9 +39,14 @@ pub fn tokens_grow_and_stay_the_same_in_a_re_entry(harness: &impl Harness) {
     assert!(last < Some(one.lock().unwrap().token()));
 }
 
-/// The hold lasts as long as the work takes.
+/// The hold lasts as long as the work takes, also where others were nested before.
 pub fn the_watchdog_keeps_a_hold(harness: &impl Harness) {
     let (ours, theirs) = (lock(harness, "kept"), lock(harness, "kept"));
+    for _ in 0..3 {
+        let outer = ours.lock().unwrap();
+        ours.lock().unwrap().unlock().unwrap();
+        outer.unlock().unwrap();
+    }
     let guard = ours.lock().unwrap();
     harness.pass(LEASE * 2);
     assert!(!guard.is_lost() && guard.valid_for() > Duration::ZERO && guard.valid_for() < LEASE);
@@ -64,6 +69,19 @@ pub fn a_fixed_lease_ends_by_itself(harness: &impl Harness) {
     // The late unlock took nothing from the next holder.
     assert!(next.renew().is_ok() && ours.try_lock().unwrap().guard().is_none());
     next.unlock().unwrap();
+}
+
+/// It tells the server that one hold is left, which prolongs nothing.
+pub fn an_inner_unlock_keeps_the_end_of_the_outermost_lease(harness: &impl Harness) {
+    let ours = lock(harness, "nested");
+    let outer = ours.fixed_lease(LEASE).lock().unwrap();
+    let inner = ours.lock().unwrap();
+    harness.pass(LEASE / 4);
+    inner.unlock().unwrap();
+    assert_eq!(ours.hold_count(), 1);
+    let left = ours.inspect().unwrap().holder().unwrap().lease_left.unwrap();
+    assert!(left > Duration::ZERO && left <= LEASE * 3 / 4, "{left:?}");
+    outer.unlock().unwrap();
 }
 
 /// It is renewed up to the limit, and not beyond.

@@ -176,6 +176,7 @@ macro_rules! conformance_tests {
             tokens_grow_and_stay_the_same_in_a_re_entry
             the_watchdog_keeps_a_hold
             a_fixed_lease_ends_by_itself
+            an_inner_unlock_keeps_the_end_of_the_outermost_lease
             a_capped_hold_ends_at_its_limit
             a_hold_that_vanished_is_reported_on_every_way
             a_hold_can_be_taken_by_force_and_its_holder_is_told
@@ -214,6 +215,8 @@ macro_rules! conformance_tests {
             a_wake_up_is_enough_and_nothing_is_found_by_polling
             a_timed_wait_ends_on_time_and_leaves_nothing
             a_cancelled_wait_ends_at_once_and_leaves_nothing
+            a_wait_cancelled_during_its_request_leaves_no_hold_behind
+            an_attempt_leaves_no_place
             a_request_says_when_it_is_decided
             a_dropped_request_leaves_the_line
             two_waits_of_one_owner_share_a_place

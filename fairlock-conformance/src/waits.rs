@@ -72,6 +72,43 @@ pub fn a_cancelled_wait_ends_at_once_and_leaves_nothing(harness: &impl Harness) 
     harness.assert_nothing_is_left("cancel");
 }
 
+/// The cancel may come before the request is sent, before its answer, or after that.
+pub fn a_wait_cancelled_during_its_request_leaves_no_hold_behind(harness: &impl Harness) {
+    let (ours, theirs) = (lock(harness, "crossed"), lock(harness, "crossed"));
+    for _ in 0..50 {
+        let cancel = Cancel::new();
+        thread::scope(|scope| {
+            let asker = scope.spawn(|| {
+                ours.cancelled_by(&cancel).try_lock_for(LEASE * 5).map(|tried| drop(tried.guard().unwrap()))
+            });
+            cancel.cancel();
+            let asked = asker.join().unwrap();
+            assert!(matches!(asked, Ok(()) | Err(Error::Cancelled { .. })), "{asked:?}");
+        });
+    }
+    // Nothing renews a hold without a guard: the lock is free before a lease ends.
+    theirs.try_lock_for(LEASE / 2).unwrap().guard().expect("the lock is free").unlock().unwrap();
+    assert_eq!(ours.hold_count(), 0);
+    harness.assert_nothing_is_left("crossed");
+}
+
+/// Nor does a wait of no time.
+pub fn an_attempt_leaves_no_place(harness: &impl Harness) {
+    let (ours, theirs) = (lock(harness, "once"), lock(harness, "once"));
+    let guard = ours.lock().unwrap();
+    for _ in 0..4 {
+        assert!(theirs.try_lock().unwrap().guard().is_none());
+        assert!(theirs.try_lock_for(Duration::ZERO).unwrap().guard().is_none());
+        assert!(theirs.inspect().unwrap().line.is_empty());
+    }
+    guard.unlock().unwrap();
+    // Any request gets it, even that of a new owner.
+    for lock in [lock(harness, "once"), theirs] {
+        lock.try_lock().unwrap().guard().expect("the line is empty").unlock().unwrap();
+    }
+    harness.assert_nothing_is_left("once");
+}
+
 /// No caller has to wait on it for that.
 pub fn a_request_says_when_it_is_decided(harness: &impl Harness) {
     let (ours, theirs) = (lock(harness, "request"), lock(harness, "request"));

@@ -1,6 +1,4 @@
-//! The behaviours that Redisson's own lock tests show. `tests/README.md` lists those that other tests show.
-//!
-//! Where time can be moved by hand, the same body also runs on the memory backend, see `World`.
+//! The behaviours that Redisson's own lock tests show, and no conformance case: `tests/README.md` lists both.
 
 #![allow(
     clippy::unwrap_used,
@@ -9,9 +7,22 @@
     reason = "clippy knows #[test] functions, not their helpers"
 )]
 
-mod leases;
+mod crowds;
 mod outages;
-mod renewal;
-mod waits;
-mod wake_ups;
-mod world;
+
+use std::time::Duration;
+
+use fairlock::{Discipline, RedisBackend};
+use fairlock_tests::RedisServer;
+use fairlock_tests::locks::response_timeout_for;
+
+/// The default lease of the clients.
+const LEASE: Duration = Duration::from_secs(30);
+/// The limit for anything immediate, on a busy machine.
+const SOON: Duration = Duration::from_secs(10);
+
+/// A new backend, as in another process, for clients with this lease, which may be short.
+fn backend(server: &RedisServer, lease: Duration) -> RedisBackend {
+    let builder = RedisBackend::builder(&server.url()).discipline(Discipline::Redisson);
+    builder.response_timeout(response_timeout_for(lease)).connect().unwrap()
+}

@@ -6,9 +6,11 @@ use std::time::{Duration, Instant};
 use fairlock::{Client, Discipline, Error, RedisBackend};
 use fairlock_tests::{RedisServer, assert_no_residue, eventually};
 
-use crate::world::{SLACK, SOON};
+use crate::SOON;
 
 const ANSWER: Duration = Duration::from_millis(300);
+/// How late a timed event may be.
+const SLACK: Duration = Duration::from_millis(250);
 
 /// A client that waits 300 ms for an answer, and a second for a server.
 fn client(server: &RedisServer) -> Client {

@@ -40,7 +40,7 @@ fn ask(backend: &PostgresBackend, lock: &LockId, owner: &OwnerId) -> Result<Acqu
     backend.acquire(&Acquire::new(place, 3 * SOON))
 }
 
-/// Waits until anybody can see that it holds so many locks: a commit whose wait was cancelled says so a moment before.
+/// Waits until anybody can see that it holds this many locks: a commit whose wait was cancelled says so a moment before.
 fn until_grants_to(server: &PostgresServer, owner: &OwnerId, count: usize) {
     let sql = "select 1 from fairlock.lock where h_owner = $1";
     let mut con = server.con();

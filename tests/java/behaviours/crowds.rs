@@ -1,14 +1,16 @@
-//! Channels: one connection per client for all of them, and none left without a waiter.
+//! Many threads of one client: one connection hears of all channels, none is left without a waiter, and nothing is renewed that is
+//! over.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, LockKind};
+use fairlock::{Client, LockKind, TryLock};
 use fairlock_tests::locks::lock_of;
+use fairlock_tests::server_state::scripts_run;
 use fairlock_tests::{RedisServer, assert_no_residue, eventually};
 
-use crate::world::{SOON, backend};
+use crate::{LEASE, SOON, backend};
 
 const KINDS: [LockKind; 2] = [LockKind::Fair, LockKind::Plain];
 
@@ -33,7 +35,7 @@ fn thousands_of_waits_of_one_client_leave_no_channel_subscribed() {
     const OPERATIONS: usize = 5000;
     for kind in KINDS {
         let server = RedisServer::start();
-        let client = Client::new(backend(&server)).unwrap();
+        let client = Client::new(backend(&server, LEASE)).unwrap();
         let locks: Vec<_> = (0..5).map(|number| lock_of(&client, kind, &format!("lock:{number}"))).collect();
         let missed = AtomicU32::new(0);
         thread::scope(|scope| {
@@ -75,7 +77,7 @@ fn waits_that_end_while_subscribing_do_not_break_the_next() {
     for kind in KINDS {
         let server = RedisServer::start();
         let (holder, client) =
-            (Client::new(backend(&server)).unwrap(), Client::new(backend(&server)).unwrap());
+            (Client::new(backend(&server, LEASE)).unwrap(), Client::new(backend(&server, LEASE)).unwrap());
         let (ours, theirs) = (lock_of(&holder, kind, "race"), lock_of(&client, kind, "race"));
         let guard = ours.lock().unwrap();
         thread::scope(|scope| {
@@ -106,6 +108,36 @@ fn waits_that_end_while_subscribing_do_not_break_the_next() {
             left.retain(|channel| !own.contains(channel));
             left.is_empty()
         });
+        assert_no_residue(&server, &[]);
+    }
+}
+
+/// Redisson: `testConcurrencyTryLockUnLock`, which checks this inside the client.
+#[test]
+fn nothing_is_renewed_after_many_threads_released_the_lock() {
+    let _alone = fairlock_tests::Alone::here();
+    for kind in [LockKind::Fair, LockKind::Plain] {
+        let server = RedisServer::start();
+        let lease = Duration::from_millis(600);
+        let client = Client::builder(backend(&server, lease)).lease(lease).build().unwrap();
+        let ours = lock_of(&client, kind, "quiet");
+        let taken = AtomicU32::new(0);
+        thread::scope(|scope| {
+            for _ in 0..16 {
+                scope.spawn(|| {
+                    for _ in 0..250 {
+                        if let TryLock::Granted(guard) = ours.try_lock().unwrap() {
+                            taken.fetch_add(1, Ordering::Relaxed);
+                            guard.unlock().unwrap();
+                        }
+                    }
+                });
+            }
+        });
+        assert!(taken.load(Ordering::Relaxed) > 0 && client.stats().lost == 0);
+        let before = scripts_run(&server);
+        thread::sleep(lease); // three renewal periods, in which nothing may happen
+        assert_eq!(scripts_run(&server), before);
         assert_no_residue(&server, &[]);
     }
 }
