@@ -33,7 +33,7 @@ impl Times {
 }
 
 /// How many faults of each kind may happen in one run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Faults {
     /// Promotions of a replica, by sentinels or by hand.
     pub promotions: u8,
@@ -89,8 +89,6 @@ pub struct Bounds {
     pub clients: usize,
     /// The number of requests of each.
     pub requests: u8,
-    /// Whether clients may give up, and begin the next request.
-    pub give_ups: bool,
     /// Whether clients wait in line. If not, a request takes a free lock or gets nothing.
     pub waits: bool,
     /// Whether a live holder has to keep its hold. Not where a deposed server is named again: a hold there may have a greater

@@ -6,7 +6,7 @@
 //! renewal that was sent in this life shows that its holder lives.
 
 use super::bounds::Bounds;
-use super::data::{Data, Entry, Life};
+use super::data::{Data, Entry, Life, add, remove};
 use super::rules::Rules;
 use super::server::Answer;
 use super::state::{Event, State};
@@ -32,10 +32,10 @@ impl Bounds {
         if !may_claim || is_over || !self.make_room(data, hold) {
             return Answer::Lost;
         }
-        let was_released = data.released.has(hold.number);
+        let was_released = data.released & (1 << hold.number) != 0;
         let was_forced = hold.number <= data.forced;
-        data.remove_place(hold);
-        data.add_hold(Entry { left, heard, ..hold });
+        remove(&mut data.places, |place| place.is_of(hold));
+        add(&mut data.holds, Entry { left, heard, ..hold });
         let both_heard = data.holds.iter().filter(|hold| hold.heard).count() > 1;
         let after = data.holds;
         state.came_back |= was_released;
@@ -63,10 +63,10 @@ impl Bounds {
     /// Drops the holds that have to give way to a claim; or none, if it does not fit all the same.
     fn make_room(&self, data: &mut Data, hold: Entry) -> bool {
         let mut left = *data;
-        left.drop_holds(|other| other.is_of(hold)); // the request itself may have had an earlier one
+        remove(&mut left.holds, |other| other.is_of(hold)); // the request itself may have had an earlier one
         for other in data.holds.into_iter().filter(|other| other.number > 0) {
             if !self.fits(&left, hold) && self.gives_way(other, hold) {
-                left.drop_holds(|hold| hold == other);
+                remove(&mut left.holds, |hold| hold == other);
             }
         }
         let fits = self.fits(&left, hold);

@@ -3,7 +3,7 @@
 use super::bounds::Bounds;
 use super::rules::Rules;
 use super::server::Answer;
-use super::state::{Call, Event, Phase, State, Word};
+use super::state::{Call, Event, Phase, State, Verb};
 
 impl Bounds {
     /// What is left of `time` when the request was sent `age` ago.
@@ -19,8 +19,8 @@ impl Bounds {
         let is_named = usize::from(call.server) == state.named();
         let client = &mut state.clients[at];
         let is_live = self.keeps && client.believes() && !client.is_forced();
-        match (&mut client.phase, call.word, answer) {
-            (Phase::Waiting { valid, .. }, Word::Ask { .. }, Answer::Granted { token, left }) => {
+        match (&mut client.phase, call.verb, answer) {
+            (Phase::Waiting { valid, .. }, Verb::Ask, Answer::Granted { token, left }) => {
                 let counts = self.since_sent(left, call.age);
                 if counts > 0 {
                     if !is_named {
@@ -31,7 +31,7 @@ impl Bounds {
                     *valid = 0;
                 }
             }
-            (Phase::Waiting { asked, ticket: told, .. }, Word::Ask { .. }, Answer::Queued { ticket }) => {
+            (Phase::Waiting { asked, ticket: told, .. }, Verb::Ask, Answer::Queued { ticket }) => {
                 // A late repeat of the first request may have put it at the tail, which the client is told.
                 let keeps = *asked > 0 && (*told == ticket || self.rules == Rules::PutBackAtTheTail);
                 let asked = if keeps { *asked } else { ticket };
@@ -40,17 +40,15 @@ impl Bounds {
                 // Older than what the client has been told: it would not be believed.
                 client.pushes[usize::from(call.server)] = 0;
             }
-            (Phase::Held { token, valid }, Word::Renew { token: renewed }, Answer::Renewed)
-                if *token == renewed && (*valid > 0 || self.rules == Rules::BeliefRevives) =>
+            (Phase::Held { token, valid }, Verb::Renew, Answer::Renewed)
+                if *token == call.number && (*valid > 0 || self.rules == Rules::BeliefRevives) =>
             {
                 if in_grace {
                     event = Some(Event::Claimed);
                 }
                 *valid = (*valid).max(self.since_sent(lease, call.age));
             }
-            (Phase::Held { token, valid }, Word::Renew { token: renewed }, Answer::Lost)
-                if *token == renewed =>
-            {
+            (Phase::Held { token, valid }, Verb::Renew, Answer::Lost) if *token == call.number => {
                 *valid = 0;
                 state.robbed |= is_live;
             }

@@ -47,36 +47,8 @@ impl Entry {
     }
 }
 
-/// A few tokens, the greatest first; 0 for none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Tokens(pub [u8; 4]);
-
-impl Tokens {
-    /// Whether this one is among them.
-    pub fn has(&self, token: u8) -> bool {
-        self.0.contains(&token)
-    }
-
-    /// One more.
-    pub fn add(&mut self, token: u8) {
-        if !self.has(token)
-            && let Some(free) = self.0.iter_mut().find(|free| **free == 0)
-        {
-            *free = token;
-        }
-        self.sort();
-    }
-
-    /// Forgets all others.
-    pub fn keep(&mut self, which: impl Fn(u8) -> bool) {
-        self.0.iter_mut().filter(|token| !which(**token)).for_each(|token| *token = 0);
-        self.sort();
-    }
-
-    fn sort(&mut self) {
-        self.0.sort_unstable_by(|one, other| other.cmp(one));
-    }
-}
+/// Some tokens, one bit each.
+pub type Tokens = u64;
 
 /// Which holds are over: their claims are refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -90,20 +62,19 @@ pub struct Ended {
 impl Ended {
     /// Whether this hold is over.
     pub fn has(&self, token: u8) -> bool {
-        token <= self.last || self.tokens.has(token)
+        token <= self.last || self.tokens & (1 << token) != 0
     }
 
     /// All up to this token are over.
     pub fn all_to(&mut self, token: u8) {
         self.last = self.last.max(token);
-        let last = self.last;
-        self.tokens.keep(|token| token > last);
+        self.tokens &= !0 << self.last << 1;
     }
 
     /// This one is over.
     pub fn one(&mut self, token: u8) {
         if token > self.last {
-            self.tokens.add(token);
+            self.tokens |= 1 << token;
         }
     }
 }
@@ -145,36 +116,18 @@ impl Data {
     pub fn hold_of(&mut self, member: Entry) -> Option<&mut Entry> {
         self.holds.iter_mut().find(|hold| hold.number > 0 && hold.is_of(member))
     }
-
-    /// Adds a hold.
-    pub fn add_hold(&mut self, hold: Entry) {
-        add(&mut self.holds, hold);
-    }
-
-    /// Removes the holds with this token, or of this request. Whether there were any.
-    pub fn drop_holds(&mut self, which: impl Fn(Entry) -> bool) -> bool {
-        remove(&mut self.holds, which)
-    }
-
-    /// Adds a place.
-    pub fn add_place(&mut self, place: Entry) {
-        add(&mut self.places, place);
-    }
-
-    /// Removes the place of this request.
-    pub fn remove_place(&mut self, member: Entry) {
-        remove(&mut self.places, |place| place.is_of(member));
-    }
 }
 
-fn add(entries: &mut [Entry], entry: Entry) {
+/// Adds a hold or a place.
+pub fn add(entries: &mut [Entry], entry: Entry) {
     if let Some(free) = entries.iter_mut().find(|free| free.number == 0) {
         *free = entry;
     }
     sort(entries);
 }
 
-fn remove(entries: &mut [Entry], which: impl Fn(Entry) -> bool) -> bool {
+/// Removes holds or places. Whether there were any.
+pub fn remove(entries: &mut [Entry], which: impl Fn(Entry) -> bool) -> bool {
     let mut found = false;
     for entry in entries.iter_mut().filter(|entry| entry.number > 0 && which(**entry)) {
         *entry = Entry::default();
@@ -204,7 +157,7 @@ impl fmt::Display for Data {
         if self.ended.last > 0 {
             write!(f, ", ended to #{}", self.ended.last)?;
         }
-        for token in self.ended.tokens.0.into_iter().filter(|token| *token > 0) {
+        for token in (1..64).filter(|token| self.ended.tokens & (1 << token) != 0) {
             write!(f, ", ended #{token}")?;
         }
         for Entry { number, client, request, left, .. } in self.places.iter().filter(there) {

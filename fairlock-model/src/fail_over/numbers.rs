@@ -2,9 +2,10 @@
 //! counts.
 
 use super::bounds::Bounds;
-use super::data::{Data, Tokens};
+use super::data::Data;
 use super::rules::Rules;
-use super::state::{Naming, OPERATOR, Phase, Role, Server, State, Word};
+use super::state::{Naming, OPERATOR, Phase, Role, Server, State, Verb};
+use crate::ranks::to_ranks;
 
 impl Bounds {
     /// The canonical form.
@@ -58,7 +59,7 @@ impl Bounds {
                 *at = 0;
             }
             if let Some(call) = &mut client.call
-                && matches!(call.word, Word::Release { .. })
+                && call.verb == Verb::Release
             {
                 call.age = 0;
             }
@@ -99,19 +100,14 @@ impl Bounds {
     /// Of what has ended only that matters which may be claimed, and of the last of all only its order among these.
     fn forget_ended(&self, state: &mut State) {
         let mut claimed = 0_u64;
-        let mut claims = |word: Word| {
-            if let Word::Renew { token } = word {
-                claimed |= 1 << token;
-            }
-        };
-        state.clients.iter().filter_map(|client| client.call).for_each(|call| claims(call.word));
-        state.late.iter().flatten().for_each(|late| claims(late.call.word));
+        for call in state.calls().filter(|call| call.verb == Verb::Renew) {
+            claimed |= 1 << call.number;
+        }
         for client in &state.clients {
             if let Phase::Held { token, .. } = client.phase {
                 claimed |= 1 << token;
             }
         }
-        let may_be_claimed = |token: u8| claimed & (1 << token) != 0;
         let round = |number: &mut u8| {
             let below = claimed & ((2 << *number) - 1);
             *number = 63_u32.checked_sub(below.leading_zeros()).map_or(0, |at| at as u8);
@@ -119,11 +115,11 @@ impl Bounds {
         for data in each_data(state) {
             round(&mut data.ended.last);
             round(&mut data.forced);
-            data.ended.tokens.keep(may_be_claimed);
-            data.released.keep(may_be_claimed);
+            data.ended.tokens &= claimed;
+            data.released &= claimed;
             // These say the same as what the server has noted.
             if self.rules == Rules::Right && self.capacity == 1 {
-                (data.released, data.forced) = (Tokens::default(), 0);
+                (data.released, data.forced) = (0, 0);
             }
         }
     }
@@ -144,19 +140,19 @@ impl Bounds {
 
     /// Data that no script and no copy will read.
     fn forget_data(&self, state: &mut State) {
-        let copies = state.faults.promotions > 0 || state.faults.demotions > 0;
-        let is_called = |at: usize| {
-            let calls = state.clients.iter().filter_map(|client| client.call);
-            let mut calls = calls.chain(state.late.iter().flatten().map(|late| late.call));
-            calls.any(|call| usize::from(call.server) == at)
-                || state.namings.iter().any(|naming| naming.epoch > 0 && usize::from(naming.server) == at)
-        };
+        let faults = state.faults;
+        let may_be_copied = faults.promotions > 0 || faults.demotions > 0 || faults.namings > 0;
         for at in 0..self.servers {
             let server = state.servers[at];
             let is_forgotten = match server.role {
                 Role::Dead => true,
                 Role::Replica => state.faults.promotions == 0,
-                Role::Master => self.quorum && !copies && state.faults.namings == 0 && !is_called(at),
+                Role::Master => {
+                    let named = state.namings.into_iter().filter(|naming| naming.epoch > 0);
+                    let named = named.map(|naming| naming.server);
+                    let mut called = state.calls().map(|call| call.server).chain(named);
+                    self.quorum && !may_be_copied && called.all(|server| usize::from(server) != at)
+                }
             };
             if is_forgotten {
                 let Server { role, follows, .. } = server;
@@ -187,23 +183,8 @@ fn renamed(mut state: State, names: [u8; 3]) -> State {
 
 /// Tickets and tokens, then epochs, then replication ids.
 fn renumber(state: &mut State) {
-    let mut in_use = 0_u64;
-    each_number(state, |number| in_use |= 1 << *number);
-    in_use &= !1; // 0 stands for none
-    state.last = in_use.count_ones() as u8;
-    each_number(state, |number| {
-        if *number > 0 {
-            *number = (in_use & ((1 << *number) - 1)).count_ones() as u8 + 1;
-        }
-    });
-    let mut in_use = 0_u64;
-    each_epoch(state, |epoch| in_use |= 1 << *epoch);
-    in_use &= !1;
-    each_epoch(state, |epoch| {
-        if *epoch > 0 {
-            *epoch = (in_use & ((1 << *epoch) - 1)).count_ones() as u8 + 1;
-        }
-    });
+    state.last = to_ranks(state, each_number);
+    to_ranks(state, each_epoch);
     let mut names = [0_u8; 32];
     let mut last = 0;
     each_replid(state, |replid| {
@@ -222,27 +203,24 @@ fn each_data(state: &mut State) -> impl Iterator<Item = &mut Data> {
     state.servers.iter_mut().map(|server| &mut server.data).chain(file)
 }
 
-fn each_number(state: &mut State, mut visit: impl FnMut(&mut u8)) {
+fn each_number(state: &mut State, visit: &mut dyn FnMut(&mut u8)) {
     for data in each_data(state) {
         visit(&mut data.ended.last);
         visit(&mut data.forced);
-        data.ended.tokens.0.iter_mut().chain(&mut data.released.0).for_each(&mut visit);
+        for tokens in [&mut data.ended.tokens, &mut data.released] {
+            let mut left = std::mem::take(tokens);
+            while left > 0 {
+                let mut token = left.trailing_zeros() as u8;
+                left &= left - 1;
+                visit(&mut token);
+                *tokens |= 1 << token;
+            }
+        }
         data.holds.iter_mut().chain(&mut data.places).for_each(|entry| visit(&mut entry.number));
     }
-    let mut of_word = |word: &mut Word| match word {
-        Word::Ask { told: number } | Word::Renew { token: number } | Word::Release { token: number } => {
-            visit(number)
-        }
-        Word::Force => {}
-    };
-    state.late.iter_mut().flatten().for_each(|late| of_word(&mut late.call.word));
-    state
-        .clients
-        .iter_mut()
-        .filter_map(|client| client.call.as_mut())
-        .for_each(|call| of_word(&mut call.word));
+    state.calls().for_each(|call| visit(&mut call.number));
     for client in &mut state.clients {
-        client.pushes.iter_mut().for_each(&mut visit);
+        client.pushes.iter_mut().for_each(&mut *visit);
         visit(&mut client.forced);
         match &mut client.phase {
             Phase::Idle => {}
@@ -255,15 +233,10 @@ fn each_number(state: &mut State, mut visit: impl FnMut(&mut u8)) {
     }
 }
 
-fn each_epoch(state: &mut State, mut visit: impl FnMut(&mut u8)) {
+fn each_epoch(state: &mut State, visit: &mut dyn FnMut(&mut u8)) {
     each_data(state).filter_map(|data| data.life.as_mut()).for_each(|life| visit(&mut life.epoch));
     state.namings.iter_mut().for_each(|naming| visit(&mut naming.epoch));
-    state.late.iter_mut().flatten().for_each(|late| visit(&mut late.call.epoch));
-    state
-        .clients
-        .iter_mut()
-        .filter_map(|client| client.call.as_mut())
-        .for_each(|call| visit(&mut call.epoch));
+    state.calls().for_each(|call| visit(&mut call.epoch));
 }
 
 fn each_replid(state: &mut State, mut visit: impl FnMut(&mut u8)) {

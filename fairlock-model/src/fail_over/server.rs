@@ -1,9 +1,9 @@
 //! The scripts of a server, each as one step: the life rule stands in front of each.
 
 use super::bounds::Bounds;
-use super::data::{Entry, Life};
+use super::data::{Entry, Life, add, remove};
 use super::rules::Rules;
-use super::state::{Call, Event, Phase, Role, State, Word};
+use super::state::{Call, Event, Phase, Role, State, Verb};
 
 /// The answer of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,20 +38,17 @@ impl Bounds {
             return Answer::None;
         }
         let in_grace = state.servers[at].data.is_in_grace();
-        let member = Entry { client, request: call.request, ..Entry::default() };
-        match call.word {
-            Word::Ask { told } => {
-                let is_late = end == 0 && self.rules != Rules::NoEndOfAnAsk;
-                self.ask(state, at, member, told, in_grace, is_late)
-            }
-            Word::Renew { token } => self.renew(state, at, Entry { number: token, ..member }, end),
-            Word::Force => {
+        let member = Entry { number: call.number, client, request: call.request, ..Entry::default() };
+        match call.verb {
+            Verb::Ask => self.ask(state, at, member, in_grace, end),
+            Verb::Renew => self.renew(state, at, member, end),
+            Verb::Force => {
                 if end > 0 || self.rules == Rules::NoEndOfAForce {
                     self.force(state, at, in_grace, end == 0);
                 }
                 Answer::None
             }
-            Word::Release { token } => self.release(state, at, Entry { number: token, ..member }, in_grace),
+            Verb::Release => self.release(state, at, member, in_grace),
         }
     }
 
@@ -89,8 +86,8 @@ impl Bounds {
         if in_grace && data.hold_of(member).is_some() {
             return false;
         }
-        data.remove_place(member);
-        data.drop_holds(|hold| hold.is_of(member));
+        remove(&mut data.places, |place| place.is_of(member));
+        remove(&mut data.holds, |hold| hold.is_of(member));
         if !in_grace {
             self.hand_on(state, at, None);
         }
@@ -122,33 +119,26 @@ impl Bounds {
         }
     }
 
-    fn ask(
-        &self,
-        state: &mut State,
-        at: usize,
-        member: Entry,
-        told: u8,
-        in_grace: bool,
-        is_late: bool,
-    ) -> Answer {
+    /// The request, with the ticket that it was told.
+    fn ask(&self, state: &mut State, at: usize, member: Entry, in_grace: bool, end: u8) -> Answer {
         let data = &mut state.servers[at].data;
         if let Some(hold) = data.hold_of(member) {
             if in_grace && self.rules != Rules::FoundInTheGrace {
                 return Answer::None;
             }
             // A hold that is only kept is granted anew, since its request asks.
-            let known = match hold.left.saturating_sub(self.times.extra) {
+            let left = match hold.left.saturating_sub(self.times.extra) {
+                _ if self.rules == Rules::RepeatProlongs => self.times.lease,
                 0 => self.times.lease,
                 left => left.min(self.times.lease),
             };
             if self.rules != Rules::RepeatProlongs {
-                hold.left = hold.left.max(known + self.times.extra);
+                hold.left = hold.left.max(left + self.times.extra);
             }
-            let left = if self.rules == Rules::RepeatProlongs { self.times.lease } else { known };
             return Answer::Granted { token: hold.number, left };
         }
         let place = data.places.iter().position(|place| place.number > 0 && place.is_of(member));
-        if is_late && place.is_none() {
+        if place.is_none() && end == 0 && self.rules != Rules::NoEndOfAnAsk {
             return Answer::None;
         }
         let ticket = match place {
@@ -156,9 +146,9 @@ impl Bounds {
                 data.places[place].left = self.times.lease;
                 data.places[place].number
             }
-            None if told > 0 && self.rules != Rules::PutBackAtTheTail => {
-                self.add_place(state, at, Entry { number: told, ..member });
-                told
+            None if member.number > 0 && self.rules != Rules::PutBackAtTheTail => {
+                self.add_place(state, at, member);
+                member.number
             }
             None => 0,
         };
@@ -189,10 +179,10 @@ impl Bounds {
     fn release(&self, state: &mut State, at: usize, hold: Entry, in_grace: bool) -> Answer {
         let data = &mut state.servers[at].data;
         let is_free = data.holds[0].number == 0;
-        let is_found = data.drop_holds(|found| found.number == hold.number);
-        data.remove_place(hold);
+        let is_found = remove(&mut data.holds, |found| found.number == hold.number);
+        remove(&mut data.places, |place| place.is_of(hold));
         if in_grace || self.rules == Rules::ClaimsAfterTheGrace {
-            data.released.add(hold.number);
+            data.released |= 1 << hold.number;
         }
         if in_grace && (is_free || is_found || self.rules != Rules::EndedBesideAnotherHold) {
             // A hold of all units shows that all before it are over. (Of a lock with several it is known only if it is found.)
@@ -212,7 +202,7 @@ impl Bounds {
     fn add_place(&self, state: &mut State, at: usize, place: Entry) {
         let data = &mut state.servers[at].data;
         let is_in_front = data.places[0].number > place.number;
-        data.add_place(Entry { left: self.times.lease, ..place });
+        add(&mut data.places, Entry { left: self.times.lease, ..place });
         if is_in_front {
             state.happened(Event::PutBackInFront);
         }
@@ -227,7 +217,7 @@ impl Bounds {
             if place.number == 0 || !self.fits(data, place) {
                 return won;
             }
-            data.remove_place(place);
+            remove(&mut data.places, |other| other.is_of(place));
             let extra = if self.rules == Rules::HandedOnForThePlace { 0 } else { self.times.extra };
             let hold = Entry { number: state.draw(), left: place.left + extra, ..place };
             self.grant(state, at, hold, place.number);
@@ -244,20 +234,14 @@ impl Bounds {
     fn grant(&self, state: &mut State, at: usize, hold: Entry, ticket: u8) {
         let asked = |place: Entry| {
             let client = &state.clients[usize::from(place.client)];
-            match client.phase {
-                Phase::Waiting { ticket, asked, .. }
-                    if client.request == place.request && ticket == place.number =>
-                {
-                    Some(asked)
-                }
-                _ => None,
-            }
+            let Phase::Waiting { ticket, asked, .. } = client.phase else { return None };
+            (client.request == place.request && ticket == place.number).then_some(asked)
         };
         let winner = asked(Entry { number: ticket, ..hold }).unwrap_or(ticket);
         let places = state.servers[at].data.places.into_iter().filter(|place| place.number > 0);
         let barged = places.filter_map(asked).any(|asked| asked < winner);
         state.barged |= barged;
-        state.servers[at].data.add_hold(hold);
+        add(&mut state.servers[at].data.holds, hold);
         if state.has_begun(at) {
             state.happened(Event::GrantedAfterAGrace);
         }

@@ -40,22 +40,13 @@ pub struct Server {
 
 /// What a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Word {
+pub enum Verb {
     /// The lock or a place; a repeat is the heartbeat of the place.
-    Ask {
-        /// The ticket that the request was told; 0 for none.
-        told: u8,
-    },
+    Ask,
     /// More time for the hold, or in a grace the hold itself.
-    Renew {
-        /// The token.
-        token: u8,
-    },
+    Renew,
     /// The end of the hold.
-    Release {
-        /// The token.
-        token: u8,
-    },
+    Release,
     /// The end of any hold.
     Force,
 }
@@ -70,7 +61,9 @@ pub struct Call {
     /// The client's request to which it belongs.
     pub request: u8,
     /// What it asks for.
-    pub word: Word,
+    pub verb: Verb,
+    /// The ticket that the request was told, or the token; 0 for none.
+    pub number: u8,
     /// Ticks since it was sent.
     pub age: u8,
 }
@@ -198,7 +191,7 @@ pub enum Event {
 }
 
 /// One state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct State {
     /// The servers.
     pub servers: [Server; MOST],
@@ -242,22 +235,8 @@ impl State {
         servers[0].role = Role::Master;
         let mut namings = [Naming::default(); MOST];
         namings[0] = Naming { epoch: 1, server: 0, age: 0 };
-        State {
-            servers,
-            clients: [Client::default(); MOST],
-            namings,
-            late: [None; LATE],
-            file: None,
-            last: 0,
-            last_replid: MOST as u8,
-            faults: bounds.faults,
-            barged: false,
-            came_back: false,
-            left_behind: false,
-            undone: false,
-            robbed: false,
-            events: 0,
-        }
+        let last_replid = MOST as u8;
+        State { servers, namings, last_replid, faults: bounds.faults, ..State::default() }
     }
 
     /// Whether this event has happened.
@@ -292,6 +271,12 @@ impl State {
         }
     }
 
+    /// All requests under way.
+    pub fn calls(&mut self) -> impl Iterator<Item = &mut Call> {
+        let late = self.late.iter_mut().flatten().map(|late| &mut late.call);
+        self.clients.iter_mut().filter_map(|client| client.call.as_mut()).chain(late)
+    }
+
     /// Whether the request has the lock or a place at this server.
     pub fn has_any(&self, server: usize, member: Entry) -> bool {
         let data = &self.servers[server].data;
@@ -308,6 +293,12 @@ impl State {
     pub fn draw_replid(&mut self) -> u8 {
         self.last_replid += 1;
         self.last_replid
+    }
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} #{} to {} in {}", self.verb, self.number, self.server, self.epoch)
     }
 }
 
@@ -333,15 +324,14 @@ impl fmt::Display for State {
                 write!(f, " (taken by force)")?;
             }
             if let Some(call) = client.call {
-                write!(f, " ({:?} to {} in {}, {} ago)", call.word, call.server, call.epoch, call.age)?;
+                write!(f, " ({call}, {} ago)", call.age)?;
             }
             for (server, token) in client.pushes.iter().enumerate().filter(|(_, token)| **token > 0) {
                 write!(f, " push #{token} of {server}")?;
             }
         }
         for Late { client, call, end } in self.late.iter().flatten() {
-            let Call { request, word, server, epoch, .. } = call;
-            write!(f, "; late {client}.{request}: {word:?} to {server} in {epoch} until {end}")?;
+            write!(f, "; late {client}.{}: {call} until {end}", call.request)?;
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use super::bounds::Bounds;
 use super::data::{Data, Entry};
 use super::properties;
 use super::rules::Rules;
-use super::state::{Call, Event, Late, MOST, Naming, OPERATOR, Phase, Role, State, Word};
+use super::state::{Call, Client, Event, Late, MOST, Naming, OPERATOR, Phase, Role, State, Verb};
 
 /// One step. Numbers are those of clients, servers, namings, or positions in the list of late calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,9 +15,7 @@ pub enum Step {
     Tick,
     /// Time passes at one server only.
     Drift(usize),
-    /// A client no longer waits.
-    GiveUp(usize),
-    /// It asks for the lock, or for its place, under a proof of this naming. The first time, this begins a request.
+    /// A client asks for the lock, or for its place, under a proof of this naming. The first time, this begins a request.
     Ask(usize, usize),
     /// It renews its hold.
     Renew(usize, usize),
@@ -114,12 +112,8 @@ impl Bounds {
         }
         match client.phase {
             Phase::Idle if client.request == self.requests => {}
-            Phase::Idle => steps.extend(self.targets(state, false).map(|naming| Step::Ask(at, naming))),
-            Phase::Waiting { .. } => {
+            Phase::Idle | Phase::Waiting { .. } => {
                 steps.extend(self.targets(state, false).map(|naming| Step::Ask(at, naming)));
-                if self.give_ups && client.request < self.requests {
-                    steps.push(Step::GiveUp(at));
-                }
             }
             Phase::Held { valid, .. } => {
                 if valid > 0 {
@@ -166,22 +160,15 @@ impl Bounds {
         if !is_master {
             return;
         }
-        if faults.restarts > 0 {
-            steps.push(Step::Restart(at));
-        }
-        if faults.flushes > 0 {
-            steps.push(Step::Flush(at));
-        }
-        if faults.old_files > 0 {
-            match state.file {
-                None => steps.push(Step::Save(at)),
-                Some((of, _)) if usize::from(of) == at => steps.push(Step::RestartWithFile(at)),
-                Some(_) => {}
-            }
-        }
-        if faults.drifts > 0 {
-            steps.push(Step::Drift(at));
-        }
+        let is_its = |(of, _)| usize::from(of) == at;
+        let possible = [
+            (Step::Restart(at), faults.restarts > 0),
+            (Step::Flush(at), faults.flushes > 0),
+            (Step::Save(at), faults.old_files > 0 && state.file.is_none()),
+            (Step::RestartWithFile(at), faults.old_files > 0 && state.file.is_some_and(is_its)),
+            (Step::Drift(at), faults.drifts > 0),
+        ];
+        steps.extend(possible.into_iter().filter(|(_, is_possible)| *is_possible).map(|(step, _)| step));
     }
 
     fn take(&self, state: &mut State, step: Step) {
@@ -191,10 +178,9 @@ impl Bounds {
                 state.faults.drifts -= 1;
                 state.servers[at].data.tick();
             }
-            Step::GiveUp(at) => state.clients[at].end(),
             Step::Drop(at) => (state.clients[at].phase, state.clients[at].unsure) = (Phase::Idle, 0),
             Step::Withdraw(at, naming, request) => {
-                let Call { server, epoch, .. } = self.call(state, at, naming, Word::Force);
+                let Call { server, epoch, .. } = self.call(state, at, naming, Verb::Force);
                 let member = Entry { client: at as u8, request, ..Entry::default() };
                 if self.withdraw(state, usize::from(server), epoch, member) {
                     state.clients[at].owed[usize::from(request) - 1] = 0;
@@ -203,7 +189,7 @@ impl Bounds {
             }
             Step::Force(naming) => {
                 state.faults.forces -= 1;
-                let call = Call { request: 0, ..self.call(state, 0, naming, Word::Force) };
+                let call = Call { request: 0, ..self.call(state, 0, naming, Verb::Force) };
                 state.be_late(Late { client: OPERATOR, call, end: self.times.end });
             }
             Step::Ask(at, naming) => {
@@ -212,20 +198,15 @@ impl Bounds {
                     client.request += 1;
                     client.phase = Phase::Waiting { ticket: 0, asked: 0, at: 0, valid: 0 };
                 }
-                if let Phase::Waiting { ticket, .. } = state.clients[at].phase {
-                    self.send(state, at, naming, Word::Ask { told: ticket });
-                }
+                state.clients[at].call = Some(self.call(state, at, naming, Verb::Ask));
             }
             Step::Renew(at, naming) => {
-                if let Phase::Held { token, .. } = state.clients[at].phase {
-                    self.send(state, at, naming, Word::Renew { token });
-                }
+                state.clients[at].call = Some(self.call(state, at, naming, Verb::Renew));
             }
             Step::Release(at, naming) => {
-                if let Phase::Held { token, .. } = state.clients[at].phase {
-                    state.clients[at].end();
-                    self.send(state, at, naming, Word::Release { token });
-                }
+                let call = self.call(state, at, naming, Verb::Release);
+                state.clients[at].end();
+                state.clients[at].call = Some(call);
             }
             Step::Answer(at) => {
                 if let Some(call) = state.clients[at].call.take() {
@@ -237,12 +218,10 @@ impl Bounds {
             Step::TimeOut(at) => {
                 state.faults.time_outs -= 1;
                 if let Some(call) = state.clients[at].call.take() {
-                    let end = match call.word {
-                        Word::Release { .. } => 0,
-                        _ => self.times.end.saturating_sub(call.age),
-                    };
+                    let begins = call.verb != Verb::Release;
+                    let end = if begins { self.times.end.saturating_sub(call.age) } else { 0 };
                     let client = &mut state.clients[at];
-                    if !matches!(call.word, Word::Release { .. }) && call.request == client.request {
+                    if begins && call.request == client.request {
                         client.unsure = client.unsure.max(end + 1);
                     }
                     state.be_late(Late { client: at as u8, call: Call { age: 0, ..call }, end });
@@ -336,17 +315,23 @@ impl Bounds {
         }
     }
 
-    fn send(&self, state: &mut State, at: usize, naming: usize, word: Word) {
-        state.clients[at].call = Some(self.call(state, at, naming, word));
-    }
-
-    fn call(&self, state: &State, at: usize, naming: usize, word: Word) -> Call {
+    /// A request that the client sends now, under a proof of this naming.
+    fn call(&self, state: &State, at: usize, naming: usize, verb: Verb) -> Call {
         let (server, epoch) = if self.quorum {
             (state.namings[naming].server, state.namings[naming].epoch)
         } else {
             (naming as u8, 1)
         };
-        Call { server, epoch, request: state.clients[at].request, word, age: 0 }
+        let Client { phase, request, .. } = state.clients[at];
+        let number = match phase {
+            Phase::Waiting { ticket: number, .. } | Phase::Held { token: number, .. }
+                if verb != Verb::Force =>
+            {
+                number
+            }
+            _ => 0,
+        };
+        Call { server, epoch, request, verb, number, age: 0 }
     }
 
     fn tick(&self, state: &mut State) {

@@ -2,18 +2,27 @@
 
 use stateright::Property;
 
-use crate::bounds::{Bounds, Time};
-use crate::client::{Call, Phase};
-use crate::messages::Member;
-use crate::state::{Event, State};
+use super::bounds::{Bounds, Time};
+use super::client::Phase;
+use super::messages::Member;
+use super::state::{Event, State};
 
-/// Two clients never believe at the same time that they hold the lock.
+/// The units in which clients believe are never more than there are. Of a lock with one unit: two clients never believe at the
+/// same time that they hold it.
 pub const EXCLUSION: &str = "exclusion";
 /// While a client believes in a hold, the server keeps exactly that hold, and longer.
 pub const VALIDITY: &str = "a belief ends before the server's lease";
-/// A live, reachable waiter is never passed over.
+/// A live, reachable waiter is never passed over, whether it fits or not.
 pub const ORDER: &str = "first asked, first served";
-/// While a live client waits, the lock stays unused for a bounded time only.
+/// The units counted are those of the holds, and those of live holds are no more than there are.
+pub const USED: &str = "the units used are those of the holds";
+/// Each hold ends a lease after its own last renewal, whatever happens to others.
+pub const OWN_END: &str = "each hold has its own end";
+/// A hold that is over is not renewed.
+pub const ENDED: &str = "what is over stays over";
+/// No script ends while a present waiter is next and fits, unless a message tells one to go on, or the line rests.
+pub const SETTLED: &str = "a script grants all that fit";
+/// While a live client waits, the lock, or units that suffice, stay unused for a bounded time only.
 pub const PROGRESS: &str = "the lock does not lie idle while a client waits";
 /// At the end of every path each live client has had its turns.
 pub const TURN: &str = "every live client gets its turn";
@@ -26,18 +35,27 @@ pub const FORCE: &str = "a force takes what was held in its time";
 pub type Condition = fn(&Bounds, &State) -> bool;
 
 /// The events that must be possible, and their names.
-pub const WITNESSES: [(&str, Condition); 11] = [
+pub const WITNESSES: [(&str, Condition); 20] = [
     ("a lock is handed over by a push", |_, state| state.has(Event::HandedOver)),
     ("an absent head of the line is passed over", |_, state| state.has(Event::AbsentPassedOver)),
-    ("a grant whose push was lost is found by a heartbeat", |_, state| state.has(Event::FoundByHeartbeat)),
-    ("a hold that expired is handed on", |_, state| state.has(Event::ExpiredHandedOn)),
+    ("a grant whose push was lost is found by asking", |_, state| state.has(Event::FoundByAsking)),
+    ("units of a hold that is over are granted", |_, state| state.has(Event::EndHandedOn)),
     ("a place that is gone is put back", |_, state| state.has(Event::PutBack)),
     ("a late push is not believed", |_, state| state.has(Event::StalePushRefused)),
     ("a command of an ended request is executed", |_, state| state.has(Event::LateCommand)),
     ("a wait that ends finds its grant", |_, state| state.has(Event::TakenWhileLeaving)),
-    ("a parked waiter is back with its ticket", |_, state| state.has(Event::BackWithItsTicket)),
+    ("a parked waiter is back at its ticket", |_, state| state.has(Event::BackAtItsTicket)),
     ("a push overtakes the answer", |_, state| state.has(Event::PushOvertookAnswer)),
     ("a lost line rests when it comes back", |_, state| state.has(Event::Rested)),
+    ("two hold units at the same time", |_, state| state.has(Event::HeldTogether)),
+    ("a script grants two places", |_, state| state.has(Event::TwoGrants)),
+    ("an absent waiter that does not fit is parked", |_, state| state.has(Event::BlockerParked)),
+    ("a withdrawal grants two places", |_, state| state.has(Event::WithdrawalGranted)),
+    ("a hold that is over, but not dropped, is not renewed", |_, state| state.has(Event::EndedRefused)),
+    ("a release finds nothing to free", |_, state| state.has(Event::NothingToFree)),
+    ("a request that says another capacity is refused", |_, state| state.has(Event::Refused)),
+    ("a waiter goes on with a loop that was too long", |_, state| state.has(Event::ToldToLook)),
+    ("a parked waiter is back before a later one", |_, state| state.has(Event::BackBeforeLater)),
 ];
 
 /// All properties of a check.
@@ -45,14 +63,20 @@ pub fn of(bounds: &Bounds) -> Vec<Property<Bounds>> {
     let mut properties = vec![
         Property::always(EXCLUSION, exclusion),
         Property::always(VALIDITY, validity),
-        Property::always(ORDER, order),
+        Property::always(ORDER, |_, state: &State| !state.barged),
+        Property::always(USED, used),
+        Property::always(OWN_END, |_, state: &State| {
+            state.server.holds.iter().all(|hold| hold.left <= hold.own)
+        }),
+        Property::always(ENDED, |_, state: &State| !state.revived),
+        Property::always(SETTLED, |_, state: &State| !state.left_free),
         Property::always(FORCE, |_, state: &State| !state.seized && !state.untold),
     ];
-    // A command that is executed twice has been answered, so nothing is known of the second time.
-    if bounds.faults.duplicates == 0 {
+    // A command that is executed twice has been answered, so nothing is known of the second time. Nor of late ones without an end.
+    if bounds.faults.duplicates == 0 && (bounds.is_whole() || bounds.is_prompt()) {
         properties.push(Property::always(RESIDUE, residue));
     }
-    if matches!(bounds.time, Time::Prompt { .. }) {
+    if bounds.is_prompt() {
         properties.push(Property::always(PROGRESS, progress));
         properties.push(Property::eventually(TURN, turn));
     }
@@ -62,19 +86,16 @@ pub fn of(bounds: &Bounds) -> Vec<Property<Bounds>> {
     properties
 }
 
-fn exclusion(_: &Bounds, state: &State) -> bool {
-    // A holder that has not heard of a force yet goes on to believe.
-    state.clients.iter().filter(|client| client.believes() && !client.is_forced()).count() <= 1
-}
-
-fn order(_: &Bounds, state: &State) -> bool {
-    !state.barged
+fn exclusion(bounds: &Bounds, state: &State) -> bool {
+    let believers = || (0..).zip(&state.clients).filter(|(_, client)| client.rightly_believes().is_some());
+    let believed: u8 = believers().map(|(at, _)| bounds.takes(at)).sum();
+    believers().all(|(at, _)| believed <= bounds.capacity(at))
 }
 
 fn validity(bounds: &Bounds, state: &State) -> bool {
     state.clients.iter().enumerate().all(|(at, client)| match client.phase {
-        Phase::Held { token, valid } if client.believes() && !client.is_forced() => {
-            state.server.hold.is_some_and(|hold| {
+        Phase::Held { token, valid } if client.rightly_believes().is_some() => {
+            state.server.holds.iter().any(|hold| {
                 let same = usize::from(hold.member.client) == at && hold.member.request == client.request;
                 // The margin is one tick: drifting clocks may use it up, and no more.
                 same && hold.token == token && hold.left + bounds.faults.drifts > valid
@@ -82,6 +103,12 @@ fn validity(bounds: &Bounds, state: &State) -> bool {
         }
         _ => true,
     })
+}
+
+fn used(_: &Bounds, state: &State) -> bool {
+    let server = &state.server;
+    let all: u8 = server.holds.iter().map(|hold| hold.takes).sum();
+    all == server.used && server.used <= server.capacity
 }
 
 fn progress(bounds: &Bounds, state: &State) -> bool {
@@ -95,13 +122,12 @@ fn progress(bounds: &Bounds, state: &State) -> bool {
 fn residue(_: &Bounds, state: &State) -> bool {
     let is_over = |member: Member| {
         let client = &state.clients[usize::from(member.client)];
-        let is_under_way = |call: &Call| matches!(call, Call::Sent { request, .. } | Call::Answered { request, .. } if *request == member.request);
-        client.alive
+        !client.dead
             && (client.request > member.request || client.phase == Phase::Idle)
-            && ![client.ask, client.renew, client.tidy].iter().any(is_under_way)
+            && !client.calls.iter().flatten().any(|call| call.request == member.request)
             && !client.owed.iter().any(|owed| owed.request == member.request)
     };
-    let held = state.server.hold.iter().map(|hold| hold.member);
+    let held = state.server.live_holds().map(|hold| hold.member);
     !held.chain(state.server.line.iter().map(|place| place.member)).any(is_over)
 }
 
@@ -110,5 +136,5 @@ fn residue(_: &Bounds, state: &State) -> bool {
 fn turn(bounds: &Bounds, state: &State) -> bool {
     let Time::Prompt { last_begin, .. } = bounds.time else { return true };
     let over = state.now > last_begin || state.clients.iter().all(|client| client.request == bounds.requests);
-    over && state.clients.iter().all(|client| !client.alive || client.phase == Phase::Idle)
+    over && state.clients.iter().all(|client| client.phase == Phase::Idle)
 }

@@ -1,10 +1,10 @@
 //! What a client does about attempts that were never answered. The network may deliver one after its request has ended, as
 //! long as its end is not past. So the request is withdrawn once more after that.
 
-use crate::bounds::{END, SETTLE};
-use crate::client::{Call, Client, Phase};
-use crate::messages::{Answer, Word};
-use crate::rules::Rules;
+use super::bounds::{END, SETTLE};
+use super::client::{Client, Phase};
+use super::messages::{Answer, Thread, Verb, Word};
+use super::rules::Rules;
 
 /// An ended request that must be withdrawn once more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -30,7 +30,7 @@ impl Client {
     }
 
     /// The server has answered the last command of the request: it was released, or withdrawn.
-    pub(crate) fn over(&mut self, answer: Answer, rules: Rules) {
+    pub fn over(&mut self, answer: Answer, rules: Rules) {
         let Phase::Leaving { after_the_end, .. } = self.phase else { return };
         // An attempt may have been carried out before its end, and after the command. And if the hold was gone, it
         // may have been granted another one.
@@ -47,17 +47,18 @@ impl Client {
 
     /// The request does not wait any more, and hears that it was granted the lock, or a place, after the hold that it knows:
     /// that one was over when the attempt was carried out.
-    pub(crate) fn note_another(&mut self, answer: Answer) {
-        let (Phase::Held { token, .. } | Phase::Leaving { word: Word::Release { token }, .. }) = self.phase
-        else {
-            return;
-        };
-        let number = match answer {
-            Answer::Granted { token, .. } => token,
-            Answer::Queued { latest, .. } if latest >= token => token + 1,
+    pub fn note_another(&mut self, answer: Answer) {
+        let token = match self.phase {
+            Phase::Held { token, .. } => token,
+            Phase::Leaving { word, .. } if word.verb == Verb::Release => word.number,
             _ => return,
         };
-        if number > token {
+        let is_another = match answer {
+            Answer::Granted { token: number, .. } => number > token,
+            Answer::Queued { latest, .. } => latest >= token,
+            _ => false,
+        };
+        if is_another {
             self.unsure = self.unsure.or(Some(0));
         }
     }
@@ -75,18 +76,12 @@ impl Client {
 
     /// The command for an ended request that is due.
     pub fn should_tidy(&self) -> Option<(u8, Word)> {
-        let due =
-            self.owed.iter().find(|owed| owed.left == 0).filter(|_| self.alive && self.tidy == Call::None)?;
+        let due = self.owed.iter().find(|owed| owed.left == 0 && self.is_free(Thread::Background))?;
         let word = match due.token {
-            0 => Word::Withdraw { end: 0 },
-            token => Word::Release { token },
+            0 => Word::withdraw(),
+            token => Word::new(Verb::Release, token),
         };
         Some((due.request, word))
-    }
-
-    /// Sends it.
-    pub fn send_tidy(&mut self, request: u8, word: Word) {
-        self.tidy = Call::Sent { request, word, age: 0 };
     }
 
     /// Handles the answer to it.
