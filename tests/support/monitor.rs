@@ -211,50 +211,40 @@ fn look_at_order(seen: &[Seen]) -> (Vec<String>, Vec<&str>) {
 mod tests {
     use super::*;
 
-    fn joins(who: &str, ticket: u64) -> Seen {
-        Seen::InLine { who: who.to_owned(), ticket }
-    }
-
-    fn gets(who: &str) -> Seen {
-        Seen::Granted(who.to_owned())
-    }
-
-    fn violations(seen: &[Seen]) -> Vec<String> {
-        check_order(seen).unwrap_err().0
-    }
-
-    #[test]
-    fn grants_by_ticket_pass() {
-        check_order(&[gets("x"), joins("a", 1), joins("b", 2), gets("a"), gets("b"), gets("x")]).unwrap();
-    }
-
-    #[test]
-    fn an_inversion_and_a_barging_newcomer_are_found() {
-        let inverted = [joins("a", 1), joins("b", 2), gets("b"), gets("a")];
-        assert_eq!(violations(&inverted), ["`b` got the lock while `a` was first in line"]);
-        assert_eq!(violations(&[joins("a", 1), gets("x"), gets("a")]).len(), 1);
+    /// `a=1` stands in line with ticket 1, `a~` was passed over, `a-` left, `a!` got the lock.
+    fn seen(story: &str) -> Vec<Seen> {
+        let event = |word: &str| {
+            let (who, what) = word.split_at(word.find(['=', '~', '-', '!']).unwrap());
+            let who = who.to_owned();
+            match what {
+                "~" => Seen::PassedOver(who),
+                "-" => Seen::Left(who),
+                "!" => Seen::Granted(who),
+                ticket => Seen::InLine { who, ticket: ticket[1..].parse().unwrap() },
+            }
+        };
+        story.split(' ').map(event).collect()
     }
 
     #[test]
-    fn an_absent_waiter_is_passed_over_and_comes_back_to_its_ticket() {
-        let away = Seen::PassedOver("a".to_owned());
-        let line = [joins("a", 1), joins("b", 2), joins("c", 3), away.clone(), gets("b")];
-        check_order(&[&line[..], &[joins("a", 1), gets("a"), gets("c")]].concat()).unwrap();
-        assert_eq!(violations(&[&line[..], &[joins("a", 1), gets("c"), gets("a")]].concat()).len(), 1);
-    }
-
-    #[test]
-    fn a_ticket_smaller_than_an_earlier_one_is_found() {
-        let seen = [joins("a", 5), joins("b", 4), gets("b"), gets("a")];
-        assert_eq!(violations(&seen), ["`b` got ticket 4 after 5"]);
-    }
-
-    #[test]
-    fn a_waiter_without_a_grant_is_found_unless_it_left() {
-        assert_eq!(violations(&[joins("a", 1)]), ["`a` is still in line"]);
-        check_order_so_far(&[joins("a", 1)]).unwrap();
-        assert!(check_order_so_far(&[joins("a", 1), gets("x")]).is_err());
-        check_order(&[joins("a", 1), Seen::Left("a".to_owned())]).unwrap();
+    fn grants_and_tickets_out_of_order_are_found() {
+        for (story, found) in [
+            ("x! a=1 b=2 a! b! x!", ""),
+            ("a=1 b=2 b! a!", "`b` got the lock while `a` was first in line"),
+            ("a=1 x! a!", "`x` got the lock while `a` was first in line"),
+            // An absent waiter is passed over, and comes back to its ticket.
+            ("a=1 b=2 c=3 a~ b! a=1 a! c!", ""),
+            ("a=1 b=2 c=3 a~ b! a=1 c! a!", "`c` got the lock while `a` was first in line"),
+            ("a=5 b=4 b! a!", "`b` got ticket 4 after 5"),
+            ("a=1", "`a` is still in line"),
+            ("a=1 a-", ""),
+        ] {
+            let violations =
+                check_order(&seen(story)).err().map_or(String::new(), |found| found.0.join("; "));
+            assert_eq!(violations, found, "{story}");
+        }
+        check_order_so_far(&seen("a=1")).unwrap();
+        assert!(check_order_so_far(&seen("a=1 x!")).is_err());
     }
 
     #[test]
@@ -272,12 +262,9 @@ mod tests {
             r#"1.5 [0 127.0.0.1:1] "PING""#,
         ]
         .map(str::to_owned);
-        let who = "u:1:ab";
-        let [passed_over, left] =
-            [Seen::PassedOver, Seen::Left].map(|seen| move |who: &str| seen(who.to_owned()));
-        let batches = [passed_over("u:4:ab"), passed_over("u:5:ab"), left("u:4:ab"), left("u:5:ab")];
-        let single = [joins(who, 7), passed_over(who), gets(who), left(who)];
-        assert_eq!(read(&text, Line::HandOff, "x"), [single, batches].concat());
-        assert_eq!(read(&text, Line::Redisson, "x"), [joins("u:3", 1), gets("u:3")]);
+        let batches = "u:4:ab~ u:5:ab~ u:4:ab- u:5:ab-";
+        let single = "u:1:ab=7 u:1:ab~ u:1:ab! u:1:ab-";
+        assert_eq!(read(&text, Line::HandOff, "x"), seen(&format!("{single} {batches}")));
+        assert_eq!(read(&text, Line::Redisson, "x"), seen("u:3=1 u:3!"));
     }
 }

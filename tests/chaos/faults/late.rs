@@ -1,19 +1,26 @@
-//! Group C: what a network held back arrives late. Here beside Redisson, where places and holds are named by owners.
+//! Group C: what a network held back arrives late. Here what its repeat has done already; `refused.rs` has what comes after its end,
+//! `kept.rs` what comes for a kept lock.
 
-mod bumps;
-mod clock;
-mod ghosts;
 mod kept;
 mod refused;
 mod support;
 
+use std::time::{Duration, Instant};
+
 use fairlock::{Client, Discipline, Lock, LockKind, RedisBackend};
 use fairlock_tests::locks::lock_of;
-use fairlock_tests::{Alone, Proxy, RedisServer, assert_no_residue};
+use fairlock_tests::server_state::scripts_run;
+use fairlock_tests::{Alone, Proxy, RedisServer, assert_no_residue, eventually};
 
-use self::support::ending;
-use crate::support::{ANSWER, LEASE, SOON, ms, take};
+use self::support::{Kind, Scene, calls, ending};
+use crate::support::{ANSWER, LEASE, SLACK, SOON, granted, ms, take};
 
+/// Longer than the test: only a replay brings the attempt to the server.
+const NEVER: Duration = Duration::from_secs(3600);
+/// After this an attempt begins nothing, as its client counts: the response time-out, five seconds, and one for drift.
+const ATTEMPT: Duration = ANSWER.saturating_add(Duration::from_secs(6));
+
+/// Beside Redisson, where places and holds are named by owners.
 fn lock(url: &str, kind: LockKind) -> Lock {
     let backend = RedisBackend::builder(url).discipline(Discipline::Redisson).response_timeout(ANSWER);
     // A holder that does not look before the test is over.
@@ -52,4 +59,86 @@ fn a_late_acquire_of_the_holder_itself_makes_no_second_holder() {
             assert_no_residue(&server, &[]);
         }
     }
+}
+
+/// C10: nobody waited, so the lock was granted to its holder again. Then another one queues, and the bump arrives once more.
+#[test]
+fn a_late_bump_does_not_hand_over_what_its_repeat_kept() {
+    Scene::each(&Kind::HAND_OFF, |Scene { kind, proxy, ours, theirs, .. }| {
+        let mut guard = kind.take(ours, "bumped");
+        proxy.record("bumped");
+        guard.bump().unwrap();
+        let bump = calls(proxy);
+        let (token, other) = (guard.token(), if *kind == Kind::Reader { Kind::Writer } else { *kind });
+        let waiting = other.request(theirs, "bumped");
+        assert_eq!(kind.waiting(theirs, "bumped"), 1);
+        // In order, and the other way round.
+        for call in bump.iter().chain(bump.iter().rev()) {
+            proxy.replay(call);
+            assert!(waiting.decided().try_recv().is_err(), "{kind:?}: two hold the lock");
+            assert_eq!(kind.waiting(theirs, "bumped"), 1, "{kind:?}: the other one waits");
+            guard.renew().unwrap();
+            assert!(!guard.is_lost() && guard.token() == token, "{kind:?}");
+        }
+        guard.unlock().unwrap();
+        granted(waiting, SOON).unlock().unwrap();
+    });
+}
+
+/// F1: the client has read the clock when it connected. One trip tells it of the step, and the repeat is granted.
+#[test]
+fn a_clock_that_was_stepped_forward_costs_one_trip() {
+    let _alone = Alone::here();
+    for kind in Kind::ALL {
+        let server = RedisServer::start();
+        kind.warm(&server);
+        let proxy = Proxy::start(server.port());
+        proxy.set_clock_behind(Duration::from_secs(3600));
+        let ours = kind.client(&proxy.url());
+        let refused = || {
+            let errors: String = server.query(&["INFO", "errorstats"]);
+            let late = errors.lines().find_map(|line| line.strip_prefix("errorstat_LATE:count="));
+            late.map_or(0, |count| count.parse::<u64>().unwrap())
+        };
+        let trips = || (scripts_run(&server), refused());
+        let (scripts, _) = trips();
+        let guard = kind.take(&ours, "stepped");
+        assert_eq!(trips(), (scripts + 2, 1), "{kind:?}: one trip more");
+        proxy.set_clock_behind(Duration::ZERO);
+        guard.unlock().unwrap();
+        kind.take(&ours, "stepped").unlock().unwrap();
+        assert_eq!(trips(), (scripts + 5, 1), "{kind:?}: and none later");
+        assert_no_residue(&server, &[]);
+    }
+}
+
+/// C10: the first attempt got no answer, the second was granted, and its hold was released. Then the first one arrives. The lease
+/// is a minute.
+#[test]
+fn a_grant_to_nobody_is_given_back_when_the_attempt_has_ended() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    let ghost = |kind: Kind| {
+        kind.warm(&server);
+        let (ours, name) = (kind.hasty_client(&proxy.url(), ANSWER), format!("{kind:?}"));
+        proxy.record(&name);
+        proxy.hold_back(&name, NEVER);
+        kind.take(&ours, &name).unlock().unwrap();
+        assert!(proxy.held_back() > 0, "{kind:?}");
+        let answer = proxy.replay(&calls(&proxy)[0]);
+        assert!(answer.starts_with(':') || answer.contains("granted"), "{kind:?}: {answer}");
+        assert!(server.query::<bool>(&["EXISTS", &name]), "{kind:?}");
+        (ours, name, Instant::now())
+    };
+    let ghosts: Vec<_> = Kind::ALL.into_iter().map(ghost).collect();
+    for (_, name, began) in &ghosts {
+        let left = (*began + ATTEMPT + 2 * SLACK).saturating_duration_since(Instant::now());
+        eventually(left, name, || !server.query::<bool>(&["EXISTS", name]));
+    }
+    for kind in Kind::ALL {
+        kind.try_once(&kind.client(&server.url()), &format!("{kind:?}")).unlock().unwrap();
+    }
+    drop(ghosts);
+    assert_no_residue(&server, &[]);
 }

@@ -253,31 +253,6 @@ fn a_late_acquire_is_a_ghost_for_one_lease_at_most() {
     assert_no_residue(&server, &[]);
 }
 
-/// C10: an old request of the current owner. The server can't tell which of two requests is the late one. So the old
-/// one takes nothing over, and stands in line until its place ends.
-#[test]
-fn a_late_acquire_of_the_holder_itself_takes_nothing_from_it() {
-    let _alone = Alone::here();
-    let (server, proxy) = world();
-    let (lock, theirs) = (lock(&proxy.url(), "mine"), client(&server.url()));
-    take(&lock).unlock().unwrap();
-    proxy.record("mine");
-    take(&lock).unlock().unwrap();
-    let acquire = proxy.recorded().remove(0);
-    let guard = take(&lock);
-    proxy.replay(&acquire);
-    assert_eq!(line(&server, "mine").len(), 1);
-    guard.renew().unwrap();
-    let said = Instant::now();
-    guard.unlock().unwrap();
-    let next = granted(request(&theirs, "mine"), SOON);
-    assert!(said.elapsed() < LEASE + SLACK, "{:?}", said.elapsed());
-    next.renew().unwrap();
-    next.unlock().unwrap();
-    until_free(&server, "mine");
-    assert_no_residue(&server, &[]);
-}
-
 /// C11: two processes, one of them always cut off for longer than a lease and a place live.
 #[test]
 fn partitions_that_swap_leave_one_holder_at_most() {

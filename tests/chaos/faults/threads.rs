@@ -58,18 +58,6 @@ fn a_forgotten_guard_is_renewed_until_its_maximum_hold_or_its_process_ends() {
     assert_no_residue(&server, &[]);
 }
 
-/// B3: an owner is not a thread, so its guard may move. (A `LockGuard` there does not compile.)
-#[test]
-fn a_guard_of_an_owner_can_be_dropped_by_another_thread() {
-    let _alone = Alone::here();
-    let server = RedisServer::start();
-    let client = client(&server.url());
-    let guard: OwnedGuard = granted(request(&client, "moved"), SOON);
-    thread::spawn(move || drop(guard)).join().unwrap();
-    assert!(!server.query::<bool>(&["EXISTS", "moved"]));
-    assert_no_residue(&server, &[]);
-}
-
 /// B6: callbacks run on their own thread.
 #[test]
 fn callbacks_that_panic_or_never_return_delay_no_renewal() {

@@ -93,14 +93,14 @@ impl Actor {
             link::hurt_next(None);
         }
         while !self.requests.is_empty() {
-            self.act(What::Withdraw { request: 0 });
+            self.act(What::Withdraw(0));
         }
         while !self.guards.is_empty() {
             let end = if self.guards.len().is_multiple_of(2) { End::Drop } else { End::Unlock };
             self.act(What::GiveBack { guard: 0, end });
         }
         while !self.leaks.is_empty() {
-            self.act(What::Unleak { nth: 0 });
+            self.act(What::Unleak(0));
         }
         world.note(format_args!("a{} has ended", self.number));
     }
@@ -108,12 +108,12 @@ impl Actor {
     /// Whether the call is made for it by the thread for tasks.
     fn is_by_task(&self, what: What) -> bool {
         match what {
-            What::Take { ask, .. } | What::Request { ask } => ask.by_task,
+            What::Take { ask, .. } | What::Request(ask) => ask.by_task,
             What::GiveBack { guard, .. } => {
                 let guard = self.guards.get(guard % self.guards.len().max(1));
                 guard.is_some_and(|guard| matches!(guard.guard, AnyGuard::Task(_)))
             }
-            What::Await { request, .. } | What::Withdraw { request } => {
+            What::Await { request, .. } | What::Withdraw(request) => {
                 let request = self.requests.get(request % self.requests.len().max(1));
                 request.is_some_and(|request| request.ask.by_task)
             }
@@ -132,7 +132,7 @@ impl Actor {
                 let guard = self.guards.remove(guard % guards);
                 self.give_back(guard, end);
             }
-            What::Unleak { nth } if !self.leaks.is_empty() => {
+            What::Unleak(nth) if !self.leaks.is_empty() => {
                 let chosen = &self.leaks[nth % self.leaks.len()];
                 // An `unlock` takes the live hold, its owner's newest.
                 let like = self.leaks.iter().enumerate().filter(|(_, leak)| leak.is_like(chosen));
@@ -140,21 +140,21 @@ impl Actor {
                 let leak = self.leaks.remove(newest);
                 self.unleak(&leak);
             }
-            What::Bump { guard } if !self.guards.is_empty() => self.bump(guard % guards),
-            What::Renew { guard } if !self.guards.is_empty() => self.renew(guard % guards),
-            What::Outlive { guard } if !self.guards.is_empty() => self.outlive(guard % guards),
-            What::Request { ask } => self.request(ask),
+            What::Bump(guard) if !self.guards.is_empty() => self.bump(guard % guards),
+            What::Renew(guard) if !self.guards.is_empty() => self.renew(guard % guards),
+            What::Outlive(guard) if !self.guards.is_empty() => self.outlive(guard % guards),
+            What::Request(ask) => self.request(ask),
             What::Await { request, wait } if !self.requests.is_empty() => {
                 self.wait_on(request % requests, wait);
             }
-            What::Withdraw { request } if !self.requests.is_empty() => self.withdraw(request % requests),
-            What::Cancel { actor } => self.cancel_of(actor),
-            What::Force { lock } => self.force(lock),
+            What::Withdraw(request) if !self.requests.is_empty() => self.withdraw(request % requests),
+            What::Cancel(actor) => self.cancel_of(actor),
+            What::Force(lock) => self.force(lock),
             What::ForceOne { lock, nth } => self.force_one(lock, nth),
             What::Kick { lock, nth } => self.kick(lock, nth),
-            What::Look { lock } => self.look(lock),
+            What::Look(lock) => self.look(lock),
             What::Shutdown => self.end_client(ClientEnd::Shutdown),
-            What::Drain { at_most } => self.end_client(ClientEnd::Drain(at_most)),
+            What::Drain(at_most) => self.end_client(ClientEnd::Drain(at_most)),
             What::DropClient => {
                 self.say(format_args!("drops its client"));
                 self.world.drop_client(self.client);

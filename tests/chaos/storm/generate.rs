@@ -91,7 +91,7 @@ impl Plan {
                 _ if !self.hurts => None,
                 (0, _) => Some(Hurt::LosesRequest),
                 // A bump is two calls, so a reply of it more often.
-                (1 | 2, _) | (3..=8, What::Bump { .. }) => Some(Hurt::LosesReply),
+                (1 | 2, _) | (3..=8, What::Bump(_)) => Some(Hurt::LosesReply),
                 (19, _) => Some(Hurt::HoldsBack(self.response + late(dice))),
                 _ => None,
             };
@@ -110,11 +110,11 @@ impl Plan {
                 let end = dice.pick(&[End::Drop, End::Drop, End::Unlock, End::Unlock, End::Leak, keep]);
                 What::GiveBack { guard: nth, end }
             }
-            53..=56 => What::Unleak { nth },
-            57..=65 => What::Bump { guard: nth },
-            66..=67 => What::Renew { guard: nth },
-            68..=70 => What::Outlive { guard: nth },
-            71..=77 => What::Request { ask: self.ask_by_any(dice) },
+            53..=56 => What::Unleak(nth),
+            57..=65 => What::Bump(nth),
+            66..=67 => What::Renew(nth),
+            68..=70 => What::Outlive(nth),
+            71..=77 => What::Request(self.ask_by_any(dice)),
             78..=84 => {
                 let wait = match dice.roll(3) {
                     0 => Wait::No,
@@ -123,20 +123,20 @@ impl Plan {
                 };
                 What::Await { request: nth, wait }
             }
-            85..=88 => What::Withdraw { request: nth },
-            89..=90 => What::Cancel { actor: index(dice, self.actors) },
+            85..=88 => What::Withdraw(nth),
+            89..=90 => What::Cancel(index(dice, self.actors)),
             91 => match index(dice, self.locks.len()) {
                 lock if self.locks[lock].is_shared() && dice.roll(2) == 0 => What::ForceOne { lock, nth },
-                lock => What::Force { lock },
+                lock => What::Force(lock),
             },
             92 => What::Kick { lock: index(dice, self.locks.len()), nth },
-            93 => What::Look { lock: index(dice, self.locks.len()) },
+            93 => What::Look(index(dice, self.locks.len())),
             94 if dice.roll(2) == 0 => What::Shutdown,
-            94 => What::Drain { at_most: long(dice, Duration::from_secs(60)) },
+            94 => What::Drain(long(dice, Duration::from_secs(60))),
             95 => What::DropClient,
             96..=99 => What::Restart,
             100..=106 => match self.several(dice) {
-                Several(0) => What::Look { lock: 0 },
+                Several(0) => What::Look(0),
                 locks => What::TakeAll { locks, wait: wait(dice), listens: dice.roll(2) == 0 },
             },
             _ => match self.ask(dice) {

@@ -98,8 +98,8 @@ pub enum End {
     Keep(Duration),
 }
 
-/// One call of the public interface. Numbers of guards and requests count those that the actor has then, modulo how
-/// many there are, so that a call keeps its meaning when others are left out.
+/// One call of the public interface. Numbers are those of locks and actors, or of the guards, leaks and requests that the actor has then,
+/// modulo how many there are, so that a call keeps its meaning when others are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// `lock`, `try_lock`, `try_lock_for`; `listens`: takes the channel `lost()` too.
@@ -126,39 +126,23 @@ pub enum What {
         end: End,
     },
     /// Gives back a hold that was leaked.
-    Unleak {
-        nth: usize,
-    },
-    Bump {
-        guard: usize,
-    },
-    Renew {
-        guard: usize,
-    },
+    Unleak(usize),
+    Bump(usize),
+    Renew(usize),
     /// Waits for the end of a hold that has one, and asks again in that very moment.
-    Outlive {
-        guard: usize,
-    },
+    Outlive(usize),
     /// `request`: a place that no caller waits on.
-    Request {
-        ask: Ask,
-    },
+    Request(Ask),
     /// Waits on a request.
     Await {
         request: usize,
         wait: Wait,
     },
     /// Drops a request.
-    Withdraw {
-        request: usize,
-    },
+    Withdraw(usize),
     /// Ends the waits of an actor.
-    Cancel {
-        actor: usize,
-    },
-    Force {
-        lock: usize,
-    },
+    Cancel(usize),
+    Force(usize),
     /// `force_unlock_of`: takes one hold of several away.
     ForceOne {
         lock: usize,
@@ -169,13 +153,9 @@ pub enum What {
         lock: usize,
         nth: usize,
     },
-    Look {
-        lock: usize,
-    },
+    Look(usize),
     Shutdown,
-    Drain {
-        at_most: Duration,
-    },
+    Drain(Duration),
     /// Drops the actor's client, which ends when its last guard and request are dropped.
     DropClient,
     /// Makes a new client in place of the one that was shut down or dropped.
@@ -215,7 +195,7 @@ impl What {
     /// The length of the fixed lease that is asked for, or for how long the lock is to be kept.
     pub fn lease(&self) -> Option<Duration> {
         match self {
-            What::Take { ask, .. } | What::With { ask, .. } | What::Request { ask } => match ask.terms {
+            What::Take { ask, .. } | What::With { ask, .. } | What::Request(ask) => match ask.terms {
                 Terms::Fixed(lease) => Some(lease),
                 Terms::Renewed | Terms::Capped(_) => None,
             },
@@ -227,7 +207,7 @@ impl What {
     /// As what kind it asks for this lock, if it does.
     fn kind_of(&self, lock: usize) -> Option<LockKind> {
         match self {
-            What::Take { ask, .. } | What::With { ask, .. } | What::Request { ask } => {
+            What::Take { ask, .. } | What::With { ask, .. } | What::Request(ask) => {
                 (ask.lock == lock).then_some(ask.kind)
             }
             What::TakeAll { locks, .. } => locks.iter().any(|other| other == lock).then_some(LockKind::Fair),

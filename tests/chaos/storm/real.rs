@@ -112,7 +112,7 @@ pub fn scaled(program: &Program) -> Program {
                 *lasts = (*lasts).min(3000 * MS);
             }
             What::TakeAll { wait, .. } => shorten_wait(wait),
-            What::Request { ask } => shorten(ask),
+            What::Request(ask) => shorten(ask),
             What::Await { wait, .. } => shorten_wait(wait),
             What::GiveBack { end: End::Keep(at_least), .. } => *at_least = (*at_least).min(3000 * MS),
             _ => {}

@@ -3,56 +3,42 @@
 use fairlock::{Client, Durability, RedisBackend};
 use fairlock_tests::{Alone, Proxy, RedisServer, assert_no_residue, eventually};
 
-use super::support::{Kind, all_keys, assert_refused, calls, ending, first_other};
+use super::support::{Kind, Scene, all_keys, assert_refused, calls, ending, first_other};
 use crate::support::{SOON, granted, ms};
 
 const NAME: &str = "over";
 
-fn world(kind: Kind) -> (RedisServer, Proxy) {
-    let server = RedisServer::start();
-    kind.warm(&server);
-    let proxy = Proxy::start(server.port());
-    (server, proxy)
-}
-
 /// C10: it was granted, and its hold was released. The lock is free, and stays free.
 #[test]
 fn an_ask_after_its_end_takes_no_free_lock() {
-    let _alone = Alone::here();
-    for kind in Kind::ALL {
-        let (server, proxy) = world(kind);
-        let ours = kind.client(&proxy.url());
+    Scene::each(&Kind::ALL, |Scene { kind, server, proxy, ours, .. }| {
         for once in [false, true] {
             proxy.record(NAME);
-            if once { kind.try_once(&ours, NAME) } else { kind.take(&ours, NAME) }.unlock().unwrap();
-            let ask = calls(&proxy).remove(0);
-            assert_refused(&server, &proxy, &ask, &format!("{kind:?}, once: {once}"));
+            if once { kind.try_once(ours, NAME) } else { kind.take(ours, NAME) }.unlock().unwrap();
+            let ask = calls(proxy).remove(0);
+            assert_refused(server, proxy, &ask, &format!("{kind:?}, once: {once}"));
             // Its form is right: before its end it is granted, for nobody.
-            let answer = proxy.replay(&ending(&server, &ask, 60_000_000));
+            let answer = proxy.replay(&ending(server, &ask, 60_000_000));
             assert!(answer.starts_with(':') || answer.contains("granted"), "{kind:?}: {answer}");
-            assert!(kind.force_unlock(&ours, NAME));
+            assert!(kind.force_unlock(ours, NAME));
         }
-        assert_no_residue(&server, &[]);
-    }
+    });
 }
 
 /// C10: it was in line, and left. Nobody stands there for it again.
 #[test]
 fn an_ask_after_its_end_takes_no_place() {
-    let _alone = Alone::here();
-    for kind in [Kind::Fair, Kind::Writer, Kind::Reader, Kind::Permit, Kind::Redisson] {
-        let (server, proxy) = world(kind);
-        let (ours, theirs) = (kind.client(&proxy.url()), kind.client(&server.url()));
-        let guard = kind.block(&theirs, NAME);
+    let kinds = [Kind::Fair, Kind::Writer, Kind::Reader, Kind::Permit, Kind::Redisson];
+    Scene::each(&kinds, |Scene { kind, server, proxy, ours, theirs }| {
+        let guard = kind.block(theirs, NAME);
         proxy.record(NAME);
-        drop(kind.request(&ours, NAME));
-        first_other(&proxy, "withdrawal");
-        eventually(SOON, "its place is gone", || kind.waiting(&theirs, NAME) == 0);
-        assert_refused(&server, &proxy, &calls(&proxy)[0], &format!("{kind:?}"));
+        drop(kind.request(ours, NAME));
+        first_other(proxy, "withdrawal");
+        eventually(SOON, "its place is gone", || kind.waiting(theirs, NAME) == 0);
+        assert_refused(server, proxy, &calls(proxy)[0], &format!("{kind:?}"));
         guard.unlock().unwrap();
-        kind.take(&theirs, NAME).unlock().unwrap();
-        assert_no_residue(&server, &[]);
-    }
+        kind.take(theirs, NAME).unlock().unwrap();
+    });
 }
 
 /// C10: the heartbeat found its place. Then the request left, and its place stays gone.
@@ -60,8 +46,8 @@ fn an_ask_after_its_end_takes_no_place() {
 fn a_heartbeat_after_its_end_puts_no_place_back() {
     let _alone = Alone::here();
     for kind in Kind::HAND_OFF {
-        let (server, proxy) = world(kind);
-        let (ours, theirs) = (kind.client_with_heartbeats(&proxy.url()), kind.client(&server.url()));
+        let Scene { server, proxy, theirs, .. } = Scene::new(kind);
+        let ours = kind.client_with_heartbeats(&proxy.url());
         let guard = kind.block(&theirs, NAME);
         proxy.record(NAME);
         let waiting = kind.request(&ours, NAME);
@@ -85,43 +71,36 @@ fn a_heartbeat_after_its_end_puts_no_place_back() {
 /// C10: it took the hold of its time, and not the next one.
 #[test]
 fn a_force_after_its_end_takes_no_later_hold() {
-    let _alone = Alone::here();
-    for kind in Kind::ALL {
-        let (server, proxy) = world(kind);
-        let (operator, theirs) = (kind.client(&proxy.url()), kind.client(&server.url()));
-        let stuck = kind.take(&theirs, NAME);
+    Scene::each(&Kind::ALL, |Scene { kind, server, proxy, ours: operator, theirs }| {
+        let stuck = kind.take(theirs, NAME);
         proxy.record(NAME);
-        assert!(kind.force_unlock(&operator, NAME));
+        assert!(kind.force_unlock(operator, NAME));
         eventually(SOON, "the holder hears of it", || stuck.is_lost());
-        let force = calls(&proxy).remove(0);
-        let guard = kind.take(&theirs, NAME);
-        assert_refused(&server, &proxy, &force, &format!("{kind:?}"));
+        let force = calls(proxy).remove(0);
+        let guard = kind.take(theirs, NAME);
+        assert_refused(server, proxy, &force, &format!("{kind:?}"));
         guard.renew().unwrap();
         // Before its end it would take that one as well.
-        assert!(proxy.replay(&ending(&server, &force, 60_000_000)).contains("taken"), "{kind:?}");
+        assert!(proxy.replay(&ending(server, &force, 60_000_000)).contains("taken"), "{kind:?}");
         eventually(SOON, "that holder hears of it", || guard.is_lost());
-        assert_no_residue(&server, &[]);
-    }
+    });
 }
 
 /// C10: beside Redisson a place has its owner's name only, and is that of the owner's next request by now.
 #[test]
 fn a_withdrawal_after_its_end_takes_no_place_of_the_owners_next_request() {
-    let _alone = Alone::here();
-    let kind = Kind::Redisson;
-    let (server, proxy) = world(kind);
-    let (ours, theirs) = (kind.client(&proxy.url()), kind.client(&server.url()));
-    let guard = kind.take(&theirs, NAME);
-    let lock = ours.fair_lock(NAME).unwrap().owned_by(&ours.new_owner()).unwrap();
-    proxy.record(NAME);
-    drop(lock.request().unwrap());
-    let withdrawal = first_other(&proxy, "withdrawal");
-    let waiting = lock.request().unwrap();
-    eventually(SOON, "the next one is in line", || kind.waiting(&theirs, NAME) == 1);
-    assert_refused(&server, &proxy, &withdrawal, "withdraw");
-    guard.unlock().unwrap();
-    granted(waiting, SOON).unlock().unwrap();
-    assert_no_residue(&server, &[]);
+    Scene::each(&[Kind::Redisson], |Scene { kind, server, proxy, ours, theirs }| {
+        let guard = kind.take(theirs, NAME);
+        let lock = ours.fair_lock(NAME).unwrap().owned_by(&ours.new_owner()).unwrap();
+        proxy.record(NAME);
+        drop(lock.request().unwrap());
+        let withdrawal = first_other(proxy, "withdrawal");
+        let waiting = lock.request().unwrap();
+        eventually(SOON, "the next one is in line", || kind.waiting(theirs, NAME) == 1);
+        assert_refused(server, proxy, &withdrawal, "withdraw");
+        guard.unlock().unwrap();
+        granted(waiting, SOON).unlock().unwrap();
+    });
 }
 
 /// C10: the server forgot a hold, and its holder claimed it and released it. Then the server forgets that as well.

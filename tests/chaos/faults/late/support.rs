@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use fairlock::{Client, ClientBuilder, Discipline, Lock, OwnedGuard, OwnedRequest, RedisBackend};
-use fairlock_tests::{Proxy, RedisServer, eventually, look_until};
+use fairlock_tests::{Alone, Proxy, RedisServer, assert_no_residue, eventually, look_until};
 
 use crate::support::{PLACE, SOON, granted};
 
@@ -186,5 +186,34 @@ pub(super) fn assert_unchanged(server: &RedisServer, before: &BTreeMap<String, (
         let (value_before, left_before) = &before[key];
         assert_eq!(value, value_before, "{what}: {key}");
         assert!(left <= left_before, "{what}: {key} lasts for {left} ms, before {left_before} ms");
+    }
+}
+
+/// A kind of lock at a server that knows its scripts, a proxy to that, and a client by each way.
+pub(super) struct Scene {
+    pub(super) kind: Kind,
+    pub(super) server: RedisServer,
+    pub(super) proxy: Proxy,
+    pub(super) ours: Client,
+    pub(super) theirs: Client,
+}
+
+impl Scene {
+    pub(super) fn new(kind: Kind) -> Scene {
+        let server = RedisServer::start();
+        kind.warm(&server);
+        let proxy = Proxy::start(server.port());
+        let (ours, theirs) = (kind.client(&proxy.url()), kind.client(&server.url()));
+        Scene { kind, server, proxy, ours, theirs }
+    }
+
+    /// A test of each of these kinds, after which nothing is left.
+    pub(super) fn each(kinds: &[Kind], test: impl Fn(&Scene)) {
+        let _alone = Alone::here();
+        for kind in kinds {
+            let scene = Scene::new(*kind);
+            test(&scene);
+            assert_no_residue(&scene.server, &[]);
+        }
     }
 }

@@ -165,7 +165,7 @@ impl Actor {
         let cancel = self.cancel();
         let (life, began) = (Arc::clone(&using.life), self.world.now());
         self.forget_answers(&using, ask);
-        let got = self.call(format!("{:?}", What::Request { ask }), &life, Limit::AtOnce, &cancel, || {
+        let got = self.call(format!("{:?}", What::Request(ask)), &life, Limit::AtOnce, &cancel, || {
             let handle = Handle::of(&using, ask, &cancel)?;
             if ask.by_task {
                 let (begun, owner) = begin_as_task(&using, || handle.request(&self.world, ask));
