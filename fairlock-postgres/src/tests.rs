@@ -7,6 +7,7 @@ use fairlock_core::backend::{
     Acquire, Acquired, Backend, BackendErrorKind, Hold, LockId, Place, Renew, Renewal, RequestId,
 };
 use fairlock_core::{ClientId, FencingToken, LockKind, LockName, OwnerId};
+use fairlock_tests::eventually;
 
 use crate::PostgresBackend;
 use crate::net::address::Address;
@@ -195,4 +196,40 @@ fn a_client_that_renews_or_releases_deletes_the_rows_of_unused_locks_however_man
         assert_eq!(number(&mut con, "select count(*) from fairlock.lock"), left + 1);
         assert_eq!(*backend.0.next_sweep.lock() <= Instant::now() + SECOND, left > 0);
     }
+}
+
+#[test]
+fn the_clock_of_a_step_is_read_after_its_wait_for_the_row() {
+    let ((backend, mut con), lock, ann) = (stage(), lock("x"), OwnerId::new("ann:1"));
+    backend.release(&hold(&lock, &ann, take(&backend, &lock, &ann))).unwrap();
+    let (store, ask) = (&backend.0, ask(&lock, &ann, 2));
+    store.pool.lend(soon(), |con| con.script("set lock_timeout = 0", soon())).unwrap();
+    con.script("begin; select from fairlock.lock for update", soon()).unwrap();
+    let number =
+        |con: &mut Connection, sql| con.row(Statement::new(sql, []), soon()).unwrap().number(0).unwrap();
+    let (granted, waited_at) = std::thread::scope(|scope| {
+        let granted =
+            scope.spawn(|| store.step(None, &lock.name, soon(), |entry, turn| entry.acquire(turn, &ask)));
+        let waits =
+            "select count(*) from pg_locks where not granted and transactionid = pg_current_xact_id()::xid";
+        eventually(SECOND * 4, "it waits for the row", || number(&mut con, waits) > 0);
+        let waited_at = number(&mut con, "select fairlock.micros()");
+        con.script("commit", soon()).unwrap();
+        (granted.join().unwrap(), waited_at)
+    });
+    assert!(matches!(granted, Ok(Ok(Acquired::Granted { .. }))), "{granted:?}");
+    assert!(number(&mut con, "select h_since from fairlock.lock") >= waited_at);
+}
+
+#[test]
+fn a_row_that_is_swept_before_it_is_loaded_is_made_again_and_not_for_ever() {
+    let ((backend, mut con), ann) = (stage(), OwnerId::new("ann:1"));
+    let sweeps = "create sequence rows; create function sweep() returns trigger language plpgsql as $$ begin \
+                  if nextval('rows') < 3 or new.name = 'always' then delete from fairlock.lock where name = new.name; end if; \
+                  return null; end $$; \
+                  create trigger sweep after insert on fairlock.lock for each row execute function sweep()";
+    con.script(sweeps, soon()).unwrap();
+    take(&backend, &lock("twice"), &ann);
+    let error = backend.acquire(&ask(&lock("always"), &ann, 1)).unwrap_err();
+    assert!(error.message().contains("vanishes again and again"), "{error}");
 }
