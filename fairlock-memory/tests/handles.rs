@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use fairlock_core::backend::{Acquire, Backend, LockId, Place, RequestId, Waiter};
-use fairlock_core::{Client, Error, LockKind, LockName, ManualClock, OwnerId};
+use fairlock_core::{Client, Error, LockKind, LockName, OwnerId};
 use fairlock_memory::MemoryBackend;
 
 /// Two clients of one store.
@@ -170,20 +170,4 @@ fn a_place_lives_for_half_a_second_at_least() {
     assert!(build(least).is_ok());
     let Err(Error::InvalidConfig { reason }) = build(least - Duration::from_nanos(1)) else { panic!() };
     assert!(reason.contains("it has to be from 500ms to 100 years"), "{reason}");
-}
-
-#[test]
-fn a_call_for_several_locks_waits_for_the_first_one_too() {
-    let clock = ManualClock::new();
-    let store = MemoryBackend::with_clock(clock.clone());
-    let [client, other] =
-        [(); 2].map(|()| Client::builder(store.clone()).clock(clock.clone()).build().unwrap());
-    let guard = other.fair_lock("a").unwrap().lock().unwrap();
-    std::thread::scope(|scope| {
-        let get_all = || client.try_lock_all_for(&["a", "b"], Duration::from_secs(5));
-        let waits = scope.spawn(move || get_all().unwrap().guard().is_some());
-        clock.wait_for_waiters(1);
-        guard.unlock().unwrap();
-        assert!(waits.join().unwrap());
-    });
 }

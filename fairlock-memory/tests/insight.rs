@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use fairlock_core::{Cancel, Client, Error, ManualClock};
-use fairlock_memory::{MemoryBackend, Operation};
+use fairlock_memory::MemoryBackend;
 use log::kv::{Key, VisitSource};
 use log::{LevelFilter, Log, Metadata, Record};
 
@@ -18,18 +18,6 @@ fn client() -> (Client, MemoryBackend, ManualClock) {
     let client =
         Client::builder(backend.clone()).clock(clock.clone()).label("orders-worker-3").build().unwrap();
     (client, backend, clock)
-}
-
-#[test]
-fn a_waiter_for_a_plain_lock_has_no_rank() {
-    let (client, _, clock) = client();
-    let lock = client.plain_lock("insight:plain").unwrap();
-    let _guard = lock.owned_by(&client.new_owner()).unwrap().lock().unwrap();
-    let request = lock.owned_by(&client.new_owner()).unwrap().request().unwrap();
-    for _ in 0..3 {
-        assert_eq!((request.rank(), client.waiting()[0].rank), (None, None));
-        clock.advance(2 * S); // and it was renewed
-    }
 }
 
 #[test]
@@ -190,22 +178,6 @@ fn each_of_the_first_locks_has_stats_of_its_own() {
     drop((guard, request));
     let client = Client::new(MemoryBackend::new()).unwrap();
     assert_eq!(client.stats_of(&client.fair_lock("a").unwrap()), None, "nothing was asked for");
-}
-
-#[test]
-fn renewals_are_counted_and_late_ones_separately() {
-    let (client, backend, clock) = client();
-    let lock = client.fair_lock("insight:renewals").unwrap();
-    let guard = lock.lock().unwrap();
-    clock.advance(25 * S);
-    let stats = client.stats();
-    assert!(stats.renewals >= 2 && stats.late_renewals == 0, "{stats:?}");
-    backend.faults().fail_next(Operation::Renew, 1);
-    clock.advance(15 * S);
-    let later = client.stats();
-    assert!(later.renewals > stats.renewals);
-    assert_eq!((later.late_renewals, later.lost), (1, 0));
-    guard.unlock().unwrap();
 }
 
 /// Keeps what is logged about locks, as `target key=value …`.

@@ -1,9 +1,10 @@
 //! Several locks at once, and what becomes of those that are held when something happens to one of them.
 
+use super::scene::scenes;
 use super::store::{LEASE, Op, busy, denied, down, granted, queued};
 use super::support::{OUTAGE, S, World, ms};
 use crate::backend::{Released, Renewal};
-use crate::{Error, FencingToken, LockName, LostCause, Result, TryLock};
+use crate::{Error, FencingToken, LockName, LostCause, TryLock};
 
 /// What the store was asked since the last call of this, with the names of the locks.
 fn asked(world: &World) -> Vec<(Op, String)> {
@@ -14,15 +15,58 @@ fn each(op: Op, names: &[&str]) -> Vec<(Op, String)> {
     names.iter().map(|name| (op, (*name).to_owned())).collect()
 }
 
-/// How the call ends that waits for `names`, of which the last one is busy.
-fn waiting(world: &World, names: &'static [&'static str], then: impl FnOnce(&World)) -> Result<()> {
-    let grants = (1..names.len() as u64).map(granted);
-    world.store.plan().acquire.extend(grants.chain([queued(0)]));
-    let client = world.client.clone();
-    let running = world.begin(move || client.lock_all(names).map(drop));
-    world.store.asked();
-    then(world);
-    world.finish(&running).0
+scenes! {
+    fn an_attempt_that_finds_one_busy_gives_the_others_back() {
+        THREADS "acquire says got/1 got/2 busy; x tries-all a,b,c,d is-busy
+        asked acquire:a acquire:b acquire:c release:b release:a; held nobody; waiting nobody; x tries-all a,b gets-all"
+    }
+
+    fn the_first_name_is_waited_for_like_the_others() {
+        THREADS "acquire says rank/0; x locks-all a,b; a is-pushed 5; x gets-all; called acquire b 1"
+    }
+
+    /// The time goes on from one lock to the next.
+    fn all_locks_share_one_deadline_and_what_is_held_by_then_is_released() {
+        UNWATCHED "acquire says got/1 got/2 rank/0; acquire takes 1s*2; x tries-all-for-5s a,b,c is-busy 5s..6s
+        held nobody; waiting nobody; called release 2"
+    }
+
+    fn an_error_gives_back_what_is_held() {
+        UNWATCHED "acquire says got/1 denied; x locks-all a,b fails Denied; x told lock `b`; held nobody
+        asked acquire acquire release:a"
+    }
+
+    /// By the server's word: the call does not wait for the next lock.
+    fn a_loss_ends_the_wait_for_the_next_lock_at_once() {
+        THREADS "acquire says got/1 got/2 rank/0; x locks-all a,b,c; asked ...; b loses; x lost Taken 0s; x told lock `b`
+        held nobody; waiting nobody; called release a 1; called withdraw c 1; called withdraw a 0; called release c 0"
+    }
+
+    /// The thread of the last grant is the first to see it.
+    fn a_lease_that_ends_during_the_last_ask_is_a_loss() {
+        UNWATCHED "b takes 30s; x locks-all a,b lost NotRenewed; x told lock `a`; held nobody"
+    }
+
+    fn a_shutdown_ends_the_call_and_its_holds() {
+        THREADS "acquire says got/1 rank/0; x locks-all a,b; y shuts-down done; x fails Shutdown; held nobody
+        waiting nobody; claims 0"
+    }
+}
+
+#[test]
+fn a_lease_that_ends_ends_the_wait_for_the_next_lock() {
+    let world = World::new();
+    let (client, store) = (world.client.clone(), world.store.clone());
+    let (lost, took) = world.run(move || {
+        let outer = client.fair_lock("a").unwrap().fixed_lease(5 * S).lock().unwrap();
+        store.plan().acquire.push_back(queued(0));
+        let lost = client.lock_all(&["a", "b"]).map(drop);
+        assert!(outer.is_lost());
+        lost
+    });
+    assert!(matches!(lost, Err(Error::Lost(lost)) if lost.cause == LostCause::LeaseOver));
+    assert!(took <= 5 * S, "{took:?}");
+    assert!(world.client.held().is_empty() && world.client.waiting().is_empty());
 }
 
 #[test]
@@ -78,55 +122,6 @@ fn what_is_held_is_entered_again_and_one_that_is_not_comes_after_it() {
 }
 
 #[test]
-fn an_attempt_that_finds_one_busy_gives_the_others_back() {
-    let world = World::new();
-    world.store.plan().acquire.extend([granted(1), granted(2), busy()]);
-    assert!(world.client.try_lock_all(&["a", "b", "c", "d"]).unwrap().guard().is_none());
-    let calls = [each(Op::Acquire, &["a", "b", "c"]), each(Op::Release, &["b", "a"])].concat();
-    assert_eq!(asked(&world), calls);
-    assert!(world.client.held().is_empty() && world.client.waiting().is_empty());
-    assert!(world.client.try_lock_all(&["a", "b"]).unwrap().guard().is_some());
-}
-
-#[test]
-fn the_first_name_is_waited_for_like_the_others() {
-    let world = World::new();
-    world.store.plan().acquire.push_back(queued(0));
-    let client = world.client.clone();
-    let running = world.begin(move || client.lock_all(&["a", "b"]).map(drop));
-    world.push(&world.claim("a"), 5);
-    world.finish(&running).0.unwrap();
-    assert_eq!(world.store.calls_about("b", Op::Acquire), 1);
-}
-
-/// The time goes on from one lock to the next.
-#[test]
-fn all_locks_share_one_deadline_and_what_is_held_by_then_is_released() {
-    let world = World::without_watchdog();
-    world.store.plan().acquire.extend([granted(1), granted(2), queued(0)]);
-    world.store.delay(Op::Acquire, S);
-    world.store.delay(Op::Acquire, S);
-    let client = world.client.clone();
-    let (got, took) =
-        world.run(move || client.try_lock_all_for(&["a", "b", "c"], 5 * S).map(|got| got.guard().is_some()));
-    assert!(!got.unwrap());
-    assert!(took >= 5 * S && took < 6 * S, "{took:?}");
-    assert!(world.client.held().is_empty() && world.client.waiting().is_empty());
-    assert_eq!(world.store.times(Op::Release).len(), 2);
-}
-
-#[test]
-fn an_error_gives_back_what_is_held() {
-    let world = World::without_watchdog();
-    world.store.plan().acquire.extend([granted(1), denied()]);
-    assert!(
-        matches!(world.client.lock_all(&["a", "b"]), Err(Error::Denied { lock: Some(lock), .. }) if lock.as_str() == "b")
-    );
-    assert!(world.client.held().is_empty());
-    assert_eq!(world.store.ops(), [Op::Acquire, Op::Acquire, Op::Release]);
-}
-
-#[test]
 fn a_panic_in_the_middle_gives_back_what_is_held() {
     let world = World::new();
     world.store.plan().acquire.push_back(granted(1));
@@ -138,59 +133,6 @@ fn a_panic_in_the_middle_gives_back_what_is_held() {
     assert_eq!(world.client.fair_lock("a").unwrap().hold_count(), 1, "that of the outer guard");
     outer.unlock().unwrap();
     assert!(world.client.held().is_empty());
-}
-
-/// By the server's word, and by the end of a lease: the call does not wait for the next lock.
-#[test]
-fn a_loss_ends_the_wait_for_the_next_lock_at_once() {
-    let world = World::new();
-    let lost = waiting(&world, &["a", "b", "c"], |world| {
-        world.shared.ledger.lose(&world.claim("b"), LostCause::Taken);
-    });
-    let Err(Error::Lost(lost)) = lost else { panic!("{lost:?}") };
-    assert_eq!((lost.lock.as_str(), lost.cause), ("b", LostCause::Taken));
-    world.settle();
-    assert!(world.client.held().is_empty() && world.client.waiting().is_empty());
-    let calls = world.store.asked();
-    let about = |name: &str| {
-        calls.iter().filter(|asked| asked.lock == name).map(|asked| asked.op).collect::<Vec<_>>()
-    };
-    assert_eq!((about("a"), about("c")), (vec![Op::Release], vec![Op::Withdraw]));
-
-    let world = World::new();
-    let (client, store) = (world.client.clone(), world.store.clone());
-    let (lost, took) = world.run(move || {
-        let outer = client.fair_lock("a").unwrap().fixed_lease(5 * S).lock().unwrap();
-        store.plan().acquire.push_back(queued(0));
-        let lost = client.lock_all(&["a", "b"]).map(drop);
-        assert!(outer.is_lost());
-        lost
-    });
-    assert!(matches!(lost, Err(Error::Lost(lost)) if lost.cause == LostCause::LeaseOver));
-    assert!(took <= 5 * S, "{took:?}");
-    assert!(world.client.held().is_empty() && world.client.waiting().is_empty());
-}
-
-/// The thread of the last grant is the first to see it.
-#[test]
-fn a_lease_that_ends_during_the_last_ask_is_a_loss() {
-    let world = World::without_watchdog();
-    world.store.delay_about("b", LEASE);
-    let client = world.client.clone();
-    let (got, _) = world.run(move || client.lock_all(&["a", "b"]).map(drop));
-    assert!(
-        matches!(got, Err(Error::Lost(lost)) if lost.lock.as_str() == "a" && lost.cause == LostCause::NotRenewed)
-    );
-    assert!(world.client.held().is_empty());
-}
-
-#[test]
-fn a_shutdown_ends_the_call_and_its_holds() {
-    let world = World::new();
-    let ended = waiting(&world, &["a", "b"], |world| world.client.shutdown().unwrap());
-    assert!(matches!(ended, Err(Error::Shutdown { .. })), "{ended:?}");
-    assert!(world.client.held().is_empty() && world.client.waiting().is_empty());
-    assert!(!world.shared.ledger.registry.has(|_| true), "nothing is left");
 }
 
 /// Its waits fail before its holds are lost, so the call has to come after that.

@@ -11,11 +11,12 @@ use metrics::{
 };
 use parking_lot::Mutex;
 
-use super::store::{Op, busy, denied, down, queued};
+use super::scene::{Scene, THREADS};
+use super::store::{Op, queued};
 use super::support::{S, World};
+use crate::LockName;
 use crate::claim::{GrantedBy, Punctuality};
 use crate::stats::Counters;
-use crate::{LockName, LostCause};
 
 /// Keeps what is recorded, and which series were asked for.
 #[derive(Default)]
@@ -102,46 +103,36 @@ impl Recorder for Records {
 #[test]
 fn the_length_of_a_line_is_recorded_when_a_request_joins_it() {
     let records = Records::default();
-    let world = metrics::with_local_recorder(&records, World::new);
-    let recorded =
-        || records.of("fairlock_line_length").into_iter().map(|(_, ahead)| ahead).collect::<Vec<_>>();
-    world.lock("free").lock().unwrap().unlock().unwrap();
-    assert_eq!(recorded(), [0.0], "none was ahead");
-    world.store.plan().acquire.extend([queued(3), queued(2), busy()]);
-    let request = world.lock("line").request().unwrap();
-    assert_eq!(recorded(), [3.0]);
-    world.recheck(&world.claim("line")); // it asks again
-    world.settle();
-    assert_eq!(request.rank(), Some(2));
-    world.push(&world.claim("line"), 9);
-    request.wait().unwrap().unlock().unwrap();
-    assert!(recorded().is_empty(), "each request is recorded once");
-    // A plain lock has no line.
-    let _waits = world.plain("plain").request().unwrap();
-    world.plain("plain:free").lock().unwrap().unlock().unwrap();
-    assert!(recorded().is_empty());
+    let mut scene = metrics::with_local_recorder(&records, || Scene::of(&THREADS));
+    for (then, lengths) in [
+        ("a locks; a unlocks done", &[0.0][..]),
+        ("acquire says rank/3 rank/2 busy; b requests", &[3.0]),
+        ("b is-woken; b rank 2; b is-pushed 9; b waits gets 9; b unlocks done (each is recorded once)", &[]),
+        ("c is plain; c requests; d is plain; d locks; d unlocks done (a plain lock has no line)", &[]),
+    ] {
+        scene.play(then);
+        let recorded = records.of("fairlock_line_length").into_iter().map(|(_, ahead)| ahead);
+        assert_eq!(recorded.collect::<Vec<_>>(), lengths, "{then}");
+    }
 }
 
 #[test]
 fn a_wait_is_recorded_by_its_way_and_a_loss_by_its_cause() {
     let records = Records::default();
-    let world = metrics::with_local_recorder(&records, World::new);
-    let guard = world.lock("free").lock().unwrap();
-    assert_eq!(
-        records.of("fairlock_wait_seconds"),
-        [("fairlock_wait_seconds lock= by=at_once".to_owned(), 0.0)]
-    );
-    guard.unlock().unwrap();
-    let request = world.in_line("line");
-    world.clock.advance(2 * S);
-    world.push(&world.claim("line"), 9);
-    let _guard = request.wait().unwrap();
-    assert_eq!(
-        records.of("fairlock_wait_seconds"),
-        [("fairlock_wait_seconds lock= by=wake_up".to_owned(), 2.0)]
-    );
-    world.shared.ledger.lose(&world.claim("line"), LostCause::Taken);
-    assert_eq!(records.of("fairlock_lost"), [("fairlock_lost_total lock= cause=taken".to_owned(), 1.0)]);
+    let mut scene = metrics::with_local_recorder(&records, || Scene::of(&THREADS));
+    for (then, series, value) in [
+        ("a locks", "fairlock_wait_seconds lock= by=at_once", 0.0),
+        (
+            "a unlocks done; acquire says rank/0; b requests; pass 2s; b is-pushed 9; b waits gets 9",
+            "fairlock_wait_seconds lock= by=wake_up",
+            2.0,
+        ),
+        ("b loses", "fairlock_lost_total lock= cause=taken", 1.0),
+    ] {
+        scene.play(then);
+        let name = series.split(' ').next().unwrap();
+        assert_eq!(records.of(name), [(series.to_owned(), value)]);
+    }
 }
 
 #[test]
@@ -176,15 +167,11 @@ fn a_hold_is_recorded_when_it_is_over_and_a_renewal_once_more_if_it_was_late() {
 #[test]
 fn a_call_without_the_lock_is_recorded_by_kind_and_outcome_and_its_wait_unless_it_had_none() {
     let records = Records::default();
-    let world = metrics::with_local_recorder(&records, World::new);
-    world.store.plan().acquire.extend([busy(), queued(0), down(), down(), denied()]);
-    assert!(world.lock("busy").try_lock().unwrap().guard().is_none());
-    let timed_out = world.lock("timed");
-    assert!(world.run(move || timed_out.try_lock_for(2 * S)).0.unwrap().guard().is_none());
-    world.plain("down").try_lock().unwrap_err();
-    world.plain("denied").lock().unwrap_err();
-    world.store.plan().acquire.push_back(denied());
-    world.plain("denied").request().unwrap().wait().unwrap_err();
+    let mut scene = metrics::with_local_recorder(&records, || Scene::of(&THREADS));
+    scene.play(
+        "acquire says busy rank/0 down*2 denied*2; a tries is-busy; b tries-for 2s is-busy; c is plain
+        c tries fails Unavailable; d is plain; d locks fails Denied; d requests; d waits fails Denied",
+    );
     let recorded = records.of("fairlock_");
     let of = |name: &str| -> Vec<(String, f64)> {
         recorded.iter().filter(|(series, _)| series.starts_with(name)).cloned().collect()

@@ -17,6 +17,7 @@ mod metered;
 mod outage;
 mod release;
 mod renew;
+pub(crate) mod scene;
 mod settled;
 mod shutdown;
 mod store;

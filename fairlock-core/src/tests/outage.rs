@@ -1,108 +1,83 @@
 //! When the log says that an outage begins and that it is over.
 
 use super::logger::lines_about;
-use super::store::{Op, down, queued};
-use super::support::{S, World, ms};
+use super::scene::{THREADS, play, scenes};
 
-/// What the log has said of outages of this client.
-fn said(world: &World) -> Vec<String> {
-    let about = lines_about(world.label()).into_iter().map(|(_, line)| line);
-    about.filter(|line| line.contains("outage")).collect()
+scenes! {
+    fn a_hold_is_tried_about_twice_a_second_during_an_outage_which_is_two_lines() {
+        THREADS "a locks; pass 9s; asked acquire; log 0; renew is-down; pass 18s; called renew 17..80; log 1
+        log 1 an outage has begun, affecting 1 hold and 0 waiters of; renew is-up; pass 1s; a is-held; log 2
+        log 1 it affected 1 hold and 0 waiters of; pass 100s; a unlocks done; log 2"
+    }
+
+    /// No answer has come since, so the outage may last. The next one ends it.
+    fn one_loss_is_one_warning_also_in_an_outage_and_when_its_guard_is_unlocked() {
+        THREADS "a locks; renew is-down; release is-down; pass 300s; a unlocks lost NotRenewed; pass 50s
+        log 1 was lost by; log 1 an outage has begun; log 0 over; renew is-up; release is-up; b locks; b unlocks done
+        pass 1s; log 1 is over after 34"
+    }
+
+    fn a_hold_that_is_taken_by_force_is_one_warning() {
+        THREADS "a locks; a is-taken; pass 1s; a unlocks lost Taken; pass 60s; log 1; log 1 lock `a` was lost by
+        a locks; a is-taken; pass 1s; a drops; pass 60s; log 2"
+    }
+
+    fn an_outage_is_not_over_while_a_release_is_still_not_answered() {
+        THREADS "a locks; b locks; pass 9s; b is-cut; renew is-down; b drops; pass 2s; log 1 outage; renew is-up; pass 3s
+        a is-held; log 1 outage; b is-back; pass 1s; log 2 outage; log 1 the outage is over after"
+    }
+
+    fn an_outage_is_not_over_while_a_hold_is_still_not_renewed() {
+        THREADS "a locks; b locks; b is-cut; pass 15s; log 1 outage
+        log 1 an outage has begun, affecting 1 hold and 0 waiters of; b is-back; pass 1s; log 2 outage"
+    }
+
+    /// As many calls are answered as are not, so neither is a majority; one hold was not due yet.
+    fn an_outage_where_other_servers_answer_concerns_the_holds_that_failed() {
+        THREADS "a locks; b locks; c locks; d locks; pass 6s; e locks; a is-cut; b is-cut; pass 4s; log 1 outage
+        log 1 affecting 2 holds and 0 waiters of"
+    }
+
+    fn an_outage_tells_of_the_holds_and_waiters_that_no_server_has_heard_of_since() {
+        THREADS "acquire says rank/0*3; a requests; b requests; c requests; d locks; e locks; renew is-down; pass 2s
+        log 1 outage; log 1 affecting 2 holds and 3 waiters of; withdraw is-down; b drops; pass 1s; renew is-up
+        withdraw is-up; pass 2s; log 2 outage; log 1 it affected 2 holds and 3 waiters of"
+    }
+
+    /// An answer to any call shows that the server is back. The next one begins anew: its first repeat has no pause.
+    fn an_outage_in_which_all_that_failed_has_gone_ends_with_the_next_answer() {
+        THREADS "a locks; renew is-down; pass 10s; log 1 outage; a unlocks done; log 2 outage
+        log 1 the outage is over after; renew is-up; asked ...; a locks; renew says down*2; pass 10s
+        at renew 19698ms 19698ms 19699ms..19999ms"
+    }
+
+    fn an_outage_tells_of_the_releases_that_are_repeated() {
+        THREADS "a locks; release is-down; a drops; pass 3s; log 1 outage; log 1 1 unanswered release or withdrawal"
+    }
+}
+
+/// One request is lost now and then, all the time.
+#[test]
+fn a_server_that_drops_a_request_now_and_then_is_a_line_a_minute_at_most() {
+    let drops = "renew says down; pass 10s;".repeat(60);
+    play(&THREADS, &format!("acquire says rank/0; a requests; {drops} log 0..22; a pending"));
+}
+
+/// Their callers have gone, so only the watchdog can tell the server, which has forgotten them when lease and place are over.
+#[test]
+fn unanswered_releases_are_tried_together_and_are_part_of_the_outage() {
+    let each = |does: fn(u32) -> String| (0..500).map(does).collect::<String>();
+    let [hold, drop] = [|n| format!("h{n} locks;"), |n| format!("h{n} drops;")].map(each);
+    let begins = "pass 1s; log 1; log 1 an outage has begun, affecting 0 holds and 0 waiters; asked ...";
+    let over = "pass 20s; called release 15..100; pass 20s; log 1; asked ...; pass 20s; called release 0";
+    play(&THREADS, &format!("{hold} release is-down; {drop} {begins}; {over}"));
 }
 
 #[test]
-fn an_outage_is_not_over_while_a_release_is_still_not_answered() {
-    let world = World::new();
-    let kept = world.lock("kept").lock().unwrap();
-    let dropped = world.lock("dropped").lock().unwrap();
-    world.clock.advance(9 * S);
-    world.store.cut("dropped");
-    world.store.take_down(Op::Renew);
-    drop(dropped);
-    world.clock.advance(2 * S);
-    assert_eq!(said(&world).len(), 1, "{:?}", said(&world));
-    world.store.bring_up(Op::Renew);
-    world.clock.advance(3 * S);
-    assert!(!kept.is_lost());
-    assert_eq!(said(&world).len(), 1, "{:?}", said(&world));
-    world.store.restore("dropped");
-    world.clock.advance(S);
-    let lines = said(&world);
-    assert!(lines.len() == 2 && lines[1].contains("the outage is over after "), "{lines:?}");
-}
-
-#[test]
-fn an_outage_is_not_over_while_a_hold_is_still_not_renewed() {
-    let world = World::new();
-    let _kept = world.lock("renewed").lock().unwrap();
-    let _cut = world.lock("cut").lock().unwrap();
-    world.store.cut("cut");
-    world.clock.advance(15 * S);
-    let lines = said(&world);
-    assert_eq!(lines.len(), 1, "{lines:?}");
-    assert!(lines[0].contains("an outage has begun, affecting 1 hold and 0 waiters of"), "{lines:?}");
-    world.store.restore("cut");
-    world.clock.advance(S);
-    assert_eq!(said(&world).len(), 2, "{:?}", said(&world));
-}
-
-/// As many calls are answered as are not, so neither is a majority; one hold was not due yet.
-#[test]
-fn an_outage_where_other_servers_answer_concerns_the_holds_that_failed() {
-    let world = World::new();
-    let take = |name: &str| world.lock(name).lock().unwrap();
-    let _held = ["cut:1", "cut:2", "ok:1", "ok:2"].map(take);
-    world.clock.advance(6 * S);
-    let _later = take("later");
-    world.store.cut("cut:1");
-    world.store.cut("cut:2");
-    world.clock.advance(4 * S);
-    let lines = said(&world);
-    assert_eq!(lines.len(), 1, "{lines:?}");
-    assert!(lines[0].contains("affecting 2 holds and 0 waiters of"), "{lines:?}");
-}
-
-#[test]
-fn an_outage_tells_of_the_holds_and_waiters_that_no_server_has_heard_of_since() {
-    let world = World::new();
-    world.store.plan().acquire.extend([queued(0), queued(0), queued(0)]);
-    let _requests = [1, 2, 3].map(|n| world.lock(&format!("waits:{n}")).request().unwrap());
-    let _held = [1, 2].map(|n| world.lock(&format!("held:{n}")).lock().unwrap());
-    world.store.take_down(Op::Renew);
-    world.clock.advance(2 * S);
-    let lines = said(&world);
-    assert!(lines.len() == 1 && lines[0].contains("affecting 2 holds and 3 waiters of"), "{lines:?}");
-}
-
-/// An answer to any call shows that the server is back.
-#[test]
-fn an_outage_in_which_all_that_failed_has_gone_ends_with_the_next_answer() {
-    let world = World::new();
-    let guard = world.lock("gone").lock().unwrap();
-    world.store.take_down(Op::Renew);
-    world.clock.advance(10 * S);
-    assert_eq!(said(&world).len(), 1);
-    guard.unlock().unwrap();
-    world.settle();
-    let lines = said(&world);
-    assert!(lines.len() == 2 && lines[1].contains("the outage is over after "), "{lines:?}");
-    // The next one begins anew: its first repeat has no pause.
-    world.store.bring_up(Op::Renew);
-    world.store.asked();
-    let _guard = world.lock("gone").lock().unwrap();
-    world.store.plan().renew.extend([down(), down()]);
-    world.clock.advance(10 * S);
-    let renewals = world.store.times(Op::Renew);
-    assert!(renewals[1] - renewals[0] == ms(0) && renewals.len() == 3, "{renewals:?}");
-}
-
-#[test]
-fn an_outage_tells_of_the_releases_that_are_repeated() {
-    let world = World::new();
-    let dropped = world.lock("dropped").lock().unwrap();
-    world.store.take_down(Op::Release);
-    drop(dropped);
-    world.clock.advance(3 * S);
-    let lines = said(&world);
-    assert!(lines.len() == 1 && lines[0].contains(" (1 unanswered release or withdrawal)"), "{lines:?}");
+fn places_that_the_server_lost_are_one_line() {
+    let ask: String = (0..100).map(|n| format!("w{n}@outage:places requests;")).collect();
+    let plan = "acquire says rank/0/60s/0*200; renew says lost*100";
+    play(&THREADS, &format!("{plan}; {ask} pass 3s; stats places-lost 100; called acquire 200"));
+    let said = lines_about("for lock `outage:places`");
+    assert!(said.len() == 1 && said[0].1.contains("has lost 100 place(s)"), "{said:?}");
 }

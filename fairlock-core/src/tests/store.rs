@@ -192,7 +192,7 @@ impl Store {
         if let Some(left) = plans.panics.get_mut(&op).filter(|left| **left > 0) {
             *left -= 1;
             drop(plans);
-            panic!("planned: {op:?}");
+            panic!("planned: {op:?} of {lock}");
         }
         if plans.down.contains(&op) || plans.cut.contains(&lock) { down() } else { Ok(()) }
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, bounded};
 
 use super::logger;
-use super::store::{Op, Store, queued};
+use super::store::{Store, queued};
 use crate::Clock;
 use crate::backend::{Backend, Wake, WakeSink};
 use crate::claim::Claim;
@@ -22,7 +22,6 @@ use crate::watchdog::THREADS;
 use crate::{Client, ClientId, FencingToken, ManualClock, OwnedGuard, OwnedLock, OwnedRequest, Result};
 
 pub(super) const S: Duration = Duration::from_secs(1);
-pub(super) const PLACE: Duration = Duration::from_secs(5);
 pub(super) const OUTAGE: Duration = Duration::from_secs(10);
 
 pub(super) const fn ms(millis: u64) -> Duration {
@@ -37,13 +36,19 @@ pub(super) fn polled_once<T>(future: impl Future<Output = T>) -> Poll<T> {
 pub(super) struct World {
     pub(super) clock: ManualClock,
     pub(super) store: Store,
-    pub(super) start: Instant,
     pub(super) client: Client,
     pub(super) shared: Arc<Shared>,
 }
 
 /// A call that runs on its own thread. The clock waits for that thread.
 pub(super) struct Running<T>(Receiver<(T, Duration)>);
+
+impl<T> Running<T> {
+    /// What it came to, and how long it took.
+    pub(super) fn is_over(&self) -> Option<(T, Duration)> {
+        self.0.try_recv().ok()
+    }
+}
 
 impl World {
     pub(super) fn new() -> World {
@@ -68,7 +73,7 @@ impl World {
     fn made(outage_limit: Duration, attempt_ttl: Option<Duration>, watch: fn(&Weak<Shared>)) -> World {
         logger::install();
         let clock = ManualClock::new();
-        let (start, store) = (clock.now(), Store::new(clock.clone().into()));
+        let store = Store::new(clock.clone().into());
         let id = ClientId::random();
         let label = format!("client {id}").into(); // its lines in the log are found by it
         let config = Config { outage_limit, attempt_ttl, label, ..Config::of_tests(clock.clone().into()) };
@@ -76,7 +81,7 @@ impl World {
         let shared = Shared::new(id, config, Arc::new(store.clone()), Counters::new(0), &threads);
         let sink: Arc<dyn WakeSink> = Arc::new(Sink(Arc::downgrade(&shared)));
         *shared.subscription.lock() = Some(store.subscribe(id, sink).unwrap());
-        World { clock, store, start, client: Client(Arc::clone(&shared)), shared }
+        World { clock, store, client: Client(Arc::clone(&shared)), shared }
     }
 
     pub(super) fn label(&self) -> &str {
@@ -86,11 +91,6 @@ impl World {
     /// A fair lock, for a new owner.
     pub(super) fn lock(&self, name: &str) -> OwnedLock {
         self.client.fair_lock(name).unwrap().owned_by(&self.client.new_owner()).unwrap()
-    }
-
-    /// A plain lock, for a new owner.
-    pub(super) fn plain(&self, name: &str) -> OwnedLock {
-        self.client.plain_lock(name).unwrap().owned_by(&self.client.new_owner()).unwrap()
     }
 
     /// A request for it that stands in line.
@@ -109,11 +109,6 @@ impl World {
     pub(super) fn ends(&self) -> Running<Result<()>> {
         let client = self.client.clone();
         self.begin(move || client.shutdown())
-    }
-
-    pub(super) fn ends_within(&self, limit: Duration) -> Running<Result<()>> {
-        let client = self.client.clone();
-        self.begin(move || client.shutdown_within(limit))
     }
 
     /// Drops its handles of the client, which others may keep.
@@ -137,15 +132,6 @@ impl World {
     pub(super) fn recheck(&self, claim: &Claim) {
         let (lock, owner) = (claim.lock.name.as_str(), claim.owner.as_str());
         self.store.wake(Wake::Recheck { lock, owner: Some(owner) });
-    }
-
-    /// A hold whose renewal has just begun, and takes so long. Returns when that was, too.
-    pub(super) fn renewing(&self, name: &str, takes: Duration) -> (OwnedGuard, Duration) {
-        let guard = self.lock(name).lock().unwrap();
-        let due = self.claim(name).due_at().unwrap() - self.start;
-        self.store.delay(Op::Renew, takes);
-        self.clock.advance(due);
-        (guard, due)
     }
 
     /// Waits until all threads of the client sleep.
@@ -176,7 +162,7 @@ impl World {
         let began = Instant::now();
         for _ in 0..5_000 {
             self.clock.step(Duration::ZERO);
-            if let Ok(done) = running.0.try_recv() {
+            if let Some(done) = running.is_over() {
                 return done;
             }
             assert!(began.elapsed() < 9 * S, "the call spins");

@@ -2,8 +2,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod costs;
-mod hand_overs;
 mod outages;
 mod panics;
-mod requests;
 mod support;

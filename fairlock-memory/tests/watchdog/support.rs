@@ -27,7 +27,6 @@ type Answers<A> = Vec<Result<A, BackendError>>;
 pub(crate) struct Counting {
     pub(crate) store: MemoryBackend,
     calls: Arc<Mutex<HashMap<&'static str, u32>>>,
-    panics: Arc<Mutex<HashMap<&'static str, u32>>>,
     answers_left_out: Arc<AtomicUsize>,
     /// How long a call about many requests takes, by the test's clock.
     pub(crate) takes: Arc<Mutex<Duration>>,
@@ -43,17 +42,7 @@ impl Counting {
             _ => "other",
         };
         *locked(&self.calls).entry(name).or_default() += 1;
-        let left = locked(&self.panics).get(name).copied().unwrap_or(0);
-        if left > 0 {
-            locked(&self.panics).insert(name, left - 1);
-            panic!("planned: {name}");
-        }
         &self.store
-    }
-
-    /// The next `times` calls panic.
-    pub(crate) fn panic_next(&self, name: &'static str, times: u32) {
-        locked(&self.panics).insert(name, times);
     }
 
     /// One call for many requests, all of which are carried out.
@@ -154,7 +143,6 @@ impl World {
             backend: Counting {
                 store,
                 calls: Arc::default(),
-                panics: Arc::default(),
                 answers_left_out: Arc::default(),
                 takes: Arc::default(),
             },
@@ -222,14 +210,6 @@ pub(crate) fn hold(client: &Client, name: &str) -> OwnedGuard {
 /// A new owner of the client asks for the lock.
 pub(crate) fn ask(client: &Client, name: &str) -> OwnedRequest {
     client.fair_lock(name).unwrap().owned_by(&client.new_owner()).unwrap().request().unwrap()
-}
-
-/// A holder that dies at once: its lease ends without a message.
-pub(crate) fn dead_holder(world: &World, lock: &str, lease: Duration) -> Client {
-    let client = world.builder().lease(lease).build().unwrap();
-    client.fair_lock(lock).unwrap().lock().unwrap().leak();
-    world.cut_off(&client);
-    client
 }
 
 /// How long a line takes, by the test's clock.

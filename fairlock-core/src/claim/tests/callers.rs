@@ -3,145 +3,67 @@
 use super::*;
 use crate::cancel::Cancel;
 
-fn in_line() -> Case {
-    let case = Case::new();
-    case.step(NOW);
-    assert_eq!(case.queued(NOW), AfterAnswer::Nothing);
-    case
-}
-
-/// What a caller with this patience, which gives up its place, does at `at`.
-fn step(case: &Case, patience: &Patience, at: Duration) -> CallerStep {
-    case.claim.caller_step(patience, case.start + at)
-}
-
-fn cancelled() -> Option<Cancel> {
-    let cancel = Cancel::new();
-    cancel.cancel();
-    Some(cancel)
-}
-
-#[test]
-fn a_caller_asks_at_least_once_also_if_its_time_is_over() {
-    let case = Case::with(Wait::UpTo(S), Terms::Renewed(LEASE));
-    assert!(matches!(case.step(5 * S), CallerStep::Ask));
-    assert!(matches!(case.step(5 * S), CallerStep::Sleep(None)), "and waits for the answer");
-    case.queued(5 * S);
-    assert!(matches!(case.step(5 * S), CallerStep::GiveUp(GiveUp { cancelled: false, .. })));
-}
-
-#[test]
-fn a_caller_gives_up_at_its_deadline_and_sleeps_until_then() {
-    let case = Case::with(Wait::UpTo(S), Terms::Renewed(LEASE));
-    case.step(NOW);
-    case.queued(NOW);
-    let before = S - Duration::from_nanos(1);
-    assert!(matches!(case.step(before), CallerStep::Sleep(Some(at)) if at == case.start + S));
-    assert!(matches!(case.step(S), CallerStep::GiveUp(_)));
-}
-
-#[test]
-fn a_request_keeps_its_place_when_a_wait_for_it_is_over() {
-    let case = in_line();
-    let patience = Patience { keeps_place: true, ..case.patience(Wait::UpTo(S)) };
-    assert!(matches!(step(&case, &patience, NOW), CallerStep::Sleep(_)));
-    assert!(matches!(step(&case, &patience, S), CallerStep::NotYet));
-    let looks = Patience { keeps_place: true, ..case.patience(Wait::No) };
-    assert!(matches!(step(&case, &looks, NOW), CallerStep::NotYet));
-    let cancelled = Patience { cancel: cancelled(), ..patience };
-    assert!(matches!(step(&case, &cancelled, S), CallerStep::GiveUp(GiveUp { cancelled: true, .. })));
-}
-
-/// A grant that the withdrawal finds is not for a caller that was cancelled, or that only looked.
-#[test]
-fn only_a_wait_that_is_over_wants_a_grant_of_that_moment() {
-    let until = |case: &Case| case.patience(Wait::UpTo(S));
-    let takes = |case: &Case, patience: &Patience| {
-        assert!(matches!(step(case, patience, S), CallerStep::GiveUp(_)));
-        let now = case.start + S;
-        case.claim.granted_while_leaving(TOKEN, now, LEASE, now)
-    };
-    let case = in_line();
-    assert!(takes(&case, &until(&case)));
-    let case = in_line();
-    assert!(!takes(&case, &Patience { cancel: cancelled(), ..until(&case) }));
-    let case = in_line();
-    assert!(!takes(&case, &case.patience(Wait::No)));
-}
-
-#[test]
-fn one_attempt_that_joins_a_longer_wait_only_looks_and_one_of_its_own_asks() {
-    let case = in_line();
-    case.claim.wake();
-    case.join();
-    let after = step(&case, &case.patience(Wait::No), NOW);
-    assert!(matches!(after, CallerStep::GiveUp(GiveUp { after: AfterGivingUp::OthersWait, .. })));
-    let case = Case::with(Wait::No, Terms::Renewed(LEASE));
-    assert!(matches!(case.step(NOW), CallerStep::Ask));
-}
-
-#[test]
-fn a_caller_that_was_cancelled_before_it_asked_leaves_nothing() {
-    let case = Case::new();
-    let patience = Patience { cancel: cancelled(), ..case.patience(Wait::Forever) };
-    let CallerStep::GiveUp(give_up) = step(&case, &patience, NOW) else { panic!("it was cancelled") };
-    assert!(give_up.cancelled && give_up.after == AfterGivingUp::Nothing && give_up.error.is_none());
-    assert!(matches!(case.join(), Joined::Gone));
-}
-
-#[test]
-fn a_caller_that_joins_attends_until_it_stops() {
-    let case = in_line();
-    case.join();
-    case.claim.stop_attending();
-    case.claim.wake();
-    assert!(!matches!(case.watchdog_step(NOW), WatchdogStep::Ask(_)), "the other one asks");
-    case.claim.stop_attending();
-    assert!(matches!(case.watchdog_step(NOW), WatchdogStep::Ask(_)));
-}
-
-#[test]
-fn a_failure_is_told_to_every_caller_and_the_request_is_not_given_up_once_more() {
-    let case = in_line();
-    case.join();
-    assert_eq!(case.claim.fail_for_shutdown(), Some(AfterGivingUp::Withdraw));
-    for _ in 0..2 {
-        assert!(matches!(case.step(NOW), CallerStep::Failed(Failure::Shutdown)));
+stories! {
+    /// And waits for the answer.
+    fn a_caller_asks_at_least_once_also_if_its_time_is_over() {
+        "waits 1s; at 5s; caller asks; caller sleeps ever; answer rank/1; caller gives-up"
     }
-    assert!(case.claim.give_up_request().is_none());
+
+    fn a_caller_gives_up_at_its_deadline_and_sleeps_until_then() {
+        "waits 1s; caller asks; answer rank/1; at 999999999ns; caller sleeps 1s; at 1s; caller gives-up"
+    }
+
+    fn a_request_keeps_its_place_when_a_wait_for_it_is_over() {
+        "caller asks; answer rank/1; patience 1s keeps; caller sleeps; at 1s; caller not-yet; patience 1s keeps cancelled
+        caller gives-up cancelled"
+        "caller asks; answer rank/1; patience no keeps; caller not-yet"
+    }
+
+    /// A grant that the withdrawal finds is not for a caller that was cancelled, or that only looked.
+    fn only_a_wait_that_is_over_wants_a_grant_of_that_moment() {
+        "caller asks; answer rank/1; patience 1s; at 1s; caller gives-up; late-grant yes"
+        "caller asks; answer rank/1; patience 1s cancelled; at 1s; caller gives-up cancelled; late-grant no"
+        "caller asks; answer rank/1; patience no; at 1s; caller gives-up; late-grant no"
+    }
+
+    fn one_attempt_that_joins_a_longer_wait_only_looks_and_one_of_its_own_asks() {
+        "caller asks; answer rank/1; wake; join; patience no; caller gives-up OthersWait"
+        "waits no; caller asks"
+    }
+
+    fn a_caller_that_was_cancelled_before_it_asked_leaves_nothing() {
+        "patience ever cancelled; caller gives-up cancelled Nothing quietly; join Gone"
+    }
+
+    /// The other one asks.
+    fn a_caller_that_joins_attends_until_it_stops() {
+        "caller asks; answer rank/1; join; leave; wake; dog waits; leave; dog asks"
+    }
+
+    fn a_failure_is_told_to_every_caller_and_the_request_is_not_given_up_once_more() {
+        "caller asks; answer rank/1; join; shutdown Withdraw; caller is-shut-down; caller is-shut-down; give-up None"
+    }
+
+    /// A hold is unlocked instead.
+    fn a_dropped_request_gives_up_its_share_of_what_waits_only() {
+        "caller asks; answer rank/1; join; give-up OthersWait; give-up Withdraw; give-up None"
+        "caller asks; answer got/7; give-up None"
+    }
+
+    /// The server knows nothing of what was not asked for, and holds are lost by other means.
+    fn a_shutdown_fails_what_waits_and_withdraws_what_was_asked_for() {
+        "shutdown Nothing; join Gone"
+        "caller asks; answer rank/1; shutdown Withdraw; shutdown None (it fails once)"
+        "caller asks; answer got/7; shutdown None; count 1"
+    }
+
+    fn a_plain_lock_that_is_busy_is_waited_for_without_a_rank() {
+        "is plain; caller asks; answer busy/1s Nothing; caller sleeps 1s; beat rank/4; rank None"
+    }
 }
 
-#[test]
-fn a_dropped_request_gives_up_its_share_of_what_waits_only() {
-    let case = in_line();
-    case.join();
-    let gives_up = || case.claim.give_up_request().map(|give_up| give_up.after);
-    assert_eq!(gives_up(), Some(AfterGivingUp::OthersWait));
-    assert_eq!(gives_up(), Some(AfterGivingUp::Withdraw));
-    assert_eq!(gives_up(), None);
-    let held = Case::new();
-    held.step(NOW);
-    held.granted(NOW);
-    assert!(held.claim.give_up_request().is_none(), "it is unlocked instead");
-}
-
-#[test]
-fn a_shutdown_fails_what_waits_and_withdraws_what_was_asked_for() {
-    let case = Case::new();
-    assert_eq!(
-        case.claim.fail_for_shutdown(),
-        Some(AfterGivingUp::Nothing),
-        "the server knows nothing of it"
-    );
-    assert!(matches!(case.join(), Joined::Gone));
-    let case = in_line();
-    assert_eq!(case.claim.fail_for_shutdown(), Some(AfterGivingUp::Withdraw));
-    assert!(case.claim.fail_for_shutdown().is_none(), "it fails once");
-    let held = Case::new();
-    held.step(NOW);
-    held.granted(NOW);
-    assert!(held.claim.fail_for_shutdown().is_none());
-    assert_eq!(held.claim.hold_count(held.start), 1, "holds are lost by other means");
+fn in_line() -> Case {
+    Case::after("caller asks; answer rank/1 Nothing")
 }
 
 #[test]
@@ -176,23 +98,6 @@ fn a_claim_tells_how_long_it_has_waited_and_for_how_long_the_server_was_silent()
 
 fn waiting_at_rank(rank: u64) -> Renewal {
     Renewal::Waiting { rank, recheck_in: Duration::MAX, latest: 1 }
-}
-
-#[test]
-fn a_plain_lock_that_is_busy_is_waited_for_without_a_rank() {
-    let mut case = Case::new();
-    case.claim.lock.kind = LockKind::Plain;
-    case.step(NOW);
-    assert_eq!(case.answer(NOW, Ok(Acquired::Busy { recheck_in: S })), AfterAnswer::Nothing);
-    assert!(matches!(case.step(NOW), CallerStep::Sleep(Some(at)) if at == case.start + S));
-    case.renewed(NOW, waiting_at_rank(4));
-    assert_eq!(case.claim.rank(), None);
-}
-
-#[test]
-fn the_debug_text_of_a_claim_names_lock_and_owner() {
-    let text = format!("{:?}", Case::new().claim);
-    assert!(text.contains("\"x\"") && text.contains("u:1"), "{text}");
 }
 
 #[test]

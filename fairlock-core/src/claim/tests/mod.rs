@@ -9,12 +9,15 @@ mod leaving;
 mod pushes;
 mod rounds;
 mod stop;
+mod story;
 mod tasks;
 mod tickets;
 mod times;
 mod units;
 
 use std::time::{Duration, Instant};
+
+use story::stories;
 
 use super::*;
 use crate::backend::{Acquired, BackendErrorKind, Renewal};
@@ -23,7 +26,6 @@ use crate::{Clock, LockKind, LockName};
 const S: Duration = Duration::from_secs(1);
 const NOW: Duration = Duration::ZERO;
 const LEASE: Duration = Duration::from_secs(30);
-const PLACE: Duration = Duration::from_secs(5);
 const OUTAGE: Duration = Duration::from_secs(10);
 const TOKEN: FencingToken = FencingToken::new(7);
 
@@ -36,16 +38,23 @@ impl Claim {
     }
 }
 
+/// A claim, and the time of its story.
 struct Case {
     claim: Claim,
     start: Instant,
+    at: Duration,
+    meanwhile: Duration,
+    pauses: Pauses,
+    /// Of the next callers, if it is not that of the request.
+    patience: Option<Patience>,
 }
 
 impl Case {
     fn with(wait: Wait, terms: Terms) -> Case {
         let lock = LockId::new(LockName::new("x").unwrap(), LockKind::Fair);
         let (config, start) = (Arc::new(Config::of_tests(Clock::system())), Instant::now());
-        Case { claim: Claim::new(lock, OwnerId::new("u:1"), wait, terms, 1, &config, start), start }
+        let claim = Claim::new(lock, OwnerId::new("u:1"), wait, terms, 1, &config, start);
+        Case { claim, start, at: NOW, meanwhile: NOW, pauses: Pauses::default(), patience: None }
     }
 
     fn new() -> Case {
@@ -53,14 +62,14 @@ impl Case {
     }
 
     fn of_units(kind: LockKind, takes: u32) -> Case {
-        let Case { mut claim, start } = Case::new();
-        (claim.lock.kind, claim.takes) = (kind, takes);
-        Case { claim, start }
+        let mut case = Case::new();
+        (case.claim.lock.kind, case.claim.takes) = (kind, takes);
+        case
     }
 
-    /// Another caller of its owner comes.
-    fn join(&self) -> Joined {
-        self.claim.join(self.claim.lock.kind, 1, self.start)
+    /// A claim after this story.
+    fn after(story: &str) -> Case {
+        Case::new().tell(story)
     }
 
     fn patience(&self, wait: Wait) -> Patience {
@@ -69,11 +78,12 @@ impl Case {
     }
 
     fn step(&self, at: Duration) -> CallerStep {
-        self.claim.caller_step(&self.patience(self.claim.wait), self.start + at)
+        let usual = self.patience(self.claim.wait);
+        self.claim.caller_step(self.patience.as_ref().unwrap_or(&usual), self.start + at)
     }
 
     fn times(&self, at: Duration) -> RoundTimes {
-        RoundTimes { now: self.start + at, meanwhile: NOW, pauses: Pauses::default() }
+        RoundTimes { now: self.start + at, meanwhile: self.meanwhile, pauses: self.pauses }
     }
 
     fn watchdog_step(&self, at: Duration) -> WatchdogStep {
@@ -82,14 +92,6 @@ impl Case {
 
     fn answer(&self, sent: Duration, answer: Result<Acquired, BackendError>) -> AfterAnswer {
         self.claim.answered(answer, self.start + sent, self.start + sent)
-    }
-
-    fn queued(&self, sent: Duration) -> AfterAnswer {
-        self.queued_as(sent, 1, 1)
-    }
-
-    fn queued_as(&self, sent: Duration, ticket: u64, latest: u64) -> AfterAnswer {
-        self.answer(sent, Ok(Acquired::Queued { rank: 1, recheck_in: Duration::MAX, ticket, latest }))
     }
 
     fn granted(&self, sent: Duration) -> AfterAnswer {
@@ -111,8 +113,4 @@ fn silent_for(claim: &Claim, now: Instant) -> Option<Duration> {
 
 fn unavailable() -> BackendError {
     BackendError::new(BackendErrorKind::Unavailable, "down")
-}
-
-fn waiting(latest: u64) -> Renewal {
-    Renewal::Waiting { rank: 0, recheck_in: Duration::MAX, latest }
 }

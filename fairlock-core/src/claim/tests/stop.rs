@@ -5,102 +5,52 @@ use crate::stop::Stop;
 
 const STOPS: [fn(&Stop); 2] = [Stop::close, |stop| _ = stop.stop()];
 
-/// Claims in line, at a moment when their client is stopped and has not failed them yet.
-fn in_line() -> [Case; 2] {
-    STOPS.map(|stop| {
-        let case = Case::new();
-        case.step(NOW);
-        case.queued(NOW);
-        stop(&case.claim.config.stop);
-        case
-    })
-}
-
-fn assert_not_held(case: &Case) {
-    assert_eq!((case.claim.hold_count(case.start), case.claim.token()), (0, None));
-    let after = case.claim.fail_for_shutdown();
-    assert_eq!(after, Some(AfterGivingUp::Withdraw), "the server has to be told");
-    assert!(matches!(case.step(NOW), CallerStep::Failed(Failure::Shutdown)));
-    assert!(case.claim.is_open() && case.claim.fail_for_shutdown().is_none(), "once");
+/// No hold comes of the grant in this story, in which both ways to stop stand for STOP. The server has to be told, once.
+#[track_caller]
+fn assert_not_held(story: &str) {
+    for stop in ["stop", "close"] {
+        Case::after(&story.replace("STOP", stop))
+            .tell("count 0; token None; shutdown Withdraw; caller is-shut-down; open yes; shutdown None");
+    }
 }
 
 #[test]
 fn a_push_is_not_believed_after_the_stop() {
-    for case in in_line() {
-        assert!(!case.push(NOW));
-        assert_not_held(&case);
-    }
+    assert_not_held("caller asks; answer rank/1; STOP; push no");
 }
 
 #[test]
 fn an_answer_is_not_believed_after_the_stop() {
-    for case in in_line() {
-        assert_eq!(case.granted(NOW), AfterAnswer::Nothing);
-        assert_not_held(&case);
-    }
+    assert_not_held("caller asks; answer rank/1; STOP; answer got/7 Nothing");
 }
 
+/// It was kept for the answer.
 #[test]
 fn a_push_that_overtook_an_answer_is_not_believed_after_the_stop() {
-    for stop in STOPS {
-        let case = Case::new();
-        case.step(NOW);
-        assert!(!case.push(NOW), "kept for the answer");
-        stop(&case.claim.config.stop);
-        assert_eq!(case.queued(NOW), AfterAnswer::Nothing);
-        assert_not_held(&case);
-    }
+    assert_not_held("caller asks; push no; STOP; answer rank/1 Nothing");
 }
 
 #[test]
 fn a_grant_that_a_renewal_finds_is_not_believed_after_the_stop() {
-    for case in in_line() {
-        let granted = Renewal::Granted { token: TOKEN, lease: LEASE };
-        assert_eq!(case.renewed(NOW, granted), AfterRenewal::Nothing);
-        assert_not_held(&case);
+    assert_not_held("caller asks; answer rank/1; STOP; beat got/7 Nothing");
+}
+
+stories! {
+    fn a_grant_that_a_withdrawal_finds_is_released_after_the_stop() {
+        "waits 1s; caller asks; answer rank/1; at 1s; caller gives-up Withdraw; stop; late-grant no; leaving-token 7"
+        "waits 1s; caller asks; answer rank/1; at 1s; caller gives-up Withdraw; close; late-grant no; leaving-token 7"
     }
-}
 
-#[test]
-fn a_grant_that_a_withdrawal_finds_is_released_after_the_stop() {
-    for stop in STOPS {
-        let case = Case::with(Wait::UpTo(S), Terms::Renewed(LEASE));
-        case.step(NOW);
-        case.queued(NOW);
-        assert!(matches!(case.step(S), CallerStep::GiveUp(GiveUp { after: AfterGivingUp::Withdraw, .. })));
-        stop(&case.claim.config.stop);
-        let now = case.start + S;
-        assert!(!case.claim.granted_while_leaving(TOKEN, now, LEASE, now));
-        assert_eq!(case.claim.leaving_token(), Some(TOKEN), "it is to be released");
+    fn a_claim_that_was_never_asked_leaves_nothing_at_the_stop() {
+        "shutdown Nothing; open no"
     }
-}
 
-#[test]
-fn a_claim_that_was_never_asked_leaves_nothing_at_the_stop() {
-    let case = Case::new();
-    assert_eq!(case.claim.fail_for_shutdown(), Some(AfterGivingUp::Nothing));
-    assert!(!case.claim.is_open());
-}
-
-/// A drain: its callers take it, its owner re-enters it, the watchdog renews it, and the last unlock releases it.
-#[test]
-fn a_hold_goes_on_when_the_client_is_closed() {
-    let case = Case::new();
-    case.step(NOW);
-    case.granted(NOW);
-    case.claim.config.stop.close();
-    assert!(case.claim.fail_for_shutdown().is_none() && case.claim.is_open());
-    assert!(matches!(case.step(NOW), CallerStep::Take { token: TOKEN, count: 1 }));
-    let joined = case.claim.join(LockKind::Fair, 1, case.start);
-    assert!(matches!(joined, Joined::Held { token: TOKEN, count: 2 }), "{joined:?}");
-    case.renewed(10 * S, Renewal::Renewed);
-    let late = case.start + LEASE;
-    assert_eq!(case.claim.hold_count(late), 2);
-    assert!(matches!(case.claim.unlock(late), Unlocked::StillHeld { count: 1, .. }));
-    assert!(matches!(case.claim.unlock(late), Unlocked::Last { token: TOKEN, .. }));
-    assert!(case.claim.is_open(), "until the server knows");
-    case.claim.retire();
-    assert!(!case.claim.is_open());
+    /// A drain: its callers take it, its owner re-enters it, the watchdog renews it, and the last unlock releases it. It is open
+    /// until the server knows.
+    fn a_hold_goes_on_when_the_client_is_closed() {
+        "caller asks; answer got/7; close; shutdown None; open yes; caller takes 7 1; join Held 2; at 10s; beat done; at 30s
+        count 2; unlock StillHeld 1; unlock Last; open yes; retire; open no"
+    }
 }
 
 /// The grant comes before the stop, between it and the failing of the claim, or after both.
@@ -113,9 +63,7 @@ fn a_claim_is_a_hold_only_if_its_grant_came_before_the_stop() {
     ];
     for (stop, grant) in STOPS.into_iter().flat_map(|stop| grants.map(|grant| (stop, grant))) {
         for moment in 0..3 {
-            let case = Case::new();
-            case.step(NOW);
-            case.queued(NOW);
+            let case = Case::after("caller asks; answer rank/1");
             let grant_at = |now: i32| {
                 if now == moment {
                     grant(&case)

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use super::store::{Asked, Op, queued};
+use super::store::{Asked, queued};
 use super::support::World;
 use crate::{AsyncGuard, AsyncLock, Result};
 
@@ -26,27 +26,31 @@ impl Wake for Wakes {
 }
 
 /// A task that waits for one future.
-struct Polled<T> {
+pub(super) struct Polled<T> {
     future: Pin<Box<dyn Future<Output = T> + Send>>,
     wakes: Arc<Wakes>,
 }
 
 impl<T> Polled<T> {
+    pub(super) fn new(future: impl Future<Output = T> + Send + 'static) -> Polled<T> {
+        Polled { future: Box::pin(future), wakes: Arc::default() }
+    }
+
     fn waker(&self) -> Waker {
         Waker::from(Arc::clone(&self.wakes))
     }
 
-    fn poll(&mut self) -> Poll<T> {
+    pub(super) fn poll(&mut self) -> Poll<T> {
         let waker = self.waker();
         self.future.as_mut().poll(&mut Context::from_waker(&waker))
     }
 
-    fn woken(&self) -> usize {
+    pub(super) fn woken(&self) -> usize {
         self.wakes.0.load(Ordering::SeqCst)
     }
 
     /// What it came to. It was woken for that, once.
-    fn ended(mut self) -> T {
+    pub(super) fn ended(mut self) -> T {
         assert_eq!(self.woken(), 1);
         let Poll::Ready(ended) = self.poll() else { panic!("it is still pending") };
         assert_eq!(Arc::strong_count(&self.wakes), 1, "nothing keeps the task");
@@ -60,14 +64,14 @@ impl World {
     }
 
     /// The store answers nothing before this is over.
-    fn before_the_answer<T>(&self, poll: impl FnOnce() -> T) -> T {
+    pub(super) fn before_the_answer<T>(&self, poll: impl FnOnce() -> T) -> T {
         let _silent = self.store.plan();
         poll()
     }
 
     /// A task that was polled once.
     fn task<T>(&self, future: impl Future<Output = T> + Send + 'static) -> Polled<T> {
-        let mut task = Polled { future: Box::pin(future), wakes: Arc::default() };
+        let mut task = Polled::new(future);
         assert!(self.before_the_answer(|| task.poll()).is_pending());
         task
     }
@@ -107,9 +111,4 @@ impl World {
 /// Whether the thread for tasks asked that.
 fn is_by_tasks(asked: &Asked) -> bool {
     asked.by.as_deref() == Some("fairlock-tasks")
-}
-
-/// The numbers of the calls of this kind, in their order.
-fn numbers(asked: &[Asked], op: Op) -> Vec<u64> {
-    asked.iter().filter(|asked| asked.op == op).map(|asked| asked.number).collect()
 }

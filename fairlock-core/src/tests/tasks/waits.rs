@@ -2,32 +2,91 @@
 
 use std::time::Duration;
 
-use super::super::store::{Op, busy, queued, was_granted};
-use super::super::support::{PLACE, S, World, ms, polled_once};
-use super::{is_by_tasks, numbers};
-use crate::backend::{Acquired, Renewal};
-use crate::{Error, TryLock};
+use super::super::scene::{Scene, TASKS, scenes};
+use super::super::store::{Op, queued};
+use super::super::support::{S, World, polled_once};
+use crate::Error;
 
-#[test]
-fn a_task_that_asks_for_a_free_lock_is_woken_once_and_has_it() {
-    let world = World::new();
-    let guard = world.locked("free");
-    assert_eq!((guard.name(), guard.token().get()), ("free", 1001));
-    assert!(guard.check().is_ok() && !guard.is_lost() && guard.valid_for() > 29 * S);
-    let asked = world.store.asked();
-    assert!(asked.len() == 1 && is_by_tasks(&asked[0]), "{asked:?}");
-    assert_eq!(world.client.held()[0].owner, *guard.owner());
+scenes! {
+    fn a_task_that_asks_for_a_free_lock_is_woken_once_and_has_it() {
+        TASKS "a locks gets 1001; a check ok; a is-held; a valid 29698ms; asked acquire!tasks; held a"
+    }
+
+    /// So there is no re-entry.
+    fn each_wait_of_a_task_is_an_owner_of_its_own() {
+        TASKS "a locks gets 1001; a' locks gets 1002; asked acquire acquire; held a a"
+    }
+
+    /// Ten places' times in line: heartbeats, wake-ups to ask again, and their answers.
+    fn no_news_but_the_end_of_its_wait_wakes_a_task() {
+        TASKS "acquire says rank/3 rank/2 rank/1; a locks; pass 50s; a is-woken; a is-woken; called renew 21..40
+        called acquire 3; a pending; a is-pushed 9; a gets 9; pass 60s; a check ok"
+    }
+
+    fn a_future_that_is_dropped_leaves_the_line() {
+        TASKS "acquire says rank/0; a locks; a drops; asked acquire withdraw; waiting nobody"
+    }
+
+    fn a_future_that_is_dropped_before_its_request_was_sent_leaves_no_trace() {
+        TASKS "acquire takes 1s; a locks; b locks; b drops; waiting a; pass 2s; asked acquire; a gets 1001"
+    }
+
+    /// The withdrawal goes after the answer that may have made a place, or granted the lock.
+    fn a_future_that_is_dropped_while_it_is_asked_for_is_withdrawn_after_that() {
+        TASKS "acquire takes 1s; withdraw says got/1001; a locks; a drops; pass 2s; asked acquire withdraw release ...
+        stats lost 0"
+    }
+
+    fn a_grant_that_no_poll_took_is_passed_on_when_the_future_is_dropped() {
+        TASKS "a locks; a decided; held a; a drops; asked acquire release; held nobody; stats lost 0"
+    }
+
+    /// It does not get the hold that was lost. The server is told of the old one for good measure.
+    fn a_task_that_comes_back_after_its_grant_has_ended_asks_anew() {
+        TASKS "a locks; pass 60s; held nobody; stats lost 1; asked acquire renew*3; a polls pending
+        a polls gets 1002; stats lost 1; asked release/1001 acquire"
+    }
+
+    /// As when the process stood still: no thread has seen the end yet.
+    fn a_grant_that_ended_just_before_its_poll_is_not_taken() {
+        UNWATCHED_TASKS "a locks; jump 31s; a polls pending; stats lost 1; a drops"
+    }
+
+    fn a_hold_that_was_taken_is_renewed_for_as_long_as_it_lasts() {
+        TASKS "a locks; pass 29s; a polls gets 1001; pass 300s; a check ok"
+    }
+
+    fn a_wake_up_for_a_plain_lock_goes_on_when_a_task_leaves() {
+        TASKS "a is plain; acquire says busy*2; a locks; b@a is plain; b locks; a drops; b gets 1001"
+    }
+
+    /// The server tells only the first of a client's waiters when the holder's lease ends.
+    fn a_task_that_leaves_has_another_one_recheck_in_its_place() {
+        TASKS "acquire says rank/0/1s rank/1; a locks; b@a locks; a drops; pass 1665ms; at renew 1s; b drops"
+    }
+
+    /// The heartbeat tells of the grant, as its message was lost.
+    fn a_grant_that_a_heartbeat_finds_wakes_the_task() {
+        TASKS "acquire says rank/0; a locks; renew says got/9; pass 1667ms; a gets 9"
+    }
+
+    /// It overtakes the answer that says "in line".
+    fn a_push_before_the_answer_to_the_first_attempt_wakes_the_task_with_that_answer() {
+        TASKS "acquire takes 1s; acquire says rank/0; a locks; a is-pushed 9; a pending; pass 1s; a gets 9"
+    }
 }
 
+/// The bound of a future that is forgotten, or of a task that is never polled again. It is renewed for as long as a task may
+/// need to run.
 #[test]
-fn each_wait_of_a_task_is_an_owner_of_its_own() {
-    let world = World::new();
-    let lock = world.async_lock("owners");
-    let [one, two] = [lock.lock(), lock.lock()].map(|wait| world.task(wait));
-    world.settle();
-    let [one, two] = [one, two].map(|task| task.ended().unwrap());
-    assert!(one.owner() != two.owner() && one.request_id() != two.request_id());
-    assert_eq!(world.store.times(Op::Acquire).len(), 2, "no re-entry");
+fn a_grant_that_no_poll_takes_is_renewed_for_a_lease_and_then_lost_once() {
+    let mut scene = Scene::of(&TASKS);
+    let (tells, told) = crossbeam_channel::unbounded();
+    scene.world.client.on_lost(move |lost| tells.send(lost.clone()).unwrap());
+    scene.play("a locks; pass 30s; held a; pass 30s; held nobody; pass 300s; stats lost 1");
+    assert_eq!(told.recv_timeout(10 * S).unwrap().lock.as_str(), "a");
+    assert!(told.try_recv().is_err());
+    assert!(scene.world.store.times(Op::Renew).iter().all(|at| *at < 30 * S));
 }
 
 #[test]
@@ -37,25 +96,6 @@ fn a_future_takes_no_place_before_it_is_polled() {
     drop(world.async_lock("unpolled").try_lock());
     world.settle();
     assert!(world.store.ops().is_empty());
-}
-
-/// Ten places' times in line: heartbeats, wake-ups to ask again, and their answers.
-#[test]
-fn no_news_but_the_end_of_its_wait_wakes_a_task() {
-    let world = World::new();
-    world.store.plan().acquire.extend([queued(3), queued(2), queued(1)]);
-    let task = world.locking("line");
-    world.clock.advance(10 * PLACE);
-    for _ in 0..2 {
-        world.recheck(&world.claim("line"));
-        world.settle();
-    }
-    assert!(world.store.times(Op::Renew).len() > 20 && world.store.times(Op::Acquire).len() == 3);
-    assert_eq!(task.woken(), 0);
-    world.push(&world.claim("line"), 9);
-    let guard = task.ended().unwrap();
-    world.clock.advance(60 * S);
-    assert_eq!((guard.token().get(), guard.check().is_ok()), (9, true), "it is renewed");
 }
 
 #[test]
@@ -70,121 +110,6 @@ fn a_task_knows_its_rank() {
 }
 
 #[test]
-fn a_future_that_is_dropped_leaves_the_line() {
-    let world = World::new();
-    world.store.plan().acquire.push_back(queued(0));
-    drop(world.locking("dropped"));
-    world.settle();
-    assert_eq!(world.store.ops(), [Op::Acquire, Op::Withdraw]);
-    assert!(world.client.waiting().is_empty());
-}
-
-#[test]
-fn a_future_that_is_dropped_before_its_request_was_sent_leaves_no_trace() {
-    let world = World::new();
-    world.store.delay(Op::Acquire, S);
-    let first = world.task(world.async_lock("sent").lock());
-    world.settle();
-    drop(world.task(world.async_lock("unsent").lock()));
-    assert!(world.client.waiting().len() == 1);
-    world.clock.advance(2 * S);
-    assert_eq!(world.store.ops(), [Op::Acquire]);
-    drop(first.ended().unwrap());
-}
-
-/// The withdrawal goes after the answer that may have made a place, or granted the lock.
-#[test]
-fn a_future_that_is_dropped_while_it_is_asked_for_is_withdrawn_after_that() {
-    let world = World::new();
-    world.store.delay(Op::Acquire, S);
-    world.store.plan().withdraw.push_back(was_granted(1001));
-    let task = world.task(world.async_lock("crossing").lock());
-    world.settle();
-    drop(task);
-    world.clock.advance(2 * S);
-    assert_eq!(world.store.ops()[..3], [Op::Acquire, Op::Withdraw, Op::Release]);
-    assert_eq!(world.client.stats().lost, 0);
-}
-
-#[test]
-fn a_grant_that_no_poll_took_is_passed_on_when_the_future_is_dropped() {
-    let world = World::new();
-    let task = world.locking("untaken");
-    assert_eq!((task.woken(), world.client.held().len()), (1, 1));
-    drop(task);
-    world.settle();
-    assert_eq!(world.store.ops(), [Op::Acquire, Op::Release]);
-    assert!(world.client.held().is_empty() && world.client.stats().lost == 0);
-}
-
-/// The bound of a future that is forgotten, or of a task that is never polled again.
-#[test]
-fn a_grant_that_no_poll_takes_is_renewed_for_a_lease_and_then_lost_once() {
-    let world = World::new();
-    let (tells, told) = crossbeam_channel::unbounded();
-    world.client.on_lost(move |lost| tells.send(lost.clone()).unwrap());
-    std::mem::forget(world.locking("forgotten"));
-    world.clock.advance(30 * S);
-    assert_eq!(world.client.held().len(), 1, "it is renewed for as long as a task may need to run");
-    world.clock.advance(30 * S);
-    assert!(world.client.held().is_empty());
-    world.clock.advance(300 * S);
-    assert_eq!(world.client.stats().lost, 1);
-    assert_eq!(told.recv_timeout(10 * S).unwrap().lock.as_str(), "forgotten");
-    assert!(told.try_recv().is_err());
-    assert!(world.store.times(Op::Renew).iter().all(|at| *at < 30 * S));
-}
-
-#[test]
-fn a_task_that_comes_back_after_its_grant_has_ended_asks_anew() {
-    let world = World::new();
-    let mut task = world.locking("back");
-    world.clock.advance(60 * S);
-    assert_eq!((world.client.held().len(), world.client.stats().lost), (0, 1));
-    assert!(world.before_the_answer(|| task.poll()).is_pending(), "not the hold that was lost");
-    world.settle();
-    let std::task::Poll::Ready(Ok(guard)) = task.poll() else { panic!("it is granted anew") };
-    assert_eq!((guard.token().get(), world.client.stats().lost), (1002, 1));
-    let asked = world.store.asked();
-    assert_eq!(numbers(&asked, Op::Release), [1001], "the server is told of the old one for good measure");
-}
-
-/// As when the process stood still: no thread has seen the end yet.
-#[test]
-fn a_grant_that_ended_just_before_its_poll_is_not_taken() {
-    let world = World::without_watchdog();
-    let mut task = world.locking("late");
-    world.clock.jump(31 * S);
-    assert!(world.before_the_answer(|| task.poll()).is_pending() && world.client.stats().lost == 1);
-}
-
-#[test]
-fn a_hold_that_was_taken_is_renewed_for_as_long_as_it_lasts() {
-    let world = World::new();
-    let mut task = world.locking("taken");
-    world.clock.advance(29 * S);
-    let std::task::Poll::Ready(Ok(guard)) = task.poll() else { panic!("it was granted") };
-    world.clock.advance(300 * S);
-    guard.check().unwrap();
-}
-
-#[test]
-fn an_attempt_of_a_task_is_busy_or_has_the_lock() {
-    let world = World::new();
-    world.store.plan().acquire.push_back(busy());
-    let tries = [(); 2].map(|()| {
-        let task = world.task(world.async_lock("tried").try_lock());
-        world.settle();
-        task.ended().unwrap()
-    });
-    assert!(matches!(tries, [TryLock::Busy, TryLock::Granted(_)]));
-    assert_eq!(world.store.ops(), [Op::Acquire, Op::Acquire]);
-}
-
-/// Its grant ended before it was polled, and its time is over by then: one more attempt is made.
-/// The thread for tasks stands still in a call.
-/// Each of 64 in turn could wait for a time-out.
-#[test]
 fn a_future_that_was_ready_is_used_up() {
     let world = World::new();
     let mut task = world.locking("ready");
@@ -192,32 +117,6 @@ fn a_future_that_was_ready_is_used_up() {
     assert!(matches!(task.poll(), std::task::Poll::Ready(Err(Error::Misuse { .. }))));
     world.settle();
     assert_eq!(world.store.ops(), [Op::Acquire, Op::Release], "it asks for nothing");
-}
-
-#[test]
-fn a_wake_up_for_a_plain_lock_goes_on_when_a_task_leaves() {
-    let world = World::new();
-    world.store.plan().acquire.extend([busy(), busy()]);
-    let [first, second] = [(); 2].map(|()| {
-        let task = world.task(world.client.plain_lock("plain").unwrap().to_async().lock());
-        world.settle();
-        task
-    });
-    drop(first);
-    world.settle();
-    drop(second.ended().unwrap());
-}
-
-/// The server tells only the first of a client's waiters when the holder's lease ends.
-#[test]
-fn a_task_that_leaves_has_another_one_recheck_in_its_place() {
-    let world = World::new();
-    let first = Ok(Acquired::Queued { rank: 0, recheck_in: S, ticket: 1, latest: 1 });
-    world.store.plan().acquire.extend([first, queued(1)]);
-    let [first, _second] = [(); 2].map(|()| world.locking("recheck"));
-    drop(first);
-    world.clock.advance(PLACE / 3 - ms(1));
-    assert_eq!(world.store.times(Op::Renew), [S]);
 }
 
 #[test]
@@ -254,34 +153,4 @@ fn terms_out_of_range_are_refused_by_the_first_poll() {
     let lock = world.client.fair_lock("terms").unwrap().max_hold(Duration::ZERO).to_async();
     let polled = polled_once(lock.lock());
     assert!(matches!(polled, std::task::Poll::Ready(Err(Error::InvalidConfig { .. }))));
-}
-
-/// The heartbeat tells of the grant, as its message was lost.
-#[test]
-fn a_grant_that_a_heartbeat_finds_wakes_the_task() {
-    let world = World::new();
-    let task = world.locking_in_line("heartbeat");
-    let lease = super::super::store::LEASE;
-    world.store.plan().renew.push_back(Ok(Renewal::Granted { token: crate::FencingToken::new(9), lease }));
-    world.clock.advance(PLACE / 3);
-    assert_eq!(task.ended().unwrap().token().get(), 9);
-}
-
-/// It overtakes the answer that says "in line".
-#[test]
-fn a_push_before_the_answer_to_the_first_attempt_wakes_the_task_with_that_answer() {
-    let world = World::new();
-    world.store.delay(Op::Acquire, S);
-    world.store.plan().acquire.push_back(Ok(Acquired::Queued {
-        rank: 0,
-        recheck_in: Duration::MAX,
-        ticket: 1,
-        latest: 1,
-    }));
-    let task = world.task(world.async_lock("early").lock());
-    world.settle();
-    world.push(&world.claim("early"), 9);
-    assert_eq!(task.woken(), 0);
-    world.clock.advance(S);
-    assert_eq!(task.ended().unwrap().token().get(), 9);
 }
