@@ -13,9 +13,8 @@ impl Bounds {
     pub fn carry_out(&self, state: &mut State, command: Command) -> Answer {
         let Command { member, word } = command;
         let before = self.witness.then(|| state.server.clone());
-        // The renewal of a hold does not look at the line, nor does an attempt past its end: it only must not make it so.
-        let may_not_look = word.verb == Verb::Renew || self.has_end(word.verb) && word.end == 0;
-        let was_free = may_not_look && self.leaves_free(state);
+        // The renewal of a hold does not look at the line: it only must not make it so.
+        let was_free = word.verb == Verb::Renew && self.leaves_free(state);
         let mut script = Script { bounds: self, state, effects: Effects::default() };
         let answer = script.run(command);
         let effects = script.effects;
@@ -36,8 +35,8 @@ impl Bounds {
                 speaker.stood = last + 1;
             }
         }
-        let is_granted = matches!(answer, Answer::Granted { .. });
-        if self.discipline == Discipline::HandOff && !was_free && !is_granted && !effects.goes_on {
+        let looked = !was_free && !matches!(answer, Answer::Granted { .. } | Answer::TooLate);
+        if self.discipline == Discipline::HandOff && looked && !effects.goes_on && state.server.rests == 0 {
             state.left_free |= self.leaves_free(state);
         }
         if let Some(before) = before {
@@ -57,7 +56,7 @@ impl Bounds {
             let capacity = self.capacity(place.member.client);
             server.taken() + place.takes <= capacity && [0, capacity].contains(&server.capacity)
         };
-        !server.any_over() && server.rests == 0 && first.is_some_and(fits)
+        !server.any_over() && first.is_some_and(fits)
     }
 
     /// An answer reaches the client.
