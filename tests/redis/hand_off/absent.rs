@@ -21,6 +21,7 @@ fn crowd(server: &RedisServer, place_ms: &str) -> Worker {
 /// The lock is released while this is so of the crowd ahead. The live waiter has it in time.
 #[track_caller]
 fn delays(ttl: Duration, at_most: Duration, is_away: fn(&RedisServer, &mut Worker)) {
+    // The places of the crowd expire.
     let server = CleanServer::start().allow(&["fairlock_line:{crowd}", "fairlock_record:{crowd}"]);
     let ours = with_places(&server.url(), ttl);
     let guard = take(&ours, "crowd");
