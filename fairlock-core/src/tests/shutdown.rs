@@ -14,10 +14,10 @@ scenes! {
         THREADS "acquire takes 1s; acquire says down; a locks; x shuts-down; a fails Shutdown; x done 1s; at withdraw 1s"
     }
 
-    /// A heartbeat puts back a place that is gone.
+    /// A heartbeat puts back a place that is gone. The watchdog may withdraw the request as well as the shutdown.
     fn a_withdrawal_goes_after_a_heartbeat_that_is_under_way() {
         THREADS "acquire says rank/0; a requests; renew takes 1s; pass 2s; at renew 1666666666ns; x shuts-down done
-        at withdraw 2666666666ns"
+        at withdraw 2666666666ns ..."
     }
 
     /// The last tenth of the time is for callbacks.
@@ -162,8 +162,9 @@ fn losses_that_were_reported_and_not_logged_are_logged_at_the_end() {
 fn a_withdrawal_waits_for_an_ask_no_longer_than_the_shutdown_lasts() {
     let world = World::new();
     world.store.delay(Op::Acquire, 2 * OUTAGE);
-    let waits = world.locks("never");
-    let (ended, took) = world.finish(&world.ends());
+    let (lock, client) = (world.lock("never"), world.client.clone());
+    let waits = world.begin(move || lock.lock());
+    let (ended, took) = world.run(move || client.shutdown());
     assert!(matches!(ended, Ok(()) | Err(Error::Unsettled { count: 1, .. })), "{ended:?}");
     assert_eq!(took, OUTAGE - S);
     assert_eq!(world.store.times(Op::Withdraw), [took]);

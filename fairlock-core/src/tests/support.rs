@@ -19,7 +19,7 @@ use crate::stats::Counters;
 use crate::stop::Stop;
 use crate::wake::Sink;
 use crate::watchdog::THREADS;
-use crate::{Client, ClientId, FencingToken, ManualClock, OwnedGuard, OwnedLock, OwnedRequest, Result};
+use crate::{Client, ClientId, FencingToken, ManualClock, OwnedLock, OwnedRequest};
 
 pub(super) const S: Duration = Duration::from_secs(1);
 pub(super) const OUTAGE: Duration = Duration::from_secs(10);
@@ -97,18 +97,6 @@ impl World {
     pub(super) fn in_line(&self, name: &str) -> OwnedRequest {
         self.store.plan().acquire.push_back(queued(0));
         self.lock(name).request().unwrap()
-    }
-
-    /// A call that waits for it.
-    pub(super) fn locks(&self, name: &str) -> Running<Result<OwnedGuard>> {
-        let lock = self.lock(name);
-        self.begin(move || lock.lock())
-    }
-
-    /// A shutdown.
-    pub(super) fn ends(&self) -> Running<Result<()>> {
-        let client = self.client.clone();
-        self.begin(move || client.shutdown())
     }
 
     /// Drops its handles of the client, which others may keep.

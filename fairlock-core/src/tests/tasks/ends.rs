@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::super::scene::{Scene, TASKS, scenes};
-use super::super::store::{Op, down, granted};
+use super::super::store::{Op, down, granted, queued};
 use super::super::support::{OUTAGE, S, World, ms};
 use super::is_by_tasks;
 use crate::chores::Duty;
@@ -57,7 +57,8 @@ fn what_tasks_want_when_the_client_ends_is_settled() {
 fn a_task_that_drops_the_last_handle_asks_no_server() {
     let world = World::new();
     let guard = world.locked("last");
-    let waits = world.locking_in_line("waits");
+    world.store.plan().acquire.push_back(queued(0));
+    let waits = world.locking("waits");
     let (store, clock, gone) = world.without_handles();
     store.delay(Op::Release, S);
     drop(guard);
@@ -100,12 +101,12 @@ fn the_thread_for_tasks_ends_with_the_client() {
 /// A task gives its guard up while the client ends, and is too late to be settled.
 #[test]
 fn an_errand_after_the_end_does_not_keep_the_client() {
-    let world = World::new();
-    let guard = world.locked("late");
-    let (claim, shared) = (world.claim("late"), Arc::clone(&world.shared));
-    world.finish(&world.ends()).0.unwrap();
+    let mut scene = Scene::of(&TASKS);
+    scene.play("a locks gets 1001");
+    let (claim, shared) = (scene.world.claim("a"), Arc::clone(&scene.world.shared));
+    scene.play("x shuts-down done");
+    let world = &scene.world;
     world.shared.errands.add(&claim, Errand::Tell(Duty::Release), shared);
     world.shared.errands.added(&world.shared.timers, world.clock.now());
     assert!(world.shared.errands.take_client().is_none());
-    drop(guard);
 }

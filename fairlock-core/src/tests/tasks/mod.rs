@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use super::store::{Asked, queued};
+use super::store::Asked;
 use super::support::World;
 use crate::{AsyncGuard, AsyncLock, Result};
 
@@ -83,28 +83,8 @@ impl World {
         task
     }
 
-    fn locking_in_line(&self, name: &str) -> Polled<Result<AsyncGuard>> {
-        self.store.plan().acquire.push_back(queued(0));
-        self.locking(name)
-    }
-
     fn locked(&self, name: &str) -> AsyncGuard {
         self.locking(name).ended().unwrap()
-    }
-
-    /// What becomes of a task from its first poll until it is woken, or for as long as this.
-    fn await_up_to<T>(
-        &self,
-        at_most: std::time::Duration,
-        future: impl Future<Output = T> + Send + 'static,
-    ) -> (T, std::time::Duration) {
-        let (task, began) = (self.task(future), self.clock.now());
-        let limit = began + at_most;
-        self.settle();
-        while task.woken() == 0 && self.clock.now() < limit {
-            self.clock.step(limit - self.clock.now());
-        }
-        (task.ended(), self.clock.now() - began)
     }
 }
 

@@ -154,7 +154,9 @@ fn any_number_of_futures_hear_of_a_loss_and_none_of_a_release() {
 
     let guard = world.locked("released");
     let mut waits = world.task(guard.lost());
-    world.await_up_to(S, guard.unlock()).0.unwrap();
+    let unlock = world.task(guard.unlock());
+    world.settle();
+    unlock.ended().unwrap();
     assert!(waits.woken() == 0 && waits.poll().is_pending());
 }
 
