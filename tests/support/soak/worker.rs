@@ -8,9 +8,7 @@ use std::sync::{Arc, Barrier, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fairlock::{
-    Client, Discipline, Guard, Lock, LockKind, Ownership, RedisBackend, Request, RwLock, Semaphore, TryLock,
-};
+use fairlock::{Client, Discipline, Guard, Lock, LockKind, Ownership, RedisBackend, Request, TryLock};
 
 use super::{ANSWER, Dice, LEASE, LOCKS, OUTAGE, PLACE, kind_of};
 use crate::history::{Recorder, What, now_ns};
@@ -41,13 +39,6 @@ impl Plant {
         [Plant::Overlap, Plant::Permits, Plant::Token, Plant::Order, Plant::Gap, Plant::Residue];
 }
 
-/// A handle of one of the locks.
-enum Handle {
-    Lock(Lock),
-    RwLock(RwLock),
-    Semaphore(Semaphore),
-}
-
 /// How the lock is asked for.
 #[derive(Clone, Copy)]
 enum Way {
@@ -62,7 +53,6 @@ enum Way {
 /// What the threads share.
 struct Shop {
     client: Client,
-    locks: Vec<(&'static str, Handle)>,
     /// The file of this round.
     recorder: Mutex<Arc<Recorder>>,
     rest: AtomicBool,
@@ -81,17 +71,7 @@ pub fn work(url: &str, threads: usize, seed: u64, plant: Option<Plant>) -> Resul
         .response_timeout(ANSWER)
         .connect()?;
     let client = Client::builder(backend).lease(LEASE).place_ttl(PLACE).outage_limit(OUTAGE).build()?;
-    let lock = |name: &&'static str| {
-        let handle = match kind_of(name) {
-            LockKind::ReadWrite => Handle::RwLock(client.rw_lock(name)?),
-            LockKind::Semaphore { permits } => Handle::Semaphore(client.semaphore(name, permits)?),
-            LockKind::Plain => Handle::Lock(client.plain_lock(name)?),
-            _ => Handle::Lock(client.fair_lock(name)?),
-        };
-        Ok((*name, handle))
-    };
     let shop = Arc::new(Shop {
-        locks: LOCKS.iter().map(lock).collect::<fairlock::Result<_>>()?,
         client,
         recorder: Mutex::new(Arc::new(Recorder::open(Path::new("/dev/null"))?)),
         rest: AtomicBool::new(true),
@@ -169,8 +149,9 @@ impl Diary<'_> {
 }
 
 impl Shop {
-    fn turn(&self, dice: &mut Dice, recorder: &Recorder, who: &str) -> &str {
-        let (name, handle) = &self.locks[dice.index(self.locks.len())];
+    /// Returns the name of the lock.
+    fn turn(&self, dice: &mut Dice, recorder: &Recorder, who: &str) -> &'static str {
+        let (client, name) = (&self.client, dice.pick(&LOCKS));
         let wait = dice.millis(1..=60);
         let way = match dice.roll(100) {
             0..50 => Way::Request,
@@ -180,12 +161,16 @@ impl Shop {
             _ => Way::Drop,
         };
         let by = &mut Diary { dice, recorder, who, name };
-        match handle {
-            Handle::Lock(lock) => self.turn_on(by, lock, 1, way),
-            Handle::RwLock(lock) if by.dice.roll(4) > 0 => self.turn_on(by, lock.reader(), 1, way),
-            Handle::RwLock(lock) => self.turn_on(by, lock.writer(), u32::MAX, way),
-            Handle::Semaphore(semaphore) => {
-                let most = u64::from(semaphore.permits());
+        match kind_of(name) {
+            LockKind::ReadWrite => {
+                let lock = client.rw_lock(name).unwrap();
+                match by.dice.roll(4) {
+                    0 => self.turn_on(by, lock.writer(), u32::MAX, way),
+                    _ => self.turn_on(by, lock.reader(), 1, way),
+                }
+            }
+            LockKind::Semaphore { permits } => {
+                let (semaphore, most) = (client.semaphore(name, permits).unwrap(), u64::from(permits));
                 let n = u32::try_from(1 + by.dice.roll(most).min(by.dice.roll(most))).unwrap_or(1);
                 by.ask(n, way);
                 let asked = match way {
@@ -197,6 +182,8 @@ impl Shop {
                 };
                 self.take(by, asked, || {});
             }
+            LockKind::Plain => self.turn_on(by, &client.plain_lock(name).unwrap(), 1, way),
+            _ => self.turn_on(by, &client.fair_lock(name).unwrap(), 1, way),
         }
         name
     }
