@@ -1,4 +1,4 @@
-//! Waits that are given up: by a drop, a time-out, a cancel, or because nobody polls them any more.
+//! Waits that are given up, by a drop or a time-out.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Tasks under faults: lost replies, a server that is silent or restarts, and the end of a client.
+//! Tasks under faults: lost replies, and a silent server.
 
 use std::future::Future;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Tasks beside more than one server: a master that is replaced, a cluster, and one of its nodes that stands still.
+//! Tasks beside more than one server: a master that is replaced, and a node of a cluster that stands still.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

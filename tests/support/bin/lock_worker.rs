@@ -48,7 +48,15 @@ fn main() -> Result<(), Failure> {
             let lock =
                 if discipline == "plain" { client.plain_lock(lock)? } else { client.fair_lock(lock)? };
             let limit = Some(millis(limit)?).filter(|limit| !limit.is_zero());
-            take_turns(&client, url, &lock, turns.parse()?, millis(hold)?, limit, history)
+            let turns_of = Turns {
+                lock: &lock,
+                who: client.id().to_string(),
+                hold: millis(hold)?,
+                recorder: Recorder::open(history)?,
+                side: Counter::open(url)?,
+                outcomes: Outcomes::default(),
+            };
+            turns_of.take(&client, turns.parse()?, limit)
         }
         ["hold", discipline, url, lock, lease] => {
             hold(&connect(discipline, url, millis(lease)?, Duration::from_secs(5))?, lock)
@@ -103,7 +111,16 @@ fn redis_at(discipline: &str, url: &str, lease: Duration) -> Result<RedisBackend
     Ok(backend.response_timeout(response_timeout_for(lease)).connect()?)
 }
 
-/// The outcomes of the calls.
+/// The turns of a worker, and the outcomes of its calls.
+struct Turns<'a> {
+    lock: &'a Lock,
+    who: String,
+    hold: Duration,
+    recorder: Recorder,
+    side: Counter,
+    outcomes: Outcomes,
+}
+
 #[derive(Default)]
 struct Outcomes {
     granted: u32,
@@ -112,98 +129,75 @@ struct Outcomes {
     lost: u32,
 }
 
-fn take_turns(
-    client: &Client,
-    url: &str,
-    lock: &Lock,
-    turns: u32,
-    hold: Duration,
-    limit: Option<Duration>,
-    history: &Path,
-) -> Result<(), Failure> {
-    let (name, who) = (lock.name(), client.id().to_string());
-    let recorder = Recorder::open(history)?;
-    let mut side = Counter::open(url)?;
-    let mut outcomes = Outcomes::default();
-    say_and_wait("ready")?;
-    for _ in 0..turns {
-        recorder.ask(&who, name, limit);
-        let asked = match limit {
-            None => lock.lock().map(TryLock::Granted),
-            Some(limit) => lock.try_lock_for(limit),
-        };
-        match asked {
-            Ok(TryLock::Granted(guard)) => {
-                outcomes.granted += 1;
-                recorder.granted(&who, name, guard.token().get());
-                turn(lock, guard, &recorder, &who, &mut side, hold, &mut outcomes)?;
-            }
-            Ok(TryLock::Busy) => {
-                outcomes.failed += 1;
-                recorder.failed(&who, name);
-            }
-            Err(error) => {
-                eprintln!("{who}: {error}");
-                outcomes.unknown += 1;
-                recorder.unknown(&who, name);
+impl Turns<'_> {
+    fn take(mut self, client: &Client, turns: u32, limit: Option<Duration>) -> Result<(), Failure> {
+        say_and_wait("ready")?;
+        for _ in 0..turns {
+            self.recorder.ask(&self.who, self.lock.name(), limit);
+            let asked = match limit {
+                None => self.lock.lock().map(TryLock::Granted),
+                Some(limit) => self.lock.try_lock_for(limit),
+            };
+            match asked {
+                Ok(TryLock::Granted(guard)) => {
+                    self.outcomes.granted += 1;
+                    self.recorder.granted(&self.who, self.lock.name(), guard.token().get());
+                    self.work(guard)?;
+                }
+                Ok(TryLock::Busy) => {
+                    self.outcomes.failed += 1;
+                    self.recorder.failed(&self.who, self.lock.name());
+                }
+                Err(error) => self.is_unknown(&error),
             }
         }
+        let (Outcomes { granted, failed, unknown, lost }, stats) = (self.outcomes, client.stats());
+        // A withdrawal that was not answered in 50 ms is made by the watchdog, and the test may kill this process after its word.
+        // What can't be settled, because the server is away, ends by itself.
+        let _ = client.shutdown();
+        say(&format!(
+            "granted {granted} failed {failed} unknown {unknown} lost {lost} polled {} places_lost {}",
+            stats.granted_by_polling, stats.places_lost
+        ))
     }
-    let (Outcomes { granted, failed, unknown, lost }, stats) = (outcomes, client.stats());
-    // A withdrawal that was not answered in 50 ms is made by the watchdog, and the test may kill this process after its word.
-    // What can't be settled, because the server is away, ends by itself.
-    let _ = client.shutdown();
-    say(&format!(
-        "granted {granted} failed {failed} unknown {unknown} lost {lost} polled {} places_lost {}",
-        stats.granted_by_polling, stats.places_lost
-    ))
-}
 
-/// The work of one turn, and the unlock. It reads and writes the counter separately: two holders at once would lose
-/// an update.
-fn turn(
-    lock: &Lock,
-    guard: LockGuard,
-    recorder: &Recorder,
-    who: &str,
-    side: &mut Counter,
-    hold: Duration,
-    outcomes: &mut Outcomes,
-) -> Result<(), Failure> {
-    // Before the first call: the process may stand still in it for longer than it believes.
-    let mut believed_until = now_ns();
-    let count = side.read()?;
-    let started = Instant::now();
-    while started.elapsed() < hold {
-        thread::sleep(Duration::from_millis(1)); // the work
-        let (now, left) = (now_ns(), guard.valid_for());
-        if !left.is_zero() {
-            believed_until = believed_until.max(now + u64::try_from(left.as_nanos())?);
+    /// The work of one turn, and the unlock. It reads and writes the counter separately: two holders at once would lose
+    /// an update.
+    fn work(&mut self, guard: LockGuard) -> Result<(), Failure> {
+        // Before the first call: the process may stand still in it for longer than it believes.
+        let mut believed_until = now_ns();
+        let count = self.side.read()?;
+        let started = Instant::now();
+        while started.elapsed() < self.hold {
+            thread::sleep(Duration::from_millis(1)); // the work
+            let (now, left) = (now_ns(), guard.valid_for());
+            if !left.is_zero() {
+                believed_until = believed_until.max(now + u64::try_from(left.as_nanos())?);
+            }
         }
-    }
-    if guard.is_lost() {
-        outcomes.lost += 1;
-        recorder.lost(who, lock.name(), believed_until);
-        return Ok(());
-    }
-    side.write(count + 1)?;
-    // Before the guard is asked: it was certain of the lock then, also if this process stands still next.
-    let certain = now_ns();
-    if guard.is_lost() {
-        outcomes.lost += 1;
-        recorder.lost(who, lock.name(), believed_until);
-        return Ok(());
-    }
-    recorder.note(certain, who, What::Release, lock.name());
-    match guard.unlock() {
-        Ok(()) => recorder.released(who, lock.name()),
-        Err(error) => {
-            eprintln!("{who}: {error}");
-            outcomes.unknown += 1;
-            recorder.unknown(who, lock.name());
+        if !guard.is_lost() {
+            self.side.write(count + 1)?;
+            // Before the guard is asked: it was certain of the lock then, also if this process stands still next.
+            let certain = now_ns();
+            if !guard.is_lost() {
+                self.recorder.note(certain, &self.who, What::Release, self.lock.name());
+                match guard.unlock() {
+                    Ok(()) => self.recorder.released(&self.who, self.lock.name()),
+                    Err(error) => self.is_unknown(&error),
+                }
+                return Ok(());
+            }
         }
+        self.outcomes.lost += 1;
+        self.recorder.lost(&self.who, self.lock.name(), believed_until);
+        Ok(())
     }
-    Ok(())
+
+    fn is_unknown(&mut self, error: &fairlock::Error) {
+        eprintln!("{}: {error}", self.who);
+        self.outcomes.unknown += 1;
+        self.recorder.unknown(&self.who, self.lock.name());
+    }
 }
 
 /// What all holders count with, at the server that keeps the lock: `test:counter`, or the only row of the table `test_counter`.
