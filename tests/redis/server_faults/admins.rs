@@ -5,11 +5,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fairlock::{Client, Discipline, RedisBackend};
-use fairlock_tests::Worker;
 use fairlock_tests::errors::assert_denied;
 use fairlock_tests::server_state::{line, listeners, scripts_run};
+use fairlock_tests::{CleanServer, RedisServer, Worker, eventually};
 
 use crate::looks::info;
+use crate::scene::{ends_on_time, held_and_wanted, recovers, try_once};
 use crate::support::*;
 
 /// D17. No client is notified. The waiter finds out by its heartbeat and the holder by its renewal; until then there

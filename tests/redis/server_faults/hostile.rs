@@ -4,11 +4,12 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use fairlock::{Client, ClientId, Discipline, RedisBackend};
-use fairlock_tests::Cluster;
 use fairlock_tests::cluster::Replicas;
 use fairlock_tests::server_state::{add_dead_places, line, scripts_run, until_in_line};
+use fairlock_tests::{Alone, CleanServer, Cluster, RedisServer, eventually};
 
 use crate::looks::{info, line_bytes, memory};
+use crate::scene::held_and_wanted;
 use crate::support::*;
 
 const LINE: &str = "fairlock_line:{poisoned}";

@@ -9,8 +9,12 @@ use std::time::{Duration, Instant};
 
 use fairlock::{Client, Error, TryLock};
 
+use fairlock_tests::Alone;
+
 use crate::looks::memory;
-use crate::support::{ANSWER, Alone, SLACK, assert_within, builder, try_once};
+
+use crate::scene::try_once;
+use crate::support::{ANSWER, SLACK, assert_within, builder};
 
 /// A server of our own, which answers every script with the given bytes.
 struct Liar {

@@ -8,6 +8,7 @@
 //! | `server_faults/hostile.rs` | floods, poison, guessing |
 //! | `server_faults/lies.rs` | a server that lies |
 //! | `server_faults/looks.rs` | queries about a server |
+//! | `server_faults/scene.rs` | a lock that is held and wanted, and what becomes of both |
 //! | `server_faults/support.rs` | clients with short times, and the bounds that follow from them |
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -15,5 +16,6 @@ mod admins;
 mod hostile;
 mod lies;
 mod looks;
+mod scene;
 mod servers;
 mod support;

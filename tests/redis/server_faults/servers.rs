@@ -8,9 +8,10 @@ use fairlock::{Client, Discipline, Error, LostCause, RedisBackend};
 use fairlock_tests::errors::assert_unavailable;
 use fairlock_tests::proxy::{Rule, Traffic};
 use fairlock_tests::server_state::{line, listeners};
-use fairlock_tests::{Proxy, Worker, signals};
+use fairlock_tests::{Alone, CleanServer, Proxy, RedisServer, Worker, eventually, signals};
 
 use crate::looks::info;
+use crate::scene::{ends_on_time, held_and_wanted, try_once};
 use crate::support::*;
 
 /// D1, D2. A pause of writes is treacherous, because reads still work.
