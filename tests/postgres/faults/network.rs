@@ -1,6 +1,7 @@
 //! Lost, late, slow and cut traffic, and servers that fall silent.
 
 use std::net::TcpListener;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
 
@@ -194,4 +195,47 @@ fn calls_in_time(number: usize) -> bool {
         were_answered &= within(bound, || guard.unlock()).is_ok();
     }
     within(bound, || client.shutdown()).is_ok() && were_answered
+}
+
+/// Two groups, one of them always silent, slow or cut for longer than a lease and a place live. A holder that is not lost is the latest.
+#[test]
+fn groups_that_are_cut_off_by_turns_have_one_holder_at_most() {
+    let _alone = Alone::here();
+    let proxies = [0, 1].map(|_| Proxy::start(server().port()));
+    let (latest, turns, ended) = (&AtomicU64::new(0), &AtomicU64::new(0), &AtomicBool::new(false));
+    thread::scope(|scope| {
+        for number in 0..6 {
+            let client = client(&through(server(), &proxies[number % 2]));
+            scope.spawn(move || {
+                let lock = client.fair_lock("swap").unwrap();
+                let bound = OUTAGE + ANSWER * 8 + SLACK;
+                while !ended.load(Ordering::Acquire) {
+                    let tried = within(bound, || lock.try_lock_for(ms(500)));
+                    let Ok(TryLock::Granted(guard)) = tried else { continue };
+                    let token = guard.token().get();
+                    latest.fetch_max(token, Ordering::AcqRel);
+                    thread::sleep(ms(3)); // the work
+                    let newest = latest.load(Ordering::Acquire);
+                    assert!(guard.is_lost() || newest == token, "{newest} beside {token}");
+                    turns.fetch_add(1, Ordering::AcqRel);
+                    let _ = within(bound, || guard.unlock());
+                }
+            });
+        }
+        let rules = [Rule::Hold, Rule::Delay(ms(100)), Rule::Hold, Rule::Slow(5000)];
+        for (number, rule) in rules.into_iter().enumerate() {
+            let (bad, whole) = (&proxies[number % 2], &proxies[(number + 1) % 2]);
+            whole.set_all(&Traffic::ALL, Rule::Pass);
+            bad.set_all(&Traffic::ALL, rule);
+            let began = Instant::now();
+            while began.elapsed() < LEASE + ms(200) {
+                thread::sleep(ms(300)); // the fault under test
+                whole.cut();
+            }
+        }
+        proxies.iter().for_each(|proxy| proxy.set_all(&Traffic::ALL, Rule::Pass));
+        ended.store(true, Ordering::Release);
+    });
+    assert!(turns.load(Ordering::Acquire) > 50, "{turns:?}");
+    until_nothing_left(server());
 }
