@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use fairlock_core::Error;
+use fairlock_core::backend::connect_within;
 use fairlock_net::Timeouts;
 use parking_lot::Mutex;
 
@@ -43,6 +44,7 @@ impl PostgresBackend {
             wake_ups: WakeUps::Listen,
             connections: 8,
             timeouts: Timeouts { connect: second, response: second },
+            connect_within: Duration::ZERO,
         }
     }
 
@@ -73,6 +75,7 @@ pub struct PostgresBuilder {
     wake_ups: WakeUps,
     connections: usize,
     timeouts: Timeouts,
+    connect_within: Duration,
 }
 
 impl Debug for PostgresBuilder {
@@ -112,6 +115,14 @@ impl PostgresBuilder {
         self
     }
 
+    /// Sets how long [`connect`](Self::connect) goes on trying while no server answers, takes writes or has room for another connection
+    /// (`too many clients`). An attempt that is under way then may take as long again as one does. A wrong address, user, password,
+    /// database or certificate is an error at once. Any time; default 0, one attempt.
+    pub fn connect_within(mut self, time: Duration) -> Self {
+        self.connect_within = time;
+        self
+    }
+
     /// Sets how long a call may take. From 10 ms to 1 min; default 1 s. A client's
     /// [lease](fairlock_core::ClientBuilder::lease) has to be at least twice as long.
     pub fn response_timeout(mut self, time: Duration) -> Self {
@@ -124,10 +135,14 @@ impl PostgresBuilder {
     /// # Errors
     /// As [`PostgresBackend::connect`]; `InvalidConfig` for a setting that is out of range.
     pub fn connect(self) -> Result<PostgresBackend, Error> {
+        let within = self.connect_within;
         let backend = self.unchecked()?;
         let pool = &backend.0.pool;
-        let in_time = Instant::now() + pool.timeouts.connect + pool.timeouts.response;
-        if let Some(longest) = pool.lend(in_time, |con| schema::check(con, pool.deadline()))? {
+        let longest = connect_within(within, || {
+            let in_time = Instant::now() + pool.timeouts.connect + pool.timeouts.response;
+            Ok(pool.lend(in_time, |con| schema::check(con, pool.deadline()))?)
+        })?;
+        if let Some(longest) = longest {
             backend.0.longest_lease.get_or_init(|| longest);
         }
         Ok(backend)
@@ -135,7 +150,7 @@ impl PostgresBuilder {
 
     /// A backend that has not connected.
     pub(crate) fn unchecked(self) -> Result<PostgresBackend, Failure> {
-        let PostgresBuilder { url, listen_on, wake_ups, connections, timeouts } = self;
+        let PostgresBuilder { url, listen_on, wake_ups, connections, timeouts, connect_within: _ } = self;
         let allowed = Duration::from_millis(10)..=Duration::from_secs(60);
         in_range("connect_timeout", timeouts.connect, &allowed)?;
         in_range("response_timeout", timeouts.response, &allowed)?;

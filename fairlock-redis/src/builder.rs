@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairlock_core::Result;
-use fairlock_core::backend::BackendError;
+use fairlock_core::backend::{BackendError, connect_within};
 
 use crate::backend::{Inner, RedisBackend};
 use crate::checks::{in_range, invalid};
@@ -92,6 +92,7 @@ pub struct RedisBuilder {
     #[cfg(feature = "redisson")]
     refresh_on_retry: bool,
     settings: Settings,
+    connect_within: Duration,
     durability: Option<Durability>,
 }
 
@@ -118,6 +119,7 @@ impl RedisBuilder {
             #[cfg(feature = "redisson")]
             refresh_on_retry: false,
             settings,
+            connect_within: Duration::ZERO,
             durability: None,
         }
     }
@@ -165,6 +167,14 @@ impl RedisBuilder {
     /// to 1 min; default 1 s.
     pub fn connect_timeout(mut self, time: Duration) -> Self {
         self.settings.timeouts.connect = time;
+        self
+    }
+
+    /// Sets how long [`connect`](Self::connect) goes on trying while no server answers, or the server is full (`maxclients`), loads its
+    /// data or restarts. An attempt that is under way then may take as long again as one does. A wrong address, user, password or
+    /// certificate is an error at once. Any time; default 0, one attempt.
+    pub fn connect_within(mut self, time: Duration) -> Self {
+        self.connect_within = time;
         self
     }
 
@@ -222,7 +232,7 @@ impl RedisBuilder {
         }
         let is_cluster = arrangement == Arrangement::Cluster;
         let calls = Calls::new(self.durability, is_cluster, has_own_line, &mut settings);
-        let servers = target.connect(&settings)?;
+        let servers = connect_within(self.connect_within, || target.clone().connect(&settings))?;
         doctor::check_info(&servers)?;
         if is_cluster && has_own_line {
             calls.meet_in_the_first_slot(&servers);

@@ -9,6 +9,7 @@ use fairlock::{
     Client, ClientBuilder, Discipline, Error, Lock, LockKind, ManualClock, Owner, RedisBackend, RedisBuilder,
     TryLock,
 };
+use fairlock_tests::connecting::connects_after;
 use fairlock_tests::errors::{assert_denied, assert_says, assert_unavailable};
 use fairlock_tests::locks::{lock_of, request, take_now};
 use fairlock_tests::{CleanServer, RedisServer, eventually, look_until, wait_until_no_residue};
@@ -66,6 +67,31 @@ fn a_wrong_login_is_refused_at_connect() {
     // An unneeded password is refused as well: the operator means another server.
     let open = RedisServer::start();
     assert_denied(connect(&open.url_as("", "WRONG")), &[denied, "a password, but the server has none"]);
+}
+
+#[test]
+fn a_server_that_is_away_silent_or_full_is_waited_for_at_connect() {
+    let server = CleanServer::of(RedisServer::builder().requirepass("right"));
+    let patient = |url: &str, time| {
+        RedisBackend::builder(url).connect_timeout(ms(300)).connect_within(time).connect().map(drop)
+    };
+    let url = server.url();
+    server.kill();
+    connects_after(|| patient(&url, BOUND), || server.restart());
+    server.stop();
+    connects_after(|| patient(&url, BOUND), || server.cont());
+    server.query::<()>(&["CONFIG", "SET", "maxclients", "2"]);
+    let others = [(); 2].map(|()| server.con());
+    assert_unavailable(within(ms(2500), || patient(&url, ms(200))), &["max number of clients reached"]);
+    connects_after(|| patient(&url, BOUND), || drop(others));
+    // A certificate is in `tls.rs`.
+    for (url, part) in [
+        (server.url_as("", "WRONG"), "wrong user or password"),
+        (server.url().replace("/", "//"), "can't be read"),
+        (format!("{}99", server.url()), "no such database"),
+    ] {
+        assert_says(&within(ms(2500), || patient(&url, BOUND)).unwrap_err(), &[part]);
+    }
 }
 
 /// Each way to ask is told of the outage in its time.

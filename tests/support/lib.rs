@@ -9,6 +9,7 @@
 //! | [`cluster`] | a cluster of several nodes, and slots that move |
 //! | [`clustered`] | a cluster as the conformance suite sees it |
 //! | [`sentinel`] | a master, a replica and three sentinels |
+//! | [`connecting`] | connects to a server that can't take it yet |
 //! | [`locks`] | takes a lock, requests it, waits for the grant |
 //! | [`mod@log_lines`] | keeps what this process logs |
 //! | [`errors`] | checks the kind and the message of an error |
@@ -47,6 +48,7 @@ pub mod bound;
 pub mod clean_server;
 pub mod cluster;
 pub mod clustered;
+pub mod connecting;
 pub mod errors;
 pub mod eventually;
 pub mod history;

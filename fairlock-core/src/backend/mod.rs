@@ -4,6 +4,7 @@
 //! change until 1.0. `docs/file-backend` is a small backend to read; a new one has to pass the suite of
 //! `fairlock-conformance`.
 
+mod connecting;
 mod doctor;
 mod error;
 mod messages;
@@ -14,6 +15,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use connecting::connect_within;
 pub use doctor::{Finding, Verdict, probe, try_out};
 pub(crate) use error::{Answer, or_missing};
 pub use error::{BackendError, BackendErrorKind};

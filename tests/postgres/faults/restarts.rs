@@ -3,13 +3,14 @@
 use std::sync::mpsc::channel;
 use std::thread;
 
-use fairlock::TryLock;
+use fairlock::{Error, PostgresBackend, TryLock};
+use fairlock_tests::connecting::connects_after;
 use fairlock_tests::errors::assert_unavailable;
 use fairlock_tests::{Alone, PostgresServer, Worker, eventually};
 
 use crate::support::{
-    ANSWER, OUTAGE, SLACK, SOON, client, granted, patient, request, take, until_in_line, until_nothing_left,
-    within,
+    ANSWER, OUTAGE, SLACK, SOON, client, granted, ms, patient, request, take, until_in_line,
+    until_nothing_left, within,
 };
 
 #[test]
@@ -102,4 +103,22 @@ fn an_outage_is_an_error_in_bounded_time_and_its_end_is_noticed() {
     });
     take(&client.fair_lock("held").unwrap()).unlock().unwrap();
     until_nothing_left(&server);
+}
+
+#[test]
+fn a_server_that_is_away_or_full_is_waited_for_at_connect() {
+    let _alone = Alone::here();
+    let server = PostgresServer::builder();
+    let server = server.set("max_connections", "4").set("superuser_reserved_connections", "0").start();
+    let url = server.url();
+    let connect = |url: &str, time| PostgresBackend::builder(url).connect_within(time).connect().map(drop);
+    server.kill();
+    connects_after(|| connect(&url, SOON), || server.restart());
+    let others: Vec<_> = std::iter::from_fn(|| server.try_con("postgres").ok()).collect();
+    assert_unavailable(within(SOON, || connect(&url, ms(200))), &[&server.address(), "53300"]);
+    connects_after(|| connect(&url, SOON), || drop(others));
+    for url in [server.url_of("nowhere"), url.replace('/', "//")] {
+        let wrong = within(ms(2500), || connect(&url, SOON)).unwrap_err();
+        assert!(matches!(wrong, Error::InvalidConfig { .. }), "{wrong}");
+    }
 }
