@@ -92,7 +92,8 @@ The program gets FAIRLOCK_NAME, FAIRLOCK_TOKEN (a number that only grows: let th
 old one) and FAIRLOCK_OWNER. With several names the first two have one word for each, in the order \
 that was given, and each lock has its own tokens. It has its own process group; HUP, INT, QUIT, TERM, USR1 and USR2 are \
 passed on to the whole group. Signals that were ignored when fairlock started (by nohup, or INT and \
-QUIT by a script's `&`) stay ignored, for the program too. The lock is released when the program ends; \
+QUIT by a script's `&`) stay ignored, for the program too. As the first process of a container, fairlock \
+gives 128 + n for a signal that would end it, and collects orphans. The lock is released when the program ends; \
 processes that it left in the background then run without the lock.
 
 Loss: without an answer from the server, the hold is certain only until its lease ends. The program \

@@ -1,8 +1,11 @@
 //! Exit codes, and failures that have one.
 
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use fairlock::Error;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 /// How the command ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +43,17 @@ impl Exit {
             Exit::NotFound => 127,
             Exit::Of(code) => code,
         }
+    }
+}
+
+/// The first process of a container ends by signals only if it catches them. `run` does that by itself.
+pub(crate) fn end_by_signals() {
+    if std::process::id() != 1 {
+        return;
+    }
+    for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM] {
+        let always = Arc::new(AtomicBool::new(true));
+        let _ = signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, always);
     }
 }
 

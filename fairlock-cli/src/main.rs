@@ -59,6 +59,9 @@ fn main() -> ExitCode {
         }
     };
     report::set_level(args.verbose);
+    if !matches!(args.command, Command::Run(_)) {
+        exit::end_by_signals();
+    }
     match carry_out(&args) {
         Ok(exit) => exit.into(),
         Err(failure) => {

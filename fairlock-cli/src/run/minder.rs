@@ -48,8 +48,10 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{Pid, getpgrp, setpgid};
+use rustix::process::WaitStatus;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2};
 
+use super::children;
 use super::wanted::names;
 use crate::args::{self, MINDER, Run, Server};
 use crate::exit::{Exit, Failure};
@@ -63,6 +65,8 @@ pub(super) struct Minder {
     said: Receiver<Said>,
     ending: bool,
     gone: bool,
+    /// Its process id may be another's by now.
+    collected: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +105,7 @@ impl Minder {
             }
         };
         thread::Builder::new().name("fairlock-minder".to_owned()).spawn(listen).map_err(no_minder)?;
-        let minder = Minder { process, to_minder, said, ending: false, gone: false };
+        let minder = Minder { process, to_minder, said, ending: false, gone: false, collected: false };
         match minder.said.recv_timeout(Duration::from_secs(30)) {
             Ok(Said::Ready) => Ok(minder),
             _ => Err(Failure::ours("the minder did not start")),
@@ -155,10 +159,20 @@ impl Minder {
         }
     }
 
+    /// Collects the children that are neither this process nor the program. Returns the status of the program if it ends just then.
+    pub(super) fn collect_others(&mut self, program: Option<Pid>) -> Option<WaitStatus> {
+        let minder = (!self.collected).then_some(self.group());
+        let of = |process: Pid| rustix::process::Pid::from_raw(process.as_raw());
+        let [program, minder] = [program, minder].map(|process| process.and_then(of));
+        let (process, status) = children::collect(&[program, minder])?;
+        self.collected |= minder == Some(process);
+        (program == Some(process)).then_some(status)
+    }
+
     /// The program has ended: whether the minder ended it, or was killed itself. If so, the rest of the program's group is
     /// killed, too.
     pub(super) fn has_ended_it(&mut self) -> bool {
-        let _ = self.process.kill();
+        self.kill();
         // Once the other end is closed, the channel has all that it ever said.
         while let Ok(said) = self.said.recv() {
             self.ending |= said == Said::Ending;
@@ -168,16 +182,28 @@ impl Minder {
             // It is not waited for yet, so the group's id can't have been reused.
             let _ = killpg(self.group(), Signal::SIGKILL);
         }
-        let _ = self.process.wait();
+        self.wait();
         ended_it
+    }
+
+    fn kill(&mut self) {
+        if !self.collected {
+            let _ = self.process.kill();
+        }
+    }
+
+    fn wait(&mut self) {
+        if !self.collected {
+            let _ = self.process.wait();
+        }
     }
 }
 
 impl Drop for Minder {
     fn drop(&mut self) {
         // Harmless if it was waited for.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        self.kill();
+        self.wait();
     }
 }
 

@@ -1,8 +1,9 @@
 //! `fairlock run`: acquires the lock, runs a program under it, releases the lock.
 //!
 //! `wanted` is what it asks for, `wait` the time in line, `holds` what it gets, `program` the time under the lock, with its signals and its terminal. `minder` is a
-//! separate process that ends the program in time, even if this one is stopped or killed.
+//! separate process that ends the program in time, even if this one is stopped or killed. `children` collects those that are neither.
 
+mod children;
 mod holds;
 mod minder;
 mod program;
@@ -15,7 +16,6 @@ use std::time::{Duration, Instant};
 
 use fairlock::crossbeam_channel::{Receiver, unbounded};
 use fairlock::{Client, Error, Lost, LostCause};
-use signal_hook::low_level::emulate_default_handler;
 
 use crate::args::{Run, Server};
 use crate::duration;
@@ -29,6 +29,7 @@ pub(crate) use minder::mind;
 use holds::Holds;
 use minder::Minder;
 use program::Ended;
+use signals::die_by;
 use wait::{Outside, Waited};
 
 const DEFAULT_GRACE: Duration = Duration::from_secs(5);
@@ -60,14 +61,14 @@ fn run_under(
     let wanted = wanted::all(&client, options)?;
     let (tell, losses) = unbounded();
     client.on_lost(move |lost| drop(tell.send(lost.clone())));
-    let outside = Outside { signals, losses: &losses };
     // Started before the wait, so it costs no time under the lock.
     let mut minder = Minder::start(server, options, grace)?;
+    let outside = Outside { signals, losses: &losses };
     let deadline = options.limit().and_then(|limit| Instant::now().checked_add(limit));
     let mut holds = Holds::default();
     for lock in &wanted {
         let limit = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        match wait::wait(&client, &store, lock, limit, &holds, &outside)? {
+        match wait::wait(&client, &store, lock, limit, &holds, &mut minder, &outside)? {
             Waited::Granted(guard) => {
                 minder.holds(&guard);
                 holds.add(guard);
@@ -213,10 +214,4 @@ fn about_to_be_lost(options: &Run, held_for: Duration) -> String {
         Some(limit) if held_for >= limit => format!("{lock} was held for as long as --max-hold allows"),
         _ => format!("{lock} was about to be lost: its lease could not be renewed in time"),
     }
-}
-
-/// Ends as if the signal had not been caught, so that a shell sees the usual status.
-fn die_by(signal: i32) -> Exit {
-    let _ = emulate_default_handler(signal);
-    Exit::Of(u8::try_from(128 + signal).unwrap_or(u8::MAX))
 }

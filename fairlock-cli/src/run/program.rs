@@ -11,8 +11,8 @@ use fairlock::LostCause;
 use fairlock::crossbeam_channel::{never, select, tick};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{AccessFlags, Pid, access};
+use rustix::process::{WaitOptions, WaitStatus, waitpid};
 use signal_hook::consts::{SIGCHLD, SIGINT};
 
 use super::holds::Holds;
@@ -53,7 +53,11 @@ pub(super) fn run(
     loop {
         select! {
             recv(outside.signals) -> signal => match signal {
-                Ok(SIGCHLD) => {}
+                Ok(SIGCHLD) => {
+                    if let Some(status) = minder.collect_others(Some(program.process)) {
+                        return Ok(program.has_ended(status));
+                    }
+                }
                 Ok(signal) => program.pass_on(signal),
                 Err(_) => {}
             },
@@ -150,23 +154,29 @@ impl Program {
         let _ = killpg(self.group, Signal::SIGKILL);
     }
 
-    /// Checks whether it has stopped or ended. Only this thread waits for it, so its process id can't have been reused.
+    /// Checks whether it has stopped or ended. Only this thread waits for children, so its process id can't have been reused.
     fn poll(&mut self) -> Option<Ended> {
         loop {
-            let ended = match waitpid(self.process, Some(WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED)) {
-                Ok(WaitStatus::Stopped(_, by)) => {
-                    self.terminal.has_stopped(self.group, by);
-                    continue;
-                }
-                Ok(WaitStatus::Exited(_, code)) => Ended::Code(u8::try_from(code & 0xff).unwrap_or(u8::MAX)),
-                Ok(WaitStatus::Signaled(_, signal, _)) => self.ended_by(signal as i32),
-                Ok(_) => return None,
-                Err(_) => Ended::Code(Exit::Failed.code()), // impossible: it is a child of this process
-            };
-            self.terminal.take_back(self.group);
-            log::debug!(target: "fairlock::run", "process {} has ended: {ended:?}", self.process);
-            return Some(ended);
+            let process = rustix::process::Pid::from_raw(self.process.as_raw());
+            match waitpid(process, WaitOptions::NOHANG | WaitOptions::UNTRACED) {
+                Ok(Some((_, status))) => match status.stopping_signal() {
+                    Some(by) => self.terminal.has_stopped(self.group, by),
+                    None => return Some(self.has_ended(status)),
+                },
+                Ok(None) => return None,
+                Err(_) => return Some(Ended::Code(Exit::Failed.code())), // impossible: it is a child of this process
+            }
         }
+    }
+
+    fn has_ended(&mut self, status: WaitStatus) -> Ended {
+        let ended = match (status.exit_status(), status.terminating_signal()) {
+            (Some(code), _) => Ended::Code(u8::try_from(code & 0xff).unwrap_or(u8::MAX)),
+            (None, signal) => self.ended_by(signal.unwrap_or(0)),
+        };
+        self.terminal.take_back(self.group);
+        log::debug!(target: "fairlock::run", "process {} has ended: {ended:?}", self.process);
+        ended
     }
 
     fn ended_by(&self, signal: i32) -> Ended {

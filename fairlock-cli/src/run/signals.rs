@@ -1,4 +1,4 @@
-//! The signals that are passed on to the program, as a channel.
+//! The signals that are passed on to the program, as a channel; and the end by one of them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,8 +7,9 @@ use std::thread;
 use fairlock::crossbeam_channel::{Receiver, unbounded};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
 
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 
 /// The signals that users and programs send, to end a program or to notify it.
 const PASSED_ON: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
@@ -17,7 +18,9 @@ const PASSED_ON: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2]
 /// script's background job) stays ignored, for fairlock and for the program: its parent wants that, as for any command.
 pub(super) fn listen() -> Result<(Receiver<i32>, Latest), Failure> {
     let ignored = ignored();
-    let wanted = PASSED_ON.into_iter().chain([SIGCHLD, SIGTSTP]).filter(|signal| !ignored.contains(signal));
+    let wanted = PASSED_ON.into_iter().chain([SIGTSTP]).filter(|signal| !ignored.contains(signal));
+    // Without a child's signal the program's end is not noticed, and where that was ignored the system keeps no status.
+    let wanted = wanted.chain([SIGCHLD]);
     let no_signals = |error| Failure::ours(format!("signals can't be caught: {error}"));
     let latest = Latest(Arc::default());
     for signal in wanted.clone().filter(|signal| is_passed_on(*signal)) {
@@ -45,6 +48,15 @@ impl Latest {
 /// Whether the program gets this signal.
 pub(super) fn is_passed_on(signal: i32) -> bool {
     PASSED_ON.contains(&signal)
+}
+
+/// Ends as if the signal had not been caught, so that a shell sees the usual status. The first process of a container does not end by
+/// signals: its own have no effect. It gives the exit code that shells have for that.
+pub(super) fn die_by(signal: i32) -> Exit {
+    if std::process::id() != 1 {
+        let _ = emulate_default_handler(signal);
+    }
+    Exit::Of(u8::try_from(128 + signal).unwrap_or(u8::MAX))
 }
 
 /// Read from /proc on Linux; elsewhere no signal counts as ignored.

@@ -8,6 +8,7 @@ use std::fs::File;
 
 use nix::sys::signal::{SigSet, Signal, killpg};
 use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
+use signal_hook::consts::{SIGTSTP, SIGTTIN, SIGTTOU};
 
 pub(super) struct Terminal {
     /// None without a controlling terminal.
@@ -23,9 +24,9 @@ impl Terminal {
 
     /// This signal has stopped the program's group. If it asks for the terminal it gets it; else fairlock stops with it, as
     /// the shell expects, and both continue together.
-    pub(super) fn has_stopped(&mut self, group: Pid, by: Signal) {
-        let asks = matches!(by, Signal::SIGTTIN | Signal::SIGTTOU);
-        if self.tty.is_none() || !(asks || by == Signal::SIGTSTP) {
+    pub(super) fn has_stopped(&mut self, group: Pid, by: i32) {
+        let asks = matches!(by, SIGTTIN | SIGTTOU);
+        if self.tty.is_none() || !(asks || by == SIGTSTP) {
             return; // stopped by hand, to be continued by hand
         }
         if asks && self.is_ours() {

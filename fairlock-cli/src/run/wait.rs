@@ -10,6 +10,7 @@ use signal_hook::low_level::emulate_default_handler;
 
 use super::LAST_WORDS;
 use super::holds::Holds;
+use super::minder::Minder;
 use super::wanted::Wanted;
 use crate::duration;
 use crate::exit::{Exit, Failure};
@@ -44,6 +45,7 @@ pub(super) fn wait(
     lock: &Wanted,
     limit: Option<Duration>,
     holds: &Holds,
+    minder: &mut Minder,
     outside: &Outside<'_>,
 ) -> Result<Waited, Failure> {
     if limit == Some(Duration::ZERO) {
@@ -69,7 +71,8 @@ pub(super) fn wait(
             },
             recv(update) -> _ => progress.show(&request),
             recv(outside.signals) -> signal => match signal {
-                Ok(SIGCHLD) | Err(_) => {}
+                Ok(SIGCHLD) => drop(minder.collect_others(None)),
+                Err(_) => {}
                 // A stopped process sends no heartbeats: its place is passed over until it continues.
                 Ok(SIGTSTP) => drop(emulate_default_handler(SIGTSTP)),
                 Ok(signal) => break Some(Ended::Signalled(signal)),

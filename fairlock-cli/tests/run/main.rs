@@ -7,6 +7,7 @@ mod support;
 mod as_flock;
 mod codes;
 mod durable;
+mod first_process;
 mod kept;
 mod killed;
 mod lost;

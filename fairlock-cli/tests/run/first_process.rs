@@ -1,0 +1,139 @@
+//! As the first process of a container, where signals have no default action and orphans are fairlock's.
+
+use std::fs::read_to_string;
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use fairlock_tests::{eventually, look_until};
+
+use crate::support::{FAIRLOCK, Host, Running, SOON, process_in, script, send, text, wait_for_line};
+
+/// The rest of the command line begins with the first process of a new namespace of processes. None where the system forbids that.
+fn first_process() -> Option<Command> {
+    let unshare = || {
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child", "--"]);
+        unshare.stdin(Stdio::null());
+        unshare
+    };
+    let why = match unshare().arg("true").output() {
+        Ok(said) if said.status.success() => return Some(unshare()),
+        Ok(said) => text(&said.stderr),
+        Err(error) => error.to_string(),
+    };
+    // Not by a macro: the test harness hides what these print.
+    let what =
+        "NOT TESTED: fairlock as the first process of a container, since this system allows no namespace";
+    std::io::stderr().write_all(format!("{what}: unshare: {why}\n").as_bytes()).unwrap();
+    None
+}
+
+fn starts(host: &Host, options: &[&str], program: &str) -> Option<Running> {
+    let mut command = first_process()?;
+    command.arg(FAIRLOCK).arg("run").args(options).args(["--", "sh", "-c", program]);
+    command.env("FAIRLOCK_REDIS", host.url());
+    Some(Running::start(command))
+}
+
+/// The process ids of children, as this process sees them.
+fn children_of(process: u32) -> Vec<u32> {
+    let children = read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap();
+    children.split_whitespace().map(|child| child.parse().unwrap()).collect()
+}
+
+fn is_zombie(process: &u32) -> bool {
+    let stat = read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z'))
+}
+
+#[test]
+fn a_signal_ends_it_with_its_code_while_it_waits_and_while_its_program_runs() {
+    let host = Host::new();
+    for (signal, code) in [("TERM", 143), ("INT", 130), ("HUP", 129), ("QUIT", 131), ("USR1", 138)] {
+        let pid = host.dir.file(signal);
+        let program = script(&pid, &format!("kill -{signal} 1; exec sleep 1000"));
+        let Some(mut holder) = starts(&host, &["x"], &program) else { return };
+        holder.output().is(code, "", "");
+        let ours = host.lock("x");
+        let guard = ours.try_lock().unwrap().guard().expect("it was released");
+        let mut waiter = starts(&host, &["x"], "echo no").unwrap();
+        wait_for_line(&ours, 1);
+        send(signal, children_of(waiter.0.id())[0]);
+        waiter.output().is(code, "", "");
+        assert_eq!(ours.inspect().unwrap().line_length, 0);
+        guard.unlock().unwrap();
+    }
+}
+
+#[test]
+fn other_commands_end_by_a_signal_as_well() {
+    let host = Host::new();
+    let Some(mut command) = first_process() else { return };
+    command.args([FAIRLOCK, "show", "x", "--watch"]).env("FAIRLOCK_REDIS", host.url());
+    let mut watch = Running::start(command);
+    let first = look_until(SOON, || children_of(watch.0.id()).first().copied()).expect("it runs");
+    let is_connected = || host.server.query::<String>(&["CLIENT", "LIST"]).lines().count() > 1;
+    eventually(SOON, "it looks at the lock", is_connected);
+    send("TERM", first);
+    watch.output().gave(143);
+}
+
+#[test]
+fn orphans_of_the_program_are_collected_and_its_own_end_is_told_from_theirs() {
+    let host = Host::new();
+    // Those that end by themselves, with a code, and by a signal, also one that has no name.
+    let program = "for i in $(seq 50); do (true &); (exit 9 &); (sh -c 'kill -KILL $$' &); (sh -c 'kill -34 $$' &); done
+        for i in $(seq 100); do
+            grep -qs '^State:.Z' /proc/[0-9]*/status || exit 7
+            sleep 0.1
+        done
+        echo $(grep -ls '^State:.Z' /proc/[0-9]*/status | wc -l) zombies";
+    let Some(mut holder) = starts(&host, &["x"], program) else { return };
+    holder.output().is(7, "", "");
+}
+
+#[test]
+fn orphans_are_collected_while_it_waits() {
+    let host = Host::new();
+    let ours = host.lock("x");
+    let guard = ours.lock().unwrap();
+    let Some(mut command) = first_process() else { return };
+    let orphans = format!("for i in 1 2 3 4 5; do ({} &); done; exec \"$@\"", host.until("go"));
+    command.args(["sh", "-c", &orphans, "sh", FAIRLOCK, "run", "x", "--", "sh", "-c", "exit 7"]);
+    command.env("FAIRLOCK_REDIS", host.url());
+    let mut waiter = Running::start(command);
+    wait_for_line(&ours, 1);
+    let first = children_of(waiter.0.id())[0];
+    assert_eq!(children_of(first).len(), 6, "five orphans, and the minder");
+    host.makes("go");
+    eventually(SOON, "the orphans are gone", || children_of(first).len() == 1);
+    assert!(!children_of(first).iter().any(is_zombie));
+    guard.unlock().unwrap();
+    waiter.output().is(7, "", "");
+}
+
+/// As a child of a program that ignores SIGCHLD, and by a signal that has no name.
+#[test]
+fn the_status_of_the_program_is_never_lost() {
+    let host = Host::new();
+    host.runs("x", "kill -34 $$").is(162, "", "");
+    let mut ignoring = Command::new("sh");
+    ignoring.args([
+        "-c",
+        "trap '' CHLD; exec \"$@\"",
+        "sh",
+        FAIRLOCK,
+        "run",
+        "x",
+        "--",
+        "sh",
+        "-c",
+        "exit 7",
+    ]);
+    ignoring.env("FAIRLOCK_REDIS", host.url()).stdin(Stdio::null());
+    Running::start(ignoring).output().is(7, "", "");
+    let pid = host.dir.file("pid");
+    let mut waits = host.starts("x", &script(&pid, "exec sleep 1000"));
+    send("34", process_in(&pid));
+    waits.output().is(162, "", "");
+}
