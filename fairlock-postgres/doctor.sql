@@ -52,7 +52,7 @@ select format(case when n <= 50 then 'good: %s sessions listen in this database'
 from (select count(*) n from (
   select pid from pg_locks where locktype = 'advisory' and mode = 'ExclusiveLock' and granted
     and database = (select oid from pg_database where datname = current_database())
-  union select pid from pg_stat_activity where datname = current_database() and query ~* '^\s*listen\y') s) s
+  union select pid from pg_stat_activity where datname = current_database() and query ~* '^[[:space:]]*listen[[:>:]]') s) s
 
 -- snapshots
 -- Old by time; by transactions, where this user may not see the time.

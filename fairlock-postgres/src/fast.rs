@@ -37,7 +37,7 @@ use std::time::{Duration, Instant};
 use fairlock_core::FencingToken;
 use fairlock_core::backend::{Acquire, Acquired, BackendError, Hold, Released};
 
-use crate::net::pool::IDLE;
+use crate::net::pool::{IDLE, warnings};
 use crate::net::{Connection, Failure, Row, Statement};
 use crate::row::{LONGEST, is_text, micros, moment};
 use crate::step::Store;
@@ -53,15 +53,18 @@ static ACQUIRE: Ways = LazyLock::new(|| {
     let free = format!(
         "select ctid as at, now from fairlock.lock l, {clock} where {is_free} and fairlock.grace_ends() <= now"
     );
-    let skipping = (format!("({free} for update of l skip locked) c where l.ctid = c.at"), "");
+    let skipping = (
+        format!("({free} for update of l skip locked) c where l.ctid = c.at"),
+        format!(", {}", warnings(true)),
+    );
     // The row may be had after the attempt's end: then the division fails, and the statement does nothing.
-    let in_time = ", 1 / (clock_timestamp() <= to_timestamp($6::float8 / 1000000))::int";
-    [skipping, (format!("{clock} where {is_free}"), in_time)].map(|(from, in_time)| {
+    let in_time = ", 1 / (clock_timestamp() <= to_timestamp($6::float8 / 1000000))::int".to_owned();
+    [skipping, (format!("{clock} where {is_free}"), in_time)].map(|(from, then)| {
         format!(
             "update fairlock.lock l set rev = rev + 1, last = greatest(last + 1, least(now, 4503599627370496)), \
              dead_at = greatest(now + $4, last + 1) + 86400000000, h_owner = $2, h_request = $3, \
              h_token = greatest(last + 1, least(now, 4503599627370496)), h_count = 1, h_since = now, h_ends = now + $4, h_label = $5 \
-             from {from} returning h_token, now{in_time}"
+             from {from} returning h_token, now{then}"
         )
     })
 });
@@ -69,10 +72,11 @@ static ACQUIRE: Ways = LazyLock::new(|| {
 static RELEASE: Ways = LazyLock::new(|| {
     let is_held = "name = $1 and state = '' and h_owner = $2 and h_request = $3 and h_token = $4 and h_ends > fairlock.micros()";
     let skipping = format!("ctid = (select ctid from fairlock.lock where {is_held} for update skip locked)");
-    [&skipping, is_held].map(|which| {
+    let skipping = (skipping.as_str(), format!(", {}", warnings(true)));
+    [skipping, (is_held, String::new())].map(|(which, then)| {
         format!(
             "update fairlock.lock set rev = rev + 1, dead_at = last + 86400000000, h_owner = null, h_request = null, h_token = null, \
-             h_count = null, h_since = null, h_ends = null, h_label = null where {which} returning 1"
+             h_count = null, h_since = null, h_ends = null, h_label = null where {which} returning 1{then}"
         )
     })
 });

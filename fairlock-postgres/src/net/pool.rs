@@ -94,9 +94,14 @@ impl Pool {
 
     /// The same, at the level at which statements that lock rows see what others have written.
     pub(crate) fn ask_committed(&self, statement: Statement, deadline: Instant) -> Result<Vec<Row>, Failure> {
-        let flight = [Statement::new(BEGIN, []), statement, Statement::new("commit", [])];
-        let answers = self.lend(deadline, |con| con.flight(&flight, deadline))?;
-        Ok(answers.into_iter().flatten().collect())
+        let answers = self.lend(deadline, |con| {
+            let limits = (!con.is_own_session()).then(|| Statement::made_up(self.limits(true)));
+            let mut flight = vec![Statement::new(BEGIN, [])];
+            flight.extend(limits);
+            flight.extend([statement, Statement::new("commit", [])]);
+            con.flight(&flight, deadline)
+        })?;
+        Ok(answers.into_iter().rev().nth(1).unwrap_or_default()) // that before the commit
     }
 
     fn open(&self, deadline: Instant) -> Result<Connection, Failure> {
@@ -110,13 +115,15 @@ impl Pool {
         Ok(con)
     }
 
-    /// Sets what bounds a transaction and its waits: from now on in this session, or only in this transaction.
+    /// Sets what bounds a transaction and its waits, and that the server tells of a commit whose wait for the standby was cancelled: from
+    /// now on in this session, or only in this transaction.
     pub(crate) fn limits(&self, is_local: bool) -> String {
         let wait = WAIT.min(self.timeouts.response / 2);
         let [idle, wait] = [IDLE, wait].map(|time| time.as_millis().max(1));
         format!(
             "select set_config('idle_in_transaction_session_timeout', '{idle}', {is_local}), set_config('lock_timeout', '{wait}', \
-             {is_local})"
+             {is_local}), {}",
+            warnings(is_local)
         )
     }
 
@@ -139,6 +146,11 @@ impl Pool {
     pub(crate) fn attempt_ttl(&self) -> Duration {
         self.timeouts.response + IDLE
     }
+}
+
+/// Has the server send warnings, whatever a role or a database has as its default. A pooler's session has it for a transaction.
+pub(crate) fn warnings(is_local: bool) -> String {
+    format!("set_config('client_min_messages', 'warning', {is_local})")
 }
 
 /// The right to one connection, given back however the call ends.

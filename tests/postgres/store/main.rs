@@ -4,4 +4,5 @@
 mod guide;
 mod held;
 mod histories;
+mod settings;
 mod standby;

@@ -12,14 +12,14 @@ use fairlock::backend::{
 use fairlock::{ClientId, LockKind, LockName, OwnerId, PostgresBackend, WakeUps};
 use fairlock_tests::{PostgresServer, eventually};
 
-const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 fn is_unavailable(answer: &Result<Acquired, BackendError>) -> bool {
     answer.as_ref().is_err_and(|error| error.kind() == BackendErrorKind::Unavailable)
 }
 
 /// Commits wait for a standby of this name, and for none if it is empty.
-fn set_standby(server: &PostgresServer, name: &str) {
+pub(crate) fn set_standby(server: &PostgresServer, name: &str) {
     let mut con = server.con();
     con.batch_execute(&format!("alter system set synchronous_standby_names = '{name}'")).unwrap();
     con.batch_execute("select pg_reload_conf()").unwrap();
@@ -48,7 +48,7 @@ fn until_grants_to(server: &PostgresServer, owner: &OwnerId, count: usize) {
 }
 
 /// Ends the commit that waits, in this way.
-fn end_waiting_commit(server: &PostgresServer, way: &str) {
+pub(crate) fn end_waiting_commit(server: &PostgresServer, way: &str) {
     let sql = format!("select {way}(pid) from pg_stat_activity where wait_event = 'SyncRep'");
     eventually(SOON, "a commit waits for the standby", || server.con().execute(&sql, &[]).unwrap() > 0);
 }
