@@ -90,7 +90,9 @@ pub(crate) const MINDER: &str = "__minder";
 const RUN_HELP: &str = "\
 The program gets FAIRLOCK_NAME, FAIRLOCK_TOKEN (a number that only grows: let the resource refuse an \
 old one) and FAIRLOCK_OWNER. With several names the first two have one word for each, in the order \
-that was given, and each lock has its own tokens. It has its own process group; HUP, INT, QUIT, TERM, USR1 and USR2 are \
+that was given, and each lock has its own tokens. FAIRLOCK_OUTER has the owners of the commands around \
+this one: a command in the program that can't get its lock because one of them has it ends with 125. It \
+has its own process group; HUP, INT, QUIT, TERM, USR1 and USR2 are \
 passed on to the whole group. Signals that were ignored when fairlock started (by nohup, or INT and \
 QUIT by a script's `&`) stay ignored, for the program too. As the first process of a container, fairlock \
 gives 128 + n for a signal that would end it, and collects orphans. The lock is released when the program ends; \

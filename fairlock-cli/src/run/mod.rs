@@ -6,6 +6,7 @@
 mod children;
 mod holds;
 mod minder;
+mod nested;
 mod program;
 mod signals;
 mod terminal;
@@ -28,6 +29,7 @@ pub(crate) use minder::mind;
 
 use holds::Holds;
 use minder::Minder;
+use nested::Outer;
 use program::Ended;
 use signals::die_by;
 use wait::{Outside, Waited};
@@ -63,7 +65,8 @@ fn run_under(
     client.on_lost(move |lost| drop(tell.send(lost.clone())));
     // Started before the wait, so it costs no time under the lock.
     let mut minder = Minder::start(server, options, grace)?;
-    let outside = Outside { signals, losses: &losses };
+    let outer = Outer::of_environment();
+    let outside = Outside { signals, losses: &losses, outer: &outer };
     let deadline = options.limit().and_then(|limit| Instant::now().checked_add(limit));
     let mut holds = Holds::default();
     for lock in &wanted {
@@ -74,6 +77,7 @@ fn run_under(
                 holds.add(guard);
             }
             Waited::TimedOut(held_up) => return Err(not_in_time(options, lock.name(), held_up)),
+            Waited::InVain(failure) => return Err(failure),
             Waited::Signalled(signal) => return Ok(die_by(signal)),
             Waited::Lost(lost) => return Err(lost_before_the_start(&lost)),
         }

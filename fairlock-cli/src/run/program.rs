@@ -17,6 +17,7 @@ use signal_hook::consts::{SIGCHLD, SIGINT};
 
 use super::holds::Holds;
 use super::minder::{Minder, Watch};
+use super::nested::Outer;
 use super::reserve;
 use super::signals::is_passed_on;
 use super::terminal::Terminal;
@@ -46,7 +47,7 @@ pub(super) fn run(
 ) -> Result<Ended, Failure> {
     let certain = || holds.valid_for().saturating_sub(reserve(options));
     minder.certain_for(certain());
-    let mut program = Program::start(options, holds, minder)?;
+    let mut program = Program::start(options, holds, minder, outside.outer)?;
     let mut words = minder.words().clone();
     // Renewals come every third of the lease, and this is often enough to pass each of them on.
     let renewed = tick((options.terms.lease / 20).clamp(Duration::from_millis(10), Duration::from_secs(1)));
@@ -123,7 +124,7 @@ struct Program {
 }
 
 impl Program {
-    fn start(options: &Run, holds: &Holds, minder: &Minder) -> Result<Program, Failure> {
+    fn start(options: &Run, holds: &Holds, minder: &Minder, outer: &Outer) -> Result<Program, Failure> {
         let words = options.words();
         let mut command = Command::new(words[0]);
         command.args(&words[1..]).process_group(minder.group().as_raw());
@@ -133,6 +134,11 @@ impl Program {
         command.env("FAIRLOCK_NAME", options.names.join(" "));
         command.env("FAIRLOCK_TOKEN", tokens.join(" "));
         command.envs(holds.guards().next().map(|guard| ("FAIRLOCK_OWNER", guard.owner().as_str())));
+        if outer.are_none() {
+            command.env_remove("FAIRLOCK_OUTER");
+        } else {
+            command.env("FAIRLOCK_OUTER", outer.words());
+        }
         let child = command.spawn().map_err(|error| not_run(words[0], &error))?;
         let process = Pid::from_raw(child.id().cast_signed());
         log::debug!(target: "fairlock::run", "started {}, process {process}", escaped(&words[0].to_string_lossy()));

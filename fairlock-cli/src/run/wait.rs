@@ -11,6 +11,7 @@ use signal_hook::low_level::emulate_default_handler;
 use super::LAST_WORDS;
 use super::holds::Holds;
 use super::minder::Minder;
+use super::nested::{HESITATION, Outer};
 use super::wanted::Wanted;
 use crate::duration;
 use crate::exit::{Exit, Failure};
@@ -25,6 +26,8 @@ pub(super) enum Waited {
     Granted(OwnedGuard),
     /// With a description of what holds it up, or why that is not known: then the server refused, or did not answer.
     TimedOut(Result<String, Failure>),
+    /// A command that this one runs under keeps it from the lock.
+    InVain(Failure),
     /// A signal ended the wait. The place is given up.
     Signalled(i32),
     /// A hold was lost, and the place is given up.
@@ -36,6 +39,7 @@ pub(super) struct Outside<'a> {
     pub(super) signals: &'a Receiver<i32>,
     /// Of holds, and of grants that ended before they were taken. Open as long as the client lives.
     pub(super) losses: &'a Receiver<Lost>,
+    pub(super) outer: &'a Outer,
 }
 
 /// Waits for the next lock, beside these holds. If that fails the client is shut down, so that place and holds are gone when this returns.
@@ -50,9 +54,9 @@ pub(super) fn wait(
 ) -> Result<Waited, Failure> {
     if limit == Some(Duration::ZERO) {
         let TryLock::Granted(guard) = lock.try_lock()? else {
-            let held_up = held_up_by(lock, store);
+            let busy = busy(lock, store, outside.outer);
             let _ = client.shutdown_within(LAST_WORDS);
-            return Ok(Waited::TimedOut(held_up));
+            return Ok(busy);
         };
         return Ok(Waited::Granted(guard));
     }
@@ -61,6 +65,7 @@ pub(super) fn wait(
     let progress = Progress::begin(lock, store);
     let update = if progress.shown { tick(EVERY) } else { never() };
     progress.show(&request);
+    let mut hesitation = if outside.outer.are_none() { never() } else { tick(HESITATION) };
     let ended = loop {
         select! {
             recv(request.decided()) -> _ => break None,
@@ -70,6 +75,11 @@ pub(super) fn wait(
                 _ => {}
             },
             recv(update) -> _ => progress.show(&request),
+            recv(hesitation) -> _ => match outside.outer.keep_it(lock, request.rank(), limit.is_none()) {
+                Ok(None) => hesitation = never(),
+                Ok(Some(failure)) => break Some(Ended::InVain(failure)),
+                Err(_) => {} // asked again, like the request
+            },
             recv(outside.signals) -> signal => match signal {
                 Ok(SIGCHLD) => drop(minder.collect_others(None)),
                 Err(_) => {}
@@ -84,9 +94,10 @@ pub(super) fn wait(
         None => return Ok(Waited::Granted(request.wait()?)),
         Some(Ended::Signalled(signal)) => Waited::Signalled(signal),
         Some(Ended::Lost(lost)) => Waited::Lost(lost),
+        Some(Ended::InVain(failure)) => Waited::InVain(failure),
         Some(Ended::TimedOut) => match request.leave() {
             Ok(TryLock::Granted(guard)) => return Ok(Waited::Granted(guard)),
-            Ok(TryLock::Busy) => Waited::TimedOut(held_up_by(lock, store)),
+            Ok(TryLock::Busy) => busy(lock, store, outside.outer),
             Err(error) => Waited::TimedOut(Err(error.into())),
         },
     };
@@ -98,6 +109,7 @@ pub(super) fn wait(
 /// Why a wait ended without a decision.
 enum Ended {
     TimedOut,
+    InVain(Failure),
     Signalled(i32),
     Lost(Lost),
 }
@@ -144,12 +156,20 @@ impl Progress<'_> {
     }
 }
 
+/// The wait is over: what holds it up.
+fn busy(lock: &Wanted, store: &Store, outer: &Outer) -> Waited {
+    match outer.keep_it(lock, None, false) {
+        Ok(Some(failure)) => Waited::InVain(failure),
+        _ => Waited::TimedOut(held_up_by(lock, store)),
+    }
+}
+
 /// The holders, and a grace of the server.
 ///
 /// # Errors
 /// If the server is gone by now. And if it grants nothing to anyone: a free lock in a grace is no lock that another owner has.
 fn held_up_by(lock: &Wanted, store: &Store) -> Result<String, Failure> {
-    let state = match lock.state() {
+    let state = match lock.look(0..0) {
         Ok(state) => state,
         Err(error) if error.is_transient() => return Err(error.into()),
         // It said that the lock is busy, and may refuse to say more.

@@ -5,6 +5,8 @@
 //! the last is granted. It is not that call: a signal has to end the wait, the progress line shows the rank, and the minder gets each
 //! hold when it is granted.
 
+use std::ops::Range;
+
 use fairlock::{
     Client, Lock, LockKind, LockState, OwnedGuard, OwnedLock, OwnedRequest, Owner, Result, Semaphore, TryLock,
 };
@@ -40,7 +42,8 @@ pub(super) fn all(client: &Client, options: &Run) -> Result<Vec<Wanted>> {
 }
 
 pub(super) enum Wanted {
-    Lock(OwnedLock),
+    /// With the units that the program gets.
+    Lock(OwnedLock, u32),
     Permit(Semaphore),
 }
 
@@ -53,47 +56,55 @@ impl Wanted {
                 limit.map_or_else(|| semaphore.clone(), |limit| semaphore.max_hold(limit)),
             ));
         }
-        let lock: Lock = match kind.of_lock() {
-            LockKind::ReadWrite if kind.shared => client.rw_lock(name)?.reader().clone(),
-            LockKind::ReadWrite => client.rw_lock(name)?.writer().clone(),
-            LockKind::Plain => client.plain_lock(name)?,
-            _ => client.fair_lock(name)?,
+        let (lock, takes): (Lock, u32) = match kind.of_lock() {
+            LockKind::ReadWrite if kind.shared => (client.rw_lock(name)?.reader().clone(), 1),
+            LockKind::ReadWrite => (client.rw_lock(name)?.writer().clone(), u32::MAX),
+            LockKind::Plain => (client.plain_lock(name)?, 1),
+            _ => (client.fair_lock(name)?, 1),
         };
         let lock = limit.map_or_else(|| lock.clone(), |limit| lock.max_hold(limit));
-        Ok(Wanted::Lock(lock.owned_by(owner)?))
+        Ok(Wanted::Lock(lock.owned_by(owner)?, takes))
     }
 
     pub(super) fn try_lock(&self) -> Result<TryLock<OwnedGuard>> {
         match self {
-            Wanted::Lock(lock) => lock.try_lock(),
+            Wanted::Lock(lock, _) => lock.try_lock(),
             Wanted::Permit(semaphore) => semaphore.try_acquire(),
         }
     }
 
     pub(super) fn request(&self) -> Result<OwnedRequest> {
         match self {
-            Wanted::Lock(lock) => lock.request(),
+            Wanted::Lock(lock, _) => lock.request(),
             Wanted::Permit(semaphore) => semaphore.request(),
         }
     }
 
-    /// Its holders, and the length of the line.
-    pub(super) fn state(&self) -> Result<LockState> {
+    /// Its holders, the length of the line, and this part of it.
+    pub(super) fn look(&self, part: Range<u64>) -> Result<LockState> {
         match self {
-            Wanted::Lock(lock) => lock.inspect_line(0..0),
-            Wanted::Permit(semaphore) => semaphore.inspect_line(0..0),
+            Wanted::Lock(lock, _) => lock.inspect_line(part),
+            Wanted::Permit(semaphore) => semaphore.inspect_line(part),
+        }
+    }
+
+    /// How many of the lock's units the program gets.
+    pub(super) fn takes(&self) -> u32 {
+        match self {
+            Wanted::Lock(_, takes) => *takes,
+            Wanted::Permit(_) => 1,
         }
     }
 
     pub(super) fn name(&self) -> &str {
         match self {
-            Wanted::Lock(lock) => lock.name(),
+            Wanted::Lock(lock, _) => lock.name(),
             Wanted::Permit(semaphore) => semaphore.name(),
         }
     }
 
     /// Whether a waiter has a place in a line.
     pub(super) fn has_line(&self) -> bool {
-        !matches!(self, Wanted::Lock(lock) if lock.kind() == LockKind::Plain)
+        !matches!(self, Wanted::Lock(lock, _) if lock.kind() == LockKind::Plain)
     }
 }

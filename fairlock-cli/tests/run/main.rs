@@ -11,6 +11,7 @@ mod first_process;
 mod kept;
 mod killed;
 mod lost;
+mod nested;
 mod outages;
 mod several;
 mod signals;
