@@ -135,7 +135,12 @@ impl Store {
                 let is_past_grace = con.grace_ends.is_some_and(|ends| moment(ends) <= now);
                 let way = usize::from(questions.len() == 1 && is_past_grace);
                 let made: Vec<_> = made.iter().map(|attempt| slice::from_ref(&attempt[way])).collect();
-                con.flights(&made, deadline)
+                let answers = con.flights(&made, deadline)?;
+                let spent = answers.iter().filter_map(|answer| answer.as_ref().err());
+                match spent.into_iter().find(|failure| !failure.keeps_connection()) {
+                    Some(failure) => Err(failure.clone()),
+                    None => Ok(answers),
+                }
             };
             match self.pool.lend(deadline, make) {
                 Ok(answered) => answers = answered,

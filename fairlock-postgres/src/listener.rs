@@ -22,8 +22,8 @@ const HEARD_WITHIN: Duration = Duration::from_secs(1);
 const POLLS_EVERY: Duration = Duration::from_millis(20);
 
 /// Differs from one start of a server to the next, and from database to database: messages stay in one.
-const SERVER: &str = "select concat_ws(' ', extract(epoch from pg_postmaster_start_time()), pg_is_in_recovery(), \
-                      (select oid from pg_database where datname = current_database()))";
+const SERVER: &str = "select concat_ws(' ', extract(epoch from pg_postmaster_start_time()), (select oid from pg_database where \
+                      datname = current_database())), current_setting('transaction_read_only') = 'on'";
 
 pub(crate) struct Listener {
     pub(crate) store: Weak<Store>,
@@ -104,7 +104,7 @@ impl Listener {
         if has_missed && let Some(client) = self.client.upgrade() {
             client.sink.wake(Wake::Gap);
         }
-        let mut checked = Instant::now();
+        let (mut checked, mut broken) = (Instant::now(), 0);
         loop {
             let messages = con.listen(Instant::now() + LOOKS_EVERY)?;
             let Some(client) = self.client.upgrade() else { return Ok(()) };
@@ -120,9 +120,11 @@ impl Listener {
                     }
                 }
             }
-            if checked.elapsed() >= CHECKED_EVERY {
+            let Some(store) = self.store.upgrade() else { return Ok(()) };
+            // Commands that have lost a connection may have gone elsewhere.
+            let lost = std::mem::replace(&mut broken, store.pool.broken()) != broken;
+            if lost || checked.elapsed() >= CHECKED_EVERY {
                 checked = Instant::now();
-                let Some(store) = self.store.upgrade() else { return Ok(()) };
                 check_server(&mut con, &store)?;
                 if !is_present && self.be_present(&mut con, store.pool.deadline())? {
                     is_present = true;
@@ -143,7 +145,8 @@ impl Listener {
 /// After a fail-over the former primary may keep this connection open for long, and says nothing more.
 ///
 /// # Errors
-/// If it sits elsewhere than the connections that carry commands. Why those fail, if they do, the commands say.
+/// If it sits elsewhere than the connections that carry commands, or where nothing can be written any more. Why those fail, if they do, the
+/// commands say; one of theirs that leads to such a server is closed.
 fn check_server(con: &mut Connection, store: &Store) -> Result<(), Failure> {
     let deadline = store.pool.deadline();
     let here = server_of(con, deadline)?;
@@ -156,5 +159,9 @@ fn check_server(con: &mut Connection, store: &Store) -> Result<(), Failure> {
 }
 
 fn server_of(con: &mut Connection, deadline: Instant) -> Result<String, Failure> {
-    Ok(con.row(Statement::new(SERVER, []), deadline)?.text(0)?.to_owned())
+    let row = con.row(Statement::new(SERVER, []), deadline)?;
+    if row.flag(1)? {
+        return Err(Failure::broken("the server takes no writes any more"));
+    }
+    Ok(row.text(0)?.to_owned())
 }

@@ -83,6 +83,16 @@ fn a_missing_or_newer_layout_is_refused_in_words() {
 }
 
 #[test]
+fn what_reads_asks_a_pooler_to_send_it_where_writes_go() {
+    let mut con = session(&new_database());
+    for said in ["select", "with one as (select 1) select"] {
+        let sql = format!("{said} query from pg_stat_activity where pid = pg_backend_pid()");
+        let row = con.row(Statement::made_up(sql), soon()).unwrap();
+        assert!(row.text(0).unwrap().starts_with("/*NO LOAD BALANCE*/"), "{row:?}");
+    }
+}
+
+#[test]
 fn of_many_that_migrate_at_once_none_fails_and_one_that_waits_for_too_long_says_so() {
     let url = SERVER.new_empty_database();
     let mut first = session(&url);

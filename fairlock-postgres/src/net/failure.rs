@@ -60,10 +60,12 @@ impl Failure {
         self.has_code(&["26000", "42P05", "0A000"])
     }
 
-    /// Whether the connection is of use, after a rollback: the server refused, or what a row has is of no use to this version.
+    /// Whether the connection is of use, after a rollback: the server refused, or what a row has is of no use to this version. Not if the
+    /// server ends the session, or takes no writes any more: then another host may.
     pub(crate) fn keeps_connection(&self) -> bool {
         let is_corrupt = self.kind == BackendErrorKind::Corrupt;
-        self.code.as_ref().map_or(is_corrupt, |code| !code.starts_with("57P") && !code.starts_with("25P03"))
+        let ends = |code: &String| ["57P", "25P03", "25006"].iter().any(|end| code.starts_with(end));
+        self.code.as_ref().map_or(is_corrupt, |code| !ends(code))
     }
 }
 
@@ -126,6 +128,14 @@ impl From<Failure> for fairlock_core::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_that_ends_the_session_or_takes_no_writes_costs_the_connection() {
+        let keeps = |code: &str| Failure::refused(code.to_owned(), String::new()).keeps_connection();
+        assert_eq!(["25006", "25P03", "57P01", "57P02", "57P03", "57P05"].map(keeps), [false; 6]);
+        assert_eq!(["25P02", "55P03", "40001", "57014", "53300"].map(keeps), [true; 5]);
+        assert!(!Failure::senseless().keeps_connection());
+    }
 
     #[test]
     fn each_sqlstate_has_its_kind() {

@@ -14,24 +14,30 @@ use super::login::log_in;
 use super::statement::Statement;
 use super::wire::Connection;
 
-/// Each host gets a fair part of the time that is left. A standby is passed over: it takes no writes.
+/// Each host gets a fair part of the time that is left. One that takes no writes is passed over.
 ///
 /// # Errors
-/// Of the last host; `InvalidConfig` of any, since another host would say the same.
+/// Of the last host that may do better later, else of the last one; `InvalidConfig` of any that says so before it tells its role, since
+/// another host would say the same.
 pub(crate) fn open(address: &Address, deadline: Instant) -> Result<Connection, Failure> {
-    let mut last = Failure::invalid("the address names no host");
+    let mut failed: Option<Failure> = None;
     for (tried, endpoint) in address.endpoints.iter().enumerate() {
         let left = deadline.saturating_duration_since(Instant::now());
         let share = left / u32::try_from(address.endpoints.len() - tried).unwrap_or(1);
         let by = Instant::now() + share;
-        let taking_writes = |con| taking_writes(con, by).map_err(|failure| failure.at(endpoint));
-        match log_in_at(endpoint, address, by).and_then(taking_writes) {
-            Ok(con) => return Ok(con),
-            Err(failure) if failure.kind != BackendErrorKind::InvalidConfig => last = failure,
-            Err(failure) => return Err(failure),
+        let failure = match log_in_at(endpoint, address, by) {
+            Ok(con) => match taking_writes(con, by) {
+                Ok(con) => return Ok(con),
+                Err(failure) => failure.at(endpoint),
+            },
+            Err(failure) if failure.kind == BackendErrorKind::InvalidConfig => return Err(failure),
+            Err(failure) => failure,
+        };
+        if failure.kind != BackendErrorKind::InvalidConfig || failed.is_none() {
+            failed = Some(failure);
         }
     }
-    Err(last)
+    Err(failed.unwrap_or_else(|| Failure::invalid("the address names no host")))
 }
 
 /// A session at this host, whatever its role.
@@ -50,14 +56,17 @@ pub(crate) fn log_in_at(
 
 fn taking_writes(mut con: Connection, deadline: Instant) -> Result<Connection, Failure> {
     // Parsed each time, since nothing is known of the session yet.
-    let sql = "select current_setting('transaction_read_only') = 'on', pg_backend_pid()";
+    let sql = "select pg_is_in_recovery(), current_setting('transaction_read_only') = 'on', pg_backend_pid()";
     let row = con.row(Statement::made_up(sql), deadline)?;
     if row.flag(0)? {
-        let what = "it takes no writes: a standby, or default_transaction_read_only is on";
-        return Err(Failure::broken(what));
+        return Err(Failure::broken("it takes no writes: it is a standby"));
+    }
+    if row.flag(1)? {
+        let what = "it takes no writes: default_transaction_read_only is on for the server, the database or the user";
+        return Err(Failure::invalid(what));
     }
     // A pooler gives itself another number than that of the session, which it may change after each transaction.
-    if con.process == Some(row.count(1)?) {
+    if con.process == Some(row.count(2)?) {
         con.prepared = Some(Vec::new());
     }
     Ok(con)

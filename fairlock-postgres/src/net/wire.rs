@@ -120,7 +120,7 @@ impl Connection {
         if !is_known {
             // Closing a name that is not in use does nothing.
             frontend::close(b'S', &name, out)?;
-            frontend::parse(&name, sql, [], out)?;
+            frontend::parse(&name, &at_primary(sql), [], out)?;
         }
         let bound = frontend::bind("", &name, [1], values, |value, out| Ok(value.write(out)), [1], out);
         bound.map_err(|_| Failure::invalid("a value is too long"))?;
@@ -143,7 +143,7 @@ impl Connection {
 
     /// Runs a text of several statements without values.
     pub(crate) fn script(&mut self, sql: &str, deadline: Instant) -> Result<(), Failure> {
-        self.say(deadline, |out| frontend::query(sql, out))?;
+        self.say(deadline, |out| frontend::query(&at_primary(sql), out))?;
         let answer = self.answers()?;
         self.stream.all_answered();
         answer.map(|_| ())
@@ -278,6 +278,15 @@ impl Connection {
         }
         Failure::refused(code, message)
     }
+}
+
+/// A pooler that spreads reads over standbys (Pgpool-II) sends one with this comment to the primary. All of ours are about what is written
+/// there.
+fn at_primary(sql: &str) -> Cow<'_, str> {
+    if ["select ", "with "].iter().any(|read| sql.starts_with(read)) {
+        return Cow::Owned(format!("/*NO LOAD BALANCE*/ {sql}"));
+    }
+    Cow::Borrowed(sql)
 }
 
 /// Whether a commit is said to be done here, and perhaps nowhere else. The words depend on the server's language, and the code is that

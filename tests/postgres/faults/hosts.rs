@@ -1,10 +1,15 @@
 //! A primary and a synchronous standby: which of them is used, and what goes on when the standby takes over.
 
-use fairlock::{PostgresBackend, TryLock};
-use fairlock_tests::errors::assert_unavailable;
+use std::thread;
+use std::time::Duration;
+
+use fairlock::{Error, PostgresBackend, TryLock};
+use fairlock_tests::errors::{assert_says, assert_unavailable};
 use fairlock_tests::{Alone, PostgresServer, eventually};
 
-use crate::support::{SOON, client, granted, patient, request, take, until_in_line, until_nothing_left};
+use crate::support::{
+    SOON, client, granted, patient, request, take, until_in_line, until_nothing_left, within,
+};
 
 fn url_of(servers: [&PostgresServer; 2]) -> String {
     let [first, second] = servers.map(PostgresServer::address);
@@ -19,7 +24,7 @@ fn the_host_that_takes_writes_is_found_before_and_after_a_fail_over() {
     for sql in ["alter system set synchronous_standby_names = 'near'", "select pg_reload_conf()"] {
         primary.con().batch_execute(sql).unwrap();
     }
-    let parts = [&standby.address(), "it takes no writes: a standby"];
+    let parts = [&standby.address(), "it takes no writes: it is a standby"];
     assert_unavailable(PostgresBackend::connect(&standby.url()), &parts);
     let (ours, theirs) = (patient(&url_of([&standby, &primary])), patient(&url_of([&primary, &standby])));
     let guard = take(&ours.fair_lock("x").unwrap());
@@ -37,4 +42,40 @@ fn the_host_that_takes_writes_is_found_before_and_after_a_fail_over() {
     assert!(next.token() > token);
     next.unlock().unwrap();
     until_nothing_left(&standby);
+}
+
+/// As an operator does before a planned fail-over; behind one address a pooler may lead elsewhere at any time.
+#[test]
+fn a_host_that_takes_no_writes_any_more_is_left_for_the_other_one() {
+    let _alone = Alone::here();
+    let primary = PostgresServer::builder().start();
+    let standby = primary.standby("near");
+    for sql in ["alter system set synchronous_standby_names = 'near'", "select pg_reload_conf()"] {
+        primary.con().batch_execute(sql).unwrap();
+    }
+    let ours = patient(&url_of([&primary, &standby]));
+    let guard = take(&ours.fair_lock("x").unwrap());
+    let waiting = request(&ours, "x");
+    // Connections that are idle when it happens.
+    thread::scope(|scope| {
+        (0..4).for_each(|n| {
+            let ours = &ours;
+            scope.spawn(move || take(&ours.fair_lock(&format!("of {n}")).unwrap()).unlock().unwrap());
+        });
+    });
+    for sql in ["alter system set default_transaction_read_only = on", "select pg_reload_conf()"] {
+        primary.con().batch_execute(sql).unwrap();
+    }
+    standby.promote();
+    eventually(SOON, "it takes writes", || PostgresBackend::connect(&standby.url()).is_ok());
+    eventually(Duration::from_secs(3), "renewed there", || guard.renew().is_ok()); // it is one attempt
+    within(Duration::from_secs(3), || take(&ours.fair_lock("new").unwrap()).unlock().unwrap());
+    let holder = client(&standby.url()).fair_lock("x").unwrap().inspect().unwrap();
+    assert_eq!(holder.holder().unwrap().token, Some(guard.token()), "it was renewed there");
+    guard.unlock().unwrap();
+    granted(waiting, SOON).unlock().unwrap();
+    // A single host says what is to do.
+    let refused = PostgresBackend::connect(&primary.url()).unwrap_err();
+    assert!(matches!(refused, Error::InvalidConfig { .. }), "{refused:?}");
+    assert_says(&refused, &[&primary.address(), "default_transaction_read_only is on"]);
 }
