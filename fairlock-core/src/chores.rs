@@ -69,6 +69,17 @@ pub(crate) enum Duty {
     Withdraw,
 }
 
+impl Duty {
+    /// Whether a call is under way that would begin anew what this ends, if the server carried it out later. A claim with a duty
+    /// begins no more such calls, so this is over once it was. (The renewal of a hold finds nothing after the release.)
+    pub(crate) fn has_to_wait(self, claim: &Claim) -> bool {
+        match self {
+            Duty::Release => claim.is_asking(),
+            Duty::Withdraw => claim.may_make_a_place(),
+        }
+    }
+}
+
 impl Chores {
     pub(crate) fn add(&self, claim: &Arc<Claim>, duty: Duty, now: Instant) {
         self.queues.lock().fresh.push_back(Chore::new(Arc::clone(claim), duty, now));
@@ -107,14 +118,15 @@ impl Chores {
         !self.queues.lock().tried.is_empty()
     }
 
-    /// Takes the chore of this claim, if no thread has taken it before.
+    /// Takes the chore of this claim, if no thread has taken it before, nor is making a call that has to come first: the claim's
+    /// signal is raised when that has ended.
     pub(crate) fn take(&self, claim: &Arc<Claim>) -> Option<ChoresInHand<'_>> {
         let mut queues = self.queues.lock();
         let Queues { fresh, tried, .. } = &mut *queues;
         let chore = [fresh, tried].into_iter().find_map(|queue| {
             // The latest first: as a rule the caller has just left, and come back.
             let at = queue.iter().rposition(|chore| Arc::ptr_eq(&chore.claim, claim))?;
-            queue.remove(at)
+            (!queue[at].duty.has_to_wait(claim)).then(|| queue.remove(at))?
         })?;
         Some(ChoresInHand { chores: self, todo: VecDeque::from([chore]), back: Vec::new() })
     }

@@ -147,16 +147,12 @@ fn tell_first(shared: &Shared, hand: &mut InHand<'_>) -> bool {
     let Batch { releases, withdrawals, .. } = &mut hand.1;
     let mut turn = shared.turn();
     // A call of the watchdog's that is under way could make a place after this one. It is the only other thread that makes such
-    // calls for a task, so its own chore comes after them. (The renewal of a hold finds nothing after the release.)
-    let is_busy = |duty, claim: &Claim| match duty {
-        Duty::Release => claim.is_asking(),
-        Duty::Withdraw => claim.may_make_a_place(),
-    };
+    // calls for a task, so its own chore comes after them.
     for (queue, duty) in [(releases, Duty::Release), (withdrawals, Duty::Withdraw)] {
         if turn.is_silent() {
             break;
         }
-        let (busy, claims) = queue.drain(..).partition::<Vec<_>, _>(|claim| is_busy(duty, claim));
+        let (busy, claims) = queue.drain(..).partition::<Vec<_>, _>(|claim| duty.has_to_wait(claim));
         busy.iter().for_each(|claim| shared.ledger.leave_to_watchdog(claim, duty));
         if !claims.is_empty() {
             turn.attempt(shared.chores.in_hand(claims, duty, shared.now()));

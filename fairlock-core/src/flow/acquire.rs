@@ -315,7 +315,8 @@ impl<'a> Acquiring<'a> {
                 attempts += 1;
                 try_at = self.config.now() + backoff::pause(attempts);
             } else {
-                // Another thread is at it, and raises the signal when it has done it or put it back.
+                // Another thread is at it, or has a heartbeat of the claim under way, which must not come after the withdrawal: it
+                // would put the place back. That thread raises the signal when it has an answer.
                 claim.signal.wait(seen, Some(until));
             }
         }

@@ -52,7 +52,8 @@ impl<'a> Turn<'a> {
     }
 
     /// Does the chore of this claim on the calling thread, which waits for the claim's end: the watchdog may be held up by the
-    /// answers of other locks. False: there is none, or another thread is at it.
+    /// answers of other locks. False: there is none, or another thread is at it, or makes a call about this claim that has to be over
+    /// before.
     pub(crate) fn settle(mut self, timers: &Timers, claim: &Arc<Claim>) -> bool {
         let Some(taken) = self.chores.take(claim) else { return false };
         self.attempt(taken);

@@ -55,4 +55,15 @@ scenes! {
     fn a_call_goes_on_as_soon_as_the_release_under_way_is_answered() {
         UNWATCHED "a locks; release takes 1s; a unlocks; a' locks gets 1002 1s; a done 1s"
     }
+
+    /// The server would carry out the heartbeat after the withdrawal, and put the place back for nobody.
+    fn a_withdrawal_by_the_next_call_comes_after_the_heartbeat() {
+        THREADS "acquire says rank/0; renew takes 300ms; a tries-for 1700ms is-busy 1750ms; asked acquire renew
+        a tries gets 1001 216ms..217ms; asked withdraw ..."
+    }
+
+    fn a_call_does_not_wait_for_a_heartbeat_beyond_its_own_time() {
+        THREADS "acquire says rank/0; renew takes 8s; a tries-for 1700ms is-busy 1750ms; a tries-for 1s is-busy 1s
+        asked acquire renew; pass 10s; asked withdraw ..."
+    }
 }
