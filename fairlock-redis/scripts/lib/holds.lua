@@ -19,8 +19,8 @@
 -- @include lib/kind: mismatch
 -- @include lib/owner: read_holder, foreign
 -- @include lib/hold: renew
--- @include lib/line: NOBODY, open_line, next_number, is_marked, save, remove_place, is_resting, is_present, walk,
---   park_absent, tell
+-- @include lib/line: NOBODY, open_line, next_number, is_marked, save, remove_place, keep_line, is_resting, is_present,
+--   walk, park_absent, tell
 -- @include lib/redisson_turn: OUR_LAST_TURN, POLL_EVERY, take_turn, redisson_name, reserve_for_redisson
 
 -- How many holds that are over one script drops at most. Until all are dropped too many units count as used, never too few.
@@ -128,6 +128,7 @@ local function begin(state, is_newcomer, ...)
   state.line_ttl = redis.call('PTTL', state.line)
   redis.call('ZRANK', state.line, NOBODY)
   save(state, ...)
+  if state.length > 0 then keep_line(state) end
   if state.is_torn then
     redis.call('PEXPIRE', state.ends, 0)
     if not state.whole and not state.is_foreign then redis.call('PEXPIRE', state.lock, 0) end

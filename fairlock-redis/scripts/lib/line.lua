@@ -21,15 +21,13 @@
 -- `served` is the greatest ticket that was granted the lock; the field `kicked` lists the members whose places an operator
 -- removed.
 
--- @include lib/clock: now_micros, now, format_int, parse_int, sequence_ttl
+-- @include lib/clock: now_micros, now, format_int, parse_int, RAISED_EVERY, KEPT_FOR, sequence_ttl
 
 -- Added to the ticket of a parked member.
 local PARKED = 4503599627370496
 local SWEEP_AFTER = 60000
 -- How many absent waiters one script examines at most.
 local SCAN_LIMIT = 256
--- Keys expire by the server's clock, which may be set forward by hours.
-local KEEP_LINE_FOR = 86400000
 local KICKS_KEPT = 10000 -- in characters: a hundred
 local POLL_FOR = 60000
 -- The channel of a client begins with this.
@@ -149,13 +147,16 @@ local function remove_place(state, member)
   state.head = nil -- it may have been this member
 end
 
--- For as long as a waiter may be silent. The record not for less than its sequence needs. The line may be new although the record is
--- not, and the reverse: evicted, or deleted by hand.
+-- For a day, since keys expire by the server's clock, which may be set forward by hours; and for as long as a waiter may be silent.
+-- The record not for less than its sequence needs. The line may be new although the record is not, and the reverse: evicted, or
+-- deleted by hand.
 local function keep_line(state)
-  local keep = math.max(KEEP_LINE_FOR, 12 * state.ttl)
-  if state.length > 0 and state.line_ttl >= keep / 2 then return end
+  local keep = math.max(KEPT_FOR, 12 * state.ttl)
+  local lasts = state.line_ttl >= keep - RAISED_EVERY and now - state.pulse <= now % RAISED_EVERY
+  if state.length > 0 and (lasts or state.is_kept) then return end
   redis.call('PEXPIRE', state.line, format_int(keep))
   redis.call('PEXPIRE', state.record, format_int(math.max(keep, sequence_ttl(state.last))))
+  state.is_kept = true
 end
 
 -- Whether a waiter without a place gets it back at its ticket. Not if the sequence can't have given out that ticket, which

@@ -78,8 +78,9 @@ if (has_room or is_behind) and not told_ticket and not grace_left then
         local rank = pcall('ZRANK', line, member)
         local done = type(rank) == 'number'
         -- (Beside a hold of all units the third key may be left over.)
-        if exist == (first and 2 or 1) or rank == 0 and call('PTTL', line) < 0 then
-          local keep = life > 7200000 and 12 * life or '86400000'
+        -- (As `keep_line`. Each script that moves the line's pulse looks whether it passes ten million milliseconds.)
+        if exist == (first and 2 or 1) or passed > now % 10000000 or rank == 0 and call('PTTL', line) < 0 then
+          local keep = life > 8033333 and 12 * life or '96400000'
           done = done and pcall('PEXPIRE', line, keep) == 1 and pcall('PEXPIRE', record, keep) == 1
         end
         state = number .. ' ' .. turn .. served .. since .. ' ' .. lag .. ' ' .. ttl .. ' ' .. deadline
@@ -102,8 +103,8 @@ if (has_room or is_behind) and not told_ticket and not grace_left then
       call('HSET', lock, 'mode', hold)
       if type(pcall('PEXPIRE', lock, kept == 0 and lease or string.format('%d', lease + kept))) == 'number' then
         call('HSET', record, 'state', number .. ' ' .. turn .. string.sub(state, rest))
-        -- Not at each grant: tokens grow even if it ends, since the clock is ahead of every number that was drawn.
-        if not saved or turn == 'Q' then call('PEXPIRE', record, '86400000') end
+        -- Where the last number was from before these ten million milliseconds: see lib/clock.
+        if state < string.sub(number, 1, 6) then call('PEXPIRE', record, '96400000') end
         return refused and { 'granted', tonumber(number), tonumber(lease), refused } or tonumber(number)
       end
       if type(pcall('HDEL', lock, 'mode')) == 'table' then call('DEL', lock) end
@@ -120,8 +121,7 @@ if (has_room or is_behind) and not told_ticket and not grace_left then
     end
     if done then
       call('HSET', record, 'state', number .. ' ' .. turn .. string.sub(state, rest))
-      -- Every few hours.
-      if string.sub(state, 1, 6) ~= string.sub(number, 1, 6) then pcall('PEXPIRE', record, '86400000') end
+      if state < string.sub(number, 1, 6) then pcall('PEXPIRE', record, '96400000') end
       return tonumber(number)
     end
     pcall('ZREM', ends, member)
@@ -165,7 +165,7 @@ if restored then
 elseif ticket then
   ticket = refresh_place(state, member, ticket, lease, labelled)
 end
-if ticket then keep_line(state) end
+if restored then keep_line(state) end
 hand_on(state)
 local granted = state.grants[member]
 -- A newcomer gets its units if no waiter is ahead of it, and they are free.

@@ -66,7 +66,8 @@ if waiter then
     turn, served, pulse, lag, times, least_ttl =
       string.match(texts[2] or '', '^ (%u) (%d+) (%d+) (%d+)( (%d+) %d+)$', 17)
     local passed = turn and now - pulse
-    is_plain = turn and texts[2] < number and passed >= 0
+    -- Line and record have to be kept from time to time: see lib/clock.
+    is_plain = turn and texts[2] < number and passed >= 0 and passed <= now % 10000000
     if is_plain and passed > least_ttl / 2 then lag = string.format('%d', lag + passed - math.floor(least_ttl / 2)) end
   end
   while is_plain and waiter do
@@ -124,7 +125,6 @@ if waiter then
     -- (The releaser no longer counts on its lease, so that need not be taken back.)
     if is_cleared and pcall('PEXPIRE', lock, keep) == 1 and pcall('ZREM', line, waiter) == 1 then
       call('HSET', record, 'state', state)
-      if turn == 'Q' then call('PEXPIRE', record, '86400000') end
       pcall('PUBLISH', heard, 'granted ' .. waiter .. ' ' .. number .. ' ' .. lock)
       return refused or 0
     end
@@ -136,7 +136,7 @@ if waiter then
     winners, fields = winners or new_mode and { waiter }, fields or { 'mode' }
     fields[2] = new_mode or 'of ' .. capacity .. ' ' .. used
     if may('HDEL', lock, 'nobody') and may('ZREM', line, 'nobody')
-      and (not winners or may('ZADD', line, 'XX', '0', 'nobody') and may('PEXPIRE', record, '86400000'))
+      and (not winners or may('ZADD', line, 'XX', '0', 'nobody') and may('PEXPIRE', record, '96400000'))
       and may('HSET', lock, unpack(fields)) then
       if not ends_whole then
         call('HDEL', lock, member)

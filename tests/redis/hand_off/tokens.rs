@@ -32,6 +32,8 @@ fn tokens_grow_over_an_emptied_and_over_a_restarted_server() {
 
 const MINUTE: u64 = 60_000;
 const DAY: u64 = 24 * 60 * MINUTE;
+/// Times to live are raised every 2.8 hours, and are longer by as much.
+const MORE: u64 = 10_000_000;
 
 /// As after a clock that was three days ahead and was corrected. If the sequence were forgotten before the clock has
 /// caught up, the next number would be smaller than the last.
@@ -47,13 +49,13 @@ fn the_last_number_is_kept_for_a_day_after_the_clock_has_caught_up_with_it() {
     ] {
         let lasts = || server.query::<u64>(&["PTTL", &format!("fairlock_record:{{{name}}}")]);
         lock.lock().unwrap().unlock().unwrap();
-        assert!((DAY - MINUTE..=DAY).contains(&lasts()), "{name}: {} ms without a jump", lasts());
+        assert!((DAY..=DAY + MORE).contains(&lasts()), "{name}: {} ms without a jump", lasts());
 
         let ahead = (u64::try_from(server.time_ms()).unwrap() + 3 * DAY) * 1000;
         set_last_number(&server, name, ahead);
         let guard = lock.lock().unwrap();
         assert_eq!(guard.token().get(), ahead + 1);
-        let expected = 4 * DAY - MINUTE..=4 * DAY + 1;
+        let expected = 4 * DAY..=4 * DAY + MORE + 1;
         assert!(expected.contains(&lasts()), "{name}: {} ms after a grant", lasts());
         // A ticket takes a number too.
         let waiting = (name == "hand-off").then(|| request(&ours, name));

@@ -230,9 +230,6 @@ impl Cast {
         let now = model.now;
         let mut until = now + by;
         if self.scale.time == Time::VirtualWithCare {
-            for lock in model.locks.iter().filter(|lock| !lock.line.is_empty()) {
-                until = until.min(lock.line.kept_until.saturating_sub(LOCKS as u64 + 1)).max(now);
-            }
             let ends_at = |until| move |lock: &Lock| lock.holds.iter().any(|hold| hold.ends == until);
             while model.locks.iter().any(ends_at(until)) {
                 until += 1;

@@ -91,8 +91,8 @@ fn outcome(command: &Command, exchange: &Exchange) -> Outcome {
     Outcome { answers, pushes: ours.map(|(channel, message)| push(channel, message)).collect() }
 }
 
-/// A sequence is kept for longer than this (ms): its time to live is not renewed by each command.
-const KEPT_FOR: i64 = 72_000_000;
+/// Line and record are kept for longer than this (ms): their times to live are not raised by each command.
+const KEPT_FOR: i64 = 86_400_000;
 
 /// What must be equal. The clock of an empty line judges only how much longer a line rests. So a lost sequence may be left alone,
 /// too, which then has nothing to remember. What a reply says of Redisson's line may be left out.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use fairlock_tests::reference::line_clock::LineClock;
 use fairlock_tests::reference::sequence::Sequence;
 use fairlock_tests::reference::{
-    Answer, ClientNumber, Hold, Kind, Line, Lock, Member, Millis, Place, Presence, Push,
+    Answer, ClientNumber, Hold, KEPT_FOR, Kind, Line, Lock, Member, Millis, Place, Presence, Push,
 };
 use redis::{FromRedisValue, Value};
 
@@ -198,10 +198,16 @@ pub(crate) fn kept(kind: Kind, reply: &Value, now: Millis) -> Result<Lock, Strin
         .collect();
     waiting.sort_by_key(|place| place.ticket);
     let State { last, served, line_clock, rests_until, .. } = state(state_text.as_ref(), now);
+    let is_kept = |key, used: Millis| kept_until(key) >= used + KEPT_FOR;
+    if state_text.is_some() && !is_kept(2, last / 1000)
+        || !waiting.is_empty() && !is_kept(1, line_clock.pulse)
+    {
+        return Err(format!("a line or a record ends within a day, at {ends:?}; it is {now}"));
+    }
     Ok(Lock {
         kind,
         holds,
-        line: Line { places: waiting, kept_until: kept_until(1) },
+        line: Line { places: waiting },
         line_clock,
         sequence: Sequence(last),
         served,

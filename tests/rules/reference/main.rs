@@ -13,6 +13,7 @@
 
 mod cast;
 mod commands;
+mod days;
 mod differential;
 mod lua;
 mod lua_calls;

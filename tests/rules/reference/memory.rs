@@ -5,8 +5,6 @@
 //! - Tokens follow the backend's own clock. They are paired with the model's as they appear, and must grow alike.
 //! - A hold ends *with* its last millisecond, while Redis keeps a key through it. So no command comes in such a
 //!   millisecond ([`Time::VirtualWithCare`](crate::commands::Time)).
-//! - A line untouched for a day stays until its lock is used; Redis drops it by the TTL of its keys. So no line
-//!   stays untouched for that long.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

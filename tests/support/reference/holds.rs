@@ -60,7 +60,6 @@ impl Lock {
     pub fn drop_expired(&mut self, now: Millis) {
         let capacity = self.capacity();
         self.holds.retain(|hold| now < hold.ends || now == hold.ends && hold.takes == capacity);
-        self.line.drop_if_abandoned(now);
     }
 
     /// The server loses the holds silently: evicted, or deleted by hand.

@@ -6,8 +6,6 @@ use super::{Ask, Member, Millis};
 const SWEEP_AFTER: Millis = 60_000;
 /// How many of those one command removes.
 const SWEPT_AT_ONCE: usize = 3;
-/// The store drops a line that no command touches, after this or twelve lives of a place.
-const KEEP_LINE_FOR: Millis = 24 * 3600 * 1000;
 /// How many places one command examines at most, so that it never blocks the server for long.
 const SCAN_LIMIT: usize = 256;
 
@@ -58,8 +56,6 @@ pub enum Next {
 pub struct Line {
     /// The places, by ticket.
     pub places: Vec<Place>,
-    /// The store drops an untouched line after this time.
-    pub kept_until: Millis,
 }
 
 impl Line {
@@ -102,11 +98,7 @@ impl Line {
     /// Removes the place of a request that leaves or gets the lock.
     pub fn remove(&mut self, member: Member) -> Option<Place> {
         let at = self.places.iter().position(|place| place.member == member)?;
-        let place = self.places.remove(at);
-        if self.is_empty() {
-            self.kept_until = 0;
-        }
-        Some(place)
+        Some(self.places.remove(at))
     }
 
     /// The same if it can be granted.
@@ -134,23 +126,5 @@ impl Line {
         let silent = parked.take(SWEPT_AT_ONCE).filter(|place| place.deadline + SWEEP_AFTER < clock);
         let silent: Vec<Member> = silent.map(|place| place.member).collect();
         silent.into_iter().for_each(|member| _ = self.remove(member));
-    }
-
-    /// Keeps the line for its full time from now on, if half of that time has passed.
-    pub fn keep(&mut self, now: Millis, ttl: Millis) {
-        if !self.is_empty() && self.kept_until.saturating_sub(now) < Line::kept_for(ttl) / 2 {
-            self.kept_until = now + Line::kept_for(ttl);
-        }
-    }
-
-    /// Drops the line if the store has dropped it by now.
-    pub fn drop_if_abandoned(&mut self, now: Millis) {
-        if !self.is_empty() && now > self.kept_until {
-            *self = Line::default();
-        }
-    }
-
-    fn kept_for(ttl: Millis) -> Millis {
-        KEEP_LINE_FOR.max(12 * ttl)
     }
 }

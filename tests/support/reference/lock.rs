@@ -12,6 +12,9 @@ use std::collections::BTreeSet;
 /// A waiter for a lock of several units looks no more often.
 const LOOKS_EVERY: Millis = 50;
 
+/// A store may drop a line, or the sequence, when no command has used it for so long.
+pub const KEPT_FOR: Millis = 24 * 3600 * 1000;
+
 /// One lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lock {
@@ -119,7 +122,6 @@ impl Lock {
                 self.restore(turn, &Ask { member, lease, ttl, label: "", ticket, takes });
             }
         }
-        self.line.keep(turn.now, ttl);
         self.hand_on(turn, &members);
         self.line.sweep(self.line_clock.at(turn.now));
         let first = members.iter().filter_map(|member| self.line.rank(*member)).min();
@@ -282,7 +284,6 @@ impl Lock {
         self.line_clock.hear(now, ask.ttl, self.line.is_empty());
         let ticket = self.sequence.next(turn.number());
         self.line.join(ask, ticket, now, self.line_clock.at(now));
-        self.line.keep(now, ask.ttl);
     }
 
     /// Whether a waiter without a place gets it back at its ticket. Not if the sequence can't have given out that ticket,
@@ -303,7 +304,6 @@ impl Lock {
         }
         self.sequence.next(turn.number());
         self.line.join(ask, ask.ticket, now, clock);
-        self.line.keep(now, ask.ttl);
     }
 
     /// Renews the place of this request. Returns whether it has one.
@@ -312,7 +312,6 @@ impl Lock {
         let Some(place) = self.line.refresh(ask.member, ask.lease, deadline) else { return false };
         place.label = ask.label;
         self.line_clock.hear(now, ask.ttl, false);
-        self.line.keep(now, ask.ttl);
         true
     }
 

@@ -24,5 +24,5 @@ pub mod words;
 
 pub use holds::{Hold, Kind};
 pub use line::{Line, Place, Presence};
-pub use lock::{Lock, Turn};
+pub use lock::{KEPT_FOR, Lock, Turn};
 pub use words::{Answer, Ask, ClientNumber, Member, Millis, Patience, Push, Renew};
