@@ -2,7 +2,9 @@
 //! thread of this crate nor leave a caller's request half done.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 /// Writes a line: the name of a macro of `log`, the target, and what that macro takes after it. A function can't take the keys.
 macro_rules! log_line {
@@ -16,6 +18,68 @@ pub(crate) use log_line;
 pub(crate) fn log_safely(write: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(write)) {
         std::mem::forget(panic); // its drop may panic as well
+    }
+}
+
+/// The shortest time between two lines of the same kind.
+pub(crate) const MINUTE: Duration = Duration::from_secs(60);
+
+/// Lines of one kind, of which one a minute is written at most: what happens ten thousand times fills no log. A backend has one for
+/// each kind of line that a fault can repeat.
+///
+/// ```
+/// # use std::time::Instant;
+/// # use fairlock_core::backend::LineLimit;
+/// static UNREADABLE: LineLimit = LineLimit::new();
+/// if let Some(count) = UNREADABLE.count(1, Instant::now()) {
+///     eprintln!("{count} message(s) can't be read"); // or to the log
+/// }
+/// assert_eq!(UNREADABLE.count(1, Instant::now()), None); // within the same minute
+/// ```
+#[derive(Debug)]
+pub struct LineLimit(Mutex<Written>);
+
+#[derive(Debug)]
+struct Written {
+    /// When the last line was written.
+    last: Option<Instant>,
+    /// What has happened since then and stands in no line.
+    untold: u64,
+}
+
+impl LineLimit {
+    /// Nothing has happened yet.
+    pub const fn new() -> LineLimit {
+        LineLimit(Mutex::new(Written { last: None, untold: 0 }))
+    }
+
+    /// It has happened so many times more. If a line is to be written now: how many times since the last one.
+    pub fn count(&self, times: u64, now: Instant) -> Option<u64> {
+        let mut written = self.0.lock();
+        written.untold = written.untold.saturating_add(times);
+        let may = written.last.is_none_or(|last| now.saturating_duration_since(last) >= MINUTE);
+        if !may || written.untold == 0 {
+            return None;
+        }
+        written.last = Some(now);
+        Some(std::mem::take(&mut written.untold))
+    }
+
+    /// When a line is due for what stands in none.
+    pub(crate) fn due_at(&self) -> Option<Instant> {
+        let written = self.0.lock();
+        written.last.filter(|_| written.untold > 0).map(|last| last + MINUTE)
+    }
+
+    /// The rest, when no other line will come.
+    pub(crate) fn rest(&self) -> Option<u64> {
+        Some(std::mem::take(&mut self.0.lock().untold)).filter(|untold| *untold > 0)
+    }
+}
+
+impl Default for LineLimit {
+    fn default() -> Self {
+        LineLimit::new()
     }
 }
 
@@ -37,6 +101,16 @@ mod tests {
         log_safely(|| panic!("planned"));
         log_safely(|| lines += 1);
         assert_eq!(lines, 1);
+    }
+
+    #[test]
+    fn what_happens_often_is_a_line_a_minute_that_counts_it() {
+        let (limit, start) = (LineLimit::new(), Instant::now());
+        let at = |seconds, times| limit.count(times, start + Duration::from_secs(seconds));
+        assert_eq!([at(0, 2), at(1, 3), at(59, 4), at(60, 1)], [Some(2), None, None, Some(8)]);
+        assert_eq!((limit.due_at(), at(200, 0)), (None, None), "nothing is untold");
+        assert_eq!((at(61, 5), limit.due_at()), (None, Some(start + 2 * MINUTE)));
+        assert_eq!((limit.rest(), limit.rest()), (Some(5), None));
     }
 
     #[test]

@@ -5,14 +5,14 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, RefUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use parking_lot::Mutex;
 
 use crate::cancel::Cancel;
 use crate::error::Lost;
-use crate::logging::log_line;
+use crate::logging::{LineLimit, log_line};
 use crate::time::TaskSlot;
 
 type Callback = Arc<dyn Fn(&Lost) + Send + Sync>;
@@ -180,13 +180,16 @@ fn start(callbacks: Arc<Mutex<Vec<Callback>>>) -> Option<Runner> {
 
 /// Ends when the client has dropped the other end of the channel.
 fn run(reports: &Receiver<Lost>, callbacks: &Mutex<Vec<Callback>>) {
+    let panicked = LineLimit::new();
     for lost in reports {
         let current = callbacks.lock().clone(); // user code runs without our mutex
         for callback in current {
-            if catch_unwind(AssertUnwindSafe(|| callback(&lost))).is_err() {
+            if catch_unwind(AssertUnwindSafe(|| callback(&lost))).is_err()
+                && let Some(count) = panicked.count(1, Instant::now())
+            {
                 log_line!(error, "fairlock::watchdog",
-                    event = "callback panicked", lock = lost.lock.as_str();
-                    "a callback for lost holds panicked ({lost})"
+                    event = "callback panicked", lock = lost.lock.as_str(), count = count;
+                    "a callback for lost holds panicked, {count} time(s) since the last line ({lost})"
                 );
             }
         }

@@ -158,7 +158,7 @@ fn tell_first(shared: &Shared, hand: &mut InHand<'_>) -> bool {
             turn.attempt(shared.chores.in_hand(claims, duty, shared.now()));
         }
     }
-    turn.end();
+    shared.timers.due_by(turn.end());
     turn.is_silent()
 }
 

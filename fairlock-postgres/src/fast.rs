@@ -158,7 +158,10 @@ impl Store {
             // What else is wrong with an attempt that failed, the general part will say.
             let rows = answer.and_then(|rows| rows.ok()?.pop());
             let known = rows.and_then(|rows| read(question, rows.first()?).ok());
-            known.map_or_else(|| ask(question), Ok)
+            // Once an attempt was made, what follows can't say that nothing was sent.
+            let ask =
+                || ask(question).map_err(|error| if attempt.is_some() { error.maybe_sent() } else { error });
+            known.map_or_else(ask, Ok)
         };
         questions.iter().zip(attempts).map(answer).collect()
     }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use fairlock_core::backend::{BackendError, Wake, pause};
+use fairlock_core::backend::{BackendError, LineLimit, Wake, pause};
 use fairlock_line::WakeUp;
 
 use crate::clients::Client;
@@ -24,6 +24,10 @@ const POLLS_EVERY: Duration = Duration::from_millis(20);
 /// Differs from one start of a server to the next, and from database to database: messages stay in one.
 const SERVER: &str = "select concat_ws(' ', extract(epoch from pg_postmaster_start_time()), (select oid from pg_database where \
                       datname = current_database())), current_setting('transaction_read_only') = 'on'";
+
+/// The lines about lost connections, and about messages that can't be read.
+static LOST: LineLimit = LineLimit::new();
+static UNREADABLE: LineLimit = LineLimit::new();
 
 pub(crate) struct Listener {
     pub(crate) store: Weak<Store>,
@@ -61,9 +65,14 @@ impl Listener {
             if !self.link.set(Phase::Broken) {
                 return;
             }
-            if failures == 1 {
+            if failures == 1
+                && let Some(count) = LOST.count(1, Instant::now())
+            {
                 let error = BackendError::from(failure);
-                log::warn!(target: "fairlock::net", "lost the connection for wake-ups, reconnecting: {error}");
+                log::warn!(
+                    target: "fairlock::net",
+                    "lost the connection for wake-ups {count} time(s), reconnecting: {error}"
+                );
             }
             self.link.rest(pause(failures));
             if self.link.has_to_end() {
@@ -115,8 +124,11 @@ impl Listener {
                 match message.parse::<WakeUp>() {
                     Ok(wake_up) if wake_up.owner.client() == self.name => client.hear(&wake_up),
                     Ok(_) => {}
+                    // Anyone who may log in to the database can send it.
                     Err(error) => {
-                        log::warn!(target: "fairlock::net", "unreadable message: {error}")
+                        if let Some(count) = UNREADABLE.count(1, Instant::now()) {
+                            log::warn!(target: "fairlock::net", "{count} unreadable message(s): {error}");
+                        }
                     }
                 }
             }

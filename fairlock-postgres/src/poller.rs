@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use fairlock_core::backend::{BackendError, Wake, pause};
+use fairlock_core::backend::{BackendError, LineLimit, Wake, pause};
 
 use crate::clients::Client;
 use crate::link::{Phase, Waiting};
@@ -23,6 +23,9 @@ static LOOK: LazyLock<String> = LazyLock::new(|| {
          on l.name = a.name and l.rev <> a.rev"
     )
 });
+
+/// The lines about polls that failed after one that had not.
+static FAILED: LineLimit = LineLimit::new();
 
 impl Listener {
     /// Polls until the thread has to end.
@@ -41,9 +44,14 @@ impl Listener {
                 Ok(()) => failures = 0,
                 Err(failure) => {
                     failures = failures.saturating_add(1);
-                    if failures == 1 {
+                    if failures == 1
+                        && let Some(count) = FAILED.count(1, Instant::now())
+                    {
                         let error = BackendError::from(failure);
-                        log::warn!(target: "fairlock::net", "polling for wake-ups failed, trying again: {error}");
+                        log::warn!(
+                            target: "fairlock::net",
+                            "polling for wake-ups failed {count} time(s), trying again: {error}"
+                        );
                     }
                 }
             }

@@ -101,7 +101,9 @@ impl Store {
         decide: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,
     ) -> Result<T, BackendError> {
         if Instant::now() >= deadline {
-            return Err(Failure::broken("the locks before it took all the time that there was").into());
+            return Err(Failure::broken("the locks before it took all the time that there was")
+                .unsent()
+                .into());
         }
         // Others may wait for longer than a step that is given less time.
         let loading = wait.is_none().then_some(&self.loading);
@@ -128,8 +130,9 @@ impl Store {
         joined: &mut Joined<'_>,
     ) -> Result<T, Failure> {
         let began = Instant::now();
-        let row = self.load(con, wait, lock, deadline)?;
-        let Loaded { mut entry, last, now } = Loaded::read(lock, &row)?;
+        // What is asked is decided here, and goes out only with what is written.
+        let row = self.load(con, wait, lock, deadline).map_err(Failure::unsent)?;
+        let Loaded { mut entry, last, now } = Loaded::read(lock, &row).map_err(Failure::unsent)?;
         self.recent.heard(now);
         let gone = row.numbers(AFTER)?;
         let is_listening = |owner: &OwnerId| {

@@ -31,12 +31,15 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
-use fairlock_core::backend::{Acquired, BackendError, Place, Renewal, Wait};
+use fairlock_core::backend::{Acquired, BackendError, LineLimit, Place, Renewal, Wait};
 
 use crate::clients::Client;
 use crate::link::Waiting;
 use crate::listener::Listener;
 use crate::step::Store;
+
+/// The lines about a thread that can't be started.
+static NO_THREAD: LineLimit = LineLimit::new();
 
 impl Client {
     /// See [`Link::waits`].
@@ -45,9 +48,11 @@ impl Client {
             let listener = Listener::new(store, self);
             let thread = thread::Builder::new().name("fairlock-pg-wake".to_owned());
             let started = thread.spawn(move || listener.run());
-            if let Err(error) = &started {
-                // Heartbeats find the grant, and start the thread if they can.
-                log::warn!(target: "fairlock::net", "can't start the thread for wake-ups: {error}");
+            // Heartbeats find the grant, and start the thread if they can.
+            if let Err(error) = &started
+                && let Some(count) = NO_THREAD.count(1, Instant::now())
+            {
+                log::warn!(target: "fairlock::net", "can't start the thread for wake-ups, {count} time(s): {error}");
             }
             started.is_ok()
         })
@@ -70,7 +75,7 @@ impl Store {
             let left = deadline.saturating_duration_since(Instant::now());
             let session = client.waits(self, place, Instant::now() + left / 2);
             if session.is_some() && session != before {
-                answer = ask()?;
+                answer = ask().map_err(BackendError::maybe_sent)?;
             }
         }
         if !waits(place, &answer) {

@@ -12,7 +12,11 @@ use fairlock::{
 use fairlock_tests::connecting::connects_after;
 use fairlock_tests::errors::{assert_denied, assert_says, assert_unavailable};
 use fairlock_tests::locks::{lock_of, request, take_now};
+use fairlock_tests::log_lines::{keep_log_lines, log_lines};
 use fairlock_tests::{CleanServer, RedisServer, eventually, look_until, wait_until_no_residue};
+use futures::executor::block_on;
+use futures::future::join_all;
+use log::LevelFilter;
 
 /// Far longer than anything here takes on a busy machine.
 const BOUND: Duration = Duration::from_secs(15);
@@ -132,6 +136,71 @@ fn an_outage_is_an_error_in_bounded_time_and_its_end_is_noticed() {
     // Also for an owner whose release did not reach the server.
     within(BOUND, || client.fair_lock("held").unwrap().lock()).unwrap().unlock().unwrap();
     wait_until_no_residue(&server);
+}
+
+/// How many scripts were run at the server.
+fn scripts(server: &RedisServer) -> u64 {
+    let stats: String = server.query(&["INFO", "commandstats"]);
+    let of_scripts = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+    of_scripts.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
+}
+
+/// Its connections were refused, so no request was sent: of each try nothing is left, when it ends and when the server is back.
+#[test]
+fn tries_while_the_server_is_away_leave_nothing_to_tell_it() {
+    const TRIES: usize = 1000;
+    let server = CleanServer::start();
+    let client = client_at(&server.url());
+    let lock = client.fair_lock("orders").unwrap();
+    take_now(&client, "orders").unlock().unwrap();
+    server.kill();
+    let of_thread = || lock.owned_by(&client.new_owner()).unwrap().try_lock().map(drop);
+    // The open connection breaks, and that attempt may have been sent.
+    assert_unavailable(of_thread(), &["refused"]);
+    for _ in 0..TRIES {
+        assert_unavailable(of_thread(), &["refused"]);
+    }
+    // At once: the watchdog makes their second attempts, after a pause.
+    let tasks = (0..TRIES).map(|_| lock.to_async().try_lock());
+    for tried in block_on(join_all(tasks)) {
+        assert_unavailable(tried.map(drop), &["refused"]);
+    }
+    assert!(client.waiting().is_empty());
+    server.restart();
+    eventually(BOUND, "the same lock works again", || {
+        lock.try_lock().is_ok_and(|tried| tried.guard().expect("it is free").unlock().is_ok())
+    });
+    client.shutdown().unwrap(); // tells what else is left
+    let scripts = scripts(&server);
+    assert!(scripts < 20, "{scripts} scripts");
+    wait_until_no_residue(&server);
+}
+
+/// Each call is told, so none needs a line.
+#[test]
+fn calls_after_a_password_was_rotated_write_no_line_each() {
+    let _alone = fairlock_tests::Alone::here();
+    keep_log_lines(LevelFilter::Info);
+    let server = RedisServer::builder().acl("user rotated on >old ~* &* +@all").start();
+    let client = client_at(&server.url_as("rotated", "old"));
+    take_now(&client, "rotated").unlock().unwrap();
+    let _: String = server.query(&["ACL", "SETUSER", "rotated", "resetpass", ">new"]);
+    let _: i64 = server.query(&["CLIENT", "KILL", "USER", "rotated"]);
+    let lock = client.fair_lock("rotated").unwrap();
+    for number in 0..200 {
+        let tried = lock.owned_by(&client.new_owner()).unwrap().try_lock();
+        assert!(number < 2 || matches!(tried, Err(Error::Denied { .. })), "{number}: {tried:?}");
+    }
+    let _: String = server.query(&["ACL", "SETUSER", "rotated", ">old"]);
+    eventually(BOUND, "the same lock works again", || {
+        lock.try_lock().is_ok_and(|tried| tried.guard().expect("it is free").unlock().is_ok())
+    });
+    client.shutdown().unwrap();
+    // The first call's attempt may have been sent, on a connection that was open.
+    let said = log_lines("");
+    assert!(said.len() < 5 && log_lines("given up").len() <= 1, "{} lines: {:?}", said.len(), said.first());
+    let scripts = scripts(&server);
+    assert!(scripts < 20, "{scripts} scripts");
 }
 
 #[test]

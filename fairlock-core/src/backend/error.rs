@@ -43,12 +43,13 @@ pub struct BackendError {
     kind: BackendErrorKind,
     message: Arc<str>,
     source: Option<Arc<dyn StdError + Send + Sync>>,
+    is_unsent: bool,
 }
 
 impl BackendError {
     /// An error of this kind; `message` must hold no password.
     pub fn new(kind: BackendErrorKind, message: impl Into<String>) -> Self {
-        BackendError { kind, message: Arc::from(message.into()), source: None }
+        BackendError { kind, message: Arc::from(message.into()), source: None, is_unsent: false }
     }
 
     /// For a name that is in use with `found` units, and was asked for as another kind.
@@ -78,6 +79,30 @@ impl BackendError {
     pub fn with_source(mut self, error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.source = Some(Arc::from(error.into()));
         self
+    }
+
+    /// Says that the request was never sent: no server has it or will ever get it, by any attempt of this call. Then core has nothing
+    /// to withdraw. In doubt, leave it out.
+    ///
+    /// ```
+    /// # use fairlock_core::backend::{BackendError, BackendErrorKind};
+    /// let error = BackendError::new(BackendErrorKind::Unavailable, "connection refused").unsent();
+    /// assert!(error.is_unsent());
+    /// ```
+    #[must_use]
+    pub fn unsent(self) -> Self {
+        BackendError { is_unsent: true, ..self }
+    }
+
+    /// Takes [`unsent`](BackendError::unsent) back: an earlier part of the same call was sent.
+    #[must_use]
+    pub fn maybe_sent(self) -> Self {
+        BackendError { is_unsent: false, ..self }
+    }
+
+    /// Whether the request was never sent.
+    pub fn is_unsent(&self) -> bool {
+        self.is_unsent
     }
 
     /// The same, with more to its message.

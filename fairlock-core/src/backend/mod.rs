@@ -28,6 +28,7 @@ pub use wake::{Subscription, Wake, WakeSink};
 pub use crate::backoff::pause;
 pub use crate::ids::RequestId;
 use crate::ids::{ClientId, LockKind};
+pub use crate::logging::LineLimit;
 use crate::time::Clock;
 
 /// The most waiters that one [`inspect`](Backend::inspect) reads: a few milliseconds of a server's time.
@@ -39,7 +40,7 @@ pub const MOST_INSPECTED: u64 = 500;
 ///
 /// - **One step.** The store decides atomically and by its own clock. No client's wall clock has a say.
 /// - **`Err` means unknown.** The request may have been carried out, so core repeats it. The same request with the same
-///   [`RequestId`] takes effect once.
+///   [`RequestId`] takes effect once. Only of an error that is [`unsent`](BackendError::unsent) core knows that it has left nothing.
 /// - **Bounded.** A call ends within the backend's own response time-out. Retries, waiting and the verdict that a hold is
 ///   lost are core's.
 /// - **A wake-up is a hint** unless it carries a grant, and a grant names its request.

@@ -31,6 +31,8 @@ pub(crate) enum AfterAnswer {
     PlaceLost,
     /// The callers had given up: the request may have reached the server after its withdrawal.
     Late,
+    /// The same, but no attempt was ever sent.
+    Unsent,
     /// It has failed, and the server may know of it: it is `Leaving`.
     Withdraw,
 }
@@ -66,11 +68,13 @@ impl Claim {
     pub(crate) fn answered(&self, answer: Answer<Acquired>, sent: Instant, now: Instant) -> AfterAnswer {
         let mut state = self.lock_state();
         state.asking = false;
+        state.sent |= !answer.as_ref().is_err_and(BackendError::is_unsent);
         let polled = state.polling;
         let first = state.heard.is_none();
         match state.phase {
             Phase::Waiting => {}
-            // All callers left while it was under way.
+            // All callers left while it was under way, to be withdrawn once it is known what became of it.
+            Phase::Leaving { held: None, .. } if !state.sent => return AfterAnswer::Unsent,
             Phase::Leaving { held: None, .. } | Phase::Over => return AfterAnswer::Late,
             // The watchdog's renewal or a push was quicker.
             _ => return AfterAnswer::Nothing,
@@ -215,6 +219,9 @@ impl Claim {
         let (BackendErrorKind::Unavailable, Some(ttl)) = (error.kind(), self.config.attempt_ttl) else {
             return false;
         };
+        if error.is_unsent() {
+            return false;
+        }
         let mut state = self.lock_state();
         state.late_until = state.late_until.max(Some(now + ttl));
         matches!(state.phase, Phase::Lost(..) | Phase::Over)
@@ -243,7 +250,9 @@ impl Claim {
     pub(crate) fn once_more(&self, now: Instant) -> Arc<Claim> {
         let Claim { lock, owner, request, wait, terms, takes, config, .. } = self;
         let claim = Claim::new(lock.clone(), owner.clone(), *wait, *terms, *takes, config, now);
-        claim.lock_state().phase = Phase::Leaving { held: None, wanted: false, lost: None };
+        let mut state = claim.lock_state();
+        (state.phase, state.sent) = (Phase::Leaving { held: None, wanted: false, lost: None }, true);
+        drop(state);
         Arc::new(Claim { request: *request, ..claim })
     }
 
@@ -253,7 +262,7 @@ impl Claim {
         if !matches!(state.phase, Phase::Waiting) {
             return None;
         }
-        let after = if state.asked { AfterGivingUp::Withdraw } else { AfterGivingUp::Nothing };
+        let after = if state.may_be_known() { AfterGivingUp::Withdraw } else { AfterGivingUp::Nothing };
         self.fail(&mut state, Failure::Shutdown);
         Some(after)
     }
@@ -263,7 +272,7 @@ impl Claim {
         state.last_error = Some(error.clone());
         state.ask_now = true; // the reason for this ask has no answer yet
         state.recheck_at = Some(now + backoff::pause(state.failures));
-        use BackendErrorKind::{Corrupt, InvalidConfig, InvalidName, Mismatch, Refused, Unavailable};
+        use BackendErrorKind::{Corrupt, Denied, InvalidConfig, InvalidName, Mismatch, Refused, Unavailable};
         // After an attempt without an answer it may have a place.
         let is_first = state.failures == 1 && state.heard.is_none();
         let hopeless = match error.kind() {
@@ -275,10 +284,11 @@ impl Claim {
         if !hopeless {
             return AfterAnswer::Nothing;
         }
-        let left_nothing = matches!(error.kind(), Corrupt | InvalidConfig | InvalidName | Mismatch | Refused);
+        let left_nothing =
+            matches!(error.kind(), Corrupt | Denied | InvalidConfig | InvalidName | Mismatch | Refused);
         state.refused = is_first && left_nothing;
         self.fail(state, Failure::Backend(error));
-        AfterAnswer::Withdraw
+        if state.sent { AfterAnswer::Withdraw } else { AfterAnswer::Over }
     }
 
     /// A lease that is shorter than a trip is not asked for without end.
@@ -384,13 +394,21 @@ impl Claim {
     /// Gives every caller this failure. A request that the server may know of is `Leaving`.
     pub(super) fn fail(&self, state: &mut State, failure: Failure) {
         state.failure = Some(failure);
-        state.phase =
-            if state.asked { Phase::Leaving { held: None, wanted: false, lost: None } } else { Phase::Over };
+        state.phase = if state.may_be_known() {
+            Phase::Leaving { held: None, wanted: false, lost: None }
+        } else {
+            Phase::Over
+        };
         self.decided(state);
     }
 }
 
 impl State {
+    /// Whether the server may know of the request. What becomes of an attempt that is under way is not known yet.
+    pub(super) fn may_be_known(&self) -> bool {
+        self.sent || self.asking
+    }
+
     fn hear(&mut self, sent: Instant) {
         self.heard = Some(self.heard.map_or(sent, |heard| heard.max(sent)));
         self.failures = 0;

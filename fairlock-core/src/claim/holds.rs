@@ -194,6 +194,19 @@ impl Claim {
         }
     }
 
+    /// A release has found nothing. Why the hold was lost, if it was. It was certain when it was given up, so while its lease lasts
+    /// somebody has taken it; after that it may have ended by itself, with the release still under way. Where an earlier attempt was
+    /// not answered (`is_repeat`), that one may have released it.
+    pub(crate) fn loss_found_by_release(&self, is_repeat: bool, now: Instant) -> Option<LostCause> {
+        match &self.lock_state().phase {
+            Phase::Leaving { lost: Some(cause), .. } => Some(*cause), // that was told meanwhile
+            Phase::Leaving { held: Some(held), .. } if !is_repeat && now < held.valid_until => {
+                Some(LostCause::Taken)
+            }
+            _ => None,
+        }
+    }
+
     /// Whether its last hold was unlocked.
     pub(crate) fn is_unlocked(&self) -> bool {
         matches!(self.lock_state().phase, Phase::Leaving { .. } | Phase::Over)

@@ -82,8 +82,10 @@ struct State {
     attended: u32,
     /// A thread is asking the server now.
     asking: bool,
-    /// The request was sent at least once: the server may know of it.
+    /// A thread has asked for the request at least once.
     asked: bool,
+    /// An attempt was sent, or may have been: the server may know of the request.
+    sent: bool,
     /// The last ask was made without a wake-up.
     polling: bool,
     /// There is a reason to ask now: a wake-up, or an attempt that failed.
@@ -245,7 +247,9 @@ impl Claim {
         let terms = Terms::Renewed(config.lease);
         let claim = Claim::new(lock.clone(), owner.clone(), Wait::No, terms, takes, config, now);
         let held = Held { token, count: 0, leaked: 0, since: now, valid_until: now, end: None };
-        claim.lock_state().phase = Phase::Leaving { held: Some(held), wanted: false, lost: None };
+        let mut state = claim.lock_state();
+        (state.phase, state.sent) = (Phase::Leaving { held: Some(held), wanted: false, lost: None }, true);
+        drop(state);
         Claim { request, ..claim }
     }
 
@@ -313,6 +317,11 @@ impl Claim {
     pub(crate) fn may_make_a_place(&self) -> bool {
         let state = self.lock_state();
         state.asking || state.renewing
+    }
+
+    /// Whether no server knows of it, and none can come to: no attempt was sent, and none is under way.
+    pub(crate) fn is_unsent(&self) -> bool {
+        !self.lock_state().may_be_known()
     }
 
     /// Whether nothing can be left of it at the server, also where that refuses to say so.

@@ -310,7 +310,7 @@ impl State {
         let error = self.last_error.clone();
         let after = if self.callers > 0 {
             AfterGivingUp::OthersWait
-        } else if self.asked {
+        } else if self.may_be_known() {
             self.failures = 0; // from here on those of the withdrawal
             // From here on no push and no answer is believed: the answer to the withdrawal decides.
             self.phase = Phase::Leaving { held: None, wanted, lost: None };

@@ -8,13 +8,12 @@ use std::time::{Duration, Instant};
 use crate::backend::{Answer, Backend, BackendError, Hold, Place, Released, Withdrawn, or_missing};
 use crate::backoff::AfterFailure;
 use crate::chores::{Chore, Chores, ChoresInHand, Duty};
-use crate::claim::{Claim, Failure, GrantedBy};
+use crate::claim::{Claim, Failure, GrantedBy, earlier};
 use crate::config::Config;
-use crate::error::LostCause;
 use crate::ids::LockName;
 use crate::ledger::{Ledger, log_release};
 use crate::logging::log_line;
-use crate::outage::Outage;
+use crate::outage::{First, Outage};
 use crate::timers::Timers;
 
 /// How long the chores of one round, and then its lines in the log, may take before the next renewals.
@@ -57,7 +56,7 @@ impl<'a> Turn<'a> {
     pub(crate) fn settle(mut self, timers: &Timers, claim: &Arc<Claim>) -> bool {
         let Some(taken) = self.chores.take(claim) else { return false };
         self.attempt(taken);
-        self.end();
+        timers.due_by(self.end());
         // The watchdog did not see it while it was taken, and may have gone to sleep without an end. The caller may leave.
         timers.due_by(self.chores.due_at());
         true
@@ -81,12 +80,22 @@ impl<'a> Turn<'a> {
                 self.abandon(chore, &error);
             }
         }
-        self.end();
-        self.chores.due_at()
+        earlier(self.end(), self.chores.due_at())
     }
 
     /// One attempt, in one call. What is not done is put back by the drop of `taken`, also after a panic.
     pub(crate) fn attempt(&mut self, mut taken: ChoresInHand<'_>) {
+        // The last ask was still under way when the chore was added, and was not sent either.
+        taken.todo.retain(|chore| {
+            let has_to_tell = chore.duty == Duty::Release || !chore.claim.is_unsent();
+            if !has_to_tell {
+                self.ledger.retire(&chore.claim);
+            }
+            has_to_tell
+        });
+        if taken.todo.is_empty() {
+            return;
+        }
         let mut is_retry = false;
         for chore in &mut taken.todo {
             chore.again = std::mem::replace(&mut chore.tried, true);
@@ -166,14 +175,20 @@ impl<'a> Turn<'a> {
         or_missing(answers).take(chores.len())
     }
 
-    /// The first attempt to release a task's hold is made here. If the server does not have that hold it was lost. A thread makes its own
-    /// attempt before; and after an attempt without an answer it may be that one which released the hold.
+    /// The first attempt to release a task's hold is made here. If the server does not have that hold it was lost, unless its lease has
+    /// ended since. A thread makes its own attempt before; and after an attempt without an answer it may be that one which released the
+    /// hold.
     fn released(&self, chore: &Chore, answer: Released) -> Withdrawn {
         let claim = &chore.claim;
         let has_failed = claim.leaving().is_none_or(|(failed, _)| failed > 0);
         let is_first = claim.is_tasks() && !chore.again && !has_failed;
-        match (answer, claim.token(), claim.held_for(self.config.now())) {
-            (Released::NotHeld, ..) if is_first => self.ledger.lose(claim, LostCause::Taken),
+        let now = self.config.now();
+        match (answer, claim.token(), claim.held_for(now)) {
+            (Released::NotHeld, ..) if is_first => {
+                if let Some(cause) = claim.loss_found_by_release(false, now) {
+                    self.ledger.lose(claim, cause);
+                }
+            }
             (Released::Released, Some(token), Some(held_for)) if is_first => {
                 log_release(claim, token, held_for);
             }
@@ -226,17 +241,20 @@ impl<'a> Turn<'a> {
     }
 
     /// Passes wake-ups on, once a lock: the search for a waiter passes those that leave as well. Writes one line, however many
-    /// chores were given up.
-    pub(crate) fn end(&self) {
+    /// chores were given up. Returns when the line is due, if that is later.
+    pub(crate) fn end(&self) -> Option<Instant> {
         self.left.values().for_each(|claim| self.ledger.pass_wake_up_on(claim));
-        let Some((claim, duty, error)) = &self.first_abandoned else { return };
+        let (claim, duty, error) = self.first_abandoned.as_ref()?;
         let (lock, count) = (&claim.lock.name, self.abandoned);
+        if !error.kind().is_transient() {
+            let first = First { lock: lock.clone(), duty: *duty, error: error.clone() };
+            return self.outage.given_up.tell(count, first, self.config.now());
+        }
         // The outage has its lines; and what the server was not told is over there by now.
-        let in_outage = error.kind().is_transient();
-        let level = if in_outage { log::Level::Debug } else { log::Level::Warn };
-        log_line!(log, "fairlock::release", level,
+        log_line!(debug, "fairlock::release",
             event = "given up", lock = lock.as_str(), task:? = duty, count = count, error:% = error;
             "{count} releases or withdrawals given up; the first is {duty:?} for lock {lock}: {error}"
         );
+        None
     }
 }

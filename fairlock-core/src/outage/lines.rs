@@ -9,10 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::backend::BackendError;
 use crate::ids::LockName;
-use crate::logging::{log_line, ms};
-
-/// The shortest time between two lines of the same kind.
-const MINUTE: Duration = Duration::from_secs(60);
+use crate::logging::{MINUTE, log_line, ms};
 
 /// An outage that begins within a minute after another one is logged once it has lasted this long: a server that drops
 /// one request in ten is not worth a line for each.

@@ -1,5 +1,6 @@
 //! What a client does while the server does not answer: it pauses before it repeats, and `lines.rs` says so in the log.
 
+mod given_up;
 mod lines;
 
 use std::sync::Arc;
@@ -14,9 +15,12 @@ use crate::chores::Chores;
 use crate::claim::{Pauses, Standing};
 use crate::config::Config;
 use crate::ids::LockName;
+use crate::logging::LineLimit;
 use crate::registry::Registry;
 use crate::time::Signal;
 
+pub(crate) use given_up::First;
+use given_up::GivenUp;
 use lines::{Concerned, Lines};
 
 pub(crate) struct Outage {
@@ -29,6 +33,9 @@ pub(crate) struct Outage {
     /// Of requests on which no caller waits.
     pub(crate) asks: Retries,
     lines: Mutex<Lines>,
+    pub(crate) given_up: GivenUp,
+    /// The lines about places that the server has lost.
+    pub(crate) places_gone: LineLimit,
 }
 
 impl Outage {
@@ -40,6 +47,8 @@ impl Outage {
             renewals: Retries::default(),
             asks: Retries::default(),
             lines: Mutex::default(),
+            given_up: GivenUp::default(),
+            places_gone: LineLimit::new(),
         }
     }
 

@@ -163,11 +163,12 @@ impl Drop for Shared {
         self.timers.tell_to_end();
         self.ledger.unlogged.log(|| false);
         if self.config.stop.is_stopped() {
-            return;
+            return self.outage.given_up.tell_at_the_end();
         }
         // The place of a request that was the last handle, for example. There is one attempt for each chore.
         self.chores.make_late_ones_due();
         self.turn().do_due(|| ());
+        self.outage.given_up.tell_at_the_end();
         let mut leaked = self.ledger.registry.all();
         leaked.retain(|claim| claim.leaked() > 0);
         if let Some(first) = leaked.first() {

@@ -227,15 +227,20 @@ impl Settling {
                 }
             }
         }
-        let places: Vec<_> = items.iter().map(|item| item.claim.place()).collect();
-        let answers = self.backend.withdraw_all(&places);
-        let told = |(item, answer): (&mut Item, Answer<Withdrawn>)| match answer? {
-            Withdrawn::Left => Ok(()),
-            Withdrawn::WasGranted { token, .. } => {
-                (item.duty, item.token) = (Duty::Release, Some(token));
-                self.release(item)
-            }
-        };
-        items.iter_mut().zip(answers).map(told).collect()
+        // What was never sent is not there.
+        let is_sent: Vec<_> = items.iter().map(|item| !item.claim.is_unsent()).collect();
+        let sent = items.iter().zip(&is_sent).filter(|(_, is_sent)| **is_sent);
+        let places: Vec<_> = sent.map(|(item, _)| item.claim.place()).collect();
+        let answers = if places.is_empty() { Vec::new() } else { self.backend.withdraw_all(&places) };
+        let mut answers = or_missing(answers);
+        let told =
+            |(item, is_sent): (&mut Item, bool)| match answers.next().filter(|_| is_sent).transpose()? {
+                None | Some(Withdrawn::Left) => Ok(()),
+                Some(Withdrawn::WasGranted { token, .. }) => {
+                    (item.duty, item.token) = (Duty::Release, Some(token));
+                    self.release(item)
+                }
+            };
+        items.iter_mut().zip(is_sent).map(told).collect()
     }
 }

@@ -24,5 +24,6 @@ mod store;
 mod support;
 mod tasks;
 mod units;
+mod unsent;
 mod wake;
 mod watchdog;

@@ -3,10 +3,14 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
+use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use crate::logging::log_line;
+use crate::logging::{LineLimit, log_line};
+
+/// The lines about wakers that panic.
+static PANICKED: LineLimit = LineLimit::new();
 
 /// The waker of the task that waits for a state.
 ///
@@ -56,7 +60,12 @@ impl TaskSlot {
         if let Some(waker) = self.take()
             && let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake()))
         {
-            log_line!(error, "fairlock::wake", event = "waker panicked"; "the waker of a task panicked");
+            if let Some(count) = PANICKED.count(1, Instant::now()) {
+                log_line!(error, "fairlock::wake",
+                    event = "waker panicked", count = count;
+                    "the waker of a task panicked ({count} since the last line)"
+                );
+            }
             std::mem::forget(panic); // its drop may panic as well
         }
     }

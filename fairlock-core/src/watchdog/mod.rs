@@ -30,7 +30,7 @@ use std::time::Instant;
 
 use crate::backoff;
 use crate::claim::earlier;
-use crate::logging::log_line;
+use crate::logging::{LineLimit, log_line};
 use crate::shared::{Shared, Threads};
 use crate::tasks;
 use crate::timers::{Sleeper, Timers};
@@ -80,7 +80,10 @@ fn keep(client: &Weak<Shared>, sleeper: fn(&Timers) -> &Sleeper, look: fn(&Share
 
 /// Before the watchdog waits for answers. It begins once, and goes on until the client ends.
 fn watch_ends_meanwhile(timers: &Timers) {
-    if let Err(error) = timers.start(&timers.expiry) {
+    static NO_THREAD: LineLimit = LineLimit::new();
+    if let Err(error) = timers.start(&timers.expiry)
+        && NO_THREAD.count(1, Instant::now()).is_some()
+    {
         // The watchdog itself reports them after the answers.
         log_line!(warn, "fairlock::watchdog",
             event = "no thread", error:% = error;

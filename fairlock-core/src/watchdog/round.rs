@@ -70,6 +70,7 @@ pub(super) fn round(shared: &Shared) -> Option<Instant> {
         renew(shared, due);
     }
     let next_chore = shared.turn().do_due(|| watch_ends_meanwhile(timers));
+    let next_line = outage.given_up.tell_rest(shared.now());
     asks.sort_by_key(|(since, _)| *since);
     let asks = asks.into_iter().map(|(_, claim)| claim).collect();
     ask_unattended(shared.asking(), &shared.config, asks);
@@ -81,7 +82,7 @@ pub(super) fn round(shared: &Shared) -> Option<Instant> {
         *timers.meanwhile.lock() = took.max(meanwhile / 2);
         return Some(shared.now()); // the next round finds their new deadlines
     }
-    earlier(earlier(next, next_chore), (!are_logged).then(|| shared.now()))
+    earlier(earlier(earlier(next, next_chore), next_line), (!are_logged).then(|| shared.now()))
 }
 
 /// Renews all of them in one call. The answers count from before it was sent.
@@ -117,11 +118,13 @@ fn renew(shared: &Shared, due: Vec<Due>) {
         }
     }
     // Logged when everything is done: a slow logger must not take time from other holds.
-    if let Some(claim) = places_gone.first() {
-        let (lock, owner, places) = (&claim.lock.name, &claim.owner, places_gone.len());
+    if let Some(claim) = places_gone.first()
+        && let Some(places) = outage.places_gone.count(places_gone.len() as u64, now)
+    {
+        let (lock, owner) = (&claim.lock.name, &claim.owner);
         log_line!(warn, "fairlock::watchdog",
             event = "place gone", lock = lock.as_str(), owner = owner.as_str(), places = places;
-            "the server has lost {places} place(s), which are asked for again; the first is {owner}'s for lock {lock}"
+            "the server has lost {places} place(s), which are asked for again; one is {owner}'s for lock {lock}"
         );
     }
     match unanswered {

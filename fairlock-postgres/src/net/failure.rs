@@ -17,17 +17,19 @@ pub(crate) struct Failure {
     /// The SQLSTATE with which the server refused; then the transaction is rolled back.
     code: Option<String>,
     message: String,
+    /// Nothing of what was asked for was sent.
+    is_unsent: bool,
 }
 
 impl Failure {
     /// None that the server told.
     pub(crate) fn new(kind: BackendErrorKind, message: impl Into<String>) -> Failure {
-        Failure { kind, code: None, message: message.into() }
+        Failure { kind, code: None, message: message.into(), is_unsent: false }
     }
 
     /// The server refused, in its own words.
     pub(super) fn refused(code: String, message: String) -> Failure {
-        Failure { kind: kind_of(&code), code: Some(code), message }
+        Failure { kind: kind_of(&code), code: Some(code), message, is_unsent: false }
     }
 
     /// The connection failed, was late, or said what makes no sense. Whether the server did what was asked is not known.
@@ -42,6 +44,11 @@ impl Failure {
     /// The address or a setting can't work, or the tables can't be used.
     pub(crate) fn invalid(message: impl Into<String>) -> Failure {
         Failure::new(BackendErrorKind::InvalidConfig, message)
+    }
+
+    /// The same of a call that had not begun: it had no connection yet.
+    pub(crate) fn unsent(self) -> Failure {
+        Failure { is_unsent: true, ..self }
     }
 
     /// The same, which says where.
@@ -108,14 +115,15 @@ impl From<TlsFailure> for Failure {
 impl From<Failure> for BackendError {
     fn from(failure: Failure) -> BackendError {
         let is_missing_layout = failure.has_code(&MISSING);
-        let Failure { kind, code, message } = failure;
+        let Failure { kind, code, message, is_unsent } = failure;
         let message = match code.as_deref() {
             None => message,
             Some(_) if is_missing_layout => NO_LAYOUT.to_owned(),
             Some("55P03") => format!("another transaction has the lock's row: {message} (55P03)"),
             Some(code) => format!("{message} ({code})"),
         };
-        BackendError::new(kind, message)
+        let error = BackendError::new(kind, message);
+        if is_unsent { error.unsent() } else { error }
     }
 }
 

@@ -61,17 +61,17 @@ impl Pool {
         Instant::now() + self.timeouts.response
     }
 
-    /// Lends a connection until the deadline.
+    /// Lends a connection until the deadline. A failure is unsent if there was none to lend.
     pub(crate) fn lend<T>(
         &self,
         deadline: Instant,
         act: impl FnOnce(&mut Connection) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        let idle = self.take(deadline)?;
+        let idle = self.take(deadline).map_err(Failure::unsent)?;
         let lent = Lent(self);
         let mut con = match idle {
             Some(con) => con,
-            None => self.open(deadline)?,
+            None => self.open(deadline).map_err(Failure::unsent)?,
         };
         let done = act(&mut con);
         let is_of_use = done.as_ref().err().is_none_or(Failure::keeps_connection);

@@ -19,7 +19,7 @@
 //!   step.
 
 use std::collections::HashMap;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use fairlock_core::LockName;
@@ -31,6 +31,8 @@ use super::Store;
 use crate::answer::Answer;
 use crate::net::Failure;
 
+const FAILED: &str = "the step of another thread failed";
+
 /// The steps that can be joined, by their locks: when the call of each ends, and what was asked.
 pub(crate) type Loading = Mutex<HashMap<LockName, (Instant, Vec<Question>)>>;
 
@@ -39,6 +41,23 @@ type Question = Box<dyn FnOnce(&mut LockEntry, &mut Turn<'_>, Duration) -> (bool
 
 /// Tells the answer, or why the step failed.
 type Tell = Box<dyn FnOnce(Result<(), Failure>) + Send>;
+
+/// Tells who asks that the step has failed before it decided: nothing of the question was sent.
+struct Undecided<T>(Option<SyncSender<Result<T, Failure>>>);
+
+impl<T> Undecided<T> {
+    fn decides(mut self) -> Option<SyncSender<Result<T, Failure>>> {
+        self.0.take()
+    }
+}
+
+impl<T> Drop for Undecided<T> {
+    fn drop(&mut self) {
+        if let Some(tell) = self.0.take() {
+            _ = tell.send(Err(Failure::broken(FAILED).unsent()));
+        }
+    }
+}
 
 /// Who else learns of a step.
 pub(crate) struct Joined<'a> {
@@ -105,13 +124,16 @@ impl Store {
             return self.step(None, lock, deadline, |entry, turn| decide(entry, turn, Duration::ZERO));
         };
         let (tell, answer) = sync_channel(1);
+        let undecided = Undecided(Some(tell));
         questions.push(Box::new(move |entry, turn, late| {
+            let tell = undecided.decides();
             let decided = decide(entry, turn, late);
-            (decided.is_promise(), Box::new(move |done| _ = tell.send(done.map(|()| decided))))
+            let promises = decided.is_promise();
+            (promises, Box::new(move |done| _ = tell.map(|tell| tell.send(done.map(|()| decided)))))
         }));
         drop(loading);
         let answer = answer.recv_timeout(deadline.saturating_duration_since(Instant::now()));
-        Ok(answer.map_err(|_| Failure::broken("the step of another thread failed"))??)
+        Ok(answer.map_err(|_| Failure::broken(FAILED))??)
     }
 
     pub(crate) fn acquire(&self, ask: &Acquire<'_>, deadline: Instant) -> Result<Acquired, BackendError> {

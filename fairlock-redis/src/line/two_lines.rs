@@ -15,6 +15,9 @@ const REFUSED_FOR: Duration = Duration::from_secs(3600);
 /// The most refusals to remember. With that many the names do not matter: no other line is accessed then.
 const MOST_REFUSED: usize = 16;
 
+/// The most locks that the log warns about: by then it has been said often enough.
+const MOST_WARNED: usize = 16;
+
 /// What a backend knows of the other lines of its locks.
 #[derive(Default)]
 pub(crate) struct TwoLines {
@@ -52,7 +55,11 @@ impl TwoLines {
     }
 
     fn warn(&self, lock: &LockName) {
-        if self.warned.lock().insert(lock.clone()) {
+        let is_news = {
+            let mut warned = self.warned.lock();
+            warned.len() < MOST_WARNED && warned.insert(lock.clone())
+        };
+        if is_news {
             log::warn!(
                 target: "fairlock::acquire",
                 event = "two lines", lock = lock.as_str();

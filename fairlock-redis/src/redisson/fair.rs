@@ -3,9 +3,9 @@
 //! Each waiter has its own channel, on which the releaser tells it to ask again. The list holds the order; the
 //! sorted set holds the time at which each waiter counts as dead, and heartbeats keep our own entries alive in it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use fairlock_core::backend::{BackendError, Holder, LockId, LockState, Place, Wait, Waiter};
+use fairlock_core::backend::{BackendError, Holder, LineLimit, LockId, LockState, Place, Wait, Waiter};
 use fairlock_core::{LockKind, OwnerId};
 use redis::Value;
 
@@ -17,6 +17,9 @@ use crate::script::reply::{Row, items, number, rank, text, time, token, written}
 use crate::script::run::{Call, foreign};
 use crate::script::scripts;
 use crate::shared::Shared;
+
+/// The lines about lines that were repaired.
+static REPAIRED: LineLimit = LineLimit::new();
 
 /// How long places in Redisson's line last.
 #[derive(Clone, Copy, Debug)]
@@ -51,11 +54,14 @@ impl Kind for Fair {
     }
 
     fn warn_of(&self, place: &Place<'_>, answer: &Row<'_>, shared: &Shared) -> Result<(), BackendError> {
-        if answer.word == "queued" && answer.at(3, number)? != 0 {
+        if answer.word == "queued"
+            && answer.at(3, number)? != 0
+            && let Some(count) = REPAIRED.count(1, Instant::now())
+        {
             log::warn!(
                 target: "fairlock::acquire",
-                event = "repaired", lock = place.lock.name.as_str(), owner = place.owner.as_str();
-                "lock {}: queue and timeouts at {} disagreed about {}: repaired, and put at the tail",
+                event = "repaired", lock = place.lock.name.as_str(), owner = place.owner.as_str(), count = count;
+                "lock {}: queue and timeouts at {} disagreed about {}: repaired, and put at the tail, {count} time(s)",
                 place.lock.name,
                 shared.servers,
                 place.owner

@@ -108,7 +108,7 @@ impl Call {
 
 /// What a refusal means that comes from a script.
 fn meaning(failure: &Failure) -> Option<Meaning> {
-    let Failure::Refused { code, message } = failure else { return None };
+    let Failure::Refused { code, message, .. } = failure else { return None };
     match code.as_str() {
         "WRONGTYPE" | "FOREIGN" => Some(FOREIGN),
         "ERR" if message.contains("hash value is not an integer") => Some(FOREIGN),
@@ -118,7 +118,7 @@ fn meaning(failure: &Failure) -> Option<Meaning> {
 
 /// The capacity that the name is in use with, after a refusal for that.
 fn other_capacity(failure: &Failure) -> Option<u32> {
-    let Failure::Refused { code, message } = failure else { return None };
+    let Failure::Refused { code, message, .. } = failure else { return None };
     message.parse().ok().filter(|_| code == "MISMATCH")
 }
 
@@ -196,9 +196,10 @@ pub(crate) struct CallFailure {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::time::Duration;
 
     use fairlock_core::LockKind;
-    use fairlock_core::backend::Backend;
+    use fairlock_core::backend::{Acquire, Backend, Place, RequestId};
 
     use super::*;
     use crate::backend::RedisBackend;
@@ -228,6 +229,52 @@ mod tests {
         for said in [&["-NOSCRIPT no"][..], &["-LATE 7"]] {
             let (answer, asked) = released(said);
             assert!(answer.is_err() && asked == 2, "{said:?}: {answer:?}");
+        }
+    }
+
+    /// Only a request that was never sent leaves nothing: one that a script refused may be half executed, and one without a reply
+    /// executed.
+    #[test]
+    fn what_was_sent_is_never_called_unsent() {
+        for said in ["-NOPERM no right", "-READONLY no", "-OOM full", ""] {
+            let server = FakeServer::start(move |_, words| match words[0].as_str() {
+                "EVALSHA" if said.is_empty() => Act::HangUp,
+                "EVALSHA" => Act::Say(format!("{said}\r\n")),
+                _ => polite(words),
+            });
+            let backend = RedisBackend::builder(&format!("redis://{}", server.address())).connect().unwrap();
+            let (lock, owner) = (id(LockKind::Fair), owner());
+            let ask = Acquire::new(Place::new(&lock, &owner, RequestId::new(7)), Duration::from_secs(30));
+            for answer in [vec![backend.acquire(&ask)], backend.acquire_all(&[ask; 2])].concat() {
+                assert!(!answer.unwrap_err().is_unsent(), "{said}");
+            }
+        }
+    }
+
+    /// The greeting is refused, or nobody is there.
+    #[test]
+    fn what_has_no_connection_is_unsent() {
+        for said in ["-WRONGPASS no", "-LOADING wait", "-ERR max number of clients reached"] {
+            let is_refusing = Arc::new(AtomicBool::new(false));
+            let refuses = Arc::clone(&is_refusing);
+            let server = FakeServer::start(move |_, words| match words[0].as_str() {
+                "EVALSHA" => Act::HangUp,
+                _ if refuses.load(Ordering::SeqCst) => Act::Say(format!("{said}\r\n")),
+                _ => polite(words),
+            });
+            let builder = RedisBackend::builder(&format!("redis://{}", server.address()));
+            let backend = builder.connections(1).connect().unwrap();
+            is_refusing.store(true, Ordering::SeqCst);
+            let (lock, owner) = (id(LockKind::Fair), owner());
+            let place = Place::new(&lock, &owner, RequestId::new(7));
+            let ask = Acquire::new(place, Duration::from_secs(30));
+            assert!(!backend.acquire(&ask).unwrap_err().is_unsent(), "the connection was open");
+            let refused = backend.acquire(&ask).unwrap_err();
+            assert!(refused.is_unsent(), "{refused}");
+            assert!(
+                backend.acquire_all(&[ask; 2]).iter().all(|answer| answer.as_ref().unwrap_err().is_unsent())
+            );
+            assert!(backend.withdraw(&place).unwrap_err().is_unsent());
         }
     }
 

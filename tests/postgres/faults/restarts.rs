@@ -7,6 +7,8 @@ use fairlock::{Error, PostgresBackend, TryLock};
 use fairlock_tests::connecting::connects_after;
 use fairlock_tests::errors::assert_unavailable;
 use fairlock_tests::{Alone, PostgresServer, Worker, eventually};
+use futures::executor::block_on;
+use futures::future::join_all;
 
 use crate::support::{
     ANSWER, OUTAGE, SLACK, SOON, client, granted, ms, patient, request, take, until_in_line,
@@ -48,6 +50,48 @@ fn a_line_goes_on_over_restarts_and_killed_processes_of_the_server() {
         guard.unlock().unwrap();
     });
     assert_eq!(clients.iter().map(|client| client.stats().places_lost).sum::<u64>(), 0);
+    until_nothing_left(&server);
+}
+
+/// Its connections were refused, so nothing was sent: of each try nothing is left, when it ends and when the server is back.
+#[test]
+fn tries_while_the_server_is_away_leave_nothing_to_tell_it() {
+    const TRIES: usize = 500;
+    let _alone = Alone::here();
+    let server = PostgresServer::builder().set("log_statement", "all").start();
+    let client = client(&server.url());
+    let lock = client.fair_lock("away").unwrap();
+    take(&lock).unlock().unwrap();
+    let of_thread = || lock.owned_by(&client.new_owner()).unwrap().try_lock().map(drop);
+    let tries = || {
+        for _ in 0..TRIES {
+            assert_unavailable(of_thread(), &["away"]);
+        }
+        // At once: the watchdog makes their second attempts, after a pause.
+        let tasks = (0..TRIES).map(|_| lock.to_async().try_lock());
+        for tried in block_on(join_all(tasks)) {
+            assert_unavailable(tried.map(drop), &["away"]);
+        }
+        // Those that ask for the same lock at the same time share a step, which has no connection.
+        thread::scope(|scope| {
+            (0..8).for_each(|_| {
+                _ = scope.spawn(|| (0..50).for_each(|_| assert_unavailable(of_thread(), &["away"])))
+            });
+        });
+    };
+    server.kill();
+    assert_unavailable(of_thread(), &["away"]); // the open connection breaks, and that attempt may have been sent
+    tries();
+    assert!(client.waiting().is_empty());
+    let before = server.log().lines().count();
+    server.restart();
+    server.until_up();
+    eventually(SOON, "the same lock works again", || {
+        lock.try_lock().is_ok_and(|tried| tried.guard().expect("it is free").unlock().is_ok())
+    });
+    client.shutdown().unwrap(); // tells what else is left
+    let steps = server.log().lines().skip(before).filter(|line| line.contains("for update")).count();
+    assert!(steps < 20, "{steps} steps");
     until_nothing_left(&server);
 }
 

@@ -49,6 +49,16 @@ stories! {
         refused no"
     }
 
+    fn a_request_of_which_no_attempt_was_sent_is_over_when_it_fails() {
+        "waits no; caller asks; answer unsent Nothing; caller asks; answer unsent Over; caller fails"
+        "waits no; caller asks; answer down Nothing; caller asks; answer unsent Withdraw; caller fails"
+        "caller asks; answer unsent-denied Over; refused yes; caller fails"
+        "caller asks; answer denied Withdraw; refused yes; caller fails"
+        "caller asks; answer rank/1; answer unsent-denied Withdraw; refused no; caller fails"
+        "caller asks; give-up Withdraw; answer unsent Unsent"
+        "caller asks; answer unsent; give-up Nothing"
+    }
+
     /// Its maker asks first, so that it has its place when the call returns. The watchdog is told when no caller waits.
     fn the_watchdog_asks_for_a_request_on_which_no_caller_waits() {
         "dog waits; caller asks; answer rank/1; leave; wake yes; attend; dog waits; leave; dog asks"

@@ -35,6 +35,8 @@ fn error<T>(word: &str) -> Option<Answer<T>> {
     match word {
         "down" => Some(down()),
         "denied" => Some(denied()),
+        "unsent" => Some(down().map_err(BackendError::unsent)),
+        "unsent-denied" => Some(denied().map_err(BackendError::unsent)),
         "InvalidName" => refused(BackendErrorKind::InvalidName),
         "InvalidConfig" => refused(BackendErrorKind::InvalidConfig),
         "Corrupt" => refused(BackendErrorKind::Corrupt),

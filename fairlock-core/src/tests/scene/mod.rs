@@ -67,6 +67,8 @@ pub(super) const UNWATCHED_TASKS: Cast = Cast { world: World::without_watchdog, 
 /// The store may begin what an unanswered attempt asks for up to six seconds later.
 pub(super) const LATE: Cast =
     Cast { world: || World::with_late_attempts(Duration::from_secs(6)), ways: &[false] };
+/// The same with tasks.
+pub(super) const LATE_TASKS: Cast = Cast { ways: &[true], ..LATE };
 /// The same store names places by their owners.
 pub(super) const LATE_BY_OWNER: Cast = Cast {
     world: || {

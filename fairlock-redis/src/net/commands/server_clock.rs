@@ -91,7 +91,7 @@ impl ServerClock {
 
     /// Whether the server has refused an attempt since its end had come. Nothing was carried out then, and the clock is known.
     pub(super) fn refused_late(&self, failure: &Failure) -> bool {
-        let Failure::Refused { code, message } = failure else { return false };
+        let Failure::Refused { code, message, .. } = failure else { return false };
         if code != LATE {
             return false;
         }

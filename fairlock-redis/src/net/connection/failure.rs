@@ -15,8 +15,8 @@ use super::verdict::{CERTIFICATE, Meaning, ONLY_USER, REFUSED, verdict};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// The server refused the request (or its certificate was refused): the request was not executed, except as far as a
-    /// script got before it failed. The connection is fine.
-    Refused { code: String, message: Said },
+    /// script got before it failed. The connection is fine. `is_unsent`: it refused the connection, so the request was never sent.
+    Refused { code: String, message: Said, is_unsent: bool },
     /// The link failed after the request was, or may have been, written: whether it was executed is unknown.
     Broken(String),
     /// The request was never sent, and so certainly not executed.
@@ -51,7 +51,7 @@ impl Failure {
         // What stands where a code does may be the secret, unless it means something.
         let has_meaning = matches!(&*code, "ERR" | "NOSCRIPT") || verdict(&code, "").1 != REFUSED;
         let code = if has_meaning { code } else { one_line(shown_code) };
-        Failure::Refused { code, message: Said::new(said, shown) }
+        Failure::Refused { code, message: Said::new(said, shown), is_unsent: false }
     }
 
     fn unwrapped(code: &str, message: &str) -> (String, String) {
@@ -123,15 +123,21 @@ impl Failure {
         match self {
             Failure::Broken(cause) if cause.starts_with(GARBLED) => Failure::NotSent(NO_REDIS.to_owned()),
             Failure::Broken(cause) => Failure::NotSent(cause),
-            settled => settled,
+            Failure::Refused { code, message, .. } => Failure::Refused { code, message, is_unsent: true },
+            unsent => unsent,
         }
+    }
+
+    /// Whether the request was never sent.
+    fn is_unsent(&self) -> bool {
+        matches!(self, Failure::NotSent(_) | Failure::Refused { is_unsent: true, .. })
     }
 
     /// The same failure of a login that gave a user and no password.
     pub(super) fn without_password(self) -> Failure {
         match self {
-            Failure::Refused { code, .. } if code == "WRONGPASS" => {
-                Failure::Refused { code, message: ONLY_USER.into() }
+            Failure::Refused { code, is_unsent, .. } if code == "WRONGPASS" => {
+                Failure::Refused { code, message: ONLY_USER.into(), is_unsent }
             }
             other => other,
         }
@@ -162,14 +168,15 @@ impl Failure {
         asked: &str,
     ) -> BackendError {
         let (kind, what) = match self {
-            Failure::Refused { code, message } => {
+            Failure::Refused { code, message, .. } => {
                 let (kind, words, to_do) = meaning.unwrap_or_else(|| verdict(code, message));
                 let then = if to_do.is_empty() { "" } else { "; " };
                 (kind, format!("{words} ({code} {message}){then}{to_do}"))
             }
             Failure::Broken(_) | Failure::NotSent(_) => (BackendErrorKind::Unavailable, self.to_string()),
         };
-        BackendError::new(kind, format!("Redis at {address}, {asked}: {what}"))
+        let error = BackendError::new(kind, format!("Redis at {address}, {asked}: {what}"));
+        if self.is_unsent() { error.unsent() } else { error }
     }
 }
 
@@ -183,7 +190,7 @@ fn wrapped(message: &str) -> Option<&str> {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Refused { code, message } => {
+            Failure::Refused { code, message, .. } => {
                 write!(f, "{} ({code} {message})", verdict(code, message).1)
             }
             Failure::Broken(cause) => write!(f, "{cause}; whether it was carried out is not known"),
@@ -209,7 +216,8 @@ impl From<TlsFailure> for Failure {
         match failure {
             TlsFailure::NotBegun(cause) => Failure::NotSent(cause),
             TlsFailure::Certificate(cause) => {
-                Failure::Refused { code: CERTIFICATE.to_owned(), message: cause.as_str().into() }
+                let message = cause.as_str().into();
+                Failure::Refused { code: CERTIFICATE.to_owned(), message, is_unsent: true }
             }
             // A port without TLS says nothing, closes, or sends something else.
             TlsFailure::Handshake(_) => {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use fairlock_core::backend::pause;
+use fairlock_core::backend::{LineLimit, pause};
 use redis::{Value, cmd};
 
 use super::{Event, NUDGE, Shared};
@@ -18,6 +18,9 @@ pub(super) const TICK: Duration = Duration::from_millis(500);
 const QUIET: Duration = Duration::from_millis(950);
 /// The most subscriptions in one batch: the server must answer all of them within one response time-out.
 const BATCH: usize = 64;
+
+/// The lines about channels that the server refuses.
+static REFUSED: LineLimit = LineLimit::new();
 
 /// Runs until the subscriber is dropped.
 pub(super) fn listen(shared: &Arc<Shared>, mut link: Link) {
@@ -168,11 +171,13 @@ impl Link {
             let mut refusals = self.subscribe(shared, &news)?;
             for (channel, _) in changes.iter().filter(|(_, wanted)| *wanted) {
                 let refusal = refusals.remove(channel);
-                if let Some(refusal) = &refusal {
+                if let Some(refusal) = &refusal
+                    && let Some(count) = REFUSED.count(1, Instant::now())
+                {
                     log::warn!(
                         target: "fairlock::wake",
-                        event = "refused", server:% = self.at, error:% = refusal;
-                        "Redis at {}: no wake-ups: {refusal}", self.at
+                        event = "refused", server:% = self.at, count = count, error:% = refusal;
+                        "Redis at {}: no wake-ups, {count} channel(s) refused: {refusal}", self.at
                     );
                 }
                 shared.channels.settle(channel, refusal.map_or(Ok(()), Err));
@@ -210,7 +215,7 @@ impl Link {
                         self.subscribed.remove(channel);
                     }
                 }
-                Reply::Refused(Failure::Refused { code, message }) => {
+                Reply::Refused(Failure::Refused { code, message, .. }) => {
                     let message = format!("channel {channel}: {message}");
                     refusals.insert(channel.clone(), Failure::refused(&code, &message));
                 }

@@ -4,6 +4,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use fairlock_core::backend::LineLimit;
 use redis::{Cmd, Value};
 
 use crate::net::commands::CommandConnection;
@@ -11,6 +12,9 @@ use crate::net::connection::{Address, Failure, Timeouts, open};
 
 /// How long the slower servers have after enough answers.
 const LONGER: Duration = Duration::from_millis(100);
+
+/// The lines about threads that can't be started.
+static NO_THREAD: LineLimit = LineLimit::new();
 
 /// One server's answer: a reply to each command; an error reply counts as one.
 pub(crate) type Answer = (Address, Result<Vec<Result<Value, Failure>>, Failure>);
@@ -34,11 +38,13 @@ pub(crate) fn fan_out(
             let _ = to.send((address, answer));
         };
         let thread = thread::Builder::new().name("fairlock-fanout".to_owned()).spawn(ask);
-        if let Err(error) = thread {
+        if let Err(error) = thread
+            && let Some(count) = NO_THREAD.count(1, Instant::now())
+        {
             log::warn!(
                 target: "fairlock::net",
-                event = "no thread", error:% = error;
-                "can't start a thread to ask a server: {error}"
+                event = "no thread", count = count, error:% = error;
+                "can't start {count} thread(s) to ask a server: {error}"
             );
         }
     }

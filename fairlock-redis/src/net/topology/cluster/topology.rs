@@ -65,7 +65,7 @@ impl Topology for Cluster {
                 let next = self.route(key).ok()?;
                 (tried < MOST_HOPS && !Arc::ptr_eq(&next.pool, &route.pool)).then_some(next)
             }
-            Failure::Refused { code, message } => match code.as_str() {
+            Failure::Refused { code, message, .. } => match code.as_str() {
                 // Only a node that a majority names is asked, so the slot's move, or the news of it, has to be over. The target of
                 // ASK may never own the slot.
                 "MOVED" | "ASK" | "OLDEPOCH" if self.majority.is_some() => {
@@ -94,7 +94,7 @@ impl Topology for Cluster {
     /// way.
     fn settled(&self, failure: Failure) -> Failure {
         match failure {
-            Failure::Refused { code, message }
+            Failure::Refused { code, message, .. }
                 if self.majority.is_some() && matches!(code.as_str(), "MOVED" | "ASK") =>
             {
                 Failure::refused("TRYAGAIN", &format!("{code} {message}"))

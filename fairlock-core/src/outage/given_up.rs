@@ -1,0 +1,58 @@
+//! The log of releases and withdrawals that are not tried any more: one line a minute at most, however many are given up. A server that
+//! refuses each of them, since a right is missing, would else have a line for each.
+
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+use crate::backend::BackendError;
+use crate::chores::Duty;
+use crate::ids::LockName;
+use crate::logging::{LineLimit, log_line};
+
+#[derive(Default)]
+pub(crate) struct GivenUp {
+    limit: LineLimit,
+    /// The first of those that stand in no line yet.
+    first: Mutex<Option<First>>,
+}
+
+pub(crate) struct First {
+    pub(crate) lock: LockName,
+    pub(crate) duty: Duty,
+    pub(crate) error: BackendError,
+}
+
+impl GivenUp {
+    /// So many more were given up. Writes the line, if one is due. Returns when it is due, if it is later.
+    pub(crate) fn tell(&self, count: usize, first: First, now: Instant) -> Option<Instant> {
+        self.write(Some(first), || self.limit.count(count as u64, now));
+        self.limit.due_at()
+    }
+
+    /// Writes the line about those that stand in none, if it is due. Returns when it is, if it is later.
+    pub(crate) fn tell_rest(&self, now: Instant) -> Option<Instant> {
+        if self.limit.due_at().is_some_and(|at| at <= now) {
+            self.write(None, || self.limit.count(0, now));
+        }
+        self.limit.due_at()
+    }
+
+    /// The same at the end of the client: now or never.
+    pub(crate) fn tell_at_the_end(&self) {
+        self.write(None, || self.limit.rest());
+    }
+
+    fn write(&self, latest: Option<First>, count: impl FnOnce() -> Option<u64>) {
+        // Counted under the mutex: another thread must not take the first of what is counted here.
+        let mut first = self.first.lock();
+        *first = first.take().or(latest);
+        let told = count().and_then(|count| Some((count, first.take()?)));
+        drop(first);
+        let Some((count, First { lock, duty, error })) = told else { return };
+        log_line!(warn, "fairlock::release",
+            event = "given up", lock = lock.as_str(), task:? = duty, count = count, error:% = error;
+            "{count} releases or withdrawals given up; the first is {duty:?} for lock {lock}: {error}"
+        );
+    }
+}
