@@ -234,8 +234,8 @@ impl RedisBuilder {
         let calls = Calls::new(self.durability, is_cluster, has_own_line, &mut settings);
         let servers = connect_within(self.connect_within, || target.clone().connect(&settings))?;
         doctor::check_info(&servers)?;
-        if is_cluster && has_own_line {
-            calls.meet_in_the_first_slot(&servers);
+        if has_own_line {
+            calls.meet(is_cluster, &servers);
         }
         #[cfg(feature = "redisson")]
         return Ok(RedisBackend::of(servers, calls, self.discipline, places));

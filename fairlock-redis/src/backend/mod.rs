@@ -54,6 +54,22 @@ impl RedisBackend {
         self.0.shared.calls.grace_left()
     }
 
+    /// Whether no [`durable`](crate::RedisBuilder::durable) client had used the servers when this one connected, so that its first
+    /// request begins their life: from then on clients that are not durable are refused locks with a line, until the key
+    /// `fairlock_life` is deleted. False without `durable`, and where that could not be known. Asks nothing.
+    ///
+    /// ```no_run
+    /// # use fairlock_redis::{Durability, RedisBackend};
+    /// let backend = RedisBackend::builder("redis://localhost").durable(Durability::life()).connect()?;
+    /// if backend.begins_life() {
+    ///     eprintln!("from now on all programs that use locks of this server have to be durable");
+    /// }
+    /// # Ok::<(), fairlock_core::Error>(())
+    /// ```
+    pub fn begins_life(&self) -> bool {
+        self.0.shared.calls.is_first()
+    }
+
     /// One round trip to each server, one server after the other. Each question has its own answer.
     fn ask_all<Q, A>(
         &self,
@@ -73,8 +89,10 @@ impl RedisBackend {
         };
         let mut replies = replies.into_iter();
         let answer = |(question, call): (&Q, &Result<Call, BackendError>)| {
-            let call = call.as_ref().map_err(BackendError::clone)?;
-            answer(question, call, replies.next().unwrap_or_else(|| Err(missing()))?)
+            // Of a call that can't be made nothing is sent. Once there is a reply, it was, whatever becomes of what follows.
+            let call = call.as_ref().map_err(|error| error.clone().unsent())?;
+            let reply = replies.next().unwrap_or_else(|| Err(missing()))?;
+            answer(question, call, reply).map_err(BackendError::maybe_sent)
         };
         questions.iter().zip(&calls).map(answer).collect()
     }
@@ -102,8 +120,10 @@ impl Inner {
 impl Backend for RedisBackend {
     fn acquire(&self, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
         let rules = self.0.rules(ask.place.lock)?;
-        let call = rules.acquire(ask)?;
-        rules.acquired(ask, &call, self.0.shared.run(&call)?)
+        let call = rules.acquire(ask).map_err(BackendError::unsent)?;
+        let reply = self.0.shared.run(&call)?;
+        // From here on it was sent, whatever becomes of what follows.
+        rules.acquired(ask, &call, reply).map_err(BackendError::maybe_sent)
     }
 
     fn acquire_all(&self, asks: &[Acquire<'_>]) -> Vec<Result<Acquired, BackendError>> {

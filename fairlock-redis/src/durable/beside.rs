@@ -1,80 +1,172 @@
 //! Whether other clients of the servers are durable: a client that is not must not use locks with a line beside them.
+//!
+//! | what is known | moves to | by |
+//! | --- | --- | --- |
+//! | none was seen | seen | a look that finds the life |
+//! | seen | gone | a look that finds none |
+//! | gone | seen | a look that finds the life |
+//! | gone | none was seen | a look that finds none, one grace later |
+//!
+//! A flush takes the key away when it matters most: then a durable holder lives that the server has forgotten. But as long as there is one,
+//! its next renewal brings the key back, well within a grace, which is longer than its lease.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
-use fairlock_core::LockName;
-use fairlock_core::backend::BackendError;
+use fairlock_core::backend::{BackendError, LineLimit};
+use parking_lot::Mutex;
 use redis::{Cmd, Value, cmd};
 
 use super::lives::{LIFE, key_of_slot};
 use crate::checks::invalid;
-use crate::net::{Failure, Greeting};
+use crate::net::{Failure, Greeting, Servers};
 use crate::script::reply::text;
+
+/// How often a client that is refused looks again, while it is asked.
+const LOOKS_EVERY: Duration = Duration::from_secs(1);
+
+/// The lines about durable clients that were seen.
+static SEEN: LineLimit = LineLimit::new();
 
 /// What the connections of a backend have seen of durable clients.
 ///
-/// Each connection looks with its greeting, so it costs nothing where a lock is used. What was seen once counts for good: a flush
-/// takes the key away when it matters most.
+/// Each connection looks with its greeting, so it costs nothing where a lock is used.
 #[derive(Debug)]
 pub(crate) struct Beside {
-    question: Cmd,
-    /// Their grace, in milliseconds.
-    grace: OnceLock<String>,
-    /// The user may not look: each further look would be an entry in the ACL LOG.
+    life: String,
+    /// Whether `seen` is some, for those who ask for a lock.
     is_refused: AtomicBool,
+    seen: Mutex<Option<Seen>>,
+    /// The user may not look: each further look would be an entry in the ACL LOG.
+    may_not_look: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Seen {
+    /// Their grace, in milliseconds.
+    grace: String,
+    /// When a look first found no life.
+    gone: Option<Instant>,
+    /// When a caller last looked.
+    looked: Option<Instant>,
+}
+
+impl Seen {
+    /// Whether it is gone for good.
+    fn is_over(&self, now: Instant) -> bool {
+        let grace = self.grace.parse().map_or(Duration::MAX, Duration::from_millis);
+        self.gone.is_some_and(|gone| now.saturating_duration_since(gone) >= grace)
+    }
 }
 
 impl Beside {
     pub(super) fn looking(of_slots: bool) -> Beside {
-        Beside { question: question(of_slots), grace: OnceLock::new(), is_refused: AtomicBool::new(false) }
+        let life = life(of_slots);
+        let (is_refused, seen, may_not_look) = Default::default();
+        Beside { life, is_refused, seen, may_not_look }
     }
 
-    pub(super) fn heard(&self, reply: &Value) {
-        let Ok(grace) = text(reply) else { return };
-        if self.grace.set(grace.to_owned()).is_ok() {
-            log::warn!(
-                target: "fairlock::net",
-                event = "durable clients beside", grace_ms = grace;
-                "other clients of these servers are durable and this one is not: it may use no lock with a line any more"
-            );
+    pub(super) fn heard(&self, reply: &Value, now: Instant) {
+        let mut seen = self.seen.lock();
+        match (text(reply), &mut *seen) {
+            (Ok(grace), Some(known)) => (known.grace, known.gone) = (grace.to_owned(), None),
+            (Ok(grace), None) => {
+                *seen = Some(Seen { grace: grace.to_owned(), gone: None, looked: None });
+                self.is_refused.store(true, Ordering::Release);
+                drop(seen);
+                if SEEN.count(1, now).is_some() {
+                    log::warn!(
+                        target: "fairlock::net",
+                        event = "durable clients beside", grace_ms = grace;
+                        "other clients of these servers are durable and this one is not: it may use no lock with a line until `{}` is \
+                         gone, which they have made", self.life
+                    );
+                }
+            }
+            (Err(_), Some(known)) if *reply == Value::Nil => {
+                known.gone.get_or_insert(now);
+                if known.is_over(now) {
+                    *seen = None;
+                    self.is_refused.store(false, Ordering::Release);
+                }
+            }
+            (Err(_), _) => {}
         }
     }
 
+    /// Looks again, if the client is refused and nobody has looked for a second.
+    ///
     /// # Errors
-    /// `InvalidConfig` once a durable client was seen.
-    pub(super) fn check(&self, lock: &LockName) -> Result<(), BackendError> {
-        let Some(grace) = self.grace.get() else { return Ok(()) };
+    /// `InvalidConfig` while durable clients count as seen.
+    pub(super) fn check(&self, servers: Option<&Servers>) -> Result<(), BackendError> {
+        if !self.is_refused.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        if let Some(servers) = servers.filter(|_| self.may_look_again(Instant::now())) {
+            let look = self.look().get_packed_command();
+            let answer = servers.call(&self.life, |route| route.call(&look));
+            self.take(answer.map_err(|failed| failed.failure));
+        }
+        let seen = self.seen.lock();
+        let Some(Seen { grace, gone, .. }) = &*seen else { return Ok(()) };
+        let gone = gone.map_or_else(String::new, |gone| {
+            let ago = gone.elapsed().as_millis();
+            format!(" (`{}` has been gone for {ago} ms, and counts as gone after {grace} ms)", self.life)
+        });
         Err(invalid(format!(
-            "lock {lock} is refused: other clients of the server are durable, with a grace of {grace} ms, and this one is \
-             not, so it would get the lock beside a holder that the server has forgotten; set `RedisBuilder::durable` (`fairlock`: \
-             `--durable`) as they have it"
+            "other clients of the server are durable, with a grace of {grace} ms, and this one is not, so it would get the lock \
+             beside a holder that the server has forgotten; set `RedisBuilder::durable` (`fairlock`: `--durable`) as they have it, or, \
+             if none of them is left, delete the key `{}`{gone}",
+            self.life
         )))
     }
-}
 
-impl Greeting for Beside {
-    fn question(&self) -> Option<Cmd> {
-        let is_open = self.grace.get().is_none() && !self.is_refused.load(Ordering::Relaxed);
-        is_open.then(|| self.question.clone())
+    fn may_look_again(&self, now: Instant) -> bool {
+        let mut seen = self.seen.lock();
+        let Some(seen) = seen.as_mut().filter(|_| !self.may_not_look.load(Ordering::Relaxed)) else {
+            return false;
+        };
+        let is_due = seen.looked.is_none_or(|looked| now.saturating_duration_since(looked) >= LOOKS_EVERY);
+        if is_due {
+            seen.looked = Some(now);
+        }
+        is_due
+    }
+
+    fn look(&self) -> Cmd {
+        question(&self.life)
     }
 
     /// A refusal tells nothing: the user may have no right to the key, and in a cluster one node keeps it.
-    fn answered(&self, reply: Result<Value, Failure>) {
+    fn take(&self, reply: Result<Value, Failure>) {
         match reply {
-            Ok(reply) => self.heard(&reply),
+            Ok(reply) => self.heard(&reply, Instant::now()),
             Err(failure) if failure.code() == Some("NOPERM") => {
-                self.is_refused.store(true, Ordering::Relaxed)
+                self.may_not_look.store(true, Ordering::Relaxed)
             }
             Err(_) => {}
         }
     }
 }
 
-/// For the field that each life has. In a cluster, where each hash slot has a life, that of the first slot: durable clients see to
-/// it that it has the field.
-pub(super) fn question(of_slots: bool) -> Cmd {
-    let life = if of_slots { key_of_slot(0) } else { LIFE.to_owned() };
+impl Greeting for Beside {
+    fn question(&self) -> Option<Cmd> {
+        (!self.may_not_look.load(Ordering::Relaxed)).then(|| self.look())
+    }
+
+    fn answered(&self, reply: Result<Value, Failure>) {
+        self.take(reply);
+    }
+}
+
+/// The life that all clients look at. In a cluster, where each hash slot has a life, that of the first slot: durable clients see to it
+/// that it is there.
+pub(super) fn life(of_slots: bool) -> String {
+    if of_slots { key_of_slot(0) } else { LIFE.to_owned() }
+}
+
+/// For the field that each life has.
+pub(super) fn question(life: &str) -> Cmd {
     cmd("HGET").arg(life).arg("grace").to_owned()
 }
 
@@ -92,15 +184,43 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_has_seen_a_durable_one_looks_no_more_and_asks_for_no_lock() {
-        let (beside, lock) = (Beside::looking(false), LockName::new("a").unwrap());
+    fn a_client_that_has_seen_a_durable_one_asks_for_no_lock() {
+        let beside = Beside::looking(false);
         beside.answered(Ok(Value::Nil));
         assert_eq!(asked(&beside), Some(cmd("HGET").arg("fairlock_life").arg("grace").get_packed_command()));
-        assert!(beside.check(&lock).is_ok());
+        assert!(beside.check(None).is_ok());
         beside.answered(Ok(grace()));
-        assert_eq!(asked(&beside), None);
-        let error = beside.check(&lock).unwrap_err();
+        let error = beside.check(None).unwrap_err();
         assert!(error.kind() == BackendErrorKind::InvalidConfig && error.to_string().contains("10602 ms"));
+    }
+
+    /// A holder that the server has forgotten brings the key back within that time.
+    #[test]
+    fn a_life_that_has_been_gone_for_a_grace_is_over() {
+        let (beside, start) = (Beside::looking(false), Instant::now());
+        let at = |millis, reply: &Value| beside.heard(reply, start + Duration::from_millis(millis));
+        let is_refused = || beside.check(None).is_err();
+        at(0, &grace());
+        at(5_000, &Value::Nil);
+        at(15_000, &Value::Nil);
+        assert!(is_refused(), "for 10 s");
+        at(15_100, &grace());
+        at(16_000, &Value::Nil);
+        at(26_000, &Value::Int(7)); // tells nothing
+        assert!(is_refused(), "it was back");
+        at(26_602, &Value::Nil);
+        assert!(!is_refused());
+        at(27_000, &grace());
+        assert!(is_refused(), "seen anew");
+    }
+
+    #[test]
+    fn a_caller_that_is_refused_looks_once_a_second() {
+        let (beside, now) = (Beside::looking(false), Instant::now());
+        assert!(!beside.may_look_again(now), "nothing was seen");
+        beside.answered(Ok(grace()));
+        let looks = |millis| beside.may_look_again(now + Duration::from_millis(millis));
+        assert_eq!([looks(0), looks(999), looks(1000), looks(1500)], [true, false, true, false]);
     }
 
     #[test]
@@ -111,6 +231,7 @@ mod tests {
         assert_eq!(asked(&beside), Some(first));
         beside.answered(Err(Failure::refused("NOPERM", "no right to it")));
         assert_eq!(asked(&beside), None);
-        assert!(beside.check(&LockName::new("a").unwrap()).is_ok());
+        beside.heard(&grace(), Instant::now());
+        assert!(!beside.may_look_again(Instant::now()));
     }
 }

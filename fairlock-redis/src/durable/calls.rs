@@ -2,7 +2,8 @@
 
 use std::slice;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use fairlock_core::LockKind;
 use fairlock_core::backend::{Acquire, BackendError, BackendErrorKind};
@@ -34,6 +35,8 @@ enum Role {
 struct Wrapping {
     durability: Durability,
     graces: Graces,
+    /// No durable client was there before.
+    is_first: AtomicBool,
 }
 
 impl Calls {
@@ -55,7 +58,7 @@ impl Calls {
         };
         settings.majority = durability.majority_terms();
         let graces = Graces::new(of_slots);
-        Calls(Role::Durable(Arc::new(Wrapping { durability, graces })))
+        Calls(Role::Durable(Arc::new(Wrapping { durability, graces, is_first: AtomicBool::new(false) })))
     }
 
     fn wrapping(&self) -> Option<&Arc<Wrapping>> {
@@ -68,7 +71,7 @@ impl Calls {
 
     /// # Errors
     /// `InvalidConfig` for a lock that this client must not ask for, or not with this lease.
-    pub(crate) fn check(&self, ask: &Acquire<'_>) -> Result<(), BackendError> {
+    pub(crate) fn check(&self, ask: &Acquire<'_>, servers: &Servers) -> Result<(), BackendError> {
         match (&self.0, ask.place.lock.kind) {
             (Role::Durable(_), LockKind::Plain) => {
                 let what = "a durable backend has fair locks only: a plain lock may be shared with Redisson, which grants it in \
@@ -77,7 +80,7 @@ impl Calls {
             }
             (Role::Durable(wrapping), _) => wrapping.durability.check_lease(ask.lease),
             (Role::Beside(_), LockKind::Plain) | (Role::Apart, _) => Ok(()),
-            (Role::Beside(beside), _) => beside.check(&ask.place.lock.name),
+            (Role::Beside(beside), _) => beside.check(Some(servers)),
         }
     }
 
@@ -124,20 +127,34 @@ impl Calls {
         self.wrapping()?.graces.left()
     }
 
-    /// In a cluster a client looks for durable ones at the node that keeps the first slot, and a durable one sees to it that there is
-    /// something to see: a life without a past, which begins as any other. A failure only means that it can't be known.
-    pub(crate) fn meet_in_the_first_slot(&self, servers: &Servers) {
-        let life = key_of_slot(0);
+    /// A durable client looks whether another one was there before. In a cluster a client looks for durable ones at the node that
+    /// keeps the first slot, and a durable one sees to it that there is something to see: a life without a past, which begins as any
+    /// other. A failure only means that it can't be known.
+    pub(crate) fn meet(&self, of_slots: bool, servers: &Servers) {
+        let life = super::beside::life(of_slots);
         let ask = |command: &Cmd| servers.call(&life, |route| route.call(&command.get_packed_command()));
-        let Ok(grace) = ask(&super::beside::question(true)) else { return };
         match &self.0 {
-            Role::Beside(beside) => beside.heard(&grace),
-            Role::Durable(wrapping) if grace == Value::Nil => {
-                let grace = millis(wrapping.durability.grace());
-                let _ = ask(cmd("HSET").arg(&life).arg("grace").arg(grace));
+            // Outside a cluster the greeting has told.
+            Role::Beside(beside) if of_slots => {
+                if let Ok(grace) = ask(&super::beside::question(&life)) {
+                    beside.heard(&grace, Instant::now());
+                }
             }
-            Role::Durable(_) | Role::Apart => {}
+            Role::Durable(wrapping) => {
+                let is_first = ask(&super::beside::question(&life)).is_ok_and(|grace| grace == Value::Nil);
+                wrapping.is_first.store(is_first, Ordering::Relaxed);
+                if is_first && of_slots {
+                    let grace = millis(wrapping.durability.grace());
+                    let _ = ask(cmd("HSET").arg(&life).arg("grace").arg(grace));
+                }
+            }
+            Role::Beside(_) | Role::Apart => {}
         }
+    }
+
+    /// Whether no durable client was there before this one.
+    pub(crate) fn is_first(&self) -> bool {
+        self.wrapping().is_some_and(|wrapping| wrapping.is_first.load(Ordering::Relaxed))
     }
 
     /// What an operator has to do before the move of this hash slot is given up.

@@ -160,7 +160,7 @@ impl Rules for HandOff {
 
     fn acquire(&self, ask: &Acquire<'_>) -> Result<Call, BackendError> {
         let (place, lock) = (&ask.place, ask.place.lock);
-        self.shared.calls.check(ask)?;
+        self.shared.calls.check(ask, &self.shared.servers)?;
         let arguments = [
             Member(place),
             Number(millis(ask.lease)),

@@ -82,7 +82,7 @@ impl<K: Kind> Rules for Locks<K> {
     }
 
     fn acquire(&self, ask: &Acquire<'_>) -> Result<Call, BackendError> {
-        self.shared.calls.check(ask)?;
+        self.shared.calls.check(ask, &self.shared.servers)?;
         let keys = self.shared.keys(ask.place.lock)?;
         let place = &ask.place;
         let arguments = [

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use fairlock::backend::Backend;
-use fairlock::{Client, Discipline, Durability, Error, RedisBackend, Verdict};
+use fairlock::{Client, Discipline, Durability, Error, RedisBackend, TryLock, Verdict};
 use fairlock_tests::errors::assert_says;
 
 use crate::support::*;
@@ -58,16 +58,45 @@ fn a_client_that_is_not_durable_is_refused_locks_with_a_line_beside_those_that_a
             }
             error.is_some()
         });
-        let says = ["`both` is refused", "2122 ms", "set `RedisBuilder::durable`"];
+        let says = [
+            "configuration: lock `both`: other clients",
+            "2122 ms",
+            "set `RedisBuilder::durable`",
+            "`fairlock_life`",
+        ];
         invalid(error.map_or(Ok(()), Err), &says);
         server.query::<()>(&["FLUSHALL"]);
-        assert!(refusal(&client).is_some(), "what was seen once counts");
-        invalid(client.rw_lock("rw").unwrap().writer().try_lock(), &["`rw` is refused"]);
+        assert!(refusal(&client).is_some(), "a holder that the server has forgotten may live");
+        invalid(client.rw_lock("rw").unwrap().writer().try_lock(), &["lock `rw`: other clients"]);
         let plain = client.plain_lock("plain").unwrap().try_lock().unwrap().guard();
         plain.expect("it is free").unlock().unwrap();
         assert!(guard.renew().is_ok());
     }
     guard.unlock().unwrap();
+}
+
+/// One stray command with `--durable` must not switch a service off for as long as it lives.
+#[test]
+fn a_client_that_was_refused_goes_on_once_the_life_is_deleted() {
+    let server = CleanServer::start();
+    let service = Client::new(RedisBackend::connect(&server.url()).unwrap()).unwrap();
+    assert!(try_lock(&service, "service"));
+    let stray = backend(&server);
+    assert!(stray.begins_life());
+    let stray = Client::new(stray).unwrap();
+    assert!(matches!(stray.fair_lock("stray").unwrap().try_lock(), Ok(TryLock::Busy)), "in the grace");
+    drop(stray);
+    assert!(!backend(&server).begins_life());
+    let is_refused = || service.fair_lock("service").unwrap().try_lock().is_err();
+    // A connection that is open already looks after a pause.
+    std::thread::sleep(Duration::from_millis(1200));
+    assert!(is_refused());
+    server.query::<i64>(&["DEL", LIFE]);
+    // No holder that the server has forgotten has brought it back within a grace of 2.1 s.
+    let waited = eventually(BOUND, "it goes on", || !is_refused());
+    assert!(waited > Duration::from_secs(2), "after {waited:?}");
+    assert!(try_lock(&service, "service"));
+    assert!(backend(&server).begins_life());
 }
 
 #[test]

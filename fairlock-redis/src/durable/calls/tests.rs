@@ -24,7 +24,8 @@ fn keys() -> Arc<Keys> {
 /// What a lock of this kind is refused for.
 fn refused(calls: &Calls, kind: LockKind, lease: Duration) -> Option<BackendErrorKind> {
     let (lock, owner) = (id(kind), owner());
-    calls.check(&Acquire::new(place(&lock, &owner), lease)).err().map(|error| error.kind())
+    let servers = connect(&server(":7\r\n", GRACE).0, &client(Some(Durability::life()), false).1);
+    calls.check(&Acquire::new(place(&lock, &owner), lease), &servers).err().map(|error| error.kind())
 }
 
 type Heard = Arc<Mutex<Vec<Vec<String>>>>;
@@ -152,18 +153,30 @@ fn durable_clients_and_others_meet_in_the_first_slot() {
     for (life, told) in [("$-1\r\n", true), (GRACE, false)] {
         let (address, heard) = server(":7\r\n", life);
         let (calls, settings) = client(Some(Durability::life()), true);
-        calls.meet_in_the_first_slot(&connect(&address, &settings));
+        calls.meet(true, &connect(&address, &settings));
         let slot = key_of_slot(0);
         let asked = ["HGET", &slot, "grace"].map(str::to_owned).to_vec();
         let tells = ["HSET", &slot, "grace", "10602"].map(str::to_owned).to_vec();
         assert_eq!(*heard.lock(), if told { vec![asked, tells] } else { vec![asked] });
+        assert_eq!(calls.is_first(), told);
     }
     // The settings are another client's, so that no greeting tells it before.
     let (address, _) = server(":7\r\n", GRACE);
     let servers = connect(&address, &client(Some(Durability::life()), true).1);
     let (beside, _) = client(None, true);
-    beside.meet_in_the_first_slot(&servers);
+    beside.meet(true, &servers);
     assert_eq!(refused(&beside, LockKind::Fair, SECOND), Some(BackendErrorKind::InvalidConfig));
+}
+
+#[test]
+fn a_durable_client_learns_whether_it_is_the_first() {
+    for (life, is_first) in [("$-1\r\n", true), (GRACE, false), ("-NOPERM no\r\n", false)] {
+        let (address, heard) = server(":7\r\n", life);
+        let (calls, settings) = client(Some(Durability::life()), false);
+        calls.meet(false, &connect(&address, &settings));
+        assert_eq!(*heard.lock(), [["HGET", LIFE, "grace"].map(str::to_owned).to_vec()]);
+        assert_eq!(calls.is_first(), is_first);
+    }
 }
 
 #[test]
@@ -187,6 +200,6 @@ fn a_client_without_a_line_looks_at_nothing() {
     let calls = Calls::new(None, false, false, &mut settings);
     assert!(settings.greeting.is_none());
     let (address, _) = server(":0\r\n", GRACE);
-    calls.meet_in_the_first_slot(&connect(&address, &settings));
+    calls.meet(true, &connect(&address, &settings));
     assert_eq!(refused(&calls, LockKind::Fair, SECOND), None);
 }
