@@ -14,6 +14,7 @@ mod lock_all;
 mod order;
 mod permits;
 mod readers;
+mod releases;
 mod requests;
 mod shared;
 mod tickets;
@@ -32,6 +33,7 @@ pub use lock_all::*;
 pub use order::*;
 pub use permits::*;
 pub use readers::*;
+pub use releases::*;
 pub use requests::*;
 pub use shared::*;
 pub use tickets::*;
@@ -178,6 +180,8 @@ macro_rules! conformance_tests {
             a_fixed_lease_ends_by_itself
             an_inner_unlock_keeps_the_end_of_the_outermost_lease
             a_capped_hold_ends_at_its_limit
+            a_hold_that_ends_while_it_is_released_was_not_lost
+            a_hold_that_is_taken_while_it_is_released_is_lost
             a_hold_that_vanished_is_reported_on_every_way
             a_hold_can_be_taken_by_force_and_its_holder_is_told
             a_leaked_hold_is_released_by_unlock
@@ -290,6 +294,7 @@ mod tests {
             include_str!("order.rs"),
             include_str!("permits.rs"),
             include_str!("readers.rs"),
+            include_str!("releases.rs"),
             include_str!("requests.rs"),
             include_str!("shared.rs"),
             include_str!("tickets.rs"),

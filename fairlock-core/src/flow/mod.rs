@@ -17,6 +17,6 @@ pub(crate) use keep::keep;
 #[cfg(test)]
 pub(crate) use leave::give_up;
 pub(crate) use leave::{Waited, drop_share};
-pub(crate) use release::{Effort, Releasing};
+pub(crate) use release::{Effort, GivenUp, Releasing};
 pub(crate) use renew::Renewing;
 pub(crate) use turn::{TURN, Turn};

@@ -33,10 +33,47 @@ pub(crate) struct Releasing<'a> {
     pub(crate) outage: &'a Outage,
 }
 
-impl Releasing<'_> {
+/// A hold that its holder has given up. The server is still to be told: what is not, as in a panic, is left to the watchdog.
+#[must_use = "the server has to be told"]
+pub(crate) struct GivenUp<'a> {
+    releasing: Releasing<'a>,
+    claim: &'a Arc<Claim>,
+    now: Instant,
+    unlocked: Option<Unlocked>,
+}
+
+impl Drop for GivenUp<'_> {
+    fn drop(&mut self) {
+        if let Some(Unlocked::Last { .. } | Unlocked::Lost { last: true, .. }) = self.unlocked
+            && self.claim.leaving().is_some()
+        {
+            self.releasing.ledger.release_soon(self.claim);
+        }
+    }
+}
+
+impl GivenUp<'_> {
+    /// Tells the server, and waits for its answer.
+    pub(crate) fn tell(mut self, effort: Effort) -> Result<()> {
+        match self.unlocked.take() {
+            Some(unlocked) => self.releasing.tell(self.claim, unlocked, self.now, effort),
+            None => Ok(()),
+        }
+    }
+}
+
+impl<'a> Releasing<'a> {
     /// Gives up one hold of the claim, and releases the last one.
     pub(crate) fn unlock(self, claim: &Arc<Claim>, effort: Effort) -> Result<()> {
         let _here = claim.config.clock.attend();
+        self.give_up(claim).tell(effort)
+    }
+
+    /// Gives up one hold of the claim, here alone. From now on its lease may end: that is no loss.
+    pub(crate) fn give_up<'b>(self, claim: &'b Arc<Claim>) -> GivenUp<'b>
+    where
+        'a: 'b,
+    {
         let now = claim.config.now();
         let mut unlocked = claim.unlock(now);
         if let Unlocked::Expired = unlocked {
@@ -44,6 +81,10 @@ impl Releasing<'_> {
             self.ledger.lose_if_expired(claim);
             unlocked = claim.unlock(now);
         }
+        GivenUp { releasing: self, claim, now, unlocked: Some(unlocked) }
+    }
+
+    fn tell(self, claim: &Arc<Claim>, unlocked: Unlocked, now: Instant, effort: Effort) -> Result<()> {
         match unlocked {
             Unlocked::StillHeld { token, count } => {
                 match tell_hold_count(self.backend, claim, token, count, "fairlock::release") {
@@ -102,12 +143,15 @@ impl Releasing<'_> {
         let mut unanswered = 0;
         let result = loop {
             match self.backend.release(&claim.hold(token)) {
-                Ok(Released::NotHeld) if unanswered == 0 => {
-                    self.ledger.lose(claim, LostCause::Taken);
-                    break Err(Error::Lost(claim.lost(token, LostCause::Taken)));
+                Ok(Released::NotHeld) => {
+                    // None: an earlier attempt was carried out, when the hold was valid, and its answer was lost; or the lease has
+                    // ended since.
+                    let found = claim.loss_found_by_release(unanswered > 0, claim.config.now());
+                    let Some(cause) = found else { break Ok(()) };
+                    self.ledger.lose(claim, cause);
+                    break Err(Error::Lost(claim.lost(token, cause)));
                 }
-                // Released; or an earlier attempt was carried out, when the hold was valid, and its answer was lost.
-                Ok(_) => break Ok(()),
+                Ok(Released::Released) => break Ok(()),
                 Err(error) => {
                     unanswered += 1;
                     claim.leaving_failed(error.clone());

@@ -8,7 +8,7 @@ use crossbeam_channel::Receiver;
 use crate::cancel::Cancel;
 use crate::error::{Error, Lost, Result};
 use crate::flow::Effort;
-use crate::handle::guard::{AnyGuard, LockGuard};
+use crate::handle::guard::{AnyGuard, Guard, LockGuard, log_drop};
 use crate::ids::FencingToken;
 use crate::losses::FirstLoss;
 use crate::shared::Shared;
@@ -184,13 +184,21 @@ impl AllGuard {
     /// The first error, each as of [`Guard::unlock`](crate::Guard::unlock). When one lock's server did not answer up to the
     /// [outage limit](crate::ClientBuilder::outage_limit), the rest are tried once each, and repeated in the background.
     pub fn unlock(mut self) -> Result<()> {
-        let (mut effort, mut result) = (Effort::Persistent, Ok(()));
-        while let Some(guard) = self.guards.pop() {
-            let unlocked = guard.unlock_with(effort);
-            if let Err(Error::Unavailable { .. }) = unlocked {
+        self.release(Effort::Persistent)
+    }
+
+    fn release(&mut self, mut effort: Effort) -> Result<()> {
+        let _here = self.shared.config.clock.attend();
+        let mut guards = std::mem::take(&mut self.guards);
+        // All at once: a hold whose lease ends while the server is told of the others is not lost.
+        let given_up: Vec<_> = guards.iter_mut().rev().map(Guard::give_up).collect();
+        let mut result = Ok(());
+        for hold in given_up {
+            let told = hold.tell(effort);
+            if let Err(Error::Unavailable { .. }) = told {
                 effort = Effort::Once; // or the call would last an outage limit for each lock
             }
-            result = result.and(unlocked);
+            result = result.and(told);
         }
         result
     }
@@ -198,9 +206,7 @@ impl AllGuard {
 
 impl Drop for AllGuard {
     fn drop(&mut self) {
-        while let Some(guard) = self.guards.pop() {
-            drop(guard);
-        }
+        log_drop(self.release(Effort::Once));
         // The thread may hold a lock outside of this guard as well: that hold goes on, and keeps its share of the channel.
         self.first_loss.close();
     }

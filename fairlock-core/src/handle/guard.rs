@@ -9,7 +9,7 @@ use crossbeam_channel::Receiver;
 use crate::backend::RequestId;
 use crate::claim::Claim;
 use crate::error::{Error, Lost, Result};
-use crate::flow::{self, Effort, Taken};
+use crate::flow::{self, Effort, GivenUp, Taken};
 use crate::handle::owner::{Owner, Ownership, ThisThread};
 use crate::ids::{FencingToken, OwnerId};
 use crate::logging::log_line;
@@ -196,13 +196,15 @@ impl<O: Ownership> Guard<O> {
     /// [`Error::Lost`] when the hold had ended before: the work may have overlapped with that of another holder.
     /// [`Error::Unavailable`] or [`Error::Denied`] when the server gave no answer or refused; the release is then repeated in
     /// the background, and the hold ends with its lease at the latest.
-    pub fn unlock(self) -> Result<()> {
-        self.unlock_with(Effort::Persistent)
+    pub fn unlock(mut self) -> Result<()> {
+        self.spent = true;
+        self.shared.releasing().unlock(&self.claim, Effort::Persistent)
     }
 
-    pub(super) fn unlock_with(mut self, effort: Effort) -> Result<()> {
+    /// Gives the hold up, here alone.
+    pub(super) fn give_up(&mut self) -> GivenUp<'_> {
         self.spent = true;
-        self.shared.releasing().unlock(&self.claim, effort)
+        self.shared.releasing().give_up(&self.claim)
     }
 
     /// Calls `f` and releases the lock; a panic drops the guard, which releases it too.
@@ -270,21 +272,26 @@ impl<O: Ownership> Drop for Guard<O> {
         if self.spent {
             return;
         }
-        match self.shared.releasing().unlock(&self.claim, Effort::Once) {
-            Ok(()) => {}
-            // The loss itself was logged as a warning.
-            Err(error @ (Error::Lost(_) | Error::NotHeld { .. })) => {
-                log_line!(debug, "fairlock::release",
-                    event = "dropped too late", error:% = error;
-                    "a guard was dropped too late: {error}"
-                );
-            }
-            // The watchdog repeats it, and logs a warning if that fails too.
-            Err(error) => log_line!(debug, "fairlock::release",
-                event = "not answered", error:% = error;
-                "the release will be repeated: {error}"
-            ),
+        log_drop(self.shared.releasing().unlock(&self.claim, Effort::Once));
+    }
+}
+
+/// What the release came to of a guard that was dropped.
+pub(super) fn log_drop(released: Result<()>) {
+    match released {
+        Ok(()) => {}
+        // The loss itself was logged as a warning.
+        Err(error @ (Error::Lost(_) | Error::NotHeld { .. })) => {
+            log_line!(debug, "fairlock::release",
+                event = "dropped too late", error:% = error;
+                "a guard was dropped too late: {error}"
+            );
         }
+        // The watchdog repeats it, and logs a warning if that fails too.
+        Err(error) => log_line!(debug, "fairlock::release",
+            event = "not answered", error:% = error;
+            "the release will be repeated: {error}"
+        ),
     }
 }
 

@@ -233,6 +233,40 @@ fn an_unlock_tries_all_and_tells_the_first_error() {
     assert_eq!(asked(&world)[..3], each(Op::Release, &["c", "b", "a"]));
 }
 
+/// The server is slow to hear of the others, and does not answer renewals.
+#[test]
+fn of_several_locks_none_is_lost_that_was_certain_when_all_were_given_up() {
+    for unlocks in [true, false] {
+        let world = World::new();
+        let (client, store) = (world.client.clone(), world.store.clone());
+        let (unlocked, took) = world.run(move || {
+            let guard = client.lock_all(&["a", "b"]).unwrap();
+            store.take_down(Op::Renew);
+            store.delay(Op::Release, LEASE);
+            if unlocks {
+                return guard.unlock();
+            }
+            drop(guard);
+            Ok(())
+        });
+        assert!(unlocked.is_ok() && took == LEASE, "{unlocked:?} after {took:?}");
+        assert_eq!(world.client.stats().lost, 0);
+    }
+}
+
+/// Those that the panic keeps from being told.
+#[test]
+fn a_backend_that_panics_in_one_release_keeps_no_other_from_being_told() {
+    let world = World::new();
+    let client = world.client.clone();
+    world.store.panic_next(Op::Release, 1);
+    let guard = client.lock_all(&["a", "b", "c"]).unwrap();
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| guard.unlock())).is_err());
+    world.clock.advance(S);
+    let releases = ["a", "b"].map(|name| world.store.calls_about(name, Op::Release));
+    assert_eq!((releases, world.shared.chores.len()), ([1, 1], 0));
+}
+
 #[test]
 fn an_outage_costs_an_unlock_one_limit_and_a_drop_nothing() {
     for unlocks in [true, false] {

@@ -19,6 +19,36 @@ scenes! {
         BOTH "a locks; release says down*2 not-held; a unlocks done; stats lost 0"
     }
 
+    /// It was certain when it was given up, and the server may have waited for the end of the lease.
+    fn an_unlock_whose_lease_ends_while_it_is_told_has_lost_nothing() {
+        THREADS "a is fixed 3s; a locks; pass 2s; release takes 2s; release says not-held; a unlocks done 2s; stats lost 0
+        stats holds 1; chores 0; log 0"
+        THREADS "a is capped 3s; a locks; pass 2s; release takes 2s; release says not-held; a unlocks done; stats lost 0"
+        THREADS "a is fixed 3s; a locks; pass 2s; release takes 2s; release says not-held; a drops done 2s; stats lost 0
+        log 0"
+        THREADS "a is fixed 3s; a is task; a locks gets 1001; pass 2s; release takes 2s; release says not-held; a unlocks
+        pass 2s; a done; stats lost 0; stats holds 1; chores 0; log 0"
+        THREADS "a is fixed 3s; a is task; a locks gets 1001; pass 2s; release takes 2s; release says not-held; a drops
+        pass 3s; stats lost 0; log 0"
+    }
+
+    fn an_unlock_after_the_end_of_the_lease_or_that_finds_nothing_before_it_tells_a_loss() {
+        THREADS "a is fixed 3s; a locks; pass 2s; release takes 500ms; release says not-held; a unlocks lost Taken
+        stats lost 1"
+        THREADS "a is fixed 3s; a locks; pass 3s; a unlocks lost LeaseOver; stats lost 1"
+        THREADS "a is fixed 3s; a is task; a locks gets 1001; pass 2s; release takes 500ms; release says not-held; a unlocks
+        pass 1s; a lost Taken; stats lost 1"
+        THREADS "a is fixed 3s; a is task; a locks gets 1001; pass 3s; a unlocks at-once lost LeaseOver; stats lost 1"
+    }
+
+    /// The message says so.
+    fn a_hold_that_is_taken_by_force_while_it_is_released_is_lost() {
+        THREADS "a is fixed 3s; a locks; pass 2s; release takes 2s; release says not-held; a unlocks; a is-taken 1001; pass 2s
+        a lost Taken; stats lost 1; log 1 was lost by"
+        THREADS "a is fixed 3s; a is task; a locks gets 1001; pass 2s; release takes 2s; release says not-held; a unlocks
+        a is-taken 1001; pass 2s; a lost Taken; stats lost 1; log 1 was lost by"
+    }
+
     /// It does not begin a pause that would end after the limit, and no pause is longer than a second.
     fn an_unlock_gives_up_at_the_outage_limit_and_is_repeated_in_the_background() {
         THREADS "a locks; release is-down; a unlocks fails Unavailable 9s..9999ms; a told planned: down
