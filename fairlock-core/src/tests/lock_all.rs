@@ -235,7 +235,7 @@ fn an_unlock_tries_all_and_tells_the_first_error() {
 
 /// The server is slow to hear of the others, and does not answer renewals.
 #[test]
-fn of_several_locks_none_is_lost_that_was_certain_when_all_were_given_up() {
+fn of_several_locks_none_is_lost_that_was_certain_at_the_unlock() {
     for unlocks in [true, false] {
         let world = World::new();
         let (client, store) = (world.client.clone(), world.store.clone());
@@ -256,7 +256,7 @@ fn of_several_locks_none_is_lost_that_was_certain_when_all_were_given_up() {
 
 /// Those that the panic keeps from being told.
 #[test]
-fn a_backend_that_panics_in_one_release_keeps_no_other_from_being_told() {
+fn a_panic_in_one_release_keeps_no_other_from_being_told() {
     let world = World::new();
     let client = world.client.clone();
     world.store.panic_next(Op::Release, 1);

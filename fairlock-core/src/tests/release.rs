@@ -32,7 +32,7 @@ scenes! {
         pass 3s; stats lost 0; log 0"
     }
 
-    fn an_unlock_after_the_end_of_the_lease_or_that_finds_nothing_before_it_tells_a_loss() {
+    fn an_unlock_after_the_lease_or_of_a_taken_hold_tells_a_loss() {
         THREADS "a is fixed 3s; a locks; pass 2s; release takes 500ms; release says not-held; a unlocks lost Taken
         stats lost 1"
         THREADS "a is fixed 3s; a locks; pass 3s; a unlocks lost LeaseOver; stats lost 1"

@@ -33,7 +33,7 @@ scenes! {
     }
 
     /// It can't arrive late.
-    fn a_heartbeat_and_a_withdrawal_that_were_not_sent_are_made_once() {
+    fn heartbeats_and_withdrawals_that_were_not_sent_come_no_later() {
         LATE "acquire says rank/0; a requests; renew says unsent; pass 1667ms; called renew 1..2; a is-pushed 5000
         a waits gets 5000; a unlocks done; pass 7s; called withdraw 0"
         LATE_BY_OWNER "acquire says rank/0; a requests; withdraw says unsent; a drops; pass 18s; called withdraw 2"
