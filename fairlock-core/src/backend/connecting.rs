@@ -4,6 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{BackendError, pause};
+use crate::logging::log_line;
 
 /// Connects, and goes on trying for `within` while the store does not answer, is full or not ready (`Unavailable`, `Refused`). The last
 /// attempt begins when that time is over; zero stands for one attempt. Another error ends it at once: it would be the same the next
@@ -24,8 +25,7 @@ pub fn connect_within<T>(
         match connect() {
             Err(error) if error.kind().is_transient() && !is_last => {
                 if failures == 1 {
-                    log::warn!(
-                        target: "fairlock::net",
+                    log_line!(warn, "fairlock::net",
                         event = "not connected", error:% = error;
                         "not connected yet, trying again: {error}"
                     );
