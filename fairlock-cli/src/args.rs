@@ -117,7 +117,7 @@ pub(crate) struct Run {
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,
     /// How long to wait for the lock, or for all of them together; 0 for one attempt. Default: no limit.
-    #[arg(short, long, visible_alias = "timeout", value_name = "TIME", value_parser = parse)]
+    #[arg(short, long, visible_alias = "timeout", value_name = "TIME", value_parser = parse, allow_negative_numbers = true)]
     pub(crate) wait: Option<Duration>,
     /// Don't wait: the same as --wait 0.
     #[arg(short, long, alias = "nb", conflicts_with = "wait")]
@@ -125,15 +125,15 @@ pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) terms: Terms,
     /// End the program, as after a loss, when it has held the lock for this long; with several, the first that it got.
-    #[arg(long, value_name = "TIME", value_parser = parse)]
+    #[arg(long, value_name = "TIME", value_parser = parse, allow_negative_numbers = true)]
     pub(crate) max_hold: Option<Duration>,
     /// Keep the lock taken for this long after its grant, even if the program ends or fails earlier, so that a host whose
     /// clock is slow does not run it again.
-    #[arg(long, value_name = "TIME", value_parser = parse)]
+    #[arg(long, value_name = "TIME", value_parser = parse, allow_negative_numbers = true)]
     pub(crate) at_least: Option<Duration>,
     /// The time between TERM and KILL when the lock is lost; at most half the lease. Default: 5s, or a third of a shorter
     /// lease.
-    #[arg(long, value_name = "TIME", value_parser = parse)]
+    #[arg(long, value_name = "TIME", value_parser = parse, allow_negative_numbers = true)]
     pub(crate) grace: Option<Duration>,
     #[command(flatten)]
     pub(crate) kind: Kind,

@@ -1,6 +1,6 @@
 //! `fairlock doctor`: whether locks are safe on the server, and what to change if not.
 
-use std::io::{Write, stdout};
+use std::io::stdout;
 
 use fairlock::{Finding, LockName, Verdict};
 use serde_json::{Value, json};
@@ -9,6 +9,7 @@ use crate::args::{Doctor, Server};
 use crate::ask::confirm;
 use crate::exit::{Exit, Failure};
 use crate::names::escaped;
+use crate::report::print;
 use crate::server;
 use crate::settings::in_options;
 
@@ -33,7 +34,7 @@ pub(crate) fn doctor(server: &Server, options: &Doctor) -> Result<Exit, Failure>
     } else {
         to_text(&findings, columns())
     };
-    let _ = stdout().write_all(text.as_bytes()); // if standard output is closed, the exit code remains
+    print(&text)?; // if nobody reads it, the exit code remains
     let unsafe_there = findings.iter().any(|finding| finding.verdict == Verdict::Unsafe);
     Ok(if unsafe_there { Exit::No } else { Exit::Done })
 }

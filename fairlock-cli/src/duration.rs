@@ -7,28 +7,48 @@ const UNITS: [(&str, u64); 5] = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_
 /// How a duration is written, for messages.
 pub(crate) const FORM: &str = "such as 500ms, 30s, 1h30m, or 5 for seconds";
 
-/// Reads one or more numbers, each with its unit; or one number of seconds, which may have a fraction.
+/// Reads one or more numbers, each with its unit; or one number of seconds. Each may have a fraction.
 ///
 /// # Errors
 /// The expected form.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("expected a duration {FORM}");
-    if text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
-        let seconds: f64 = text.parse().map_err(|_| wrong())?;
-        let time = Duration::try_from_secs_f64(seconds).map_err(|_| wrong())?;
-        return u64::try_from(time.as_millis()).map(|_| time).map_err(|_| wrong());
-    }
-    let (mut rest, mut millis) = (text, 0_u64);
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
-        let number: u64 = rest[..digits].parse().map_err(|_| wrong())?;
-        let letters = &rest[digits..];
-        let end = letters.find(|c: char| c.is_ascii_digit()).unwrap_or(letters.len());
-        let (_, unit) = UNITS.iter().find(|(name, _)| *name == &letters[..end]).ok_or_else(wrong)?;
-        millis = number.checked_mul(*unit).and_then(|part| millis.checked_add(part)).ok_or_else(wrong)?;
+    read(text).ok_or_else(|| format!("expected a duration {FORM}"))
+}
+
+fn read(text: &str) -> Option<Duration> {
+    let is_of_number = |c: char| c.is_ascii_digit() || c == '.';
+    let alone = !text.is_empty() && text.chars().all(is_of_number);
+    let (mut rest, mut nanos) = (text, 0_u128);
+    loop {
+        let digits = rest.find(|c| !is_of_number(c)).unwrap_or(rest.len());
+        let (number, letters) = rest.split_at(digits);
+        let end = letters.find(is_of_number).unwrap_or(letters.len());
+        let unit = match &letters[..end] {
+            "" if alone => "s",
+            unit => unit,
+        };
+        let (_, millis) = UNITS.iter().find(|(name, _)| *name == unit)?;
+        nanos = nanos.checked_add(times(number, u128::from(*millis) * 1_000_000)?)?;
         rest = &letters[end..];
+        if rest.is_empty() {
+            // Milliseconds have to fit into a number, too.
+            u64::try_from(nanos / 1_000_000).ok()?;
+            let (seconds, rest) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
+            return Some(Duration::new(u64::try_from(seconds).ok()?, u32::try_from(rest).ok()?));
+        }
     }
-    Ok(Duration::from_millis(millis))
+}
+
+/// The number, which may have a fraction, times the nanoseconds of its unit; a part of a nanosecond is left out.
+fn times(number: &str, unit: u128) -> Option<u128> {
+    let (whole, part) = number.split_once('.').unwrap_or((number, ""));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.len() + part.len() == 0 || !digits(part) {
+        return None;
+    }
+    let whole: u128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+    let part = format!("{part:0<9.9}").parse::<u128>().ok()?; // billionths
+    whole.checked_mul(unit)?.checked_add(part * unit / 1_000_000_000)
 }
 
 /// Shows at most two units, or tenths of a second below 10 s.
@@ -55,12 +75,24 @@ mod tests {
 
     #[test]
     fn durations_are_read_with_one_or_more_units() {
-        for (text, millis) in
-            [("0", 0), ("0s", 0), ("500ms", 500), ("30s", 30_000), ("1h30m", 5_400_000), ("2d", 172_800_000)]
-        {
-            assert_eq!(parse(text), Ok(Duration::from_millis(millis)), "{text}");
+        for (text, millis) in [
+            ("0", 0),
+            ("0s", 0),
+            ("500ms", 500),
+            ("30s", 30_000),
+            ("1h30m", 5_400_000),
+            ("2d", 172_800_000),
+            ("1.5s", 1500),
+            (".5m1.25s", 31_250),
+            ("1.h", 3_600_000),
+            ("0.0000000001d", 0),
+        ] {
+            assert_eq!(parse(text).map(|time| time.as_millis()), Ok(millis), "{text}");
         }
-        for text in ["", ".", "1.2.3", "s", "-1", "-1s", "1.5s", "1x", "1s2", "1e3", "inf", "1 s", "１s"] {
+        assert_eq!(parse("0.0000005s"), Ok(Duration::from_nanos(500)));
+        for text in
+            ["", ".", "1.2.3", "s", "-1", "-1s", "1.2.3s", ".s", "1x", "1s2", "1e3", "inf", "1 s", "１s"]
+        {
             assert!(parse(text).is_err(), "{text}");
         }
         for text in ["99999999999999999d", "18446744073709552", "9".repeat(400).as_str()] {

@@ -37,32 +37,11 @@ fn main() -> ExitCode {
         let minder = Minder::try_parse_from(std::env::args_os().skip(1));
         return minder.map_or(Exit::Failed, |minder| run::mind(&minder)).into();
     }
-    let args = match Args::try_parse() {
-        Ok(args) => args.with_the_longest_lease(),
-        Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
-            let _ = error.print(); // fails if standard output is closed
-            return Exit::Done.into();
-        }
-        Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            let _ = Args::command().print_help();
-            return Exit::Failed.into();
-        }
-        Err(mut error) => {
-            advise(&mut error);
-            // The message quotes the arguments, and one of them may be an address in the wrong place.
-            let message = without_addresses(&error.render().to_string());
-            let message = message.trim_start_matches("error: ").trim_end();
-            // The usage would hide a value that was refused.
-            let is_about_a_value = error.kind() == ErrorKind::ValueValidation;
-            report::say(if is_about_a_value { message.lines().next().unwrap_or(message) } else { message });
-            return Exit::Failed.into();
-        }
+    let ended = match Args::try_parse() {
+        Ok(args) => carry_out(&args.with_the_longest_lease()),
+        Err(error) => answer(error),
     };
-    report::set_level(args.verbose);
-    if !matches!(args.command, Command::Run(_)) {
-        exit::end_by_signals();
-    }
-    match carry_out(&args) {
+    match ended {
         Ok(exit) => exit.into(),
         Err(failure) => {
             report::say(&failure.message);
@@ -71,16 +50,50 @@ fn main() -> ExitCode {
     }
 }
 
-/// Adds what clap doesn't say: `run NAME PROGRAM` lacks the `--`.
+/// Help, or what is wrong with the arguments.
+fn answer(mut error: clap::Error) -> Result<Exit, Failure> {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            report::printed(error.print())?;
+            return Ok(Exit::Done);
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            report::printed(Args::command().print_help())?;
+            return Ok(Exit::Failed);
+        }
+        _ => {}
+    }
+    advise(&mut error);
+    // The message quotes the arguments, and one of them may be an address in the wrong place.
+    let message = without_addresses(&error.render().to_string());
+    let message = message.trim_start_matches("error: ").trim_end();
+    // The usage would hide a value that was refused.
+    let is_about_a_value = error.kind() == ErrorKind::ValueValidation;
+    Err(Failure::ours(if is_about_a_value { message.lines().next().unwrap_or(message) } else { message }))
+}
+
+/// Mends what clap says: `run NAME PROGRAM` lacks the `--`. And what stands behind that is the program, and no argument of fairlock.
 fn advise(error: &mut clap::Error) {
     let lacks_program = |value: &ContextValue| value.to_string().contains("<PROGRAM>");
     if error.get(ContextKind::InvalidArg).is_some_and(lacks_program) {
         let tip = "put `--` before the program and its arguments".into();
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
     }
+    let is_run =
+        error.get(ContextKind::Usage).is_some_and(|usage| usage.to_string().contains("fairlock run "));
+    if is_run && let Some(ContextValue::StyledStrs(mut tips)) = error.remove(ContextKind::Suggested) {
+        tips.retain(|tip| !tip.to_string().contains("as a value, use '-- "));
+        if !tips.is_empty() {
+            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+        }
+    }
 }
 
 fn carry_out(args: &Args) -> Result<Exit, Failure> {
+    report::set_level(args.verbose);
+    if !matches!(args.command, Command::Run(_)) {
+        exit::end_by_signals();
+    }
     match &args.command {
         Command::Run(options) => run::run(&args.server, options),
         Command::Show(options) => show::show(&args.server, options),

@@ -1,17 +1,19 @@
 //! Shell completions and the man page, made from the options.
 
-use std::io::{Write, stdout};
+use std::io::Write;
 
 use clap::CommandFactory;
 use clap_complete::Shell;
 
 use crate::args::Args;
 use crate::exit::{Exit, Failure};
+use crate::report::print;
 
 pub(crate) fn completions(shell: Shell) -> Result<Exit, Failure> {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut Args::command(), "fairlock", &mut text);
-    write(&text)
+    print(&String::from_utf8_lossy(&text))?;
+    Ok(Exit::Done)
 }
 
 /// One page for all commands, with a section for each.
@@ -46,12 +48,6 @@ pub(crate) fn man() -> Result<Exit, Failure> {
         let name = sub.get_name();
         text = text.replace(&format!("fairlock\\-{name}(1)"), &format!("fairlock {name}"));
     }
-    write(text.as_bytes())
-}
-
-fn write(text: &[u8]) -> Result<Exit, Failure> {
-    stdout()
-        .write_all(text)
-        .map_err(|error| Failure::ours(format!("standard output can't be written: {error}")))?;
+    print(&text)?;
     Ok(Exit::Done)
 }

@@ -1,16 +1,15 @@
 //! `fairlock migrate`: makes the tables in a PostgreSQL database, or prints the SQL that does.
 
-use std::io::{Write, stdout};
-
 use fairlock::PostgresBackend;
 
 use crate::args::{Migrate, Server};
 use crate::exit::{Exit, Failure};
+use crate::report::print;
 use crate::server;
 
 pub(crate) fn migrate(server: &Server, options: &Migrate) -> Result<Exit, Failure> {
     if options.print {
-        let _ = stdout().write_all(PostgresBackend::migration().as_bytes()); // fails if standard output is closed
+        print(&PostgresBackend::migration())?;
         return Ok(Exit::Done);
     }
     let url = server.postgres.as_ref();

@@ -1,8 +1,38 @@
-//! Messages and logs go to standard error, apart from the program's output.
+//! Messages and logs go to standard error, apart from the program's output; what a command was asked for goes to standard output.
 
-use std::io::{Write, stderr};
+use std::io::{ErrorKind, Write, stderr, stdout};
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
+
+use crate::exit::Failure;
+
+/// Whether somebody reads standard output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reader {
+    There,
+    /// As the first part of `fairlock ls | head`.
+    Gone,
+}
+
+/// Writes all of this to standard output.
+///
+/// # Errors
+/// If that can't be written, for instance to a full disk.
+pub(crate) fn print(text: &str) -> Result<Reader, Failure> {
+    printed(stdout().write_all(text.as_bytes()))
+}
+
+/// The same for what was written by others.
+///
+/// # Errors
+/// As above.
+pub(crate) fn printed(written: std::io::Result<()>) -> Result<Reader, Failure> {
+    match written.and_then(|()| stdout().flush()) {
+        Ok(()) => Ok(Reader::There),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(Reader::Gone),
+        Err(error) => Err(Failure::ours(format!("standard output can't be written: {error}"))),
+    }
+}
 
 /// One line on standard error.
 pub(crate) fn say(text: &str) {

@@ -3,7 +3,10 @@
 
 mod support;
 
-use support::says;
+use std::fs::File;
+use std::process::Stdio;
+
+use support::{Running, fairlock, says};
 
 /// None of this needs a server.
 const NOWHERE: &str = "redis://:canary@127.0.0.1:1";
@@ -93,4 +96,29 @@ fn the_man_page_has_all_commands_and_options_and_exit_codes() {
     }
     assert!(!page.contains("(1)"), "there is only one page");
     assert!(!page.contains("minder"));
+}
+
+/// Nobody reads what `head` has had enough of; that is no failure.
+#[test]
+fn output_that_cannot_be_written_is_a_failure_and_output_that_nobody_reads_is_none() {
+    let server = fairlock_tests::RedisServer::start();
+    let client = fairlock::Client::new(fairlock::RedisBackend::connect(&server.url()).unwrap()).unwrap();
+    let guard = client.fair_lock("x").unwrap().lock().unwrap();
+    let all =
+        ["ls", "ls --json", "ls --watch=1ms", "show x", "show x --json", "show x --watch=1ms", "doctor"];
+    let without_server = ["migrate --print", "man", "completions bash", "--help", "run --help", "--version"];
+    for arguments in all.into_iter().chain(without_server) {
+        let run = |out: Stdio| {
+            let mut command = fairlock(&server.url(), &support::words(arguments));
+            let mut child = command.stdout(out).stderr(Stdio::piped()).spawn().unwrap();
+            child.stdout.take();
+            Running(child)
+        };
+        let mut full = run(File::options().write(true).open("/dev/full").unwrap().into());
+        assert_eq!(full.status().code(), Some(125), "{arguments}");
+        let said = std::io::read_to_string(full.0.stderr.take().unwrap()).unwrap();
+        assert!(said.starts_with("fairlock: standard output can't be written: No space left"), "{said}");
+        assert_eq!(run(Stdio::piped()).status().code(), Some(0), "{arguments}");
+    }
+    guard.unlock().unwrap();
 }

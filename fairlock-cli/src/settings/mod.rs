@@ -72,6 +72,7 @@ impl<T> Setting<T> {
         let help = format!("{what} [allowed: {allowed}] [env: {}] [default: {default}]", self.variable());
         let option =
             Arg::new(*name).long(*name).value_name(self.value).help(help).hide_short_help(!self.is_usual);
+        let option = option.allow_negative_numbers(true); // to say what is allowed
         match self.alone {
             Some(value) => option.num_args(0..=1).require_equals(true).default_missing_value(value),
             None => option,

@@ -108,6 +108,7 @@ fn a_lock_that_is_not_acquired_in_time_gives_124_and_leaves_no_place() {
     for (wait, message) in [
         ("300ms", "fairlock: x was not acquired within 300ms: held by "),
         ("0", "fairlock: x is not free: held by "),
+        ("0.25s", "fairlock: x was not acquired within 250ms: held by "),
         ("200ms --plain", "fairlock: x was not acquired within 200ms: held by "),
     ] {
         let start = Instant::now();
@@ -162,7 +163,14 @@ fn options_that_cannot_work_give_125_and_say_why() {
     for run in ["run x echo", "run x --wait 0 echo no"] {
         says(NOWHERE, run).failed(125, &["put `--` before the program"]);
     }
-    says(NOWHERE, "run x --wiat 0 -- echo no").without(&["put `--`"]);
+    says(NOWHERE, "run x --wiat 0 -- echo no")
+        .without(&["put `--`", "-- --wiat"])
+        .with(&["exists: '--wait'"]);
+    // What stands behind `--` would be run.
+    says(NOWHERE, "run -5 -- echo no").failed(125, &["'-5'"]).without(&["tip"]);
+    for time in ["-w -5", "--at-least -1", "--lease -2"] {
+        says(NOWHERE, &format!("run x {time} -- echo no")).failed(125, &["such as 500ms, 30s, 1h30m"]);
+    }
 }
 
 #[test]
