@@ -140,6 +140,9 @@ pub(crate) struct Run {
     /// The exit code if another owner still has the lock when --wait is over.
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = Exit::TimedOut.code())]
     pub(crate) conflict_exit_code: u8,
+    /// Don't say that another owner has the lock, nor show the wait: the exit code tells. Failures are said.
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
     /// A command line for `sh -c`, in place of a program.
     #[arg(short = 'c', long, alias = "command", value_name = "TEXT", conflicts_with = "program")]
     pub(crate) shell: Option<OsString>,
@@ -219,6 +222,7 @@ Examples:
   fairlock run nightly-report -- ./report.sh
   fairlock run -w 5 deploy -- make deploy
   fairlock run -n -E 75 deploy -c 'make && make deploy'
+  fairlock run -n -E 0 -q --at-least 9m report -- make-report
   fairlock run account:3 account:7 -- ./transfer.sh
   fairlock run --permits 5 api -- ./call.sh
   fairlock run --shared prices -- ./read.sh

@@ -79,10 +79,16 @@ Exit codes:
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) exit: Exit,
+    /// Empty if nothing is to be said.
     pub(crate) message: String,
 }
 
 impl Failure {
+    /// One that the exit code tells alone.
+    pub(crate) fn silent(exit: Exit) -> Failure {
+        Failure { exit, message: String::new() }
+    }
+
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Failure {
         Failure { exit, message: message.into() }
     }

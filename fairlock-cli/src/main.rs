@@ -44,7 +44,9 @@ fn main() -> ExitCode {
     match ended {
         Ok(exit) => exit.into(),
         Err(failure) => {
-            report::say(&failure.message);
+            if !failure.message.is_empty() {
+                report::say(&failure.message);
+            }
             failure.exit.into()
         }
     }

@@ -6,7 +6,7 @@ use crate::args::{Server, Unlock};
 use crate::ask::confirm;
 use crate::duration;
 use crate::exit::{Exit, Failure};
-use crate::kind::{self, AnyLock};
+use crate::kind::{self, AnyLock, holder_name};
 use crate::names::{escaped, goes_by, the_only};
 use crate::report::say;
 use crate::server;
@@ -24,7 +24,14 @@ pub(crate) fn unlock(server: &Server, options: &Unlock) -> Result<Exit, Failure>
         (Some(holder), _) | (None, [holder]) => {
             let since =
                 holder.held_for.map(|time| format!(", which has held it for {}", duration::show(time)));
-            format!("Take {name} from its holder {}{}?", name_of(holder), since.unwrap_or_default())
+            match kind::kept(holder) {
+                Some(kept) => format!("Free {name}, {kept}?"),
+                None => format!(
+                    "Take {name} from its holder {}{}?",
+                    holder_name(holder),
+                    since.unwrap_or_default()
+                ),
+            }
         }
         (None, []) => return not_held(&name),
         (None, all) => format!("Take {name} from all its {} holders?", all.len()),
@@ -50,12 +57,8 @@ fn find<'a>(state: &'a LockState, text: &str) -> Result<Option<&'a Holder>, Fail
     let goes_by = |holder: &&Holder| holder.label.as_deref().is_some_and(|label| goes_by(label, text));
     let found = state.holders.iter().filter(goes_by).collect();
     the_only(found, "holders", text, |holder| {
-        format!("{} ({})", name_of(holder), escaped(holder.owner.as_str()))
+        format!("{} ({})", holder_name(holder), escaped(holder.owner.as_str()))
     })
-}
-
-fn name_of(holder: &Holder) -> String {
-    escaped(holder.label.as_deref().unwrap_or_else(|| holder.owner.as_str()))
 }
 
 fn no_hold(text: &str, name: &str) -> Failure {

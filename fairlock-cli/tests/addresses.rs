@@ -16,7 +16,7 @@ fn what_is_wrong_with_an_address_is_said_and_what_sets_it() {
     for (set, options, code, words) in [
         (Some(nowhere), &[][..], 122, refused),
         (None, &["--redis", nowhere], 122, refused),
-        (Some(""), &[], 125, &format!("FAIRLOCK_REDIS {is_empty}")),
+        (Some(""), &["--redis", nowhere], 122, refused),
         (None, &["--redis", ""], 125, &format!("--redis {is_empty}")),
         (Some("redis://127.0.0.1:1/abc"), &[], 125, database),
     ] {

@@ -4,7 +4,7 @@
 mod support;
 
 use fairlock::{Client, Lock, PostgresBackend};
-use fairlock_tests::{PostgresServer, WorkDir, eventually};
+use fairlock_tests::{PostgresServer, RedisServer, WorkDir, assert_no_residue, eventually};
 use serde_json::Value;
 
 use support::{
@@ -98,6 +98,30 @@ fn the_hold_of_a_killed_command_is_given_back_when_its_program_has_ended() {
 const REDIS: &str = "redis://:canary@127.0.0.1:1";
 const POSTGRES: &str = "postgres://a:canary@127.0.0.1:2/b";
 
+/// Where programs of both stores run, one of them is chosen, and the settings of the other one stay for its programs.
+#[test]
+fn a_server_that_is_chosen_needs_no_settings_of_the_other_one_removed() {
+    let (redis, postgres) = (RedisServer::start(), PostgresServer::start());
+    let with_both = |durable: &str, arguments: &str| {
+        let mut command = fairlock(&redis.url(), &words(arguments));
+        command.envs([("FAIRLOCK_POSTGRES", &*postgres.url()), ("FAIRLOCK_LISTEN_ON", &postgres.url())]);
+        command.envs([("FAIRLOCK_DURABLE", durable), ("FAIRLOCK_DISCIPLINE", "redisson")]);
+        Running::start(command).output()
+    };
+    with_both("", "run x -- true").failed(125, &["name two servers: choose by --redis or --postgres"]);
+    for arguments in ["migrate", "migrate --print", "man", "completions bash"] {
+        with_both("", arguments).gave(0);
+    }
+    let (by_redis, by_postgres) = (
+        format!("run x --redis {} -- true", redis.url()),
+        format!("run x --postgres {} -- true", postgres.url()),
+    );
+    with_both("", &by_redis).is(0, "", "");
+    with_both("nonsense", &by_postgres).is(0, "", "");
+    with_both("nonsense", &by_redis).failed(125, &["FAIRLOCK_DURABLE is nonsense"]);
+    assert_no_residue(&redis, &["x"]);
+}
+
 /// What each variable is set to, the arguments, the exit code, and what is said.
 #[test]
 fn two_servers_and_settings_of_the_other_store_are_refused_in_words() {
@@ -116,8 +140,13 @@ fn two_servers_and_settings_of_the_other_store_are_refused_in_words() {
             postgres,
             "ls",
             125,
-            "FAIRLOCK_REDIS and FAIRLOCK_POSTGRES name two servers: give one of them\n",
+            "FAIRLOCK_REDIS and FAIRLOCK_POSTGRES name two servers: choose by --redis or --postgres, or unset one, as \
+             `env -u FAIRLOCK_POSTGRES fairlock …` does\n",
         ),
+        (redis, postgres, "migrate", 122, "127.0.0.1:2"),
+        (redis, Some(""), "ls", 122, "127.0.0.1:1"),
+        (Some(""), postgres, "ls", 122, "127.0.0.1:2"),
+        (redis, None, "migrate", 125, "migrate needs a database: --postgres, or FAIRLOCK_POSTGRES\n"),
         // An option goes before a variable.
         (None, postgres, &format!("ls --redis {REDIS}"), 122, "127.0.0.1:1"),
         (None, postgres, &format!("ls --redis {REDIS}"), 122, "FAIRLOCK_REDIS)\n"),

@@ -66,7 +66,7 @@ fn run_under(
     // Started before the wait, so it costs no time under the lock.
     let mut minder = Minder::start(server, options, grace)?;
     let outer = Outer::of_environment();
-    let outside = Outside { signals, losses: &losses, outer: &outer };
+    let outside = Outside { signals, losses: &losses, outer: &outer, quiet: options.quiet };
     let deadline = options.limit().and_then(|limit| Instant::now().checked_add(limit));
     let mut holds = Holds::default();
     for lock in &wanted {
@@ -115,6 +115,7 @@ fn run_under(
 /// The lock for which the time was over, and what holds it up.
 fn not_in_time(options: &Run, name: &str, held_up: Result<String, Failure>) -> Failure {
     let (exit, why) = match held_up {
+        Ok(_) if options.quiet => return Failure::silent(Exit::Of(options.conflict_exit_code)),
         Ok(holder) => (Exit::Of(options.conflict_exit_code), holder),
         Err(failure) => (failure.exit, failure.message),
     };
@@ -172,7 +173,11 @@ fn grace(server: &Server, options: &Run) -> Result<Duration, Failure> {
     }
     let grace = options.grace.unwrap_or_else(|| DEFAULT_GRACE.min(lease / 3));
     if grace > lease / 2 {
-        return Err(Failure::ours("--grace must be at most half of --lease"));
+        let [grace, lease, most] = [grace, lease, lease / 2].map(duration::option);
+        return Err(Failure::ours(format!(
+            "--grace is {grace} and --lease is {lease}, but --grace must be at most half of --lease: \
+             add --grace {most}, or choose a longer --lease"
+        )));
     }
     if let Some(limit) = options.max_hold.filter(|limit| *limit < grace * 2) {
         let [limit, grace, most] = [limit, grace, limit / 2].map(duration::option);

@@ -18,6 +18,7 @@ use fairlock::{Holder, LockState, Result};
 use super::wanted::Wanted;
 use crate::duration;
 use crate::exit::Failure;
+use crate::kind::holder_name;
 use crate::names::escaped;
 
 /// A script may start a command in the background, to follow the one that it runs under, and then ends: this long is enough for that.
@@ -94,7 +95,6 @@ fn capacity(state: &LockState) -> u64 {
 }
 
 fn named(holder: &Holder) -> String {
-    let name = escaped(holder.label.as_deref().unwrap_or_else(|| holder.owner.as_str()));
     let since = holder.held_for.map(|time| format!(", for {}", duration::show(time)));
-    name + &since.unwrap_or_default()
+    holder_name(holder) + &since.unwrap_or_default()
 }

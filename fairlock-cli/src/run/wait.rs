@@ -34,12 +34,13 @@ pub(super) enum Waited {
     Lost(Lost),
 }
 
-/// What can end a wait from outside.
+/// What can end a wait from outside, and who sees it.
 pub(super) struct Outside<'a> {
     pub(super) signals: &'a Receiver<i32>,
     /// Of holds, and of grants that ended before they were taken. Open as long as the client lives.
     pub(super) losses: &'a Receiver<Lost>,
     pub(super) outer: &'a Outer,
+    pub(super) quiet: bool,
 }
 
 /// Waits for the next lock, beside these holds. If that fails the client is shut down, so that place and holds are gone when this returns.
@@ -62,7 +63,7 @@ pub(super) fn wait(
     }
     let time_out = limit.map_or_else(never, after);
     let request = lock.request()?;
-    let progress = Progress::begin(lock, store);
+    let progress = Progress::begin(lock, store, !outside.quiet && stderr().is_terminal());
     let update = if progress.shown { tick(EVERY) } else { never() };
     progress.show(&request);
     let mut hesitation = if outside.outer.are_none() { never() } else { tick(HESITATION) };
@@ -114,7 +115,7 @@ enum Ended {
     Lost(Lost),
 }
 
-/// One line on standard error that is rewritten again and again, if that is a terminal.
+/// One line on standard error that is rewritten again and again, if that is a terminal and nobody wants it to be quiet.
 struct Progress<'a> {
     lock: &'a Wanted,
     store: &'a Store,
@@ -123,8 +124,8 @@ struct Progress<'a> {
 }
 
 impl Progress<'_> {
-    fn begin<'a>(lock: &'a Wanted, store: &'a Store) -> Progress<'a> {
-        Progress { lock, store, since: Instant::now(), shown: stderr().is_terminal() }
+    fn begin<'a>(lock: &'a Wanted, store: &'a Store, shown: bool) -> Progress<'a> {
+        Progress { lock, store, since: Instant::now(), shown }
     }
 
     fn show(&self, request: &OwnedRequest) {

@@ -79,13 +79,13 @@ impl<T> Setting<T> {
         }
     }
 
-    /// The value, and where it is from.
+    /// The value, and where it is from. A variable that is empty says nothing: `FAIRLOCK_LEASE=""` is how scripts unset one.
     fn given(&self, matches: &ArgMatches) -> Option<(String, String)> {
         if let Some(text) = matches.get_one::<String>(self.name) {
             return Some((format!("--{}", self.name), text.clone()));
         }
         let variable = self.variable();
-        let text = std::env::var_os(&variable)?;
+        let text = std::env::var_os(&variable).filter(|text| !text.is_empty())?;
         Some((variable, text.to_string_lossy().into_owned()))
     }
 
@@ -100,14 +100,15 @@ fn wrong(message: String) -> clap::Error {
     clap::Error::raw(ErrorKind::ValueValidation, message)
 }
 
-/// Reads a table's settings. Returns the variables that say the same.
+/// Reads a table's settings, but for these. Returns the variables that say the same.
 fn read<T>(
     table: &[Setting<T>],
+    except: &[&str],
     into: &mut T,
     matches: &ArgMatches,
 ) -> Result<Vec<(String, String)>, clap::Error> {
     let mut variables = Vec::new();
-    for setting in table {
+    for setting in table.iter().filter(|setting| !except.contains(&setting.name)) {
         let Some((source, text)) = setting.given(matches) else { continue };
         if text.is_empty() || (setting.set)(into, &text).is_none() {
             return Err(setting.refusal(&source, &text));
@@ -118,8 +119,9 @@ fn read<T>(
 }
 
 /// Settings that mean nothing to the other store.
-const OF_REDIS: [&str; 5] = ["discipline", "durable", "sentinel-login", "thread-wait", "refresh-on-retry"];
-const OF_POSTGRES: [&str; 1] = ["listen-on"];
+const OF_REDIS: [&str; 6] =
+    ["redis", "discipline", "durable", "sentinel-login", "thread-wait", "refresh-on-retry"];
+const OF_POSTGRES: [&str; 2] = ["postgres", "listen-on"];
 
 /// Where the setting is given.
 fn source(name: &str, matches: &ArgMatches) -> Option<String> {
@@ -127,34 +129,72 @@ fn source(name: &str, matches: &ArgMatches) -> Option<String> {
     setting.given(matches).map(|(source, _)| source)
 }
 
+fn is_option(source: &str) -> bool {
+    source.starts_with('-')
+}
+
+/// What is meant for the other store.
+struct Other {
+    /// The settings; the first is its address.
+    settings: &'static [&'static str],
+    /// Whether that store is given as well: then its variables are for other programs, and say nothing here.
+    is_given: bool,
+    /// Completes `SETTING is for`.
+    store: &'static str,
+}
+
+impl Other {
+    /// An option goes before a variable, also where that names the other store.
+    fn of(matches: &ArgMatches) -> Result<Other, clap::Error> {
+        let given = (source("redis", matches), source("postgres", matches));
+        let is_given = given.0.is_some() && given.1.is_some();
+        let is_postgres = match given {
+            (Some(redis), Some(postgres)) => {
+                let two = format!("{redis} and {postgres} name two servers");
+                match (is_option(&redis), is_option(&postgres)) {
+                    (true, true) => return Err(wrong(format!("{two}: give one of them"))),
+                    (false, false) if !ONE_STORE.contains(&matches.subcommand_name().unwrap_or_default()) => {
+                        let choose = "choose by --redis or --postgres, or unset one, as \
+                                      `env -u FAIRLOCK_POSTGRES fairlock …` does";
+                        return Err(wrong(format!("{two}: {choose}")));
+                    }
+                    (by_option, _) => !by_option,
+                }
+            }
+            (_, postgres) => postgres.is_some(),
+        };
+        Ok(if is_postgres {
+            Other { settings: &OF_REDIS, is_given, store: "Redis, and the server is PostgreSQL" }
+        } else {
+            Other {
+                settings: &OF_POSTGRES,
+                is_given,
+                store: "PostgreSQL: give --postgres, or FAIRLOCK_POSTGRES",
+            }
+        })
+    }
+
+    /// # Errors
+    /// For a setting that is meant here and is for the other store.
+    fn refuse(&self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        let is_meant = |source: &String| is_option(source) || !self.is_given;
+        match self.settings[1..].iter().find_map(|name| source(name, matches).filter(is_meant)) {
+            Some(source) => Err(wrong(format!("{source} is for {}", self.store))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The commands that ask no server, or only a database.
+const ONE_STORE: [&str; 3] = ["migrate", "completions", "man"];
+
 impl Server {
     /// Says the same to another process, which gets no more than one store.
     pub(crate) fn pass_on(&self, command: &mut std::process::Command) {
-        command.env_remove("FAIRLOCK_REDIS").env_remove("FAIRLOCK_POSTGRES");
+        for setting in &SERVER {
+            command.env_remove(setting.variable());
+        }
         command.envs(self.variables.iter().cloned());
-    }
-
-    /// One server. An option goes before a variable, also where that names the other store.
-    fn choose_store(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        let given = |name: &str| source(name, matches);
-        let is_option = |source: &String| source.starts_with('-');
-        match (given("redis"), given("postgres")) {
-            (Some(redis), Some(postgres)) if is_option(&redis) == is_option(&postgres) => {
-                return Err(wrong(format!("{redis} and {postgres} name two servers: give one of them")));
-            }
-            (Some(redis), Some(_)) if is_option(&redis) => self.postgres = None,
-            _ => {}
-        }
-        let unused = if self.postgres.is_some() { "FAIRLOCK_REDIS" } else { "FAIRLOCK_POSTGRES" };
-        self.variables.retain(|(name, _)| name != unused);
-        let (others, store) = match self.postgres {
-            Some(_) => (&OF_REDIS[..], "Redis, and the server is PostgreSQL"),
-            None => (&OF_POSTGRES[..], "PostgreSQL: give --postgres, or FAIRLOCK_POSTGRES"),
-        };
-        match others.iter().find_map(|name| given(name)) {
-            Some(source) => Err(wrong(format!("{source} is for {store}"))),
-            None => Ok(()),
-        }
     }
 
     /// With the defaults.
@@ -179,8 +219,10 @@ impl Server {
 impl FromArgMatches for Server {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Server, clap::Error> {
         let mut server = Server::usual();
-        server.variables = read(&SERVER, &mut server, matches)?;
-        server.choose_store(matches)?;
+        let other = Other::of(matches)?;
+        let except = if other.is_given { other.settings } else { &[] };
+        server.variables = read(&SERVER, except, &mut server, matches)?;
+        other.refuse(matches)?;
         if server.discipline != Discipline::Redisson
             && (server.thread_wait.is_some() || server.refresh_on_retry)
         {
@@ -213,7 +255,7 @@ impl FromArgMatches for Terms {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Terms, clap::Error> {
         let mut terms =
             Terms { lease: Duration::from_secs(30), place_ttl: None, outage_limit: None, label: None };
-        read(&RUN, &mut terms, matches)?;
+        read(&RUN, &[], &mut terms, matches)?;
         Ok(terms)
     }
 

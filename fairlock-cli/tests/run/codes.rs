@@ -80,8 +80,16 @@ fn the_exit_code_of_a_wait_that_fails_can_be_chosen() {
     {
         host.runs(&format!("x {options}"), "echo no").failed(code, &[]);
     }
+    for (options, code) in [("-n -E 0", 0), ("-w 0.1", 124)] {
+        for quiet in ["-q", "--quiet"] {
+            host.runs(&format!("x {options} {quiet}"), "echo no").is(code, "", "");
+        }
+    }
     guard.unlock().unwrap();
     host.runs("x -E 75", "exit 3").gave(3); // the program's own code stays
+    host.runs("x -q", "echo yes; exit 3").is(3, "yes\n", "");
+    // Only that another one has the lock is not said.
+    starts(NOWHERE, "x -n -q", "echo no").output().failed(122, &["127.0.0.1:1"]);
 }
 
 #[test]
@@ -144,7 +152,10 @@ fn options_that_cannot_work_give_125_and_say_why() {
             "x --lease 3s --response-timeout 2s",
             "--lease is 3s, but a lease has to be at least twice as long: add --response-timeout 1500ms,",
         ),
-        ("x --grace 20s", "--grace must be at most half of --lease"),
+        (
+            "x --grace 20s",
+            "--grace is 20s and --lease is 30s, but --grace must be at most half of --lease: add --grace 15s, or",
+        ),
         (
             "x --max-hold 2s",
             "--grace is 5s by default, but --max-hold must be at least twice --grace: add --grace 1s,",

@@ -20,7 +20,11 @@ fn the_lock_stays_taken_until_that_long_after_the_grant_also_if_the_program_fail
         host.runs("x --at-least 10m", program).is(code, "", "");
         let left = kept(&host).expect("it is taken").lease_left.unwrap();
         assert!(left > Duration::from_secs(500) && left < Duration::from_secs(600), "{left:?}");
-        host.runs("x --wait 0", "echo no").failed(124, &[]);
+        let kept = "kept for 9m";
+        host.runs("x --wait 0", "echo no").failed(124, &[&format!("fairlock: x is not free: {kept}")]);
+        host.runs("x --wait 0.2s", "echo no").failed(124, &[": kept for 9m", "s more after the end of "]);
+        assert!(host.says("ls").out.starts_with(&format!("x  {kept}")));
+        host.says("unlock x").failed(125, &["Free x, kept for 9m", "? Standard input is not"]);
         let shown = host.says("show x").out;
         assert!(shown.contains("lease left 9m") && shown.contains(", kept after its end\n"), "{shown}");
         assert!(host.lock("x").force_unlock().unwrap());

@@ -140,13 +140,18 @@ fn show_fits_a_terminal_of_80_columns() {
 }
 
 #[test]
-fn a_waiter_without_a_terminal_is_silent() {
+fn a_waiter_without_a_terminal_or_with_quiet_is_silent() {
     let host = Host::new();
     let ours = host.lock("x");
     let guard = ours.lock().unwrap();
     let mut waiter = host.starts("x", "true");
     wait_for_line(&ours, 1);
+    let mut quiet = Typed::start(&host.url(), &arguments(&["x", "--quiet"], "echo our turn"));
+    wait_for_line(&ours, 2);
     guard.unlock().unwrap();
+    assert_eq!(quiet.status().code(), Some(0));
+    quiet.wait_for("our turn");
+    assert_eq!(quiet.shown(), "our turn\r\n");
     waiter.output().is(0, "", "");
 }
 
