@@ -8,6 +8,8 @@
 //! | [`postgres_server`] | a PostgreSQL server of the test's own: start, stop, kill, restart, standby; and PgBouncer |
 //! | [`cluster`] | a cluster of several nodes, and slots that move |
 //! | [`clustered`] | a cluster as the conformance suite sees it |
+//! | [`haproxy`] | one address before several servers |
+//! | [`pair`] | a master and a replica that takes its place by hand |
 //! | [`sentinel`] | a master, a replica and three sentinels |
 //! | [`connecting`] | connects to a server that can't take it yet |
 //! | [`locks`] | takes a lock, requests it, waits for the grant |
@@ -51,11 +53,13 @@ pub mod clustered;
 pub mod connecting;
 pub mod errors;
 pub mod eventually;
+pub mod haproxy;
 pub mod history;
 pub mod locks;
 pub mod log_lines;
 pub mod monitor;
 pub mod oracle;
+pub mod pair;
 pub mod percent;
 pub mod port;
 pub mod postgres_server;
@@ -79,7 +83,9 @@ pub use bound::Bound;
 pub use clean_server::CleanServer;
 pub use cluster::Cluster;
 pub use eventually::{eventually, look_until};
+pub use haproxy::HaProxy;
 pub use monitor::Monitor;
+pub use pair::Pair;
 pub use postgres_server::{PgBouncer, PostgresServer, PostgresServerBuilder};
 pub use proxy::Proxy;
 pub use redis_server::{RedisServer, RedisServerBuilder};

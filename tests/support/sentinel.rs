@@ -139,10 +139,7 @@ impl Sentinels {
     /// Waits until a replica has everything that the master has written.
     #[track_caller]
     pub fn wait_until_replicated(&self, master: &RedisServer, replica: &RedisServer) {
-        eventually(BOUND, "the replica has what the master has", || {
-            field(replica, "master_link_status") == "up"
-                && field(replica, "slave_repl_offset") == field(master, "master_repl_offset")
-        });
+        wait_until_replicated(master, replica);
     }
 
     #[track_caller]
@@ -168,6 +165,15 @@ impl Sentinels {
             });
         }
     }
+}
+
+/// Waits until a replica has everything that the master has written.
+#[track_caller]
+pub(crate) fn wait_until_replicated(master: &RedisServer, replica: &RedisServer) {
+    eventually(BOUND, "the replica has what the master has", || {
+        field(replica, "master_link_status") == "up"
+            && field(replica, "slave_repl_offset") == field(master, "master_repl_offset")
+    });
 }
 
 /// A field of INFO replication.

@@ -3,7 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use fairlock_tests::{RedisServer, WorkDir, eventually};
+use fairlock_tests::haproxy::Sessions;
+use fairlock_tests::{HaProxy, Pair, RedisServer, WorkDir, eventually};
 
 use crate::support::{Host, SOON, Said, lock, process_in, script, starts, wait_for_line, wait_until_dead};
 
@@ -117,4 +118,22 @@ fn a_server_that_is_gone_when_the_program_ends_does_not_keep_the_command() {
         std::fs::write(&end, "").unwrap();
         within(IN_TIME, || holder.output()).failed(7, &[&format!("fairlock: {KEEPS}30s at most: ")]);
     });
+}
+
+/// Its connections lead to the former master, which is a replica now.
+#[test]
+fn a_program_runs_on_while_its_address_leads_to_another_master() {
+    let (pair, dir) = (Pair::start(), WorkDir::new());
+    let proxy = HaProxy::start(&[&pair.first, &pair.second], Sessions::Stay);
+    let (pid, done) = (dir.file("pid"), dir.file("done"));
+    let until_done = format!("until test -e {}; do sleep 0.05; done; exit 7", done.display());
+    let mut holds = starts(&proxy.url(), "x --lease 2s", &script(&pid, &until_done));
+    process_in(&pid);
+    let mut waits = starts(&proxy.url(), "x --lease 2s", "echo in");
+    wait_for_line(&lock(&pair.first, "x"), 1);
+    pair.fail_over();
+    std::thread::sleep(Duration::from_secs(3)); // longer than the lease
+    std::fs::write(done, "").unwrap();
+    holds.output().gave(7);
+    waits.output().gave(0);
 }

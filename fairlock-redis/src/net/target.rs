@@ -104,7 +104,7 @@ impl Target {
     pub(crate) fn connect(self, settings: &Settings) -> Result<Servers, BackendError> {
         Ok(match self {
             Target::Single(address) => {
-                let pool = Pool::new(*address, settings);
+                let pool = Pool::of_one_address(*address, settings);
                 pool.check()?;
                 Arc::new(Single { pool: Arc::new(pool), settings: settings.clone() })
             }

@@ -4,6 +4,7 @@ mod batch;
 mod command_connection;
 mod distance;
 mod dry_run;
+mod leads_to;
 mod pool;
 mod queued_call;
 mod server_clock;

@@ -14,7 +14,8 @@ use std::borrow::Borrow;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use fairlock_core::backend::{BackendError, pause};
 use parking_lot::Mutex;
@@ -23,13 +24,17 @@ use redis::{Cmd, Value, cmd};
 use super::batch::Batch;
 use super::command_connection::CommandConnection;
 use super::distance::Distance;
+use super::leads_to::LeadsTo;
 use super::queued_call::{Answers, QueuedCall, Waited, Work};
 use super::server_clock::ServerClock;
-use crate::net::connection::{Address, Failure, open_and_ask};
+use crate::net::connection::{Address, Failure, MustBe, open_and_ask};
 use crate::net::settings::Settings;
 
 /// The most commands in one batch, which bounds how many a caller waits for before its own.
 const TURN: usize = 64;
+
+/// Connections that have to be left so soon after others show that the address still leads to a replica.
+const SOON_AGAIN: Duration = Duration::from_secs(1);
 
 /// The connections to one server.
 pub(crate) struct Pool {
@@ -38,6 +43,9 @@ pub(crate) struct Pool {
     state: Mutex<State>,
     clock: ServerClock,
     distance: Distance,
+    leads_to: LeadsTo,
+    /// Grows when the server turns out to be none that takes writes: see [`leave`](Pool::leave).
+    era: AtomicU64,
 }
 
 struct State {
@@ -52,6 +60,8 @@ struct State {
     lost: usize,
     queue: VecDeque<Arc<QueuedCall>>,
     outage: Option<Outage>,
+    /// When the connections were last left for the server's role.
+    left: Option<Instant>,
 }
 
 /// Why the last attempt to connect failed, and when the next one may start.
@@ -59,6 +69,14 @@ struct Outage {
     cause: Failure,
     until: Instant,
     failures: u32,
+}
+
+/// What is asked with a greeting or a ping.
+#[derive(Clone, Copy)]
+enum Ask {
+    Time,
+    Role,
+    Greeting,
 }
 
 enum Entry {
@@ -70,11 +88,46 @@ enum Entry {
 impl Pool {
     /// A pool of 1 to 8 connections, which open when they are first used.
     pub(crate) fn new(address: Address, settings: &Settings) -> Pool {
+        Pool::of(address, settings, LeadsTo::anywhere())
+    }
+
+    /// The same for an address that alone decides which server is in charge.
+    pub(crate) fn of_one_address(address: Address, settings: &Settings) -> Pool {
+        Pool::of(address, settings, LeadsTo::nothing_known())
+    }
+
+    fn of(address: Address, settings: &Settings, leads_to: LeadsTo) -> Pool {
         let count = settings.connections;
         let idle = (0..count).map(|_| CommandConnection::new()).collect();
-        let state = State { count, idle, connected: 0, lost: 0, queue: VecDeque::new(), outage: None };
+        let state =
+            State { count, idle, connected: 0, lost: 0, queue: VecDeque::new(), outage: None, left: None };
         let (settings, state, clock) = (settings.clone(), Mutex::new(state), ServerClock::new());
-        Pool { address, settings, state, clock, distance: Distance::default() }
+        let (distance, era) = (Distance::default(), AtomicU64::new(0));
+        Pool { address, settings, state, clock, distance, leads_to, era }
+    }
+
+    /// How often the connections were left for the server's role. A subscriber that connected before the last time moves.
+    pub(crate) fn era(&self) -> u64 {
+        self.era.load(Ordering::Relaxed)
+    }
+
+    /// How long ago that was, if it ever was.
+    pub(crate) fn left_since(&self) -> Option<Duration> {
+        if self.era() == 0 { None } else { self.state.lock().left.map(|left| left.elapsed()) }
+    }
+
+    /// The address, for a connection that has to lead where those for commands do.
+    pub(crate) fn address_in_charge(&self) -> Address {
+        let mut address = self.address.clone();
+        if self.leads_to.led_to_master() {
+            address.must_be = MustBe::NoReplica;
+        }
+        address
+    }
+
+    /// Whether all servers so far were replicas, by their own word.
+    pub(crate) fn may_be_wrong(&self) -> bool {
+        self.leads_to.may_be_wrong()
     }
 
     pub(crate) fn address(&self) -> &Address {
@@ -193,10 +246,13 @@ impl Pool {
         // nothing was sent.
         let mut batch = Batch::new(work, self.share(work.commands));
         let (packed, commands) = (batch.packed(), batch.commands());
-        let outcome =
-            held.connection.exchange(&packed, commands, asked, self.settings.timeouts.response, |reply| {
-                batch.reply(reply)
-            });
+        let (response, era) = (self.settings.timeouts.response, held.connection.era);
+        let outcome = held.connection.exchange(&packed, commands, asked, response, |reply| {
+            if let Some(cause) = of_replica(&reply) {
+                self.leave(era, cause);
+            }
+            batch.reply(reply);
+        });
         if outcome.is_ok() && self.distance.is_found_far(asked) {
             self.state.lock().grow(self.settings.connections_if_far);
         }
@@ -206,6 +262,9 @@ impl Pool {
     /// Opens the connection if need be, and returns the time; holds no mutex meanwhile.
     fn ready(&self, connection: &mut CommandConnection) -> Result<Instant, Failure> {
         let was_connected = connection.is_connected();
+        if connection.era != self.era() {
+            connection.close();
+        }
         let now = self.refresh(connection)?;
         if connection.is_connected() {
             return Ok(now);
@@ -214,13 +273,15 @@ impl Pool {
         if let Some(cause) = self.state.lock().down() {
             return Err(cause);
         }
-        let questions: Vec<_> = [cmd("TIME")].into_iter().chain(self.question()).collect();
-        match open_and_ask(&self.address, &self.settings.timeouts, &questions) {
-            Ok((con, answers)) => {
-                let mut answers = answers.into_iter();
-                _ = answers.next().map(|time| time.map(|time| self.clock.heard(&time)));
-                answers.for_each(|answer| self.answered(answer));
+        let (era, (asks, commands)) = (self.era(), self.questions());
+        let opened = open_and_ask(&self.address, &self.settings.timeouts, &commands);
+        let hear = |(con, answers)| {
+            asks.into_iter().zip(answers).try_for_each(|(ask, answer)| self.heard(ask, answer)).map(|()| con)
+        };
+        match opened.and_then(hear) {
+            Ok(con) => {
                 connection.connect(con);
+                connection.era = era;
                 let mut state = self.state.lock();
                 state.outage = None;
                 if was_connected || state.lost > 0 {
@@ -236,20 +297,71 @@ impl Pool {
         }
     }
 
-    /// Pings it after a pause, and asks what is asked with a greeting.
+    /// Pings a connection that was idle, by the questions of a greeting, and closes it if that fails. Returns when it looked, or the
+    /// end of the ping: the next request may begin then.
+    ///
+    /// # Errors
+    /// `NotSent` if the server did not answer in time: connecting anew would most likely fail too, and the caller has
+    /// waited once.
     fn refresh(&self, connection: &mut CommandConnection) -> Result<Instant, Failure> {
-        let response = self.settings.timeouts.response;
-        connection.refresh(response, &self.clock, || self.question(), |reply| self.answered(reply))
-    }
-
-    fn question(&self) -> Option<Cmd> {
-        self.settings.greeting.as_ref().and_then(|greeting| greeting.question())
-    }
-
-    fn answered(&self, reply: Result<Value, Failure>) {
-        if let Some(greeting) = &self.settings.greeting {
-            greeting.answered(reply);
+        let asked = Instant::now();
+        if !connection.is_to_be_pinged(asked, &self.clock) {
+            return Ok(asked);
         }
+        let (asks, commands) = self.questions();
+        let packed: Vec<u8> = commands.iter().flat_map(Cmd::get_packed_command).collect();
+        let (response, mut asks, mut role) = (self.settings.timeouts.response, asks.into_iter(), Ok(()));
+        // Any reply will do, even a refusal, but for that of a replica.
+        let pinged = connection.exchange(&packed, commands.len(), asked, response, |reply| {
+            if let Some(Err(cause)) = asks.next().map(|ask| self.heard(ask, reply)) {
+                role = Err(cause);
+            }
+        });
+        if let Err(cause) = role {
+            self.leave(connection.era, &cause);
+            connection.close();
+        }
+        let now = Instant::now();
+        match pinged {
+            Err(failure) if now - asked > response / 2 => Err(failure.before_sending()),
+            _ => Ok(now),
+        }
+    }
+
+    /// What is asked with a greeting or a ping.
+    fn questions(&self) -> (Vec<Ask>, Vec<Cmd>) {
+        let role = self.leads_to.question().map(|question| (Ask::Role, question));
+        let greeting = self.settings.greeting.as_ref().and_then(|greeting| greeting.question());
+        let greeting = greeting.map(|question| (Ask::Greeting, question));
+        [(Ask::Time, cmd("TIME"))].into_iter().chain(role).chain(greeting).unzip()
+    }
+
+    /// # Errors
+    /// `READONLY` of a replica that must not be used.
+    fn heard(&self, ask: Ask, reply: Result<Value, Failure>) -> Result<(), Failure> {
+        match ask {
+            Ask::Time => _ = reply.map(|time| self.clock.heard(&time)),
+            Ask::Role => self.leads_to.heard(reply)?,
+            Ask::Greeting => _ = self.settings.greeting.as_ref().map(|greeting| greeting.answered(reply)),
+        }
+        Ok(())
+    }
+
+    /// A connection of this era leads to a server that takes no writes: a replica by now. Where the address leads may have changed, so
+    /// all connections of the era are closed: the idle ones now, the others before they would carry another batch ([`ready`](Pool::ready)).
+    /// The next call connects anew, which looks the name up. A second answer to a call of that era changes nothing.
+    fn leave(&self, era: u64, cause: &Failure) {
+        if self.era.compare_exchange(era, era + 1, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+            return;
+        }
+        let mut state = self.state.lock();
+        let closed = state.take_idle(|connection| connection.era <= era);
+        let before = state.left.replace(Instant::now());
+        // So did the new connections lead, as far as their server tells its role: a pause for the others who would connect.
+        if before.is_some_and(|before| before.elapsed() < SOON_AGAIN) && !self.may_be_wrong() {
+            state.failed_to_connect(cause);
+        }
+        drop((state, closed)); // in this order: the end of a connection is a system call
     }
 
     /// A leader's part of the queue: a fair one, which leaves work for the other connections; but all of it for a server that is
@@ -316,6 +428,17 @@ impl State {
         self.count = self.count.max(count);
     }
 
+    /// Takes those idle connections that are open and meant, and leaves as many unopened ones.
+    fn take_idle(&mut self, is_meant: impl Fn(&CommandConnection) -> bool) -> Vec<CommandConnection> {
+        let is_taken = |connection: &CommandConnection| connection.is_connected() && is_meant(connection);
+        let (taken, kept): (Vec<_>, Vec<_>) = self.idle.drain(..).partition(is_taken);
+        self.idle.extend(taken.iter().map(|_| CommandConnection::new()));
+        self.idle.extend(kept);
+        self.connected -= taken.len();
+        self.lost += taken.len();
+        taken
+    }
+
     fn enter(&mut self) -> Entry {
         let Some(connection) = self.idle.pop() else { return Entry::Wait };
         if connection.is_connected() {
@@ -348,6 +471,12 @@ impl State {
         let until = now + pause(failures);
         self.outage = Some(Outage { cause: cause.clone(), until, failures });
     }
+}
+
+/// What only a replica says. (A server that restarts says that it loads, too, but on a new connection.)
+fn of_replica(reply: &Result<Value, Failure>) -> Option<&Failure> {
+    let is_of_replica = |code| matches!(code, "READONLY" | "MASTERDOWN" | "LOADING");
+    reply.as_ref().err().filter(|failure| failure.code().is_some_and(is_of_replica))
 }
 
 /// A connection that a leader holds; it is put back in any case.

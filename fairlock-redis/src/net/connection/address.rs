@@ -20,7 +20,16 @@ pub(crate) struct Address {
     pub(crate) db: i64,
     shown: String,
     /// Before a connection is used: a replica still answers reads, and would report a held lock as free.
-    pub(crate) must_be_master: bool,
+    pub(crate) must_be: MustBe,
+}
+
+/// Which role the server has to have by its own word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MustBe {
+    Anything,
+    /// A server that does not tell may be a master.
+    NoReplica,
+    Master,
 }
 
 impl Address {
@@ -103,7 +112,7 @@ impl Address {
         let (user, password) = (own.username().map(str::to_owned), own.password().map(str::to_owned));
         let db = own.db();
         let shown = shown(&endpoint, db);
-        Ok(Address { endpoint, tls, user, password, db, shown, must_be_master: false })
+        Ok(Address { endpoint, tls, user, password, db, shown, must_be: MustBe::Anything })
     }
 
     /// The arguments of AUTH: none, a password, or a user and a password (empty for a user without one).

@@ -10,8 +10,8 @@ mod wire;
 
 pub(crate) use fairlock_net::Timeouts;
 
-pub(crate) use address::{Address, SERVER_PORT};
+pub(crate) use address::{Address, MustBe, SERVER_PORT};
 pub(crate) use failure::Failure;
-pub(crate) use open::{open, open_and_ask};
+pub(crate) use open::{Role, open, open_and_ask};
 pub(crate) use verdict::{Meaning, REPLICA};
 pub(crate) use wire::Connection;

@@ -5,9 +5,10 @@ use std::time::Instant;
 use fairlock_net::{Stream, Timeouts};
 use redis::{Cmd, Value, cmd};
 
-use super::address::Address;
+use super::address::{Address, MustBe};
 use super::failure::Failure;
 use super::wire::Connection;
+use crate::net::value::{items, text};
 
 /// Connects, logs in, and checks that the server answers and is ready.
 ///
@@ -62,25 +63,29 @@ fn greet(
     // Before the commands that may be refused: a full or protected server answers the first command, whatever it is, with
     // its reason, and closes the connection.
     needed.push(cmd("PING"));
-    if address.must_be_master {
-        needed.push(cmd("ROLE"));
-    }
+    let role = (address.must_be != MustBe::Anything).then(|| cmd("ROLE"));
     // For operators who read CLIENT LIST. Servers before 7.2 lack SETINFO, and the user may lack the rights.
     let optional = [
         cmd("CLIENT").arg("SETNAME").arg("fairlock").to_owned(),
         cmd("CLIENT").arg("SETINFO").arg("LIB-NAME").arg("fairlock-redis").to_owned(),
         cmd("CLIENT").arg("SETINFO").arg("LIB-VER").arg(env!("CARGO_PKG_VERSION")).to_owned(),
     ];
-    let all = needed.iter().chain(&optional).chain(questions);
+    let all = needed.iter().chain(&role).chain(&optional).chain(questions);
     let packed: Vec<u8> = all.flat_map(Cmd::get_packed_command).collect();
     con.send(&packed, deadline)?;
-    let mut last = Value::Nil;
     for _ in &needed {
         let reply = con.receive(deadline)?;
-        last = con.answered(reply)?;
+        con.answered(reply)?;
     }
-    if address.must_be_master && !is_master(&last) {
-        return Err(Failure::refused("READONLY", "ROLE does not say master"));
+    if role.is_some() {
+        let reply = con.receive(deadline)?;
+        let told = con.answered(reply).map(|reply| Role::read(&reply));
+        if told == Ok(Role::Replica) {
+            return Err(Role::refused());
+        }
+        if address.must_be == MustBe::Master && told? != Role::Master {
+            return Err(Failure::refused("READONLY", "ROLE does not say master"));
+        }
     }
     for _ in &optional {
         con.receive(deadline)?;
@@ -94,10 +99,29 @@ fn greet(
     Ok(answers)
 }
 
-/// Reads the reply to ROLE: `master`, an offset and the replicas.
-fn is_master(role: &Value) -> bool {
-    let Value::Array(parts) = role else { return false };
-    matches!(parts.first(), Some(Value::BulkString(word)) if word == b"master")
+/// What a server says that it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Master,
+    Replica,
+    Other,
+}
+
+impl Role {
+    /// Reads the reply to ROLE: `master` or `slave`, and more about the replication.
+    pub(crate) fn read(reply: &Value) -> Role {
+        let first = items(reply).ok().and_then(|parts| text(parts.first()?).ok());
+        match first {
+            Some("master") => Role::Master,
+            Some("slave") => Role::Replica,
+            _ => Role::Other,
+        }
+    }
+
+    /// The failure of a connection that would lead to a replica.
+    pub(crate) fn refused() -> Failure {
+        Failure::refused("READONLY", "ROLE says slave")
+    }
 }
 
 #[cfg(test)]

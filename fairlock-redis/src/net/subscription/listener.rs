@@ -91,6 +91,8 @@ fn reconnect(shared: &Shared) -> Option<Link> {
 /// A connection that is subscribed to the client's own channel.
 pub(super) struct Link {
     at: Address,
+    /// In which era of the endpoints it was opened.
+    era: u64,
     con: Connection,
     /// The channels that the server has confirmed.
     subscribed: HashSet<String>,
@@ -112,9 +114,11 @@ enum Reply {
 impl Link {
     /// Connects, and subscribes to the client's own channel, then to all wanted ones.
     pub(super) fn open(shared: &Shared) -> Result<Link, Failure> {
+        // Before it connects: if the era ends meanwhile, the link may lead to the former server.
+        let era = shared.endpoints.era();
         let at = shared.endpoints.next()?;
         let con = open(&at, &shared.timeouts)?;
-        let mut link = Link { at, con, subscribed: HashSet::new() };
+        let mut link = Link { at, era, con, subscribed: HashSet::new() };
         let own = (shared.own_channel.clone(), true);
         if let Some((_, refusal)) = link.subscribe(shared, &[own])?.into_iter().next() {
             return Err(refusal);
@@ -137,7 +141,7 @@ impl Link {
                 self.update(shared, &changed)?;
                 continue;
             }
-            if !shared.endpoints.serves(&self.at) {
+            if !shared.endpoints.serves(&self.at) || shared.endpoints.era() != self.era {
                 return Err(Failure::NotSent("the server is no longer the right one".to_owned()));
             }
             match self.con.receive_message(Instant::now() + TICK, shared.timeouts.response)? {

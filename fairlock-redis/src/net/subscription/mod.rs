@@ -28,6 +28,12 @@ pub(crate) trait Endpoints: Send + Sync {
         true
     }
 
+    /// Grows when the servers behind the addresses may have changed: a subscriber that connected before moves, at the next tick. Must
+    /// not block.
+    fn era(&self) -> u64 {
+        0
+    }
+
     /// How many servers a starting subscriber tries before it gives up.
     fn count(&self) -> usize {
         1

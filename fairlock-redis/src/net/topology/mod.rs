@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fairlock_core::backend::BackendError;
 use redis::{Cmd, Value};
@@ -36,6 +36,9 @@ pub(super) use single::Single;
 
 /// The servers of a backend.
 pub(crate) type Servers = Arc<dyn Topology>;
+
+/// After this time the subscribers of all clients count as moved to a new master.
+const ALL_HAVE_MOVED: Duration = Duration::from_secs(10);
 
 /// How the servers stand to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

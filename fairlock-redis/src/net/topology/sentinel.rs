@@ -19,7 +19,7 @@ use self::survey::question;
 use super::fan_out::fan_out;
 use super::route::Route;
 use crate::net::commands::Pool;
-use crate::net::connection::{Address, Failure};
+use crate::net::connection::{Address, Failure, MustBe};
 use crate::net::settings::Settings;
 use crate::net::subscription::{Endpoints, Event, Subscriber};
 
@@ -80,7 +80,7 @@ impl Sentinel {
         name: &str,
         settings: &Settings,
     ) -> Result<Arc<Sentinel>, BackendError> {
-        servers.must_be_master = true;
+        servers.must_be = MustBe::Master;
         let sentinel = Arc::new(Sentinel {
             name: name.to_owned(),
             sentinels: Arc::new(Sentinels { all: sentinels, turn: Mutex::default() }),

@@ -1,19 +1,24 @@
-//! One server, and what a refusal by a replica means where no other server is known.
+//! One address, and what a refusal by a replica means where no other server is known.
+//!
+//! The address may belong to one server, or lead to whichever is the master now: a DNS name, a Kubernetes Service, a proxy that checks
+//! roles. So a server that turns out to be a replica costs all connections ([`Pool`] has that), the next ones lead where the address leads
+//! now, and until then it is an outage. It is a mistake of the configuration only as long as the address has never led to a master.
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Instant;
 
 use redis::{Value, cmd};
 
 use super::route::Route;
-use super::{Arrangement, Topology};
+use super::{ALL_HAVE_MOVED, Arrangement, Failed, Topology};
 use crate::net::commands::Pool;
 use crate::net::connection::{Address, Failure, REPLICA};
 use crate::net::settings::Settings;
 use crate::net::subscription::Endpoints;
 use crate::net::value::{items, number, text};
 
-/// One server.
+/// One address.
 pub(crate) struct Single {
     pub(crate) pool: Arc<Pool>,
     pub(crate) settings: Settings,
@@ -32,27 +37,34 @@ impl Topology for Single {
         Ok(Route::to(&self.pool))
     }
 
-    /// Decides whether waiting can help a call that a replica has refused.
+    /// One more attempt only: it connects anew, and reaches the new master or does not.
+    fn next_route(&self, failed: &Failed<'_>) -> Option<Route> {
+        let is_unexecuted = failed.failure.code().is_some_and(|code| self.was_not_executed(code));
+        let may_try = failed.tried == 1 && Instant::now() <= failed.until;
+        (is_unexecuted && may_try).then(|| Route::to(&self.pool))
+    }
+
+    /// Where the address may be wrong, another attempt is vain.
+    fn was_not_executed(&self, code: &str) -> bool {
+        matches!(code, "READONLY" | "MASTERDOWN") && !self.pool.may_be_wrong()
+    }
+
+    /// Decides whether waiting can help a call that a replica has refused, where there never was a master.
     ///
-    /// Behind sentinels, and in a cluster, READONLY is a sign of a fail-over: the call goes to the new master as soon as that is
-    /// known, and to wait for it is right. One address leads to this server and no other. While its master is well, the server stays
-    /// a replica, so the call ends at once, and says where the master is. While its master is away, the server may be about to
-    /// be promoted, as by a script that has moved an address to it: then the call goes on, as in an outage, and so it does if the
-    /// server is a master by now. A user without the right to ROLE learns at once: a wrong address is the likelier cause.
+    /// While its master is well, the server stays a replica, so the call ends at once, and says where the master is. While its master is
+    /// away, the server may be about to be promoted, as by a script that has moved an address to it: then the call goes on, as in an
+    /// outage, and so it does if the server is a master by now.
     fn explored(&self, failure: Failure) -> Failure {
-        if failure.code() != Some("READONLY") {
+        if failure.code() != Some("READONLY") || !self.pool.may_be_wrong() {
             return failure;
         }
-        match self.pool.call(cmd("ROLE").get_packed_command()) {
-            Ok(role) => match master_of(&role) {
-                Some(master) => Failure::refused(REPLICA, &format!("of {master}")),
-                None => failure,
-            },
-            Err(refused) if refused.code().is_some() => {
-                Failure::refused(REPLICA, "that does not tell its master")
-            }
-            Err(_) => failure,
-        }
+        let master = self.pool.call(cmd("ROLE").get_packed_command()).ok().and_then(|role| master_of(&role));
+        master.map_or(failure, |master| Failure::refused(REPLICA, &format!("of {master}")))
+    }
+
+    /// After a fail-over the subscribers arrive one by one, as behind sentinels.
+    fn sees_all_subscribers(&self) -> bool {
+        self.pool.left_since().is_none_or(|since| since > ALL_HAVE_MOVED)
     }
 }
 
@@ -65,7 +77,12 @@ fn master_of(role: &Value) -> Option<String> {
 
 impl Endpoints for Single {
     fn next(&self) -> Result<Address, Failure> {
-        Ok(self.pool.address().clone())
+        Ok(self.pool.address_in_charge())
+    }
+
+    /// A replica hears what is published at its master, but the scripts there count its own subscribers only.
+    fn era(&self) -> u64 {
+        self.pool.era()
     }
 }
 
@@ -97,7 +114,7 @@ mod tests {
             _ => polite(words),
         });
         let settings = Settings::new(TIMEOUTS, 1);
-        let pool = Arc::new(Pool::new(server.address(), &settings));
+        let pool = Arc::new(Pool::of_one_address(server.address(), &settings));
         let servers: Servers = Arc::new(Single { pool, settings });
         let set = cmd("SET").arg("k").arg("v").get_packed_command();
         let failed = servers.call("k", |route| route.call(&set)).expect_err("refused");
@@ -109,9 +126,87 @@ mod tests {
         let heard = |_, _: &Pool, answer| answer;
         let again = |_, route: &Route| route.call(&set);
         let all = servers.call_all(&["k", "l", "m"], pack, Order::InTurn, heard, again);
-        assert_eq!(asked_for_role.load(Ordering::SeqCst), asked + 1, "once for all of them");
+        let asked = asked_for_role.load(Ordering::SeqCst) - asked;
+        assert!(asked <= 4, "for all of them once, and by the new connections: {asked}");
         assert!(all.iter().all(|answer| answer.as_ref().is_err_and(|other| says(other) == says(&failed))));
         says(&failed)
+    }
+
+    /// Connections from this one on lead to a master, earlier ones to a replica.
+    fn behind_one_address() -> (Arc<AtomicUsize>, FakeServer, Arc<Pool>, Servers) {
+        let first = Arc::new(AtomicUsize::new(0));
+        let of_master = Arc::clone(&first);
+        let server = FakeServer::start(move |connection, words| {
+            let is_master = connection >= of_master.load(Ordering::SeqCst);
+            match words[0].as_str() {
+                "SET" if !is_master => Act::Say("-READONLY You can't write.\r\n".to_owned()),
+                "ROLE" => {
+                    let role = if is_master { "master" } else { "slave" };
+                    Act::Say(format!("*2\r\n${}\r\n{role}\r\n:7\r\n", role.len()))
+                }
+                _ => polite(words),
+            }
+        });
+        let settings = Settings::new(TIMEOUTS, 2);
+        let pool = Arc::new(Pool::of_one_address(server.address(), &settings));
+        let servers: Servers = Arc::new(Single { pool: Arc::clone(&pool), settings });
+        (first, server, pool, servers)
+    }
+
+    fn set(servers: &Servers) -> Result<Value, ServerFailure> {
+        let set = cmd("SET").arg("k").arg("v").get_packed_command();
+        servers.call("k", |route| route.call(&set))
+    }
+
+    #[test]
+    fn a_master_that_became_a_replica_costs_its_connections_and_no_call() {
+        let (first, server, pool, servers) = behind_one_address();
+        // Both connections are used, and lead to the same server.
+        std::thread::scope(|scope| (0..8).for_each(|_| drop(scope.spawn(|| set(&servers).expect("done")))));
+        let before = server.connections();
+        first.store(before, Ordering::SeqCst);
+        assert_eq!(pool.era(), 0);
+        set(&servers).expect("the call goes to the new master");
+        assert_eq!(pool.era(), 1, "subscribers move");
+        let refused = server.asked("SET").len();
+        std::thread::scope(|scope| (0..8).for_each(|_| drop(scope.spawn(|| set(&servers).expect("done")))));
+        assert_eq!(server.asked("SET").len(), refused + 8, "none goes to the old one");
+        assert!(server.connections() <= before + 2, "{} after {before}", server.connections());
+    }
+
+    #[test]
+    fn a_replica_after_a_master_is_an_outage_that_ends_with_the_next_master() {
+        let (first, server, pool, servers) = behind_one_address();
+        set(&servers).expect("a master");
+        first.store(usize::MAX, Ordering::SeqCst);
+        let before = server.connections();
+        for _ in 0..200 {
+            let failed = set(&servers).expect_err("a replica").explain("asking");
+            assert_eq!(failed.kind(), fairlock_core::backend::BackendErrorKind::Unavailable, "{failed}");
+            assert!(failed.message().contains("is a replica"), "{failed}");
+        }
+        assert!(server.connections() < before + 10, "{} after {before}", server.connections());
+        let at = Endpoints::next(&*servers).expect("the address");
+        assert!(crate::net::connection::open(&at, &TIMEOUTS).is_err(), "nor does a subscriber connect");
+        first.store(0, Ordering::SeqCst);
+        let end = Instant::now() + 10 * TIMEOUTS.connect;
+        while set(&servers).is_err() {
+            assert!(Instant::now() < end, "it is not noticed");
+            std::thread::sleep(TIMEOUTS.connect / 100);
+        }
+        assert!(!pool.may_be_wrong());
+    }
+
+    /// What only reads is not refused by a replica.
+    #[test]
+    fn a_replica_that_is_only_read_is_left_at_the_next_ping() {
+        let (first, server, pool, servers) = behind_one_address();
+        let echo = cmd("ECHO").arg("x").get_packed_command();
+        servers.call("k", |route| route.call(&echo)).expect("a master");
+        first.store(server.connections(), Ordering::SeqCst);
+        std::thread::sleep(TIMEOUTS.response + TIMEOUTS.response / 10); // idle for so long that it is pinged
+        servers.call("k", |route| route.call(&echo)).expect("the new master");
+        assert_eq!((pool.era(), server.connections()), (1, 2));
     }
 
     #[test]
@@ -123,7 +218,10 @@ mod tests {
                 "*5\r\n+slave\r\n+10.0.0.1\r\n:7001\r\n+connected\r\n:7",
                 &*format!("{is} (REPLICA of 10.0.0.1:7001); {then}"),
             ),
-            ("-NOPERM no permissions", &*format!("{is} (REPLICA that does not tell its master); {then}")),
+            (
+                "-NOPERM no permissions",
+                &*format!("{is} (READONLY You can't write against a read only replica)"),
+            ),
             (
                 "*5\r\n+slave\r\n+10.0.0.1\r\n:7001\r\n+connecting\r\n:7",
                 &*format!("{is} (READONLY You can't write against a read only replica)"),

@@ -1,7 +1,7 @@
 //! How a master that sentinels name answers as the servers of a backend.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::{Sentinel, Surveyed};
 use crate::net::commands::Pool;
@@ -9,10 +9,7 @@ use crate::net::connection::{Address, Failure};
 use crate::net::settings::Settings;
 use crate::net::subscription::Endpoints;
 use crate::net::topology::route::Route;
-use crate::net::topology::{Arrangement, Failed, Topology};
-
-/// After this time the subscribers of all clients count as moved to a new master.
-const ALL_HAVE_MOVED: Duration = Duration::from_secs(10);
+use crate::net::topology::{ALL_HAVE_MOVED, Arrangement, Failed, Topology};
 
 impl Topology for Sentinel {
     fn settings(&self) -> &Settings {

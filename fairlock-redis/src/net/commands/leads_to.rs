@@ -1,0 +1,105 @@
+//! What an address leads to. Where nothing else tells which server is in charge, the address does: a DNS name, a Kubernetes Service or
+//! a proxy that checks roles leads to the master, and after a fail-over to another one.
+//!
+//! | known | moves to | by |
+//! | --- | --- | --- |
+//! | nothing | master | a server that says so; from then on a replica is an outage, and never used |
+//! | nothing | untold | a server that refuses ROLE; from then on it is not asked |
+//!
+//! Until then a replica is used: its address may be wrong, which a call's error says, and what only reads works.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use redis::{Cmd, Value, cmd};
+
+use crate::net::connection::{Failure, Role};
+
+/// What is known of the servers that were reached so far. Never goes back.
+#[derive(Debug)]
+pub(super) struct LeadsTo(AtomicU8);
+
+/// Others tell which server is in charge.
+const ANYWHERE: u8 = 0;
+const NOTHING_KNOWN: u8 = 1;
+const MASTER: u8 = 2;
+const UNTOLD: u8 = 3;
+
+impl LeadsTo {
+    /// For a server that others than its address name.
+    pub(super) fn anywhere() -> LeadsTo {
+        LeadsTo(AtomicU8::new(ANYWHERE))
+    }
+
+    pub(super) fn nothing_known() -> LeadsTo {
+        LeadsTo(AtomicU8::new(NOTHING_KNOWN))
+    }
+
+    fn known(&self) -> u8 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Asked when a connection opens, and with each ping: one that is used for reading only leads to the former master for as
+    /// long as that is up.
+    pub(super) fn question(&self) -> Option<Cmd> {
+        matches!(self.known(), NOTHING_KNOWN | MASTER).then(|| cmd("ROLE"))
+    }
+
+    /// # Errors
+    /// `READONLY` of a replica where there was a master before.
+    pub(super) fn heard(&self, reply: Result<Value, Failure>) -> Result<(), Failure> {
+        match reply.map(|reply| Role::read(&reply)) {
+            Ok(Role::Replica) if self.known() == MASTER => return Err(Role::refused()),
+            Ok(Role::Master) => self.0.store(MASTER, Ordering::Relaxed),
+            // Another answer would be the same the next time, and each refusal is noted at the server (ACL LOG).
+            Err(Failure::Refused { .. }) | Ok(Role::Other) if self.known() == NOTHING_KNOWN => {
+                self.0.store(UNTOLD, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    pub(super) fn led_to_master(&self) -> bool {
+        self.known() == MASTER
+    }
+
+    /// Whether all servers so far were replicas by their own word.
+    pub(super) fn may_be_wrong(&self) -> bool {
+        self.known() == NOTHING_KNOWN
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn role(word: &str) -> Result<Value, Failure> {
+        Ok(Value::Array(vec![Value::BulkString(word.into()), Value::Int(1)]))
+    }
+
+    #[test]
+    fn a_replica_is_refused_once_there_was_a_master() {
+        let leads_to = LeadsTo::nothing_known();
+        assert_eq!(leads_to.heard(role("slave")), Ok(()));
+        assert!(leads_to.may_be_wrong() && leads_to.question().is_some());
+        assert_eq!(leads_to.heard(role("master")), Ok(()));
+        assert_eq!(leads_to.heard(role("slave")), Err(Role::refused()));
+        // The right was taken away.
+        assert_eq!(leads_to.heard(Err(Failure::refused("NOPERM", "x"))), Ok(()));
+        assert!(leads_to.led_to_master() && !leads_to.may_be_wrong() && leads_to.question().is_some());
+    }
+
+    #[test]
+    fn a_server_that_does_not_tell_is_asked_once() {
+        for untold in [Err(Failure::refused("NOPERM", "x")), Ok(Value::Okay)] {
+            let leads_to = LeadsTo::nothing_known();
+            assert_eq!(leads_to.heard(untold), Ok(()));
+            assert!(leads_to.question().is_none() && !leads_to.may_be_wrong() && !leads_to.led_to_master());
+        }
+        // No answer tells nothing.
+        let leads_to = LeadsTo::nothing_known();
+        assert_eq!(leads_to.heard(Err(Failure::no_answer())), Ok(()));
+        assert!(leads_to.question().is_some());
+        assert!(LeadsTo::anywhere().question().is_none());
+    }
+}
