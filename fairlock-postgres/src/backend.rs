@@ -16,6 +16,7 @@ use fairlock_line::{LockEntry, Turn};
 use crate::answer::Answer;
 use crate::net::Failure;
 use crate::net::address::Address;
+use crate::owned;
 use crate::step::Store;
 
 /// Locks in a PostgreSQL database: one row a lock, decided under its row lock.
@@ -33,13 +34,12 @@ impl fmt::Debug for PostgresBackend {
 }
 
 impl PostgresBackend {
-    fn step<T: Answer>(
+    fn step<T: Answer + Send>(
         &self,
         lock: &LockId,
-        decide: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,
+        decide: impl Fn(&mut LockEntry, &mut Turn<'_>) -> T + Send,
     ) -> Result<T, BackendError> {
-        let store = &self.0;
-        store.step(None, &lock.name, store.pool.deadline(), decide)
+        self.0.step(&lock.name, decide)
     }
 }
 
@@ -87,14 +87,12 @@ impl Backend for PostgresBackend {
 
     fn withdraw_all(&self, places: &[Place<'_>]) -> Vec<Result<Withdrawn, BackendError>> {
         let store = &self.0;
-        let deadline = store.pool.deadline();
-        let withdraw = |place: &Place<'_>| {
-            let withdraw = |entry: &mut LockEntry, turn: &mut Turn<'_>| entry.withdraw(turn, place);
-            let withdrawn = store.step(None, &place.lock.name, deadline, withdraw)?;
+        let questions = places.iter().map(|place| (&place.lock.name, owned::withdraw(place)));
+        let answers = store.ask(questions, store.pool.deadline());
+        for (place, _) in places.iter().zip(&answers).filter(|(_, answer)| answer.is_ok()) {
             store.clients.waits_no_longer(place);
-            Ok(withdrawn)
-        };
-        places.iter().map(withdraw).collect()
+        }
+        answers
     }
 
     fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {

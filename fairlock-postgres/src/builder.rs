@@ -17,7 +17,7 @@ use crate::net::pool::Pool;
 use crate::net::{Failure, open};
 use crate::recent::Recent;
 use crate::schema;
-use crate::step::{Loading, Store};
+use crate::step::{Queue, Store};
 use crate::sweep;
 
 /// The most connections that carry commands.
@@ -164,7 +164,7 @@ impl PostgresBuilder {
             pool: Pool::new(address, timeouts, connections),
             clients: Clients::new(listen_at, wake_ups),
             recent: Recent::new(),
-            loading: Loading::default(),
+            queue: Queue::new(connections, timeouts.response / 2),
             longest_lease: OnceLock::new(),
             next_sweep: Mutex::new(Instant::now() + sweep::EVERY),
         })))

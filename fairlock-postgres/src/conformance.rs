@@ -79,7 +79,7 @@ impl<const WAY: u8> Harness for Database<WAY> {
             entry.lose_hold();
             ForceReleased::Taken
         };
-        store.step(None, &name, store.pool.deadline(), lose).unwrap();
+        store.step(&name, lose).unwrap();
     }
 
     fn promises(&self, promise: Promise) -> bool {

@@ -39,6 +39,7 @@ use fairlock_core::backend::{Acquire, Acquired, BackendError, Hold, Released};
 
 use crate::net::pool::{IDLE, warnings};
 use crate::net::{Connection, Failure, Row, Statement};
+use crate::owned;
 use crate::row::{LONGEST, is_text, micros, moment};
 use crate::step::Store;
 
@@ -101,13 +102,19 @@ impl Store {
             let token = FencingToken::new(row.number(0)?.cast_unsigned());
             Ok(Acquired::Granted { token, lease: ask.lease })
         };
-        self.all(asks, &attempts, deadline, granted, |ask| {
-            let name = &ask.place.lock.name;
-            let acquired = self.ask_and_hear(&ask.place, deadline, || self.acquire(ask, deadline))?;
-            if let Acquired::Busy { .. } = acquired {
-                self.recent.is_busy(name); // by a hold alone, so the step does not see it
+        self.all(asks, &attempts, deadline, granted, |asks| {
+            let places: Vec<_> = asks.iter().map(|ask| ask.place).collect();
+            let answers = self.ask_and_hear(&places, deadline, |these| {
+                let asks = these.iter().map(|at| asks[*at]);
+                let answers = self.ask(asks.map(|ask| (&ask.place.lock.name, owned::acquire(ask))), deadline);
+                answers.into_iter().map(|answer| answer?).collect()
+            });
+            for (place, answer) in places.iter().zip(&answers) {
+                if let Ok(Acquired::Busy { .. }) = answer {
+                    self.recent.is_busy(&place.lock.name); // by a hold alone, so the step does not see it
+                }
             }
-            Ok(acquired)
+            answers
         })
     }
 
@@ -115,17 +122,19 @@ impl Store {
         let deadline = self.pool.deadline();
         let attempts: Vec<_> = holds.iter().map(|hold| self.fast_release(hold)).collect();
         let released = |_: &Hold<'_>, _: &Row| Ok(Released::Released);
-        self.all(holds, &attempts, deadline, released, |hold| self.release(hold, deadline))
+        self.all(holds, &attempts, deadline, released, |holds| {
+            self.ask(holds.iter().map(|hold| (&hold.lock.name, owned::release(hold))), deadline)
+        })
     }
 
-    /// Makes these attempts in one round trip, each as a transaction for itself. What they leave is asked one by one.
+    /// Makes these attempts in one round trip, each as a transaction for itself. What they leave is asked in steps.
     fn all<Q, A>(
         &self,
         questions: &[Q],
         attempts: &[Option<Attempt>],
         deadline: Instant,
         read: impl Fn(&Q, &Row) -> Result<A, Failure>,
-        ask: impl Fn(&Q) -> Result<A, BackendError>,
+        ask: impl FnOnce(&[&Q]) -> Vec<Result<A, BackendError>>,
     ) -> Vec<Result<A, BackendError>> {
         let made: Vec<_> = attempts.iter().flatten().collect();
         let mut answers = Vec::new();
@@ -147,23 +156,28 @@ impl Store {
                 Err(failure) => return vec![failure.into(); questions.len()].into_iter().map(Err).collect(),
             }
         }
-        let mut answers = answers.into_iter();
+        let mut made = answers.into_iter();
         let answer = |(question, attempt): (&Q, &Option<Attempt>)| {
-            let answer = attempt.as_ref().and_then(|_| answers.next());
+            let answer = attempt.as_ref().and_then(|_| made.next());
             if let Some(Err(failure)) = &answer
                 && failure.has_code(&["55P03"])
             {
-                return Err(failure.clone().into()); // the general part would wait for the row as long once more
+                return Some(Err(failure.clone().into())); // a step would wait for the row as long once more
             }
-            // What else is wrong with an attempt that failed, the general part will say.
+            // What else is wrong with an attempt that failed, the step will say.
             let rows = answer.and_then(|rows| rows.ok()?.pop());
-            let known = rows.and_then(|rows| read(question, rows.first()?).ok());
-            // Once an attempt was made, what follows can't say that nothing was sent.
-            let ask =
-                || ask(question).map_err(|error| if attempt.is_some() { error.maybe_sent() } else { error });
-            known.map_or_else(ask, Ok)
+            rows.and_then(|rows| read(question, rows.first()?).ok()).map(Ok)
         };
-        questions.iter().zip(attempts).map(answer).collect()
+        let mut answers: Vec<_> = questions.iter().zip(attempts).map(answer).collect();
+        let left: Vec<_> = (0..answers.len()).filter(|at| answers[*at].is_none()).collect();
+        let asked: Vec<_> = left.iter().map(|at| &questions[*at]).collect();
+        for (at, answer) in left.into_iter().zip(if asked.is_empty() { Vec::new() } else { ask(&asked) }) {
+            // Once an attempt was made, what follows can't say that nothing was sent.
+            let is_sent = attempts[at].is_some();
+            answers[at] = Some(answer.map_err(|error| if is_sent { error.maybe_sent() } else { error }));
+        }
+        let missing = || Err(Failure::senseless().into());
+        answers.into_iter().map(|answer| answer.unwrap_or_else(missing)).collect()
     }
 
     /// The attempt, if it can be one.

@@ -5,7 +5,7 @@
 //!                 ├► renewal   sweep
 //!                 ├► fast      a free lock, and a release without a line, in one statement
 //!                 ├► wake_ups  sees to it that a client hears   listener   LISTEN and its checks   poller   looks instead
-//!                 └► step      load, decide, write back, commit, tell   shared   other threads join it
+//!                 └► step      load, decide, write back, commit, tell   queue   whose step it is   question   owned
 //!                      ├► row        a lock as columns and bytes   schema   the layout   answer   promises
 //!                      ├► recent     the server's clock, and which locks are busy
 //!                      ├► clients    of this process   link   which of their requests wait   presence
@@ -24,6 +24,7 @@ mod link;
 mod listener;
 mod locks;
 mod net;
+mod owned;
 mod poller;
 mod presence;
 mod recent;

@@ -1,25 +1,27 @@
-//! Heartbeats: all holds that stand in columns by one statement, the rest lock by lock.
+//! Heartbeats: all holds that stand in columns by one statement, the rest by steps of many locks.
 //!
-//! A holder hands nothing on, so its renewal needs no more than its columns, also where the lock has a line. A row that
-//! another transaction has locked is skipped, so that it does not delay the others: that is a step of another client, or the
-//! program's own transaction with `still_held`. Then, and for a hold that was not found, the lock is asked alone, which waits for the
-//! row for a while and tells lost holds from those that can't be asked about. The locks that are asked alone share the time that
-//! there is, so that rows which stay locked leave each of the others its turn.
+//! A holder hands nothing on, so its renewal needs no more than its columns, also where the lock has a line. A row that another
+//! transaction has locked is skipped, so that it does not delay the others: that is a step of another client, or the program's own
+//! transaction with `still_held`. Then, and for a hold that was not found, a step asks, which tells lost holds from those that can't
+//! be asked about; and a row that this has to pass over is waited for alone.
+//!
+//! Each part has the time of a call: how many there are depends on the client, and no time left is no outage.
 //!
 //! A hold whose row stays locked by `still_held` is not renewed: nothing can be written there. Its guard says lost when the lease
 //! is over by its clock, although no other owner gets the lock before that transaction ends. It must: the transaction may end at any
 //! moment, and the client can't see when.
 
-use std::collections::HashSet;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use fairlock_core::LockName;
 use fairlock_core::backend::{BackendError, Hold, Renew, Renewal};
-use fairlock_line::{lock_of, renew_by_lock};
+use fairlock_line::lock_of;
 
 use crate::net::{BYTEA, Failure, INT8, Row, Statement, TEXT, Value};
+use crate::owned;
 use crate::row::{LONGEST, is_text, micros};
-use crate::step::Store;
+use crate::step::{MOST_LOCKS, Question, Store};
 
 /// How many holds one statement renews.
 const MOST: usize = 200;
@@ -41,43 +43,51 @@ const RENEW: &str = "\
       from clocked c where l.name = c.name and l.h_ends > c.now returning c.at";
 
 impl Store {
-    /// The answers to the items, in their order.
+    /// The answers to the items, in their order. After a part that the server has not answered at all, no other is asked.
     pub(crate) fn renew(&self, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
-        let deadline = self.pool.deadline();
-        let mut renewed = vec![false; items.len()];
+        let mut answers: Vec<_> = items.iter().map(|_| None).collect();
+        let mut silence = None;
         let holds: Vec<_> = items.iter().enumerate().filter_map(in_columns).collect();
         for part in holds.chunks(MOST) {
-            match self.renew_columns(part, deadline) {
-                Ok(done) => done.into_iter().for_each(|at| renewed[at] = true),
-                Err(failure) => {
-                    let error = BackendError::from(failure);
-                    let answer = |done| if done { Ok(Renewal::Renewed) } else { Err(error.clone()) };
-                    return renewed.into_iter().map(answer).collect();
+            match self.renew_columns(part, self.pool.deadline()) {
+                Ok(done) => done.into_iter().for_each(|at| answers[at] = Some(Ok(Renewal::Renewed))),
+                Err(failure) => silence = Some(BackendError::from(failure)),
+            }
+            if silence.is_some() {
+                break;
+            }
+        }
+        let mut by_lock = BTreeMap::<_, Vec<_>>::new();
+        for (at, item) in items.iter().enumerate().filter(|(at, _)| answers[*at].is_none()) {
+            by_lock.entry(&lock_of(item).name).or_default().push((at, *item));
+        }
+        let by_lock: Vec<_> = by_lock.into_iter().collect();
+        for part in by_lock.chunks(MOST_LOCKS) {
+            if silence.is_some() {
+                break;
+            }
+            let deadline = self.pool.deadline();
+            let question = |(lock, items): &(&LockName, Vec<(usize, Renew<'_>)>)| {
+                let items: Vec<_> = items.iter().map(|(_, item)| *item).collect();
+                Question::new(lock, deadline, owned::renew(&items))
+            };
+            let (questions, replies): (Vec<_>, Vec<_>) = part.iter().map(question).unzip();
+            self.steps(questions, deadline, true);
+            let (mut is_heard, mut unheard) = (false, None);
+            for ((_, items), reply) in part.iter().zip(replies) {
+                let renewals = reply.get();
+                is_heard |= renewals.as_ref().err().is_none_or(Failure::is_answer);
+                let error = renewals.as_ref().err().map(|failure| BackendError::from(failure.clone()));
+                let mut renewals = renewals.unwrap_or_default().into_iter();
+                for (at, _) in items {
+                    answers[*at] = renewals.next().map(Ok).or_else(|| error.clone().map(Err));
                 }
+                unheard = error.or(unheard);
             }
+            silence = unheard.filter(|_| !is_heard);
         }
-        let left = || (0..items.len()).filter(|at| !renewed[*at]);
-        let others: Vec<_> = left().map(|at| items[at]).collect();
-        let mut answers = renewed.iter().map(|_| Ok(Renewal::Renewed)).collect::<Vec<_>>();
-        for (at, answer) in left().zip(self.renew_rest(&others, deadline)) {
-            answers[at] = answer;
-        }
-        answers
-    }
-
-    fn renew_rest(&self, items: &[Renew<'_>], deadline: Instant) -> Vec<Result<Renewal, BackendError>> {
-        let names: HashSet<_> = items.iter().map(|item| &lock_of(item).name).collect();
-        let mut to_ask = u32::try_from(names.len()).unwrap_or(u32::MAX);
-        renew_by_lock(items, |lock: &LockName, items| {
-            // Half of its share is for the wait, the rest for the step.
-            let time = deadline.saturating_duration_since(Instant::now());
-            let wait = Some(time / to_ask.saturating_mul(2).max(1));
-            to_ask = to_ask.saturating_sub(1);
-            match self.step(wait, lock, deadline, |entry, turn| entry.renew(turn, items)) {
-                Ok(all) => all.into_iter().map(Ok).collect(),
-                Err(error) => vec![Err(error); items.len()],
-            }
-        })
+        let missing = silence.unwrap_or_else(|| Failure::senseless().into());
+        answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(missing.clone()))).collect()
     }
 
     /// Which of these were renewed, by their numbers.
@@ -90,7 +100,8 @@ impl Store {
             Value::array(INT8, items.iter().map(|(_, _, holds, _)| i64::from(holds.cast_signed()))),
             Value::array(INT8, items.iter().map(|(.., lease)| micros(*lease).min(LONGEST))),
         ];
-        let rows = self.pool.ask_committed(Statement::new(RENEW, values), deadline)?;
+        let renew = Statement::new(RENEW, values);
+        let rows = self.pool.lend_to(true, deadline, |con| self.pool.committed(con, renew, deadline))?;
         let number = |row: &Row| {
             let at = usize::try_from(row.number(0)? - 1).map_err(|_| Failure::senseless())?;
             items.get(at).map(|(at, ..)| *at).ok_or_else(Failure::senseless)

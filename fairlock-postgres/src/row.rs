@@ -9,7 +9,7 @@ use fairlock_core::backend::{BackendErrorKind, RequestId};
 use fairlock_core::{FencingToken, LockName, OwnerId};
 use fairlock_line::{KeptHold, LockEntry, Moment};
 
-use crate::net::{Failure, INT8, Row, Statement, Value};
+use crate::net::{BYTEA, Failure, INT8, Row, Statement, TEXT, Value};
 use crate::presence::key_of;
 
 /// For how long a row stays after its last use: `last` has to, so that tokens grow even if the clock is set back.
@@ -22,14 +22,20 @@ pub(crate) const COLUMNS: &str = "l.last, l.h_owner, l.h_request, l.h_token, l.h
 /// The column with the keys of those in line that were present when they asked, the first in line first. Other waiters are never taken
 /// for gone: a client may poll, or not listen yet.
 pub(crate) const HEADS: usize = 8;
+/// Never null in a row.
+pub(crate) const STATE: usize = 9;
 /// The clock, and until when nothing is granted.
 pub(crate) const NOW: usize = 10;
 const GRACE_ENDS: usize = 11;
 /// The first column after these.
 pub(crate) const AFTER: usize = 12;
 
-const UPDATE: &str = "update fairlock.lock set rev = rev + 1, last = $2, dead_at = $3, h_owner = $4, h_request = $5, h_token = $6, \
-                      h_count = $7::bigint, h_since = $8, h_ends = $9, h_label = $10, heads = $11, state = $12 where name = $1";
+const UPDATE: &str = "update fairlock.lock l set rev = l.rev + 1, last = w.last, dead_at = w.dead_at, h_owner = w.h_owner, \
+    h_request = w.h_request, h_token = w.h_token, h_count = w.h_count, h_since = w.h_since, h_ends = w.h_ends, h_label = w.h_label, \
+    heads = w.heads::bigint[], state = w.state \
+    from unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], \
+      $9::bigint[], $10::text[], $11::text[], $12::bytea[]) \
+      w(name, last, dead_at, h_owner, h_request, h_token, h_count, h_since, h_ends, h_label, heads, state) where l.name = w.name";
 
 /// What is written.
 #[derive(Debug, PartialEq, Eq)]
@@ -52,7 +58,7 @@ impl Loaded {
     /// # Errors
     /// `Unavailable` for what makes no sense; and `Corrupt` for a state that this version can't read.
     pub(crate) fn read(lock: &LockName, row: &Row) -> Result<Loaded, Failure> {
-        let state = row.bytes(9)?;
+        let state = row.bytes(STATE)?;
         let decoded = if state.is_empty() { Ok(LockEntry::default()) } else { LockEntry::decode(state) };
         let corrupt = |error| Failure::new(BackendErrorKind::Corrupt, format!("lock {lock}: {error}"));
         let mut entry = decoded.map_err(corrupt)?;
@@ -94,24 +100,36 @@ impl LockRow {
         Ok(self.last == row.number(0)?
             && self.hold == hold_of(row)?
             && self.heads == row.numbers(HEADS)?
-            && self.state == row.bytes(9)?)
+            && self.state == row.bytes(STATE)?)
     }
 
-    pub(crate) fn update(&self, name: &LockName) -> Statement {
-        let hold = self.hold.as_ref();
+    pub(crate) fn update(rows: &[(LockName, LockRow)]) -> Statement {
+        let numbers =
+            |number: fn(&LockRow) -> i64| Value::array(INT8, rows.iter().map(|(_, row)| number(row)));
+        let of_holds = |number: fn(&KeptHold) -> i64| {
+            Value::array(INT8, rows.iter().map(|(_, row)| row.hold.as_ref().map(number)))
+        };
+        let texts = |text: fn(&KeptHold) -> &str| {
+            Value::array(TEXT, rows.iter().map(|(_, row)| row.hold.as_ref().map(text)))
+        };
+        let heads = |row: &LockRow| {
+            let heads: Vec<_> = row.heads.iter().map(i64::to_string).collect();
+            format!("{{{}}}", heads.join(","))
+        };
+        let heads: Vec<_> = rows.iter().map(|(_, row)| heads(row)).collect();
         let values = [
-            name.as_str().as_bytes().into(),
-            self.last.into(),
-            self.dead_at.into(),
-            hold.map(|hold| hold.owner.as_str()).into(),
-            hold.map(|hold| hold.request.get().cast_signed()).into(),
-            hold.map(|hold| hold.token.get().cast_signed()).into(),
-            hold.map(|hold| i64::from(hold.holds.cast_signed())).into(),
-            hold.map(|hold| micros(hold.since)).into(),
-            hold.map(|hold| micros(hold.ends)).into(),
-            hold.map(|hold| &*hold.label).into(),
-            Value::array(INT8, self.heads.iter().copied()),
-            self.state.as_slice().into(),
+            Value::array(BYTEA, rows.iter().map(|(name, _)| name.as_str().as_bytes())),
+            numbers(|row| row.last),
+            numbers(|row| row.dead_at),
+            texts(|hold| hold.owner.as_str()),
+            of_holds(|hold| hold.request.get().cast_signed()),
+            of_holds(|hold| hold.token.get().cast_signed()),
+            of_holds(|hold| i64::from(hold.holds.cast_signed())),
+            of_holds(|hold| micros(hold.since)),
+            of_holds(|hold| micros(hold.ends)),
+            texts(|hold| &hold.label),
+            Value::array(TEXT, heads.iter().map(String::as_str)),
+            Value::array(BYTEA, rows.iter().map(|(_, row)| row.state.as_slice())),
         ];
         Statement::new(UPDATE, values)
     }

@@ -1,21 +1,25 @@
-//! One step: loads the row of a lock under a row lock, decides by fairlock-line, writes back, commits, and sends messages.
+//! A step: loads the rows of some locks under row locks, decides by fairlock-line, writes back, commits, and sends messages.
 //!
-//! It is two round trips, and three for a name without a row:
+//! It is two round trips, and three if a name has no row:
 //!
 //! ```text
-//!  1  BEGIN; SELECT … FOR UPDATE, the clock and who is gone
+//!  1  BEGIN; SELECT … FOR UPDATE in the order of the names, the clock and who is gone
 //!     decide
 //!  2  UPDATE; COMMIT            3  NOTIFY, in the same trip
 //! ```
 //!
 //! | the client | the server | moves on by |
 //! | --- | --- | --- |
-//! | sent 1 | waits for the row lock | its holder's end; after `lock_timeout` it fails, nothing was done |
-//! | decides | has the row lock | 2; else `idle_in_transaction_session_timeout`, or the end of the connection: rolled back |
+//! | sent 1, about one lock | waits for the row lock | its holder's end; after `lock_timeout` it fails, nothing was done |
+//! | sent 1, about several | passes over rows that are locked: they are asked about one by one | |
+//! | decides | has the row locks | 2; else `idle_in_transaction_session_timeout`, or the end of the connection: rolled back |
 //! | sent 2 | commits | its answer; if that is lost the step was done or not, and core repeats |
 //!
 //! Interleavings that are closed here:
 //!
+//! - **A row can't be read, or a step of several locks is refused**: the former fails alone; after the latter each lock is asked about
+//!   alone, so that only the one at fault fails.
+//! - **Two steps lock and insert rows of the same names**: both do so in the order of the names, and pass over rows that are locked.
 //! - **A message for a write that did not happen**: NOTIFY stands behind COMMIT, in its own Sync, and nothing is delivered in this
 //!   process before the COMMIT is answered. If NOTIFY fails the step was done all the same.
 //! - **The step was done, and its answer is lost**: the repeat grants nothing, so it tells nothing. A waiter of this process that may
@@ -35,7 +39,7 @@
 //! - **The sweeper deletes the row between the insert and the load**: the load is tried again. Its numbers follow the clock, and
 //!   the row was a day old.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{LazyLock, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -47,15 +51,17 @@ use parking_lot::Mutex;
 use crate::answer::Answer;
 use crate::clients::Clients;
 use crate::net::pool::{BEGIN, Pool};
-use crate::net::{Connection, Failure, Row, Statement};
+use crate::net::{BYTEA, Connection, Failure, Row, Statement, Value};
 use crate::presence::{channel_of, key_of};
 use crate::recent::Recent;
-use crate::row::{AFTER, COLUMNS, HEADS, Loaded, LockRow, NOW, moment};
+use crate::row::{AFTER, COLUMNS, HEADS, Loaded, LockRow, NOW, STATE, moment};
 
-mod shared;
+mod question;
+mod queue;
 
-use shared::Joined;
-pub(crate) use shared::Loading;
+pub(crate) use question::Question;
+use queue::Work;
+pub(crate) use queue::{MOST_LOCKS, Queue};
 
 /// How many waiters at the head are looked at, whether they are still there.
 const ASKED_ABOUT: usize = 4;
@@ -63,16 +69,21 @@ const ASKED_ABOUT: usize = 4;
 const TRIES: usize = 3;
 
 const SET_WAIT: &str = "select set_config('lock_timeout', $1, true)";
-const INSERT: &str = "insert into fairlock.lock (name) values ($1) on conflict do nothing";
+const INSERT: &str = "insert into fairlock.lock (name) select unnest($1::bytea[]) on conflict do nothing";
 /// Whether commits wait for a standby.
 pub(crate) const HAS_STANDBY: &str = "current_setting('synchronous_standby_names') <> ''";
-/// Locks the row. Behind its columns are the keys of those of the first waiters that are gone, and whether commits wait for a standby.
-static LOAD: LazyLock<String> = LazyLock::new(|| {
+/// Locks the rows, and waits for them or passes over those that are locked. Behind the columns are the keys of those of the first
+/// waiters that are gone, whether commits wait for a standby, and of rows that were not loaded whether they are there.
+static LOAD: LazyLock<[String; 2]> = LazyLock::new(|| {
     let columns = COLUMNS.replace("fairlock.grace_ends()", "coalesce($2::bigint, fairlock.grace_ends())");
-    format!(
-        "with l as materialized (select * from fairlock.lock where name = $1 for update) select {columns}, array(select k from \
-         unnest(l.heads[1:{ASKED_ABOUT}]) k where pg_try_advisory_xact_lock_shared(k)), {HAS_STANDBY} from l"
-    )
+    ["", "skip locked"].map(|skip| {
+        format!(
+            "select {columns}, array(select k from unnest(l.heads[1:{ASKED_ABOUT}]) k where pg_try_advisory_xact_lock_shared(k)), \
+             {HAS_STANDBY}, l.name is null and exists(select from fairlock.lock there where there.name = a.name) \
+             from (select unnest($1::bytea[]) as name) a \
+             left join lateral (select * from fairlock.lock l where l.name = a.name for update {skip}) l on true"
+        )
+    })
 });
 static LOOK: LazyLock<String> = LazyLock::new(|| {
     format!("select {COLUMNS} from (select 1) one left join fairlock.lock l on l.name = $1")
@@ -84,123 +95,182 @@ pub(crate) struct Store {
     pub(crate) pool: Pool,
     pub(crate) clients: Clients,
     pub(crate) recent: Recent,
-    pub(crate) loading: Loading,
+    pub(crate) queue: Queue,
     /// Set if there is one, by the time that it is connected.
     pub(crate) longest_lease: OnceLock<Duration>,
     /// When this process deletes rows that nobody uses.
     pub(crate) next_sweep: Mutex<Instant>,
 }
 
+/// Questions on their way through a step.
+struct Step<'a, 'q> {
+    queue: &'q Queue,
+    /// How long it waits for the only row; it passes over rows that are locked if there is none.
+    wait: Option<Duration>,
+    deadline: Instant,
+    /// The locks whose steps others can join.
+    opened: Vec<LockName>,
+    /// By their locks, until they are decided. Each came later than the load by this at most.
+    asked: BTreeMap<LockName, Vec<(Question<'a>, Duration)>>,
+    decided: Vec<Question<'a>>,
+    /// The messages to clients of this process.
+    local: Vec<WakeUp>,
+}
+
 impl Store {
-    /// Waits for the row for this long at most, if a time is given.
-    pub(crate) fn step<T: Answer>(
+    /// A step for one question, which waits for the row.
+    pub(crate) fn step<T: Answer + Send>(
         &self,
-        wait: Option<Duration>,
         lock: &LockName,
-        deadline: Instant,
-        decide: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,
+        decide: impl Fn(&mut LockEntry, &mut Turn<'_>) -> T + Send,
     ) -> Result<T, BackendError> {
-        if Instant::now() >= deadline {
-            return Err(Failure::broken("the locks before it took all the time that there was")
-                .unsent()
-                .into());
-        }
-        // Others may wait for longer than a step that is given less time.
-        let loading = wait.is_none().then_some(&self.loading);
-        let mut joined = Joined::new(loading, lock, deadline);
-        let done =
-            self.pool.lend(deadline, |con| self.step_on(con, wait, lock, deadline, decide, &mut joined));
-        joined.tell(done.as_ref().map(drop));
-        for wake_up in &mut joined.local {
-            if done.is_err() && wake_up.news != News::RecheckAny {
-                wake_up.news = News::Recheck;
-            }
-            self.clients.deliver(wake_up);
-        }
-        Ok(done?)
+        let decide = move |entry: &mut LockEntry, turn: &mut Turn<'_>, _| decide(entry, turn);
+        let (question, reply) = Question::new(lock, self.pool.deadline(), decide);
+        self.make(vec![question], Some(1), false);
+        Ok(reply.get()?)
     }
 
-    fn step_on<T: Answer>(
+    /// Sees to it that these questions of one call are answered, by steps that callers share.
+    pub(crate) fn steps(&self, questions: Vec<Question<'static>>, deadline: Instant, is_watchdogs: bool) {
+        self.queue.turn(questions, deadline, is_watchdogs, |Work { questions, waits, lead }| {
+            self.queue.block(self.make(questions, waits, is_watchdogs && lead.is_none()));
+            drop(lead); // which passes it on
+        });
+    }
+
+    /// Asks these questions about these locks, one each, by steps. The answers, in their order.
+    pub(crate) fn ask<'a, T: Answer + Send + 'static, D>(
         &self,
-        con: &mut Connection,
-        wait: Option<Duration>,
-        lock: &LockName,
+        questions: impl Iterator<Item = (&'a LockName, D)>,
         deadline: Instant,
-        decide: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,
-        joined: &mut Joined<'_>,
-    ) -> Result<T, Failure> {
-        let began = Instant::now();
-        // What is asked is decided here, and goes out only with what is written.
-        let row = self.load(con, wait, lock, deadline).map_err(Failure::unsent)?;
-        let Loaded { mut entry, last, now } = Loaded::read(lock, &row).map_err(Failure::unsent)?;
-        self.recent.heard(now);
-        let gone = row.numbers(AFTER)?;
-        let is_listening = |owner: &OwnerId| {
-            let client = owner.client();
-            self.clients.is_present(client).is_some() || !gone.contains(&key_of(client))
+    ) -> Vec<Result<T, BackendError>>
+    where
+        D: Fn(&mut LockEntry, &mut Turn<'_>, Duration) -> T + Send + 'static,
+    {
+        let questions = questions.map(|(lock, decide)| Question::new(lock, deadline, decide));
+        let (questions, replies): (Vec<_>, Vec<_>) = questions.unzip();
+        self.steps(questions, deadline, false);
+        replies.into_iter().map(|reply| Ok(reply.get()?)).collect()
+    }
+
+    /// Makes a step. The questions that have to be asked alone.
+    fn make<'a>(
+        &self,
+        questions: Vec<Question<'a>>,
+        waits: Option<u32>,
+        is_watchdogs: bool,
+    ) -> Vec<Question<'a>> {
+        let Some(deadline) = questions.iter().map(|question| question.deadline).min() else {
+            return Vec::new();
         };
-        let mut desk = Desk::after(last);
-        let answer = decide(&mut entry, &mut desk.turn(lock, now, &is_listening));
-        let is_promise = answer.is_promise()
-            | joined.decide(|question| {
-                question(&mut entry, &mut desk.turn(lock, now, &is_listening), began.elapsed())
-            });
-        let known: HashSet<_> = row.numbers(HEADS)?.into_iter().collect();
-        let shows_itself =
-            |client: &str, key| self.clients.is_present(client).unwrap_or_else(|| known.contains(&key));
-        let written = LockRow::of(entry, desk.last_number(), shows_itself);
-        if written.has_state() {
-            self.recent.is_busy(lock);
-        }
-        let is_local = |wake_up: &WakeUp| self.clients.is_present(wake_up.owner.client()).is_some();
-        let remote: Vec<_>;
-        (joined.local, remote) = desk.take_wake_ups().into_iter().partition(is_local);
-        if joined.local.is_empty() && remote.is_empty() && written.is_as_loaded(&row)? {
-            if is_promise {
-                con.flight(&[Statement::new("commit", [])], deadline)?;
+        let left = deadline.saturating_duration_since(Instant::now());
+        let wait = waits.map(|rows| self.pool.wait().min(left / rows.saturating_mul(2)));
+        let mut step = Step::new(&self.queue, questions, wait, deadline);
+        let done = self.pool.lend_to(is_watchdogs, deadline, |con| self.step_on(con, &mut step));
+        let has_failed = done.is_err();
+        let (blocked, local) = step.end(done);
+        for mut wake_up in local {
+            if has_failed && wake_up.news != News::RecheckAny {
+                wake_up.news = News::Recheck;
             }
-            return Ok(answer); // else the pool rolls back
+            self.clients.deliver(&wake_up);
         }
-        let message = |wake_up: &WakeUp| {
-            let channel = channel_of(wake_up.owner.client());
-            Statement::new(NOTIFY, [channel.as_str().into(), wake_up.to_string().as_str().into()])
-        };
-        let messages: Vec<_> = remote.iter().map(message).collect();
-        let write = [written.update(lock), Statement::new("commit", [])];
+        blocked
+    }
+
+    fn step_on(&self, con: &mut Connection, step: &mut Step<'_, '_>) -> Result<(), Failure> {
+        let began = Instant::now();
+        let rows = self.load(con, step)?;
+        step.close(began.elapsed());
+        let (mut writes, mut messages, mut is_promise, mut has_standby) = (vec![], vec![], false, false);
+        for (lock, row) in rows {
+            let Loaded { mut entry, last, now } = match Loaded::read(&lock, &row) {
+                Ok(loaded) => loaded,
+                Err(failure) => {
+                    step.fail(&lock, &failure); // alone
+                    continue;
+                }
+            };
+            self.recent.heard(now);
+            has_standby = row.flag(AFTER + 1)?;
+            let gone = row.numbers(AFTER)?;
+            let is_listening = |owner: &OwnerId| {
+                let client = owner.client();
+                self.clients.is_present(client).is_some() || !gone.contains(&key_of(client))
+            };
+            let mut desk = Desk::after(last);
+            is_promise |= step.decide(&lock, &mut entry, &mut desk.turn(&lock, now, &is_listening));
+            let known: HashSet<_> = row.numbers(HEADS)?.into_iter().collect();
+            let shows_itself =
+                |client: &str, key| self.clients.is_present(client).unwrap_or_else(|| known.contains(&key));
+            let written = LockRow::of(entry, desk.last_number(), shows_itself);
+            if written.has_state() {
+                self.recent.is_busy(&lock);
+            }
+            let wake_ups = desk.take_wake_ups();
+            if wake_ups.is_empty() && written.is_as_loaded(&row)? {
+                continue;
+            }
+            writes.push((lock, written));
+            for wake_up in wake_ups {
+                let client = wake_up.owner.client();
+                if self.clients.is_present(client).is_some() {
+                    step.local.push(wake_up);
+                } else {
+                    let channel = channel_of(client);
+                    let values = [channel.as_str().into(), wake_up.to_string().as_str().into()];
+                    messages.push(Statement::new(NOTIFY, values));
+                }
+            }
+        }
+        if writes.is_empty() && !is_promise {
+            return Ok(()); // the pool rolls back
+        }
+        let update = (!writes.is_empty()).then(|| LockRow::update(&writes));
+        let write: Vec<_> = update.into_iter().chain([Statement::new("commit", [])]).collect();
         let parts = [&write[..], &messages];
         let parts = if messages.is_empty() { &parts[..1] } else { &parts };
-        let (at_once, afterwards) = parts.split_at(if row.flag(AFTER + 1)? { 1 } else { parts.len() });
-        let done = con.flights(at_once, deadline)?;
+        let (at_once, afterwards) = parts.split_at(if has_standby { 1 } else { parts.len() });
+        let done = con.flights(at_once, step.deadline)?;
         done.into_iter().next().unwrap_or_else(|| Err(Failure::senseless()))?;
         // What the server says to the messages does not matter.
         if !afterwards.is_empty() {
-            con.flights(afterwards, deadline)?;
+            con.flights(afterwards, step.deadline)?;
         }
-        Ok(answer)
+        Ok(())
     }
 
-    /// Begins a transaction, and loads the row, which is locked from here on.
-    fn load(
-        &self,
-        con: &mut Connection,
-        wait: Option<Duration>,
-        lock: &LockName,
-        deadline: Instant,
-    ) -> Result<Row, Failure> {
-        let load = Statement::new(&LOAD, [lock.as_str().as_bytes().into(), con.grace_ends.into()]);
+    /// Begins a transaction, and loads the rows, which are locked from here on. Those that others have locked are left out.
+    fn load(&self, con: &mut Connection, step: &mut Step<'_, '_>) -> Result<Vec<(LockName, Row)>, Failure> {
         let limits = (!con.is_own_session()).then(|| self.pool.limits(true));
-        let shorter = wait.map(|wait| wait.as_millis().max(1).to_string());
+        let shorter = step.wait.filter(|wait| *wait < self.pool.wait());
+        let shorter = shorter.map(|wait| wait.as_millis().max(1).to_string());
         let mut flight = vec![Statement::new(BEGIN, [])];
         flight.extend(limits.map(Statement::made_up));
         flight.extend(shorter.as_deref().map(|wait| Statement::new(SET_WAIT, [wait.into()])));
-        flight.push(load.clone());
+        let mut names: Vec<_> = step.asked.keys().cloned().collect();
+        let mut loaded = Vec::new();
         for _ in 0..=TRIES {
-            if let Some(row) = con.flight(&flight, deadline)?.pop().and_then(|mut rows| rows.pop()) {
-                return Ok(row);
+            let load = &LOAD[usize::from(step.wait.is_none())];
+            flight.push(Statement::new(load, [array_of(&names), con.grace_ends.into()]));
+            let rows = con.flight(&flight, step.deadline)?.pop().unwrap_or_default();
+            let mut missing = Vec::new();
+            for (name, row) in names.into_iter().zip(rows) {
+                if row.maybe_bytes(STATE).is_some() {
+                    loaded.push((name, row));
+                } else if step.wait.is_some() || !row.flag(AFTER + 2)? {
+                    missing.push(name);
+                }
             }
-            flight = vec![Statement::new(INSERT, [lock.as_str().as_bytes().into()]), load.clone()];
+            if missing.is_empty() {
+                return Ok(loaded);
+            }
+            flight = vec![Statement::new(INSERT, [array_of(&missing)])];
+            names = missing;
         }
-        Err(Failure::broken("the lock's row vanishes again and again"))
+        let failure = Failure::broken("the lock's row vanishes again and again");
+        names.iter().for_each(|name| step.fail(name, &failure));
+        Ok(loaded)
     }
 
     /// Reads the row without locking it, decides, and writes nothing: for questions.
@@ -212,10 +282,80 @@ impl Store {
         let look = Statement::new(&LOOK, [lock.as_str().as_bytes().into()]);
         let rows = self.pool.ask(look, self.pool.deadline())?;
         let row = rows.first().ok_or_else(Failure::senseless)?;
-        let Loaded { mut entry, last, now } = match row.maybe_bytes(9) {
+        let Loaded { mut entry, last, now } = match row.maybe_bytes(STATE) {
             None => Loaded { entry: LockEntry::default(), last: 0, now: moment(row.number(NOW)?) },
             Some(_) => Loaded::read(lock, row)?,
         };
         Ok(ask(&mut entry, &mut Desk::after(last).turn(lock, now, &|_| true)))
+    }
+}
+
+fn array_of(names: &[LockName]) -> Value {
+    Value::array(BYTEA, names.iter().map(|name| name.as_str().as_bytes()))
+}
+
+impl<'a, 'q> Step<'a, 'q> {
+    fn new(
+        queue: &'q Queue,
+        questions: Vec<Question<'a>>,
+        wait: Option<Duration>,
+        deadline: Instant,
+    ) -> Step<'a, 'q> {
+        let mut asked = BTreeMap::<_, Vec<_>>::new();
+        for question in questions {
+            asked.entry(question.lock.clone()).or_default().push((question, Duration::ZERO));
+        }
+        let opened = queue.open(asked.keys(), deadline);
+        Step { queue, wait, deadline, opened, asked, decided: Vec::new(), local: Vec::new() }
+    }
+
+    /// From now on it can't be joined. What has joined it came this much later than its load at most.
+    fn close(&mut self, late: Duration) {
+        for question in self.queue.close(&mut self.opened) {
+            self.asked.entry(question.lock.clone()).or_default().push((question, late));
+        }
+    }
+
+    /// Whether an answer is a promise.
+    fn decide(&mut self, lock: &LockName, entry: &mut LockEntry, turn: &mut Turn<'_>) -> bool {
+        let mut is_promise = false;
+        for (mut question, late) in self.asked.remove(lock).unwrap_or_default() {
+            is_promise |= question.decide(entry, turn, late);
+            self.decided.push(question);
+        }
+        is_promise
+    }
+
+    fn fail(&mut self, lock: &LockName, failure: &Failure) {
+        let questions = self.asked.remove(lock).unwrap_or_default();
+        questions.into_iter().for_each(|(question, _)| question.tell(Err(failure.clone())));
+    }
+
+    /// Tells all of it what it has come to. The questions that have to be asked alone, and the messages to clients of this process.
+    fn end(mut self, done: Result<(), Failure>) -> (Vec<Question<'a>>, Vec<WakeUp>) {
+        self.close(Duration::ZERO);
+        let asked = std::mem::take(&mut self.asked).into_values().flatten().map(|(question, _)| question);
+        let (decided, local) = (std::mem::take(&mut self.decided), std::mem::take(&mut self.local));
+        let blocked = match done {
+            Ok(()) => {
+                decided.into_iter().for_each(|question| question.tell(Ok(())));
+                asked.collect()
+            }
+            Err(failure) if self.wait.is_none() && failure.may_be_of_one_row() => {
+                decided.into_iter().chain(asked).collect()
+            }
+            Err(failure) => {
+                decided.into_iter().chain(asked).for_each(|question| question.tell(Err(failure.clone())));
+                Vec::new()
+            }
+        };
+        (blocked, local)
+    }
+}
+
+/// If its thread panics.
+impl Drop for Step<'_, '_> {
+    fn drop(&mut self) {
+        self.queue.close(&mut self.opened);
     }
 }

@@ -218,8 +218,7 @@ fn the_clock_of_a_step_is_read_after_its_wait_for_the_row() {
     let number =
         |con: &mut Connection, sql| con.row(Statement::new(sql, []), soon()).unwrap().number(0).unwrap();
     let (granted, waited_at) = std::thread::scope(|scope| {
-        let granted =
-            scope.spawn(|| store.step(None, &lock.name, soon(), |entry, turn| entry.acquire(turn, &ask)));
+        let granted = scope.spawn(|| store.step(&lock.name, |entry, turn| entry.acquire(turn, &ask)));
         let waits =
             "select count(*) from pg_locks where not granted and transactionid = pg_current_xact_id()::xid";
         eventually(SECOND * 4, "it waits for the row", || number(&mut con, waits) > 0);

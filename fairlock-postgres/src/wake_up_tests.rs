@@ -150,11 +150,11 @@ fn a_request_asks_again_if_its_client_did_not_hear_before() {
     let queued = Acquired::Queued { rank: 0, recheck_in: SECOND, ticket: 1, latest: 1 };
     for (request, heard_at_each_ask) in [(1, &[0, 1][..]), (2, &[1])] {
         let asked = Mutex::new(Vec::new());
-        let at_ask = || {
+        let at_ask = |_: &[usize]| {
             asked.lock().push(present(&url));
-            Ok(queued)
+            vec![Ok(queued)]
         };
-        backend.0.ask_and_hear(&ask(&lock, &owner, request).place, soon(), at_ask).unwrap();
+        backend.0.ask_and_hear(&[ask(&lock, &owner, request).place], soon(), at_ask).pop().unwrap().unwrap();
         assert_eq!(asked.into_inner(), heard_at_each_ask);
     }
 }
@@ -168,15 +168,15 @@ fn a_poll_finds_a_grant_that_came_before_its_request_was_known_to_wait() {
     let (lock, ann, other) = (lock("x"), OwnerId::new("ann:1"), OwnerId::new(&format!("{}:2", one.client())));
     let [first, second] = [(&one, 1), (&other, 2)].map(|(owner, request)| ask(&lock, owner, request));
     let (token, store) = (take(&theirs, &lock, &ann), &ours.0);
-    let early = store.ask_and_hear(&first.place, soon(), || {
-        let queued = store.step(None, &lock.name, soon(), |entry, turn| entry.acquire(turn, &first)).unwrap();
+    let early = store.ask_and_hear(&[first.place], soon(), |_| {
+        let queued = store.step(&lock.name, |entry, turn| entry.acquire(turn, &first)).unwrap();
         ours.acquire(&second).unwrap();
         theirs.release(&hold(&lock, &ann, token)).unwrap();
         let rev = number(&mut session(&url), "select rev from fairlock.lock");
         until("the poll has seen the grant", || has_seen(&ours, one.client(), rev));
-        queued
+        vec![queued]
     });
-    assert!(matches!(early, Ok(Acquired::Queued { .. })) && heard.try_recv().is_err());
+    assert!(matches!(early[..], [Ok(Acquired::Queued { .. })]) && heard.try_recv().is_err());
     heard_of_grant(&heard, 1);
 }
 

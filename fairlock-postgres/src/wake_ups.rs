@@ -60,28 +60,41 @@ impl Client {
 }
 
 impl Store {
-    /// Asks, and sees to it that the client hears of the grant if the request has to wait. At most half of the time goes by for that,
-    /// so that it can ask again.
+    /// Asks for these places, by their numbers, and sees to it that their clients hear of the grants of those that have to wait. At most
+    /// half of the time goes by for that, so that it can ask again.
     pub(crate) fn ask_and_hear(
         self: &Arc<Store>,
-        place: &Place<'_>,
+        places: &[Place<'_>],
         deadline: Instant,
-        ask: impl Fn() -> Result<Acquired, BackendError>,
-    ) -> Result<Acquired, BackendError> {
-        let Some(client) = self.clients.get(place.owner.client()) else { return ask() };
-        let before = client.link.session();
-        let mut answer = ask()?;
-        if waits(place, &answer) {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let session = client.waits(self, place, Instant::now() + left / 2);
-            if session.is_some() && session != before {
-                answer = ask().map_err(BackendError::maybe_sent)?;
+        ask: impl Fn(&[usize]) -> Vec<Result<Acquired, BackendError>>,
+    ) -> Vec<Result<Acquired, BackendError>> {
+        let clients: Vec<_> = places.iter().map(|place| self.clients.get(place.owner.client())).collect();
+        let session = |client: &Option<Arc<Client>>| client.as_ref().and_then(|client| client.link.session());
+        let before: Vec<_> = clients.iter().map(session).collect();
+        let all: Vec<_> = (0..places.len()).collect();
+        let mut answers = ask(&all);
+        let until = Instant::now() + deadline.saturating_duration_since(Instant::now()) / 2;
+        let has_begun_to_hear = |at: &usize| {
+            let (place, answer) = (&places[*at], &answers[*at]);
+            let client =
+                clients[*at].as_ref().filter(|_| answer.as_ref().is_ok_and(|answer| waits(place, answer)));
+            let session = client.and_then(|client| client.waits(self, place, until));
+            session.is_some() && session != before[*at]
+        };
+        let again: Vec<_> = all.into_iter().filter(has_begun_to_hear).collect();
+        if !again.is_empty() {
+            for (at, answer) in again.iter().zip(ask(&again)) {
+                answers[*at] = answer.map_err(BackendError::maybe_sent);
             }
         }
-        if !waits(place, &answer) {
-            client.link.waits_no_longer(&Waiting::of(place));
+        for ((place, client), answer) in places.iter().zip(&clients).zip(&answers) {
+            if let Some(client) = client
+                && answer.as_ref().is_ok_and(|answer| !waits(place, answer))
+            {
+                client.link.waits_no_longer(&Waiting::of(place));
+            }
         }
-        Ok(answer)
+        answers
     }
 
     /// A heartbeat of a place was answered.

@@ -95,15 +95,15 @@ impl<'a> Way<'a> {
         Way { backend, is_fast, name, numbers: vec![], grants: vec![], tickets: vec![], fast: [0; 2] }
     }
 
-    fn ask<A: Answer>(
+    fn ask<A: Answer + Send>(
         &mut self,
         what: usize,
         ask: impl FnOnce(&PostgresBackend) -> Result<A, BackendError>,
-        decide: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> Result<A, BackendError>,
+        decide: impl Fn(&mut LockEntry, &mut Turn<'_>) -> Result<A, BackendError> + Send,
     ) -> A {
         let store = &self.backend.0;
         if !self.is_fast {
-            return store.step(None, &self.name, soon(), decide).unwrap().unwrap();
+            return store.step(&self.name, decide).unwrap().unwrap();
         }
         store.recent.forget_busy();
         let before = trips(self.backend);

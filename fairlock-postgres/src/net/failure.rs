@@ -61,6 +61,22 @@ impl Failure {
         self.code.as_deref().is_some_and(|code| codes.contains(&code))
     }
 
+    /// Another transaction has the row.
+    pub(crate) fn blocked() -> Failure {
+        Failure::refused("55P03".to_owned(), "it was locked all the time".to_owned())
+    }
+
+    /// Whether it is an answer of the server.
+    pub(crate) fn is_answer(&self) -> bool {
+        self.code.is_some() || self.kind == BackendErrorKind::Corrupt
+    }
+
+    /// Whether the server may refuse one row only: data that it can't keep or read, or a deadlock.
+    pub(crate) fn may_be_of_one_row(&self) -> bool {
+        let is_of = |code: &str| ["22", "23", "40", "54", "XX"].iter().any(|class| code.starts_with(class));
+        self.code.as_deref().is_some_and(is_of)
+    }
+
     /// Whether a prepared statement is not what it was: the session is another one, behind a pooler that does not show, or has dropped
     /// them, or a table was altered.
     pub(super) fn is_of_preparing(&self) -> bool {

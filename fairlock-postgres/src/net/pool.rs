@@ -67,7 +67,17 @@ impl Pool {
         deadline: Instant,
         act: impl FnOnce(&mut Connection) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        let idle = self.take(deadline).map_err(Failure::unsent)?;
+        self.lend_to(false, deadline, act)
+    }
+
+    /// The same. A failure is unsent if there was none to lend. One is kept for the watchdog, so that no caller costs others' holds.
+    pub(crate) fn lend_to<T>(
+        &self,
+        watchdog: bool,
+        deadline: Instant,
+        act: impl FnOnce(&mut Connection) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let idle = self.take(watchdog, deadline).map_err(Failure::unsent)?;
         let lent = Lent(self);
         let mut con = match idle {
             Some(con) => con,
@@ -94,13 +104,21 @@ impl Pool {
 
     /// The same, at the level at which statements that lock rows see what others have written.
     pub(crate) fn ask_committed(&self, statement: Statement, deadline: Instant) -> Result<Vec<Row>, Failure> {
-        let answers = self.lend(deadline, |con| {
-            let limits = (!con.is_own_session()).then(|| Statement::made_up(self.limits(true)));
-            let mut flight = vec![Statement::new(BEGIN, [])];
-            flight.extend(limits);
-            flight.extend([statement, Statement::new("commit", [])]);
-            con.flight(&flight, deadline)
-        })?;
+        self.lend(deadline, |con| self.committed(con, statement, deadline))
+    }
+
+    /// The same on this connection.
+    pub(crate) fn committed(
+        &self,
+        con: &mut Connection,
+        statement: Statement,
+        deadline: Instant,
+    ) -> Result<Vec<Row>, Failure> {
+        let limits = (!con.is_own_session()).then(|| Statement::made_up(self.limits(true)));
+        let mut flight = vec![Statement::new(BEGIN, [])];
+        flight.extend(limits);
+        flight.extend([statement, Statement::new("commit", [])]);
+        let answers = con.flight(&flight, deadline)?;
         Ok(answers.into_iter().rev().nth(1).unwrap_or_default()) // that before the commit
     }
 
@@ -118,8 +136,7 @@ impl Pool {
     /// Sets what bounds a transaction and its waits, and that the server tells of a commit whose wait for the standby was cancelled: from
     /// now on in this session, or only in this transaction.
     pub(crate) fn limits(&self, is_local: bool) -> String {
-        let wait = WAIT.min(self.timeouts.response / 2);
-        let [idle, wait] = [IDLE, wait].map(|time| time.as_millis().max(1));
+        let [idle, wait] = [IDLE, self.wait()].map(|time| time.as_millis().max(1));
         format!(
             "select set_config('idle_in_transaction_session_timeout', '{idle}', {is_local}), set_config('lock_timeout', '{wait}', \
              {is_local}), {}",
@@ -128,18 +145,23 @@ impl Pool {
     }
 
     /// An idle connection, or the right to open one.
-    fn take(&self, deadline: Instant) -> Result<Option<Connection>, Failure> {
+    fn take(&self, watchdog: bool, deadline: Instant) -> Result<Option<Connection>, Failure> {
+        let most = if watchdog { self.most } else { self.most.saturating_sub(1).max(1) };
         let mut state = self.state.lock();
         loop {
-            let idle = state.idle.pop();
-            if idle.is_some() || state.lent < self.most {
+            if state.lent < most {
                 state.lent += 1;
-                return Ok(idle);
+                return Ok(state.idle.pop());
             }
             if self.returned.wait_until(&mut state, deadline).timed_out() {
                 return Err(Failure::broken(format!("all {} connections are in use", self.most)));
             }
         }
+    }
+
+    /// How long a statement waits for a row.
+    pub(crate) fn wait(&self) -> Duration {
+        WAIT.min(self.timeouts.response / 2)
     }
 
     /// How long after its call has begun a transaction can still take effect: see `step` and `fast`.
@@ -166,6 +188,6 @@ impl Lent<'_> {
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
         self.0.state.lock().lent -= 1;
-        self.0.returned.notify_one();
+        self.0.returned.notify_all(); // those that wait may take different numbers of them
     }
 }

@@ -34,20 +34,20 @@ impl Statement {
 }
 
 impl Value {
-    /// One dimension without nulls, which begins at 1.
+    /// One dimension, which begins at 1.
     pub(crate) fn array<T: Into<Value>>(oid: Oid, items: impl ExactSizeIterator<Item = T>) -> Value {
         let mut out = Vec::new();
         out.put_i32(i32::from(items.len() > 0));
-        out.put_i32(0);
+        out.put_i32(1); // there may be nulls
         out.put_u32(oid);
         if items.len() > 0 {
             out.put_i32(length(items.len()));
             out.put_i32(1);
         }
         for item in items {
-            let bytes = item.into().0.unwrap_or_default();
-            out.put_i32(length(bytes.len()));
-            out.put_slice(&bytes);
+            let bytes = item.into().0;
+            out.put_i32(bytes.as_ref().map_or(-1, |bytes| length(bytes.len())));
+            out.put_slice(&bytes.unwrap_or_default());
         }
         Value(Some(out))
     }

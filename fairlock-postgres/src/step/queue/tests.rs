@@ -5,17 +5,25 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fairlock_core::OwnerId;
-use fairlock_core::backend::{Acquired, Backend, Released};
+use fairlock_core::backend::{Acquire, Acquired, Backend, BackendError, Hold, Released};
 use fairlock_tests::look_until;
 
 use crate::PostgresBackend;
+use crate::owned;
 use crate::tests::{LEASE, SECOND, ask, hold, lock, number, soon, stage, take, trips};
 
 /// Waits until a step loads, and this many have joined it.
 fn until_joined(backend: &PostgresBackend, many: usize) {
-    let is_so =
-        || backend.0.loading.lock().values().any(|(_, questions)| questions.len() == many).then_some(());
+    let is_so = || backend.0.queue.joined().contains(&many).then_some(());
     look_until(SECOND, is_so).expect("they join");
+}
+
+fn acquire(backend: &PostgresBackend, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
+    backend.0.ask([(&ask.place.lock.name, owned::acquire(ask))].into_iter(), soon()).pop().unwrap()?
+}
+
+fn release(backend: &PostgresBackend, hold: &Hold<'_>, deadline: Instant) -> Result<Released, BackendError> {
+    backend.0.ask([(&hold.lock.name, owned::release(hold))].into_iter(), deadline).pop().unwrap()
 }
 
 const REVISION: &str = "select rev from fairlock.lock";
@@ -25,20 +33,19 @@ fn what_joins_a_step_is_decided_in_order_by_one_commit_and_its_lease_counts_from
     let ((backend, mut con), lock) = (stage(), lock("x"));
     let [ann, bob, carl] = ["a:1", "b:1", "c:1"].map(OwnerId::new);
     let held = hold(&lock, &ann, take(&backend, &lock, &ann));
-    let store = &backend.0;
     let (trips_before, revision) = (trips(&backend), number(&mut con, REVISION));
     con.script("begin; select from fairlock.lock for update", soon()).unwrap();
     let asked_at = thread::scope(|scope| {
-        let lock = &lock;
-        let asks = |owner| scope.spawn(move || store.acquire(&ask(lock, owner, 1), soon()));
-        let first = scope.spawn(|| store.release(&held, soon()));
-        until_joined(&backend, 0);
+        let (backend, lock) = (&backend, &lock);
+        let asks = |owner| scope.spawn(move || acquire(backend, &ask(lock, owner, 1)));
+        let first = scope.spawn(|| release(backend, &held, soon()));
+        until_joined(backend, 0);
         thread::sleep(Duration::from_millis(100)); // the others are late by this
         let asked_at = number(&mut con, "select fairlock.micros()");
         let second = asks(&bob);
-        until_joined(&backend, 1);
+        until_joined(backend, 1);
         let third = asks(&carl);
-        until_joined(&backend, 2);
+        until_joined(backend, 2);
         con.script("rollback", soon()).unwrap();
         assert!(matches!(first.join().unwrap(), Ok(Released::Released)));
         let granted = second.join().unwrap();
@@ -61,13 +68,13 @@ fn a_step_that_fails_fails_for_those_who_joined_it_and_a_call_that_ends_sooner_d
     thread::scope(|scope| {
         let asked = scope.spawn(|| backend.acquire(&ask(&lock, &bob, 1)));
         until_joined(&backend, 0);
-        let sooner = backend.0.release(&held, Instant::now() + SECOND / 10).unwrap_err();
+        let sooner = release(&backend, &held, Instant::now() + SECOND / 10).unwrap_err();
         assert!(sooner.message().contains("connections are in use"), "{sooner}");
-        let joined = backend.0.release(&held, soon()).unwrap_err();
-        assert!(joined.message().contains("another thread"), "{joined}");
+        let joined = release(&backend, &held, soon()).unwrap_err();
+        assert!(joined.message().contains("55P03"), "{joined}");
         assert!(asked.join().unwrap().unwrap_err().message().contains("55P03"));
     });
     con.script("rollback", soon()).unwrap();
-    assert!(backend.0.loading.lock().is_empty());
+    assert!(backend.0.queue.joined().is_empty());
     assert!(matches!(backend.release(&held), Ok(Released::Released)));
 }
