@@ -5,21 +5,18 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use fairlock_core::backend::BackendError;
 use parking_lot::Mutex;
-use redis::cmd;
 
-use self::ballot::Report;
 use self::majority::Majority;
-use super::fan_out::fan_out;
+use super::Topology;
 use super::route::Route;
 use super::slot_map::View;
-use super::{Topology, voter};
 use crate::net::commands::Pool;
 use crate::net::connection::{Address, Failure};
 use crate::net::hash_slot::SLOTS;
@@ -27,6 +24,7 @@ use crate::net::settings::Settings;
 
 mod ballot;
 mod majority;
+mod round;
 mod topology;
 
 /// The least time between two refreshes of the map.
@@ -49,6 +47,8 @@ pub(crate) struct Cluster {
     /// Held while one caller refreshes the map, over I/O with time-outs; the others go on with the old map.
     asking: Mutex<()>,
     turn: AtomicUsize,
+    /// For the threads that count the nodes' answers.
+    this: Weak<Cluster>,
 }
 
 struct Map {
@@ -68,21 +68,22 @@ impl Cluster {
     pub(crate) fn connect(seeds: Vec<Address>, settings: &Settings) -> Result<Arc<Cluster>, BackendError> {
         let slots = vec![None; usize::from(SLOTS)];
         let map = Map { nodes: HashMap::new(), slots, doubted: true, refreshed: None };
-        let cluster = Cluster {
+        let cluster = Arc::new_cyclic(|this| Cluster {
             seeds,
             settings: settings.clone(),
             map: Mutex::new(map),
             majority: settings.majority.map(Majority::new),
             asking: Mutex::new(()),
             turn: AtomicUsize::new(0),
-        };
-        let explain = |failure: Failure| failure.explain_first(&cluster, "asking for the hash slots");
+            this: Weak::clone(this),
+        });
+        let explain = |failure: Failure| failure.explain_first(&*cluster, "asking for the hash slots");
         cluster.refresh_map().map_err(explain)?;
-        if cluster.majority.is_some() {
+        if let Some(majority) = &cluster.majority {
             // All nodes vote, and only now they are known.
-            cluster.refresh_map().map_err(explain)?;
+            cluster.begin_round(majority, majority.state.lock());
         }
-        Ok(Arc::new(cluster))
+        Ok(cluster)
     }
 
     fn after_pause(&self, key: &str, tried: u32, until: Instant) -> Option<Route> {
@@ -108,65 +109,14 @@ impl Cluster {
         self.ask_nodes()
     }
 
-    /// The same for one who holds `asking`. Where a majority counts, the votes are counted as well.
-    fn ask_nodes(&self) -> Result<(), Failure> {
-        let (nodes, asked) = (self.to_be_asked(), Instant::now());
-        // Before the nodes are asked: a doubt that comes up while they answer causes another refresh.
-        self.map.lock().doubted = false;
-        let mut question = vec![cmd("CLUSTER").arg("SLOTS").to_owned()];
-        let mut enough = 1;
-        if let Some(majority) = &self.majority {
-            majority.state.lock().asked = Some(asked);
-            question.extend([cmd("CLUSTER").arg("NODES").to_owned(), voter::question()]);
-            enough = nodes.len() / 2 + 1;
-        }
-        let answers = fan_out(&nodes, self.settings.timeouts, &question, enough);
-        let mut failure = Failure::NotSent("no node answers".to_owned());
-        let (mut views, mut reports) = (Vec::new(), Vec::new());
-        for (node, answer) in answers {
-            let mut replies = answer.unwrap_or_else(|failure| vec![Err(failure)]).into_iter();
-            let slots = replies.next().unwrap_or_else(|| Err(failure.clone()));
-            let view = slots.and_then(|reply| View::read(&node, &reply));
-            let report = match (replies.next(), replies.next()) {
-                (Some(nodes), Some(info)) => nodes
-                    .and_then(|nodes| Report::read(&node, &nodes, &info?))
-                    .map(|report| reports.push(report)),
-                _ => Ok(()),
-            };
-            if let Err(said) = view.map(|view| views.push(view)).and(report) {
-                failure = failure.or(said);
-            }
-        }
-        let are_no_votes = self.majority.is_some() && reports.is_empty();
-        if let Some(majority) = &self.majority {
-            majority.count(asked, reports, |node| self.node(node));
-        }
-        let mut map = self.map.lock();
-        map.refreshed = Some(Instant::now());
-        match View::most_common(&views) {
-            Some(view) => {
-                self.accept(&mut map, view);
-                if are_no_votes { Err(failure) } else { Ok(()) }
-            }
-            None => {
-                map.doubted = true;
-                Err(failure)
-            }
-        }
-    }
-
-    /// Some of the known nodes and the seeds, others each time; where a majority counts, all of them.
+    /// Some of the known nodes and the seeds, others each time.
     fn to_be_asked(&self) -> Vec<Address> {
         let mut known: Vec<Address> =
             self.map.lock().nodes.values().map(|pool| pool.address().clone()).collect();
-        let voters = self.majority.iter().flat_map(|majority| majority.state.lock().ballot.voters());
-        for other in voters.chain(self.seeds.iter().cloned()) {
-            if !known.iter().any(|node| node.is_same_server(&other)) {
-                known.push(other);
+        for seed in &self.seeds {
+            if !known.iter().any(|node| node.is_same_server(seed)) {
+                known.push(seed.clone());
             }
-        }
-        if self.majority.is_some() {
-            return known;
         }
         known.sort_by_key(Address::to_string);
         let start = self.turn.fetch_add(MOST_ASKED, Ordering::Relaxed) % known.len().max(1);

@@ -1,5 +1,6 @@
 //! Asks several servers the same question at the same time, so that a frozen one does not delay the others.
 
+use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use crate::net::commands::CommandConnection;
 use crate::net::connection::{Address, Failure, Timeouts, open};
 
 /// How long the slower servers have after enough answers.
-const LONGER: Duration = Duration::from_millis(100);
+pub(super) const LONGER: Duration = Duration::from_millis(100);
 
 /// The lines about threads that can't be started.
 static NO_THREAD: LineLimit = LineLimit::new();
@@ -20,35 +21,18 @@ static NO_THREAD: LineLimit = LineLimit::new();
 pub(crate) type Answer = (Address, Result<Vec<Result<Value, Failure>>, Failure>);
 
 /// Asks each server on its own connection. Returns [`LONGER`] after `enough` answers, or with the last one, at the
-/// latest after connect + response time-out; servers without an answer are missing. Their threads (`fairlock-fanout`)
-/// end at their time-outs.
+/// latest after connect + response time-out; servers without an answer are missing.
 pub(crate) fn fan_out(
     addresses: &[Address],
     timeouts: Timeouts,
     question: &[Cmd],
     enough: usize,
 ) -> Vec<Answer> {
-    let packed: Vec<u8> = question.iter().flat_map(Cmd::get_packed_command).collect();
-    let (count, (sender, answers)) = (question.len(), channel());
-    for address in addresses {
-        let (address, packed, to) = (address.clone(), packed.clone(), sender.clone());
-        let ask = move || {
-            let answer = ask(&address, timeouts, &packed, count);
-            // The caller may no longer wait for it.
-            let _ = to.send((address, answer));
-        };
-        let thread = thread::Builder::new().name("fairlock-fanout".to_owned()).spawn(ask);
-        if let Err(error) = thread
-            && let Some(count) = NO_THREAD.count(1, Instant::now())
-        {
-            log::warn!(
-                target: "fairlock::net",
-                event = "no thread", count = count, error:% = error;
-                "can't start {count} thread(s) to ask a server: {error}"
-            );
-        }
-    }
-    drop(sender);
+    let (sender, answers) = channel();
+    ask_all(addresses, timeouts, question, move |answer| {
+        // The caller may no longer wait for it.
+        let _ = sender.send(answer);
+    });
     let mut until = Instant::now() + timeouts.connect + timeouts.response;
     let (mut found, mut good) = (Vec::new(), 0);
     while let Ok(answer) = answers.recv_timeout(until.saturating_duration_since(Instant::now())) {
@@ -59,6 +43,36 @@ pub(crate) fn fan_out(
         found.push(answer);
     }
     found
+}
+
+/// Asks each server on a thread of its own (`fairlock-fanout`), which calls `heard` with the answer, once and after connect + response
+/// time-out at the latest, and ends.
+pub(crate) fn ask_all(
+    addresses: &[Address],
+    timeouts: Timeouts,
+    question: &[Cmd],
+    heard: impl Fn(Answer) + Clone + Send + 'static,
+) {
+    let packed: Arc<[u8]> = question.iter().flat_map(Cmd::get_packed_command).collect();
+    let count = question.len();
+    for address in addresses {
+        let (to, packed, hears) = (address.clone(), Arc::clone(&packed), heard.clone());
+        let ask = move || {
+            let answer = ask(&to, timeouts, &packed, count);
+            hears((to, answer));
+        };
+        let thread = thread::Builder::new().name("fairlock-fanout".to_owned()).spawn(ask);
+        if let Err(error) = thread {
+            if let Some(count) = NO_THREAD.count(1, Instant::now()) {
+                log::warn!(
+                    target: "fairlock::net",
+                    event = "no thread", count = count, error:% = error;
+                    "can't start {count} thread(s) to ask a server: {error}"
+                );
+            }
+            heard((address.clone(), Err(Failure::NotSent("no thread to ask it".to_owned()))));
+        }
+    }
 }
 
 fn ask(

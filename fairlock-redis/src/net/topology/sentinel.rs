@@ -14,9 +14,9 @@ use fairlock_core::backend::BackendError;
 use parking_lot::Mutex;
 use redis::cmd;
 
-use self::report::{MasterReport, Named};
+use self::report::{Late, MasterReport, Named};
 use self::survey::question;
-use super::fan_out::fan_out;
+use super::fan_out::{Answer, fan_out};
 use super::route::Route;
 use crate::net::commands::Pool;
 use crate::net::connection::{Address, Failure, MustBe};
@@ -26,6 +26,7 @@ use crate::net::subscription::{Endpoints, Event, Subscriber};
 mod report;
 mod survey;
 mod topology;
+mod vote;
 
 pub(crate) use survey::{Said, Surveyed};
 
@@ -58,8 +59,9 @@ struct State {
     doubts: u64,
     /// The highest configuration epoch accepted so far.
     epoch: u64,
-    /// Where a majority counts: those that named this master (see [`Route`]).
+    /// Where a majority counts: those that named this master (see [`Route`]), and the answers that did not come yet.
     voters: Option<Arc<str>>,
+    late: Option<Late>,
     /// The most sentinels that any has ever told of. After `SENTINEL RESET` one knows no other for a while, or for as long as it is
     /// cut off, and a few would be a majority.
     most: usize,
@@ -120,7 +122,7 @@ impl Sentinel {
     /// The way to the master. Asks the sentinels if it is unknown or in doubt, or if a majority named it too long ago; that takes
     /// at most 2 × connect + 2 × response time-out, and as much again for a caller that waits for another one's search.
     pub(super) fn find(&self) -> Result<Route, Failure> {
-        let known = self.state.lock().known(self.proof_age());
+        let known = self.known();
         if let Some(known) = known {
             // One caller asks before it has to be done, and the others go on.
             if self.state.lock().is_to_be_asked(self.proof_age())
@@ -128,7 +130,7 @@ impl Sentinel {
                 && self.state.lock().is_to_be_asked(self.proof_age())
             {
                 // What was known may have ended meanwhile.
-                let known = |failure| self.state.lock().known(self.proof_age()).unwrap_or(Err(failure));
+                let known = |failure| self.known().unwrap_or(Err(failure));
                 return self.search().or_else(known);
             }
             return known;
@@ -138,41 +140,40 @@ impl Sentinel {
             return Err(Failure::NotSent("the master is still being looked for".to_owned()));
         };
         // Another caller may have found it meanwhile.
-        if let Some(known) = self.state.lock().known(self.proof_age()) {
+        if let Some(known) = self.known() {
             return known;
         }
         self.search()
     }
 
     fn search(&self) -> Result<Route, Failure> {
-        let asked = Instant::now();
         let (doubts, sure_of) = {
             let mut state = self.state.lock();
-            state.asked = Some(asked);
+            state.asked = Some(Instant::now());
             (state.doubts, state.sure_of())
         };
-        let found = self.named_by(&self.sentinels.all).and_then(|Named { address, epoch, voters }| {
+        let found = self.named_by(&self.sentinels.all).and_then(|mut named| {
+            let (epoch, voters) = (named.epoch, named.voters.take());
             if let Some(route) = sure_of
                 && route.epoch == epoch
-                && route.pool.address().is_same_server(&address)
+                && route.pool.address().is_same_server(&named.address)
             {
-                return Ok(Route { voters, ..route });
+                return Ok((Route { voters, ..route }, named));
             }
             // A new pool in any case: only a connection that opens now is verified to reach a master.
-            let pool = Arc::new(Pool::new(address, &self.settings));
+            let pool = Arc::new(Pool::new(named.address.clone(), &self.settings));
             pool.call(cmd("PING").get_packed_command())?;
-            Ok(Route { epoch, voters, ..Route::to(&pool) })
+            Ok((Route { epoch, voters, ..Route::to(&pool) }, named))
         });
         let mut state = self.state.lock();
         match found {
-            Ok(route) => {
+            Ok((route, named)) => {
                 let pool = &route.pool;
                 let before = state.master.replace(Arc::clone(pool));
                 // A sentinel that announced a new master during this search may have named the old one to it.
                 (state.sure, state.epoch, state.failed) = (state.doubts == doubts, route.epoch, None);
                 state.voters.clone_from(&route.voters);
-                // From before the sentinels were asked: each of them may name another one right after its answer.
-                state.named = Some(asked);
+                (state.named, state.late) = (Some(named.asked), named.late);
                 let is_new = |before: &Arc<Pool>| !before.address().is_same_server(pool.address());
                 if before.as_ref().is_none_or(is_new) {
                     state.since = Some(Instant::now());
@@ -194,47 +195,53 @@ impl Sentinel {
         }
     }
 
+    /// The answer without a search, if there is one.
+    fn known(&self) -> Option<Result<Route, Failure>> {
+        let mut state = self.state.lock();
+        self.hear_late(&mut state);
+        state.known(self.proof_age())
+    }
+
     fn proof_age(&self) -> Option<Duration> {
         self.settings.majority.map(|terms| terms.proof_age)
     }
 
-    /// The master as these sentinels name it.
+    /// The master as these sentinels name it: a majority of them, or the one with the highest epoch.
     fn named_by(&self, sentinels: &[Address]) -> Result<Named, Failure> {
-        let known = self.state.lock().epoch;
-        let all = self.sentinels.all.len();
-        let votes = self.settings.majority.is_some();
-        let (asked, enough) = (question(&self.name, votes), if votes { all / 2 + 1 } else { 1 });
-        let answers = fan_out(sentinels, self.settings.timeouts, &asked, enough);
+        if let Some(terms) = self.settings.majority {
+            return self.vote(sentinels, terms);
+        }
+        let (known, asked) = (self.state.lock().epoch, Instant::now());
+        let answers = fan_out(sentinels, self.settings.timeouts, &question(&self.name, false), 1);
         let mut failure = Failure::NotSent("no sentinel answers".to_owned());
         let mut reports = Vec::new();
-        for (sentinel, answer) in answers {
-            let said = answer.map(|replies| Said::read(&replies, &self.servers));
-            match said.and_then(|said| MasterReport::of(&sentinel, said, votes)) {
-                Ok(named) => {
-                    self.sentinels.prefer(&sentinel);
-                    reports.push(named);
-                }
+        for answer in answers {
+            match self.report(answer) {
+                Ok(report) => reports.push(report),
                 Err(said) => failure = failure.or(said),
             }
         }
         let behind = reports.iter().filter(|named| named.epoch < known).count();
-        let best = match self.settings.majority {
-            Some(terms) if !reports.is_empty() => {
-                let most = self.state.lock().most_known(&reports, all);
-                Some(MasterReport::of_majority(reports, most, terms.least_uptime)?)
-            }
-            // The first of those with the highest epoch.
-            _ => reports.into_iter().rev().max_by_key(|named| named.epoch).map(Named::from),
-        };
-        match best {
+        // The first of those with the highest epoch.
+        match reports.into_iter().rev().max_by_key(|named| named.epoch) {
             None => Err(failure),
             // A sentinel that was cut off from the others may still name the old master. When most sentinels are behind
             // the known epoch, they were set up anew.
-            Some(named) if named.epoch < known && 2 * behind <= all => {
+            Some(named) if named.epoch < known && 2 * behind <= self.sentinels.all.len() => {
                 Err(Failure::NotSent("only sentinels with an outdated configuration answer".to_owned()))
             }
-            Some(named) => Ok(named),
+            Some(MasterReport { address, epoch, .. }) => {
+                Ok(Named { address, epoch, asked, voters: None, late: None })
+            }
         }
+    }
+
+    /// What a sentinel says of the master.
+    fn report(&self, (sentinel, answer): Answer) -> Result<MasterReport, Failure> {
+        let said = Said::read(&answer?, &self.servers);
+        let report = MasterReport::of(&sentinel, said, self.settings.majority.is_some())?;
+        self.sentinels.prefer(&sentinel);
+        Ok(report)
     }
 
     /// On the subscriber's thread, which has nothing else to do, so it may search.
@@ -266,7 +273,6 @@ impl State {
         self.doubts += 1;
     }
 
-    /// The answer without a search, if there is one.
     fn known(&self, proof_age: Option<Duration>) -> Option<Result<Route, Failure>> {
         let is_proven = proof_age.is_none_or(|age| self.named.is_some_and(|named| named.elapsed() <= age));
         match (self.sure_of(), &self.failed) {

@@ -54,11 +54,11 @@ impl View {
     }
 
     /// The view that most nodes share, or the earliest of several: a node that was cut off from the others still names
-    /// nodes that were replaced, and may be the quickest to answer.
-    pub(super) fn most_common(views: &[View]) -> Option<&View> {
-        let votes = |view: &&View| views.iter().filter(|other| view.agrees(other)).count();
+    /// nodes that were replaced, and may be the quickest to answer. With it, how many share it.
+    pub(super) fn most_common(views: &[View]) -> Option<(&View, usize)> {
+        let votes = |view: &View| views.iter().filter(|other| view.agrees(other)).count();
         // `max_by_key` returns the last of equals.
-        views.iter().rev().max_by_key(votes)
+        views.iter().rev().map(|view| (view, votes(view))).max_by_key(|(_, votes)| *votes)
     }
 }
 
@@ -157,8 +157,8 @@ mod tests {
     fn the_view_of_most_nodes_counts() {
         let range = |port: u16| format!("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$1\r\nh\r\n:{port}\r\n");
         let views: Vec<View> = [1, 2, 2].map(|port| view(&range(port)).expect("a view")).to_vec();
-        assert_eq!(shown(View::most_common(&views).expect("one")), ["0-16383 h:2"]);
-        assert_eq!(shown(View::most_common(&views[..2]).expect("one")), ["0-16383 h:1"]);
+        assert_eq!(shown(View::most_common(&views).expect("one").0), ["0-16383 h:2"]);
+        assert_eq!(shown(View::most_common(&views[..2]).expect("one").0), ["0-16383 h:1"]);
         assert!(View::most_common(&[]).is_none());
     }
 }

@@ -19,35 +19,49 @@ use crate::net::topology::voter::Run;
 use crate::net::value::text;
 
 /// The answers of one round, one for each node.
-#[derive(Default)]
 pub(super) struct Ballot {
-    pub(super) reports: Vec<Report>,
-    /// How many nodes there are: all that any answer lists.
+    reports: Vec<Report>,
+    /// How many nodes there are: all that any answer lists, and no fewer than in the round before, of which more answers may be known.
     pub(super) nodes: usize,
     /// A node that has been up for less may have an old file, and its vote does not count. It still names its slots.
-    pub(super) least_uptime: Duration,
+    least_uptime: Duration,
 }
 
 impl Ballot {
-    pub(super) fn of(mut reports: Vec<Report>, least_uptime: Duration) -> Ballot {
-        // A node that is reached at two addresses counts once.
-        reports.sort_by_cached_key(|report| (report.id.clone(), report.at.to_string()));
-        reports.dedup_by(|a, b| a.id == b.id);
-        let nodes = reports.iter().flat_map(|report| report.nodes.keys()).collect::<HashSet<_>>().len();
-        Ballot { reports, nodes, least_uptime }
+    pub(super) fn new(least_uptime: Duration, nodes: usize) -> Ballot {
+        Ballot { reports: Vec::new(), nodes, least_uptime }
+    }
+
+    /// A node that is reached at two addresses counts once.
+    pub(super) fn hear(&mut self, report: Report) {
+        if self.reports.iter().all(|known| known.id != report.id) {
+            self.reports.push(report);
+            self.nodes = self.nodes.max(self.listed());
+        }
+    }
+
+    /// How many nodes are listed by any answer.
+    pub(super) fn listed(&self) -> usize {
+        self.reports.iter().flat_map(|report| report.nodes.keys()).collect::<HashSet<_>>().len()
+    }
+
+    pub(super) fn is_silent(&self) -> bool {
+        self.reports.is_empty()
     }
 
     fn terms(&self) -> impl Iterator<Item = &Report> {
         self.reports.iter().filter(|report| Duration::from_secs(report.run.uptime) > self.least_uptime)
     }
 
-    fn is_majority(&self, votes: usize) -> bool {
+    pub(super) fn is_majority(&self, votes: usize) -> bool {
         2 * votes > self.nodes
     }
 
     /// Each node that says of itself that it keeps slots, its epoch, and those slots for which a majority says the same.
     pub(super) fn elected(&self) -> impl Iterator<Item = (&Address, u64, Vec<u16>)> {
-        self.reports.iter().filter_map(|report| {
+        // Most rounds hear a minority first.
+        let reports = if self.is_majority(self.reports.len()) { &self.reports[..] } else { &[] };
+        reports.iter().filter_map(|report| {
             let own = report.nodes.get(&report.id)?;
             let mut votes = vec![0; usize::from(SLOTS)];
             for named in self.terms().filter_map(|other| other.nodes.get(&report.id)) {
@@ -61,6 +75,7 @@ impl Ballot {
         })
     }
 
+    /// Where the nodes are that any answer lists.
     pub(super) fn voters(&self) -> Vec<Address> {
         let mut at: HashMap<&str, &Address> = HashMap::new();
         for (id, node) in self.reports.iter().flat_map(|report| &report.nodes) {

@@ -1,12 +1,15 @@
 //! Which node keeps a slot, as more than half of all nodes say.
+//!
+//! The nodes are asked in rounds. Each answer counts as soon as it comes, whoever asked, so a node that is silent or far delays only
+//! the slots that can't be decided without it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use super::ballot::{Ballot, Report};
+use super::round::Round;
 use super::{Cluster, PAUSE};
 use crate::net::commands::Pool;
 use crate::net::connection::{Address, Failure};
@@ -14,54 +17,93 @@ use crate::net::hash_slot::SLOTS;
 use crate::net::settings::MajorityTerms;
 use crate::net::topology::route::Route;
 
+/// After this time without a decision all are asked once more: some may have changed their minds, and be waited for no longer than
+/// those that are silent or far.
+const AGAIN: Duration = Duration::from_millis(500);
+
 /// What a majority of the nodes has named, and when.
 pub(super) struct Majority {
     /// How the nodes' answers count.
-    terms: MajorityTerms,
+    pub(super) terms: MajorityTerms,
     pub(super) state: Mutex<State>,
+    /// An answer was counted.
+    counted: Condvar,
 }
 
 pub(super) struct State {
     /// By slot.
     proofs: Vec<Option<Arc<Proof>>>,
-    /// When the nodes were last asked, when that was over, and what they said.
-    pub(super) asked: Option<Instant>,
+    /// The latest round, and the last one before it in which a node has answered.
+    round: Arc<Round>,
+    before: Arc<Round>,
+    /// When the last answer was counted.
     answered: Option<Instant>,
-    pub(super) ballot: Ballot,
-}
-
-impl State {
-    fn was_just_asked(&self) -> bool {
-        self.answered.is_some_and(|answered| answered.elapsed() < PAUSE)
-    }
+    /// When a call failed last at a node that a majority had named.
+    doubted: Option<Instant>,
+    /// The last one that waited did so in vain: those that are known to be nodes may no longer be.
+    is_vain: bool,
 }
 
 impl Cluster {
-    /// The way to the slot's keeper, for which there is a proof.
+    /// The way to the slot's keeper, for which there is a proof. Waits for the nodes' answers if there is none: for connect + response
+    /// time-out at most.
     pub(super) fn proven(&self, majority: &Majority, slot: u16) -> Result<Route, Failure> {
-        if let Some(known) = majority.known(slot) {
-            // One caller asks before it has to be done, and the others go on.
-            if majority.is_to_be_asked()
-                && let Some(_asking) = self.asking.try_lock()
-                && majority.is_to_be_asked()
-            {
-                let _ = self.ask_nodes();
-                return majority.known(slot).ok_or_else(|| majority.failure(slot));
+        let mut state = majority.state.lock();
+        let until = Instant::now() + self.settings.timeouts.connect + self.settings.timeouts.response;
+        let (mut waited, mut asked) = (false, false);
+        loop {
+            if let Some(known) = majority.known(&state, slot) {
+                if waited {
+                    state.is_vain = false;
+                }
+                // One caller asks before it has to be done, and waits no more than the others do.
+                if state.round.asked.elapsed() > majority.terms.proof_age / 2 {
+                    self.begin_round(majority, state);
+                }
+                return Ok(known);
             }
-            return Ok(known);
+            let now = Instant::now();
+            let is_over = state.round.is_over();
+            if now >= until || is_over && (asked || state.was_just_answered()) {
+                state.is_vain = true;
+                return Err(state.failure(slot));
+            }
+            let again = state.ask_again_at(&majority.terms);
+            if is_over || now >= again {
+                state.is_vain |= !is_over;
+                asked = true;
+                self.begin_round(majority, state);
+                state = majority.state.lock();
+            } else {
+                waited = true;
+                majority.counted.wait_until(&mut state, again.min(until));
+            }
         }
-        let Some(_asking) =
-            self.asking.try_lock_for(self.settings.timeouts.connect + self.settings.timeouts.response)
-        else {
-            return Err(Failure::NotSent("the nodes are still being asked".to_owned()));
-        };
-        // Another caller may have asked meanwhile.
-        let is_vain = majority.known(slot).is_some() || majority.state.lock().was_just_asked();
-        let seen = if is_vain { Ok(()) } else { self.ask_nodes() };
-        match majority.known(slot) {
-            Some(route) => Ok(route),
-            None => seen.and(Err(majority.failure(slot))),
+    }
+
+    /// Asks all nodes, without waiting for them.
+    pub(super) fn begin_round(&self, majority: &Majority, mut state: MutexGuard<'_, State>) {
+        let nodes = self.voters(&state);
+        let round = state.begin(&majority.terms, nodes.len());
+        // A thread for each is started, and nobody else has to wait for that.
+        drop(state);
+        self.ask_voters(&round, &nodes);
+    }
+
+    /// Those that were found to be nodes; the addresses that the user has named only if they don't decide: these may be out of date.
+    fn voters(&self, state: &State) -> Vec<Address> {
+        let mut voters = [&state.round, &state.before].into_iter().map(|round| round.voters());
+        let mut voters = voters.find(|voters| !voters.is_empty()).unwrap_or_default();
+        if voters.is_empty() || state.is_vain {
+            let known: Vec<Address> =
+                self.map.lock().nodes.values().map(|pool| pool.address().clone()).collect();
+            for other in known.into_iter().chain(self.seeds.iter().cloned()) {
+                if !voters.iter().any(|voter| voter.is_same_server(&other)) {
+                    voters.push(other);
+                }
+            }
         }
+        voters
     }
 }
 
@@ -77,16 +119,24 @@ struct Proof {
 
 impl Majority {
     pub(super) fn new(terms: MajorityTerms) -> Majority {
-        let (proofs, ballot) = (vec![None; usize::from(SLOTS)], Ballot::default());
-        Majority { terms, state: Mutex::new(State { proofs, asked: None, answered: None, ballot }) }
+        let none = Arc::new(Round::new(Some(&terms), 0, 0));
+        let state = State {
+            proofs: vec![None; usize::from(SLOTS)],
+            round: Arc::clone(&none),
+            before: none,
+            answered: None,
+            doubted: None,
+            is_vain: false,
+        };
+        Majority { terms, state: Mutex::new(state), counted: Condvar::new() }
     }
 
     /// The way to the slot's keeper, if there is a proof for it and no doubt. After a doubt the nodes are asked again, but not at
     /// every call.
-    pub(super) fn known(&self, slot: u16) -> Option<Route> {
-        let state = self.state.lock();
+    fn known(&self, state: &State, slot: u16) -> Option<Route> {
         let proof = state.proofs[usize::from(slot)].as_ref()?;
-        let is_doubted = proof.doubted.load(Ordering::Relaxed) && !state.was_just_asked();
+        let is_doubted =
+            proof.doubted.load(Ordering::Relaxed) && !(state.round.is_over() && state.was_just_answered());
         (proof.asked.elapsed() <= self.terms.proof_age && !is_doubted)
             .then(|| Route { epoch: proof.epoch, ..Route::to(&proof.pool) })
     }
@@ -96,40 +146,76 @@ impl Majority {
         self.state.lock().proofs[usize::from(slot)].as_ref().map(|proof| Arc::clone(&proof.pool))
     }
 
-    /// Half of the time is over in which the nodes have to be asked.
-    pub(super) fn is_to_be_asked(&self) -> bool {
-        self.state.lock().asked.is_none_or(|asked| asked.elapsed() > self.terms.proof_age / 2)
-    }
-
-    /// Counts the answers of one round. A slot that no majority names in it keeps its earlier proof, for as long as that lasts.
-    pub(super) fn count(&self, asked: Instant, reports: Vec<Report>, pool: impl Fn(&Address) -> Arc<Pool>) {
-        let ballot = Ballot::of(reports, self.terms.least_uptime);
-        let mut state = self.state.lock();
-        for (at, epoch, slots) in ballot.elected() {
+    /// Notes what a majority has said in this round, as far as it has been answered. A slot that no majority names in it keeps its
+    /// earlier proof, for as long as that lasts; and a late answer takes back nothing that a later round has found.
+    pub(super) fn count(
+        &self,
+        round: &Round,
+        elected: Vec<(Address, u64, Vec<u16>)>,
+        pool: impl Fn(&Address) -> Arc<Pool>,
+    ) {
+        let (mut state, asked) = (self.state.lock(), round.asked);
+        for (at, epoch, slots) in elected {
             // Each keeper has a slot. The map forgets a pool for an address that the nodes do not announce.
             let known = state.proofs[usize::from(slots[0])].as_ref().map(|proof| &proof.pool);
-            let known = known.filter(|pool| pool.address().is_same_server(at)).cloned();
-            let pool = known.unwrap_or_else(|| pool(at));
-            let proof = Arc::new(Proof { pool, epoch, asked, doubted: AtomicBool::new(false) });
-            slots.into_iter().for_each(|slot| state.proofs[usize::from(slot)] = Some(Arc::clone(&proof)));
+            let known = known.filter(|pool| pool.address().is_same_server(&at)).cloned();
+            let pool = known.unwrap_or_else(|| pool(&at));
+            let new = Arc::new(Proof { pool, epoch, asked, doubted: AtomicBool::new(false) });
+            for slot in slots {
+                let proof = &mut state.proofs[usize::from(slot)];
+                if proof.as_ref().is_none_or(|known| known.asked < asked) {
+                    *proof = Some(Arc::clone(&new));
+                }
+            }
         }
-        // Silence does not make the cluster smaller.
-        let nodes = if ballot.reports.is_empty() { state.ballot.nodes } else { ballot.nodes };
-        (state.ballot, state.answered) = (Ballot { nodes, ..ballot }, Some(Instant::now()));
+        state.answered = Some(Instant::now());
+        round.counted();
+        self.counted.notify_all();
     }
 
     /// After a failure of this node: its slots may have another keeper.
     pub(super) fn doubt(&self, pool: &Arc<Pool>) {
-        for proof in self.state.lock().proofs.iter().flatten() {
+        let mut state = self.state.lock();
+        state.doubted = Some(Instant::now());
+        for proof in state.proofs.iter().flatten() {
             if Arc::ptr_eq(&proof.pool, pool) {
                 proof.doubted.store(true, Ordering::Relaxed);
             }
         }
     }
 
+    /// The first round, which the one who connects asks.
+    pub(super) fn begin(&self, nodes: usize) -> Arc<Round> {
+        self.state.lock().begin(&self.terms, nodes)
+    }
+}
+
+impl State {
+    /// Another round, in which so many nodes are asked.
+    fn begin(&mut self, terms: &MajorityTerms, nodes: usize) -> Arc<Round> {
+        // Silence does not make the cluster smaller.
+        if !self.round.is_silent() {
+            self.before = Arc::clone(&self.round);
+        }
+        self.round = Arc::new(Round::new(Some(terms), nodes, self.before.listed()));
+        Arc::clone(&self.round)
+    }
+
+    fn was_just_answered(&self) -> bool {
+        self.answered.is_some_and(|answered| answered.elapsed() < PAUSE)
+    }
+
+    /// When the nodes are asked once more although some have not answered yet. Those that have may have done so before a doubt, or too
+    /// long ago.
+    fn ask_again_at(&self, terms: &MajorityTerms) -> Instant {
+        let asked = self.round.asked;
+        let pause = if self.doubted.is_some_and(|doubted| doubted > asked) { 2 * PAUSE } else { AGAIN };
+        asked + pause.min(terms.proof_age / 2)
+    }
+
     /// Why there is no proof for this slot.
-    pub(super) fn failure(&self, slot: u16) -> Failure {
-        self.state.lock().ballot.failure(slot)
+    fn failure(&self, slot: u16) -> Failure {
+        self.round.failure(slot)
     }
 }
 

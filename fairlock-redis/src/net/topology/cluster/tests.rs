@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicUsize;
 
-use redis::Value;
+use redis::{Value, cmd};
 
 use super::*;
 use crate::net::settings::Settings;

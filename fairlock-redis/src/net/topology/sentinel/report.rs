@@ -2,10 +2,12 @@
 
 use std::fmt::Write;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
 
 use super::survey::Said;
 use crate::net::connection::{Address, Failure};
+use crate::net::topology::fan_out::Answer;
 use crate::net::topology::voter::Run;
 
 /// The master as one sentinel names it.
@@ -27,13 +29,86 @@ pub(super) struct MasterReport {
 pub(super) struct Named {
     pub(super) address: Address,
     pub(super) epoch: u64,
+    /// From before the sentinels were asked: each of them may name another one right after its answer.
+    pub(super) asked: Instant,
     /// With a majority: how many are a majority, and the runs of those that named it.
     pub(super) voters: Option<Arc<str>>,
+    /// With a majority: the answers that did not come yet.
+    pub(super) late: Option<Late>,
 }
 
-impl From<MasterReport> for Named {
-    fn from(report: MasterReport) -> Named {
-        Named { address: report.address, epoch: report.epoch, voters: None }
+/// The answers that a decided round still waits for: a sentinel that is far is one of the voters as well.
+#[derive(Debug)]
+pub(super) struct Late {
+    /// With the number of the round.
+    pub(super) answers: Receiver<(usize, Answer)>,
+    pub(super) number: usize,
+    pub(super) round: Round,
+}
+
+/// What the sentinels have said in one round, each once.
+#[derive(Debug)]
+pub(super) struct Round {
+    pub(super) asked: Instant,
+    /// How many answers did not come yet.
+    pub(super) pending: usize,
+    pub(super) reports: Vec<MasterReport>,
+}
+
+impl Round {
+    pub(super) fn new(asked: usize) -> Round {
+        Round { asked: Instant::now(), pending: asked, reports: Vec::new() }
+    }
+
+    /// A sentinel that is configured twice counts once. They stay in the order of their ids.
+    pub(super) fn hear(&mut self, report: MasterReport) {
+        let at = self.reports.binary_search_by(|known| known.id.cmp(&report.id));
+        if let Err(at) = at {
+            self.reports.insert(at, report);
+        }
+    }
+
+    /// What a majority says: more than half of `all` sentinels name this master under this epoch. One that is known to another but
+    /// not configured counts as silent, and so does one that has not been up for the least uptime.
+    ///
+    /// # Errors
+    /// There is no majority.
+    pub(super) fn named(&self, all: usize, least_uptime: Duration) -> Result<Named, Failure> {
+        let most_named = self.most_named(least_uptime);
+        let Some((report, _)) = most_named.filter(|(_, most)| 2 * most > all) else {
+            let most = most_named.map_or(0, |(_, most)| most);
+            let mut what = format!("no majority: {most} of {all} sentinels named it");
+            let young = self.reports.len() - self.old(least_uptime).count();
+            if young > 0 {
+                let _ = write!(what, ", and {young} may have forgotten: up for less than {least_uptime:.1?}");
+            }
+            return Err(Failure::NotSent(what));
+        };
+        // The same ones are always in the same order.
+        let runs = self.old(least_uptime).filter(|other| report.agrees(other));
+        let runs = runs.filter_map(|other| other.run.as_ref());
+        let voters = runs.fold((all / 2 + 1).to_string(), |voters, run| voters + " " + &run.id);
+        let (address, epoch) = (report.address.clone(), report.epoch);
+        Ok(Named { address, epoch, asked: self.asked, voters: Some(voters.into()), late: None })
+    }
+
+    /// Whether the answers that did not come yet can make a majority.
+    pub(super) fn is_open(&self, all: usize, least_uptime: Duration) -> bool {
+        let most = self.most_named(least_uptime).map_or(0, |(_, most)| most);
+        2 * (most + self.pending) > all
+    }
+
+    /// Those that count.
+    fn old(&self, least_uptime: Duration) -> impl Iterator<Item = &MasterReport> {
+        let is_old = move |run: &Run| Duration::from_secs(run.uptime) > least_uptime;
+        self.reports.iter().filter(move |report| report.run.as_ref().is_some_and(is_old))
+    }
+
+    /// One of those that most agree with, and how many do.
+    fn most_named(&self, least_uptime: Duration) -> Option<(&MasterReport, usize)> {
+        let votes =
+            |report: &MasterReport| self.old(least_uptime).filter(|other| report.agrees(other)).count();
+        self.old(least_uptime).map(|report| (report, votes(report))).max_by_key(|(_, votes)| *votes)
     }
 }
 
@@ -51,39 +126,6 @@ impl MasterReport {
         })
     }
 
-    /// What a majority says: more than half of `all` sentinels name this master under this epoch. A sentinel
-    /// that is configured twice counts once. One that is known to another but not configured counts as silent, and so does one
-    /// that has not been up for the least uptime.
-    ///
-    /// # Errors
-    /// There is no majority.
-    pub(super) fn of_majority(
-        mut reports: Vec<MasterReport>,
-        all: usize,
-        least_uptime: Duration,
-    ) -> Result<Named, Failure> {
-        reports.sort_by(|a, b| a.id.cmp(&b.id));
-        reports.dedup_by(|a, b| a.id == b.id);
-        let heard = reports.len();
-        let is_old = |run: &Run| Duration::from_secs(run.uptime) > least_uptime;
-        reports.retain(|report| report.run.as_ref().is_some_and(is_old));
-        let young = heard - reports.len();
-        let votes = |report: &MasterReport| reports.iter().filter(|other| report.agrees(other)).count();
-        let most = reports.iter().map(votes).max().unwrap_or(0);
-        let named = reports.iter().find(|report| 2 * most > all && votes(report) == most);
-        let Some(named) = named else {
-            let mut what = format!("no majority: {most} of {all} sentinels named it");
-            if young > 0 {
-                let _ = write!(what, ", and {young} may have forgotten: up for less than {least_uptime:.1?}");
-            }
-            return Err(Failure::NotSent(what));
-        };
-        // The same ones are always in the same order.
-        let runs = reports.iter().filter(|other| named.agrees(other)).filter_map(|other| other.run.as_ref());
-        let voters = runs.fold((all / 2 + 1).to_string(), |voters, run| voters + " " + &run.id);
-        Ok(Named { address: named.address.clone(), epoch: named.epoch, voters: Some(voters.into()) })
-    }
-
     fn agrees(&self, other: &MasterReport) -> bool {
         self.epoch == other.epoch && self.address.is_same_server(&other.address)
     }
@@ -98,6 +140,7 @@ mod tests {
     /// What the sentinels `(id, port, epoch, seconds up)` say together, of this many.
     fn together(reports: &[(&str, u16, u64, u64)], all: usize) -> Result<(String, u64, String), String> {
         let servers = Address::parse("redis://h:1").expect("an address");
+        let mut round = Round::new(reports.len());
         let reports = reports.iter().map(|&(id, port, epoch, uptime)| MasterReport {
             address: servers.at("h", port),
             epoch,
@@ -105,7 +148,8 @@ mod tests {
             id: id.to_owned(),
             run: Some(Run { id: format!("run-{id}"), uptime }),
         });
-        let named = MasterReport::of_majority(reports.collect(), all, LEAST);
+        reports.for_each(|report| round.hear(report));
+        let named = round.named(all, LEAST);
         let told = |named: Named| {
             (named.address.to_string(), named.epoch, named.voters.as_deref().unwrap_or_default().to_owned())
         };

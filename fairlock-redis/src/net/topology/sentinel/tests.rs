@@ -100,7 +100,7 @@ fn the_newest_epoch_counts_and_no_sentinel_leads_back_to_an_older_one() {
 }
 
 /// Without subscriber and master.
-fn unlinked(sentinels: Vec<Address>, terms: Option<MajorityTerms>) -> Sentinel {
+pub(super) fn unlinked(sentinels: Vec<Address>, terms: Option<MajorityTerms>) -> Sentinel {
     Sentinel {
         name: "m".to_owned(),
         servers: sentinels[0].clone(),

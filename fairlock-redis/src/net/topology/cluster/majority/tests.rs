@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::super::ballot::{Ballot, Report};
 use super::*;
 use redis::Value;
 
@@ -18,25 +19,29 @@ const LEAST_UPTIME: Duration = Duration::from_secs(10);
 /// What a node says: who keeps all slots, and its epoch. A node that says nothing hangs up.
 type Says = Option<(usize, u64)>;
 
-/// Nodes that know of each other, what each says, and for how many seconds each has been up.
+/// Nodes that know of each other, what each says, for how many seconds each has been up, and how long its answer takes.
 struct Fakes {
     nodes: Vec<FakeServer>,
     says: Arc<Mutex<Vec<(Says, u64)>>>,
+    far: Arc<Mutex<Vec<Duration>>>,
 }
 
 impl Fakes {
     fn start(says: &[Says]) -> Fakes {
         let all = says.len();
         let says = Arc::new(Mutex::new(says.iter().map(|says| (*says, 60)).collect::<Vec<_>>()));
+        let far = Arc::new(Mutex::new(vec![Duration::ZERO; all]));
         let ports = Arc::new(Mutex::new(Vec::new()));
         let node = |own: usize| {
-            let (says, ports) = (Arc::clone(&says), Arc::clone(&ports));
+            let (says, far, ports) = (Arc::clone(&says), Arc::clone(&far), Arc::clone(&ports));
             FakeServer::start(move |_, words| {
                 let (Some((keeper, epoch)), up) = says.lock()[own] else { return Act::HangUp };
                 let ports: Vec<u16> = ports.lock().clone();
                 match words.get(1).map(String::as_str) {
                     Some("server") => Act::Say(up_for(up)),
                     Some("SLOTS") => {
+                        let far = far.lock()[own];
+                        std::thread::sleep(far);
                         let node = |at: usize| format!("*2\r\n$9\r\n127.0.0.1\r\n:{}\r\n", ports[at]);
                         let others: String = (0..all).filter(|at| *at != keeper).map(node).collect();
                         let count = 2 + all;
@@ -58,7 +63,7 @@ impl Fakes {
         };
         let nodes: Vec<FakeServer> = (0..all).map(node).collect();
         *ports.lock() = nodes.iter().map(FakeServer::port).collect();
-        Fakes { nodes, says }
+        Fakes { nodes, says, far }
     }
 
     fn cluster(&self) -> Servers {
@@ -147,6 +152,85 @@ fn a_node_that_has_not_been_up_for_long_does_not_vote_but_names_its_own_slots() 
     assert_eq!(fakes.asks(&fakes.cluster()), Ok((0, 1)));
 }
 
+/// More than others once had after a majority of answers, which may decide nothing.
+const FAR: Duration = Duration::from_millis(300);
+
+#[test]
+fn a_far_node_is_waited_for_if_the_near_ones_do_not_decide() {
+    // It keeps the slots; or its vote is needed.
+    for (far, young) in [(0, 1), (1, 2)] {
+        let fakes = Fakes::start(&[Some((0, 1)); 3]);
+        fakes.far.lock()[far] = FAR;
+        fakes.says.lock()[young].1 = 3;
+        assert_eq!(fakes.asks(&fakes.cluster()), Ok((0, 1)), "{far}");
+    }
+}
+
+/// The answers that came before are counted, and nobody is asked twice for them.
+#[test]
+fn callers_that_come_while_the_nodes_answer_wait_for_the_same_round() {
+    let fakes = Fakes::start(&[Some((0, 1)); 3]);
+    fakes.far.lock()[0] = FAR;
+    let cluster = fakes.cluster();
+    std::thread::scope(|scope| {
+        let asks = || assert_eq!(fakes.asks(&cluster), Ok((0, 1)));
+        (0..8).for_each(|_| drop(scope.spawn(asks)));
+    });
+    // Twice at connect.
+    assert_eq!(fakes.nodes[1].asked("CLUSTER NODES").len(), 2);
+}
+
+fn silent() -> FakeServer {
+    FakeServer::start(|_, _| Act::Nothing)
+}
+
+#[test]
+fn addresses_that_have_vanished_stall_no_call_while_the_nodes_are_well() {
+    let (fakes, vanished) = (Fakes::start(&[Some((0, 1)); 3]), [silent(), silent(), silent()]);
+    let seeds = [&fakes.nodes[0]].into_iter().chain(&vanished).map(FakeServer::address);
+    let cluster = connect(seeds.collect(), AGE);
+    let since = Instant::now();
+    while since.elapsed() < 3 * AGE {
+        let asked = Instant::now();
+        assert_eq!(fakes.asks(&cluster), Ok((0, 1)));
+        assert!(asked.elapsed() < FAR, "a call took {:?}", asked.elapsed());
+    }
+    // At connect.
+    assert!(vanished.iter().all(|seed| seed.connections() == 1));
+}
+
+#[test]
+fn a_silent_node_delays_no_call_about_another_ones_slots() {
+    const AGE: Duration = Duration::from_millis(200);
+    let fakes = Fakes::start(&[Some((0, 1)); 4]);
+    fakes.far.lock()[3] = 2 * TIMEOUTS.response;
+    let cluster = connect(vec![fakes.nodes[0].address()], AGE);
+    // Each of them has to ask. The machine may be busy during some.
+    let took = |_| {
+        std::thread::sleep(AGE);
+        let asked = Instant::now();
+        fakes.asks(&cluster).is_ok().then(|| asked.elapsed())
+    };
+    let least = (0..8).filter_map(took).min();
+    assert!(least.is_some_and(|least| least < FAR / 4), "{least:?}");
+}
+
+/// As after all nodes were replaced: a name leads to the new ones.
+#[test]
+fn the_given_addresses_are_asked_when_the_known_nodes_do_not_decide() {
+    let [before, after] = [Some((0, 1)), None].map(|says| Fakes::start(&[says; 3]));
+    let cluster = connect(vec![before.nodes[0].address(), after.nodes[0].address()], AGE);
+    assert_eq!(before.asks(&cluster), Ok((0, 1)));
+    before.now_say(&[None; 3]);
+    after.now_say(&[Some((1, 2)); 3]);
+    let end = Instant::now() + 5 * AGE;
+    let is_after =
+        |route: &Route| after.nodes.iter().any(|node| route.pool.address().is_same_server(&node.address()));
+    while !cluster.call("k", |route| Ok(is_after(route))).is_ok_and(|is_after| is_after) {
+        assert!(Instant::now() < end, "they are not asked");
+    }
+}
+
 #[test]
 fn a_node_that_is_configured_twice_votes_once() {
     let fakes = Fakes::start(&[Some((0, 1)), None, None]);
@@ -218,7 +302,8 @@ fn garbage_is_no_vote() {
                 b :2@3,name slave a 0 0 1 connected\nc :0@0 master,noaddr - 0 0 2 disconnected\n\
                 d h:4@5 handshake - 0 0 0 disconnected\n";
     let up = line("run_id:0123456789abcdef\r\nuptime_in_seconds:60\r\n");
-    let ballot = Ballot::of(vec![Report::read(&at, &line(good), &up).expect("a report")], LEAST_UPTIME);
+    let mut ballot = Ballot::new(LEAST_UPTIME, 0);
+    ballot.hear(Report::read(&at, &line(good), &up).expect("a report"));
     assert_eq!(ballot.nodes, 3);
     let mut voters: Vec<_> = ballot.voters().iter().map(Address::to_string).collect();
     voters.sort();

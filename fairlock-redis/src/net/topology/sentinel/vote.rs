@@ -1,0 +1,99 @@
+//! A vote: the sentinels are asked until their answers decide, however far some of them are.
+
+use std::sync::mpsc::{RecvTimeoutError, TryRecvError, channel};
+use std::time::{Duration, Instant};
+
+use super::report::{Late, Named, Round};
+use super::survey::question;
+use super::{Sentinel, State};
+use crate::net::connection::{Address, Failure};
+use crate::net::settings::MajorityTerms;
+use crate::net::topology::fan_out::{LONGER, ask_all};
+
+/// After this time without a decision all are asked once more: some may have changed their minds, and be waited for no longer than
+/// those that are silent or far.
+const AGAIN: Duration = Duration::from_millis(500);
+
+impl Sentinel {
+    /// The master that a majority names. It takes as long as the answers need to decide, and connect + response time-out at most. The
+    /// answers of one round are counted together: their proof begins when that round began.
+    ///
+    /// # Errors
+    /// No sentinel says anything of the master, or there is no majority.
+    pub(super) fn vote(&self, sentinels: &[Address], terms: MajorityTerms) -> Result<Named, Failure> {
+        let (timeouts, asked) = (self.settings.timeouts, question(&self.name, true));
+        let (sender, answers) = channel();
+        let mut end = Instant::now() + timeouts.connect + timeouts.response;
+        let (mut rounds, mut again): (Vec<Round>, Instant) = (Vec::new(), Instant::now());
+        let mut failure = Failure::NotSent("no sentinel answers".to_owned());
+        loop {
+            if Instant::now() >= again {
+                let (number, sender) = (rounds.len(), sender.clone());
+                rounds.push(Round::new(sentinels.len()));
+                // A vote that is over hears no more.
+                ask_all(sentinels, timeouts, &asked, move |answer| drop(sender.send((number, answer))));
+                again = Instant::now() + AGAIN;
+            }
+            match answers.recv_timeout(again.min(end).saturating_duration_since(Instant::now())) {
+                Ok((number, answer)) => {
+                    let Some(round) = rounds.get_mut(number) else { continue };
+                    round.pending -= 1;
+                    match self.report(answer) {
+                        Ok(report) => round.hear(report),
+                        Err(said) => failure = failure.or(said),
+                    }
+                    let all = self.all_known(round);
+                    if let Ok(named) = round.named(all, terms.least_uptime) {
+                        let late = Late { answers, number, round: rounds.swap_remove(number) };
+                        return Ok(Named { late: Some(late), ..named });
+                    }
+                    let is_answered = rounds.iter().all(|round| round.pending == 0);
+                    if !rounds.iter().any(|round| round.is_open(all, terms.least_uptime)) {
+                        // The others may say why.
+                        end = end.min(Instant::now() + LONGER);
+                    }
+                    if !is_answered {
+                        continue;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) if Instant::now() < end => continue,
+                Err(_) => {}
+            }
+            // The round in which most have answered tells why.
+            let most = rounds.into_iter().max_by_key(|round| round.reports.len());
+            let Some(most) = most.filter(|round| !round.reports.is_empty()) else { return Err(failure) };
+            let all = self.all_known(&most);
+            return most.named(all, terms.least_uptime);
+        }
+    }
+
+    /// How many sentinels there are, as far as any has ever told.
+    fn all_known(&self, round: &Round) -> usize {
+        self.state.lock().most_known(&round.reports, self.sentinels.all.len())
+    }
+
+    /// Counts the answers to the round that named the master, as they come.
+    pub(super) fn hear_late(&self, state: &mut State) {
+        let (Some(terms), Some(mut late)) = (self.settings.majority, state.late.take()) else { return };
+        loop {
+            match late.answers.try_recv() {
+                Ok((number, answer)) if number == late.number => {
+                    let Ok(report) = self.report(answer) else { continue };
+                    late.round.hear(report);
+                    let all = state.most_known(&late.round.reports, self.sentinels.all.len());
+                    match late.round.named(all, terms.least_uptime) {
+                        Ok(named) => state.voters = named.voters,
+                        // There are more sentinels than those that have decided knew.
+                        Err(_) => state.named = None,
+                    }
+                }
+                Ok(_) => {}
+                Err(TryRecvError::Empty) => break state.late = Some(late),
+                Err(TryRecvError::Disconnected) => break,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
