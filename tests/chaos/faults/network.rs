@@ -101,6 +101,36 @@ fn forgotten_idle_connections_cost_one_answer_and_one_reconnect() {
     assert_no_residue(&server, &[]);
 }
 
+/// C7 with the eight connections of a far server: one time-out is enough for all of them.
+#[test]
+fn eight_forgotten_connections_cost_no_more_than_one() {
+    let _alone = Alone::here();
+    let (server, proxy) = world();
+    proxy.set(Traffic::Replies, Rule::Delay(ms(2))); // from the first answer on: a quick one shows that the server is near
+    let far = client(&proxy.url());
+    let lock = far.fair_lock("far").unwrap();
+    let commands = || server.clients().iter().filter(|line| line.contains(" sub=0 ")).count();
+    let all_open = || {
+        eventually(SOON, "eight connections are open", || {
+            thread::scope(|scope| (0..16).for_each(|_| drop(scope.spawn(|| lock.inspect().unwrap()))));
+            commands() == 8
+        });
+    };
+    let guard = take(&lock);
+    all_open();
+    proxy.forget_connections();
+    thread::sleep(LEASE + LEASE / 2); // nothing but renewals
+    guard.check().unwrap();
+    guard.unlock().unwrap();
+    all_open();
+    proxy.forget_connections();
+    let asked = Instant::now();
+    take(&lock).unlock().unwrap();
+    assert!(asked.elapsed() < ANSWER * 3 + SLACK / 2, "{:?}", asked.elapsed());
+    drop((lock, far));
+    assert_no_residue(&server, &[]);
+}
+
 /// C7: the server closes idle connections, and the clients see it.
 #[test]
 fn a_server_that_closes_idle_connections_is_not_noticed() {

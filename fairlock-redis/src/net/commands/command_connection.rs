@@ -39,6 +39,11 @@ impl CommandConnection {
         self.con = Some(Open { con: con.into(), used: Instant::now() });
     }
 
+    /// Whether nothing that was sent since then was answered on it.
+    pub(super) fn is_quiet_since(&self, then: Instant) -> bool {
+        self.con.as_ref().is_some_and(|open| open.used < then)
+    }
+
     pub(super) fn close(&mut self) {
         self.con = None;
     }

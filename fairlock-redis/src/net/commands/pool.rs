@@ -253,8 +253,12 @@ impl Pool {
             }
             batch.reply(reply);
         });
-        if outcome.is_ok() && self.distance.is_found_far(asked) {
-            self.state.lock().grow(self.settings.connections_if_far);
+        match &outcome {
+            Ok(()) if self.distance.is_found_far(asked) => {
+                self.state.lock().grow(self.settings.connections_if_far);
+            }
+            Err(_) if asked.elapsed() >= response => self.fell_silent(asked),
+            _ => {}
         }
         batch.end(outcome)
     }
@@ -323,7 +327,10 @@ impl Pool {
         }
         let now = Instant::now();
         match pinged {
-            Err(failure) if now - asked > response / 2 => Err(failure.before_sending()),
+            Err(failure) if now - asked > response / 2 => {
+                self.fell_silent(asked);
+                Err(failure.before_sending())
+            }
             _ => Ok(now),
         }
     }
@@ -345,6 +352,15 @@ impl Pool {
             Ask::Greeting => _ = self.settings.greeting.as_ref().map(|greeting| greeting.answered(reply)),
         }
         Ok(())
+    }
+
+    /// What was sent then has found no answer in time. The way of this connection may be gone without a word (a router forgot it, a
+    /// host behind a shared address lost its power), and that of the others with it, while new ones work. So those that were quiet
+    /// since before are closed: one by one they would cost a time-out each. A connection that carries a batch now has its own time,
+    /// which has begun, and one that was answered since is well.
+    fn fell_silent(&self, asked: Instant) {
+        let closed = self.state.lock().take_idle(|connection| connection.is_quiet_since(asked));
+        drop(closed); // system calls, without the mutex
     }
 
     /// A connection of this era leads to a server that takes no writes: a replica by now. Where the address leads may have changed, so
