@@ -14,8 +14,14 @@ macro_rules! log_line {
 }
 pub(crate) use log_line;
 
-/// Writes a line, or none if the logger panics.
-pub(crate) fn log_safely(write: impl FnOnce()) {
+/// Writes to the log, or not if the logger panics: it is the program's code, and must not end a thread of a backend.
+///
+/// ```
+/// # use fairlock_core::backend::log_safely;
+/// use log::warn;
+/// log_safely(|| warn!(target: "fairlock::net", "the connection is lost"));
+/// ```
+pub fn log_safely(write: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(write)) {
         std::mem::forget(panic); // its drop may panic as well
     }

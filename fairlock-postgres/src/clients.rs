@@ -1,12 +1,12 @@
 //! The clients of this process: how each gets a message, and where they listen.
 
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use fairlock_core::backend::{Place, WakeSink};
 use fairlock_line::{News, WakeUp};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use crate::link::{Link, Phase, Waiting};
 use crate::net::address::Address;
@@ -16,7 +16,8 @@ use crate::net::address::Address;
 #[non_exhaustive]
 pub enum WakeUps {
     /// By LISTEN, on a connection that a client has from its first request that has to wait until none has waited for 30 s. Where
-    /// that does not work, as behind a pooler in transaction mode, a warning says so, and the client polls every 20 ms.
+    /// that does not work, as behind a pooler in transaction mode, a warning says so, and the client polls every 20 ms. Now and then, and
+    /// less and less often, it tries again.
     #[default]
     Listen,
     /// By looking at the locks that it waits for, all with one statement, each time so much time has gone by: from 1 ms to 1 min.
@@ -31,9 +32,21 @@ pub(crate) struct Clients {
     all: RwLock<HashMap<String, Arc<Client>>>,
     /// Where they listen.
     pub(crate) listen_at: Address,
-    /// How often they poll, if they do: it was set so, or a message was not heard.
-    pub(crate) poll_every: OnceLock<Duration>,
+    /// How often they poll, if it is set so.
+    pub(crate) poll_every: Option<Duration>,
+    deaf: Mutex<Option<Deaf>>,
 }
+
+/// A message of this process to itself was not heard, so its clients poll.
+struct Deaf {
+    /// Until the next one is sent.
+    until: Instant,
+    pause: Duration,
+}
+
+/// How soon another message is tried, and the longest pause before one: behind a pooler none will come. Short in tests.
+const TRIED_AGAIN: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
+const LONGEST: Duration = Duration::from_secs(600);
 
 pub(crate) struct Client {
     pub(crate) name: String,
@@ -44,10 +57,27 @@ pub(crate) struct Client {
 impl Clients {
     pub(crate) fn new(listen_at: Address, wake_ups: WakeUps) -> Clients {
         let poll_every = match wake_ups {
-            WakeUps::Listen => OnceLock::new(),
-            WakeUps::Poll(every) => OnceLock::from(every),
+            WakeUps::Listen => None,
+            WakeUps::Poll(every) => Some(every),
         };
-        Clients { all: RwLock::default(), listen_at, poll_every }
+        Clients { all: RwLock::default(), listen_at, poll_every, deaf: Mutex::default() }
+    }
+
+    /// Until when the clients poll, since a message was not heard.
+    pub(crate) fn deaf_until(&self) -> Option<Instant> {
+        self.deaf.lock().as_ref().map(|deaf| deaf.until)
+    }
+
+    /// A message was not heard. Whether that is new.
+    pub(crate) fn is_deaf(&self) -> bool {
+        let mut deaf = self.deaf.lock();
+        let pause = deaf.as_ref().map_or(TRIED_AGAIN, |deaf| (deaf.pause * 2).min(LONGEST));
+        deaf.replace(Deaf { until: Instant::now() + pause, pause }).is_none()
+    }
+
+    /// A message was heard.
+    pub(crate) fn is_heard(&self) {
+        *self.deaf.lock() = None;
     }
 
     pub(crate) fn add(&self, name: &str, sink: Arc<dyn WakeSink>) {

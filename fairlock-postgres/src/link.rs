@@ -142,6 +142,7 @@ impl Link {
         if state.phase == Phase::Over {
             return None;
         }
+        state.has_missed |= state.phase == Phase::Polling; // what came between the last look and here
         (state.phase, state.is_present) = (Phase::Hearing, is_present);
         state.session += 1;
         self.changed.notify_all();

@@ -1,9 +1,10 @@
-//! The thread that hears for a client: by LISTEN, after it has seen that a message gets through, else by polling.
+//! The thread that hears for a client: by LISTEN, after it has seen that a message gets through, else by polling, until one does.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use fairlock_core::backend::{BackendError, LineLimit, Wake, pause};
+use fairlock_core::backend::{BackendError, LineLimit, Wake, log_safely, pause};
 use fairlock_line::WakeUp;
 
 use crate::clients::Client;
@@ -42,15 +43,40 @@ impl Listener {
         Listener { store: Arc::downgrade(store), client: Arc::downgrade(client), link, name }
     }
 
+    /// A panic costs the connection, as the server's end of it does.
     pub(crate) fn run(self) {
+        let mut panics = 0_u32;
+        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.hear_or_poll())) {
+            std::mem::forget(panic); // its drop may panic as well
+            panics = panics.saturating_add(1);
+            log_safely(|| log::error!(target: "fairlock::net", "the thread for wake-ups panicked, going on"));
+            if !self.link.set(Phase::Broken) {
+                return;
+            }
+            self.link.rest(pause(panics));
+            if self.link.has_to_end() {
+                return;
+            }
+        }
+    }
+
+    fn hear_or_poll(&self) {
         let mut failures = 0_u32;
         loop {
             let Some(store) = self.store.upgrade() else { return };
-            if let Some(every) = store.clients.poll_every.get().copied() {
+            let (every, deaf_until) = (store.clients.poll_every, store.clients.deaf_until());
+            if every.is_some() || deaf_until.is_some_and(|until| Instant::now() < until) {
                 drop(store);
-                return self.poll(every);
+                if self.poll(every.unwrap_or(POLLS_EVERY), deaf_until) {
+                    return;
+                }
+                continue;
             }
-            let connected = self.connect(&store);
+            let connected = self.connect(&store, deaf_until.is_some());
+            if deaf_until.is_some() && connected.is_err() {
+                store.clients.is_deaf();
+                continue;
+            }
             drop(store);
             let heard = match connected {
                 Ok(Some(con)) => {
@@ -69,10 +95,12 @@ impl Listener {
                 && let Some(count) = LOST.count(1, Instant::now())
             {
                 let error = BackendError::from(failure);
-                log::warn!(
-                    target: "fairlock::net",
-                    "lost the connection for wake-ups {count} time(s), reconnecting: {error}"
-                );
+                log_safely(|| {
+                    log::warn!(
+                        target: "fairlock::net",
+                        "lost the connection for wake-ups {count} time(s), reconnecting: {error}"
+                    );
+                });
             }
             self.link.rest(pause(failures));
             if self.link.has_to_end() {
@@ -81,26 +109,37 @@ impl Listener {
         }
     }
 
-    /// A connection by which a message to itself was heard. None if it was not: then all clients of this process poll from now on.
+    /// A connection by which a message to itself was heard. None if it was not: then all clients of this process poll for a while. One
+    /// that polls already goes on with that meanwhile.
     ///
     /// A pooler gives each transaction any session, so LISTEN is carried out somewhere, and what that session hears gets lost. Hence
     /// the client is made present afterwards only: the pooler's session would keep that.
-    fn connect(&self, store: &Store) -> Result<Option<Connection>, Failure> {
+    fn connect(&self, store: &Store, polls: bool) -> Result<Option<Connection>, Failure> {
         let mut con = open(&store.clients.listen_at, Instant::now() + store.pool.timeouts.connect)?;
         let channel = channel_of(&self.name);
         con.flight(&[Statement::made_up(format!("listen {channel}"))], store.pool.deadline())?;
         check_server(&mut con, store)?;
         let tell = Statement::new(NOTIFY, [channel.as_str().into(), "test".into()]);
         store.pool.ask(tell, store.pool.deadline())?;
-        if !con.listen(Instant::now() + HEARD_WITHIN)?.is_empty() {
-            return Ok(Some(con));
+        let until = Instant::now() + HEARD_WITHIN;
+        while Instant::now() < until {
+            let next = if polls { until.min(Instant::now() + POLLS_EVERY) } else { until };
+            if !con.listen(next)?.is_empty() {
+                store.clients.is_heard();
+                return Ok(Some(con));
+            }
+            if let Some(client) = self.client.upgrade().filter(|_| polls) {
+                store.look_for(&client)?;
+            }
         }
-        if store.clients.poll_every.set(POLLS_EVERY).is_ok() {
-            log::warn!(
-                target: "fairlock::net",
-                "a NOTIFY to this process did not arrive within {HEARD_WITHIN:?}, so it polls for wake-ups from now on: behind a \
-                 pooler in transaction mode, name the server itself with .listen_on(url)"
-            );
+        if store.clients.is_deaf() {
+            log_safely(|| {
+                log::warn!(
+                    target: "fairlock::net",
+                    "a NOTIFY to this process did not arrive within {HEARD_WITHIN:?}, so it polls for wake-ups, and tries that again now \
+                     and then: behind a pooler in transaction mode, name the server itself with .listen_on(url)"
+                );
+            });
         }
         con.flight(&[Statement::new("unlisten *", [])], store.pool.deadline())?; // if the pooler happens to choose the same session
         Ok(None)
@@ -127,7 +166,9 @@ impl Listener {
                     // Anyone who may log in to the database can send it.
                     Err(error) => {
                         if let Some(count) = UNREADABLE.count(1, Instant::now()) {
-                            log::warn!(target: "fairlock::net", "{count} unreadable message(s): {error}");
+                            log_safely(
+                                || log::warn!(target: "fairlock::net", "{count} unreadable message(s): {error}"),
+                            );
                         }
                     }
                 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use fairlock_core::backend::{BackendError, LineLimit, Wake, pause};
+use fairlock_core::backend::{BackendError, LineLimit, Wake, log_safely, pause};
 
 use crate::clients::Client;
 use crate::link::{Phase, Waiting};
@@ -28,18 +28,20 @@ static LOOK: LazyLock<String> = LazyLock::new(|| {
 static FAILED: LineLimit = LineLimit::new();
 
 impl Listener {
-    /// Polls until the thread has to end.
-    pub(crate) fn poll(&self, every: Duration) {
+    /// Polls until the thread has to end, or for a while. Whether it has to end.
+    pub(crate) fn poll(&self, every: Duration, until: Option<Instant>) -> bool {
         let mut failures = 0_u32;
         if !self.link.set(Phase::Polling) {
-            return;
+            return true;
         }
-        loop {
+        while until.is_none_or(|until| Instant::now() < until) {
             self.link.rest(every.max(pause(failures)));
             if self.link.has_to_end() {
-                return;
+                return true;
             }
-            let (Some(store), Some(client)) = (self.store.upgrade(), self.client.upgrade()) else { return };
+            let (Some(store), Some(client)) = (self.store.upgrade(), self.client.upgrade()) else {
+                return true;
+            };
             match store.look_for(&client) {
                 Ok(()) => failures = 0,
                 Err(failure) => {
@@ -48,20 +50,23 @@ impl Listener {
                         && let Some(count) = FAILED.count(1, Instant::now())
                     {
                         let error = BackendError::from(failure);
-                        log::warn!(
-                            target: "fairlock::net",
-                            "polling for wake-ups failed {count} time(s), trying again: {error}"
-                        );
+                        log_safely(|| {
+                            log::warn!(
+                                target: "fairlock::net",
+                                "polling for wake-ups failed {count} time(s), trying again: {error}"
+                            );
+                        });
                     }
                 }
             }
         }
+        false
     }
 }
 
 impl Store {
     /// Tells the client what stands in the rows of the locks that it waits for.
-    fn look_for(&self, client: &Client) -> Result<(), Failure> {
+    pub(crate) fn look_for(&self, client: &Client) -> Result<(), Failure> {
         let waiting = client.link.waiting();
         let mut revs = BTreeMap::new();
         for (Waiting { lock, .. }, seen) in &waiting {

@@ -3,6 +3,7 @@
 //! `state` may be empty only while nothing but that hold is known of the lock: then a fast part may grant and release. A line that
 //! is empty may still remember tickets and kicks: as long as the lock is held, that stays.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use fairlock_core::backend::{BackendErrorKind, RequestId};
@@ -80,7 +81,9 @@ impl LockRow {
             let key = key_of(owner.client());
             shows_itself(owner.client(), key).then_some(key)
         };
-        let heads = entry.heads().filter_map(key_if_shown).collect();
+        // Each client once: those at the head that are looked at may be many workers of one process.
+        let mut keys = HashSet::new();
+        let heads = entry.heads().filter_map(key_if_shown).filter(|key| keys.insert(*key)).collect();
         let mut hold = entry.take_sole_hold();
         if let Some(kept) = hold.take_if(|hold| !is_text(&hold.owner, &hold.label)) {
             entry.put_sole_hold(kept);

@@ -63,7 +63,7 @@ pub(crate) use question::Question;
 use queue::Work;
 pub(crate) use queue::{MOST_LOCKS, Queue};
 
-/// How many waiters at the head are looked at, whether they are still there.
+/// How many clients at the head are looked at, whether they are still there.
 const ASKED_ABOUT: usize = 4;
 /// How often a row may vanish between insert and load.
 const TRIES: usize = 3;

@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use fairlock_core::backend::log_safely;
+
 use crate::net::{Failure, Statement};
 use crate::step::Store;
 
@@ -27,7 +29,9 @@ impl Store {
             Ok(deleted) if deleted < MOST => {}
             Ok(_) => *self.next_sweep.lock() = now + SOON,
             Err(failure) => {
-                log::debug!(target: "fairlock::net", "rows of unused locks were not deleted: {failure:?}");
+                log_safely(
+                    || log::debug!(target: "fairlock::net", "rows of unused locks were not deleted: {failure:?}"),
+                );
             }
         }
     }

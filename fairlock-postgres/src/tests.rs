@@ -93,6 +93,67 @@ fn what_reads_asks_a_pooler_to_send_it_where_writes_go() {
 }
 
 #[test]
+fn statements_stay_prepared_when_one_that_was_new_met_a_locked_table() {
+    let url = new_database();
+    let one = PostgresBackend::builder(&url).connections(1).response_timeout(SECOND * 5);
+    let (backend, mut con) = (one.connect().unwrap(), session(&url));
+    let (locks, ann) = ([lock("a"), lock("b")], OwnerId::new("ann:1"));
+    take(&backend, &lock("first"), &ann); // which tells the clock
+    con.script("begin; lock table fairlock.lock", soon()).unwrap();
+    let asks = locks.each_ref().map(|lock| ask(lock, &ann, 1));
+    assert!(backend.acquire_all(&asks).iter().all(Result::is_err));
+    con.script("rollback", soon()).unwrap();
+    assert!(backend.0.pool.lend(soon(), |con| Ok(con.is_own_session())).unwrap());
+    assert!(backend.acquire_all(&asks).iter().all(Result::is_ok));
+}
+
+#[test]
+fn statistics_that_an_operator_resets_are_no_crash() {
+    let mut con = session(&new_database());
+    let age = "select (extract(epoch from clock_timestamp()) - ((pg_control_system()).system_identifier >> 32))::bigint";
+    eventually(SECOND * 15, "initdb was some time ago", || number(&mut con, age) > 10);
+    con.script("set synchronous_commit = off; select pg_stat_reset_shared('bgwriter')", soon()).unwrap();
+    assert_eq!(number(&mut con, "select fairlock.grace_ends()"), 0);
+}
+
+/// Its clients may have longer leases than a server that forgets what it has granted allows.
+#[test]
+fn a_backend_whose_commits_are_synchronous_keeps_them_so() {
+    let url = new_database();
+    let backend = PostgresBackend::connect(&url).unwrap();
+    assert_eq!(backend.longest_lease(), None);
+    let mut con = session(&url);
+    let database = url.rsplit('/').next().unwrap();
+    let others = "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()";
+    con.script(&format!("alter database {database} set synchronous_commit = off; {others}"), soon()).unwrap();
+    let level = |backend: &PostgresBackend| {
+        let level = Statement::made_up("select current_setting('synchronous_commit')");
+        Some(backend.0.pool.ask(level, soon()).ok()?.first()?.text(0).ok()?.to_owned())
+    };
+    eventually(SECOND * 5, "it has a session again", || level(&backend).is_some());
+    assert_eq!(level(&backend).as_deref(), Some("on"));
+    let later = PostgresBackend::connect(&url).unwrap();
+    assert_eq!((later.longest_lease(), level(&later).as_deref()), (Some(LEASE), Some("off")));
+}
+
+#[test]
+fn every_line_of_the_log_is_written_under_guard() {
+    let sources = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src")).unwrap();
+    let mut found = 0;
+    for path in sources.map(|entry| entry.unwrap().path()).filter(|path| path.is_file()) {
+        let text: String = std::fs::read_to_string(&path).unwrap().split_whitespace().collect();
+        for (at, _) in text.match_indices(&format!("{}target:", "!(")) {
+            let line = text[..at].trim_end_matches(char::is_alphabetic);
+            let is_guarded =
+                ["log_safely(||log::", "log_safely(||{log::"].iter().any(|begin| line.ends_with(begin));
+            assert!(is_guarded, "{}", path.display());
+            found += 1;
+        }
+    }
+    assert!(found > 5, "{found}");
+}
+
+#[test]
 fn of_many_that_migrate_at_once_none_fails_and_one_that_waits_for_too_long_says_so() {
     let url = SERVER.new_empty_database();
     let mut first = session(&url);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Once};
 
 use fairlock_core::backend::{Acquired, Backend, Subscription, Wake, WakeSink};
 use fairlock_core::{Client, ClientId, Guard, LockRequest, OwnerId};
-use fairlock_tests::log_lines::{keep_log_lines, log_lines};
+use fairlock_tests::log_lines::{keep_log_lines, log_lines, panic_at_log_lines};
 use fairlock_tests::{PgBouncer, eventually};
 use log::LevelFilter;
 use parking_lot::Mutex;
@@ -192,6 +192,67 @@ fn a_client_whose_connection_for_wake_ups_ends_is_told_of_the_gap_and_hears_agai
     assert_eq!(heard.recv_timeout(SECOND * 10).unwrap(), "Gap");
     theirs.release(&hold(&lock, &ann, token)).unwrap();
     heard_of_grant(&heard, 2);
+}
+
+#[test]
+fn a_logger_that_panics_costs_no_wake_up() {
+    lines("");
+    panic_at_log_lines("lost the connection for wake-ups");
+    let url = new_database();
+    let (ours, theirs) = (listening(&url), listening(&url));
+    let (bob, heard, _subscription) = subscribed(&ours);
+    let (lock, ann) = (lock("x"), OwnerId::new("ann:1"));
+    let token = take(&theirs, &lock, &ann);
+    ours.acquire(&ask(&lock, &bob, 2)).unwrap();
+    session(&url).script(&format!("select pg_terminate_backend(pid) {PRESENT}"), soon()).unwrap();
+    assert_eq!(heard.recv_timeout(SECOND * 10).unwrap(), "Gap");
+    theirs.release(&hold(&lock, &ann, token)).unwrap();
+    heard_of_grant(&heard, 2);
+}
+
+/// Its message to itself may have been late, once, or the pooler be replaced.
+#[test]
+fn a_client_that_did_not_hear_itself_tries_again_and_polls_until_then() {
+    let (url, pooler) = (new_database(), PgBouncer::start(&SERVER));
+    let database = url.rsplit('/').next().unwrap();
+    pooler.turn("hears", database);
+    let listen_at = format!("postgres://fairlock@{}/hears", pooler.address());
+    let ours = PostgresBackend::builder(&url).listen_on(&listen_at).connect().unwrap();
+    let theirs = listening(&url);
+    let (bob, heard, _subscription) = subscribed(&ours);
+    let (x, y, ann) = (lock("x"), lock("y"), OwnerId::new("ann:1"));
+    let [first, second] = [&x, &y].map(|lock| take(&theirs, lock, &ann));
+    ours.acquire(&ask(&x, &bob, 2)).unwrap();
+    ours.acquire(&ask(&y, &bob, 3)).unwrap();
+    until("it polls", || ours.0.clients.deaf_until().is_some());
+    theirs.release(&hold(&x, &ann, first)).unwrap();
+    heard_of_grant(&heard, 2);
+    pooler.turn_to_sessions("hears", database);
+    assert_eq!(heard.recv_timeout(SECOND * 20).unwrap(), "Gap");
+    assert!(ours.0.clients.deaf_until().is_none());
+    theirs.release(&hold(&y, &ann, second)).unwrap();
+    heard_of_grant(&heard, 3);
+}
+
+#[test]
+fn many_workers_of_two_processes_that_are_gone_are_passed_over_at_once() {
+    let url = new_database();
+    let [holder, later] = [(); 2].map(|()| client(listening(&url)));
+    let guard = holder.fair_lock("x").unwrap().lock().unwrap();
+    let x = lock("x");
+    for _ in 0..2 {
+        let backend = listening(&url);
+        let (gone, _heard, subscription) = subscribed(&backend);
+        for worker in 1..=4 {
+            let owner = OwnerId::new(&format!("{}:{worker}", gone.client()));
+            backend.acquire(&ask(&x, &owner, worker)).unwrap();
+        }
+        drop(subscription);
+        until("the session has ended", || present(&url) == 0);
+    }
+    let last = later.fair_lock("x").unwrap().request().unwrap();
+    guard.unlock().unwrap();
+    granted(last).unlock().unwrap();
 }
 
 /// As after a fail-over: the connection lives, at a server that the commands have left.

@@ -9,6 +9,7 @@
 //! | starting | hearing | the thread: it listens, and a message to itself has come |
 //! | starting, hearing | broken | the thread: the connection failed, or sits at another server than the commands |
 //! | starting, broken | polling | the thread: it is set so, or a message to itself has not come |
+//! | polling | hearing | the thread: it has tried again, and that message has come; it says `Gap` |
 //! | broken | hearing | the thread, after a pause; then it says `Gap` |
 //! | starting, hearing, broken, polling | silent | the thread: nothing waits; it ends |
 //! | any | over | the end of the subscription; the thread finds it, and ends |
@@ -21,6 +22,7 @@
 //!   former one does not touch the link any more.
 //! - **Another process sees a place before its client is present**, or one of a client that polls: `heads` in the row names only
 //!   clients that were present when they asked, so no other is passed over.
+//! - **A logger panics, or a mistake of ours does**: lines are written under guard, and the thread goes on after a pause.
 //! - **A message between two connections is lost**: `Gap` comes after LISTEN, so what is sent from then on is heard.
 //! - **The subscription ends while the thread connects**: the thread moves the link on under the mutex, and finds `over`.
 //! - **A message comes after the end**: the thread has a weak pointer to the sink.
@@ -31,7 +33,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
-use fairlock_core::backend::{Acquired, BackendError, LineLimit, Place, Renewal, Wait};
+use fairlock_core::backend::{Acquired, BackendError, LineLimit, Place, Renewal, Wait, log_safely};
 
 use crate::clients::Client;
 use crate::link::Waiting;
@@ -44,18 +46,22 @@ static NO_THREAD: LineLimit = LineLimit::new();
 impl Client {
     /// See [`Link::waits`].
     fn waits(self: &Arc<Client>, store: &Arc<Store>, place: &Place<'_>, until: Instant) -> Option<u64> {
-        self.link.waits(place, until, || {
+        let mut failed = None;
+        let session = self.link.waits(place, until, || {
             let listener = Listener::new(store, self);
             let thread = thread::Builder::new().name("fairlock-pg-wake".to_owned());
-            let started = thread.spawn(move || listener.run());
-            // Heartbeats find the grant, and start the thread if they can.
-            if let Err(error) = &started
-                && let Some(count) = NO_THREAD.count(1, Instant::now())
-            {
+            failed = thread.spawn(move || listener.run()).err();
+            failed.is_none()
+        });
+        // Heartbeats find the grant, and start the thread if they can.
+        if let Some(error) = failed
+            && let Some(count) = NO_THREAD.count(1, Instant::now())
+        {
+            log_safely(|| {
                 log::warn!(target: "fairlock::net", "can't start the thread for wake-ups, {count} time(s): {error}");
-            }
-            started.is_ok()
-        })
+            });
+        }
+        session
     }
 }
 

@@ -4,6 +4,9 @@ use std::sync::{Mutex, Once};
 
 struct Kept(Mutex<Vec<String>>);
 
+/// Parts of lines at which the logger panics, after it has kept the line.
+static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
 static KEPT: Kept = Kept(Mutex::new(Vec::new()));
 
 impl log::Log for Kept {
@@ -13,7 +16,9 @@ impl log::Log for Kept {
 
     fn log(&self, record: &log::Record<'_>) {
         let line = format!("{} {}: {}", record.level(), record.target(), record.args());
+        let panics = PANICS.lock().unwrap().iter().any(|part| line.contains(part));
         self.0.lock().unwrap().push(line);
+        assert!(!panics, "planned");
     }
 
     fn flush(&self) {}
@@ -27,6 +32,11 @@ pub fn keep_log_lines(level: log::LevelFilter) {
         log::set_max_level(level);
     });
     KEPT.0.lock().unwrap().clear();
+}
+
+/// From now on the logger panics at lines with this part.
+pub fn panic_at_log_lines(part: &str) {
+    PANICS.lock().unwrap().push(part.to_owned());
 }
 
 /// The lines with this part, each as `LEVEL target: text`.

@@ -28,7 +28,7 @@ pub use wake::{Subscription, Wake, WakeSink};
 pub use crate::backoff::pause;
 pub use crate::ids::RequestId;
 use crate::ids::{ClientId, LockKind};
-pub use crate::logging::LineLimit;
+pub use crate::logging::{LineLimit, log_safely};
 use crate::time::Clock;
 
 /// The most waiters that one [`inspect`](Backend::inspect) reads: a few milliseconds of a server's time.

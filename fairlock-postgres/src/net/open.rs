@@ -56,7 +56,13 @@ pub(crate) fn log_in_at(
 
 fn taking_writes(mut con: Connection, deadline: Instant) -> Result<Connection, Failure> {
     // Parsed each time, since nothing is known of the session yet.
-    let sql = "select pg_is_in_recovery(), current_setting('transaction_read_only') = 'on', pg_backend_pid()";
+    // A session of its own may rest for as long as it likes: the setting, which PostgreSQL 13 doesn't have, is for forgotten ones.
+    let process = con.process.unwrap_or_default();
+    let sql = format!(
+        "select pg_is_in_recovery(), current_setting('transaction_read_only') = 'on', pg_backend_pid(), \
+         current_setting('synchronous_commit') = 'off', (select set_config(name, '0', false) from pg_settings where name = \
+         'idle_session_timeout' and pg_backend_pid() = {process})"
+    );
     let row = con.row(Statement::made_up(sql), deadline)?;
     if row.flag(0)? {
         return Err(Failure::broken("it takes no writes: it is a standby"));
@@ -65,6 +71,7 @@ fn taking_writes(mut con: Connection, deadline: Instant) -> Result<Connection, F
         let what = "it takes no writes: default_transaction_read_only is on for the server, the database or the user";
         return Err(Failure::invalid(what));
     }
+    con.is_unsynced = row.flag(3)?;
     // A pooler gives itself another number than that of the session, which it may change after each transaction.
     if con.process == Some(row.count(2)?) {
         con.prepared = Some(Vec::new());

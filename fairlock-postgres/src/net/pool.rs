@@ -9,6 +9,7 @@
 //! A broken connection shows that the server may have gone, so the idle ones are closed with it: each would cost a call its
 //! time-out. No lock is held while a connection is opened or used.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -29,6 +30,10 @@ const WAIT: Duration = Duration::from_millis(500);
 /// Begins a transaction that sees what others have written while it waited for a row, whatever level the role has as its default.
 pub(crate) const BEGIN: &str = "begin isolation level read committed";
 
+/// Keeps what a session has for `synchronous_commit`, or raises it. Goes on with [`Pool::limits`].
+const SYNCED: &str = ", set_config('synchronous_commit', case level when 'off' then 'on' else level end, false) from (select \
+                      current_setting('synchronous_commit') as level) s";
+
 pub(crate) struct Pool {
     pub(crate) address: Address,
     pub(crate) timeouts: Timeouts,
@@ -36,6 +41,8 @@ pub(crate) struct Pool {
     state: Mutex<State>,
     returned: Condvar,
     broken: AtomicU64,
+    /// Whether commits did not wait for the server's disk in the first session.
+    is_unsynced: OnceLock<bool>,
 }
 
 #[derive(Default)]
@@ -47,8 +54,8 @@ struct State {
 
 impl Pool {
     pub(crate) fn new(address: Address, timeouts: Timeouts, most: usize) -> Pool {
-        let (state, returned, broken) = Default::default();
-        Pool { address, timeouts, most, state, returned, broken }
+        let (state, returned, broken, is_unsynced) = Default::default();
+        Pool { address, timeouts, most, state, returned, broken, is_unsynced }
     }
 
     /// How many connections were lost.
@@ -124,11 +131,15 @@ impl Pool {
 
     fn open(&self, deadline: Instant) -> Result<Connection, Failure> {
         let mut con = open(&self.address, deadline.min(Instant::now() + self.timeouts.connect))?;
+        // The first session has told how long a lease may be, so the others keep what makes that safe, whatever is set meanwhile. Those who
+        // do without it have forgotten grants in a crash: the grace is asked for before.
+        let is_unsynced = *self.is_unsynced.get_or_init(|| con.is_unsynced);
+        let synced = if is_unsynced { "" } else { SYNCED };
         if con.is_own_session() {
-            con.script(&self.limits(false), deadline)?;
             // It fails where the tables are missing.
             let grace = con.row(Statement::made_up("select fairlock.grace_ends()"), deadline);
             con.grace_ends = grace.and_then(|row| row.number(0)).ok();
+            con.script(&(self.limits(false) + synced), deadline)?;
         }
         Ok(con)
     }

@@ -43,6 +43,8 @@ pub(crate) struct Connection {
     pub(super) is_in_transaction: bool,
     /// The texts that the session knows; the number of each is its name. None where it may be another session each time.
     pub(super) prepared: Option<Vec<&'static str>>,
+    /// Whether its commits did not wait for the server's disk when it was opened.
+    pub(crate) is_unsynced: bool,
     /// Until when the server grants nothing; none if that is to be asked each time. A crash, after which that changes, ends all sessions.
     pub(crate) grace_ends: Option<i64>,
 }
@@ -59,6 +61,7 @@ impl Connection {
             process: None,
             is_in_transaction: false,
             prepared: None,
+            is_unsynced: false,
             grace_ends: None,
         }
     }
@@ -104,11 +107,17 @@ impl Connection {
         self.send(&out, deadline)?;
         let answers = parts.iter().map(|_| self.answers()).collect::<Result<Vec<_>, _>>()?;
         self.stream.all_answered();
-        for failed in answers.iter().filter_map(|answer| answer.as_ref().err()) {
-            if failed.is_of_preparing() {
-                self.prepared = None;
-            } else if let Some(prepared) = &mut self.prepared {
-                prepared.truncate(known); // which of the new ones were prepared is not known
+        let mut failures = answers.iter().filter_map(|answer| answer.as_ref().err());
+        match failures.next() {
+            None => {}
+            Some(first) if first.is_of_another_session() => self.prepared = None,
+            Some(first) => {
+                // Which of the new ones were prepared is not known, and a later part has missed one that this one was to prepare. After
+                // a table was altered none is as it was.
+                let good = if first.is_of_an_altered_table() { 0 } else { known };
+                if let Some(prepared) = &mut self.prepared {
+                    prepared.truncate(good);
+                }
             }
         }
         Ok(answers)

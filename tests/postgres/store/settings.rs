@@ -2,6 +2,7 @@
 //! them, directly and through a pooler.
 
 use std::thread;
+use std::time::Duration;
 
 use fairlock::backend::{
     Acquire, Acquired, Backend, BackendError, BackendErrorKind, Hold, LockId, Place, Renew, RequestId,
@@ -12,6 +13,7 @@ use fairlock_tests::locks::{granted, request, take};
 use fairlock_tests::{PgBouncer, PostgresServer};
 use postgres::NoTls;
 
+use crate::held::server;
 use crate::standby::{SOON, end_waiting_commit, set_standby};
 
 /// What a setting changes for locks.
@@ -133,6 +135,27 @@ impl Prepared {
         is_unconfirmed("general", &|| grant(&new));
         is_unconfirmed("renewal", &renew);
     }
+}
+
+/// PostgreSQL 13 has no such setting.
+#[test]
+fn a_time_limit_for_idle_sessions_ends_none_of_a_client() {
+    let server = server();
+    let url = server.new_database();
+    let database = url.rsplit('/').next().unwrap();
+    let set = format!(
+        "do $$ begin alter database {database} set idle_session_timeout = '100ms'; exception when undefined_object then null; end $$"
+    );
+    server.con().batch_execute(&set).unwrap();
+    let backend = PostgresBackend::connect(&url).unwrap();
+    let [ours, theirs] = [(), ()].map(|()| Client::new(backend.clone()).unwrap());
+    let guard = take(&ours.fair_lock("x").unwrap());
+    let waiting = request(&theirs, "x");
+    thread::sleep(Duration::from_millis(400)); // the sessions rest
+    guard.renew().unwrap();
+    assert_eq!((backend.reconnects(), theirs.stats().gaps), (0, 0));
+    guard.unlock().unwrap();
+    granted(waiting, SOON).unlock().unwrap();
 }
 
 #[test]

@@ -48,8 +48,18 @@ impl PgBouncer {
 
     /// From now on the database `alias` is this one. Sessions with the former one end with their transactions.
     pub fn turn(&self, alias: &str, database: &str) {
+        self.turn_to(alias, database, "transaction");
+    }
+
+    /// The same, where a client keeps its session for as long as it is connected.
+    pub fn turn_to_sessions(&self, alias: &str, database: &str) {
+        self.turn_to(alias, database, "session");
+    }
+
+    fn turn_to(&self, alias: &str, database: &str, mode: &str) {
         let server = &self.server;
-        configure(&self.dir, &self.port, &format!("{alias} = {server} dbname={database}\n* = {server}"));
+        let databases = format!("{alias} = {server} dbname={database} pool_mode={mode}\n* = {server}");
+        configure(&self.dir, &self.port, &databases);
         let mut console = self.console().expect("pgbouncer runs");
         console.batch_execute("reload").expect("pgbouncer reads its settings again");
     }
