@@ -5,8 +5,9 @@
 
 use std::time::{Duration, Instant};
 
-use fairlock_core::backend::{BackendError, Holder, LineLimit, LockId, LockState, Place, Wait, Waiter};
-use fairlock_core::{LockKind, OwnerId};
+use fairlock_core::backend::{BackendError, Holder, LockId, LockState, Place, Wait, Waiter};
+use fairlock_core::{LockKind, LockName, OwnerId};
+use parking_lot::Mutex;
 use redis::Value;
 
 use super::{Kind, Locks};
@@ -18,8 +19,21 @@ use crate::script::run::{Call, foreign};
 use crate::script::scripts;
 use crate::shared::Shared;
 
-/// The lines about lines that were repaired.
-static REPAIRED: LineLimit = LineLimit::new();
+/// The locks whose repairs were logged in the last minute: one line for each, and for no more than [`MOST_LOGGED`].
+static LOGGED: Mutex<Vec<(LockName, Instant)>> = Mutex::new(Vec::new());
+const MOST_LOGGED: usize = 16;
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Whether a repair of this lock's line is worth a line in the log.
+fn is_news(lock: &LockName, now: Instant) -> bool {
+    let mut logged = LOGGED.lock();
+    logged.retain(|(_, at)| now.saturating_duration_since(*at) < MINUTE);
+    let is_news = logged.len() < MOST_LOGGED && logged.iter().all(|(known, _)| known != lock);
+    if is_news {
+        logged.push((lock.clone(), now));
+    }
+    is_news
+}
 
 /// How long places in Redisson's line last.
 #[derive(Clone, Copy, Debug)]
@@ -54,14 +68,12 @@ impl Kind for Fair {
     }
 
     fn warn_of(&self, place: &Place<'_>, answer: &Row<'_>, shared: &Shared) -> Result<(), BackendError> {
-        if answer.word == "queued"
-            && answer.at(3, number)? != 0
-            && let Some(count) = REPAIRED.count(1, Instant::now())
+        if answer.word == "queued" && answer.at(3, number)? != 0 && is_news(&place.lock.name, Instant::now())
         {
             log::warn!(
                 target: "fairlock::acquire",
-                event = "repaired", lock = place.lock.name.as_str(), owner = place.owner.as_str(), count = count;
-                "lock {}: queue and timeouts at {} disagreed about {}: repaired, and put at the tail, {count} time(s)",
+                event = "repaired", lock = place.lock.name.as_str(), owner = place.owner.as_str();
+                "lock {}: queue and timeouts at {} disagreed about {}: repaired, and put at the tail",
                 place.lock.name,
                 shared.servers,
                 place.owner
@@ -162,6 +174,18 @@ mod tests {
         let numbers = [1500, 4, 1].map(Value::Int);
         let items = [bulk("state"), Value::Array(holder)].into_iter().chain(numbers);
         Value::Array(items.chain([Value::Array(line)]).collect())
+    }
+
+    #[test]
+    fn repairs_are_a_line_a_minute_for_each_lock_and_for_few_locks() {
+        let start = Instant::now();
+        let is_news =
+            |n: usize, at| super::is_news(&LockName::new(&format!("repaired:{n}")).unwrap(), start + at);
+        let second = Duration::from_secs(1);
+        assert_eq!([is_news(0, second), is_news(0, 2 * second), is_news(1, 3 * second)], [true, false, true]);
+        let news = (0..100).filter(|n| is_news(*n, 4 * second)).count();
+        assert_eq!(news, MOST_LOGGED - 2);
+        assert!(is_news(0, 61 * second));
     }
 
     #[test]
