@@ -87,7 +87,7 @@ pub(crate) fn unlock(shared: &Arc<Shared>, claim: &Arc<Claim>) -> Result<()> {
         // From here on the watchdog begins no renewal.
         Unlocked::Last { held_for, .. } => {
             run_errand(shared, claim, Errand::Tell(Duty::Release));
-            shared.ledger.counters.held(&claim.lock.name, held_for);
+            shared.ledger.counters.held(&claim.lock, held_for);
             Ok(())
         }
         Unlocked::Lost { lost, .. } => {

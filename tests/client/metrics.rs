@@ -107,6 +107,10 @@ fn an_exporter_shows_every_metric_and_the_dashboard_asks_for_no_other() {
     let of_orders = client.stats_of(&client.fair_lock("orders").unwrap()).unwrap();
     assert_eq!(value(r#"fairlock_renewals_total{lock="orders"}"#), of_orders.renewals as f64);
 
+    // As the guide says. (This lock is a fair one; no hold of it has an end of its own.)
+    let of_orders = page.lines().filter(|line| line.contains(r#"lock="orders""#));
+    assert_eq!(of_orders.count(), 99, "{page}");
+
     let operating = std::fs::read_to_string(root().join("docs/operating.md")).unwrap();
     let exported = metrics_of(&page);
     for name in &exported {

@@ -51,6 +51,15 @@ impl Terms {
         end.map_or(lease, |end| lease.min(end.saturating_duration_since(now)))
     }
 
+    /// How a hold on these terms may end that no other can.
+    pub(crate) fn own_end(self) -> Option<LostCause> {
+        match self {
+            Terms::Renewed(_) => None,
+            Terms::Fixed(_) => Some(LostCause::LeaseOver),
+            Terms::Capped { .. } => Some(LostCause::MaxHold),
+        }
+    }
+
     /// Why a hold on these terms expired at `now`.
     pub(crate) fn cause_of_end(self, now: Instant, end: Option<Instant>) -> LostCause {
         let ended = end.is_some_and(|end| end <= now + margin(self.first_lease()));
@@ -115,7 +124,7 @@ mod tests {
         let error = Terms::Fixed(Duration::ZERO).check().unwrap_err();
         assert_eq!(
             error.to_string(),
-            "invalid configuration: fixed_lease is 0ns, it has to be from 10ms to 100 years"
+            "invalid configuration: fixed_lease is 0 s, it has to be from 10 ms to 100 years"
         );
         assert!(Terms::Capped { lease: S, limit: Duration::MAX }.check().is_err());
         assert!(Terms::Fixed(SHORTEST).check().is_ok());

@@ -86,7 +86,7 @@ impl Asking<'_> {
         let ahead = ahead.or((after == AfterAnswer::Granted(GrantedBy::FirstAsk)).then_some(0));
         self.follow(claim, after);
         if let Some(ahead) = ahead.filter(|_| claim.lock.kind != LockKind::Plain) {
-            self.ledger.counters.asked(&claim.lock.name, ahead);
+            self.ledger.counters.asked(&claim.lock, ahead);
         }
         now
     }
@@ -117,7 +117,7 @@ impl Asking<'_> {
 
     /// The server has forgotten the place, and did not put it back.
     fn place_lost(&self, claim: &Claim) {
-        self.ledger.counters.place_lost(&claim.lock.name);
+        self.ledger.counters.place_lost(&claim.lock);
         let (lock, owner) = (&claim.lock.name, &claim.owner);
         // Many may learn of it at once, and the watchdog has logged that their places are gone.
         log_line!(debug, "fairlock::acquire",

@@ -97,5 +97,5 @@ pub(crate) fn count(
 }
 
 fn not_granted(counters: &Counters, lock: &LockId, outcome: Outcome, waited: Duration) {
-    counters.not_granted(&lock.name, lock.kind, outcome, waited);
+    counters.not_granted(lock, outcome, waited);
 }

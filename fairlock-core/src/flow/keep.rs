@@ -43,7 +43,7 @@ pub(crate) fn keep(releasing: Releasing<'_>, claim: &Arc<Claim>, at_least: Durat
                 wait_while(claim, Claim::is_asking); // as an unlock does
             }
             let kept = keep_until(releasing, claim, token, held_for, now + left);
-            releasing.ledger.counters.held(&claim.lock.name, held_for);
+            releasing.ledger.counters.held(&claim.lock, held_for);
             kept
         }
         _ => {

@@ -101,7 +101,7 @@ impl<'a> Releasing<'a> {
                     wait_while(claim, Claim::is_asking);
                 }
                 let released = self.release(claim, token, held_for, now, effort);
-                self.ledger.counters.held(&claim.lock.name, held_for);
+                self.ledger.counters.held(&claim.lock, held_for);
                 released
             }
             Unlocked::Lost { lost, last } => {

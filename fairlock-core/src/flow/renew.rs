@@ -54,7 +54,7 @@ fn renewed_now(
         Ok(Renewal::Renewed) => {
             let after = claim.renewed(Ok(Renewal::Renewed), sent, lease, claim.config.now());
             if let AfterRenewal::Renewed(punctuality) = after {
-                ledger.counters.renewed(&claim.lock.name, punctuality);
+                ledger.counters.renewed(&claim.lock, punctuality);
             }
             // The answer may have come after the end of the new lease, or after the hold was marked as lost.
             let now = claim.config.now();

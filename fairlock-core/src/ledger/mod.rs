@@ -71,12 +71,12 @@ impl Ledger {
     /// call returns it tells the watchdog itself.
     pub(crate) fn granted(&self, claim: &Claim, by: GrantedBy) {
         let Grant { token, waited, due_at, ends_at, recheck_at } = claim.take_grant();
-        self.counters.granted(&claim.lock.name, claim.request, by, waited);
+        self.counters.granted(&claim.lock, claim.request, by, waited);
         claim.raise();
         self.timers.due_by(due_at);
         self.timers.ends_by(ends_at);
         self.recheck_by(claim, recheck_at);
-        self.counters.meter_grant(&claim.lock.name, by, waited);
+        self.counters.meter_grant(&claim.lock, by, waited, claim.terms.own_end());
         let (lock, owner, label) = (&claim.lock.name, &claim.owner, &*claim.config.label);
         log_line!(debug, "fairlock::acquire",
             event = "granted", lock = lock.as_str(), owner = owner.as_str(), label = label,
@@ -114,12 +114,12 @@ impl Ledger {
             self.forget(claim);
         }
         self.registry.remember_lost_leak(claim);
-        self.counters.lost(&claim.lock.name);
+        self.counters.lost(&claim.lock);
         claim.raise();
-        self.counters.meter_loss(&claim.lock.name, cause);
+        self.counters.meter_loss(&claim.lock, cause);
         // Counted at the unlock if it was leaving. It may leave by now, since those who wait were told: that counts nothing.
         if let Some(time) = held_for.filter(|_| !was_leaving) {
-            self.counters.held(&claim.lock.name, time);
+            self.counters.held(&claim.lock, time);
         }
         Some(lost)
     }

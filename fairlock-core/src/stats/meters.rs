@@ -8,9 +8,10 @@
 use std::time::Duration;
 
 use super::not_granted::Outcome;
+use crate::backend::LockId;
 use crate::claim::{GrantedBy, Punctuality};
 use crate::error::LostCause;
-use crate::ids::{LockKind, LockName};
+use crate::ids::LockKind;
 
 #[cfg(feature = "metrics")]
 pub(crate) use recorded::{ClientMeters, Meters};
@@ -19,6 +20,7 @@ pub(crate) use silent::{ClientMeters, Meters};
 
 #[cfg(feature = "metrics")]
 mod recorded {
+    use std::sync::OnceLock;
     use std::sync::atomic::{AtomicI64, Ordering};
 
     use metrics::{
@@ -26,18 +28,23 @@ mod recorded {
         gauge, histogram,
     };
 
-    use super::{Duration, GrantedBy, LockKind, LockName, LostCause, Outcome, Punctuality};
+    use super::{Duration, GrantedBy, LockId, LockKind, LostCause, Outcome, Punctuality};
     use crate::logging::log_safely;
     use crate::stats::not_granted::{KINDS, OUTCOMES, place_of};
 
     pub(crate) struct Meters {
+        /// The value of their label `lock`: empty for all locks that are not counted one by one, so that the number of series is bounded.
+        lock: String,
         waits: [Histogram; 3],
-        not_granted: [[Counter; OUTCOMES.len()]; KINDS.len()],
+        /// Of each kind that the lock is used as.
+        not_granted: [OnceLock<[Counter; OUTCOMES.len()]>; KINDS.len()],
         failed_waits: Histogram,
         holding: Level,
         holds: Histogram,
-        line_length: Histogram,
-        lost: [Counter; 5],
+        /// Plain locks have no line.
+        line_length: OnceLock<Histogram>,
+        /// Of each cause that its holds can have.
+        lost: [OnceLock<Counter>; CAUSES.len()],
         renewals: Counter,
         late_renewals: Counter,
     }
@@ -115,48 +122,89 @@ mod recorded {
     }
 
     impl Meters {
-        /// Their label `lock` is empty for all locks that are not counted one by one: the number of series is bounded.
-        pub(crate) fn new(lock: Option<&LockName>) -> Meters {
+        /// Of one lock, what can happen to it: its series begin at zero, since what appears with its first event does not show as an
+        /// increase. None: of all others, where anything can happen.
+        pub(crate) fn new(lock: Option<&LockId>) -> Meters {
             if lock.is_none() {
                 log_safely(describe);
             }
-            let lock = lock.map_or("", LockName::as_str);
             let mut meters = Meters {
+                lock: lock.map_or("", |lock| lock.name.as_str()).to_owned(),
                 waits: [const { Histogram::noop() }; 3],
-                not_granted: [const { [const { Counter::noop() }; OUTCOMES.len()] }; KINDS.len()],
+                not_granted: [const { OnceLock::new() }; KINDS.len()],
                 failed_waits: Histogram::noop(),
                 holding: Level::noop(),
                 holds: Histogram::noop(),
-                line_length: Histogram::noop(),
-                lost: [const { Counter::noop() }; 5],
+                line_length: OnceLock::new(),
+                lost: [const { OnceLock::new() }; CAUSES.len()],
                 renewals: Counter::noop(),
                 late_renewals: Counter::noop(),
             };
-            log_safely(|| meters.register(lock.to_owned()));
+            log_safely(|| meters.register());
+            let is_any = |place: usize| lock.is_none_or(|lock| place_of(lock.kind) == place);
+            (0..KINDS.len())
+                .filter(|place| is_any(*place))
+                .for_each(|place| _ = meters.not_granted_of(place));
+            if lock.is_none_or(|lock| lock.kind != LockKind::Plain) {
+                meters.line_length();
+            }
+            let is_own_end = |cause| matches!(cause, LostCause::LeaseOver | LostCause::MaxHold);
+            for (cause, _) in CAUSES {
+                if lock.is_none() || !is_own_end(cause) {
+                    meters.lost_by(cause);
+                }
+            }
             meters
         }
 
-        fn register(&mut self, lock: String) {
+        fn register(&mut self) {
+            let lock = &self.lock;
             for (of, by) in self.waits.iter_mut().zip(WAYS) {
                 *of = histogram!("fairlock_wait_seconds", "lock" => lock.clone(), "by" => by.name());
             }
-            for (counters, kind) in self.not_granted.iter_mut().zip(KINDS) {
-                for (of, (_, outcome)) in counters.iter_mut().zip(OUTCOMES) {
-                    *of = counter!("fairlock_not_granted_total", "lock" => lock.clone(), "kind" => kind, "outcome" => outcome);
-                }
-            }
             self.failed_waits = histogram!("fairlock_failed_wait_seconds", "lock" => lock.clone());
             self.holding.gauge = gauge!("fairlock_holds", "lock" => lock.clone());
-            for (of, (_, cause)) in self.lost.iter_mut().zip(CAUSES) {
-                *of = counter!("fairlock_lost_total", "lock" => lock.clone(), "cause" => cause);
-            }
             self.holds = histogram!("fairlock_hold_seconds", "lock" => lock.clone());
-            self.line_length = histogram!("fairlock_line_length", "lock" => lock.clone());
             self.renewals = counter!("fairlock_renewals_total", "lock" => lock.clone());
-            self.late_renewals = counter!("fairlock_late_renewals_total", "lock" => lock);
+            self.late_renewals = counter!("fairlock_late_renewals_total", "lock" => lock.clone());
         }
 
-        pub(crate) fn granted(&self, by: GrantedBy, waited: Duration) {
+        fn not_granted_of(&self, place: usize) -> &[Counter; OUTCOMES.len()] {
+            self.not_granted[place].get_or_init(|| {
+                let mut counters = [const { Counter::noop() }; OUTCOMES.len()];
+                let kind = KINDS[place];
+                log_safely(|| {
+                    for (of, (_, outcome)) in counters.iter_mut().zip(OUTCOMES) {
+                        *of = counter!("fairlock_not_granted_total", "lock" => self.lock.clone(), "kind" => kind, "outcome" => outcome);
+                    }
+                });
+                counters
+            })
+        }
+
+        fn line_length(&self) -> &Histogram {
+            self.line_length.get_or_init(|| {
+                let mut length = Histogram::noop();
+                log_safely(|| length = histogram!("fairlock_line_length", "lock" => self.lock.clone()));
+                length
+            })
+        }
+
+        fn lost_by(&self, of: LostCause) -> Option<&Counter> {
+            let at = CAUSES.iter().position(|(cause, _)| *cause == of)?;
+            Some(self.lost[at].get_or_init(|| {
+                let mut lost = Counter::noop();
+                log_safely(|| {
+                    lost =
+                        counter!("fairlock_lost_total", "lock" => self.lock.clone(), "cause" => CAUSES[at].1)
+                });
+                lost
+            }))
+        }
+
+        /// `own_end`: how this hold may end that others can't.
+        pub(crate) fn granted(&self, by: GrantedBy, waited: Duration, own_end: Option<LostCause>) {
+            own_end.map(|cause| self.lost_by(cause));
             let way = WAYS.iter().position(|way| *way == by);
             if let Some(waits) = way.and_then(|at| self.waits.get(at)) {
                 log_safely(|| waits.record(waited));
@@ -165,7 +213,8 @@ mod recorded {
         }
 
         pub(crate) fn not_granted(&self, kind: LockKind, outcome: Outcome, waited: Duration) {
-            log_safely(|| self.not_granted[place_of(kind)][outcome as usize].increment(1));
+            let counters = self.not_granted_of(place_of(kind));
+            log_safely(|| counters[outcome as usize].increment(1));
             if outcome != Outcome::Busy {
                 log_safely(|| self.failed_waits.record(waited));
             }
@@ -178,12 +227,11 @@ mod recorded {
 
         pub(crate) fn asked(&self, waiters_ahead: u64) {
             #[allow(clippy::cast_precision_loss, reason = "no line is that long")]
-            log_safely(|| self.line_length.record(waiters_ahead as f64));
+            log_safely(|| self.line_length().record(waiters_ahead as f64));
         }
 
-        pub(crate) fn lost(&self, of: LostCause) {
-            let at = CAUSES.iter().position(|(cause, _)| *cause == of);
-            if let Some(lost) = at.and_then(|at| self.lost.get(at)) {
+        pub(crate) fn lost(&self, cause: LostCause) {
+            if let Some(lost) = self.lost_by(cause) {
                 log_safely(|| lost.increment(1));
             }
         }
@@ -216,7 +264,7 @@ mod recorded {
 
 #[cfg(not(feature = "metrics"))]
 mod silent {
-    use super::{Duration, GrantedBy, LockKind, LockName, LostCause, Outcome, Punctuality};
+    use super::{Duration, GrantedBy, LockId, LockKind, LostCause, Outcome, Punctuality};
 
     pub(crate) struct Meters;
 
@@ -233,11 +281,11 @@ mod silent {
     }
 
     impl Meters {
-        pub(crate) fn new(_: Option<&LockName>) -> Meters {
+        pub(crate) fn new(_: Option<&LockId>) -> Meters {
             Meters
         }
 
-        pub(crate) fn granted(&self, _: GrantedBy, _: Duration) {}
+        pub(crate) fn granted(&self, _: GrantedBy, _: Duration, _: Option<LostCause>) {}
 
         pub(crate) fn not_granted(&self, _: LockKind, _: Outcome, _: Duration) {}
 

@@ -21,10 +21,10 @@ use crossing::Crossing;
 use meters::ClientMeters;
 use tally::Tally;
 
-use crate::backend::RequestId;
+use crate::backend::{LockId, RequestId};
 use crate::claim::{GrantedBy, Punctuality};
 use crate::error::LostCause;
-use crate::ids::{LockKind, LockName};
+use crate::ids::LockName;
 use crate::snapshot::WaitingRequest;
 
 /// What has happened to the requests of a client since it was made, or to those for one lock. Its `Display` is a block of
@@ -178,21 +178,28 @@ impl Counters {
     }
 
     /// A claim has become a hold. Before its caller is woken, which finds it counted.
-    pub(crate) fn granted(&self, lock: &LockName, request: RequestId, by: GrantedBy, waited: Duration) {
+    pub(crate) fn granted(&self, lock: &LockId, request: RequestId, by: GrantedBy, waited: Duration) {
         let told = by == GrantedBy::Polling && self.crossing.lock().found(request);
         let by = if told { GrantedBy::WakeUp } else { by };
         self.count(lock, |tally| tally.granted(by, waited));
     }
 
     /// The same for the recorder of the metrics, after the caller is woken: it takes time, and is the program's code.
-    pub(crate) fn meter_grant(&self, lock: &LockName, by: GrantedBy, waited: Duration) {
-        self.meter(lock, |tally| tally.meters.granted(by, waited));
+    /// `own_end`: how this hold may end that others can't.
+    pub(crate) fn meter_grant(
+        &self,
+        lock: &LockId,
+        by: GrantedBy,
+        waited: Duration,
+        own_end: Option<LostCause>,
+    ) {
+        self.meter(lock, |tally| tally.meters.granted(by, waited, own_end));
     }
 
     /// A call has ended without the lock, after this wait.
-    pub(crate) fn not_granted(&self, lock: &LockName, kind: LockKind, outcome: Outcome, waited: Duration) {
-        self.count(lock, |tally| tally.not_granted(kind, outcome, waited));
-        self.meter(lock, |tally| tally.meters.not_granted(kind, outcome, waited));
+    pub(crate) fn not_granted(&self, lock: &LockId, outcome: Outcome, waited: Duration) {
+        self.count(lock, |tally| tally.not_granted(lock.kind, outcome, waited));
+        self.meter(lock, |tally| tally.meters.not_granted(lock.kind, outcome, waited));
     }
 
     /// The number of requests that stand in line or wait for a plain lock now.
@@ -206,34 +213,34 @@ impl Counters {
     }
 
     /// A request has joined the line, or got the lock at once.
-    pub(crate) fn asked(&self, lock: &LockName, waiters_ahead: u64) {
+    pub(crate) fn asked(&self, lock: &LockId, waiters_ahead: u64) {
         self.meter(lock, |tally| tally.meters.asked(waiters_ahead));
     }
 
-    pub(crate) fn held(&self, lock: &LockName, held_for: Duration) {
+    pub(crate) fn held(&self, lock: &LockId, held_for: Duration) {
         self.count(lock, |tally| tally.held(held_for));
         self.meter(lock, |tally| tally.meters.held(held_for));
     }
 
-    pub(crate) fn renewed(&self, lock: &LockName, punctuality: Punctuality) {
+    pub(crate) fn renewed(&self, lock: &LockId, punctuality: Punctuality) {
         self.count(lock, |tally| tally.renewed(punctuality));
         self.meter(lock, |tally| tally.meters.renewed(punctuality));
     }
 
-    pub(crate) fn lost(&self, lock: &LockName) {
+    pub(crate) fn lost(&self, lock: &LockId) {
         self.count(lock, Tally::lost);
     }
 
     /// For the recorder, after those who wait for news of the hold are woken.
-    pub(crate) fn meter_loss(&self, lock: &LockName, cause: LostCause) {
+    pub(crate) fn meter_loss(&self, lock: &LockId, cause: LostCause) {
         self.meter(lock, |tally| tally.meters.lost(cause));
     }
 
-    pub(crate) fn place_lost(&self, lock: &LockName) {
+    pub(crate) fn place_lost(&self, lock: &LockId) {
         self.count(lock, Tally::place_lost);
     }
 
-    fn count(&self, lock: &LockName, count: impl Fn(&Tally)) {
+    fn count(&self, lock: &LockId, count: impl Fn(&Tally)) {
         count(&self.all);
         if let Some(tally) = self.of_lock(lock) {
             count(&tally);
@@ -241,7 +248,7 @@ impl Counters {
     }
 
     /// Each event is in one series: the lock's own, or that of all others.
-    fn meter(&self, lock: &LockName, meter: impl Fn(&Tally)) {
+    fn meter(&self, lock: &LockId, meter: impl Fn(&Tally)) {
         if cfg!(feature = "metrics") {
             self.of_lock(lock).map_or_else(|| meter(&self.all), |tally| meter(&tally));
         }
@@ -249,13 +256,13 @@ impl Counters {
 
     /// What is counted for this lock, if it is counted by itself. Makes the tally without the mutex: that runs the program's
     /// code. Two threads may both make one; the first stays.
-    fn of_lock(&self, lock: &LockName) -> Option<Arc<Tally>> {
+    fn of_lock(&self, lock: &LockId) -> Option<Arc<Tally>> {
         if self.most_locks == 0 {
             return None;
         }
         {
             let locks = self.of_locks.lock();
-            let known = locks.get(lock).map(Arc::clone);
+            let known = locks.get(&lock.name).map(Arc::clone);
             if known.is_some() || locks.len() >= self.most_locks {
                 return known;
             }
@@ -263,16 +270,19 @@ impl Counters {
         let made = Arc::new(Tally::new(Some(lock)));
         let mut locks = self.of_locks.lock();
         if locks.len() >= self.most_locks {
-            return locks.get(lock).map(Arc::clone);
+            return locks.get(&lock.name).map(Arc::clone);
         }
-        Some(Arc::clone(locks.entry(lock.clone()).or_insert(made)))
+        Some(Arc::clone(locks.entry(lock.name.clone()).or_insert(made)))
     }
 
     /// A message tells of a grant to a request that doesn't wait. True if asking has just been quicker.
     pub(crate) fn told_too_late(&self, lock: &LockName, request: RequestId) -> bool {
         let was_found = self.crossing.lock().told(request);
         if was_found {
-            self.count(lock, Tally::was_woken);
+            self.all.was_woken();
+            // It was counted when it was found.
+            let of_lock = self.of_locks.lock().get(lock).map(Arc::clone);
+            of_lock.iter().for_each(|tally| tally.was_woken());
         }
         was_found
     }
@@ -316,9 +326,9 @@ mod tests {
     #[test]
     fn a_grant_found_by_asking_while_its_message_was_under_way_came_by_the_message() {
         let counters = Counters::new(1);
-        let lock = LockName::new("crossing").unwrap();
+        let lock = LockId::new(LockName::new("crossing").unwrap(), LockKind::Fair);
         let counted = || {
-            let [all, of_lock] = [counters.read(), counters.read_lock(&lock).unwrap()];
+            let [all, of_lock] = [counters.read(), counters.read_lock(&lock.name).unwrap()];
             assert_eq!(all, of_lock);
             (all.granted_by_wake_up, all.granted_by_polling)
         };
@@ -326,11 +336,11 @@ mod tests {
         let polled = |request| counters.granted(&lock, request, GrantedBy::Polling, Duration::ZERO);
         polled(one);
         assert_eq!(counted(), (0, 1));
-        assert!(counters.told_too_late(&lock, one));
+        assert!(counters.told_too_late(&lock.name, one));
         assert_eq!(counted(), (1, 0));
-        assert!(!counters.told_too_late(&lock, one), "a second message changes nothing");
+        assert!(!counters.told_too_late(&lock.name, one), "a second message changes nothing");
         // The message is handled between the answer and its count.
-        assert!(!counters.told_too_late(&lock, two));
+        assert!(!counters.told_too_late(&lock.name, two));
         polled(two);
         assert_eq!(counted(), (2, 0));
         polled(three);
@@ -412,11 +422,12 @@ mod tests {
     #[test]
     fn no_more_locks_are_counted_than_were_asked_for() {
         let counters = Counters::new(2);
-        let locks: Vec<_> = (0..4).map(|n| LockName::new(&format!("lock:{n}")).unwrap()).collect();
+        let name = |n| LockName::new(&format!("lock:{n}")).unwrap();
+        let locks: Vec<_> = (0..4).map(|n| LockId::new(name(n), LockKind::Fair)).collect();
         locks.iter().for_each(|lock| counters.held(lock, Duration::from_secs(1)));
-        let counted = |lock| counters.read_lock(lock).map(|stats| stats.holds.count);
+        let counted = |lock: &LockId| counters.read_lock(&lock.name).map(|stats| stats.holds.count);
         assert_eq!(locks.iter().map(counted).collect::<Vec<_>>(), [Some(1), Some(1), None, None]);
         assert_eq!(counters.read().holds.count, 4);
-        assert_eq!(Counters::new(0).read_lock(&locks[0]), None);
+        assert_eq!(Counters::new(0).read_lock(&locks[0].name), None);
     }
 }

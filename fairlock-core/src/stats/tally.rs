@@ -7,8 +7,9 @@ use std::time::Duration;
 use super::meters::Meters;
 use super::not_granted::{Counts, Outcome};
 use super::{Stats, Times};
+use crate::backend::LockId;
 use crate::claim::{GrantedBy, Punctuality};
-use crate::ids::{LockKind, LockName};
+use crate::ids::LockKind;
 
 pub(crate) struct Tally {
     by_wake_up: AtomicU64,
@@ -28,7 +29,7 @@ pub(crate) struct Tally {
 
 impl Tally {
     /// Runs code of the program, which keeps the metrics: no mutex may be held.
-    pub(super) fn new(lock: Option<&LockName>) -> Tally {
+    pub(super) fn new(lock: Option<&LockId>) -> Tally {
         Tally {
             by_wake_up: AtomicU64::new(0),
             by_polling: AtomicU64::new(0),

@@ -14,9 +14,10 @@ use parking_lot::Mutex;
 use super::scene::{Scene, THREADS};
 use super::store::{Op, queued};
 use super::support::{S, World};
-use crate::LockName;
+use crate::backend::LockId;
 use crate::claim::{GrantedBy, Punctuality};
-use crate::stats::Counters;
+use crate::stats::{Counters, Outcome};
+use crate::{LockKind, LockName, LostCause};
 
 /// Keeps what is recorded, and which series were asked for.
 #[derive(Default)]
@@ -100,6 +101,49 @@ impl Recorder for Records {
     }
 }
 
+fn named(name: &str, kind: LockKind) -> LockId {
+    LockId::new(LockName::new(name).unwrap(), kind)
+}
+
+fn fair(name: &str) -> LockId {
+    named(name, LockKind::Fair)
+}
+
+/// What can't happen to a lock has no series; what can has one from the beginning.
+#[test]
+fn a_lock_that_is_counted_singly_has_the_series_of_its_kind_and_terms() {
+    let records = Records::default();
+    metrics::with_local_recorder(&records, || {
+        let counters = Counters::new(9);
+        let grant = |lock: &LockId, own_end| counters.meter_grant(lock, GrantedBy::FirstAsk, S, own_end);
+        grant(&fair("fair"), None);
+        grant(&fair("fixed"), Some(LostCause::LeaseOver));
+        grant(&fair("capped"), Some(LostCause::MaxHold));
+        grant(&named("plain", LockKind::Plain), None);
+        grant(&named("permits", LockKind::Semaphore { permits: 2 }), None);
+        // The same name as another kind.
+        grant(&named("both", LockKind::Plain), None);
+        counters.not_granted(&fair("both"), Outcome::Busy, S);
+        counters.asked(&fair("both"), 0);
+    });
+    let registered = records.registered.lock();
+    assert!(registered.values().all(|times| *times == 1), "{registered:?}");
+    let of = |lock: &str, part: &str| {
+        let label = format!(" lock={lock} ");
+        let is_it = |series: &&String| series.contains(part) && format!("{series} ").contains(&label);
+        registered.keys().filter(is_it).count()
+    };
+    let all = |lock| [of(lock, ""), of(lock, "not_granted"), of(lock, "lost_total"), of(lock, "line_length")];
+    assert_eq!(all("fair"), [17, 5, 3, 1]);
+    assert_eq!(all("fixed"), [18, 5, 4, 1]);
+    assert_eq!(all("capped"), [18, 5, 4, 1]);
+    assert_eq!(all("plain"), [16, 5, 3, 0]);
+    assert_eq!(all("permits"), [17, 5, 3, 1]);
+    assert_eq!(all("both"), [22, 10, 3, 1]);
+    assert_eq!(of("permits", "kind=semaphore"), 5);
+    assert_eq!(of("fixed", "cause=lease_over"), 1);
+}
+
 #[test]
 fn the_length_of_a_line_is_recorded_when_a_request_joins_it() {
     let records = Records::default();
@@ -138,7 +182,7 @@ fn a_wait_is_recorded_by_its_way_and_a_loss_by_its_cause() {
 #[test]
 fn each_metric_has_one_help() {
     let records = Records::default();
-    metrics::with_local_recorder(&records, || Counters::new(1).lost(&LockName::new("one").unwrap()));
+    metrics::with_local_recorder(&records, || Counters::new(1).lost(&fair("one")));
     let registered = records.registered.lock();
     let names: BTreeSet<&str> = registered.keys().filter_map(|series| series.split(' ').next()).collect();
     let mut described = records.described.lock().clone();
@@ -149,9 +193,9 @@ fn each_metric_has_one_help() {
 #[test]
 fn a_hold_is_recorded_when_it_is_over_and_a_renewal_once_more_if_it_was_late() {
     let records = Records::default();
-    let lock = LockName::new("one").unwrap();
+    let lock = fair("one");
     let counters = metrics::with_local_recorder(&records, || Counters::new(0));
-    counters.meter_grant(&lock, GrantedBy::FirstAsk, S);
+    counters.meter_grant(&lock, GrantedBy::FirstAsk, S, None);
     let is_held = ("fairlock_holds lock=".to_owned(), 1.0);
     assert_eq!(records.of("fairlock_holds"), [is_held]);
     counters.held(&lock, 3 * S);
@@ -232,14 +276,14 @@ fn gauges_tell_who_waits_and_an_outage_and_nothing_of_a_client_that_is_gone() {
 #[test]
 fn the_series_of_a_lock_are_asked_for_once() {
     let records = Records::default();
-    let [one, two] = ["one", "two"].map(|name| LockName::new(name).unwrap());
+    let [one, two] = ["one", "two"].map(fair);
     metrics::with_local_recorder(&records, || {
         let counters = Counters::new(2);
         for lock in [&one, &one, &two, &two] {
-            counters.meter_grant(lock, GrantedBy::FirstAsk, S);
+            counters.meter_grant(lock, GrantedBy::FirstAsk, S, None);
         }
-        let third = LockName::new("three").unwrap();
-        counters.meter_grant(&third, GrantedBy::FirstAsk, S);
+        let third = fair("three");
+        counters.meter_grant(&third, GrantedBy::FirstAsk, S, None);
     });
     let labels =
         records.of("fairlock_wait_seconds").into_iter().map(|(series, _)| series.replace(" by=at_once", ""));

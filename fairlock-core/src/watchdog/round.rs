@@ -105,11 +105,11 @@ fn renew(shared: &Shared, due: Vec<Due>) {
         match after {
             AfterRenewal::Nothing => {}
             AfterRenewal::Unanswered => _ = unanswered.get_or_insert((claim.lock.name.clone(), error)),
-            AfterRenewal::Renewed(punctuality) => ledger.counters.renewed(&claim.lock.name, punctuality),
+            AfterRenewal::Renewed(punctuality) => ledger.counters.renewed(&claim.lock, punctuality),
             AfterRenewal::Granted => ledger.granted(claim, GrantedBy::Polling),
             AfterRenewal::PlaceGone => places_gone.push(Arc::clone(claim)),
             AfterRenewal::PlaceLost => {
-                ledger.counters.place_lost(&claim.lock.name);
+                ledger.counters.place_lost(&claim.lock);
                 places_gone.push(Arc::clone(claim));
             }
             // The place was lost; its caller has asked again meanwhile, and has the lock.
