@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::ids::LockName;
 use crate::stop::Stop;
 use crate::time::Clock;
+use crate::words::in_words;
 
 /// See the setters of [`ClientBuilder`](crate::ClientBuilder).
 #[derive(Debug)]
@@ -61,9 +62,8 @@ pub(crate) fn check_range(setting: &str, time: Duration, allowed: RangeInclusive
     if allowed.contains(&time) {
         return Ok(());
     }
-    let (least, most) = (allowed.start(), allowed.end());
-    let most = if *most == LONGEST { "100 years".to_owned() } else { format!("{most:?}") };
-    let reason = format!("{setting} is {time:?}, it has to be from {least:?} to {most}");
+    let [time, least, most] = [time, *allowed.start(), *allowed.end()].map(in_words);
+    let reason = format!("{setting} is {time}, it has to be from {least} to {most}");
     Err(Error::InvalidConfig { reason })
 }
 

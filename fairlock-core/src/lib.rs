@@ -43,6 +43,7 @@ mod time;
 mod timers;
 mod wake;
 mod watchdog;
+mod words;
 
 pub use cancel::Cancel;
 pub use crossbeam_channel;

@@ -133,6 +133,11 @@ impl Backend for PostgresBackend {
         self.0.longest_lease.get().copied()
     }
 
+    fn why_no_longer_lease(&self) -> &'static str {
+        "with `synchronous_commit = off` the database may forget a grant in a crash, and then grants nothing for this time; shorten the lease, \
+         or set `synchronous_commit` to `on` for the role"
+    }
+
     fn attempt_ttl(&self) -> Option<Duration> {
         Some(self.0.pool.attempt_ttl())
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use fairlock_core::Error;
-use fairlock_core::backend::connect_within;
+use fairlock_core::backend::{connect_within, in_words};
 use fairlock_net::Timeouts;
 use parking_lot::Mutex;
 
@@ -152,12 +152,12 @@ impl PostgresBuilder {
     pub(crate) fn unchecked(self) -> Result<PostgresBackend, Failure> {
         let PostgresBuilder { url, listen_on, wake_ups, connections, timeouts, connect_within: _ } = self;
         let allowed = Duration::from_millis(10)..=Duration::from_secs(60);
-        in_range("connect_timeout", timeouts.connect, &allowed)?;
-        in_range("response_timeout", timeouts.response, &allowed)?;
+        in_range("connect_timeout", timeouts.connect, &allowed, in_words)?;
+        in_range("response_timeout", timeouts.response, &allowed, in_words)?;
         if let WakeUps::Poll(every) = wake_ups {
-            in_range("wake_ups by polling", every, &(Duration::from_millis(1)..=*allowed.end()))?;
+            in_range("wake_ups by polling", every, &(Duration::from_millis(1)..=*allowed.end()), in_words)?;
         }
-        in_range("connections", connections, &(1..=MOST_CONNECTIONS))?;
+        in_range("connections", connections, &(1..=MOST_CONNECTIONS), |n| n.to_string())?;
         let address = Address::parse(&url)?;
         let listen_at = listen_on.as_deref().map_or_else(|| Ok(address.clone()), Address::parse)?;
         Ok(PostgresBackend(Arc::new(Store {
@@ -171,10 +171,15 @@ impl PostgresBuilder {
     }
 }
 
-fn in_range<T: Debug + PartialOrd>(what: &str, set: T, allowed: &RangeInclusive<T>) -> Result<(), Failure> {
+fn in_range<T: PartialOrd + Copy>(
+    what: &str,
+    set: T,
+    allowed: &RangeInclusive<T>,
+    shown: impl Fn(T) -> String,
+) -> Result<(), Failure> {
     if allowed.contains(&set) {
         return Ok(());
     }
-    let (from, to) = (allowed.start(), allowed.end());
-    Err(Failure::invalid(format!("{what} is {set:?}, it has to be from {from:?} to {to:?}")))
+    let [set, from, to] = [set, *allowed.start(), *allowed.end()].map(shown);
+    Err(Failure::invalid(format!("{what} is {set}, it has to be from {from} to {to}")))
 }

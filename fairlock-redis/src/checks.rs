@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use fairlock_core::backend::{BackendError, BackendErrorKind};
+use fairlock_core::backend::{BackendError, BackendErrorKind, in_words};
 
 /// # Errors
 /// `InvalidConfig` for a time that is out of range.
@@ -15,11 +15,8 @@ pub(crate) fn in_range(
     if allowed.contains(&time) {
         return Ok(());
     }
-    Err(invalid(format!(
-        "{what} is {time:?}, it has to be from {:?} to {:?}",
-        allowed.start(),
-        allowed.end()
-    )))
+    let [time, least, most] = [time, *allowed.start(), *allowed.end()].map(in_words);
+    Err(invalid(format!("{what} is {time}, it has to be from {least} to {most}")))
 }
 
 pub(crate) fn invalid(what: String) -> BackendError {

@@ -338,17 +338,17 @@ fn an_invalid_setting_is_named_in_the_error() {
         |set: fn(RedisBuilder) -> RedisBuilder| set(RedisBackend::builder(&server.url())).connect().map(drop);
     let of_url = |url: &str| RedisBackend::connect(url).map(drop);
     let lock = client_at(&server.url()).fair_lock("orders").unwrap();
-    let twice = "lease is 1.999s, it has to be from 2s to 100 years: twice the backend's response_timeout of 1s or more";
+    let twice = "lease is 1.999 s, it has to be from 2 s to 100 years: twice the backend's response_timeout of 1 s or more";
     for (result, part) in [
-        (of_client(|it| it.lease(ms(0))), "lease is 0ns, it has to be from 2s to 100 years"),
-        (of_client(|it| it.place_ttl(ms(100))), "place_ttl is 100ms, it has to be from 500ms to 100 years"),
-        (of_client(|it| it.outage_limit(ms(0))), "outage_limit is 0ns"),
-        (lock.fixed_lease(zero).lock().map(drop), "fixed_lease is 0ns"),
-        (lock.max_hold(ms(1)).try_lock().map(drop), "max_hold is 1ms"),
+        (of_client(|it| it.lease(ms(0))), "lease is 0 s, it has to be from 2 s to 100 years"),
+        (of_client(|it| it.place_ttl(ms(100))), "place_ttl is 100 ms, it has to be from 500 ms to 100 years"),
+        (of_client(|it| it.outage_limit(ms(0))), "outage_limit is 0 s"),
+        (lock.fixed_lease(zero).lock().map(drop), "fixed_lease is 0 s"),
+        (lock.max_hold(ms(1)).try_lock().map(drop), "max_hold is 1 ms"),
         (of_backend(|it| it.connections(0)), "connections is 0, it has to be from 1 to 8"),
         (of_backend(|it| it.connections(9)), "connections is 9, it has to be from 1 to 8"),
-        (of_backend(|it| it.thread_wait(ms(0))), "thread_wait is 0ns"),
-        (of_backend(|it| it.response_timeout(ms(0))), "response_timeout is 0ns"),
+        (of_backend(|it| it.thread_wait(ms(0))), "thread_wait is 0 s"),
+        (of_backend(|it| it.response_timeout(ms(0))), "response_timeout is 0 s"),
         (of_backend(|it| it.thread_wait(ms(5000))), "thread_wait is a setting of Redisson's line"),
         (of_backend(|it| it.refresh_on_retry(true)), "else leave refresh_on_retry out"),
         (of_client(|it| it.lease(ms(1999))), twice),

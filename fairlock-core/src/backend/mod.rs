@@ -30,6 +30,7 @@ pub use crate::ids::RequestId;
 use crate::ids::{ClientId, LockKind};
 pub use crate::logging::{LineLimit, log_safely};
 use crate::time::Clock;
+pub use crate::words::in_words;
 
 /// The most waiters that one [`inspect`](Backend::inspect) reads: a few milliseconds of a server's time.
 pub const MOST_INSPECTED: u64 = 500;
@@ -502,6 +503,12 @@ pub trait Backend: Send + Sync + 'static {
     /// ```
     fn longest_lease(&self) -> Option<Duration> {
         None
+    }
+
+    /// Why it grants no [longer one](Backend::longest_lease), and what to do: for the error, after "the longest that the backend
+    /// grants". The default says to shorten the lease. Asks no server.
+    fn why_no_longer_lease(&self) -> &'static str {
+        "shorten the lease"
     }
 }
 

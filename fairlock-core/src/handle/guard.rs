@@ -26,7 +26,7 @@ use crate::shared::Shared;
 /// ```compile_fail,E0277
 /// fn needs_send<T: Send>(_: T) {}
 /// fn give_away(guard: fairlock::LockGuard) {
-///     needs_send(guard); // `dyn BoundToItsThreadUseAnOwner` cannot be sent between threads safely
+///     needs_send(guard); // `dyn BoundToItsThread_in_a_task_use_to_async_else_an_Owner` cannot be sent
 /// }
 /// ```
 #[must_use = "if unused the lock is released at once"]

@@ -37,11 +37,17 @@ impl Identity for ThisThread {
 /// Makes a type `!Send`, and nothing else, without unsafe code.
 #[derive(Debug)]
 pub struct StaysOnItsThread(
-    PhantomData<dyn BoundToItsThreadUseAnOwner + Sync + Unpin + UnwindSafe + RefUnwindSafe>,
+    PhantomData<
+        dyn BoundToItsThread_in_a_task_use_to_async_else_an_Owner + Sync + Unpin + UnwindSafe + RefUnwindSafe,
+    >,
 );
 
 /// Never implemented. The compiler's error begins with this name when a guard or request is sent to another thread.
-trait BoundToItsThreadUseAnOwner {}
+#[allow(
+    non_camel_case_types,
+    reason = "the compiler shows it in place of an explanation, which has names of this crate"
+)]
+trait BoundToItsThread_in_a_task_use_to_async_else_an_Owner {}
 
 /// An identity that is not a thread, for [`Lock::owned_by`](crate::Lock::owned_by): its guards and requests may move
 /// between threads. Made by [`Client::new_owner`](crate::Client::new_owner), and good for that client only. Clones are

@@ -242,6 +242,11 @@ impl Backend for RedisBackend {
     fn longest_lease(&self) -> Option<Duration> {
         self.0.shared.calls.longest_lease()
     }
+
+    fn why_no_longer_lease(&self) -> &'static str {
+        "a server that has forgotten the hold could grant the lock before a longer one is over; shorten the lease, or raise \
+         `Durability::trust` for all clients"
+    }
 }
 
 impl fmt::Debug for RedisBackend {

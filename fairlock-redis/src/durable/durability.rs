@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fairlock_core::backend::BackendError;
+use fairlock_core::backend::{BackendError, in_words};
 
 use crate::checks::{in_range, invalid};
 use crate::net::{Arrangement, MajorityTerms};
@@ -117,9 +117,11 @@ impl Durability {
             return Ok(());
         }
         Err(invalid(format!(
-            "a lease of {lease:?} is longer than {longest:?}, the longest with a trust of {:?}: a server that has forgotten the \
+            "a lease of {} is longer than {}, the longest with a trust of {}: a server that has forgotten the \
              hold could grant the lock before the lease is over; shorten the lease, or raise `Durability::trust` for all clients",
-            self.trust
+            in_words(lease),
+            in_words(longest),
+            in_words(self.trust)
         )))
     }
 }

@@ -124,17 +124,17 @@ fn what_can_not_be_durable_is_refused_with_the_reason() {
     let server = known();
     let durable = |durability| RedisBackend::builder(&server.url()).durable(durability);
     let short = durable(Durability::life().trust(Duration::from_millis(999))).connect();
-    invalid(short, &["trust is 999ms, it has to be from 1s to 3600s"]);
+    invalid(short, &["trust is 999 ms, it has to be from 1 s to 1 h"]);
     let skewed = durable(Durability::life().skew(Duration::from_secs(61))).connect();
-    invalid(skewed, &["skew is 61s, it has to be from 0ns to 60s"]);
+    invalid(skewed, &["skew is 61 s, it has to be from 0 s to 60 s"]);
     let redisson = durable(durability()).discipline(Discipline::Redisson).connect();
     invalid(redisson, &["durable is for the discipline HandOff"]);
     let ours = client(&server);
     let long = ours.fair_lock("long").unwrap().fixed_lease(TRUST * 2);
-    invalid(long.try_lock(), &["a lease of 4s is longer than 2s, the longest with a trust of 2s"]);
+    invalid(long.try_lock(), &["a lease of 4 s is longer than 2 s, the longest with a trust of 2 s"]);
     let plain = ours.plain_lock("plain").unwrap();
     invalid(plain.try_lock(), &["a durable backend has fair locks only"]);
     let long = Client::builder(backend(&server)).lease(TRUST * 2).build();
-    invalid(long, &["lease is 4s, it has to be from 2s to 2s, the longest that the backend grants"]);
+    invalid(long, &["lease is 4 s, it has to be from 2 s to 2 s, the longest that the backend grants"]);
     assert_eq!(backend(&server).longest_lease(), Some(TRUST));
 }

@@ -180,9 +180,34 @@ fn the_compiler_says_what_to_use_when_a_guard_or_request_is_sent_to_a_thread() {
         let (_, said) = compile(dir.path(), &program);
         let said = String::from_utf8_lossy(&said.stderr).into_owned();
         let first = said.lines().find(|line| line.starts_with("error")).unwrap_or_default();
-        let parts = ["E0277", "BoundToItsThreadUseAnOwner", "cannot be sent between threads safely"];
+        let parts = ["E0277", "else_an_Owner", "cannot be sent between threads safely"];
         assert!(parts.iter().all(|part| first.contains(part)) && !said.contains("MutexGuard"), "{said}");
     }
+}
+
+/// The compiler says "future cannot be sent", and what in it can't be.
+#[test]
+fn the_compiler_names_to_async_when_a_threads_guard_is_held_over_an_await() {
+    let _alone = Alone::here();
+    let dir = WorkDir::new();
+    let program = r#"fn spawn(_: impl Future + Send) {}
+        async fn work(lock: fairlock::Lock) -> fairlock::Result<()> {
+            let guard = lock.lock()?;
+            std::future::ready(()).await;
+            guard.unlock()
+        }
+        fn main() -> fairlock::Result<()> {
+            let client = fairlock::Client::new(fairlock::MemoryBackend::new())?;
+            spawn(work(client.fair_lock("orders")?));
+            Ok(())
+        }"#;
+    let (_, said) = compile(dir.path(), program);
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    let parts = [
+        "future cannot be sent between threads safely",
+        "BoundToItsThread_in_a_task_use_to_async_else_an_Owner",
+    ];
+    assert!(parts.iter().all(|part| said.contains(part)), "{said}");
 }
 
 #[test]

@@ -218,6 +218,8 @@ fn a_quorum_needs_sentinels_and_a_lease_that_fits() {
     let long = Client::builder(when_they_count(&sentinels)).lease(TRUST).build().map(drop);
     assert_says(
         &long.unwrap_err(),
-        &["lease is 4s, it has to be from 2s to 3s, the longest that the backend grants: shorten the lease"],
+        &[
+            "lease is 4 s, it has to be from 2 s to 3 s, the longest that the backend grants: a server that has forgotten",
+        ],
     );
 }

@@ -15,6 +15,7 @@ use crate::stop::Stop;
 use crate::time::Clock;
 use crate::wake::Sink;
 use crate::watchdog::THREADS;
+use crate::words::in_words;
 
 /// Redisson's `lockWatchdogTimeout`.
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
@@ -79,7 +80,7 @@ impl ClientBuilder {
 
     /// Counts for each lock as well, for the first `most` locks that something happens to: see
     /// [`Client::stats_of`]. Default 0. Each takes up to 33 kB. With feature `metrics` they have their own series, with the
-    /// lock's name as a label.
+    /// lock's name as a label: 99 for a fair lock with the guide's buckets.
     pub fn stats_per_lock(mut self, most: usize) -> Self {
         self.stats_per_lock = most;
         self
@@ -100,7 +101,7 @@ impl ClientBuilder {
     /// backend's, such as a manual clock with Redis. [`Error::Unavailable`] or [`Error::Denied`] when the backend can't subscribe.
     pub fn build(self) -> Result<Client> {
         let config = Config { attempt_ttl: self.backend.attempt_ttl(), ..self.config };
-        check_lease(config.lease, self.backend.response_timeout(), self.backend.longest_lease())?;
+        check_lease(config.lease, &*self.backend)?;
         check_range("place_ttl", config.place_ttl, SHORTEST_PLACE_TTL..=LONGEST)?;
         check_duration("outage_limit", config.outage_limit)?;
         check_label(&config.label)?;
@@ -148,7 +149,17 @@ fn check_clock(client: &Clock, store: Option<Clock>) -> Result<()> {
 }
 
 /// Names all limits of a lease at once: its own, and those that the backend sets.
-fn check_lease(lease: Duration, response_timeout: Option<Duration>, longest: Option<Duration>) -> Result<()> {
+fn check_lease(lease: Duration, backend: &dyn Backend) -> Result<()> {
+    let (time_out, longest) = (backend.response_timeout(), backend.longest_lease());
+    check_lease_within(lease, time_out, longest, backend.why_no_longer_lease())
+}
+
+fn check_lease_within(
+    lease: Duration,
+    response_timeout: Option<Duration>,
+    longest: Option<Duration>,
+    why_no_longer: &str,
+) -> Result<()> {
     let least = response_timeout.map_or(SHORTEST, |time| SHORTEST.max(time * 2));
     let most = longest.map_or(LONGEST, |longest| longest.min(LONGEST));
     let Err(Error::InvalidConfig { mut reason }) = check_range("lease", lease, least..=most) else {
@@ -156,18 +167,21 @@ fn check_lease(lease: Duration, response_timeout: Option<Duration>, longest: Opt
     };
     if least > most {
         reason = format!(
-            "no lease suits: the backend grants {most:?} at most, and twice its response_timeout is {least:?}; shorten the \
-             time-out, or choose longer leases (`Durability::trust`)"
+            "no lease suits: the backend grants {} at most ({why_no_longer}), and twice its response_timeout is {}; shorten the \
+             time-out",
+            in_words(most),
+            in_words(least)
         );
     } else if let Some(time) = response_timeout
         && lease < least
     {
         reason += &format!(
-            ": twice the backend's response_timeout of {time:?} or more, so that a renewal without an answer can be repeated; \
-             lengthen the lease, or shorten the time-out"
+            ": twice the backend's response_timeout of {} or more, so that a renewal without an answer can be repeated; \
+             lengthen the lease, or shorten the time-out",
+            in_words(time)
         );
     } else if longest.is_some() && lease > most {
-        reason += ", the longest that the backend grants: shorten the lease, or choose longer ones (`Durability::trust`)";
+        reason += &format!(", the longest that the backend grants: {why_no_longer}");
     }
     Err(Error::InvalidConfig { reason })
 }
@@ -216,32 +230,34 @@ mod tests {
     #[test]
     fn a_lease_is_twice_a_time_out_or_more_and_no_longer_than_the_backend_grants() {
         const S: Duration = Duration::from_secs(1);
-        let is_good = |lease, time_out, longest| check_lease(lease, time_out, longest).is_ok();
+        let is_good = |lease, time_out, longest| check_lease_within(lease, time_out, longest, "why").is_ok();
         let just_less = 2 * S - Duration::from_nanos(1);
         assert!(is_good(2 * S, Some(S), None) && !is_good(just_less, Some(S), None));
         assert!(is_good(9 * S, None, Some(9 * S)) && !is_good(10 * S, Some(S), Some(9 * S)));
-        let said = |lease, time_out, longest| check_lease(lease, time_out, longest).unwrap_err().to_string();
+        let said = |lease, time_out, longest| {
+            check_lease_within(lease, time_out, longest, "why").unwrap_err().to_string()
+        };
         let config = "invalid configuration: lease is";
         assert_eq!(
             said(Duration::ZERO, None, None),
-            format!("{config} 0ns, it has to be from 10ms to 100 years")
+            format!("{config} 0 s, it has to be from 10 ms to 100 years")
         );
         let short = said(S / 1000, Some(S), None);
         assert!(
-            short.starts_with(&format!("{config} 1ms, it has to be from 2s to 100 years: twice the backend's response_timeout of 1s or more")),
+            short.starts_with(&format!("{config} 1 ms, it has to be from 2 s to 100 years: twice the backend's response_timeout of 1 s or more")),
             "{short}"
         );
         let none = said(S, Some(S), Some(S));
         assert!(
             none.contains(
-                ": no lease suits: the backend grants 1s at most, and twice its response_timeout is 2s;"
+                ": no lease suits: the backend grants 1 s at most (why), and twice its response_timeout is 2 s;"
             ),
             "{none}"
         );
         let long = said(10 * S, Some(S), Some(9 * S));
         assert!(
             long.starts_with(&format!(
-                "{config} 10s, it has to be from 2s to 9s, the longest that the backend grants: "
+                "{config} 10 s, it has to be from 2 s to 9 s, the longest that the backend grants: why"
             )),
             "{long}"
         );
