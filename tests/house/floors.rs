@@ -15,7 +15,7 @@ const HOUSE: [(&str, &str); 7] = [
          wake watchdog tasks shutdown shared
          flow flow/counted flow/acquire flow/keep flow/leave flow/release flow/ask flow/renew flow/turn
          ledger outage errands chores timers registry stats claim
-         config stop losses ending snapshot lock_name error backend backoff ids cancel time logging",
+         config stop losses ending snapshot lock_name error backend backoff ids cancel time logging words",
     ),
     (
         "fairlock-redis",
