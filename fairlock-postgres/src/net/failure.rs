@@ -51,6 +51,11 @@ impl Failure {
         Failure { is_unsent: true, ..self }
     }
 
+    /// Takes that back: an earlier part of the call may have been sent.
+    pub(crate) fn maybe_sent(self) -> Failure {
+        Failure { is_unsent: false, ..self }
+    }
+
     /// The same, which says where.
     pub(super) fn at(self, endpoint: &Endpoint) -> Failure {
         Failure { message: format!("{endpoint}: {}", self.message), ..self }

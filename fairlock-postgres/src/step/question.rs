@@ -42,7 +42,8 @@ impl<T: Answer, F: Fn(&mut LockEntry, &mut Turn<'_>, Duration) -> T> Asked for P
     fn tell(self: Box<Self>, done: Result<(), Failure>) {
         let Pending { decided, tell, .. } = *self;
         let answer = match (done, decided) {
-            (done, Some(answer)) => done.map(|()| answer),
+            // An earlier try of the step may have been sent.
+            (done, Some(answer)) => done.map(|()| answer).map_err(Failure::maybe_sent),
             // What is asked goes out only with what is written.
             (done, None) => Err(done.err().unwrap_or_else(Failure::senseless).unsent()),
         };
