@@ -37,7 +37,8 @@ local NOBODY = 'nobody'
 
 -- Reads what a script needs to know of the line, and every key that may be of another type. Writes nothing.
 -- `options` are letters: `w` the request waits, `s` the server knows all listeners, `r` Redisson's line may be looked at, `d`
--- the client is deaf.
+-- the client is deaf; and `u` with a number, if the server knows them only of waiters with no smaller ticket: of earlier ones some
+-- are not back after a fault.
 local function open_line(lock, line, record, ttl, options)
   -- HMGET: it is used later, and a missing right has to be found before the first write.
   local saved = redis.call('HMGET', record, 'state')[1] or ''
@@ -63,7 +64,8 @@ local function open_line(lock, line, record, ttl, options)
     rests_until = parse_int(rests_until) or 0,
     length = length, asking = {}, is_subscribed = {},
     waits = string.find(options, 'w', 1, true), is_deaf = string.find(options, 'd', 1, true),
-    knows_listeners = string.find(options, 's', 1, true), may_look = string.find(options, 'r', 1, true),
+    knows_listeners = string.find(options, 's', 1, true),
+    knows_since = tonumber(string.match(options, 'u(%d+)') or 0), may_look = string.find(options, 'r', 1, true),
   }
 end
 
@@ -205,7 +207,7 @@ local function is_present(state, member, place)
     local answer = redis.pcall('PUBSUB', 'NUMSUB', CLIENT_PREFIX .. client)
     state.is_subscribed[client] = answer.err ~= nil or tonumber(answer[2]) ~= 0
   end
-  return state.is_subscribed[client]
+  return state.is_subscribed[client] or place.ticket < state.knows_since
 end
 
 -- Walks along the line, and lists the absent waiters in `state.absent`. Writes nothing. Of each waiter `judge(member, place)`

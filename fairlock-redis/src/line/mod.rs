@@ -21,10 +21,10 @@ use fairlock_core::backend::{
 use redis::Value;
 
 use self::two_lines::TwoLines;
-use crate::net::attempt_length;
+use crate::net::{Listeners, attempt_length};
 use crate::rules::{By, Rules};
 use crate::script::answers;
-use crate::script::arguments::Argument::{self, BeginBy, Member, Number, Text};
+use crate::script::arguments::Argument::{self, BeginBy, Member, Number, Options, Text};
 use crate::script::arguments::{at_least_millis, millis};
 use crate::script::reply::{Row, missing, number, rank, recheck_in, token, unintelligible};
 use crate::script::run::Call;
@@ -49,16 +49,18 @@ impl HandOff {
     fn options(&self, lock: &LockId, place: Option<&Place<'_>>) -> Argument<'static> {
         const LETTERS: [&str; 16] =
             ["", "w", "s", "ws", "r", "wr", "sr", "wsr", "d", "wd", "sd", "wsd", "rd", "wrd", "srd", "wsrd"];
+        let listeners = self.shared.servers.listeners();
         let set = [
             place.is_some_and(|place| place.wait != Wait::No),
-            self.shared.servers.sees_all_subscribers(),
+            listeners != Listeners::Unknown,
             // Redisson has no line for a lock of several units.
             lock.kind.capacity() == 1 && self.two_lines.may_look(&lock.name, Instant::now),
             // Waiters of a client that is cut off count as present all the same.
             place.is_some_and(|place| self.shared.wake_ups.is_cut_off(place)),
         ];
         let index = set.iter().rev().fold(0, |index, is_set| 2 * index + usize::from(*is_set));
-        Text(LETTERS[index])
+        let since = if let Listeners::KnownSince(since) = listeners { Some(since) } else { None };
+        Options(LETTERS[index], since)
     }
 
     fn call(

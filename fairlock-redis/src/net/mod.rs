@@ -24,7 +24,7 @@ pub(crate) mod test_server;
 mod topology;
 pub(crate) mod value;
 
-pub(crate) use commands::{Pool, attempt_length, attempt_ttl, dry_run};
+pub(crate) use commands::{Listeners, Pool, attempt_length, attempt_ttl, dry_run};
 pub(crate) use connection::{Address, Failure, Meaning, Timeouts};
 pub(crate) use settings::{Greeting, MajorityTerms, Settings};
 pub(crate) use subscription::{Event, Subscriber};

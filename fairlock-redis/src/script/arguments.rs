@@ -47,6 +47,8 @@ pub(crate) enum Argument<'a> {
     Member(&'a Place<'a>),
     /// `<capacity> <owner>:<request> <token> `
     Hold(&'a Hold<'a>),
+    /// Letters, and a time behind a `u`.
+    Options(&'static str, Option<u64>),
     /// Until when an attempt may begin something: sixteen digits that [`Evalsha::complete`] fills in.
     BeginBy,
 }
@@ -67,6 +69,10 @@ impl Argument<'_> {
                 let (owner, token) =
                     (hold.owner.as_str().as_bytes(), token.format(hold.token.get()).as_bytes());
                 push(to, &[capacity, b" ", owner, b":", &hex(hold.request), b" ", token, b" "]);
+            }
+            Argument::Options(letters, None) => push(to, &[letters.as_bytes()]),
+            Argument::Options(letters, Some(time)) => {
+                push(to, &[letters.as_bytes(), b"u", itoa::Buffer::new().format(*time).as_bytes()]);
             }
             Argument::BeginBy => push(to, &[NO_TIME]),
         }
@@ -173,14 +179,25 @@ mod tests {
         let place = Place::new(&lock, &owner, request);
         for (text, number) in [("", 0), ("a b\r\n$3\r\n", 9), (long.as_str(), u64::MAX)] {
             let (held, member) = (Argument::Hold(&hold), Argument::Member(&place));
-            let arguments =
-                [Text(text), Number(number), Argument::Request(request), held, member, Text(key), Text(text)];
+            let [options, others] = [Some(number), None].map(|time| Argument::Options("ws", time));
+            let request_id = Argument::Request(request);
+            let arguments = [
+                Text(text),
+                Number(number),
+                request_id,
+                held,
+                member,
+                Text(key),
+                Text(text),
+                options,
+                others,
+            ];
             let packed = Evalsha::new(&Evalsha::words("0123"), &[key, key], &arguments, 0).packed;
             let mut command = redis::cmd("EVALSHA");
             command.arg("0123").arg(2).arg("a{é}").arg("a{é}");
             command.arg(text).arg(number).arg(request.to_string());
             command.arg(format!("1 client:1:{request} {} ", u64::MAX)).arg(format!("client:1:{request}"));
-            command.arg("a{é}").arg(text);
+            command.arg("a{é}").arg(text).arg(format!("wsu{number}")).arg("ws");
             assert_eq!(packed, command.get_packed_command());
             let lacks_two = Evalsha::new(&Evalsha::words("0123"), &[key, key], &arguments, 2);
             let complete = lacks_two.complete(|| 0, &[Number(7), Text("b")]);

@@ -137,6 +137,44 @@ fn a_restart_with_data_keeps_the_hold_and_the_line() {
     assert_nothing_is_left_but_late_places(&server, &[]);
 }
 
+/// The line is back at once, and the clients are one by one: until then nobody passes over a waiter whose client is not back.
+#[test]
+fn a_restart_with_data_passes_over_no_waiter() {
+    let server = CleanServer::of(RedisServer::builder().arg("appendonly", "yes"))
+        .allow(&["fairlock_line:*", "fairlock_record:*"]);
+    let proxy = Proxy::start(server.port());
+    // Their places outlast the test.
+    let [holder, slow, quick] = [&server.url(), &proxy.url(), &server.url()]
+        .map(|url| builder(url).place_ttl(4 * LEASE).lease(4 * LEASE).build().unwrap());
+    let guard = take(&holder, "kept");
+    let [first, second] = [&slow, &quick].map(|client| request(client, "kept"));
+    let places = line(&server, "kept");
+    proxy.set_all(&[Traffic::Commands, Traffic::Subscriptions], Rule::Swallow);
+    server.restart();
+    eventually(SOON, "the holder has reconnected", || guard.renew().is_ok());
+    eventually(SOON, "the subscriptions of the others are back", || listeners(&server) == 2);
+    assert_eq!(line(&server, "kept"), places);
+    guard.unlock().unwrap();
+    assert_eq!(line(&server, "kept"), places[1..], "the first has the lock");
+    proxy.set_all(&[Traffic::Commands, Traffic::Subscriptions], Rule::Pass);
+    granted(first, SOON).unlock().unwrap();
+    granted(second, SOON).unlock().unwrap();
+    assert_eq!(slow.stats().places_lost, 0);
+    // Of waiters that have come since the server knows which are gone.
+    let guard = take(&holder, "kept");
+    let mut gone = Worker::start(PROGRAM, &["wait", "hand_off", &server.url(), "kept", "1", "60000"]);
+    gone.go();
+    gone.expect("waiting", SOON);
+    let live = request(&quick, "kept");
+    gone.kill();
+    eventually(SOON, "the server sees that the waiter is gone", || listeners(&server) == 3);
+    guard.unlock().unwrap();
+    assert_eq!(line(&server, "kept").len(), 1, "the dead waiter is passed over");
+    granted(live, SOON).unlock().unwrap();
+    drop((holder, slow, quick));
+    assert_nothing_is_left_but_late_places(&server, &[]);
+}
+
 /// D8. A server that requires a replica and has none refuses all writes, even DEL and PEXPIRE.
 #[test]
 fn a_server_without_its_replica_ends_holds_on_time_and_is_retried() {

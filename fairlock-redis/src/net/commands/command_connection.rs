@@ -24,7 +24,7 @@ struct Open {
 impl CommandConnection {
     /// A connection that was idle for longer is pinged first: the server may have closed it (`timeout`, CLIENT KILL, a
     /// restart), and that would only show as a request with an unknown outcome.
-    const FRESH: Duration = Duration::from_secs(1);
+    pub(super) const FRESH: Duration = Duration::from_secs(1);
 
     pub(crate) fn new() -> CommandConnection {
         CommandConnection { con: None, era: 0 }

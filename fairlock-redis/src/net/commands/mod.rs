@@ -5,11 +5,13 @@ mod command_connection;
 mod distance;
 mod dry_run;
 mod leads_to;
+mod listeners;
 mod pool;
 mod queued_call;
 mod server_clock;
 
 pub(crate) use command_connection::CommandConnection;
 pub(crate) use dry_run::dry_run;
+pub(crate) use listeners::{ALL_ARE_BACK, Listeners};
 pub(crate) use pool::Pool;
 pub(crate) use server_clock::{attempt_length, attempt_ttl};

@@ -25,6 +25,7 @@ use super::batch::Batch;
 use super::command_connection::CommandConnection;
 use super::distance::Distance;
 use super::leads_to::LeadsTo;
+use super::listeners::{KnownListeners, Listeners};
 use super::queued_call::{Answers, QueuedCall, Waited, Work};
 use super::server_clock::ServerClock;
 use crate::net::connection::{Address, Failure, MustBe, open_and_ask};
@@ -43,6 +44,7 @@ pub(crate) struct Pool {
     state: Mutex<State>,
     clock: ServerClock,
     distance: Distance,
+    listeners: KnownListeners,
     leads_to: LeadsTo,
     /// Grows when the server turns out to be none that takes writes: see [`leave`](Pool::leave).
     era: AtomicU64,
@@ -102,8 +104,8 @@ impl Pool {
         let state =
             State { count, idle, connected: 0, lost: 0, queue: VecDeque::new(), outage: None, left: None };
         let (settings, state, clock) = (settings.clone(), Mutex::new(state), ServerClock::new());
-        let (distance, era) = (Distance::default(), AtomicU64::new(0));
-        Pool { address, settings, state, clock, distance, leads_to, era }
+        let (distance, listeners, era) = (Distance::default(), KnownListeners::new(), AtomicU64::new(0));
+        Pool { address, settings, state, clock, distance, listeners, leads_to, era }
     }
 
     /// How often the connections were left for the server's role. A subscriber that connected before the last time moves.
@@ -147,13 +149,26 @@ impl Pool {
         self.clock.refused_late(failure)
     }
 
-    /// Connects, which reads the clock, unless all connections are in use. A failure is that of the call that follows.
-    fn connect_first(&self) {
-        let entry = self.state.lock().enter();
-        if let Entry::Lead(connection) = entry {
-            let mut held = Held { pool: self, connected: connection.is_connected(), connection };
-            let _ = self.ready(&mut held.connection);
+    /// Of which waiters the server knows whether their clients listen, as far as this client can tell. Before that it looks whether
+    /// its connections are still there, as the next call would.
+    pub(crate) fn listeners(&self) -> Listeners {
+        if self.listeners.has_heard_lately() || self.connect_first() {
+            return self.listeners.are();
         }
+        Listeners::Unknown
+    }
+
+    /// Connects, which reads the clock, unless all connections are in use; or pings the server after a pause. A failure is that of
+    /// the call that follows. Returns whether the server has answered, or had done so just before.
+    fn connect_first(&self) -> bool {
+        let entry = self.state.lock().enter();
+        let Entry::Lead(connection) = entry else { return false };
+        let mut held = Held { pool: self, connected: connection.is_connected(), connection };
+        let answered = self.ready(&mut held.connection);
+        answered.is_ok_and(|at| {
+            self.listeners.hears(at);
+            true
+        })
     }
 
     /// Pings the server; connects if need be.
@@ -254,11 +269,14 @@ impl Pool {
             batch.reply(reply);
         });
         match &outcome {
-            Ok(()) if self.distance.is_found_far(asked) => {
-                self.state.lock().grow(self.settings.connections_if_far);
+            Ok(()) => {
+                self.listeners.hears(asked);
+                if self.distance.is_found_far(asked) {
+                    self.state.lock().grow(self.settings.connections_if_far);
+                }
             }
             Err(_) if asked.elapsed() >= response => self.fell_silent(asked),
-            _ => {}
+            Err(_) => {}
         }
         batch.end(outcome)
     }
@@ -277,21 +295,27 @@ impl Pool {
         if let Some(cause) = self.state.lock().down() {
             return Err(cause);
         }
-        let (era, (asks, commands)) = (self.era(), self.questions());
+        let (era, (asks, mut commands)) = (self.era(), self.questions());
+        commands.push(KnownListeners::question());
         let opened = open_and_ask(&self.address, &self.settings.timeouts, &commands);
-        let hear = |(con, answers)| {
-            asks.into_iter().zip(answers).try_for_each(|(ask, answer)| self.heard(ask, answer)).map(|()| con)
+        let hear = |(con, mut answers): (_, Vec<_>)| {
+            let info = answers.pop().and_then(Result::ok);
+            let mut heard = asks.into_iter().zip(answers);
+            heard.try_for_each(|(ask, answer)| self.heard(ask, answer)).map(|()| (con, info))
         };
         match opened.and_then(hear) {
-            Ok(con) => {
+            Ok((con, info)) => {
                 connection.connect(con);
                 connection.era = era;
                 let mut state = self.state.lock();
                 state.outage = None;
-                if was_connected || state.lost > 0 {
+                let is_again = was_connected || state.lost > 0;
+                if is_again {
                     state.lost -= usize::from(!was_connected);
                     self.settings.reconnected();
                 }
+                drop(state);
+                self.listeners.connected(is_again, self.clock.time(), info.as_ref());
                 Ok(Instant::now())
             }
             Err(failure) => {

@@ -67,6 +67,12 @@ impl ServerClock {
         self.read.store(elapsed, Ordering::Relaxed);
     }
 
+    /// What it says now, in microseconds since 1970, if it is known.
+    pub(super) fn time(&self) -> Option<u64> {
+        let then = self.then.load(Ordering::Relaxed);
+        (then > 0).then(|| then + self.elapsed(Instant::now()))
+    }
+
     pub(super) fn is_known(&self) -> bool {
         self.then.load(Ordering::Relaxed) > 0
     }

@@ -7,12 +7,12 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use fairlock_core::backend::BackendError;
 use redis::{Cmd, Value};
 
-use super::commands::Pool;
+use super::commands::{Listeners, Pool};
 use super::connection::{Failure, Timeouts};
 use super::settings::Settings;
 use super::subscription::{Endpoints, Event, Subscriber};
@@ -36,9 +36,6 @@ pub(super) use single::Single;
 
 /// The servers of a backend.
 pub(crate) type Servers = Arc<dyn Topology>;
-
-/// After this time the subscribers of all clients count as moved to a new master.
-const ALL_HAVE_MOVED: Duration = Duration::from_secs(10);
 
 /// How the servers stand to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,10 +96,8 @@ pub(crate) trait Topology: Endpoints + fmt::Display {
         Vec::new()
     }
 
-    /// Whether a server sees every subscriber: then one that it does not see receives nothing.
-    fn sees_all_subscribers(&self) -> bool {
-        true
-    }
+    /// Of which waiters the server knows whether their clients are subscribed: a client that it does not see receives nothing.
+    fn listeners(&self) -> Listeners;
 
     /// What each sentinel says, if there are any.
     fn survey(&self) -> Vec<Surveyed> {

@@ -11,8 +11,8 @@ use std::time::Instant;
 use redis::{Value, cmd};
 
 use super::route::Route;
-use super::{ALL_HAVE_MOVED, Arrangement, Failed, Topology};
-use crate::net::commands::Pool;
+use super::{Arrangement, Failed, Topology};
+use crate::net::commands::{ALL_ARE_BACK, Listeners, Pool};
 use crate::net::connection::{Address, Failure, REPLICA};
 use crate::net::settings::Settings;
 use crate::net::subscription::Endpoints;
@@ -63,8 +63,9 @@ impl Topology for Single {
     }
 
     /// After a fail-over the subscribers arrive one by one, as behind sentinels.
-    fn sees_all_subscribers(&self) -> bool {
-        self.pool.left_since().is_none_or(|since| since > ALL_HAVE_MOVED)
+    fn listeners(&self) -> Listeners {
+        let has_moved = self.pool.left_since().is_some_and(|since| since <= ALL_ARE_BACK);
+        if has_moved { Listeners::Unknown } else { self.pool.listeners() }
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 use redis::{Cmd, Value};
 
 use super::{Cluster, MOST_HOPS};
-use crate::net::commands::Pool;
+use crate::net::commands::{Listeners, Pool};
 use crate::net::connection::{Address, Failure};
 use crate::net::hash_slot::{NO_SLOT, SLOTS, of_name};
 use crate::net::settings::Settings;
@@ -162,8 +162,8 @@ impl Topology for Cluster {
     }
 
     /// A node sees only its own subscribers.
-    fn sees_all_subscribers(&self) -> bool {
-        false
+    fn listeners(&self) -> Listeners {
+        Listeners::Unknown
     }
 
     fn commands(&self) -> &'static [&'static [&'static str]] {

@@ -6,6 +6,7 @@ use fairlock_core::backend::BackendErrorKind;
 use redis::Value;
 
 use super::*;
+use crate::net::commands::{ALL_ARE_BACK, Listeners};
 use crate::net::settings::{MajorityTerms, Settings};
 use crate::net::test_server::{Act, FakeServer, TIMEOUTS, bulk, confirmed, polite, up_for};
 use crate::net::topology::{Servers, Topology};
@@ -97,6 +98,25 @@ fn the_newest_epoch_counts_and_no_sentinel_leads_back_to_an_older_one() {
     left.state.lock().epoch = 2;
     let Err(Failure::NotSent(cause)) = left.named_by(&[behind.address()]) else { panic!("believed") };
     assert!(cause.contains("outdated"), "{cause}");
+}
+
+/// After a fail-over clients move one by one; and a master may be back from a restart before its sentinels notice.
+#[test]
+fn a_master_knows_all_listeners_ten_seconds_after_it_was_found_or_has_restarted() {
+    for uptime in [3, 60] {
+        let master = FakeServer::start(move |_, words| match words[0].as_str() {
+            "ROLE" => Act::Say(is("master")),
+            "INFO" => Act::Say(up_for(uptime)),
+            _ => polite(words),
+        });
+        let names = sentinel(vec![(port(&master), 1)], &Arc::default());
+        let found = connect(&[&names]).expect("a master");
+        assert_eq!(found.listeners(), Listeners::Unknown, "it was found just now");
+        found.state.lock().since = Instant::now().checked_sub(ALL_ARE_BACK + ALL_ARE_BACK);
+        let knows = found.listeners();
+        assert_eq!(knows == Listeners::Known, uptime == 60, "{uptime} s: {knows:?}");
+        assert_ne!(knows, Listeners::Unknown, "{uptime} s");
+    }
 }
 
 /// Without subscriber and master.

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::{Sentinel, Surveyed};
-use crate::net::commands::Pool;
+use crate::net::commands::{ALL_ARE_BACK, Listeners, Pool};
 use crate::net::connection::{Address, Failure};
 use crate::net::settings::Settings;
 use crate::net::subscription::Endpoints;
 use crate::net::topology::route::Route;
-use crate::net::topology::{ALL_HAVE_MOVED, Arrangement, Failed, Topology};
+use crate::net::topology::{Arrangement, Failed, Topology};
 
 impl Topology for Sentinel {
     fn settings(&self) -> &Settings {
@@ -51,9 +51,13 @@ impl Topology for Sentinel {
     }
 
     /// After a fail-over the clients' subscribers move to the new master one by one. A waiter whose client has not moved
-    /// yet must not be passed over by one behind it.
-    fn sees_all_subscribers(&self) -> bool {
-        self.state.lock().since.is_some_and(|since| since.elapsed() > ALL_HAVE_MOVED)
+    /// yet must not be passed over by one behind it. The same master may have restarted.
+    fn listeners(&self) -> Listeners {
+        let state = self.state.lock();
+        let has_long = state.since.is_some_and(|since| since.elapsed() > ALL_ARE_BACK);
+        let master = state.master.clone().filter(|_| has_long);
+        drop(state);
+        master.map_or(Listeners::Unknown, |master| master.listeners())
     }
 
     fn survey(&self) -> Vec<Surveyed> {

@@ -28,7 +28,7 @@ fn serve(stream: impl Read + Write) -> Ended {
         }
         let reply = match line.trim_ascii_end() {
             b"PING" => "+PONG\r\n",
-            b"CLIENT" => "+OK\r\n",
+            b"CLIENT" | b"INFO" => "+OK\r\n",
             b"TIME" => "*2\r\n$1\r\n1\r\n$1\r\n1\r\n",
             b"GET" => "$5\r\nhel",
             _ => continue,
