@@ -7,7 +7,7 @@ use crate::words::in_words;
 /// Why a connection has no TLS.
 #[derive(Debug)]
 pub enum TlsFailure {
-    /// It can't be begun from here: the authorities can't be read, no certificate can be for this host, or the feature `tls-rustls` is
+    /// It can't be begun from here: no authority's certificate can be read, none can be for this host, or the feature `tls-rustls` is
     /// missing.
     NotBegun(String),
     /// The server's certificate is not trusted.

@@ -48,8 +48,8 @@ impl Stream {
             Carrier::Cleartext(socket) => socket,
             Carrier::Tls(_) => return Err(TlsFailure::NotBegun("the connection has TLS".to_owned())),
         };
-        let mut tls = over(socket, host)?;
-        shake_hands(&mut tls)?;
+        let (mut tls, unread) = over(socket, host)?;
+        shake_hands(&mut tls, &unread)?;
         Ok(Stream(Carrier::Tls(Box::new(tls))))
     }
 

@@ -41,7 +41,8 @@ fn is_the_second_process() -> bool {
 /// Runs `test` again in a process that trusts the authority, and returns what it says.
 fn in_a_process_that_trusts(authority: &Path, test: &str, urls: &[String]) -> String {
     let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", test, "--nocapture"]).env(URLS, urls.join(" ")).env("SSL_CERT_FILE", authority);
+    child.args(["--exact", test, "--nocapture"]).env(URLS, urls.join(" "));
+    child.env("SSL_CERT_FILE", authority).env_remove("SSL_CERT_DIR");
     let child = child.output().unwrap();
     assert!(child.status.success(), "{child:?}");
     String::from_utf8_lossy(&child.stdout).into_owned()
@@ -81,6 +82,31 @@ fn servers_sentinels_and_nodes_are_reached_over_tls() {
     assert_eq!(all.map(keys), [10; 3]);
 }
 
+/// The system's bundle has certificates of many authorities, and one that can't be read is none of the peer's business.
+#[test]
+fn an_unreadable_certificate_takes_nothing_from_the_others() {
+    let _alone = Alone::here();
+    if is_the_second_process() {
+        return;
+    }
+    let server = RedisServer::builder().tls().requirepass("kanarie").start();
+    let test = "an_unreadable_certificate_takes_nothing_from_the_others";
+    let good = std::fs::read_to_string(server.ca_file()).unwrap();
+    for bad in ["AAAA", "!"] {
+        let bad = format!("-----BEGIN CERTIFICATE-----\n{bad}\n-----END CERTIFICATE-----\n");
+        let (dir, says) = (WorkDir::new(), |bundle: &str, dir: &WorkDir| {
+            std::fs::write(dir.file("bundle"), bundle).unwrap();
+            in_a_process_that_trusts(&dir.file("bundle"), test, &[server.url()])
+        });
+        for bundle in [format!("{good}{bad}"), format!("{bad}{good}")] {
+            let said = says(&bundle, &dir);
+            assert!(said.contains("ten locks over TLS: done"), "{said}");
+        }
+        let said = says(&bad, &dir).replace('\n', " ");
+        assert_says(&said, &["InvalidConfig", "no certificate of an authority can be read ("]);
+    }
+}
+
 #[test]
 fn an_expired_certificate_or_one_for_another_host_is_refused() {
     let _alone = Alone::here();
@@ -116,8 +142,9 @@ fn an_untrusted_certificate_is_refused_and_tls_is_never_given_up() {
     assert!(matches!(error, Error::InvalidConfig { .. }));
     assert!(server.clients().is_empty());
     // Neither side falls back to plain text.
-    let plain = connect(&server.url().replace("rediss", "redis"));
-    assert_unavailable(plain, &[&server.address()]);
+    let plain = connect(&server.url().replace("rediss", "redis")).unwrap_err();
+    assert_says(&plain, &[&server.address(), "the port has TLS", "write rediss for redis in the address"]);
+    assert!(matches!(plain, Error::InvalidConfig { .. }));
     let without = RedisServer::start();
     let tls = connect(&without.url().replace("redis", "rediss"));
     assert_unavailable(tls, &[&without.address()]);

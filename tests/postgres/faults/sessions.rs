@@ -3,12 +3,12 @@
 use std::fs;
 use std::process::Command;
 
-use fairlock::{Client, Error, PostgresBackend};
+use fairlock::{Client, Error, PostgresBackend, RedisBackend};
 use fairlock_tests::errors::assert_says;
 use fairlock_tests::tls::Certificates;
 use fairlock_tests::{Alone, PostgresServer, WorkDir};
 
-use crate::support::{SOON, client, granted, request, server, take, until_nothing_left};
+use crate::support::{SOON, client, granted, request, server, take, until_nothing_left, within};
 
 /// Set in the second process, which trusts the authority. This process can't change its environment without unsafe code.
 const URL: &str = "FAIRLOCK_TEST_POSTGRES_TLS";
@@ -85,4 +85,14 @@ fn each_way_to_log_in_works_and_a_wrong_password_is_denied() {
             assert!(error.contains(cause) && !error.contains("p@sss"), "{error}");
         }
     }
+}
+
+#[test]
+fn postgresql_behind_an_address_of_redis_is_named() {
+    let _alone = Alone::here();
+    let server = server();
+    let builder = RedisBackend::builder(&format!("redis://{}", server.address())).connect_within(SOON);
+    let error = within(SOON / 2, || builder.connect()).unwrap_err();
+    assert!(matches!(error, Error::InvalidConfig { .. }), "{error:?}");
+    assert_says(&error, &[&server.address(), "is not Redis (POSTGRESQL answers); check host and port"]);
 }

@@ -28,7 +28,7 @@ use super::leads_to::LeadsTo;
 use super::listeners::{KnownListeners, Listeners};
 use super::queued_call::{Answers, QueuedCall, Waited, Work};
 use super::server_clock::ServerClock;
-use crate::net::connection::{Address, Failure, MustBe, open_and_ask};
+use crate::net::connection::{Address, Failure, MustBe, open_and_ask, told_apart};
 use crate::net::settings::Settings;
 
 /// The most commands in one batch, which bounds how many a caller waits for before its own.
@@ -174,7 +174,11 @@ impl Pool {
     /// Pings the server; connects if need be.
     pub(crate) fn check(&self) -> Result<(), BackendError> {
         let pong = self.call(cmd("PING").get_packed_command());
-        pong.map(|_| ()).map_err(|failure| failure.explain_first(&self.address, "connecting"))
+        let explain = |failure| {
+            let failure = told_apart(failure, &self.address, &self.settings.timeouts);
+            failure.explain_first(&self.address, "connecting")
+        };
+        pong.map(|_| ()).map_err(explain)
     }
 
     /// Sends one packed command and waits for its reply. An error reply is [`Failure::Refused`].

@@ -29,6 +29,12 @@ const GARBLED: &str = "an unintelligible answer";
 /// What is there if the first answer was no Redis reply.
 const NO_REDIS: &str = "what answers there is not a Redis server; check host and port";
 
+/// How the cause begins if TLS can't be begun from here.
+const NO_TLS_HERE: &str = "there is no TLS from here: ";
+
+/// The other end has closed the connection. In front of what answers nothing to Redis it does so at once.
+const CLOSED: &str = "the server closed the connection";
+
 /// How TLS says that the peer does not speak it.
 const NO_TLS: &str = "corrupt message";
 
@@ -75,6 +81,11 @@ impl Failure {
         };
         let message = message.split(". ").next().unwrap_or_default().trim_end_matches('.');
         (one_line(code), one_line(message))
+    }
+
+    /// Whether the other end has closed the connection before it was of use.
+    pub(super) fn was_closed(&self) -> bool {
+        matches!(self, Failure::NotSent(cause) if cause == CLOSED)
     }
 
     /// There was no answer until the deadline.
@@ -153,7 +164,9 @@ impl Failure {
     pub(crate) fn explain_first(&self, address: &impl fmt::Display, asked: &str) -> BackendError {
         let error = self.explain(address, asked);
         match self {
-            Failure::NotSent(cause) if cause == NO_REDIS || cause.contains(NO_TLS) => {
+            Failure::NotSent(cause)
+                if cause == NO_REDIS || cause.starts_with(NO_TLS_HERE) || cause.contains(NO_TLS) =>
+            {
                 BackendError::new(BackendErrorKind::InvalidConfig, error.message())
             }
             _ => error,
@@ -206,6 +219,9 @@ impl From<io::Error> for Failure {
             io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
                 Failure::Broken(format!("{}; is Redis running there?", in_words(&error)))
             }
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
+                Failure::Broken(CLOSED.to_owned())
+            }
             _ => Failure::Broken(in_words(&error)),
         }
     }
@@ -214,7 +230,7 @@ impl From<io::Error> for Failure {
 impl From<TlsFailure> for Failure {
     fn from(failure: TlsFailure) -> Failure {
         match failure {
-            TlsFailure::NotBegun(cause) => Failure::NotSent(cause),
+            TlsFailure::NotBegun(cause) => Failure::NotSent(format!("{NO_TLS_HERE}{cause}")),
             TlsFailure::Certificate(cause) => {
                 let message = cause.as_str().into();
                 Failure::Refused { code: CERTIFICATE.to_owned(), message, is_unsent: true }

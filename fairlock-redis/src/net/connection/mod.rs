@@ -3,6 +3,7 @@
 mod address;
 mod decoder;
 mod failure;
+mod foreign;
 mod open;
 mod said;
 mod verdict;
@@ -12,6 +13,7 @@ pub(crate) use fairlock_net::Timeouts;
 
 pub(crate) use address::{Address, MustBe, SERVER_PORT};
 pub(crate) use failure::Failure;
+pub(crate) use foreign::told_apart;
 pub(crate) use open::{Role, open, open_and_ask};
 pub(crate) use verdict::{Meaning, REPLICA};
 pub(crate) use wire::Connection;

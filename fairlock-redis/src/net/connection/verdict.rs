@@ -8,6 +8,10 @@ pub(super) const CERTIFICATE: &str = "CERTIFICATE";
 /// Not a code of Redis: a replica of a master that is well, where no other server is known.
 pub(crate) const REPLICA: &str = "REPLICA";
 
+/// Not codes of Redis: what listens there instead.
+pub(super) const POSTGRES: &str = "POSTGRESQL";
+pub(super) const TLS: &str = "TLS";
+
 /// In place of the server's words, for a login without a password.
 pub(super) const ONLY_USER: &str = "the address has a user and no password";
 
@@ -70,6 +74,8 @@ pub(super) fn verdict(code: &str, message: &str) -> Meaning {
             "write redis+cluster for redis in the address",
         ),
         "NOMASTER" => (InvalidConfig, "the sentinels know no master of that name", ""),
+        POSTGRES => (InvalidConfig, "what listens there is not Redis", "check host and port"),
+        TLS => (InvalidConfig, "the port has TLS", "write rediss for redis in the address"),
         CERTIFICATE => (InvalidConfig, "the server's certificate is not trusted", ""),
         "ERR" if says(&["DB index is out of range", "invalid DB index", "SELECT is not allowed"]) => {
             (InvalidConfig, "the server has no such database", "")

@@ -70,7 +70,7 @@ proptest! {
         let (read, end) = all(decoder(&bytes, &lengths));
         prop_assert_eq!(read.len(), replies.len());
         prop_assert_eq!(read, all_of_redis(&bytes));
-        prop_assert_eq!(end, Failure::Broken("unexpected end of file".to_owned()));
+        prop_assert_eq!(end, Failure::Broken("the server closed the connection".to_owned()));
     }
 
     #[test]
@@ -91,7 +91,7 @@ proptest! {
         let Failure::Broken(cause) = end else { panic!("{end:?}") };
         let is_clear = |words: &&str| cause.contains(*words);
         prop_assert!(
-            ["unexpected end of file", "an unintelligible answer ("].iter().any(is_clear),
+            ["the server closed the connection", "an unintelligible answer ("].iter().any(is_clear),
             "{cause}"
         );
     }
