@@ -1,5 +1,6 @@
-//! What the answers have told lately: the server's clock, and which locks are busy.
+//! What the answers have told lately: the server's clock, which locks are busy, and which rows others have locked.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,10 @@ use parking_lot::Mutex;
 const OLDEST: Duration = Duration::from_secs(600);
 /// For how long a lock counts as busy.
 const BUSY: Duration = Duration::from_millis(100);
+/// A row that was found locked twice within this time was locked in between, but for moments.
+const BLOCKED: Duration = Duration::from_secs(1);
+/// How many rows are known to be locked, at most.
+const MOST_BLOCKED: usize = 1024;
 /// How many locks are told apart. Two that are not may cost each other a round trip, and no more.
 const SLOTS: usize = 1024;
 
@@ -20,12 +25,14 @@ pub(crate) struct Recent {
     clock: Mutex<Option<(Moment, Instant)>>,
     /// Until when a lock counts as busy, in microseconds since this was made.
     busy_until: Box<[AtomicU64]>,
+    /// Since when and until when the row of a lock was found locked, by the server's clock.
+    blocked: Mutex<HashMap<LockName, (Moment, Moment)>>,
 }
 
 impl Recent {
     pub(crate) fn new() -> Recent {
         let busy_until = (0..SLOTS).map(|_| AtomicU64::new(0)).collect();
-        Recent { made: Instant::now(), clock: Mutex::new(None), busy_until }
+        Recent { made: Instant::now(), clock: Mutex::new(None), busy_until, blocked: Mutex::default() }
     }
 
     /// An answer that has just come says that it is this time. So the server's clock is behind the real one by the answer's way.
@@ -49,6 +56,28 @@ impl Recent {
     /// Whether it was found so within the last 100 ms.
     pub(crate) fn was_busy(&self, lock: &LockName) -> bool {
         micros(self.made.elapsed()) < self.slot(lock).load(Ordering::Relaxed)
+    }
+
+    /// Another transaction has had the row locked since this moment.
+    pub(crate) fn is_blocked(&self, lock: &LockName, since: Instant) {
+        let (Some(since), Some(now)) = (self.server_time(since), self.server_time(Instant::now())) else {
+            return;
+        };
+        let mut blocked = self.blocked.lock();
+        if blocked.len() >= MOST_BLOCKED {
+            blocked.retain(|_, (_, until)| now <= until.saturating_add(BLOCKED));
+        }
+        if blocked.len() < MOST_BLOCKED {
+            let known = blocked.entry(lock.clone()).or_insert((since, now));
+            *known = (if since <= known.1.saturating_add(BLOCKED) { known.0 } else { since }, now);
+        }
+    }
+
+    /// Since when the row was locked, but for moments, if a step has got it now that began to wait for it then.
+    pub(crate) fn blocked_since(&self, lock: &LockName, waits_since: Moment) -> Moment {
+        let known = self.blocked.lock().remove(lock);
+        let known = known.filter(|(_, until)| waits_since <= until.saturating_add(BLOCKED));
+        known.map_or(waits_since, |(since, _)| since.min(waits_since))
     }
 
     #[cfg(test)]

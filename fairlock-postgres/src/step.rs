@@ -36,6 +36,9 @@
 //!   that wait, which the connection takes for no answer; or the server starts again, and a repeat finds the grant. So what is a promise
 //!   is committed also where nothing is changed: the row lock is a write, and this commit waits too. NOTIFY writes nothing that a
 //!   standby has, so it waits for none: where there is one, messages are sent once COMMIT was answered, in a separate trip.
+//! - **Others have the row locked** for seconds, one transaction after the other, as by `still_held`. Waiters can't renew their places
+//!   then, and each step that gets the row between them would find them nearer to absence. So a step says to the line since when it, or
+//!   the steps of this process before it, were kept from the row: that time makes nobody absent.
 //! - **The sweeper deletes the row between the insert and the load**: the load is tried again. Its numbers follow the clock, and
 //!   the row was a day old.
 
@@ -65,6 +68,8 @@ pub(crate) use queue::{MOST_LOCKS, Queue};
 
 /// How many clients at the head are looked at, whether they are still there.
 const ASKED_ABOUT: usize = 4;
+/// A step that has waited for a row for so long says that nobody could be heard meanwhile. Less is a step of somebody else.
+const DEAF: Duration = Duration::from_millis(50);
 /// How often a row may vanish between insert and load.
 const TRIES: usize = 3;
 
@@ -73,13 +78,14 @@ const INSERT: &str = "insert into fairlock.lock (name) select unnest($1::bytea[]
 /// Whether commits wait for a standby.
 pub(crate) const HAS_STANDBY: &str = "current_setting('synchronous_standby_names') <> ''";
 /// Locks the rows, and waits for them or passes over those that are locked. Behind the columns are the keys of those of the first
-/// waiters that are gone, whether commits wait for a standby, and of rows that were not loaded whether they are there.
+/// waiters that are gone, whether commits wait for a standby, of rows that were not loaded whether they are there, and when it began.
 static LOAD: LazyLock<[String; 2]> = LazyLock::new(|| {
     let columns = COLUMNS.replace("fairlock.grace_ends()", "coalesce($2::bigint, fairlock.grace_ends())");
     ["", "skip locked"].map(|skip| {
         format!(
             "select {columns}, array(select k from unnest(l.heads[1:{ASKED_ABOUT}]) k where pg_try_advisory_xact_lock_shared(k)), \
-             {HAS_STANDBY}, l.name is null and exists(select from fairlock.lock there where there.name = a.name) \
+             {HAS_STANDBY}, l.name is null and exists(select from fairlock.lock there where there.name = a.name), \
+             (date_part('epoch', statement_timestamp()) * 1000000)::bigint \
              from (select unnest($1::bytea[]) as name) a \
              left join lateral (select * from fairlock.lock l where l.name = a.name for update {skip}) l on true"
         )
@@ -180,7 +186,11 @@ impl Store {
 
     fn step_on(&self, con: &mut Connection, step: &mut Step<'_, '_>) -> Result<(), Failure> {
         let began = Instant::now();
-        let rows = self.load(con, step)?;
+        let rows = self.load(con, step).inspect_err(|failure| {
+            if failure.has_code(&["55P03"]) {
+                step.asked.keys().for_each(|lock| self.recent.is_blocked(lock, began));
+            }
+        })?;
         step.close(began.elapsed());
         let (mut writes, mut messages, mut is_promise, mut has_standby) = (vec![], vec![], false, false);
         for (lock, row) in rows {
@@ -192,6 +202,10 @@ impl Store {
                 }
             };
             self.recent.heard(now);
+            let deaf_since = self.recent.blocked_since(&lock, moment(row.number(AFTER + 3)?));
+            if now.saturating_sub(deaf_since) >= DEAF {
+                entry.heard_nobody_since(deaf_since, now);
+            }
             has_standby = row.flag(AFTER + 1)?;
             let gone = row.numbers(AFTER)?;
             let is_listening = |owner: &OwnerId| {
@@ -260,6 +274,8 @@ impl Store {
                     loaded.push((name, row));
                 } else if step.wait.is_some() || !row.flag(AFTER + 2)? {
                     missing.push(name);
+                } else {
+                    self.recent.is_blocked(&name, Instant::now());
                 }
             }
             if missing.is_empty() {

@@ -48,6 +48,11 @@ impl LineClock {
         (self.value, self.pulse) = (self.at(now), now);
     }
 
+    /// Nobody could be heard from then on until now: that time does not count.
+    pub(crate) fn skip(&mut self, since: Moment, now: Moment) {
+        self.pulse = self.pulse.saturating_add(now.saturating_sub(since.max(self.pulse)));
+    }
+
     /// A place with this time to live was refreshed. The least one counts until no waiter with it can be present. So it
     /// belongs to a waiter in line, and is forgotten after that one has left.
     pub(crate) fn count_ttl(&mut self, ttl: Duration, line_is_empty: bool) {

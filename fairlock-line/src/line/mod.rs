@@ -95,6 +95,11 @@ impl Line {
         self.clock.pulse(now);
     }
 
+    /// Nobody could be heard from then on until now.
+    pub(crate) fn skip(&mut self, since: Moment, now: Moment) {
+        self.clock.skip(since, now);
+    }
+
     /// A place with this time to live was refreshed.
     fn count_ttl(&mut self, ttl: Duration) {
         self.clock.count_ttl(ttl, self.is_empty());

@@ -184,3 +184,16 @@ fn a_call_looks_once_for_silent_places_and_at_a_few_of_them() {
     });
     assert_eq!(left, [3, 3, 1]);
 }
+
+#[test]
+fn a_time_in_which_nobody_could_be_heard_makes_nobody_absent() {
+    let mut fixture = Fixture::of(2);
+    for start in [0, 10, 20] {
+        let (since, now) = (Duration::from_secs(start + 1), Duration::from_secs(start + 10));
+        fixture.line.skip(since, now); // a second of it counts
+        fixture.line.pulse(now);
+        assert_eq!(fixture.left(0, start + 10), Some(Duration::from_secs(4 - start / 10)));
+    }
+    fixture.line.skip(Duration::from_secs(29), Duration::from_secs(30)); // before the last heartbeat
+    assert_eq!((fixture.first_at(31), fixture.first_at(32)), (Some(1), None));
+}

@@ -91,6 +91,12 @@ impl LockEntry {
         self.grace = Some(until);
     }
 
+    /// No waiter could be heard from then on until now, as while another transaction has a row locked. So that time makes none absent.
+    /// The store says so before the first operation after it.
+    pub fn heard_nobody_since(&mut self, since: Moment, now: Moment) {
+        self.line.skip(since, now);
+    }
+
     /// Each operation begins with this: it has a number, and a hold whose lease has ended is none.
     fn begin(&mut self, turn: &mut Turn<'_>) {
         self.calls += 1;

@@ -1,6 +1,6 @@
 //! `fairlock.still_held` in the program's own transactions: who waits for them, and what the guard tells meanwhile.
 
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -170,4 +170,35 @@ fn a_standby_that_lacks_the_grant_refuses_the_write() {
     assert!(!still_held(&mut there, "x", guard.token()));
     let next = take(&connect(&standby).fair_lock("x").unwrap());
     assert!(still_held(&mut there, "x", next.token()) && !still_held(&mut there, "x", guard.token()));
+}
+
+/// A place lasts for less than two of the transactions, and its row is free for moments only.
+#[test]
+fn waiters_keep_their_order_behind_one_transaction_after_the_other() {
+    let server = server();
+    let client = |_| {
+        let backend = PostgresBackend::builder(&server.url()).response_timeout(SLACK).connect().unwrap();
+        Client::builder(backend).place_ttl(SLACK * 2).build().unwrap()
+    };
+    let clients: Vec<_> = (0..8).map(client).collect();
+    let first = take(&clients[0].fair_lock("in turn").unwrap());
+    let waiting: Vec<_> = clients.iter().map(|client| request(client, "in turn")).collect();
+    let served = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for (number, waiting) in waiting.into_iter().enumerate() {
+            let served = &served;
+            scope.spawn(move || {
+                let mut con = server.con();
+                let guard = granted(waiting, 3 * SOON);
+                served.lock().unwrap().push(number);
+                let mut work = con.transaction().unwrap();
+                assert!(still_held(&mut work, "in turn", guard.token()));
+                thread::sleep(SLACK * 3 / 2);
+                work.commit().unwrap();
+                _ = guard.unlock(); // its lease may have ended meanwhile
+            });
+        }
+        first.unlock().unwrap();
+    });
+    assert_eq!(served.into_inner().unwrap(), (0..8).collect::<Vec<_>>());
 }
