@@ -303,3 +303,18 @@ fn a_row_that_is_swept_before_it_is_loaded_is_made_again_and_not_for_ever() {
     let error = backend.acquire(&ask(&lock("always"), &ann, 1)).unwrap_err();
     assert!(error.message().contains("vanishes again and again"), "{error}");
 }
+
+#[test]
+fn a_session_that_hears_nothing_of_its_client_for_seconds_is_ended_by_tcp() {
+    let backend = PostgresBackend::connect(&new_database()).unwrap();
+    for (name, value) in [
+        ("tcp_user_timeout", "5000"),
+        ("tcp_keepalives_idle", "4"),
+        ("tcp_keepalives_interval", "1"),
+        ("tcp_keepalives_count", "3"),
+    ] {
+        let show = Statement::made_up(format!("select current_setting('{name}')"));
+        let row = backend.0.pool.ask(show, soon()).unwrap();
+        assert_eq!(row[0].text(0).unwrap(), value, "{name}"); // as TCP says
+    }
+}

@@ -26,7 +26,7 @@ pub(super) fn log_in(con: &mut Connection, address: &Address, deadline: Instant)
     loop {
         match con.accept()? {
             Message::AuthenticationOk => {}
-            Message::BackendKeyData(body) => con.process = Some(body.process_id()),
+            Message::BackendKeyData(body) => con.process = Some((body.process_id(), body.secret_key())),
             Message::ReadyForQuery(_) => return Ok(()),
             Message::AuthenticationCleartextPassword => {
                 let password = password_of(address)?.as_bytes();

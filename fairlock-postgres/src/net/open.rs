@@ -48,6 +48,7 @@ pub(crate) fn log_in_at(
 ) -> Result<Connection, Failure> {
     let logged_in = connect(endpoint, address.tls, deadline).and_then(|stream| {
         let mut con = Connection::new(stream, address.secrets.clone());
+        con.endpoint = Some(endpoint.clone());
         log_in(&mut con, address, deadline)?;
         Ok(con)
     });
@@ -57,7 +58,7 @@ pub(crate) fn log_in_at(
 fn taking_writes(mut con: Connection, deadline: Instant) -> Result<Connection, Failure> {
     // Parsed each time, since nothing is known of the session yet.
     // A session of its own may rest for as long as it likes: the setting, which PostgreSQL 13 doesn't have, is for forgotten ones.
-    let process = con.process.unwrap_or_default();
+    let (process, _) = con.process.unwrap_or_default();
     let sql = format!(
         "select pg_is_in_recovery(), current_setting('transaction_read_only') = 'on', pg_backend_pid(), \
          current_setting('synchronous_commit') = 'off', (select set_config(name, '0', false) from pg_settings where name = \
@@ -73,10 +74,22 @@ fn taking_writes(mut con: Connection, deadline: Instant) -> Result<Connection, F
     }
     con.is_unsynced = row.flag(3)?;
     // A pooler gives itself another number than that of the session, which it may change after each transaction.
-    if con.process == Some(row.count(2)?) {
+    if con.process.map(|(process, _)| process) == Some(row.count(2)?) {
         con.prepared = Some(Vec::new());
     }
     Ok(con)
+}
+
+/// Asks the server to cancel what this session does. It is done, or there was nothing to cancel, when the server closes.
+pub(super) fn cancel(con: &Connection, tls: bool, deadline: Instant) -> Result<(), Failure> {
+    let (Some((process, key)), Some(endpoint)) = (con.process, &con.endpoint) else { return Ok(()) };
+    let mut stream = connect(endpoint, tls, deadline)?;
+    let mut out = BytesMut::new();
+    frontend::cancel_request(process, key, &mut out);
+    stream.send(&out, deadline)?;
+    let said = stream.read(&mut [0])?;
+    stream.all_answered();
+    if said == 0 { Ok(()) } else { Err(Failure::senseless()) }
 }
 
 fn connect(endpoint: &Endpoint, tls: bool, deadline: Instant) -> Result<Stream, Failure> {

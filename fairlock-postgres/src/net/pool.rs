@@ -5,12 +5,18 @@
 //! | idle, in the list | lent | a call that takes it |
 //! | lent | idle | the end of its call; a rollback, if a transaction is still open |
 //! | lent, no answer that can be used | closed | the end of its call: an answer may be under way, or the row lock be kept |
+//! | lent, no answer in time | ending | the end of its call: the server is still at it, as at a commit that waits for a standby or for the disk |
+//! | ending | closed | its thread, which cancels what the session does, and waits for its end |
+//!
+//! **Sessions that the server can't end** would become more with each call, until it refuses all programs. So one that is ending counts
+//! as a connection. When all are ending there may be one more now and then, since it may be the network that is silent.
 //!
 //! A broken connection shows that the server may have gone, so the idle ones are closed with it: each would cost a call its
-//! time-out. No lock is held while a connection is opened or used.
+//! time-out. A call that came late shows nothing. No lock is held while a connection is opened or used.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use fairlock_net::Timeouts;
@@ -27,6 +33,13 @@ use super::wire::Connection;
 pub(crate) const IDLE: Duration = Duration::from_secs(1);
 /// How long a statement waits for a row at most.
 const WAIT: Duration = Duration::from_millis(500);
+/// How often the thread of a session that is ending looks whether it has to end itself.
+const ENDING_LOOKS: Duration = Duration::from_secs(1);
+/// When the server gives a silent client up: at most 7 s after its last sign of life. Statements of many rows are planned once, and look
+/// each row up by its name.
+const OWN_SESSION: &str = ", set_config('tcp_user_timeout', '5000', false), set_config('tcp_keepalives_idle', '4', false), \
+    set_config('tcp_keepalives_interval', '1', false), set_config('tcp_keepalives_count', '3', false), \
+    set_config('plan_cache_mode', 'force_generic_plan', false), set_config('enable_seqscan', 'off', false)";
 /// Begins a transaction that sees what others have written while it waited for a row, whatever level the role has as its default.
 pub(crate) const BEGIN: &str = "begin isolation level read committed";
 
@@ -38,11 +51,16 @@ pub(crate) struct Pool {
     pub(crate) address: Address,
     pub(crate) timeouts: Timeouts,
     most: usize,
-    state: Mutex<State>,
-    returned: Condvar,
+    shared: Arc<Shared>,
     broken: AtomicU64,
     /// Whether commits did not wait for the server's disk in the first session.
     is_unsynced: OnceLock<bool>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    returned: Condvar,
 }
 
 #[derive(Default)]
@@ -50,12 +68,15 @@ struct State {
     idle: Vec<Connection>,
     /// Lent ones, and those being opened.
     lent: usize,
+    /// Those that are ending, and when there was the last one more than are allowed.
+    ending: u32,
+    one_more: Option<Instant>,
 }
 
 impl Pool {
     pub(crate) fn new(address: Address, timeouts: Timeouts, most: usize) -> Pool {
-        let (state, returned, broken, is_unsynced) = Default::default();
-        Pool { address, timeouts, most, state, returned, broken, is_unsynced }
+        let (shared, broken, is_unsynced) = Default::default();
+        Pool { address, timeouts, most, shared, broken, is_unsynced }
     }
 
     /// How many connections were lost.
@@ -85,7 +106,7 @@ impl Pool {
         act: impl FnOnce(&mut Connection) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         let idle = self.take(watchdog, deadline).map_err(Failure::unsent)?;
-        let lent = Lent(self);
+        let (lent, began) = (Lent(&self.shared), Instant::now());
         let mut con = match idle {
             Some(con) => con,
             None => self.open(deadline).map_err(Failure::unsent)?,
@@ -97,10 +118,33 @@ impl Pool {
             lent.give_back(con);
         } else {
             self.broken.fetch_add(1, Ordering::Relaxed);
-            let idle = std::mem::take(&mut self.state.lock().idle);
-            drop((con, idle));
+            let had_time = deadline.saturating_duration_since(began) >= self.timeouts.response / 2;
+            let mut state = self.shared.state.lock();
+            let idle = if had_time || !con.is_busy() { std::mem::take(&mut state.idle) } else { Vec::new() };
+            state.ending += u32::from(con.is_busy());
+            drop(state);
+            drop((lent, idle));
+            if con.is_busy() {
+                self.end(con);
+            }
         }
         done
+    }
+
+    /// Ends a session that counts as ending.
+    fn end(&self, mut con: Connection) {
+        let ending = Ending(Arc::downgrade(&self.shared));
+        let (tls, connect) = (self.address.tls, self.timeouts.connect);
+        let thread = thread::Builder::new().name("fairlock-pg-end".to_owned());
+        // Without a thread it is closed, and counts no longer.
+        _ = thread.spawn(move || {
+            let mut is_cancelled = false;
+            while ending.0.strong_count() > 0 && con.is_busy() {
+                is_cancelled = is_cancelled || open::cancel(&con, tls, Instant::now() + connect).is_ok();
+                con.is_busy_at(Instant::now() + ENDING_LOOKS);
+            }
+            drop((con, ending));
+        });
     }
 
     /// The rows of one statement.
@@ -146,26 +190,41 @@ impl Pool {
 
     /// Sets what bounds a transaction and its waits, and that the server tells of a commit whose wait for the standby was cancelled: from
     /// now on in this session, or only in this transaction.
+    ///
+    /// While the server waits for the rest of a flight, it ends the transaction only by `transaction_timeout`, from version 17 on. So a
+    /// session of its own, on which no pooler answers for the client, ends soon after TCP hears nothing from it.
     pub(crate) fn limits(&self, is_local: bool) -> String {
-        let [idle, wait] = [IDLE, self.wait()].map(|time| time.as_millis().max(1));
-        format!(
+        let [idle, wait, whole] = [IDLE, self.wait(), self.attempt_ttl()].map(|time| time.as_millis().max(1));
+        let mut set = format!(
             "select set_config('idle_in_transaction_session_timeout', '{idle}', {is_local}), set_config('lock_timeout', '{wait}', \
-             {is_local}), {}",
+             {is_local}), {}, case when current_setting('transaction_timeout', true) is not null \
+             then set_config('transaction_timeout', '{whole}', {is_local}) end",
             warnings(is_local)
-        )
+        );
+        if !is_local {
+            set.push_str(OWN_SESSION);
+        }
+        set
     }
 
     /// An idle connection, or the right to open one.
     fn take(&self, watchdog: bool, deadline: Instant) -> Result<Option<Connection>, Failure> {
         let most = if watchdog { self.most } else { self.most.saturating_sub(1).max(1) };
-        let mut state = self.state.lock();
+        let mut state = self.shared.state.lock();
         loop {
-            if state.lent < most {
+            let ending = usize::try_from(state.ending).unwrap_or(usize::MAX);
+            let is_due = |last: Instant| last.elapsed() >= one_more_after(ending.saturating_sub(self.most));
+            if state.lent + ending < most {
                 state.lent += 1;
                 return Ok(state.idle.pop());
             }
-            if self.returned.wait_until(&mut state, deadline).timed_out() {
-                return Err(Failure::broken(format!("all {} connections are in use", self.most)));
+            if state.lent == 0 && state.one_more.is_none_or(is_due) {
+                (state.lent, state.one_more) = (1, Some(Instant::now()));
+                return Ok(state.idle.pop());
+            }
+            if self.shared.returned.wait_until(&mut state, deadline).timed_out() {
+                let what = if ending > 0 { "in use, or wait for the server" } else { "in use" };
+                return Err(Failure::broken(format!("all {} connections are {what}", self.most)));
             }
         }
     }
@@ -187,7 +246,24 @@ pub(crate) fn warnings(is_local: bool) -> String {
 }
 
 /// The right to one connection, given back however the call ends.
-struct Lent<'a>(&'a Pool);
+struct Lent<'a>(&'a Shared);
+
+/// Counts as a connection until it is dropped.
+struct Ending(Weak<Shared>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        if let Some(shared) = self.0.upgrade() {
+            shared.state.lock().ending -= 1;
+            shared.returned.notify_all();
+        }
+    }
+}
+
+/// How long after the last one there may be one more session, when all are ending, and so many more than are allowed.
+fn one_more_after(more: usize) -> Duration {
+    Duration::from_secs(1 << more.min(4))
+}
 
 impl Lent<'_> {
     fn give_back(self, mut con: Connection) {

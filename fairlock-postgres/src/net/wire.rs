@@ -12,7 +12,7 @@ use std::io::{self, ErrorKind, Read};
 use std::time::Instant;
 
 use bytes::BytesMut;
-use fairlock_net::{Secrets, Stream};
+use fairlock_net::{Endpoint, Secrets, Stream};
 use fallible_iterator::FallibleIterator;
 use postgres_protocol::message::backend::{ErrorResponseBody, Message as Received, NoticeResponseBody};
 use postgres_protocol::message::frontend;
@@ -32,13 +32,19 @@ pub(crate) struct Connection {
     stream: Stream,
     incoming: BytesMut,
     secrets: Secrets,
+    /// Where the server is.
+    pub(super) endpoint: Option<Endpoint>,
     /// What other sessions have sent by NOTIFY, and was not asked for yet.
     messages: Vec<String>,
     /// How many round trips there were.
     #[cfg(test)]
     pub(crate) trips: u64,
-    /// The number of the server's process, as told at the login.
-    pub(super) process: Option<i32>,
+    /// The number of the server's process, and the key by which what it does can be cancelled, as told at the login.
+    pub(super) process: Option<(i32, i32)>,
+    /// How many parts of flights are not answered.
+    unready: usize,
+    /// Nothing more will come.
+    is_over: bool,
     /// Whether a transaction is open, also a failed one.
     pub(super) is_in_transaction: bool,
     /// The texts that the session knows; the number of each is its name. None where it may be another session each time.
@@ -55,10 +61,13 @@ impl Connection {
             stream,
             incoming: BytesMut::new(),
             secrets,
+            endpoint: None,
             messages: Vec::new(),
             #[cfg(test)]
             trips: 0,
             process: None,
+            unready: 0,
+            is_over: false,
             is_in_transaction: false,
             prepared: None,
             is_unsynced: false,
@@ -104,6 +113,7 @@ impl Connection {
             }
             frontend::sync(&mut out);
         }
+        self.unready += parts.len();
         self.send(&out, deadline)?;
         let answers = parts.iter().map(|_| self.answers()).collect::<Result<Vec<_>, _>>()?;
         self.stream.all_answered();
@@ -152,6 +162,7 @@ impl Connection {
 
     /// Runs a text of several statements without values.
     pub(crate) fn script(&mut self, sql: &str, deadline: Instant) -> Result<(), Failure> {
+        self.unready += 1;
         self.say(deadline, |out| frontend::query(&at_primary(sql), out))?;
         let answer = self.answers()?;
         self.stream.all_answered();
@@ -172,6 +183,7 @@ impl Connection {
                     failed.get_or_insert(failure);
                 }
                 Received::ReadyForQuery(body) => {
+                    self.unready = self.unready.saturating_sub(1);
                     self.is_in_transaction = body.status() != b'I';
                     return Ok(failed.map_or(Ok(answers), Err));
                 }
@@ -201,7 +213,27 @@ impl Connection {
         {
             self.trips += 1;
         }
-        Ok(self.stream.send(bytes, deadline)?)
+        self.stream.send(bytes, deadline).inspect_err(|_| self.is_over = true)?; // what has arrived of it has no end
+        Ok(())
+    }
+
+    /// Whether the server is still at what it was asked for.
+    pub(super) fn is_busy(&self) -> bool {
+        self.unready > 0 && !self.is_over
+    }
+
+    /// Reads on until then, and drops what comes. Whether the server is still at it.
+    pub(super) fn is_busy_at(&mut self, until: Instant) -> bool {
+        self.stream.until(until);
+        while self.is_busy() {
+            match self.next() {
+                Ok(Received::ReadyForQuery(_)) => self.unready -= 1,
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::TimedOut => return true,
+                Err(_) => self.is_over = true,
+            }
+        }
+        false
     }
 
     /// The next message, except those that may come at any time.
@@ -245,9 +277,13 @@ impl Connection {
                 return Err(io::Error::other("the server's answer has no end"));
             }
             let mut chunk = [0; 8192];
-            match self.stream.read(&mut chunk)? {
-                0 => return Err(ErrorKind::UnexpectedEof.into()),
-                n => self.incoming.extend_from_slice(&chunk[..n]),
+            match self.stream.read(&mut chunk) {
+                Ok(n) if n > 0 => self.incoming.extend_from_slice(&chunk[..n]),
+                Err(error) if error.kind() == ErrorKind::TimedOut => return Err(error),
+                failed => {
+                    self.is_over = true;
+                    return Err(failed.err().unwrap_or_else(|| ErrorKind::UnexpectedEof.into()));
+                }
             }
         }
     }

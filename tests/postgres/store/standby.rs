@@ -136,3 +136,33 @@ fn a_hand_over_that_no_standby_has_confirmed_is_not_told_to_the_next_one() {
     assert!(told.iter().all(|told| told.contains("\"other\"") || told.starts_with("Recheck")), "{told:?}");
     assert!(told.len() > 1, "{told:?}");
 }
+
+/// The server does not end a commit that waits for its standby by itself. So the client does, or each call would leave a session behind.
+#[test]
+fn calls_that_wait_for_a_standby_in_vain_do_not_fill_the_server_with_sessions() {
+    let server = PostgresServer::builder().start();
+    let limit = Duration::from_millis(500);
+    let backend = PostgresBackend::builder(&server.url()).response_timeout(limit).connect().unwrap();
+    set_standby(&server, "nobody");
+    let ours = "select count(*) from pg_stat_activity where application_name = 'fairlock'";
+    let mut con = server.con();
+    let mut most = 0;
+    thread::scope(|scope| {
+        let backend = &backend;
+        let ask_for = move |thread: usize| {
+            for turn in 0..6 {
+                let (lock, owner) = (lock(&format!("{thread} {turn}")), OwnerId::new("ann:1"));
+                assert!(is_unavailable(&ask(backend, &lock, &owner)));
+            }
+        };
+        let threads: Vec<_> = (0..8).map(|thread| scope.spawn(move || ask_for(thread))).collect();
+        while !threads.iter().all(|thread| thread.is_finished()) {
+            most = most.max(con.query_one(ours, &[]).unwrap().get::<_, i64>(0));
+            thread::sleep(Duration::from_millis(20));
+        }
+    });
+    assert!((1..=8).contains(&most), "{most} sessions");
+    set_standby(&server, "");
+    let (lock, owner) = (lock("x"), OwnerId::new("ann:1"));
+    eventually(SOON, "all is well again", || ask(&backend, &lock, &owner).is_ok());
+}
