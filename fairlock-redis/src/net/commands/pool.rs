@@ -10,6 +10,8 @@
 //! Every call ends within connect + 2 × response time-out (queue: one response; connecting; the batch: one response);
 //! [`TURN`] commands of [`Pool::call_many`] count as one call.
 
+mod doubts;
+
 use std::borrow::Borrow;
 use std::collections::VecDeque;
 use std::fmt;
@@ -19,8 +21,9 @@ use std::time::{Duration, Instant};
 
 use fairlock_core::backend::{BackendError, pause};
 use parking_lot::Mutex;
-use redis::{Cmd, Value, cmd};
+use redis::{Value, cmd};
 
+use self::doubts::of_replica;
 use super::batch::Batch;
 use super::command_connection::CommandConnection;
 use super::distance::Distance;
@@ -33,9 +36,6 @@ use crate::net::settings::Settings;
 
 /// The most commands in one batch, which bounds how many a caller waits for before its own.
 const TURN: usize = 64;
-
-/// Connections that have to be left so soon after others show that the address still leads to a replica.
-const SOON_AGAIN: Duration = Duration::from_secs(1);
 
 /// The connections to one server.
 pub(crate) struct Pool {
@@ -71,14 +71,6 @@ struct Outage {
     cause: Failure,
     until: Instant,
     failures: u32,
-}
-
-/// What is asked with a greeting or a ping.
-#[derive(Clone, Copy)]
-enum Ask {
-    Time,
-    Role,
-    Greeting,
 }
 
 enum Entry {
@@ -329,85 +321,6 @@ impl Pool {
         }
     }
 
-    /// Pings a connection that was idle, by the questions of a greeting, and closes it if that fails. Returns when it looked, or the
-    /// end of the ping: the next request may begin then.
-    ///
-    /// # Errors
-    /// `NotSent` if the server did not answer in time: connecting anew would most likely fail too, and the caller has
-    /// waited once.
-    fn refresh(&self, connection: &mut CommandConnection) -> Result<Instant, Failure> {
-        let asked = Instant::now();
-        if !connection.is_to_be_pinged(asked, &self.clock) {
-            return Ok(asked);
-        }
-        let (asks, commands) = self.questions();
-        let packed: Vec<u8> = commands.iter().flat_map(Cmd::get_packed_command).collect();
-        let (response, mut asks, mut role) = (self.settings.timeouts.response, asks.into_iter(), Ok(()));
-        // Any reply will do, even a refusal, but for that of a replica.
-        let pinged = connection.exchange(&packed, commands.len(), asked, response, |reply| {
-            if let Some(Err(cause)) = asks.next().map(|ask| self.heard(ask, reply)) {
-                role = Err(cause);
-            }
-        });
-        if let Err(cause) = role {
-            self.leave(connection.era, &cause);
-            connection.close();
-        }
-        let now = Instant::now();
-        match pinged {
-            Err(failure) if now - asked > response / 2 => {
-                self.fell_silent(asked);
-                Err(failure.before_sending())
-            }
-            _ => Ok(now),
-        }
-    }
-
-    /// What is asked with a greeting or a ping.
-    fn questions(&self) -> (Vec<Ask>, Vec<Cmd>) {
-        let role = self.leads_to.question().map(|question| (Ask::Role, question));
-        let greeting = self.settings.greeting.as_ref().and_then(|greeting| greeting.question());
-        let greeting = greeting.map(|question| (Ask::Greeting, question));
-        [(Ask::Time, cmd("TIME"))].into_iter().chain(role).chain(greeting).unzip()
-    }
-
-    /// # Errors
-    /// `READONLY` of a replica that must not be used.
-    fn heard(&self, ask: Ask, reply: Result<Value, Failure>) -> Result<(), Failure> {
-        match ask {
-            Ask::Time => _ = reply.map(|time| self.clock.heard(&time)),
-            Ask::Role => self.leads_to.heard(reply)?,
-            Ask::Greeting => _ = self.settings.greeting.as_ref().map(|greeting| greeting.answered(reply)),
-        }
-        Ok(())
-    }
-
-    /// What was sent then has found no answer in time. The way of this connection may be gone without a word (a router forgot it, a
-    /// host behind a shared address lost its power), and that of the others with it, while new ones work. So those that were quiet
-    /// since before are closed: one by one they would cost a time-out each. A connection that carries a batch now has its own time,
-    /// which has begun, and one that was answered since is well.
-    fn fell_silent(&self, asked: Instant) {
-        let closed = self.state.lock().take_idle(|connection| connection.is_quiet_since(asked));
-        drop(closed); // system calls, without the mutex
-    }
-
-    /// A connection of this era leads to a server that takes no writes: a replica by now. Where the address leads may have changed, so
-    /// all connections of the era are closed: the idle ones now, the others before they would carry another batch ([`ready`](Pool::ready)).
-    /// The next call connects anew, which looks the name up. A second answer to a call of that era changes nothing.
-    fn leave(&self, era: u64, cause: &Failure) {
-        if self.era.compare_exchange(era, era + 1, Ordering::Relaxed, Ordering::Relaxed).is_err() {
-            return;
-        }
-        let mut state = self.state.lock();
-        let closed = state.take_idle(|connection| connection.era <= era);
-        let before = state.left.replace(Instant::now());
-        // So did the new connections lead, as far as their server tells its role: a pause for the others who would connect.
-        if before.is_some_and(|before| before.elapsed() < SOON_AGAIN) && !self.may_be_wrong() {
-            state.failed_to_connect(cause);
-        }
-        drop((state, closed)); // in this order: the end of a connection is a system call
-    }
-
     /// A leader's part of the queue: a fair one, which leaves work for the other connections; but all of it for a server that is
     /// far away, since a call that stays waits for another connection to come back, half a cycle more with a fair part.
     fn share(&self, own: usize) -> VecDeque<Arc<QueuedCall>> {
@@ -515,12 +428,6 @@ impl State {
         let until = now + pause(failures);
         self.outage = Some(Outage { cause: cause.clone(), until, failures });
     }
-}
-
-/// What only a replica says. (A server that restarts says that it loads, too, but on a new connection.)
-fn of_replica(reply: &Result<Value, Failure>) -> Option<&Failure> {
-    let is_of_replica = |code| matches!(code, "READONLY" | "MASTERDOWN" | "LOADING");
-    reply.as_ref().err().filter(|failure| failure.code().is_some_and(is_of_replica))
 }
 
 /// A connection that a leader holds; it is put back in any case.
