@@ -8,6 +8,7 @@ use fairlock::{
 };
 use fairlock_tests::errors::assert_says;
 use fairlock_tests::locks::{request, take_now as take};
+use fairlock_tests::sentinel::MASTER;
 use fairlock_tests::{Alone, RedisServer, Sentinels, assert_no_residue, eventually, look_until};
 
 use super::{BOUND, builder};
@@ -111,6 +112,42 @@ fn a_sentinel_that_restarts_without_its_file_counts_later_and_as_another_one() {
     let words: Vec<&str> = voters.split(' ').collect();
     assert!(words[0] == "2" && words.len() >= 3 && words[1..].iter().all(|run| run.len() == 12), "{voters}");
     drop((ours, theirs));
+    assert_no_residue(&sentinels.servers[0], &[]);
+}
+
+/// As an operator does who removes a sentinel for good.
+#[test]
+fn a_sentinel_that_the_others_have_forgotten_counts_no_more() {
+    let _alone = Alone::here();
+    let sentinels = known();
+    let ours = client(&sentinels);
+    let [one, other, removed] = &sentinels.sentinels[..] else { panic!("there are three") };
+    // The client knows of three, wherever it asks.
+    assert!(is_granted(&ours, "counted"));
+    removed.stop();
+    for sentinel in [one, other] {
+        assert_eq!(sentinel.query::<u32>(&["SENTINEL", "RESET", MASTER]), 1);
+    }
+    let others = |sentinel: &RedisServer| {
+        sentinel.query::<Vec<redis::Value>>(&["SENTINEL", "SENTINELS", MASTER]).len()
+    };
+    eventually(BOUND, "the two know each other again", || others(one) == 1 && others(other) == 1);
+    let since = Instant::now();
+    while since.elapsed() < Duration::from_secs(12) {
+        let _ = ours.fair_lock("counted").unwrap().try_lock();
+    }
+    // Of two, two are needed, so it has no say any more.
+    other.stop();
+    let error = look_until(BOUND, || refusal(&ours, "other")).expect("a request is refused");
+    assert_says(&error, &["no majority: 1 of 2 sentinels named it"]);
+    other.cont();
+    removed.cont();
+    // It is heard of again, and counts as before.
+    eventually(BOUND, "they know the third one again", || others(one) == 2 && others(other) == 2);
+    other.stop();
+    eventually(BOUND, "two of three are enough", || is_granted(&ours, "counted"));
+    other.cont();
+    drop(ours);
     assert_no_residue(&sentinels.servers[0], &[]);
 }
 

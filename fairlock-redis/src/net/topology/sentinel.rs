@@ -14,6 +14,7 @@ use fairlock_core::backend::BackendError;
 use parking_lot::Mutex;
 use redis::cmd;
 
+use self::electorate::Electorate;
 use self::report::{Late, MasterReport, Named};
 use self::survey::question;
 use super::fan_out::{Answer, fan_out};
@@ -23,6 +24,7 @@ use crate::net::connection::{Address, Failure, MustBe};
 use crate::net::settings::Settings;
 use crate::net::subscription::{Endpoints, Event, Subscriber};
 
+mod electorate;
 mod report;
 mod survey;
 mod topology;
@@ -62,9 +64,7 @@ struct State {
     /// Where a majority counts: those that named this master (see [`Route`]), and the answers that did not come yet.
     voters: Option<Arc<str>>,
     late: Option<Late>,
-    /// The most sentinels that any has ever told of. After `SENTINEL RESET` one knows no other for a while, or for as long as it is
-    /// cut off, and a few would be a majority.
-    most: usize,
+    electorate: Electorate,
     /// When the sentinels were last asked, and when those that named this master were.
     asked: Option<Instant>,
     named: Option<Instant>,
@@ -85,10 +85,10 @@ impl Sentinel {
         servers.must_be = MustBe::Master;
         let sentinel = Arc::new(Sentinel {
             name: name.to_owned(),
+            state: Mutex::new(State::new(sentinels.len())),
             sentinels: Arc::new(Sentinels { all: sentinels, turn: Mutex::default() }),
             servers,
             settings: settings.clone(),
-            state: Mutex::default(),
             searching: Mutex::new(()),
             subscriber: OnceLock::new(),
         });
@@ -268,6 +268,10 @@ impl Sentinel {
 }
 
 impl State {
+    fn new(configured: usize) -> State {
+        State { electorate: Electorate::new(configured), ..State::default() }
+    }
+
     fn doubt(&mut self) {
         self.sure = false;
         self.doubts += 1;
@@ -287,13 +291,6 @@ impl State {
         let master = self.master.as_ref().filter(|_| self.sure)?;
         let voters = self.voters.clone();
         Some(Route { epoch: self.epoch, voters, ..Route::to(master) })
-    }
-
-    /// How many sentinels there are, as far as any has ever told.
-    fn most_known(&mut self, reports: &[MasterReport], configured: usize) -> usize {
-        let told = reports.iter().map(|report| report.sentinels).max();
-        self.most = self.most.max(told.unwrap_or(0)).max(configured);
-        self.most
     }
 
     /// Half of the time is over in which the sentinels have to be asked.

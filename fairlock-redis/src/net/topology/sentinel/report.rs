@@ -1,5 +1,6 @@
 //! The master as one sentinel names it, and as a majority of them does.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -16,12 +17,13 @@ pub(super) struct MasterReport {
     pub(super) address: Address,
     /// 0 if the sentinel does not say.
     pub(super) epoch: u64,
-    /// How many sentinels this one knows of, with itself.
+    /// How many sentinels this one knows of, with itself; and which, if it says so.
     pub(super) sentinels: usize,
+    pub(super) told: Option<BTreeSet<String>>,
     /// Of the sentinel. An old one has only its address.
-    id: String,
+    pub(super) id: String,
     /// With a majority.
-    run: Option<Run>,
+    pub(super) run: Option<Run>,
 }
 
 /// The master that counts.
@@ -99,7 +101,7 @@ impl Round {
     }
 
     /// Those that count.
-    fn old(&self, least_uptime: Duration) -> impl Iterator<Item = &MasterReport> {
+    pub(super) fn old(&self, least_uptime: Duration) -> impl Iterator<Item = &MasterReport> {
         let is_old = move |run: &Run| Duration::from_secs(run.uptime) > least_uptime;
         self.reports.iter().filter(move |report| report.run.as_ref().is_some_and(is_old))
     }
@@ -117,10 +119,14 @@ impl MasterReport {
     pub(super) fn of(sentinel: &Address, said: Said, votes: bool) -> Result<MasterReport, Failure> {
         let number = |name| said.details.as_ref().map_or(0, |details| details.number(name));
         let others = usize::try_from(number("num-other-sentinels")).unwrap_or(0);
+        let told =
+            said.id.iter().chain(said.others.iter().map(|(id, _)| id)).cloned().collect::<BTreeSet<_>>();
         Ok(MasterReport {
             epoch: number("config-epoch"),
             address: said.master?,
             sentinels: 1 + others,
+            // One that has no right to SENTINEL SENTINELS says only how many there are.
+            told: Some(told).filter(|told| told.len() == 1 + others && said.id.is_ok()),
             id: said.id.unwrap_or_else(|_| sentinel.to_string()),
             run: if votes { Some(said.run?) } else { None },
         })
@@ -145,6 +151,7 @@ mod tests {
             address: servers.at("h", port),
             epoch,
             sentinels: 3,
+            told: None,
             id: id.to_owned(),
             run: Some(Run { id: format!("run-{id}"), uptime }),
         });

@@ -38,12 +38,15 @@ impl Details {
     }
 }
 
-/// For the master's address and its other properties, the sentinel's own id (from 6.2), and, if it votes, of its process.
+/// For the master's address and its other properties, the sentinel's own id (from 6.2), and, if it votes, of its process and the other
+/// sentinels.
 pub(super) fn question(name: &str, votes: bool) -> Vec<Cmd> {
     let ask = |what: &str| cmd("SENTINEL").arg(what).to_owned();
     let of_master = |what: &str| ask(what).arg(name).to_owned();
     let mut question = vec![of_master("get-master-addr-by-name"), of_master("master"), ask("myid")];
-    question.extend(votes.then(voter::question));
+    if votes {
+        question.extend([voter::question(), of_master("sentinels")]);
+    }
     question
 }
 
@@ -51,8 +54,7 @@ impl Sentinel {
     /// Asks each of them, for at most connect + response time-out.
     pub(super) fn ask_each(&self) -> Vec<Surveyed> {
         let all = &self.sentinels.all;
-        let mut asked = question(&self.name, true);
-        asked.push(cmd("SENTINEL").arg("sentinels").arg(&self.name).to_owned());
+        let asked = question(&self.name, true);
         let answers = fan_out(all, self.settings.timeouts, &asked, all.len());
         let of = |sentinel: &Address| {
             let answer = answers.iter().find(|(from, _)| from.is_same_server(sentinel));
@@ -98,7 +100,7 @@ fn names(masters: &Value) -> Vec<String> {
 }
 
 impl Said {
-    /// Reads the replies to [`question`], and behind them that to SENTINEL SENTINELS.
+    /// Reads the replies to [`question`].
     pub(super) fn read(replies: &[Result<Value, Failure>], servers: &Address) -> Said {
         let reply = |at: usize| {
             let none = || Err(Failure::Broken("no answer".to_owned()));

@@ -124,9 +124,9 @@ pub(super) fn unlinked(sentinels: Vec<Address>, terms: Option<MajorityTerms>) ->
     Sentinel {
         name: "m".to_owned(),
         servers: sentinels[0].clone(),
+        state: Mutex::new(State::new(sentinels.len())),
         sentinels: Arc::new(Sentinels { all: sentinels, turn: Mutex::default() }),
         settings: Settings { majority: terms, ..Settings::new(TIMEOUTS, 1) },
-        state: Mutex::default(),
         searching: Mutex::new(()),
         subscriber: OnceLock::new(),
     }

@@ -3,7 +3,7 @@
 use std::sync::mpsc::{RecvTimeoutError, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
-use super::report::{Late, Named, Round};
+use super::report::{Late, MasterReport, Named, Round};
 use super::survey::question;
 use super::{Sentinel, State};
 use crate::net::connection::{Address, Failure};
@@ -38,11 +38,13 @@ impl Sentinel {
                 Ok((number, answer)) => {
                     let Some(round) = rounds.get_mut(number) else { continue };
                     round.pending -= 1;
-                    match self.report(answer) {
-                        Ok(report) => round.hear(report),
-                        Err(said) => failure = failure.or(said),
-                    }
-                    let all = self.all_known(round);
+                    let all = match self.report(answer) {
+                        Ok(report) => self.state.lock().count(round, report, &terms),
+                        Err(said) => {
+                            failure = failure.or(said);
+                            self.state.lock().electorate.count()
+                        }
+                    };
                     if let Ok(named) = round.named(all, terms.least_uptime) {
                         let late = Late { answers, number, round: rounds.swap_remove(number) };
                         return Ok(Named { late: Some(late), ..named });
@@ -62,14 +64,9 @@ impl Sentinel {
             // The round in which most have answered tells why.
             let most = rounds.into_iter().max_by_key(|round| round.reports.len());
             let Some(most) = most.filter(|round| !round.reports.is_empty()) else { return Err(failure) };
-            let all = self.all_known(&most);
+            let all = self.state.lock().electorate.count();
             return most.named(all, terms.least_uptime);
         }
-    }
-
-    /// How many sentinels there are, as far as any has ever told.
-    fn all_known(&self, round: &Round) -> usize {
-        self.state.lock().most_known(&round.reports, self.sentinels.all.len())
     }
 
     /// Counts the answers to the round that named the master, as they come.
@@ -79,8 +76,7 @@ impl Sentinel {
             match late.answers.try_recv() {
                 Ok((number, answer)) if number == late.number => {
                     let Ok(report) = self.report(answer) else { continue };
-                    late.round.hear(report);
-                    let all = state.most_known(&late.round.reports, self.sentinels.all.len());
+                    let all = state.count(&mut late.round, report, &terms);
                     match late.round.named(all, terms.least_uptime) {
                         Ok(named) => state.voters = named.voters,
                         // There are more sentinels than those that have decided knew.
@@ -92,6 +88,18 @@ impl Sentinel {
                 Err(TryRecvError::Disconnected) => break,
             }
         }
+    }
+}
+
+impl State {
+    /// Adds this vote to those of the round. How many sentinels there are, as far as is known.
+    fn count(&mut self, round: &mut Round, report: MasterReport, terms: &MajorityTerms) -> usize {
+        let now = Instant::now();
+        if self.electorate.hear(&report, now) {
+            round.hear(report);
+            self.electorate.settle(round.old(terms.least_uptime).count(), now);
+        }
+        self.electorate.count()
     }
 }
 
