@@ -51,7 +51,7 @@ pub mod postgres {}
 pub mod operating {}
 
 #[doc = include_str!("../docs/rustdoc-links.md")]
-#[doc = include_str!("../docs/testing.md")]
+#[cfg_attr(not(doctest), doc = include_str!("../docs/testing.md"))] // as async.md
 pub mod testing {}
 
 #[doc = include_str!("../docs/rustdoc-links.md")]

@@ -23,7 +23,14 @@ pub(crate) enum Errand {
 /// In the order in which tasks wanted them, but releases and withdrawals before requests: what a task has given up is given up before
 /// it asks again.
 #[derive(Default)]
-pub(crate) struct Errands(Mutex<Batch>);
+pub(crate) struct Errands(Mutex<Queue>);
+
+#[derive(Default)]
+struct Queue {
+    left: Batch,
+    /// The thread has the last batch in its hands, until it comes for the next one.
+    in_hand: bool,
+}
 
 /// The client, which lives until the errand is done, also when its task has dropped the last handle. This module does not know the
 /// type.
@@ -39,13 +46,8 @@ pub(crate) struct Batch {
 
 impl Errands {
     pub(crate) fn add(&self, claim: &Arc<Claim>, errand: Errand, client: Client) {
-        let claim = Arc::clone(claim);
-        let mut batch = self.0.lock();
-        match errand {
-            Errand::Ask => batch.asks.push_back(claim),
-            Errand::Tell(Duty::Release) => batch.releases.push_back(claim),
-            Errand::Tell(Duty::Withdraw) => batch.withdrawals.push_back(claim),
-        }
+        let batch = &mut self.0.lock().left;
+        batch.add(claim, errand);
         batch.client.get_or_insert(client);
     }
 
@@ -63,12 +65,19 @@ impl Errands {
     }
 
     pub(crate) fn take_client(&self) -> Option<Client> {
-        self.0.lock().client.take()
+        self.0.lock().left.client.take()
+    }
+
+    /// Whether none is left, also in the thread's hands: then an errand that another thread runs now overtakes none of them.
+    pub(crate) fn is_idle(&self) -> bool {
+        let queue = self.0.lock();
+        !queue.in_hand && queue.left.is_empty()
     }
 
     /// What goes into the next calls, one of each kind. None: nothing is wanted.
     pub(crate) fn next(&self) -> Option<Batch> {
-        let (mut all, mut next) = (self.0.lock(), Batch::default());
+        let (queue, mut next) = (&mut *self.0.lock(), Batch::default());
+        let all = &mut queue.left;
         let first = |queue: &mut VecDeque<_>| queue.drain(..queue.len().min(MOST_AT_ONCE)).collect();
         next.releases = first(&mut all.releases);
         next.withdrawals = first(&mut all.withdrawals);
@@ -79,16 +88,32 @@ impl Errands {
         if all.is_empty() {
             next.client = all.client.take();
         }
-        (next.client.is_some() || !next.is_empty()).then_some(next)
+        queue.in_hand = next.client.is_some() || !next.is_empty();
+        queue.in_hand.then_some(next)
     }
 
     /// All that is left at a client's end, whose claims are no longer asked for.
     pub(crate) fn take_all(&self) -> Batch {
-        std::mem::take(&mut *self.0.lock())
+        std::mem::take(&mut self.0.lock().left)
     }
 }
 
 impl Batch {
+    pub(crate) fn of(claim: &Arc<Claim>, errand: Errand) -> Batch {
+        let mut batch = Batch::default();
+        batch.add(claim, errand);
+        batch
+    }
+
+    fn add(&mut self, claim: &Arc<Claim>, errand: Errand) {
+        let queue = match errand {
+            Errand::Ask => &mut self.asks,
+            Errand::Tell(Duty::Release) => &mut self.releases,
+            Errand::Tell(Duty::Withdraw) => &mut self.withdrawals,
+        };
+        queue.push_back(Arc::clone(claim));
+    }
+
     fn is_empty(&self) -> bool {
         self.releases.is_empty() && self.withdrawals.is_empty() && self.asks.is_empty()
     }

@@ -1,6 +1,18 @@
 //! What a task wants of a lock, without a thread that waits for it: a thread of the client makes the first attempts of all tasks, many
 //! in a call. It makes no second one. What is not answered is left to the watchdog, as a request on which no caller waits, or as a
 //! chore, so all else is as for threads.
+//!
+//! Where the backend does not block, the task makes the first attempt itself, in its poll or its drop, and a release wakes the next task.
+//! So no other thread is needed between two tasks. What can meet:
+//!
+//! - The queue of the thread: an attempt is made here only while that is empty, also what was taken from it. So tasks keep their order.
+//! - A cancel, a drain, a shutdown: each may end the request before [`Claim::begin_to_ask`], and then it is not asked for; or it finds
+//!   that the claim is being asked for, and has it withdrawn after the answer, as with a thread that asks.
+//! - The watchdog: it does not ask for a claim that its task attends to. A release or withdrawal that would overtake a call of the watchdog's
+//!   is left to it.
+//! - A push before the answer to the ask: the claim keeps it for that answer.
+//! - Wakers, which may poll, ask and release on this thread: they run after the attempt, without a mutex, and not inside each other
+//!   ([`wake_afterwards`]).
 
 use std::sync::Arc;
 use std::thread;
@@ -14,6 +26,7 @@ use crate::error::{Error, LostCause, Result};
 use crate::flow::{Asking, Wish, error_of};
 use crate::logging::log_line;
 use crate::shared::Shared;
+use crate::time::wake_afterwards;
 
 /// Errands in the thread's hands. The watchdog gets those that are left when this is dropped, also by a panic, and goes on with the
 /// requests.
@@ -121,8 +134,30 @@ pub(crate) fn end_elsewhere(shared: Shared) {
 }
 
 fn run_errand(shared: &Arc<Shared>, claim: &Arc<Claim>, errand: Errand) {
+    if shared.backend.is_non_blocking() && shared.errands.is_idle() {
+        run_here(shared, || _ = make_attempts(shared, Batch::of(claim, errand)));
+        return;
+    }
     shared.errands.add(claim, errand, Arc::clone(shared) as _);
     shared.errands.added(&shared.timers, shared.now());
+}
+
+/// The lock may be free for this claim, on which no caller waits.
+pub(crate) fn ask_again(shared: &Shared, claim: &Arc<Claim>) {
+    let is_quick = claim.is_tasks() && shared.backend.is_non_blocking();
+    if !is_quick {
+        shared.timers.due_by(Some(shared.now())); // the watchdog asks
+    } else if claim.begin_to_ask() {
+        run_here(shared, || _ = shared.asking().ask(claim, shared.now()));
+    }
+}
+
+/// On the thread of the task, or on the one whose release woke it.
+fn run_here(shared: &Shared, attempt: impl FnOnce()) {
+    wake_afterwards(|| {
+        let _here = shared.config.clock.attend(); // not while wakers run
+        attempt();
+    });
 }
 
 /// A look of the thread for tasks: all that is in the queue.
@@ -130,16 +165,20 @@ pub(crate) fn run_errands(shared: &Shared) -> Option<Instant> {
     while !shared.timers.is_told_to_end()
         && let Some(batch) = shared.errands.next()
     {
-        // All are in hand before the first call, which may panic.
-        let mut hand = InHand(shared, batch);
-        let is_silent = tell_first(shared, &mut hand) || ask_first(shared.asking(), &hand);
-        drop(hand);
+        let is_silent = make_attempts(shared, batch);
         // Each call would wait for a time-out, one after the other. The watchdog has pauses for that, and gives up.
         while is_silent && let Some(batch) = shared.errands.next() {
             drop(InHand(shared, batch));
         }
     }
     None
+}
+
+/// Returns whether the server is silent.
+fn make_attempts(shared: &Shared, batch: Batch) -> bool {
+    // All are in hand before the first call, which may panic.
+    let mut hand = InHand(shared, batch);
+    tell_first(shared, &mut hand) || ask_first(shared.asking(), &hand)
 }
 
 /// Releases, and then withdrawals. Returns whether the server is silent.

@@ -12,6 +12,7 @@ use crate::ledger::Ledger;
 use crate::logging::log_line;
 use crate::shared::Shared;
 use crate::stats::count;
+use crate::tasks;
 
 /// A weak reference: a backend that keeps its subscribers does not keep clients alive.
 pub(crate) struct Sink(pub(crate) Weak<Shared>);
@@ -21,7 +22,7 @@ impl WakeSink for Sink {
         let Some(shared) = self.0.upgrade() else { return };
         let was_expected = match wake {
             Wake::Granted { lock, owner, request, token } => granted(&shared, lock, owner, request, token),
-            Wake::Recheck { lock, owner } => recheck(&shared.ledger, lock, owner),
+            Wake::Recheck { lock, owner } => recheck(&shared, lock, owner),
             Wake::Taken { lock, owner, token } => taken(&shared.ledger, lock, owner, token),
             Wake::Gap => gap(&shared),
         };
@@ -85,14 +86,17 @@ fn release_stray_grant(shared: &Shared, lock: &str, owner: &str, request: Reques
     shared.ledger.release_soon(&Arc::new(stray));
 }
 
-fn recheck(ledger: &Ledger, lock: &str, owner: Option<&str>) -> bool {
+fn recheck(shared: &Shared, lock: &str, owner: Option<&str>) -> bool {
+    let ledger = &shared.ledger;
     let claim = match owner {
         Some(owner) => ledger.registry.get(lock, owner),
         // One is enough: a claim that was woken and leaves without the lock passes the wake-up on.
         None => ledger.registry.any(lock, Claim::is_waiting),
     };
     claim.is_some_and(|claim| {
-        ledger.wake_claim(&claim);
+        if claim.wake() {
+            tasks::ask_again(shared, &claim);
+        }
         true
     })
 }

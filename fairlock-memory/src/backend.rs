@@ -253,6 +253,11 @@ impl Backend for MemoryBackend {
     fn store_clock(&self) -> Option<Clock> {
         Some(self.clock())
     }
+
+    /// Unless a call is to be delayed. A delay that is planned after this was asked may meet the caller's call.
+    fn is_non_blocking(&self) -> bool {
+        !self.0.has_faults() || !self.0.plans.lock().has_delays()
+    }
 }
 
 /// Ends a subscription when dropped. Weak, so that a client that is never dropped does not keep the store.

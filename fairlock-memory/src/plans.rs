@@ -60,6 +60,11 @@ impl Plans {
         }
     }
 
+    /// Whether any call is to sleep.
+    pub(crate) fn has_delays(&self) -> bool {
+        self.0.iter().any(|plan| matches!(plan.fault, Fault::Delay(_)))
+    }
+
     /// Uses up the faults that are next for a call of this operation.
     pub(crate) fn draw(&mut self, operation: Operation) -> Fate {
         let mut fate = Fate::default();

@@ -41,9 +41,10 @@
     reason = "test support: a broken fixture ends the test with a message"
 )]
 
-/// The chapter of the guide that needs tokio. The others are doctests of `fairlock`.
+/// The chapters of the guide that need tokio. The others are doctests of `fairlock`.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/async.md")]
+#[doc = include_str!("../../docs/testing.md")]
 struct Async;
 
 pub mod bound;

@@ -464,6 +464,22 @@ pub trait Backend: Send + Sync + 'static {
         None
     }
 
+    /// Whether a call that is made now neither does I/O nor waits. Then a task makes its calls itself: it asks in its poll, and
+    /// releases and withdraws in its drop. Else, by default, a thread of the client does that for it. Asked before each such call.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use fairlock_core::backend::Backend;
+    /// # use fairlock::{MemoryBackend, Operation};
+    /// let store = MemoryBackend::new();
+    /// assert!(store.is_non_blocking());
+    /// store.faults().delay_next(Operation::Acquire, 1, Duration::from_secs(1)); // that call sleeps
+    /// assert!(!store.is_non_blocking());
+    /// ```
+    fn is_non_blocking(&self) -> bool {
+        false
+    }
+
     /// For how long after it was sent the store may begin what a call asks for: an [`acquire`](Backend::acquire), the place of a
     /// [`renew`](Backend::renew) that is put back, a [`force_release`](Backend::force_release), a
     /// [`keep`](Backend::keep). A network may deliver an attempt long after its repeat was answered; the store refuses one that is older

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -76,6 +77,8 @@ struct Inner {
     plans: Mutex<Plans>,
     asked: Mutex<Vec<Asked>>,
     sink: Mutex<Option<Arc<dyn WakeSink>>>,
+    /// It says that its calls do not block.
+    is_non_blocking: AtomicBool,
 }
 
 pub(super) const LEASE: Duration = Duration::from_secs(30);
@@ -110,12 +113,17 @@ impl Store {
     pub(super) fn new(clock: Clock) -> Store {
         let start = clock.now();
         let (plans, asked, sink) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Store(Arc::new(Inner { clock, start, plans, asked, sink }))
+        Store(Arc::new(Inner { clock, start, plans, asked, sink, is_non_blocking: AtomicBool::new(false) }))
     }
 
     /// The answers that are to come.
     pub(super) fn plan(&self) -> MutexGuard<'_, Plans> {
         self.0.plans.lock()
+    }
+
+    /// From now on its calls do not block.
+    pub(super) fn is_quick(&self) {
+        self.0.is_non_blocking.store(true, SeqCst);
     }
 
     /// The next call of this kind sleeps before it is carried out.
@@ -285,6 +293,10 @@ impl Backend for Store {
 
     fn keeps_place_by_owner(&self, _: &LockId) -> bool {
         self.plan().keeps_place_by_owner
+    }
+
+    fn is_non_blocking(&self) -> bool {
+        self.0.is_non_blocking.load(SeqCst)
     }
 
     fn attempt_ttl(&self) -> Option<Duration> {

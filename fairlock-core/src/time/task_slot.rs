@@ -1,5 +1,7 @@
 //! Where a task leaves its waker.
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
@@ -55,18 +57,10 @@ impl TaskSlot {
         }
     }
 
-    /// Wakes the task, whatever has happened. Not under a mutex. A panic goes no further: this thread has other claims to serve.
+    /// Wakes the task, whatever has happened: at once, or at the end of [`wake_afterwards`]. Not under a mutex.
     pub(crate) fn wake(&self) {
-        if let Some(waker) = self.take()
-            && let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake()))
-        {
-            if let Some(count) = PANICKED.count(1, Instant::now()) {
-                log_line!(error, "fairlock::wake",
-                    event = "waker panicked", count = count;
-                    "the waker of a task panicked ({count} since the last line)"
-                );
-            }
-            std::mem::forget(panic); // its drop may panic as well
+        if let Some(waker) = self.take().and_then(keep_for_later) {
+            wake(waker);
         }
     }
 
@@ -82,6 +76,66 @@ impl TaskSlot {
     fn take_due(&self) -> bool {
         self.due.load(Ordering::Acquire) && self.due.swap(false, Ordering::AcqRel)
     }
+}
+
+/// A panic goes no further: this thread has other claims to serve.
+fn wake(waker: Waker) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+        if let Some(count) = PANICKED.count(1, Instant::now()) {
+            log_line!(error, "fairlock::wake",
+                event = "waker panicked", count = count;
+                "the waker of a task panicked ({count} since the last line)"
+            );
+        }
+        std::mem::forget(panic); // its drop may panic as well
+    }
+}
+
+/// What a thread is to wake when its outermost [`wake_afterwards`] ends.
+struct Later {
+    /// It is inside one.
+    is_inside: bool,
+    wakers: VecDeque<Waker>,
+}
+
+thread_local! {
+    static LATER: RefCell<Later> = const { RefCell::new(Later { is_inside: false, wakers: VecDeque::new() }) };
+}
+
+/// Runs `act`, and wakes the tasks that it has decided when it is over, also by a panic.
+///
+/// An executor may poll a task in its waker. The task may release its lock, and so wake the next task, which is polled there, too: without
+/// this each of a thousand waiters would be polled inside the release of the one before. With this the wakers run one after the other,
+/// at the end of the outermost call, and on its thread for as long as such tasks wake each other.
+pub(crate) fn wake_afterwards<T>(act: impl FnOnce() -> T) -> T {
+    struct Outermost;
+
+    impl Drop for Outermost {
+        fn drop(&mut self) {
+            // The list is not borrowed while a waker runs, which may add to it.
+            while let Some(waker) = LATER.with_borrow_mut(|later| later.wakers.pop_front()) {
+                wake(waker);
+            }
+            LATER.with_borrow_mut(|later| later.is_inside = false);
+        }
+    }
+
+    // Where a thread ends there may be no list any more: then wakers run at once.
+    let was_inside = LATER.try_with(|later| std::mem::replace(&mut later.borrow_mut().is_inside, true));
+    let _outermost = was_inside.is_ok_and(|was_inside| !was_inside).then(|| Outermost); // not `then_some`: that would drop one
+    act()
+}
+
+/// Returns the waker if it is to be woken now.
+fn keep_for_later(waker: Waker) -> Option<Waker> {
+    let mut waker = Some(waker);
+    let _ = LATER.try_with(|later| {
+        let mut later = later.borrow_mut();
+        if later.is_inside {
+            later.wakers.extend(waker.take());
+        }
+    });
+    waker
 }
 
 #[cfg(test)]

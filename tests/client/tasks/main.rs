@@ -5,5 +5,6 @@ mod crowds;
 mod drops;
 mod executors;
 mod faults;
+mod paused;
 mod servers;
 mod support;

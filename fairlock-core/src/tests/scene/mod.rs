@@ -64,6 +64,15 @@ pub(super) const BOTH: Cast = Cast { world: World::new, ways: &[false, true] };
 pub(super) const UNWATCHED: Cast = Cast { world: World::without_watchdog, ways: &[false] };
 /// The same with tasks.
 pub(super) const UNWATCHED_TASKS: Cast = Cast { world: World::without_watchdog, ways: &[true] };
+/// Tasks, which ask the store themselves.
+pub(super) const QUICK_TASKS: Cast = Cast {
+    world: || {
+        let world = World::new();
+        world.store.is_quick();
+        world
+    },
+    ways: &[true],
+};
 /// The store may begin what an unanswered attempt asks for up to six seconds later.
 pub(super) const LATE: Cast =
     Cast { world: || World::with_late_attempts(Duration::from_secs(6)), ways: &[false] };
