@@ -116,7 +116,8 @@ pub(crate) struct Run {
     /// fair locks that are taken together, all or none, whatever order they are given in.
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,
-    /// How long to wait for the lock, or for all of them together; 0 for one attempt. Default: no limit.
+    /// How long to wait for the lock, or for all of them together, and before that for a server that is full, restarting or away; 0
+    /// for one attempt. Default: no limit for the lock, and that of --outage-limit for the server.
     #[arg(short, long, visible_alias = "timeout", value_name = "TIME", value_parser = parse, allow_negative_numbers = true)]
     pub(crate) wait: Option<Duration>,
     /// Don't wait: the same as --wait 0.

@@ -67,7 +67,7 @@ impl From<Exit> for ExitCode {
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   that of the program; 128 + n if signal n ended it
-  122  the server can't be reached, refuses, or gave no answer (for 10 s, or at the end of --wait)
+  122  the server refuses; or it can't be reached, or gave no answer, for 10 s (--outage-limit) or until --wait is over
   123  the lock was lost: fairlock ended the program, or the program outlived its lock; or one of several was
        taken away before the program was started
   124  another owner has the lock, and it was not acquired within --wait, or at once with -n (see -E)

@@ -44,9 +44,9 @@ fn with(url: &str, arguments: &str, set: &[(&str, &str)]) -> Running {
     Running::start(command)
 }
 
-/// Runs `true` with this option, or this variable.
+/// Runs `true` with this option, or this variable, if the server is there at the first attempt.
 fn run(option: Option<&str>, set: Option<(&str, &str)>) -> Said {
-    let mut command = fairlock("redis://:canary@127.0.0.1:1", &["run", "x"]);
+    let mut command = fairlock("redis://:canary@127.0.0.1:1", &["run", "-n", "x"]);
     command.args(option).args(["--", "true"]);
     command.envs(set.map(|(name, value)| (variable(name), value)));
     Running::start(command).output().without(&["canary"])

@@ -1,9 +1,10 @@
 //! `fairlock run`: acquires the lock, runs a program under it, releases the lock.
 //!
-//! `wanted` is what it asks for, `wait` the time in line, `holds` what it gets, `program` the time under the lock, with its signals and its terminal. `minder` is a
+//! `connect` finds the server, `wanted` is what it asks for, `wait` the time in line, `holds` what it gets, `program` the time under the lock, with its signals and its terminal. `minder` is a
 //! separate process that ends the program in time, even if this one is stopped or killed. `children` collects those that are neither.
 
 mod children;
+mod connect;
 mod holds;
 mod minder;
 mod nested;
@@ -23,10 +24,10 @@ use crate::duration;
 use crate::exit::{Exit, Failure};
 use crate::names::escaped;
 use crate::report::say;
-use crate::server;
 
 pub(crate) use minder::mind;
 
+use connect::Connected;
 use holds::Holds;
 use minder::Minder;
 use nested::Outer;
@@ -45,7 +46,7 @@ pub(crate) fn run(server: &Server, options: &Run) -> Result<Exit, Failure> {
     // Before anything that a signal must not interrupt.
     let (signals, latest) = signals::listen()?;
     match run_under(server, options, grace, &signals) {
-        // The signal interrupted the connecting, or the only attempt: no program has run.
+        // The signal interrupted the only attempt: no program has run.
         Err(Failure { exit: Exit::Unavailable, .. }) if signals::is_passed_on(latest.get()) => {
             Ok(die_by(latest.get()))
         }
@@ -59,7 +60,12 @@ fn run_under(
     grace: Duration,
     signals: &Receiver<i32>,
 ) -> Result<Exit, Failure> {
-    let (client, store) = server::holder(server, &options.terms)?;
+    // The connecting is a part of the wait.
+    let deadline = options.limit().and_then(|limit| Instant::now().checked_add(limit));
+    let (client, store) = match connect::connect(server, options, signals)? {
+        Connected::To(client, store) => (client, store),
+        Connected::Signalled(signal) => return Ok(die_by(signal)),
+    };
     let wanted = wanted::all(&client, options)?;
     let (tell, losses) = unbounded();
     client.on_lost(move |lost| drop(tell.send(lost.clone())));
@@ -67,7 +73,6 @@ fn run_under(
     let mut minder = Minder::start(server, options, grace)?;
     let outer = Outer::of_environment();
     let outside = Outside { signals, losses: &losses, outer: &outer, quiet: options.quiet };
-    let deadline = options.limit().and_then(|limit| Instant::now().checked_add(limit));
     let mut holds = Holds::default();
     for lock in &wanted {
         let limit = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));

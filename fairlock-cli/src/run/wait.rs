@@ -20,7 +20,7 @@ use crate::names::{escaped, fit_words};
 use crate::server::Store;
 
 /// How often the progress line is updated; each update costs one round trip.
-const EVERY: Duration = Duration::from_secs(1);
+pub(super) const EVERY: Duration = Duration::from_secs(1);
 
 pub(super) enum Waited {
     Granted(OwnedGuard),
@@ -63,8 +63,9 @@ pub(super) fn wait(
     }
     let time_out = limit.map_or_else(never, after);
     let request = lock.request()?;
-    let progress = Progress::begin(lock, store, !outside.quiet && stderr().is_terminal());
-    let update = if progress.shown { tick(EVERY) } else { never() };
+    let line = Line::new(!outside.quiet && stderr().is_terminal());
+    let progress = Progress { lock, store, since: Instant::now(), line };
+    let update = if progress.line.shown { tick(EVERY) } else { never() };
     progress.show(&request);
     let mut hesitation = if outside.outer.are_none() { never() } else { tick(HESITATION) };
     let ended = loop {
@@ -90,7 +91,7 @@ pub(super) fn wait(
             },
         }
     };
-    progress.end();
+    progress.line.end();
     let waited = match ended {
         None => return Ok(Waited::Granted(request.wait()?)),
         Some(Ended::Signalled(signal)) => Waited::Signalled(signal),
@@ -116,28 +117,48 @@ enum Ended {
 }
 
 /// One line on standard error that is rewritten again and again, if that is a terminal and nobody wants it to be quiet.
+pub(super) struct Line {
+    pub(super) shown: bool,
+}
+
+impl Line {
+    pub(super) fn new(shown: bool) -> Line {
+        Line { shown }
+    }
+
+    /// What matters most comes first: a narrow terminal has no room for the rest.
+    pub(super) fn show(&self, text: impl FnOnce() -> String) {
+        if self.shown {
+            let width =
+                terminal_size::terminal_size_of(stderr()).map_or(80, |(width, _)| usize::from(width.0));
+            write(&format!("\r\x1b[K{}", fit_words(&text(), width.saturating_sub(1))));
+        }
+    }
+
+    pub(super) fn end(&self) {
+        if self.shown {
+            write("\r\x1b[K");
+        }
+    }
+}
+
+/// The line of a wait.
 struct Progress<'a> {
     lock: &'a Wanted,
     store: &'a Store,
     since: Instant,
-    shown: bool,
+    line: Line,
 }
 
 impl Progress<'_> {
-    fn begin<'a>(lock: &'a Wanted, store: &'a Store, shown: bool) -> Progress<'a> {
-        Progress { lock, store, since: Instant::now(), shown }
-    }
-
     fn show(&self, request: &OwnedRequest) {
         // Granted at once: no progress to show.
-        if !self.shown || !request.decided().is_empty() {
-            return;
+        if request.decided().is_empty() {
+            self.line.show(|| self.text(request));
         }
-        let width = terminal_size::terminal_size_of(stderr()).map_or(80, |(width, _)| usize::from(width.0));
-        write(&format!("\r\x1b[K{}", fit_words(&self.line(request), width.saturating_sub(1))));
     }
 
-    fn line(&self, request: &OwnedRequest) -> String {
+    fn text(&self, request: &OwnedRequest) -> String {
         let place = match request.rank() {
             _ if !self.lock.has_line() => String::new(),
             None => String::new(),
@@ -146,14 +167,7 @@ impl Progress<'_> {
         };
         let (name, waited) = (escaped(self.lock.name()), self.since.elapsed().as_secs());
         let held_up = held_up_by(self.lock, self.store).unwrap_or_else(|failure| failure.message);
-        // What matters most comes first: a narrow terminal has no room for the rest.
         format!("{name}: {place}waiting for {waited}s; {held_up}")
-    }
-
-    fn end(&self) {
-        if self.shown {
-            write("\r\x1b[K");
-        }
     }
 }
 

@@ -172,7 +172,8 @@ pub(super) const RUN: [Setting<Terms>; 4] = [
         value: "TIME",
         alone: None,
         is_usual: false,
-        what: "How long a wait goes on without any answer, before it ends with code 122",
+        what: "How long a wait goes on without any answer, also for a server that is full or away at the start without --wait, before it \
+               ends with code 122",
         allowed: "from 10ms to 36500d",
         default: "10s",
         set: |terms, text| put(&mut terms.outage_limit, time(text, SHORTEST..=LONGEST).map(Some)),

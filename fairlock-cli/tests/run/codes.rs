@@ -132,7 +132,7 @@ fn a_lock_that_is_not_acquired_in_time_gives_124_and_leaves_no_place() {
 #[test]
 fn a_server_that_cannot_be_reached_gives_122_and_a_refused_password_125_without_showing_it() {
     let server = RedisServer::builder().requirepass("right").start();
-    starts(NOWHERE, "x", "echo no").output().failed(122, &[]);
+    starts(NOWHERE, "x -w 0.1", "echo no").output().failed(122, &["; tried for "]);
     let wrong = server.url_as("", "canary");
     for arguments in ["run x -- echo no", "show x", "ls"] {
         says(&wrong, arguments).gave(125).with(&["password"]).without(&["canary"]);

@@ -1,19 +1,25 @@
 //! A server that refuses, or does not answer: 122 with its reason and in time, and never 124, which says that another owner has
 //! the lock.
 
+use std::fs::File;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use fairlock_tests::haproxy::Sessions;
 use fairlock_tests::{HaProxy, Pair, RedisServer, WorkDir, eventually};
 
-use crate::support::{Host, SOON, Said, lock, process_in, script, starts, wait_for_line, wait_until_dead};
+use crate::support::{
+    Host, Running, SOON, arguments, fairlock, lock, process_in, script, starts, wait_for_line,
+    wait_until_dead, words,
+};
 
 /// More than the time-outs of the last calls, and much less than the ten seconds for which a call goes on without an answer.
 const IN_TIME: Duration = Duration::from_secs(6);
 
 /// What the command says that ends within this time.
 #[track_caller]
-fn within(time: Duration, ends: impl FnOnce() -> Said) -> Said {
+fn within<T>(time: Duration, ends: impl FnOnce() -> T) -> T {
     let began = Instant::now();
     let said = ends();
     assert!(began.elapsed() < time, "{:?}", began.elapsed());
@@ -52,11 +58,59 @@ fn a_server_that_is_dead_or_silent_from_the_start_gives_122_in_time() {
     each_way_to_go(|server, go| {
         let url = server.url();
         go(&server);
-        for options in ["x", "x --wait 0", "x --wait 500ms"] {
+        for options in ["x --outage-limit 500ms", "x --wait 0", "x --wait 500ms"] {
             let said = within(IN_TIME, || starts(&url, options, "echo no").output());
             said.failed(122, &["the server is unavailable"]);
         }
     });
+}
+
+/// A command whose first attempt to connect has failed.
+fn not_connected(dir: &WorkDir, url: &str, options: &str) -> Running {
+    let log = dir.file("log");
+    let mut command = fairlock(url, &arguments(&[&["-v"], &*words(options)].concat(), "exit 7"));
+    let started = command.stdout(Stdio::null()).stderr(File::create(&log).unwrap()).spawn();
+    eventually(SOON, "an attempt has failed", || {
+        std::fs::read_to_string(&log).unwrap().contains("not connected yet: the server is unavailable: ")
+    });
+    Running(started.unwrap())
+}
+
+#[test]
+fn a_server_that_is_away_or_full_at_the_start_is_waited_for() {
+    let (server, dir) = (RedisServer::builder().requirepass("right").start(), WorkDir::new());
+    for options in ["x", "x --wait 30s"] {
+        server.kill();
+        let mut waits = not_connected(&dir, &server.url(), options);
+        server.restart();
+        assert_eq!(waits.status().code(), Some(7), "{options}");
+        // One connection is too few: the second is for wake-ups.
+        for free in [0, 1] {
+            let others = [(); 3].map(|()| server.con());
+            let limit = |most: usize| {
+                server.query::<()>(&["CONFIG", "SET", "maxclients", &most.to_string()]);
+            };
+            limit(others.len() + free);
+            let mut waits = not_connected(&dir, &server.url(), options);
+            drop(others);
+            assert_eq!(waits.status().code(), Some(7), "{options}");
+            limit(100);
+        }
+    }
+    // What would be the same the next time is told at once.
+    let wrong = within(IN_TIME, || starts(&server.url_as("", "canary"), "x --wait 1m", "true").output());
+    wrong.failed(125, &["password"]);
+}
+
+#[test]
+fn a_signal_ends_the_wait_for_a_server_at_once() {
+    let (server, dir) = (RedisServer::start(), WorkDir::new());
+    server.kill();
+    for (signal, number) in [("TERM", 15), ("INT", 2)] {
+        let mut waits = not_connected(&dir, &server.url(), "x --wait 1h");
+        waits.signal(signal);
+        assert_eq!(within(IN_TIME, || waits.status()).signal(), Some(number));
+    }
 }
 
 #[test]

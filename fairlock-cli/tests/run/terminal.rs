@@ -101,6 +101,18 @@ fn a_waiter_at_a_terminal_sees_its_rank_and_the_holder() {
 }
 
 #[test]
+fn who_waits_for_a_server_at_a_terminal_sees_why() {
+    let mut typed = Typed::start("redis://127.0.0.1:1", &arguments(&["x", "-w", "1.5"], "true"));
+    typed.wait_for(
+        "\r\u{1b}[Kconnecting for 0s; the server is unavailable: Redis at 127.0.0.1:1, connecting: ",
+    );
+    typed.wait_for("\r\u{1b}[Kconnecting for 1s; the server ");
+    assert_eq!(typed.status().code(), Some(122));
+    typed.wait_for("\r\u{1b}[Kfairlock: the server is unavailable: ");
+    typed.wait_for("; tried for 1.5s");
+}
+
+#[test]
 fn the_progress_line_is_cut_between_words_and_never_longer_than_the_terminal() {
     let host = Host::new();
     let guard = host.client("nightly report").fair_lock("orders").unwrap().lock().unwrap();

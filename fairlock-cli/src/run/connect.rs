@@ -1,0 +1,95 @@
+//! The first connection. A server that is full, restarting or away is no failure at once: the wait begins before it.
+
+use std::io::{IsTerminal, stderr};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fairlock::Client;
+use fairlock::backend::pause;
+use fairlock::crossbeam_channel::{Receiver, bounded, never, select, tick, unbounded};
+use signal_hook::consts::{SIGCHLD, SIGTSTP};
+use signal_hook::low_level::emulate_default_handler;
+
+use super::children;
+use super::wait::{EVERY, Line};
+use crate::args::{Run, Server};
+use crate::duration;
+use crate::exit::{Exit, Failure};
+use crate::server::{self, Store};
+
+/// How long the client goes on without an answer, by default.
+const OUTAGE_LIMIT: Duration = Duration::from_secs(10);
+
+pub(super) enum Connected {
+    To(Client, Store),
+    /// A signal ended the connecting. Nothing was asked for yet.
+    Signalled(i32),
+}
+
+/// Connects within the time of `--wait`, or of the outage limit if there is none. A thread does it: the library can't be interrupted, and
+/// a signal has to end the wait at once. The library's own `connect_within` has no end for connecting and subscribing together.
+///
+/// # Errors
+/// That of the last attempt; a wrong address, password or role at once.
+pub(super) fn connect(server: &Server, options: &Run, signals: &Receiver<i32>) -> Result<Connected, Failure> {
+    let within = options.limit().or(options.terms.outage_limit).unwrap_or(OUTAGE_LIMIT);
+    let (done, connected) = bounded(1);
+    let (tell, mut failed) = unbounded();
+    let (server, terms, began) = (server.clone(), options.terms.clone(), Instant::now());
+    let work = move || {
+        let mut failures = 1; // the first has a pause already: a server that is full has others who try
+        loop {
+            let left = within.saturating_sub(began.elapsed());
+            match server::holder(&server, &terms) {
+                Err(Failure { exit: Exit::Unavailable, message }) if !left.is_zero() => {
+                    let _ = tell.send(message);
+                    failures += 1;
+                    thread::sleep(pause(failures).min(left));
+                }
+                ended => return done.send(ended),
+            }
+        }
+    };
+    let no_thread = |error| Failure::ours(format!("no thread to connect: {error}"));
+    thread::Builder::new().name("fairlock-connect".to_owned()).spawn(work).map_err(no_thread)?;
+    let line = Line::new(!options.quiet && stderr().is_terminal());
+    let (mut why, mut update) = (String::new(), never());
+    let show = |why: &str| line.show(|| format!("connecting for {}s; {why}", began.elapsed().as_secs()));
+    let ended = loop {
+        select! {
+            recv(connected) -> ended => break ended,
+            recv(failed) -> message => if let Ok(message) = message {
+                if why.is_empty() {
+                    log::warn!(target: "fairlock::run", "not connected yet: {message}");
+                    update = tick(EVERY);
+                    show(&message);
+                }
+                why = message;
+            } else {
+                failed = never(); // it has ended
+            },
+            recv(update) -> _ => show(&why),
+            recv(signals) -> signal => match signal {
+                // There is no minder and no program yet.
+                Ok(SIGCHLD) => drop(children::collect(&[])),
+                Ok(SIGTSTP) => drop(emulate_default_handler(SIGTSTP)),
+                Ok(signal) => {
+                    line.end();
+                    return Ok(Connected::Signalled(signal));
+                }
+                Err(_) => {}
+            },
+        }
+    };
+    line.end();
+    match ended {
+        Ok(Ok((client, store))) => Ok(Connected::To(client, store)),
+        Ok(Err(mut failure)) => {
+            if failure.exit == Exit::Unavailable && !within.is_zero() {
+                failure.message += &format!("; tried for {}", duration::show(began.elapsed()));
+            }
+            Err(failure)
+        }
+        Err(_) => Err(Failure::ours("the connecting has ended without an answer")),
+    }
+}
