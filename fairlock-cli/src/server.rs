@@ -1,6 +1,6 @@
 //! Connects to the server in the settings. Which store that is matters nowhere else.
 
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use fairlock::backend::Backend;
@@ -9,6 +9,7 @@ use fairlock::{Client, LockName, LockState, PostgresBackend, PostgresBuilder, Re
 use crate::args::Server;
 use crate::exit::{Exit, Failure};
 use crate::names::with_process;
+use crate::report::say;
 use crate::settings::{Terms, in_options};
 
 /// How long an answer may take, by default.
@@ -55,8 +56,22 @@ fn connect(server: &Server, response_timeout: Option<Duration>) -> Result<Store,
         Some(builder) => builder.connect().map(Store::Postgres),
         None => redis(server, response_timeout).connect().map(Store::Redis),
     };
-    connected.map_err(|error| explained(server, error))
+    let store = connected.map_err(|error| explained(server, error))?;
+    if let Store::Redis(backend) = &store
+        && backend.begins_life()
+    {
+        // An attempt to connect may be repeated.
+        TOLD_OF_LIFE.call_once(|| say(BEGINS_LIFE));
+    }
+    Ok(store)
 }
+
+static TOLD_OF_LIFE: Once = Once::new();
+
+/// In a cluster already a look begins it.
+const BEGINS_LIFE: &str = "no program has been durable on this server so far: the first one that takes or frees a lock with --durable begins \
+                           the server's life, and from then on programs without durable are refused, also those that run, until \
+                           the key fairlock_life is deleted";
 
 /// No lock is named yet, which could have the name of a setting.
 pub(crate) fn explained(server: &Server, error: fairlock::Error) -> Failure {

@@ -62,7 +62,8 @@ pub(super) const SERVER: [Setting<Server>; 11] = [
         alone: Some("life"),
         is_usual: true,
         what: "All programs that use this server are durable by this rule, with these times; leases are at most the trust, and \
-               with a quorum three quarters of it",
+               with a quorum three quarters of it. The first lock that is taken so begins the server's life (the key fairlock_life): \
+               from then on it refuses programs that are not durable, also those that run",
         allowed: "life (also --durable alone), or quorum, with sentinels; other times than the defaults follow, as in \
                   quorum,trust=20s,skew=1s: a trust from 1s to 1h, a skew up to 1m",
         default: "they are not",

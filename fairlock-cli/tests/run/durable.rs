@@ -11,6 +11,24 @@ fn until_they_count(servers: &Sentinels, durable: &str) {
     });
 }
 
+/// What begins the life of a server is told before, by each command; and never again.
+#[test]
+fn the_first_durable_command_says_that_others_are_refused_from_now_on() {
+    let host = Host::new();
+    let words = [
+        "fairlock: no program has been durable on this server so far: ",
+        "the key fairlock_life is deleted\n",
+    ];
+    host.says("show x").without(&words);
+    assert_once(&host.says("show x --durable=trust=2s").gave(0), &words);
+    assert_once(&host.says("run x --durable=trust=2s -- true").gave(0), &words);
+    host.says("run x --durable=trust=2s -- true").is(0, "", "");
+    host.says("show x --durable=trust=2s").gave(0).without(&words);
+    let help = host.says("run --help").out;
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(help.contains("it refuses programs that are not durable"), "{help}");
+}
+
 /// Each text is once in what a command said on standard error.
 #[track_caller]
 fn assert_once(said: &Said, words: &[&str]) {
@@ -24,7 +42,7 @@ fn a_grace_is_told_to_a_caller_whose_time_is_over_and_once_to_one_that_waits() {
         let said = host.says(&format!("run x --durable=trust=2s --wait {wait} -- true")).gave(122); // no other owner has it
         let expected =
             format!("fairlock: x {words}: not held; the server has a new past, and grants no locks for ");
-        assert!(said.err.starts_with(&expected), "{}", said.err);
+        assert_once(&said, &[&expected]);
     }
     let said = host.says("run x -v --durable=trust=2s -- true").gave(0);
     assert_once(&said, &["has a new past", "its grace is over"]);
