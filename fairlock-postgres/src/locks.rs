@@ -54,7 +54,7 @@ impl PostgresBackend {
 
 /// None for a lock that is not in use, and for a row that this version can't read.
 fn state_of(name: &LockName, row: &Row) -> Result<Option<LockState>, BackendError> {
-    let Loaded { entry, last, now } = match Loaded::read(name, row) {
+    let Loaded { entry, last, now } = match Loaded::read(row) {
         Err(failure) if failure.kind == BackendErrorKind::Corrupt => return Ok(None),
         loaded => loaded?,
     };

@@ -86,7 +86,7 @@ impl Store {
             let of_lock = waiting.iter().map(|(one, _)| one);
             let mut of_lock = of_lock.filter(|one| one.lock.as_str().as_bytes() == name).peekable();
             let Some(lock) = of_lock.peek().map(|one| &one.lock) else { continue };
-            let loaded = Loaded::read(lock, row).ok(); // the next heartbeat says why it can't be read
+            let loaded = Loaded::read(row).ok(); // the next heartbeat says why it can't be read
             if loaded.as_ref().is_some_and(|loaded| loaded.entry.is_free_for_plain(loaded.now)) {
                 client.sink.wake(Wake::Recheck { lock: lock.as_str(), owner: None });
             }

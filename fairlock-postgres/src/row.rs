@@ -58,10 +58,11 @@ pub(crate) struct Loaded {
 impl Loaded {
     /// # Errors
     /// `Unavailable` for what makes no sense; and `Corrupt` for a state that this version can't read.
-    pub(crate) fn read(lock: &LockName, row: &Row) -> Result<Loaded, Failure> {
+    pub(crate) fn read(row: &Row) -> Result<Loaded, Failure> {
         let state = row.bytes(STATE)?;
         let decoded = if state.is_empty() { Ok(LockEntry::default()) } else { LockEntry::decode(state) };
-        let corrupt = |error| Failure::new(BackendErrorKind::Corrupt, format!("lock {lock}: {error}"));
+        let corrupt =
+            |error: fairlock_line::DecodeError| Failure::new(BackendErrorKind::Corrupt, error.to_string());
         let mut entry = decoded.map_err(corrupt)?;
         if let Some(hold) = hold_of(row)? {
             entry.put_sole_hold(hold);

@@ -194,7 +194,7 @@ impl Store {
         step.close(began.elapsed());
         let (mut writes, mut messages, mut is_promise, mut has_standby) = (vec![], vec![], false, false);
         for (lock, row) in rows {
-            let Loaded { mut entry, last, now } = match Loaded::read(&lock, &row) {
+            let Loaded { mut entry, last, now } = match Loaded::read(&row) {
                 Ok(loaded) => loaded,
                 Err(failure) => {
                     step.fail(&lock, &failure); // alone
@@ -300,7 +300,7 @@ impl Store {
         let row = rows.first().ok_or_else(Failure::senseless)?;
         let Loaded { mut entry, last, now } = match row.maybe_bytes(STATE) {
             None => Loaded { entry: LockEntry::default(), last: 0, now: moment(row.number(NOW)?) },
-            Some(_) => Loaded::read(lock, row)?,
+            Some(_) => Loaded::read(row)?,
         };
         Ok(ask(&mut entry, &mut Desk::after(last).turn(lock, now, &|_| true)))
     }

@@ -51,6 +51,6 @@ impl LockEntry {
 #[cold]
 fn never_granted(place: &Place<'_>) -> BackendError {
     let Place { lock, takes, .. } = *place;
-    let message = format!("a request for {takes} units of lock {}, which is a {}", lock.name, lock.kind);
+    let message = format!("a request for {takes} units of what is a {}", lock.kind);
     BackendError::new(BackendErrorKind::InvalidConfig, message)
 }

@@ -103,7 +103,7 @@ fn a_request_for_no_units_or_too_many_is_refused_and_leaves_nothing() {
             for wait in [Wait::No, Wait::Forever] {
                 let error = story.refused(&format!("a{takes}*{takes}"), wait);
                 assert_eq!(error.kind(), BackendErrorKind::InvalidConfig);
-                let message = format!("a request for {takes} units of lock `orders`, which is a {kind}");
+                let message = format!("a request for {takes} units of what is a {kind}");
                 assert_eq!(error.message(), message);
             }
             story.tell(&format!("a{takes} beats gone; held by nobody; line nobody"));

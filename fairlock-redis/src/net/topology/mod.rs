@@ -151,7 +151,7 @@ impl dyn Topology {
         key: &str,
         mut ask: impl FnMut(&Route) -> Result<T, Failure>,
     ) -> Result<T, ServerFailure> {
-        let (mut route, mut tried) = (self.route(key).map_err(|failure| self.failed(failure))?, 0);
+        let (mut route, mut tried) = (self.route(key).map_err(|failure| self.nowhere(failure))?, 0);
         loop {
             let failure = match ask(&route) {
                 Ok(answer) => return Ok(answer),
@@ -191,7 +191,7 @@ impl dyn Topology {
                         None => servers.push((route.pool, vec![item])),
                     }
                 }
-                Err(failure) => answers[at] = Some(Err(self.failed(failure))),
+                Err(failure) => answers[at] = Some(Err(self.nowhere(failure))),
             }
         }
         let replies = ask_each(&servers, order);
@@ -222,8 +222,8 @@ impl dyn Topology {
                 });
             }
         }
-        let nowhere = || Err(self.failed(Failure::NotSent("no server".to_owned())));
-        answers.into_iter().map(|answer| answer.unwrap_or_else(nowhere)).collect()
+        let none = || Err(self.nowhere(Failure::NotSent("no server".to_owned())));
+        answers.into_iter().map(|answer| answer.unwrap_or_else(none)).collect()
     }
 
     /// Listens on a channel, and on others as they are wanted, at a server that hears all that is published for it.
@@ -254,6 +254,11 @@ impl dyn Topology {
         if failure.code().is_none_or(is_of_a_wrong_one) {
             self.doubt(pool);
         }
+    }
+
+    /// There is no way to a server, so nothing was sent.
+    fn nowhere(&self, failure: Failure) -> ServerFailure {
+        self.failed(failure.before_sending())
     }
 
     fn failed(&self, failure: Failure) -> ServerFailure {

@@ -66,6 +66,26 @@ fn moved_is_followed_and_remembered() {
     assert!(wrong.asked("GET").len() <= 2);
 }
 
+/// Nothing of it can be at a server.
+#[test]
+fn a_command_for_a_slot_that_no_node_keeps_is_unsent() {
+    let own = Arc::new(AtomicUsize::new(0));
+    let known = Arc::clone(&own);
+    let node = FakeServer::start(move |_, words| match words[0].as_str() {
+        "CLUSTER" => {
+            let port = known.load(Ordering::SeqCst);
+            Act::Say(format!("*1\r\n*3\r\n:0\r\n:100\r\n*2\r\n$9\r\n127.0.0.1\r\n:{port}\r\n"))
+        }
+        _ => polite(words),
+    });
+    own.store(usize::from(node.port()), Ordering::SeqCst);
+    let (cluster, packed) = (cluster(&[&node]), cmd("GET").arg("k").get_packed_command());
+    let failed = cluster.call("k", |route| route.call(&packed)).expect_err("slot 7629 has no keeper");
+    assert_eq!(failed.failure.code(), Some("CLUSTERDOWN"));
+    assert!(failed.explain("asking").is_unsent());
+    assert!(node.asked("GET").is_empty());
+}
+
 #[test]
 fn nodes_that_redirect_in_circles_are_left() {
     let there = Arc::new(AtomicUsize::new(0));
