@@ -97,9 +97,15 @@ with f as (select oid from pg_namespace where nspname = 'fairlock'), missing as 
 select coalesce('unsafe: missing: ' || string_agg(format('grant %s to %I', what, current_user), '; '), 'good: all of them') from missing
 
 -- rows
-select format(case when updates > 1000 and hot < 90 then 'note: %s live, %s dead, %s %% of the updates are HOT: drop indexes beside the key, and leave '
+-- How many are over is counted in some thousand pages.
+select format(case when over > 100000 and over > live / 2 then 'note: %s live, of which about %s are over and not deleted yet, %s dead, %s %% of the '
+    'updates are HOT: programs that use locks delete them as they run: none does, or their user may not'
+  when updates > 1000 and hot < 90 then 'note: %s live (%s over), %s dead, %s %% of the updates are HOT: drop indexes beside the key, and leave '
     'fillfactor at 50'
-  when dead > 10000 and dead > 10 * live then 'note: %s live, %s dead, %s %% of the updates are HOT: vacuum fairlock.lock, and find what keeps old rows'
-  else 'good: %s live, %s dead, %s %% of the updates are HOT' end, live, dead, hot)
+  when dead > 10000 and dead > 10 * live then 'note: %s live (%s over), %s dead, %s %% of the updates are HOT: vacuum fairlock.lock, and find what keeps old rows'
+  else 'good: %s live (%s over), %s dead, %s %% of the updates are HOT' end, live, over, dead, hot)
 from (select n_live_tup live, n_dead_tup dead, n_tup_upd updates, coalesce(n_tup_hot_upd * 100 / nullif(n_tup_upd, 0), 100) hot
-  from pg_stat_user_tables where schemaname = 'fairlock' and relname = 'lock') s
+  from pg_stat_user_tables where schemaname = 'fairlock' and relname = 'lock') s,
+  (select (count(*) filter (where dead_at <= fairlock.micros()) * greatest(1, coalesce(max(pages), 0) / 2000.0))::bigint as over
+  from (select pg_relation_size('fairlock.lock') / current_setting('block_size')::bigint as pages offset 0) p, lateral (select dead_at
+  from fairlock.lock tablesample system (least(100, 200000.0 / greatest(1, pages)))) l) o

@@ -18,7 +18,7 @@ use crate::net::{Failure, open};
 use crate::recent::Recent;
 use crate::schema;
 use crate::step::{Queue, Store};
-use crate::sweep;
+use crate::window::Sweeper;
 
 /// The most connections that carry commands.
 const MOST_CONNECTIONS: usize = 64;
@@ -166,7 +166,7 @@ impl PostgresBuilder {
             recent: Recent::new(),
             queue: Queue::new(connections, timeouts.response / 2),
             longest_lease: OnceLock::new(),
-            next_sweep: Mutex::new(Instant::now() + sweep::EVERY),
+            sweeper: Mutex::new(Sweeper::new()),
         })))
     }
 }

@@ -7,7 +7,7 @@
 //!                 ├► wake_ups  sees to it that a client hears   listener   LISTEN and its checks   poller   looks instead
 //!                 └► step      load, decide, write back, commit, tell   queue   whose step it is   question   owned
 //!                      ├► row        a lock as columns and bytes   schema   the layout   answer   promises
-//!                      ├► recent     the server's clock, and which locks are busy
+//!                      ├► recent     the server's clock, and which locks are busy   window   what is swept next
 //!                      ├► clients    of this process   link   which of their requests wait   presence
 //!                      └► net        connections
 //! ```
@@ -40,6 +40,7 @@ mod tests;
 #[cfg(test)]
 mod wake_up_tests;
 mod wake_ups;
+mod window;
 
 pub use backend::PostgresBackend;
 pub use builder::PostgresBuilder;

@@ -58,6 +58,7 @@ use crate::net::{BYTEA, Connection, Failure, Row, Statement, Value};
 use crate::presence::{channel_of, key_of};
 use crate::recent::Recent;
 use crate::row::{AFTER, COLUMNS, HEADS, Loaded, LockRow, NOW, STATE, moment};
+use crate::window::Sweeper;
 
 mod question;
 mod queue;
@@ -104,8 +105,7 @@ pub(crate) struct Store {
     pub(crate) queue: Queue,
     /// Set if there is one, by the time that it is connected.
     pub(crate) longest_lease: OnceLock<Duration>,
-    /// When this process deletes rows that nobody uses.
-    pub(crate) next_sweep: Mutex<Instant>,
+    pub(crate) sweeper: Mutex<Sweeper>,
 }
 
 /// Questions on their way through a step.

@@ -1,43 +1,66 @@
 //! Deletes the rows of locks that nobody has used for a day. Any living client does it, now and then, as it renews or releases: one
 //! whose holds are short renews nothing.
+//!
+//! A thread (`fairlock-pg-sweep`) looks at a window of the table's pages, deletes what is over there, and ends. So no caller waits for it,
+//! and it costs the server the same however many rows there are. The next window follows after a while: the whole table takes ten
+//! minutes, or a second a window if it is large. An index on `dead_at` would find such rows at once, but end HOT updates; by name they are
+//! all over the table.
+//!
+//! | measured, two million rows, PostgreSQL 15 | reads | takes |
+//! | --- | --- | --- |
+//! | the whole table | 57,000 pages | 0.3 s in memory |
+//! | a window of 32 pages, 1,120 rows | 32 pages | 1.4 ms |
 
+use std::sync::{Arc, Weak};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use fairlock_core::backend::log_safely;
 
 use crate::net::{Failure, Statement};
 use crate::step::Store;
+use crate::window::EVERY;
 
-pub(crate) const EVERY: Duration = Duration::from_secs(600);
-/// The pause when there was more to delete: a program with a lock for each order makes thousands of rows in ten minutes.
-const SOON: Duration = Duration::from_secs(1);
-const MOST: usize = 100;
-const DELETE: &str = "delete from fairlock.lock where name in (select name from fairlock.lock where dead_at <= fairlock.micros() \
-                      order by name limit 100 for update skip locked) returning 1";
+/// No page has more than 291 rows. A row that is in use is skipped.
+pub(crate) const DELETE: &str = "with gone as (delete from fairlock.lock where ctid in (select ctid from fairlock.lock where ctid = any(array( \
+                      select format('(%s,%s)', page, item)::tid from generate_series($1::bigint, $1 + 15) page, \
+                      generate_series(1, 291) item)) and dead_at <= fairlock.micros() for update skip locked) returning 1) \
+                      select count(*), pg_relation_size('fairlock.lock') / current_setting('block_size')::bigint from gone";
 
 impl Store {
     /// Sweeps if it is time. A failure does not matter: another client sweeps, or this one later.
-    pub(crate) fn sweep_if_due(&self) {
+    pub(crate) fn sweep_if_due(self: &Arc<Store>) {
         let now = Instant::now();
-        let mut next = self.next_sweep.lock();
-        if now < *next {
+        let mut sweeper = self.sweeper.lock();
+        if now < sweeper.next {
             return;
         }
-        *next = now + EVERY;
-        drop(next);
-        match self.sweep() {
-            Ok(deleted) if deleted < MOST => {}
-            Ok(_) => *self.next_sweep.lock() = now + SOON,
-            Err(failure) => {
-                log_safely(
-                    || log::debug!(target: "fairlock::net", "rows of unused locks were not deleted: {failure:?}"),
-                );
-            }
-        }
+        sweeper.next = now + EVERY;
+        drop(sweeper);
+        let store = Arc::downgrade(self);
+        // If there is no thread to be had, it is done later.
+        let _ = thread::Builder::new().name("fairlock-pg-sweep".to_owned()).spawn(move || sweep(&store));
     }
 
-    /// Deletes a hundred such rows at most. A row that is in use is skipped. How many were deleted.
-    pub(crate) fn sweep(&self) -> Result<usize, Failure> {
-        Ok(self.pool.ask_committed(Statement::new(DELETE, []), self.pool.deadline())?.len())
+    /// Sweeps the next window. How many rows were deleted, and when the next one is due.
+    pub(crate) fn sweep(&self) -> Result<(i64, Duration), Failure> {
+        let page = self.sweeper.lock().window(); // no lock is held while the server works
+        let values = [page.cast_signed().into()];
+        let rows = self.pool.ask_committed(Statement::new(DELETE, values), self.pool.deadline())?;
+        let row = rows.first().ok_or_else(Failure::senseless)?;
+        let pause = self.sweeper.lock().pause(row.number(1)?.cast_unsigned());
+        Ok((row.number(0)?, pause))
+    }
+}
+
+fn sweep(store: &Weak<Store>) {
+    let Some(store) = store.upgrade() else { return };
+    match store.sweep() {
+        Ok((_, pause)) => store.sweeper.lock().next = Instant::now() + pause,
+        Err(failure) => {
+            log_safely(|| {
+                log::debug!(target: "fairlock::net", "rows of unused locks were not deleted: {failure:?}");
+            });
+        }
     }
 }
