@@ -35,11 +35,11 @@ pub(crate) const IDLE: Duration = Duration::from_secs(1);
 const WAIT: Duration = Duration::from_millis(500);
 /// How often the thread of a session that is ending looks whether it has to end itself.
 const ENDING_LOOKS: Duration = Duration::from_secs(1);
-/// When the server gives a silent client up: at most 7 s after its last sign of life. Statements of many rows are planned once, and look
-/// each row up by its name.
+/// When the server gives a silent client up: at most 7 s after its last sign of life. Statements of many rows are planned once, and never
+/// compiled.
 const OWN_SESSION: &str = ", set_config('tcp_user_timeout', '5000', false), set_config('tcp_keepalives_idle', '4', false), \
     set_config('tcp_keepalives_interval', '1', false), set_config('tcp_keepalives_count', '3', false), \
-    set_config('plan_cache_mode', 'force_generic_plan', false), set_config('enable_seqscan', 'off', false)";
+    set_config('plan_cache_mode', 'force_generic_plan', false), set_config('jit', 'off', false)";
 /// Begins a transaction that sees what others have written while it waited for a row, whatever level the role has as its default.
 pub(crate) const BEGIN: &str = "begin isolation level read committed";
 
