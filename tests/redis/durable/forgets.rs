@@ -35,6 +35,28 @@ impl Forgets {
     }
 }
 
+/// Else nobody would get a lock for a grace after there is room again.
+#[test]
+fn a_grace_ends_on_time_on_a_server_that_is_full() {
+    let server = known();
+    let ours = client(&server);
+    server.query::<()>(&["FLUSHALL"]);
+    server.query::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    let is_granted = |name| {
+        let tried = ours.fair_lock(name).unwrap().try_lock();
+        tried.is_ok_and(|tried| tried.guard().is_some())
+    };
+    assert!(!is_granted("full"));
+    let began = Instant::now();
+    while began.elapsed() < durability().grace() {
+        assert!(!is_granted("full"));
+    }
+    server.query::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+    let room = Instant::now();
+    eventually(BOUND, "the lock is granted", || is_granted("full"));
+    assert!(room.elapsed() < durability().grace() / 2, "{:?}", room.elapsed());
+}
+
 /// A lock, several holders of a semaphore, a writer, and the locks of `lock_all`, also beside what an old file has of them.
 #[test]
 fn several_holders_survive_a_server_that_forgets_them() {
