@@ -19,6 +19,7 @@ use self::report::{Late, MasterReport, Named};
 use self::survey::question;
 use super::fan_out::{Answer, fan_out};
 use super::route::Route;
+use super::voter::Runs;
 use crate::net::commands::Pool;
 use crate::net::connection::{Address, Failure, MustBe};
 use crate::net::settings::Settings;
@@ -65,6 +66,7 @@ struct State {
     voters: Option<Arc<str>>,
     late: Option<Late>,
     electorate: Electorate,
+    runs: Runs,
     /// When the sentinels were last asked, and when those that named this master were.
     asked: Option<Instant>,
     named: Option<Instant>,

@@ -8,14 +8,14 @@
 //! that one's new epoch, and goes back if it hears the old keeper first.
 
 use std::collections::{HashMap, HashSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::Value;
 
 use crate::net::connection::{Address, Failure};
 use crate::net::hash_slot::SLOTS;
 use crate::net::topology::slot_map::named_by;
-use crate::net::topology::voter::Run;
+use crate::net::topology::voter::{Run, Runs};
 use crate::net::value::text;
 
 /// The answers of one round, one for each node.
@@ -32,8 +32,9 @@ impl Ballot {
         Ballot { reports: Vec::new(), nodes, least_uptime }
     }
 
-    /// A node that is reached at two addresses counts once.
-    pub(super) fn hear(&mut self, report: Report) {
+    /// A node that is reached at two addresses counts once. `runs`: those that were met before.
+    pub(super) fn hear(&mut self, mut report: Report, runs: &mut Runs) {
+        report.is_old = runs.is_older(&report.id, &report.run, self.least_uptime, Instant::now());
         if self.reports.iter().all(|known| known.id != report.id) {
             self.reports.push(report);
             self.nodes = self.nodes.max(self.listed());
@@ -50,7 +51,7 @@ impl Ballot {
     }
 
     fn terms(&self) -> impl Iterator<Item = &Report> {
-        self.reports.iter().filter(|report| Duration::from_secs(report.run.uptime) > self.least_uptime)
+        self.reports.iter().filter(|report| report.is_old)
     }
 
     pub(super) fn is_majority(&self, votes: usize) -> bool {
@@ -117,6 +118,8 @@ pub(super) struct Report {
     at: Address,
     id: String,
     run: Run,
+    /// It has been up for long enough to vote.
+    is_old: bool,
     nodes: HashMap<String, Node>,
 }
 
@@ -160,7 +163,7 @@ impl Report {
             }
         }
         let id = own.ok_or_else(unintelligible)?;
-        Ok(Report { at: at.clone(), id, run: Run::read(info)?, nodes })
+        Ok(Report { at: at.clone(), id, run: Run::read(info)?, is_old: false, nodes })
     }
 }
 

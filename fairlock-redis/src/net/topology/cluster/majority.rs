@@ -16,6 +16,7 @@ use crate::net::connection::{Address, Failure};
 use crate::net::hash_slot::SLOTS;
 use crate::net::settings::MajorityTerms;
 use crate::net::topology::route::Route;
+use crate::net::topology::voter::Runs;
 
 /// After this time without a decision all are asked once more: some may have changed their minds, and be waited for no longer than
 /// those that are silent or far.
@@ -25,6 +26,7 @@ const AGAIN: Duration = Duration::from_millis(500);
 pub(super) struct Majority {
     /// How the nodes' answers count.
     pub(super) terms: MajorityTerms,
+    pub(super) runs: Mutex<Runs>,
     pub(super) state: Mutex<State>,
     /// An answer was counted.
     counted: Condvar,
@@ -128,7 +130,7 @@ impl Majority {
             doubted: None,
             is_vain: false,
         };
-        Majority { terms, state: Mutex::new(state), counted: Condvar::new() }
+        Majority { terms, runs: Mutex::default(), state: Mutex::new(state), counted: Condvar::new() }
     }
 
     /// The way to the slot's keeper, if there is a proof for it and no doubt. After a doubt the nodes are asked again, but not at

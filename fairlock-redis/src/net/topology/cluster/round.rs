@@ -13,7 +13,7 @@ use crate::net::connection::{Address, Failure};
 use crate::net::settings::MajorityTerms;
 use crate::net::topology::fan_out::{Answer, ask_all, fan_out};
 use crate::net::topology::slot_map::View;
-use crate::net::topology::voter;
+use crate::net::topology::voter::{self, Runs};
 
 /// What the nodes have answered so far. Where a majority counts, its mutex may be taken while that of the majority's state is held,
 /// and not the other way round.
@@ -75,18 +75,21 @@ impl Round {
 }
 
 impl Tally {
-    fn hear(&mut self, (node, answer): Answer, votes: bool) {
+    fn hear(&mut self, (node, answer): Answer, runs: Option<&Mutex<Runs>>) {
         self.heard += 1;
         let mut replies = answer.unwrap_or_else(|failure| vec![Err(failure)]).into_iter();
         let mut reply = || replies.next().unwrap_or_else(|| Err(Failure::no_answer()));
         let view = reply().and_then(|slots| View::read(&node, &slots));
-        let report = votes.then(|| Report::read(&node, &reply()?, &reply()?));
+        let report = runs.map(|runs| {
+            let report = Report::read(&node, &reply()?, &reply()?)?;
+            Ok((report, runs))
+        });
         match view {
             Ok(view) => self.views.push(view),
             Err(said) => self.fail(said),
         }
         match report {
-            Some(Ok(report)) => self.ballot.hear(report),
+            Some(Ok((report, runs))) => self.ballot.hear(report, &mut runs.lock()),
             Some(Err(said)) => self.fail(said),
             None => {}
         }
@@ -139,7 +142,7 @@ impl Cluster {
 
     fn heard(&self, round: &Round, answer: Answer) {
         let mut tally = round.tally.lock();
-        tally.hear(answer, self.majority.is_some());
+        tally.hear(answer, self.majority.as_ref().map(|majority| &majority.runs));
         let Some(majority) = &self.majority else { return };
         let is_last = tally.heard == round.nodes;
         self.accept_view(&mut tally, is_last);

@@ -24,6 +24,8 @@ pub(super) struct MasterReport {
     pub(super) id: String,
     /// With a majority.
     pub(super) run: Option<Run>,
+    /// It has been up for long enough to count.
+    pub(super) is_old: bool,
 }
 
 /// The master that counts.
@@ -76,18 +78,18 @@ impl Round {
     /// # Errors
     /// There is no majority.
     pub(super) fn named(&self, all: usize, least_uptime: Duration) -> Result<Named, Failure> {
-        let most_named = self.most_named(least_uptime);
+        let most_named = self.most_named();
         let Some((report, _)) = most_named.filter(|(_, most)| 2 * most > all) else {
             let most = most_named.map_or(0, |(_, most)| most);
             let mut what = format!("no majority: {most} of {all} sentinels named it");
-            let young = self.reports.len() - self.old(least_uptime).count();
+            let young = self.reports.len() - self.old().count();
             if young > 0 {
                 let _ = write!(what, ", and {young} may have forgotten: up for less than {least_uptime:.1?}");
             }
             return Err(Failure::NotSent(what));
         };
         // The same ones are always in the same order.
-        let runs = self.old(least_uptime).filter(|other| report.agrees(other));
+        let runs = self.old().filter(|other| report.agrees(other));
         let runs = runs.filter_map(|other| other.run.as_ref());
         let voters = runs.fold((all / 2 + 1).to_string(), |voters, run| voters + " " + &run.id);
         let (address, epoch) = (report.address.clone(), report.epoch);
@@ -95,22 +97,20 @@ impl Round {
     }
 
     /// Whether the answers that did not come yet can make a majority.
-    pub(super) fn is_open(&self, all: usize, least_uptime: Duration) -> bool {
-        let most = self.most_named(least_uptime).map_or(0, |(_, most)| most);
+    pub(super) fn is_open(&self, all: usize) -> bool {
+        let most = self.most_named().map_or(0, |(_, most)| most);
         2 * (most + self.pending) > all
     }
 
     /// Those that count.
-    pub(super) fn old(&self, least_uptime: Duration) -> impl Iterator<Item = &MasterReport> {
-        let is_old = move |run: &Run| Duration::from_secs(run.uptime) > least_uptime;
-        self.reports.iter().filter(move |report| report.run.as_ref().is_some_and(is_old))
+    pub(super) fn old(&self) -> impl Iterator<Item = &MasterReport> {
+        self.reports.iter().filter(|report| report.is_old)
     }
 
     /// One of those that most agree with, and how many do.
-    fn most_named(&self, least_uptime: Duration) -> Option<(&MasterReport, usize)> {
-        let votes =
-            |report: &MasterReport| self.old(least_uptime).filter(|other| report.agrees(other)).count();
-        self.old(least_uptime).map(|report| (report, votes(report))).max_by_key(|(_, votes)| *votes)
+    fn most_named(&self) -> Option<(&MasterReport, usize)> {
+        let votes = |report: &MasterReport| self.old().filter(|other| report.agrees(other)).count();
+        self.old().map(|report| (report, votes(report))).max_by_key(|(_, votes)| *votes)
     }
 }
 
@@ -128,6 +128,7 @@ impl MasterReport {
             // One that has no right to SENTINEL SENTINELS says only how many there are.
             told: Some(told).filter(|told| told.len() == 1 + others && said.id.is_ok()),
             id: said.id.unwrap_or_else(|_| sentinel.to_string()),
+            is_old: false,
             run: if votes { Some(said.run?) } else { None },
         })
     }
@@ -153,6 +154,7 @@ mod tests {
             sentinels: 3,
             told: None,
             id: id.to_owned(),
+            is_old: Duration::from_secs(uptime) > LEAST,
             run: Some(Run { id: format!("run-{id}"), uptime }),
         });
         reports.for_each(|report| round.hear(report));

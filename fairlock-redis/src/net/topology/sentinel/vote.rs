@@ -50,7 +50,7 @@ impl Sentinel {
                         return Ok(Named { late: Some(late), ..named });
                     }
                     let is_answered = rounds.iter().all(|round| round.pending == 0);
-                    if !rounds.iter().any(|round| round.is_open(all, terms.least_uptime)) {
+                    if !rounds.iter().any(|round| round.is_open(all)) {
                         // The others may say why.
                         end = end.min(Instant::now() + LONGER);
                     }
@@ -93,11 +93,13 @@ impl Sentinel {
 
 impl State {
     /// Adds this vote to those of the round. How many sentinels there are, as far as is known.
-    fn count(&mut self, round: &mut Round, report: MasterReport, terms: &MajorityTerms) -> usize {
+    fn count(&mut self, round: &mut Round, mut report: MasterReport, terms: &MajorityTerms) -> usize {
         let now = Instant::now();
         if self.electorate.hear(&report, now) {
+            let is_older = |run| self.runs.is_older(&report.id, run, terms.least_uptime, now);
+            report.is_old = report.run.as_ref().is_some_and(is_older);
             round.hear(report);
-            self.electorate.settle(round.old(terms.least_uptime).count(), now);
+            self.electorate.settle(round.old().count(), now);
         }
         self.electorate.count()
     }

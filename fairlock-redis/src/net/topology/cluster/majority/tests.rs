@@ -303,7 +303,7 @@ fn garbage_is_no_vote() {
                 d h:4@5 handshake - 0 0 0 disconnected\n";
     let up = line("run_id:0123456789abcdef\r\nuptime_in_seconds:60\r\n");
     let mut ballot = Ballot::new(LEAST_UPTIME, 0);
-    ballot.hear(Report::read(&at, &line(good), &up).expect("a report"));
+    ballot.hear(Report::read(&at, &line(good), &up).expect("a report"), &mut Runs::default());
     assert_eq!(ballot.nodes, 3);
     let mut voters: Vec<_> = ballot.voters().iter().map(Address::to_string).collect();
     voters.sort();

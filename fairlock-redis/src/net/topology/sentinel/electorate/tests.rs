@@ -13,6 +13,7 @@ fn report(id: &str, told: Option<&str>) -> MasterReport {
         told,
         id: id.to_owned(),
         run: None,
+        is_old: true,
     }
 }
 

@@ -17,7 +17,7 @@ const NEAR: Duration = Duration::ZERO;
 const SILENT: Duration = Duration::MAX;
 
 /// A sentinel that answers after this time, is up for so many seconds, and names this port as the master; all under one epoch.
-fn voter(id: char, far: Duration, up: u64, names: &Arc<AtomicU16>) -> FakeServer {
+fn voter(id: char, far: Duration, up: i64, names: &Arc<AtomicU16>) -> FakeServer {
     let names = Arc::clone(names);
     FakeServer::start(move |_, words| match words.get(1).map(String::as_str) {
         Some(channel) if words[0] == "subscribe" => Act::Say(confirmed(channel)),
@@ -84,6 +84,21 @@ fn a_far_sentinel_delays_nobody_and_is_one_of_the_voters() {
         assert!(asked.elapsed() < FAR + TIMEOUTS.response, "it does not become a voter");
         sleep(Duration::from_millis(5));
     }
+}
+
+#[test]
+fn a_sentinel_whose_clock_was_set_back_counts_after_its_time() {
+    let (_master, port) = master();
+    let voters = [voter('a', NEAR, 60, &port), voter('b', NEAR, -3600, &port)];
+    let addresses: Vec<Address> = voters.iter().map(FakeServer::address).collect();
+    let (sentinel, asked) = (unlinked(&addresses), Instant::now());
+    let terms = MajorityTerms { least_uptime: Duration::from_millis(300), ..TERMS };
+    let vote = || sentinel.vote(&addresses, terms);
+    assert!(vote().expect_err("it may have forgotten").to_string().contains("1 may have forgotten"));
+    while vote().is_err() {
+        assert!(asked.elapsed() < TIMEOUTS.response, "it does not count");
+    }
+    assert!(asked.elapsed() > terms.least_uptime, "{:?}", asked.elapsed());
 }
 
 #[test]
