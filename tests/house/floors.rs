@@ -35,7 +35,7 @@ const HOUSE: [(&str, &str); 7] = [
     ("fairlock-memory", "backend faults shared plans store wake_ups"),
     (
         "fairlock-cli",
-        "run doctor migrate ls kick show unlock kind watch manual report ask server args settings names exit durable
+        "run doctor migrate ls kick show unlock kind watch manual ask server report args settings names exit durable
          duration",
     ),
 ];
