@@ -58,7 +58,7 @@ fn a_server_that_refuses_writes_is_asked_a_few_times_a_second() {
     let guard = lock.lock().unwrap();
     let requests: Vec<_> =
         (0..20).map(|_| lock.owned_by(&client.new_owner()).unwrap().request().unwrap()).collect();
-    server.query::<()>(&["REPLICAOF", "127.0.0.1", "1"]);
+    server.query::<()>(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
     // After a gap in its wake-ups the client renews everything, even the hold, which would be due in ten seconds.
     server.query::<u32>(&["CLIENT", "KILL", "TYPE", "pubsub"]);
     eventually(SOON, "the gap has been noticed", || client.stats().gaps > 0);
@@ -72,7 +72,7 @@ fn a_server_that_refuses_writes_is_asked_a_few_times_a_second() {
     assert!((3..60).contains(&asked), "asked {asked} times in {OUTAGE:?}");
     assert_eq!(log_lines("fairlock::watchdog").len(), 1);
 
-    server.query::<()>(&["REPLICAOF", "NO", "ONE"]);
+    server.query::<()>(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
     eventually(SOON, "the end of the outage is logged", || log_lines("fairlock::watchdog").len() == 2);
     let lines = log_lines("fairlock::watchdog");
     assert!(lines[1].contains("it affected 1 hold and 20 waiters"), "{lines:?}");
