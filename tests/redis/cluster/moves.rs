@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use fairlock::Client;
 use fairlock_tests::cluster::Replicas;
+use fairlock_tests::errors::assert_says;
 use fairlock_tests::waiter::in_turn;
 use fairlock_tests::{Alone, Cluster, Waiter, eventually};
 
@@ -52,6 +53,27 @@ fn a_lock_that_is_held_and_waited_for_moves_with_its_slot() {
     let keys: Vec<String> = from.query(&["KEYS", "*"]);
     assert!(keys.is_empty(), "{keys:?}");
     cluster.assert_no_residue();
+}
+
+/// Redis refuses a script if some of its keys are elsewhere, or don't exist: those of a line without waiters.
+#[test]
+fn a_lock_without_waiters_can_be_renewed_only_while_it_moves() {
+    let _alone = Alone::here();
+    let cluster = Cluster::start(Replicas::None);
+    let (from, to) = (&cluster.nodes[0], &cluster.nodes[1]);
+    let name = cluster.name_at(from, "lock:");
+    let slot = cluster.slot_of(&name);
+    let [ours, theirs] = [client(&cluster), client(&cluster)];
+    let guard = ours.fair_lock(&name).unwrap().lock().unwrap();
+    cluster.begin_move(slot, from, to);
+    cluster.move_keys(slot, from, to, 100);
+    let newcomer = theirs.fair_lock(&name).unwrap();
+    let is_moved = ["the lock is being moved between servers"];
+    assert_says(&newcomer.try_lock().map(drop).unwrap_err(), &is_moved);
+    guard.renew().unwrap();
+    assert_says(&guard.unlock().unwrap_err(), &is_moved);
+    cluster.end_move(slot, to);
+    eventually(BOUND, "the watchdog releases it", || newcomer.try_lock().unwrap().guard().is_some());
 }
 
 #[test]

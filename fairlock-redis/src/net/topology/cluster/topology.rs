@@ -90,13 +90,11 @@ impl Topology for Cluster {
         }
     }
 
-    /// The failure of a call that ends with it. To a client that follows no redirection, one only means that the slot is on its
-    /// way.
+    /// The failure of a call that ends with it. A redirection that is not followed, or not any more, only means that the slot is on its
+    /// way: its node redirects to the new one, which has not all keys of the script, since some don't exist.
     fn settled(&self, failure: Failure) -> Failure {
         match failure {
-            Failure::Refused { code, message, .. }
-                if self.majority.is_some() && matches!(code.as_str(), "MOVED" | "ASK") =>
-            {
+            Failure::Refused { code, message, .. } if matches!(code.as_str(), "MOVED" | "ASK") => {
                 Failure::refused("TRYAGAIN", &format!("{code} {message}"))
             }
             failure => failure,
