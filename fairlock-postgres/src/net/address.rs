@@ -1,16 +1,49 @@
 //! Addresses: `postgres://user:password@host1:port,host2/database?option=value`.
 //!
 //! A host that begins with `/` (as `%2F`, or in `host=`) is the directory of a Unix socket. Options: `host`, `port`, `user`,
-//! `password`, `dbname`, `options`, `application_name`, `target_session_attrs`, `sslmode`. Others are refused: a typing error must
-//! not go unnoticed.
+//! `password`, `dbname`, `options`, `application_name`, `target_session_attrs`, `sslmode`. What else libpq, sqlx and poolers' users know has
+//! no effect, and a line of the log says so: one address serves a program and its locks. Others are refused: a typing error must not go
+//! unnoticed.
 
 use std::path::PathBuf;
 
+use fairlock_core::backend::log_safely;
 use fairlock_net::{Endpoint, Secrets, bare_delimiter};
 
 use super::failure::Failure;
 
 const PORT: u16 = 5432;
+
+/// Options of other clients that can be left out here without harm.
+const IGNORED: [&str; 27] = [
+    "connect_timeout",
+    "keepalives",
+    "keepalives_idle",
+    "keepalives_interval",
+    "keepalives_count",
+    "tcp_user_timeout",
+    "client_encoding",
+    "fallback_application_name",
+    "load_balance_hosts",
+    "gssdelegation",
+    "krbsrvname",
+    "gsslib",
+    "sslcompression",
+    "sslsni",
+    "sslrootcert",
+    "sslcrl",
+    "sslcrldir",
+    "ssl_min_protocol_version",
+    "ssl_max_protocol_version",
+    "passfile",
+    "ssl-root-cert", // sqlx
+    "statement-cache-capacity",
+    "pgbouncer", // programs behind it
+    "connection_limit",
+    "pool_timeout",
+    "statement_cache_size",
+    "schema",
+];
 
 /// A host, and its port if it stands there.
 type Host = (String, Option<u16>);
@@ -33,7 +66,8 @@ impl Address {
     /// # Errors
     /// `InvalidConfig`, with the part that can't be read, and without a password.
     pub(crate) fn parse(url: &str) -> Result<Address, Failure> {
-        let rest = url
+        let rest = url.trim_end_matches(['\n', '\r']); // of a file
+        let rest = rest
             .strip_prefix("postgres://")
             .or_else(|| url.strip_prefix("postgresql://"))
             .ok_or_else(|| Failure::invalid("an address begins with postgres://"))?;
@@ -58,9 +92,19 @@ impl Address {
             tls: false,
             secrets: Secrets::default(),
         };
+        let mut ignored = Vec::new();
         for option in query.split('&').filter(|option| !option.is_empty()) {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
-            address.set(&mut hosts, name, decoded(name, value)?)?;
+            match IGNORED.iter().find(|known| **known == name) {
+                Some(known) => ignored.push(*known),
+                None => address.set(&mut hosts, name, decoded("options", value)?)?,
+            }
+        }
+        if !ignored.is_empty() {
+            let ignored = ignored.join(", ");
+            log_safely(
+                || log::info!(target: "fairlock::net", "options of the address without effect on locks: {ignored}"),
+            );
         }
         address.completed(hosts)
     }
@@ -79,12 +123,28 @@ impl Address {
             "application_name" => self.application_name = value,
             // Locks are always written, so a server that takes no writes is passed over whatever this says.
             "target_session_attrs" if matches!(value.as_str(), "any" | "read-write" | "primary") => {}
-            "sslmode" if matches!(value.as_str(), "disable" | "allow" | "prefer") => self.tls = false,
-            "sslmode" if matches!(value.as_str(), "require" | "verify-ca" | "verify-full") => self.tls = true,
-            "target_session_attrs" | "sslmode" => {
+            "sslmode" | "ssl-mode" if matches!(value.as_str(), "disable" | "allow" | "prefer") => {
+                self.tls = false
+            }
+            "sslmode" | "ssl-mode" if matches!(value.as_str(), "require" | "verify-ca" | "verify-full") => {
+                self.tls = true
+            }
+            // These ask for no more than there is.
+            "channel_binding" | "gssencmode" if matches!(value.as_str(), "disable" | "prefer") => {}
+            "target_session_attrs" | "sslmode" | "ssl-mode" | "channel_binding" | "gssencmode" => {
                 return Err(Failure::invalid(format!("the address has an unsupported {name}")));
             }
-            _ => return Err(Failure::invalid("the address has an unknown option")),
+            _ => {
+                // What follows a & in a password that is not encoded is not repeated.
+                let is_name =
+                    name.len() <= 30 && name.chars().all(|c| c.is_ascii_lowercase() || "_-".contains(c));
+                let named =
+                    if is_name && self.password.is_none() { format!(" {name}") } else { String::new() };
+                return Err(Failure::invalid(format!(
+                    "the address has an unknown option{named}: there are host, port, user, password, dbname, options, \
+                     application_name, sslmode and target_session_attrs; others of libpq and sqlx have no effect"
+                )));
+            }
         }
         Ok(())
     }
@@ -169,6 +229,20 @@ mod tests {
             assert_eq!(Address::parse(url).unwrap().endpoints.first(), Some(&socket));
         }
         assert_eq!(Address::parse("postgres://ann@h").unwrap().database, "ann");
+    }
+
+    #[test]
+    fn an_address_of_another_client_serves_here_too() {
+        for options in
+            ["connect_timeout=10&keepalives=1", "channel_binding=prefer", "pgbouncer=true", "ssl-root-cert=x"]
+        {
+            let address = Address::parse(&format!("postgres://a@h/db?{options}&sslmode=require\n")).unwrap();
+            assert!(address.tls && address.database == "db", "{options}");
+        }
+        let refused = |url: &str| BackendError::from(Address::parse(url).err().unwrap()).to_string();
+        let said = refused("postgres://a@h/db?aplication_name=x");
+        assert!(said.contains("option aplication_name: there are host,"), "{said}");
+        assert!(refused("postgres://a@h/db?channel_binding=require").contains("unsupported channel_binding"));
     }
 
     #[test]

@@ -64,7 +64,7 @@ fn the_calls_of_all_drivers_take_a_name_and_a_token_and_answer_with_a_bool() {
     for start in block.match_indices("select ").map(|(at, _)| at) {
         let sql = block[start..].split(['"', '\n']).next().unwrap();
         let statement = con.prepare(sql).unwrap();
-        let held: bool = if sql.contains("unnest") {
+        let held: bool = if sql.contains("all_still_held") {
             assert_eq!(statement.params(), [Type::TEXT_ARRAY, Type::INT8_ARRAY], "{sql}");
             con.query_one(&statement, &[&["orders"].as_slice(), &[token].as_slice()]).unwrap().get(0)
         } else {

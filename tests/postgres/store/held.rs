@@ -154,6 +154,28 @@ fn holds_of_locks_with_several_holders_are_never_still_held() {
 }
 
 #[test]
+fn several_holds_are_asked_about_by_one_call_and_stay_until_the_transaction_ends() {
+    let server = server();
+    let ours = connect(server);
+    let guards = ["several a", "several b"].map(|name| take(&ours.fair_lock(name).unwrap()));
+    let tokens = guards.each_ref().map(|guard| guard.token().as_i64());
+    let (mut con, mut other) = (server.con(), server.con());
+    let mut work = con.transaction().unwrap();
+    let mut held = |names: &[&str], tokens: &[i64]| {
+        let row = work.query_one("select fairlock.all_still_held($1, $2)", &[&names, &tokens]).unwrap();
+        row.get::<_, bool>(0)
+    };
+    assert!(held(&["several b", "several a"], &[tokens[1], tokens[0]]));
+    assert!(!held(&["several a", "several b"], &[tokens[1], tokens[0]]), "each with its own token");
+    assert!(!held(&["several a", "several b"], &tokens[..1]) && !held(&["several a"], &[tokens[0], 1]));
+    assert!(held(&[], &[]));
+    let locked = "select count(*) from (select from fairlock.lock where name in ('several a', 'several b') for update skip locked) l";
+    assert_eq!(other.query_one(locked, &[]).unwrap().get::<_, i64>(0), 0, "both rows are locked");
+    work.commit().unwrap();
+    guards.into_iter().for_each(|guard| guard.unlock().unwrap());
+}
+
+#[test]
 fn a_standby_that_lacks_the_grant_refuses_the_write() {
     let server = PostgresServer::start();
     let standby = server.standby("standby");
