@@ -73,6 +73,9 @@ fn a_missing_or_newer_layout_is_refused_in_words() {
     assert!(cause().contains("fairlock migrate --postgres URL"), "{}", cause());
     PostgresBackend::migrate(&url).unwrap();
     PostgresBackend::migrate(&url).unwrap(); // a repeat
+    session(&url).script("drop role if exists nobody; create role nobody login", soon()).unwrap();
+    let denied = PostgresBackend::connect(&url.replace("fairlock@", "nobody@")).unwrap_err().to_string();
+    assert!(denied.contains("user nobody lacks a right; `fairlock doctor"), "{denied}");
     PostgresBackend::connect(&url).unwrap();
     let mut con = session(&url);
     con.script("update fairlock.meta set layout = 2", soon()).unwrap();

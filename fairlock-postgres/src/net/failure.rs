@@ -32,6 +32,19 @@ impl Failure {
         Failure { kind: kind_of(&code), code: Some(code), message, is_unsent: false }
     }
 
+    /// The same, which says whose right is missing.
+    pub(super) fn refused_to(user: &str, code: String, message: String) -> Failure {
+        let message = match code.as_str() {
+            "42501" => {
+                format!(
+                    "{message}: user {user} lacks a right; `fairlock doctor --postgres URL` names each missing one"
+                )
+            }
+            _ => message,
+        };
+        Failure::refused(code, message)
+    }
+
     /// The connection failed, was late, or said what makes no sense. Whether the server did what was asked is not known.
     pub(crate) fn broken(message: impl Into<String>) -> Failure {
         Failure::new(BackendErrorKind::Unavailable, message)

@@ -49,6 +49,7 @@ pub(crate) fn log_in_at(
     let logged_in = connect(endpoint, address.tls, deadline).and_then(|stream| {
         let mut con = Connection::new(stream, address.secrets.clone());
         con.endpoint = Some(endpoint.clone());
+        con.user.clone_from(&address.user);
         log_in(&mut con, address, deadline)?;
         Ok(con)
     });

@@ -32,6 +32,8 @@ pub(crate) struct Connection {
     stream: Stream,
     incoming: BytesMut,
     secrets: Secrets,
+    /// Who has logged in, for errors.
+    pub(super) user: String,
     /// Where the server is.
     pub(super) endpoint: Option<Endpoint>,
     /// What other sessions have sent by NOTIFY, and was not asked for yet.
@@ -61,6 +63,7 @@ impl Connection {
             stream,
             incoming: BytesMut::new(),
             secrets,
+            user: String::new(),
             endpoint: None,
             messages: Vec::new(),
             #[cfg(test)]
@@ -321,7 +324,7 @@ impl Connection {
                 _ => {}
             }
         }
-        Failure::refused(code, message)
+        Failure::refused_to(&self.user, code, message)
     }
 }
 
