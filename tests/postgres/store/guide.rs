@@ -18,7 +18,7 @@ fn connecting_as_the_page_shows_it() -> fairlock::Result<()> {
     let client = Client::new(PostgresBackend::connect(url)?)?;
     let guard = client.fair_lock("orders")?.lock()?;
     let holder = "
-        select convert_from(name, 'UTF8') as lock, h_owner, h_label, h_token, to_timestamp(h_ends / 1e6) as lease_ends
+        select encode(name, 'escape') as lock, h_owner, h_label, h_token, to_timestamp(h_ends / 1e6) as lease_ends
         from fairlock.lock where h_owner is not null";
     let rows = postgres::Client::connect(url, NoTls).unwrap().query(holder, &[]).unwrap();
     assert_eq!((rows[0].get("lock"), rows[0].get("h_token")), ("orders", guard.token().as_i64()));
