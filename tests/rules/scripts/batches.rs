@@ -159,7 +159,7 @@ fn assert_is_as_the_fates_say(answers: &[Answer]) {
 
 /// The server's reasons, each command of the scripts, and the keys of one lock.
 fn refusals_of(rules: Rules) -> Vec<Refusal> {
-    let mut all = vec![Refusal::None, Refusal::Full, Refusal::Replica, Refusal::CantSave];
+    let mut all = vec![Refusal::None, Refusal::Full, Refusal::Alone, Refusal::CantSave];
     all.extend(["hget", "hmget", "pttl", "pexpire", "hset"].map(Refusal::Command));
     all.push(Refusal::Key("second"));
     match rules {

@@ -23,7 +23,8 @@ const SILENT: [&str; 1] = ["publish"];
 pub(crate) enum Refusal {
     None,
     Full,
-    Replica,
+    /// It lacks a replica (`min-replicas-to-write`). A replica itself is left before a script runs there.
+    Alone,
     CantSave,
     /// The user may not use this command.
     Command(&'static str),
@@ -36,7 +37,7 @@ pub(crate) enum Refusal {
 impl Refusal {
     pub(crate) fn all(rules: Rules) -> Vec<Refusal> {
         let mut all =
-            vec![Refusal::None, Refusal::Full, Refusal::Replica, Refusal::CantSave, Refusal::Channels];
+            vec![Refusal::None, Refusal::Full, Refusal::Alone, Refusal::CantSave, Refusal::Channels];
         all.extend(COMMANDS.iter().chain(&SILENT).map(|command| Refusal::Command(command)));
         all.extend(rules.keys().iter().map(|key| Refusal::Key(key)));
         if matches!(rules, Rules::HandOff | Rules::Parts | Rules::All) {
@@ -72,7 +73,7 @@ impl Refusal {
             Refusal::None | Refusal::Channels => None,
             Refusal::Command(command) if SILENT.contains(&command) => None,
             Refusal::Full => Some((BackendErrorKind::Refused, "OOM")),
-            Refusal::Replica => Some((BackendErrorKind::Unavailable, "READONLY")),
+            Refusal::Alone => Some((BackendErrorKind::Unavailable, "NOREPLICAS")),
             Refusal::CantSave => Some((BackendErrorKind::Refused, "MISCONF")),
             Refusal::Command(_) | Refusal::Key(_) => {
                 Some((BackendErrorKind::Denied, "the user lacks a right"))
@@ -83,7 +84,7 @@ impl Refusal {
     pub(crate) fn begin(self, world: &World) {
         match self {
             Refusal::Full => world.query(&["CONFIG", "SET", "maxmemory", "1"]),
-            Refusal::Replica => world.query(&["REPLICAOF", "127.0.0.1", "1"]),
+            Refusal::Alone => world.query(&["CONFIG", "SET", "min-replicas-to-write", "1"]),
             Refusal::CantSave => world.query(&["CONFIG", "SET", "stop-writes-on-bgsave-error", "yes"]),
             _ => {}
         }
@@ -92,7 +93,7 @@ impl Refusal {
     pub(crate) fn end(self, world: &World) {
         match self {
             Refusal::Full => world.query(&["CONFIG", "SET", "maxmemory", "0"]),
-            Refusal::Replica => world.query(&["REPLICAOF", "NO", "ONE"]),
+            Refusal::Alone => world.query(&["CONFIG", "SET", "min-replicas-to-write", "0"]),
             Refusal::CantSave => world.query(&["CONFIG", "SET", "stop-writes-on-bgsave-error", "no"]),
             _ => {}
         }
