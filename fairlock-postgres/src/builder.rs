@@ -117,7 +117,7 @@ impl PostgresBuilder {
 
     /// Sets how long [`connect`](Self::connect) goes on trying while no server answers, takes writes or has room for another connection
     /// (`too many clients`). An attempt that is under way then may take as long again as one does. A wrong address, user, password,
-    /// database or certificate is an error at once. Any time; default 0, one attempt.
+    /// database or certificate is an error at once. Any time; default 0, one attempt. Building a client then opens no connection.
     pub fn connect_within(mut self, time: Duration) -> Self {
         self.connect_within = time;
         self

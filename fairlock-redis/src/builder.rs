@@ -92,7 +92,6 @@ pub struct RedisBuilder {
     #[cfg(feature = "redisson")]
     refresh_on_retry: bool,
     settings: Settings,
-    connect_within: Duration,
     durability: Option<Durability>,
 }
 
@@ -119,7 +118,6 @@ impl RedisBuilder {
             #[cfg(feature = "redisson")]
             refresh_on_retry: false,
             settings,
-            connect_within: Duration::ZERO,
             durability: None,
         }
     }
@@ -171,10 +169,11 @@ impl RedisBuilder {
     }
 
     /// Sets how long [`connect`](Self::connect) goes on trying while no server answers, or the server is full (`maxclients`), loads its
-    /// data or restarts. An attempt that is under way then may take as long again as one does. A wrong address, user, password or
-    /// certificate is an error at once. Any time; default 0, one attempt.
+    /// data or restarts. [`ClientBuilder::build`](fairlock_core::ClientBuilder::build) then goes on as long again, counted from its own
+    /// call: each client opens a connection of its own for wake-ups. An attempt that is under way when the time is over still ends by
+    /// its own time-outs. A wrong address, user, password or certificate is an error at once. Any time; default 0, one attempt each.
     pub fn connect_within(mut self, time: Duration) -> Self {
-        self.connect_within = time;
+        self.settings.connect_within = time;
         self
     }
 
@@ -232,7 +231,7 @@ impl RedisBuilder {
         }
         let is_cluster = arrangement == Arrangement::Cluster;
         let calls = Calls::new(self.durability, is_cluster, has_own_line, &mut settings);
-        let servers = connect_within(self.connect_within, || target.clone().connect(&settings))?;
+        let servers = connect_within(settings.connect_within, || target.clone().connect(&settings))?;
         doctor::check_info(&servers)?;
         if has_own_line {
             calls.meet(is_cluster, &servers);

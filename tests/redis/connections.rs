@@ -98,6 +98,34 @@ fn a_server_that_is_away_silent_or_full_is_waited_for_at_connect() {
     }
 }
 
+#[test]
+fn a_server_full_after_connect_is_waited_for_by_build() {
+    let server = CleanServer::start();
+    let builder = |time| RedisBackend::builder(&server.url()).connections(1).connect_within(time);
+    let [once, briefly, long] = [Duration::ZERO, ms(200), BOUND].map(|time| builder(time).connect().unwrap());
+    // There is room for what has connected, and not for a connection for wake-ups.
+    let mut others = [(); 2].map(|()| server.con());
+    eventually(BOUND, "no more are connected", || {
+        let listed: String = redis::cmd("CLIENT").arg("LIST").query(&mut others[0]).unwrap();
+        listed.lines().count() == 3 + others.len()
+    });
+    redis::cmd("CONFIG").arg(&["SET", "maxclients", "5"]).exec(&mut others[0]).unwrap();
+    for (backend, at_least) in [(&once, Duration::ZERO), (&briefly, ms(200))] {
+        let asked = Instant::now();
+        let parts = ["subscribing to wake-ups", "max number of clients reached"];
+        assert_unavailable(within(ms(2500), || Client::new(backend.clone())), &parts);
+        assert!(asked.elapsed() >= at_least, "{:?}", asked.elapsed());
+    }
+    let mut built = None;
+    connects_after(|| Client::new(long).map(|client| built = Some(client)), || drop(others));
+    take_now(&built.unwrap(), "orders").unlock().unwrap();
+    server.query::<()>(&["CONFIG", "SET", "maxclients", "100"]);
+    // A right that is missing would be missing the next time.
+    server.query::<()>(&["ACL", "SETUSER", "deaf", "on", ">pw", "~*", "+@all", "resetchannels"]);
+    let deaf = RedisBackend::builder(&server.url_as("deaf", "pw")).connect_within(BOUND).connect().unwrap();
+    assert_denied(within(ms(2500), || Client::new(deaf)), &["subscribing to wake-ups", "lacks a right"]);
+}
+
 /// Each way to ask is told of the outage in its time.
 #[track_caller]
 fn asks_in_time(lock: &Lock, owner: impl Fn() -> Owner, parts: &[&str]) {

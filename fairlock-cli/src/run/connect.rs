@@ -27,7 +27,8 @@ pub(super) enum Connected {
 }
 
 /// Connects within the time of `--wait`, or of the outage limit if there is none. A thread does it: the library can't be interrupted, and
-/// a signal has to end the wait at once. The library's own `connect_within` has no end for connecting and subscribing together.
+/// a signal has to end the wait at once. The library's own `connect_within` counts the time of connecting and that of subscribing each by
+/// itself, and tells nobody why it still tries.
 ///
 /// # Errors
 /// That of the last attempt; a wrong address, password or role at once.

@@ -1,4 +1,4 @@
-//! The first connection, tried again while the server can't take it.
+//! The first connections, tried again while the server can't take them.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use crate::logging::log_line;
 
 /// Connects, and goes on trying for `within` while the store does not answer, is full or not ready (`Unavailable`, `Refused`). The last
 /// attempt begins when that time is over; zero stands for one attempt. Another error ends it at once: it would be the same the next
-/// time. For a backend's builder. It blocks the thread; each attempt has to end by itself.
+/// time. For a backend's builder, and its first subscription. It blocks the thread; each attempt has to end by itself.
 ///
 /// # Errors
 /// That of the last attempt.

@@ -13,6 +13,8 @@ use super::connection::{Failure, Timeouts};
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) timeouts: Timeouts,
+    /// How long the first connection, and each client's first subscription, are tried again.
+    pub(crate) connect_within: Duration,
     /// How many connections to each server carry commands.
     pub(crate) connections: usize,
     /// How many there are to a server that is far away.
@@ -44,6 +46,7 @@ impl Settings {
     pub(crate) fn new(timeouts: Timeouts, connections: usize) -> Settings {
         Settings {
             timeouts,
+            connect_within: Duration::ZERO,
             connections,
             connections_if_far: connections,
             greeting: None,

@@ -9,10 +9,10 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use fairlock_core::ClientId;
-use fairlock_core::backend::{BackendError, Place, Subscription, Wake, WakeSink};
+use fairlock_core::backend::{BackendError, Place, Subscription, Wake, WakeSink, connect_within};
 use parking_lot::Mutex;
 
-use crate::net::{Event, Servers, Subscriber};
+use crate::net::{Event, OnEvent, Servers, Subscriber};
 use crate::script::keys::client_channel;
 
 /// The subscribed clients of one backend.
@@ -69,7 +69,8 @@ impl WakeUps {
         WakeUps { servers: servers.clone(), confirms, others, clients: Arc::default() }
     }
 
-    /// Subscribes a client; returns once its channel is confirmed.
+    /// Subscribes a client; returns once its channel is confirmed. Like connecting it is tried again for a while: a server may have
+    /// room for the connection that carries commands, and not yet for this one.
     pub(crate) fn subscribe(
         &self,
         client: ClientId,
@@ -78,7 +79,7 @@ impl WakeUps {
         let (name, own_channel) = (client.to_string(), client_channel(client));
         let (client, own, confirms) = (name.clone(), own_channel.clone(), self.confirms);
         let others = self.others.clone();
-        let receive = move |event: &Event<'_>| match *event {
+        let receive: OnEvent = Arc::new(move |event| match *event {
             Event::Gap => sink.wake(Wake::Gap),
             Event::Message { channel, payload } if channel == own.as_bytes() => {
                 let text = std::str::from_utf8(payload).unwrap_or_default();
@@ -96,10 +97,11 @@ impl WakeUps {
                     others.receive(&client, channel, payload, &*sink);
                 }
             }
-        };
-        let subscriber = self.servers.listen(own_channel, receive);
-        let subscriber =
-            subscriber.map_err(|failure| failure.explain(&self.servers, "subscribing to wake-ups"))?;
+        });
+        let subscriber = connect_within(self.servers.settings().connect_within, || {
+            let subscriber = self.servers.listen(own_channel.clone(), Arc::clone(&receive));
+            subscriber.map_err(|failure| failure.explain(&self.servers, "subscribing to wake-ups"))
+        })?;
         let client = Client { name: name.clone(), subscriber, deaf: Mutex::default() };
         self.clients.lock().insert(name.clone(), Arc::new(client));
         let (clients, others) = (Arc::downgrade(&self.clients), self.others.clone());

@@ -93,7 +93,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Makes the client and subscribes to wake-ups.
+    /// Makes the client and subscribes to wake-ups. With Redis it goes on trying for as long as the backend's builder allows
+    /// (`connect_within`), and blocks the thread meanwhile.
     ///
     /// # Errors
     /// [`Error::InvalidConfig`] for a time outside 10 ms to 100 years, a `place_ttl` under 500 ms, or a label that is too long or

@@ -51,7 +51,7 @@ pub(crate) enum Event<'a> {
     Gap,
 }
 
-type OnEvent = Arc<dyn Fn(&Event<'_>) + Send + Sync>;
+pub(crate) type OnEvent = Arc<dyn Fn(&Event<'_>) + Send + Sync>;
 
 /// The word that wakes the listener's thread. The listener takes up changes after every message, and does not pass
 /// this one on.

@@ -15,7 +15,7 @@ use redis::{Cmd, Value};
 use super::commands::{Listeners, Pool};
 use super::connection::{Failure, Timeouts};
 use super::settings::Settings;
-use super::subscription::{Endpoints, Event, Subscriber};
+use super::subscription::{Endpoints, OnEvent, Subscriber};
 
 mod cluster;
 mod fan_out;
@@ -233,9 +233,9 @@ impl dyn Topology {
     pub(crate) fn listen(
         self: &Arc<Self>,
         channel: String,
-        on_event: impl Fn(&Event<'_>) + Send + Sync + 'static,
+        on_event: OnEvent,
     ) -> Result<Subscriber, Failure> {
-        Subscriber::start(Arc::clone(self) as _, self.timeouts(), channel, Arc::new(on_event))
+        Subscriber::start(Arc::clone(self) as _, self.timeouts(), channel, on_event)
     }
 
     /// Whether one server keeps all keys, so that a script may be about many.
