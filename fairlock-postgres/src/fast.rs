@@ -184,7 +184,8 @@ impl Store {
     fn fast_acquire(&self, ask: &Acquire<'_>, deadline: Instant) -> Option<Attempt> {
         let (place, lease) = (&ask.place, micros(ask.lease));
         let is_plain = !place.lock.kind.is_shared() && place.takes == 1 && place.ticket == 0;
-        let is_fit = lease <= LONGEST && is_text(place.owner, ask.label);
+        let encoding = self.pool.encoding();
+        let is_fit = lease <= LONGEST && is_text(place.owner, ask.label, encoding);
         if !is_plain || !is_fit || self.recent.was_busy(&place.lock.name) {
             return None;
         }
@@ -194,14 +195,14 @@ impl Store {
             place.owner.as_str().into(),
             place.request.get().cast_signed().into(),
             lease.into(),
-            ask.label.into(),
+            encoding.replaced(ask.label).as_ref().into(),
             micros(begin_by).into(),
         ];
         Some([0, 1].map(|way| Statement::new(&ACQUIRE[way], values.clone())))
     }
 
     fn fast_release(&self, hold: &Hold<'_>) -> Option<Attempt> {
-        if !is_text(hold.owner, "") || self.recent.was_busy(&hold.lock.name) {
+        if !is_text(hold.owner, "", self.pool.encoding()) || self.recent.was_busy(&hold.lock.name) {
             return None;
         }
         let values = [

@@ -18,7 +18,7 @@ use fairlock_core::LockName;
 use fairlock_core::backend::{BackendError, Hold, Renew, Renewal};
 use fairlock_line::lock_of;
 
-use crate::net::{BYTEA, Failure, INT8, Row, Statement, TEXT, Value};
+use crate::net::{BYTEA, Encoding, Failure, INT8, Row, Statement, TEXT, Value};
 use crate::owned;
 use crate::row::{LONGEST, is_text, micros};
 use crate::step::{MOST_LOCKS, Question, Store};
@@ -47,7 +47,8 @@ impl Store {
     pub(crate) fn renew(&self, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
         let mut answers: Vec<_> = items.iter().map(|_| None).collect();
         let mut silence = None;
-        let holds: Vec<_> = items.iter().enumerate().filter_map(in_columns).collect();
+        let encoding = self.pool.encoding();
+        let holds: Vec<_> = items.iter().enumerate().filter_map(|item| in_columns(item, encoding)).collect();
         for part in holds.chunks(MOST) {
             match self.renew_columns(part, self.pool.deadline()) {
                 Ok(done) => done.into_iter().for_each(|at| answers[at] = Some(Ok(Renewal::Renewed))),
@@ -114,9 +115,11 @@ impl Store {
 type Item<'a> = (usize, Hold<'a>, u32, Duration);
 
 /// None for what can't stand in columns.
-fn in_columns<'a>((at, item): (usize, &Renew<'a>)) -> Option<Item<'a>> {
+fn in_columns<'a>((at, item): (usize, &Renew<'a>), encoding: Encoding) -> Option<Item<'a>> {
     match *item {
-        Renew::Hold { hold, holds, lease } if is_text(hold.owner, "") => Some((at, hold, holds, lease)),
+        Renew::Hold { hold, holds, lease } if is_text(hold.owner, "", encoding) => {
+            Some((at, hold, holds, lease))
+        }
         _ => None,
     }
 }

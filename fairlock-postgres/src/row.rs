@@ -10,7 +10,7 @@ use fairlock_core::backend::{BackendErrorKind, RequestId};
 use fairlock_core::{FencingToken, LockName, OwnerId};
 use fairlock_line::{KeptHold, LockEntry, Moment};
 
-use crate::net::{BYTEA, Failure, INT8, Row, Statement, TEXT, Value};
+use crate::net::{BYTEA, Encoding, Failure, INT8, Row, Statement, TEXT, Value};
 use crate::presence::key_of;
 
 /// For how long a row stays after its last use: `last` has to, so that tokens grow even if the clock is set back.
@@ -74,7 +74,12 @@ impl Loaded {
 
 impl LockRow {
     /// The entry is of no use afterwards. Of each client in line, with its key, it is asked whether it shows that it is there.
-    pub(crate) fn of(mut entry: LockEntry, last: u64, shows_itself: impl Fn(&str, i64) -> bool) -> LockRow {
+    pub(crate) fn of(
+        mut entry: LockEntry,
+        last: u64,
+        encoding: Encoding,
+        shows_itself: impl Fn(&str, i64) -> bool,
+    ) -> LockRow {
         // Numbers follow the clock: the last one tells when the lock was used last.
         let used_until = entry.over_at().max(Duration::from_micros(last));
         let dead_at = micros(used_until.saturating_add(KEPT));
@@ -86,8 +91,11 @@ impl LockRow {
         let mut keys = HashSet::new();
         let heads = entry.heads().filter_map(key_if_shown).filter(|key| keys.insert(*key)).collect();
         let mut hold = entry.take_sole_hold();
-        if let Some(kept) = hold.take_if(|hold| !is_text(&hold.owner, &hold.label)) {
+        if let Some(kept) = hold.take_if(|hold| !is_text(&hold.owner, &hold.label, encoding)) {
             entry.put_sole_hold(kept);
+        }
+        if let Some(hold) = &mut hold {
+            hold.label = encoding.replaced(&hold.label).into();
         }
         let is_unused = hold.is_none() && entry.is_empty();
         let state = if is_unused || entry.is_as_new() { Vec::new() } else { entry.encode() };
@@ -156,9 +164,10 @@ fn hold_of(row: &Row) -> Result<Option<KeptHold>, Failure> {
     }))
 }
 
-/// PostgreSQL has no NUL in a text. Such a hold stays among the bytes, where still_held does not find it.
-pub(crate) fn is_text(owner: &OwnerId, label: &str) -> bool {
-    !owner.as_str().contains('\0') && !label.contains('\0')
+/// PostgreSQL has no NUL in a text, and an owner has to be found again as it is. Such a hold stays among the bytes, where still_held
+/// does not find it. A label is for people: its other characters are replaced.
+pub(crate) fn is_text(owner: &OwnerId, label: &str, encoding: Encoding) -> bool {
+    encoding.holds(owner.as_str()) && !label.contains('\0')
 }
 
 pub(crate) fn moment(micros: i64) -> Moment {

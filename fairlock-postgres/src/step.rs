@@ -217,7 +217,7 @@ impl Store {
             let known: HashSet<_> = row.numbers(HEADS)?.into_iter().collect();
             let shows_itself =
                 |client: &str, key| self.clients.is_present(client).unwrap_or_else(|| known.contains(&key));
-            let written = LockRow::of(entry, desk.last_number(), shows_itself);
+            let written = LockRow::of(entry, desk.last_number(), self.pool.encoding(), shows_itself);
             if written.has_state() {
                 self.recent.is_busy(&lock);
             }

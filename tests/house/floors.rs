@@ -29,7 +29,7 @@ const HOUSE: [(&str, &str); 7] = [
         "fairlock-postgres",
         "doctor builder locks backend renewal fast sweep wake_ups poller listener step owned answer clients link recent row window
          presence schema
-         net net/pool net/open net/login net/wire net/rows net/statement net/address net/failure",
+         net net/pool net/open net/login net/wire net/rows net/statement net/address net/encoding net/failure",
     ),
     ("fairlock-line", "lock_entry line interest turn wake_up bytes"),
     ("fairlock-memory", "backend faults shared plans store wake_ups"),

@@ -4,10 +4,11 @@
 //!  pool         connections that are lent for one call   open   connects and logs in
 //!     └► wire       one connection: flights of statements, and their answers
 //!          ├► statement   a statement with its values   rows   what comes back
-//!          └► failure     what went wrong, and which error that is   address
+//!          └► failure     what went wrong, and which error that is   address   encoding
 //! ```
 
 pub(crate) mod address;
+mod encoding;
 mod failure;
 mod login;
 mod open;
@@ -16,6 +17,7 @@ mod rows;
 mod statement;
 mod wire;
 
+pub(crate) use encoding::Encoding;
 pub(crate) use failure::Failure;
 pub(crate) use open::{log_in_at, open};
 pub(crate) use rows::Row;

@@ -9,6 +9,7 @@ use fairlock_net::{Endpoint, Stream};
 use postgres_protocol::message::frontend;
 
 use super::address::Address;
+use super::encoding::Encoding;
 use super::failure::Failure;
 use super::login::log_in;
 use super::statement::Statement;
@@ -63,7 +64,7 @@ fn taking_writes(mut con: Connection, deadline: Instant) -> Result<Connection, F
     let sql = format!(
         "select pg_is_in_recovery(), current_setting('transaction_read_only') = 'on', pg_backend_pid(), \
          current_setting('synchronous_commit') = 'off', (select set_config(name, '0', false) from pg_settings where name = \
-         'idle_session_timeout' and pg_backend_pid() = {process})"
+         'idle_session_timeout' and pg_backend_pid() = {process}), current_setting('server_encoding')"
     );
     let row = con.row(Statement::made_up(sql), deadline)?;
     if row.flag(0)? {
@@ -74,6 +75,7 @@ fn taking_writes(mut con: Connection, deadline: Instant) -> Result<Connection, F
         return Err(Failure::invalid(what));
     }
     con.is_unsynced = row.flag(3)?;
+    con.encoding = Encoding::of(row.text(5)?);
     // A pooler gives itself another number than that of the session, which it may change after each transaction.
     if con.process.map(|(process, _)| process) == Some(row.count(2)?) {
         con.prepared = Some(Vec::new());

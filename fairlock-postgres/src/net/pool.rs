@@ -23,6 +23,7 @@ use fairlock_net::Timeouts;
 use parking_lot::{Condvar, Mutex};
 
 use super::address::Address;
+use super::encoding::Encoding;
 use super::failure::Failure;
 use super::open;
 use super::rows::Row;
@@ -55,6 +56,7 @@ pub(crate) struct Pool {
     broken: AtomicU64,
     /// Whether commits did not wait for the server's disk in the first session.
     is_unsynced: OnceLock<bool>,
+    encoding: OnceLock<Encoding>,
 }
 
 #[derive(Default)]
@@ -75,13 +77,18 @@ struct State {
 
 impl Pool {
     pub(crate) fn new(address: Address, timeouts: Timeouts, most: usize) -> Pool {
-        let (shared, broken, is_unsynced) = Default::default();
-        Pool { address, timeouts, most, shared, broken, is_unsynced }
+        let (shared, broken, is_unsynced, encoding) = Default::default();
+        Pool { address, timeouts, most, shared, broken, is_unsynced, encoding }
     }
 
     /// How many connections were lost.
     pub(crate) fn broken(&self) -> u64 {
         self.broken.load(Ordering::Relaxed)
+    }
+
+    /// The database's encoding, as the first session has told it; UTF-8 until then.
+    pub(crate) fn encoding(&self) -> Encoding {
+        self.encoding.get().copied().unwrap_or_default()
     }
 
     /// When a call that begins now has to end.
@@ -175,6 +182,7 @@ impl Pool {
 
     fn open(&self, deadline: Instant) -> Result<Connection, Failure> {
         let mut con = open(&self.address, deadline.min(Instant::now() + self.timeouts.connect))?;
+        self.encoding.get_or_init(|| con.encoding);
         // The first session has told how long a lease may be, so the others keep what makes that safe, whatever is set meanwhile. Those who
         // do without it have forgotten grants in a crash: the grace is asked for before.
         let is_unsynced = *self.is_unsynced.get_or_init(|| con.is_unsynced);

@@ -17,6 +17,7 @@ use fallible_iterator::FallibleIterator;
 use postgres_protocol::message::backend::{ErrorResponseBody, Message as Received, NoticeResponseBody};
 use postgres_protocol::message::frontend;
 
+use super::encoding::Encoding;
 use super::failure::Failure;
 use super::rows::Row;
 use super::statement::Statement;
@@ -53,6 +54,8 @@ pub(crate) struct Connection {
     pub(super) prepared: Option<Vec<&'static str>>,
     /// Whether its commits did not wait for the server's disk when it was opened.
     pub(crate) is_unsynced: bool,
+    /// The encoding of its database.
+    pub(super) encoding: Encoding,
     /// Until when the server grants nothing; none if that is to be asked each time. A crash, after which that changes, ends all sessions.
     pub(crate) grace_ends: Option<i64>,
 }
@@ -74,6 +77,7 @@ impl Connection {
             is_in_transaction: false,
             prepared: None,
             is_unsynced: false,
+            encoding: Encoding::default(),
             grace_ends: None,
         }
     }
