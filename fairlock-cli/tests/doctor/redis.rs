@@ -246,10 +246,13 @@ fn what_a_quorum_lacks_is_named() {
         sentinel.query::<()>(&["SENTINEL", "SET", "mymaster", "quorum", "5"]);
     }
     third.query::<()>(&["ACL", "SETUSER", "worker", "-sentinel|myid"]);
+    second.query::<()>(&["ACL", "SETUSER", "worker", "-sentinel|sentinels"]);
     let (code, findings) = look(&url([first.port(), second.port(), third.port()]), quorum);
     assert_eq!(code, Some(1), "{findings:#?}");
     assert_found(&findings, "sentinels", "note", "there are 3: they never replace the master");
     assert_found(&findings, "sentinel", "unsafe", "grant +sentinel|myid");
+    assert_found(&findings, "sentinel", "note", "does not say which others it knows");
+    assert_found(&findings, "sentinel", "note", "grant +sentinel|sentinels");
     third.kill();
     let (_, findings) = look(&servers.url(), quorum);
     assert_found(&findings, "sentinel", "note", "it does not answer, and counts as silent");

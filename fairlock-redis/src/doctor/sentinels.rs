@@ -52,7 +52,7 @@ pub(super) fn check(
         };
         findings.push(Finding::new(one.sentinel.to_string(), "sentinel", verdict, text));
     }
-    let others = surveyed.iter().filter_map(|one| one.said.as_ref().ok()).flat_map(|said| &said.others);
+    let others = surveyed.iter().filter_map(|one| one.said.as_ref().ok()?.others.as_ref().ok()).flatten();
     let mut unknown: BTreeSet<&str> = others
         .filter(|(id, at)| !known.contains_key(id.as_str()) && !surveyed.iter().any(|one| one.is_at(at)))
         .map(|(_, at)| at.as_str())
@@ -63,7 +63,7 @@ pub(super) fn check(
     if unknown.len() <= silent {
         unknown.clear();
     }
-    let told = surveyed.iter().filter_map(|one| Some(1 + one.said.as_ref().ok()?.others.len())).max();
+    let told = surveyed.iter().filter_map(|one| Some(one.said.as_ref().ok()?.known())).max();
     let all = surveyed.len().max(told.unwrap_or(0));
     let agreed = Agreed { agree, all };
     let mut say = |verdict, text| {
@@ -88,7 +88,7 @@ impl Surveyed {
     }
 
     fn knows(&self, other: &Surveyed) -> bool {
-        self.said.as_ref().is_ok_and(|said| said.others.iter().any(|(_, at)| other.is_at(at)))
+        self.said.as_ref().is_ok_and(|said| said.others.iter().flatten().any(|(_, at)| other.is_at(at)))
     }
 }
 
@@ -129,7 +129,15 @@ fn judge(said: &Said, most: Option<&(String, u64)>, terms: Option<MajorityTerms>
             let text = format!("{text}, and most name {other} under {epoch}");
             (Verdict::Note, format!("{text}: it is cut off, or a fail-over is under way"))
         }
-        None => (Verdict::Good, text),
+        None => match &said.others {
+            // Without a quorum nobody asks for them.
+            Err(failure) if terms.is_some() => {
+                let what = format!("{text}, but does not say which others it knows: {failure}");
+                let then = "or running clients go on counting a sentinel that is removed";
+                (Verdict::Note, format!("{what}; grant +sentinel|sentinels, {then}"))
+            }
+            _ => (Verdict::Good, text),
+        },
     }
 }
 

@@ -118,15 +118,15 @@ impl MasterReport {
     /// What counts of the words of a sentinel, which says something of its process as well if it `votes`.
     pub(super) fn of(sentinel: &Address, said: Said, votes: bool) -> Result<MasterReport, Failure> {
         let number = |name| said.details.as_ref().map_or(0, |details| details.number(name));
-        let others = usize::try_from(number("num-other-sentinels")).unwrap_or(0);
-        let told =
-            said.id.iter().chain(said.others.iter().map(|(id, _)| id)).cloned().collect::<BTreeSet<_>>();
+        let sentinels = said.known();
+        let others = said.others.iter().flatten().map(|(id, _)| id);
+        let told = said.id.iter().chain(others).cloned().collect::<BTreeSet<_>>();
         Ok(MasterReport {
             epoch: number("config-epoch"),
             address: said.master?,
-            sentinels: 1 + others,
+            sentinels,
             // One that has no right to SENTINEL SENTINELS says only how many there are.
-            told: Some(told).filter(|told| told.len() == 1 + others && said.id.is_ok()),
+            told: Some(told).filter(|told| told.len() == sentinels && said.id.is_ok()),
             id: said.id.unwrap_or_else(|_| sentinel.to_string()),
             is_old: false,
             run: if votes { Some(said.run?) } else { None },

@@ -24,7 +24,7 @@ pub(crate) struct Said {
     pub(crate) id: Result<String, Failure>,
     pub(super) run: Result<Run, Failure>,
     /// The other sentinels that it knows: id, host and port.
-    pub(crate) others: Vec<(String, String)>,
+    pub(crate) others: Result<Vec<(String, String)>, Failure>,
 }
 
 /// What it says of the master: names and values.
@@ -100,19 +100,24 @@ fn names(masters: &Value) -> Vec<String> {
 }
 
 impl Said {
+    /// How many sentinels this one knows of, with itself. It says that also to a user that may not see which.
+    pub(crate) fn known(&self) -> usize {
+        let others = self.details.as_ref().map_or(0, |details| details.number("num-other-sentinels"));
+        usize::try_from(others).unwrap_or(0).saturating_add(1)
+    }
+
     /// Reads the replies to [`question`].
     pub(super) fn read(replies: &[Result<Value, Failure>], servers: &Address) -> Said {
         let reply = |at: usize| {
             let none = || Err(Failure::Broken("no answer".to_owned()));
             replies.get(at).cloned().unwrap_or_else(none)
         };
-        let others = reply(4).ok().and_then(|all| Some(items(&all).ok()?.iter().filter_map(other).collect()));
         Said {
             master: reply(0).and_then(|address| master(&address, servers)),
             details: reply(1).map(Details),
             id: reply(2).and_then(|id| text(&id).map(str::to_owned).map_err(|_| unintelligible())),
             run: reply(3).and_then(|info| Run::read(&info)),
-            others: others.unwrap_or_default(),
+            others: reply(4).and_then(|all| others(&all)),
         }
     }
 
@@ -130,6 +135,10 @@ fn master(address: &Value, servers: &Address) -> Result<Address, Failure> {
     let host = text(host).ok().filter(|host| !host.is_empty()).ok_or_else(unintelligible)?;
     let port = number(port).ok().and_then(|port| u16::try_from(port).ok()).ok_or_else(unintelligible)?;
     Ok(servers.at(host, port))
+}
+
+fn others(all: &Value) -> Result<Vec<(String, String)>, Failure> {
+    Ok(items(all).map_err(|_| unintelligible())?.iter().filter_map(other).collect())
 }
 
 fn other(details: &Value) -> Option<(String, String)> {
