@@ -22,8 +22,11 @@ fn lock(server: &PostgresServer, name: &str) -> Lock {
 fn migrate_makes_the_tables_or_prints_how() {
     let server = PostgresServer::start();
     let url = server.new_empty_database();
-    let advice = "fairlock: invalid configuration: the database has no fairlock tables: run `fairlock migrate --postgres URL`\n";
-    says(&url, "ls").is(125, "", advice);
+    let advice = format!(
+        "fairlock: invalid configuration: database `t1` on {} has no fairlock tables: run `fairlock migrate --postgres URL`\n",
+        server.address()
+    );
+    says(&url, "ls").is(125, "", &advice);
     for _ in ["the first", "a repeat"] {
         assert_eq!(says(&url, "migrate").gave(0).err, "");
     }

@@ -11,7 +11,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::net::{Connection, Failure, Statement};
+use crate::net::{Connection, Failure, Statement, identifier};
 
 /// What this version writes.
 const LAYOUT: i32 = 1;
@@ -78,8 +78,20 @@ fn migrate_on(con: &mut Connection, deadline: Instant) -> Result<(), Failure> {
             return if layout > LAYOUT { Err(newer(layout)) } else { Ok(()) };
         }
     }
-    con.script(SQL, deadline)?;
+    con.script(SQL, deadline).map_err(|failure| match failure.has_code(&["42501"]) {
+        true => failure.advising(who_may(con)),
+        false => failure,
+    })?;
     con.script("commit", deadline)
+}
+
+/// Who may make the tables.
+fn who_may(con: &Connection) -> String {
+    let (user, [to, database]) = (&con.user, [&con.user, &con.database].map(|name| identifier(name)));
+    format!(
+        "user {user} may not make fairlock's tables (`grant create on database {database} to {to}`); another user may run what \
+         `fairlock migrate --print` prints"
+    )
 }
 
 fn newer(layout: i32) -> Failure {

@@ -70,12 +70,15 @@ pub(crate) fn hold<'a>(lock: &'a LockId, owner: &'a OwnerId, token: FencingToken
 fn a_missing_or_newer_layout_is_refused_in_words() {
     let url = SERVER.new_empty_database();
     let cause = || PostgresBackend::connect(&url).unwrap_err().to_string();
-    assert!(cause().contains("fairlock migrate --postgres URL"), "{}", cause());
+    let database = url.rsplit('/').next().unwrap();
+    let missing = format!("database `{database}` on {} has no fairlock tables: run ", SERVER.address());
+    assert!(cause().contains(&missing) && cause().contains("fairlock migrate --postgres URL"), "{}", cause());
     PostgresBackend::migrate(&url).unwrap();
     PostgresBackend::migrate(&url).unwrap(); // a repeat
     session(&url).script("drop role if exists nobody; create role nobody login", soon()).unwrap();
     let denied = PostgresBackend::connect(&url.replace("fairlock@", "nobody@")).unwrap_err().to_string();
-    assert!(denied.contains("user nobody lacks a right; `fairlock doctor"), "{denied}");
+    let right = "user nobody lacks a right (`grant usage on schema fairlock to nobody`); `fairlock doctor";
+    assert!(denied.contains(right), "{denied}");
     PostgresBackend::connect(&url).unwrap();
     let mut con = session(&url);
     con.script("update fairlock.meta set layout = 2", soon()).unwrap();

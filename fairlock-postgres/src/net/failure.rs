@@ -7,8 +7,6 @@ use fairlock_net::{Endpoint, TlsFailure, in_words};
 
 /// No such schema, table, function or column.
 const MISSING: [&str; 4] = ["3F000", "42P01", "42883", "42703"];
-const NO_LAYOUT: &str = "the database has no fairlock tables: run `fairlock migrate --postgres URL`, or call \
-                         PostgresBackend::migrate";
 
 /// Why a flight has no answer.
 #[derive(Clone, Debug)]
@@ -17,6 +15,8 @@ pub(crate) struct Failure {
     /// The SQLSTATE with which the server refused; then the transaction is rolled back.
     code: Option<String>,
     message: String,
+    /// What helps, where the server's words don't say it.
+    advice: Option<String>,
     /// Nothing of what was asked for was sent.
     is_unsent: bool,
 }
@@ -24,25 +24,33 @@ pub(crate) struct Failure {
 impl Failure {
     /// None that the server told.
     pub(crate) fn new(kind: BackendErrorKind, message: impl Into<String>) -> Failure {
-        Failure { kind, code: None, message: message.into(), is_unsent: false }
+        Failure { kind, code: None, message: message.into(), advice: None, is_unsent: false }
     }
 
     /// The server refused, in its own words.
     pub(super) fn refused(code: String, message: String) -> Failure {
-        Failure { kind: kind_of(&code), code: Some(code), message, is_unsent: false }
+        Failure { kind: kind_of(&code), code: Some(code), message, advice: None, is_unsent: false }
     }
 
-    /// The same, which says whose right is missing.
-    pub(super) fn refused_to(user: &str, code: String, message: String) -> Failure {
-        let message = match code.as_str() {
-            "42501" => {
-                format!(
-                    "{message}: user {user} lacks a right; `fairlock doctor --postgres URL` names each missing one"
-                )
-            }
-            _ => message,
-        };
+    /// The same, which says whose right is missing, or where there are no tables.
+    pub(super) fn refused_to(user: &str, place: &str, code: String, message: String) -> Failure {
+        if code == "42501" {
+            let right = grant_of(&message, user).map_or_else(String::new, |grant| format!(" (`{grant}`)"));
+            let advice = format!(
+                "user {user} lacks a right{right}; `fairlock doctor --postgres URL` names each missing one"
+            );
+            return Failure::refused(code, message).advising(advice);
+        }
+        if MISSING.contains(&code.as_str()) {
+            let what = "has no fairlock tables: run `fairlock migrate --postgres URL`, or call PostgresBackend::migrate";
+            return Failure::refused(code, format!("{place} {what}"));
+        }
         Failure::refused(code, message)
+    }
+
+    /// The same with this advice.
+    pub(crate) fn advising(self, advice: impl Into<String>) -> Failure {
+        Failure { advice: Some(advice.into()), ..self }
     }
 
     /// The connection failed, was late, or said what makes no sense. Whether the server did what was asked is not known.
@@ -130,6 +138,33 @@ fn kind_of(code: &str) -> BackendErrorKind {
     }
 }
 
+/// What gives the user all rights to what the server refuses, by its name: the other words depend on the server's language.
+fn grant_of(message: &str, user: &str) -> Option<String> {
+    let names =
+        |name: &str| message.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == name);
+    let what = if names("meta") {
+        "select on fairlock.meta"
+    } else if names("lock") {
+        "select, insert, update, delete on fairlock.lock"
+    } else if ["micros", "grace_ends"].into_iter().any(names) {
+        "execute on all functions in schema fairlock"
+    } else if names("fairlock") {
+        "usage on schema fairlock"
+    } else {
+        return None;
+    };
+    Some(format!("grant {what} to {}", identifier(user)))
+}
+
+/// A name as SQL has it.
+pub(crate) fn identifier(name: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_lowercase() || c == '_';
+    if name.starts_with(is_plain) && name.chars().all(|c| is_plain(c) || c.is_ascii_digit()) {
+        return name.to_owned();
+    }
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
         Failure::broken(match error.kind() {
@@ -154,10 +189,14 @@ impl From<TlsFailure> for Failure {
 impl From<Failure> for BackendError {
     fn from(failure: Failure) -> BackendError {
         let is_missing_layout = failure.has_code(&MISSING);
-        let Failure { kind, code, message, is_unsent } = failure;
+        let Failure { kind, code, message, advice, is_unsent } = failure;
+        let message = match advice {
+            Some(advice) => format!("{message}: {advice}"),
+            None => message,
+        };
         let message = match code.as_deref() {
             None => message,
-            Some(_) if is_missing_layout => NO_LAYOUT.to_owned(),
+            Some(_) if is_missing_layout => message,
             Some("55P03") => format!("another transaction has the lock's row: {message} (55P03)"),
             Some(code) => format!("{message} ({code})"),
         };

@@ -18,7 +18,7 @@ mod statement;
 mod wire;
 
 pub(crate) use encoding::Encoding;
-pub(crate) use failure::Failure;
+pub(crate) use failure::{Failure, identifier};
 pub(crate) use open::{log_in_at, open};
 pub(crate) use rows::Row;
 pub(crate) use statement::{BYTEA, INT8, Statement, TEXT, Value};

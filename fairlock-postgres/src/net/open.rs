@@ -51,6 +51,7 @@ pub(crate) fn log_in_at(
         let mut con = Connection::new(stream, address.secrets.clone());
         con.endpoint = Some(endpoint.clone());
         con.user.clone_from(&address.user);
+        con.database.clone_from(&address.database);
         log_in(&mut con, address, deadline)?;
         Ok(con)
     });

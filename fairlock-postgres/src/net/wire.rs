@@ -33,8 +33,9 @@ pub(crate) struct Connection {
     stream: Stream,
     incoming: BytesMut,
     secrets: Secrets,
-    /// Who has logged in, for errors.
-    pub(super) user: String,
+    /// Who has logged in, and to which database, for errors.
+    pub(crate) user: String,
+    pub(crate) database: String,
     /// Where the server is.
     pub(super) endpoint: Option<Endpoint>,
     /// What other sessions have sent by NOTIFY, and was not asked for yet.
@@ -67,6 +68,7 @@ impl Connection {
             incoming: BytesMut::new(),
             secrets,
             user: String::new(),
+            database: String::new(),
             endpoint: None,
             messages: Vec::new(),
             #[cfg(test)]
@@ -328,7 +330,8 @@ impl Connection {
                 _ => {}
             }
         }
-        Failure::refused_to(&self.user, code, message)
+        let host = self.endpoint.as_ref().map_or_else(String::new, |endpoint| format!(" on {endpoint}"));
+        Failure::refused_to(&self.user, &format!("database `{}`{host}", self.database), code, message)
     }
 }
 

@@ -53,6 +53,51 @@ fn the_rights_on_the_page_are_enough_and_needed() {
     waiting.wait().unwrap().unlock().unwrap();
 }
 
+/// A user without rights does what each error says.
+#[test]
+fn each_error_for_a_missing_right_names_the_grant_that_helps() {
+    let server = server();
+    let admins = server.new_empty_database();
+    let (mut admin, new) =
+        (postgres::Client::connect(&admins, NoTls).unwrap(), "create role \"new User\" login");
+    admin.batch_execute(new).unwrap();
+    let url = admins.replace("fairlock@", "new%20User@");
+    let mut granted = Vec::new();
+    let mut grants = |error: fairlock::Error| {
+        let text = error.to_string();
+        let is_denied = matches!(error, fairlock::Error::Denied { .. });
+        assert!(is_denied && text.contains("user new User "), "{text}");
+        let grant =
+            text.split('`').find(|part| part.starts_with("grant ")).unwrap_or_else(|| panic!("{text}"));
+        assert!(!granted.contains(&grant.to_owned()), "{text}");
+        admin.batch_execute(grant).unwrap();
+        granted.push(grant.to_owned());
+        text
+    };
+    let denied = grants(PostgresBackend::migrate(&url).unwrap_err());
+    assert!(denied.contains("`fairlock migrate --print`"), "{denied}");
+    PostgresBackend::migrate(&admins).unwrap();
+    let mut other = postgres::Client::connect(&admins, NoTls).unwrap();
+    other.batch_execute("revoke execute on all functions in schema fairlock from public").unwrap();
+    let client = loop {
+        match PostgresBackend::connect(&url) {
+            Ok(backend) => break Client::new(backend).unwrap(),
+            Err(error) => _ = grants(error),
+        }
+    };
+    let guard = loop {
+        match client.fair_lock("x").unwrap().try_lock() {
+            Ok(took) => break took.guard().unwrap(),
+            Err(error) => {
+                let denied = grants(error);
+                assert!(denied.contains("`fairlock doctor --postgres URL`"), "{denied}");
+            }
+        }
+    };
+    guard.unlock().unwrap();
+    assert_eq!(granted.len(), 5, "{granted:?}");
+}
+
 #[test]
 fn the_calls_of_all_drivers_take_a_name_and_a_token_and_answer_with_a_bool() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/postgres.md");
