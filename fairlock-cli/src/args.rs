@@ -1,9 +1,10 @@
 //! The options and commands, and their help.
 
 use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgAction, Parser, Subcommand};
+use clap::{ArgAction, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use fairlock::LockKind;
 
@@ -331,10 +332,24 @@ pub(crate) struct Doctor {
 /// Create fairlock's tables in a PostgreSQL database, in the schema fairlock. Does nothing if they exist.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  fairlock migrate --postgres postgres://admin@db/locks\n  fairlock migrate --print | psql locks"
+    after_help = "Examples:\n  fairlock migrate --postgres postgres://admin@db/locks\n  fairlock migrate --print | psql locks\n  \
+                  fairlock migrate --print=sqlx migrations"
 )]
 pub(crate) struct Migrate {
-    /// Print the SQL for a user who may run it, without asking a server.
-    #[arg(long)]
-    pub(crate) print: bool,
+    /// Print the SQL for a user who may run it, without asking a server. With a tool, print a migration of that tool, and the name of
+    /// its file.
+    #[arg(long, value_name = "TOOL", value_enum, num_args = 0..=1, require_equals = true)]
+    pub(crate) print: Option<Option<Tool>>,
+    /// Write the migration to a file in this directory of the tool's migrations, numbered after the last of them, and print the path.
+    /// If the migration is there already, only its path is printed.
+    #[arg(requires = "print")]
+    pub(crate) dir: Option<PathBuf>,
+}
+
+/// A tool for migrations.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Tool {
+    Sqlx,
+    Refinery,
+    Flyway,
 }

@@ -65,6 +65,15 @@ impl PostgresBackend {
     pub fn migration() -> String {
         schema::script()
     }
+
+    /// The same without `begin` and `commit`, for tools that run each migration in a transaction of their own, as sqlx, refinery and
+    /// Flyway do. There is one for each [`LAYOUT`](PostgresBackend::LAYOUT).
+    pub fn migration_in_transaction() -> String {
+        schema::script_in_transaction()
+    }
+
+    /// The number of the layout of the tables that this version makes.
+    pub const LAYOUT: i32 = schema::LAYOUT;
 }
 
 /// The settings of a backend before it connects; see [`PostgresBackend::builder`].

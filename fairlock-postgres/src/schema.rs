@@ -14,13 +14,19 @@ use std::time::{Duration, Instant};
 use crate::net::{Connection, Failure, Statement, identifier};
 
 /// What this version writes.
-const LAYOUT: i32 = 1;
+pub(crate) const LAYOUT: i32 = 1;
 const SQL: &str = include_str!("../schema.sql");
 
 /// Two clients that migrate at the same moment would fail: the first goes first. DDL waits for old transactions, and all others
 /// wait behind it, so it gives up soon.
-const BEGIN: &str = "begin isolation level read committed; set local lock_timeout = '2s'; \
-                     select pg_advisory_xact_lock(7378700441894417)";
+const BEGIN: &str = "begin isolation level read committed; set local lock_timeout = '2s'";
+const FIRST: &str = "select pg_advisory_xact_lock(7378700441894417)";
+const RIGHTS: &str = "
+-- For each role that uses locks:
+-- grant usage on schema fairlock to ROLE;
+-- grant select on fairlock.meta to ROLE;
+-- grant select, insert, update, delete on fairlock.lock to ROLE;
+";
 
 /// The longest lease where a crash of the server forgets what was done last: it grants nothing for this time afterwards.
 const LONGEST_UNSYNCED: Duration = Duration::from_secs(30);
@@ -50,10 +56,12 @@ pub(crate) fn check(con: &mut Connection, deadline: Instant) -> Result<Option<Du
 
 /// What `migrate` runs, and the rights that it does not give, for those whose roles may not.
 pub(crate) fn script() -> String {
-    format!(
-        "{BEGIN};\n{SQL}\ncommit;\n\n-- For each role that uses locks:\n-- grant usage on schema fairlock to ROLE;\n\
-         -- grant select on fairlock.meta to ROLE;\n-- grant select, insert, update, delete on fairlock.lock to ROLE;\n"
-    )
+    format!("{BEGIN};\n{FIRST};\n{SQL}\ncommit;\n{RIGHTS}")
+}
+
+/// The same inside a transaction of somebody else, whose time-outs are theirs.
+pub(crate) fn script_in_transaction() -> String {
+    format!("{FIRST};\n{SQL}{RIGHTS}")
 }
 
 /// Makes the tables, or brings them to this version's layout, in one transaction. Does nothing if they are there: even DDL that
@@ -69,7 +77,7 @@ pub(crate) fn migrate(con: &mut Connection, deadline: Instant) -> Result<(), Fai
 }
 
 fn migrate_on(con: &mut Connection, deadline: Instant) -> Result<(), Failure> {
-    con.script(BEGIN, deadline)?;
+    con.script(&format!("{BEGIN}; {FIRST}"), deadline)?;
     let there = "select to_regclass('fairlock.meta') is not null";
     if con.row(Statement::new(there, []), deadline)?.flag(0)? {
         let rows = con.flight(&[Statement::new("select layout from fairlock.meta", [])], deadline)?;
