@@ -11,9 +11,10 @@ impl Coded for Line {
     fn write(&self, out: &mut Vec<u8>) {
         // `tickets` and `ranks` come from the places.
         let Line { present, parked, tickets: _, ranks: _, clock, .. } = self;
-        let Line { first_ticket, last_ticket, served, rests_until, kicked, swept_in: _, .. } = self;
+        let Line { first_ticket, last_ticket, lost, rests_until, kicked, swept_in: _, .. } = self;
         clock.write(out);
-        [first_ticket, last_ticket, served].into_iter().for_each(|ticket| ticket.write(out));
+        [first_ticket, last_ticket].into_iter().for_each(|ticket| ticket.write(out));
+        write_list(lost.iter(), out);
         rests_until.write(out);
         write_list(kicked.iter(), out);
         for places in [present, parked] {
@@ -27,9 +28,13 @@ impl Coded for Line {
 
     fn read(from: &mut &[u8]) -> Option<Line> {
         let clock = read(from)?;
-        let (first_ticket, last_ticket, served) = read(from)?;
-        let rests_until = read(from)?;
-        let mut line = Line { clock, first_ticket, last_ticket, served, rests_until, ..Line::default() };
+        let (first_ticket, last_ticket) = read(from)?;
+        let mut line = Line { clock, first_ticket, last_ticket, ..Line::default() };
+        read_list(from, |place| {
+            line.lost.push(place);
+            Some(())
+        })?;
+        line.rests_until = read(from)?;
         read_list(from, |kick| {
             line.kicked.push_back(kick);
             Some(())

@@ -52,8 +52,9 @@ pub(crate) struct Heartbeat<'a> {
 /// The places. Each is *present*, or *parked*: absent (overdue, or its client is not subscribed), so out of the way, and back
 /// at its ticket with its next heartbeat. One that stays silent for a minute more is removed.
 ///
-/// A waiter sends its ticket with each heartbeat. So a place that is gone is restored where it was: that of a stopped waiter
-/// whose grant has ended; one that was swept; a whole line that was lost.
+/// A waiter sends its ticket with each ask and each heartbeat. An ask restores a place that is gone where it was: that of a stopped
+/// waiter whose grant has ended, one that was swept, one that was lost. A heartbeat restores only what was lost: any other place
+/// was removed, and the heartbeat may be late.
 #[derive(Default)]
 pub(crate) struct Line {
     present: BTreeMap<u64, KeptPlace>,
@@ -64,8 +65,8 @@ pub(crate) struct Line {
     /// The first and the last ticket of this line; 0 before there was one.
     first_ticket: u64,
     last_ticket: u64,
-    /// The greatest ticket that was granted the lock.
-    served: u64,
+    /// The places that were lost, by ticket, until they come back or their requests end. No line loses any but for a test.
+    lost: Vec<(OwnerId, RequestId, u64)>,
     /// On the line's clock. A lost line comes back: no waiter is next before this.
     rests_until: Moment,
     /// The requests whose places an operator removed, each with the last ticket at that time.
@@ -164,20 +165,27 @@ impl Line {
             && !self.kicked.iter().any(is_kicked)
     }
 
-    /// Restores a place at its ticket. A ticket that was never served shows that the line was lost: others may have stood
-    /// ahead. So the line rests for the place's time to live: a waiter that is not heard by then is absent, as in any line.
+    /// Restores a place at its ticket. Where it was lost, others were, which may have stood ahead. So the line rests for the place's
+    /// time to live: a waiter that is not heard by then is absent, as in any line.
     pub(crate) fn restore(&mut self, heartbeat: Heartbeat<'_>, now: Moment) {
         self.pulse(now);
         let Place { ticket, ttl, .. } = *heartbeat.place;
-        if !self.was_served(ticket) && self.clock.value >= self.rests_until {
+        if self.was_lost(heartbeat.place) && self.clock.value >= self.rests_until {
             self.rests_until = self.clock.value.saturating_add(ttl);
         }
         self.insert(heartbeat, ticket, now);
     }
 
-    /// Whether a place with this ticket may have been granted the lock.
-    pub(crate) fn was_served(&self, ticket: u64) -> bool {
-        ticket <= self.served
+    /// Whether this place was lost, and neither has come back nor ended.
+    pub(crate) fn was_lost(&self, place: &Place<'_>) -> bool {
+        let is_it = |(owner, request, ticket): &(OwnerId, RequestId, u64)| {
+            *ticket == place.ticket && *request == place.request && owner == place.owner
+        };
+        self.lost.iter().any(is_it)
+    }
+
+    fn find_again(&mut self, owner: &OwnerId, request: RequestId) {
+        self.lost.retain(|(lost, its_request, _)| *its_request != request || lost != owner);
     }
 
     /// For how much longer no waiter is next, since a lost line comes back.
@@ -191,6 +199,7 @@ impl Line {
     fn insert(&mut self, heartbeat: Heartbeat<'_>, ticket: u64, now: Moment) {
         self.pulse(now);
         let Place { owner, request, ttl, takes, .. } = *heartbeat.place;
+        self.find_again(owner, request);
         self.count_ttl(ttl);
         self.tickets.insert((owner.clone(), request), ticket);
         self.ranks.add(ticket);
@@ -209,7 +218,7 @@ impl Line {
 
     /// An operator removes a place: it is not restored.
     pub(crate) fn kick(&mut self, owner: &OwnerId, request: RequestId) {
-        self.remove(owner, request);
+        self.leave(owner, request);
         self.kicked.push_back((owner.clone(), request, self.last_ticket));
         if self.kicked.len() > KICKS_KEPT {
             self.kicked.pop_front();
@@ -218,10 +227,19 @@ impl Line {
 
     /// A test makes all places vanish.
     pub(crate) fn lose(&mut self) {
+        let places = self.present.iter().chain(&self.parked);
+        self.lost.extend(places.map(|(ticket, place)| (place.owner.clone(), place.request, *ticket)));
+        self.lost.sort_by_key(|(_, _, ticket)| *ticket);
         self.present.clear();
         self.parked.clear();
         self.tickets.clear();
         self.ranks = Ranks::default();
+    }
+
+    /// The request ends. A late heartbeat finds nothing to bring back.
+    pub(crate) fn leave(&mut self, owner: &OwnerId, request: RequestId) {
+        self.find_again(owner, request);
+        self.remove(owner, request);
     }
 
     /// Removes the place of this request, if it has one.
@@ -305,7 +323,6 @@ impl Line {
 
     /// Removes a place that is granted the lock.
     pub(crate) fn serve(&mut self, ticket: u64) -> Option<KeptPlace> {
-        self.served = self.served.max(ticket);
         self.take(ticket)
     }
 
@@ -318,6 +335,10 @@ impl Line {
             None => self.parked.remove(&ticket)?,
         };
         self.tickets.remove(&(place.owner.clone(), place.request));
+        // A rest ends with the last place.
+        if self.is_empty() {
+            self.rests_until = Moment::ZERO;
+        }
         Some(place)
     }
 

@@ -172,8 +172,8 @@ impl LockEntry {
             // A late repeat of its acquire may have come here after the hold ended.
             if self.line.has(hold.owner, hold.request) {
                 self.line.pulse(turn.now);
-                self.line.remove(hold.owner, hold.request);
             }
+            self.line.leave(hold.owner, hold.request);
             self.pulse_and_hand_on(turn);
             return Released::NotHeld;
         };
@@ -220,7 +220,8 @@ impl LockEntry {
         self.pulse(turn.now);
         // Before the lock is handed on: a free unit must not go to the leaving request. The request may have been the first, and
         // not have fitted: then others fit now.
-        self.remove(place.owner, place.request);
+        self.line.leave(place.owner, place.request);
+        self.interest.remove(place.owner, place.request);
         self.hand_on(turn);
         Withdrawn::Left
     }

@@ -58,11 +58,11 @@ impl LockEntry {
             Renew::Place { place, lease } => {
                 self.pulse(turn.now);
                 let heartbeat = Heartbeat { place, lease: *lease, label: None, call: turn.call };
-                // A heartbeat does not restore a place that may have been granted the lock: it may have crossed the release
-                // of that very hold. If the request still waits, its client asks again.
+                // A heartbeat restores only a place that was lost: it may have crossed the release of the hold that the place
+                // became, or the request's withdrawal. If the request still waits, its client asks again.
                 if !self.line.refresh(heartbeat, turn.now)
                     && self.holds.of(place.owner, place.request).is_none()
-                    && !self.line.was_served(place.ticket)
+                    && self.line.was_lost(place)
                 {
                     self.restore(turn, heartbeat);
                 }

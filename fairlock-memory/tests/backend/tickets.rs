@@ -16,7 +16,7 @@ stories! {
         C waits 0; B hears"
     }
 
-    /// Its process was stopped when its turn came. A late heartbeat of a released request would look the same.
+    /// Its process was stopped when its turn came.
     fn a_waiter_whose_grant_has_expired_is_served_next() {
         FAIR "a gets; B waits 0; C waits 1; D waits 2; a releases; B hears; pass 6s with C D; C gets; B beats gone
         B waits 0; C releases; B hears"
@@ -25,6 +25,12 @@ stories! {
     /// The heartbeat was sent before its client learnt of the grant.
     fn a_heartbeat_that_comes_after_the_release_of_its_hold_leaves_nothing() {
         FAIR "a gets; B waits 0; C waits 1; a releases; B hears; B releases; C hears; B beats gone; line nobody"
+    }
+
+    /// Nothing was forgotten: so nobody waits for others to come back.
+    fn a_heartbeat_that_comes_after_the_withdrawal_begins_nothing() {
+        FAIR "a gets; B waits 0; C waits 1; B leaves; B beats gone; line C; a releases; C hears
+        D waits 0; E waits 1; lose line; E leaves; E beats gone; D beats 0; line D"
     }
 
     fn a_waiter_that_was_kicked_goes_to_the_tail_and_no_further() {

@@ -110,12 +110,7 @@ impl Script<'_> {
         let in_line = place.filter(|_| self.bounds.discipline == Discipline::HandOff);
         let left = in_line.map_or(lease, |place| place.left.min(lease).max(1));
         let takes = place.map_or(self.bounds.takes(member.client), |place| place.takes);
-        if let Some(place) = place {
-            self.effects.served += 1;
-            if self.bounds.puts_back() {
-                self.state.server.served = self.state.server.served.max(place.ticket);
-            }
-        }
+        self.effects.served += usize::from(place.is_some());
         let token = self.next_number();
         // A map: another hold of this request is overwritten.
         self.state.server.holds.retain(|hold| hold.member != member);

@@ -2,7 +2,7 @@
 
 use super::bounds::{Bounds, Discipline, END, MARGIN};
 use super::client::{Client, Phase};
-use super::messages::{Answer, Call, Command, Member, Thread, Verb, Word};
+use super::messages::{Answer, Call, Command, Member, Thread, Verb};
 use super::rules::Rules;
 use super::state::State;
 use crate::ranks::to_ranks;
@@ -35,7 +35,7 @@ impl Bounds {
         }
         state.late.sort_unstable();
         state.forces.sort_unstable();
-        round_served(&mut state);
+        state.server.lost.sort_unstable();
         renumber_the_order(&mut state);
         state.server.last = to_ranks(&mut state, each_number);
         state
@@ -156,25 +156,8 @@ fn swap_clients(state: &mut State, one: usize, other: usize) {
     };
     state.server.holds.iter_mut().for_each(|hold| swap(&mut hold.member));
     state.server.line.iter_mut().for_each(|place| swap(&mut place.member));
+    state.server.lost.iter_mut().for_each(swap);
     state.late.iter_mut().for_each(|command| swap(&mut command.member));
-}
-
-/// Only its order among the tickets that a command may name matters.
-fn round_served(state: &mut State) {
-    let served = state.server.served;
-    let told = |word: Word| if word.is_of_place() { word.number } else { 0 };
-    let of_call = |call: Option<Call>| match call {
-        Some(Call { answer: Some(Answer::Queued { ticket, .. }), .. }) => ticket,
-        Some(Call { answer: None, word, .. }) => told(word),
-        _ => 0,
-    };
-    let of_clients = state
-        .clients
-        .iter()
-        .flat_map(|client| [client.ticket, of_call(client.calls[0]), of_call(client.calls[1])]);
-    let tickets = state.server.line.iter().map(|place| place.ticket).chain(of_clients);
-    let tickets = tickets.chain(state.late.iter().map(|command| told(command.word)));
-    state.server.served = tickets.filter(|ticket| *ticket <= served).max().unwrap_or(0);
 }
 
 fn renumber_the_order(state: &mut State) {
@@ -188,7 +171,6 @@ fn renumber_the_order(state: &mut State) {
 fn each_number(state: &mut State, visit: &mut dyn FnMut(&mut u8)) {
     state.server.holds.iter_mut().for_each(|hold| visit(&mut hold.token));
     state.server.line.iter_mut().for_each(|place| visit(&mut place.ticket));
-    visit(&mut state.server.served);
     state.late.iter_mut().for_each(|command| visit(&mut command.word.number));
     for client in &mut state.clients {
         let Client { ticket, latest, forced, early, .. } = client;

@@ -123,9 +123,10 @@ impl Script<'_> {
         if let Some(granted) = self.held_by(member) {
             return granted;
         }
-        // It may have crossed the release of the very hold that this place became. A request that still waits asks again.
+        // It may have crossed the release of the hold that the place became, or the withdrawal: only a place that was lost is put
+        // back. A request that still waits asks again.
         let may_be_over =
-            word.number <= self.state.server.served && !self.is(Rules::HeartbeatPutsBackTheServed);
+            !self.state.server.lost.contains(&member) && !self.is(Rules::HeartbeatPutsBackTheServed);
         let mut stands = self.speak(member);
         if !stands && !may_be_over {
             if self.is_late(word, Rules::NoEndOfAHeartbeat) {
@@ -177,7 +178,7 @@ impl Script<'_> {
         if let Some(granted) = self.held_by(member) {
             return granted;
         }
-        self.state.server.remove_place(member);
+        self.state.server.leave(member);
         if !self.is(Rules::WithdrawalWithoutHandOn) {
             self.look_at_the_line(None);
         }
@@ -190,7 +191,7 @@ impl Script<'_> {
         let found = self.state.server.drop_holds(is_its);
         if !found {
             // A late repeat of its request may have put a place in line.
-            self.state.server.remove_place(member);
+            self.state.server.leave(member);
             if self.is(Rules::FreedTwice) {
                 let takes = self.bounds.takes(member.client);
                 self.state.server.used = self.state.server.used.saturating_sub(takes);
@@ -224,19 +225,20 @@ impl Script<'_> {
     pub fn join(&mut self, member: Member) -> u8 {
         let (takes, left, ticket) =
             (self.bounds.takes(member.client), self.bounds.times.place, self.next_number());
+        self.state.server.lost.retain(|lost| *lost != member);
         self.state.server.line.push(Place { ticket, member, takes, left, parked: false, came_back: false });
         ticket
     }
 
-    /// The member's place is gone: it is put back at its ticket. If that was never served, the line was lost, and rests.
+    /// The member's place is gone: it is put back at its ticket. If it was lost, the line was, and rests.
     /// False if it was told none.
     fn put_back(&mut self, member: Member, told: u8) -> bool {
         if told == 0 {
             return false;
         }
+        let was_lost = self.state.server.lost.contains(&member);
         // The mark of a new place is later than any grant of the lost one.
         let mark = self.join(member);
-        let was_lost = told > self.state.server.served;
         if was_lost && self.state.server.rests == 0 && !self.is(Rules::LostLineDoesNotRest) {
             self.state.server.rests = REST;
         }

@@ -207,7 +207,9 @@ impl Bounds {
             }
             Step::LoseLine => {
                 state.faults.lost_lines -= 1;
-                state.server.line.clear();
+                let lost = state.server.line.drain(..).map(|place| place.member);
+                state.server.lost.extend(lost);
+                state.server.lost.sort_unstable();
             }
             Step::CarryOutLate(at) => {
                 let command = state.late.remove(at);

@@ -51,8 +51,8 @@ pub struct Server {
     pub line: Vec<Place>,
     /// The last ticket or token. Only its order among those in use matters.
     pub last: u8,
-    /// The greatest ticket that was granted the lock, where places are put back.
-    pub served: u8,
+    /// The requests whose places were lost, until they are back or the requests end.
+    pub lost: Vec<Member>,
     /// A lost line comes back: no waiter is next for this many ticks of the line clock.
     pub rests: u8,
     /// Ticks since the last script, as far as the line clock follows them.
@@ -80,9 +80,19 @@ impl Server {
         self.line.iter_mut().find(|place| place.member == member)
     }
 
-    /// Removes it.
+    /// Removes it. A rest ends with the last place.
     pub fn remove_place(&mut self, member: Member) {
+        let before = self.line.len();
         self.line.retain(|place| place.member != member);
+        if self.line.is_empty() && before > 0 {
+            self.rests = 0;
+        }
+    }
+
+    /// The request ends: a late heartbeat finds nothing to bring back.
+    pub fn leave(&mut self, member: Member) {
+        self.lost.retain(|lost| *lost != member);
+        self.remove_place(member);
     }
 
     /// Drops holds, and frees their units. Whether there were any.

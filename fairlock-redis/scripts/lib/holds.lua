@@ -19,8 +19,8 @@
 -- @include lib/kind: mismatch
 -- @include lib/owner: read_holder, foreign
 -- @include lib/hold: renew
--- @include lib/line: NOBODY, open_line, next_number, is_marked, save, remove_place, keep_line, is_resting, is_present,
---   walk, park_absent, tell
+-- @include lib/line: NOBODY, open_line, next_number, is_marked, save, remove_place, keep_line, serve, is_resting,
+--   is_present, walk, park_absent, tell
 -- @include lib/redisson_turn: OUR_LAST_TURN, POLL_EVERY, take_turn, redisson_name, reserve_for_redisson
 
 -- How many holds that are over one script drops at most. Until all are dropped too many units count as used, never too few.
@@ -213,7 +213,7 @@ local function hand_on(state)
     state.next = #winners == MOST_GRANTS and member
     if state.next then return 'stop' end
     grant(state, member, takes, capacity, math.max(1, math.min(place.deadline - state.clock, place.lease)), label)
-    state.served = math.max(state.served, place.ticket)
+    if place.ticket < state.born then serve(state, place.ticket) end
     winners[#winners + 1] = member
     return state.used < capacity and 'next' or 'last'
   end)

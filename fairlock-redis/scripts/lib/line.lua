@@ -4,7 +4,7 @@
 -- `<deadline> <lease> <ticket> <units>/<capacity> <label>`. A letter may follow the ticket: `d` while the client says that it is
 -- deaf (has lost its subscription), `p` for a parked place.
 --
--- The record's field `state` is `<last> <turns> <served> <pulse> <lag> <ttl> <ttl until>`, in numbers that are named in
+-- The record's field `state` is `<last> <turns> <born> <pulse> <lag> <ttl> <ttl until>`, in numbers that are named in
 -- `open_line`. Behind a `!`, three more follow: `<reserved until> <rests until> <reserved for>`. The scripts' fast parts read
 -- the first form only.
 --
@@ -16,10 +16,10 @@
 -- An absent waiter (overdue, or not subscribed) is parked behind all others and keeps its ticket: its next heartbeat puts
 -- it back. Tickets and tokens come from one sequence, so both grow, even if the keys are lost.
 --
--- A waiter sends its ticket with each heartbeat. So a place that is gone is restored where it was: that of a stopped waiter
--- whose grant has ended; one that was swept; a whole line that was evicted, deleted, or lost by a fail-over. The field
--- `served` is the greatest ticket that was granted the lock; the field `kicked` lists the members whose places an operator
--- removed.
+-- A waiter sends its ticket with each ask and each heartbeat. An ask restores a place that is gone where it was: that of a stopped
+-- waiter whose grant has ended; one that was swept; one that was forgotten. A heartbeat restores only what was forgotten (evicted,
+-- deleted, or lost by a fail-over): any other place was removed, and the heartbeat may be late (`was_forgotten`). The field `kicked`
+-- lists the members whose places an operator removed.
 
 -- @include lib/clock: now_micros, now, format_int, parse_int, RAISED_EVERY, KEPT_FOR, sequence_ttl
 
@@ -41,9 +41,9 @@ local NOBODY = 'nobody'
 -- are not back after a fault.
 local function open_line(lock, line, record, ttl, options)
   -- HMGET: it is used later, and a missing right has to be found before the first write.
-  local saved = redis.call('HMGET', record, 'state')[1] or ''
-  local last, turn, served, pulse, lag, least_ttl, least_ttl_until, more =
-    string.match(saved, '^!?(%d+) ([A-Q]) (%d+) (%d+) (%-?%d+) (%d+) (%d+)(.*)$')
+  local saved = redis.call('HMGET', record, 'state', 'served')
+  local last, turn, born, pulse, lag, least_ttl, least_ttl_until, more =
+    string.match(saved[1] or '', '^!?(%d+) ([A-Q]) (%d+) (%d+) (%-?%d+) (%d+) (%d+)(.*)$')
   local reserved_until, rests_until, reserved_for = string.match(more or '', '^ (%d+) (%d+) (.*)$')
   -- A line whose state was lost, or garbled by another program, starts anew.
   pulse, least_ttl, lag = parse_int(pulse) or now, parse_int(least_ttl) or 5000, tonumber(lag) or 0
@@ -52,8 +52,10 @@ local function open_line(lock, line, record, ttl, options)
   local length = redis.call('ZCARD', line)
   return {
     lock = lock, line = line, record = record, ttl = tonumber(ttl) or least_ttl,
-    -- The last number that was drawn, the turn (see `reserve_for_redisson`), and the greatest ticket that was granted the lock.
-    last = parse_int(last) or 0, turn = turn or 'A', served = parse_int(served) or 0,
+    -- The last number that was drawn, and the turn (see `reserve_for_redisson`).
+    last = parse_int(last) or 0, turn = turn or 'A',
+    -- The first number that was drawn; and the greatest ticket from before that was granted the lock: of a record that was lost.
+    born = parse_int(last) ~= 0 and parse_int(born) or now_micros, served = parse_int(saved[2]) or 0,
     -- The line clock, whether this script moves it, when it was last moved, and how far it was behind the server's then;
     -- the least TTL of the places in line, and until when it counts.
     clock = clock, moves = length > 0, pulse = pulse, lag = lag,
@@ -88,7 +90,7 @@ end
 
 -- Saves the state, and further fields and values.
 local function save(state, ...)
-  local text = string.format('%016.0f %s %.0f %.0f %.0f %.0f %.0f', state.last, state.turn, state.served,
+  local text = string.format('%016.0f %s %.0f %.0f %.0f %.0f %.0f', state.last, state.turn, state.born,
     state.moves and now or state.pulse, state.moves and now - state.clock or state.lag, state.least_ttl, state.least_ttl_until)
   if is_marked(state) then
     text = string.format('!%s %.0f %.0f %s', text, state.reserved_until, state.rests_until, state.reserved_for or '')
@@ -143,10 +145,19 @@ local function refresh_place(state, member, ticket, lease, label)
 end
 
 local function remove_place(state, member)
-  state.length = state.length - redis.call('ZREM', state.line, member)
+  local removed = redis.call('ZREM', state.line, member)
+  state.length = state.length - removed
+  -- A rest ends with the last place: nobody else of the lost line has come back.
+  if removed > 0 and state.length == 0 then state.rests_until = 0 end
   -- An entry that names no request has no place: its name may be that of another field.
   if split_member(member) then redis.call('HDEL', state.record, member) end
   state.head = nil -- it may have been this member
+end
+
+-- Removes a place that its lost line has left in the record: a late heartbeat would take it for a forgotten one. Otherwise writes
+-- nothing.
+local function remove_leftover(state, member)
+  if place_of(state, member) then redis.call('HDEL', state.record, member) end
 end
 
 -- For a day, since keys expire by the server's clock, which may be set forward by hours; and for as long as a waiter may be silent.
@@ -171,16 +182,31 @@ local function may_restore(state, member, ticket)
   return not at or ticket > tonumber(string.match(kicked, '^%d+', at + 1) or 0)
 end
 
+-- Whether the server has forgotten the place of a waiter that stands in no line. While a record lives, a place leaves it only by a
+-- removal: a grant, a withdrawal, a sweep, a kick. So a place was forgotten if it is still in the record (the line alone was
+-- lost); if the record has not come as far as its ticket (it is an older one); or if its ticket is from before the record's first
+-- number (the record was lost), and was not granted the lock since, as far as that is known. Called before a number is drawn.
+local function was_forgotten(state, member, ticket)
+  local place = place_of(state, member)
+  return place and place.ticket == ticket or ticket > state.last or ticket < state.born and ticket > state.served
+end
+
+-- A ticket from before the record's first number is granted the lock.
+local function serve(state, ticket)
+  state.served = math.max(state.served, ticket)
+  redis.call('HSET', state.record, 'served', format_int(state.served))
+end
+
 -- While a lost line comes back, and in a grace, no waiter is next.
 local function is_resting(state)
   return grace_left or state.clock < state.rests_until
 end
 
 -- Restores a place at its ticket. The number that is drawn is later than any grant of the former place, and so tells which
--- pushes are old. A ticket that was never served shows that the line was lost: others may have stood ahead. So the line rests
--- for the place's TTL: a waiter that is not heard by then is absent, as in any line.
-local function restore_place(state, member, ticket, lease, label)
-  if ticket > state.served and state.clock >= state.rests_until then state.rests_until = state.clock + state.ttl end
+-- pushes are old. Where a place was forgotten, others were, which may have stood ahead. So the line rests for the place's TTL: a
+-- waiter that is not heard by then is absent, as in any line.
+local function restore_place(state, member, ticket, lease, label, is_forgotten)
+  if is_forgotten and state.clock >= state.rests_until then state.rests_until = state.clock + state.ttl end
   next_number(state)
   add_place(state, member, ticket, lease, label)
   state.length = state.length + 1

@@ -38,7 +38,7 @@ end
 if (has_room or is_behind) and not told_ticket and not grace_left then
   -- @include lib/number: number, since
   local saved = call('HGET', record, 'state')
-  local state = saved or '0000000000000000 A 0 ' .. since .. ' 0 ' .. ttl .. ' 0'
+  local state = saved or '0000000000000000 A ' .. number .. ' ' .. since .. ' 0 ' .. ttl .. ' 0'
   local turn, rest = string.match(state, '^ (%u)()', 17)
   local is_over = first and (first <= since or #first ~= #since)
   -- A turn of Redisson's line may be due at `Q`. In line, its waiters are only for a warning, at every fourth turn.
@@ -48,7 +48,7 @@ if (has_room or is_behind) and not told_ticket and not grace_left then
     redisson = pcall('LINDEX', queue, '0')
     refused = type(redisson) == 'table' and 2 or nil
   end
-  if not turn or state >= number or number > begin_by or is_over then
+  if not turn or state >= number or saved and saved < '0000000000000001' or number > begin_by or is_over then
     -- Left to the general part.
   elseif is_behind and not string.find(options, 'w', 1, true) then
     -- Where units are free beside a line, this is a heartbeat of the line, too.
@@ -57,7 +57,7 @@ if (has_room or is_behind) and not told_ticket and not grace_left then
       return { 'busy', first and first - since or call('PTTL', lock), 0 }
     end
   elseif is_behind then
-    local served, pulse, lag, least_ttl = string.match(state, '^( %d+ )(%d+) (%d+) (%d+) %d+$', rest)
+    local born, pulse, lag, least_ttl = string.match(state, '^( %d+ )(%d+) (%d+) (%d+) %d+$', rest)
     if saved and least_ttl == ttl and pulse <= since and not string.find(options, 'd', 1, true) then
       local now, life = tonumber(since), tonumber(ttl)
       local passed = now - pulse
@@ -83,7 +83,7 @@ if (has_room or is_behind) and not told_ticket and not grace_left then
           local keep = life > 8033333 and 12 * life or '96400000'
           done = done and pcall('PEXPIRE', line, keep) == 1 and pcall('PEXPIRE', record, keep) == 1
         end
-        state = number .. ' ' .. turn .. served .. since .. ' ' .. lag .. ' ' .. ttl .. ' ' .. deadline
+        state = number .. ' ' .. turn .. born .. since .. ' ' .. lag .. ' ' .. ttl .. ' ' .. deadline
         local place = deadline .. ' ' .. lease .. ' ' .. number .. ' ' .. takes .. '/' .. capacity .. ' ' .. label
         if done and type(pcall('HSET', record, 'state', state, member, place)) == 'number' then
           -- See `recheck_in`.
@@ -133,8 +133,8 @@ end
 -- The general part.
 -- @include lib/clock: late
 -- @include lib/kind: mismatch
--- @include lib/line: next_number, add_place, refresh_place, remove_place, keep_line, may_restore, is_resting,
---   restore_place, sweep
+-- @include lib/line: next_number, add_place, refresh_place, remove_place, keep_line, may_restore,
+--   was_forgotten, is_resting, restore_place, sweep
 -- @include lib/redisson_turn: check_redisson
 -- @include lib/holds: open_lock, hold_of, lease_left, refusal, begin, drop, grant, hand_on, settle, push, more_to_do,
 --   busy_for, recheck_in
@@ -156,12 +156,13 @@ if not ticket and not state.waits and #state.over == 0 and is_full then return {
 if not ticket and late(begin_by) then return late(begin_by) end
 
 local restored = not ticket and state.waits and may_restore(state, member, told_ticket)
+local is_forgotten = restored and was_forgotten(state, member, told_ticket)
 local was_free = not state.capacity or state.used < state.capacity or #state.over > 0
 begin(state, not restored and not ticket)
 drop(state, state.over)
 local labelled = string.format('%.0f/%.0f %s', takes, capacity, label)
 if restored then
-  ticket = restore_place(state, member, told_ticket, lease, labelled)
+  ticket = restore_place(state, member, told_ticket, lease, labelled, is_forgotten)
 elseif ticket then
   ticket = refresh_place(state, member, ticket, lease, labelled)
 end

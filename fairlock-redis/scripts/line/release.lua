@@ -10,7 +10,8 @@ local refused -- see `look` in lib/redisson_turn
 
 -- The fast part, as in `acquire`. It ends a hold of all units without re-entries, or a part, and grants the units to up to 16 waiters
 -- at the head. It leaves to the general part: holds that are over, a hold that is marked with `!`, a turn of Redisson's line, and
--- a waiter that could be next and is deaf, parked, overdue, not subscribed, or behind many others that could be.
+-- a waiter that could be next and is deaf, parked, overdue, not subscribed, older than the record, or behind many others that could
+-- be.
 local mode, mark = not grace_left and call('HGET', lock, 'mode'), nil
 if mode and string.find(mode, named, 1, true) == 1 then
   mark = string.sub(mode, #named + 1, #named + 3)
@@ -59,11 +60,11 @@ if waiter then
   end
 
   -- The winners' new holds are planned before the first write.
-  local turn, served, pulse, lag, times, least_ttl, rest, heard
+  local turn, born, pulse, lag, times, least_ttl, rest, heard
   local now, last, winners, fields, new_ends, new_mode, keep = tonumber(since)
   local texts = is_plain and waiter and call('HMGET', record, waiter, 'state')
   if texts then
-    turn, served, pulse, lag, times, least_ttl =
+    turn, born, pulse, lag, times, least_ttl =
       string.match(texts[2] or '', '^ (%u) (%d+) (%d+) (%d+)( (%d+) %d+)$', 17)
     local passed = turn and now - pulse
     -- Line and record have to be kept from time to time: see lib/clock.
@@ -77,7 +78,7 @@ if waiter then
     local deadline, lease, ticket, takes, of, label =
       string.match(texts[rest and #winners or 1] or '', '^(%d+) (%d+) (%d+) (%d+)/(%d+) (.*)$')
     local left = channel and of == capacity and takes ~= '0' and deadline - now + lag or 0
-    is_plain = left > 0 and left < 1e15 and (takes == of or tonumber(takes) < tonumber(of))
+    is_plain = left > 0 and left < 1e15 and ticket >= born and (takes == of or tonumber(takes) < tonumber(of))
     local takes_all = used == 0 and takes == capacity
     if is_plain and not takes_all and used + takes > tonumber(capacity) then
       is_plain = left > least_ttl / 2
@@ -91,7 +92,6 @@ if waiter then
     if not is_plain then break end
     last = winners and string.format('%d', number + #winners) or number
     local lasts = math.max(1, math.min(left, lease)) + kept
-    if ticket > served and #ticket >= #served then served = ticket end
     if takes_all then
       keep = string.format('%d', lasts)
       turn = turn == 'Q' and 'B' or string.char(string.byte(turn) + 1)
@@ -116,7 +116,7 @@ if waiter then
     is_plain = waiter or #rest < most -- else more may follow that fit
   end
   last = last or turn and string.sub(texts[2], 1, 16)
-  local state = turn and last .. ' ' .. turn .. ' ' .. served .. ' ' .. since .. ' ' .. lag .. times
+  local state = turn and last .. ' ' .. turn .. ' ' .. born .. ' ' .. since .. ' ' .. lag .. times
 
   if is_plain and ends_whole and new_mode then
     -- Each write can be taken back by those before it. A full server refuses the first one, or none.
@@ -165,7 +165,7 @@ end
 
 -- The general part.
 -- @include lib/clock: format_int
--- @include lib/line: remove_place
+-- @include lib/line: remove_place, remove_leftover
 -- @include lib/holds: open_lock, hold_of, begin, drop, hand_on, settle, push, more_to_do
 
 local member, token = string.match(named, '^%d+ (.*) (%d+) $')
@@ -178,6 +178,7 @@ local in_line = not is_held and state.length > 0 and redis.call('ZSCORE', line, 
 -- The hold may have expired, which causes no message: so what is free is handed on.
 local is_taken = state.capacity and state.used >= state.capacity
 if not is_held and not grace_left and not in_line and (state.length == 0 or is_taken) and #state.over == 0 then
+  remove_leftover(state, member)
   return { 'not_held', 0 }
 end
 -- If it was forgotten, a claim that is later still must not bring it back.
@@ -185,7 +186,7 @@ local is_whole = not ends or hold and hold.takes == state.capacity
 begin(state, false, unpack(grace_left and { ended_with(state, token, is_whole) } or {}))
 if is_held then drop(state, { member }) end
 drop(state, state.over)
-if in_line then remove_place(state, member) end
+if not is_held then remove_place(state, member) end
 hand_on(state)
 settle(state)
 push(state)

@@ -7,7 +7,7 @@
 local lock, line, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local ttl, options, capacity, begin_by = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 -- @include lib/clock: late
--- @include lib/line: refresh_place, keep_line, may_restore, restore_place, sweep
+-- @include lib/line: refresh_place, keep_line, may_restore, was_forgotten, restore_place, sweep
 -- @include lib/redisson_turn: check_redisson
 -- @include lib/holds: open_lock, hold_of, lease_left, refusal, begin, drop, hand_on, settle, push, recheck_in
 
@@ -19,10 +19,10 @@ for from = 5, #ARGV, 4 do
   waiters[index] = waiter
   local hold = hold_of(state, member)
   waiter.ticket = not hold and tonumber(redis.call('ZSCORE', line, member))
-  -- A heartbeat does not restore a place that may have been granted the lock: it may have crossed the release of that very
-  -- hold. Nor after the end of this attempt. If the request still waits, its client asks again.
-  local never_served = not hold and not waiter.ticket and not late(begin_by) and told_ticket > state.served
-  waiter.restored = never_served and may_restore(state, member, told_ticket)
+  -- A heartbeat restores only a place that was forgotten: it may have crossed the release of the hold that the place became, or
+  -- the request's withdrawal. Nor after the end of this attempt. If the request still waits, its client asks again.
+  local is_gone = not hold and not waiter.ticket and not late(begin_by)
+  waiter.restored = is_gone and may_restore(state, member, told_ticket) and was_forgotten(state, member, told_ticket)
   speaks = speaks or waiter.ticket or waiter.restored
   if hold and not grace_left then
     rows[index] = { 'granted', hold.token, lease_left(state, hold, tonumber(lease)) }
@@ -41,7 +41,7 @@ for index, waiter in ipairs(waiters) do
   elseif waiter.ticket then
     refresh_place(state, waiter.member, waiter.ticket, waiter.lease)
   else
-    restore_place(state, waiter.member, waiter.told_ticket, waiter.lease, waiter.takes .. '/' .. capacity .. ' ')
+    restore_place(state, waiter.member, waiter.told_ticket, waiter.lease, waiter.takes .. '/' .. capacity .. ' ', true)
   end
 end
 keep_line(state)

@@ -6,14 +6,17 @@
 local lock, line, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local member, options, is_kick = ARGV[1], ARGV[2], ARGV[3]
 -- @include lib/clock: now
--- @include lib/line: remove_place, kicked_with
+-- @include lib/line: remove_place, remove_leftover, kicked_with
 -- @include lib/holds: open_lock, hold_of, begin, drop, hand_on, settle, push, more_to_do
 
 local state = open_lock(lock, line, record, ends, nil, options)
 local hold = hold_of(state, member)
 if hold and grace_left then return in_grace() end
 if hold then return { 'was_granted', hold.token, math.max(0, (hold.ends and hold.ends - now or state.left) - kept) } end
-if state.length == 0 and #state.over == 0 then return { 'left', 0 } end
+if state.length == 0 and #state.over == 0 then
+  remove_leftover(state, member)
+  return { 'left', 0 }
+end
 begin(state, false, unpack(is_kick == '1' and state.length > 0 and { 'kicked', kicked_with(state, member) } or {}))
 drop(state, state.over)
 -- It may have been the one that did not fit.

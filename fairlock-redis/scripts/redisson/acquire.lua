@@ -18,12 +18,15 @@ local function grant(last_grant)
   local mark, last, rest = string.match(last_grant.state, '^(!?)(%d+)( .*)$')
   local token = math.max((parse_int(last) or 0) + 1, (parse_int(last_grant[3]) or 0) + 1, now_micros)
   local text = format_int(token)
+  -- The first number that a record draws: see lib/line.
+  rest = rest or ' A 0 ' .. format_int(now) .. ' 0 5000 0'
+  if not last or parse_int(last) == 0 then rest = string.gsub(rest, '^( %u) %d+', '%1 ' .. text, 1) end
   local keep = format_int(math.max(sequence_ttl(token), 2 * tonumber(lease)))
   local is_new = redis.call('PEXPIRE', record, keep) == 0
   redis.call('HSET', lock, owner, 1)
   redis.call('PEXPIRE', lock, lease)
   redis.call('HSET', record, 'grant', owner .. ':' .. request .. ' ' .. text .. ' ' .. label,
-    'state', (mark or '') .. text .. (rest or ' A 0 ' .. format_int(now) .. ' 0 5000 0'))
+    'state', (mark or '') .. text .. rest)
   if is_new then redis.call('PEXPIRE', record, keep) end
   return { 'granted', token, tonumber(lease) }
 end

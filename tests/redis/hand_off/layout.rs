@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use fairlock::{Client, ClientId, Discipline, Durability, LockKind, LockName, RedisBackend};
 use fairlock_core::OwnerId;
-use fairlock_core::backend::{Acquire, Backend, LockId, Place, RequestId, Wait};
+use fairlock_core::backend::{Acquire, Acquired, Backend, LockId, Place, RequestId, Wait};
 use fairlock_tests::Alone;
 use redis::Msg;
 
@@ -156,7 +156,7 @@ fn keys_and_messages_are_those_of_the_tables() {
         let mut ear = con.as_pubsub(); // hears all messages
         ear.psubscribe("*").unwrap();
         ear.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
-        for scene in [beside_redisson, by_hand_off, by_redisson, by_several, in_a_grace] {
+        for scene in [beside_redisson, by_hand_off, by_redisson, by_several, in_a_grace, after_a_loss] {
             scene(&server, name, &mut || seen.look(&server, name));
             server.query::<()>(&["FLUSHALL"]);
         }
@@ -250,6 +250,28 @@ fn by_several(server: &RedisServer, name: &str, look: &mut dyn FnMut()) {
     look();
     guard.unlock().unwrap();
     look();
+}
+
+/// The record is lost, and a waiter of before is granted the lock.
+fn after_a_loss(server: &RedisServer, name: &str, look: &mut dyn FnMut()) {
+    let ours = client(server, Discipline::HandOff, "");
+    let guard = take(&ours, name);
+    let backend = RedisBackend::builder(&server.url()).discipline(Discipline::HandOff).connect().unwrap();
+    let id = LockId::new(LockName::new(name).unwrap(), LockKind::Fair);
+    let owner = OwnerId::new(&format!("{}:1", ClientId::random()));
+    let mut place = Place::new(&id, &owner, RequestId::new(7));
+    place.ttl = Duration::from_millis(20);
+    let answer = backend.acquire(&Acquire::new(place, LONG)).unwrap();
+    let Acquired::Queued { ticket, .. } = answer else { panic!("{answer:?}") };
+    place.ticket = ticket;
+    server.query::<()>(&["FLUSHALL"]);
+    backend.acquire(&Acquire::new(place, LONG)).unwrap();
+    place.ttl = LONG;
+    eventually(SOON, "the line has rested", || {
+        matches!(backend.acquire(&Acquire::new(place, LONG)).unwrap(), Acquired::Granted { .. })
+    });
+    look();
+    let _ = guard.unlock();
 }
 
 /// The server has forgotten a hold, which ends before it is claimed.

@@ -5,6 +5,7 @@
 mod absent;
 mod cost;
 mod deaf;
+mod late_heartbeats;
 mod layout;
 mod long_line;
 mod lost_replies;

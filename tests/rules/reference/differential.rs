@@ -109,9 +109,11 @@ fn shown(exchange: &Exchange, now: u64) -> String {
         let [lock, line, record, parts @ .., ends] = list(dump) else { panic!("three keys or more") };
         let (places, mut sequence): (BTreeMap<_, _>, BTreeMap<_, _>) =
             pairs(record).into_iter().partition(|(field, _)| field.contains(':'));
-        let State { is_marked, last, turn, served, line_clock, reserved_until, rests_until, reserved_for } =
+        let State { is_marked, last, turn, born, line_clock, reserved_until, rests_until, reserved_for } =
             state(sequence.remove("state").as_ref(), now);
         let clock = line_clock.at(now);
+        // A record that has drawn no number is not born.
+        let born = if last == 0 { 0 } else { born };
         let line = texts(line);
         let places = places.into_iter().map(|(member, place)| {
             let (deadline, rest) = place.split_once(' ').unwrap();
@@ -147,7 +149,7 @@ fn shown(exchange: &Exchange, now: u64) -> String {
             writeln!(all, "    {:?}\n    {of_holds:?} {of_line} {of_record:?}", places.collect::<Vec<_>>());
         let _ = writeln!(
             all,
-            "    {sequence:?} {is_marked} {last} {turn} {served} {reserved_until} {reserved_for}"
+            "    {sequence:?} {is_marked} {last} {turn} {born} {reserved_until} {reserved_for}"
         );
         let rests = rests_until.saturating_sub(clock);
         let until = line_clock.ttl_until.saturating_sub(clock);

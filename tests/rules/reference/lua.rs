@@ -230,8 +230,7 @@ impl<'a> LuaSubject<'a> {
             keys.drain(1..3);
             pipe.cmd("DEL").arg(&keys).ignore();
         } else if let Command::LoseLine { lock } = command {
-            let keys = keys(*lock);
-            pipe.cmd("EVAL").arg(LOSE_LINE).arg(2).arg(&keys[1..3]).ignore();
+            pipe.cmd("DEL").arg(&keys(*lock)[1]).ignore();
         }
         pipe.cmd("LRANGE").arg("virtual:told").arg(0).arg(-1);
         pipe.cmd("EXISTS").arg("virtual:general");
@@ -302,13 +301,6 @@ pub(crate) fn keys_of(kind: Kind, lock: usize) -> Vec<String> {
     let n = if kind == Kind::Exclusive { 3 } else { 4 };
     keys(lock)[..n].to_vec()
 }
-
-/// The places of a lock vanish; what else it remembers stays.
-pub(crate) const LOSE_LINE: &str = "
-    redis.call('DEL', KEYS[1])
-    for _, field in ipairs(redis.call('HKEYS', KEYS[2])) do
-        if string.find(field, ':') then redis.call('HDEL', KEYS[2], field) end
-    end";
 
 pub(crate) fn capacity_of(kind: Kind) -> u32 {
     match kind {

@@ -110,7 +110,7 @@ pub(crate) struct State {
     pub(crate) is_marked: bool,
     pub(crate) last: u64,
     pub(crate) turn: String,
-    pub(crate) served: u64,
+    pub(crate) born: u64,
     pub(crate) line_clock: LineClock,
     pub(crate) reserved_until: u64,
     pub(crate) rests_until: u64,
@@ -135,7 +135,7 @@ pub(crate) fn state(text: Option<&String>, now: Millis) -> State {
         is_marked,
         last: number(0),
         turn: words[1].to_owned(),
-        served: number(2),
+        born: number(2),
         line_clock,
         reserved_until: number(7),
         rests_until: number(8),
@@ -165,10 +165,19 @@ pub(crate) fn kept(kind: Kind, reply: &Value, now: Millis) -> Result<Lock, Strin
     if (ends[2] < 0) == state_text.is_some() {
         return Err(format!("a record has a TTL: {ends:?}"));
     }
-    if texts(line).len() != 2 * record.len() {
+    let line = texts(line);
+    // A line that was lost leaves its places.
+    let mut lost: Vec<(Member, u64)> = Vec::new();
+    for (member, place) in record.iter().filter(|(member, _)| !line.contains(member)) {
+        let ticket = place.split(' ').nth(2).map(|ticket| ticket.trim_end_matches(['d', 'p']).parse());
+        let Some(Ok(ticket)) = ticket else { return Err(format!("{member} has no place: {place}")) };
+        lost.push((member_of(member), ticket));
+    }
+    lost.sort_by_key(|(_, ticket)| *ticket);
+    if line.len() != 2 * (record.len() - lost.len()) {
         return Err(format!("the line {line:?} does not match the places {record:?}"));
     }
-    let mut waiting: Vec<Place> = texts(line)
+    let mut waiting: Vec<Place> = line
         .chunks_exact(2)
         .map(|entry| {
             let (member, score): (&str, u64) = (&entry[0], entry[1].parse().unwrap());
@@ -197,7 +206,7 @@ pub(crate) fn kept(kind: Kind, reply: &Value, now: Millis) -> Result<Lock, Strin
         })
         .collect();
     waiting.sort_by_key(|place| place.ticket);
-    let State { last, served, line_clock, rests_until, .. } = state(state_text.as_ref(), now);
+    let State { last, line_clock, rests_until, .. } = state(state_text.as_ref(), now);
     let is_kept = |key, used: Millis| kept_until(key) >= used + KEPT_FOR;
     if state_text.is_some() && !is_kept(2, last / 1000)
         || !waiting.is_empty() && !is_kept(1, line_clock.pulse)
@@ -210,7 +219,7 @@ pub(crate) fn kept(kind: Kind, reply: &Value, now: Millis) -> Result<Lock, Strin
         line: Line { places: waiting },
         line_clock,
         sequence: Sequence(last),
-        served,
+        lost,
         rests_until,
         kicked: kicked.lines().rev().map(kick).collect(),
         first_must_ask: false,

@@ -19,7 +19,7 @@ pub(crate) fn are_kept(scale: Scale, steps: &[Step]) -> Result<(), String> {
             let checked = grows(&before, &after)
                 .and_then(|()| none_hold_too_much(&after))
                 .and_then(|()| nobody_is_overtaken(&model, &command, &before, &after))
-                .and_then(|()| a_repeat_changes_nothing(&mut model, lock, &command, &after));
+                .and_then(|()| a_repeat_changes_nothing(&mut model, lock, &command, [&before, &after]));
             checked.map_err(|what| format!("{what}: {command:?}\n  {before:?}\n  {after:?}"))?;
         }
     }
@@ -72,7 +72,7 @@ fn a_repeat_changes_nothing(
     model: &mut Model,
     lock: usize,
     command: &Command,
-    after: &Lock,
+    [before, after]: [&Lock; 2],
 ) -> Result<(), String> {
     if matches!(command, Command::ForceRelease { .. }) {
         return Ok(()); // it means any holder, so a repeat means the next one
@@ -86,7 +86,8 @@ fn a_repeat_changes_nothing(
         places.map(|place| (place.member, place.ticket)).collect()
     };
     // While a lost line comes back the lock stays free, until one command finds it whole, or empty.
-    if after.free() > 0 && after.line_clock.at(model.now) < after.rests_until {
+    let rests_until = before.rests_until.max(after.rests_until);
+    if after.free() > 0 && after.line_clock.at(model.now) < rests_until {
         return Ok(());
     }
     if again.holds != after.holds || present(&again) != present(after) {

@@ -28,8 +28,8 @@ pub struct Lock {
     pub line_clock: LineClock,
     /// The sequence of tickets and tokens.
     pub sequence: Sequence,
-    /// The greatest ticket that was granted the lock.
-    pub served: u64,
+    /// The places of a line that was lost, each with its ticket, until they come back or their requests end.
+    pub lost: Vec<(Member, u64)>,
     /// On the line clock. A lost line comes back: others may have stood ahead of the first ones to be heard, and are heard
     /// within their places' time, or are absent. No waiter is next before this.
     pub rests_until: Millis,
@@ -84,7 +84,7 @@ impl Lock {
             return self.grant_at_once(turn, ask);
         }
         if patience == Patience::Once {
-            if self.line.remove(ask.member).is_some() {
+            if self.remove(ask.member) {
                 self.hand_on(turn, &[]); // it may have been the one that did not fit
             }
             return Answer::Busy { left: self.first_end().map_or(0, |end| end - turn.now) };
@@ -94,15 +94,15 @@ impl Lock {
         }
         // A newcomer to a held lock has no time for that.
         if in_line || free {
-            self.line.sweep(self.line_clock.at(turn.now));
+            self.sweep(turn.now);
         }
         self.queued(turn.now, ask)
     }
 
     /// A client's heartbeat for its waiters, each with its lease and its ticket: all are noted before anything is decided.
     ///
-    /// It does not restore a place that may have been granted the lock, since it may come after the release of the hold
-    /// that the place became. A waiter without a place is told so, and asks again.
+    /// It restores only a place that was lost: it may come after the release of the hold that the place became, or after the
+    /// request's withdrawal. A waiter without a place is told so, and asks again.
     pub fn renew_places(&mut self, turn: &mut Turn<'_>, ttl: Millis, places: &[Renew]) -> Vec<Answer> {
         self.drop_expired(turn.now);
         self.pulse(turn.now);
@@ -111,7 +111,7 @@ impl Lock {
         let is_gone = |&Renew { member, ticket, .. }: &Renew| {
             // A holder has no place, and needs none.
             let stands = self.line.place(member).is_some() || self.hold_of(member).is_some();
-            !stands && ticket > self.served && self.may_restore(turn, member, ticket)
+            !stands && self.was_lost(member, ticket) && self.may_restore(turn, member, ticket)
         };
         let gone: Vec<bool> = places.iter().map(is_gone).collect();
         for (&Renew { member, lease, ticket, takes }, is_gone) in places.iter().zip(gone) {
@@ -123,7 +123,7 @@ impl Lock {
             }
         }
         self.hand_on(turn, &members);
-        self.line.sweep(self.line_clock.at(turn.now));
+        self.sweep(turn.now);
         let first = members.iter().filter_map(|member| self.line.rank(*member)).min();
         let answer = |member: &Member| match self.line.rank(*member) {
             Some(rank) if Some(rank) == first => self.waiting(turn.now, *member, ttl),
@@ -155,7 +155,7 @@ impl Lock {
         }
         self.pulse(turn.now);
         // Before the lock is handed on: a free unit must not go to the leaving request. It may have been the one that did not fit.
-        self.line.remove(member);
+        self.leave(member);
         self.hand_on(turn, &[]);
         Answer::Left
     }
@@ -197,7 +197,41 @@ impl Lock {
 
     /// The server loses the line silently.
     pub fn lose_line(&mut self) {
-        self.line = Line::default();
+        let places = std::mem::take(&mut self.line).places;
+        self.lost.extend(places.into_iter().map(|place| (place.member, place.ticket)));
+        self.lost.sort_by_key(|(_, ticket)| *ticket);
+    }
+
+    fn was_lost(&self, member: Member, ticket: u64) -> bool {
+        self.lost.contains(&(member, ticket))
+    }
+
+    /// The request ends. A late heartbeat finds nothing to bring back.
+    fn leave(&mut self, member: Member) {
+        self.lost.retain(|(lost, _)| *lost != member);
+        self.remove(member);
+    }
+
+    fn remove(&mut self, member: Member) -> bool {
+        let was_there = self.line.remove(member).is_some();
+        if was_there {
+            self.end_rest();
+        }
+        was_there
+    }
+
+    fn sweep(&mut self, now: Millis) {
+        if !self.line.is_empty() {
+            self.line.sweep(self.line_clock.at(now));
+            self.end_rest();
+        }
+    }
+
+    /// A rest ends with the last place.
+    fn end_rest(&mut self) {
+        if self.line.is_empty() {
+            self.rests_until = 0;
+        }
     }
 
     /// Grants all present waiters at the head that fit, each for the rest of its place's time. So a waiter knows the validity
@@ -221,7 +255,7 @@ impl Lock {
             }
             let free = self.free();
             let Some(place) = self.line.remove_if(member, |place| place.takes <= free) else { return next };
-            self.served = self.served.max(place.ticket);
+            self.end_rest();
             self.line_clock.pulse(turn.now);
             let left_of_place = place.deadline.saturating_sub(self.line_clock.at(turn.now));
             let token = self.grant(turn, member, place.takes, left_of_place.min(place.lease), place.label);
@@ -260,7 +294,7 @@ impl Lock {
 
     /// Grants the lock to the caller, without a place.
     fn grant_at_once(&mut self, turn: &Turn<'_>, ask: &Ask) -> Answer {
-        self.line.remove(ask.member);
+        self.remove(ask.member);
         self.line_clock.pulse(turn.now);
         let token = self.grant(turn, ask.member, ask.takes, ask.lease, ask.label);
         Answer::Granted { token, left: ask.lease }
@@ -283,6 +317,7 @@ impl Lock {
         let now = turn.now;
         self.line_clock.hear(now, ask.ttl, self.line.is_empty());
         let ticket = self.sequence.next(turn.number());
+        self.lost.retain(|(lost, _)| *lost != ask.member);
         self.line.join(ask, ticket, now, self.line_clock.at(now));
     }
 
@@ -293,16 +328,18 @@ impl Lock {
         ticket > 0 && ticket <= self.sequence.0.max(turn.number()) && !is_kicked
     }
 
-    /// Restores a place: that of a stopped waiter whose grant has ended, a forgotten one, or one of a lost line. The number
-    /// drawn here is later than any grant of the former place, and so shows which pushes are old.
+    /// Restores a place: that of a stopped waiter whose grant has ended, one that was removed after a long silence, or one of a
+    /// lost line. The number drawn here is later than any grant of the former place, and so shows which pushes are old. Only a
+    /// line that was lost rests.
     fn restore(&mut self, turn: &Turn<'_>, ask: &Ask) {
         let now = turn.now;
         self.line_clock.hear(now, ask.ttl, self.line.is_empty());
         let clock = self.line_clock.at(now);
-        if ask.ticket > self.served && clock >= self.rests_until {
+        if self.was_lost(ask.member, ask.ticket) && clock >= self.rests_until {
             self.rests_until = clock + ask.ttl;
         }
         self.sequence.next(turn.number());
+        self.lost.retain(|(lost, _)| *lost != ask.member);
         self.line.join(ask, ask.ticket, now, clock);
     }
 
@@ -320,8 +357,8 @@ impl Lock {
     fn give_up(&mut self, now: Millis, member: Member) {
         if self.line.place(member).is_some() {
             self.line_clock.pulse(now);
-            self.line.remove(member);
         }
+        self.leave(member);
     }
 
     fn queued(&self, now: Millis, ask: &Ask) -> Answer {
