@@ -7,7 +7,7 @@ use fairlock_core::crossbeam_channel::bounded;
 
 use fairlock_core::{Error, LostCause};
 
-use super::{GRACE, Harness, LEASE, client, client_that_renews_late, lock, lock_of, until, wait_once};
+use super::{GRACE, Harness, LEASE, client, client_to_be_told, lock, lock_of, until};
 
 /// Each guard counts, and the lock is free when the last one is gone.
 pub fn re_entry_is_counted_and_the_last_unlock_gives_the_lock_back(harness: &impl Harness) {
@@ -119,11 +119,9 @@ pub fn a_hold_that_vanished_is_reported_on_every_way(harness: &impl Harness) {
 
 /// `force_unlock` frees the lock, and the holder learns of that at once.
 pub fn a_hold_can_be_taken_by_force_and_its_holder_is_told(harness: &impl Harness) {
-    let (client, in_time) =
-        if harness.tells_unasked() { client_that_renews_late(harness) } else { (client(harness), LEASE) };
+    let (client, in_time) = client_to_be_told(harness);
     let theirs = lock(harness, "force");
     let ours = lock_of(harness, &client, "force");
-    wait_once(harness, &client);
     assert!(!theirs.force_unlock().unwrap());
     let guard = ours.lock().unwrap();
     assert!(theirs.force_unlock().unwrap());

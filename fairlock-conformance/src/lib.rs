@@ -115,14 +115,21 @@ pub(crate) fn client_with(harness: &impl Harness, place_ttl: Duration) -> Client
     builder.lease(LEASE).place_ttl(place_ttl).outage_limit(Duration::from_secs(5)).build().unwrap()
 }
 
-/// A client with a long lease, unless the store grants none, and a time before the first renewal of its holds: what it hears in that time
-/// is told by a message, also on a machine that has other work.
-pub(crate) fn client_that_renews_late(harness: &impl Harness) -> (Client, Duration) {
-    let backend = harness.backend();
-    let lease = Duration::from_secs(30);
-    let lease = backend.longest_lease().map_or(lease, |longest| longest.min(lease));
-    let builder = Client::builder(backend).clock(harness.clock()).lease(lease).place_ttl(PLACE_TTL);
-    (builder.build().unwrap(), lease / 5)
+/// A client that listens, and the time in which its holder is told of a force. Where the store tells by a message, the client has a long
+/// lease, unless the store grants none: its first renewal comes later, so what it hears in that time is the message, also on a machine
+/// that has other work.
+pub(crate) fn client_to_be_told(harness: &impl Harness) -> (Client, Duration) {
+    let (client, in_time) = if harness.tells_unasked() {
+        let backend = harness.backend();
+        let lease = Duration::from_secs(30);
+        let lease = backend.longest_lease().map_or(lease, |longest| longest.min(lease));
+        let builder = Client::builder(backend).clock(harness.clock()).lease(lease).place_ttl(PLACE_TTL);
+        (builder.build().unwrap(), lease / 5)
+    } else {
+        (client(harness), LEASE)
+    };
+    wait_once(harness, &client);
+    (client, in_time)
 }
 
 pub(crate) fn lock_of(harness: &impl Harness, client: &Client, name: &str) -> Lock {

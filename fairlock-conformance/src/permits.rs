@@ -7,9 +7,7 @@ use std::time::Duration;
 use fairlock_core::{Error, LockKind, LostCause, Request};
 
 use super::shared::{assert_mismatch, assert_waits, granted, is_kept, semaphores};
-use super::{
-    Harness, LEASE, PLACE_TTL, Promise, client, client_that_renews_late, client_with, until, wait_once,
-};
+use super::{Harness, PLACE_TTL, Promise, client, client_to_be_told, client_with, until};
 
 /// Eight threads in four clients take one to three of three permits, and all of them get their turns.
 pub fn no_more_permits_than_there_are(harness: &impl Harness) {
@@ -145,9 +143,7 @@ pub fn more_than_there_are_is_refused(harness: &impl Harness) {
 /// The others keep theirs, and the next waiter gets what is free. By force on all, all are told.
 pub fn one_of_five_is_taken_by_force(harness: &impl Harness) {
     let Some([b]) = semaphores(harness, "force", 5) else { return };
-    let (client, in_time) =
-        if harness.tells_unasked() { client_that_renews_late(harness) } else { (client(harness), LEASE) };
-    wait_once(harness, &client);
+    let (client, in_time) = client_to_be_told(harness);
     let a = client.semaphore("force", 5).unwrap();
     let [first, second, third, fourth, fifth] = [(); 5].map(|()| a.acquire().unwrap());
     let waiter = b.request().unwrap();

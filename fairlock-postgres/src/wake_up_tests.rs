@@ -180,8 +180,8 @@ fn a_poll_finds_a_grant_that_came_before_its_request_was_known_to_wait() {
     heard_of_grant(&heard, 1);
 }
 
-#[test]
-fn a_client_whose_connection_for_wake_ups_ends_is_told_of_the_gap_and_hears_again() {
+/// A waiter's connection for wake-ups ends: it is told of the gap, and then of its grant.
+fn a_gap_is_told_and_then_a_grant() {
     let url = new_database();
     let (ours, theirs) = (listening(&url), listening(&url));
     let (bob, heard, _subscription) = subscribed(&ours);
@@ -195,19 +195,15 @@ fn a_client_whose_connection_for_wake_ups_ends_is_told_of_the_gap_and_hears_agai
 }
 
 #[test]
+fn a_client_whose_connection_for_wake_ups_ends_is_told_of_the_gap_and_hears_again() {
+    a_gap_is_told_and_then_a_grant();
+}
+
+#[test]
 fn a_logger_that_panics_costs_no_wake_up() {
     lines("");
     panic_at_log_lines("lost the connection for wake-ups");
-    let url = new_database();
-    let (ours, theirs) = (listening(&url), listening(&url));
-    let (bob, heard, _subscription) = subscribed(&ours);
-    let (lock, ann) = (lock("x"), OwnerId::new("ann:1"));
-    let token = take(&theirs, &lock, &ann);
-    ours.acquire(&ask(&lock, &bob, 2)).unwrap();
-    session(&url).script(&format!("select pg_terminate_backend(pid) {PRESENT}"), soon()).unwrap();
-    assert_eq!(heard.recv_timeout(SECOND * 10).unwrap(), "Gap");
-    theirs.release(&hold(&lock, &ann, token)).unwrap();
-    heard_of_grant(&heard, 2);
+    a_gap_is_told_and_then_a_grant();
 }
 
 /// Its message to itself may have been late, once, or the pooler be replaced.

@@ -17,8 +17,8 @@
 //! - **A leader ends while a caller begins to wait**: the caller looks whether it may lead, and begins to wait, under the mutex under
 //!   which leaders end. So none waits beside a free lead.
 //! - **The server's clock was read before a question joined**: it is decided in the past, by no more than the step has lasted by
-//!   then. So each time that it names is longer by this, and each that it is told shorter: no lease and no place ends sooner than its
-//!   client believes, which counts from when it asked.
+//!   then. So each time that the question names is longer by this, and each time in its answer shorter: no lease and no place ends
+//!   sooner than its client believes, which counts from when it asked.
 //! - **The thread of a step stands still**: its followers wait no longer than their calls last. A step ends by the first deadline of
 //!   its questions and [`IDLE`](crate::net::pool::IDLE), or never has effect. So a question has effect no later than if its caller had
 //!   made the step, and one whose time is nearly over is taken by no other: it would cut theirs short.

@@ -1,6 +1,6 @@
 //! Which node keeps a slot, as more than half of all nodes say.
 //!
-//! The nodes are asked in rounds. Each answer counts as soon as it comes, whoever asked, so a node that is silent or far delays only
+//! The nodes are asked in rounds. Each answer counts for all callers as soon as it comes, so a node that is silent or far delays only
 //! the slots that can't be decided without it.
 
 use std::sync::Arc;
