@@ -1,10 +1,8 @@
 //! The clients: they turn steps into commands, and learn from answers and pushes.
 
-use fairlock_tests::reference::{Answer, Ask, ClientNumber, Lock, Member, Millis, Patience, Push, Renew};
-
 use crate::commands::{CLIENTS, Command, LABELS, LOCKS, OWNERS, Scale, Slot, Step, Time};
-use crate::model::Model;
-use crate::subject::Outcome;
+use crate::rules::Rules;
+use crate::words::{Answer, Ask, ClientNumber, Member, Millis, Outcome, Patience, Push, Renew};
 
 /// One request of an owner, as far as its client knows.
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +40,7 @@ impl Cast {
     }
 
     /// The commands of a step; none if no request fits.
-    pub(crate) fn commands(&mut self, step: Step, model: &Model) -> Vec<Command> {
+    pub(crate) fn commands(&mut self, step: Step, rules: &Rules) -> Vec<Command> {
         let commands = match step {
             Step::Ask(slot) => vec![self.acquire(slot, Patience::Wait)],
             Step::Try(slot) => vec![self.acquire(slot, Patience::Once)],
@@ -68,6 +66,10 @@ impl Cast {
                 vec![command]
             }
             Step::Heartbeat { client, lock, missing } => self.heartbeat(client, lock, missing),
+            Step::HeartbeatOfFormer(slot) => {
+                let places = self.of(slot).former.map(|request| self.renew_of(request));
+                self.renew_places(slot.client, slot.lock, places.into_iter().collect())
+            }
             Step::Take(slot) => {
                 let command = |request: Request| Command::TakeHold {
                     lock: slot.lock,
@@ -88,8 +90,8 @@ impl Cast {
             }
             Step::GoesDeaf(client) => vec![Command::GoesDeaf(client)],
             Step::Hears(client) => vec![Command::Hears(client)],
-            Step::Advance(by) => self.advance(by, model).into_iter().collect(),
-            Step::Heartbeats => self.heartbeats(model),
+            Step::Advance(by) => self.advance(by, rules).into_iter().collect(),
+            Step::Heartbeats => self.heartbeats(rules),
             Step::Harm(harm) => vec![Command::Harm(harm)],
             Step::Live(_) => Vec::new(), // executed in parts
         };
@@ -209,33 +211,37 @@ impl Cast {
         let alive =
             |slot: &Slot| slot.client == client && slot.lock == lock && (missing >> slot.owner) & 1 == 0;
         let alive: Vec<Slot> = self.slots().filter(alive).collect();
-        let place = |slot: &Slot| {
-            let Request { member, ticket, takes, .. } = self.of(*slot).current?;
-            Some(Renew { member, lease: self.scale.leases[1], ticket, takes })
-        };
-        let places: Vec<Renew> = alive.iter().filter_map(place).collect();
+        let place = |slot: &Slot| Some(self.renew_of(self.of(*slot).current?));
+        self.renew_places(client, lock, alive.iter().filter_map(place).collect())
+    }
+
+    fn renew_of(&self, Request { member, ticket, takes, .. }: Request) -> Renew {
+        Renew { member, lease: self.scale.leases[1], ticket, takes }
+    }
+
+    fn renew_places(&self, client: ClientNumber, lock: usize, places: Vec<Renew>) -> Vec<Command> {
         if places.is_empty() {
             return Vec::new();
         }
         vec![Command::RenewPlaces { lock, ttl: self.ttl_of(client), places }]
     }
 
-    fn heartbeats(&self, model: &Model) -> Vec<Command> {
-        let alive = (0..CLIENTS).filter(|client| model.hearing.contains(client));
+    fn heartbeats(&self, rules: &Rules) -> Vec<Command> {
+        let alive = (0..CLIENTS).filter(|client| rules.hearing.contains(client));
         alive.flat_map(|client| (0..LOCKS).flat_map(move |lock| self.heartbeat(client, lock, 0))).collect()
     }
 
-    /// With care, it stops before the intended differences.
-    fn advance(&self, by: Millis, model: &Model) -> Option<Command> {
-        let now = model.now;
-        let mut until = now + by;
-        if self.scale.time == Time::VirtualWithCare {
-            let ends_at = |until| move |lock: &Lock| lock.holds.iter().any(|hold| hold.ends == until);
-            while model.locks.iter().any(ends_at(until)) {
-                until += 1;
+    /// Not into the last millisecond of a hold.
+    fn advance(&self, by: Millis, rules: &Rules) -> Option<Command> {
+        let mut by = by;
+        if self.scale.time == Time::Virtual {
+            let holders = || (0..LOCKS).flat_map(|lock| rules.seen(lock).holders);
+            let left: Vec<Millis> = holders().map(|holder| holder.left).collect();
+            while left.contains(&by) {
+                by += 1;
             }
         }
-        (until > now).then(|| Command::Advance(until - now))
+        (by > 0).then_some(Command::Advance(by))
     }
 
     fn got(&mut self, member: Member, new: u64) {

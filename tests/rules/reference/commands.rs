@@ -1,8 +1,10 @@
 //! All possible events: as proptest draws and shrinks them, and as commands.
 
-use fairlock_tests::reference::{Ask, ClientNumber, Kind, Member, Millis, Patience, Renew};
+use fairlock_core::LockKind;
 use proptest::collection::vec;
 use proptest::prelude::*;
+
+use crate::words::{Ask, ClientNumber, Member, Millis, Patience, Renew};
 
 pub(crate) const CLIENTS: usize = 3;
 pub(crate) const LOCKS: usize = 2;
@@ -86,7 +88,7 @@ impl Command {
     }
 }
 
-/// What the model does not know: faults of keys and clocks, and other programs that use the same keys.
+/// What the rules do not know: faults of keys and clocks, and other programs that use the same keys.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Harm {
     /// One key of the lock is gone (an index of `keys_of`).
@@ -143,6 +145,8 @@ pub(crate) enum Step {
         lock: usize,
         missing: u64,
     },
+    /// A heartbeat comes late: its request is over.
+    HeartbeatOfFormer(Slot),
     Force(usize),
     /// The operator takes the hold of one request.
     Take(Slot),
@@ -189,13 +193,9 @@ pub(crate) struct Slot {
 
 impl Slot {
     /// One unit of an exclusive lock. Most requests for others are small.
-    pub(crate) fn takes(self, kind: Kind) -> u32 {
-        match kind {
-            Kind::Exclusive => 1,
-            Kind::Shared { capacity } => {
-                [1, 1, 1, 2.min(capacity), capacity / 2 + 1, capacity][self.choice / 6 % 6]
-            }
-        }
+    pub(crate) fn takes(self, kind: LockKind) -> u32 {
+        let capacity = kind.capacity();
+        [1, 1, 1, 2.min(capacity), capacity / 2 + 1, capacity][self.choice / 6 % 6]
     }
 }
 
@@ -206,14 +206,13 @@ pub(crate) struct Scale {
     pub(crate) ttls: [Millis; 2],
     pub(crate) time: Time,
     /// Of all locks.
-    pub(crate) kind: Kind,
+    pub(crate) kind: LockKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Time {
+    /// No command comes in the last millisecond of a hold.
     Virtual,
-    /// Not in the last millisecond of a hold, and not until a line is dropped.
-    VirtualWithCare,
     /// With [`Harm`].
     VirtualWithHarm,
 }
@@ -223,9 +222,9 @@ pub(crate) fn steps(scale: Scale, most: usize) -> impl Strategy<Value = Vec<Step
     // Most steps concern one lock.
     let lock = || prop_oneof![5 => Just(0), 1 => 1..LOCKS];
     // With several holders fewer must wait, and fewer releases end a wait.
-    let (choices, keys, asks, releases) = match scale.kind {
-        Kind::Exclusive => (6, 3, 14, 9),
-        Kind::Shared { .. } => (36_usize, 4_usize, 30, 25),
+    let (choices, keys, asks, releases) = match scale.kind.is_shared() {
+        false => (6, 3, 14, 9),
+        true => (36_usize, 4_usize, 30, 25),
     };
     let slot = || {
         (client(), 0..OWNERS, lock(), 0..choices).prop_map(|(client, owner, lock, choice)| Slot {
@@ -249,6 +248,7 @@ pub(crate) fn steps(scale: Scale, most: usize) -> impl Strategy<Value = Vec<Step
         1 => slot().prop_map(Step::Forge),
         5 => (client(), lock(), 0..16_u64)
             .prop_map(|(client, lock, missing)| Step::Heartbeat { client, lock, missing }),
+        1 => slot().prop_map(Step::HeartbeatOfFormer),
         1 => lock().prop_map(Step::Force),
         1 => lock().prop_map(Step::Expire),
         1 => lock().prop_map(Step::LoseLine),
@@ -283,9 +283,9 @@ pub(crate) fn steps(scale: Scale, most: usize) -> impl Strategy<Value = Vec<Step
         2 => Just(Harm::ArriveLate(true)),
         6 => Just(Harm::ArriveLate(false)),
     ];
-    let happens = match scale.kind {
-        Kind::Exclusive => happens.boxed(),
-        Kind::Shared { .. } => prop_oneof![40 => happens, 1 => slot().prop_map(Step::Take)].boxed(),
+    let happens = match scale.kind.is_shared() {
+        false => happens.boxed(),
+        true => prop_oneof![40 => happens, 1 => slot().prop_map(Step::Take)].boxed(),
     };
     let step = match scale.time {
         Time::VirtualWithHarm => {

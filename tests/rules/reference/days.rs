@@ -1,12 +1,13 @@
 //! Days of one lock, in virtual time: what is in use is never forgotten. (That line and record live for a day after each command is
-//! seen by `lua_replies::kept`.)
+//! seen by `lua_replies::Stored`.)
 
-use fairlock_tests::reference::{Kind, Millis};
+use fairlock_core::LockKind;
 
 use crate::KINDS;
 use crate::commands::{Scale, Slot, Step, Time};
 use crate::lua::{LuaServer, LuaSubject, Parts};
 use crate::subject::differ;
+use crate::words::Millis;
 use Step::{Advance, Ask, Release, Renew, Withdraw};
 
 const HOUR: Millis = 3_600_000;
@@ -14,7 +15,7 @@ const HOUR: Millis = 3_600_000;
 const RAISED_EVERY: Millis = 10_000_000;
 
 /// Leases outlast the pauses between commands.
-fn scale(kind: Kind) -> Scale {
+fn scale(kind: LockKind) -> Scale {
     Scale { leases: [10 * HOUR; 3], ttls: [6_000; 2], time: Time::Virtual, kind }
 }
 
@@ -23,9 +24,9 @@ fn slots(choice: usize) -> [Slot; 3] {
     [0, 1, 2].map(|client| Slot { client, owner: 0, lock: 0, choice })
 }
 
-fn plays(kind: Kind, steps: &[Step]) {
+fn plays(kind: LockKind, steps: &[Step]) {
     let lua = LuaServer::start(Parts::Both);
-    differ(&mut LuaSubject::new(&lua, kind), scale(kind), steps).unwrap_or_else(|story| panic!("{story}"));
+    differ(LuaSubject::new(&lua, kind), scale(kind), steps).unwrap_or_else(|story| panic!("{story}"));
 }
 
 /// After the first two, this again and again by turns, for three days.
@@ -41,7 +42,7 @@ fn pauses() -> [Millis; 4] {
 #[test]
 fn a_line_that_is_always_waited_for_is_never_lost() {
     for kind in KINDS {
-        let [a, b, _] = slots(if kind == Kind::Exclusive { 2 } else { 32 });
+        let [a, b, _] = slots(if kind.is_shared() { 32 } else { 2 });
         for pause in pauses() {
             // Each waiter is served before its first heartbeat.
             let steps = days(pause, &[Ask(a), Ask(b)], |even| {
@@ -56,7 +57,7 @@ fn a_line_that_is_always_waited_for_is_never_lost() {
 #[test]
 fn a_line_of_waits_that_time_out_is_never_lost() {
     for kind in KINDS {
-        let [a, b, holder] = slots(if kind == Kind::Exclusive { 2 } else { 32 });
+        let [a, b, holder] = slots(if kind.is_shared() { 32 } else { 2 });
         for pause in pauses() {
             let steps = days(pause, &[Ask(holder), Ask(a)], |even| {
                 let [leaves, comes] = if even { [a, b] } else { [b, a] };

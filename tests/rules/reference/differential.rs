@@ -1,18 +1,17 @@
 //! The scripts with their fast parts compared with their general parts alone, on two servers in the same virtual time. Replies,
-//! messages and keys must be equal, also after what the model does not know ([`Harm`]).
+//! messages and keys must be equal, also after what the rules do not know ([`Harm`]).
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use fairlock_tests::reference::Answer;
 use redis::Value;
 
 use crate::cast::Cast;
 use crate::commands::{Command, Scale, Step};
 use crate::lua::{Exchange, LuaServer};
 use crate::lua_replies::{State, answers, list, number, pairs, push, state, texts};
-use crate::model::Model;
-use crate::subject::Outcome;
+use crate::rules::Rules;
+use crate::words::{Answer, Outcome};
 use crate::world::World;
 
 /// How many commands with each outcome were answered by the fast part, and how many in all.
@@ -55,14 +54,14 @@ pub(crate) fn differ(
     scale: Scale,
     steps: &[Step],
 ) -> Result<(), String> {
-    let mut model = Model::new(scale.kind); // knows the time and who hears
+    let mut rules = Rules::new(scale.kind); // knows the time and who hears
     let mut worlds = [fast, general].map(|lua| World::new(lua, scale.kind));
     let (mut cast, mut story) = (Cast::new(scale), String::new());
     for step in steps.iter().flat_map(|step| step.parts(scale)) {
-        for command in cast.commands(step, &model) {
+        for command in cast.commands(step, &rules) {
             let _ = writeln!(story, "  {command:?}");
             if matches!(command, Command::Advance(_) | Command::GoesDeaf(_) | Command::Hears(_)) {
-                model.run(&command);
+                rules.run(&command);
             }
             let mut results = Vec::new();
             for world in &mut worlds {

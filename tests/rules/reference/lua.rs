@@ -7,17 +7,17 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::Path;
 
-use fairlock_tests::reference::{ClientNumber, Kind, Lock, Millis};
+use fairlock_core::LockKind;
 use fairlock_tests::{RedisServer, eventually};
 use redis::{Connection, Value};
 use std::time::Duration;
 
 use crate::commands::{CLIENTS, Command, LOCKS};
 use crate::lua_calls::call_of;
-use crate::lua_replies::{answers, kept, list, push, seen, text};
+use crate::lua_replies::{Stored, answers, list, push, text};
 use crate::mistakes::Mistake;
-use crate::model::{START, pass};
-use crate::subject::{Outcome, Seen, Subject};
+use crate::rules::{START, pass};
+use crate::words::{ClientNumber, Millis, Outcome};
 
 const NAMES: [&str; LOCKS] = ["orders", "{orders}"];
 const OPERATIONS: [&str; 8] = [
@@ -123,7 +123,7 @@ pub(crate) const IN_TIME: &str = "9999999999999999";
 /// One world on that server.
 pub(crate) struct LuaSubject<'a> {
     pub(crate) lua: &'a LuaServer,
-    kind: Kind,
+    kind: LockKind,
     pub(crate) con: Connection,
     pub(crate) now: Millis,
     pub(crate) micros: u64,
@@ -133,8 +133,6 @@ pub(crate) struct LuaSubject<'a> {
     ears: [Option<Connection>; CLIENTS],
     /// The clients that say that they are deaf.
     pub(crate) say_deaf: BTreeSet<ClientNumber>,
-    /// The locks after the last command.
-    last: Vec<(Seen, Lock)>,
 }
 
 /// What a command did, as the server says it.
@@ -150,7 +148,7 @@ pub(crate) struct Exchange {
 }
 
 impl<'a> LuaSubject<'a> {
-    pub(crate) fn new(lua: &'a LuaServer, kind: Kind) -> LuaSubject<'a> {
+    pub(crate) fn new(lua: &'a LuaServer, kind: LockKind) -> LuaSubject<'a> {
         let mut subject = LuaSubject {
             lua,
             kind,
@@ -161,7 +159,6 @@ impl<'a> LuaSubject<'a> {
             arrives_late: false,
             ears: Default::default(),
             say_deaf: BTreeSet::new(),
-            last: Vec::new(),
         };
         let _: () = redis::cmd("FLUSHALL").query(&mut subject.con).unwrap();
         (0..CLIENTS).for_each(|client| subject.hears(client));
@@ -234,7 +231,7 @@ impl<'a> LuaSubject<'a> {
         }
         pipe.cmd("LRANGE").arg("virtual:told").arg(0).arg(-1);
         pipe.cmd("EXISTS").arg("virtual:general");
-        let capacity = capacity_of(self.kind).to_string();
+        let capacity = self.kind.capacity().to_string();
         let part = ["500", "0", "1000", "500", &capacity].map(str::to_owned);
         for lock in 0..LOCKS {
             self.call(&mut pipe, "line/inspect", &keys(lock), &part);
@@ -252,34 +249,15 @@ impl<'a> LuaSubject<'a> {
         let looks = rest[2..].chunks_exact(2).map(|look| (look[0].clone(), look[1].clone())).collect();
         Ok(Exchange { reply: replies.pop(), told, looks, is_general: rest[1] == Value::Int(1) })
     }
-}
 
-impl Subject for LuaSubject<'_> {
-    fn run(&mut self, command: &Command, _expected: &Outcome) -> Result<Outcome, String> {
+    /// The same in the words of the comparison, with each lock afterwards.
+    pub(crate) fn run(&mut self, command: &Command) -> Result<(Outcome, Vec<Stored>), String> {
         let exchange = self.exchange(command)?;
         let answers = answers(command, exchange.reply.as_ref());
         let pushes = exchange.told.iter().map(|(channel, message)| push(channel, message)).collect();
-        let now = self.now;
-        let look = |(inspected, dump): &(Value, Value)| Ok((seen(inspected), kept(self.kind, dump, now)?));
-        self.last = exchange.looks.iter().map(look).collect::<Result<_, String>>()?;
-        Ok(Outcome { answers, pushes })
-    }
-
-    /// A place's wait is counted from its ticket, also after it was lost and put back. So it is compared with that.
-    fn seen(&mut self, lock: usize, expected: &Seen) -> Seen {
-        let (mut seen, stored) = self.last[lock].clone();
-        for place in &mut seen.line {
-            let since = stored.line.place(place.member).map_or(0, |place| place.ticket / 1000);
-            let same = expected.line.iter().find(|expected| expected.member == place.member);
-            if let Some(same) = same.filter(|_| place.waiting == self.now.saturating_sub(since)) {
-                place.waiting = same.waiting;
-            }
-        }
-        seen
-    }
-
-    fn kept(&mut self, lock: usize) -> Option<Lock> {
-        Some(self.last[lock].1.clone())
+        let look = |(inspected, dump): &(Value, Value)| Stored::read(inspected, dump, self.now);
+        let stored = exchange.looks.iter().map(look).collect::<Result<_, String>>()?;
+        Ok((Outcome { answers, pushes }, stored))
     }
 }
 
@@ -297,16 +275,9 @@ pub(crate) fn keys(lock: usize) -> [String; 4] {
 }
 
 /// The same as the scripts get them: a lock of one unit has no ends.
-pub(crate) fn keys_of(kind: Kind, lock: usize) -> Vec<String> {
-    let n = if kind == Kind::Exclusive { 3 } else { 4 };
+pub(crate) fn keys_of(kind: LockKind, lock: usize) -> Vec<String> {
+    let n = if kind.is_shared() { 4 } else { 3 };
     keys(lock)[..n].to_vec()
-}
-
-pub(crate) fn capacity_of(kind: Kind) -> u32 {
-    match kind {
-        Kind::Exclusive => 1,
-        Kind::Shared { capacity } => capacity,
-    }
 }
 
 fn own_key(lock: usize, kind: &str) -> String {

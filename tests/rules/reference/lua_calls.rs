@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use fairlock_tests::reference::{Ask, ClientNumber, Kind, Member, Patience};
+use fairlock_core::LockKind;
 
 use crate::commands::Command;
-use crate::lua::{capacity_of, client};
+use crate::lua::client;
+use crate::words::{Ask, ClientNumber, Member, Patience};
 
 pub(crate) struct Call {
     pub(crate) script: String,
@@ -15,14 +16,14 @@ pub(crate) struct Call {
 
 /// Nothing for what happens without a script.
 pub(crate) fn call_of(
-    kind: Kind,
+    kind: LockKind,
     say_deaf: &BTreeSet<ClientNumber>,
     begin_by: &str,
     command: &Command,
 ) -> Option<Call> {
-    let (begin_by, capacity) = (begin_by.to_owned(), capacity_of(kind).to_string());
+    let (begin_by, capacity) = (begin_by.to_owned(), kind.capacity().to_string());
     // The server knows all listeners, and Redisson's line may be looked at, which a lock of several units has not.
-    let options = if kind == Kind::Exclusive { "sr" } else { "s" }.to_owned();
+    let options = if kind.is_shared() { "s" } else { "sr" }.to_owned();
     let options_of = |client: ClientNumber| {
         if say_deaf.contains(&client) { options.clone() + "d" } else { options.clone() }
     };
@@ -46,7 +47,7 @@ pub(crate) fn call_of(
             ("renew", arguments)
         }
         Command::RenewHold { member, token, count, lease, .. } => {
-            let keys_of_each = if kind == Kind::Exclusive { "1" } else { "2" }.to_owned();
+            let keys_of_each = if kind.is_shared() { "2" } else { "1" }.to_owned();
             let named = named(*member, *token);
             ("renew_holds", vec![count.to_string(), lease.to_string(), keys_of_each, named])
         }

@@ -1,20 +1,17 @@
-//! The scripts' answers and pushes, and the keys of a lock, translated into the model's terms.
+//! The scripts' answers and messages in the words of the comparison, and what the keys of a lock must be like.
 
 use std::collections::BTreeMap;
 
-use fairlock_tests::reference::line_clock::LineClock;
-use fairlock_tests::reference::sequence::Sequence;
-use fairlock_tests::reference::{
-    Answer, ClientNumber, Hold, KEPT_FOR, Kind, Line, Lock, Member, Millis, Place, Presence, Push,
-};
 use redis::{FromRedisValue, Value};
 
-use crate::commands::{CLIENTS, Command, LABELS};
+use crate::commands::{CLIENTS, Command};
 use crate::lua::client;
-use crate::subject::{Seen, SeenHolder, SeenPlace};
+use crate::words::{Answer, ClientNumber, Member, Millis, Push, Seen, SeenHolder, SeenPlace};
 
 /// Added to the ticket of a parked place.
 const PARKED: u64 = 1 << 52;
+/// Redis may drop a line, or the sequence, when no command has used it for so long.
+const KEPT_FOR: Millis = 24 * 3600 * 1000;
 
 fn answer(reply: &Value) -> Answer {
     let row = list(reply);
@@ -76,10 +73,10 @@ pub(crate) fn push(channel: &str, message: &str) -> Push {
 }
 
 /// `inspect`'s reply.
-pub(crate) fn seen(reply: &Value) -> Seen {
+fn seen(reply: &Value) -> Seen {
     let row = list(reply);
     let holder = |row: &[Value]| SeenHolder {
-        owner: owner_of(&text(&row[0])),
+        member: member_of(&format!("{}:{}", text(&row[0]), text(&row[1]))),
         takes: number(&row[2]),
         count: number(&row[4]),
         token: number(&row[3]),
@@ -105,6 +102,20 @@ pub(crate) fn seen(reply: &Value) -> Seen {
     Seen { holders, line, absent: number(&row[6]) }
 }
 
+/// The line clock, as far as the keys tell.
+pub(crate) struct LineClock {
+    shown: Millis,
+    pub(crate) pulse: Millis,
+    pub(crate) ttl: Millis,
+    pub(crate) ttl_until: Millis,
+}
+
+impl LineClock {
+    pub(crate) fn at(&self, now: Millis) -> Millis {
+        self.shown + now.saturating_sub(self.pulse).min(self.ttl / 2)
+    }
+}
+
 /// The sequence's field `state`.
 pub(crate) struct State {
     pub(crate) is_marked: bool,
@@ -126,9 +137,9 @@ pub(crate) fn state(text: Option<&String>, now: Millis) -> State {
     let word = |index: usize| words.get(index).map_or(0, |word| word.parse::<i64>().unwrap());
     let number = |index: usize| u64::try_from(word(index)).unwrap();
     let line_clock = LineClock {
-        shown: Some(number(3).checked_add_signed(-word(4)).unwrap()),
+        shown: number(3).checked_add_signed(-word(4)).unwrap(),
         pulse: number(3),
-        ttl: Some(number(5)),
+        ttl: number(5),
         ttl_until: number(6),
     };
     State {
@@ -143,142 +154,95 @@ pub(crate) fn state(text: Option<&String>, now: Millis) -> State {
     }
 }
 
-/// The keys as a lock of the model.
-///
-/// # Errors
-/// If the keys contradict each other.
-pub(crate) fn kept(kind: Kind, reply: &Value, now: Millis) -> Result<Lock, String> {
-    let [lock, line, record, parts @ .., ends] = list(reply) else { panic!("four keys' worth or five") };
-    let (lock, mut record) = (pairs(lock), pairs(record));
-    let ends: Vec<i64> = list(ends).iter().map(number).collect();
-    let kept_until = |key: usize| u64::try_from(ends[key]).unwrap_or(0);
-    let parts = parts.first().map(pairs).unwrap_or_default();
-    let holds = holds(&lock, &parts, kept_until(0), now)?;
-    let last = parts.values().map(|end| end.parse::<u64>().unwrap()).max();
-    if let Some(last) = last
-        && [0, 3].map(kept_until).iter().any(|end| !(last + 1000..=last + 61_000).contains(end))
-    {
-        return Err(format!("the keys of holds do not end a second to a minute after {last}: {ends:?}"));
-    }
-    let state_text = record.remove("state");
-    let kicked = record.remove("kicked").unwrap_or_default();
-    if (ends[2] < 0) == state_text.is_some() {
-        return Err(format!("a record has a TTL: {ends:?}"));
-    }
-    let line = texts(line);
-    // A line that was lost leaves its places.
-    let mut lost: Vec<(Member, u64)> = Vec::new();
-    for (member, place) in record.iter().filter(|(member, _)| !line.contains(member)) {
-        let ticket = place.split(' ').nth(2).map(|ticket| ticket.trim_end_matches(['d', 'p']).parse());
-        let Some(Ok(ticket)) = ticket else { return Err(format!("{member} has no place: {place}")) };
-        lost.push((member_of(member), ticket));
-    }
-    lost.sort_by_key(|(_, ticket)| *ticket);
-    if line.len() != 2 * (record.len() - lost.len()) {
-        return Err(format!("the line {line:?} does not match the places {record:?}"));
-    }
-    let mut waiting: Vec<Place> = line
-        .chunks_exact(2)
-        .map(|entry| {
-            let (member, score): (&str, u64) = (&entry[0], entry[1].parse().unwrap());
-            let [deadline, lease, ticket, units, label] =
-                record[member].splitn(5, ' ').collect::<Vec<_>>()[..]
-            else {
-                panic!("a place has five parts")
-            };
-            let presence = if score >= PARKED { Presence::Parked } else { Presence::Present };
-            let letter = if score >= PARKED { "p" } else { "" };
-            assert_eq!(
-                ticket,
-                format!("{}{letter}", score % PARKED),
-                "the ticket in the place is the line's"
-            );
-            Place {
-                member: member_of(member),
-                ticket: score % PARKED,
-                takes: units.split_once('/').unwrap().0.parse().unwrap(),
-                presence,
-                deadline: deadline.parse().unwrap(),
-                lease: lease.parse().unwrap(),
-                since: 0,
-                label: label_of(label),
-            }
-        })
-        .collect();
-    waiting.sort_by_key(|place| place.ticket);
-    let State { last, line_clock, rests_until, .. } = state(state_text.as_ref(), now);
-    let is_kept = |key, used: Millis| kept_until(key) >= used + KEPT_FOR;
-    if state_text.is_some() && !is_kept(2, last / 1000)
-        || !waiting.is_empty() && !is_kept(1, line_clock.pulse)
-    {
-        return Err(format!("a line or a record ends within a day, at {ends:?}; it is {now}"));
-    }
-    Ok(Lock {
-        kind,
-        holds,
-        line: Line { places: waiting },
-        line_clock,
-        sequence: Sequence(last),
-        lost,
-        rests_until,
-        kicked: kicked.lines().rev().map(kick).collect(),
-        first_must_ask: false,
-    })
+/// A lock for who looks, and what of its keys nobody sees.
+pub(crate) struct Stored {
+    pub(crate) seen: Seen,
+    pub(crate) last_number: u64,
+    /// Of each place.
+    tickets: BTreeMap<Member, u64>,
 }
 
-/// One hold of all units, or those that take a part and are not over, by token.
-fn holds(
-    lock: &BTreeMap<String, String>,
-    parts: &BTreeMap<String, String>,
-    kept_until: Millis,
-    now: Millis,
-) -> Result<Vec<Hold>, String> {
-    let Some(mode) = lock.get("mode") else { return Ok(Vec::new()) };
-    let words: Vec<&str> = mode.splitn(5, ' ').collect();
-    if let [capacity, member, token, count, label] = words[..]
-        && capacity != "of"
-    {
-        if lock.len() != 1 {
-            return Err(format!("a hold beside one of all units: {lock:?}"));
+impl Stored {
+    /// # Errors
+    /// If the keys contradict each other, or end too early or never.
+    pub(crate) fn read(inspected: &Value, dump: &Value, now: Millis) -> Result<Stored, String> {
+        let [lock, line, record, parts @ .., ends] = list(dump) else { panic!("four keys' worth or five") };
+        let (lock, mut record) = (pairs(lock), pairs(record));
+        let ends: Vec<i64> = list(ends).iter().map(number).collect();
+        let kept_until = |key: usize| u64::try_from(ends[key]).unwrap_or(0);
+        if let Some(parts) = parts.first().map(pairs) {
+            check_parts(&lock, &parts)?;
+            let last = parts.values().map(|end| end.parse::<u64>().unwrap()).max();
+            if let Some(last) = last
+                && [0, 3].map(kept_until).iter().any(|end| !(last + 1000..=last + 61_000).contains(end))
+            {
+                return Err(format!(
+                    "the keys of holds do not end a second to a minute after {last}: {ends:?}"
+                ));
+            }
         }
-        return Ok(vec![Hold {
-            member: member_of(member),
-            takes: capacity.parse().unwrap(),
-            token: token.parse().unwrap(),
-            count: count.parse().unwrap(),
-            ends: kept_until,
-            label: label_of(&label[1..]), // behind the mark
-        }]);
+        let state_text = record.remove("state");
+        if (ends[2] < 0) == state_text.is_some() {
+            return Err(format!("a record has a TTL: {ends:?}"));
+        }
+        record.remove("kicked");
+        let tickets = tickets(&texts(line), &record)?;
+        let State { last, line_clock, .. } = state(state_text.as_ref(), now);
+        let is_kept = |key, used: Millis| kept_until(key) >= used + KEPT_FOR;
+        if state_text.is_some() && !is_kept(2, last / 1000)
+            || !tickets.is_empty() && !is_kept(1, line_clock.pulse)
+        {
+            return Err(format!("a line or a record ends within a day, at {ends:?}; it is {now}"));
+        }
+        Ok(Stored { seen: seen(inspected), last_number: last, tickets })
     }
-    let mut holds = Vec::new();
-    let mut used = 0;
-    for (member, hold) in lock.iter().filter(|(member, _)| *member != "mode") {
-        let [takes, token, count, label] = hold.splitn(4, ' ').collect::<Vec<_>>()[..] else {
-            panic!("a hold has four parts")
-        };
-        let end = parts.get(member).ok_or_else(|| format!("{member} has no end: {parts:?}"))?;
-        let hold = Hold {
-            member: member_of(member),
-            takes: takes.parse().unwrap(),
-            token: token.parse().unwrap(),
-            count: count.parse().unwrap(),
-            ends: end.parse().unwrap(),
-            label: label_of(label),
-        };
-        used += hold.takes;
-        holds.push(hold);
+
+    /// A wait that is counted from the ticket of its place becomes one that is counted by the rules.
+    pub(crate) fn count_waits_alike(&mut self, expected: &Seen, now: Millis) {
+        for place in &mut self.seen.line {
+            let since = self.tickets.get(&place.member).map_or(0, |ticket| ticket / 1000);
+            let same = expected.line.iter().find(|expected| expected.member == place.member);
+            if let Some(same) = same.filter(|_| place.waiting == now.saturating_sub(since)) {
+                place.waiting = same.waiting;
+            }
+        }
     }
-    if words[2] != used.to_string() || holds.len() != parts.len() {
+}
+
+/// The line, and the places in the record, of which a lost line leaves more than that.
+fn tickets(line: &[String], record: &BTreeMap<String, String>) -> Result<BTreeMap<Member, u64>, String> {
+    let ticket = |entry: &[String]| {
+        let (member, score): (&str, u64) = (&entry[0], entry[1].parse().unwrap());
+        let place = record.get(member).ok_or_else(|| format!("{member} stands in line without a place"))?;
+        let letter = if score >= PARKED { "p" } else { "" };
+        match place.split(' ').nth(2) {
+            Some(told) if told == format!("{}{letter}", score % PARKED) => {
+                Ok((member_of(member), score % PARKED))
+            }
+            _ => Err(format!("{member} stands in line as {score}, with the place {place}")),
+        }
+    };
+    line.chunks_exact(2).map(ticket).collect()
+}
+
+/// A lock with several holds: their number and units, and an end of each.
+fn check_parts(lock: &BTreeMap<String, String>, parts: &BTreeMap<String, String>) -> Result<(), String> {
+    let Some(mode) = lock.get("mode") else { return Ok(()) };
+    let words: Vec<&str> = mode.split(' ').collect();
+    if words[0] != "of" {
+        return if lock.len() == 1 {
+            Ok(())
+        } else {
+            Err(format!("a hold beside one of all units: {lock:?}"))
+        };
+    }
+    let holds = || lock.iter().filter(|(member, _)| *member != "mode");
+    let takes = |(_, hold): (_, &String)| hold.split(' ').next().unwrap().parse::<u64>().unwrap();
+    let used: u64 = holds().map(takes).sum();
+    if words[2] != used.to_string() || !holds().map(|(member, _)| member).eq(parts.keys()) {
         return Err(format!("{used} units are taken, by {parts:?}: {lock:?}"));
     }
-    holds.retain(|hold| hold.ends > now);
-    holds.sort_by_key(|hold| hold.token);
-    Ok(holds)
-}
-
-fn kick(entry: &str) -> (Member, u64) {
-    let (member, last) = entry.rsplit_once(' ').unwrap();
-    (member_of(member), last.parse().unwrap())
+    Ok(())
 }
 
 fn member_of(text: &str) -> Member {
@@ -294,10 +258,6 @@ fn owner_of(text: &str) -> (ClientNumber, u64) {
 
 fn client_of(text: &str) -> ClientNumber {
     (0..CLIENTS).find(|number| client(*number) == text).unwrap()
-}
-
-fn label_of(text: &str) -> &'static str {
-    LABELS.into_iter().find(|label| *label == text).unwrap()
 }
 
 pub(crate) fn list(value: &Value) -> &[Value] {

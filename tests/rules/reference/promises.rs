@@ -1,35 +1,46 @@
-//! The model's own promises, checked after each command: otherwise all subjects might agree on a mistake.
+//! The promises of the rules themselves, checked after each command: otherwise the rules and the Lua might agree on a mistake.
 
-use fairlock_tests::reference::{Hold, Lock, Presence};
+use std::collections::BTreeMap;
 
 use crate::cast::Cast;
-use crate::commands::{Command, Scale, Step};
-use crate::model::Model;
+use crate::commands::{Command, LOCKS, Scale, Step};
+use crate::rules::Rules;
+use crate::words::{Answer, Member, Outcome, Seen, SeenHolder};
 
 /// Runs the steps, and returns the first broken promise.
 pub(crate) fn are_kept(scale: Scale, steps: &[Step]) -> Result<(), String> {
-    let (mut model, mut cast) = (Model::new(scale.kind), Cast::new(scale));
+    let (mut rules, mut cast) = (Rules::new(scale.kind), Cast::new(scale));
+    let (mut tickets, mut was_lost) = (BTreeMap::new(), [false; LOCKS]);
     for step in steps.iter().flat_map(|step| step.parts(scale)) {
-        for command in cast.commands(step, &model) {
-            let before = command.lock().map(|lock| model.kept(lock));
-            let outcome = model.run(&command);
+        for command in cast.commands(step, &rules) {
+            let before = rules.clone();
+            let outcome = rules.run(&command);
             cast.learn(&command, &outcome);
-            let Some((lock, before)) = command.lock().zip(before) else { continue };
-            let after = model.kept(lock);
-            let checked = grows(&before, &after)
-                .and_then(|()| none_hold_too_much(&after))
-                .and_then(|()| nobody_is_overtaken(&model, &command, &before, &after))
-                .and_then(|()| a_repeat_changes_nothing(&mut model, lock, &command, [&before, &after]));
-            checked.map_err(|what| format!("{what}: {command:?}\n  {before:?}\n  {after:?}"))?;
+            learn_ticket(&mut tickets, &command, &outcome);
+            let Some(lock) = command.lock() else { continue };
+            was_lost[lock] |= matches!(command, Command::LoseLine { .. });
+            let seen = [before.seen(lock), rules.seen(lock)];
+            let grown = grow(before.last_number(lock), &seen);
+            let checked = grown
+                .and_then(|()| none_hold_too_much(scale, &seen[1]))
+                .and_then(|()| nobody_is_overtaken(&rules, &command, &tickets, &seen))
+                .and_then(|()| a_repeat_changes_nothing(&rules, lock, &command, was_lost[lock]));
+            let [was, is] = seen;
+            checked.map_err(|what| format!("{what}: {command:?}\n  {was:?}\n  {is:?}"))?;
         }
     }
     Ok(())
 }
 
+fn learn_ticket(tickets: &mut BTreeMap<Member, u64>, command: &Command, outcome: &Outcome) {
+    if let (Command::Acquire { ask, .. }, [Answer::Queued { ticket, .. }]) = (command, &outcome.answers[..]) {
+        tickets.insert(ask.member, *ticket);
+    }
+}
+
 /// P10: each acquisition has a greater token than all before.
-fn grows(before: &Lock, after: &Lock) -> Result<(), String> {
-    let mut last = before.sequence.0;
-    for hold in newly_held(before, after) {
+fn grow(mut last: u64, seen: &[Seen; 2]) -> Result<(), String> {
+    for hold in newly_held(seen) {
         if hold.token <= last {
             return Err("the token did not grow".to_owned());
         }
@@ -39,64 +50,60 @@ fn grows(before: &Lock, after: &Lock) -> Result<(), String> {
 }
 
 /// P1: the holds together take no more units than there are.
-fn none_hold_too_much(after: &Lock) -> Result<(), String> {
-    let taken: u64 = after.holds.iter().map(|hold| u64::from(hold.takes)).sum();
-    if taken > u64::from(after.capacity()) { Err(format!("{taken} units are held")) } else { Ok(()) }
+fn none_hold_too_much(scale: Scale, seen: &Seen) -> Result<(), String> {
+    let taken: u64 = seen.holders.iter().map(|hold| u64::from(hold.takes)).sum();
+    if taken > u64::from(scale.kind.capacity()) { Err(format!("{taken} units are held")) } else { Ok(()) }
 }
 
 /// P2, P4: grants go to the first places of all live waiters.
-fn nobody_is_overtaken(model: &Model, command: &Command, before: &Lock, after: &Lock) -> Result<(), String> {
-    newly_held(before, after).try_for_each(|hold| is_first(model, command, before, after, hold))
-}
-
-fn is_first(model: &Model, command: &Command, before: &Lock, after: &Lock, hold: Hold) -> Result<(), String> {
-    // It may have been put back in this command.
-    let told = match command {
-        Command::Acquire { ask, .. } if ask.member == hold.member && ask.ticket <= before.sequence.0 => {
-            Some(ask.ticket).filter(|ticket| *ticket > 0)
-        }
-        _ => None,
-    };
-    let ticket = before.line.place(hold.member).map(|place| place.ticket).or(told).unwrap_or(u64::MAX);
-    let clock = after.line_clock.at(model.now);
-    let is_overtaken = after.line.places.iter().any(|place| {
-        let was_there = before.line.place(place.member).is_some_and(|was| was.presence == Presence::Present);
-        let is_alive = place.deadline > clock && model.hearing.contains(&place.member.client);
-        was_there && is_alive && place.ticket < ticket
-    });
-    if is_overtaken { Err("a live waiter was overtaken".to_owned()) } else { Ok(()) }
-}
-
-/// P8: after a lost answer, the same command comes again.
-fn a_repeat_changes_nothing(
-    model: &mut Model,
-    lock: usize,
+fn nobody_is_overtaken(
+    rules: &Rules,
     command: &Command,
-    [before, after]: [&Lock; 2],
+    tickets: &BTreeMap<Member, u64>,
+    seen: &[Seen; 2],
 ) -> Result<(), String> {
-    if matches!(command, Command::ForceRelease { .. }) {
-        return Ok(()); // it means any holder, so a repeat means the next one
-    }
-    let saved = model.clone();
-    model.run(command);
-    let again = model.kept(lock);
-    *model = saved;
-    let present = |lock: &Lock| -> Vec<_> {
-        let places = lock.line.places.iter().filter(|place| place.presence == Presence::Present);
-        places.map(|place| (place.member, place.ticket)).collect()
-    };
-    // While a lost line comes back the lock stays free, until one command finds it whole, or empty.
-    let rests_until = before.rests_until.max(after.rests_until);
-    if after.free() > 0 && after.line_clock.at(model.now) < rests_until {
-        return Ok(());
-    }
-    if again.holds != after.holds || present(&again) != present(after) {
-        return Err(format!("a repeat changes more, to {again:?}"));
+    let [before, after] = seen;
+    let had_place = |member: Member| before.line.iter().any(|place| place.member == member);
+    for hold in newly_held(seen) {
+        // It may have been put back in this command.
+        let is_told = |ticket| matches!(command, Command::Acquire { ask, .. } if ask.ticket == ticket);
+        let ticket = tickets.get(&hold.member).filter(|ticket| had_place(hold.member) || is_told(**ticket));
+        let is_overtaken = after.line.iter().any(|place| {
+            let was_alive = before.line.iter().any(|was| was.member == place.member && was.left > 0);
+            let is_alive = place.left > 0 && rules.hearing.contains(&place.member.client);
+            was_alive && is_alive && tickets.get(&place.member) < ticket.or(Some(&u64::MAX))
+        });
+        if is_overtaken {
+            return Err("a live waiter was overtaken".to_owned());
+        }
     }
     Ok(())
 }
 
-fn newly_held(before: &Lock, after: &Lock) -> impl Iterator<Item = Hold> {
-    let was_held = |token| before.holds.iter().any(|held| held.token == token);
-    after.holds.iter().filter(move |hold| !was_held(hold.token)).copied()
+/// P8: after a lost answer, the same command comes again.
+fn a_repeat_changes_nothing(
+    rules: &Rules,
+    lock: usize,
+    command: &Command,
+    was_lost: bool,
+) -> Result<(), String> {
+    if matches!(command, Command::ForceRelease { .. }) {
+        return Ok(()); // it means any holder, so a repeat means the next one
+    }
+    let mut again = rules.clone();
+    again.run(command);
+    // While a lost line comes back the lock stays free, until one command finds it whole, or empty.
+    if was_lost {
+        return Ok(());
+    }
+    let [is, was] = [&again, rules].map(|rules| rules.seen(lock).holders);
+    if is != was || !again.heads(lock).eq(rules.heads(lock)) {
+        return Err(format!("a repeat changes more, to {is:?}"));
+    }
+    Ok(())
+}
+
+fn newly_held([before, after]: &[Seen; 2]) -> impl Iterator<Item = &SeenHolder> {
+    let was_held = |token| before.holders.iter().any(|held| held.token == token);
+    after.holders.iter().filter(move |hold| !was_held(hold.token))
 }

@@ -1,10 +1,9 @@
-//! Short stories for the comparison of fast parts: what chance makes seldom, once each.
-
-use fairlock_tests::reference::{Kind, Millis};
+//! Short stories for the comparisons: what chance makes seldom, once each.
 
 use crate::commands::{Harm, Scale, Slot, Step};
 use crate::differential::{Ways, differ};
 use crate::lua::LuaServer;
+use crate::words::Millis;
 use Step::{
     Advance, Ask, Expire, Force, GoesDeaf, Hears, Kick, LoseLine, ReEnter, Release, Repeat, Try, Withdraw,
 };
@@ -16,12 +15,22 @@ pub(crate) fn play_scenes(
     ways: &mut Ways,
     scale: Scale,
 ) -> Result<(), String> {
-    let scenes = match scale.kind {
-        Kind::Exclusive => of_one_holder(scale),
-        Kind::Shared { .. } => [newcomers(), releases(scale), absent(scale), losses(), ends(scale)].concat(),
+    scenes(scale).iter().try_for_each(|steps| differ(fast, general, ways, scale, steps))
+}
+
+/// Those in which nothing happens that the rules do not know.
+pub(crate) fn without_harm(scale: Scale) -> Vec<Vec<Step>> {
+    let mut scenes = scenes(scale);
+    scenes.retain(|steps| steps.iter().all(|step| !matches!(step, Step::Harm(_))));
+    scenes
+}
+
+fn scenes(scale: Scale) -> Vec<Vec<Step>> {
+    let scenes = match scale.kind.is_shared() {
+        false => of_one_holder(scale),
+        true => [newcomers(), releases(scale), absent(scale), losses(), ends(scale)].concat(),
     };
-    let scenes = [scenes, rests_of_nobody(scale)].concat();
-    scenes.iter().try_for_each(|steps| differ(fast, general, ways, scale, steps))
+    [scenes, late(), rests_of_nobody(scale)].concat()
 }
 
 /// A lease that outlasts the scene, and one unit.
@@ -250,9 +259,20 @@ fn losses() -> Vec<Vec<Step>> {
     scenes
 }
 
+/// Commands of requests that are over come late.
+fn late() -> Vec<Vec<Step>> {
+    let beats = Step::HeartbeatOfFormer;
+    vec![
+        vec![Ask(A), Release(A), Ask(A), Step::ReleaseFormer(A), Ask(B), Step::WithdrawFormer(A)],
+        vec![Ask(all(A)), Ask(D), Withdraw(D), beats(D), Ask(E), Release(A)],
+        vec![Ask(all(A)), Ask(D), Release(A), Release(D), Ask(A), beats(D), Release(A), Ask(B)],
+        vec![Ask(all(A)), Ask(D), Ask(E), LoseLine(0), Withdraw(D), beats(D), Ask(E), Release(A)],
+    ]
+}
+
 /// A lost line comes back and rests, and its waiters leave again. Only waiters and grants move the clock of an empty line: the fast
 /// part of a release can't. By how much it moved shows at the next waiter, since that one rests for the remaining time.
-pub(crate) fn rests_of_nobody(scale: Scale) -> Vec<Vec<Step>> {
+fn rests_of_nobody(scale: Scale) -> Vec<Vec<Step>> {
     let [ttl, ..] = scale.ttls;
     let (third, more) = (ttl / 3, ttl / 6 + 1);
     let lost = |holder, leaves| vec![Ask(holder), Ask(all(D)), LoseLine(0), Ask(D), leaves];
@@ -284,7 +304,7 @@ pub(crate) fn rests_of_nobody(scale: Scale) -> Vec<Vec<Step>> {
         ),
         scene(lost(all(A), left), &[Advance(third), Try(B), Advance(more), Ask(B), Release(A), Ask(B)]),
     ];
-    if scale.kind != Kind::Exclusive {
+    if scale.kind.is_shared() {
         let [lease, ..] = scale.leases;
         let waits = [Advance(1), Ask(all(B)), Advance(more), Ask(F), Release(A), Ask(F), Ask(B)];
         // One of two holds is over.

@@ -1,6 +1,6 @@
 //! One of the two worlds that are compared, and how the harm in it is done ([`Harm`]).
 
-use fairlock_tests::reference::Kind;
+use fairlock_core::LockKind;
 use redis::{Connection, Value};
 
 use crate::commands::{Command, Harm, LOCKS};
@@ -8,13 +8,13 @@ use crate::lua::{Exchange, IN_TIME, LuaServer, LuaSubject, ear, keys_of};
 
 pub(crate) struct World<'a> {
     pub(crate) subject: LuaSubject<'a>,
-    kind: Kind,
+    kind: LockKind,
     /// The waiters in Redisson's line are live.
     _ears: [Connection; LOCKS],
 }
 
 impl<'a> World<'a> {
-    pub(crate) fn new(lua: &'a LuaServer, kind: Kind) -> World<'a> {
+    pub(crate) fn new(lua: &'a LuaServer, kind: LockKind) -> World<'a> {
         let subject = LuaSubject::new(lua, kind);
         let ears = redisson().map(|[_, _, channel]| ear(&lua.server, &format!("{channel}:{JAVA}")));
         World { subject, kind, _ears: ears }
@@ -54,7 +54,7 @@ impl<'a> World<'a> {
             }
             Harm::PlainGives(lock) => pipe.cmd("HDEL").arg(&keys(lock)[0]).arg(PLAIN),
             // No script of several holders looks at that line.
-            Harm::RedissonWaits(_) | Harm::RedissonLeaves(_) if *kind != Kind::Exclusive => &mut pipe,
+            Harm::RedissonWaits(_) | Harm::RedissonLeaves(_) if kind.is_shared() => &mut pipe,
             Harm::RedissonWaits(lock) => {
                 let [queue, timeouts, _] = &redisson()[lock];
                 // Its turn is next but one.
