@@ -21,7 +21,7 @@
 //!   alone, so that only the one at fault fails.
 //! - **Two steps lock and insert rows of the same names**: both do so in the order of the names, and pass over rows that are locked.
 //! - **A message for a write that did not happen**: NOTIFY stands behind COMMIT, in its own Sync, and nothing is delivered in this
-//!   process before the COMMIT is answered. If NOTIFY fails the step was done all the same.
+//!   process before the COMMIT is answered. If NOTIFY fails, or is stuck behind that of another program, the step was done all the same.
 //! - **The step was done, and its answer is lost**: the repeat grants nothing, so it tells nothing. A waiter of this process that may
 //!   have been granted the lock is told to look.
 //! - **A client stops between its two trips** and keeps the row lock: the server ends its session after [`IDLE`](crate::net::pool::IDLE).
@@ -53,7 +53,7 @@ use parking_lot::Mutex;
 
 use crate::answer::Answer;
 use crate::clients::Clients;
-use crate::net::pool::{BEGIN, Pool};
+use crate::net::pool::{BEGIN, Pool, SOON};
 use crate::net::{BYTEA, Connection, Failure, Row, Statement, Value};
 use crate::presence::{channel_of, key_of};
 use crate::recent::Recent;
@@ -191,7 +191,8 @@ impl Store {
                 step.asked.keys().for_each(|lock| self.recent.is_blocked(lock, began));
             }
         })?;
-        step.close(began.elapsed());
+        let trip = began.elapsed();
+        step.close(trip);
         let (mut writes, mut messages, mut is_promise, mut has_standby) = (vec![], vec![], false, false);
         for (lock, row) in rows {
             let Loaded { mut entry, last, now } = match Loaded::read(&row) {
@@ -242,14 +243,13 @@ impl Store {
         }
         let update = (!writes.is_empty()).then(|| LockRow::update(&writes));
         let write: Vec<_> = update.into_iter().chain([Statement::new("commit", [])]).collect();
-        let parts = [&write[..], &messages];
-        let parts = if messages.is_empty() { &parts[..1] } else { &parts };
-        let (at_once, afterwards) = parts.split_at(if has_standby { 1 } else { parts.len() });
-        let done = con.flights(at_once, step.deadline)?;
-        done.into_iter().next().unwrap_or_else(|| Err(Failure::senseless()))?;
-        // What the server says to the messages does not matter.
-        if !afterwards.is_empty() {
-            con.flights(afterwards, step.deadline)?;
+        if messages.is_empty() {
+            con.flight(&write, step.deadline)?;
+        } else if has_standby || self.pool.is_telling() {
+            con.flight(&write, step.deadline)?;
+            self.pool.tell(con, messages, trip + SOON, step.deadline);
+        } else {
+            con.flight_and_tell(&write, &messages, SOON, step.deadline)?;
         }
         Ok(())
     }

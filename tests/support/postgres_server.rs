@@ -260,6 +260,16 @@ impl PostgresServer {
         assert!(seen.is_some(), "the server does not see that its process {pid} was killed:\n{}", self.log());
     }
 
+    /// Stops the process of one session (SIGSTOP). Its connection stays, and so do its locks.
+    pub fn stop_session(&self, pid: u32) {
+        send(pid, Signal::STOP);
+    }
+
+    /// Continues it after [`stop_session`](PostgresServer::stop_session).
+    pub fn cont_session(&self, pid: u32) {
+        send(pid, Signal::CONT);
+    }
+
     /// Waits until it lets somebody in, after a start.
     pub fn until_up(&self) {
         let up = look_until(START_BOUND, || {

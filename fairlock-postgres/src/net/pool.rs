@@ -5,6 +5,8 @@
 //! | idle, in the list | lent | a call that takes it |
 //! | lent | idle | the end of its call; a rollback, if a transaction is still open |
 //! | lent, no answer that can be used | closed | the end of its call: an answer may be under way, or the row lock be kept |
+//! | lent, no answer to its messages yet | telling | the end of its call, which was answered: see `telling` |
+//! | telling | idle | its thread, when its messages were sent |
 //! | lent, no answer in time | ending | the end of its call: the server is still at it, as at a commit that waits for a standby or for the disk |
 //! | ending | closed | its thread, which cancels what the session does, and waits for its end |
 //!
@@ -30,12 +32,16 @@ use super::rows::Row;
 use super::statement::Statement;
 use super::wire::Connection;
 
+mod telling;
+
+pub(crate) use telling::SOON;
+
 /// For how long the server keeps a transaction, and its row lock, for a client that says nothing.
 pub(crate) const IDLE: Duration = Duration::from_secs(1);
 /// How long a statement waits for a row at most.
 const WAIT: Duration = Duration::from_millis(500);
-/// How often the thread of a session that is ending looks whether it has to end itself.
-const ENDING_LOOKS: Duration = Duration::from_secs(1);
+/// How often the thread of a session that is not answered looks whether it has to end itself.
+const LOOKS: Duration = Duration::from_secs(1);
 /// When the server gives a silent client up: at most 7 s after its last sign of life. Statements of many rows are planned once, and never
 /// compiled.
 const OWN_SESSION: &str = ", set_config('tcp_user_timeout', '5000', false), set_config('tcp_keepalives_idle', '4', false), \
@@ -71,8 +77,18 @@ struct State {
     /// Lent ones, and those being opened.
     lent: usize,
     /// Those that are ending, and when there was the last one more than are allowed.
-    ending: u32,
+    ending: usize,
     one_more: Option<Instant>,
+    /// Those whose messages are under way, and the messages that wait for that.
+    telling: usize,
+    untold: Vec<Statement>,
+}
+
+impl State {
+    /// How many connections are in use.
+    fn used(&self) -> usize {
+        self.lent + self.ending + self.telling.saturating_sub(1)
+    }
 }
 
 impl Pool {
@@ -119,16 +135,21 @@ impl Pool {
             None => self.open(deadline).map_err(Failure::unsent)?,
         };
         let done = act(&mut con);
-        let is_of_use = done.as_ref().err().is_none_or(Failure::keeps_connection);
+        let is_of_use = con.is_of_use() && done.as_ref().err().is_none_or(Failure::keeps_connection);
+        if is_of_use && done.is_ok() && con.is_busy() {
+            self.leave_to_thread(con);
         // A transaction that is open may have a row lock.
-        if is_of_use && (!con.is_in_transaction || con.script("rollback", deadline).is_ok()) {
+        } else if is_of_use
+            && !con.is_busy()
+            && (!con.is_in_transaction || con.script("rollback", deadline).is_ok())
+        {
             lent.give_back(con);
         } else {
             self.broken.fetch_add(1, Ordering::Relaxed);
             let had_time = deadline.saturating_duration_since(began) >= self.timeouts.response / 2;
             let mut state = self.shared.state.lock();
             let idle = if had_time || !con.is_busy() { std::mem::take(&mut state.idle) } else { Vec::new() };
-            state.ending += u32::from(con.is_busy());
+            state.ending += usize::from(con.is_busy());
             drop(state);
             drop((lent, idle));
             if con.is_busy() {
@@ -148,7 +169,7 @@ impl Pool {
             let mut is_cancelled = false;
             while ending.0.strong_count() > 0 && con.is_busy() {
                 is_cancelled = is_cancelled || open::cancel(&con, tls, Instant::now() + connect).is_ok();
-                con.is_busy_at(Instant::now() + ENDING_LOOKS);
+                con.is_busy_at(Instant::now() + LOOKS);
             }
             drop((con, ending));
         });
@@ -220,9 +241,9 @@ impl Pool {
         let most = if watchdog { self.most } else { self.most.saturating_sub(1).max(1) };
         let mut state = self.shared.state.lock();
         loop {
-            let ending = usize::try_from(state.ending).unwrap_or(usize::MAX);
+            let ending = state.ending;
             let is_due = |last: Instant| last.elapsed() >= one_more_after(ending.saturating_sub(self.most));
-            if state.lent + ending < most {
+            if state.used() < most {
                 state.lent += 1;
                 return Ok(state.idle.pop());
             }

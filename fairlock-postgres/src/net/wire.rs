@@ -9,7 +9,7 @@
 
 use std::borrow::Cow;
 use std::io::{self, ErrorKind, Read};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use fairlock_net::{Endpoint, Secrets, Stream};
@@ -47,6 +47,8 @@ pub(crate) struct Connection {
     pub(super) process: Option<(i32, i32)>,
     /// How many parts of flights are not answered.
     unready: usize,
+    /// How many texts the session knew before the last flight.
+    known: usize,
     /// Nothing more will come.
     is_over: bool,
     /// Whether a transaction is open, also a failed one.
@@ -75,6 +77,7 @@ impl Connection {
             trips: 0,
             process: None,
             unready: 0,
+            known: 0,
             is_over: false,
             is_in_transaction: false,
             prepared: None,
@@ -114,8 +117,49 @@ impl Connection {
         parts: &[&[Statement]],
         deadline: Instant,
     ) -> Result<Vec<Result<Rows, Failure>>, Failure> {
+        self.send_parts(parts, deadline)?;
+        let answers = parts.iter().map(|_| self.answers()).collect::<Result<Vec<_>, _>>()?;
+        self.stream.all_answered();
+        if let Some(first) = answers.iter().find_map(|answer| answer.as_ref().err()) {
+            self.doubt(first);
+        }
+        Ok(answers)
+    }
+
+    /// Runs these statements, and sends messages behind them, in the same round trip. It waits for the answer to the messages only for this
+    /// much longer: if it is busy then, that has not come.
+    pub(crate) fn flight_and_tell(
+        &mut self,
+        statements: &[Statement],
+        messages: &[Statement],
+        soon: Duration,
+        deadline: Instant,
+    ) -> Result<(), Failure> {
+        self.send_parts(&[statements, messages], deadline)?;
+        let done = self.answers()?;
+        // Without the statements the messages are no more than an error.
+        let until = if done.is_ok() { deadline.min(Instant::now() + soon) } else { deadline };
+        if done.is_ok() {
+            self.stream.all_answered(); // so that a close does not take the messages back
+        }
+        self.is_busy_at(until);
+        if let Err(failure) = &done {
+            self.stream.all_answered();
+            self.doubt(failure);
+        }
+        done.map(drop)
+    }
+
+    /// Sends messages, and waits for no answer. What the server says to them does not matter.
+    pub(crate) fn tell(&mut self, messages: &[Statement], deadline: Instant) {
+        if self.send_parts(&[messages], deadline).is_ok() {
+            self.stream.all_answered();
+        }
+    }
+
+    fn send_parts(&mut self, parts: &[&[Statement]], deadline: Instant) -> Result<(), Failure> {
         let mut out = BytesMut::new();
-        let known = self.prepared.as_ref().map_or(0, Vec::len);
+        self.known = self.prepared.as_ref().map_or(0, Vec::len);
         for part in parts {
             for statement in *part {
                 self.write(statement, &mut out)?;
@@ -123,23 +167,17 @@ impl Connection {
             frontend::sync(&mut out);
         }
         self.unready += parts.len();
-        self.send(&out, deadline)?;
-        let answers = parts.iter().map(|_| self.answers()).collect::<Result<Vec<_>, _>>()?;
-        self.stream.all_answered();
-        let mut failures = answers.iter().filter_map(|answer| answer.as_ref().err());
-        match failures.next() {
-            None => {}
-            Some(first) if first.is_of_another_session() => self.prepared = None,
-            Some(first) => {
-                // Which of the new ones were prepared is not known, and a later part has missed one that this one was to prepare. After
-                // a table was altered none is as it was.
-                let good = if first.is_of_an_altered_table() { 0 } else { known };
-                if let Some(prepared) = &mut self.prepared {
-                    prepared.truncate(good);
-                }
-            }
+        self.send(&out, deadline)
+    }
+
+    /// A statement of the last flight failed. Which of the new ones were prepared is not known, and a later part has missed one that an
+    /// earlier one was to prepare. After a table was altered none is as it was.
+    fn doubt(&mut self, failure: &Failure) {
+        if failure.is_of_another_session() {
+            self.prepared = None;
+        } else if let Some(prepared) = &mut self.prepared {
+            prepared.truncate(if failure.is_of_an_altered_table() { 0 } else { self.known });
         }
-        Ok(answers)
     }
 
     fn write(&mut self, statement: &Statement, out: &mut BytesMut) -> Result<(), Failure> {
@@ -226,6 +264,11 @@ impl Connection {
         Ok(())
     }
 
+    /// Whether it can be used for more.
+    pub(super) fn is_of_use(&self) -> bool {
+        !self.is_over
+    }
+
     /// Whether the server is still at what it was asked for.
     pub(super) fn is_busy(&self) -> bool {
         self.unready > 0 && !self.is_over
@@ -236,7 +279,14 @@ impl Connection {
         self.stream.until(until);
         while self.is_busy() {
             match self.next() {
-                Ok(Received::ReadyForQuery(_)) => self.unready -= 1,
+                Ok(Received::ReadyForQuery(body)) => {
+                    self.unready -= 1;
+                    self.is_in_transaction = body.status() != b'I';
+                }
+                Ok(Received::ErrorResponse(body)) => {
+                    let failure = self.refused(&body);
+                    self.doubt(&failure);
+                }
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::TimedOut => return true,
                 Err(_) => self.is_over = true,

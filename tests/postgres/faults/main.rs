@@ -5,6 +5,7 @@ mod disk;
 mod distance;
 mod hosts;
 mod load;
+mod messages;
 mod network;
 mod processes;
 mod restarts;
