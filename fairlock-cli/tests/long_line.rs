@@ -98,9 +98,9 @@ fn kick_finds_its_waiter_anywhere_in_a_long_line() {
 fn a_long_line_of_absent_waiters_alone_is_none() {
     let server = crowded();
     let now: i64 = server.time_ms();
-    // The last number, the turn, the last ticket that was served, the last call, how far the line's clock was behind (it is two
-    // hours ahead, and so past all deadlines), the least time to live of a place.
-    let state = format!("{:016} A 0 {} -7200000 5000 0", now * 1000, now - 600_000);
+    // The last number, the first one, the last call, how far the line's clock was behind (it is two hours ahead, and so past all
+    // deadlines), the least time to live of a place.
+    let state = format!("{:016} 0 {} -7200000 5000 0", now * 1000, now - 600_000);
     server.query::<()>(&["HSET", "fairlock_record:{x}", "state", &state]);
     assert_eq!(said(&server, "ls"), "");
     let shown = said(&server, "show x --lines=1");

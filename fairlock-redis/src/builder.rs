@@ -25,7 +25,7 @@ use crate::wake_ups::WakeUps;
 #[non_exhaustive]
 pub enum Discipline {
     /// The releaser makes the next waiter the holder: one trip, however long the line. For Rust programs: Java's fair
-    /// lock and this one exclude each other but have separate lines, which take turns without an order.
+    /// lock and this one exclude each other but have separate lines without an order: choose one discipline for a name.
     #[default]
     HandOff,
     /// Redisson's `RedissonFairLock`: one line for Rust and Java. Needs the feature `redisson`.

@@ -15,7 +15,7 @@ local function renew(lock, ends, hold, count, lease, heard)
     -- It changes nothing if the right to HSET is missing.
     if count ~= '' and held_count ~= count then
       redis.call('PEXPIRE', lock, left < 0 and lease or math.max(1, left))
-      redis.call('HSET', lock, 'mode', hold .. count .. (rest or ' -'))
+      redis.call('HSET', lock, 'mode', hold .. count .. (rest or ' '))
     end
     if left < lease or left > 2 * lease + 60000 then redis.call('PEXPIRE', lock, lease) end
     return true

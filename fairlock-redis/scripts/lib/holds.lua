@@ -1,8 +1,7 @@
 -- The holds of a lock, and who gets its units next. The lock has a capacity, and each hold takes some units of it.
 --
 -- A hold that takes all units stands alone, so it is one field of the lock's hash, and the key's time to live is its lease:
--- `mode` = `<capacity> <member> <token> <hold count> <mark><label>`. The mark is `-`; or `+` if the release has to look at
--- Redisson's line; or `!` if it can't be done by the scripts' fast parts. A fair lock is the case of one unit.
+-- `mode` = `<capacity> <member> <token> <hold count> <label>`. A fair lock is the case of one unit.
 --
 -- Holds that take a part stand side by side: `mode` = `of <capacity> <used>`, and a field for each: its member, with
 -- `<takes> <token> <hold count> <label>`. The sorted set `ends` has the end of each, in milliseconds of the server's clock. A hold
@@ -19,9 +18,8 @@
 -- @include lib/kind: mismatch
 -- @include lib/owner: read_holder, foreign
 -- @include lib/hold: renew
--- @include lib/line: NOBODY, open_line, next_number, is_marked, save, remove_place, keep_line, serve, is_resting,
+-- @include lib/line: NOBODY, open_line, next_number, save, remove_place, keep_line, serve, is_resting,
 --   is_present, walk, park_absent, tell
--- @include lib/redisson_turn: OUR_LAST_TURN, POLL_EVERY, take_turn, redisson_name, reserve_for_redisson
 
 -- How many holds that are over one script drops at most. Until all are dropped too many units count as used, never too few.
 local MOST_OVER = 128
@@ -29,6 +27,8 @@ local MOST_OVER = 128
 local MOST_GRANTS = 64
 -- A waiter for a lock of several units looks at the end of a hold no more often (ms).
 local LOOK_EVERY = 50
+-- Nor does the first in line look less often while another discipline's hold has the lock: its release tells our waiters nothing (ms).
+local LOOK_BESIDE_EVERY = 500
 local KEEP_FOR = 1000
 -- Greater numbers were written by another program, and are not exact.
 local LAST_END = 4503599627370496
@@ -38,7 +38,7 @@ local LAST_END = 4503599627370496
 local function open_lock(lock, line, record, ends, ttl, options)
   local mode = redis.call('HMGET', lock, 'mode')[1] or ''
   local state = open_line(lock, line, record, ttl, options)
-  local of, holder, token, count, label = string.match(mode, '^(%d+) ([^ ]+) (%d+) (%d+) [-+!](.*)$')
+  local of, holder, token, count, label = string.match(mode, '^(%d+) ([^ ]+) (%d+) (%d+) (.*)$')
   local capacity, used = string.match(mode, '^of (%d+) (%d+)$')
   capacity, used = parse_int(capacity), parse_int(used)
   if not capacity or not used then capacity = nil end
@@ -160,10 +160,7 @@ local function grant(state, member, takes, capacity, lease, label, claimed)
   local token = claimed or next_number(state)
   state.capacity, state.used, state.count = capacity, state.used + takes, state.count + 1
   if takes == capacity then
-    take_turn(state)
-    state.reserved_for = ''
-    local mark = is_marked(state) and '!' or state.turn == OUR_LAST_TURN and '+' or '-'
-    state.mode = string.format('%.0f %s %.0f 1 %s%s', capacity, member, token, mark, label)
+    state.mode = string.format('%.0f %s %.0f 1 %s', capacity, member, token, label)
     state.whole = { member = member, token = token, takes = takes, lease = lease }
     state.left = lease + kept
   else
@@ -187,12 +184,11 @@ end
 
 -- The one rule of who is next: grants the lock to the waiters at the head, in order, as far as their units are free. The first
 -- that does not fit stops it (`state.blocked`). After 64 grants the next in line is told to look (`state.next`), and goes on.
--- Nothing happens while all units are taken, while the line rests, and while the free lock is reserved for Redisson's line.
+-- Nothing happens while all units are taken, and while the line rests.
 local function hand_on(state)
   state.blocked, state.next = nil, nil
   if grace_left or state.capacity and state.used >= state.capacity then return end
-  if state.length > 0 and is_resting(state) then return end
-  if not state.capacity and reserve_for_redisson(state) or state.length == 0 then return end
+  if state.length == 0 or is_resting(state) then return end
   local winners = state.pushes
   state.blocked = walk(state, function(member, place)
     local takes, capacity, label = wish_of(place)
@@ -235,27 +231,25 @@ local function settle(state)
   save(state)
 end
 
--- Comes after every write: tells each new holder but the caller, the next in line if it has to go on, and both of Redisson's
--- lines. No waiter in line gets the free lock, so waiters for a plain lock of this name may, Redisson's included.
+-- Comes after every write: tells each new holder but the caller, and the next in line if it has to go on. If no waiter in line gets
+-- the free lock, waiters for a plain lock of this name may, Redisson's included.
 local function push(state)
-  if state.wakes_redisson then
-    redis.pcall('PUBLISH', redisson_name(state, 'redisson_lock__channel:') .. ':' .. state.reserved_for, '0')
-  end
   for _, member in ipairs(state.pushes) do tell(state, member, state.grants[member].token) end
   if state.next then tell(state, state.next) end
-  if state.wakes_plain and not state.capacity and not state.is_reserved then
-    redis.pcall('PUBLISH', redisson_name(state, 'redisson_lock__channel:'), '0')
+  if state.wakes_plain and not state.capacity then
+    local braced = string.find(state.lock, '{', 1, true) and state.lock or '{' .. state.lock .. '}'
+    redis.pcall('PUBLISH', 'redisson_lock__channel:' .. braced, '0')
   end
 end
 
 -- For a reply: 1 if units stay free only because one script may not examine the whole line, or drop all holds that are over.
 local function more_to_do(state)
-  return (state.more_to_scan and not state.is_reserved or state.more_over) and 1 or 0
+  return (state.more_to_scan or state.more_over) and 1 or 0
 end
 
 -- When one that does not wait may try again.
 local function busy_for(state)
-  if not state.capacity then return grace_left or state.is_reserved and state.reserved_until - now or 0 end
+  if not state.capacity then return grace_left or 0 end
   return math.max(-1, left_of(state, 'first') or -1)
 end
 
@@ -269,9 +263,8 @@ local function recheck_in(state, rank)
   if is_free and is_resting(state) then
     return rank > 0 and left and 3 * left >= state.ttl and -1 or state.rests_until - state.clock
   end
-  if state.is_reserved then return rank == 0 and math.min(POLL_EVERY, state.reserved_until - now + 1) or -1 end
   if not state.capacity or state.more_to_scan or state.more_over or state.next and rank == 0 then return 0 end
-  if rank == 0 and state.polls_redisson then return POLL_EVERY end
+  if rank == 0 and state.is_foreign then return math.min(left and left + 1 or LOOK_BESIDE_EVERY, LOOK_BESIDE_EVERY) end
   if not left or rank > 0 and 3 * left >= state.ttl then return -1 end
   return state.capacity > 1 and math.max(LOOK_EVERY, left + 1) or left + 1
 end

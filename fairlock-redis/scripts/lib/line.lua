@@ -4,9 +4,8 @@
 -- `<deadline> <lease> <ticket> <units>/<capacity> <label>`. A letter may follow the ticket: `d` while the client says that it is
 -- deaf (has lost its subscription), `p` for a parked place.
 --
--- The record's field `state` is `<last> <turns> <born> <pulse> <lag> <ttl> <ttl until>`, in numbers that are named in
--- `open_line`. Behind a `!`, three more follow: `<reserved until> <rests until> <reserved for>`. The scripts' fast parts read
--- the first form only.
+-- The record's field `state` is `<last> <born> <pulse> <lag> <ttl> <ttl until>`, in numbers that are named in `open_line`. While
+-- the line rests a `!` stands in front, and `<rests until>` follows. The scripts' fast parts read the first form only.
 --
 -- The deadline is on the line clock. That follows the server's clock, but advances by at most half of the least place TTL
 -- between two scripts: so live waiters are not overdue after the server was stopped, or when no script touched the line. That of
@@ -29,22 +28,19 @@ local SWEEP_AFTER = 60000
 -- How many absent waiters one script examines at most.
 local SCAN_LIMIT = 256
 local KICKS_KEPT = 10000 -- in characters: a hundred
-local POLL_FOR = 60000
 -- The channel of a client begins with this.
 local CLIENT_PREFIX = 'fairlock:'
 -- No member has this name.
 local NOBODY = 'nobody'
 
 -- Reads what a script needs to know of the line, and every key that may be of another type. Writes nothing.
--- `options` are letters: `w` the request waits, `s` the server knows all listeners, `r` Redisson's line may be looked at, `d`
--- the client is deaf; and `u` with a number, if the server knows them only of waiters with no smaller ticket: of earlier ones some
+-- `options` are letters: `w` the request waits, `s` the server knows all listeners, `d` the client is deaf; and `u` with a number, if the server knows them only of waiters with no smaller ticket: of earlier ones some
 -- are not back after a fault.
 local function open_line(lock, line, record, ttl, options)
   -- HMGET: it is used later, and a missing right has to be found before the first write.
   local saved = redis.call('HMGET', record, 'state', 'served')
-  local last, turn, born, pulse, lag, least_ttl, least_ttl_until, more =
-    string.match(saved[1] or '', '^!?(%d+) ([A-Q]) (%d+) (%d+) (%-?%d+) (%d+) (%d+)(.*)$')
-  local reserved_until, rests_until, reserved_for = string.match(more or '', '^ (%d+) (%d+) (.*)$')
+  local last, born, pulse, lag, least_ttl, least_ttl_until, more =
+    string.match(saved[1] or '', '^!?(%d+) (%d+) (%d+) (%-?%d+) (%d+) (%d+)(.*)$')
   -- A line whose state was lost, or garbled by another program, starts anew.
   pulse, least_ttl, lag = parse_int(pulse) or now, parse_int(least_ttl) or 5000, tonumber(lag) or 0
   local clock = pulse - lag + math.min(math.max(0, now - pulse), math.floor(least_ttl / 2))
@@ -52,22 +48,20 @@ local function open_line(lock, line, record, ttl, options)
   local length = redis.call('ZCARD', line)
   return {
     lock = lock, line = line, record = record, ttl = tonumber(ttl) or least_ttl,
-    -- The last number that was drawn, and the turn (see `reserve_for_redisson`).
-    last = parse_int(last) or 0, turn = turn or 'A',
+    -- The last number that was drawn.
+    last = parse_int(last) or 0,
     -- The first number that was drawn; and the greatest ticket from before that was granted the lock: of a record that was lost.
     born = parse_int(last) ~= 0 and parse_int(born) or now_micros, served = parse_int(saved[2]) or 0,
     -- The line clock, whether this script moves it, when it was last moved, and how far it was behind the server's then;
     -- the least TTL of the places in line, and until when it counts.
     clock = clock, moves = length > 0, pulse = pulse, lag = lag,
     least_ttl = least_ttl, least_ttl_until = parse_int(least_ttl_until) or 0,
-    -- Until when the free lock is reserved for Redisson's line, and for which of its waiters.
-    reserved_until = parse_int(reserved_until) or 0, reserved_for = reserved_for,
     -- No waiter is next before this: a lost line comes back.
-    rests_until = parse_int(rests_until) or 0,
+    rests_until = parse_int(string.match(more or '', '^ (%d+)$')) or 0,
     length = length, asking = {}, is_subscribed = {},
     waits = string.find(options, 'w', 1, true), is_deaf = string.find(options, 'd', 1, true),
     knows_listeners = string.find(options, 's', 1, true),
-    knows_since = tonumber(string.match(options, 'u(%d+)') or 0), may_look = string.find(options, 'r', 1, true),
+    knows_since = tonumber(string.match(options, 'u(%d+)') or 0),
   }
 end
 
@@ -83,18 +77,13 @@ local function count_ttl(state)
   end
 end
 
--- Whether the next grant needs more than the scripts' fast parts know.
-local function is_marked(state)
-  return now < state.reserved_until + POLL_FOR or state.clock < state.rests_until
-end
-
 -- Saves the state, and further fields and values.
 local function save(state, ...)
-  local text = string.format('%016.0f %s %.0f %.0f %.0f %.0f %.0f', state.last, state.turn, state.born,
-    state.moves and now or state.pulse, state.moves and now - state.clock or state.lag, state.least_ttl, state.least_ttl_until)
-  if is_marked(state) then
-    text = string.format('!%s %.0f %.0f %s', text, state.reserved_until, state.rests_until, state.reserved_for or '')
-  end
+  local pulse, lag = state.pulse, state.lag
+  if state.moves then pulse, lag = now, now - state.clock end
+  local text = string.format('%016.0f %.0f %.0f %.0f %.0f %.0f', state.last, state.born, pulse, lag, state.least_ttl,
+    state.least_ttl_until)
+  if state.clock < state.rests_until then text = string.format('!%s %.0f', text, state.rests_until) end
   redis.call('HSET', state.record, 'state', text, ...)
   if state.is_new then
     redis.call('PEXPIRE', state.record, format_int(sequence_ttl(state.last)))

@@ -14,10 +14,10 @@ local function read_holder(lock, last_grant)
   local length = redis.call('HLEN', lock)
   if length == 0 then return nil end
   local mode = redis.call('HMGET', lock, 'mode')[1]
-  local whole = string.match(mode or '', '^(%d+) [^ ]+ %d+ %d+ [-+!]')
+  local whole = string.match(mode or '', '^(%d+) [^ ]+ %d+ %d+ ')
   local capacity = tonumber(whole or string.match(mode or '', '^of (%d+) %d+$'))
   if capacity == 1 then
-    local owner, token, count, label = string.match(mode, '^1 (.-):[^: ]* (%d+) (%d+) [-+!](.*)$')
+    local owner, token, count, label = string.match(mode, '^1 (.-):[^: ]* (%d+) (%d+) (.*)$')
     if owner then return { owner, count, token, label } end
   elseif capacity then
     return { capacity = capacity }

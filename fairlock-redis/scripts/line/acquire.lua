@@ -2,19 +2,17 @@
 -- KEYS: lock (Keys::lock), line (Keys::line), record (Keys::record), and unless the capacity is 1 ends (Keys::ends)
 -- ARGV: member, lease (ms), ttl of the place (ms), options (see lib/line), label, units, capacity, until when it may begin (see
 --   lib/clock), and the ticket that the request was told, if any
--- Returns: token, if granted for the lease that was asked | {granted, token, lease left ms, 2 if a look at Redisson's line was
---   refused, else nothing} | {busy, ms or -1, 1 if there is more to do}
---   | [rank, recheck in ms or -1, ticket, last number, whether Redisson's line exists (2: the user may not look)]
+-- Returns: token, if granted for the lease that was asked | {granted, token, lease left ms} | {busy, ms or -1, 1 if there is more to
+--   do} | [rank, recheck in ms or -1, ticket, last number, 1 if another discipline's hold has the lock]
 -- Effects: holds that are over are dropped; a hold; or ticket and place, with a time to live; sequence; a push to each new holder
 local lock, line, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local member, lease, ttl, options, label = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local takes, capacity, begin_by, told_ticket = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 local call, pcall = redis.call, redis.pcall
-local refused -- see `look` in lib/redisson_turn
 
 -- The fast part: the common cases, before any function is made. What is not plain is left to the general part below: a
 -- repeat, an attempt after its end, a number ahead of the clock, units that are free although there is a line, a hold that is over,
--- a marked state, a command that is refused. The fast part takes back what it has written by then, so the general
+-- a line that rests, a command that is refused. The fast part takes back what it has written by then, so the general
 -- part runs as if it were alone, and says what is wrong. Numbers are passed as text: Redis needs long to format them.
 local exist = ends and call('EXISTS', lock, line, ends) or call('EXISTS', lock, line)
 local used, first, left, is_behind, has_room = '0', nil, nil, false, exist == 0
@@ -38,17 +36,10 @@ end
 if (has_room or is_behind) and not told_ticket and not grace_left then
   -- @include lib/number: number, since
   local saved = call('HGET', record, 'state')
-  local state = saved or '0000000000000000 A ' .. number .. ' ' .. since .. ' 0 ' .. ttl .. ' 0'
-  local turn, rest = string.match(state, '^ (%u)()', 17)
+  local state = saved or '0000000000000000 ' .. number .. ' ' .. since .. ' 0 ' .. ttl .. ' 0'
+  local is_plain = string.sub(state, 17, 17) == ' '
   local is_over = first and (first <= since or #first ~= #since)
-  -- A turn of Redisson's line may be due at `Q`. In line, its waiters are only for a warning, at every fourth turn.
-  local redisson
-  if (turn == 'Q' or is_behind and string.find('EIM', turn or '-', 1, true)) and string.find(options, 'r', 1, true) then
-    local queue = 'redisson_lock_queue:' .. (string.find(lock, '{', 1, true) and lock or '{' .. lock .. '}')
-    redisson = pcall('LINDEX', queue, '0')
-    refused = type(redisson) == 'table' and 2 or nil
-  end
-  if not turn or state >= number or saved and saved < '0000000000000001' or number > begin_by or is_over then
+  if not is_plain or state >= number or saved and saved < '0000000000000001' or number > begin_by or is_over then
     -- Left to the general part.
   elseif is_behind and not string.find(options, 'w', 1, true) then
     -- Where units are free beside a line, this is a heartbeat of the line, too.
@@ -57,7 +48,7 @@ if (has_room or is_behind) and not told_ticket and not grace_left then
       return { 'busy', first and first - since or call('PTTL', lock), 0 }
     end
   elseif is_behind then
-    local born, pulse, lag, least_ttl = string.match(state, '^( %d+ )(%d+) (%d+) (%d+) %d+$', rest)
+    local born, pulse, lag, least_ttl = string.match(state, '^( %d+ )(%d+) (%d+) (%d+) %d+$', 17)
     if saved and least_ttl == ttl and pulse <= since and not string.find(options, 'd', 1, true) then
       local now, life = tonumber(since), tonumber(ttl)
       local passed = now - pulse
@@ -83,32 +74,28 @@ if (has_room or is_behind) and not told_ticket and not grace_left then
           local keep = life > 8033333 and 12 * life or '96400000'
           done = done and pcall('PEXPIRE', line, keep) == 1 and pcall('PEXPIRE', record, keep) == 1
         end
-        state = number .. ' ' .. turn .. born .. since .. ' ' .. lag .. ' ' .. ttl .. ' ' .. deadline
+        state = number .. born .. since .. ' ' .. lag .. ' ' .. ttl .. ' ' .. deadline
         local place = deadline .. ' ' .. lease .. ' ' .. number .. ' ' .. takes .. '/' .. capacity .. ' ' .. label
         if done and type(pcall('HSET', record, 'state', state, member, place)) == 'number' then
           -- See `recheck_in`.
           if left < 0 or rank > 0 and 3 * left >= life then left = -2 end
           if capacity ~= '1' and left >= 0 then left = math.max(49, left) end
           local ticket = tonumber(number)
-          return { rank, left + 1, ticket, ticket, refused or redisson and 1 or 0 }
+          return { rank, left + 1, ticket, ticket, 0 }
         end
         pcall('ZREM', line, member)
       end
     end
   elseif takes == capacity then
-    if not redisson or refused then
-      turn = turn == 'Q' and 'B' or string.char(string.byte(turn) + 1)
-      -- The first write: a full server refuses it, or none.
-      local hold = capacity .. ' ' .. member .. ' ' .. number .. ' 1 ' .. (turn == 'Q' and '+' or '-') .. label
-      call('HSET', lock, 'mode', hold)
-      if type(pcall('PEXPIRE', lock, kept == 0 and lease or string.format('%d', lease + kept))) == 'number' then
-        call('HSET', record, 'state', number .. ' ' .. turn .. string.sub(state, rest))
-        -- Where the last number was from before these ten million milliseconds: see lib/clock.
-        if state < string.sub(number, 1, 6) then call('PEXPIRE', record, '96400000') end
-        return refused and { 'granted', tonumber(number), tonumber(lease), refused } or tonumber(number)
-      end
-      if type(pcall('HDEL', lock, 'mode')) == 'table' then call('DEL', lock) end
+    -- The first write: a full server refuses it, or none.
+    call('HSET', lock, 'mode', capacity .. ' ' .. member .. ' ' .. number .. ' 1 ' .. label)
+    if type(pcall('PEXPIRE', lock, kept == 0 and lease or string.format('%d', lease + kept))) == 'number' then
+      call('HSET', record, 'state', number .. string.sub(state, 17))
+      -- Where the last number was from before these ten million milliseconds: see lib/clock.
+      if state < string.sub(number, 1, 6) then call('PEXPIRE', record, '96400000') end
+      return tonumber(number)
     end
+    if type(pcall('HDEL', lock, 'mode')) == 'table' then call('DEL', lock) end
   else
     local lasts = lease + kept
     local mode, keep = 'of ' .. capacity .. ' ' .. used + takes, string.format('%d', lasts + 1000)
@@ -120,7 +107,7 @@ if (has_room or is_behind) and not told_ticket and not grace_left then
       done = pcall('PEXPIRE', lock, keep) == 1 and pcall('PEXPIRE', ends, keep) == 1
     end
     if done then
-      call('HSET', record, 'state', number .. ' ' .. turn .. string.sub(state, rest))
+      call('HSET', record, 'state', number .. string.sub(state, 17))
       if state < string.sub(number, 1, 6) then pcall('PEXPIRE', record, '96400000') end
       return tonumber(number)
     end
@@ -135,14 +122,12 @@ end
 -- @include lib/kind: mismatch
 -- @include lib/line: next_number, add_place, refresh_place, remove_place, keep_line, may_restore,
 --   was_forgotten, is_resting, restore_place, sweep
--- @include lib/redisson_turn: check_redisson
 -- @include lib/holds: open_lock, hold_of, lease_left, refusal, begin, drop, grant, hand_on, settle, push, more_to_do,
 --   busy_for, recheck_in
 
 lease, takes, capacity, told_ticket = tonumber(lease), tonumber(takes), tonumber(capacity), tonumber(told_ticket)
 
 local state = open_lock(lock, line, record, ends, ttl, options)
-state.refused = refused
 local other_kind = refusal(state, capacity)
 if other_kind then return other_kind end
 local hold = hold_of(state, member)
@@ -171,7 +156,7 @@ hand_on(state)
 local granted = state.grants[member]
 -- A newcomer gets its units if no waiter is ahead of it, and they are free.
 local is_behind = state.length > 0 and (state.blocked or state.more_to_scan or is_resting(state))
-local may_enter = not ticket and not is_behind and not grace_left and not state.is_reserved
+local may_enter = not ticket and not is_behind and not grace_left
 if may_enter and (not state.capacity or state.capacity == capacity) and state.used + takes <= capacity then
   granted = grant(state, member, takes, capacity, lease, label)
 end
@@ -185,17 +170,16 @@ if not granted and not other_kind then
   elseif not state.waits and ticket then
     -- It may have been the one that did not fit.
     remove_place(state, member)
-    if not state.is_reserved then hand_on(state) end
+    hand_on(state)
   end
 end
 settle(state)
 if state.waits and (ticket or was_free) and not granted then sweep(state) end
 push(state)
 
-if granted and granted.lease == lease and not state.refused then return granted.token end
-if granted then return { 'granted', granted.token, granted.lease, state.refused } end
+if granted and granted.lease == lease then return granted.token end
+if granted then return { 'granted', granted.token, granted.lease } end
 if other_kind then return other_kind end
 if not state.waits then return { 'busy', busy_for(state), more_to_do(state) } end
 local rank = state.length == 0 and 0 or redis.call('ZRANK', line, member)
-local redisson_line = check_redisson(state)
-return { rank, recheck_in(state, rank), ticket or state.last, state.last, redisson_line }
+return { rank, recheck_in(state, rank), ticket or state.last, state.last, state.is_foreign and 1 or 0 }

@@ -25,7 +25,7 @@ local function keep_whole()
   if string.find(mode, named, 1, true) ~= 1 then return false end
   if late(begin_by) then return late(begin_by) end
   redis.call('PEXPIRE', lock, left < 0 and lasts or math.max(1, left))
-  redis.call('HSET', lock, 'mode', kept_as .. '0' .. (string.match(mode, '^%d+(.*)$', #named + 1) or ' -'))
+  redis.call('HSET', lock, 'mode', kept_as .. '0' .. (string.match(mode, '^%d+(.*)$', #named + 1) or ' '))
   redis.call('PEXPIRE', lock, lasts)
   return true
 end

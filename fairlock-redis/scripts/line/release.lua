@@ -1,34 +1,24 @@
 -- Ends a hold, and grants its units to waiters.
 -- KEYS: lock (Keys::lock), line (Keys::line), record (Keys::record), and unless the capacity is 1 ends (Keys::ends)
 -- ARGV: the hold as `<capacity> <member> <token> `, options (see lib/line)
--- Returns: 1 if there is more to do, or 0, plus 2 if a look at Redisson's line was refused | {not_held, 1 if there is more to do}
+-- Returns: 1 if there is more to do, or 0 | {not_held, 1 if there is more to do}
 -- Effects: the hold and those that are over are dropped; sequence; a push to each new holder
 local lock, line, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local named, options = ARGV[1], ARGV[2]
 local call, pcall = redis.call, redis.pcall
-local refused -- see `look` in lib/redisson_turn
 
 -- The fast part, as in `acquire`. It ends a hold of all units without re-entries, or a part, and grants the units to up to 16 waiters
--- at the head. It leaves to the general part: holds that are over, a hold that is marked with `!`, a turn of Redisson's line, and
--- a waiter that could be next and is deaf, parked, overdue, not subscribed, older than the record, or behind many others that could
--- be.
-local mode, mark = not grace_left and call('HGET', lock, 'mode'), nil
-if mode and string.find(mode, named, 1, true) == 1 then
-  mark = string.sub(mode, #named + 1, #named + 3)
-  if mark == '1 +' then
-    local queue = 'redisson_lock_queue:' .. (string.find(lock, '{', 1, true) and lock or '{' .. lock .. '}')
-    local first = string.find(options, 'r', 1, true) and pcall('LINDEX', queue, '0')
-    refused = type(first) == 'table' and 2 or nil
-    mark = first and not refused and mark or '1 -'
-  end
-end
-local ends_whole = mark == '1 -'
-local waiter = (ends_whole or mode and ends and not mark) and call('ZRANGE', line, '0', '0')
+-- at the head. It leaves to the general part: holds that are over, a line that rests, and a waiter that could be next and is deaf,
+-- parked, overdue, not subscribed, older than the record, or behind many others that could be.
+local mode = not grace_left and call('HGET', lock, 'mode')
+local is_whole = mode and string.find(mode, named, 1, true) == 1
+local ends_whole = is_whole and string.sub(mode, #named + 1, #named + 2) == '1 '
+local waiter = (ends_whole or mode and ends and not is_whole) and call('ZRANGE', line, '0', '0')
 if ends_whole and not waiter[1] then
   call('DEL', lock)
   local braced = string.find(lock, '{', 1, true) and lock or '{' .. lock .. '}'
   pcall('PUBLISH', 'redisson_lock__channel:' .. braced, '0')
-  return refused or 0
+  return 0
 end
 if waiter then
   -- @include lib/number: number, since
@@ -60,15 +50,14 @@ if waiter then
   end
 
   -- The winners' new holds are planned before the first write.
-  local turn, born, pulse, lag, times, least_ttl, rest, heard
+  local born, pulse, lag, times, least_ttl, rest, heard
   local now, last, winners, fields, new_ends, new_mode, keep = tonumber(since)
   local texts = is_plain and waiter and call('HMGET', record, waiter, 'state')
   if texts then
-    turn, born, pulse, lag, times, least_ttl =
-      string.match(texts[2] or '', '^ (%u) (%d+) (%d+) (%d+)( (%d+) %d+)$', 17)
-    local passed = turn and now - pulse
+    born, pulse, lag, times, least_ttl = string.match(texts[2] or '', '^ (%d+) (%d+) (%d+)( (%d+) %d+)$', 17)
+    local passed = born and now - pulse
     -- Line and record have to be kept from time to time: see lib/clock.
-    is_plain = turn and texts[2] < number and passed >= 0 and passed <= now % 10000000
+    is_plain = born and texts[2] < number and passed >= 0 and passed <= now % 10000000
     if is_plain and passed > least_ttl / 2 then lag = string.format('%d', lag + passed - math.floor(least_ttl / 2)) end
   end
   while is_plain and waiter do
@@ -94,8 +83,7 @@ if waiter then
     local lasts = math.max(1, math.min(left, lease)) + kept
     if takes_all then
       keep = string.format('%d', lasts)
-      turn = turn == 'Q' and 'B' or string.char(string.byte(turn) + 1)
-      new_mode = capacity .. ' ' .. waiter .. ' ' .. last .. ' 1 ' .. (turn == 'Q' and '+' or '-') .. label
+      new_mode = capacity .. ' ' .. waiter .. ' ' .. last .. ' 1 ' .. label
       break
     end
     if not winners then winners, fields, new_ends = {}, { 'mode', '' }, {} end
@@ -115,8 +103,8 @@ if waiter then
     waiter = rest[#winners]
     is_plain = waiter or #rest < most -- else more may follow that fit
   end
-  last = last or turn and string.sub(texts[2], 1, 16)
-  local state = turn and last .. ' ' .. turn .. ' ' .. born .. ' ' .. since .. ' ' .. lag .. times
+  last = last or born and string.sub(texts[2], 1, 16)
+  local state = born and last .. ' ' .. born .. ' ' .. since .. ' ' .. lag .. times
 
   if is_plain and ends_whole and new_mode then
     -- Each write can be taken back by those before it. A full server refuses the first one, or none.
@@ -126,7 +114,7 @@ if waiter then
     if is_cleared and pcall('PEXPIRE', lock, keep) == 1 and pcall('ZREM', line, waiter) == 1 then
       call('HSET', record, 'state', state)
       pcall('PUBLISH', heard, 'granted ' .. waiter .. ' ' .. number .. ' ' .. lock)
-      return refused or 0
+      return 0
     end
     if is_set then call('HSET', lock, 'mode', mode) end
     if is_cleared then call('HSET', record, waiter, texts[1]) end
@@ -170,7 +158,6 @@ end
 
 local member, token = string.match(named, '^%d+ (.*) (%d+) $')
 local state = open_lock(lock, line, record, ends, nil, options)
-state.refused = refused
 local hold = hold_of(state, member)
 local is_held = hold and format_int(hold.token) == token
 -- A late repeat of its acquire may have come here after the hold ended: a release ends the request, whatever its state.
@@ -192,5 +179,5 @@ settle(state)
 push(state)
 -- In a grace the server may have no hold, or an older one, whose holder is late.
 local is_later = state.whole and state.whole.token > tonumber(token)
-if is_held or grace_left and not is_later then return more_to_do(state) + (state.refused or 0) end
+if is_held or grace_left and not is_later then return more_to_do(state) end
 return { 'not_held', more_to_do(state) }

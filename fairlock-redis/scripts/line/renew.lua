@@ -8,7 +8,6 @@ local lock, line, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local ttl, options, capacity, begin_by = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 -- @include lib/clock: late
 -- @include lib/line: refresh_place, keep_line, may_restore, was_forgotten, restore_place, sweep
--- @include lib/redisson_turn: check_redisson
 -- @include lib/holds: open_lock, hold_of, lease_left, refusal, begin, drop, hand_on, settle, push, recheck_in
 
 local state = open_lock(lock, line, record, ends, ttl, options)
@@ -60,8 +59,5 @@ for index, waiter in ipairs(waiters) do
     if not first or rows[index][2] < first[2] then first = rows[index] end
   end
 end
-if first then
-  if state.is_foreign and first[2] == 0 then check_redisson(state) end
-  first[3] = recheck_in(state, first[2])
-end
+if first then first[3] = recheck_in(state, first[2]) end
 return rows

@@ -19,8 +19,8 @@ local function grant(last_grant)
   local token = math.max((parse_int(last) or 0) + 1, (parse_int(last_grant[3]) or 0) + 1, now_micros)
   local text = format_int(token)
   -- The first number that a record draws: see lib/line.
-  rest = rest or ' A 0 ' .. format_int(now) .. ' 0 5000 0'
-  if not last or parse_int(last) == 0 then rest = string.gsub(rest, '^( %u) %d+', '%1 ' .. text, 1) end
+  rest = rest or ' 0 ' .. format_int(now) .. ' 0 5000 0'
+  if not last or parse_int(last) == 0 then rest = string.gsub(rest, '^ %d+', ' ' .. text, 1) end
   local keep = format_int(math.max(sequence_ttl(token), 2 * tonumber(lease)))
   local is_new = redis.call('PEXPIRE', record, keep) == 0
   redis.call('HSET', lock, owner, 1)

@@ -5,9 +5,9 @@
 //! its messages, so waiting needs no further subscription.
 
 mod look;
+mod shared_name;
 #[cfg(test)]
 mod tests;
-mod two_lines;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,7 @@ use fairlock_core::backend::{
 };
 use redis::Value;
 
-use self::two_lines::TwoLines;
+use self::shared_name::SharedNames;
 use crate::net::{Listeners, attempt_length};
 use crate::rules::{By, Rules};
 use crate::script::answers;
@@ -34,7 +34,7 @@ use crate::shared::Shared;
 /// Our own line, for locks of any capacity.
 pub(crate) struct HandOff {
     shared: Arc<Shared>,
-    two_lines: TwoLines,
+    shared_names: SharedNames,
     /// Set once any hold count other than 1 was sent. Until then renewals skip the counts.
     tells_counts: AtomicBool,
 }
@@ -42,19 +42,16 @@ pub(crate) struct HandOff {
 impl HandOff {
     pub(crate) fn new(shared: &Arc<Shared>) -> HandOff {
         let shared = Arc::clone(shared);
-        HandOff { shared, two_lines: TwoLines::default(), tells_counts: AtomicBool::new(false) }
+        HandOff { shared, shared_names: SharedNames::default(), tells_counts: AtomicBool::new(false) }
     }
 
     /// What the scripts have to know, as letters (see `scripts/lib/line.lua`).
-    fn options(&self, lock: &LockId, place: Option<&Place<'_>>) -> Argument<'static> {
-        const LETTERS: [&str; 16] =
-            ["", "w", "s", "ws", "r", "wr", "sr", "wsr", "d", "wd", "sd", "wsd", "rd", "wrd", "srd", "wsrd"];
+    fn options(&self, place: Option<&Place<'_>>) -> Argument<'static> {
+        const LETTERS: [&str; 8] = ["", "w", "s", "ws", "d", "wd", "sd", "wsd"];
         let listeners = self.shared.servers.listeners();
         let set = [
             place.is_some_and(|place| place.wait != Wait::No),
             listeners != Listeners::Unknown,
-            // Redisson has no line for a lock of several units.
-            lock.kind.capacity() == 1 && self.two_lines.may_look(&lock.name, Instant::now),
             // Waiters of a client that is cut off count as present all the same.
             place.is_some_and(|place| self.shared.wake_ups.is_cut_off(place)),
         ];
@@ -98,40 +95,37 @@ impl HandOff {
 
     /// What one reply means, and whether it is busy only because the script has reached a limit.
     fn answer(&self, ask: &Acquire<'_>, reply: &Value) -> Result<(Acquired, bool), BackendError> {
-        let seen = |other| self.two_lines.seen(&ask.place.lock.name, other);
         match reply {
             Value::Int(_) => Ok((Acquired::Granted { token: token(reply)?, lease: ask.lease }, false)),
             Value::Array(numbers) if matches!(numbers.first(), Some(Value::Int(_))) => {
-                let [at, recheck, ticket, latest, other] = &numbers[..] else {
+                let [at, recheck, ticket, latest, is_foreign] = &numbers[..] else {
                     return Err(unintelligible(reply));
                 };
-                seen(number(other)?);
+                if number(is_foreign)? == 1 {
+                    self.shared_names.seen_foreign(&self.shared, ask.place.lock);
+                }
                 let (at, recheck_in) = (rank(at)?, recheck_in(recheck)?);
                 let (ticket, latest) = (rank(ticket)?, rank(latest)?);
                 Ok((Acquired::Queued { rank: at, recheck_in, ticket, latest }, false))
             }
             _ => {
                 let row = Row::of(reply)?;
-                match row.word {
-                    "granted" => seen(row.if_any(2, number)?.unwrap_or(0)),
-                    "busy" => return Ok((answers::acquired(&row)?, row.if_any(1, number)? == Some(1))),
-                    _ => {}
-                }
-                Ok((answers::acquired(&row)?, false))
+                let has_more = row.word == "busy" && row.if_any(1, number)? == Some(1);
+                Ok((answers::acquired(&row)?, has_more))
             }
         }
     }
 
     fn leave(&self, lock: &LockId, member: Argument<'_>, by: By) -> Result<Call, BackendError> {
         let is_kick = Number(u64::from(by == By::Operator));
-        self.call(&scripts::LINE_WITHDRAW, lock, &[member, self.options(lock, None), is_kick])
+        self.call(&scripts::LINE_WITHDRAW, lock, &[member, self.options(None), is_kick])
     }
 
     /// Takes the lock from all its holders, or only this hold. A script looks at some hundred holders: the next one goes on behind
     /// them, and takes nothing that was granted meanwhile.
     fn take(&self, lock: &LockId, only: Option<&Hold<'_>>) -> Result<ForceReleased, BackendError> {
         let named = only.map_or(Text(""), Argument::Hold);
-        let mut arguments = vec![self.options(lock, None), capacity(lock), BeginBy, named];
+        let mut arguments = vec![self.options(None), capacity(lock), BeginBy, named];
         let mut answer = ForceReleased::NotHeld;
         loop {
             let reply = self.shared.run(&self.call(&scripts::LINE_FORCE_RELEASE, lock, &arguments)?)?;
@@ -167,7 +161,7 @@ impl Rules for HandOff {
             Member(place),
             Number(millis(ask.lease)),
             Number(millis(place.ttl)),
-            self.options(lock, Some(place)),
+            self.options(Some(place)),
             Text(ask.label),
             Number(u64::from(place.takes)),
             capacity(lock),
@@ -198,15 +192,12 @@ impl Rules for HandOff {
     }
 
     fn release(&self, hold: &Hold<'_>) -> Result<Call, BackendError> {
-        self.call(&scripts::LINE_RELEASE, hold.lock, &[Argument::Hold(hold), self.options(hold.lock, None)])
+        self.call(&scripts::LINE_RELEASE, hold.lock, &[Argument::Hold(hold), self.options(None)])
     }
 
     fn released(&self, hold: &Hold<'_>, reply: &Value) -> Result<Released, BackendError> {
         let (answer, more) = match reply {
-            Value::Int(said @ 0..=3) => {
-                self.two_lines.seen(&hold.lock.name, said & 2);
-                (Released::Released, said & 1)
-            }
+            Value::Int(more @ 0..=1) => (Released::Released, *more),
             _ => {
                 let row = Row::of(reply)?;
                 (answers::released(&row)?, row.if_any(0, number)?.unwrap_or(0))
@@ -266,7 +257,7 @@ impl Rules for HandOff {
     fn renew_places(&self, lock: &LockId, places: &[(&Place<'_>, Duration)]) -> Result<Call, BackendError> {
         let ttl = places.iter().map(|(place, _)| place.ttl).max().unwrap_or_default();
         // All places are of one client.
-        let options = self.options(lock, places.first().map(|(place, _)| *place));
+        let options = self.options(places.first().map(|(place, _)| *place));
         let mut arguments = vec![Number(millis(ttl)), options, capacity(lock), BeginBy];
         for (place, lease) in places {
             let takes = Number(u64::from(place.takes));

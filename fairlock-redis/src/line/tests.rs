@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::fake_backend::{LEASE, Ran, hold, id, of, owner, place};
+use crate::net::test_server::{Act, FakeServer, polite};
 use crate::{Durability, RedisBackend};
 
 const MEMBER: &str = "u:1:000000000000001f";
@@ -33,20 +34,6 @@ fn acquired(said: &[&'static str]) -> (Option<Acquired>, usize) {
     (answer, asked)
 }
 
-/// The letters that an attempt has, on a backend that has heard these of the same lock before.
-fn letters(said: &[&'static str], kind: LockKind, wait: Wait) -> String {
-    let (backend, ran) = saying(said);
-    let (lock, owner) = (id(kind), owner());
-    let mut ask = Acquire::new(place(&lock, &owner), LEASE);
-    for _ in said {
-        let _ = backend.acquire(&ask);
-    }
-    ask.place.wait = wait;
-    let _ = backend.acquire(&ask);
-    let ran = ran.lock();
-    ran.last().unwrap().arguments[3].clone()
-}
-
 /// The scripts, by their first arguments.
 fn scripts_of(ran: &Mutex<Vec<Ran>>) -> Vec<(String, Vec<String>)> {
     ran.lock().iter().map(|ran| (ran.sha.clone(), ran.arguments.clone())).collect()
@@ -54,7 +41,7 @@ fn scripts_of(ran: &Mutex<Vec<Ran>>) -> Vec<(String, Vec<String>)> {
 
 /// The script that only hands on what is free.
 fn hands_on() -> (String, Vec<String>) {
-    (scripts::LINE_WITHDRAW.text.sha.clone(), ["", "sr", "0"].map(str::to_owned).to_vec())
+    (scripts::LINE_WITHDRAW.text.sha.clone(), ["", "s", "0"].map(str::to_owned).to_vec())
 }
 
 #[test]
@@ -73,15 +60,48 @@ fn an_attempt_says_what_its_script_has_to_know() {
 }
 
 #[test]
-fn letters_say_whether_it_waits_and_which_lines_may_be_looked_at() {
-    let fair = |said: &[&'static str]| letters(said, LockKind::Fair, Wait::Forever);
-    assert_eq!(fair(&[":7\r\n"]), "wsr");
-    assert_eq!(letters(&[":7\r\n"], LockKind::Fair, Wait::No), "sr");
-    assert_eq!(letters(&[":7\r\n"], LockKind::ReadWrite, Wait::No), "s");
-    // The user has no right to the other line, as one of these replies has told.
-    assert_eq!(fair(&["*5\r\n:2\r\n:500\r\n:4\r\n:9\r\n:2\r\n"]), "ws");
-    assert_eq!(fair(&["*4\r\n+granted\r\n:7\r\n:30000\r\n:2\r\n"]), "ws");
-    assert_eq!(fair(&["*4\r\n+granted\r\n:7\r\n:30000\r\n:0\r\n"]), "wsr");
+fn letters_say_whether_it_waits() {
+    for (wait, letters) in [(Wait::Forever, "ws"), (Wait::No, "s")] {
+        let (backend, ran) = saying(&[":7\r\n"]);
+        let (lock, owner) = (id(LockKind::Fair), owner());
+        let mut ask = Acquire::new(place(&lock, &owner), LEASE);
+        ask.place.wait = wait;
+        backend.acquire(&ask).unwrap();
+        assert_eq!(ran.lock()[0].arguments[3], letters);
+    }
+}
+
+/// What the reply to a waiter says of a holder that is foreign, and how often the client looks whether others wait with it. Without an
+/// answer, too, and without the right, the waiter has its place.
+#[test]
+fn one_look_follows_the_word_that_the_holder_is_foreign() {
+    for said in [":1\r\n", ":0\r\n", "-NOPERM no\r\n", "*0\r\n", ""] {
+        let (foreign, looks) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
+        let (is_foreign, seen) = (Arc::clone(&foreign), Arc::clone(&looks));
+        let server = FakeServer::start(move |_, words| match words[0].as_str() {
+            "EVALSHA" => {
+                let foreign = u8::from(is_foreign.load(Ordering::SeqCst));
+                Act::Say(format!("*5\r\n:0\r\n:500\r\n:4\r\n:9\r\n:{foreign}\r\n"))
+            }
+            "EXISTS" => {
+                seen.lock().push(words[1..].to_vec());
+                if said.is_empty() { Act::HangUp } else { Act::Say(said.to_owned()) }
+            }
+            _ => polite(words),
+        });
+        let backend = RedisBackend::builder(&format!("redis://{}", server.address())).connect().unwrap();
+        let (lock, owner) = (id(LockKind::Fair), owner());
+        let ask = Acquire::new(place(&lock, &owner), LEASE);
+        let is_queued = |count: usize| {
+            for _ in 0..3 {
+                assert!(matches!(backend.acquire(&ask), Ok(Acquired::Queued { .. })), "{said}");
+            }
+            assert_eq!(*looks.lock(), vec![["redisson_lock_queue:{a}"]; count], "{said}");
+        };
+        is_queued(0);
+        foreign.store(true, Ordering::SeqCst);
+        is_queued(1);
+    }
 }
 
 #[test]
@@ -91,7 +111,7 @@ fn an_attempt_is_granted_or_queued_or_finds_the_lock_busy() {
     assert_eq!(acquired(&["*3\r\n+granted\r\n:7\r\n:30000\r\n"]), (Some(granted), 1));
     let recheck_in = Duration::from_millis(500);
     let queued = Acquired::Queued { rank: 2, recheck_in, ticket: 4, latest: 9 };
-    assert_eq!(acquired(&["*5\r\n:2\r\n:500\r\n:4\r\n:9\r\n:1\r\n"]), (Some(queued), 1));
+    assert_eq!(acquired(&["*5\r\n:2\r\n:500\r\n:4\r\n:9\r\n:0\r\n"]), (Some(queued), 1));
     assert_eq!(acquired(&["*4\r\n:2\r\n:500\r\n:4\r\n:9\r\n"]), (None, 1));
     let busy = Acquired::Busy { recheck_in };
     assert_eq!(acquired(&["*2\r\n+busy\r\n:500\r\n"]), (Some(busy), 1));
@@ -115,15 +135,8 @@ fn a_release_that_has_more_to_do_is_gone_on_with_until_there_is_no_more() {
         let (backend, ran) = saying(said);
         assert_eq!(backend.release(&hold(&lock, &owner)).unwrap(), answer, "{said:?}");
         let ran = scripts_of(&ran);
-        assert_eq!(ran[0].1, [&format!("1 {MEMBER} 7 "), "sr"], "{said:?}");
+        assert_eq!(ran[0].1, [&format!("1 {MEMBER} 7 "), "s"], "{said:?}");
         assert_eq!(ran[1..], vec![hands_on(); more], "{said:?}");
-    }
-    // What a release tells of the other line: the user has no right to it.
-    for (said, options) in [(":0\r\n", "sr"), (":1\r\n", "sr"), (":2\r\n", "s"), (":3\r\n", "s")] {
-        let (backend, ran) = saying(&[said, LEFT]);
-        backend.release(&hold(&lock, &owner)).unwrap();
-        backend.withdraw(&place(&lock, &owner)).unwrap();
-        assert_eq!(ran.lock().last().unwrap().arguments[1].replace('w', ""), options, "{said}");
     }
 }
 
@@ -145,7 +158,7 @@ fn a_request_that_leaves_hands_on_what_it_kept_from_others() {
             let left = if by_operator { backend.kick(&place) } else { backend.withdraw(&place) };
             assert_eq!(left.unwrap(), answer, "{said:?}");
             let ran = scripts_of(&ran);
-            assert_eq!(ran[0].1, [MEMBER, "sr", if by_operator { "1" } else { "0" }]);
+            assert_eq!(ran[0].1, [MEMBER, "s", if by_operator { "1" } else { "0" }]);
             assert_eq!(ran[1..], vec![hands_on(); more], "{said:?}");
         }
     }
@@ -166,7 +179,7 @@ fn taking_a_lock_goes_on_behind_the_holders_that_were_looked_at() {
         let taken = backend.take_hold(&hold(&fair, &owner)).unwrap();
         let ran = scripts_of(&ran);
         assert_eq!(taken, ForceReleased::NotHeld);
-        assert_eq!(ran[0].1, ["sr", "1", NEVER, &format!("1 {MEMBER} 7 ")]);
+        assert_eq!(ran[0].1, ["s", "1", NEVER, &format!("1 {MEMBER} 7 ")]);
         assert_eq!(ran[1..], vec![hands_on(); more]);
     }
 }

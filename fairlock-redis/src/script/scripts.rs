@@ -86,8 +86,8 @@ macro_rules! parts {
     };
 }
 
-const PARTS: [(&str, &str); 11] = parts!("clock" "hold" "holders" "holds" "kind" "last_grant" "line"
-    "number" "owner" "redisson" "redisson_turn");
+const PARTS: [(&str, &str); 10] = parts!("clock" "hold" "holders" "holds" "kind" "last_grant" "line"
+    "number" "owner" "redisson");
 /// What stands in the place of `scripts/lib/life.lua` for a client that is not durable.
 const NO_LIFE: &str = "local grace_left, kept = nil, 0\n";
 macro_rules! script {

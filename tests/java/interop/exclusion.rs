@@ -63,8 +63,8 @@ fn a_permit_of_ours_and_a_lock_of_java_are_never_held_together() {
     }
 }
 
-/// Where only the hash is shared, neither side wakes the other. Ours find out by heartbeats, Java's when the lease
-/// that they saw ends. So leases are short here.
+/// Where only the hash is shared, neither side wakes the other. Ours look from time to time, Java's when the lease that
+/// they saw ends. So leases are short here.
 #[test]
 fn workers_of_both_sides_never_overlap_whatever_their_locks() {
     let lease = Duration::from_millis(1500);

@@ -16,4 +16,5 @@ mod order;
 mod other_kinds;
 mod quirks;
 mod traces;
+mod two_disciplines;
 mod world;

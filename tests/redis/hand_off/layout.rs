@@ -13,10 +13,7 @@ use fairlock_core::backend::{Acquire, Acquired, Backend, LockId, Place, RequestI
 use fairlock_tests::Alone;
 use redis::Msg;
 
-use crate::support::{LONG, RedisServer, SOON, a_turn, eventually, granted, request, served, take};
-
-/// A waiter of Redisson's line that never comes.
-const JAVA: &str = "00000000-0000-4000-8000-000000000000:1";
+use crate::support::{LONG, RedisServer, SOON, eventually, granted, request, served, take};
 
 /// The tables of the section, by the title of their first column. Each row is the text of its cells, without backticks.
 struct Tables {
@@ -117,13 +114,11 @@ impl Seen<'_> {
         }
     }
 
-    /// Which letters and marks were seen.
+    /// Which letters were seen, and states of lines that rest.
     fn note(&mut self, field: &str, value: &str) {
         let words: Vec<&str> = value.split(' ').collect();
-        if field == "mode" && words[0] != "of" {
-            self.words.insert(words[4][..1].to_owned());
-        } else if field == "state" {
-            self.words.insert(if value.starts_with('!') { "marked" } else { "unmarked" }.to_owned());
+        if field == "state" {
+            self.words.insert(if value.starts_with('!') { "rests" } else { "does not" }.to_owned());
         } else if words.len() >= 4 && words[2].ends_with(['d', 'p']) {
             self.words.insert(words[2][16..].to_owned());
         }
@@ -156,7 +151,7 @@ fn keys_and_messages_are_those_of_the_tables() {
         let mut ear = con.as_pubsub(); // hears all messages
         ear.psubscribe("*").unwrap();
         ear.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
-        for scene in [beside_redisson, by_hand_off, by_redisson, by_several, in_a_grace, after_a_loss] {
+        for scene in [by_hand_off, kept, by_redisson, by_several, in_a_grace, after_a_loss] {
             scene(&server, name, &mut || seen.look(&server, name));
             server.query::<()>(&["FLUSHALL"]);
         }
@@ -170,31 +165,7 @@ fn keys_and_messages_are_those_of_the_tables() {
     assert_eq!(seen.keys, all(&tables.keys), "rows of the keys that were seen");
     assert_eq!(seen.channels, all(&tables.channels), "rows of the channels that were seen");
     let words: Vec<&str> = seen.words.iter().map(String::as_str).collect();
-    assert_eq!(words, ["!", "+", "-", "marked", "p", "unmarked"]);
-}
-
-/// After 16 of our turns the lock is reserved for the waiter of Redisson's line.
-fn beside_redisson(server: &RedisServer, name: &str, look: &mut dyn FnMut()) {
-    let [queue, timeouts, channel] = ["queue", "timeout", "_channel"].map(|what| {
-        let name = if name.contains('{') { name.to_owned() } else { format!("{{{name}}}") };
-        format!("redisson_lock_{what}:{name}")
-    });
-    let ours = client(server, Discipline::HandOff, "night shift");
-    (0..15).for_each(|_| a_turn(&ours, name));
-    let guard = take(&ours, name);
-    look();
-    let waiting = request(&ours, name);
-    let mut con = server.con();
-    let mut listener = con.as_pubsub();
-    listener.subscribe(format!("{channel}:{JAVA}")).unwrap();
-    server.query::<()>(&["RPUSH", &queue, JAVA]);
-    server.query::<()>(&["ZADD", &timeouts, &(server.time_ms() + 300_000).to_string(), JAVA]);
-    guard.unlock().unwrap();
-    look();
-    let guard = granted(waiting, SOON);
-    look();
-    server.query::<()>(&["DEL", &queue, &timeouts]);
-    guard.unlock().unwrap();
+    assert_eq!(words, ["does not", "p", "rests"]);
 }
 
 fn by_hand_off(server: &RedisServer, name: &str, look: &mut dyn FnMut()) {
@@ -220,6 +191,15 @@ fn by_hand_off(server: &RedisServer, name: &str, look: &mut dyn FnMut()) {
     look();
     assert!(lock.force_unlock().unwrap());
     eventually(SOON, "the holder is told", || held.is_lost());
+}
+
+/// Its holder gives it up before its time, while another waits.
+fn kept(server: &RedisServer, name: &str, look: &mut dyn FnMut()) {
+    let ours = client(server, Discipline::HandOff, "night shift");
+    let (guard, waiting) = (take(&ours, name), request(&ours, name));
+    guard.keep_for(Duration::from_millis(300)).unwrap();
+    look();
+    granted(waiting, SOON).unlock().unwrap();
 }
 
 fn by_redisson(server: &RedisServer, name: &str, look: &mut dyn FnMut()) {
@@ -266,6 +246,7 @@ fn after_a_loss(server: &RedisServer, name: &str, look: &mut dyn FnMut()) {
     place.ticket = ticket;
     server.query::<()>(&["FLUSHALL"]);
     backend.acquire(&Acquire::new(place, LONG)).unwrap();
+    look();
     place.ttl = LONG;
     eventually(SOON, "the line has rested", || {
         matches!(backend.acquire(&Acquire::new(place, LONG)).unwrap(), Acquired::Granted { .. })

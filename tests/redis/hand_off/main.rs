@@ -10,7 +10,7 @@ mod layout;
 mod long_line;
 mod lost_replies;
 mod messages;
+mod shared_name;
 mod support;
 mod tickets;
 mod tokens;
-mod two_lines;

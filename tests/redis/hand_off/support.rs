@@ -57,8 +57,8 @@ pub(crate) fn state(server: &RedisServer, name: &str) -> Vec<String> {
 /// Makes this the last number that was drawn.
 pub(crate) fn set_last_number(server: &RedisServer, name: &str, last: u64) {
     let mut words = state(server, name);
-    if words.len() < 7 {
-        words = format!("0 A 0 {} 0 5000 0", server.time_ms()).split(' ').map(str::to_owned).collect();
+    if words.len() < 6 {
+        words = format!("0 0 {} 0 5000 0", server.time_ms()).split(' ').map(str::to_owned).collect();
     }
     words[0] = last.to_string();
     server.query::<()>(&["HSET", &format!("fairlock_record:{{{name}}}"), "state", &words.join(" ")]);

@@ -108,9 +108,6 @@ pub(crate) enum Harm {
     },
     PlainTakes(usize),
     PlainGives(usize),
-    /// A live waiter in Redisson's line, which a lock with several holders does not know.
-    RedissonWaits(usize),
-    RedissonLeaves(usize),
     /// The client says that it has lost its subscription.
     SaysDeaf(ClientNumber),
     SaysNothing(ClientNumber),
@@ -274,8 +271,6 @@ pub(crate) fn steps(scale: Scale, most: usize) -> impl Strategy<Value = Vec<Step
         2 => (lock(), 0..long).prop_map(|(lock, by)| Harm::RunsAhead { lock, by }),
         2 => lock().prop_map(Harm::PlainTakes),
         2 => lock().prop_map(Harm::PlainGives),
-        3 => lock().prop_map(Harm::RedissonWaits),
-        2 => lock().prop_map(Harm::RedissonLeaves),
         2 => client().prop_map(Harm::SaysDeaf),
         2 => client().prop_map(Harm::SaysNothing),
         1 => lock().prop_map(Harm::Intrudes),

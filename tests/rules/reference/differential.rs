@@ -4,8 +4,6 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use redis::Value;
-
 use crate::cast::Cast;
 use crate::commands::{Command, Scale, Step};
 use crate::lua::{Exchange, LuaServer};
@@ -94,22 +92,15 @@ fn outcome(command: &Command, exchange: &Exchange) -> Outcome {
 const KEPT_FOR: i64 = 86_400_000;
 
 /// What must be equal. The clock of an empty line judges only how much longer a line rests. So a lost sequence may be left alone,
-/// too, which then has nothing to remember. What a reply says of Redisson's line may be left out.
+/// too, which then has nothing to remember.
 fn shown(exchange: &Exchange, now: u64) -> String {
     let mut all = String::new();
-    let reply = exchange.reply.as_ref().map(|reply| match reply {
-        Value::Array(row) if row.len() == 5 && matches!(row[0], Value::Int(_)) => {
-            Value::Array(row[..4].to_vec())
-        }
-        other => other.clone(),
-    });
-    let _ = writeln!(all, "    {reply:?}\n    {:?}", exchange.told);
+    let _ = writeln!(all, "    {:?}\n    {:?}", exchange.reply, exchange.told);
     for (seen, dump) in &exchange.looks {
         let [lock, line, record, parts @ .., ends] = list(dump) else { panic!("three keys or more") };
         let (places, mut sequence): (BTreeMap<_, _>, BTreeMap<_, _>) =
             pairs(record).into_iter().partition(|(field, _)| field.contains(':'));
-        let State { is_marked, last, turn, born, line_clock, reserved_until, rests_until, reserved_for } =
-            state(sequence.remove("state").as_ref(), now);
+        let State { rests_until, last, born, line_clock } = state(sequence.remove("state").as_ref(), now);
         let clock = line_clock.at(now);
         // A record that has drawn no number is not born.
         let born = if last == 0 { 0 } else { born };
@@ -146,10 +137,7 @@ fn shown(exchange: &Exchange, now: u64) -> String {
             .collect();
         let _ =
             writeln!(all, "    {:?}\n    {of_holds:?} {of_line} {of_record:?}", places.collect::<Vec<_>>());
-        let _ = writeln!(
-            all,
-            "    {sequence:?} {is_marked} {last} {turn} {born} {reserved_until} {reserved_for}"
-        );
+        let _ = writeln!(all, "    {sequence:?} {last} {born}");
         let rests = rests_until.saturating_sub(clock);
         let until = line_clock.ttl_until.saturating_sub(clock);
         let judges = (!line.is_empty()).then_some((line_clock.pulse, line_clock.ttl, until));

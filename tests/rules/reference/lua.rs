@@ -262,7 +262,7 @@ impl<'a> LuaSubject<'a> {
 }
 
 /// A connection that is subscribed from now on.
-pub(crate) fn ear(server: &RedisServer, channel: &str) -> Connection {
+fn ear(server: &RedisServer, channel: &str) -> Connection {
     let mut ear = server.con();
     ear.send_packed_command(&redis::cmd("SUBSCRIBE").arg(channel).get_packed_command()).unwrap();
     ear.recv_response().unwrap();

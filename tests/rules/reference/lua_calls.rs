@@ -22,8 +22,7 @@ pub(crate) fn call_of(
     command: &Command,
 ) -> Option<Call> {
     let (begin_by, capacity) = (begin_by.to_owned(), kind.capacity().to_string());
-    // The server knows all listeners, and Redisson's line may be looked at, which a lock of several units has not.
-    let options = if kind.is_shared() { "s" } else { "sr" }.to_owned();
+    let options = "s".to_owned(); // the server knows all listeners
     let options_of = |client: ClientNumber| {
         if say_deaf.contains(&client) { options.clone() + "d" } else { options.clone() }
     };

@@ -118,40 +118,26 @@ impl LineClock {
 
 /// The sequence's field `state`.
 pub(crate) struct State {
-    pub(crate) is_marked: bool,
     pub(crate) last: u64,
-    pub(crate) turn: String,
     pub(crate) born: u64,
     pub(crate) line_clock: LineClock,
-    pub(crate) reserved_until: u64,
+    /// 0 if it does not rest.
     pub(crate) rests_until: u64,
-    pub(crate) reserved_for: String,
 }
 
 /// A sequence without a state is new.
 pub(crate) fn state(text: Option<&String>, now: Millis) -> State {
-    let new = format!("0 A 0 {now} 0 5000 0");
-    let text = text.unwrap_or(&new);
-    let (is_marked, rest) = text.strip_prefix('!').map_or((false, text.as_str()), |rest| (true, rest));
-    let words: Vec<&str> = rest.splitn(10, ' ').collect();
+    let new = format!("0 0 {now} 0 5000 0");
+    let words: Vec<&str> = text.unwrap_or(&new).trim_start_matches('!').split(' ').collect();
     let word = |index: usize| words.get(index).map_or(0, |word| word.parse::<i64>().unwrap());
     let number = |index: usize| u64::try_from(word(index)).unwrap();
     let line_clock = LineClock {
-        shown: number(3).checked_add_signed(-word(4)).unwrap(),
-        pulse: number(3),
-        ttl: number(5),
-        ttl_until: number(6),
+        shown: number(2).checked_add_signed(-word(3)).unwrap(),
+        pulse: number(2),
+        ttl: number(4),
+        ttl_until: number(5),
     };
-    State {
-        is_marked,
-        last: number(0),
-        turn: words[1].to_owned(),
-        born: number(2),
-        line_clock,
-        reserved_until: number(7),
-        rests_until: number(8),
-        reserved_for: words.get(9).map_or_else(String::new, |client| (*client).to_owned()),
-    }
+    State { last: number(0), born: number(1), line_clock, rests_until: number(6) }
 }
 
 /// A lock for who looks, and what of its keys nobody sees.

@@ -82,7 +82,7 @@ fn the_lua_does_in_scenes_what_the_rules_do() {
     }
 }
 
-/// Beside the commands that the rules know: lost keys, clocks that are set back, plain locks and Redisson's line on the same lock.
+/// Beside the commands that the rules know: lost keys, clocks that are set back, plain locks on the same lock.
 #[test]
 fn the_fast_parts_do_what_the_general_parts_do() {
     let (fast, general) = (LuaServer::start(Parts::Both), LuaServer::start(Parts::General));

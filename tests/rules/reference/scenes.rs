@@ -87,7 +87,6 @@ const fn lose(key: usize) -> Step {
 
 fn of_one_holder(scale: Scale) -> Vec<Vec<Step>> {
     let half = scale.ttls[1] / 2;
-    let redisson = Step::Harm(Harm::RedissonWaits(0));
     vec![
         vec![Ask(B), Ask(C), Release(B), Release(C), Ask(B), Repeat],
         vec![Ask(A), Ask(B), Repeat, Ask(C), Release(A)],
@@ -101,8 +100,6 @@ fn of_one_holder(scale: Scale) -> Vec<Vec<Step>> {
         vec![Ask(A), Ask(B), Advance(half + 500), Ask(C), Release(A)],
         // Numbers ahead of the clock.
         vec![Ask(A), Ask(B), AHEAD, Release(A), Ask(C), Release(B), Release(C), Ask(D)],
-        // Redisson's line.
-        vec![Ask(A), redisson, Release(A), Ask(B), Ask(C), Release(B)],
         vec![Ask(A), Ask(B), Ask(C), LoseLine(0), Expire(0), Ask(C), Ask(B)],
         // An attempt after its end: of a newcomer, of the holder, of waiters, and after the line was lost.
         vec![Ask(A), Ask(D), LATE, Ask(F), IN_TIME, Ask(F), LATE, Repeat, Release(A)],

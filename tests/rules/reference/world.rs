@@ -1,23 +1,20 @@
 //! One of the two worlds that are compared, and how the harm in it is done ([`Harm`]).
 
 use fairlock_core::LockKind;
-use redis::{Connection, Value};
+use redis::Value;
 
-use crate::commands::{Command, Harm, LOCKS};
-use crate::lua::{Exchange, IN_TIME, LuaServer, LuaSubject, ear, keys_of};
+use crate::commands::{Command, Harm};
+use crate::lua::{Exchange, IN_TIME, LuaServer, LuaSubject, keys_of};
 
 pub(crate) struct World<'a> {
     pub(crate) subject: LuaSubject<'a>,
     kind: LockKind,
-    /// The waiters in Redisson's line are live.
-    _ears: [Connection; LOCKS],
 }
 
 impl<'a> World<'a> {
     pub(crate) fn new(lua: &'a LuaServer, kind: LockKind) -> World<'a> {
         let subject = LuaSubject::new(lua, kind);
-        let ears = redisson().map(|[_, _, channel]| ear(&lua.server, &format!("{channel}:{JAVA}")));
-        World { subject, kind, _ears: ears }
+        World { subject, kind }
     }
 
     pub(crate) fn run(&mut self, command: &Command) -> Result<Exchange, String> {
@@ -53,17 +50,6 @@ impl<'a> World<'a> {
                 pipe.ignore_errors() // if others hold it
             }
             Harm::PlainGives(lock) => pipe.cmd("HDEL").arg(&keys(lock)[0]).arg(PLAIN),
-            // No script of several holders looks at that line.
-            Harm::RedissonWaits(_) | Harm::RedissonLeaves(_) if kind.is_shared() => &mut pipe,
-            Harm::RedissonWaits(lock) => {
-                let [queue, timeouts, _] = &redisson()[lock];
-                // Its turn is next but one.
-                pipe.cmd("EVAL").arg(LAST_TURN).arg(1).arg(record(lock));
-                pipe.cmd("DEL").arg(queue);
-                pipe.cmd("RPUSH").arg(queue).arg(JAVA);
-                pipe.cmd("ZADD").arg(timeouts).arg(subject.now + 20_000).arg(JAVA)
-            }
-            Harm::RedissonLeaves(lock) => pipe.cmd("DEL").arg(&redisson()[lock][..2]),
             Harm::SaysDeaf(client) => {
                 subject.say_deaf.insert(client);
                 &mut pipe
@@ -84,13 +70,9 @@ impl<'a> World<'a> {
 }
 
 const PLAIN: &str = "00000000-0000-4000-8000-000000000002:9";
-const JAVA: &str = "11111111-0000-4000-8000-000000000000:1";
 const RUN_AHEAD: &str = "
     local state = redis.call('HGET', KEYS[1], 'state')
     if state then redis.call('HSET', KEYS[1], 'state', (string.gsub(state, '%d+', ARGV[1], 1))) end";
-const LAST_TURN: &str = "
-    local state = redis.call('HGET', KEYS[1], 'state')
-    if state then redis.call('HSET', KEYS[1], 'state', (string.gsub(state, ' %u ', ' P ', 1))) end";
 const RESIZES: &str = "
     local function more(before, capacity, after) return before .. string.format('%.0f', capacity + 1) .. after end
     for index, patterns in ipairs({ { '^(of )(%d+)( )', '^()(%d+)( [^ ]+:%d+:%x+ )' }, { '^(%d+ %d+ %d+%l? %d+/)(%d+)( )' } }) do
@@ -104,9 +86,3 @@ const RESIZES: &str = "
     end";
 const INTRUDES: &str =
     "if redis.call('EXISTS', KEYS[1]) == 1 then redis.call('ZADD', KEYS[1], 5, 'intruder') end";
-
-/// Queue, timeouts and channel, as Redisson spells them. Both locks have the same.
-fn redisson() -> [[String; 3]; LOCKS] {
-    let of = |_| ["queue", "timeout", "_channel"].map(|what| format!("redisson_lock_{what}:{{orders}}"));
-    std::array::from_fn(of)
-}
