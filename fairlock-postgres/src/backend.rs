@@ -17,6 +17,7 @@ use crate::answer::Answer;
 use crate::net::Failure;
 use crate::net::address::Address;
 use crate::owned;
+use crate::schema::LONGEST_UNSYNCED;
 use crate::step::Store;
 
 /// Locks in a PostgreSQL database: one row a lock, decided under its row lock.
@@ -130,7 +131,7 @@ impl Backend for PostgresBackend {
     }
 
     fn longest_lease(&self) -> Option<Duration> {
-        self.0.longest_lease.get().copied()
+        (!self.0.pool.is_synced()).then_some(LONGEST_UNSYNCED)
     }
 
     fn why_no_longer_lease(&self) -> &'static str {

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Debug};
 use std::ops::RangeInclusive;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fairlock_core::Error;
@@ -147,13 +147,10 @@ impl PostgresBuilder {
         let within = self.connect_within;
         let backend = self.unchecked()?;
         let pool = &backend.0.pool;
-        let longest = connect_within(within, || {
+        connect_within(within, || {
             let in_time = Instant::now() + pool.timeouts.connect + pool.timeouts.response;
             Ok(pool.lend(in_time, |con| schema::check(con, pool.deadline()))?)
         })?;
-        if let Some(longest) = longest {
-            backend.0.longest_lease.get_or_init(|| longest);
-        }
         Ok(backend)
     }
 
@@ -174,7 +171,6 @@ impl PostgresBuilder {
             clients: Clients::new(listen_at, wake_ups),
             recent: Recent::new(),
             queue: Queue::new(connections, timeouts.response / 2),
-            longest_lease: OnceLock::new(),
             sweeper: Mutex::new(Sweeper::new()),
         })))
     }

@@ -29,14 +29,12 @@ const RIGHTS: &str = "
 ";
 
 /// The longest lease where a crash of the server forgets what was done last: it grants nothing for this time afterwards.
-const LONGEST_UNSYNCED: Duration = Duration::from_secs(30);
+pub(crate) const LONGEST_UNSYNCED: Duration = Duration::from_secs(30);
 
-/// The longest lease, if there is one.
-///
 /// # Errors
 /// `InvalidConfig` if this version can't use the tables that are there.
-pub(crate) fn check(con: &mut Connection, deadline: Instant) -> Result<Option<Duration>, Failure> {
-    let sql = "select layout, least_client, current_setting('synchronous_commit') = 'off' from fairlock.meta";
+pub(crate) fn check(con: &mut Connection, deadline: Instant) -> Result<(), Failure> {
+    let sql = "select layout, least_client from fairlock.meta";
     let rows = con.flight(&[Statement::new(sql, [])], deadline)?;
     let Some(row) = rows.first().and_then(|rows| rows.first()) else {
         return Err(Failure::invalid("the table fairlock.meta has no row: it names the layout"));
@@ -51,7 +49,7 @@ pub(crate) fn check(con: &mut Connection, deadline: Instant) -> Result<Option<Du
     if least_client > LAYOUT {
         return Err(newer(layout));
     }
-    Ok(row.flag(2)?.then_some(LONGEST_UNSYNCED))
+    Ok(())
 }
 
 /// What `migrate` runs, and the rights that it does not give, for those whose roles may not.

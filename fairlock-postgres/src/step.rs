@@ -43,7 +43,7 @@
 //!   the row was a day old.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::{LazyLock, OnceLock};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use fairlock_core::backend::BackendError;
@@ -103,8 +103,6 @@ pub(crate) struct Store {
     pub(crate) clients: Clients,
     pub(crate) recent: Recent,
     pub(crate) queue: Queue,
-    /// Set if there is one, by the time that it is connected.
-    pub(crate) longest_lease: OnceLock<Duration>,
     pub(crate) sweeper: Mutex<Sweeper>,
 }
 

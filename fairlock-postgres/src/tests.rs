@@ -141,6 +141,13 @@ fn a_backend_whose_commits_are_synchronous_keeps_them_so() {
     assert_eq!(level(&backend).as_deref(), Some("on"));
     let later = PostgresBackend::connect(&url).unwrap();
     assert_eq!((later.longest_lease(), level(&later).as_deref()), (Some(LEASE), Some("off")));
+    // A new session tells that they are by now, and those that are not are used no more.
+    con.script(&format!("alter database {database} set synchronous_commit = on"), soon()).unwrap();
+    let pool = &later.0.pool;
+    pool.lend(soon(), |_| pool.ask(Statement::made_up("select 1"), soon())).unwrap();
+    assert_eq!(later.longest_lease(), None);
+    let levels: Vec<_> = (0..2).map(|_| pool.lend(soon(), |_| Ok(level(&later))).unwrap()).collect();
+    assert!(levels.iter().all(|level| level.as_deref() == Some("on")), "{levels:?}");
 }
 
 #[test]

@@ -16,7 +16,7 @@
 //! A broken connection shows that the server may have gone, so the idle ones are closed with it: each would cost a call its
 //! time-out. A call that came late shows nothing. No lock is held while a connection is opened or used.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -60,8 +60,8 @@ pub(crate) struct Pool {
     most: usize,
     shared: Arc<Shared>,
     broken: AtomicU64,
-    /// Whether commits did not wait for the server's disk in the first session.
-    is_unsynced: OnceLock<bool>,
+    /// Whether commits have waited for the server's disk in a session as it began. From then on they do in all.
+    is_synced: AtomicBool,
     encoding: OnceLock<Encoding>,
 }
 
@@ -93,8 +93,8 @@ impl State {
 
 impl Pool {
     pub(crate) fn new(address: Address, timeouts: Timeouts, most: usize) -> Pool {
-        let (shared, broken, is_unsynced, encoding) = Default::default();
-        Pool { address, timeouts, most, shared, broken, is_unsynced, encoding }
+        let (shared, broken, is_synced, encoding) = Default::default();
+        Pool { address, timeouts, most, shared, broken, is_synced, encoding }
     }
 
     /// How many connections were lost.
@@ -105,6 +105,11 @@ impl Pool {
     /// The database's encoding, as the first session has told it; UTF-8 until then.
     pub(crate) fn encoding(&self) -> Encoding {
         self.encoding.get().copied().unwrap_or_default()
+    }
+
+    /// Whether the server can't forget a commit in a crash. Once it is so it stays so.
+    pub(crate) fn is_synced(&self) -> bool {
+        self.is_synced.load(Ordering::Acquire)
     }
 
     /// When a call that begins now has to end.
@@ -134,6 +139,7 @@ impl Pool {
             Some(con) => con,
             None => self.open(deadline).map_err(Failure::unsent)?,
         };
+        con.syncs = self.is_synced() && !con.is_own_session();
         let done = act(&mut con);
         let is_of_use = con.is_of_use() && done.as_ref().err().is_none_or(Failure::keeps_connection);
         if is_of_use && done.is_ok() && con.is_busy() {
@@ -204,10 +210,14 @@ impl Pool {
     fn open(&self, deadline: Instant) -> Result<Connection, Failure> {
         let mut con = open(&self.address, deadline.min(Instant::now() + self.timeouts.connect))?;
         self.encoding.get_or_init(|| con.encoding);
-        // The first session has told how long a lease may be, so the others keep what makes that safe, whatever is set meanwhile. Those who
-        // do without it have forgotten grants in a crash: the grace is asked for before.
-        let is_unsynced = *self.is_unsynced.get_or_init(|| con.is_unsynced);
-        let synced = if is_unsynced { "" } else { SYNCED };
+        // What a session has told of the longest lease stays true, so all others keep what makes it safe, whatever is set meanwhile. Those
+        // who do without it have forgotten grants in a crash: the grace is asked for before.
+        if !con.is_unsynced {
+            self.is_synced.store(true, Ordering::Release);
+        }
+        let is_synced = self.is_synced();
+        let synced = if is_synced { SYNCED } else { "" };
+        con.is_unsynced &= !is_synced;
         if con.is_own_session() {
             // It fails where the tables are missing.
             let grace = con.row(Statement::made_up("select fairlock.grace_ends()"), deadline);
@@ -245,17 +255,25 @@ impl Pool {
             let is_due = |last: Instant| last.elapsed() >= one_more_after(ending.saturating_sub(self.most));
             if state.used() < most {
                 state.lent += 1;
-                return Ok(state.idle.pop());
+                return Ok(self.idle_of(&mut state));
             }
             if state.lent == 0 && state.one_more.is_none_or(is_due) {
                 (state.lent, state.one_more) = (1, Some(Instant::now()));
-                return Ok(state.idle.pop());
+                return Ok(self.idle_of(&mut state));
             }
             if self.shared.returned.wait_until(&mut state, deadline).timed_out() {
                 let what = if ending > 0 { "in use, or wait for the server" } else { "in use" };
                 return Err(Failure::broken(format!("all {} connections are {what}", self.most)));
             }
         }
+    }
+
+    /// None whose commits don't wait for the disk where they have to.
+    fn idle_of(&self, state: &mut State) -> Option<Connection> {
+        if self.is_synced() {
+            state.idle.retain(|con| !con.is_unsynced || !con.is_own_session());
+        }
+        state.idle.pop()
     }
 
     /// How long a statement waits for a row.

@@ -25,6 +25,10 @@ use super::statement::Statement;
 /// The most bytes that one message can have: a line of some thousands of waiters is below 1 MB.
 const LONGEST: usize = 256 << 20;
 
+/// Makes the commit of this transaction wait for the disk.
+const SYNC: &str =
+    "select set_config('synchronous_commit', 'on', true) where current_setting('synchronous_commit') = 'off'";
+
 /// The rows of each statement of a part.
 pub(crate) type Rows = Vec<Vec<Row>>;
 
@@ -57,6 +61,8 @@ pub(crate) struct Connection {
     pub(super) prepared: Option<Vec<&'static str>>,
     /// Whether its commits did not wait for the server's disk when it was opened.
     pub(crate) is_unsynced: bool,
+    /// Whether it sees to it, in each transaction, that commits do.
+    pub(super) syncs: bool,
     /// The encoding of its database.
     pub(super) encoding: Encoding,
     /// Until when the server grants nothing; none if that is to be asked each time. A crash, after which that changes, ends all sessions.
@@ -82,6 +88,7 @@ impl Connection {
             is_in_transaction: false,
             prepared: None,
             is_unsynced: false,
+            syncs: false,
             encoding: Encoding::default(),
             grace_ends: None,
         }
@@ -118,8 +125,13 @@ impl Connection {
         deadline: Instant,
     ) -> Result<Vec<Result<Rows, Failure>>, Failure> {
         self.send_parts(parts, deadline)?;
-        let answers = parts.iter().map(|_| self.answers()).collect::<Result<Vec<_>, _>>()?;
+        let mut answers = parts.iter().map(|_| self.answers()).collect::<Result<Vec<_>, _>>()?;
         self.stream.all_answered();
+        for (answer, part) in answers.iter_mut().zip(parts) {
+            if let (Ok(rows), Some(at)) = (answer, self.syncs_at(part)) {
+                rows.remove(at);
+            }
+        }
         if let Some(first) = answers.iter().find_map(|answer| answer.as_ref().err()) {
             self.doubt(first);
         }
@@ -161,13 +173,28 @@ impl Connection {
         let mut out = BytesMut::new();
         self.known = self.prepared.as_ref().map_or(0, Vec::len);
         for part in parts {
-            for statement in *part {
+            let (before, after) = part.split_at(self.syncs_at(part).unwrap_or(part.len()));
+            for statement in before {
+                self.write(statement, &mut out)?;
+            }
+            if self.syncs_at(part).is_some() {
+                self.write(&Statement::new(SYNC, []), &mut out)?;
+            }
+            for statement in after {
                 self.write(statement, &mut out)?;
             }
             frontend::sync(&mut out);
         }
         self.unready += parts.len();
         self.send(&out, deadline)
+    }
+
+    /// Where in this part it sees to it that the commit waits for the disk: behind all that asks whether the server has forgotten commits,
+    /// which depends on the setting. A part that begins no transaction and ends one has an earlier part that has done so.
+    fn syncs_at(&self, part: &[Statement]) -> Option<usize> {
+        let commits = part.last().is_some_and(|last| last.sql == "commit");
+        let begins = part.first().is_some_and(|first| first.sql.starts_with("begin"));
+        (self.syncs && (begins || !commits)).then(|| part.len() - usize::from(commits))
     }
 
     /// A statement of the last flight failed. Which of the new ones were prepared is not known, and a later part has missed one that an

@@ -10,7 +10,7 @@ use fairlock::backend::{
 };
 use fairlock::{Client, ClientId, LockKind, LockName, OwnerId, PostgresBackend};
 use fairlock_tests::locks::{granted, request, take};
-use fairlock_tests::{PgBouncer, PostgresServer};
+use fairlock_tests::{PgBouncer, PostgresServer, eventually};
 use postgres::NoTls;
 
 use crate::held::server;
@@ -180,4 +180,29 @@ fn no_setting_of_a_database_changes_what_is_promised() {
     }
     set_standby(&server, "nobody");
     prepared.iter().for_each(|one| one.promises_nothing(&server));
+}
+
+/// Its leases may be longer than a server that forgets what it has granted allows; a pooler gives each transaction another session.
+#[test]
+fn commits_through_a_pooler_stay_synchronous_whatever_is_set_meanwhile() {
+    let server = PostgresServer::start();
+    let pooler = PgBouncer::start(&server);
+    let url = server.new_database();
+    let prepared = Prepared::new(&url.replace(&server.address(), &pooler.address()), "pooled".to_owned());
+    assert_eq!(prepared.backend.longest_lease(), None);
+    let database = url.rsplit('/').next().unwrap();
+    let ends = format!("select pg_terminate_backend(pid) from pg_stat_activity where datname = '{database}'");
+    server
+        .con()
+        .batch_execute(&format!("alter database {database} set synchronous_commit = off; {ends}"))
+        .unwrap();
+    let mut level = String::new();
+    eventually(SOON, "the pooler has new sessions", || {
+        let con = postgres::Client::connect(&url, NoTls);
+        level = con.and_then(|mut con| con.query_one("show synchronous_commit", &[])).unwrap().get(0);
+        prepared.backend.inspect(&lock("free"), 0..0).is_ok()
+    });
+    assert_eq!(level, "off");
+    set_standby(&server, "nobody");
+    prepared.promises_nothing(&server);
 }
