@@ -1,5 +1,5 @@
 //! Histories of worker processes on one lock by discipline `HandOff`: without faults, with killed processes, and with
-//! cut connections. Each is checked for violations. Those without cut connections are replayed through the model.
+//! cut connections. Each is checked for violations. Those without cut connections are replayed by the rules.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
@@ -91,7 +91,7 @@ fn dice() -> Dice {
     Dice::new(seed)
 }
 
-/// What the model says of a history, with the workers' lease and place TTL.
+/// What the rules say of a history, with the workers' lease and place TTL.
 fn replayed(events: &[Event], lease_ms: u64, place_ms: u64) -> Replayed {
     let [lease, place] = [lease_ms, place_ms].map(Duration::from_millis);
     replay(events, "turns", Rules::HandOff, lease, place).unwrap()

@@ -1,5 +1,5 @@
 //! What several processes saw of a run. Each appends one line per event to a shared file, on a clock that they share. The
-//! [oracle](crate::oracle) judges it, and [`replay`] compares it with the model.
+//! [oracle](crate::oracle) judges it, and [`replay`] asks whether a lock could have done it.
 //!
 //! Workers record outermost holds only. A line reads `<monotonic ns> <pid> <who> <event> <number or -> <lock>`. `who`
 //! and the lock are percent-encoded. The number is a token, a ticket, a number of units, the limit of a timed wait in milliseconds, or a time.

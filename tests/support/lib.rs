@@ -30,7 +30,6 @@
 //! | [`signals`] | stops and continues a child process |
 //! | [`port`] | a port that no other test takes |
 //! | [`tls`] | throw-away certificates |
-//! | [`mod@reference`] | a readable model of the hand-off: what every backend with this discipline does |
 //! | [`mod@word`] | the names of variants in arguments and tables |
 //! | [`percent`] | any text as one word, for URLs and history lines |
 #![forbid(unsafe_code)]
@@ -66,7 +65,6 @@ pub mod port;
 pub mod postgres_server;
 pub mod proxy;
 pub mod redis_server;
-pub mod reference;
 pub mod residue;
 pub mod rows;
 pub mod sentinel;

@@ -1,5 +1,5 @@
 //! Histories of worker processes on one lock: without faults, and with killed or stopped processes. Each is checked for
-//! violations. The first two are replayed through the model.
+//! violations. The first two are replayed by the rules.
 
 use std::path::PathBuf;
 use std::thread;
@@ -145,7 +145,7 @@ fn randomly_killed_workers_cost_one_place_or_lease_each_and_no_order() {
     run.assert_unused();
 }
 
-/// No replay: the model does not know of processes that stand still, whose places end and come back.
+/// No replay: that does not know of processes that stand still, whose places end and come back.
 #[test]
 fn stopped_workers_never_hold_beside_others() {
     const TIME: Duration = Duration::from_millis(1500);

@@ -1,53 +1,45 @@
-//! Replays a history through the reference model (`support/reference/`): could the model have done what the processes saw?
+//! Replays a history through the rules of fairlock-line: could a lock have done what the processes saw?
 //!
 //! A process knows when a call began and when it had returned; what the store did in between has no time. So the replay
 //! looks for times. The order is known: tickets and tokens come from one sequence, so they say in which order the store gave
 //! places and grants. Each step gets the earliest time that its call and all steps before it allow. Every limit moves in
 //! one direction only, so if a step is then later than the return of its call, no choice of times does better, and the
-//! history is wrong. It is also wrong if the model answers otherwise than the store did.
+//! history is wrong. It is also wrong if the rules answer otherwise than the store did.
 //!
 //! A hold ends just before the next grant: at its release, or, if the holder was killed or lost it, with its lease. A
-//! request that ended without a grant may have been granted the lock while it left: then the model grants it, too, and takes
+//! request that ended without a grant may have been granted the lock while it left: then the replay grants it, too, and takes
 //! the lock back when the request can have left.
 
 mod calls;
+mod lock;
 mod sentences;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
+use fairlock_core::backend::Acquired;
+use fairlock_line::KeptHold;
+
 use super::{Event, Violations, sort};
-use crate::reference::line::Next;
-use crate::reference::{Answer, Ask, Hold, Lock, Member, Millis, Patience, Presence, Renew, Turn};
 use calls::{Call, Heartbeat, calls};
+use lock::{Lock, MS, Millis, NO_END, number};
 use sentences::Because;
 
-const MS: u64 = 1_000_000;
-/// The model has this many numbers for each recorded one. Steps whose numbers are not recorded draw from these.
-const ROOM: u64 = 1024;
-/// Above all numbers that the model's clock can give.
-const BASE: u64 = 1 << 60;
 /// A server counts a lease in whole milliseconds of another clock.
 const ROUNDING: u64 = 2 * MS;
-/// A place that never ends.
-const NO_END: Millis = 1 << 40;
-/// Stands for a request whose answer no process has seen.
-const UNSEEN: Member = Member { client: usize::MAX, owner: 0, request: u64::MAX };
-
 /// Which rules the history has to follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rules {
-    /// The model as it is: tickets, hand-overs, tokens, leases, exclusion.
+    /// The rules as they are: tickets, hand-overs, tokens, leases, exclusion.
     HandOff,
     /// The same, of fairlock-line, where tickets count the places of a line, and are no numbers of the sequence of tokens. So a place
     /// may be taken late: before any of a greater ticket, before its grant, and before a grant without a place that was asked for later.
     Line,
-    /// The model whose first in line must ask for the free lock. There are no tickets: two requests have an order if one
+    /// As in Redisson's line: a free lock waits until the first in line asks. There are no tickets: two requests have an order if one
     /// had its place before the other one's call began.
     Redisson,
-    /// The model without its line: tokens, leases and exclusion.
+    /// The rules without the line: tokens, leases and exclusion.
     Plain,
 }
 
@@ -64,11 +56,8 @@ pub struct Replayed {
 
 struct Replay<'a> {
     rules: Rules,
-    lease: Millis,
-    ttl: Millis,
     calls: &'a [Call],
     lock: Lock,
-    hearing: BTreeSet<usize>,
     now: u64,
     because: Because,
     /// What is still to come, the next one last: heartbeats by time, places by their order.
@@ -76,6 +65,8 @@ struct Replay<'a> {
     places: Vec<((u64, u64), usize)>,
     /// Whose recorded grant was replayed.
     had: Vec<bool>,
+    /// How much earlier a place may end than here, since it may have been there when its call began.
+    late: Vec<Millis>,
     done: Replayed,
 }
 
@@ -106,16 +97,14 @@ impl Replay<'_> {
         heartbeats.sort_by_key(|(heartbeat, _)| std::cmp::Reverse(heartbeat.sent));
         Replay {
             rules,
-            lease,
-            ttl,
             calls,
-            lock: Lock { first_must_ask: rules == Rules::Redisson, ..Lock::default() },
-            hearing: calls.iter().map(|call| call.caller).collect(),
+            lock: Lock::new(calls, lease, ttl),
             now: calls.first().map_or(0, |call| call.asked),
             because: Because::Begins,
             heartbeats,
             places: Vec::new(),
             had: vec![false; calls.len()],
+            late: vec![0; calls.len()],
             done: Replayed::default(),
         }
     }
@@ -195,14 +184,12 @@ impl Replay<'_> {
         self.keep_held(self.now)?;
         if self.lock.hold().is_none() {
             self.done.unseen += 1;
-            let ends = self.now / MS;
-            self.lock.holds = vec![Hold { member: UNSEEN, token: 0, takes: 1, count: 1, ends, label: "" }];
+            self.lock.hold_unseen(self.now);
         }
-        let ask = self.ask(index);
-        match self.command(told, |lock, turn| lock.acquire(turn, &ask, Patience::Wait)) {
-            Answer::Queued { ticket, .. } if told.is_none_or(|told| number(told) == ticket) => {
+        match self.lock.queue(self.now, index, told) {
+            Acquired::Queued { .. } if told.is_none_or(|told| number(told) == self.lock.last_number()) => {
                 if self.rules == Rules::Line {
-                    self.began_earlier(index);
+                    self.late[index] = (self.now - self.calls[index].asked) / MS;
                 }
                 Ok(())
             }
@@ -211,15 +198,6 @@ impl Replay<'_> {
                 self.name(index),
                 place.ticket.unwrap_or(0)
             )),
-        }
-    }
-
-    /// A place that was taken late may have been there since its call began, and end so much earlier.
-    fn began_earlier(&mut self, index: usize) {
-        let (member, late) = (self.member(index), (self.now - self.calls[index].asked) / MS);
-        let place = self.lock.line.place(member).map(|place| (place.lease, place.deadline));
-        if let Some((lease, deadline)) = place {
-            self.lock.line.refresh(member, lease, deadline.saturating_sub(late));
         }
     }
 
@@ -232,7 +210,8 @@ impl Replay<'_> {
         }
         loop {
             match self.lock.hold() {
-                Some(hold) if hold.member == self.member(index) => {
+                Some(hold) if index_of(&hold) == Some(index) => {
+                    self.lock.end_earlier(self.now, self.late[index]);
                     self.done.handed_over += 1;
                     break;
                 }
@@ -243,7 +222,7 @@ impl Replay<'_> {
                 }
             }
         }
-        if self.lock.hold().is_none_or(|hold| hold.token != number(token)) {
+        if self.lock.hold().is_none_or(|hold| hold.token.get() != number(token)) {
             return Err(format!("the token of {} is not greater than all before", self.name(index)));
         }
         self.check_limit(index, "had the lock", at)?;
@@ -257,21 +236,18 @@ impl Replay<'_> {
         self.reach(self.calls[index].asked, Because::Asks(index))?;
         while let Some(first) = self.first().filter(|first| self.calls[*first].granted.is_none()) {
             self.reach(self.calls[first].leaves, Because::Waits(first))?;
-            let member = self.member(first);
-            self.command(None, |lock, turn| lock.withdraw(turn, member));
+            self.lock.withdraw(self.now, first);
         }
-        let (first, ask) = (self.first(), self.ask(index));
-        let token = self.calls[index].token();
-        match self.command(Some(token), |lock, turn| lock.acquire(turn, &ask, Patience::Once)) {
-            Answer::Granted { .. } => Ok(()),
+        let first = self.first();
+        match self.lock.take(self.now, index, self.calls[index].token()) {
+            Acquired::Granted { .. } => Ok(()),
             _ => Err(self.out_of_turn(index, first.unwrap_or(index))),
         }
     }
 
-    /// The hold ends, and the model hands the lock on. By the history it goes to `next`.
-    fn end(&mut self, hold: Hold, next: Option<usize>) -> Result<(), String> {
-        if hold.member != UNSEEN {
-            let holder = index_of(hold.member);
+    /// The hold ends, and the lock is handed on. By the history it goes to `next`.
+    fn end(&mut self, hold: KeptHold, next: Option<usize>) -> Result<(), String> {
+        if let Some(holder) = index_of(&hold) {
             match (self.calls[holder].granted, next) {
                 (Some(_), _) if self.had[holder] => self.reach_end(holder)?,
                 (Some(_), Some(next)) => return Err(self.out_of_turn(next, holder)),
@@ -282,18 +258,17 @@ impl Replay<'_> {
             self.reach(self.calls[next].last_kept(), Because::IsKept(next))?;
         }
         // From here on the end is the holder's release, whatever it was.
-        let now = self.now / MS;
-        if let Some(hold) = self.lock.holds.first_mut() {
-            hold.ends = hold.ends.max(now);
-        }
+        self.lock.hold_until(self.now);
         let token = next.and_then(|next| {
             self.revive(next);
             (self.first() == Some(next)).then(|| self.calls[next].token())
         });
-        match self.command(token, |lock, turn| lock.release(turn, hold.member, hold.token)) {
-            Answer::Released => Ok(()),
-            answer => Err(format!("the model does not end {hold:?}: {answer:?}")),
+        if self.rules == Rules::Redisson {
+            self.lock.set_free();
+        } else if !self.lock.release(self.now, token) {
+            return Err(format!("the rules do not end {hold:?}"));
         }
+        Ok(())
     }
 
     /// Goes to the earliest end of a hold: its release, or the end of its lease.
@@ -301,7 +276,7 @@ impl Replay<'_> {
         let Call { release, believed, .. } = self.calls[holder];
         let from = release.map_or(u64::MAX, |release| release.from);
         loop {
-            let ends = self.lease_end() * MS;
+            let ends = self.lock.lease_end() * MS;
             let (until, because) = match from <= ends {
                 true => (from, Because::Holds(holder)),
                 false => (ends.saturating_sub(ROUNDING), Because::Leased(holder)),
@@ -333,85 +308,49 @@ impl Replay<'_> {
 
     /// At the earliest time, and only if it is still one of that kind: a place may have become a hold.
     fn heartbeat(&mut self, Heartbeat { sent, of_hold }: Heartbeat, index: usize) -> Result<(), String> {
-        let (now, member) = (sent / MS, self.member(index));
         if of_hold {
-            let Some(hold) = self.lock.hold().filter(|hold| hold.member == member) else { return Ok(()) };
-            let turn = Turn { now, micros: 0, hearing: &self.hearing, pushes: &mut Vec::new() };
-            return match self.lock.renew_hold(&turn, member, hold.token, 1, self.lease) {
-                Answer::Renewed => Ok(()),
-                _ => Err(format!("{} renewed its hold at {sent} ns, after its lease", self.name(index))),
-            };
+            let is_held = self.lock.hold().is_some_and(|hold| index_of(&hold) == Some(index));
+            if is_held && !self.lock.renew_hold(sent) {
+                return Err(format!("{} renewed its hold at {sent} ns, after its lease", self.name(index)));
+            }
+            return Ok(());
         }
         self.keep_held(sent)?;
         // A free lock would go to the place.
-        if self.lock.hold().is_some() && self.lock.line.place(member).is_some() {
-            let mut turn = Turn { now, micros: 0, hearing: &self.hearing, pushes: &mut Vec::new() };
-            self.lock.renew_places(&mut turn, self.ttl, &[self.renewal_of(member)]);
+        if self.lock.hold().is_some() && self.lock.renew_place(sent, index) {
+            self.late[index] = 0;
         }
         Ok(())
     }
 
     /// The lock stays held until the next grant: a lease may have lasted longer than known, or a killed process have got it.
     fn keep_held(&mut self, at: u64) -> Result<(), String> {
-        let now = at / MS;
-        let Some(hold) = self.lock.hold().filter(|hold| hold.ends < now) else { return Ok(()) };
-        if hold.member != UNSEEN && self.had[index_of(hold.member)] {
-            let holder = index_of(hold.member);
+        if self.lock.hold().is_none() || self.lock.lease_end() >= at / MS {
+            return Ok(());
+        }
+        if let Some(holder) = self.lock.hold().as_ref().and_then(index_of).filter(|holder| self.had[*holder])
+        {
             self.check_belief(holder, self.calls[holder].believed)?;
         }
         self.done.unseen += 1;
-        self.lock.holds = vec![Hold { ends: now, ..hold }];
+        self.lock.hold_until(at);
         Ok(())
     }
 
     /// A waiter that is granted the lock later was alive, even if its last heartbeats were not answered.
     fn revive(&mut self, index: usize) {
-        let (member, clock) = (self.member(index), self.lock.line_clock.at(self.now / MS));
-        let place = self.lock.line.place(member);
-        if place.is_some_and(|place| place.presence == Presence::Parked || place.deadline <= clock) {
-            let (ttl, places) = (self.ttl, [self.renewal_of(member)]);
-            self.command(None, |lock, turn| lock.renew_places(turn, ttl, &places));
+        if self.first() != Some(index) && self.lock.ask_again(self.now, index) {
+            self.late[index] = 0;
         }
-    }
-
-    /// One command to the model. `told`: the number that the sequence gives in it, if known.
-    fn command<A>(&mut self, told: Option<u64>, run: impl FnOnce(&mut Lock, &mut Turn<'_>) -> A) -> A {
-        let now = self.now / MS;
-        let micros = told.map_or(0, |told| number(told) - now * 1000);
-        run(&mut self.lock, &mut Turn { now, micros, hearing: &self.hearing, pushes: &mut Vec::new() })
-    }
-
-    fn lease_end(&self) -> Millis {
-        self.lock.hold().map_or(0, |hold| hold.ends)
     }
 
     /// The waiter that a release would make the holder.
     fn first(&self) -> Option<usize> {
-        let clock = self.lock.line_clock.at(self.now / MS);
-        match self.lock.line.clone().next(|place| place.deadline > clock) {
-            Next::Waiter(member) => Some(index_of(member)),
-            Next::NoWaiter | Next::MoreToScan => None,
-        }
-    }
-
-    fn renewal_of(&self, member: Member) -> Renew {
-        Renew { member, lease: self.lease, ticket: 0, takes: 1 }
-    }
-
-    fn ask(&self, index: usize) -> Ask {
-        Ask { member: self.member(index), lease: self.lease, ttl: self.ttl, label: "", ticket: 0, takes: 1 }
-    }
-
-    fn member(&self, index: usize) -> Member {
-        Member { client: self.calls[index].caller, owner: 0, request: index as u64 }
+        self.lock.first(self.now)
     }
 }
 
-/// The number of the model for a recorded one.
-fn number(told: u64) -> u64 {
-    BASE.saturating_add(told.saturating_mul(ROOM))
-}
-
-fn index_of(member: Member) -> usize {
-    usize::try_from(member.request).unwrap_or(usize::MAX)
+/// Whose hold it is; none if no process has seen that.
+fn index_of(hold: &KeptHold) -> Option<usize> {
+    usize::try_from(hold.request.get()).ok().filter(|request| *request != usize::MAX)
 }

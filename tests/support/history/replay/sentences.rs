@@ -1,7 +1,8 @@
 //! What is wrong with a history, in sentences.
 
 use super::calls::Call;
-use super::{MS, Replay, Rules};
+use super::lock::MS;
+use super::{Replay, Rules};
 
 /// Why a step can't be earlier.
 #[derive(Clone, Copy, Debug)]
@@ -32,14 +33,15 @@ impl Replay<'_> {
     }
 
     /// Not by the rules `Line`, where a lease that was handed over with a place may end later than here.
-    pub(super) fn check_belief(&self, holder: usize, believed: Option<u64>) -> Result<(), String> {
+    pub(super) fn check_belief(&mut self, holder: usize, believed: Option<u64>) -> Result<(), String> {
         if self.rules == Rules::Line {
             return Ok(());
         }
-        match believed.filter(|believed| believed / MS > self.lease_end()) {
+        let ends = self.lock.lease_end();
+        match believed.filter(|believed| believed / MS > ends) {
             None => Ok(()),
             Some(believed) => {
-                let (name, ends) = (self.name(holder), self.lease_end() * MS);
+                let (name, ends) = (self.name(holder), ends * MS);
                 Err(format!(
                     "{name} believed in its hold until {believed} ns, and its lease ended at {ends} ns"
                 ))

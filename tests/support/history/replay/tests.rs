@@ -1,4 +1,4 @@
-//! The replay accepts what the model can do, and refuses histories with one wrong event, each by its own rule.
+//! The replay accepts what a lock can do, and refuses histories with one wrong event, each by its own rule.
 
 use super::*;
 use crate::history::What;
