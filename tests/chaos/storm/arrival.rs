@@ -12,7 +12,7 @@ use fairlock::backend::{
 use crate::life::Life;
 use crate::link::Answer;
 use crate::server::Server;
-use crate::world::World;
+use crate::world::{World, locked};
 
 /// The server, as long as one call is carried out.
 pub struct Arrival<'a> {
@@ -26,6 +26,9 @@ pub struct Arrival<'a> {
 
 impl Arrival<'_> {
     pub fn acquire(&mut self, ask: &Acquire<'_>) -> Answer<Acquired> {
+        if self.server.is_none() {
+            locked(&self.world.order).asks(self.world, self.life, ask);
+        }
         let answer = self.store.acquire(ask);
         let Place { lock, owner, request, .. } = ask.place;
         let whose = self.world.name_of(owner.as_str());
@@ -35,6 +38,8 @@ impl Arrival<'_> {
                 Ok(answer) => server.asked(self.world, self.life, ask, answer),
                 Err(error) => server.refused(self.world, ask, error),
             }
+        } else if let Ok(answer) = &answer {
+            locked(&self.world.order).answered(self.world, ask, answer);
         }
         answer
     }
@@ -61,14 +66,19 @@ impl Arrival<'_> {
         Ok(answer)
     }
 
-    pub fn renew(&mut self, client: ClientId, items: &[Renew<'_>]) -> Answer<Vec<Renewal>> {
-        let answers = self.store.renew(client, items).into_iter().collect::<Answer<Vec<_>>>()?;
-        if let Some(server) = &mut self.server {
-            for (item, answer) in items.iter().zip(&answers) {
+    /// Each item has an answer of its own: others may have one row locked.
+    pub fn renew(&mut self, client: ClientId, items: &[Renew<'_>]) -> Vec<Answer<Renewal>> {
+        let answers = self.store.renew(client, items);
+        for (item, answer) in items.iter().zip(&answers) {
+            let Ok(answer) = answer else { continue };
+            if let Some(server) = &mut self.server {
                 server.renewed(self.world, self.life, item, answer);
+            } else if let (Renew::Place { place, .. }, Renewal::Granted { token, .. }) = (item, answer) {
+                let mut order = locked(&self.world.order);
+                order.granted(self.world, place.lock.name.as_str(), place.request, *token);
             }
         }
-        Ok(answers)
+        answers
     }
 
     pub fn withdraw(&mut self, place: &Place<'_>) -> Answer<Withdrawn> {
@@ -78,6 +88,7 @@ impl Arrival<'_> {
     }
 
     pub fn kick(&mut self, place: &Place<'_>) -> Answer<Withdrawn> {
+        locked(&self.world.order).kicked(place.lock.name.as_str(), place.request);
         let answer = self.store.kick(place)?;
         self.withdrawn("kicks", place, &answer, true);
         Ok(answer)

@@ -27,7 +27,8 @@ fn overdue(world: &World, call: &Call, now: Duration, cancelled: Option<Duration
     let response = world.program.response;
     let slack = if world.store().is_some() { SLACK } else { BUSY };
     let before = call.began.saturating_sub(3 * RETRY);
-    let calm = world.weather.is_calm(client, before, now, true);
+    let calm =
+        world.weather.is_calm(client, before, now, true) && world.weather.rows_are_free(None, before, now);
     let still = |from: Duration| world.weather.stood_still(client, from, now);
     let passed = |from: Duration, bound: Duration| now > from + bound + still(from);
     let ends = match (call.limit, calm) {

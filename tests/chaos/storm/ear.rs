@@ -17,6 +17,9 @@ impl WakeSink for Ear {
     fn wake(&self, wake: Wake<'_>) {
         let now = self.world.now();
         let letter = Letter::of(wake);
+        if let (Letter::Granted { lock, request, token, .. }, None) = (&letter, self.world.store()) {
+            locked(&self.world.order).granted(&self.world, lock, *request, *token);
+        }
         let mut state = locked(&self.life.fate);
         state.wake_ups += 1;
         let nth = state.wake_ups;

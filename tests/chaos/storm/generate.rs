@@ -40,7 +40,7 @@ pub fn generate(seed: u64) -> Program {
         false => Vec::new(), // nothing is late, and nothing is found by polling
         true => (0..=dice.roll(7)).map(|_| fault(dice, &times, clients.len(), response)).collect(),
     };
-    Program { seed, clients, actors, locks, faults, response }
+    Program { seed, clients, actors, locks, faults, crowd: None, response }
 }
 
 fn settings(dice: &mut Dice) -> Settings {
@@ -48,6 +48,7 @@ fn settings(dice: &mut Dice) -> Settings {
         lease: Duration::from_secs(30),
         place_ttl: Duration::from_secs(5),
         outage_limit: Duration::from_secs(10),
+        distance: Duration::ZERO,
     };
     if dice.roll(2) == 0 {
         return defaults;
@@ -56,6 +57,7 @@ fn settings(dice: &mut Dice) -> Settings {
         lease: MS * dice.pick(&[100, 300, 1000, 3000, 10_000, 30_000, 120_000]),
         place_ttl: MS * dice.pick(&[500, 1000, 5000, 20_000, 60_000]),
         outage_limit: MS * dice.pick(&[500, 2000, 10_000, 30_000]),
+        ..defaults
     }
 }
 

@@ -8,6 +8,7 @@ use fairlock::crossbeam_channel::Receiver;
 use fairlock::{FencingToken, HeldLock, Lost};
 use fairlock_tests::look_until;
 
+use crate::judge;
 use crate::life::Life;
 use crate::look::BUSY;
 use crate::program::Terms;
@@ -237,6 +238,9 @@ impl Holds {
                 world.found(Promise::Told, what);
             }
             seen.end = Some(End::Lost);
+            if seen.guards > 0 {
+                judge::lost(world, life, lock, *token);
+            }
             let key = (lock.clone(), *token);
             for (keys, channel) in listeners.extract_if(.., |(keys, _)| keys.contains(&key)) {
                 match channel.recv_timeout(PATIENCE) {

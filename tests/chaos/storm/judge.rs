@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlock::{Cancel, Error, FencingToken, Result};
+use fairlock::{Cancel, Error, FencingToken, LockName, LostCause, Result};
 
-use crate::life::{Answers, Life};
+use crate::life::{Answers, Life, Told};
+use crate::server::name_of;
 use crate::world::{Promise, World, locked};
 
 /// For how long a fault may be over and still be the reason of an error: what was left undone is settled by then.
@@ -39,6 +40,7 @@ pub fn error(
     let has_reason = match error {
         Error::Cancelled { .. } => cancel.is_cancelled(),
         Error::Shutdown { .. } => life.is_shut_down(),
+        Error::Unavailable { lock, .. } if !row_is_free(world, lock.as_ref(), began) => true,
         // The memory backend takes a withdrawal for the waiter's own call.
         Error::Unavailable { .. } if what == "kick" => {
             !world.lives().iter().all(|life| is_calm(world, life, began))
@@ -81,6 +83,7 @@ pub fn end(
         Ok(()) => {}
         Err(Error::Lost(lost)) => locked(&world.holds).reported(life, &lost),
         Err(Error::Unavailable { .. }) if !is_calm(world, life, began) => {}
+        Err(Error::Unavailable { ref lock, .. }) if !row_is_free(world, lock.as_ref(), began) => {}
         Err(error) => {
             world.found(Promise::Answer, format!("unlock of {holds:?} by {life}: {error}"));
         }
@@ -110,4 +113,38 @@ pub fn busy(world: &World, life: &Life, (lock, owner): (&str, &str), began: Dura
 fn is_calm(world: &World, life: &Life, began: Duration) -> bool {
     let since = began.saturating_sub(AFTERMATH);
     world.weather.is_calm(life.client, since, world.now(), true) && !world.was_late(since)
+}
+
+/// Whether no other session has locked the row of this lock since then, or of any lock where none is named.
+fn row_is_free(world: &World, lock: Option<&LockName>, began: Duration) -> bool {
+    let lock =
+        lock.and_then(|lock| (0..world.program.locks.len()).find(|number| name_of(*number) == lock.as_str()));
+    world.weather.rows_are_free(lock, began.saturating_sub(AFTERMATH), world.now())
+}
+
+/// On a real server: whether a client could be reached all the time, also while others had a row locked.
+pub fn could_be_reached(world: &World, life: &Life, since: Duration, until: Duration) -> bool {
+    let since = since.saturating_sub(AFTERMATH);
+    world.weather.is_calm(life.client, since, until, true)
+        && world.stood_still(since) < life.settings.place_ttl / 6
+}
+
+/// On a real server: the hold of a guard that is not renewed has a reason.
+pub fn lost(world: &World, life: &Life, lock: &str, token: FencingToken) {
+    let is_it = |told: &&Told| told.lost.token == token && told.lost.lock.as_str() == lock;
+    let Some(Told { at, lost }) = locked(&life.fate).losses.iter().find(is_it).cloned() else { return };
+    let since = at.saturating_sub(life.settings.lease);
+    if world.manual().is_none()
+        && lost.cause == LostCause::NotRenewed
+        && row_is_free(world, Some(&lost.lock), since)
+        && could_be_reached(world, life, since, at)
+    {
+        world.found(Promise::Kept, format!("{life}: {lost}, for no reason"));
+    }
+}
+
+/// The same of a client that only such faults hit as hit all.
+pub fn could_all_be_reached(world: &World, since: Duration, stands_still: Duration) -> bool {
+    let since = since.saturating_sub(AFTERMATH);
+    world.weather.is_calm(usize::MAX, since, world.now(), true) && world.stood_still(since) < stands_still
 }

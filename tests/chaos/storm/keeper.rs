@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use fairlock::backend::Backend;
 use fairlock::{PostgresBackend, RedisBackend};
+use fairlock_tests::proxy::{Rule, Traffic};
 use fairlock_tests::{PostgresServer, Proxy, RedisServer, keys_without_ttl};
 
 use crate::late::Mark;
+use crate::rows::Rows;
 use crate::world::{World, locked};
 
 /// A day, for which the row of an unused lock stays, in microseconds.
@@ -53,13 +55,28 @@ impl Drop for Database {
 }
 
 impl Keeper {
-    pub fn way(&self) -> Way {
-        match self {
-            Keeper::Redis(server) => Way { proxy: Proxy::start(server.port()), postgres: None },
+    /// A way of this length.
+    pub fn way(&self, distance: Duration) -> Way {
+        let (proxy, postgres) = match self {
+            Keeper::Redis(server) => (Proxy::start(server.port()), None),
             Keeper::Postgres(database) => {
                 let proxy = Proxy::start(database.server.port());
-                let postgres = Some(proxy.in_place_of_server(&database.url));
-                Way { proxy, postgres }
+                let url = proxy.in_place_of_server(&database.url);
+                (proxy, Some(url))
+            }
+        };
+        if !distance.is_zero() {
+            proxy.set_all(&Traffic::ALL, Rule::Delay(distance));
+        }
+        Way { proxy, postgres }
+    }
+
+    /// On PostgreSQL.
+    pub fn rows(&self) -> Option<Rows> {
+        match self {
+            Keeper::Redis(_) => None,
+            Keeper::Postgres(database) => {
+                Some(Rows { server: Arc::clone(&database.server), database: database.name().to_owned() })
             }
         }
     }

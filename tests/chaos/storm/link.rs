@@ -293,16 +293,14 @@ impl Backend for Link {
 
     fn renew(&self, client: ClientId, items: &[Renew<'_>]) -> Vec<Answer<Renewal>> {
         let message = || Message::Renew(client, items.iter().map(late::item).collect());
-        let answer = self.call("renew", None, message, |mut arrival| arrival.renew(client, items));
-        for item in items {
+        let answers = self.travel("renew", message, |mut arrival| Ok(arrival.renew(client, items)));
+        let answers = answers.unwrap_or_else(|error| vec![Err(error); items.len()]);
+        for (item, answer) in items.iter().zip(&answers) {
             if let Renew::Place { place, .. } = item {
                 self.answered(place, answer.is_ok());
             }
         }
-        match answer {
-            Ok(answers) => answers.into_iter().map(Ok).collect(),
-            Err(error) => vec![Err(error); items.len()],
-        }
+        answers
     }
 
     fn withdraw(&self, place: &Place<'_>) -> Answer<Withdrawn> {

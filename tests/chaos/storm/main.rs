@@ -14,6 +14,7 @@
 //! | `exclusion`, `liveness`, `bounds` | its parts: who believes in a hold; who has to be served; how long a call may take |
 //! | `run`, `post`, `noise` | the clock is moved from one moment to the next; late wake-ups; calls and lines are counted |
 //! | `real`, `keeper` | the same on a real server; its store |
+//! | `order`, `rows`, `crowd` | on PostgreSQL: who was passed; rows that others lock; a client with hundreds of locks |
 //! | `logs` | counts the lines of the log |
 //! | `finding`, `shrink`, `report`, `show` | what was found; a failing program is made smaller, and shown |
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -22,6 +23,7 @@
 mod actor;
 mod arrival;
 mod bounds;
+mod crowd;
 mod ear;
 mod exclusion;
 mod finding;
@@ -38,10 +40,12 @@ mod liveness;
 mod logs;
 mod look;
 mod noise;
+mod order;
 mod post;
 mod program;
 mod real;
 mod report;
+mod rows;
 mod run;
 mod server;
 mod show;
@@ -81,7 +85,7 @@ fn no_storm_on_redis_breaks_a_promise() {
 fn no_storm_on_postgres_breaks_a_promise() {
     let server = Arc::new(PostgresServer::start());
     let run = |program: &Program| run::run_on(program, real::Real::postgres(&server));
-    storms(&Kind { run: &run, make: scaled, option: " --store postgres" });
+    storms(&Kind { run: &run, make: real::on_postgres, option: " --store postgres" });
 }
 
 fn scaled(seed: u64) -> Program {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::crowd::LOSSES;
 use crate::logs;
 use crate::world::{Promise, World, locked};
 
@@ -40,6 +41,7 @@ impl Noise {
                 world.found(Promise::Noise, what);
             }
         }
+        losses += world.counts().get(LOSSES).copied().unwrap_or_default();
         let allowed = 8 * lives.len() as u64 + 4 * (ops + losses);
         for (event, lines) in logs::drain() {
             let quiet = event.contains("fairlock::clock");

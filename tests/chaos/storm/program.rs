@@ -16,6 +16,7 @@ pub struct Program {
     /// What each lock is; see [`Program::mixes`].
     pub locks: Vec<LockKind>,
     pub faults: Vec<Fault>,
+    pub crowd: Option<Crowd>,
     /// How long a call may take until the backend says that there was no answer.
     pub response: Duration,
 }
@@ -26,6 +27,17 @@ pub struct Settings {
     pub lease: Duration,
     pub place_ttl: Duration,
     pub outage_limit: Duration,
+    /// On a real server: how long each of its messages, and each of the server's, is on its way.
+    pub distance: Duration,
+}
+
+/// A client with hundreds of locks, beside the actors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Crowd {
+    /// How many it has of each: holds, holds among several, and waits.
+    pub each: usize,
+    /// How far away it is, as [`Settings::distance`].
+    pub distance: Duration,
 }
 
 /// One thread: what it does, and with which client.
@@ -165,7 +177,8 @@ pub enum What {
 impl Program {
     /// How many calls and faults there are.
     pub fn size(&self) -> usize {
-        self.faults.len() + self.actors.iter().map(|actor| actor.ops.len()).sum::<usize>()
+        let calls: usize = self.actors.iter().map(|actor| actor.ops.len()).sum();
+        self.faults.len() + usize::from(self.crowd.is_some()) + calls
     }
 
     /// When the last call and the last fault are over, if nothing waits.

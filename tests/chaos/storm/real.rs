@@ -1,13 +1,19 @@
 //! A program on a real server: with short times, and with faults that are done to the server itself.
 
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use fairlock::LockKind;
+use fairlock_tests::soak::Dice;
 use fairlock_tests::{PostgresServer, RedisServer, look_until};
 
+use crate::generate::generate;
 use crate::keeper::{Database, Keeper, Way};
-use crate::program::{Ask, End, Hurt, Program, Settings, Terms, Wait, What};
+use crate::program::{Ask, Crowd, End, Hurt, Program, Settings, Terms, Wait, What};
+use crate::rows::Rows;
+use crate::server::name_of;
 use crate::weather::{Fault, Harm};
 use crate::world::{Promise, World};
 
@@ -15,6 +21,12 @@ use crate::world::{Promise, World};
 const LENGTH: Duration = Duration::from_secs(12);
 /// No fault of the server lasts longer.
 const LONGEST: Duration = Duration::from_millis(2500);
+/// How far away a client may be: half of the 5 ms that a round trip then takes.
+const FAR: Duration = Duration::from_micros(2500);
+/// The crowd has 500 locks: so many holds, as many shared ones, and as many waits.
+const CROWD: usize = 167;
+/// What is done to rows does not change the rest of the program.
+const FOR_ROWS: u64 = 0x0036;
 /// Nothing is held back for longer.
 pub const LATEST: Duration = Duration::from_secs(10);
 const MS: Duration = Duration::from_millis(1);
@@ -24,6 +36,8 @@ pub struct Real {
     keeper: Keeper,
     killed: Vec<Duration>,
     is_frozen: bool,
+    /// The sessions that lock rows, by the numbers of their faults.
+    locking: HashMap<usize, JoinHandle<()>>,
 }
 
 impl Real {
@@ -38,12 +52,19 @@ impl Real {
     }
 
     fn on(keeper: Keeper) -> Real {
-        Real { keeper, killed: Vec::new(), is_frozen: false }
+        Real { keeper, killed: Vec::new(), is_frozen: false, locking: HashMap::new() }
     }
 
-    /// One for each client.
-    pub fn ways(&self, clients: usize) -> Vec<Way> {
-        (0..clients).map(|_| self.keeper.way()).collect()
+    /// One for each client, and those of the crowd.
+    pub fn ways(&self, program: &Program) -> Vec<Way> {
+        let crowd = program.crowd.iter().flat_map(|crowd| [crowd.distance, Duration::ZERO]);
+        let distances = program.clients.iter().map(|client| client.distance).chain(crowd);
+        distances.map(|distance| self.keeper.way(distance)).collect()
+    }
+
+    /// The rows of the locks, if it has such.
+    pub fn rows(&self) -> Option<Rows> {
+        self.keeper.rows()
     }
 
     /// What begins or ends now.
@@ -67,10 +88,24 @@ impl Real {
             world.note("all connections are killed");
             self.keeper.kill_connections();
         }
+        let Some(rows) = self.keeper.rows() else { return };
+        for (number, fault) in faults.iter().enumerate().filter(|(_, fault)| fault.at <= now) {
+            let Some(lock) = fault.harm.row() else { continue };
+            self.locking.entry(number).or_insert_with(|| {
+                world.count("rows locked by others");
+                world.note(format_args!("others lock the row of L{lock}: {fault:?}"));
+                rows.lock(vec![name_of(lock)], fault.harm.each(), fault.end().saturating_sub(now))
+            });
+        }
     }
 
     /// What ends by itself may take as long as a lease and a place.
-    pub fn look_for_residue(&self, world: &World) {
+    pub fn look_for_residue(&mut self, world: &World) {
+        for (_, locking) in self.locking.drain() {
+            if locking.join().is_err() {
+                world.found(Promise::Answer, "a session that locks rows panicked");
+            }
+        }
         if look_until(2 * LATEST, || (world.bytes_held_back() == 0).then_some(())).is_none() {
             world.found(Promise::Bound, "a command that was held back does not arrive");
         }
@@ -94,6 +129,7 @@ pub fn scaled(program: &Program) -> Program {
             lease: if short { 1000 * MS } else { 3000 * MS },
             place_ttl: if short { 600 * MS } else { 1500 * MS },
             outage_limit: 3000 * MS,
+            distance: Duration::ZERO,
         };
     }
     for op in program.actors.iter_mut().flat_map(|actor| &mut actor.ops) {
@@ -130,6 +166,36 @@ pub fn scaled(program: &Program) -> Program {
     }
     program.faults.sort_by_key(|fault: &Fault| fault.at);
     program.response = 1000 * MS;
+    program
+}
+
+/// The same, where others lock rows, and some clients are far away, one of them with hundreds of locks.
+pub fn on_postgres(seed: u64) -> Program {
+    let mut program = scaled(&generate(seed));
+    let dice = &mut Dice::new(seed ^ FOR_ROWS);
+    for client in &mut program.clients {
+        client.distance = dice.pick(&[Duration::ZERO, Duration::ZERO, FAR]);
+    }
+    for _ in 0..dice.pick(&[0, 1, 2, 4]) {
+        let (lock, at) = (dice.index(program.locks.len()), dice.millis(0..=10_000));
+        let fault = |harm, lasts| Fault { at, lasts, client: None, harm };
+        program.faults.push(match dice.roll(3) {
+            0 => fault(Harm::Block { lock }, dice.millis(200..=2500)),
+            _ => {
+                let each = dice.millis(100..=2500);
+                fault(Harm::Chain { lock, each }, (each * dice.pick(&[1, 2, 4, 8])).min(LENGTH))
+            }
+        });
+    }
+    if program.faults.iter().any(|fault| fault.harm.row().is_some()) {
+        // One call renews all that a client has, and waits for a row that is locked.
+        for client in &mut program.clients {
+            client.lease = client.lease.max(3 * program.response);
+            client.place_ttl = client.place_ttl.max(3 * program.response);
+        }
+    }
+    program.faults.sort_by_key(|fault| fault.at);
+    program.crowd = (dice.roll(3) == 0).then_some(Crowd { each: CROWD, distance: FAR });
     program
 }
 

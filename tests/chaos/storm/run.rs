@@ -11,6 +11,7 @@ use fairlock::ManualClock;
 use fairlock_tests::{look_until, our_threads};
 
 use crate::actor::Actor;
+use crate::crowd;
 use crate::holds::check_told;
 use crate::in_hand::{ClientEnd, end_client};
 use crate::logs;
@@ -63,7 +64,7 @@ pub fn run(program: &Program) -> Outcome {
 
 /// On a real server, with what can be done to it.
 pub fn run_on(program: &Program, real: Real) -> Outcome {
-    let ways = real.ways(program.clients.len());
+    let ways = real.ways(program);
     drive(program, Place::Server { ways }, Some(real), REAL_DRAIN)
 }
 
@@ -93,7 +94,12 @@ fn drive(program: &Program, place: Place, real: Option<Real>, drain: Duration) -
         let world = Arc::clone(&world);
         attended(&world.clone(), &done, move || Actor::new(world, number).run())
     });
-    let actors: Vec<_> = actors.collect();
+    let mut actors: Vec<_> = actors.collect();
+    let rows = driver.real.as_ref().and_then(Real::rows);
+    if let (Some(crowd), Some(rows)) = (program.crowd, rows) {
+        let world = Arc::clone(&world);
+        actors.push(attended(&world.clone(), &done, move || crowd::stand(&world, crowd.each, &rows)));
+    }
     let ended = driver.drive(program.ends() + driver.drain, || done.load(Ordering::SeqCst) == actors.len());
     if !ended {
         world.found(Promise::Liveness, "actors are stuck");
@@ -259,7 +265,7 @@ impl Driver {
         if !closed {
             return world.found(Promise::Bound, "clients do not end");
         }
-        if let Some(real) = &self.real {
+        if let Some(real) = &mut self.real {
             real.look_for_residue(&world);
         }
         // What was held back may begin something until then.

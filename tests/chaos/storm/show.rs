@@ -13,8 +13,9 @@ impl fmt::Display for Program {
             writeln!(f, "  lock L{number}: {kind}")?;
         }
         for (number, client) in self.clients.iter().enumerate() {
-            let Settings { lease, place_ttl, outage_limit } = client;
-            writeln!(f, "  client c{number}: lease {lease:?}, place {place_ttl:?}, outage {outage_limit:?}")?;
+            let Settings { lease, place_ttl, outage_limit, distance } = client;
+            write!(f, "  client c{number}: lease {lease:?}, place {place_ttl:?}, outage {outage_limit:?}")?;
+            writeln!(f, ", distance {distance:?}")?;
         }
         for (number, actor) in self.actors.iter().enumerate().filter(|(_, actor)| !actor.ops.is_empty()) {
             writeln!(f, "  actor a{number} of c{}:", actor.client)?;
@@ -22,6 +23,9 @@ impl fmt::Display for Program {
                 let hurt = op.hurt.map_or_else(String::new, |hurt| format!(" ({hurt:?})"));
                 writeln!(f, "    {:>12} {:?}{hurt}", format!("{:?}", op.at), op.what)?;
             }
+        }
+        if let Some(crowd) = &self.crowd {
+            writeln!(f, "  {crowd:?}")?;
         }
         for fault in &self.faults {
             writeln!(f, "  {fault:?}")?;

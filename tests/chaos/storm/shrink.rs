@@ -45,7 +45,7 @@ fn breaks(kind: &Kind<'_>, program: &Program, promise: Promise) -> Option<Outcom
     (0..TRIES).map(|_| (kind.run)(program)).find(is_same)
 }
 
-/// Without the faults and calls of these numbers: faults come first, then the actors' calls.
+/// Without the faults and calls of these numbers: faults come first, then the crowd, then the actors' calls.
 fn without(program: &Program, from: usize, to: usize) -> Program {
     let mut smaller = program.clone();
     let mut number = 0;
@@ -54,6 +54,7 @@ fn without(program: &Program, from: usize, to: usize) -> Program {
         !(from..to).contains(&(number - 1))
     };
     smaller.faults.retain(|_| keeps());
+    smaller.crowd = smaller.crowd.filter(|_| keeps());
     for actor in &mut smaller.actors {
         actor.ops.retain(|_| keeps());
     }

@@ -46,6 +46,26 @@ pub enum Harm {
     Freeze,
     /// Everything stands still, also the server: the clock is stepped by as long as the fault lasts.
     Jump,
+    /// On PostgreSQL: the row of this lock is locked by other sessions, one transaction after the other, each of which lasts for so long
+    /// and asks `still_held` first.
+    Chain { lock: usize, each: Duration },
+    /// On PostgreSQL: another session locks the row of this lock, and sits.
+    Block { lock: usize },
+}
+
+impl Harm {
+    /// The lock whose row is locked. Nothing is done to clients then: each lives, and can be reached.
+    pub fn row(self) -> Option<usize> {
+        match self {
+            Harm::Chain { lock, .. } | Harm::Block { lock } => Some(lock),
+            _ => None,
+        }
+    }
+
+    /// How long each transaction takes.
+    pub fn each(self) -> Option<Duration> {
+        if let Harm::Chain { each, .. } = self { Some(each) } else { None }
+    }
 }
 
 /// What becomes of one call.
@@ -86,7 +106,7 @@ impl Fault {
     }
 
     pub fn hits(&self, client: usize) -> bool {
-        self.client.is_none_or(|other| other == client)
+        self.harm.row().is_none() && self.client.is_none_or(|other| other == client)
     }
 }
 
@@ -219,6 +239,16 @@ impl Weather {
                 _ => !fault.hits(client),
             };
             spares || to < fault.at || fault.end() + self.response + self.lateness(fault) < from
+        })
+    }
+
+    /// Whether no row of these locks, or of any lock, was locked by others from `from` to `to`.
+    pub fn rows_are_free(&self, lock: Option<usize>, from: Duration, to: Duration) -> bool {
+        self.faults.iter().all(|fault| match fault.harm.row() {
+            Some(row) if lock.is_none_or(|lock| lock == row) => {
+                to < fault.at || fault.end() + self.response < from
+            }
+            _ => true,
         })
     }
 

@@ -18,6 +18,7 @@ use crate::late::{Late, Mark};
 use crate::life::{Life, Told};
 use crate::link::Link;
 use crate::look::BUSY;
+use crate::order::Order;
 use crate::program::Program;
 use crate::real::LATEST;
 use crate::server::Server;
@@ -38,13 +39,15 @@ pub struct World {
     lives: Mutex<Vec<Arc<Life>>>,
     by_id: Mutex<HashMap<String, Arc<Life>>>,
     pub server: Mutex<Server>,
+    /// On PostgreSQL.
+    pub order: Mutex<Order>,
     pub holds: Mutex<Holds>,
     /// Messages that were held back and arrive later.
     late: Mutex<Vec<Late>>,
     /// When locks of a real server were taken by force.
     forced: Mutex<HashMap<String, Duration>>,
-    /// With a real clock: when the driver looked last, and when the machine was seen late last.
-    pulse: Mutex<(Duration, Option<Duration>)>,
+    /// With a real clock: when the driver looked last, and when and by how much the machine was seen late.
+    pulse: Mutex<(Duration, Vec<(Duration, Duration)>)>,
     pub calls: Mutex<Vec<Option<Call>>>,
     pub cancels: Vec<Mutex<(Cancel, Option<Duration>)>>,
     journal: Mutex<Vec<String>>,
@@ -112,6 +115,7 @@ impl World {
             lives: Mutex::default(),
             by_id: Mutex::default(),
             server: Mutex::new(Server::new(program.locks.len())),
+            order: Mutex::default(),
             holds: Mutex::default(),
             late: Mutex::default(),
             forced: Mutex::default(),
@@ -151,7 +155,7 @@ impl World {
     }
 
     /// A way to the server, for one client.
-    fn backend(&self, client: usize) -> Arc<dyn Backend> {
+    pub fn backend(&self, client: usize) -> Arc<dyn Backend> {
         match &self.place {
             Place::Memory { store, .. } => Arc::new(store.clone()),
             Place::Server { ways } => {
@@ -223,9 +227,11 @@ impl World {
     pub fn beat(&self) {
         let now = self.now();
         let mut pulse = locked(&self.pulse);
-        let (last, late) = *pulse;
+        let last = std::mem::replace(&mut pulse.0, now);
         let is_late = !last.is_zero() && now > last + LATE;
-        *pulse = (now, if is_late { Some(now) } else { late });
+        if is_late {
+            pulse.1.push((now, now - last));
+        }
         drop(pulse);
         if is_late {
             self.count("machine: late");
@@ -234,8 +240,17 @@ impl World {
 
     /// Whether the machine was seen late since then. That is no fault of the program, and a reason for errors.
     pub fn was_late(&self, since: Duration) -> bool {
-        let (last, late) = *locked(&self.pulse);
-        self.manual().is_none() && (self.now() > last + LATE || late.is_some_and(|at| at >= since))
+        self.stood_still(since) > LATE
+    }
+
+    /// For how long the driver could not look at most, since then.
+    pub fn stood_still(&self, since: Duration) -> Duration {
+        if self.manual().is_some() {
+            return Duration::ZERO;
+        }
+        let pulse = locked(&self.pulse);
+        let late = pulse.1.iter().filter(|(at, _)| *at >= since).map(|(_, by)| *by);
+        late.chain([self.now().saturating_sub(pulse.0)]).max().unwrap_or_default()
     }
 
     /// The hold of this lock, if any, is taken by force now.

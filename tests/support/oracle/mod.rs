@@ -29,6 +29,8 @@ pub enum Promise {
     Exclusion,
     /// A waiter that was reachable all the time was passed over.
     Order,
+    /// A client that was reachable all the time loses no hold, and no place.
+    Kept,
     /// Tokens grow.
     Token,
     /// Every loss is told, once, on each way, in time.

@@ -1,0 +1,169 @@
+//! The oracle for order on PostgreSQL. Tickets and tokens of a lock are numbers of one sequence, so they tell who asked first and who was
+//! granted first, whatever becomes of the answers.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairlock::backend::{Acquire, Acquired, RequestId};
+use fairlock::{FencingToken, LockKind};
+
+use crate::judge;
+use crate::life::Life;
+use crate::world::{Promise, World};
+
+/// Of each lock, the requests that have stood in its line or were granted.
+#[derive(Default)]
+pub struct Order(HashMap<String, HashMap<RequestId, Request>>);
+
+struct Request {
+    life: Arc<Life>,
+    owner: String,
+    /// None if it was granted before its place was heard of.
+    ticket: Option<u64>,
+    /// Of the first grant to this place.
+    token: Option<u64>,
+    /// Earlier grants have no greater token: what came of them is over, as after a force.
+    latest: u64,
+    /// When it was asked first, when its place was heard of, and when its grant was.
+    began: Duration,
+    since: Duration,
+    until: Duration,
+}
+
+impl Request {
+    /// Whether it stood in line before the other one, and was granted after it.
+    fn is_passed_by(&self, other: &Request) -> bool {
+        let is_before = match (self.ticket, other.ticket) {
+            (Some(first), Some(second)) => first < second,
+            (Some(_), None) => self.since < other.began,
+            (None, _) => false,
+        };
+        is_before && other.token.is_some() && self.token > other.token
+    }
+}
+
+impl Order {
+    /// A client asks.
+    pub fn asks(&mut self, world: &World, life: &Arc<Life>, ask: &Acquire<'_>) {
+        let lock = ask.place.lock;
+        if lock.kind == LockKind::Plain {
+            return;
+        }
+        let line = self.0.entry(lock.name.as_str().to_owned()).or_default();
+        line.entry(ask.place.request).or_insert_with(|| Request {
+            life: Arc::clone(life),
+            owner: ask.place.owner.to_string(),
+            ticket: None,
+            token: None,
+            latest: 0,
+            began: world.now(),
+            since: Duration::MAX,
+            until: Duration::MAX,
+        });
+    }
+
+    /// This was the answer.
+    pub fn answered(&mut self, world: &World, ask: &Acquire<'_>, answer: &Acquired) {
+        let (lock, request, now) = (ask.place.lock, ask.place.request, world.now());
+        let line = self.0.get_mut(lock.name.as_str());
+        let Some(waiter) = line.and_then(|line| line.get_mut(&request)) else { return };
+        match *answer {
+            Acquired::Queued { ticket, latest, .. } if ticket > 0 => {
+                waiter.since = waiter.since.min(now);
+                waiter.latest = waiter.latest.max(latest);
+                waiter.token = waiter.token.filter(|token| *token > latest);
+                let before = waiter.ticket.replace(ticket);
+                let spoke = || judge::could_be_reached(world, &waiter.life, waiter.since, now);
+                if before.is_some_and(|before| before < ticket) && spoke() {
+                    let (who, lock) = (world.name_of(&waiter.owner), &lock.name);
+                    let what = format!("{lock}: {who} spoke all the time and went to the tail");
+                    world.found(Promise::Order, what);
+                }
+            }
+            Acquired::Granted { token, .. } => self.granted(world, lock.name.as_str(), request, token),
+            _ => {}
+        }
+    }
+
+    /// It was granted.
+    pub fn granted(&mut self, world: &World, lock: &str, request: RequestId, token: FencingToken) {
+        let Some(line) = self.0.get_mut(lock) else { return };
+        let Some(granted) = line.get_mut(&request) else { return };
+        if token.get() <= granted.latest || granted.token.is_some_and(|first| first <= token.get()) {
+            return;
+        }
+        (granted.token, granted.until) = (Some(token.get()), world.now());
+        let granted = &line[&request];
+        for other in line.values().filter(|other| other.token.is_some()) {
+            let pair = [(granted, other), (other, granted)].into_iter();
+            for (first, second) in pair.filter(|(first, second)| first.is_passed_by(second)) {
+                if judge::could_be_reached(world, &first.life, first.since, first.until) {
+                    let [first_is, second_is] = [first, second].map(|one| world.name_of(&one.owner));
+                    let what = format!(
+                        "{lock}: {second_is}, {:?} granted as {:?}, goes before {first_is}, {:?} granted as {:?}, which waits since {:?} \
+                         and was there all the time",
+                        second.ticket, second.token, first.ticket, first.token, first.since
+                    );
+                    world.found(Promise::Order, what);
+                }
+            }
+        }
+    }
+
+    /// It is at the tail from now on, or out of the line.
+    pub fn kicked(&mut self, lock: &str, request: RequestId) {
+        if let Some(line) = self.0.get_mut(lock) {
+            line.remove(&request);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fairlock::backend::{LockId, Place};
+    use fairlock::{LockName, OwnerId};
+
+    use super::*;
+    use crate::generate::generate;
+    use crate::program::Program;
+    use crate::weather::{Fault, Harm};
+    use crate::world::Place as At;
+
+    /// What the oracle finds if the second one is granted first.
+    fn found(faults: Vec<Fault>, is_kicked: bool) -> usize {
+        let program = Program { faults, ..generate(1) };
+        let world = World::new(&program, At::Server { ways: Vec::new() });
+        let life = Arc::new(Life::new(0, 0, program.clients[0]));
+        let lock = LockId::new(LockName::new("L0").unwrap(), LockKind::Fair);
+        let owners = ["a:1", "a:2"].map(OwnerId::new);
+        let mut order = Order::default();
+        let ask = |number: u64| {
+            let owner = &owners[usize::from(number == 2)];
+            Acquire::new(Place::new(&lock, owner, RequestId::new(number)), Duration::from_secs(1))
+        };
+        for number in [1, 2] {
+            let queued =
+                Acquired::Queued { rank: 0, recheck_in: Duration::MAX, ticket: 10 + number, latest: 0 };
+            order.asks(&world, &life, &ask(number));
+            order.answered(&world, &ask(number), &queued);
+        }
+        if is_kicked {
+            order.kicked("L0", RequestId::new(1));
+        }
+        for (number, token) in [(2, 20), (1, 21)] {
+            order.granted(&world, "L0", RequestId::new(number), FencingToken::new(token));
+        }
+        world.findings().len()
+    }
+
+    #[test]
+    fn who_is_granted_before_an_earlier_waiter_that_could_be_reached_is_found() {
+        let fault =
+            |harm| vec![Fault { at: Duration::ZERO, lasts: Duration::from_secs(1), client: Some(0), harm }];
+        assert_eq!(found(Vec::new(), false), 1);
+        assert_eq!(found(Vec::new(), true), 0);
+        assert_eq!(found(fault(Harm::Stop), false), 0);
+        assert_eq!(found(fault(Harm::Block { lock: 0 }), false), 1, "P4: also while the row is locked");
+    }
+}
