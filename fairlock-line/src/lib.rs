@@ -37,7 +37,7 @@
 //!     ├► line       places by ticket, present or parked   clock   ranks   encoded
 //!     ├► interest   the requests that wait for a plain lock
 //!     └► turn       the context of an operation; the desk: the sequence, and the messages
-//!          └► wake_up   a message   bytes   values as bytes
+//!          └► wake_up   a message   bytes   values as bytes   wrong   mistakes, for models
 //! ```
 
 mod bytes;
@@ -46,8 +46,15 @@ mod line;
 mod lock_entry;
 mod turn;
 mod wake_up;
+mod wrong;
 
 pub use bytes::DecodeError;
+#[cfg(feature = "model")]
+pub use line::{ClockParts, LineParts, PlaceParts};
+#[cfg(feature = "model")]
+pub use lock_entry::Parts;
 pub use lock_entry::{KeptHold, LockEntry, lock_of, renew_by_lock};
 pub use turn::{Desk, Moment, Turn};
 pub use wake_up::{News, WakeUp};
+#[cfg(feature = "model")]
+pub use wrong::Wrong;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use fairlock_core::{FencingToken, LockName, OwnerId};
 
 use crate::wake_up::{News, WakeUp};
+use crate::wrong::Wrong;
 
 /// A moment by the store's clock: the time since 1970. It must not go back from one operation on a lock to the next.
 pub type Moment = Duration;
@@ -52,7 +53,15 @@ impl Desk {
         now: Moment,
         is_listening: &'a dyn Fn(&OwnerId) -> bool,
     ) -> Turn<'a> {
-        Turn { lock, now, is_listening, desk: self, call: 0 }
+        Turn {
+            lock,
+            now,
+            is_listening,
+            desk: self,
+            call: 0,
+            #[cfg(feature = "model")]
+            wrong: None,
+        }
     }
 }
 
@@ -64,9 +73,24 @@ pub struct Turn<'a> {
     desk: &'a mut Desk,
     /// The number of the operation: a waiter that asks in it learns of a grant by the answer.
     pub(crate) call: u64,
+    /// The mistake that the operation makes.
+    #[cfg(feature = "model")]
+    pub wrong: Option<Wrong>,
 }
 
 impl Turn<'_> {
+    /// Whether the operation makes this mistake.
+    #[cfg(feature = "model")]
+    pub(crate) fn is(&self, wrong: Wrong) -> bool {
+        self.wrong == Some(wrong)
+    }
+
+    /// It makes none.
+    #[cfg(not(feature = "model"))]
+    pub(crate) const fn is(&self, _: Wrong) -> bool {
+        false
+    }
+
     /// Microseconds of the store's clock, as on Redis, but always growing.
     pub(crate) fn next_number(&mut self) -> u64 {
         let micros = u64::try_from(self.now.as_micros()).unwrap_or(u64::MAX);

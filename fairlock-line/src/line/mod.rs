@@ -8,13 +8,18 @@ use std::time::Duration;
 use fairlock_core::OwnerId;
 use fairlock_core::backend::{Place, RequestId, Waiter};
 
-use crate::turn::{Moment, SWEEP_AFTER};
+use crate::turn::{Moment, SWEEP_AFTER, Turn};
+use crate::wrong::Wrong;
 
 mod clock;
 mod encoded;
+#[cfg(feature = "model")]
+mod parts;
 mod ranks;
 
 use clock::LineClock;
+#[cfg(feature = "model")]
+pub use parts::{ClockParts, LineParts, PlaceParts};
 use ranks::Ranks;
 
 /// How many parked places one call checks for silence.
@@ -249,22 +254,33 @@ impl Line {
         }
     }
 
-    /// The ticket of the first waiter that counts with this many free units, and the units that it waits for; `is_reachable` says
-    /// whether it would learn of a grant. Absent waiters ahead of it are parked, so that no later call walks past them again.
-    pub(crate) fn first_present(
-        &mut self,
-        now: Moment,
-        free: u32,
-        is_reachable: impl Fn(&KeptPlace) -> bool,
-    ) -> Option<(u64, u32)> {
-        let clock = self.clock.at(now);
-        while let Some((&ticket, place)) = self.present.first_key_value() {
-            if self.counts(clock, place, place.takes <= free, &is_reachable) {
-                return Some((ticket, place.takes));
+    /// The ticket of the first waiter that counts with this many free units, and the units that it waits for. Absent waiters ahead
+    /// of it are parked, so that no later call walks past them again.
+    pub(crate) fn first_present(&mut self, turn: &Turn<'_>, free: u32) -> Option<(u64, u32)> {
+        const NONE_FITS: (u64, u32) = (0, u32::MAX);
+        // It learns of a grant by the answer, or by a message.
+        let is_reachable =
+            |place: &KeptPlace| place.asked_in == turn.call || (turn.is_listening)(&place.owner);
+        let clock = self.clock.at(turn.now);
+        let mut passed = 0; // by a wrong rule alone
+        while let Some((&ticket, place)) = self.present.range(passed..).next() {
+            let (takes, fits) = (place.takes, place.takes <= free);
+            let counts =
+                self.counts(clock, place, fits || turn.is(Wrong::DeafBlockerParkedAtOnce), is_reachable);
+            if counts && !fits && turn.is(Wrong::SmallerPasses) {
+                passed = ticket + 1;
+            } else if counts || !fits && turn.is(Wrong::BlockerNeverParked) {
+                return Some((ticket, takes));
+            } else if turn.is(Wrong::DeadHeadIsWaitedFor) {
+                return Some(NONE_FITS);
+            } else {
+                self.park(ticket);
+                if turn.is(Wrong::NewcomerBargesAfterManyAbsent) {
+                    return None;
+                }
             }
-            self.park(ticket);
         }
-        None
+        (passed > 0).then_some(NONE_FITS)
     }
 
     /// All waiters are absent, and the name becomes another lock.

@@ -1,6 +1,7 @@
 //! The line on a clock of seconds: order, parking, sweeping, and its own clock.
 
 use super::*;
+use crate::turn::Desk;
 use fairlock_core::backend::LockId;
 use fairlock_core::{LockKind, LockName};
 
@@ -40,7 +41,15 @@ impl Fixture {
     }
 
     fn first_at(&mut self, at: u64) -> Option<u64> {
-        self.line.first_present(Duration::from_secs(at), 1, |_| true).map(|(ticket, _)| ticket)
+        self.first_listening(at, |_| true)
+    }
+
+    /// The ticket of the first present waiter, where those of these numbers listen.
+    fn first_listening(&mut self, at: u64, listens: impl Fn(u64) -> bool) -> Option<u64> {
+        let is_listening = |owner: &OwnerId| listens(owner.as_str()["c:".len()..].parse().unwrap());
+        let mut desk = Desk::default();
+        let turn = desk.turn(&self.lock.name, Duration::from_secs(at), &is_listening);
+        self.line.first_present(&turn, 1).map(|(ticket, _)| ticket)
     }
 
     /// A heartbeat of this waiter every two seconds.
@@ -70,8 +79,7 @@ fn ranks_are_right_after_waiters_left_were_parked_or_came_back() {
         fixture.line.remove(&owner(number), RequestId::new(number));
     }
     assert_eq!((fixture.rank(299), fixture.rank(3)), (Some(199), None));
-    let first = fixture.line.first_present(Duration::ZERO, 1, |place| place.request.get() >= 100);
-    assert_eq!(first, Some((101, 1)));
+    assert_eq!(fixture.first_listening(0, |number| number >= 100), Some(101));
     assert_eq!((fixture.rank(100), fixture.rank(299), fixture.rank(1)), (Some(0), Some(133), None));
     fixture.beat(1, 0, false);
     assert_eq!((fixture.rank(1), fixture.rank(299)), (Some(0), Some(134)));
@@ -138,7 +146,7 @@ fn each_part_of_the_line_is_what_the_whole_has_there() {
     for number in (0..300).step_by(7) {
         fixture.line.remove(&owner(number), RequestId::new(number));
     }
-    fixture.line.first_present(Duration::ZERO, 1, |place| place.request.get() >= 100);
+    fixture.first_listening(0, |number| number >= 100);
     let owners = |part: Range<u64>| -> Vec<String> {
         let line = fixture.line.inspect(Duration::ZERO, part);
         line.iter().map(|waiter| waiter.owner.to_string()).collect()
@@ -175,7 +183,7 @@ fn all_waiters_are_absent_when_none_was_heard_for_a_minute() {
 #[test]
 fn a_call_looks_once_for_silent_places_and_at_a_few_of_them() {
     let mut fixture = Fixture::of(6);
-    fixture.line.first_present(Duration::ZERO, 1, |place| place.request.get() == 5);
+    fixture.first_listening(0, |number| number == 5);
     fixture.beat_from_to(5, 2, 64);
     fixture.line.pulse(Duration::from_secs(66));
     let left = [1000, 1000, 1001].map(|call| {

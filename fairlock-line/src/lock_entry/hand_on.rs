@@ -7,6 +7,7 @@ use super::kept_hold::KeptHold;
 use crate::line::Heartbeat;
 use crate::turn::{Moment, Turn};
 use crate::wake_up::News;
+use crate::wrong::Wrong;
 
 /// Whether units that are left may go to a request that does not stand in line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,14 +57,15 @@ impl LockEntry {
                 return Left::ForTheLine;
             }
             // An absent one is parked, also if it does not fit: a dead waiter blocks none for ever.
-            let first = self.line.first_present(turn.now, free, |place| {
-                place.asked_in == turn.call || (turn.is_listening)(&place.owner)
-            });
+            let first = self.line.first_present(turn, free);
             let Some((ticket, takes)) = first else { return Left::ForANewcomer };
             if takes > free {
                 return Left::ForTheLine;
             }
             self.serve(turn, ticket);
+            if turn.is(Wrong::OneGrantAScript) {
+                return Left::ForTheLine;
+            }
         }
     }
 

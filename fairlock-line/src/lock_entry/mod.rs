@@ -13,6 +13,7 @@ use crate::interest::Interest;
 use crate::line::{Heartbeat, Line};
 use crate::turn::{Moment, Turn};
 use crate::wake_up::News;
+use crate::wrong::Wrong;
 
 mod encoded;
 mod force;
@@ -21,12 +22,16 @@ mod hold;
 mod kept_hold;
 mod kind;
 mod many;
+#[cfg(feature = "model")]
+mod parts;
 mod renewal;
 mod sole_hold;
 
 use hand_on::Left;
 use hold::Holds;
 pub use kept_hold::KeptHold;
+#[cfg(feature = "model")]
+pub use parts::Parts;
 pub use renewal::{lock_of, renew_by_lock};
 
 /// How long after the end of a hold the first in line looks, so that the hold has really ended.
@@ -102,7 +107,9 @@ impl LockEntry {
         self.calls += 1;
         turn.call = self.calls;
         self.grace.take_if(|until| *until <= turn.now);
-        self.holds.drop_over(turn.now);
+        if !turn.is(Wrong::OverIsKept) {
+            self.holds.drop_over(turn.now);
+        }
     }
 
     /// Takes the lock, or a place in its line: [`Backend::acquire`](fairlock_core::backend::Backend::acquire).
@@ -123,6 +130,9 @@ impl LockEntry {
         let heartbeat = heartbeat_of(ask, turn);
         let queues = wait != Wait::No && lock.kind != LockKind::Plain;
         let in_line = self.line.refresh(heartbeat, turn.now) || queues && self.restore(turn, heartbeat);
+        if turn.is(Wrong::NewcomerBarges) && !in_line && takes <= self.free() {
+            return Ok(self.grant(turn, ask));
+        }
         let free = self.free() > 0;
         let left = self.pulse_and_hand_on(turn);
         if in_line && let Some(hold) = self.holds.of(owner, request) {

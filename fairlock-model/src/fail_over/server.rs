@@ -89,7 +89,7 @@ impl Bounds {
         remove(&mut data.places, |place| place.is_of(member));
         remove(&mut data.holds, |hold| hold.is_of(member));
         if !in_grace {
-            self.hand_on(state, at, None);
+            self.serve_the_first(state, at, None);
         }
         true
     }
@@ -109,7 +109,7 @@ impl Bounds {
                 data.ended.all_to(last);
             }
         } else {
-            self.hand_on(state, at, None);
+            self.serve_the_first(state, at, None);
         }
         for (at, client) in state.clients.iter_mut().enumerate() {
             match client.phase {
@@ -154,7 +154,7 @@ impl Bounds {
         };
         let may_grant = !in_grace || self.rules == Rules::FreeIsGrantedInTheGrace;
         if may_grant {
-            if let Some(won) = self.hand_on(state, at, Some(member)) {
+            if let Some(won) = self.serve_the_first(state, at, Some(member)) {
                 return Answer::Granted { token: won.number, left: self.times.lease };
             }
             let data = &state.servers[at].data;
@@ -194,7 +194,7 @@ impl Bounds {
             }
         }
         if !in_grace || self.rules == Rules::HandedOnInTheGrace {
-            self.hand_on(state, at, None);
+            self.serve_the_first(state, at, None);
         }
         Answer::Released
     }
@@ -209,7 +209,7 @@ impl Bounds {
     }
 
     /// The first in line get the units that are free, by a push but for the one that asks, whose grant is returned.
-    fn hand_on(&self, state: &mut State, at: usize, asker: Option<Entry>) -> Option<Entry> {
+    fn serve_the_first(&self, state: &mut State, at: usize, asker: Option<Entry>) -> Option<Entry> {
         let mut won = None;
         loop {
             let data = &mut state.servers[at].data;

@@ -5,8 +5,6 @@ use super::rules::Rules;
 
 /// The safety margin that a client subtracts from each lease.
 pub const MARGIN: u8 = 1;
-/// How long a lost line rests when it comes back: longer than a heartbeat's interval.
-pub const REST: u8 = 2;
 /// For how long after it was sent the server lets an attempt begin what it asks for.
 pub const END: u8 = 3;
 /// How long a client waits before the withdrawal that comes after the end of an unanswered attempt.
@@ -128,8 +126,6 @@ pub struct Bounds {
     pub requests: u8,
     /// The durations.
     pub times: Times,
-    /// How many holds one script drops, and how many places it grants.
-    pub at_once: usize,
     /// How much a client does.
     pub calls: Calls,
     /// Whether waits may time out.
@@ -170,6 +166,11 @@ impl Bounds {
     /// Whether these are the rules.
     pub fn is(&self, rules: Rules) -> bool {
         self.rules == rules
+    }
+
+    /// Whether holds that are over are kept until an operation has looked at them.
+    pub fn keeps_over(&self) -> bool {
+        self.rules.mistake() == Some(fairlock_line::Wrong::OverIsKept)
     }
 
     /// Whether a client does all that it can.

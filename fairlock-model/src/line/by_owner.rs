@@ -1,26 +1,29 @@
-//! The scripts of the other disciplines, in short: `fairlock-redis/scripts/redisson/`. A hold is named by owner
-//! and request; a place by its owner alone, and plain locks have none. Waiters ask by themselves (time is free).
+//! Redisson's line, in short: `fairlock-redis/scripts/redisson/`. A hold is named by owner and request; a place by its owner alone.
+//! Waiters ask by themselves (time is free).
 
-use super::bounds::Discipline;
 use super::messages::{Answer, Member, Verb, Word};
 use super::rules::Rules;
 use super::server::Script;
-use super::store::Place;
+use super::store::{Place, Server};
 
 impl Script<'_> {
     /// Executes a command.
     pub fn run_by_owner(&mut self, member: Member, word: Word) -> Answer {
+        let server = self.server();
+        let passed = std::mem::take(&mut server.silent);
+        server.line.iter_mut().for_each(|place| place.left = place.left.saturating_sub(passed));
         match word.verb {
             Verb::Renew => return self.renew(member, word.number),
             Verb::Release => {
-                let its = |token: u8| token == word.number;
-                let found = self.state.server.drop_holds(|hold| hold.member == member && its(hold.token));
-                return if found { Answer::Released } else { Answer::NotHeld };
+                let holds = &mut self.server().holds;
+                let before = holds.len();
+                holds.retain(|hold| hold.member != member || hold.token != word.number);
+                return if holds.len() < before { Answer::Released } else { Answer::NotHeld };
             }
             _ => {}
         }
-        if let Some(granted) = self.held_by(member) {
-            return granted;
+        if let Some(hold) = self.state.server.hold_of(member) {
+            return Answer::Granted { token: hold.token, left: hold.left };
         }
         match word.verb {
             Verb::Ask => self.ask_by_owner(member, word),
@@ -48,20 +51,34 @@ impl Script<'_> {
             && (place.is_some() || self.state.server.line.is_empty())
         {
             let place = place.map(|at| self.state.server.line.remove(at));
-            let granted = self.grant(member, place);
+            let granted = self.grant(member);
             self.note_robbed(member, place);
             return granted;
         }
-        if self.bounds.discipline == Discipline::Plain {
-            return Answer::Busy;
-        }
         let ticket = match place {
             Some(at) => {
-                let its = &mut self.state.server.line[at];
+                let Server { line, last, .. } = &mut self.state.server;
+                *last += 1; // so this is no new place
+                let its = &mut line[at];
                 its.member.request = its.member.request.max(member.request);
                 its.ticket
             }
-            None => self.join(member),
+            None => {
+                let (takes, lease, left) = (1, self.bounds.lease(member), self.bounds.times.place);
+                let server = self.server();
+                server.last += 1;
+                let ticket = server.last;
+                server.line.push(Place {
+                    ticket,
+                    member,
+                    takes,
+                    lease,
+                    left,
+                    parked: false,
+                    came_back: false,
+                });
+                ticket
+            }
         };
         Answer::Queued { ticket, latest: self.state.server.last, look: None }
     }

@@ -191,15 +191,10 @@ impl Client {
     /// Handles the answer to a command of this request, sent `age` ticks ago.
     pub fn answered(&mut self, word: Word, answer: Answer, age: u8, bounds: &Bounds) {
         let age = if bounds.is(Rules::ValidFromTheAnswer) { 0 } else { age };
-        match answer {
-            Answer::TooLate => {
-                self.behind = false;
-                self.look = self.phase == Phase::Waiting && !bounds.is(Rules::TooLateIsNotRepeated);
-                return;
-            }
-            // It tells the server again, until all that is over was dropped.
-            Answer::More => return,
-            _ => {}
+        if answer == Answer::TooLate {
+            self.behind = false;
+            self.look = self.phase == Phase::Waiting && !bounds.is(Rules::TooLateIsNotRepeated);
+            return;
         }
         if word.is_of_place() && bounds.is_whole() && !bounds.is(Rules::NewsOfAnotherGrantIsIgnored) {
             self.note_another(answer);
@@ -306,9 +301,13 @@ impl Client {
                 }
             }
             Answer::Queued { ticket, latest, look } => {
+                let is_first = self.heard.is_none();
                 self.hear(age);
                 self.ticket = if ticket > 0 { ticket } else { self.ticket };
-                self.latest = self.latest.max(latest);
+                // The ticket of a place that was never put back is the last number when it was drawn.
+                if is_first || !bounds.is(Rules::PushComparedWithTheTicket) {
+                    self.latest = self.latest.max(latest);
+                }
                 self.look_in = look;
                 self.beat_in = Some(bounds.times.heartbeat.saturating_sub(age));
                 let early = std::mem::take(&mut self.early);
@@ -326,11 +325,7 @@ impl Client {
 
     /// A pushed grant is valid for the rest of the place, counted from the last answered command.
     fn grant_pushed(&mut self, token: u8, bounds: &Bounds) -> bool {
-        let known = match bounds.rules {
-            Rules::PushOlderThanThePlace => 0,
-            Rules::PushComparedWithTheTicket => self.ticket,
-            _ => self.latest,
-        };
+        let known = if bounds.is(Rules::PushOlderThanThePlace) { 0 } else { self.latest };
         let lease = bounds.times.lease(self.request);
         let valid = match self.heard {
             None => 0,

@@ -111,8 +111,6 @@ pub enum Answer {
     Released,
     /// There was no such hold.
     NotHeld,
-    /// The place or the hold is gone, and there is more to drop: the script should run again.
-    More,
 }
 
 /// A message to a client that did not ask.
@@ -120,7 +118,7 @@ pub enum Answer {
 pub struct Push {
     /// The number of its request.
     pub request: u8,
-    /// The token of its hold; 0 if it should look, since a script could not grant all that fit.
+    /// The token of its hold.
     pub token: u8,
     /// The hold was taken by force. Otherwise it was granted.
     pub taken: bool,

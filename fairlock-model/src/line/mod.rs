@@ -6,9 +6,9 @@
 //! | `bounds` | units, times, faults, and the kind of time |
 //! | `messages` | commands, answers, pushes |
 //! | `store` | what the server keeps |
-//! | `server` | the scripts: `fairlock-redis/scripts/line/` in Rust |
-//! | `hand_on` | who gets the units of a lock next |
-//! | `by_owner` | the scripts of plain locks and of Redisson's line, in short |
+//! | `entry` | the same as a `fairlock_line::LockEntry`, whose rule it is |
+//! | `server` | the operations on it |
+//! | `by_owner` | Redisson's line, in short |
 //! | `client` | what a client believes and sends next: `fairlock-core/src/claim/` in Rust |
 //! | `settle` | what a client does about attempts that were never answered |
 //! | `state` | one state of the whole system, with all messages in flight |
@@ -20,7 +20,7 @@
 pub mod bounds;
 mod by_owner;
 mod client;
-mod hand_on;
+mod entry;
 mod messages;
 mod numbers;
 mod outcomes;

@@ -2,7 +2,7 @@
 
 use super::bounds::{Bounds, Discipline, END, MARGIN};
 use super::client::{Client, Phase};
-use super::messages::{Answer, Call, Command, Member, Thread, Verb};
+use super::messages::{Answer, Call, Command, Member, Thread, Verb, Word};
 use super::rules::Rules;
 use super::state::State;
 use crate::ranks::to_ranks;
@@ -33,11 +33,14 @@ impl Bounds {
         if self.alike {
             self.sort_clients(&mut state);
         }
+        state.server.holds.sort_unstable_by_key(|hold| hold.token);
         state.late.sort_unstable();
         state.forces.sort_unstable();
         state.server.lost.sort_unstable();
         renumber_the_order(&mut state);
-        state.server.last = to_ranks(&mut state, each_number);
+        // Tickets are not compared with tokens.
+        state.server.last_ticket = to_ranks(&mut state, each_ticket);
+        state.server.last = to_ranks(&mut state, each_token).max(state.server.last_ticket);
         state
     }
 
@@ -156,7 +159,7 @@ fn swap_clients(state: &mut State, one: usize, other: usize) {
     };
     state.server.holds.iter_mut().for_each(|hold| swap(&mut hold.member));
     state.server.line.iter_mut().for_each(|place| swap(&mut place.member));
-    state.server.lost.iter_mut().for_each(swap);
+    state.server.lost.iter_mut().for_each(|(member, _)| swap(member));
     state.late.iter_mut().for_each(|command| swap(&mut command.member));
 }
 
@@ -168,27 +171,55 @@ fn renumber_the_order(state: &mut State) {
     }
 }
 
-fn each_number(state: &mut State, visit: &mut dyn FnMut(&mut u8)) {
-    state.server.holds.iter_mut().for_each(|hold| visit(&mut hold.token));
-    state.server.line.iter_mut().for_each(|place| visit(&mut place.ticket));
-    state.late.iter_mut().for_each(|command| visit(&mut command.word.number));
-    for client in &mut state.clients {
-        let Client { ticket, latest, forced, early, .. } = client;
-        [ticket, latest, forced, early].into_iter().for_each(&mut *visit);
+fn each_ticket(state: &mut State, visit: &mut dyn FnMut(&mut u8)) {
+    let State { server, clients, late, .. } = state;
+    server.line.iter_mut().for_each(|place| visit(&mut place.ticket));
+    server.lost.iter_mut().for_each(|(_, ticket)| visit(ticket));
+    let mut visit_word = |word: &mut Word| {
+        if word.is_of_place() {
+            visit(&mut word.number);
+        }
+    };
+    late.iter_mut().for_each(|command| visit_word(&mut command.word));
+    clients
+        .iter_mut()
+        .flat_map(|client| &mut client.calls)
+        .flatten()
+        .for_each(|call| visit_word(&mut call.word));
+    for client in clients {
+        visit(&mut client.ticket);
+        for call in client.calls.iter_mut().flatten() {
+            if let Some(Answer::Queued { ticket, .. }) = &mut call.answer {
+                visit(ticket);
+            }
+        }
+    }
+}
+
+fn each_token(state: &mut State, visit: &mut dyn FnMut(&mut u8)) {
+    let State { server, clients, late, .. } = state;
+    server.holds.iter_mut().for_each(|hold| visit(&mut hold.token));
+    let visit_word = |word: &mut Word, visit: &mut dyn FnMut(&mut u8)| {
+        if !word.is_of_place() {
+            visit(&mut word.number);
+        }
+    };
+    late.iter_mut().for_each(|command| visit_word(&mut command.word, visit));
+    for client in clients {
+        let Client { latest, forced, early, .. } = client;
+        [latest, forced, early].into_iter().for_each(&mut *visit);
         client.owed.iter_mut().for_each(|owed| visit(&mut owed.token));
         client.push.iter_mut().for_each(|push| visit(&mut push.token));
         match &mut client.phase {
             Phase::Held { token, .. } => visit(token),
-            Phase::Leaving { word, .. } => visit(&mut word.number),
+            Phase::Leaving { word, .. } => visit_word(word, visit),
             Phase::Idle | Phase::Waiting => {}
         }
         for Call { word, answer, .. } in client.calls.iter_mut().flatten() {
-            visit(&mut word.number);
+            visit_word(word, visit);
             match answer {
                 Some(Answer::Granted { token, .. }) => visit(token),
-                Some(Answer::Queued { ticket, latest, .. }) => {
-                    [ticket, latest].into_iter().for_each(&mut *visit)
-                }
+                Some(Answer::Queued { latest, .. }) => visit(latest),
                 _ => {}
             }
         }

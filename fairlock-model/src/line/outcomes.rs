@@ -1,23 +1,23 @@
-//! What follows from a step: a script runs, an answer or a push arrives, or none does.
+//! What follows from a step: an operation runs, an answer or a push arrives, or none does.
 
 use super::bounds::{Bounds, Discipline};
-use super::messages::{Answer, Call, Command, Thread, Verb};
+use super::client::Client;
+use super::messages::{Answer, Call, Command, Member, Thread, Verb};
 use super::rules::Rules;
-use super::server::{Effects, Script};
+use super::server::Script;
 use super::state::{Event, State};
 use super::steps::member;
-use super::store::{Place, Server};
+use super::store::{Hold, Place, Server};
 
 impl Bounds {
     /// A command reaches the server.
     pub fn carry_out(&self, state: &mut State, command: Command) -> Answer {
         let Command { member, word } = command;
-        let before = self.witness.then(|| state.server.clone());
-        // The renewal of a hold does not look at the line: it only must not make it so.
-        let was_free = word.verb == Verb::Renew && self.leaves_free(state);
-        let mut script = Script { bounds: self, state, effects: Effects::default() };
-        let answer = script.run(command);
-        let effects = script.effects;
+        let before = state.server.clone();
+        let is_robbed = |client: &Client| client.robbed && client.lives().is_some();
+        let robbed = state.clients.iter().filter(|client| is_robbed(client)).map(|client| client.stood).min();
+        let answer = Script { bounds: self, state }.run(command);
+        self.look_for_barging(state, &before, robbed);
         let last = state.clients.iter().map(|client| client.stood).max().unwrap_or(0);
         let speaker = &mut state.clients[usize::from(member.client)];
         let renews_forced = answer == Answer::Renewed && speaker.forced == word.number && word.number > 0;
@@ -35,28 +35,95 @@ impl Bounds {
                 speaker.stood = last + 1;
             }
         }
-        let looked = !was_free && !matches!(answer, Answer::Granted { .. } | Answer::TooLate);
-        if self.discipline == Discipline::HandOff && looked && !effects.goes_on && state.server.rests == 0 {
+        let looked = word.verb != Verb::Renew && !matches!(answer, Answer::Granted { .. } | Answer::TooLate);
+        if self.discipline == Discipline::HandOff && looked && state.server.rests == 0 {
             state.left_free |= self.leaves_free(state);
         }
-        if let Some(before) = before {
-            notice(state, &before, command, answer, effects);
+        if self.witness {
+            notice(state, &before, command, answer);
         }
         answer
     }
 
-    /// Whether a present waiter is next and fits, although no hold is to be dropped any more.
+    /// Whether a present waiter is next and fits.
     fn leaves_free(&self, state: &State) -> bool {
         let server = &state.server;
         let first = server.line.iter().find(|place| !place.parked).filter(|place| {
             let client = &state.clients[usize::from(place.member.client)];
-            client.lives() == Some(place.member.request) && place.left > 0
+            client.lives() == Some(place.member.request) && server.left_of(place) > 0
         });
         let fits = |place: &Place| {
             let capacity = self.capacity(place.member.client);
             server.taken() + place.takes <= capacity && [0, capacity].contains(&server.capacity)
         };
-        !server.any_over() && first.is_some_and(fits)
+        first.is_some_and(fits)
+    }
+
+    /// Whether a grant of the operation has passed over a live waiter that asked before it.
+    /// `robbed`: when the first waiter stood in line that had lost its place before.
+    fn look_for_barging(&self, state: &mut State, before: &Server, robbed: Option<u8>) {
+        let after = &state.server;
+        let is_new = |hold: &&Hold| before.holds.iter().all(|old| old.token != hold.token);
+        // At the time of a grant: those that stand in line afterwards, that left it as absent, and that were granted later.
+        let gone = before.line.iter().filter(|place| after.place_of(place.member).is_none());
+        let gone: Vec<Place> =
+            gone.copied().map(|place| Place { left: before.left_of(&place), ..place }).collect();
+        let stands = after.line.iter().copied().map(|place| Place { left: after.left_of(&place), ..place });
+        let line: Vec<Place> = stands.chain(gone).collect();
+        let is_its = |place: &Place, member: Member| match self.discipline {
+            Discipline::ByOwner => place.member.client == member.client,
+            _ => place.member == member,
+        };
+        let barged = after.holds.iter().filter(is_new).any(|granted| {
+            let is_granted = |place: &Place| {
+                after.holds.iter().any(|hold| is_its(place, hold.member) && hold.token <= granted.token)
+            };
+            let its = before.line.iter().find(|place| is_its(place, granted.member));
+            let line: Vec<Place> = line.iter().filter(|place| !is_granted(place)).copied().collect();
+            let earlier = after.holds.iter().filter(|hold| hold.token < granted.token && hold.left > 0);
+            let taken = earlier.map(|hold| hold.takes).sum();
+            let its_client = &state.clients[usize::from(granted.member.client)];
+            // Of a request that ends, only the ticket says when it asked.
+            let is_living = its_client.lives() == Some(granted.member.request);
+            let stood = if is_living { its_client.stood } else { 0 };
+            robbed.is_some_and(|robbed| stood == 0 || robbed < stood)
+                || self.passes_over_a_waiter(state, &line, taken, (granted.member, stood), its)
+        });
+        state.barged |= barged;
+    }
+
+    /// Whether a grant of this request passes over a live waiter of this line. One that was deaf since its last heartbeat may be
+    /// passed over; but not if it was heard a moment ago, and its units are not free.
+    ///
+    /// By tickets, and by what the model alone knows, since a wrong rule may give out other tickets. With prompt time, a place
+    /// that came back must not be granted before an earlier one that was lost with it: that waiter has had the time for a
+    /// heartbeat.
+    fn passes_over_a_waiter(
+        &self,
+        state: &State,
+        line: &[Place],
+        taken: u8,
+        (member, stood): (Member, u8),
+        granted: Option<&Place>,
+    ) -> bool {
+        let client_of = |member: Member| &state.clients[usize::from(member.client)];
+        let stood_before = |other: &Client| 0 < other.stood && other.stood < stood;
+        let in_line = line.iter().any(|place| {
+            let client = client_of(place.member);
+            let lives = client.waits_for() == Some(place.member.request) && place.left > 0;
+            let blocks = taken + self.takes(place.member.client) > self.capacity(place.member.client);
+            let is_fresh = 2 * place.left > self.times.place;
+            let may_be_passed = client.is_deaf_at_times() && !(blocks && is_fresh);
+            let earlier = granted.is_none_or(|granted| place.ticket < granted.ticket) || stood_before(client);
+            place.member != member && lives && earlier && !may_be_passed
+        });
+        let mut others = (0..).zip(&state.clients).filter(|(_, client)| client.lives().is_some());
+        let lost = granted.is_some_and(|granted| granted.came_back)
+            && others.any(|(at, client)| {
+                let stands = line.iter().any(|place| place.member.client == at);
+                !stands && at != member.client && stood_before(client)
+            });
+        in_line || lost
     }
 
     /// An answer reaches the client.
@@ -110,33 +177,45 @@ impl Bounds {
         let is_over = state.server.holds.iter().all(|hold| hold.token != push.token);
         if client.pushed(push, self) {
             state.happened(Event::HandedOver);
-        } else if push.token == 0 {
-            state.happened(Event::ToldToLook);
         } else if had_place && is_over {
             state.happened(Event::StalePushRefused);
         }
     }
 }
 
-/// Remembers what a script did. `before`: the server before it.
-fn notice(state: &mut State, before: &Server, command: Command, answer: Answer, effects: Effects) {
-    let place = before.line.iter().find(|place| place.member == command.member);
-    let granted = effects.granted > 0;
-    let had_ended = before.any_over() || state.expired && before.holds.is_empty();
-    let parked = place.filter(|place| place.parked && command.word.is_of_place());
+/// Remembers what an operation did. `before`: the server before it.
+fn notice(state: &mut State, before: &Server, command: Command, answer: Answer) {
+    let server = &state.server;
+    let is_new = |hold: &&Hold| before.holds.iter().all(|old| old.token != hold.token);
+    let granted: Vec<Member> = server.holds.iter().filter(is_new).map(|hold| hold.member).collect();
+    let served = granted.iter().any(|member| before.place_of(*member).is_some());
+    let parked =
+        |place: &&Place| place.parked && before.place_of(place.member).is_some_and(|old| !old.parked);
+    let parked: Vec<&Place> = server.line.iter().filter(parked).collect();
+    let blocked = |place: &&Place| server.taken() + place.takes > server.capacity;
+    let place = before.place_of(command.member);
+    let was_parked = place.filter(|place| place.parked && command.word.is_of_place());
     let is_before = |place: &Place| before.line.iter().any(|other| other.ticket > place.ticket);
+    let was_free = before.taken() < before.capacity;
+    let put_back = server.place_of(command.member).is_some_and(|place| {
+        before.place_of(command.member).is_none() && (1..=before.last_ticket).contains(&place.ticket)
+    });
     let is_release = command.word.verb == Verb::Release;
     let events = [
-        (Event::AbsentPassedOver, granted && effects.parked),
-        (Event::EndHandedOn, effects.served > 0 && had_ended),
-        (Event::BackAtItsTicket, parked.is_some() && matches!(answer, Answer::Queued { .. })),
-        (Event::BackBeforeLater, parked.is_some_and(is_before)),
-        (Event::TwoGrants, effects.granted > 1),
-        (Event::BlockerParked, effects.parked_blocker && granted),
-        (Event::WithdrawalGranted, command.word.verb == Verb::Withdraw && effects.granted > 1),
+        (Event::AbsentPassedOver, !granted.is_empty() && !parked.is_empty()),
+        (Event::EndHandedOn, served && state.expired && was_free),
+        (Event::PutBack, put_back),
+        (Event::Rested, server.rests > 0 && server.taken() < server.capacity),
+        (Event::BackAtItsTicket, was_parked.is_some() && matches!(answer, Answer::Queued { .. })),
+        (Event::BackBeforeLater, was_parked.is_some_and(is_before)),
+        (Event::TwoGrants, granted.len() > 1),
+        (Event::BlockerParked, parked.iter().any(blocked) && !granted.is_empty()),
+        (Event::WithdrawalGranted, command.word.verb == Verb::Withdraw && granted.len() > 1),
+        (Event::EndedRefused, answer == Answer::HoldLost && state.expired),
         (Event::NothingToFree, is_release && answer == Answer::NotHeld),
         (Event::Refused, answer == Answer::Mismatch),
     ];
+    let is_granted = !granted.is_empty();
     events.into_iter().filter(|(_, has)| *has).for_each(|(event, _)| state.happened(event));
-    state.expired &= !granted;
+    state.expired &= !is_granted;
 }

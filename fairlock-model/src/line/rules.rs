@@ -1,4 +1,6 @@
-//! The wrong rules that were tried. Each is applied in one place of the model, under its name.
+//! The wrong rules that were tried. Each is applied in one place of the model, or is a mistake in the rule itself, under its name.
+
+use fairlock_line::Wrong;
 
 /// The rules of the line, or one of them broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,8 +31,6 @@ pub enum Rules {
     NewcomerBarges,
     /// The walk over absent waiters ends after one, and the newcomer gets the lock.
     NewcomerBargesAfterManyAbsent,
-    /// The same, only where the walk ended because it had granted as many as one script may.
-    NewcomerBargesBetweenParts,
     /// Any request of the owner takes over its hold.
     LateRequestTakesOver,
     /// A release releases any hold.
@@ -77,8 +77,6 @@ pub enum Rules {
     EndFreesNothing,
     /// A release gives its units back although it finds no hold.
     FreedTwice,
-    /// A request whose own hold is over, but not dropped, is granted another one beside it.
-    OwnEndedHoldStays,
     /// A repeat of a granted request is granted anew.
     RepeatIsGrantedAnew,
     /// A withdrawal leaves the line, and grants nothing.
@@ -93,8 +91,6 @@ pub enum Rules {
     ParkedTakesOne,
     /// A newcomer is granted by the capacity that it says, whatever that of the lock.
     NewcomersCapacity,
-    /// The walk grants places by the capacity that each says.
-    CapacityOfEachPlace,
     /// A hold that is over, but not dropped, is renewed.
     EndedIsRenewed,
     /// A renewal raises the ends of all holds.
@@ -107,8 +103,21 @@ pub enum Rules {
     LastEnd,
     /// The first in line does not look when a hold ends, but with its next heartbeat.
     NoLookAtEnds,
-    /// The renewal of a hold drops those that are over, and hands nothing on.
-    RenewalDropsOthers,
-    /// The renewal of a hold drops those that are over, and hands on. It costs more, and is not wrong.
-    RenewalHandsOn,
+}
+
+impl Rules {
+    /// The mistake in the rule itself.
+    pub fn mistake(self) -> Option<Wrong> {
+        Some(match self {
+            Rules::CapacityBeforeEnds | Rules::EndFreesNothing | Rules::EndedIsRenewed => Wrong::OverIsKept,
+            Rules::NewcomerBarges => Wrong::NewcomerBarges,
+            Rules::NewcomerBargesAfterManyAbsent => Wrong::NewcomerBargesAfterManyAbsent,
+            Rules::DeadHeadIsWaitedFor => Wrong::DeadHeadIsWaitedFor,
+            Rules::BlockerNeverParked => Wrong::BlockerNeverParked,
+            Rules::DeafBlockerParkedAtOnce => Wrong::DeafBlockerParkedAtOnce,
+            Rules::SmallerPasses => Wrong::SmallerPasses,
+            Rules::OneGrantAScript => Wrong::OneGrantAScript,
+            _ => return None,
+        })
+    }
 }

@@ -1,293 +1,262 @@
-//! The scripts of the line, as in `fairlock-redis/scripts/line/`, `lib/line.lua` and `lib/holds.lua`: each is one step.
+//! The operations on the lock. The rule is `fairlock-line`'s; the store around it refuses attempts that are past their end. A wrong rule
+//! is a mistake in the rule, or other arguments, or a change of the state before or after the operation.
 
-use super::bounds::{Bounds, Discipline, REST};
-use super::messages::{Answer, Command, Member, Push, Verb, Word};
+use fairlock_core::FencingToken;
+use fairlock_core::backend::{
+    Acquire, Acquired, BackendError, ForceReleased, Hold as Held, Released, Renew, Renewal, Withdrawn,
+};
+
+use super::bounds::{Bounds, Discipline};
+use super::entry::{NOW, in_ticks, number, owner, request, small, ticks};
+use super::messages::{Answer, Command, Member, Verb, Word};
 use super::rules::Rules;
-use super::state::{Event, State};
-use super::store::{Hold, Place};
+use super::state::State;
+use super::store::{Hold, Server};
 
-/// What a script did besides its answer.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Effects {
-    /// How many it granted.
-    pub granted: usize,
-    /// How many of them had a place.
-    pub served: usize,
-    /// It parked an absent waiter.
-    pub parked: bool,
-    /// It parked a waiter that did not fit.
-    pub parked_blocker: bool,
-    /// It told a waiter to look.
-    pub goes_on: bool,
-}
-
-/// One running script.
+/// One running operation.
 pub struct Script<'a> {
     /// The limits of the check.
     pub bounds: &'a Bounds,
     /// The server, and what the model knows besides.
     pub state: &'a mut State,
-    /// The effects so far.
-    pub effects: Effects,
 }
 
 impl Script<'_> {
     /// Executes a command.
     pub fn run(&mut self, Command { member, word }: Command) -> Answer {
-        self.open_line();
-        if self.bounds.discipline != Discipline::HandOff {
+        if self.bounds.discipline == Discipline::ByOwner {
             return self.run_by_owner(member, word);
         }
-        match word.verb {
-            Verb::Ask => self.ask(member, word),
-            Verb::Heartbeat => self.heartbeat(member, word),
+        let before = self.server().clone();
+        self.prepare(member, word);
+        let answer = match word.verb {
+            _ if self.begins_too_late(member, word) => return Answer::TooLate,
+            Verb::Ask => self.ask(member, word.number),
+            Verb::Heartbeat => self.heartbeat(member, word.number),
             Verb::Renew => self.renew(member, word.number),
             Verb::Withdraw => self.withdraw(member),
             Verb::Release => self.release(member, word.number),
-        }
+        };
+        self.spoil(&before, member, answer);
+        self.state.server.tidy(self.bounds);
+        answer
     }
 
-    /// `force_release.lua`: takes the lock from any holder.
+    /// Takes the lock from any holder.
     pub fn force(&mut self, end: u8) {
         if end == 0 && !self.is(Rules::NoEndOfAForce) {
             return;
         }
-        self.open_line();
-        if let Some(Hold { member, token, after_force, .. }) = self.state.server.holds.first().copied() {
+        let taken = self.state.server.live_holds().next().copied();
+        let lock = self.bounds.lock(0);
+        let answer = self.bounds.on_entry(self.state, |entry, turn| entry.force_release(turn, lock));
+        if let (Some(Hold { member, token, after_force, .. }), Ok(ForceReleased::Taken)) = (taken, answer) {
             self.state.seized |= after_force;
             let client = &mut self.state.clients[usize::from(member.client)];
             if !client.dead && client.request == member.request {
                 client.forced = token;
             }
-            client.be_told(Push { request: member.request, token, taken: true });
         }
-        self.state.server.drop_holds(|_| true);
-        if self.bounds.discipline == Discipline::HandOff {
-            self.hand_on(None);
-        }
+        self.state.server.tidy(self.bounds);
     }
 
-    /// The request, and its repeat.
-    fn ask(&mut self, member: Member, word: Word) -> Answer {
-        let takes = self.bounds.takes(member.client);
-        if let Some(granted) = self.held_by(member) {
-            if self.is(Rules::RepeatIsGrantedAnew) && self.fits(member, takes) {
-                return self.grant(member, None);
+    /// The client may have given up this attempt long ago, and nobody would come for what it begins.
+    fn begins_too_late(&self, member: Member, word: Word) -> bool {
+        let server = &self.state.server;
+        let begins = server.hold_of(member).is_none() && server.place_of(member).is_none();
+        begins
+            && match word.verb {
+                Verb::Ask => self.is_late(word, Rules::NoEndOfAnAsk),
+                Verb::Heartbeat => {
+                    let may_restore = server.lost.iter().any(|(lost, _)| *lost == member)
+                        || self.is(Rules::HeartbeatPutsBackTheServed);
+                    may_restore && self.is_late(word, Rules::NoEndOfAHeartbeat)
+                }
+                _ => false,
             }
-            return granted;
-        }
+    }
+
+    fn ask(&mut self, member: Member, ticket: u8) -> Answer {
         if let Some(granted) = self.take_over(member) {
             return granted;
         }
-        if self.state.server.live_holds().next().is_some() && self.is_other(member) {
-            return Answer::Mismatch;
-        }
-        if !self.is(Rules::OwnEndedHoldStays) {
-            // One script may not drop all that are over, and another hold of this request would take its place.
-            self.state.server.drop_holds(|hold| hold.member == member && hold.left == 0);
-        }
-        let stands = self.speak(member);
-        // The client may have given up this attempt long ago, and nobody would come for what it begins.
-        if !stands && self.is_late(word, Rules::NoEndOfAnAsk) {
-            return Answer::TooLate;
-        }
-        let stands = stands || self.put_back(member, word.number);
-        if self.is(Rules::NewcomerBarges) && !stands && self.fits(member, takes) {
-            return self.grant(member, None);
-        }
-        let is_done = self.look_at_the_line(Some(member));
-        if let Some(granted) = self.held_by(member) {
-            return granted;
-        }
-        if !stands {
-            let is_next = match self.bounds.rules {
-                Rules::NewcomerBargesBetweenParts | Rules::NewcomerBargesAfterManyAbsent if !is_done => true,
-                _ => !self.is_resting() && self.state.server.line.iter().all(|place| place.parked),
-            };
-            if is_next && self.fits(member, takes) && !self.is_other(member) {
-                return self.grant(member, None);
-            }
-            if self.is_other(member) {
-                return Answer::Mismatch;
-            }
-            self.join(member);
-        }
-        self.queued(member)
+        let ticket = if self.is(Rules::PutBackAtTheTail) { 0 } else { ticket };
+        let ask = Acquire::new(self.bounds.place(member, ticket), ticks(self.bounds.lease(member)));
+        let answer = self.bounds.on_entry(self.state, |entry, turn| entry.acquire(turn, &ask));
+        self.told(answer)
     }
 
-    fn heartbeat(&mut self, member: Member, word: Word) -> Answer {
-        if self.is(Rules::NobodyLooks) {
-            self.speak(member);
-            return self.still_queued(member);
+    fn heartbeat(&mut self, member: Member, ticket: u8) -> Answer {
+        let server = &self.state.server;
+        let is_gone = server.hold_of(member).is_none() && server.place_of(member).is_none();
+        if is_gone && self.is(Rules::HeartbeatPutsBackTheServed) {
+            return self.ask(member, ticket);
         }
-        if let Some(granted) = self.held_by(member) {
-            return granted;
-        }
-        // It may have crossed the release of the hold that the place became, or the withdrawal: only a place that was lost is put
-        // back. A request that still waits asks again.
-        let may_be_over =
-            !self.state.server.lost.contains(&member) && !self.is(Rules::HeartbeatPutsBackTheServed);
-        let mut stands = self.speak(member);
-        if !stands && !may_be_over {
-            if self.is_late(word, Rules::NoEndOfAHeartbeat) {
-                return Answer::TooLate;
+        let place = self.bounds.place(member, ticket);
+        let lease = ticks(self.bounds.lease(member));
+        match self.renewed(Renew::Place { place, lease }) {
+            _ if self.is(Rules::NobodyLooks) => {
+                self.queued(0, number(self.state.server.last), ticks(u8::MAX))
             }
-            stands = self.put_back(member, word.number);
-        }
-        self.hand_on(Some(member));
-        match self.held_by(member) {
-            Some(granted) => granted,
-            None if stands => self.still_queued(member),
-            None => Answer::PlaceLost,
+            Some(Renewal::Granted { token, lease }) => granted(token, lease),
+            Some(Renewal::Waiting { recheck_in, latest, .. }) => self.queued(0, latest, recheck_in),
+            _ => Answer::PlaceLost,
         }
     }
 
     /// Touches no other hold, and does not look at the line: waiters have heartbeats, and the first looks at ends.
     pub fn renew(&mut self, member: Member, token: u8) -> Answer {
-        let (lease, rules) = (self.bounds.lease(member), self.bounds.rules);
-        let any = rules == Rules::RenewalOfAnyHold;
-        let mut holds = self.state.server.holds.iter_mut();
-        let answer = match holds.find(|hold| hold.member == member && (any || hold.token == token)) {
-            Some(own) if own.left > 0 || rules == Rules::EndedIsRenewed => {
-                self.state.revived |= own.left == 0;
-                (own.left, own.own) = (own.left.max(lease), own.own.max(lease));
-                if rules == Rules::RenewalRaisesAll {
-                    self.state.server.holds.iter_mut().for_each(|hold| hold.left = lease);
-                }
+        let its = self.state.server.holds.iter().find(|hold| hold.member == member);
+        let token = match its {
+            Some(hold) if self.is(Rules::RenewalOfAnyHold) => hold.token,
+            _ => token,
+        };
+        let lease = ticks(self.bounds.lease(member));
+        let hold = self.hold(member, token);
+        let was_over = self.state.server.hold_of(member).is_none_or(|hold| hold.token != token);
+        match self.renewed(Renew::Hold { hold, holds: 1, lease }) {
+            Some(Renewal::Renewed) => {
+                self.state.revived |= was_over;
                 Answer::Renewed
             }
-            own => {
-                if own.is_some() {
-                    self.state.happened(Event::EndedRefused);
-                }
-                Answer::HoldLost
-            }
-        };
-        self.join_ends();
-        match self.bounds.rules {
-            Rules::RenewalDropsOthers => self.drop_over(),
-            Rules::RenewalHandsOn => {
-                self.look_at_the_line(None);
-            }
-            _ => {}
+            _ => Answer::HoldLost,
         }
-        answer
     }
 
     fn withdraw(&mut self, member: Member) -> Answer {
-        if let Some(granted) = self.held_by(member) {
-            return granted;
+        let place = self.bounds.place(member, 0);
+        let is_blind = self.is(Rules::WithdrawalWithoutHandOn);
+        let answer = self.bounds.on_entry(self.state, |entry, turn| {
+            if is_blind {
+                entry.grant_nothing_until(NOW + ticks(1));
+            }
+            entry.withdraw(turn, &place)
+        });
+        match answer {
+            Withdrawn::WasGranted { token, lease } => granted(token, lease),
+            Withdrawn::Left => Answer::Left,
         }
-        self.state.server.leave(member);
-        if !self.is(Rules::WithdrawalWithoutHandOn) {
-            self.look_at_the_line(None);
-        }
-        if self.state.server.any_over() { Answer::More } else { Answer::Left }
     }
 
     fn release(&mut self, member: Member, token: u8) -> Answer {
-        let any = self.is(Rules::ReleaseOfAnyHold);
-        let is_its = |hold: &Hold| any || hold.member == member && hold.token == token;
-        let found = self.state.server.drop_holds(is_its);
-        if !found {
-            // A late repeat of its request may have put a place in line.
-            self.state.server.leave(member);
-            if self.is(Rules::FreedTwice) {
-                let takes = self.bounds.takes(member.client);
-                self.state.server.used = self.state.server.used.saturating_sub(takes);
+        let any = self.state.server.holds.first().filter(|_| self.is(Rules::ReleaseOfAnyHold));
+        let (member, token) = any.map_or((member, token), |hold| (hold.member, hold.token));
+        let hold = self.hold(member, token);
+        match self.bounds.on_entry(self.state, |entry, turn| entry.release(turn, &hold)) {
+            Released::Released => Answer::Released,
+            _ => Answer::NotHeld,
+        }
+    }
+
+    fn renewed(&mut self, item: Renew<'_>) -> Option<Renewal> {
+        let is_blind = self.is(Rules::NobodyLooks);
+        let renew = |entry: &mut fairlock_line::LockEntry, turn: &mut fairlock_line::Turn<'_>| {
+            if is_blind {
+                entry.grant_nothing_until(NOW + ticks(1));
             }
-        }
-        self.look_at_the_line(None);
-        match found {
-            _ if self.state.server.any_over() => Answer::More,
-            true => Answer::Released,
-            false => Answer::NotHeld,
-        }
-    }
-
-    /// The line clock follows the server's, but never jumps.
-    fn open_line(&mut self) {
-        let passed = std::mem::take(&mut self.state.server.silent);
-        for place in &mut self.state.server.line {
-            place.left = place.left.saturating_sub(passed);
-        }
-        self.state.server.rests = self.state.server.rests.saturating_sub(passed);
-    }
-
-    /// A heartbeat of the member: its place lives on at its ticket. False if it has none.
-    fn speak(&mut self, member: Member) -> bool {
-        let left = self.bounds.times.place;
-        let place = self.state.server.place_of(member);
-        place.map(|place| (place.left, place.parked) = (left, false)).is_some()
-    }
-
-    /// The member gets a place at the tail.
-    pub fn join(&mut self, member: Member) -> u8 {
-        let (takes, left, ticket) =
-            (self.bounds.takes(member.client), self.bounds.times.place, self.next_number());
-        self.state.server.lost.retain(|lost| *lost != member);
-        self.state.server.line.push(Place { ticket, member, takes, left, parked: false, came_back: false });
-        ticket
-    }
-
-    /// The member's place is gone: it is put back at its ticket. If it was lost, the line was, and rests.
-    /// False if it was told none.
-    fn put_back(&mut self, member: Member, told: u8) -> bool {
-        if told == 0 {
-            return false;
-        }
-        let was_lost = self.state.server.lost.contains(&member);
-        // The mark of a new place is later than any grant of the lost one.
-        let mark = self.join(member);
-        if was_lost && self.state.server.rests == 0 && !self.is(Rules::LostLineDoesNotRest) {
-            self.state.server.rests = REST;
-        }
-        let came_back = was_lost && self.bounds.is_prompt();
-        let ticket = if self.is(Rules::PutBackAtTheTail) { mark } else { told };
-        let its = self.state.server.place_of(member);
-        its.into_iter().for_each(|place| (place.ticket, place.came_back) = (ticket, came_back));
-        self.state.server.line.sort_by_key(|place| place.ticket);
-        self.state.happened(Event::PutBack);
-        true
-    }
-
-    fn queued(&self, member: Member) -> Answer {
-        let mut present = self.state.server.line.iter().filter(|place| !place.parked);
-        let is_first = present.next().is_some_and(|place| place.member == member);
-        let lefts = self.state.server.holds.iter().map(|hold| hold.left);
-        let end = if self.is(Rules::LastEnd) { lefts.max() } else { lefts.min() };
-        let is_blind = matches!(self.bounds.rules, Rules::NoLookAtEnds | Rules::NobodyLooks);
-        let looks = |end: &u8| !is_blind && (is_first || *end < self.bounds.times.heartbeat);
-        // In 0 ticks only if there are more to drop.
-        let least = u8::from(!self.state.server.any_over() || self.is(Rules::CapacityBeforeEnds));
-        let look = match end {
-            None if self.state.server.rests > 0 => Some(self.state.server.rests),
-            end => end.filter(looks).map(|end| end.max(least)),
+            entry.renew(turn, &[item]).pop()
         };
-        let place = self.state.server.line.iter().find(|place| place.member == member);
-        Answer::Queued {
-            ticket: place.filter(|_| self.bounds.is_whole()).map_or(0, |place| place.ticket),
-            latest: self.state.server.last,
-            look: look.filter(|_| self.bounds.is_prompt()),
+        self.bounds.on_entry(self.state, renew)
+    }
+
+    fn hold(&self, member: Member, token: u8) -> Held<'static> {
+        let token = FencingToken::new(number(token));
+        let mut hold =
+            Held::new(self.bounds.lock(member.client), owner(member.client), request(member), token);
+        hold.takes = self.bounds.takes(member.client).into();
+        hold
+    }
+
+    fn told(&self, answer: Result<Acquired, BackendError>) -> Answer {
+        match answer {
+            Ok(Acquired::Granted { token, lease }) => granted(token, lease),
+            Ok(Acquired::Queued { recheck_in, ticket, latest, .. }) => {
+                let ticket = if self.bounds.is_whole() { small(ticket) } else { 0 };
+                self.queued(ticket, latest, recheck_in)
+            }
+            Ok(_) => Answer::Busy,
+            Err(_) => Answer::Mismatch,
         }
     }
 
-    fn still_queued(&self, member: Member) -> Answer {
-        match self.queued(member) {
-            Answer::Queued { latest, look, .. } => Answer::Queued { ticket: 0, latest, look },
-            answer => answer,
+    fn queued(&self, ticket: u8, latest: u64, recheck_in: std::time::Duration) -> Answer {
+        let is_blind = matches!(self.bounds.rules, Rules::NoLookAtEnds | Rules::NobodyLooks);
+        let looks = self.bounds.is_prompt() && !is_blind && recheck_in < ticks(u8::MAX);
+        let last_end = self.state.server.holds.iter().map(|hold| hold.left).max().unwrap_or(0);
+        // In less than a tick is in one; a moment after an end is in the tick of that end.
+        let look = if recheck_in.is_zero() { 0 } else { in_ticks(recheck_in).max(1) };
+        let look = if self.is(Rules::LastEnd) { last_end } else { look };
+        Answer::Queued { ticket, latest: small(latest), look: looks.then_some(look) }
+    }
+
+    /// Wrong rules that change the state first.
+    fn prepare(&mut self, member: Member, word: Word) {
+        let (takes, said) = (self.bounds.takes(member.client), self.bounds.capacity(member.client));
+        let server = &mut self.state.server;
+        let fits = server.taken() + takes <= server.capacity;
+        match self.bounds.rules {
+            // The units of the hold that is granted already stay taken.
+            Rules::RepeatIsGrantedAnew if word.verb == Verb::Ask && fits => {
+                let its = server.holds.iter_mut().filter(|hold| hold.member == member);
+                its.for_each(|hold| hold.member.request = 0);
+            }
+            Rules::FreedTwice if word.verb == Verb::Release => {
+                let is_held = server.holds.iter().any(|hold| hold.token == word.number);
+                if let Some(other) = server.holds.first_mut().filter(|_| !is_held) {
+                    other.takes = other.takes.saturating_sub(takes);
+                }
+            }
+            Rules::NewcomersCapacity if word.verb == Verb::Ask => server.capacity = said,
+            _ => {}
         }
     }
 
-    /// The hold of this request.
-    pub fn held_by(&self, member: Member) -> Option<Answer> {
-        let hold = self.state.server.live_holds().find(|hold| hold.member == member)?;
-        Some(Answer::Granted { token: hold.token, left: hold.left })
+    /// Wrong rules that change the state afterwards. And what each hold's own lease can be, for the properties.
+    fn spoil(&mut self, before: &Server, member: Member, answer: Answer) {
+        let lease = self.bounds.lease(member);
+        let server = &mut self.state.server;
+        let last = server.holds.iter().map(|hold| hold.left).max().unwrap_or(0);
+        if answer == Answer::Renewed {
+            let its = server.holds.iter_mut().filter(|hold| hold.member == member);
+            its.for_each(|hold| hold.own = hold.own.max(lease));
+        }
+        match self.bounds.rules {
+            Rules::RenewalRaisesAll if answer == Answer::Renewed => {
+                server.holds.iter_mut().for_each(|hold| hold.left = lease);
+            }
+            Rules::OneEnd => server.holds.iter_mut().for_each(|hold| hold.left = last),
+            Rules::CapacityBeforeEnds => server.holds.retain(|hold| hold.left > 0),
+            Rules::ParkedTakesOne => {
+                let parked = server.line.iter_mut().filter(|place| place.parked);
+                parked.for_each(|place| place.takes = 1);
+            }
+            Rules::LostLineDoesNotRest => server.rests = 0,
+            Rules::NewcomersCapacity if !before.holds.is_empty() => server.capacity = before.capacity,
+            _ => {}
+        }
     }
 
-    /// Whether its units are free.
-    pub fn fits(&self, member: Member, takes: u8) -> bool {
-        self.state.server.used + takes <= self.bounds.capacity(member.client)
+    /// By a wrong rule the request takes the hold of another one of its owner.
+    pub fn take_over(&mut self, member: Member) -> Option<Answer> {
+        let server = &mut self.state.server;
+        let is_others = |hold: &Hold| hold.member.client == member.client && hold.member != member;
+        let takes_over = self.bounds.is(Rules::LateRequestTakesOver) && server.holds.iter().any(is_others);
+        if !takes_over {
+            return None;
+        }
+        server.holds.retain(|hold| !is_others(hold));
+        Some(self.grant(member))
+    }
+
+    /// A hold for the whole lease, of a lock that is free.
+    pub fn grant(&mut self, member: Member) -> Answer {
+        let (takes, left) = (self.bounds.takes(member.client), self.bounds.lease(member));
+        let after_force = self.state.is_after_force();
+        let server = self.server();
+        server.last += 1;
+        server.capacity = 1;
+        server.holds.push(Hold { token: server.last, member, takes, left, own: left, after_force });
+        Answer::Granted { token: server.last, left }
     }
 
     /// Whether an attempt is past its end, unless by this wrong rule it has none.
@@ -295,28 +264,16 @@ impl Script<'_> {
         word.end == 0 && self.bounds.has_end(word.verb) && !self.is(endless)
     }
 
-    /// Whether it was heard less than half of its time ago.
-    pub fn is_fresh(&self, place: Place) -> bool {
-        2 * place.left > self.bounds.times.place
-    }
-
-    /// Whether it says another capacity than that of the lock.
-    pub fn is_other(&self, member: Member) -> bool {
-        let differs = ![0, self.bounds.capacity(member.client)].contains(&self.state.server.capacity);
-        differs && !self.is(Rules::NewcomersCapacity)
-    }
-
-    fn is_resting(&self) -> bool {
-        self.state.server.rests > 0 && !self.state.server.line.is_empty()
-    }
-
-    pub fn next_number(&mut self) -> u8 {
-        self.state.server.last += 1;
-        self.state.server.last
-    }
-
     /// Whether these are the rules.
     pub fn is(&self, rules: Rules) -> bool {
         self.bounds.is(rules)
     }
+
+    pub fn server(&mut self) -> &mut Server {
+        &mut self.state.server
+    }
+}
+
+fn granted(token: FencingToken, lease: std::time::Duration) -> Answer {
+    Answer::Granted { token: small(token.get()), left: in_ticks(lease) }
 }

@@ -16,7 +16,7 @@ pub enum Event {
     AbsentPassedOver,
     /// A push was lost, and the request learned of its grant by asking.
     FoundByAsking,
-    /// A hold ended, and a later script granted its units to a waiter.
+    /// A hold ended, and a later operation granted its units to a waiter.
     EndHandedOn,
     /// A place was gone, and was put back.
     PutBack,
@@ -34,20 +34,18 @@ pub enum Event {
     Rested,
     /// Two clients believed in their holds at the same time.
     HeldTogether,
-    /// One script granted two places.
+    /// One operation granted two places.
     TwoGrants,
     /// A first in line that was absent and did not fit was parked, and one behind it granted.
     BlockerParked,
     /// A withdrawal granted two places.
     WithdrawalGranted,
-    /// A renewal found its hold over, but not dropped.
+    /// A renewal found its hold over.
     EndedRefused,
     /// A release found nothing to free.
     NothingToFree,
     /// A request was refused, since it said another capacity than that of the lock.
     Refused,
-    /// A waiter was told to look, since a script could not grant all that fit.
-    ToldToLook,
     /// A parked waiter was heard, and stood before one that asked later.
     BackBeforeLater,
 }
@@ -82,7 +80,7 @@ pub struct State {
     pub left_free: bool,
     /// For how many ticks the lock, or units that suffice, have been unused beside a live waiter.
     pub idle: u8,
-    /// A hold of all units has ended, and there was no grant since. (For witnesses only, like the following fields.)
+    /// A hold has ended, and there was no grant since. (For witnesses only, like the following fields.)
     pub expired: bool,
     /// A push has been lost.
     pub push_lost: bool,
@@ -94,6 +92,11 @@ impl State {
     /// The initial state.
     pub fn new(clients: usize, faults: Faults) -> State {
         State { clients: vec![Client::default(); clients], since_force: END, faults, ..State::default() }
+    }
+
+    /// Whether every force that was sent is past its end.
+    pub fn is_after_force(&self) -> bool {
+        self.since_force == END
     }
 
     /// Whether this event has happened.
@@ -130,18 +133,18 @@ impl State {
 /// In one line, for counter-examples.
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "used {}", self.server.used)?;
+        write!(f, "used {}", self.server.taken())?;
         for hold in &self.server.holds {
             write!(f, ", {} by {} #{} for {}", hold.takes, hold.member, hold.token, hold.left)?;
         }
         write!(f, "; line:")?;
         for place in &self.server.line {
             let absent = if place.parked { " absent" } else { "" };
-            let Place { ticket, member, takes, left, .. } = place;
+            let (Place { ticket, member, takes, .. }, left) = (place, self.server.left_of(place));
             write!(f, " [{takes} for {member} #{ticket} for {left}{absent}]")?;
         }
         if self.server.rests > 0 {
-            write!(f, " rests for {}", self.server.rests)?;
+            write!(f, " rests for {}", self.server.rests.saturating_sub(self.server.silent))?;
         }
         for (at, client) in self.clients.iter().enumerate() {
             write!(f, "; {at}.{}: ", client.request)?;

@@ -7,7 +7,7 @@ use super::client::{Client, Phase};
 use super::messages::{Call, Command, Member, THREADS, Thread, Verb, Word};
 use super::properties;
 use super::rules::Rules;
-use super::server::{Effects, Script};
+use super::server::Script;
 use super::state::{Event, State};
 
 /// One step. Numbers are those of clients, or positions in a list of late commands.
@@ -203,13 +203,12 @@ impl Bounds {
             }
             Step::CarryOutForce(at) => {
                 let end = state.forces.remove(at);
-                Script { bounds: self, state, effects: Effects::default() }.force(end);
+                Script { bounds: self, state }.force(end);
             }
             Step::LoseLine => {
                 state.faults.lost_lines -= 1;
-                let lost = state.server.line.drain(..).map(|place| place.member);
-                state.server.lost.extend(lost);
-                state.server.lost.sort_unstable();
+                self.on_entry(state, |entry, _| entry.lose_line());
+                state.server.tidy(self);
             }
             Step::CarryOutLate(at) => {
                 let command = state.late.remove(at);
@@ -342,7 +341,9 @@ impl Bounds {
         }
         let holds = state.server.holds.iter().filter(|hold| hold.own > 0);
         let taken: u8 = holds.map(|hold| hold.takes).sum();
-        let mut members = state.server.line.iter().map(|place| place.member);
+        let mut waiters = state.server.line.clone();
+        waiters.sort_by_key(|place| place.ticket);
+        let mut members = waiters.iter().map(|place| place.member);
         let first = members.find(|member| waits(usize::from(member.client)) == Some(member.request));
         first.is_some_and(|first| taken + self.takes(first.client) <= self.capacity(first.client))
     }

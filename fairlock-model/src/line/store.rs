@@ -1,4 +1,5 @@
-//! What the server keeps: holds and places.
+//! What the server keeps: a [`LockEntry`](fairlock_line::LockEntry), in ticks from now and with small numbers, so that equal states
+//! coincide. `rule` makes it an entry, runs an operation, and reads it back.
 
 use super::bounds::Bounds;
 use super::messages::Member;
@@ -13,7 +14,7 @@ pub struct Hold {
     pub member: Member,
     /// The units.
     pub takes: u8,
-    /// Ticks until it ends. At 0 it is over, although no script has dropped it yet.
+    /// Ticks until it ends.
     pub left: u8,
     /// The most that its own lease can have left. (For the properties only.)
     pub own: u8,
@@ -30,9 +31,11 @@ pub struct Place {
     pub member: Member,
     /// The units that it waits for.
     pub takes: u8,
-    /// Ticks of the line clock until it is overdue.
+    /// The requested lease.
+    pub lease: u8,
+    /// Ticks of the line clock, from its last heartbeat on, until it is overdue.
     pub left: u8,
-    /// Parked: behind all others, with its ticket kept.
+    /// Parked: out of the way, with its ticket kept.
     pub parked: bool,
     /// It was put back after the line was lost. (For the properties with prompt time only.)
     pub came_back: bool,
@@ -41,21 +44,21 @@ pub struct Place {
 /// The state of the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Server {
-    /// The units that there are: those that the first of the holds said; 0 without any.
+    /// The units that there are; 0 before there was a hold or a place.
     pub capacity: u8,
-    /// The units taken, as counted by the scripts.
-    pub used: u8,
     /// The holds, by token.
     pub holds: Vec<Hold>,
-    /// The places, by ticket.
+    /// The places: those that are present by ticket, then the parked ones.
     pub line: Vec<Place>,
-    /// The last ticket or token. Only its order among those in use matters.
+    /// The last number of the sequence: not below any token or ticket.
     pub last: u8,
-    /// The requests whose places were lost, until they are back or the requests end.
-    pub lost: Vec<Member>,
-    /// A lost line comes back: no waiter is next for this many ticks of the line clock.
+    /// The last ticket of the line.
+    pub last_ticket: u8,
+    /// The requests whose places were lost, with their tickets, until they are back or the requests end.
+    pub lost: Vec<(Member, u8)>,
+    /// A lost line comes back: no waiter is next for this many ticks of the line clock, from its last heartbeat on.
     pub rests: u8,
-    /// Ticks since the last script, as far as the line clock follows them.
+    /// Ticks since the last heartbeat of the line, as far as its clock follows them.
     pub silent: u8,
 }
 
@@ -65,71 +68,51 @@ impl Server {
         self.holds.iter().filter(|hold| hold.left > 0)
     }
 
-    /// The units that they take.
+    /// The live hold of a request.
+    pub fn hold_of(&self, member: Member) -> Option<&Hold> {
+        self.live_holds().find(|hold| hold.member == member)
+    }
+
+    /// The units that live holds take.
     pub fn taken(&self) -> u8 {
         self.live_holds().map(|hold| hold.takes).sum()
     }
 
-    /// Whether a hold is over, and has not been dropped.
-    pub fn any_over(&self) -> bool {
-        self.holds.iter().any(|hold| hold.left == 0)
-    }
-
     /// The place of a request.
-    pub fn place_of(&mut self, member: Member) -> Option<&mut Place> {
-        self.line.iter_mut().find(|place| place.member == member)
+    pub fn place_of(&self, member: Member) -> Option<&Place> {
+        self.line.iter().find(|place| place.member == member)
     }
 
-    /// Removes it. A rest ends with the last place.
-    pub fn remove_place(&mut self, member: Member) {
-        let before = self.line.len();
-        self.line.retain(|place| place.member != member);
-        if self.line.is_empty() && before > 0 {
+    /// For how much longer the place counts; 0 if it is overdue.
+    pub fn left_of(&self, place: &Place) -> u8 {
+        place.left.saturating_sub(self.silent)
+    }
+
+    /// What makes no difference is dropped: an operation begins by dropping holds that are over, and an empty line has no clock.
+    pub fn tidy(&mut self, bounds: &Bounds) {
+        if !bounds.keeps_over() {
+            self.holds.retain(|hold| hold.left > 0);
+        }
+        if self.line.is_empty() {
             self.rests = 0;
+            if !bounds.is(Rules::EndsOnTheLineClock) {
+                self.silent = 0;
+            }
+            self.capacity = if self.holds.is_empty() { 0 } else { self.capacity };
         }
     }
 
-    /// The request ends: a late heartbeat finds nothing to bring back.
-    pub fn leave(&mut self, member: Member) {
-        self.lost.retain(|lost| *lost != member);
-        self.remove_place(member);
-    }
-
-    /// Drops holds, and frees their units. Whether there were any.
-    pub fn drop_holds(&mut self, mut which: impl FnMut(&Hold) -> bool) -> bool {
-        let Server { capacity, used, holds, .. } = self;
-        let before = holds.len();
-        holds.retain(|hold| {
-            let is_dropped = which(hold);
-            *used = used.saturating_sub(if is_dropped { hold.takes } else { 0 });
-            !is_dropped
-        });
-        if holds.is_empty() {
-            *capacity = 0;
-        }
-        holds.len() < before
-    }
-
-    /// Time passes. Whether a hold of all units has ended.
+    /// Time passes. Whether a hold has ended.
     pub fn tick(&mut self, bounds: &Bounds) -> bool {
         let half = bounds.times.place / 2;
-        if self.live_holds().next().is_none() {
-            // The keys live for a little longer than the last hold.
-            self.holds.clear();
-            (self.capacity, self.used) = (0, 0);
-        }
         let stands_still = bounds.is(Rules::EndsOnTheLineClock) && self.silent == half;
         for hold in &mut self.holds {
             hold.left = if stands_still { hold.left } else { hold.left.saturating_sub(1) };
             hold.own = hold.own.saturating_sub(1);
         }
-        self.silent = if self.line.is_empty() && self.rests == 0 && !bounds.is(Rules::EndsOnTheLineClock) {
-            0 // the line clock affects nothing
-        } else {
-            (self.silent + 1).min(half)
-        };
-        // Its lease is the time to live of the key.
-        let capacity = self.capacity;
-        self.drop_holds(|hold| hold.left == 0 && hold.takes == capacity)
+        self.silent = (self.silent + 1).min(half);
+        let has_ended = self.holds.iter().any(|hold| hold.left == 0);
+        self.tidy(bounds);
+        has_ended
     }
 }
