@@ -6,6 +6,7 @@
 //! url         what is wrong with a URL; never repeats any of it
 //! stream      Stream: connect, secure (TLS), send, read, close: each wait has the deadline
 //! tls         over a socket (feature tls-rustls)
+//! trust       Trust: whose certificates are trusted
 //! socket      TCP or Unix, with the deadline
 //! resolver    looks up names, also by the deadline
 //! endpoint    Endpoint: host and port, or a path
@@ -45,6 +46,7 @@ mod stream;
 mod timeouts;
 #[cfg(feature = "tls-rustls")]
 mod tls;
+mod trust;
 mod url;
 mod words;
 
@@ -53,5 +55,6 @@ pub use failure::TlsFailure;
 pub use secrets::Secrets;
 pub use stream::Stream;
 pub use timeouts::{Timeouts, within};
+pub use trust::Trust;
 pub use url::bare_delimiter;
 pub use words::{NO_ANSWER, in_words, one_line};

@@ -9,6 +9,7 @@ use crate::resolver::Resolver;
 use crate::socket::Socket;
 #[cfg(feature = "tls-rustls")]
 use crate::tls::{Tls, over, shake_hands};
+use crate::trust::Trust;
 
 /// A connection to a server. Every wait ends at its deadline, which stays until another one is set, however slowly the peer sends or
 /// reads; the error is `TimedOut` then. Reads are unbuffered.
@@ -37,18 +38,26 @@ impl Stream {
         Ok(Stream(Carrier::Cleartext(socket)))
     }
 
-    /// Goes on by TLS, from the next byte on in both directions. The handshake is done within the deadline. Certificates are always
-    /// checked, for `host` and against the system's authorities, or those that `SSL_CERT_FILE` names.
+    /// Goes on by TLS, from the next byte on in both directions. The handshake is done within the deadline. The certificate has to be for
+    /// `host`, and signed by an authority of the system, or by one that `SSL_CERT_FILE` names.
+    ///
+    /// # Errors
+    /// See [`TlsFailure`]. Without the feature `tls-rustls` it is always `NotBegun`.
+    pub fn secure(self, host: &str) -> Result<Stream, TlsFailure> {
+        self.secure_with(host, &Trust::System)
+    }
+
+    /// The same with a peer whose certificate is trusted so.
     ///
     /// # Errors
     /// See [`TlsFailure`]. Without the feature `tls-rustls` it is always `NotBegun`.
     #[cfg(feature = "tls-rustls")]
-    pub fn secure(self, host: &str) -> Result<Stream, TlsFailure> {
+    pub fn secure_with(self, host: &str, trust: &Trust) -> Result<Stream, TlsFailure> {
         let socket = match self.0 {
             Carrier::Cleartext(socket) => socket,
             Carrier::Tls(_) => return Err(TlsFailure::NotBegun("the connection has TLS".to_owned())),
         };
-        let (mut tls, unread) = over(socket, host)?;
+        let (mut tls, unread) = over(socket, host, trust)?;
         shake_hands(&mut tls, &unread)?;
         Ok(Stream(Carrier::Tls(Box::new(tls))))
     }
@@ -58,7 +67,7 @@ impl Stream {
     /// # Errors
     /// Always `NotBegun`, without the feature.
     #[cfg(not(feature = "tls-rustls"))]
-    pub fn secure(self, _host: &str) -> Result<Stream, TlsFailure> {
+    pub fn secure_with(self, _host: &str, _trust: &Trust) -> Result<Stream, TlsFailure> {
         Err(TlsFailure::NotBegun("a TLS connection needs the feature tls-rustls".to_owned()))
     }
 

@@ -24,12 +24,12 @@ const HOUSE: [(&str, &str); 7] = [
          script/arguments checks
          net net/target net/topology net/subscription net/commands net/settings net/connection net/hash_slot net/value",
     ),
-    ("fairlock-net", "stream tls socket resolver endpoint failure timeouts words url secrets"),
+    ("fairlock-net", "stream tls trust socket resolver endpoint failure timeouts words url secrets"),
     (
         "fairlock-postgres",
         "doctor builder locks backend renewal fast sweep wake_ups poller listener step owned answer clients link recent row window
          presence schema
-         net net/pool net/open net/login net/wire net/rows net/statement net/address net/encoding net/failure",
+         net net/pool net/open net/login net/wire net/rows net/statement net/address net/tls net/encoding net/failure",
     ),
     ("fairlock-line", "lock_entry line interest turn wrong wake_up bytes"),
     ("fairlock-memory", "backend faults shared plans store wake_ups"),

@@ -1,21 +1,22 @@
 //! Addresses: `postgres://user:password@host1:port,host2/database?option=value`.
 //!
 //! A host that begins with `/` (as `%2F`, or in `host=`) is the directory of a Unix socket. Options: `host`, `port`, `user`,
-//! `password`, `dbname`, `options`, `application_name`, `target_session_attrs`, `sslmode`. What else libpq, sqlx and poolers' users know has
+//! `password`, `dbname`, `options`, `application_name`, `target_session_attrs`, `sslmode`, `sslrootcert`. What else libpq, sqlx and poolers' users know has
 //! no effect, and a line of the log says so: one address serves a program and its locks. Others are refused: a typing error must not go
 //! unnoticed.
 
 use std::path::PathBuf;
 
 use fairlock_core::backend::log_safely;
-use fairlock_net::{Endpoint, Secrets, bare_delimiter};
+use fairlock_net::{Endpoint, Secrets, Trust, bare_delimiter};
 
 use super::failure::Failure;
+use super::tls::{Mode, Tls};
 
 const PORT: u16 = 5432;
 
 /// Options of other clients that can be left out here without harm.
-const IGNORED: [&str; 27] = [
+const IGNORED: [&str; 26] = [
     "connect_timeout",
     "keepalives",
     "keepalives_idle",
@@ -30,15 +31,14 @@ const IGNORED: [&str; 27] = [
     "gsslib",
     "sslcompression",
     "sslsni",
-    "sslrootcert",
+    "sslnegotiation",
     "sslcrl",
     "sslcrldir",
     "ssl_min_protocol_version",
     "ssl_max_protocol_version",
     "passfile",
-    "ssl-root-cert", // sqlx
-    "statement-cache-capacity",
-    "pgbouncer", // programs behind it
+    "statement-cache-capacity", // sqlx
+    "pgbouncer",                // programs behind it
     "connection_limit",
     "pool_timeout",
     "statement_cache_size",
@@ -57,8 +57,7 @@ pub(crate) struct Address {
     pub(crate) database: String,
     pub(crate) options: Option<String>,
     pub(crate) application_name: String,
-    /// Whether TLS is asked for, over TCP. Certificates are always checked.
-    pub(crate) tls: bool,
+    pub(crate) tls: Tls,
     pub(crate) secrets: Secrets,
 }
 
@@ -89,14 +88,18 @@ impl Address {
             database: decoded("database", database)?,
             options: None,
             application_name: "fairlock".to_owned(),
-            tls: false,
+            tls: Tls { mode: Mode::Never, trust: Trust::System },
             secrets: Secrets::default(),
         };
-        let mut ignored = Vec::new();
+        let (mut ignored, mut ssl_mode, mut authorities) = (Vec::new(), None, None);
         for option in query.split('&').filter(|option| !option.is_empty()) {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
             match IGNORED.iter().find(|known| **known == name) {
                 Some(known) => ignored.push(*known),
+                None if matches!(name, "sslmode" | "ssl-mode") => ssl_mode = Some(decoded("options", value)?),
+                None if matches!(name, "sslrootcert" | "ssl-root-cert") => {
+                    authorities = Some(decoded("options", value)?).filter(|file| !file.is_empty());
+                }
                 None => address.set(&mut hosts, name, decoded("options", value)?)?,
             }
         }
@@ -106,6 +109,8 @@ impl Address {
                 || log::info!(target: "fairlock::net", "options of the address without effect on locks: {ignored}"),
             );
         }
+        address.tls =
+            Tls::of(ssl_mode.as_deref(), authorities.as_deref()).ok_or_else(|| unsupported("sslmode"))?;
         address.completed(hosts)
     }
 
@@ -123,17 +128,9 @@ impl Address {
             "application_name" => self.application_name = value,
             // Locks are always written, so a server that takes no writes is passed over whatever this says.
             "target_session_attrs" if matches!(value.as_str(), "any" | "read-write" | "primary") => {}
-            "sslmode" | "ssl-mode" if matches!(value.as_str(), "disable" | "allow" | "prefer") => {
-                self.tls = false
-            }
-            "sslmode" | "ssl-mode" if matches!(value.as_str(), "require" | "verify-ca" | "verify-full") => {
-                self.tls = true
-            }
             // These ask for no more than there is.
             "channel_binding" | "gssencmode" if matches!(value.as_str(), "disable" | "prefer") => {}
-            "target_session_attrs" | "sslmode" | "ssl-mode" | "channel_binding" | "gssencmode" => {
-                return Err(Failure::invalid(format!("the address has an unsupported {name}")));
-            }
+            "target_session_attrs" | "channel_binding" | "gssencmode" => return Err(unsupported(name)),
             _ => {
                 // What follows a & in a password that is not encoded is not repeated.
                 let is_name =
@@ -142,7 +139,7 @@ impl Address {
                     if is_name && self.password.is_none() { format!(" {name}") } else { String::new() };
                 return Err(Failure::invalid(format!(
                     "the address has an unknown option{named}: there are host, port, user, password, dbname, options, \
-                     application_name, sslmode and target_session_attrs; others of libpq and sqlx have no effect"
+                     application_name, sslmode, sslrootcert and target_session_attrs; others of libpq and sqlx have no effect"
                 )));
             }
         }
@@ -161,6 +158,10 @@ impl Address {
         self.secrets = Secrets::of(self.password.as_deref().unwrap_or_default());
         Ok(self)
     }
+}
+
+fn unsupported(option: &str) -> Failure {
+    Failure::invalid(format!("the address has an unsupported {option}"))
 }
 
 fn endpoint((host, port): Host) -> Endpoint {
@@ -234,10 +235,10 @@ mod tests {
     #[test]
     fn an_address_of_another_client_serves_here_too() {
         for options in
-            ["connect_timeout=10&keepalives=1", "channel_binding=prefer", "pgbouncer=true", "ssl-root-cert=x"]
+            ["connect_timeout=10&keepalives=1", "channel_binding=prefer", "pgbouncer=true", "sslsni=1"]
         {
             let address = Address::parse(&format!("postgres://a@h/db?{options}&sslmode=require\n")).unwrap();
-            assert!(address.tls && address.database == "db", "{options}");
+            assert!(address.tls.mode == Mode::Always && address.database == "db", "{options}");
         }
         let refused = |url: &str| BackendError::from(Address::parse(url).err().unwrap()).to_string();
         let said = refused("postgres://a@h/db?aplication_name=x");
@@ -246,14 +247,26 @@ mod tests {
     }
 
     #[test]
-    fn tls_is_asked_for_by_its_mode() {
-        for (mode, tls) in [
-            ("", false),
-            ("?sslmode=prefer", false),
-            ("?sslmode=require", true),
-            ("?sslmode=verify-full", true),
+    fn tls_is_asked_for_by_its_mode_and_its_authorities() {
+        let can = |mode| if cfg!(feature = "tls-rustls") { mode } else { Mode::Never };
+        let (file, any) = (Trust::File("/a b.crt".into()), Trust::FileForAnyHost("/a b.crt".into()));
+        for (options, mode, trust) in [
+            ("", Mode::Never, Trust::System),
+            ("sslmode=disable&sslrootcert=/a%20b.crt", Mode::Never, any.clone()),
+            ("sslmode=allow", can(Mode::Allow), Trust::Anyone),
+            ("sslmode=prefer", can(Mode::Prefer), Trust::Anyone),
+            ("sslmode=prefer&sslrootcert=/a%20b.crt", can(Mode::Prefer), any.clone()),
+            ("sslrootcert=/a%20b.crt", can(Mode::Prefer), any.clone()),
+            ("sslrootcert=system", Mode::Always, Trust::System),
+            ("sslmode=require", Mode::Always, Trust::System),
+            ("sslmode=verify-ca&sslrootcert=", Mode::Always, Trust::System),
+            ("ssl-mode=require&ssl-root-cert=/a%20b.crt", Mode::Always, any.clone()),
+            ("sslrootcert=/a%20b.crt&sslmode=verify-ca", Mode::Always, any),
+            ("sslrootcert=/a%20b.crt&sslmode=verify-full", Mode::Always, file),
+            ("sslrootcert=system&sslmode=verify-full", Mode::Always, Trust::System),
         ] {
-            assert_eq!(Address::parse(&format!("postgres://a@h/db{mode}")).unwrap().tls, tls, "{mode}");
+            let address = Address::parse(&format!("postgres://a@h/db?{options}")).unwrap();
+            assert_eq!(address.tls, Tls { mode, trust }, "{options}");
         }
     }
 

@@ -180,7 +180,10 @@ impl From<TlsFailure> for Failure {
             TlsFailure::Handshake(_) => Failure::broken(failure.to_string()),
             TlsFailure::NotBegun(cause) => Failure::invalid(cause),
             TlsFailure::Certificate(cause) => {
-                Failure::invalid(format!("the server's certificate is not trusted: {cause}"))
+                Failure::invalid(format!("the server's certificate is not trusted: {cause}")).advising(
+                    "sslrootcert=FILE names the certificate (PEM) of the authority that signed it; sslmode=verify-full also looks for the \
+                     host of the address in it",
+                )
             }
         }
     }

@@ -4,7 +4,7 @@
 //!  pool         connections that are lent for one call   open   connects and logs in
 //!     └► wire       one connection: flights of statements, and their answers
 //!          ├► statement   a statement with its values   rows   what comes back
-//!          └► failure     what went wrong, and which error that is   address   encoding
+//!          └► failure     what went wrong, and which error that is   address   tls   encoding
 //! ```
 
 pub(crate) mod address;
@@ -15,6 +15,7 @@ mod open;
 pub(crate) mod pool;
 mod rows;
 mod statement;
+mod tls;
 mod wire;
 
 pub(crate) use encoding::Encoding;

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use bytes::BytesMut;
 use fairlock_core::backend::BackendErrorKind;
-use fairlock_net::{Endpoint, Stream};
+use fairlock_net::{Endpoint, Stream, Trust};
 use postgres_protocol::message::frontend;
 
 use super::address::Address;
@@ -13,6 +13,7 @@ use super::encoding::Encoding;
 use super::failure::Failure;
 use super::login::log_in;
 use super::statement::Statement;
+use super::tls::{self, Asked, Mode};
 use super::wire::Connection;
 
 /// Each host gets a fair part of the time that is left. One that takes no writes is passed over.
@@ -47,15 +48,38 @@ pub(crate) fn log_in_at(
     address: &Address,
     deadline: Instant,
 ) -> Result<Connection, Failure> {
-    let logged_in = connect(endpoint, address.tls, deadline).and_then(|stream| {
+    let log_in = |stream, has_tls| {
         let mut con = Connection::new(stream, address.secrets.clone());
         con.endpoint = Some(endpoint.clone());
         con.user.clone_from(&address.user);
         con.database.clone_from(&address.database);
+        con.has_tls = has_tls;
         log_in(&mut con, address, deadline)?;
         Ok(con)
-    });
+    };
+    let without = || log_in(Stream::connect(endpoint, deadline)?, false);
+    let (mode, trust) = (address.tls.mode_at(endpoint), &address.tls.trust);
+    let with = || match tls::ask(Stream::connect(endpoint, deadline)?, endpoint, trust, deadline)? {
+        Ok(Asked::Secured(stream)) => log_in(stream, true),
+        Ok(Asked::HasNone(stream)) if mode == Mode::Prefer => log_in(stream, false),
+        Ok(Asked::HasNone(_)) => Err(Failure::invalid("the server has no TLS")),
+        Err(failure) if mode == Mode::Prefer && !tls::is_of_the_file(&failure, trust) => without(),
+        Err(failure) if tls::is_of_the_file(&failure, trust) => Err(Failure::from(failure)
+            .advising("sslrootcert has to name a file of certificates in PEM, or `system`")),
+        Err(failure) => Err(failure.into()),
+    };
+    let logged_in = match mode {
+        Mode::Never => without(),
+        Mode::Always => with(),
+        Mode::Allow => without().or_else(|failure| if is_for_tls(&failure) { with() } else { Err(failure) }),
+        Mode::Prefer => with().or_else(|failure| if is_for_tls(&failure) { without() } else { Err(failure) }),
+    };
     logged_in.map_err(|failure| failure.at(endpoint))
+}
+
+/// Whether the server refuses sessions that have TLS, or those that have none: by a line of pg_hba.conf, or as PgBouncer says it.
+fn is_for_tls(failure: &Failure) -> bool {
+    failure.has_code(&["28000", "08P01"])
 }
 
 fn taking_writes(mut con: Connection, deadline: Instant) -> Result<Connection, Failure> {
@@ -85,29 +109,17 @@ fn taking_writes(mut con: Connection, deadline: Instant) -> Result<Connection, F
 }
 
 /// Asks the server to cancel what this session does. It is done, or there was nothing to cancel, when the server closes.
-pub(super) fn cancel(con: &Connection, tls: bool, deadline: Instant) -> Result<(), Failure> {
+pub(super) fn cancel(con: &Connection, trust: &Trust, deadline: Instant) -> Result<(), Failure> {
     let (Some((process, key)), Some(endpoint)) = (con.process, &con.endpoint) else { return Ok(()) };
-    let mut stream = connect(endpoint, tls, deadline)?;
+    let mut stream = Stream::connect(endpoint, deadline)?;
+    if con.has_tls {
+        let (Asked::Secured(asked) | Asked::HasNone(asked)) = tls::ask(stream, endpoint, trust, deadline)??;
+        stream = asked;
+    }
     let mut out = BytesMut::new();
     frontend::cancel_request(process, key, &mut out);
     stream.send(&out, deadline)?;
     let said = stream.read(&mut [0])?;
     stream.all_answered();
     if said == 0 { Ok(()) } else { Err(Failure::senseless()) }
-}
-
-fn connect(endpoint: &Endpoint, tls: bool, deadline: Instant) -> Result<Stream, Failure> {
-    let mut stream = Stream::connect(endpoint, deadline)?;
-    let Some(host) = endpoint.host().filter(|_| tls) else { return Ok(stream) };
-    let mut out = BytesMut::new();
-    frontend::ssl_request(&mut out);
-    stream.send(&out, deadline)?;
-    // One byte and no more: what came behind it in cleartext would be taken for the server's.
-    let mut answer = [0];
-    stream.read_exact(&mut answer)?;
-    stream.all_answered();
-    match &answer {
-        b"S" => Ok(stream.secure(host)?),
-        _ => Err(Failure::invalid("the server has no TLS")),
-    }
 }

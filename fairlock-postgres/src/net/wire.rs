@@ -42,6 +42,7 @@ pub(crate) struct Connection {
     pub(crate) database: String,
     /// Where the server is.
     pub(super) endpoint: Option<Endpoint>,
+    pub(super) has_tls: bool,
     /// What other sessions have sent by NOTIFY, and was not asked for yet.
     messages: Vec<String>,
     /// How many round trips there were.
@@ -78,6 +79,7 @@ impl Connection {
             user: String::new(),
             database: String::new(),
             endpoint: None,
+            has_tls: false,
             messages: Vec::new(),
             #[cfg(test)]
             trips: 0,

@@ -11,3 +11,4 @@ mod processes;
 mod restarts;
 mod sessions;
 mod support;
+mod tls;
