@@ -23,6 +23,7 @@ mod promises;
 mod rules;
 mod scenes;
 mod subject;
+mod week;
 mod words;
 mod world;
 

@@ -27,12 +27,13 @@ pub(crate) struct Rules {
 }
 
 /// A lock, and the last number that it has drawn.
-struct Kept {
+pub(crate) struct Kept {
     id: LockId,
-    entry: LockEntry,
-    last: u64,
+    pub(crate) entry: LockEntry,
+    pub(crate) last: u64,
 }
 
+/// By its bytes.
 impl Clone for Kept {
     fn clone(&self) -> Kept {
         let entry = LockEntry::decode(&self.entry.encode()).unwrap();
@@ -40,30 +41,25 @@ impl Clone for Kept {
     }
 }
 
-impl Rules {
-    pub(crate) fn new(kind: LockKind) -> Rules {
-        let kept = |number: usize| {
-            let id = LockId::new(LockName::new(&number.to_string()).unwrap(), kind);
-            Kept { id, entry: LockEntry::default(), last: 0 }
-        };
-        Rules { now: START, micros: 0, hearing: (0..CLIENTS).collect(), locks: std::array::from_fn(kept) }
+impl Kept {
+    pub(crate) fn new(name: &str, kind: LockKind) -> Kept {
+        let id = LockId::new(LockName::new(name).unwrap(), kind);
+        Kept { id, entry: LockEntry::default(), last: 0 }
     }
 
-    pub(crate) fn run(&mut self, command: &Command) -> Outcome {
-        pass(&mut self.now, &mut self.micros, command);
-        match command {
-            Command::GoesDeaf(client) => _ = self.hearing.remove(client),
-            Command::Hears(client) => _ = self.hearing.insert(*client),
-            _ => {}
-        }
-        let Some(lock) = command.lock() else { return Outcome::default() };
-        let Rules { now, micros, hearing, locks } = self;
-        let Kept { id, entry, last } = &mut locks[lock];
+    /// At this millisecond and its microsecond.
+    pub(crate) fn run(
+        &mut self,
+        (now, micros): (Millis, u64),
+        hearing: &BTreeSet<ClientNumber>,
+        command: &Command,
+    ) -> Outcome {
+        let Kept { id, entry, last } = self;
         // The rules know one clock. Here holds and places end in whole milliseconds, as on Redis, and numbers are microseconds.
-        let before = (*now * 1000 + *micros - 1).max(*last);
+        let before = (now * 1000 + micros - 1).max(*last);
         let mut desk = Desk::after(before);
         let is_listening = |owner: &OwnerId| hearing.contains(&owner_of(owner.as_str()).0);
-        let mut turn = desk.turn(&id.name, Duration::from_millis(*now), &is_listening);
+        let mut turn = desk.turn(&id.name, Duration::from_millis(now), &is_listening);
         let mut answers = answers(command, id, entry, &mut turn);
         if desk.last_number() > before {
             *last = desk.last_number();
@@ -76,6 +72,26 @@ impl Rules {
         let mut pushes: Vec<Push> = desk.take_wake_ups().iter().filter_map(push).collect();
         pushes.retain(|push| hearing.contains(&push.client()));
         Outcome { answers, pushes }
+    }
+}
+
+impl Rules {
+    pub(crate) fn new(kind: LockKind) -> Rules {
+        let locks = std::array::from_fn(|number| Kept::new(&number.to_string(), kind));
+        Rules { now: START, micros: 0, hearing: (0..CLIENTS).collect(), locks }
+    }
+
+    pub(crate) fn run(&mut self, command: &Command) -> Outcome {
+        pass(&mut self.now, &mut self.micros, command);
+        match command {
+            Command::GoesDeaf(client) => _ = self.hearing.remove(client),
+            Command::Hears(client) => _ = self.hearing.insert(*client),
+            _ => {}
+        }
+        match command.lock() {
+            Some(lock) => self.locks[lock].run((self.now, self.micros), &self.hearing, command),
+            None => Outcome::default(),
+        }
     }
 
     /// The last number that the lock has drawn.
