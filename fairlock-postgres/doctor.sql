@@ -25,13 +25,13 @@ select case
   when level in ('local', 'remote_write') then format('note: synchronous_commit is %s: a standby need not have on its disk what was committed, so a '
     'fail-over can forget it; set it to on', level)
   else format('good: synchronous_commit is %s; %s of %s standbys are synchronous', level, sync, n) end
-from (select current_setting('synchronous_commit') level, count(*) n, count(*) filter (where sync_state in ('sync', 'quorum')) sync,
+from (select current_setting('synchronous_commit') as level, count(*) n, count(*) filter (where sync_state in ('sync', 'quorum')) sync,
   count(*) filter (where sync_state is null) hidden from pg_stat_replication) r
 
 -- isolation
 select case level when 'read committed' then 'good: read committed' else format('note: the default is %s: calls that meet each other are refused (40001) '
   'and repeated; alter role %I set default_transaction_isolation = ''read committed''', level, current_user) end
-from (select current_setting('default_transaction_isolation') level) s
+from (select current_setting('default_transaction_isolation') as level) s
 
 -- connections
 select format(case when n >= 10 then 'good: %s are left' else 'note: %s are left, and a process takes up to 9: raise max_connections, or the limit '

@@ -1,13 +1,18 @@
 //! What the conformance suite can't know: columns, layouts, rows, and other sessions.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+use std::io::Write;
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use bytes::BytesMut;
 use fairlock_core::backend::{
     Acquire, Acquired, Backend, BackendErrorKind, Hold, LockId, Place, Renew, Renewal, RequestId,
 };
 use fairlock_core::{ClientId, FencingToken, LockKind, LockName, OwnerId};
 use fairlock_tests::eventually;
+use postgres_protocol::IsNull;
+use postgres_protocol::message::frontend;
 
 use crate::PostgresBackend;
 use crate::net::address::Address;
@@ -114,12 +119,25 @@ fn statements_stay_prepared_when_one_that_was_new_met_a_locked_table() {
     assert!(backend.acquire_all(&asks).iter().all(Result::is_ok));
 }
 
+/// Those of tables show that it was none. From version 17 on all kinds are reset by one call.
 #[test]
 fn statistics_that_an_operator_resets_are_no_crash() {
     let mut con = session(&new_database());
     let age = "select (extract(epoch from clock_timestamp()) - ((pg_control_system()).system_identifier >> 32))::bigint";
     eventually(SECOND * 15, "initdb was some time ago", || number(&mut con, age) > 10);
     con.script("set synchronous_commit = off; select pg_stat_reset_shared('bgwriter')", soon()).unwrap();
+    assert_eq!(number(&mut con, "select fairlock.grace_ends()"), 0);
+    con.script("analyze fairlock.meta", soon()).unwrap();
+    let known = "select count(*) from pg_stat_all_tables where last_analyze is not null";
+    eventually(SECOND * 5, "the statistics of a table are there", || number(&mut con, known) > 0);
+    let before = number(&mut con, "select fairlock.micros()");
+    let resets = match number(&mut con, "select current_setting('server_version_num')::bigint") {
+        170_000.. => "select pg_stat_reset_shared()",
+        _ => "select pg_stat_reset_shared('bgwriter'); select pg_stat_reset_shared('archiver')",
+    };
+    con.script(resets, soon()).unwrap();
+    let at = "select (extract(epoch from least(pg_stat_get_bgwriter_stat_reset_time(), stats_reset)) * 1000000)::bigint from pg_stat_archiver";
+    eventually(SECOND * 5, "all are reset", || number(&mut con, at) >= before);
     assert_eq!(number(&mut con, "select fairlock.grace_ends()"), 0);
 }
 
@@ -353,4 +371,28 @@ fn a_session_that_hears_nothing_of_its_client_for_seconds_is_ended_by_tcp() {
         let row = backend.0.pool.ask(show, soon()).unwrap();
         assert_eq!(row[0].text(0).unwrap(), value, "{name}"); // as TCP says
     }
+}
+
+/// No other time-out runs while the server waits for the rest of it; before version 17 only TCP ends that.
+#[test]
+fn a_flight_whose_end_never_comes_keeps_its_row_for_the_time_of_an_attempt() {
+    let url = new_database();
+    let (backend, mut con) = (PostgresBackend::connect(&url).unwrap(), session(&url));
+    con.script("insert into fairlock.lock (name) values ('x')", soon()).unwrap();
+    let mut out = BytesMut::new();
+    let parameters = [("user", "fairlock"), ("database", url.rsplit('/').next().unwrap())];
+    frontend::startup_message(parameters, &mut out).unwrap();
+    frontend::query(&backend.0.pool.limits(false), &mut out).unwrap();
+    for sql in ["begin", "select from fairlock.lock where name = 'x' for update", "select"] {
+        frontend::parse("", sql, [], &mut out).unwrap();
+        frontend::bind("", "", [], [(); 0], |(), _| Ok(IsNull::Yes), [], &mut out).ok().unwrap();
+        frontend::execute("", 0, &mut out).unwrap();
+    }
+    let mut half = TcpStream::connect(SERVER.address()).unwrap();
+    half.write_all(&out[..out.len() - 3]).unwrap();
+    let free = "select count(*) from (select from fairlock.lock where name = 'x' for update skip locked) l";
+    eventually(SECOND * 5, "it keeps the row", || number(&mut con, free) == 0);
+    std::thread::sleep(backend.0.pool.attempt_ttl() + SECOND);
+    let version = number(&mut con, "select current_setting('server_version_num')::bigint");
+    assert_eq!(number(&mut con, free) == 1, version >= 170_000);
 }
