@@ -5,7 +5,7 @@
 //! | [`rows`] | a store in memory that keeps each lock as bytes |
 //! | [`redis_server`] | a redis-server of the test's own: start, stop, kill, restart, query |
 //! | [`clean_server`] | the one server of a test, at which nothing may be left when the test ends |
-//! | [`postgres_server`] | a PostgreSQL server of the test's own: start, stop, kill, restart, standby; and PgBouncer |
+//! | [`postgres_server`] | a PostgreSQL server of the test's own: start, stop, kill, restart, standby; PgBouncer and Pgpool-II |
 //! | [`cluster`] | a cluster of several nodes, and slots that move |
 //! | [`clustered`] | a cluster as the conformance suite sees it |
 //! | [`haproxy`] | one address before several servers |
@@ -85,7 +85,7 @@ pub use eventually::{eventually, look_until};
 pub use haproxy::HaProxy;
 pub use monitor::Monitor;
 pub use pair::Pair;
-pub use postgres_server::{PgBouncer, PostgresServer, PostgresServerBuilder};
+pub use postgres_server::{PgBouncer, PgPool, PostgresServer, PostgresServerBuilder};
 pub use proxy::Proxy;
 pub use redis_server::{RedisServer, RedisServerBuilder};
 pub use residue::{assert_no_residue, keys_without_ttl, wait_until_no_residue};

@@ -18,8 +18,10 @@ use crate::tls::Certificates;
 use crate::workdir::WorkDir;
 
 mod pgbouncer;
+mod pgpool;
 
 pub use pgbouncer::PgBouncer;
+pub use pgpool::PgPool;
 
 /// The longest time for a start, on a machine that is busy with other tests.
 const START_BOUND: Duration = Duration::from_secs(30);

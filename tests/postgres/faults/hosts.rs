@@ -3,9 +3,9 @@
 use std::thread;
 use std::time::Duration;
 
-use fairlock::{Error, PostgresBackend, TryLock};
+use fairlock::{Client, Error, PostgresBackend, TryLock};
 use fairlock_tests::errors::{assert_says, assert_unavailable};
-use fairlock_tests::{Alone, PostgresServer, eventually};
+use fairlock_tests::{Alone, PgPool, PostgresServer, eventually};
 
 use crate::support::{
     SOON, client, granted, patient, request, take, until_in_line, until_nothing_left, within,
@@ -78,4 +78,39 @@ fn a_host_that_takes_no_writes_any_more_is_left_for_the_other_one() {
     let refused = PostgresBackend::connect(&primary.url()).unwrap_err();
     assert!(matches!(refused, Error::InvalidConfig { .. }), "{refused:?}");
     assert_says(&refused, &[&primary.address(), "default_transaction_read_only is on"]);
+}
+
+/// All that only reads goes to the standby there, unless it says that it must not.
+#[test]
+fn a_pooler_that_spreads_reads_over_standbys_sends_ours_where_writes_go() {
+    let _alone = Alone::here();
+    let primary = PostgresServer::builder().set("log_statement", "all").start();
+    let standby = primary.standby("near");
+    let pool = PgPool::start(&primary, &standby);
+    // As a client of ours that did not say so would see it.
+    let mut con = postgres::Client::connect(&pool.url("fairlock"), postgres::NoTls).unwrap();
+    let read = con.query_one("select pg_is_in_recovery()", &[]).unwrap();
+    assert!(read.get::<_, bool>(0), "it balances nothing, so this shows nothing");
+    drop(con);
+    let connect = || {
+        let backend = PostgresBackend::builder(&pool.url("fairlock")).listen_on(&primary.url());
+        Client::new(backend.connect_timeout(SOON / 5).response_timeout(SOON / 5).connect().unwrap()).unwrap()
+    };
+    let clients: Vec<_> = (0..6).map(|_| connect()).collect();
+    for (turn, ours) in clients.iter().enumerate() {
+        let theirs = &clients[(turn + 1) % clients.len()];
+        let guard = take(&ours.fair_lock("x").unwrap());
+        let waiting = request(theirs, "x");
+        guard.renew().unwrap();
+        assert!(theirs.fair_lock("x").unwrap().inspect().unwrap().holder().is_some());
+        guard.unlock().unwrap();
+        granted(waiting, SOON).unlock().unwrap();
+    }
+    let log = standby.log();
+    let there: Vec<_> =
+        log.lines().filter(|line| line.contains("fairlock.") || line.contains("pg_notify")).collect();
+    assert!(there.is_empty(), "the standby was asked: {there:#?}");
+    drop(clients);
+    drop(pool);
+    until_nothing_left(&primary);
 }
