@@ -93,6 +93,17 @@ def names(count):
     return measure
 
 
+def on_postgres(count):
+    @in_turns
+    def measure(servers, scale, build):
+        if "BENCH_POSTGRES" not in servers.environment:
+            servers.start_postgres()
+        figures = many(servers, scale, "postgres-fairlock", None, build, count)
+        return {f"PostgreSQL, {count} threads on free locks: {name}": figure for name, figure in figures.items()}
+
+    return measure
+
+
 @in_turns
 def client(servers, _, build):
     return {f"the client: uncontended cycle, {backend}, instructions": count
@@ -150,12 +161,13 @@ ROWS = {
     "processes": (processes, None),
     "names": (names(16), None),
     **{f"names-{count}": (names(count), None) for count in (2, 64, 256)},
+    **{f"postgres-{count}": (on_postgres(count), None) for count in (1, 8, 32)},
     "client": (client, 1),
     "renewals": (renewals, 3),
     "memory": (memory, None),
 }
 BY_INSTRUCTIONS = ("scripts", "shared", "client")
-ON_REQUEST = ("names-2", "names-64", "names-256", "client")
+ON_REQUEST = ("names-2", "names-64", "names-256", "postgres-1", "postgres-8", "postgres-32", "client")
 
 
 def rounds_of(servers, scale, row, builds, rounds):
@@ -210,9 +222,9 @@ def main():
     options = parser.parse_args()
     wanted = [word for word in options.only.split(",") if word] or list(ROWS)
     rows = [row for row in ROWS if row in wanted or row.split("-")[0] in wanted]
-    strange = [word for word in wanted if word not in ROWS and word != "hand-offs"]
+    strange = [word for word in wanted if word not in ROWS and word not in ("hand-offs", "postgres")]
     if strange:
-        parser.error(f"no row {strange[0]}; there are {', '.join(ROWS)}, and hand-offs for all of these")
+        parser.error(f"no row {strange[0]}; there are {', '.join(ROWS)}, and hand-offs and postgres for all of these")
     if options.instructions:
         rows = [row for row in rows if row in BY_INSTRUCTIONS]
     elif not options.only:

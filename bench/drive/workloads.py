@@ -201,7 +201,7 @@ def many(servers, scale, peer, _, build=None, threads=16):
     """Threads of one process over 10,000 names."""
     with Worker(servers, peer, "many", count=threads, seconds=scale.seconds, warm=scale.warm(peer), build=build) as worker:
         worker.expect("ready")
-        with Usage(servers) as usage:
+        with usage_of(servers, peer) as usage:
             before = worker.cpu_seconds()
             worker.go()
             time.sleep(scale.seconds / 2)
