@@ -11,14 +11,12 @@ use fairlock_core::backend::{
     Place, Released, Renew, Renewal, RequestId, Subscription, WakeSink, Withdrawn,
 };
 use fairlock_core::{ClientId, LockKind};
-use fairlock_line::{LockEntry, Turn};
+use fairlock_line::LockEntry;
 
-use crate::answer::Answer;
-use crate::net::Failure;
 use crate::net::address::Address;
 use crate::owned;
 use crate::schema::LONGEST_UNSYNCED;
-use crate::step::Store;
+use crate::step::{Question, Store, only};
 
 /// Locks in a PostgreSQL database: one row a lock, decided under its row lock.
 ///
@@ -34,16 +32,6 @@ impl fmt::Debug for PostgresBackend {
     }
 }
 
-impl PostgresBackend {
-    fn step<T: Answer + Send>(
-        &self,
-        lock: &LockId,
-        decide: impl Fn(&mut LockEntry, &mut Turn<'_>) -> T + Send,
-    ) -> Result<T, BackendError> {
-        self.0.step(&lock.name, decide)
-    }
-}
-
 impl Backend for PostgresBackend {
     fn acquire(&self, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
         only(self.acquire_all(slice::from_ref(ask)))
@@ -54,7 +42,8 @@ impl Backend for PostgresBackend {
     }
 
     fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
-        self.step(hold.lock, |entry, turn| entry.set_hold_count(turn, hold, holds))
+        let set = owned::about(hold, move |entry, turn, hold, _| entry.set_hold_count(turn, hold, holds));
+        self.0.step(&hold.lock.name, set)
     }
 
     fn release(&self, hold: &Hold<'_>) -> Result<Released, BackendError> {
@@ -68,7 +57,10 @@ impl Backend for PostgresBackend {
     }
 
     fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Result<HoldKept, BackendError> {
-        self.step(hold.lock, |entry, turn| entry.keep(turn, hold, keeper, lease))
+        let keep = owned::about(hold, move |entry, turn, hold, late| {
+            entry.keep(turn, hold, keeper, lease.saturating_add(late))
+        });
+        self.0.step(&hold.lock.name, keep)
     }
 
     fn renew(&self, _: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
@@ -88,8 +80,11 @@ impl Backend for PostgresBackend {
 
     fn withdraw_all(&self, places: &[Place<'_>]) -> Vec<Result<Withdrawn, BackendError>> {
         let store = &self.0;
-        let questions = places.iter().map(|place| (&place.lock.name, owned::withdraw(place)));
-        let answers = store.ask(questions, store.pool.deadline());
+        let deadline = store.pool.deadline();
+        let question = |place: &Place<'_>| {
+            Question::new(&place.lock.name, deadline, None, owned::about_place(place, LockEntry::withdraw))
+        };
+        let answers = store.ask(places.iter().map(question), deadline);
         for (place, _) in places.iter().zip(&answers).filter(|(_, answer)| answer.is_ok()) {
             store.clients.waits_no_longer(place);
         }
@@ -97,15 +92,17 @@ impl Backend for PostgresBackend {
     }
 
     fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
-        self.step(place.lock, |entry, turn| entry.kick(turn, place))
+        self.0.step(&place.lock.name, owned::about_place(place, LockEntry::kick))
     }
 
     fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
-        self.step(lock, |entry, turn| entry.force_release(turn, lock))?
+        let id = lock.clone();
+        self.0.step(&lock.name, move |entry, turn, _| entry.force_release(turn, &id))?
     }
 
     fn take_hold(&self, hold: &Hold<'_>) -> Result<ForceReleased, BackendError> {
-        self.step(hold.lock, |entry, turn| entry.take_hold(turn, hold))
+        let take = owned::about(hold, |entry, turn, hold, _| entry.take_hold(turn, hold));
+        self.0.step(&hold.lock.name, take)
     }
 
     fn inspect(&self, lock: &LockId, part: Range<u64>) -> Result<LockState, BackendError> {
@@ -142,11 +139,6 @@ impl Backend for PostgresBackend {
     fn attempt_ttl(&self) -> Option<Duration> {
         Some(self.0.pool.attempt_ttl())
     }
-}
-
-/// The answer to a single question.
-fn only<A>(mut answers: Vec<Result<A, BackendError>>) -> Result<A, BackendError> {
-    answers.pop().unwrap_or_else(|| Err(Failure::senseless().into()))
 }
 
 /// Ends the client's listening when it is dropped.

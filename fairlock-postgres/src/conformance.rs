@@ -75,7 +75,7 @@ impl<const WAY: u8> Harness for Database<WAY> {
     fn lose_hold(&self, name: &str) {
         let (backend, name) = (self.connect(), LockName::new(name).unwrap());
         let store = &backend.0;
-        let lose = |entry: &mut LockEntry, _: &mut Turn<'_>| {
+        let lose = |entry: &mut LockEntry, _: &mut Turn<'_>, _| {
             entry.lose_hold();
             ForceReleased::Taken
         };

@@ -3,16 +3,17 @@
 //! ```text
 //!  doctor ──► builder   locks ──► backend   the questions of core
 //!                 ├► renewal   sweep
-//!                 ├► fast      a free lock, and a release without a line, in one statement
+//!                 ├► fast      a free lock, a release without a line, a renewal: one statement for many callers
 //!                 ├► wake_ups  sees to it that a client hears   listener   LISTEN and its checks   poller   looks instead
-//!                 └► step      load, decide, write back, commit, tell   queue   whose step it is   question   owned
-//!                      ├► row        a lock as columns and bytes   schema   the layout   answer   promises
+//!                 └► step      load, decide, write back, commit, tell   queue   who makes it, for whom   question   owned
+//!                      ├► attempt    statements of fast parts   row   a lock as columns and bytes   schema   the layout   answer   promises
 //!                      ├► recent     the server's clock, and which locks are busy   window   what is swept next
 //!                      ├► clients    of this process   link   which of their requests wait   presence
 //!                      └► net        connections
 //! ```
 
 mod answer;
+mod attempt;
 mod backend;
 mod builder;
 mod clients;

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use fairlock_core::backend::{
-    Acquire, Acquired, BackendError, Hold, LockId, Place, Released, Renew, Renewal, RequestId, Wait,
-    Withdrawn,
+    Acquire, Acquired, BackendError, Hold, LockId, Place, Renew, Renewal, RequestId, Wait,
 };
 use fairlock_core::{FencingToken, OwnerId};
 use fairlock_line::{LockEntry, Turn};
@@ -101,20 +100,22 @@ pub(crate) fn acquire(
     }
 }
 
-/// The same for a release.
-pub(crate) fn release(
+/// The same for a question about a hold.
+pub(crate) fn about<T, D: Fn(&mut LockEntry, &mut Turn<'_>, &Hold<'_>, Duration) -> T>(
     hold: &Hold<'_>,
-) -> impl Fn(&mut LockEntry, &mut Turn<'_>, Duration) -> Released + use<> {
+    decide: D,
+) -> impl Fn(&mut LockEntry, &mut Turn<'_>, Duration) -> T + use<T, D> {
     let hold = OwnedHold::of(hold);
-    move |entry, turn, _| entry.release(turn, &hold.get())
+    move |entry, turn, late| decide(entry, turn, &hold.get(), late)
 }
 
-/// For a withdrawal.
-pub(crate) fn withdraw(
+/// About a place.
+pub(crate) fn about_place<T, D: Fn(&mut LockEntry, &mut Turn<'_>, &Place<'_>) -> T>(
     place: &Place<'_>,
-) -> impl Fn(&mut LockEntry, &mut Turn<'_>, Duration) -> Withdrawn + use<> {
+    decide: D,
+) -> impl Fn(&mut LockEntry, &mut Turn<'_>, Duration) -> T + use<T, D> {
     let place = OwnedPlace::of(place);
-    move |entry, turn, late| entry.withdraw(turn, &place.get(late))
+    move |entry, turn, late| decide(entry, turn, &place.get(late))
 }
 
 /// For items of one lock.

@@ -12,6 +12,9 @@ use parking_lot::Mutex;
 const OLDEST: Duration = Duration::from_secs(600);
 /// For how long a lock counts as busy.
 const BUSY: Duration = Duration::from_millis(100);
+/// For how long a lock counts as waited for: its release asks a step at once. That costs a trip less if there is a line, so that the
+/// next owner has the lock after two, and a trip more if there is none. Longer than a third of a lease: renewals tell of lines.
+const WAITED: Duration = Duration::from_secs(15);
 /// A row that was found locked twice within this time was locked in between, but for moments.
 const BLOCKED: Duration = Duration::from_secs(1);
 /// How many rows are known to be locked, at most.
@@ -23,16 +26,16 @@ pub(crate) struct Recent {
     made: Instant,
     /// The server's clock, and when it was read.
     clock: Mutex<Option<(Moment, Instant)>>,
-    /// Until when a lock counts as busy, in microseconds since this was made.
-    busy_until: Box<[AtomicU64]>,
+    busy: Slots,
+    waited_for: Slots,
     /// Since when and until when the row of a lock was found locked, by the server's clock.
     blocked: Mutex<HashMap<LockName, (Moment, Moment)>>,
 }
 
 impl Recent {
     pub(crate) fn new() -> Recent {
-        let busy_until = (0..SLOTS).map(|_| AtomicU64::new(0)).collect();
-        Recent { made: Instant::now(), clock: Mutex::new(None), busy_until, blocked: Mutex::default() }
+        let (clock, blocked, busy, waited_for) = Default::default();
+        Recent { made: Instant::now(), clock, busy, waited_for, blocked }
     }
 
     /// An answer that has just come says that it is this time. So the server's clock is behind the real one by the answer's way.
@@ -49,13 +52,22 @@ impl Recent {
 
     /// The lock was found with a line, or held by another owner.
     pub(crate) fn is_busy(&self, lock: &LockName) {
-        let until = self.made.elapsed() + BUSY;
-        self.slot(lock).store(micros(until), Ordering::Relaxed);
+        self.busy.set(lock, self.made.elapsed() + BUSY);
     }
 
     /// Whether it was found so within the last 100 ms.
     pub(crate) fn was_busy(&self, lock: &LockName) -> bool {
-        micros(self.made.elapsed()) < self.slot(lock).load(Ordering::Relaxed)
+        self.busy.is_set(lock, self.made.elapsed())
+    }
+
+    /// The lock was found with a line.
+    pub(crate) fn is_waited_for(&self, lock: &LockName) {
+        self.waited_for.set(lock, self.made.elapsed() + WAITED);
+    }
+
+    /// Whether it was found so within the last 15 s.
+    pub(crate) fn was_waited_for(&self, lock: &LockName) -> bool {
+        self.waited_for.is_set(lock, self.made.elapsed())
     }
 
     /// Another transaction has had the row locked since this moment.
@@ -82,11 +94,27 @@ impl Recent {
 
     #[cfg(test)]
     pub(crate) fn forget_busy(&self) {
-        self.busy_until.iter().for_each(|slot| slot.store(0, Ordering::Relaxed));
+        let slots = self.busy.0.iter().chain(&self.waited_for.0);
+        slots.for_each(|slot| slot.store(0, Ordering::Relaxed));
+    }
+}
+
+/// Until when something is so of a lock, in microseconds since this was made.
+struct Slots(Box<[AtomicU64]>);
+
+impl Default for Slots {
+    fn default() -> Slots {
+        Slots((0..SLOTS).map(|_| AtomicU64::new(0)).collect())
+    }
+}
+
+impl Slots {
+    fn set(&self, lock: &LockName, until: Duration) {
+        self.0[lock.hash_code() as usize % SLOTS].store(micros(until), Ordering::Relaxed);
     }
 
-    fn slot(&self, lock: &LockName) -> &AtomicU64 {
-        &self.busy_until[lock.hash_code() as usize % SLOTS]
+    fn is_set(&self, lock: &LockName, now: Duration) -> bool {
+        micros(now) < self.0[lock.hash_code() as usize % SLOTS].load(Ordering::Relaxed)
     }
 }
 

@@ -43,6 +43,7 @@
 //!   the row was a day old.
 
 use std::collections::{BTreeMap, HashSet};
+use std::iter;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
@@ -63,8 +64,8 @@ use crate::window::Sweeper;
 mod question;
 mod queue;
 
-pub(crate) use question::Question;
-use queue::Work;
+pub(crate) use question::{Question, Reply};
+use queue::Part;
 pub(crate) use queue::{MOST_LOCKS, Queue};
 
 /// How many clients at the head are looked at, whether they are still there.
@@ -107,7 +108,7 @@ pub(crate) struct Store {
 }
 
 /// Questions on their way through a step.
-struct Step<'a, 'q> {
+struct Step<'q> {
     queue: &'q Queue,
     /// How long it waits for the only row; it passes over rows that are locked if there is none.
     wait: Option<Duration>,
@@ -115,55 +116,44 @@ struct Step<'a, 'q> {
     /// The locks whose steps others can join.
     opened: Vec<LockName>,
     /// By their locks, until they are decided. Each came later than the load by this at most.
-    asked: BTreeMap<LockName, Vec<(Question<'a>, Duration)>>,
-    decided: Vec<Question<'a>>,
+    asked: BTreeMap<LockName, Vec<(Question, Duration)>>,
+    decided: Vec<Question>,
     /// The messages to clients of this process.
     local: Vec<WakeUp>,
 }
 
 impl Store {
-    /// A step for one question, which waits for the row.
-    pub(crate) fn step<T: Answer + Send>(
+    /// A step for one question.
+    pub(crate) fn step<T: Answer + Send + 'static>(
         &self,
         lock: &LockName,
-        decide: impl Fn(&mut LockEntry, &mut Turn<'_>) -> T + Send,
+        decide: impl Fn(&mut LockEntry, &mut Turn<'_>, Duration) -> T + Send + 'static,
     ) -> Result<T, BackendError> {
-        let decide = move |entry: &mut LockEntry, turn: &mut Turn<'_>, _| decide(entry, turn);
-        let (question, reply) = Question::new(lock, self.pool.deadline(), decide);
-        self.make(vec![question], Some(1), false);
-        Ok(reply.get()?)
+        let deadline = self.pool.deadline();
+        only(self.ask(iter::once(Question::new(lock, deadline, None, decide)), deadline))
     }
 
-    /// Sees to it that these questions of one call are answered, by steps that callers share.
-    pub(crate) fn steps(&self, questions: Vec<Question<'static>>, deadline: Instant, is_watchdogs: bool) {
-        self.queue.turn(questions, deadline, is_watchdogs, |Work { questions, waits, lead }| {
-            self.queue.block(self.make(questions, waits, is_watchdogs && lead.is_none()));
-            drop(lead); // which passes it on
-        });
-    }
-
-    /// Asks these questions about these locks, one each, by steps. The answers, in their order.
-    pub(crate) fn ask<'a, T: Answer + Send + 'static, D>(
+    /// Asks these questions, by flights and steps that callers share. The answers, in their order.
+    pub(crate) fn ask<T>(
         &self,
-        questions: impl Iterator<Item = (&'a LockName, D)>,
+        questions: impl Iterator<Item = (Question, Reply<T>)>,
         deadline: Instant,
-    ) -> Vec<Result<T, BackendError>>
-    where
-        D: Fn(&mut LockEntry, &mut Turn<'_>, Duration) -> T + Send + 'static,
-    {
-        let questions = questions.map(|(lock, decide)| Question::new(lock, deadline, decide));
+    ) -> Vec<Result<T, BackendError>> {
         let (questions, replies): (Vec<_>, Vec<_>) = questions.unzip();
-        self.steps(questions, deadline, false);
+        self.answer(questions, deadline, false);
         replies.into_iter().map(|reply| Ok(reply.get()?)).collect()
     }
 
+    /// Sees to it that these questions of one call are answered.
+    pub(crate) fn answer(&self, questions: Vec<Question>, deadline: Instant, is_watchdogs: bool) {
+        self.queue.turn(questions, deadline, is_watchdogs, |questions, part, is_own| match part {
+            Part::Fast => self.attempt(questions, is_own),
+            Part::Step { waits } => self.make(questions, waits, is_own),
+        });
+    }
+
     /// Makes a step. The questions that have to be asked alone.
-    fn make<'a>(
-        &self,
-        questions: Vec<Question<'a>>,
-        waits: Option<u32>,
-        is_watchdogs: bool,
-    ) -> Vec<Question<'a>> {
+    fn make(&self, questions: Vec<Question>, waits: Option<u32>, is_watchdogs: bool) -> Vec<Question> {
         let Some(deadline) = questions.iter().map(|question| question.deadline).min() else {
             return Vec::new();
         };
@@ -182,7 +172,7 @@ impl Store {
         blocked
     }
 
-    fn step_on(&self, con: &mut Connection, step: &mut Step<'_, '_>) -> Result<(), Failure> {
+    fn step_on(&self, con: &mut Connection, step: &mut Step<'_>) -> Result<(), Failure> {
         let began = Instant::now();
         let rows = self.load(con, step).inspect_err(|failure| {
             if failure.has_code(&["55P03"]) {
@@ -219,6 +209,7 @@ impl Store {
             let written = LockRow::of(entry, desk.last_number(), self.pool.encoding(), shows_itself);
             if written.has_state() {
                 self.recent.is_busy(&lock);
+                self.recent.is_waited_for(&lock);
             }
             let wake_ups = desk.take_wake_ups();
             if wake_ups.is_empty() && written.is_as_loaded(&row)? {
@@ -253,7 +244,7 @@ impl Store {
     }
 
     /// Begins a transaction, and loads the rows, which are locked from here on. Those that others have locked are left out.
-    fn load(&self, con: &mut Connection, step: &mut Step<'_, '_>) -> Result<Vec<(LockName, Row)>, Failure> {
+    fn load(&self, con: &mut Connection, step: &mut Step<'_>) -> Result<Vec<(LockName, Row)>, Failure> {
         let limits = (!con.is_own_session()).then(|| self.pool.limits(true));
         let shorter = step.wait.filter(|wait| *wait < self.pool.wait());
         let shorter = shorter.map(|wait| wait.as_millis().max(1).to_string());
@@ -304,17 +295,22 @@ impl Store {
     }
 }
 
+/// The answer to a single question.
+pub(crate) fn only<A>(mut answers: Vec<Result<A, BackendError>>) -> Result<A, BackendError> {
+    answers.pop().unwrap_or_else(|| Err(Failure::senseless().into()))
+}
+
 fn array_of(names: &[LockName]) -> Value {
     Value::array(BYTEA, names.iter().map(|name| name.as_str().as_bytes()))
 }
 
-impl<'a, 'q> Step<'a, 'q> {
+impl<'q> Step<'q> {
     fn new(
         queue: &'q Queue,
-        questions: Vec<Question<'a>>,
+        questions: Vec<Question>,
         wait: Option<Duration>,
         deadline: Instant,
-    ) -> Step<'a, 'q> {
+    ) -> Step<'q> {
         let mut asked = BTreeMap::<_, Vec<_>>::new();
         for question in questions {
             asked.entry(question.lock.clone()).or_default().push((question, Duration::ZERO));
@@ -346,7 +342,7 @@ impl<'a, 'q> Step<'a, 'q> {
     }
 
     /// Tells all of it what it has come to. The questions that have to be asked alone, and the messages to clients of this process.
-    fn end(mut self, done: Result<(), Failure>) -> (Vec<Question<'a>>, Vec<WakeUp>) {
+    fn end(mut self, done: Result<(), Failure>) -> (Vec<Question>, Vec<WakeUp>) {
         self.close(Duration::ZERO);
         let asked = std::mem::take(&mut self.asked).into_values().flatten().map(|(question, _)| question);
         let (decided, local) = (std::mem::take(&mut self.decided), std::mem::take(&mut self.local));
@@ -368,7 +364,7 @@ impl<'a, 'q> Step<'a, 'q> {
 }
 
 /// If its thread panics.
-impl Drop for Step<'_, '_> {
+impl Drop for Step<'_> {
     fn drop(&mut self) {
         self.queue.close(&mut self.opened);
     }

@@ -17,6 +17,7 @@ use postgres_protocol::message::frontend;
 use crate::PostgresBackend;
 use crate::net::address::Address;
 use crate::net::{Connection, Statement, open};
+use crate::owned;
 use crate::sweep;
 use crate::test_server::{SERVER, new_database};
 
@@ -333,7 +334,7 @@ fn the_clock_of_a_step_is_read_after_its_wait_for_the_row() {
     let number =
         |con: &mut Connection, sql| con.row(Statement::new(sql, []), soon()).unwrap().number(0).unwrap();
     let (granted, waited_at) = std::thread::scope(|scope| {
-        let granted = scope.spawn(|| store.step(&lock.name, |entry, turn| entry.acquire(turn, &ask)));
+        let granted = scope.spawn(|| store.step(&lock.name, owned::acquire(&ask)));
         let waits =
             "select count(*) from pg_locks where not granted and transactionid = pg_current_xact_id()::xid";
         eventually(SECOND * 4, "it waits for the row", || number(&mut con, waits) > 0);

@@ -11,6 +11,7 @@ use fairlock_tests::{PgBouncer, eventually};
 use log::LevelFilter;
 use parking_lot::Mutex;
 
+use crate::owned;
 use crate::test_server::{SERVER, new_database, pooled};
 use crate::tests::{SECOND, ask, hold, lock, number, session, soon, take};
 use crate::{PostgresBackend, WakeUps};
@@ -169,7 +170,7 @@ fn a_poll_finds_a_grant_that_came_before_its_request_was_known_to_wait() {
     let [first, second] = [(&one, 1), (&other, 2)].map(|(owner, request)| ask(&lock, owner, request));
     let (token, store) = (take(&theirs, &lock, &ann), &ours.0);
     let early = store.ask_and_hear(&[first.place], soon(), |_| {
-        let queued = store.step(&lock.name, |entry, turn| entry.acquire(turn, &first)).unwrap();
+        let queued = store.step(&lock.name, owned::acquire(&first)).unwrap();
         ours.acquire(&second).unwrap();
         theirs.release(&hold(&lock, &ann, token)).unwrap();
         let rev = number(&mut session(&url), "select rev from fairlock.lock");

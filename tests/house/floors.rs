@@ -27,7 +27,7 @@ const HOUSE: [(&str, &str); 7] = [
     ("fairlock-net", "stream tls trust socket resolver endpoint failure timeouts words url secrets"),
     (
         "fairlock-postgres",
-        "doctor builder locks backend renewal fast sweep wake_ups poller listener step owned answer clients link recent row window
+        "doctor builder locks backend renewal fast sweep wake_ups poller listener step owned answer attempt clients link recent row window
          presence schema
          net net/pool net/open net/login net/wire net/rows net/statement net/address net/tls net/encoding net/failure",
     ),

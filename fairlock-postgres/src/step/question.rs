@@ -1,7 +1,6 @@
 //! A question about one lock, as any thread can decide it for its caller; and the call that it belongs to.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use fairlock_core::LockName;
@@ -9,29 +8,36 @@ use fairlock_line::{LockEntry, Turn};
 use parking_lot::{Condvar, Mutex};
 
 use crate::answer::Answer;
-use crate::net::Failure;
+use crate::attempt::{Attempt, What};
+use crate::net::{Failure, Row};
 
 /// One question. Its caller has one answer in any case: when it is dropped, at the latest, as when the thread of a step panics.
-pub(crate) struct Question<'a> {
+pub(crate) struct Question {
     pub(crate) lock: LockName,
     /// Its caller waits no longer.
     pub(crate) deadline: Instant,
-    asked: Option<Box<dyn Asked + Send + 'a>>,
-    /// None for a step of a single question, of which its caller is the leader.
+    /// What a fast part may do for it, until that was tried.
+    pub(crate) attempt: Option<Attempt>,
+    /// Whether an attempt was sent for it, which has effect without a second trip.
+    is_sent: bool,
+    asked: Option<Box<dyn Asked + Send>>,
+    /// None until its call is known.
     pub(super) call: Option<Arc<Call>>,
 }
 
 trait Asked {
     /// Decides, this long after the clock was read at most. Whether the answer is a promise. A step that fails decides again.
     fn decide(&mut self, entry: &mut LockEntry, turn: &mut Turn<'_>, late: Duration) -> bool;
+    /// An attempt has decided, as this row says.
+    fn read(&mut self, row: &Row) -> Result<(), Failure>;
     /// Tells the caller the answer, or why there is none.
-    fn tell(self: Box<Self>, done: Result<(), Failure>);
+    fn tell(self: Box<Self>, done: Result<(), Failure>, is_sent: bool);
 }
 
 struct Pending<T, F> {
     decide: F,
     decided: Option<T>,
-    tell: SyncSender<Result<T, Failure>>,
+    tell: Slot<T>,
 }
 
 impl<T: Answer, F: Fn(&mut LockEntry, &mut Turn<'_>, Duration) -> T> Asked for Pending<T, F> {
@@ -39,45 +45,67 @@ impl<T: Answer, F: Fn(&mut LockEntry, &mut Turn<'_>, Duration) -> T> Asked for P
         self.decided.insert((self.decide)(entry, turn, late)).is_promise()
     }
 
-    fn tell(self: Box<Self>, done: Result<(), Failure>) {
-        let Pending { decided, tell, .. } = *self;
-        let answer = match (done, decided) {
-            // An earlier try of the step may have been sent.
-            (done, Some(answer)) => done.map(|()| answer).map_err(Failure::maybe_sent),
-            // What is asked goes out only with what is written.
-            (done, None) => Err(done.err().unwrap_or_else(Failure::senseless).unsent()),
+    fn read(&mut self, row: &Row) -> Result<(), Failure> {
+        self.decided = Some(T::of_row(row)?);
+        Ok(())
+    }
+
+    fn tell(self: Box<Self>, done: Result<(), Failure>, is_sent: bool) {
+        let answer = match (done, self.decided) {
+            (Ok(()), Some(answer)) => Ok(answer),
+            (done, decided) => {
+                let failure = done.err().unwrap_or_else(Failure::senseless);
+                // What a step is asked goes out only with what it writes. But an earlier try of it may have been sent, and the flight
+                // of an attempt is all of it: if the reply is lost the request may have its hold. Core would leave that behind, were
+                // the request called unsent.
+                Err(if is_sent || decided.is_some() { failure.maybe_sent() } else { failure.unsent() })
+            }
         };
-        _ = tell.send(answer); // its caller may have left
+        *self.tell.lock() = Some(answer);
     }
 }
 
 /// Where the answer to a question arrives.
-pub(crate) struct Reply<T>(Receiver<Result<T, Failure>>);
+pub(crate) struct Reply<T>(Slot<T>);
+
+type Slot<T> = Arc<Mutex<Option<Result<T, Failure>>>>;
 
 impl<T> Reply<T> {
     /// The answer, once its call is over.
     pub(crate) fn get(self) -> Result<T, Failure> {
-        let late = |_| Err(Failure::broken("no answer in time"));
-        self.0.try_recv().unwrap_or_else(late)
+        self.0.lock().take().unwrap_or_else(|| Err(Failure::broken("no answer in time")))
     }
 }
 
-impl<'a> Question<'a> {
-    pub(crate) fn new<T: Answer + Send + 'a>(
+impl Question {
+    pub(crate) fn new<T: Answer + Send + 'static>(
         lock: &LockName,
         deadline: Instant,
-        decide: impl Fn(&mut LockEntry, &mut Turn<'_>, Duration) -> T + Send + 'a,
-    ) -> (Question<'a>, Reply<T>) {
-        let (tell, reply) = sync_channel(1);
+        attempt: Option<Attempt>,
+        decide: impl Fn(&mut LockEntry, &mut Turn<'_>, Duration) -> T + Send + 'static,
+    ) -> (Question, Reply<T>) {
+        let tell = Slot::default();
+        let reply = Reply(Arc::clone(&tell));
         let asked = Some(Box::new(Pending { decide, decided: None, tell }) as _);
-        (Question { lock: lock.clone(), deadline, asked, call: None }, Reply(reply))
+        (Question { lock: lock.clone(), deadline, attempt, is_sent: false, asked, call: None }, reply)
     }
 
     pub(super) fn decide(&mut self, entry: &mut LockEntry, turn: &mut Turn<'_>, late: Duration) -> bool {
         self.asked.as_mut().is_some_and(|asked| asked.decide(entry, turn, late))
     }
 
-    pub(super) fn tell(mut self, done: Result<(), Failure>) {
+    /// What a fast part may do for it, which is sent now, or never.
+    pub(crate) fn take_attempt(&mut self, is_sent: impl FnOnce(&LockName, What) -> bool) -> Option<Attempt> {
+        let attempt = self.attempt.take().filter(|attempt| is_sent(&self.lock, attempt.what));
+        self.is_sent |= attempt.is_some();
+        attempt
+    }
+
+    pub(crate) fn read(&mut self, row: &Row) -> Result<(), Failure> {
+        self.asked.as_mut().ok_or_else(Failure::senseless)?.read(row)
+    }
+
+    pub(crate) fn tell(mut self, done: Result<(), Failure>) {
         self.end(done);
     }
 
@@ -87,14 +115,14 @@ impl<'a> Question<'a> {
 
     fn end(&mut self, done: Result<(), Failure>) {
         let Some(asked) = self.asked.take() else { return };
-        asked.tell(done);
+        asked.tell(done, self.is_sent);
         if let Some(call) = &self.call {
             call.is_answered();
         }
     }
 }
 
-impl Drop for Question<'_> {
+impl Drop for Question {
     fn drop(&mut self) {
         self.end(Err(Failure::broken("the thread whose step this was has failed")));
     }

@@ -1,10 +1,13 @@
-//! Who makes a step, and for which questions. A caller that may lead makes the step for its own questions and for those that wait, and
-//! passes the lead on. The queue needs no thread, and a lone caller pays nothing for it.
+//! Who makes a flight of fast parts or a step, and for which questions. A caller that may lead makes one for its own questions and for
+//! those that wait, and passes the lead on. The queue needs no thread, and a lone caller pays nothing for it.
 //!
 //! | a question | moves to | by |
 //! | --- | --- | --- |
 //! | asked | in a step that loads its lock | its caller joins it, unless that step may end later than the question |
 //! | asked | waiting | its caller |
+//! | waiting, with an attempt | in a flight | a leader: up to [`MOST_LOCKS`] locks at once; rows that others have locked are passed over |
+//! | in a flight | answered | the commit; or the failure |
+//! | in a flight | waiting, without an attempt, first of all | the leader: the attempt did not do it |
 //! | waiting | in a step | a leader: up to [`MOST_LOCKS`] locks at once, which pass over rows that others have locked; or one lock, for whose row it waits |
 //! | in a step | answered | the commit; or the failure, also if the leader's thread panics |
 //! | in a step | blocked | another transaction has its row; or the step was refused, and it may be this one's fault |
@@ -22,6 +25,9 @@
 //! - **The thread of a step stands still**: its followers wait no longer than their calls last. A step ends by the first deadline of
 //!   its questions and [`IDLE`](crate::net::pool::IDLE), or never has effect. So a question has effect no later than if its caller had
 //!   made the step, and one whose time is nearly over is taken by no other: it would cut theirs short.
+//! - **The caller has left when its question is to wait again**: a question whose time is over is told so instead, under the mutex under
+//!   which callers that leave take theirs out.
+//! - **An attempt overtakes a question that came before** about the same lock and needs a step: then it is not made.
 //! - **Many rows are blocked**: no more than all leaders but one wait for rows, so others' locks never wait for that.
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -48,25 +54,33 @@ pub(crate) struct Queue {
 
 #[derive(Default)]
 struct State {
-    waiting: VecDeque<Question<'static>>,
-    blocked: VecDeque<Question<'static>>,
+    waiting: VecDeque<Question>,
+    blocked: VecDeque<Question>,
     /// The steps that can be joined, by their locks: when each ends, and what has joined it.
-    loading: HashMap<LockName, (Instant, Vec<Question<'static>>)>,
+    loading: HashMap<LockName, (Instant, Vec<Question>)>,
     leading: usize,
     /// Those of them that wait for a row.
     waiting_for_rows: usize,
 }
 
 /// What a leader does.
-pub(super) struct Work<'q> {
-    pub(super) questions: Vec<Question<'static>>,
-    /// Whether it waits for the row; the time that its call has is for so many rows. Else it passes over rows that are locked.
-    pub(super) waits: Option<u32>,
-    pub(super) lead: Option<Lead<'q>>,
+struct Work<'q> {
+    questions: Vec<Question>,
+    part: Part,
+    lead: Lead<'q>,
 }
 
-/// The right to make a step. When it is dropped it is passed on.
-pub(super) struct Lead<'q> {
+/// How it does that.
+#[derive(Clone, Copy)]
+pub(super) enum Part {
+    /// By a flight of attempts.
+    Fast,
+    /// By a step that waits for a row, where the time that its call has is for so many; else it passes over rows that are locked.
+    Step { waits: Option<u32> },
+}
+
+/// The right to make a flight or a step. When it is dropped it is passed on.
+struct Lead<'q> {
     queue: &'q Queue,
     waits: bool,
 }
@@ -77,13 +91,14 @@ impl Queue {
         Queue { state: Mutex::default(), leaders, enough }
     }
 
-    /// Sees to it that these questions of one call are answered, or its time is over. `make` makes a step.
-    pub(super) fn turn<'q>(
-        &'q self,
-        mut questions: Vec<Question<'static>>,
+    /// Sees to it that these questions of one call are answered, or its time is over. `make` makes a flight or a step, on the watchdog's
+    /// connection if that is so, and returns what is left.
+    pub(super) fn turn(
+        &self,
+        mut questions: Vec<Question>,
         deadline: Instant,
         is_watchdogs: bool,
-        make: impl Fn(Work<'q>),
+        make: impl Fn(Vec<Question>, Part, bool) -> Vec<Question>,
     ) {
         let call = Call::new(questions.len(), deadline);
         let (mut state, mut own) = (self.state.lock(), Vec::new());
@@ -92,21 +107,38 @@ impl Queue {
             match state.loading.get_mut(&question.lock) {
                 Some((ends, joined)) if *ends <= question.deadline => joined.push(question),
                 _ if is_watchdogs => own.push(question),
-                _ => state.waiting.push_back(question),
+                _ => {
+                    let is_before = |one: &Question| one.lock == question.lock && one.attempt.is_none();
+                    if state.blocked.iter().chain(&state.waiting).any(is_before) {
+                        question.attempt = None;
+                    }
+                    state.waiting.push_back(question);
+                }
             }
         }
         if !own.is_empty() {
             drop(state);
-            make(Work { questions: own, waits: None, lead: None });
+            let mut left = make(own, Part::Fast, true);
+            while !left.is_empty() {
+                let rest = left.split_off(left.len().min(MOST_LOCKS));
+                self.block(make(left, Part::Step { waits: None }, true));
+                left = rest;
+            }
             state = self.state.lock();
         }
         loop {
-            if let Some(work) = self.work(&mut state, &call) {
+            if let Some(Work { questions, part, lead }) = self.work(&mut state, &call) {
                 drop(state);
-                make(work);
+                let left = make(questions, part, false);
+                match part {
+                    Part::Fast => self.put_back(left),
+                    Part::Step { .. } => self.block(left),
+                }
+                drop(lead); // which passes it on
                 state = self.state.lock();
                 continue;
             }
+            self.pass_on(&mut state); // others may have taken what it was to lead for
             call.begin_to_wait();
             drop(state);
             let waited = call.wait(deadline);
@@ -128,20 +160,24 @@ impl Queue {
             return None;
         }
         let may_wait = state.waiting_for_rows < (self.leaders - 1).max(1);
-        let is_own = |question: &&Question<'_>| question.is_of(call);
+        let is_own = |question: &&Question| question.is_of(call);
         let blocked = state.blocked.iter().find(is_own).filter(|_| may_wait);
-        let first = blocked.or_else(|| state.waiting.iter().find(is_own))?.lock.clone();
-        let is_alone = state.waiting.iter().all(|question| question.lock == first);
-        let waits = blocked.is_some() || is_alone && may_wait;
+        let first = blocked.or_else(|| state.waiting.iter().find(is_own))?;
+        let (lock, is_fast) = (first.lock.clone(), blocked.is_none() && first.attempt.is_some());
+        let is_alone =
+            state.waiting.iter().all(|question| question.attempt.is_some() || question.lock == lock);
+        let waits = blocked.is_some() || !is_fast && is_alone && may_wait;
         let rows: HashSet<_> = state.blocked.iter().filter(is_own).map(|question| &question.lock).collect();
         let rows = u32::try_from(rows.len()).unwrap_or(u32::MAX).max(1);
         let enough = Instant::now() + self.enough;
         let is_late = call.deadline < enough;
-        let mut locks = HashSet::from([first.clone()]);
-        let mut takes = |question: &mut Question<'_>| {
+        let mut locks = HashSet::from([lock]);
+        let mut takes = |question: &mut Question| {
+            let is_meant = question.attempt.is_some() == is_fast;
             (question.is_of(call) || !is_late && question.deadline >= enough)
+                && (is_meant || !is_fast)
                 && (locks.contains(&question.lock)
-                    || !waits && locks.len() < MOST_LOCKS && locks.insert(question.lock.clone()))
+                    || is_meant && !waits && locks.len() < MOST_LOCKS && locks.insert(question.lock.clone()))
         };
         let mut questions = Vec::new();
         if waits {
@@ -150,28 +186,28 @@ impl Queue {
         questions.extend(take_if(&mut state.waiting, &mut takes));
         state.leading += 1;
         state.waiting_for_rows += usize::from(waits);
-        Some(Work { questions, waits: waits.then_some(rows), lead: Some(Lead { queue: self, waits }) })
+        let part = if is_fast { Part::Fast } else { Part::Step { waits: waits.then_some(rows) } };
+        Some(Work { questions, part, lead: Lead { queue: self, waits } })
     }
 
-    /// Passes free leads on to callers that wait.
+    /// Passes free leads on to callers that wait: one for a flight, and one for a step.
     fn pass_on(&self, state: &mut State) {
-        if state.leading >= self.leaders {
-            return;
-        }
         let may_wait = state.waiting_for_rows < (self.leaders - 1).max(1);
-        let blocked = state.blocked.iter().filter(|_| may_wait);
-        let calls = blocked.chain(&state.waiting).filter_map(|question| question.call.as_ref());
-        for call in calls {
-            if call.offer() {
-                state.leading += 1; // until it takes it
-                return;
+        let State { waiting, blocked, leading, .. } = state;
+        let blocked = blocked.iter().filter(|_| may_wait);
+        for is_fast in [false, true] {
+            let waiting = waiting.iter().filter(|question| question.attempt.is_some() == is_fast);
+            let blocked = blocked.clone().filter(|_| !is_fast);
+            let mut calls = blocked.chain(waiting).filter_map(|question| question.call.as_ref());
+            if *leading < self.leaders && calls.any(|call| call.offer()) {
+                *leading += 1; // until it takes it
             }
         }
     }
 
     /// Takes the questions of a caller out that leaves. Nothing was sent of them that may still have an effect.
     fn give_up(&self, state: &mut State, call: &Arc<Call>) {
-        let mut is_own = |question: &mut Question<'_>| question.is_of(call);
+        let mut is_own = |question: &mut Question| question.is_of(call);
         for question in take_if(&mut state.blocked, &mut is_own) {
             question.tell(Err(Failure::blocked()));
         }
@@ -190,15 +226,28 @@ impl Queue {
     }
 
     /// From now on they can't. What has joined them.
-    pub(super) fn close(&self, opened: &mut Vec<LockName>) -> Vec<Question<'static>> {
+    pub(super) fn close(&self, opened: &mut Vec<LockName>) -> Vec<Question> {
         let mut state = self.state.lock();
         let joined = opened.drain(..).filter_map(|lock| state.loading.remove(&lock));
         joined.flat_map(|(_, joined)| joined).collect()
     }
 
     /// Their rows are waited for one by one.
-    pub(super) fn block(&self, questions: Vec<Question<'static>>) {
-        self.state.lock().blocked.extend(questions);
+    fn block(&self, questions: Vec<Question>) {
+        let mut state = self.state.lock();
+        let in_time = questions.into_iter().filter_map(|question| in_time(question, Failure::blocked));
+        state.blocked.extend(in_time);
+    }
+
+    /// Their attempts did not do it: a step answers them next, and what came later about the same locks.
+    fn put_back(&self, questions: Vec<Question>) {
+        let mut state = self.state.lock();
+        let late = || Failure::broken("no answer in time");
+        for question in questions.into_iter().rev().filter_map(|question| in_time(question, late)) {
+            let same = |later: &&mut Question| later.lock == question.lock;
+            state.waiting.iter_mut().filter(same).for_each(|later| later.attempt = None);
+            state.waiting.push_front(question);
+        }
     }
 
     /// For tests: how many have joined each step.
@@ -217,10 +266,16 @@ impl Drop for Lead<'_> {
     }
 }
 
-fn take_if(
-    from: &mut VecDeque<Question<'static>>,
-    takes: &mut impl FnMut(&mut Question<'static>) -> bool,
-) -> Vec<Question<'static>> {
+/// The question, if its caller still waits; one that does not is told why.
+fn in_time(question: Question, late: impl Fn() -> Failure) -> Option<Question> {
+    if Instant::now() < question.deadline {
+        return Some(question);
+    }
+    question.tell(Err(late()));
+    None
+}
+
+fn take_if(from: &mut VecDeque<Question>, takes: &mut impl FnMut(&mut Question) -> bool) -> Vec<Question> {
     let (mut taken, mut left) = (Vec::new(), VecDeque::new());
     for mut question in from.drain(..) {
         if takes(&mut question) {

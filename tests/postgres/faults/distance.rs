@@ -3,28 +3,32 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, PostgresBackend};
+use fairlock::{Client, OwnedGuard, OwnedRequest, PostgresBackend};
 use fairlock_tests::locks::take_now;
 use fairlock_tests::log_lines::{keep_log_lines, log_lines};
 use fairlock_tests::proxy::{Rule, Traffic};
 use fairlock_tests::{Alone, Proxy};
 use log::LevelFilter;
 
-use crate::support::{ms, request, server, through, until_nothing_left};
+use crate::support::{SOON, granted, ms, request, server, through, until_nothing_left};
 
-/// How many waits, and how many read locks. A step for each of them takes longer than a place lasts.
-const MANY: usize = 300;
 /// Half a round trip.
 const WAY: Duration = ms(8);
-const PLACE: Duration = Duration::from_secs(3);
-const LEASE: Duration = Duration::from_secs(4);
+
+/// How many waits, and how many read locks, of a client with this lease and place. A step for each of them takes longer than a place
+/// lasts. `FAIRLOCK_FAR=2000` makes so many, with the default times, which takes a minute.
+fn scale() -> (usize, Duration, Duration) {
+    let many = std::env::var("FAIRLOCK_FAR").ok().and_then(|many| many.parse().ok());
+    let [lease, place] = [many.map_or(4, |_| 30), many.map_or(3, |_| 5)].map(Duration::from_secs);
+    (many.unwrap_or(300), lease, place)
+}
 
 /// Makes many of them, by some threads.
-fn many<T: Send>(make: impl Fn(String) -> T + Sync) -> Vec<T> {
+fn make_many<T: Send>(many: usize, make: impl Fn(String) -> T + Sync) -> Vec<T> {
     let make = &make;
     thread::scope(|scope| {
         let part = |part: usize| {
-            scope.spawn(move || (part..MANY).step_by(8).map(|n| make(format!("{n}"))).collect::<Vec<_>>())
+            scope.spawn(move || (part..many).step_by(8).map(|n| make(format!("{n}"))).collect::<Vec<_>>())
         };
         let parts: Vec<_> = (0..8).map(part).collect();
         parts.into_iter().flat_map(|part| part.join().unwrap()).collect()
@@ -39,18 +43,19 @@ fn many_waits_and_readers_far_from_the_server_lose_nothing() {
     let proxy = Proxy::start(server().port());
     let theirs = Client::new(PostgresBackend::connect(&server().url()).unwrap()).unwrap();
     let ours = PostgresBackend::connect(&through(server(), &proxy)).unwrap();
-    let ours = Client::builder(ours).lease(LEASE).place_ttl(PLACE).build().unwrap();
-    let held = many(|name| take_now(&theirs, &name));
-    let waiting = many(|name| request(&ours, &name));
-    let reading = many(|name| {
+    let (many, lease, place) = scale();
+    let ours = Client::builder(ours).lease(lease).place_ttl(place).build().unwrap();
+    let held = make_many(many, |name| take_now(&theirs, &name));
+    let waiting = make_many(many, |name| request(&ours, &name));
+    let reading = make_many(many, |name| {
         let lock = ours.rw_lock(&format!("read {name}")).unwrap().owned_by(&ours.new_owner()).unwrap();
         lock.read().unwrap()
     });
     let lines = log_lines("").len();
     proxy.set_all(&Traffic::ALL, Rule::Delay(WAY));
-    let (until, mut seen) = (Instant::now() + LEASE + LEASE / 4, 0);
+    let (until, mut seen) = (Instant::now() + lease + lease / 4, 0);
     while Instant::now() < until {
-        for name in 0..MANY {
+        for name in 0..many {
             let state = theirs.fair_lock(&format!("{name}")).unwrap().inspect().unwrap();
             assert_eq!((state.line_length, state.absent), (1, 0), "lock {name}");
             seen += 1;
@@ -58,7 +63,7 @@ fn many_waits_and_readers_far_from_the_server_lose_nothing() {
         assert_eq!(reading.iter().filter(|guard| guard.is_lost()).count(), 0);
     }
     assert_eq!(log_lines("")[lines..].concat(), "", "log lines");
-    assert!(seen > MANY);
+    assert!(seen > many);
     proxy.set_all(&Traffic::ALL, Rule::Pass);
     for (held, waiting) in held.into_iter().zip(waiting) {
         held.unlock().unwrap();
@@ -66,5 +71,48 @@ fn many_waits_and_readers_far_from_the_server_lose_nothing() {
     }
     drop(reading);
     drop(ours);
+    until_nothing_left(server());
+}
+
+/// From an unlock to the next owner in another process: load, and write with its message. So it is two trips, also where the holder
+/// took a free lock and nobody has told it that others wait, but for the first time.
+#[test]
+fn a_hand_over_far_from_the_server_is_two_trips() {
+    const TRIP: Duration = ms(40);
+    let _alone = Alone::here();
+    let proxy = Proxy::start(server().port());
+    let [ours, theirs] =
+        [(); 2].map(|()| Client::new(PostgresBackend::connect(&through(server(), &proxy)).unwrap()).unwrap());
+    proxy.set_all(&Traffic::ALL, Rule::Delay(TRIP / 2));
+    for is_chain in [false, true] {
+        let name = format!("handed {is_chain}");
+        let hand_over = |guard: OwnedGuard, waiting: OwnedRequest| {
+            let waiting = thread::spawn(move || (granted(waiting, SOON), Instant::now()));
+            let began = Instant::now();
+            let unlocked = thread::spawn(move || guard.unlock().unwrap());
+            let (next, granted) = waiting.join().unwrap();
+            unlocked.join().unwrap();
+            (next, granted - began)
+        };
+        let mut took = Vec::new();
+        let mut guard = take_now(&ours, &name);
+        for turn in 0..6 {
+            let waiting = request(if turn % 2 == 0 { &theirs } else { &ours }, &name);
+            let (next, time) = hand_over(guard, waiting);
+            took.push(time);
+            guard = next;
+            if !is_chain && turn % 2 == 0 {
+                guard.unlock().unwrap();
+                guard = take_now(&theirs, &name); // which nobody waits for
+            }
+        }
+        guard.unlock().unwrap();
+        took.remove(0);
+        took.sort();
+        let trips: Vec<_> = took.iter().map(|time| time.as_secs_f64() / TRIP.as_secs_f64()).collect();
+        println!("trips: {trips:.2?}");
+        assert!(trips[0] >= 2.0 && trips[trips.len() / 2] <= 2.5, "{trips:.2?}");
+    }
+    proxy.set_all(&Traffic::ALL, Rule::Pass);
     until_nothing_left(server());
 }

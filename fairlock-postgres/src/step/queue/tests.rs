@@ -1,6 +1,7 @@
 //! What joins a step while its row is locked, as by the program's own transaction.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,9 @@ use fairlock_tests::look_until;
 
 use crate::PostgresBackend;
 use crate::owned;
-use crate::tests::{LEASE, SECOND, ask, hold, lock, number, soon, stage, take, trips};
+use crate::step::{Question, only};
+use crate::test_server::new_database;
+use crate::tests::{LEASE, SECOND, ask, hold, lock, number, session, soon, stage, take, trips};
 
 /// Waits until a step loads, and this many have joined it.
 fn until_joined(backend: &PostgresBackend, many: usize) {
@@ -19,11 +22,13 @@ fn until_joined(backend: &PostgresBackend, many: usize) {
 }
 
 fn acquire(backend: &PostgresBackend, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
-    backend.0.ask([(&ask.place.lock.name, owned::acquire(ask))].into_iter(), soon()).pop().unwrap()?
+    let question = Question::new(&ask.place.lock.name, soon(), None, owned::acquire(ask));
+    only(backend.0.ask([question].into_iter(), soon()))?
 }
 
 fn release(backend: &PostgresBackend, hold: &Hold<'_>, deadline: Instant) -> Result<Released, BackendError> {
-    backend.0.ask([(&hold.lock.name, owned::release(hold))].into_iter(), deadline).pop().unwrap()
+    let release = owned::about(hold, |entry, turn, hold, _| entry.release(turn, hold));
+    only(backend.0.ask([Question::new(&hold.lock.name, deadline, None, release)].into_iter(), deadline))
 }
 
 const REVISION: &str = "select rev from fairlock.lock";
@@ -77,4 +82,33 @@ fn a_step_that_fails_fails_for_those_who_joined_it_and_a_call_that_ends_sooner_d
     con.script("rollback", soon()).unwrap();
     assert!(backend.0.queue.joined().is_empty());
     assert!(matches!(backend.release(&held), Ok(Released::Released)));
+}
+
+/// They ask again and again, and each attempt would wait for half a second, on a connection, if it could.
+#[test]
+fn callers_at_a_blocked_row_leave_others_their_connections() {
+    let (url, ann, blocked) = (new_database(), OwnerId::new("a:1"), lock("blocked"));
+    let (backend, mut con) = (PostgresBackend::connect(&url).unwrap(), session(&url));
+    backend.release(&hold(&blocked, &ann, take(&backend, &blocked, &ann))).unwrap();
+    con.script("begin; select from fairlock.lock for update", soon()).unwrap();
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for n in 0..100 {
+            let (backend, blocked, is_over) = (&backend, &blocked, &is_over);
+            scope.spawn(move || {
+                let owner = OwnerId::new(&format!("b:{n}"));
+                while !is_over.load(Ordering::Acquire) {
+                    backend.acquire(&ask(blocked, &owner, n)).unwrap_err();
+                }
+            });
+        }
+        let waits =
+            "select count(*) from pg_locks where not granted and transactionid = pg_current_xact_id()::xid";
+        look_until(SECOND * 5, || (number(&mut con, waits) > 0).then_some(())).expect("a row is waited for");
+        let began = Instant::now();
+        let turns = (0..).map(|n| lock(&format!("free {n}"))).take_while(|_| began.elapsed() < SECOND * 2);
+        let failed = turns.filter(|free| backend.acquire(&ask(free, &ann, 1)).is_err()).count();
+        is_over.store(true, Ordering::Release);
+        assert_eq!(failed, 0);
+    });
 }
