@@ -79,3 +79,35 @@ fn places_that_a_fail_over_has_forgotten_are_put_back() {
     eventually(SOON, "all are back", || line(&world.server, NAME).starts_with(&before));
     world.serve_in_order(Some(newest));
 }
+
+/// The client sends them in batches. What it takes is printed, since it depends on the machine.
+#[test]
+fn thousands_of_lost_places_of_a_client_are_back_in_few_trips() {
+    const WAITERS: usize = 3000;
+    let server = CleanServer::start().allow(&[LINE, PLACES]);
+    let [holder, ours] = [LONG, Duration::from_secs(6)].map(|ttl| with_places(&server.url(), ttl));
+    let guard = take(&holder, NAME);
+    let requests: Vec<_> = (0..WAITERS).map(|_| request(&ours, NAME)).collect();
+    let before = line(&server, NAME);
+    assert_eq!(before.len(), WAITERS);
+    let stat = |section, name: &str| -> f64 {
+        let info: String = server.query(&["INFO", section]);
+        let value = info.lines().find_map(|line| line.strip_prefix(&format!("{name}:")));
+        value.unwrap().trim().parse().unwrap()
+    };
+    let mut con = server.con();
+    let mut own = 0; // reads of our own: INFO over a new connection, DEL, and each look
+    let [reads, work] = [stat("stats", "total_reads_processed"), stat("cpu", "used_cpu_user")];
+    redis::cmd("DEL").arg(&[LINE, PLACES]).exec(&mut con).unwrap();
+    let took = eventually(Duration::from_secs(60), "all are back", || {
+        own += 1;
+        redis::cmd("ZCARD").arg(LINE).query::<usize>(&mut con).unwrap() == WAITERS
+    });
+    let reads = stat("stats", "total_reads_processed") - reads - f64::from(own);
+    let work = stat("cpu", "used_cpu_user") - work;
+    println!("{WAITERS} places were back after {took:?}, {reads} reads and {work:.2} s of the server");
+    assert!(reads < WAITERS as f64 / 10.0, "{reads} reads for {WAITERS} places");
+    assert_eq!(line(&server, NAME), before);
+    drop((requests, guard));
+    eventually(SOON, "all have left", || line(&server, NAME).is_empty());
+}
