@@ -48,10 +48,12 @@ pub(crate) enum AfterFailure {
 }
 
 impl Retries {
-    pub(crate) fn failed(&self, now: Instant, longest: Duration) -> AfterFailure {
+    /// The pause counts from then. An attempt that the server let wait, as for a row that others have locked, was a pause itself: with
+    /// another one behind it, it would miss the moments in which the row is free.
+    pub(crate) fn failed(&self, since: Instant, longest: Duration) -> AfterFailure {
         let mut failures = self.0.lock();
         failures.in_a_row = failures.in_a_row.saturating_add(1);
-        failures.not_before = Some(now + pause_up_to(failures.in_a_row, longest));
+        failures.not_before = Some(since + pause_up_to(failures.in_a_row, longest));
         if failures.in_a_row == 2 { AfterFailure::PausesBegin } else { AfterFailure::AsBefore }
     }
 

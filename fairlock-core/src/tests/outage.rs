@@ -10,6 +10,12 @@ scenes! {
         log 1 it affected 1 hold and 0 waiters of; pass 100s; a unlocks done; log 2"
     }
 
+    /// PostgreSQL lets a heartbeat wait for a row that others have locked, and the row may be free for moments only.
+    fn what_a_renewal_waits_in_vain_counts_as_a_pause() {
+        THREADS "acquire says rank/0; a requests; renew takes 1s*6; renew is-down; pass 6500ms
+        at renew 1666666666ns 2666666666ns 3666666666ns 4666666666ns 5666666666ns; renew is-up; pass 1s; a drops"
+    }
+
     /// No answer has come since, so the outage may last. The next one ends it.
     fn one_loss_is_one_warning_also_in_an_outage_and_when_its_guard_is_unlocked() {
         THREADS "a locks; renew is-down; release is-down; pass 300s; a unlocks lost NotRenewed; pass 50s

@@ -134,7 +134,7 @@ fn renew(shared: &Shared, due: Vec<Due>) {
             outage.heard();
         }
         Some(failed) => {
-            outage.renewals.failed(now, config.longest_pause());
+            outage.renewals.failed(sent, config.longest_pause());
             outage.heard_nothing(&ledger.registry, &shared.chores, sent, failed, others_answer);
         }
     }
