@@ -238,7 +238,7 @@ impl Holds {
                 world.found(Promise::Told, what);
             }
             seen.end = Some(End::Lost);
-            if seen.guards > 0 {
+            if seen.guards > 0 && !seen.ends_by_itself {
                 judge::lost(world, life, lock, *token);
             }
             let key = (lock.clone(), *token);
