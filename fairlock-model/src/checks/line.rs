@@ -3,7 +3,8 @@
 use super::{Check, possible, refuted};
 use crate::line::bounds::{Bounds, Calls, Discipline, Faults, Time, Times};
 use crate::line::properties::{
-    ENDED, EXCLUSION, FORCE, ORDER, OWN_END, PROGRESS, RESIDUE, SETTLED, TURN, USED, VALIDITY, WITNESSES,
+    ENDED, EXCLUSION, FORCE, HEARTBEAT, ORDER, OWN_END, PLACE, PROGRESS, RESIDUE, REST, SETTLED, TURN, USED,
+    VALIDITY, WITNESSES,
 };
 use crate::line::rules::Rules;
 
@@ -96,6 +97,11 @@ fn prompt_and_late(idle: u8) -> Bounds {
     prompt(20, idle, twice(Bounds { late: true, ..two(TIME_OUT) }))
 }
 
+/// An answer is lost, a subscription is cut: a live waiter that does not know its ticket may be absent at its turn.
+fn unheard(clients: fn(Faults) -> Bounds) -> Bounds {
+    prompt(12, 9, stay(clients(Faults { cuts: 1, ..TIME_OUT })))
+}
+
 /// Clients that say these capacities, and ask for these units.
 fn saying(capacities: &'static [u8], takes: &'static [u8], faults: Faults) -> Bounds {
     Bounds { capacities, takes, ..units(faults) }
@@ -159,6 +165,8 @@ fn right() -> Vec<Check> {
         holds("one unit: a lost line", two(LOST_LINE)),
         holds("one unit: two requests each, prompt", prompt(30, 6, twice(two(most)))),
         holds("one unit: three clients, prompt (quick)", prompt(20, 3, stay(three(crash_and_lost_push)))),
+        holds("one unit: an unanswered call, a cut, prompt (quick)", unheard(two)),
+        holds("one unit: three clients, an unanswered call, a cut, prompt", unheard(three)),
         holds("one unit: three clients, a lost line, prompt (quick)", prompt(16, 4, stay(three(LOST_LINE)))),
         holds_to("one unit: three clients, one fault of each kind", three(FAULTS), 12),
         holds("one unit: clients that wait on, an unanswered call", stay(two(TIME_OUT))),
@@ -208,13 +216,16 @@ fn wrong_rules() -> Vec<Check> {
     vec![
         check(Rules::ValidFromTheAnswer, two(NONE), VALIDITY, 4),
         check(Rules::ValidFromTheAnswer, two(NONE), EXCLUSION, 8),
-        check(Rules::PushOlderThanThePlace, two(NONE), VALIDITY, 19),
+        check(Rules::PushOlderThanThePlace, two(NONE), VALIDITY, 14),
         check(Rules::PushOlderThanThePlace, two(NONE), EXCLUSION, 20),
-        check(Rules::PushComparedWithTheTicket, two(NONE), VALIDITY, 19),
+        check(Rules::PushComparedWithTheTicket, two(NONE), VALIDITY, 14),
         check(Rules::PushComparedWithTheTicket, two(NONE), EXCLUSION, 20),
         check(Rules::PutBackAtTheTail, twice(stay(two(NONE))), ORDER, 14),
-        check(Rules::HeartbeatPutsBackTheServed, prompt(12, 9, both(two(NONE))), RESIDUE, 18),
-        check(Rules::LostLineDoesNotRest, prompt(12, 9, stay(three(LOST_LINE))), ORDER, 15),
+        check(Rules::HeartbeatRestores, two(NONE), HEARTBEAT, 12),
+        check(Rules::HeartbeatRestores, prompt(12, 9, both(two(NONE))), RESIDUE, 18),
+        check(Rules::UnheardLeavesAtOnce, unheard(two), PLACE, 8),
+        check(Rules::AbsentIsNotServed, stay(two(CUT)), REST, 14),
+        check(Rules::LostLineDoesNotRest, prompt(12, 9, stay(three(LOST_LINE))), ORDER, 18),
         check(Rules::PushCountsFromAnyAnswer, two(NONE), VALIDITY, 13),
         check(Rules::PushWithoutDeadline, two(NONE), VALIDITY, 10),
         check(Rules::PushWithoutDeadline, two(NONE), EXCLUSION, 17),
@@ -222,7 +233,7 @@ fn wrong_rules() -> Vec<Check> {
         check(Rules::DeadHeadIsWaitedFor, dead_head(), PROGRESS, 50),
         check(Rules::DeadHeadIsWaitedFor, dead_head(), TURN, 103),
         check(Rules::NewcomerBarges, two(CRASH), ORDER, 9),
-        check(Rules::NewcomerBargesAfterManyAbsent, stay(three(CRASH)), ORDER, 13),
+        check(Rules::NewcomerBargesAfterManyAbsent, stay(three(CRASH)), ORDER, 16),
         check(Rules::LateRequestTakesOver, twice(two(TIME_OUT)), VALIDITY, 9),
         check(Rules::LateRequestTakesOver, twice(two(TIME_OUT)), EXCLUSION, 14),
         check(Rules::ReleaseOfAnyHold, two(TIME_OUT), VALIDITY, 10),
@@ -247,8 +258,8 @@ fn wrong_late() -> Vec<Check> {
         check(Rules::NoWithdrawalAfterTheEnd, two(TIME_OUT), RESIDUE, 6),
         check(Rules::WithdrawalWithoutMargin, two(LAG), RESIDUE, 9),
         check(Rules::EndJudgedByTheAnswer, two(TIME_OUT), RESIDUE, 12),
-        check(Rules::AnyReleaseSettles, two(TIME_OUT), RESIDUE, 17),
-        check(Rules::NewsOfAnotherGrantIsIgnored, two(NONE), RESIDUE, 17),
+        check(Rules::AnyReleaseSettles, two(TIME_OUT), RESIDUE, 18),
+        check(Rules::NewsOfAnotherGrantIsIgnored, two(NONE), RESIDUE, 30),
         check(Rules::TooLateIsNotRepeated, prompt(12, 9, stay(two(JUMP))), TURN, 16),
         check(Rules::RenewalOfAnyHold, two(Faults { forces: 1, ..TIME_OUT }), FORCE, 10),
         check(Rules::LateRequestTakesOver, of(Discipline::Plain, two(TIME_OUT)), VALIDITY, 9),
@@ -267,7 +278,7 @@ fn wrong_units() -> Vec<Check> {
     let dead_holder = || prompt_units(0, DEAD_HOLDER);
     let other = || saying(&[2, 2, 3], &[1, 1, 2], NONE);
     vec![
-        check(Rules::SmallerPasses, units(NONE), ORDER, 9),
+        check(Rules::SmallerPasses, units(NONE), ORDER, 6),
         check(Rules::NewcomerBarges, units(NONE), ORDER, 6),
         check(Rules::CapacityBeforeEnds, units(NONE), SETTLED, 6),
         check(Rules::EndFreesNothing, units(NONE), SETTLED, 6),
@@ -282,9 +293,8 @@ fn wrong_units() -> Vec<Check> {
             13,
         ),
         check(Rules::OneGrantAScript, units(NONE), SETTLED, 8),
-        check(Rules::BlockerNeverParked, prompt_units(7, CRASH), PROGRESS, 47),
-        check(Rules::DeafBlockerParkedAtOnce, units(CUT), ORDER, 7),
-        check(Rules::ParkedTakesOne, units(NONE), EXCLUSION, 16),
+        check(Rules::BlockerIsWaitedFor, prompt_units(7, CRASH), PROGRESS, 47),
+        check(Rules::DeafBlockerIsAbsentAtOnce, units(CUT), ORDER, 7),
         check(Rules::NewcomersCapacity, other(), EXCLUSION, 6),
         check(Rules::EndedIsRenewed, units(NONE), ENDED, 7),
         check(Rules::RenewalRaisesAll, units(NONE), OWN_END, 8),
@@ -306,9 +316,10 @@ fn witnesses() -> Vec<Check> {
         examples("free time", two(NONE), &[0, 3, 4, 5, 7, 9]),
         examples("an unanswered call", two(TIME_OUT), &[6]),
         examples("a cut subscription", two(CUT), &[1, 8]),
+        examples("three clients and a cut subscription", stay(three(CUT)), &[18]),
         examples("a lost line", two(LOST_LINE), &[10]),
         examples("prompt time", prompt_three, &[0, 1, 2, 3]),
-        examples("units", units(NONE), &[3, 7, 11, 12, 13, 14, 15, 16, 18]),
+        examples("units", units(NONE), &[3, 7, 11, 12, 13, 14, 15, 16]),
         examples("units and another capacity", other, &[17]),
         examples("units and prompt time", prompt_units(2, LOST_PUSH), &[2]),
     ]

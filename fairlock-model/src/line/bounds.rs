@@ -200,9 +200,8 @@ impl Bounds {
         let is_by_owner = self.discipline == Discipline::ByOwner;
         match verb {
             Verb::Ask => self.is_whole(),
-            Verb::Heartbeat => self.puts_back(),
             Verb::Withdraw => is_by_owner,
-            Verb::Renew | Verb::Release => false,
+            Verb::Heartbeat | Verb::Renew | Verb::Release => false,
         }
     }
 }

@@ -74,7 +74,8 @@ impl Script<'_> {
                     takes,
                     lease,
                     left,
-                    parked: false,
+                    late: 0,
+                    heard: true,
                     came_back: false,
                 });
                 ticket

@@ -6,7 +6,7 @@ use std::time::Duration;
 use fairlock_core::backend::{LockId, Place as Asked, RequestId, Wait};
 use fairlock_core::{FencingToken, LockKind, LockName, OwnerId};
 use fairlock_line::{
-    ClockParts, Desk, KeptHold, LineParts, LockEntry, Moment, News, Parts, PlaceParts, Turn,
+    ClockParts, Desk, KeptHold, LockEntry, Moment, News, Parts, PlaceParts, QueueParts, Turn,
 };
 
 use super::bounds::{Bounds, Discipline};
@@ -122,7 +122,7 @@ impl Bounds {
     }
 
     fn entry(&self, server: &Server) -> LockEntry {
-        let Server { capacity, holds, line, last: _, last_ticket, lost, rests, silent } = server;
+        let Server { capacity, holds, line, last: _, served, rests, silent } = server;
         let hold = |hold: &Hold| KeptHold {
             owner: owner(hold.member.client).clone(),
             request: request(hold.member),
@@ -139,27 +139,23 @@ impl Bounds {
             request: request(place.member),
             takes: place.takes.into(),
             lease: ticks(place.lease),
-            deadline: CLOCK + ticks(place.left),
-            is_parked: place.parked,
+            is_heard: place.heard,
+            deadline: CLOCK + ticks(place.left) - ticks(place.late),
         };
-        let lost = lost
-            .iter()
-            .map(|(member, ticket)| (owner(member.client).clone(), request(*member), number(*ticket)));
-        let line = LineParts {
+        let queue = QueueParts {
             places: line.iter().map(place).collect(),
-            tickets: (number((*last_ticket).min(1)), number(*last_ticket)),
-            lost: lost.collect(),
+            served: number(*served),
             rests_until: CLOCK + ticks(*rests),
             clock: ClockParts { value: CLOCK, pulse: NOW - ticks(*silent), ttl: ticks(self.times.place) },
         };
         let kind = if self.discipline == Discipline::Plain { LockKind::Plain } else { kind_of(*capacity) };
-        Parts::new(kind, holds.iter().map(hold).collect(), line).into()
+        Parts::new(kind, holds.iter().map(hold).collect(), queue).into()
     }
 
     /// The state of the server is what the entry is now. Returns what it was.
     fn read_back(&self, state: &mut State, entry: LockEntry) -> Server {
-        let Parts { kind, holds, line, .. } = entry.into();
-        let LineParts { places, tickets: (_, last_ticket), lost, rests_until, clock } = line;
+        let Parts { kind, holds, queue, .. } = entry.into();
+        let QueueParts { places, served, rests_until, clock } = queue;
         let known = std::mem::take(&mut state.server);
         let hold = |hold: KeptHold| {
             let (token, left) = (small(hold.token.get()), in_ticks(hold.ends.saturating_sub(NOW)));
@@ -175,26 +171,27 @@ impl Bounds {
         };
         let place = |place: PlaceParts| {
             let member = member(&place.owner, place.request);
-            let was_lost = known.lost.iter().any(|(lost, _)| *lost == member);
             let old = known.place_of(member);
+            let late = in_ticks(clock.value.saturating_sub(place.deadline)).min(self.times.place);
+            // A client that does little names no ticket, and comes back at the tail.
+            let heard = place.is_heard || !self.is_whole();
             Place {
                 ticket: small(place.ticket),
                 member,
                 takes: place.takes as u8,
                 lease: in_ticks(place.lease),
                 left: in_ticks(place.deadline.saturating_sub(clock.value)),
-                parked: place.is_parked,
-                came_back: old.map_or(was_lost && self.is_prompt(), |old| old.came_back),
+                late: if heard { 0 } else { late },
+                heard,
+                came_back: old.map_or_else(|| state.lost.contains(&member), |old| old.came_back),
             }
         };
-        let lost = lost.into_iter().map(|(owner, request, ticket)| (member(&owner, request), small(ticket)));
         state.server = Server {
             capacity: kind.capacity() as u8,
             holds: holds.into_iter().map(hold).collect(),
             line: places.into_iter().map(place).collect(),
             last: 0,
-            last_ticket: small(last_ticket),
-            lost: lost.collect(),
+            served: small(served),
             rests: in_ticks(rests_until.saturating_sub(clock.value)),
             silent: in_ticks(NOW - clock.pulse),
         };

@@ -36,11 +36,12 @@ impl Bounds {
         state.server.holds.sort_unstable_by_key(|hold| hold.token);
         state.late.sort_unstable();
         state.forces.sort_unstable();
-        state.server.lost.sort_unstable();
         renumber_the_order(&mut state);
+        forget_lost(&mut state);
+        round_served(&mut state);
         // Tickets are not compared with tokens.
-        state.server.last_ticket = to_ranks(&mut state, each_ticket);
-        state.server.last = to_ranks(&mut state, each_token).max(state.server.last_ticket);
+        let last_ticket = to_ranks(&mut state, each_ticket);
+        state.server.last = to_ranks(&mut state, each_token).max(last_ticket);
         state
     }
 
@@ -159,8 +160,32 @@ fn swap_clients(state: &mut State, one: usize, other: usize) {
     };
     state.server.holds.iter_mut().for_each(|hold| swap(&mut hold.member));
     state.server.line.iter_mut().for_each(|place| swap(&mut place.member));
-    state.server.lost.iter_mut().for_each(|(member, _)| swap(member));
+    state.lost.iter_mut().for_each(swap);
     state.late.iter_mut().for_each(|command| swap(&mut command.member));
+}
+
+/// A place that was lost matters until it is back, or its request does not wait any more.
+fn forget_lost(state: &mut State) {
+    let State { clients, server, lost, .. } = state;
+    lost.retain(|member| {
+        let waits = clients[usize::from(member.client)].waits_for() == Some(member.request);
+        waits && server.place_of(*member).is_none()
+    });
+}
+
+/// Which tickets in use have had their turn is all that matters.
+fn round_served(state: &mut State) {
+    let served = std::mem::take(&mut state.server.served);
+    let (mut any, mut last) = (false, 0);
+    each_ticket(state, &mut |ticket| {
+        any |= *ticket > 0;
+        last = if *ticket <= served { last.max(*ticket) } else { last };
+    });
+    state.server.served = match last {
+        _ if !any => 0,
+        0 => served,
+        last => last,
+    };
 }
 
 fn renumber_the_order(state: &mut State) {
@@ -174,7 +199,7 @@ fn renumber_the_order(state: &mut State) {
 fn each_ticket(state: &mut State, visit: &mut dyn FnMut(&mut u8)) {
     let State { server, clients, late, .. } = state;
     server.line.iter_mut().for_each(|place| visit(&mut place.ticket));
-    server.lost.iter_mut().for_each(|(_, ticket)| visit(ticket));
+    visit(&mut server.served);
     let mut visit_word = |word: &mut Word| {
         if word.is_of_place() {
             visit(&mut word.number);

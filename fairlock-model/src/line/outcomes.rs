@@ -35,8 +35,15 @@ impl Bounds {
                 speaker.stood = last + 1;
             }
         }
+        let stood = before.place_of(member).is_some() || before.hold_of(member).is_some();
+        let stands = state.server.place_of(member).is_some() || state.server.hold_of(member).is_some();
+        state.begun |= word.verb == Verb::Heartbeat && stands && !stood;
+        state.forgotten |= self.is_prompt() && self.is_whole() && self.forgets(state, &before, member);
+        // One that is restored looks next.
+        let is_restored = before.place_of(member).is_none()
+            && state.server.place_of(member).is_some_and(|place| place.ticket <= before.last);
         let looked = word.verb != Verb::Renew && !matches!(answer, Answer::Granted { .. } | Answer::TooLate);
-        if self.discipline == Discipline::HandOff && looked && state.server.rests == 0 {
+        if self.discipline == Discipline::HandOff && looked && !is_restored && state.server.rests == 0 {
             state.left_free |= self.leaves_free(state);
         }
         if self.witness {
@@ -48,7 +55,7 @@ impl Bounds {
     /// Whether a present waiter is next and fits.
     fn leaves_free(&self, state: &State) -> bool {
         let server = &state.server;
-        let first = server.line.iter().find(|place| !place.parked).filter(|place| {
+        let first = server.line.iter().find(|place| server.left_of(place) > 0).filter(|place| {
             let client = &state.clients[usize::from(place.member.client)];
             client.lives() == Some(place.member.request) && server.left_of(place) > 0
         });
@@ -57,6 +64,18 @@ impl Bounds {
             server.taken() + place.takes <= capacity && [0, capacity].contains(&server.capacity)
         };
         first.is_some_and(fits)
+    }
+
+    /// Whether the operation has removed the place of another waiter, which lives and does not know its ticket. (With prompt time it
+    /// has had the time to ask again.)
+    fn forgets(&self, state: &State, before: &Server, speaker: Member) -> bool {
+        let after = &state.server;
+        before.line.iter().any(|place| {
+            let client = &state.clients[usize::from(place.member.client)];
+            let is_gone = after.place_of(place.member).is_none() && after.hold_of(place.member).is_none();
+            let waits = client.waits_for() == Some(place.member.request);
+            place.member != speaker && is_gone && waits && client.ticket == 0
+        })
     }
 
     /// Whether a grant of the operation has passed over a live waiter that asked before it.
@@ -189,27 +208,28 @@ fn notice(state: &mut State, before: &Server, command: Command, answer: Answer) 
     let is_new = |hold: &&Hold| before.holds.iter().all(|old| old.token != hold.token);
     let granted: Vec<Member> = server.holds.iter().filter(is_new).map(|hold| hold.member).collect();
     let served = granted.iter().any(|member| before.place_of(*member).is_some());
-    let parked =
-        |place: &&Place| place.parked && before.place_of(place.member).is_some_and(|old| !old.parked);
-    let parked: Vec<&Place> = server.line.iter().filter(parked).collect();
+    let has_left = |place: &&Place| {
+        let member = place.member;
+        member != command.member && !granted.contains(&member) && server.place_of(member).is_none()
+    };
+    let left: Vec<&Place> = before.line.iter().filter(has_left).collect();
     let blocked = |place: &&Place| server.taken() + place.takes > server.capacity;
-    let place = before.place_of(command.member);
-    let was_parked = place.filter(|place| place.parked && command.word.is_of_place());
-    let is_before = |place: &Place| before.line.iter().any(|other| other.ticket > place.ticket);
     let was_free = before.taken() < before.capacity;
-    let put_back = server.place_of(command.member).is_some_and(|place| {
-        before.place_of(command.member).is_none() && (1..=before.last_ticket).contains(&place.ticket)
+    let put_back = server.place_of(command.member).filter(|place| {
+        before.place_of(command.member).is_none() && (1..=before.last).contains(&place.ticket)
     });
+    let back = put_back.filter(|place| place.ticket <= before.served);
+    let is_before = |place: &Place| before.line.iter().any(|other| other.ticket > place.ticket);
     let is_release = command.word.verb == Verb::Release;
     let events = [
-        (Event::AbsentPassedOver, !granted.is_empty() && !parked.is_empty()),
+        (Event::AbsentPassedOver, !granted.is_empty() && !left.is_empty()),
         (Event::EndHandedOn, served && state.expired && was_free),
-        (Event::PutBack, put_back),
+        (Event::PutBack, put_back.is_some()),
         (Event::Rested, server.rests > 0 && server.taken() < server.capacity),
-        (Event::BackAtItsTicket, was_parked.is_some() && matches!(answer, Answer::Queued { .. })),
-        (Event::BackBeforeLater, was_parked.is_some_and(is_before)),
+        (Event::BackAtItsTicket, back.is_some()),
+        (Event::BackBeforeLater, back.is_some_and(is_before)),
         (Event::TwoGrants, granted.len() > 1),
-        (Event::BlockerParked, parked.iter().any(blocked) && !granted.is_empty()),
+        (Event::BlockerLeft, left.iter().any(blocked) && !granted.is_empty()),
         (Event::WithdrawalGranted, command.word.verb == Verb::Withdraw && granted.len() > 1),
         (Event::EndedRefused, answer == Answer::HoldLost && state.expired),
         (Event::NothingToFree, is_release && answer == Answer::NotHeld),

@@ -22,6 +22,12 @@ pub const OWN_END: &str = "each hold has its own end";
 pub const ENDED: &str = "what is over stays over";
 /// No operation ends while a present waiter is next and fits, unless the line rests. (The renewal of a hold does not look at it.)
 pub const SETTLED: &str = "an operation grants all that fit";
+/// A heartbeat puts no place back: it may be later than its request's end.
+pub const HEARTBEAT: &str = "a heartbeat begins nothing";
+/// A waiter that has heard its ticket comes back there by asking. One that has not keeps its place.
+pub const PLACE: &str = "a live waiter that does not know its ticket keeps its place";
+/// A line rests only after it was lost.
+pub const REST: &str = "only a lost line rests";
 /// While a live client waits, the lock, or units that suffice, stay unused for a bounded time only.
 pub const PROGRESS: &str = "the lock does not lie idle while a client waits";
 /// At the end of every path each live client has had its turns.
@@ -44,17 +50,17 @@ pub const WITNESSES: [(&str, Condition); 19] = [
     ("a late push is not believed", |_, state| state.has(Event::StalePushRefused)),
     ("a command of an ended request is executed", |_, state| state.has(Event::LateCommand)),
     ("a wait that ends finds its grant", |_, state| state.has(Event::TakenWhileLeaving)),
-    ("a parked waiter is back at its ticket", |_, state| state.has(Event::BackAtItsTicket)),
+    ("an absent waiter is back at its ticket", |_, state| state.has(Event::BackAtItsTicket)),
     ("a push overtakes the answer", |_, state| state.has(Event::PushOvertookAnswer)),
     ("a lost line rests when it comes back", |_, state| state.has(Event::Rested)),
     ("two hold units at the same time", |_, state| state.has(Event::HeldTogether)),
     ("an operation grants two places", |_, state| state.has(Event::TwoGrants)),
-    ("an absent waiter that does not fit is parked", |_, state| state.has(Event::BlockerParked)),
+    ("an absent waiter that does not fit leaves", |_, state| state.has(Event::BlockerLeft)),
     ("a withdrawal grants two places", |_, state| state.has(Event::WithdrawalGranted)),
     ("a hold that is over is not renewed", |_, state| state.has(Event::EndedRefused)),
     ("a release finds nothing to free", |_, state| state.has(Event::NothingToFree)),
     ("a request that says another capacity is refused", |_, state| state.has(Event::Refused)),
-    ("a parked waiter is back before a later one", |_, state| state.has(Event::BackBeforeLater)),
+    ("an absent waiter is back before a later one", |_, state| state.has(Event::BackBeforeLater)),
 ];
 
 /// All properties of a check.
@@ -69,11 +75,19 @@ pub fn of(bounds: &Bounds) -> Vec<Property<Bounds>> {
         }),
         Property::always(ENDED, |_, state: &State| !state.revived),
         Property::always(SETTLED, |_, state: &State| !state.left_free),
+        Property::always(HEARTBEAT, |_, state: &State| !state.begun),
+        Property::always(PLACE, |_, state: &State| !state.forgotten),
         Property::always(FORCE, |_, state: &State| !state.seized && !state.untold),
     ];
     // A command that is executed twice has been answered, so nothing is known of the second time. Nor of late ones without an end.
     if bounds.faults.duplicates == 0 && (bounds.is_whole() || bounds.is_prompt()) {
         properties.push(Property::always(RESIDUE, residue));
+    }
+    // An ask that comes after its request was withdrawn is not told from one whose place was lost.
+    if bounds.faults.time_outs == 0 && bounds.faults.crashes == 0 && bounds.faults.duplicates == 0 {
+        properties.push(Property::always(REST, |bounds: &Bounds, state: &State| {
+            state.server.rests == 0 || state.faults.lost_lines < bounds.faults.lost_lines
+        }));
     }
     if bounds.is_prompt() {
         properties.push(Property::always(PROGRESS, progress));

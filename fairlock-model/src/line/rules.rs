@@ -15,8 +15,12 @@ pub enum Rules {
     PushComparedWithTheTicket,
     /// A place that is gone is put back behind later tickets.
     PutBackAtTheTail,
-    /// A heartbeat puts back a place that may have been granted the lock.
-    HeartbeatPutsBackTheServed,
+    /// A heartbeat puts back a place that is gone.
+    HeartbeatRestores,
+    /// An absent waiter that may not know its ticket leaves the line.
+    UnheardLeavesAtOnce,
+    /// The ticket of an absent waiter does not count as served.
+    AbsentIsNotServed,
     /// The first waiter that is heard gets the lock of a lost line.
     LostLineDoesNotRest,
     /// Every answer restarts the time of a pushed grant, even one that reports the grant itself.
@@ -41,8 +45,6 @@ pub enum Rules {
     NobodyLooks,
     /// An ask may begin at any time.
     NoEndOfAnAsk,
-    /// A heartbeat may put a place back at any time.
-    NoEndOfAHeartbeat,
     /// A force may take the lock at any time.
     NoEndOfAForce,
     /// The client's idea of the server's clock is ahead.
@@ -84,11 +86,9 @@ pub enum Rules {
     /// Hand-on ends after one grant.
     OneGrantAScript,
     /// An absent first in line that does not fit is waited for.
-    BlockerNeverParked,
+    BlockerIsWaitedFor,
     /// A first in line that does not fit is absent as soon as it is not subscribed.
-    DeafBlockerParkedAtOnce,
-    /// A parked waiter takes one unit from then on.
-    ParkedTakesOne,
+    DeafBlockerIsAbsentAtOnce,
     /// A newcomer is granted by the capacity that it says, whatever that of the lock.
     NewcomersCapacity,
     /// A hold that is over, but not dropped, is renewed.
@@ -113,8 +113,10 @@ impl Rules {
             Rules::NewcomerBarges => Wrong::NewcomerBarges,
             Rules::NewcomerBargesAfterManyAbsent => Wrong::NewcomerBargesAfterManyAbsent,
             Rules::DeadHeadIsWaitedFor => Wrong::DeadHeadIsWaitedFor,
-            Rules::BlockerNeverParked => Wrong::BlockerNeverParked,
-            Rules::DeafBlockerParkedAtOnce => Wrong::DeafBlockerParkedAtOnce,
+            Rules::BlockerIsWaitedFor => Wrong::BlockerIsWaitedFor,
+            Rules::DeafBlockerIsAbsentAtOnce => Wrong::DeafBlockerIsAbsentAtOnce,
+            Rules::UnheardLeavesAtOnce => Wrong::UnheardLeavesAtOnce,
+            Rules::AbsentIsNotServed => Wrong::AbsentIsNotServed,
             Rules::SmallerPasses => Wrong::SmallerPasses,
             Rules::OneGrantAScript => Wrong::OneGrantAScript,
             _ => return None,

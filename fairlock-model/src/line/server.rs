@@ -64,16 +64,7 @@ impl Script<'_> {
     fn begins_too_late(&self, member: Member, word: Word) -> bool {
         let server = &self.state.server;
         let begins = server.hold_of(member).is_none() && server.place_of(member).is_none();
-        begins
-            && match word.verb {
-                Verb::Ask => self.is_late(word, Rules::NoEndOfAnAsk),
-                Verb::Heartbeat => {
-                    let may_restore = server.lost.iter().any(|(lost, _)| *lost == member)
-                        || self.is(Rules::HeartbeatPutsBackTheServed);
-                    may_restore && self.is_late(word, Rules::NoEndOfAHeartbeat)
-                }
-                _ => false,
-            }
+        begins && word.verb == Verb::Ask && self.is_late(word, Rules::NoEndOfAnAsk)
     }
 
     fn ask(&mut self, member: Member, ticket: u8) -> Answer {
@@ -89,7 +80,7 @@ impl Script<'_> {
     fn heartbeat(&mut self, member: Member, ticket: u8) -> Answer {
         let server = &self.state.server;
         let is_gone = server.hold_of(member).is_none() && server.place_of(member).is_none();
-        if is_gone && self.is(Rules::HeartbeatPutsBackTheServed) {
+        if is_gone && self.is(Rules::HeartbeatRestores) {
             return self.ask(member, ticket);
         }
         let place = self.bounds.place(member, ticket);
@@ -226,10 +217,6 @@ impl Script<'_> {
             }
             Rules::OneEnd => server.holds.iter_mut().for_each(|hold| hold.left = last),
             Rules::CapacityBeforeEnds => server.holds.retain(|hold| hold.left > 0),
-            Rules::ParkedTakesOne => {
-                let parked = server.line.iter_mut().filter(|place| place.parked);
-                parked.for_each(|place| place.takes = 1);
-            }
             Rules::LostLineDoesNotRest => server.rests = 0,
             Rules::NewcomersCapacity if !before.holds.is_empty() => server.capacity = before.capacity,
             _ => {}

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::bounds::{Bounds, END, Faults};
 use super::client::{Client, Phase};
-use super::messages::Command;
+use super::messages::{Command, Member};
 use super::store::{Place, Server};
 
 /// The events that the properties need.
@@ -26,7 +26,7 @@ pub enum Event {
     LateCommand,
     /// A timed wait ended, found that it had just been granted the lock, and took it.
     TakenWhileLeaving,
-    /// A parked waiter was heard, and still had its ticket.
+    /// An absent waiter had left, and came back at its ticket.
     BackAtItsTicket,
     /// A push overtook the answer to the request.
     PushOvertookAnswer,
@@ -36,8 +36,8 @@ pub enum Event {
     HeldTogether,
     /// One operation granted two places.
     TwoGrants,
-    /// A first in line that was absent and did not fit was parked, and one behind it granted.
-    BlockerParked,
+    /// A first in line that was absent and did not fit left, and one behind it was granted.
+    BlockerLeft,
     /// A withdrawal granted two places.
     WithdrawalGranted,
     /// A renewal found its hold over.
@@ -46,7 +46,7 @@ pub enum Event {
     NothingToFree,
     /// A request was refused, since it said another capacity than that of the lock.
     Refused,
-    /// A parked waiter was heard, and stood before one that asked later.
+    /// An absent waiter had left, and came back before one that asked later.
     BackBeforeLater,
 }
 
@@ -76,7 +76,13 @@ pub struct State {
     pub barged: bool,
     /// A hold that was over lives again.
     pub revived: bool,
-    /// A script left a waiter that is next, present and fits.
+    /// The places that were lost, and are not back. (With prompt time only.)
+    pub lost: Vec<Member>,
+    /// A heartbeat has begun a place or a hold.
+    pub begun: bool,
+    /// A live waiter that has not heard its ticket has lost its place.
+    pub forgotten: bool,
+    /// An operation left a waiter that is next, present and fits.
     pub left_free: bool,
     /// For how many ticks the lock, or units that suffice, have been unused beside a live waiter.
     pub idle: u8,
@@ -139,7 +145,7 @@ impl fmt::Display for State {
         }
         write!(f, "; line:")?;
         for place in &self.server.line {
-            let absent = if place.parked { " absent" } else { "" };
+            let absent = if place.heard { "" } else { ", unheard" };
             let (Place { ticket, member, takes, .. }, left) = (place, self.server.left_of(place));
             write!(f, " [{takes} for {member} #{ticket} for {left}{absent}]")?;
         }

@@ -207,6 +207,9 @@ impl Bounds {
             }
             Step::LoseLine => {
                 state.faults.lost_lines -= 1;
+                if self.is_prompt() {
+                    state.lost = state.server.line.iter().map(|place| place.member).collect();
+                }
                 self.on_entry(state, |entry, _| entry.lose_line());
                 state.server.tidy(self);
             }
@@ -341,9 +344,7 @@ impl Bounds {
         }
         let holds = state.server.holds.iter().filter(|hold| hold.own > 0);
         let taken: u8 = holds.map(|hold| hold.takes).sum();
-        let mut waiters = state.server.line.clone();
-        waiters.sort_by_key(|place| place.ticket);
-        let mut members = waiters.iter().map(|place| place.member);
+        let mut members = state.server.line.iter().map(|place| place.member);
         let first = members.find(|member| waits(usize::from(member.client)) == Some(member.request));
         first.is_some_and(|first| taken + self.takes(first.client) <= self.capacity(first.client))
     }

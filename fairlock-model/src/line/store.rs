@@ -35,8 +35,10 @@ pub struct Place {
     pub lease: u8,
     /// Ticks of the line clock, from its last heartbeat on, until it is overdue.
     pub left: u8,
-    /// Parked: out of the way, with its ticket kept.
-    pub parked: bool,
+    /// Of a place that is overdue, and unheard: since when.
+    pub late: u8,
+    /// The waiter has named its ticket, so it knows it.
+    pub heard: bool,
     /// It was put back after the line was lost. (For the properties with prompt time only.)
     pub came_back: bool,
 }
@@ -48,14 +50,12 @@ pub struct Server {
     pub capacity: u8,
     /// The holds, by token.
     pub holds: Vec<Hold>,
-    /// The places: those that are present by ticket, then the parked ones.
+    /// The places, by ticket.
     pub line: Vec<Place>,
     /// The last number of the sequence: not below any token or ticket.
     pub last: u8,
-    /// The last ticket of the line.
-    pub last_ticket: u8,
-    /// The requests whose places were lost, with their tickets, until they are back or the requests end.
-    pub lost: Vec<(Member, u8)>,
+    /// Tickets up to this one have had their turn; 0 before there was a line.
+    pub served: u8,
     /// A lost line comes back: no waiter is next for this many ticks of the line clock, from its last heartbeat on.
     pub rests: u8,
     /// Ticks since the last heartbeat of the line, as far as its clock follows them.
