@@ -289,8 +289,7 @@ pub(crate) struct Unlock {
     pub(crate) yes: bool,
 }
 
-/// Remove a waiter's place, after asking for confirmation. A live waiter asks again, at the tail. The search reads 500 waiters in
-/// each round trip.
+/// Move a waiter to the tail of the line, after asking for confirmation. The search reads 500 waiters in each round trip.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  fairlock kick orders host-7:4123\n  fairlock kick orders 0d1a8b3c-5f0e-4c43-9d05-6c2f0c1f4a11:1"

@@ -1,4 +1,4 @@
-//! `fairlock kick`: takes a waiter's place away, after a question.
+//! `fairlock kick`: moves a waiter to the tail of the line, after a question.
 
 use fairlock::{OwnerId, Waiter};
 

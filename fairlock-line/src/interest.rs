@@ -6,7 +6,7 @@ use fairlock_core::OwnerId;
 use fairlock_core::backend::{Place, RequestId};
 
 use crate::bytes::{Coded, read_list};
-use crate::turn::{Moment, SWEEP_AFTER};
+use crate::turn::{DEAD_AFTER, Moment};
 
 /// The requests of one lock that were told "busy", each with the moment until which another heartbeat is due.
 #[derive(Default)]
@@ -38,7 +38,7 @@ impl Interest {
 
     /// One owner of each client to wake. Requests that were silent for too long are removed first.
     pub(crate) fn one_of_each_client(&mut self, now: Moment) -> Vec<OwnerId> {
-        self.requests.retain(|_, until| now < until.saturating_add(SWEEP_AFTER));
+        self.requests.retain(|_, until| now < until.saturating_add(DEAD_AFTER));
         let mut owners: Vec<OwnerId> = Vec::new();
         for (owner, _) in self.requests.keys() {
             if owners.iter().all(|other| other.client() != owner.client()) {
@@ -55,7 +55,7 @@ impl Interest {
 
     /// From when on all its requests were silent for too long, if none is heard until then.
     pub(crate) fn over_at(&self) -> Moment {
-        self.requests.values().max().map_or(Moment::ZERO, |until| until.saturating_add(SWEEP_AFTER))
+        self.requests.values().max().map_or(Moment::ZERO, |until| until.saturating_add(DEAD_AFTER))
     }
 }
 

@@ -32,9 +32,13 @@
 //!
 //! The questions and answers are those of [`fairlock_core::backend`]: a store that decides by these rules implements that trait.
 //!
+//! An operation reads, plans, writes and tells, as the scripts of the Redis backend do. `lock_entry/rule.rs` is the one rule of who is
+//! next, and stands beside `lib/rule.lua` there: the same names in the same order, so a change of the rule is made in both.
+//!
 //! ```text
-//!  lock_entry   one lock: acquire, release, withdraw, … force   renewal   hand_on   kind   hold   encoded
-//!     ├► line       places by ticket, present or parked   clock   ranks   encoded
+//!  lock_entry   one lock: acquire, release, withdraw, … force   renewal   inspect
+//!     │           rule   who is next   plan   write   does it   look   when to ask again   kind   hold   encoded
+//!     ├► queue      places by ticket   hear   restore   clock   ranks   encoded
 //!     ├► interest   the requests that wait for a plain lock
 //!     └► turn       the context of an operation; the desk: the sequence, and the messages
 //!          └► wake_up   a message   bytes   values as bytes   wrong   mistakes, for models
@@ -42,18 +46,18 @@
 
 mod bytes;
 mod interest;
-mod line;
 mod lock_entry;
+mod queue;
 mod turn;
 mod wake_up;
 mod wrong;
 
 pub use bytes::DecodeError;
 #[cfg(feature = "model")]
-pub use line::{ClockParts, LineParts, PlaceParts};
-#[cfg(feature = "model")]
 pub use lock_entry::Parts;
 pub use lock_entry::{KeptHold, LockEntry, lock_of, renew_by_lock};
+#[cfg(feature = "model")]
+pub use queue::{ClockParts, PlaceParts, QueueParts};
 pub use turn::{Desk, Moment, Turn};
 pub use wake_up::{News, WakeUp};
 #[cfg(feature = "model")]

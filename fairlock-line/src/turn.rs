@@ -11,8 +11,8 @@ use crate::wrong::Wrong;
 /// A moment by the store's clock: the time since 1970. It must not go back from one operation on a lock to the next.
 pub type Moment = Duration;
 
-/// For how much longer than its time to live a waiter can be silent and keep its ticket.
-pub(crate) const SWEEP_AFTER: Duration = Duration::from_secs(60);
+/// A waiter that is silent for so much longer than its time to live is dead.
+pub(crate) const DEAD_AFTER: Duration = Duration::from_secs(60);
 
 /// Tokens follow the store's clock up to here (the year 2112). From here on they only count, to stay below 2^53.
 const LAST_BY_CLOCK: u64 = 1 << 52;
@@ -93,9 +93,18 @@ impl Turn<'_> {
 
     /// Microseconds of the store's clock, as on Redis, but always growing.
     pub(crate) fn next_number(&mut self) -> u64 {
-        let micros = u64::try_from(self.now.as_micros()).unwrap_or(u64::MAX);
-        self.desk.last = micros.min(LAST_BY_CLOCK).max(self.desk.last.saturating_add(1));
+        self.desk.last = self.micros().max(self.desk.last.saturating_add(1));
         self.desk.last
+    }
+
+    /// Whether the sequence can have given out this number. (One that began anew has begun at the clock, which is past every former
+    /// number if it is right.)
+    pub(crate) fn may_have_drawn(&self, number: u64) -> bool {
+        0 < number && number < LAST_BY_CLOCK && number <= self.desk.last.max(self.micros())
+    }
+
+    fn micros(&self) -> u64 {
+        u64::try_from(self.now.as_micros()).unwrap_or(u64::MAX).min(LAST_BY_CLOCK)
     }
 
     pub(crate) fn next_token(&mut self) -> FencingToken {

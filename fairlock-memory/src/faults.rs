@@ -52,8 +52,8 @@ impl Faults {
         store.with(self.0.now(), &name, |entry, _| entry.lose_hold());
     }
 
-    /// The places of all waiters for this lock vanish without a wake-up, as if the server had lost them. Live waiters get
-    /// their places back with their clients' next heartbeats, within a third of the places' time to live.
+    /// The places of all waiters for this lock vanish without a wake-up, as if the server had lost them. Live waiters ask again
+    /// after their clients' next heartbeats, within a third of the places' time to live, and get their places back.
     pub fn lose_line(&self, name: &str) {
         let Ok(name) = LockName::new(name) else { return };
         let mut store = self.0.store_of(&name);

@@ -1,7 +1,6 @@
 //! A lock as a row of the table: its only hold in columns, all else as bytes.
 //!
-//! `state` may be empty only while nothing but that hold is known of the lock: then a fast part may grant and release. A line that
-//! is empty may still remember tickets and kicks: as long as the lock is held, that stays.
+//! `state` is empty while nothing but that hold is known of the lock: then a fast part may grant and release.
 
 use std::collections::HashSet;
 use std::time::Duration;

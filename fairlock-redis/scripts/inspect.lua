@@ -7,24 +7,25 @@
 -- Effects: none
 local lock, record, queue, timeouts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local from, many, examined = ARGV[1], ARGV[2], ARGV[3]
--- @include lib/clock: now, format_int
+-- @include lib/clock: now
+-- @include lib/numbers: text
 -- @include lib/last_grant: read_last_grant
 -- @include lib/owner: read_holder, not_exclusive
 
 local holder = read_holder(lock, read_last_grant(record)) or {}
 local refused = not_exclusive(holder)
 if refused then return refused end
-if holder[3] then holder[5] = format_int(math.max(0, now - math.floor(holder[3] / 1000))) end
+if holder[3] then holder[5] = text(math.max(0, now - math.floor(holder[3] / 1000))) end
 redis.call('ZCARD', timeouts) -- finds a key of another type even if the line is empty
 local length, line = redis.call('LLEN', queue), {}
-local owners = many ~= '0' and redis.call('LRANGE', queue, from, format_int(from + many - 1)) or {}
+local owners = many ~= '0' and redis.call('LRANGE', queue, from, text(from + many - 1)) or {}
 for _, owner in ipairs(owners) do
   local timeout = tonumber(redis.call('ZSCORE', timeouts, owner))
   line[#line + 1] = owner
   line[#line + 1] = timeout and math.max(0, timeout - now) or -1
 end
 -- Those whose times are over. The first that is not tells whether there is any other.
-local absent = #redis.call('ZRANGE', timeouts, '-inf', format_int(now), 'BYSCORE', 'LIMIT', 0, examined)
-local live = redis.call('ZRANGE', timeouts, '(' .. format_int(now), '+inf', 'BYSCORE', 'LIMIT', 0, 1)
+local absent = #redis.call('ZRANGE', timeouts, '-inf', now, 'BYSCORE', 'LIMIT', 0, examined)
+local live = redis.call('ZRANGE', timeouts, '(' .. text(now), '+inf', 'BYSCORE', 'LIMIT', 0, 1)
 absent = absent == tonumber(examined) and absent > 0 and #live == 0 and length or math.min(length, absent)
 return { 'state', holder, redis.call('PTTL', lock), length, absent, line }

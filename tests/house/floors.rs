@@ -31,7 +31,7 @@ const HOUSE: [(&str, &str); 7] = [
          presence schema
          net net/pool net/open net/login net/wire net/rows net/statement net/address net/tls net/encoding net/failure",
     ),
-    ("fairlock-line", "lock_entry line interest turn wrong wake_up bytes"),
+    ("fairlock-line", "lock_entry queue interest turn wrong wake_up bytes"),
     ("fairlock-memory", "backend faults shared plans store wake_ups"),
     (
         "fairlock-cli",

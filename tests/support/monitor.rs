@@ -1,31 +1,26 @@
-//! What the server did with one line, read from MONITOR: tickets, waiters passed over, grants. The checker requires
+//! What the server did with one line, read from MONITOR: tickets, waiters that left, grants. The checker requires
 //! that each grant goes to the smallest ticket present.
 
 use crate::RedisServer;
 use crate::history::Violations;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
-/// `HandOff` moves an absent waiter behind all tickets, by adding this to its own.
-const PARKED: u64 = 1 << 52;
-
 /// One thing that a script did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// The waiter stands in line with this ticket. It may come again after being passed over.
+    /// The waiter stands in line with this ticket. It may come back to it after it left.
     InLine {
         /// The owner, with discipline `HandOff` followed by its request.
         who: String,
         /// The ticket.
         ticket: u64,
     },
-    /// The waiter was absent and passed over. It keeps its ticket.
-    PassedOver(String),
-    /// The waiter left the line.
+    /// The waiter left the line: as a holder, by itself, or since it was absent at its turn.
     Left(String),
     /// The waiter got the lock.
     Granted(String),
@@ -123,17 +118,21 @@ fn place_of_a_grant(seen: &[Seen], event: &Seen) -> Option<usize> {
 /// A script passes over many absent waiters by one command.
 fn hand_off(words: &[&str], lock: &str, queue: &str, last_hold: &mut String) -> Vec<Seen> {
     match *words {
-        ["ZADD", key, "NX", ref pair @ ..] if key == queue => in_line(pair).into_iter().collect(),
         ["ZADD", key, ref pairs @ ..] if key == queue => pairs.chunks(2).filter_map(in_line).collect(),
         ["ZREM", key, ref left @ ..] if key == queue => {
-            left.iter().map(|who| Seen::Left((*who).to_owned())).collect()
+            let waiters = left.iter().filter(|who| who.contains(':'));
+            waiters.map(|who| Seen::Left((*who).to_owned())).collect()
         }
-        ["HSET", key, "mode", hold] if key == lock => {
-            // Member and token, behind the capacity. A hold that is written again is no new grant.
-            let hold = hold.split(' ').skip(1).take(2).collect::<Vec<_>>().join(" ");
+        ["HSET", key, ref pairs @ ..] if key == lock => {
+            let Some([who, hold]) =
+                pairs.chunks_exact(2).find(|pair| pair[0].contains(':') && pair[1].contains(' '))
+            else {
+                return Vec::new();
+            };
+            // Its token, behind the units. A hold that is written again is no new grant.
+            let hold = format!("{who} {}", hold.split(' ').nth(1).unwrap_or_default());
             let is_new = std::mem::replace(last_hold, hold.clone()) != hold;
-            let who = hold.split(' ').next().unwrap_or_default().to_owned();
-            if is_new { vec![Seen::Granted(who)] } else { Vec::new() }
+            if is_new { vec![Seen::Granted((*who).to_owned())] } else { Vec::new() }
         }
         _ => Vec::new(),
     }
@@ -143,7 +142,7 @@ fn hand_off(words: &[&str], lock: &str, queue: &str, last_hold: &mut String) -> 
 fn in_line(pair: &[&str]) -> Option<Seen> {
     let [ticket, who] = *pair else { return None };
     let (who, ticket) = (who.to_owned(), ticket.parse::<u64>().ok()?);
-    Some(if ticket < PARKED { Seen::InLine { who, ticket } } else { Seen::PassedOver(who) })
+    Some(Seen::InLine { who, ticket })
 }
 
 fn redisson(words: &[&str], lock: &str, queue: &str, joined: &mut u64) -> Option<Seen> {
@@ -157,20 +156,25 @@ fn redisson(words: &[&str], lock: &str, queue: &str, joined: &mut u64) -> Option
     }
 }
 
+/// The waiters that had no turn, as far as is seen: they left without the lock, or others ahead of which they stood got it.
+pub fn without_a_turn(seen: &[Seen]) -> BTreeSet<&str> {
+    look_at_order(seen).passed
+}
+
 /// The number of grants.
 pub fn grants(seen: &[Seen]) -> usize {
     seen.iter().filter(|event| matches!(event, Seen::Granted(_))).count()
 }
 
-/// Checks the order. Tickets grow. Each grant goes to the smallest ticket present, or to a newcomer if none is. Nobody is passed over
-/// who comes back. The line is empty at the end.
+/// Checks the order. Tickets grow. Each grant goes to the smallest ticket in line, or to a newcomer if there is none: who is passed over
+/// has no turn later, since it was dead. Nobody comes back to a place that it left. The line is empty at the end.
 pub fn check_order(seen: &[Seen]) -> Result<(), Violations> {
     check_order_with_cuts(seen, 0)
 }
 
 /// The same for a run in which subscriptions were cut, so often: at that moment the server can't tell their waiters from dead ones.
 pub fn check_order_with_cuts(seen: &[Seen], mut cuts: usize) -> Result<(), Violations> {
-    let (mut found, left) = look_at_order(seen);
+    let Order { mut found, left, .. } = look_at_order(seen);
     found.retain(|sentence| {
         let is_excused = cuts > 0 && sentence.ends_with(LIVES);
         cuts -= usize::from(is_excused);
@@ -184,55 +188,65 @@ const LIVES: &str = "was passed over and lives";
 
 /// The same for a run that ended with waiters in line.
 pub fn check_order_so_far(seen: &[Seen]) -> Result<(), Violations> {
-    Violations::none_of(look_at_order(seen).0)
+    Violations::none_of(look_at_order(seen).found)
 }
 
-/// The violations, and the waiters in line at the end.
-fn look_at_order(seen: &[Seen]) -> (Vec<String>, Vec<&str>) {
-    let mut found = Vec::new();
-    // By ticket: the waiter, and whether it is present.
-    let mut line: BTreeMap<u64, (&str, bool)> = BTreeMap::new();
+/// The violations; the waiters in line at the end; those that had no turn.
+struct Order<'a> {
+    found: Vec<String>,
+    left: Vec<&'a str>,
+    passed: BTreeSet<&'a str>,
+}
+
+fn look_at_order(seen: &[Seen]) -> Order<'_> {
+    let (mut found, mut passed) = (Vec::new(), BTreeSet::new());
+    // The waiters by ticket, and those that have left.
+    let (mut line, mut former) = (BTreeMap::<u64, &str>::new(), BTreeMap::<u64, &str>::new());
     let mut greatest = 0;
     for event in seen {
         match event {
             Seen::InLine { who, ticket } => {
-                let before = line.insert(*ticket, (who, true));
-                if before.is_some_and(|(_, present)| !present) {
+                let before = line.insert(*ticket, who);
+                if former.get(ticket) == Some(&who.as_str()) {
+                    passed.remove(who.as_str());
                     found.push(format!("`{who}` {LIVES}"));
-                }
-                if before.is_none() && *ticket <= greatest {
+                } else if before.is_none() && *ticket <= greatest {
                     found.push(format!("`{who}` got ticket {ticket} after {greatest}"));
                 }
+                line.retain(|other, waiter| other == ticket || waiter != who);
                 greatest = greatest.max(*ticket);
             }
-            Seen::PassedOver(gone) => {
-                let places = line.values_mut().filter(|(who, _)| who == gone);
-                places.for_each(|(_, present)| *present = false);
+            Seen::Left(gone) => {
+                line.retain(|ticket, who| {
+                    if *who == gone {
+                        former.insert(*ticket, *who);
+                        passed.insert(*who);
+                    }
+                    *who != gone
+                });
             }
-            Seen::Left(gone) => line.retain(|_, (who, _)| who != gone),
             Seen::Granted(winner) => {
-                let first = line.values().find(|(_, present)| *present);
-                if let Some((first, _)) = first.filter(|(who, _)| who != winner) {
-                    found.push(format!("`{winner}` got the lock while `{first}` was first in line"));
+                passed.extend(line.values().take_while(|who| *who != winner));
+                if passed.remove(winner.as_str()) {
+                    found.push(format!("`{winner}` {LIVES}"));
                 }
-                line.retain(|_, (who, _)| who != winner);
+                line.retain(|_, who| who != winner);
             }
         }
     }
-    (found, line.into_values().map(|(who, _)| who).collect())
+    Order { found, left: line.into_values().collect(), passed }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// `a=1` stands in line with ticket 1, `a~` was passed over, `a-` left, `a!` got the lock.
+    /// `a=1` stands in line with ticket 1, `a-` left, `a!` got the lock.
     fn seen(story: &str) -> Vec<Seen> {
         let event = |word: &str| {
-            let (who, what) = word.split_at(word.find(['=', '~', '-', '!']).unwrap());
+            let (who, what) = word.split_at(word.find(['=', '-', '!']).unwrap());
             let who = who.to_owned();
             match what {
-                "~" => Seen::PassedOver(who),
                 "-" => Seen::Left(who),
                 "!" => Seen::Granted(who),
                 ticket => Seen::InLine { who, ticket: ticket[1..].parse().unwrap() },
@@ -245,15 +259,16 @@ mod tests {
     fn grants_and_tickets_out_of_order_are_found() {
         for (story, found) in [
             ("x! a=1 b=2 a! b! x!", ""),
-            ("a=1 b=2 b! a!", "`b` got the lock while `a` was first in line"),
-            ("a=1 x! a!", "`x` got the lock while `a` was first in line"),
-            // An absent waiter is passed over, and comes back to its ticket.
-            ("a=1 b=2 c=3 a~ b! a=1 a! c!", "`a` was passed over and lives"),
-            ("a=1 b=2 c=3 a~ b! c! a-", ""),
-            (
-                "a=1 b=2 c=3 a~ b! a=1 c! a!",
-                "`a` was passed over and lives; `c` got the lock while `a` was first in line",
-            ),
+            ("a=1 b=2 b! a!", "`a` was passed over and lives"),
+            ("a=1 x! a!", "`a` was passed over and lives"),
+            ("a=1 b=2 b! a-", ""),
+            // An absent waiter leaves, and comes back to its ticket.
+            ("a=1 b=2 c=3 a- b! a=1 a! c!", "`a` was passed over and lives"),
+            ("a=1 b=2 c=3 a- b! c!", ""),
+            // An operator kicks it.
+            ("a=1 b=2 a=3 b! a!", ""),
+            ("a=1 b=2 a=3 a! b!", "`b` was passed over and lives"),
+            ("a=1 b=2 c=3 a- b! a=1 c! a!", "`a` was passed over and lives; `a` was passed over and lives"),
             ("a=5 b=4 b! a!", "`b` got ticket 4 after 5"),
             ("a=1", "`a` is still in line"),
             ("a=1 a-", ""),
@@ -262,31 +277,34 @@ mod tests {
                 check_order(&seen(story)).err().map_or(String::new(), |found| found.0.join("; "));
             assert_eq!(violations, found, "{story}");
         }
-        let passed = seen("a=1 b=2 a~ b! a=1 a!");
+        let passed = seen("a=1 b=2 a- b! b- a=1 a! a-");
+        assert_eq!(without_a_turn(&seen("a=1 b=2 c=3 d=4 a- b! b- d!")), BTreeSet::from(["a", "c"]));
         assert!(check_order_with_cuts(&passed, 1).is_ok() && check_order_with_cuts(&passed, 0).is_err());
-        assert!(check_order_with_cuts(&seen("a=1 b=2 b! a!"), 1).is_err());
+        assert!(check_order_with_cuts(&seen("a=1 b=2 b! a!"), 1).is_ok());
         check_order_so_far(&seen("a=1")).unwrap();
-        assert!(check_order_so_far(&seen("a=1 x!")).is_err());
+        check_order_so_far(&seen("a=1 x!")).unwrap();
+        assert!(check_order_so_far(&seen("a=1 x! a!")).is_err());
     }
 
     #[test]
     fn lines_of_both_disciplines_are_read() {
         let text = [
             r#"1.5 [0 lua] "ZADD" "fairlock_line:{x}" "7" "u:1:ab""#,
-            r#"1.5 [0 lua] "ZADD" "fairlock_line:{x}" "4503599627370503" "u:1:ab""#,
+            r#"1.5 [0 lua] "ZADD" "fairlock_line:{x}" "XX" "0" "nobody""#,
             r#"1.5 [0 lua] "ZADD" "fairlock_line:{y}" "8" "u:2:ab""#,
-            r#"1.5 [0 lua] "HSET" "x" "mode" "1 u:1:ab 9 1 -label""#,
+            r#"1.5 [0 lua] "ZREM" "fairlock_line:{x}" "nobody""#,
             r#"1.5 [0 lua] "ZREM" "fairlock_line:{x}" "u:1:ab""#,
-            r#"1.5 [0 lua] "ZADD" "fairlock_line:{x}" "4503599627370504" "u:4:ab" "4503599627370505" "u:5:ab""#,
+            r#"1.5 [0 lua] "HSET" "x" "u:1:ab" "1 9 1 0 label""#,
+            r#"1.5 [0 lua] "HSET" "x" "u:1:ab" "1 9 2 0 label""#,
+            r#"1.5 [0 lua] "HSET" "x" "mode" "1" "u:6:ab" "1 10 1 0 label""#,
             r#"1.5 [0 lua] "ZREM" "fairlock_line:{x}" "u:4:ab" "u:5:ab""#,
             r#"1.5 [0 lua] "RPUSH" "redisson_lock_queue:{x}" "u:3""#,
             r#"1.5 [0 lua] "HSET" "x" "u:3" "1""#,
             r#"1.5 [0 127.0.0.1:1] "PING""#,
         ]
         .map(str::to_owned);
-        let batches = "u:4:ab~ u:5:ab~ u:4:ab- u:5:ab-";
-        let single = "u:1:ab=7 u:1:ab~ u:1:ab! u:1:ab-";
-        assert_eq!(read(&text, Line::HandOff, "x"), seen(&format!("{single} {batches}")));
+        let told = "u:1:ab=7 u:1:ab! u:1:ab- u:6:ab! u:4:ab- u:5:ab-";
+        assert_eq!(read(&text, Line::HandOff, "x"), seen(told));
         assert_eq!(read(&text, Line::Redisson, "x"), seen("u:3=1 u:3!"));
     }
 }

@@ -19,11 +19,12 @@ pub fn until_in_line(server: &RedisServer, name: &str, n: usize) {
 
 /// Puts places of a client that is dead into the line, ahead of all others: of its owners with these numbers, as `acquire` writes them.
 pub fn add_dead_places(server: &RedisServer, name: &str, owners: RangeInclusive<u64>, lives: Duration) {
-    const ADD: &str = "local now = tonumber(redis.call('TIME')[1]) * 1000 \
+    const ADD: &str = "local time = redis.call('TIME') \
+        local now = time[1] * 1000 + math.floor(time[2] / 1000) \
         for at = ARGV[1], ARGV[2] do \
           local member = string.format('00000000-0000-4000-8000-000000000000:%d:%016x', at, at) \
           redis.call('ZADD', KEYS[1], at, member) \
-          redis.call('HSET', KEYS[2], member, string.format('%.0f 30000 1 dead', now + ARGV[3])) \
+          redis.call('HSET', KEYS[2], member, string.format('1 1 %.0f %.0f 30000 - dead', now * 1000 + at, now + ARGV[3])) \
         end \
         for _, key in ipairs(KEYS) do redis.call('PEXPIRE', key, ARGV[3] * 2) end";
     let keys = ["line", "record"].map(|what| format!("fairlock_{what}:{{{name}}}"));

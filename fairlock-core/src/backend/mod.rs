@@ -60,7 +60,8 @@ pub trait Backend: Send + Sync + 'static {
     ///   owner under another request is in its way like that of any other, since either of the two may be late.
     /// - [`Queued`](Acquired::Queued): the place is in the line, behind all earlier ones; a repeat keeps it. Asking again after
     ///   `recheck_in` is enough, even if no wake-up ever comes. A request that names a [ticket](Place::ticket) that the lock
-    ///   has given out stands at that ticket, also if its place was gone, but not after a [`kick`](Backend::kick). Whatever is
+    ///   has given out stands at that ticket, also if its place was gone, but not after a [`kick`](Backend::kick). One whose place
+    ///   was gone may be granted nothing by this call: then `recheck_in` is zero if it may be next. Whatever is
     ///   granted to the place has a greater token than `latest`; `latest` is 0 only where [`Wake::Granted`] is never sent.
     /// - [`Busy`](Acquired::Busy): nothing was left behind.
     ///
@@ -216,9 +217,9 @@ pub trait Backend: Send + Sync + 'static {
     /// - [`Renewed`](Renewal::Renewed): the hold lasts for `lease` from now.
     /// - [`Waiting`](Renewal::Waiting): the place lasts for its `ttl` from now.
     /// - [`Granted`](Renewal::Granted): the place has become a hold.
-    /// - [`Lost`](Renewal::Lost): the store is sure that the hold is over, or that the place is gone. A place that is gone may be
-    ///   put back at its ticket, unless that ticket may have been served: the renewal may arrive after the release of the very
-    ///   hold that the place became. After `Lost` a live waiter asks, with its ticket.
+    /// - [`Lost`](Renewal::Lost): the store is sure that the hold is over, or that the place is gone, or has another
+    ///   [ticket](Place::ticket). A place that is gone is not put back: the renewal may arrive after the release of the very hold that
+    ///   the place became. After `Lost` a live waiter asks, with its ticket.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -290,8 +291,8 @@ pub trait Backend: Send + Sync + 'static {
         one_by_one(places, |place| self.withdraw(place))
     }
 
-    /// Takes the place of a request away, by order of an operator. The answers are those of [`withdraw`](Backend::withdraw). A
-    /// request that is alive asks again, and then stands at the tail, whatever its ticket is.
+    /// Moves the place of a request to the tail, by order of an operator, with a new ticket. The answers are those of
+    /// [`withdraw`](Backend::withdraw). The waiter is told to look; whichever ticket it names, it keeps the new place.
     ///
     /// ```
     /// # use std::time::Duration;

@@ -213,7 +213,7 @@ impl Claim {
         }
     }
 
-    /// An attempt that asks for this request, or may put its place back, has failed like this. It may begin that until a time
+    /// An attempt that asks for this request has failed like this. It may begin that until a time
     /// from now, since it was sent before now. Returns whether the claim has ended by now, so that no one else will look.
     pub(crate) fn attempt_failed(&self, error: &BackendError, now: Instant) -> bool {
         let (BackendErrorKind::Unavailable, Some(ttl)) = (error.kind(), self.config.attempt_ttl) else {

@@ -315,8 +315,8 @@ impl<'a> Acquiring<'a> {
                 attempts += 1;
                 try_at = self.config.now() + backoff::pause(attempts);
             } else {
-                // Another thread is at it, or has a heartbeat of the claim under way, which must not come after the withdrawal: it
-                // would put the place back. That thread raises the signal when it has an answer.
+                // Another thread is at it, or has an ask of the claim under way, which must not come after the withdrawal: it would
+                // put the place back; or a heartbeat, which is waited for alike. That thread raises the signal when it has an answer.
                 claim.signal.wait(seen, Some(until));
             }
         }

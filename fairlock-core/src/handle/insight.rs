@@ -116,8 +116,8 @@ impl<O: Ownership> Lock<O> {
         ask(&*shared.backend).map_err(|error| Error::about(&lock.name, error))
     }
 
-    /// Removes a waiter, as listed by [`inspect`](Self::inspect) or [`find_waiter`](Self::find_waiter), from the line. A live
-    /// waiter asks again, at the tail. Returns false if the waiter already holds the lock or is not in line.
+    /// Moves a waiter, as listed by [`inspect`](Self::inspect) or [`find_waiter`](Self::find_waiter), to the tail of the line.
+    /// Returns false if the waiter already holds the lock or is not in line.
     ///
     /// ```
     /// # use fairlock::{Client, MemoryBackend};

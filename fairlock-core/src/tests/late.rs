@@ -42,9 +42,9 @@ scenes! {
         a drops; pass 60s; called withdraw 1"
     }
 
-    fn an_unanswered_heartbeat_may_put_the_place_back_later() {
+    fn an_unanswered_heartbeat_begins_nothing() {
         LATE "acquire says rank/0; a requests; renew says down; pass 1667ms; called renew 1..2; a is-pushed 5000
-        a waits gets 5000; a unlocks done; pass 7s; called withdraw 1"
+        a waits gets 5000; a unlocks done; pass 7s; called withdraw 0"
     }
 
     fn an_unanswered_renewal_of_a_hold_begins_nothing() {

@@ -85,5 +85,5 @@ fn places_that_the_server_lost_are_one_line() {
     let plan = "acquire says rank/0/60s/0*200; renew says lost*100";
     play(&THREADS, &format!("{plan}; {ask} pass 3s; stats places-lost 100; called acquire 200"));
     let said = lines_about("for lock `outage:places`");
-    assert!(said.len() == 1 && said[0].1.contains("has lost 100 place(s)"), "{said:?}");
+    assert!(said.len() == 1 && said[0].1.contains("100 place(s) are not in line"), "{said:?}");
 }

@@ -56,7 +56,7 @@ scenes! {
         UNWATCHED "a locks; release takes 1s; a unlocks; a' locks gets 1002 1s; a done 1s"
     }
 
-    /// The server would carry out the heartbeat after the withdrawal, and put the place back for nobody.
+    /// As after an ask, which the server would carry out after the withdrawal.
     fn a_withdrawal_by_the_next_call_comes_after_the_heartbeat() {
         THREADS "acquire says rank/0; renew takes 300ms; a tries-for 1700ms is-busy 1750ms; asked acquire renew
         a tries gets 1001 216ms..217ms; asked withdraw ..."

@@ -42,6 +42,13 @@ scenes! {
         asked acquire renew acquire"
     }
 
+    /// In one call, also for callers that wait: each by itself would be a call.
+    fn the_watchdog_asks_for_places_that_are_gone() {
+        THREADS "acquire says rank/0/60s/5*3; a locks; b@a locks; c@a locks; asked ...; renew says lost*3
+        acquire says rank/0/60s/5*3; pass 2s; asked renew/3 acquire!dog acquire!dog acquire!dog; stats places-lost 0
+        a is-pushed 1001; b is-pushed 1002; c is-pushed 1003; a gets 1001; b gets 1002; c gets 1003"
+    }
+
     fn a_loss_is_reported_in_time_while_the_watchdog_waits_for_a_release_or_an_ask() {
         THREADS "a is fixed 3s; a locks; b locks; release says down; release takes 0s; release takes 8s; b drops; pass 3s
         a hears LeaseOver"

@@ -10,7 +10,7 @@
 //! | losses: holds whose time is over | all | nothing: no call is made. During the calls below `report_ended` does this |
 //! | renewals: holds first, then places | all that are due, and what comes due in the time that a round takes, in one call | all below |
 //! | releases, withdrawals | many calls, none begins after 100 ms; first attempts before repeats | asks, the next renewals |
-//! | asks: wake-ups without a caller, lost places | the same; none begins in this round after one that failed | the next renewals |
+//! | asks: wake-ups without a caller, all places that are gone | the same; none begins in this round after one that failed | the next renewals |
 //! | lines in the log about losses | 100 ms | the next renewals |
 //!
 //! So a renewal is late by 300 ms and one call of each kind at most, whatever has to be told to the server. What is left over

@@ -65,15 +65,12 @@ pub(super) fn round(shared: &Shared) -> Option<Instant> {
     if looked_after {
         watch_ends_meanwhile(timers);
     }
-    if !due.is_empty() {
-        due.sort_by_key(|due| due.hold.is_none());
-        renew(shared, due);
-    }
+    due.sort_by_key(|due| due.hold.is_none());
+    let gone = if due.is_empty() { Vec::new() } else { renew(shared, due) };
     let next_chore = shared.turn().do_due(|| watch_ends_meanwhile(timers));
     let next_line = outage.given_up.tell_rest(shared.now());
     asks.sort_by_key(|(since, _)| *since);
-    let asks = asks.into_iter().map(|(_, claim)| claim).collect();
-    ask_unattended(shared.asking(), &shared.config, asks);
+    ask(shared.asking(), &shared.config, asks.into_iter().map(|(_, claim)| claim), gone);
     let stop_at = shared.now() + TURN;
     let are_logged = ledger.unlogged.log(|| shared.now() >= stop_at);
     if looked_after {
@@ -85,8 +82,9 @@ pub(super) fn round(shared: &Shared) -> Option<Instant> {
     earlier(earlier(earlier(next, next_chore), next_line), (!are_logged).then(|| shared.now()))
 }
 
-/// Renews all of them in one call. The answers count from before it was sent.
-fn renew(shared: &Shared, due: Vec<Due>) {
+/// Renews all of them in one call. The answers count from before it was sent. Returns those whose places are gone: their callers
+/// notice nothing while these live.
+fn renew(shared: &Shared, due: Vec<Due>) -> Vec<Due> {
     let Shared { config, ledger, outage, .. } = shared;
     let items: Vec<Renew<'_>> = due.iter().map(Due::item).collect();
     let sent = config.now();
@@ -97,20 +95,21 @@ fn renew(shared: &Shared, due: Vec<Due>) {
         let Due { claim, hold, lease } = &due;
         others_answer |= answer.is_ok();
         let error = answer.as_ref().map_or_else(BackendError::clone, |_| BackendError::senseless());
-        let outcome = answer.as_ref().map(Renewal::number).map_err(BackendError::clone);
+        let number = answer.as_ref().ok().and_then(Renewal::number);
         let after = claim.renewed(answer, sent, *lease, now);
+        // One without an answer begins nothing later: it puts no place back.
         if hold.is_none() {
-            ledger.attempt_ended(claim, outcome, now);
+            ledger.attempt_ended(claim, Ok(number), now);
         }
         match after {
             AfterRenewal::Nothing => {}
             AfterRenewal::Unanswered => _ = unanswered.get_or_insert((claim.lock.name.clone(), error)),
             AfterRenewal::Renewed(punctuality) => ledger.counters.renewed(&claim.lock, punctuality),
             AfterRenewal::Granted => ledger.granted(claim, GrantedBy::Polling),
-            AfterRenewal::PlaceGone => places_gone.push(Arc::clone(claim)),
+            AfterRenewal::PlaceGone => places_gone.push(due),
             AfterRenewal::PlaceLost => {
                 ledger.counters.place_lost(&claim.lock);
-                places_gone.push(Arc::clone(claim));
+                places_gone.push(due);
             }
             // The place was lost; its caller has asked again meanwhile, and has the lock.
             AfterRenewal::HoldLost if hold.is_none() => {}
@@ -118,13 +117,14 @@ fn renew(shared: &Shared, due: Vec<Due>) {
         }
     }
     // Logged when everything is done: a slow logger must not take time from other holds.
-    if let Some(claim) = places_gone.first()
+    if let Some(Due { claim, .. }) = places_gone.first()
         && let Some(places) = outage.places_gone.count(places_gone.len() as u64, now)
     {
         let (lock, owner) = (&claim.lock.name, &claim.owner);
         log_line!(warn, "fairlock::watchdog",
             event = "place gone", lock = lock.as_str(), owner = owner.as_str(), places = places;
-            "the server has lost {places} place(s), which are asked for again; one is {owner}'s for lock {lock}"
+            "{places} place(s) are not in line any more: the server has lost them, or could not reach this client at their turn. \
+             They are asked for again; one is {owner}'s for lock {lock}"
         );
     }
     match unanswered {
@@ -138,20 +138,23 @@ fn renew(shared: &Shared, due: Vec<Due>) {
             outage.heard_nothing(&ledger.registry, &shared.chores, sent, failed, others_answer);
         }
     }
+    places_gone
 }
 
-/// Asks for requests on which no caller waits, many in a call. What is left after a turn, or after a call that was not
-/// answered, is left to the next round, which follows at once.
-fn ask_unattended(asking: Asking<'_>, config: &Config, due: Vec<Arc<Claim>>) {
+/// Asks for requests on which no caller waits, and for all whose places are gone, many in a call. What is left after a turn, or after
+/// a call that was not answered, is left to the next round, which follows at once, and to callers.
+fn ask(asking: Asking<'_>, config: &Config, unattended: impl Iterator<Item = Arc<Claim>>, gone: Vec<Due>) {
     let stop_at = config.now() + TURN;
-    let mut due = due.into_iter();
+    let gone = gone.into_iter().map(|due| (Arc::clone(&due.claim), Some(due)));
+    let mut all = unattended.map(|claim| (claim, None)).chain(gone);
     loop {
-        let (claims, are_retries): (Vec<_>, Vec<_>) = due
+        // A caller of one whose place is gone finds it asked for when it looks.
+        let (claims, are_retries): (Vec<_>, Vec<_>) = all
             .by_ref()
-            .map(|claim| (claim.last_ask_failed(), claim))
-            .filter(|(_, claim)| claim.begin_to_ask())
+            .map(|(claim, renewing)| (claim.last_ask_failed(), claim, renewing))
+            .filter(|(_, claim, _)| claim.begin_to_ask())
             .take(MOST_AT_ONCE)
-            .map(|(is_retry, claim)| (claim, is_retry))
+            .map(|(is_retry, claim, _)| (claim, is_retry))
             .unzip();
         if claims.is_empty() {
             return;

@@ -93,13 +93,13 @@ impl Holds {
         }
     }
 
-    /// The token of this very hold, by owner, request and token; none if it is over.
-    pub(super) fn find(&self, hold: &Hold<'_>) -> Option<FencingToken> {
+    /// This very hold, by owner, request and token; none if it is over.
+    pub(super) fn find(&self, hold: &Hold<'_>) -> Option<&KeptHold> {
         let kept = match &self.many {
             Some(many) => many.get(hold.token),
             None => self.few.get(self.position(hold.token)?),
         };
-        kept.filter(|kept| kept.is_of(hold.owner, hold.request)).map(|kept| kept.token)
+        kept.filter(|kept| kept.is_of(hold.owner, hold.request))
     }
 
     fn position(&self, token: FencingToken) -> Option<usize> {

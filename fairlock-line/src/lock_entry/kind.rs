@@ -14,10 +14,15 @@ impl LockEntry {
 
     /// Fails for a place that could never be granted, and for one in a lock of another kind.
     pub(super) fn check_place(&mut self, turn: &mut Turn<'_>, place: &Place<'_>) -> Result<(), BackendError> {
-        if place.takes == 0 || place.takes > place.lock.kind.capacity() {
+        if !fits_ever(place) {
             return Err(never_granted(place));
         }
         self.check_kind(turn, place.lock.kind)
+    }
+
+    /// Whether the place could be granted something of this lock as it is now.
+    pub(super) fn may_grant(&self, place: &Place<'_>) -> bool {
+        fits_ever(place) && self.kind.agrees_with(place.lock.kind)
     }
 
     /// Fails if the name is in use for a lock of another kind. An idle name becomes one of this kind.
@@ -28,8 +33,12 @@ impl LockEntry {
         if !self.is_idle(turn) {
             return Err(self.mismatch(asked));
         }
-        // The places of absent waiters stay, for when they come back. Until then none of them is granted anything.
-        self.line.park_all();
+        // All waiters are absent, and leave: their turn has come. When they are heard again, they ask for what the lock is not.
+        let tickets: Vec<_> = self.queue.places().map(|(ticket, _)| ticket).collect();
+        for ticket in tickets {
+            self.queue.remove(ticket);
+            self.queue.serve(ticket);
+        }
         self.kind = asked;
         Ok(())
     }
@@ -42,10 +51,14 @@ impl LockEntry {
     /// Whether the name is neither held nor waited for. Absent waiters do not count.
     pub(super) fn is_idle(&self, turn: &Turn<'_>) -> bool {
         self.holds.iter().all(|hold| hold.ends <= turn.now)
-            && self.line.rests_for(turn.now).is_zero()
-            && !self.line.has_present(turn.now, |place| (turn.is_listening)(&place.owner))
+            && self.queue.rests_for(turn.now).is_zero()
+            && !self.queue.places().any(|(_, place)| self.is_present(turn, place))
             && !self.interest.is_present(turn.now)
     }
+}
+
+fn fits_ever(place: &Place<'_>) -> bool {
+    0 < place.takes && place.takes <= place.lock.kind.capacity()
 }
 
 #[cold]

@@ -7,7 +7,7 @@ use super::LockEntry;
 use super::hold::Holds;
 use super::kept_hold::KeptHold;
 use crate::interest::Interest;
-use crate::line::{Line, LineParts};
+use crate::queue::{Queue, QueueParts};
 
 /// All of a state.
 pub struct Parts {
@@ -15,31 +15,31 @@ pub struct Parts {
     pub kind: LockKind,
     /// The holds, by token.
     pub holds: Vec<KeptHold>,
-    /// The line.
-    pub line: LineParts,
+    /// The queue.
+    pub queue: QueueParts,
     interest: Interest,
 }
 
 impl Parts {
     /// Of a state in which no request waits for a plain lock.
-    pub fn new(kind: LockKind, holds: Vec<KeptHold>, line: LineParts) -> Parts {
-        Parts { kind, holds, line, interest: Interest::default() }
+    pub fn new(kind: LockKind, holds: Vec<KeptHold>, queue: QueueParts) -> Parts {
+        Parts { kind, holds, queue, interest: Interest::default() }
     }
 }
 
 impl From<LockEntry> for Parts {
     fn from(entry: LockEntry) -> Parts {
-        let LockEntry { kind, mut holds, line, interest, calls: _, grace: _ } = entry;
-        Parts { kind, holds: holds.take().collect(), line: line.into(), interest }
+        let LockEntry { kind, mut holds, queue, interest, calls: _, grace: _ } = entry;
+        Parts { kind, holds: holds.take().collect(), queue: queue.into(), interest }
     }
 }
 
 impl From<Parts> for LockEntry {
     fn from(parts: Parts) -> LockEntry {
-        let Parts { kind, holds: kept, line, interest } = parts;
+        let Parts { kind, holds: kept, queue, interest } = parts;
         let mut holds = Holds::default();
         kept.into_iter().for_each(|hold| holds.add(hold));
-        LockEntry { kind, holds, line: Line::from(line), interest, ..LockEntry::default() }
+        LockEntry { kind, holds, queue: Queue::from(queue), interest, ..LockEntry::default() }
     }
 }
 

@@ -1,10 +1,10 @@
-//! Heartbeats of holds and places, in two halves: all items of a call are refreshed before any is answered.
+//! Heartbeats of holds and places: all items of a call are heard before any is answered.
 
 use fairlock_core::backend::{LockId, Renew, Renewal};
 use fairlock_core::{LockKind, LockName};
 
 use super::LockEntry;
-use crate::line::Heartbeat;
+use crate::queue::Heartbeat;
 use crate::turn::Turn;
 
 /// The answers to items of many locks: `renew` is asked lock by lock, with all items of it.
@@ -33,69 +33,74 @@ pub fn lock_of<'a>(item: &Renew<'a>) -> &'a LockId {
 
 impl LockEntry {
     /// Keeps holds and places of this lock alive: [`Backend::renew`](fairlock_core::backend::Backend::renew). A free lock goes to
-    /// the first in line of *all* waiters of this call, whatever the order of the items.
+    /// the first in the queue of *all* waiters of this call, whatever the order of the items.
     pub fn renew(&mut self, turn: &mut Turn<'_>, items: &[Renew<'_>]) -> Vec<Renewal> {
-        self.begin(turn);
-        items.iter().for_each(|item| self.refresh(turn, item));
-        items.iter().map(|item| self.answer(turn, item)).collect()
+        self.read(turn);
+        // A holder hands nothing on: waiters have their own heartbeats, which do.
+        let is_of_waiters = items.iter().any(|item| matches!(item, Renew::Place { .. }));
+        let mut plan = is_of_waiters.then(|| self.new_plan(turn));
+        items.iter().for_each(|item| self.hear(turn, item));
+        if let Some(mut plan) = plan.take() {
+            self.hand_on(turn, &mut plan);
+            self.write(&mut plan);
+            self.tell(turn, plan);
+        }
+        let first = items.iter().filter_map(|item| self.waits_at(item)).min();
+        items.iter().map(|item| self.answer(turn, item, first)).collect()
     }
 
-    /// The first half: the item was heard.
-    fn refresh(&mut self, turn: &mut Turn<'_>, item: &Renew<'_>) {
+    /// The item was heard. A heartbeat puts no place back: it may be later than the request's end. If the request still waits, its
+    /// client asks again, and names its ticket.
+    fn hear(&mut self, turn: &Turn<'_>, item: &Renew<'_>) {
         match item {
             Renew::Hold { hold, holds, lease } => {
-                if let Some(token) = self.holds.find(hold) {
+                if let Some(token) = self.holds.find(hold).map(|kept| kept.token) {
                     // Never shorter: an earlier renewal may arrive later.
                     self.holds.prolong(token, turn.now.saturating_add(*lease));
                     self.holds.set_count(token, *holds);
                 }
             }
-            // The name is another lock by now, so the place is gone. If the request still waits it asks, and hears why.
-            Renew::Place { place, .. } if self.check_place(turn, place).is_err() => {}
+            Renew::Place { place, .. } if !self.may_grant(place) => {}
             Renew::Place { place, .. } if place.lock.kind == LockKind::Plain => {
                 self.interest.refresh(place, turn.now);
             }
             Renew::Place { place, lease } => {
-                self.pulse(turn.now);
-                let heartbeat = Heartbeat { place, lease: *lease, label: None, call: turn.call };
-                // A heartbeat restores only a place that was lost: it may have crossed the release of the hold that the place
-                // became, or the request's withdrawal. If the request still waits, its client asks again.
-                if !self.line.refresh(heartbeat, turn.now)
-                    && self.holds.of(place.owner, place.request).is_none()
-                    && self.line.was_lost(place)
-                {
-                    self.restore(turn, heartbeat);
+                if self.waits_at(item).is_some() {
+                    self.queue.hear(Heartbeat { place, lease: *lease, label: None, call: turn.call });
                 }
             }
         }
     }
 
-    /// The second half: the state of the item, after all were heard.
-    fn answer(&mut self, turn: &mut Turn<'_>, item: &Renew<'_>) -> Renewal {
+    /// The ticket of the waiter that this heartbeat is of, unless it names another one: an operator has moved it, and it asks for its
+    /// new one.
+    fn waits_at(&self, item: &Renew<'_>) -> Option<u64> {
+        let Renew::Place { place, .. } = item else { return None };
+        let ticket = self.queue.ticket_of(place.owner, place.request)?;
+        let is_its_own = place.ticket == 0 || place.ticket == ticket;
+        (is_its_own && self.may_grant(place)).then_some(ticket)
+    }
+
+    /// The state of the item, after all were heard. `first`: the first ticket of all waiters of the call.
+    fn answer(&mut self, turn: &Turn<'_>, item: &Renew<'_>, first: Option<u64>) -> Renewal {
         let place = match item {
             Renew::Hold { hold, .. } => {
-                // A holder hands nothing on: waiters have their own heartbeats, which do.
                 return self.holds.find(hold).map_or(Renewal::Lost, |_| Renewal::Renewed);
             }
             Renew::Place { place, .. } => place,
         };
-        self.pulse_and_hand_on(turn);
-        self.line.sweep(turn.call);
         if let Some(hold) = self.holds.of(place.owner, place.request) {
             let (token, lease) = (hold.token, hold.left(turn.now));
             self.interest.remove(place.owner, place.request);
             return Renewal::Granted { token, lease };
         }
-        match place.lock.kind {
-            LockKind::Plain if self.interest.has(place) => {
-                Renewal::Waiting { rank: 0, recheck_in: self.lease_left(turn.now), latest: 0 }
-            }
-            _ if self.line.rank_of(place.owner, place.request).is_none() => Renewal::Lost,
-            _ => {
-                let (rank, recheck_in) = self.rank_and_recheck_in(turn, place);
-                Renewal::Waiting { rank, recheck_in, latest: turn.last_number() }
-            }
+        if place.lock.kind == LockKind::Plain && self.interest.has(place) {
+            return Renewal::Waiting { rank: 0, recheck_in: self.busy_for(turn.now), latest: 0 };
         }
+        let Some(ticket) = self.waits_at(item) else { return Renewal::Lost };
+        let rank = self.queue.rank_of(ticket);
+        let recheck_in = self.look_in(turn.now, rank, place.ttl, Some(ticket) == first);
+        Renewal::Waiting { rank, recheck_in, latest: turn.last_number() }
     }
 }
 

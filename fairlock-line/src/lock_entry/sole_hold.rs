@@ -19,15 +19,15 @@ impl LockEntry {
         self.holds.add(hold);
     }
 
-    /// Whether it equals the [`Default`]: nothing is held, and there has been no line and no waiter since.
+    /// Whether nothing is lost if it becomes the [`Default`], beside a sole hold that is put back: nobody waits.
     pub fn is_as_new(&self) -> bool {
-        !self.kind.is_shared() && self.holds.is_empty() && self.interest.is_empty() && self.line.is_as_new()
+        !self.kind.is_shared() && self.is_empty()
     }
 
-    /// The owners of the waiters that are not parked, the first in line first. Those are the ones that `is_listening` of a
-    /// [`Turn`](crate::Turn) is asked about.
+    /// The owners of the waiters, the first in the queue first. Those are the ones that `is_listening` of a [`Turn`](crate::Turn) is
+    /// asked about.
     pub fn heads(&self) -> impl Iterator<Item = &OwnerId> {
-        self.line.heads()
+        self.queue.places().map(|(_, place)| &place.owner)
     }
 
     /// The token of this request's hold, if it has one at this moment. Changes nothing.
@@ -76,21 +76,54 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_was_used_is_not_forgotten_with_its_last_waiter() {
+    fn an_exclusive_lock_without_waiters_is_as_new_but_for_its_hold() {
         let lock = LockId::new(LockName::new("x").unwrap(), LockKind::Fair);
         let mut entry = entry_with(LockKind::Fair, &["a:1"]);
         assert!(!entry.is_as_new());
         entry.take_sole_hold();
         assert!(entry.is_as_new());
         let mut entry = entry_with(LockKind::Fair, &["a:1", "b:1"]);
+        let hold = entry.take_sole_hold().unwrap();
+        assert!(!entry.is_as_new());
+        entry.put_sole_hold(hold);
         let mut desk = Desk::default();
         let mut turn = desk.turn(&lock.name, Duration::from_secs(1), &|_| true);
         entry.withdraw(&mut turn, &Place::new(&lock, &OwnerId::new("b:1"), RequestId::new(1)));
         entry.take_sole_hold();
-        assert!(entry.is_empty() && !entry.is_as_new());
+        assert!(entry.is_as_new());
         let mut shared = entry_with(LockKind::Semaphore { permits: 3 }, &["a:1"]);
         shared.lose_hold();
         assert!(shared.is_empty() && !shared.is_as_new());
+    }
+
+    /// A store drops a queue that is empty. Tickets of then had their turn, or were given up: nothing was lost.
+    #[test]
+    fn a_ticket_of_a_dropped_queue_makes_no_new_one_rest() {
+        let lock = LockId::new(LockName::new("x").unwrap(), LockKind::Fair);
+        let (request, now) = (RequestId::new(1), Duration::from_secs(1_800_000_000));
+        let lease = Duration::from_secs(30);
+        let ask = |desk: &mut Desk, entry: &mut LockEntry, owner: &str, ticket| {
+            let owner = OwnerId::new(owner);
+            let mut ask = Acquire::new(Place::new(&lock, &owner, request), lease);
+            ask.place.ticket = ticket;
+            entry.acquire(&mut desk.turn(&lock.name, now, &|_| true), &ask).unwrap()
+        };
+        for is_dropped in [true, false] {
+            let (mut entry, mut desk) = (LockEntry::default(), Desk::default());
+            ask(&mut desk, &mut entry, "a:1", 0);
+            let Acquired::Queued { ticket, .. } = ask(&mut desk, &mut entry, "b:1", 0) else { panic!() };
+            let b = OwnerId::new("b:1");
+            entry.withdraw(&mut desk.turn(&lock.name, now, &|_| true), &Place::new(&lock, &b, request));
+            entry.lose_hold();
+            if is_dropped {
+                entry = LockEntry::default();
+            }
+            let rest = if is_dropped { Duration::ZERO } else { Duration::from_secs(5) };
+            let Acquired::Queued { recheck_in, .. } = ask(&mut desk, &mut entry, "b:1", ticket) else {
+                panic!()
+            };
+            assert_eq!(recheck_in, rest);
+        }
     }
 
     #[test]

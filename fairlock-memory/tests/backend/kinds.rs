@@ -57,8 +57,8 @@ stories! {
     }
 
     fn absent_waiters_keep_no_name_and_hear_of_the_new_kind_when_they_come_back() {
-        EIGHT "a*8 gets; d@1*7 waits 0; client 1 hangs-up; a releases; as 5; c*5 gets; as 8; d beats gone
-        d asks fails Mismatch; as 5; c releases; taken 0; as 8; d beats gets"
+        EIGHT "a*8 gets; D@1*7 waits 0; client 1 hangs-up; a releases; as 5; c*5 gets; as 8; D beats gone
+        D asks fails Mismatch; as 5; c releases; taken 0; as 8; D beats gone; D waits 0 0s; D gets"
     }
 
     /// It would get seven units of five.

@@ -67,13 +67,16 @@ stories! {
 /// One attempt takes the place of its request away.
 #[test]
 fn a_blocked_first_waiter_that_leaves_lets_the_others_in() {
-    for leaves in ["w leaves", "w is-kicked", "w busy"] {
-        let block = "a gets; w*all waits 0; c@1 waits 1; d@1 waits 2";
+    let block = "a gets; w*all waits 0; c@1 waits 1; d@1 waits 2";
+    for leaves in ["w leaves", "w busy"] {
         tell(
             READ_WRITE,
             &format!("{block}; {leaves}; held by a c d; taken 3; line nobody; c hears; d hears"),
         );
     }
+    let kicked =
+        "w is-kicked; client 0 hears recheck-of-one; held by a c d; line w; c hears; d hears; w waits 0";
+    tell(READ_WRITE, &format!("{block}; {kicked}"));
 }
 
 #[test]

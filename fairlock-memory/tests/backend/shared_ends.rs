@@ -42,6 +42,11 @@ stories! {
         c releases; large hears; held by large"
     }
 
+    fn a_silent_blocker_leaves_by_a_try_that_does_not_fit() {
+        SEMAPHORE_OF_2 "a gets; O@1*2 waits 0; O beats 0; client 1 hangs-up; pass 2499ms; z*2 busy; line O; pass 1ms
+        z*2 busy; line nobody; O waits 0"
+    }
+
     /// Only one of several pushed grants is lost.
     fn a_lost_grant_is_found_by_a_heartbeat_and_lasts_as_long_as_its_place() {
         SEMAPHORE_OF_2 "a*2 gets; b waits 0; c waits 1; pass 1s; lose message; a releases; c hears
@@ -50,7 +55,7 @@ stories! {
 
     fn a_line_that_was_lost_beside_free_units_is_served_in_its_former_order() {
         SEMAPHORE_OF_3 "a*2 gets; B*3 waits 0; C waits 1; lose line
-        C beats 0 5s (the waiters ahead have so long to come back); d busy; B waits 0; pass 5s with B C; held by a
+        C waits 0 5s (the waiters ahead have so long to come back); d busy; B waits 0; pass 5s with B C; held by a
         taken 2; n@1 waits 2; line B C n"
     }
 }
@@ -69,13 +74,4 @@ fn each_call_but_a_holders_own_that_finds_a_hold_over_hands_its_units_on() {
     ] {
         tell(SEMAPHORE_OF_3, &format!("{ends}; {look}; w hears; held by alive w; taken 3"));
     }
-}
-
-#[test]
-fn a_newcomer_that_does_not_fit_removes_a_waiter_that_has_been_silent_for_too_long() {
-    let minute = "pass 2s; a renews; z*2 busy (that removes none);".repeat(35);
-    tell(
-        SEMAPHORE_OF_2,
-        &format!("a gets; o@1*2 waits 0; client 1 hangs-up; {minute} line o; n*2 waits 0; line n"),
-    );
 }

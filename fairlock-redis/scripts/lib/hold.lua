@@ -1,50 +1,39 @@
--- Renews the hold `<capacity> <member> <token> ` (see lib/holds), and sets its count unless that is empty. A part gets the mark
--- `heard` behind its count, or keeps the one it has. Returns whether it is held.
+-- Renews a hold.
+-- @include lib/clock: now
+-- @include lib/numbers: LAST_END, text
+-- @include format/hold: hold_text, read_hold
+
+-- Returns whether the member holds by this token. Without `count` and `heard` these stay as they are.
 --
 -- A late renewal shortens nothing. But when the server's clock is set back, every lease grows by as much, and the lock of a
 -- dead holder would stay that long. Nothing else makes a lease longer than two of them and a minute.
 --
 -- PEXPIRE comes first: a full server never refuses it, and so takes what follows.
--- @include lib/clock: now, format_int
-local function renew(lock, ends, hold, count, lease, heard)
-  lease = tonumber(lease)
-  local mode = redis.call('HGET', lock, 'mode') or ''
-  local left = redis.call('PTTL', lock)
-  if string.find(mode, hold, 1, true) == 1 then
-    local held_count, rest = string.match(mode, '^(%d+)(.*)$', #hold + 1)
-    -- It changes nothing if the right to HSET is missing.
-    if count ~= '' and held_count ~= count then
-      redis.call('PEXPIRE', lock, left < 0 and lease or math.max(1, left))
-      redis.call('HSET', lock, 'mode', hold .. count .. (rest or ' '))
-    end
-    if left < lease or left > 2 * lease + 60000 then redis.call('PEXPIRE', lock, lease) end
-    return true
-  end
-  if not ends or string.sub(mode, 1, 3) ~= 'of ' then return false end
-  local member, token = string.match(hold, '^%d+ (.*) (%d+) $')
-  local until_when = tonumber(redis.call('ZSCORE', ends, member) or 0)
-  local takes, held_token, held_count, mark, rest =
-    string.match(redis.call('HGET', lock, member) or '', '^(%d+) (%d+) (%d+)(@?%d*)(.*)$')
-  if held_token ~= token or until_when <= now then return false end
-  local keep = lease + 1000
-  if left < 0 then
+local function renew(lock, ends, member, token, count, lease, heard)
+  local field = redis.call('HGET', lock, member)
+  local units, held_token, held_count, held_heard, label = read_hold(field)
+  if held_token ~= token then return false end
+  local score = ends and redis.call('ZSCORE', ends, member)
+  if ends and (not score or tonumber(score) <= now) then return false end
+  local key_left, keep = redis.call('PTTL', lock), ends and lease + 1000 or lease
+  local left = score and tonumber(score) - now or key_left
+  local is_new_end, is_lasting = left < lease or left > 2 * lease + 60000, key_left >= keep
+  if ends and key_left < 0 then
     -- Made endless by hand: it ends with the last hold.
-    local last = redis.call('ZRANGE', ends, 0, 0, 'REV', 'WITHSCORES')[2]
-    keep = math.max(keep, math.min(tonumber(last), 4503599627370496) - now + 1000)
+    local last = tonumber(redis.call('ZRANGE', ends, '0', '0', 'REV', 'WITHSCORES')[2])
+    keep = math.max(keep, math.min(last, LAST_END) - now + 1000)
   end
-  -- Changes nothing, as the first ZADD.
-  redis.call('PEXPIRE', lock, left < 0 and format_int(keep) or math.max(1, left))
-  if count == '' then count = held_count end
-  if held_count ~= count or (heard or mark) ~= mark then
-    redis.call('ZADD', ends, 'XX', 0, '-')
-    redis.call('HSET', lock, member, takes .. ' ' .. token .. ' ' .. count .. (heard or mark) .. rest)
-  end
-  if until_when < now + lease or until_when > now + 2 * lease + 60000 then
-    redis.call('ZADD', ends, format_int(now + lease), member)
-  end
-  if left < keep then
-    redis.call('PEXPIRE', lock, format_int(keep))
-    redis.call('PEXPIRE', ends, format_int(keep))
+
+  count, heard = count or held_count, heard or held_heard
+  local is_new = count ~= held_count or heard ~= held_heard
+  -- These change nothing, see lib/write.
+  if is_new or ends and is_new_end then redis.call('PEXPIRE', lock, key_left < 0 and keep or math.max(1, key_left)) end
+  if is_new and ends then redis.call('ZADD', ends, 'XX', '0', 'nobody') end
+  if is_new then redis.call('HSET', lock, member, hold_text(units, text(token), count, heard, label)) end
+  if ends and is_new_end then redis.call('ZADD', ends, now + lease, member) end
+  if not is_lasting or is_new_end and not ends then
+    redis.call('PEXPIRE', lock, keep)
+    if ends then redis.call('PEXPIRE', ends, keep) end
   end
   return true
 end

@@ -75,28 +75,3 @@ end
 local function in_grace()
   return redis.error_reply(string.format('INGRACE for %.0f ms more', grace_left))
 end
-
--- What is ended in a grace stays ended: a claim that comes later is late. As `<last> <token> …`: all holds with tokens up to the
--- first number are over, and those with these tokens. A hold of all units shows that all before it are over; of parts the last ones
--- are kept. (A claim of one that fell out would take its units again, for a lease.)
-local ENDED_KEPT = 100
-local function read_ended(record)
-  local last, tokens = string.match(redis.call('HMGET', record, 'ended')[1] or '', '^(%d+)(.*)$')
-  return tonumber(last) or 0, tokens or ''
-end
-
-local function has_ended(record, token)
-  local last, tokens = read_ended(record)
-  return tonumber(token) <= last or string.find(tokens .. ' ', ' ' .. token .. ' ', 1, true) ~= nil
-end
-
--- The field `ended` with one more token; with `all`, this and all smaller ones are over. The next token is greater, also where the
--- clock is behind.
-local function ended_with(state, token, all)
-  local last, tokens = read_ended(state.record)
-  last = all and math.max(last, tonumber(token)) or last
-  tokens = all and tokens or tokens .. ' ' .. token
-  if select(2, string.gsub(tokens, ' ', '')) > ENDED_KEPT then tokens = string.match(tokens, '^ %d+(.*)$') end
-  state.last = math.max(state.last, tonumber(token))
-  return 'ended', string.format('%.0f%s', last, tokens)
-end

@@ -1,6 +1,6 @@
 -- Redisson's line: a list of owners, and a sorted set of the times after which each counts as dead.
 
--- @include lib/clock: now, format_int
+-- @include lib/clock: now
 
 -- How many dead waiters one call removes at most.
 local MOST_DEAD = 128
@@ -31,7 +31,7 @@ local function move_up(timeouts, members, from, wait, floor)
     local timeout = tonumber(redis.call('ZSCORE', timeouts, members[index]))
     if timeout then
       local moved = math.max(timeout - tonumber(wait), math.min(timeout, lowest))
-      if moved ~= timeout then redis.call('ZADD', timeouts, format_int(moved), members[index]) end
+      if moved ~= timeout then redis.call('ZADD', timeouts, moved, members[index]) end
     end
   end
 end

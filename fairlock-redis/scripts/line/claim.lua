@@ -1,63 +1,62 @@
 -- Renews one hold of a durable client. In a grace it is claimed: if the server has forgotten it, it is written again.
 -- KEYS: lock (Keys::lock), line (Keys::line), record (Keys::record), and unless the capacity is 1 ends (Keys::ends)
--- ARGV: count of the hold (or empty: as it is), lease (ms), the hold as `<capacity> <member> <token> `, units, until when it may claim
---   (see lib/clock), how long before that it may have been sent (ms)
+-- ARGV: count of the hold (or empty: as it is), lease (ms); capacity, member, units and token of the hold; until when it may claim
+--   (see lib/numbers), how long before that it may have been sent (ms)
 -- Returns: {renewed} | {renewed, 1} if it is lost
 -- Effects: the lease is raised, and the count set; in a grace: the hold, and the sequence
 local lock, line, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local count, lease, named, takes, begin_by = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), ARGV[5]
-local attempt_ttl = ARGV[6]
--- @include lib/clock: late, parse_int
--- @include lib/line: remove_place
--- @include lib/holds: open_lock, begin, drop, grant, settle
+local count, lease, capacity, member = ARGV[1] ~= '' and ARGV[1] or nil, tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+local units, token, begin_by, attempt_ttl = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8])
+local options = ''
+-- @include lib/numbers: late
+-- @include format/hold: read_hold
 -- @include lib/hold: renew
+-- @include lib/holds: read_holds
+-- @include lib/queue: read_queue
+-- @include lib/plan: new_plan, drop, grant
+-- @include lib/write: write
 
 -- A mark tells that the hold was heard in this grace. Only what was sent in this life counts: the hold of a late claim may be
 -- over, and its units another's.
 local was_sent_in_this_life = grace_left and begin_by / 1000 - attempt_ttl >= life_began and not late(begin_by)
-local heard = was_sent_in_this_life and '@' .. grace_id
-if renew(lock, ends, named, count, lease + kept, heard) then return { 'renewed' } end
+local heard = was_sent_in_this_life and grace_id or nil
+if renew(lock, ends, member, token, count, lease + kept, heard) then return { 'renewed' } end
 if not grace_left then return { 'renewed', 1 } end
 if late(begin_by) then return late(begin_by) end
-local capacity, member, token = string.match(named, '^(%d+) (.*) (%d+) $')
-capacity = tonumber(capacity)
-local state = open_lock(lock, line, record, ends, nil, '')
-if state.is_foreign or has_ended(record, token) then return { 'renewed', 1 } end
+local holds, queue, plan = read_holds(member), read_queue(member), new_plan()
+if holds.is_foreign or has_ended(record, token) then return { 'renewed', 1 } end
 
 -- Holds of an old file are in the way of live ones. One that was heard in this grace is live; all others give way, the oldest
 -- first, as far as that is needed: a live one among them claims its units later in this grace. Live ones always fit beside each
 -- other, so in the end all of them are there. But where one of two takes all units, it has been held before or after the other: the
 -- later one counts, and a claim of the earlier one is late.
-local others, gone, used = {}, {}, state.used
-local fits = state.count == 0 or state.capacity == capacity and used + takes <= capacity
-if state.whole then
-  others[1] = state.whole
-elseif state.count > 0 and ends then
-  -- The request itself may have had an earlier hold. All holds are read only if it doesn't fit beside them.
-  local fields = fits and { member, redis.call('HMGET', lock, member)[1] or '' } or redis.call('HGETALL', lock)
-  for at = 1, #fields, 2 do
-    local units, its_token, its_grace = string.match(fields[at + 1], '^(%d+) (%d+) %d+@?(%d*) ')
-    if its_token and (its_grace ~= grace_id or takes == capacity) and fields[at] ~= 'mode' then
-      others[#others + 1] = { member = fields[at], token = parse_int(its_token) or 0, takes = parse_int(units) or 0 }
-    end
+local others, gone, used, n_others = {}, {}, holds.used, 0
+local fits = not holds.capacity or holds.capacity == capacity and used + units <= capacity
+-- The request itself may have had an earlier hold. All holds are read only if it doesn't fit beside them.
+local fields = fits and { member, holds.own or '' } or redis.call('HGETALL', lock)
+for at = 1, #fields, 2 do
+  local takes, its_token, _, its_grace = read_hold(fields[at + 1])
+  if its_token then
+    n_others = n_others + 1
+    local it = { member = fields[at], token = its_token, units = takes, all = takes == holds.capacity }
+    if its_grace ~= grace_id or units == capacity or it.all then others[#others + 1] = it end
   end
-  table.sort(others, function(one, other) return one.token < other.token end)
 end
+table.sort(others, function(one, other) return one.token < other.token end)
 for _, other in ipairs(others) do
-  local is_beside = takes < capacity and not state.whole
-  local is_in_the_way = used + takes > capacity or state.capacity ~= capacity
-  local gives_way = is_in_the_way and (is_beside or other.token < tonumber(token))
+  local is_in_the_way = used + units > capacity or holds.capacity ~= capacity
+  local gives_way = is_in_the_way and (units < capacity and not other.all or other.token < token)
   if gives_way or other.member == member then
-    used = used - other.takes
+    used, n_others = used - other.units, n_others - 1
     gone[#gone + 1] = other.member
   end
 end
-if #gone < state.count and (state.capacity ~= capacity or used + takes > capacity) then return { 'renewed', 1 } end
-state.last = math.max(state.last, tonumber(token))
-begin(state)
-drop(state, gone)
-remove_place(state, member)
-grant(state, member, takes, capacity, lease, '', tonumber(token))
-settle(state)
-renew(lock, ends, named, count, lease + kept, heard)
+if n_others > 0 and holds.capacity ~= capacity or used + units > capacity then return { 'renewed', 1 } end
+queue.last = math.max(queue.last, token)
+drop(holds, plan, gone)
+grant(holds, queue, plan, member, { units = units, capacity = capacity, label = '' }, lease)
+plan.grants[1].token = token
+plan.leaves[1] = member
+write(holds, queue, plan)
+renew(lock, ends, member, token, count, lease + kept, heard)
 return { 'renewed' }

@@ -8,74 +8,73 @@
 --   line: [owner, request, waiting ms or -1, place left ms, units/capacity and label, …]
 -- Effects: none
 local lock, line, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local most, from, many, examined, capacity = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
--- @include lib/clock: now, format_int
--- @include lib/last_grant: read_last_grant
--- @include lib/line: PARKED, SWEEP_AFTER, split_member, parse_place, place_of
--- @include lib/holds: open_lock, refusal, wish_of
+local most, from, many, examined, capacity = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local options = ''
+-- @include lib/clock: now
+-- @include format/place: read_place
+-- @include format/member: split_member
+-- @include lib/holds: read_holds, refusal
 -- @include lib/holders: list_holders
+-- @include lib/last_grant: read_last_grant
+-- @include lib/queue: NOBODY, read_queue
 
-local state = open_lock(lock, line, record, ends, nil, '')
+local holds, queue = read_holds(NOBODY), read_queue(NOBODY)
 
--- The rest of a place's time (ms). 0: the waiter is absent, and others go first until it is heard again. It is judged by the
--- server's clock: the line's own clock stands still while no script comes to the line, and by that one the waiters of a lock that
--- nobody uses any more would never be absent. Live waiters send heartbeats, so for them both are the same.
-local function place_left(place)
-  if not place or place.letter == 'p' then return 0 end
-  return math.max(0, place.deadline - math.max(state.clock, now - state.lag))
-end
-
--- The members of this part of the line, and their places. Each member has one, or false: so its number is its rank.
+-- The members of this part of the line, and their places. Each has one, or false: so its number is its rank.
 local function read_part(first, many)
   if many == 0 then return {}, {} end
-  local members, places = redis.call('ZRANGE', line, first, format_int(first + many - 1)), {}
+  local members, places = redis.call('ZRANGE', line, first, string.format('%.0f', first + many - 1)), {}
   for at = 1, #members, 1000 do
     local texts = redis.call('HMGET', record, unpack(members, at, math.min(at + 999, #members)))
-    for _, text in ipairs(texts) do places[#places + 1] = parse_place(members[#places + 1], text) or false end
+    for _, value in ipairs(texts) do places[#places + 1] = read_place(members[#places + 1], value) or false end
   end
   return members, places
 end
 
--- How many of the line are known to be absent: all that are parked, and those of the first of the others that are silent.
-local function count_absent()
-  if state.length == 0 then return 0 end
-  local parked = redis.call('ZRANGE', line, PARKED, '+inf', 'BYSCORE', 'LIMIT', 0, 1)[1]
-  local others = parked and redis.call('ZRANK', line, parked) or state.length
-  local looked_at, silent = math.min(examined, others), 0
-  local _, places = read_part(0, looked_at)
-  for _, place in ipairs(places) do
-    if place_left(place) == 0 then silent = silent + 1 end
+-- The rest of a place's time (ms). 0: the waiter is absent. It is judged by the server's clock too: the line's own stands still
+-- while no script comes to the line, and by that one the waiters of a lock that nobody uses any more would never be absent.
+local function place_left(place)
+  return place and math.max(0, place.deadline - math.max(queue.clock, now - queue.lag)) or 0
+end
+
+-- The waiters behind the first ones are not examined, since there may be very many. But a live one would have been heard within a
+-- minute.
+local function count_absent(length)
+  local absent, _, first_places = 0, read_part(0, math.min(examined, length))
+  for _, place in ipairs(first_places) do
+    if place_left(place) == 0 then absent = absent + 1 end
   end
-  -- The others are not examined, since there may be very many. But a live one would have been heard in all that time.
-  if looked_at > 0 and silent == looked_at and now - state.pulse > SWEEP_AFTER then return state.length end
-  return state.length - others + silent
+  return absent == #first_places and absent > 0 and now - queue.pulse > 60000 and length or absent
+end
+
+local function list_waiters()
+  local waiting, members, places = {}, read_part(tonumber(from), many)
+  for at, member in ipairs(members) do
+    local client, owner, request = split_member(member)
+    local place = places[at]
+    local waited = place and math.max(0, now - math.floor(place.ticket / 1000)) or -1
+    local wish = place and place.units .. '/' .. place.capacity .. ' ' .. place.label or ''
+    for _, shown in ipairs({ client and client .. ':' .. owner or member, request or '', waited, place_left(place), wish }) do
+      waiting[#waiting + 1] = shown
+    end
+  end
+  return waiting
 end
 
 -- A lock with another number of permits is shown as it is.
-local is_other = state.capacity and capacity > 0 and (state.capacity == 1) ~= (capacity == 1)
-if is_other or state.is_foreign then
-  local refused = refusal(state, is_other and capacity or state.capacity, read_last_grant(record))
+local is_other = holds.capacity and capacity > 0 and (holds.capacity == 1) ~= (capacity == 1)
+if is_other or holds.is_foreign then
+  local refused = refusal(holds, is_other and capacity or holds.capacity, read_last_grant(record))
   if refused then return refused end
 end
-local found, count = list_holders(state, most)
+local found, count = list_holders(holds, most)
 local rows = {}
 for _, holder in ipairs(found) do
   holder[9] = holder[5] ~= '' and math.max(0, now - math.floor(holder[5] / 1000)) or -1
   for at = 2, 9 do rows[#rows + 1] = holder[at] end
 end
-local known = count > 0 and state.capacity
-if not known and state.length > 0 then
-  local head = place_of(state, redis.call('ZRANGE', line, 0, 0)[1])
-  known = head and select(2, wish_of(head))
-end
-local waiting = {}
-local members, places = read_part(from, tonumber(many))
-for index, member in ipairs(members) do
-  local client, number, request = split_member(member)
-  local place, owner = places[index], client and client .. ':' .. number or member
-  local waited = place and math.max(0, now - math.floor(place.ticket / 1000)) or -1
-  -- Each member has a row, also one that can't be granted anything: so the number of the row is the rank.
-  local row = { owner, request or '', waited, place_left(place), place and place.label or '' }
-  for at = 1, 5 do waiting[#waiting + 1] = row[at] end
-end
-return { 'state', known or -1, count > 0 and state.used or 0, count, rows, state.length, count_absent(), waiting }
+local known, length = count > 0 and holds.capacity, redis.call('ZCARD', line)
+local head = queue.head and read_place(queue.head, queue.head_place)
+if not known and head then known = tonumber(head.capacity) end
+local used = count > 0 and holds.used or 0
+return { 'state', known or -1, used, count, rows, length, count_absent(length), list_waiters() }

@@ -1,13 +1,15 @@
 -- Takes the lock, or a place at the end of the line. A plain lock has no line.
 -- KEYS: lock (Keys::lock), record (Keys::record), and unless it is plain queue (Keys::queue), timeouts (Keys::timeouts)
 -- ARGV: owner, request, lease (ms), wait (ms), floor (ms), mode (`wait`, `refresh` as Redisson 3.8.1, or `once`),
---   channel, label, until when it may begin (see lib/clock)
+--   channel, label, until when it may begin (see lib/numbers)
 -- Returns: {granted, token, lease ms} | {queued, rank, recheck in ms or -1, 0, repaired 0/1} | {busy, ms or -1}
 -- Effects: dead waiters at the head are removed; hash and token with a lease; or list and set without one
 local lock, record, queue, timeouts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, request, lease, wait, floor = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local mode, channel, label, begin_by = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
--- @include lib/clock: now_micros, now, format_int, late, parse_int, sequence_ttl
+-- @include lib/clock: micros, now
+-- @include lib/numbers: text, int, late
+-- @include lib/sequence: sequence_ttl
 -- @include lib/last_grant: read_last_grant, granted_before
 -- @include lib/owner: read_holder, not_exclusive
 -- @include lib/redisson: drop_expired, move_up, wake_first, look_again_in
@@ -15,18 +17,12 @@ local mode, channel, label, begin_by = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 -- Makes the owner the holder. PEXPIRE comes first, on the other key: if the user may not use it, the script ends here, and
 -- leaves no hash without an end.
 local function grant(last_grant)
-  local mark, last, rest = string.match(last_grant.state, '^(!?)(%d+)( .*)$')
-  local token = math.max((parse_int(last) or 0) + 1, (parse_int(last_grant[3]) or 0) + 1, now_micros)
-  local text = format_int(token)
-  -- The first number that a record draws: see lib/line.
-  rest = rest or ' 0 ' .. format_int(now) .. ' 0 5000 0'
-  if not last or parse_int(last) == 0 then rest = string.gsub(rest, '^ %d+', ' ' .. text, 1) end
-  local keep = format_int(math.max(sequence_ttl(token), 2 * tonumber(lease)))
+  local token = math.max((int(last_grant.last) or 0) + 1, (int(last_grant[3]) or 0) + 1, micros)
+  local keep = math.max(sequence_ttl(token), 2 * tonumber(lease))
   local is_new = redis.call('PEXPIRE', record, keep) == 0
   redis.call('HSET', lock, owner, 1)
   redis.call('PEXPIRE', lock, lease)
-  redis.call('HSET', record, 'grant', owner .. ':' .. request .. ' ' .. text .. ' ' .. label,
-    'state', (mark or '') .. text .. rest)
+  redis.call('HSET', record, 'grant', owner .. ':' .. request .. ' ' .. text(token) .. ' ' .. label, 'last', text(token))
   if is_new then redis.call('PEXPIRE', record, keep) end
   return { 'granted', token, tonumber(lease) }
 end
@@ -77,7 +73,7 @@ if rank then
   if mode == 'refresh' then
     local ahead = first ~= owner and tonumber(redis.call('ZSCORE', timeouts, first))
     local start = ahead or now + math.max(0, redis.call('PTTL', lock))
-    redis.call('ZADD', timeouts, format_int(start + tonumber(wait)), owner)
+    redis.call('ZADD', timeouts, start + tonumber(wait), owner)
   end
   return { 'queued', rank, look_again_in(lock, rank), 0, 0 }
 end
@@ -94,5 +90,5 @@ local last = redis.call('LINDEX', queue, -1)
 local ahead = last and redis.call('ZSCORE', timeouts, last)
 local start = ahead and tonumber(ahead) or now + math.max(0, redis.call('PTTL', lock))
 redis.call('RPUSH', queue, owner)
-redis.call('ZADD', timeouts, format_int(start + tonumber(wait)), owner)
+redis.call('ZADD', timeouts, start + tonumber(wait), owner)
 return { 'queued', rank, look_again_in(lock, rank), 0, repaired }

@@ -6,7 +6,7 @@
 --   raised to now + wait, and the times of those behind by as much; the first in line is told if the lock is free
 local lock, record, queue, timeouts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local channel = ARGV[1]
--- @include lib/clock: now, format_int
+-- @include lib/clock: now
 -- @include lib/last_grant: read_last_grant, granted_before
 -- @include lib/owner: read_holder, not_exclusive
 -- @include lib/redisson: drop_expired, move_up, wake_first, look_again_in
@@ -30,7 +30,7 @@ for from = 2, #ARGV, 4 do
   if queue and not granted and rank then
     local timeout = tonumber(redis.call('ZSCORE', timeouts, owner))
     if not timeout or timeout - now < wait / 2 then
-      redis.call('ZADD', timeouts, format_int(now + wait), owner)
+      redis.call('ZADD', timeouts, now + wait, owner)
       -- Waiters behind keep their distance: Redisson before 3.32 looks again at the time when the one ahead must be
       -- dead. If that one lives, but its own time is over by then, it sleeps for ever.
       if timeout then move_up(timeouts, members, rank + 2, timeout - now - wait, 0) end

@@ -118,14 +118,14 @@ impl HandOff {
 
     fn leave(&self, lock: &LockId, member: Argument<'_>, by: By) -> Result<Call, BackendError> {
         let is_kick = Number(u64::from(by == By::Operator));
-        self.call(&scripts::LINE_WITHDRAW, lock, &[member, self.options(None), is_kick])
+        self.call(&scripts::LINE_WITHDRAW, lock, &[member, capacity(lock), self.options(None), is_kick])
     }
 
     /// Takes the lock from all its holders, or only this hold. A script looks at some hundred holders: the next one goes on behind
     /// them, and takes nothing that was granted meanwhile.
     fn take(&self, lock: &LockId, only: Option<&Hold<'_>>) -> Result<ForceReleased, BackendError> {
-        let named = only.map_or(Text(""), Argument::Hold);
-        let mut arguments = vec![self.options(None), capacity(lock), BeginBy, named];
+        let [member, token] = only.map_or([Text(""); 2], named);
+        let mut arguments = vec![self.options(None), capacity(lock), BeginBy, member, token];
         let mut answer = ForceReleased::NotHeld;
         loop {
             let reply = self.shared.run(&self.call(&scripts::LINE_FORCE_RELEASE, lock, &arguments)?)?;
@@ -139,10 +139,15 @@ impl HandOff {
                 self.resume(lock, more);
                 return Ok(answer);
             };
-            arguments.truncate(4);
+            arguments.truncate(5);
             arguments.extend([last_token, end].map(Number));
         }
     }
+}
+
+/// The member and the token of a hold.
+fn named<'h>(hold: &'h Hold<'_>) -> [Argument<'h>; 2] {
+    [Member(hold.owner, hold.request), Number(hold.token.get())]
 }
 
 fn capacity(lock: &LockId) -> Argument<'static> {
@@ -158,7 +163,7 @@ impl Rules for HandOff {
         let (place, lock) = (&ask.place, ask.place.lock);
         self.shared.calls.check(ask, &self.shared.servers)?;
         let arguments = [
-            Member(place),
+            Member(place.owner, place.request),
             Number(millis(ask.lease)),
             Number(millis(place.ttl)),
             self.options(Some(place)),
@@ -168,9 +173,7 @@ impl Rules for HandOff {
             BeginBy,
             Number(place.ticket),
         ];
-        // The ticket comes last, and only if there is one.
-        let arguments = if place.ticket == 0 { &arguments[..8] } else { &arguments };
-        self.call(&scripts::LINE_ACQUIRE, lock, arguments)
+        self.call(&scripts::LINE_ACQUIRE, lock, &arguments)
     }
 
     fn acquired(&self, ask: &Acquire<'_>, call: &Call, mut reply: Value) -> Result<Acquired, BackendError> {
@@ -192,7 +195,10 @@ impl Rules for HandOff {
     }
 
     fn release(&self, hold: &Hold<'_>) -> Result<Call, BackendError> {
-        self.call(&scripts::LINE_RELEASE, hold.lock, &[Argument::Hold(hold), self.options(None)])
+        let [member, token] = named(hold);
+        let units = Number(hold.takes.into());
+        let arguments = [capacity(hold.lock), member, units, token, self.options(None)];
+        self.call(&scripts::LINE_RELEASE, hold.lock, &arguments)
     }
 
     fn released(&self, hold: &Hold<'_>, reply: &Value) -> Result<Released, BackendError> {
@@ -208,8 +214,9 @@ impl Rules for HandOff {
     }
 
     fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Result<HoldKept, BackendError> {
-        let keeper = Place::new(hold.lock, hold.owner, keeper);
-        let arguments = [Argument::Hold(hold), Member(&keeper), Number(at_least_millis(lease)), BeginBy];
+        let ([member, token], keeper) = (named(hold), Member(hold.owner, keeper));
+        let lasts = Number(at_least_millis(lease));
+        let arguments = [capacity(hold.lock), member, token, keeper, lasts, BeginBy];
         let call = self.call(&scripts::LINE_KEEP, hold.lock, &arguments)?;
         let mut reply = self.shared.run(&call)?;
         if Row::of(&reply)?.word == "forgotten" {
@@ -232,20 +239,21 @@ impl Rules for HandOff {
     fn renew_holds(&self, holds: &[&Hold<'_>], count: u32, lease: Duration) -> Result<Call, BackendError> {
         let tells_count = self.tells_counts.load(Ordering::Relaxed);
         let told = if tells_count { Number(count.into()) } else { Text("") };
-        let mut arguments = Vec::with_capacity(3 + holds.len());
+        let mut arguments = Vec::with_capacity(3 + 2 * holds.len());
         arguments.extend([told, Number(millis(lease))]);
         let attempt = attempt_length(self.shared.servers.timeouts().response);
         let script = match (holds, self.shared.calls.claims(attempt)) {
             // The script of many marks the holds that a server has forgotten, and each of them is claimed alone.
             ([hold], Some(sent_before)) => {
-                let (takes, sent_before) = (Number(u64::from(hold.takes)), Number(millis(sent_before)));
-                arguments.extend([Argument::Hold(hold), takes, BeginBy, sent_before]);
+                let ([member, token], units) = (named(hold), Number(hold.takes.into()));
+                let sent_before = Number(millis(sent_before));
+                arguments.extend([capacity(hold.lock), member, units, token, BeginBy, sent_before]);
                 &scripts::LINE_CLAIM
             }
             _ => {
                 let has_parts = holds.iter().any(|hold| hold.lock.kind.capacity() > 1);
                 arguments.push(Number(if has_parts { 2 } else { 1 })); // keys of each
-                arguments.extend(holds.iter().map(|hold| Argument::Hold(hold)));
+                arguments.extend(holds.iter().flat_map(|hold| named(hold)));
                 &scripts::LINE_RENEW_HOLDS
             }
         };
@@ -258,16 +266,16 @@ impl Rules for HandOff {
         let ttl = places.iter().map(|(place, _)| place.ttl).max().unwrap_or_default();
         // All places are of one client.
         let options = self.options(places.first().map(|(place, _)| *place));
-        let mut arguments = vec![Number(millis(ttl)), options, capacity(lock), BeginBy];
+        let mut arguments = vec![Number(millis(ttl)), options, capacity(lock)];
         for (place, lease) in places {
-            let takes = Number(u64::from(place.takes));
-            arguments.extend([Member(place), Number(millis(*lease)), Number(place.ticket), takes]);
+            let member = Member(place.owner, place.request);
+            arguments.extend([member, Number(millis(*lease)), Number(place.ticket)]);
         }
         self.call(&scripts::LINE_RENEW, lock, &arguments)
     }
 
     fn withdraw(&self, place: &Place<'_>, by: By) -> Result<Call, BackendError> {
-        self.leave(place.lock, Member(place), by)
+        self.leave(place.lock, Member(place.owner, place.request), by)
     }
 
     fn withdrawn(&self, place: &Place<'_>, reply: &Value) -> Result<Withdrawn, BackendError> {

@@ -41,7 +41,7 @@ fn scripts_of(ran: &Mutex<Vec<Ran>>) -> Vec<(String, Vec<String>)> {
 
 /// The script that only hands on what is free.
 fn hands_on() -> (String, Vec<String>) {
-    (scripts::LINE_WITHDRAW.text.sha.clone(), ["", "s", "0"].map(str::to_owned).to_vec())
+    (scripts::LINE_WITHDRAW.text.sha.clone(), ["", "1", "s", "0"].map(str::to_owned).to_vec())
 }
 
 #[test]
@@ -53,9 +53,10 @@ fn an_attempt_says_what_its_script_has_to_know() {
     backend.acquire(&ask).unwrap();
     ask.place.ticket = 5;
     backend.acquire(&ask).unwrap();
-    let sent = [MEMBER, "30000", "9000", "ws", "nightly", "2", "3", NEVER, "5"];
+    let mut sent = [MEMBER, "30000", "9000", "ws", "nightly", "2", "3", NEVER, "0"];
     assert_eq!(ran.lock()[0].keys, ["a", "fairlock_line:{a}", "fairlock_record:{a}", "fairlock_ends:{a}"]);
-    assert_eq!(ran.lock()[0].arguments, sent[..8]);
+    assert_eq!(ran.lock()[0].arguments, sent);
+    sent[8] = "5";
     assert_eq!(ran.lock()[1].arguments, sent);
 }
 
@@ -135,7 +136,7 @@ fn a_release_that_has_more_to_do_is_gone_on_with_until_there_is_no_more() {
         let (backend, ran) = saying(said);
         assert_eq!(backend.release(&hold(&lock, &owner)).unwrap(), answer, "{said:?}");
         let ran = scripts_of(&ran);
-        assert_eq!(ran[0].1, [&format!("1 {MEMBER} 7 "), "s"], "{said:?}");
+        assert_eq!(ran[0].1, ["1", MEMBER, "1", "7", "s"], "{said:?}");
         assert_eq!(ran[1..], vec![hands_on(); more], "{said:?}");
     }
 }
@@ -158,7 +159,7 @@ fn a_request_that_leaves_hands_on_what_it_kept_from_others() {
             let left = if by_operator { backend.kick(&place) } else { backend.withdraw(&place) };
             assert_eq!(left.unwrap(), answer, "{said:?}");
             let ran = scripts_of(&ran);
-            assert_eq!(ran[0].1, [MEMBER, "s", if by_operator { "1" } else { "0" }]);
+            assert_eq!(ran[0].1, [MEMBER, "1", "s", if by_operator { "1" } else { "0" }]);
             assert_eq!(ran[1..], vec![hands_on(); more], "{said:?}");
         }
     }
@@ -171,15 +172,15 @@ fn taking_a_lock_goes_on_behind_the_holders_that_were_looked_at() {
     let (backend, ran) = saying(&[some, "*2\r\n+not_held\r\n:0\r\n"]);
     assert_eq!(backend.force_release(&lock).unwrap(), ForceReleased::Taken);
     let arguments: Vec<_> = ran.lock().iter().map(|ran| ran.arguments.clone()).collect();
-    let sent = ["s", "3", NEVER, "", "8", "9"];
-    assert_eq!(arguments, [&sent[..4], &sent]);
+    let sent = ["s", "3", NEVER, "", "", "8", "9"];
+    assert_eq!(arguments, [&sent[..5], &sent]);
     for (said, more) in [("*2\r\n+not_held\r\n:0\r\n", 0), ("*2\r\n+not_held\r\n:1\r\n", 1)] {
         let (backend, ran) = saying(&[said, LEFT]);
         let (fair, owner) = (id(LockKind::Fair), owner());
         let taken = backend.take_hold(&hold(&fair, &owner)).unwrap();
         let ran = scripts_of(&ran);
         assert_eq!(taken, ForceReleased::NotHeld);
-        assert_eq!(ran[0].1, ["s", "1", NEVER, &format!("1 {MEMBER} 7 ")]);
+        assert_eq!(ran[0].1, ["s", "1", NEVER, MEMBER, "7"]);
         assert_eq!(ran[1..], vec![hands_on(); more]);
     }
 }
@@ -217,10 +218,9 @@ fn a_durable_client_claims_a_hold_that_is_alone() {
     }
     let sent_before = attempt_length(Duration::from_secs(1)) + Duration::from_millis(500);
     let sent_before = sent_before.as_millis().to_string();
-    let named = format!("1 {MEMBER} 7 ");
     let around = ["0", "10602", "0", ""];
-    let alone = [&["", "30000", &named, "1", NEVER, &sent_before][..], &around].concat();
-    let many = [&["", "30000", "1", &named, &named][..], &around].concat();
+    let alone = [&["", "30000", "1", MEMBER, "1", "7", NEVER, &sent_before][..], &around].concat();
+    let many = [&["", "30000", "1", MEMBER, "7", MEMBER, "7"][..], &around].concat();
     let arguments: Vec<_> = ran.lock().iter().map(|ran| ran.arguments.clone()).collect();
     assert_eq!(arguments, [alone, many]);
 }
@@ -233,8 +233,8 @@ fn a_heartbeat_has_all_places_of_a_lock() {
     (short.ttl, short.ticket, long.ttl, long.takes) = (LEASE / 10, 4, LEASE / 5, 2);
     let call = backend.0.fair.renew_places(&lock, &[(&short, LEASE), (&long, 2 * LEASE)]).unwrap();
     backend.0.shared.run(&call).unwrap();
-    let places = [MEMBER, "30000", "4", "1", MEMBER, "60000", "0", "2"];
-    assert_eq!(ran.lock()[0].arguments, [&["6000", "ws", "3", NEVER][..], &places].concat());
+    let places = [MEMBER, "30000", "4", MEMBER, "60000", "0"];
+    assert_eq!(ran.lock()[0].arguments, [&["6000", "ws", "3"][..], &places].concat());
 }
 
 #[test]

@@ -4,7 +4,8 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use fairlock_core::backend::{Hold, Place, RequestId};
+use fairlock_core::OwnerId;
+use fairlock_core::backend::RequestId;
 
 /// The end of a line.
 const END: &[u8] = b"\r\n";
@@ -44,9 +45,7 @@ pub(crate) enum Argument<'a> {
     #[cfg(any(feature = "redisson", test))]
     Request(RequestId),
     /// `<owner>:<request>`
-    Member(&'a Place<'a>),
-    /// `<capacity> <owner>:<request> <token> `
-    Hold(&'a Hold<'a>),
+    Member(&'a OwnerId, RequestId),
     /// Letters, and a time behind a `u`.
     Options(&'static str, Option<u64>),
     /// Until when an attempt may begin something: sixteen digits that [`Evalsha::complete`] fills in.
@@ -60,16 +59,7 @@ impl Argument<'_> {
             Argument::Number(number) => push(to, &[itoa::Buffer::new().format(*number).as_bytes()]),
             #[cfg(any(feature = "redisson", test))]
             Argument::Request(request) => push(to, &[&hex(*request)]),
-            Argument::Member(place) => {
-                push(to, &[place.owner.as_str().as_bytes(), b":", &hex(place.request)]);
-            }
-            Argument::Hold(hold) => {
-                let (mut capacity, mut token) = (itoa::Buffer::new(), itoa::Buffer::new());
-                let capacity = capacity.format(hold.lock.kind.capacity()).as_bytes();
-                let (owner, token) =
-                    (hold.owner.as_str().as_bytes(), token.format(hold.token.get()).as_bytes());
-                push(to, &[capacity, b" ", owner, b":", &hex(hold.request), b" ", token, b" "]);
-            }
+            Argument::Member(owner, request) => push(to, &[owner.as_str().as_bytes(), b":", &hex(*request)]),
             Argument::Options(letters, None) => push(to, &[letters.as_bytes()]),
             Argument::Options(letters, Some(time)) => {
                 push(to, &[letters.as_bytes(), b"u", itoa::Buffer::new().format(*time).as_bytes()]);
@@ -166,37 +156,23 @@ pub(crate) fn millis(time: Duration) -> u64 {
 mod tests {
     use super::Argument::{Number, Text};
     use super::*;
-    use fairlock_core::backend::LockId;
-    use fairlock_core::{FencingToken, LockKind, LockName, OwnerId};
 
     #[test]
     fn a_command_is_packed_as_the_redis_crate_packs_it() {
         let long = "x".repeat(70_000);
         let (key, request) = ("a{é}", RequestId::new(0xc0ffee));
-        let lock = LockId::new(LockName::new("a").unwrap(), LockKind::Fair);
         let owner = OwnerId::new("client:1");
-        let hold = Hold::new(&lock, &owner, request, FencingToken::new(u64::MAX));
-        let place = Place::new(&lock, &owner, request);
         for (text, number) in [("", 0), ("a b\r\n$3\r\n", 9), (long.as_str(), u64::MAX)] {
-            let (held, member) = (Argument::Hold(&hold), Argument::Member(&place));
+            let member = Argument::Member(&owner, request);
             let [options, others] = [Some(number), None].map(|time| Argument::Options("ws", time));
             let request_id = Argument::Request(request);
-            let arguments = [
-                Text(text),
-                Number(number),
-                request_id,
-                held,
-                member,
-                Text(key),
-                Text(text),
-                options,
-                others,
-            ];
+            let arguments =
+                [Text(text), Number(number), request_id, member, Text(key), Text(text), options, others];
             let packed = Evalsha::new(&Evalsha::words("0123"), &[key, key], &arguments, 0).packed;
             let mut command = redis::cmd("EVALSHA");
             command.arg("0123").arg(2).arg("a{é}").arg("a{é}");
             command.arg(text).arg(number).arg(request.to_string());
-            command.arg(format!("1 client:1:{request} {} ", u64::MAX)).arg(format!("client:1:{request}"));
+            command.arg(format!("client:1:{request}"));
             command.arg("a{é}").arg(text).arg(format!("wsu{number}")).arg("ws");
             assert_eq!(packed, command.get_packed_command());
             let lacks_two = Evalsha::new(&Evalsha::words("0123"), &[key, key], &arguments, 2);

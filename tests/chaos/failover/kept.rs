@@ -17,25 +17,26 @@ pub(crate) struct Kept {
 /// The holds by their members, `<owner>:<request>`. None while the server does not answer.
 pub(crate) fn kept(server: &RedisServer, lock: &str) -> BTreeMap<String, Kept> {
     let after = |left: i64| Duration::from_millis(u64::try_from(left).unwrap_or_default());
-    let mode: String = server.try_query(&["HGET", lock, "mode"]).unwrap_or_default();
-    // `<capacity> <member> …` for a hold of all units: its lease is the key's. Else `of <capacity> <used>`.
-    match mode.split(' ').collect::<Vec<_>>()[..] {
-        ["of", ..] => {
-            let ends = format!("fairlock_ends:{{{lock}}}");
-            let ends = server.try_query::<Vec<(String, i64)>>(&["ZRANGE", &ends, "0", "-1", "WITHSCORES"]);
-            let Ok((seconds, micros)) = server.try_query::<(i64, i64)>(&["TIME"]) else {
-                return BTreeMap::new();
-            };
-            let now = 1000 * seconds + micros / 1000;
-            let kept = |end: i64| Kept { left: after(end - now), takes_all: false };
-            ends.into_iter().flatten().map(|(member, end)| (member, kept(end))).collect()
-        }
-        [_, member, ..] => {
-            let left = server.try_query::<i64>(&["PTTL", lock]).unwrap_or_default();
-            BTreeMap::from([(member.to_owned(), Kept { left: after(left), takes_all: true })])
-        }
-        _ => BTreeMap::new(),
+    let fields = server.try_query::<BTreeMap<String, String>>(&["HGETALL", lock]).unwrap_or_default();
+    let Some(capacity) = fields.get("mode") else { return BTreeMap::new() };
+    let holds = fields.iter().filter(|(field, _)| field.contains(':'));
+    let holds = holds.map(|(member, hold)| (member.clone(), hold.split(' ').next() == Some(capacity)));
+    if capacity == "1" {
+        // Its lease is the key's.
+        let left = server.try_query::<i64>(&["PTTL", lock]).unwrap_or_default();
+        return holds.map(|(member, takes_all)| (member, Kept { left: after(left), takes_all })).collect();
     }
+    let ends = format!("fairlock_ends:{{{lock}}}");
+    let ends = server.try_query::<BTreeMap<String, i64>>(&["ZRANGE", &ends, "0", "-1", "WITHSCORES"]);
+    let (Ok(ends), Ok((seconds, micros))) = (ends, server.try_query::<(i64, i64)>(&["TIME"])) else {
+        return BTreeMap::new();
+    };
+    let now = 1000 * seconds + micros / 1000;
+    let kept = |(member, takes_all)| {
+        let left = after(ends.get(&member)? - now);
+        Some((member, Kept { left, takes_all }))
+    };
+    holds.filter_map(kept).collect()
 }
 
 /// Whether the member is a request of this owner.

@@ -180,7 +180,11 @@ fn a_stopped_waiter_is_passed_over_and_gets_its_place_back() {
     guard.unlock().unwrap();
     let second = granted(second, SOON);
     signals::cont(still.child());
-    eventually(SOON, "the waiter is first again", || line(&server, "again").first() == Some(&member));
+    let lock = ours.fair_lock("again").unwrap();
+    eventually(SOON, "the waiter is first again, and heard", || {
+        let first = lock.inspect().unwrap().line.remove(0);
+        line(&server, "again").first() == Some(&member) && first.place_left > Some(Duration::ZERO)
+    });
     second.unlock().unwrap();
     still.expect("held", SOON);
     assert!(third.decided().try_recv().is_err());

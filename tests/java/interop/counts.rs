@@ -21,8 +21,9 @@ fn our_re_entries_are_counted_in_the_locks_hash() {
     for (number, (discipline, kind)) in ways.into_iter().enumerate() {
         let name = format!("counts-{number}");
         let in_our_field = || {
-            let hold: Option<String> = world.server.query(&["HGET", &name, "mode"]);
-            hold.and_then(|hold| hold.split(' ').nth(3).map(str::to_owned))
+            let fields: Vec<(String, String)> = world.server.query(&["HGETALL", &name]);
+            let hold = fields.into_iter().find(|(field, _)| field.contains(':'));
+            hold.and_then(|(_, hold)| hold.split(' ').nth(2).map(str::to_owned))
         };
         let lock = lock_of(&world.client_with(discipline, Duration::from_millis(900)), kind, &name);
         let outermost = lock.lock().unwrap();

@@ -14,10 +14,10 @@ use super::{BOUND, DISCIPLINES, capture_logs, client, client_at};
 /// and SETINFO only make CLIENT LIST readable, and may be refused.
 fn commands(discipline: Discipline) -> Vec<&'static str> {
     let both = "ping evalsha script|load publish subscribe unsubscribe time exists del pexpire pttl \
-        hget hmget hset hgetall hlen zadd zscore zrem zrange zcard";
+        hget hmget hset hgetall hlen zadd zrem zrange zcard";
     let of_its_own = match discipline {
-        Discipline::HandOff => "hdel zrank pubsub|numsub",
-        _ => "lindex lpop lpos lrange lrem llen rpush",
+        Discipline::HandOff => "hdel zcount zrank pubsub|numsub",
+        _ => "zscore lindex lpop lpos lrange lrem llen rpush",
     };
     both.split_whitespace().chain(of_its_own.split_whitespace()).collect()
 }
@@ -79,7 +79,7 @@ fn use_in_every_way(url: &str, discipline: Discipline, name: &str) -> Vec<Error>
     }
     // A place that can't be given up would be in the way.
     if errors.is_empty() {
-        errors.extend(line_up(&client, &client.fair_lock(name).unwrap()).err());
+        errors.extend(line_up(&client, discipline, &client.fair_lock(name).unwrap()).err());
     }
     errors
 }
@@ -115,11 +115,15 @@ fn take_turns(client: &Client, lock: &Lock) -> Result<(), Error> {
 }
 
 /// Three owners of a fair lock, one behind the other.
-fn line_up(client: &Client, lock: &Lock) -> Result<(), Error> {
+fn line_up(client: &Client, discipline: Discipline, lock: &Lock) -> Result<(), Error> {
     let guard = lock_in_time(lock, &client.new_owner())?;
     let mut first = lock.owned_by(&client.new_owner())?.request()?;
     let mut second = lock.owned_by(&client.new_owner())?.request()?;
     assert!(lock.owned_by(&client.new_owner())?.try_lock()?.guard().is_none(), "others wait");
+    if discipline == Discipline::HandOff {
+        assert!(lock.kick(&lock.inspect()?.line[0])?);
+        std::mem::swap(&mut first, &mut second);
+    }
     guard.unlock()?;
     first.wait_for(BOUND)?.guard().expect("granted in time").unlock()?;
     second.wait_for(BOUND)?.guard().expect("granted in time").unlock()
@@ -191,7 +195,8 @@ fn the_least_rights_are_enough_for_a_semaphore_and_doctor_notes_those_that_miss(
     let server = CleanServer::start();
     let all = ["fairlock_ends:", "fairlock_line:", "fairlock_record:"].map(|key| format!("~{key}{{pool}}"));
     let of_user = |name: &str, keys: &[String]| {
-        let rest = ["~pool", "&redisson_lock__channel:{pool}*", "&fairlock:*", "+multi"].map(str::to_owned);
+        let rest = ["~pool", "&redisson_lock__channel:{pool}*", "&fairlock:*", "+zscore", "+multi"]
+            .map(str::to_owned);
         let commands = commands(Discipline::HandOff).into_iter().map(|command| format!("+{command}"));
         let rules: Vec<String> = rest.into_iter().chain(keys.iter().cloned()).chain(commands).collect();
         user(&server, name, &rules.iter().map(String::as_str).collect::<Vec<_>>())

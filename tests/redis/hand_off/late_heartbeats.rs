@@ -11,8 +11,6 @@ use crate::support::*;
 const NAME: &str = "late";
 const LINE: &str = "fairlock_line:{late}";
 const RECORD: &str = "fairlock_record:{late}";
-/// Added to the score of a parked place.
-const PARKED: u64 = 1 << 52;
 
 /// A waiter whose messages the test sends one by one.
 struct ByHand {
@@ -61,7 +59,7 @@ impl ByHand {
         let answer = self.backend.renew(self.client, &[item]).remove(0).unwrap();
         assert!(matches!(answer, Renewal::Lost), "{answer:?}");
         assert_eq!(line(server, NAME), before);
-        assert!(!state(server, NAME)[0].starts_with('!'), "the line rests");
+        assert!(!is_resting(server, NAME));
     }
 }
 
@@ -118,23 +116,22 @@ fn a_late_heartbeat_of_a_granted_request_begins_nothing() {
 
 /// It comes back by its ask, and the others need not wait for it.
 #[test]
-fn a_swept_waiter_is_back_at_its_ticket_and_no_line_rests() {
+fn a_waiter_that_was_absent_at_its_turn_is_back_and_no_queue_rests() {
     let (server, client, mut late) = world();
     let guard = take(&client, NAME);
     late.ask();
-    let (ticket, member) = (late.ticket, late.member());
-    // It is parked, and has been silent for more than a minute.
-    server.query::<()>(&["ZADD", LINE, &(ticket + PARKED).to_string(), &member]);
-    server.query::<()>(&["HSET", RECORD, &member, &format!("1 30000 {ticket}p 1/1 ")]);
+    late.ask(); // It knows its ticket.
+    let ticket = late.ticket;
+    guard.unlock().unwrap(); // It has no subscription.
+    assert!(line(&server, NAME).is_empty());
+    let guard = take(&client, NAME);
     let mut other = ByHand::new(&server);
     other.ask();
-    other.ask();
-    assert_eq!(line(&server, NAME), [other.member()], "it was swept");
     late.speaks_in_vain(&server);
     assert!(matches!(late.ask(), Acquired::Queued { rank: 0, .. }));
     assert_eq!(late.ticket, ticket);
     assert_eq!(line(&server, NAME), [late.member(), other.member()]);
-    assert!(!state(&server, NAME)[0].starts_with('!'), "the line rests");
+    assert!(!is_resting(&server, NAME));
     other.withdraw();
     late.withdraw();
     guard.unlock().unwrap();
@@ -148,13 +145,12 @@ fn a_forgotten_line_rests_though_a_newcomer_came_first() {
     late.ask();
     server.query::<()>(&["FLUSHALL"]);
     let newcomer = take(&client, "late");
-    let item = Renew::Place { place: late.place(), lease: LONG };
-    let answer = late.backend.renew(late.client, &[item]).remove(0).unwrap();
-    assert!(matches!(answer, Renewal::Waiting { rank: 0, .. }), "{answer:?}");
-    assert!(state(&server, NAME)[0].starts_with('!'), "the line rests");
+    late.speaks_in_vain(&server);
+    assert!(matches!(late.ask(), Acquired::Queued { rank: 0, .. }));
+    assert!(is_resting(&server, NAME));
     // The rest ends with the place that began it.
     late.withdraw();
-    assert!(!state(&server, NAME)[0].starts_with('!'), "the line rests");
+    assert!(!is_resting(&server, NAME));
     newcomer.unlock().unwrap();
     let _ = guard.unlock();
 }

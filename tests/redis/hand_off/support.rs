@@ -44,24 +44,23 @@ pub(crate) fn a_turn(client: &Client, name: &str) {
 
 /// The token of the hold at the server.
 pub(crate) fn token_at(server: &RedisServer, name: &str) -> Option<u64> {
-    let hold: Option<String> = server.query(&["HGET", name, "mode"]);
-    hold.map(|hold| hold.split(' ').nth(2).unwrap().parse().unwrap())
+    let fields: BTreeMap<String, String> = server.query(&["HGETALL", name]);
+    let hold = fields.into_iter().find(|(field, _)| field.contains(':'));
+    hold.map(|(_, hold)| hold.split(' ').nth(1).unwrap().parse().unwrap())
 }
 
-/// The words of the state that the server keeps of a lock: the first is the last number that was drawn.
-pub(crate) fn state(server: &RedisServer, name: &str) -> Vec<String> {
-    let state: Option<String> = server.query(&["HGET", &format!("fairlock_record:{{{name}}}"), "state"]);
-    state.unwrap_or_default().split(' ').map(str::to_owned).collect()
+/// Whether no waiter is next, since a lost queue comes back.
+pub(crate) fn is_resting(server: &RedisServer, name: &str) -> bool {
+    let numbers: Option<String> = server.query(&["HGET", &format!("fairlock_record:{{{name}}}"), "queue"]);
+    let numbers: Vec<u64> =
+        numbers.unwrap_or_default().split(' ').filter_map(|word| word.parse().ok()).collect();
+    let [_, _, clock, _, rests] = numbers[..] else { return false };
+    clock < rests && !line(server, name).is_empty()
 }
 
 /// Makes this the last number that was drawn.
 pub(crate) fn set_last_number(server: &RedisServer, name: &str, last: u64) {
-    let mut words = state(server, name);
-    if words.len() < 6 {
-        words = format!("0 0 {} 0 5000 0", server.time_ms()).split(' ').map(str::to_owned).collect();
-    }
-    words[0] = last.to_string();
-    server.query::<()>(&["HSET", &format!("fairlock_record:{{{name}}}"), "state", &words.join(" ")]);
+    server.query::<()>(&["HSET", &format!("fairlock_record:{{{name}}}"), "last", &last.to_string()]);
 }
 
 /// The commands that the server executes meanwhile, including those in scripts. Pings come at any time, and INFO is ours.

@@ -97,7 +97,7 @@ fn a_hold_that_is_over_does_not_say_what_kind_of_lock_it_is() {
 }
 
 #[test]
-fn a_waiter_with_another_number_is_parked_and_told_when_it_asks() {
+fn a_waiter_with_another_number_leaves_and_is_told_when_it_asks() {
     let mut world = World::with(5);
     let (dead, waiter, silent) = (world.asker(1, 5), world.asker(2, 3), world.asker(5, 3));
     world.granted(&dead);

@@ -198,6 +198,7 @@ impl Cast {
             lock: slot.lock,
             member: request.member,
             token: token_of(request),
+            takes: request.takes,
         };
         request.map(command).into_iter().collect()
     }

@@ -36,6 +36,7 @@ pub(crate) enum Command {
         lock: usize,
         member: Member,
         token: u64,
+        takes: u32,
     },
     Withdraw {
         lock: usize,

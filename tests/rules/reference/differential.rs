@@ -1,4 +1,4 @@
-//! The scripts with their fast parts compared with their general parts alone, on two servers in the same virtual time. Replies,
+//! The scripts with their cases compared with the rule alone, on two servers in the same virtual time. Replies,
 //! messages and keys must be equal, also after what the rules do not know ([`Harm`]).
 
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use crate::cast::Cast;
 use crate::commands::{Command, Scale, Step};
 use crate::lua::{Exchange, LuaServer};
-use crate::lua_replies::{State, answers, list, number, pairs, push, state, texts};
+use crate::lua_replies::{Numbers, answers, list, number, pairs, push, texts};
 use crate::rules::Rules;
 use crate::words::{Answer, Outcome};
 use crate::world::World;
@@ -39,7 +39,7 @@ impl Ways {
     pub(crate) fn assert_fast(&self) {
         for (outcome, share) in FAST {
             let (fast, all) = self.0.get(outcome).copied().unwrap_or_default();
-            assert!(fast * 100 > all * share, "{outcome}: {fast} of {all} by the fast part; {self:?}");
+            assert!(fast * 100 > all * share, "{outcome}: {fast} of {all} by a case; {self:?}");
         }
     }
 }
@@ -68,9 +68,7 @@ pub(crate) fn differ(
             }
             let [fast, general] = [0, 1].map(|index| shown(&results[index].0, results[index].1));
             if fast != general {
-                return Err(format!(
-                    "{story}  by the general part:\n{general}\n  but by the fast part:\n{fast}"
-                ));
+                return Err(format!("{story}  by the rule:\n{general}\n  but with the cases:\n{fast}"));
             }
             ways.count(&command, &results[0].0);
             cast.learn(&command, &outcome(&command, &results[0].0));
@@ -91,57 +89,52 @@ fn outcome(command: &Command, exchange: &Exchange) -> Outcome {
 /// Line and record are kept for longer than this (ms): their times to live are not raised by each command.
 const KEPT_FOR: i64 = 86_400_000;
 
-/// What must be equal. The clock of an empty line judges only how much longer a line rests. So a lost sequence may be left alone,
-/// too, which then has nothing to remember.
+/// What must be equal. The numbers of an empty queue judge nothing, but for which tickets have had their turn. What a reply says of a
+/// foreign holder follows from the lock.
 fn shown(exchange: &Exchange, now: u64) -> String {
     let mut all = String::new();
     let _ = writeln!(all, "    {:?}\n    {:?}", exchange.reply, exchange.told);
     for (seen, dump) in &exchange.looks {
         let [lock, line, record, parts @ .., ends] = list(dump) else { panic!("three keys or more") };
-        let (places, mut sequence): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        let (places, mut record): (BTreeMap<_, _>, BTreeMap<_, _>) =
             pairs(record).into_iter().partition(|(field, _)| field.contains(':'));
-        let State { rests_until, last, born, line_clock } = state(sequence.remove("state").as_ref(), now);
-        let clock = line_clock.at(now);
-        // A record that has drawn no number is not born.
-        let born = if last == 0 { 0 } else { born };
-        let line = texts(line);
+        let numbers = Numbers::take(&mut record, now);
+        let (clock, line) = (numbers.clock_at(now), texts(line));
         let places = places.into_iter().map(|(member, place)| {
-            let (deadline, rest) = place.split_once(' ').unwrap();
-            let deadline = i128::from(deadline.parse::<u64>().unwrap()) - i128::from(clock);
+            let mut words: Vec<String> = place.split(' ').map(str::to_owned).collect();
+            let deadline = i128::from(words.remove(3).parse::<u64>().unwrap()) - i128::from(clock);
             // One that is left over from a lost line is never judged.
-            (line.contains(&member).then_some(deadline), rest.to_owned(), member)
+            (line.contains(&member).then_some(deadline), words, member)
         });
         let ends: Vec<i64> = list(ends).iter().map(number).collect();
         let parts = parts.first().map(texts).unwrap_or_default();
-        // The keys of parts end a second to a minute after the last one: until then it does not matter whether they are there. Nor
-        // does it for holds without their ends, which go with the next script.
+        // The keys of parts end a second after the last one or later: until then it does not matter whether they are there. Nor does
+        // it for holds without their ends, which go with the next script.
         let last_end = parts.chunks_exact(2).map(|part| part[1].parse::<i64>().unwrap()).max();
         let lock = pairs(lock);
-        let is_torn = last_end.is_none() && lock.get("mode").is_some_and(|mode| mode.starts_with("of "));
+        let is_torn = last_end.is_none() && lock.contains_key("used");
         let are_over = is_torn || last_end.is_some_and(|last| last <= i64::try_from(now).unwrap());
         let (lock, parts) = if are_over { Default::default() } else { (lock, parts) };
         let _ = writeln!(all, "    {seen:?}\n    {lock:?} {parts:?} {line:?}");
         let is_kept = |end: i64| end > i64::try_from(now).unwrap() + KEPT_FOR;
         let of_line = if ends[1] < 0 { ends[1] } else { i64::from(is_kept(ends[1])) };
-        let remembers = last > 0 || !line.is_empty();
+        let remembers = numbers.last > 0 || !line.is_empty();
         let of_record = remembers.then_some(is_kept(ends[2]));
         let of_holds: Vec<_> = [Some(&ends[0]), ends.get(3)]
             .into_iter()
             .flatten()
             .map(|end| match last_end {
                 _ if are_over => -2,
-                // A fast part leaves it endless if it was made so by hand.
-                Some(last) if *end == -1 || (last + 1000..=last + 61_000).contains(end) => last,
+                // A case leaves it endless if it was made so by hand.
+                Some(last) if *end == -1 || *end >= last + 1000 => last,
                 _ => *end,
             })
             .collect();
         let _ =
             writeln!(all, "    {:?}\n    {of_holds:?} {of_line} {of_record:?}", places.collect::<Vec<_>>());
-        let _ = writeln!(all, "    {sequence:?} {last} {born}");
-        let rests = rests_until.saturating_sub(clock);
-        let until = line_clock.ttl_until.saturating_sub(clock);
-        let judges = (!line.is_empty()).then_some((line_clock.pulse, line_clock.ttl, until));
-        let _ = writeln!(all, "    {rests} {judges:?}");
+        let Numbers { last, served, pulse, ttl, rests_until, .. } = numbers;
+        let judges = (!line.is_empty()).then(|| (pulse, ttl, rests_until.saturating_sub(clock)));
+        let _ = writeln!(all, "    {record:?} {last} {served} {judges:?}");
     }
     all
 }

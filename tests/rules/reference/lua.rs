@@ -35,7 +35,7 @@ const OPERATIONS: [&str; 8] = [
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Parts {
     Both,
-    /// The fast part is cut out.
+    /// The cases are left out.
     General,
 }
 
@@ -70,20 +70,18 @@ impl LuaServer {
     }
 }
 
-/// The file with the parts that it includes, joined as by `scripts.rs`. The general part notes that it has run; a file without a
-/// fast part is all general.
+/// The file with the parts that it includes, joined as by `scripts.rs`. What follows the cases notes that it has run; a file
+/// without cases always does.
 fn joined(name: &str, parts: Parts, mistake: Option<&Mistake>) -> String {
-    const GENERAL: &str = "\n-- The general part.\n";
+    const GENERAL: &str = "\n-- All else.\n";
     const NOTE: &str = "redis.call('SET', 'virtual:general', '1')\n";
     let main = read(name, mistake);
     let text = match main.split_once(GENERAL) {
         None => format!("{NOTE}{main}"),
         Some((above, general)) => {
-            let above = match parts {
-                Parts::Both => above,
-                Parts::General => above.split_once("\n-- The fast part").expect("a fast part").0,
-            };
-            format!("{above}\n{NOTE}{general}")
+            let is_left_out = |line: &&str| parts == Parts::General && line.starts_with("-- @include case/");
+            let above: Vec<&str> = above.lines().filter(|line| !is_left_out(line)).collect();
+            format!("{}\n{NOTE}{general}", above.join("\n"))
         }
     };
     included(&text, mistake, &mut Vec::new())
@@ -143,7 +141,7 @@ pub(crate) struct Exchange {
     pub(crate) told: Vec<(String, String)>,
     /// Each lock as `inspect` and `dump.lua` show it.
     pub(crate) looks: Vec<(Value, Value)>,
-    /// Whether it was left to a general part.
+    /// Whether no case had it.
     pub(crate) is_general: bool,
 }
 
@@ -254,7 +252,8 @@ impl<'a> LuaSubject<'a> {
     pub(crate) fn run(&mut self, command: &Command) -> Result<(Outcome, Vec<Stored>), String> {
         let exchange = self.exchange(command)?;
         let answers = answers(command, exchange.reply.as_ref());
-        let pushes = exchange.told.iter().map(|(channel, message)| push(channel, message)).collect();
+        let told = exchange.told.iter().filter(|(_, message)| !message.starts_with("look "));
+        let pushes = told.map(|(channel, message)| push(channel, message)).collect();
         let look = |(inspected, dump): &(Value, Value)| Stored::read(inspected, dump, self.now);
         let stored = exchange.looks.iter().map(look).collect::<Result<_, String>>()?;
         Ok((Outcome { answers, pushes }, stored))

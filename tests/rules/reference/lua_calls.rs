@@ -22,43 +22,47 @@ pub(crate) fn call_of(
     command: &Command,
 ) -> Option<Call> {
     let (begin_by, capacity) = (begin_by.to_owned(), kind.capacity().to_string());
-    let options = "s".to_owned(); // the server knows all listeners
+    // The server knows all listeners.
+    let options = "s".to_owned();
     let options_of = |client: ClientNumber| {
         if say_deaf.contains(&client) { options.clone() + "d" } else { options.clone() }
     };
-    let named = |request, token| format!("{capacity} {} {token} ", member(request));
     let (operation, arguments) = match command {
         Command::Acquire { ask, patience, .. } => {
             let waits = if *patience == Patience::Once { "" } else { "w" };
             let mut arguments = asker(ask).to_vec();
             arguments.extend([options_of(ask.member.client) + waits, ask.label.to_owned()]);
-            arguments.extend([ask.takes.to_string(), capacity, begin_by]);
-            arguments.extend((ask.ticket > 0).then(|| ask.ticket.to_string()));
+            arguments.extend([ask.takes.to_string(), capacity, begin_by, ask.ticket.to_string()]);
             ("acquire", arguments)
         }
         Command::RenewPlaces { ttl, places, .. } => {
-            let mut arguments =
-                vec![ttl.to_string(), options_of(places[0].member.client), capacity, begin_by];
+            let mut arguments = vec![ttl.to_string(), options_of(places[0].member.client), capacity];
             for place in places {
-                let (lease, ticket) = (place.lease.to_string(), place.ticket.to_string());
-                arguments.extend([member(place.member), lease, ticket, place.takes.to_string()]);
+                arguments.extend([member(place.member), place.lease.to_string(), place.ticket.to_string()]);
             }
             ("renew", arguments)
         }
-        Command::RenewHold { member, token, count, lease, .. } => {
+        Command::RenewHold { member: request, token, count, lease, .. } => {
             let keys_of_each = if kind.is_shared() { "2" } else { "1" }.to_owned();
-            let named = named(*member, *token);
-            ("renew_holds", vec![count.to_string(), lease.to_string(), keys_of_each, named])
+            let hold = [member(*request), token.to_string()];
+            (
+                "renew_holds",
+                [vec![count.to_string(), lease.to_string(), keys_of_each], hold.to_vec()].concat(),
+            )
         }
-        Command::Release { member, token, .. } => ("release", vec![named(*member, *token), options]),
+        Command::Release { member: request, token, takes, .. } => {
+            let units = takes.to_string();
+            ("release", vec![capacity, member(*request), units, token.to_string(), options])
+        }
         Command::Withdraw { member: request, .. } | Command::Kick { member: request, .. } => {
             let by_operator = u8::from(matches!(command, Command::Kick { .. })).to_string();
-            ("withdraw", vec![member(*request), options, by_operator])
+            ("withdraw", vec![member(*request), capacity, options, by_operator])
         }
-        Command::ForceRelease { .. } => ("force_release", vec![options, capacity, begin_by, String::new()]),
-        Command::TakeHold { member, token, .. } => {
-            let named = named(*member, *token);
-            ("force_release", vec![options, capacity, begin_by, named])
+        Command::ForceRelease { .. } => {
+            ("force_release", vec![options, capacity, begin_by, String::new(), String::new()])
+        }
+        Command::TakeHold { member: request, token, .. } => {
+            ("force_release", vec![options, capacity, begin_by, member(*request), token.to_string()])
         }
         Command::LoseHold { .. }
         | Command::LoseLine { .. }

@@ -8,8 +8,6 @@ use crate::commands::{CLIENTS, Command};
 use crate::lua::client;
 use crate::words::{Answer, ClientNumber, Member, Millis, Push, Seen, SeenHolder, SeenPlace};
 
-/// Added to the ticket of a parked place.
-const PARKED: u64 = 1 << 52;
 /// Redis may drop a line, or the sequence, when no command has used it for so long.
 const KEPT_FOR: Millis = 24 * 3600 * 1000;
 
@@ -38,7 +36,7 @@ pub(crate) fn answers(command: &Command, reply: Option<&Value>) -> Vec<Answer> {
         (Some(Value::Int(token)), Command::Acquire { ask, .. }) => {
             return vec![Answer::Granted { token: u64::try_from(*token).unwrap(), left: ask.lease }];
         }
-        (Some(Value::Int(0..=3)), Command::Release { .. }) => return vec![Answer::Released],
+        (Some(Value::Int(0 | 1)), Command::Release { .. }) => return vec![Answer::Released],
         _ => {}
     }
     match reply {
@@ -73,7 +71,7 @@ pub(crate) fn push(channel: &str, message: &str) -> Push {
 }
 
 /// `inspect`'s reply.
-fn seen(reply: &Value) -> Seen {
+fn seen(reply: &Value) -> Result<Seen, String> {
     let row = list(reply);
     let holder = |row: &[Value]| SeenHolder {
         member: member_of(&format!("{}:{}", text(&row[0]), text(&row[1]))),
@@ -95,49 +93,41 @@ fn seen(reply: &Value) -> Seen {
         }
     };
     let mut holders: Vec<_> = list(&row[4]).chunks_exact(8).map(holder).collect();
-    assert_eq!(number::<u64>(&row[3]), holders.len() as u64, "the number of holders");
     holders.sort_by_key(|holder| holder.token);
     let line: Vec<_> = list(&row[7]).chunks_exact(5).map(place).collect();
-    assert_eq!(number::<u64>(&row[5]), line.len() as u64, "the length of the line");
-    Seen { holders, line, absent: number(&row[6]) }
-}
-
-/// The line clock, as far as the keys tell.
-pub(crate) struct LineClock {
-    shown: Millis,
-    pub(crate) pulse: Millis,
-    pub(crate) ttl: Millis,
-    pub(crate) ttl_until: Millis,
-}
-
-impl LineClock {
-    pub(crate) fn at(&self, now: Millis) -> Millis {
-        self.shown + now.saturating_sub(self.pulse).min(self.ttl / 2)
+    let told = [3, 5].map(|at| number::<usize>(&row[at]));
+    if told != [holders.len(), line.len()] {
+        return Err(format!(
+            "the numbers of holders and waiters are told as {told:?}: {holders:?}, {line:?}"
+        ));
     }
+    Ok(Seen { holders, line, absent: number(&row[6]) })
 }
 
-/// The sequence's field `state`.
-pub(crate) struct State {
+/// The record's fields `last` and `queue`.
+pub(crate) struct Numbers {
     pub(crate) last: u64,
-    pub(crate) born: u64,
-    pub(crate) line_clock: LineClock,
-    /// 0 if it does not rest.
-    pub(crate) rests_until: u64,
+    pub(crate) served: u64,
+    pub(crate) pulse: Millis,
+    clock: Millis,
+    pub(crate) ttl: Millis,
+    pub(crate) rests_until: Millis,
 }
 
-/// A sequence without a state is new.
-pub(crate) fn state(text: Option<&String>, now: Millis) -> State {
-    let new = format!("0 0 {now} 0 5000 0");
-    let words: Vec<&str> = text.unwrap_or(&new).trim_start_matches('!').split(' ').collect();
-    let word = |index: usize| words.get(index).map_or(0, |word| word.parse::<i64>().unwrap());
-    let number = |index: usize| u64::try_from(word(index)).unwrap();
-    let line_clock = LineClock {
-        shown: number(2).checked_add_signed(-word(3)).unwrap(),
-        pulse: number(2),
-        ttl: number(4),
-        ttl_until: number(5),
-    };
-    State { last: number(0), born: number(1), line_clock, rests_until: number(6) }
+impl Numbers {
+    /// Takes them out of the record. One without them is new.
+    pub(crate) fn take(record: &mut BTreeMap<String, String>, now: Millis) -> Numbers {
+        let last = record.remove("last").map_or(0, |last| last.parse().unwrap());
+        let queue = record.remove("queue").unwrap_or_else(|| format!("0 {now} {now} 5000 0"));
+        let numbers: Vec<u64> = queue.split(' ').map(|number| number.parse().unwrap()).collect();
+        let [served, pulse, clock, ttl, rests_until] = numbers[..] else { panic!("five numbers: {queue}") };
+        Numbers { last, served, pulse, clock, ttl, rests_until }
+    }
+
+    /// The queue's clock, while somebody waits.
+    pub(crate) fn clock_at(&self, now: Millis) -> Millis {
+        self.clock + now.saturating_sub(self.pulse).min(self.ttl / 2)
+    }
 }
 
 /// A lock for who looks, and what of its keys nobody sees.
@@ -159,28 +149,22 @@ impl Stored {
         if let Some(parts) = parts.first().map(pairs) {
             check_parts(&lock, &parts)?;
             let last = parts.values().map(|end| end.parse::<u64>().unwrap()).max();
-            if let Some(last) = last
-                && [0, 3].map(kept_until).iter().any(|end| !(last + 1000..=last + 61_000).contains(end))
-            {
-                return Err(format!(
-                    "the keys of holds do not end a second to a minute after {last}: {ends:?}"
-                ));
+            if last.is_some_and(|last| [0, 3].map(kept_until).iter().any(|end| *end < last + 1000)) {
+                return Err(format!("the keys of holds end too early: {parts:?}, {ends:?}"));
             }
+        } else if lock.contains_key("mode") && lock.len() != 2 {
+            return Err(format!("the lock has one unit: {lock:?}"));
         }
-        let state_text = record.remove("state");
-        if (ends[2] < 0) == state_text.is_some() {
+        if (ends[2] < 0) != record.is_empty() {
             return Err(format!("a record has a TTL: {ends:?}"));
         }
-        record.remove("kicked");
+        let Numbers { last, pulse, .. } = Numbers::take(&mut record, now);
         let tickets = tickets(&texts(line), &record)?;
-        let State { last, line_clock, .. } = state(state_text.as_ref(), now);
         let is_kept = |key, used: Millis| kept_until(key) >= used + KEPT_FOR;
-        if state_text.is_some() && !is_kept(2, last / 1000)
-            || !tickets.is_empty() && !is_kept(1, line_clock.pulse)
-        {
+        if last > 0 && !is_kept(2, last / 1000) || !tickets.is_empty() && !is_kept(1, pulse) {
             return Err(format!("a line or a record ends within a day, at {ends:?}; it is {now}"));
         }
-        Ok(Stored { seen: seen(inspected), last_number: last, tickets })
+        Ok(Stored { seen: seen(inspected)?, last_number: last, tickets })
     }
 
     /// A wait that is counted from the ticket of its place becomes one that is counted by the rules.
@@ -198,34 +182,23 @@ impl Stored {
 /// The line, and the places in the record, of which a lost line leaves more than that.
 fn tickets(line: &[String], record: &BTreeMap<String, String>) -> Result<BTreeMap<Member, u64>, String> {
     let ticket = |entry: &[String]| {
-        let (member, score): (&str, u64) = (&entry[0], entry[1].parse().unwrap());
+        let (member, score) = (&entry[0], &entry[1]);
         let place = record.get(member).ok_or_else(|| format!("{member} stands in line without a place"))?;
-        let letter = if score >= PARKED { "p" } else { "" };
         match place.split(' ').nth(2) {
-            Some(told) if told == format!("{}{letter}", score % PARKED) => {
-                Ok((member_of(member), score % PARKED))
-            }
+            Some(told) if told == score => Ok((member_of(member), score.parse().unwrap())),
             _ => Err(format!("{member} stands in line as {score}, with the place {place}")),
         }
     };
     line.chunks_exact(2).map(ticket).collect()
 }
 
-/// A lock with several holds: their number and units, and an end of each.
+/// A lock of several units: how many are taken, and an end of each hold.
 fn check_parts(lock: &BTreeMap<String, String>, parts: &BTreeMap<String, String>) -> Result<(), String> {
-    let Some(mode) = lock.get("mode") else { return Ok(()) };
-    let words: Vec<&str> = mode.split(' ').collect();
-    if words[0] != "of" {
-        return if lock.len() == 1 {
-            Ok(())
-        } else {
-            Err(format!("a hold beside one of all units: {lock:?}"))
-        };
-    }
-    let holds = || lock.iter().filter(|(member, _)| *member != "mode");
-    let takes = |(_, hold): (_, &String)| hold.split(' ').next().unwrap().parse::<u64>().unwrap();
-    let used: u64 = holds().map(takes).sum();
-    if words[2] != used.to_string() || !holds().map(|(member, _)| member).eq(parts.keys()) {
+    let holds = || lock.iter().filter(|(member, _)| member.contains(':'));
+    let units = |(_, hold): (_, &String)| hold.split(' ').next().unwrap().parse::<u64>().unwrap();
+    let used: u64 = holds().map(units).sum();
+    let told = lock.get("used").map_or(0, |used| used.parse().unwrap());
+    if told != used || !holds().map(|(member, _)| member).eq(parts.keys()) {
         return Err(format!("{used} units are taken, by {parts:?}: {lock:?}"));
     }
     Ok(())

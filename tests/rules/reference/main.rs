@@ -85,7 +85,7 @@ fn the_lua_does_in_scenes_what_the_rules_do() {
 
 /// Beside the commands that the rules know: lost keys, clocks that are set back, plain locks on the same lock.
 #[test]
-fn the_fast_parts_do_what_the_general_parts_do() {
+fn the_cases_do_what_the_rule_does() {
     let (fast, general) = (LuaServer::start(Parts::Both), LuaServer::start(Parts::General));
     let mut ways = [Ways::default(), Ways::default()];
     for (kind, cases) in kinds([100, 60, 60]) {
@@ -101,14 +101,18 @@ fn the_fast_parts_do_what_the_general_parts_do() {
 fn nobody_barges_past_more_absent_waiters_than_one_command_looks_at() {
     let lua = LuaServer::start(Parts::Both);
     let mut subject = LuaSubject::new(&lua, LockKind::Fair);
-    let ask = |client, request, patience| {
+    let told = |client, request, patience, ticket| {
         let member = Member { client, owner: request, request };
-        let ask = Ask { member, lease: 30_000, ttl: 6_000, label: "", ticket: 0, takes: 1 };
+        let ask = Ask { member, lease: 30_000, ttl: 6_000, label: "", ticket, takes: 1 };
         Command::Acquire { lock: 0, ask, patience }
     };
+    let ask = |client, request, patience| told(client, request, patience, 0);
     let mut run = |command| subject.run(&command).unwrap_or_else(|what| panic!("{what}")).0;
     for dies in 0..257 {
-        run(ask(0, dies, Patience::Wait));
+        // Those that may not know their tickets would be waited for.
+        if let [Answer::Queued { ticket, .. }] = run(ask(0, dies, Patience::Wait)).answers[..] {
+            run(told(0, dies, Patience::Wait, ticket));
+        }
     }
     run(ask(1, 257, Patience::Wait));
     run(Command::GoesDeaf(0));
@@ -127,9 +131,9 @@ fn nobody_barges_past_more_absent_waiters_than_one_command_looks_at() {
 #[test]
 fn a_mistake_in_the_lua_is_found() {
     let mut lua = LuaServer::start(Parts::Both);
-    let Mistakes { general, general_of_units, .. } = Mistakes::read();
+    let Mistakes { rule, rule_of_units, .. } = Mistakes::read();
     let mut missed = Vec::new();
-    for (mistake, kinds) in with_kinds(&general, &general_of_units) {
+    for (mistake, kinds) in with_kinds(&rule, &rule_of_units) {
         lua.load(Parts::Both, Some(mistake));
         let finds = |&kind: &LockKind| {
             let scale = scale(Time::Virtual, kind);
@@ -145,11 +149,11 @@ fn a_mistake_in_the_lua_is_found() {
 
 /// By the scenes alone, so that the result is not random.
 #[test]
-fn a_mistake_in_a_fast_part_is_found() {
+fn a_mistake_in_a_case_is_found() {
     let (mut lua, general) = (LuaServer::start(Parts::Both), LuaServer::start(Parts::General));
-    let Mistakes { fast, fast_of_units, .. } = Mistakes::read();
+    let Mistakes { case, case_of_units, .. } = Mistakes::read();
     let mut missed = Vec::new();
-    for (mistake, kinds) in with_kinds(&fast, &fast_of_units) {
+    for (mistake, kinds) in with_kinds(&case, &case_of_units) {
         lua.load(Parts::Both, Some(mistake));
         let finds = |&kind: &LockKind| {
             play_scenes(&lua, &general, &mut Ways::default(), scale(Time::VirtualWithHarm, kind)).is_err()

@@ -5,10 +5,10 @@ use serde::Deserialize;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Mistakes {
-    pub(crate) general: Vec<Mistake>,
-    pub(crate) general_of_units: Vec<Mistake>,
-    pub(crate) fast: Vec<Mistake>,
-    pub(crate) fast_of_units: Vec<Mistake>,
+    pub(crate) rule: Vec<Mistake>,
+    pub(crate) rule_of_units: Vec<Mistake>,
+    pub(crate) case: Vec<Mistake>,
+    pub(crate) case_of_units: Vec<Mistake>,
 }
 
 /// A change to a script file.

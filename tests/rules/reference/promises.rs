@@ -16,7 +16,7 @@ pub(crate) fn are_kept(scale: Scale, steps: &[Step]) -> Result<(), String> {
             let before = rules.clone();
             let outcome = rules.run(&command);
             cast.learn(&command, &outcome);
-            learn_ticket(&mut tickets, &command, &outcome);
+            learn_ticket(&mut tickets, &command, &outcome, &rules);
             let Some(lock) = command.lock() else { continue };
             was_lost[lock] |= matches!(command, Command::LoseLine { .. });
             let seen = [before.seen(lock), rules.seen(lock)];
@@ -24,7 +24,7 @@ pub(crate) fn are_kept(scale: Scale, steps: &[Step]) -> Result<(), String> {
             let checked = grown
                 .and_then(|()| none_hold_too_much(scale, &seen[1]))
                 .and_then(|()| nobody_is_overtaken(&rules, &command, &tickets, &seen))
-                .and_then(|()| a_repeat_changes_nothing(&rules, lock, &command, was_lost[lock]));
+                .and_then(|()| a_repeat_changes_nothing(&rules, lock, &command, &outcome, was_lost[lock]));
             let [was, is] = seen;
             checked.map_err(|what| format!("{what}: {command:?}\n  {was:?}\n  {is:?}"))?;
         }
@@ -32,9 +32,16 @@ pub(crate) fn are_kept(scale: Scale, steps: &[Step]) -> Result<(), String> {
     Ok(())
 }
 
-fn learn_ticket(tickets: &mut BTreeMap<Member, u64>, command: &Command, outcome: &Outcome) {
-    if let (Command::Acquire { ask, .. }, [Answer::Queued { ticket, .. }]) = (command, &outcome.answers[..]) {
-        tickets.insert(ask.member, *ticket);
+fn learn_ticket(tickets: &mut BTreeMap<Member, u64>, command: &Command, outcome: &Outcome, rules: &Rules) {
+    match (command, &outcome.answers[..]) {
+        (Command::Acquire { ask, .. }, [Answer::Queued { ticket, .. }]) => {
+            tickets.insert(ask.member, *ticket);
+        }
+        // It stands at the tail from now on.
+        (Command::Kick { lock, member }, [Answer::Left]) => {
+            tickets.insert(*member, rules.last_number(*lock));
+        }
+        _ => {}
     }
 }
 
@@ -85,10 +92,15 @@ fn a_repeat_changes_nothing(
     rules: &Rules,
     lock: usize,
     command: &Command,
+    outcome: &Outcome,
     was_lost: bool,
 ) -> Result<(), String> {
     if matches!(command, Command::ForceRelease { .. }) {
         return Ok(()); // it means any holder, so a repeat means the next one
+    }
+    // A place that is put back gets a free lock by the next command, which is to come at once.
+    if let [Answer::Queued { recheck: Some(0), .. }] = outcome.answers[..] {
+        return Ok(());
     }
     let mut again = rules.clone();
     again.run(command);

@@ -98,9 +98,15 @@ fn of_one_holder(scale: Scale) -> Vec<Vec<Step>> {
         // The line clock is behind.
         vec![Ask(A), Ask(B), Advance(half + 500), Release(A)],
         vec![Ask(A), Ask(B), Advance(half + 500), Ask(C), Release(A)],
+        // The least time to live is silent.
+        vec![Ask(A), Ask(D), Advance(half), Ask(B), Release(A)],
+        // The queue was lost, and one is back after the rest.
+        vec![Ask(A), Ask(B), Ask(D), LoseLine(0), Ask(B), Step::Live(9100), Release(A), Ask(D), Release(B)],
         // Numbers ahead of the clock.
         vec![Ask(A), Ask(B), AHEAD, Release(A), Ask(C), Release(B), Release(C), Ask(D)],
         vec![Ask(A), Ask(B), Ask(C), LoseLine(0), Expire(0), Ask(C), Ask(B)],
+        vec![Ask(A), Ask(B), Ask(C), lose(1), lose(2), Ask(C), Ask(B), Release(A)],
+        vec![Ask(A), Ask(B), Ask(C), Try(B), Try(D), Release(A)],
         // An attempt after its end: of a newcomer, of the holder, of waiters, and after the line was lost.
         vec![Ask(A), Ask(D), LATE, Ask(F), IN_TIME, Ask(F), LATE, Repeat, Release(A)],
         long(
@@ -176,6 +182,8 @@ fn releases(scale: Scale) -> Vec<Vec<Step>> {
         vec![Ask(A), Advance(4 * half), Ask(B), Advance(4 * half), Ask(all(D)), Release(A), Release(B)],
         hours(half, [Advance(half), Ask(all(D)), Release(A)]),
         hours(half, [Ask(all(D)), Advance(half), Release(A)]),
+        // One hold is over, and one is released.
+        vec![Ask(short(A)), Ask(two(D)), Ask(E), Ask(F), Advance(3500), Release(E), Release(D)],
         // The grant ends with the place.
         vec![Ask(all(A)), Ask(D), Ask(short(E)), Advance(half / 2), Release(A), Ask(F)],
         vec![Ask(all(A)), Ask(short(D)), Release(A), Advance(half), Ask(E)],
@@ -198,6 +206,7 @@ fn absent(scale: Scale) -> Vec<Vec<Step>> {
         vec![Ask(all(A)), Ask(B), Advance(half - 1), Ask(C), Advance(half), Release(A)],
         vec![Ask(A), Ask(all(B)), Advance(half), Ask(C), Advance(half), Ask(D), Release(A), Ask(B)],
         vec![Ask(all(A)), Ask(B), GoesDeaf(1), Release(A), Ask(D), Hears(1), Ask(B)],
+        vec![Ask(all(A)), Ask(all(B)), GoesDeaf(1), Release(A), Ask(D), Hears(1), Ask(all(B))],
         vec![Ask(all(A)), Ask(B), Ask(D), GoesDeaf(1), Release(A), Hears(1), Release(D), Ask(B)],
         vec![Ask(all(A)), Ask(D), Ask(B), Ask(E), GoesDeaf(1), Release(A), Release(D), Release(E)],
         vec![Ask(all(A)), Ask(B), GoesDeaf(1), Release(A), Ask(all(D)), Hears(1), Ask(E), Release(D)],

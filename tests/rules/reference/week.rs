@@ -216,7 +216,7 @@ impl Request {
     }
 
     fn release(self) -> Command {
-        Command::Release { lock: 0, member: self.member, token: self.token }
+        Command::Release { lock: 0, member: self.member, token: self.token, takes: takes(self.kind) }
     }
 
     fn renew(self) -> Command {

@@ -71,18 +71,16 @@ impl<'a> World<'a> {
 
 const PLAIN: &str = "00000000-0000-4000-8000-000000000002:9";
 const RUN_AHEAD: &str = "
-    local state = redis.call('HGET', KEYS[1], 'state')
-    if state then redis.call('HSET', KEYS[1], 'state', (string.gsub(state, '%d+', ARGV[1], 1))) end";
+    if redis.call('HEXISTS', KEYS[1], 'last') == 1 then redis.call('HSET', KEYS[1], 'last', ARGV[1]) end";
+/// `mode` of the lock, and the capacity in each place.
 const RESIZES: &str = "
     local function more(before, capacity, after) return before .. string.format('%.0f', capacity + 1) .. after end
-    for index, patterns in ipairs({ { '^(of )(%d+)( )', '^()(%d+)( [^ ]+:%d+:%x+ )' }, { '^(%d+ %d+ %d+%l? %d+/)(%d+)( )' } }) do
-        local all = redis.call('HGETALL', KEYS[index])
-        for at = 1, #all, 2 do
-            for _, pattern in ipairs(patterns) do
-                local text, times = string.gsub(all[at + 1], pattern, more)
-                if times > 0 then redis.call('HSET', KEYS[index], all[at], text) end
-            end
-        end
+    local mode = redis.call('HGET', KEYS[1], 'mode')
+    if mode then redis.call('HSET', KEYS[1], 'mode', more('', mode, '')) end
+    local all = redis.call('HGETALL', KEYS[2])
+    for at = 1, #all, 2 do
+        local text, times = string.gsub(all[at + 1], '^(%d+ )(%d+)( %d+ %d+ %d+ [-dn]+ )', more)
+        if times > 0 then redis.call('HSET', KEYS[2], all[at], text) end
     end";
 const INTRUDES: &str =
     "if redis.call('EXISTS', KEYS[1]) == 1 then redis.call('ZADD', KEYS[1], 5, 'intruder') end";

@@ -262,14 +262,10 @@ pub(crate) fn told_apart_from_time(keys: &Keys) -> Keys {
     keys
 }
 
-/// Replaces numbers of ten digits and more by `#`, and scores of parked members by `parked`.
+/// Replaces numbers of ten digits and more by `#`.
 fn without_times(text: &str) -> String {
-    // A letter may follow the ticket of a place.
-    let word = |word: &str| match word.trim_end_matches(['d', 'p']).parse::<f64>() {
-        Ok(number) if number >= 4_503_599_627_370_496.0 => "parked".to_owned(),
-        Ok(number) if number >= 1e9 => {
-            format!("#{}", word.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.'))
-        }
+    let word = |word: &str| match word.parse::<f64>() {
+        Ok(number) if number >= 1e9 => "#".to_owned(),
         _ => word.to_owned(),
     };
     text.split(' ').map(word).collect::<Vec<_>>().join(" ")

@@ -57,7 +57,6 @@ scenes! {
         asked nothing; pass 1s; asked release@1s"
     }
 
-    /// The heartbeat may put the place back.
     fn a_withdrawal_goes_after_a_heartbeat_that_is_under_way() {
         TASKS "acquire says rank/0; a locks; renew takes 1s; pass 2s; a is-renewing; at renew 1666666666ns; a drops
         called withdraw 0; pass 1s; at withdraw 2666666666ns ..."

@@ -1,0 +1,88 @@
+//! The one rule of who is next. It plans, and `write` does it. `lib/rule.lua` of the Redis backend is the same rule.
+
+use super::LockEntry;
+use super::plan::Plan;
+use crate::queue::KeptPlace;
+use crate::turn::{Moment, Turn};
+use crate::wrong::Wrong;
+
+/// What its turn comes to for a place.
+enum AtItsTurn {
+    /// It takes its units.
+    Takes,
+    /// It stops all behind it.
+    Stops,
+    /// It is passed over.
+    Passed,
+    /// It leaves the queue.
+    Leaves,
+}
+
+impl LockEntry {
+    fn turn_of(&self, turn: &Turn<'_>, plan: &Plan, ticket: u64, place: &KeptPlace) -> AtItsTurn {
+        let fits = place.takes <= self.kind.capacity().saturating_sub(plan.used);
+        let is_heard = place.asked_in == turn.call;
+        // All others may wait for one that does not fit. So a connection that breaks for a moment doesn't cost its turn.
+        let blocks =
+            !fits && self.queue.blocks(place, turn.now) && !turn.is(Wrong::DeafBlockerIsAbsentAtOnce)
+                || !fits && turn.is(Wrong::BlockerIsWaitedFor);
+        if !fits && plan.impatient == Some(ticket) {
+            AtItsTurn::Passed // It does not wait.
+        } else if is_heard || blocks || self.is_present(turn, place) {
+            match fits {
+                true => AtItsTurn::Takes,
+                false if turn.is(Wrong::SmallerPasses) => AtItsTurn::Passed,
+                false => AtItsTurn::Stops,
+            }
+        } else if turn.is(Wrong::DeadHeadIsWaitedFor) {
+            AtItsTurn::Stops
+        } else if self.queue.stays_unheard(place) && !turn.is(Wrong::UnheardLeavesAtOnce) {
+            // One that has left comes back at its ticket when it asks again. One that may not know its ticket can't, so it is waited for.
+            AtItsTurn::Passed
+        } else {
+            AtItsTurn::Leaves
+        }
+    }
+
+    fn leave(plan: &mut Plan, ticket: u64) {
+        plan.leaves.push(ticket);
+        plan.served = plan.served.max(ticket);
+    }
+
+    /// Grants the lock to the waiters at the head, in order, as far as their units are free. The first present one that does not fit
+    /// stops it (`plan.blocked`). Those that are absent leave. Nothing happens while all units are taken, and while the queue rests.
+    pub(super) fn hand_on(&self, turn: &mut Turn<'_>, plan: &mut Plan) {
+        plan.blocked = self.is_resting(turn.now);
+        for (ticket, place) in self.queue.places() {
+            if plan.blocked || plan.used >= self.kind.capacity() {
+                return;
+            }
+            match self.turn_of(turn, plan, ticket, place) {
+                AtItsTurn::Stops => plan.blocked = true,
+                AtItsTurn::Passed => {}
+                AtItsTurn::Takes => {
+                    plan.grant(turn, place, self.queue.lease_of(place));
+                    LockEntry::leave(plan, ticket);
+                    plan.blocked = turn.is(Wrong::OneGrantAScript);
+                }
+                AtItsTurn::Leaves if turn.is(Wrong::AbsentIsNotServed) => plan.leaves.push(ticket),
+                AtItsTurn::Leaves => {
+                    LockEntry::leave(plan, ticket);
+                    if turn.is(Wrong::NewcomerBargesAfterManyAbsent) {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether no waiter is next: while a lost queue comes back, and in a grace.
+    fn is_resting(&self, now: Moment) -> bool {
+        self.grace.is_some() || !self.queue.rests_for(now).is_zero()
+    }
+
+    /// Whether the waiter was heard within its place's time, and a message would reach it.
+    pub(super) fn is_present(&self, turn: &Turn<'_>, place: &KeptPlace) -> bool {
+        !self.queue.is_overdue(place, turn.now) && (turn.is_listening)(&place.owner)
+    }
+}

@@ -1,0 +1,6 @@
+-- Case: when a lock of one unit is released and nobody is in line, it is free.
+if first == nil and not ends and string.find(call('HGET', lock, member) or '', named, 1, true) == 1 then
+  call('DEL', lock)
+  wake_plain()
+  return 0
+end

@@ -1,0 +1,32 @@
+-- What a reply says of the next look.
+-- @include lib/holds: first_left
+-- @include lib/queue: is_resting
+-- @include lib/look_after: look_after
+
+-- Redisson tells its own waiters of the end of a hold, but not ours: beside a foreign holder the first looks so often (ms).
+local POLL_EVERY = 500
+
+-- 1 if units stay free only because one script may not examine the whole queue, or drop all holds that are over.
+local function more_to_do(holds, plan)
+  return (plan.more_to_scan or holds.more_over) and 1 or 0
+end
+
+-- When one that does not wait may try again.
+local function busy_for(holds)
+  if not holds.capacity then return grace_left or 0 end
+  return math.max(-1, first_left(holds) or -1)
+end
+
+-- When a waiter looks by itself, in any state. While the queue rests: after that.
+local function look_in(holds, queue, plan, rank, ttl)
+  local is_free = not holds.capacity or holds.used < holds.capacity
+  if is_free and grace_left then return grace_left end
+  local left = first_left(holds)
+  if is_free and is_resting(queue) then
+    return rank > 0 and left and 3 * left >= ttl and -1 or queue.rests - queue.clock
+  end
+  local goes_on = plan.more_to_scan or plan.is_restored and is_free or plan.next and rank == 0
+  if not holds.capacity or holds.more_over or goes_on then return 0 end
+  if holds.is_foreign and rank == 0 then return left >= 0 and math.min(left + 1, POLL_EVERY) or POLL_EVERY end
+  return look_after(left, rank, ttl, holds.capacity == 1)
+end

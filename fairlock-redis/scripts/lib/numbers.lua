@@ -1,0 +1,22 @@
+-- Whole numbers. They go to Redis as they are, exact to 17 digits. In a text that is joined they would lose digits: there, `text`
+-- writes them.
+-- @include lib/clock: number, since, now
+
+-- Greater ones were written by another program, and are not exact.
+local LAST_END = 4503599627370496
+
+local function text(value)
+  return value == now and since or string.format('%d', value)
+end
+
+-- A number as another program may have written it; nil if it is none, or too large to be exact.
+local function int(value)
+  local found = tonumber(value)
+  return found and found >= 0 and found < LAST_END and found or nil
+end
+
+-- The reply to an attempt that arrives after its end (`begin_by`, sixteen digits); nil in time. A network may deliver a script long
+-- after its repeat was answered, and after what that began was over: it would begin the same again, for nobody.
+local function late(begin_by)
+  return number > begin_by and redis.error_reply('LATE ' .. number) or nil
+end

@@ -1,0 +1,64 @@
+-- The steps of a plan: what is to become of holds and places. Nothing is written before `write`.
+-- @include format/hold: read_hold
+-- @include format/place: place_text
+-- @include lib/numbers: text
+-- @include lib/queue: draw
+
+-- `heard` has the places of those that ask, which are present; or `gone` for one that leaves, or goes to the tail.
+local function new_plan()
+  return { grants = {}, drops = {}, leaves = {}, places = {}, joins = {}, heard = {} }
+end
+
+-- Ends these holds. Units of holds that are over are free only once these have been dropped.
+local function drop(holds, plan, members)
+  if #members == 0 then return end
+  for at, field in ipairs(redis.call('HMGET', lock, unpack(members))) do
+    plan.drops[#plan.drops + 1] = members[at]
+    holds.used = math.max(0, holds.used - (read_hold(field) or holds.is_foreign and 1 or 0))
+  end
+  if holds.used == 0 then holds.capacity, holds.is_foreign, plan.is_clear = nil, nil, true end
+end
+
+local function grant(holds, queue, plan, member, place, lease)
+  local it = { member = member, units = place.units, token = draw(queue), lease = lease, label = place.label }
+  holds.capacity, holds.used = tonumber(place.capacity), holds.used + place.units
+  plan.grants[#plan.grants + 1], plan.grants[member] = it, it
+end
+
+-- The waiter is heard now: its place counts for another `ttl`. One that names its ticket knows it. The least TTL is forgotten when
+-- the clock was held back: no waiter with it has spoken for longer than a live one can be silent. (If all stood still, it speaks
+-- long before the clock can be held back again.) Else one short wait would slow the clock for as long as anybody waits.
+local function hear(queue, place, ttl, ticket)
+  if not queue.head or queue.is_held_back or ttl < queue.ttl then queue.ttl = ttl end
+  queue.is_held_back, queue.asks = nil, math.max(queue.asks or 0, ttl)
+  place.deadline, place.is_deaf = queue.clock + ttl, string.find(options, 'd', 1, true)
+  if ticket == tonumber(place.ticket) then place.is_new = nil end
+end
+
+-- A newcomer, or one that an operator kicks, stands at the tail.
+local function join(queue, plan, member, place)
+  place.ticket, place.is_new = draw(queue), true
+  plan.joins = { place.ticket, member }
+end
+
+-- Puts a place back at its ticket; only an ask does, since a heartbeat may be later than the request's own end. The number that is
+-- drawn is later than any grant of the former place, and so tells which pushes are old. A ticket that has not had its turn shows
+-- that the queue was lost: others may have stood ahead. So it rests for the place's TTL: a waiter that is not heard by then is
+-- absent, as in any queue. It does so once: up to the number drawn all tickets are of the queue that is known to be lost. Nor is
+-- anybody next in this script: the waiter looks again at once, when it stands there.
+local function restore(queue, plan, member, place, ttl, ticket)
+  local begins = ticket > queue.served and queue.clock >= queue.rests
+  draw(queue)
+  if begins then queue.rests, queue.served = queue.clock + ttl, queue.last end
+  place.ticket, plan.joins, plan.is_restored = ticket, { ticket, member }, true
+end
+
+-- Writes the place of a waiter that was heard, unless it was granted the lock.
+local function keep_place(plan, member, place)
+  if plan.grants[member] then return end
+  local marks = (place.is_deaf and 'd' or '') .. (place.is_new and 'n' or '')
+  local places = plan.places
+  places[#places + 1] = member
+  places[#places + 1] = place_text(text(place.units), text(place.capacity), text(place.ticket), text(place.deadline),
+    text(place.lease), marks == '' and '-' or marks, place.label)
+end

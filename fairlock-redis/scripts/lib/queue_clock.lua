@@ -1,0 +1,25 @@
+-- The queue's clock follows the server's, but while somebody waits it advances by at most half of `ttl` between two scripts: so
+-- live waiters are not overdue after the server was stopped, or when no script touched the queue.
+-- @include lib/clock: since, now
+
+-- The clock now. `ttl` is missing while nobody waits. A server's clock that is set back has not moved. What another program
+-- wrote does not count.
+local function clock_at(pulse, clock, ttl)
+  clock = tonumber(clock) or now
+  if clock > 4e15 then return now end
+  local passed = math.max(0, now - (pulse or now))
+  return clock + (ttl and math.min(passed, math.floor(ttl / 2)) or passed)
+end
+
+-- A lease as a grant to a place gives it: the rest of the place's time, at most as long as was asked.
+local function lease_of(place, clock)
+  return math.max(1, math.min(place.deadline - clock, place.lease, 4e15))
+end
+
+-- Line and record live for a day after their last use; and longer, if a waiter may be silent for longer. A case raises that only
+-- when the clock has come to another ten million milliseconds (2.8 hours) since the script before. So the times are a day and as
+-- much again. Nil if they need not be raised.
+local function keep_anew(line, pulse, ttl)
+  if tonumber(ttl) <= 8033333 and string.sub(pulse or '', 1, 6) == string.sub(since, 1, 6) then return nil end
+  return string.format('%d', math.max(96400000, 12 * math.min(ttl, 4e12), redis.call('PTTL', line)))
+end

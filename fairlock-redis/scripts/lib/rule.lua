@@ -1,0 +1,67 @@
+-- The one rule of who is next. It plans, and `write` (lib/write) does it.
+-- @include format/place: read_place
+-- @include lib/queue_clock: lease_of
+-- @include lib/present: is_present
+-- @include lib/queue: is_resting
+-- @include lib/plan: grant
+
+-- How many waiters one script grants the lock, how many it removes at most, and how many it reads.
+local MOST_GRANTS, MOST_REMOVED, MOST_READ = 64, 256, 4096
+
+-- What a place does at its turn. `takes`: it gets its units. `stops`: it waits, and all behind it. `passed`: it stays, and those behind
+-- may go first. `leaves`: it is removed.
+local function turn_of(holds, queue, capacity, place, is_heard)
+  local of = tonumber(place.capacity)
+  local fits = of == capacity and holds.used + place.units <= capacity
+  -- All others may wait for one that does not fit. So a connection that breaks for a moment doesn't cost its turn.
+  local blocks = not fits and place.deadline - queue.clock > queue.ttl / 2
+  if holds.capacity and holds.capacity ~= of then
+    return 'leaves' -- It is told so when it asks.
+  elseif place.leaves and not fits then
+    return 'passed' -- It does not wait.
+  elseif is_heard or blocks or is_present(place, queue.clock, queue.known) then
+    return fits and 'takes' or 'stops'
+  end
+  -- One that has left comes back at its ticket when it asks again. One that may not know its ticket can't, so it is waited for.
+  return place.is_new and place.deadline + queue.ttl > queue.clock and 'passed' or 'leaves'
+end
+
+local function leave(queue, plan, member, place)
+  plan.leaves[#plan.leaves + 1] = member
+  if place then queue.served = math.max(queue.served, tonumber(place.ticket)) end
+end
+
+-- Grants the lock to the waiters at the head, in order, as far as their units are free. The first present one that does not fit
+-- stops it (`plan.blocked`). Those that are absent leave. After 64 grants the next one is told to look (`plan.next`), and goes on.
+-- Nothing happens while all units are taken, and while the queue rests.
+local function hand_on(holds, queue, plan, capacity)
+  local members, places, rank, passed = { queue.head }, { queue.head_place }, 0, {}
+  plan.blocked = queue.head and is_resting(queue)
+  while members[1] and not plan.blocked and holds.used < (holds.capacity or capacity) do
+    for at, member in ipairs(members) do
+      local heard = plan.heard[member]
+      local place = heard or read_place(member, places[at])
+      local turn = heard == 'gone' and heard or place and turn_of(holds, queue, capacity, place, heard) or 'leaves'
+      if turn == 'takes' and #plan.grants == MOST_GRANTS then turn, plan.next = 'stops', member end
+      if turn == 'stops' then
+        plan.blocked, plan.other = true, tonumber(place.capacity) ~= capacity and tonumber(place.capacity)
+        return
+      elseif turn == 'passed' then
+        passed[#passed + 1] = { member, place }
+      elseif turn ~= 'gone' then
+        if turn == 'takes' then grant(holds, queue, plan, member, place, lease_of(place, queue.clock)) end
+        leave(queue, plan, member, place)
+        if holds.used == capacity then return end
+      end
+    end
+    rank = rank + #members
+    plan.more_to_scan = rank - #passed >= MOST_REMOVED or rank >= MOST_READ
+    if plan.more_to_scan then break end
+    members = redis.call('ZRANGE', line, rank, rank + math.min(8 * rank, MOST_REMOVED - (rank - #passed)) - 1)
+    places = members[1] and redis.call('HMGET', record, unpack(members))
+  end
+  -- So many absent ones would hide those behind them from every script.
+  for _, it in ipairs(rank >= MOST_READ and passed or {}) do
+    if not plan.heard[it[1]] then leave(queue, plan, it[1], it[2]) end
+  end
+end

@@ -1,0 +1,20 @@
+-- Tells those whom a plan concerns. Comes after every write, and under `pcall`, since nothing depends on it.
+-- @include lib/numbers: text
+-- @include format/member: split_member
+-- @include lib/present: CLIENT_PREFIX
+-- @include lib/channels: wake_plain
+
+-- Those that ask get a reply. No waiter of the queue gets a lock that stays free: so waiters of plain locks and Redisson's may.
+local function tell(holds, plan)
+  for _, it in ipairs(plan.grants) do
+    if not plan.heard[it.member] then
+      local message = 'granted ' .. it.member .. ' ' .. text(it.token) .. ' ' .. lock
+      redis.pcall('PUBLISH', CLIENT_PREFIX .. string.match(it.member, '^[^:]*'), message)
+    end
+  end
+  if plan.next and not plan.heard[plan.next] then
+    local client, number = split_member(plan.next)
+    redis.pcall('PUBLISH', CLIENT_PREFIX .. client, 'look ' .. number .. ' ' .. lock)
+  end
+  if #plan.drops > 0 and not holds.capacity and not ends then wake_plain() end
+end

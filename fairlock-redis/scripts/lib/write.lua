@@ -1,0 +1,51 @@
+-- Writes a plan. No script is ever half done, though Redis undoes nothing:
+--
+--   A missing right. Each kind of command that follows is used without effect before the first write that has one. (For the keys
+--   Redis asks before the script begins.) HSET can't be: so it comes first, and all else after it.
+--   A full server refuses a script's first write, or none. A newcomer's is a ZADD, which it refuses; that of a holder or a waiter
+--   is a PEXPIRE, which it never does.
+-- @include lib/clock: since
+-- @include lib/numbers: text
+-- @include lib/sequence: sequence_ttl
+-- @include format/queue: queue_text
+-- @include lib/queue: NOBODY
+-- @include lib/write_grants: write_grants
+
+local function write_drops(holds, plan)
+  if holds.is_torn or plan.is_clear then
+    redis.call('PEXPIRE', lock, '0')
+    if ends then redis.call('PEXPIRE', ends, '0') end
+  elseif #plan.drops > 0 then
+    redis.call('HDEL', lock, unpack(plan.drops))
+    if ends then redis.call('ZREM', ends, unpack(plan.drops)) end
+    if #plan.grants == 0 and ends then redis.call('HSET', lock, 'used', holds.used) end
+  end
+end
+
+local function write(holds, queue, plan, is_newcomer)
+  local grants, drops, leaves, has_line = plan.grants, plan.drops, plan.leaves, queue.head or #plan.joins > 0
+  if is_newcomer then redis.call('ZADD', line, 'XX', '0', NOBODY) end
+  -- The reply needs these.
+  if #plan.places > 0 then redis.call('ZRANK', line, NOBODY) end
+  if #plan.places + #leaves > 0 or #grants > 0 and ends then redis.call('PTTL', lock) end
+  -- Another waiter may be silent for longer than those that are heard now.
+  local lives = math.max(sequence_ttl(queue.last), 12 * math.min(queue.asks or 0, 4e12), has_line and redis.call('PTTL', line) or 0)
+  local is_known = redis.call('PEXPIRE', record, lives) == 1
+  if #drops + #leaves > 0 then
+    redis.call('ZREM', line, NOBODY)
+    redis.call('HDEL', record, NOBODY)
+  end
+  if not is_newcomer and (#plan.joins > 0 or #grants > 0 and ends) then redis.call('ZADD', line, 'XX', '0', NOBODY) end
+  redis.call('HSET', record, 'last', text(queue.last),
+    'queue', queue_text(text(queue.served), since, text(queue.clock), text(queue.ttl), text(queue.rests)), unpack(plan.places))
+  if not is_known then redis.call('PEXPIRE', record, lives) end
+
+  write_drops(holds, plan)
+  if #grants > 0 then write_grants(holds, grants) end
+  if #leaves > 0 then
+    redis.call('ZREM', line, unpack(leaves))
+    redis.call('HDEL', record, unpack(leaves))
+  end
+  if #plan.joins > 0 then redis.call('ZADD', line, unpack(plan.joins)) end
+  if has_line then redis.call('PEXPIRE', line, lives) end
+end
