@@ -11,7 +11,7 @@ use fairlock_tests::history::{Event, What, check_overlap, check_token_order, rea
 use fairlock_tests::locks::lock_of;
 
 use crate::java::is_old;
-use crate::world::{FOUND_OUT, LONG, SOON, World, gaps, in_thread, word, work_while};
+use crate::world::{FOUND_OUT, SOON, World, gaps, in_thread, word, work_while};
 
 /// 60 s, or the value in the environment: tests/java/interop/run gives one version the whole time and the others less.
 fn time() -> Duration {
