@@ -12,7 +12,7 @@ if first and fields[1] == capacity and (fields[2] or '1') == capacity and string
     if tonumber(place.ticket) > tonumber(served) then served = place.ticket end
     local lasts, keep = lease_of(place, clock) + kept, keep_anew(line, pulse, least)
     local lives = text(ends and math.max(lasts + 1000, left) or lasts)
-    -- First what harms nothing if the next is refused. PEXPIRE is first of all, since a full server never refuses it.
+    -- Down to ZREM nothing is lost if a right is missing. PEXPIRE is first, since a full server never refuses it.
     call('PEXPIRE', lock, lives)
     call('HSET', record, 'last', number, 'queue', queue_text(served, since, text(clock), least, rests))
     if ends then call('ZADD', ends, 'XX', '0', 'nobody') end

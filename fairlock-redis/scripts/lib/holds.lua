@@ -13,7 +13,8 @@
 -- @include lib/kind: mismatch
 -- @include lib/owner: read_holder, foreign
 
--- How many holds that are over one script drops. Until all are dropped too many units count as used, never too few.
+-- How many holds that are over one script drops. Until all are dropped too many units count as used, never too few, and the lock
+-- keeps their capacity.
 local MOST_OVER = 128
 
 -- Reads the holds, and the field of one member. Writes nothing.
@@ -29,7 +30,7 @@ local function read_holds(member)
   local first = redis.call('ZRANGE', ends, '0', '0', 'WITHSCORES')[2]
   holds.first_end = first and math.min(tonumber(first), LAST_END)
   if (holds.capacity ~= nil) ~= (first ~= nil) then
-    -- One key was evicted or deleted. The other alone can't tell who holds what: it goes, too, or its units would be lost.
+    -- One key was evicted or deleted. The other alone can't tell who holds what: no hold in it counts, and the next `write` deletes it.
     return { is_torn = true, used = 0, over = {} }
   elseif first and holds.first_end <= now then
     local last = redis.call('ZRANGE', ends, '0', '0', 'REV', 'WITHSCORES')[2]

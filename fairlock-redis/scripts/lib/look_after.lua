@@ -3,8 +3,8 @@
 -- A waiter for a lock of several units looks at the end of a hold no more often (ms).
 local LOOK_EVERY = 50
 
--- When a waiter looks without a push, if the hold that ends first lasts so long: then, if it is first in line, or its next heartbeat
--- comes later than that. For all waiters ahead may have died with a holder.
+-- In how many ms a waiter looks without a push; `left`: how long the hold that ends first lasts. -1: never, since its next heartbeat
+-- comes before that hold ends. The first in line always looks; others look since all that stand ahead may have died with the holder.
 local function look_after(left, rank, ttl, is_of_one)
   if not left or left < 0 or rank > 0 and 3 * left >= ttl then return -1 end
   return is_of_one and left + 1 or math.max(LOOK_EVERY, left + 1)

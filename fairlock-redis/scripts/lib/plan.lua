@@ -4,12 +4,13 @@
 -- @include lib/numbers: text
 -- @include lib/queue: draw
 
--- `heard` has the places of those that ask, which are present; or `gone` for one that leaves, or goes to the tail.
+-- `heard[member]` is the place of a waiter that asks in this script, and so is present; or `gone`, if the script takes the member
+-- from its place.
 local function new_plan()
   return { grants = {}, drops = {}, leaves = {}, places = {}, joins = {}, heard = {} }
 end
 
--- Ends these holds. Units of holds that are over are free only once these have been dropped.
+-- Ends these holds. Until then their units count as taken, also of holds that are over.
 local function drop(holds, plan, members)
   if #members == 0 then return end
   for at, field in ipairs(redis.call('HMGET', lock, unpack(members))) do
@@ -41,11 +42,11 @@ local function join(queue, plan, member, place)
   plan.joins = { place.ticket, member }
 end
 
--- Puts a place back at its ticket; only an ask does, since a heartbeat may be later than the request's own end. The number that is
--- drawn is later than any grant of the former place, and so tells which pushes are old. A ticket that has not had its turn shows
--- that the queue was lost: others may have stood ahead. So it rests for the place's TTL: a waiter that is not heard by then is
--- absent, as in any queue. It does so once: up to the number drawn all tickets are of the queue that is known to be lost. Nor is
--- anybody next in this script: the waiter looks again at once, when it stands there.
+-- Puts a place back at its ticket. Only an ask does: a heartbeat may arrive after its request's end.
+-- A number is drawn: it is later than any grant of the former place, so pushes of that grant are recognised as old.
+-- A ticket greater than `served` has not had its turn, so the queue was lost, and others may have stood ahead. The queue rests for the
+-- place's TTL, so that they can come back, and once for all tickets up to the number drawn.
+-- Nothing is handed on in this script: the waiter looks again at once.
 local function restore(queue, plan, member, place, ttl, ticket)
   local begins = ticket > queue.served and queue.clock >= queue.rests
   draw(queue)

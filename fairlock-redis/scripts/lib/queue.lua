@@ -3,9 +3,9 @@
 --   last   the last token or ticket that was drawn. Both come from one sequence, so both grow, even if the keys are lost
 --   queue  five numbers:
 --     served   tickets up to this one have had their turn: they were granted the lock, or were absent then
---     pulse    the server's clock (ms) when
---     clock    the queue's clock, by which deadlines count, was last read
---     ttl      the least time to live of a place since the queue was empty (ms)
+--     pulse    the server's clock (ms) at the last script
+--     clock    the queue's clock then, by which deadlines count
+--     ttl      the least time to live of a place since the queue was empty (ms): half of it is the most that the clock moves in a script
 --     rests    until this time of its clock no waiter is next: a lost queue comes back. An empty one does not rest
 -- @include lib/clock: micros, now
 -- @include lib/numbers: int

@@ -16,9 +16,9 @@ local function lease_of(place, clock)
   return math.max(1, math.min(place.deadline - clock, place.lease, 4e15))
 end
 
--- Line and record live for a day after their last use; and longer, if a waiter may be silent for longer. A case raises that only
--- when the clock has come to another ten million milliseconds (2.8 hours) since the script before. So the times are a day and as
--- much again. Nil if they need not be raised.
+-- How long line and record are to live from now: a day, or longer if a waiter may be silent for longer. To save calls, a case sets
+-- these times only once in 2.8 hours (when one of the first six digits of the clock has changed), so they are set to a day and 2.8
+-- hours. Nil if they need not be set.
 local function keep_anew(line, pulse, ttl)
   if tonumber(ttl) <= 8033333 and string.sub(pulse or '', 1, 6) == string.sub(since, 1, 6) then return nil end
   return string.format('%d', math.max(96400000, 12 * math.min(ttl, 4e12), redis.call('PTTL', line)))

@@ -13,16 +13,18 @@ local MOST_GRANTS, MOST_REMOVED, MOST_READ = 64, 256, 4096
 local function turn_of(holds, queue, capacity, place, is_heard)
   local of = tonumber(place.capacity)
   local fits = of == capacity and holds.used + place.units <= capacity
-  -- All others may wait for one that does not fit. So a connection that breaks for a moment doesn't cost its turn.
+  -- A waiter that does not fit counts as present for half of its time even if its client is not subscribed: else a connection that
+  -- breaks for a moment would cost its turn, since smaller ones would go first.
   local blocks = not fits and place.deadline - queue.clock > queue.ttl / 2
   if holds.capacity and holds.capacity ~= of then
-    return 'leaves' -- It is told so when it asks.
+    return 'leaves' -- The waiter hears of the other capacity when it asks.
   elseif place.leaves and not fits then
-    return 'passed' -- It does not wait.
+    return 'passed' -- Its request does not wait.
   elseif is_heard or blocks or is_present(place, queue.clock, queue.known) then
     return fits and 'takes' or 'stops'
   end
-  -- One that has left comes back at its ticket when it asks again. One that may not know its ticket can't, so it is waited for.
+  -- A waiter that left comes back at its ticket. A waiter that may not know its ticket could not: its place stays for one more
+  -- `ttl`, and others pass it.
   return place.is_new and place.deadline + queue.ttl > queue.clock and 'passed' or 'leaves'
 end
 
@@ -32,8 +34,9 @@ local function leave(queue, plan, member, place)
 end
 
 -- Grants the lock to the waiters at the head, in order, as far as their units are free. The first present one that does not fit
--- stops it (`plan.blocked`). Those that are absent leave. After 64 grants the next one is told to look (`plan.next`), and goes on.
--- Nothing happens while all units are taken, and while the queue rests.
+-- stops it (`plan.blocked`). Those that are absent leave. After 64 grants the script stops, and tells the next waiter to ask
+-- (`plan.next`): that script goes on. Nothing happens while all units are taken, and while the queue rests. `capacity` is what the
+-- script's caller believes; a place that names another one never fits.
 local function hand_on(holds, queue, plan, capacity)
   local members, places, rank, passed = { queue.head }, { queue.head_place }, 0, {}
   plan.blocked = queue.head and is_resting(queue)
@@ -60,7 +63,7 @@ local function hand_on(holds, queue, plan, capacity)
     members = redis.call('ZRANGE', line, rank, rank + math.min(8 * rank, MOST_REMOVED - (rank - #passed)) - 1)
     places = members[1] and redis.call('HMGET', record, unpack(members))
   end
-  -- So many absent ones would hide those behind them from every script.
+  -- The bound was reached. The places that were passed leave, too: else no script would ever come to the waiters behind them.
   for _, it in ipairs(rank >= MOST_READ and passed or {}) do
     if not plan.heard[it[1]] then leave(queue, plan, it[1], it[2]) end
   end

@@ -4,7 +4,8 @@
 -- @include lib/present: CLIENT_PREFIX
 -- @include lib/channels: wake_plain
 
--- Those that ask get a reply. No waiter of the queue gets a lock that stays free: so waiters of plain locks and Redisson's may.
+-- Those that ask get a reply instead. If the lock is free after this script, no waiter of the queue can have it: so the waiters of
+-- plain locks and Redisson's are told.
 local function tell(holds, plan)
   for _, it in ipairs(plan.grants) do
     if not plan.heard[it.member] then

@@ -25,7 +25,7 @@ end
 local function write(holds, queue, plan, is_newcomer)
   local grants, drops, leaves, has_line = plan.grants, plan.drops, plan.leaves, queue.head or #plan.joins > 0
   if is_newcomer then redis.call('ZADD', line, 'XX', '0', NOBODY) end
-  -- The reply needs these.
+  -- The reply and the holds' end need these after the writes.
   if #plan.places > 0 then redis.call('ZRANK', line, NOBODY) end
   if #plan.places + #leaves > 0 or #grants > 0 and ends then redis.call('PTTL', lock) end
   -- Another waiter may be silent for longer than those that are heard now.

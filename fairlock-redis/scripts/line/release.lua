@@ -6,7 +6,7 @@
 local lock, line, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local capacity, member, units, token, options = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local call, pcall = redis.call, redis.pcall
--- How the hold's field begins, and who is first in line.
+-- How the hold's field begins, and who is first in line: nil if nobody waits, false in a grace (then no case applies).
 local named, first = units .. ' ' .. token .. ' ', not grace_left and call('ZRANGE', line, '0', '0')[1]
 -- @include lib/channels: wake_plain
 -- @include case/give_free: -
@@ -42,7 +42,8 @@ do
     return { 'not_held', 0 }
   end
 
-  -- In a grace the server may have no hold, or an older one, whose holder is late. A claim that is later still must not bring it back.
+  -- `is_later`: the hold found is a later one, so the released one is over. In a grace the server may have no hold, or an older one,
+  -- whose holder is late; a claim that comes after this release must not bring the hold back.
   local is_later = hold and holds.used == holds.capacity and hold.token > token
   if grace_left then end_in_grace(record, queue, plan, token, not ends or hold and hold.units == holds.capacity) end
   if is_held then drop(holds, plan, { member }) end

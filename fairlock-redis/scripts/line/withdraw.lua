@@ -28,7 +28,7 @@ hand_on(holds, queue, plan, capacity)
 if place then
   join(queue, plan, member, place)
   keep_place(plan, member, place)
-  -- It asks, and learns its ticket.
+  -- The waiter is told to ask, since it does not know its new ticket.
   plan.heard, plan.next = {}, plan.next or member
 end
 write(holds, queue, plan)
