@@ -108,6 +108,9 @@ impl Script<'_> {
         match self.renewed(Renew::Hold { hold, holds: 1, lease }) {
             Some(Renewal::Renewed) => {
                 self.state.revived |= was_over;
+                let lease = self.bounds.lease(member);
+                let its = self.state.server.holds.iter_mut().filter(|hold| hold.member == member);
+                its.for_each(|hold| hold.own = hold.own.max(lease));
                 Answer::Renewed
             }
             _ => Answer::HoldLost,
@@ -202,15 +205,11 @@ impl Script<'_> {
         }
     }
 
-    /// Wrong rules that change the state afterwards. And what each hold's own lease can be, for the properties.
+    /// Wrong rules that change the state afterwards.
     fn spoil(&mut self, before: &Server, member: Member, answer: Answer) {
         let lease = self.bounds.lease(member);
         let server = &mut self.state.server;
         let last = server.holds.iter().map(|hold| hold.left).max().unwrap_or(0);
-        if answer == Answer::Renewed {
-            let its = server.holds.iter_mut().filter(|hold| hold.member == member);
-            its.for_each(|hold| hold.own = hold.own.max(lease));
-        }
         match self.bounds.rules {
             Rules::RenewalRaisesAll if answer == Answer::Renewed => {
                 server.holds.iter_mut().for_each(|hold| hold.left = lease);
