@@ -11,8 +11,8 @@ use crate::{assert_found, judge, look, of};
 
 /// The rights in README.md for discipline `HandOff`, for all names, and those that doctor needs to check them.
 const RIGHTS: &str = "~* resetchannels &fairlock:* &redisson_lock__channel:* +ping +evalsha +script|load +publish +subscribe \
-     +unsubscribe +time +exists +del +pexpire +pttl +hget +hmget +hset +hgetall +zadd +zscore +zrem +zrange +zcard +hdel \
-     +hlen +zrank +pubsub|numsub +info +multi";
+     +unsubscribe +time +exists +del +pexpire +pttl +hget +hmget +hset +hgetall +zadd +zscore +zrem +zrange +zcard \
+     +zcount +hdel +hlen +zrank +pubsub|numsub +info +multi";
 
 #[test]
 fn a_good_server_gets_a_good_report() {
@@ -124,7 +124,7 @@ fn each_missing_right_is_named() {
     };
     judge(&user(RIGHTS), &[], 0, &[]);
 
-    let optional = ["+info", "+multi", "+ping"];
+    let optional = ["+info", "+multi", "+ping", "+zscore"];
     for right in RIGHTS.split_whitespace().filter(|right| right.starts_with('+') && !optional.contains(right))
     {
         let (code, findings) = look(&user(&RIGHTS.replace(&format!("{right} "), "")), &[]);
@@ -143,6 +143,11 @@ fn each_missing_right_is_named() {
             "{findings:?}"
         );
     }
+    let (code, findings) = look(&user(&RIGHTS.replace("+zscore ", "")), &[]);
+    assert!(
+        code == Some(0) && of(&findings, "note").contains(&"rights"),
+        "for semaphores only: {findings:?}"
+    );
     let (code, findings) = look(&user(&RIGHTS.replace(" +multi", "")), &[]);
     assert_eq!((code, of(&findings, "unknown")), (Some(0), vec!["rights"]), "the trial replaces them");
     let (_, findings) = look(&user(&RIGHTS.replace("+info ", "")), &[]);

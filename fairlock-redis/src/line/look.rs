@@ -47,6 +47,7 @@ impl Line for HandOff {
             vec!["ZREM", line, "a"],
             vec!["ZRANGE", line, "0", "0"],
             vec!["ZCARD", line],
+            vec!["ZCOUNT", line, "-inf", "0"],
             vec!["HDEL", record, "a"],
             vec!["ZRANK", line, "a"],
             vec!["PUBSUB", "NUMSUB", client_channel],
