@@ -12,11 +12,13 @@ if first and fields[1] == capacity and (fields[2] or '1') == capacity and string
     if tonumber(place.ticket) > tonumber(served) then served = place.ticket end
     local lasts, keep = lease_of(place, clock) + kept, keep_anew(line, pulse, least)
     local lives = text(ends and math.max(lasts + 1000, left) or lasts)
-    -- Down to ZREM nothing is lost if a right is missing. PEXPIRE is first, since a full server never refuses it.
+    -- Down to HSET nothing is changed but the lease that ends, so nothing is lost if a right is missing. PEXPIRE is first, since a
+    -- full server never refuses it.
     call('PEXPIRE', lock, lives)
-    call('HSET', record, 'last', number, 'queue', queue_text(served, since, text(clock), least, rests))
     if ends then call('ZADD', ends, 'XX', '0', 'nobody') end
     call('ZREM', line, 'nobody')
+    call('HDEL', record, 'nobody')
+    call('HSET', record, 'last', number, 'queue', queue_text(served, since, text(clock), least, rests))
     call('HDEL', record, first)
     call('ZREM', line, first)
     call('HSET', lock, first, hold_text(units, number, '1', '0', place.label))

@@ -19,6 +19,8 @@ pub(crate) enum Before {
     Held,
     /// Anna holds it, and Cleo and Ben wait: Cleo is first, but deaf.
     Line,
+    /// Anna holds it, and Ben waits, who would hear of a grant.
+    LineOfBen,
     /// They wait, and Anna's lease has ended.
     LineAndFree,
 }
@@ -63,11 +65,15 @@ pub(crate) fn scenes(rules: Rules) -> Vec<Scene> {
     let of_a_holder = [RenewHold, RenewHoldTwice, SetHoldCount, Release, Keep];
     let all = [&of_a_free_lock[..], &of_a_waiter, &of_a_holder].concat();
     let mut scenes = Vec::new();
-    for before in [New, Used, Held, Line, LineAndFree] {
-        if rules == Rules::Plain && matches!(before, Line | LineAndFree) {
+    for before in [New, Used, Held, Line, LineOfBen, LineAndFree] {
+        if rules == Rules::Plain && matches!(before, Line | LineOfBen | LineAndFree) {
             continue; // there is no line
         }
-        let asks = if matches!(before, New | Used) { &of_a_free_lock[..] } else { &all };
+        let asks = match before {
+            New | Used => &of_a_free_lock[..],
+            LineOfBen => &[Release], // what differs: the scripts' case of a hand-over
+            _ => &all,
+        };
         scenes.extend(asks.iter().map(|ask| {
             let is_refused_when_full = is_refused_when_full(rules, before, *ask);
             Scene { before, ask: *ask, is_refused_when_full }
@@ -78,8 +84,8 @@ pub(crate) fn scenes(rules: Rules) -> Vec<Scene> {
 
 /// A request without a hold or a place is refused, unless there is nothing to write.
 fn is_refused_when_full(rules: Rules, before: Before, ask: Ask) -> bool {
-    let held = matches!(before, Before::Held | Before::Line);
-    let in_line = matches!(before, Before::Line | Before::LineAndFree);
+    let held = matches!(before, Before::Held | Before::Line | Before::LineOfBen);
+    let in_line = matches!(before, Before::Line | Before::LineOfBen | Before::LineAndFree);
     let newcomer = match ask {
         Ask::Acquire | Ask::AcquireOnce | Ask::AcquireAnew => true,
         Ask::AcquireAgain | Ask::AcquireOnceAgain => !in_line,
@@ -108,11 +114,14 @@ impl Before {
             Acquired::Granted { token: granted, .. } => token = granted,
             other => panic!("{other:?}"),
         }
-        if matches!(self, Before::Line | Before::LineAndFree) {
-            for who in [&world.cleo, &world.ben] {
-                let queued = world.backend.acquire(&world.ask(who, Wait::Forever)).unwrap();
-                assert!(matches!(queued, Acquired::Queued { .. }), "{queued:?}");
-            }
+        let waiters = match self {
+            Before::Line | Before::LineAndFree => &[&world.cleo, &world.ben][..],
+            Before::LineOfBen => &[&world.ben],
+            _ => &[],
+        };
+        for who in waiters {
+            let queued = world.backend.acquire(&world.ask(who, Wait::Forever)).unwrap();
+            assert!(matches!(queued, Acquired::Queued { .. }), "{queued:?}");
         }
         match self {
             Before::Used => {
