@@ -18,6 +18,9 @@ const RAISED_AFTER: Duration = Duration::from_millis(100);
 /// How long after the end of a lease the server is asked, so that the lease has really ended.
 const PAST_THE_END: Duration = Duration::from_millis(1);
 
+/// At least so long after one ask that has failed comes the next, but for the first repeat.
+const BETWEEN_ASKS: Duration = Duration::from_millis(10);
+
 /// What follows from an answer to `acquire`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AfterAnswer {
@@ -81,7 +84,7 @@ impl Claim {
         }
         let answer = match answer {
             Ok(answer) => answer,
-            Err(error) => return self.failed_to_ask(&mut state, error, now),
+            Err(error) => return self.failed_to_ask(&mut state, error, sent, now),
         };
         state.hear(sent);
         match answer {
@@ -267,11 +270,19 @@ impl Claim {
         Some(after)
     }
 
-    fn failed_to_ask(&self, state: &mut State, error: BackendError, now: Instant) -> AfterAnswer {
+    fn failed_to_ask(
+        &self,
+        state: &mut State,
+        error: BackendError,
+        sent: Instant,
+        now: Instant,
+    ) -> AfterAnswer {
         state.failures += 1;
         state.last_error = Some(error.clone());
         state.ask_now = true; // the reason for this ask has no answer yet
-        state.recheck_at = Some(now + backoff::pause(state.failures));
+        // As renewals pause, see `Retries`. But a caller that joined this wait looks between two asks whether its time is over.
+        let pause = backoff::pause(state.failures);
+        state.recheck_at = Some((sent + pause).max(now + pause.min(BETWEEN_ASKS)));
         use BackendErrorKind::{Corrupt, Denied, InvalidConfig, InvalidName, Mismatch, Refused, Unavailable};
         // After an attempt without an answer it may have a place.
         let is_first = state.failures == 1 && state.heard.is_none();

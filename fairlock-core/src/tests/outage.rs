@@ -16,6 +16,14 @@ scenes! {
         at renew 1666666666ns 2666666666ns 3666666666ns 4666666666ns 5666666666ns; renew is-up; pass 1s; a drops"
     }
 
+    /// The same of an ask, by a caller and by the watchdog.
+    fn what_an_ask_waits_in_vain_counts_as_a_pause() {
+        THREADS "acquire takes 1s*10; acquire is-down; a locks fails Unavailable 10080ms
+        at acquire 0s 1s 2010ms 3020ms 4030ms 5040ms 6050ms 7060ms 8070ms 9080ms"
+        THREADS "acquire says rank/0; a requests; renew is-down; acquire is-down; acquire takes 1s*5; a is-woken; pass 4500ms
+        at acquire 0s 0s 1s 2010ms 3020ms 4030ms; acquire is-up; renew is-up; pass 1s; a drops"
+    }
+
     /// No answer has come since, so the outage may last. The next one ends it.
     fn one_loss_is_one_warning_also_in_an_outage_and_when_its_guard_is_unlocked() {
         THREADS "a locks; renew is-down; release is-down; pass 300s; a unlocks lost NotRenewed; pass 50s

@@ -159,11 +159,12 @@ fn ask(asking: Asking<'_>, config: &Config, unattended: impl Iterator<Item = Arc
         if claims.is_empty() {
             return;
         }
+        let sent = config.now();
         asking.ask_all(&claims);
         let (now, retries) = (config.now(), &asking.outage.asks);
         let failed = claims.iter().any(|claim| claim.last_ask_failed());
         if failed {
-            retries.failed(now, config.longest_pause());
+            retries.failed(sent, config.longest_pause());
         } else if are_retries.contains(&true) {
             // Requests that had not failed before say nothing about those that have: another server may keep their locks.
             retries.answered();
