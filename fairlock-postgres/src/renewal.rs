@@ -2,9 +2,10 @@
 //!
 //! A row that another transaction has locked is skipped, so that it does not delay the others: that is a step of another client, or the
 //! program's own transaction with `still_held`. Then, and for a hold that was not found, a step asks, which tells lost holds from those
-//! that can't be asked about; and a row that this has to pass over is waited for alone.
+//! that can't be asked about. Rows that all parts had to pass over are waited for in the end, one by one.
 //!
-//! Each part has the time of a call: how many there are depends on the client, and no time left is no outage.
+//! Each part has the time of a call, and so have all waits for rows together: how many there are depends on the client, and no time left is
+//! no outage.
 //!
 //! A hold whose row stays locked by `still_held` is not renewed: nothing can be written there. Its guard says lost when the lease
 //! is over by its clock, although no other owner gets the lock before that transaction ends. It must: the transaction may end at any
@@ -36,37 +37,53 @@ impl Store {
         let is_hold = |(_, items): &Asked<'_>| matches!(items[..], [(_, Renew::Hold { hold, .. })] if !hold.lock.kind.is_shared());
         let (fast, slow): (Vec<_>, Vec<_>) = by_lock.into_iter().partition(is_hold);
         let (mut answers, mut silence): (Vec<_>, _) = (items.iter().map(|_| None).collect(), None);
+        let mut blocked = Vec::new();
         for part in fast.chunks(MOST).chain(slow.chunks(MOST_LOCKS)) {
-            silence = self.renew_part(part, &mut answers);
+            silence = self.renew_part(part, &mut answers, Some(&mut blocked));
             if silence.is_some() {
                 break;
             }
+        }
+        if silence.is_none() && !blocked.is_empty() {
+            silence = self.renew_part(&blocked, &mut answers, None);
         }
         let missing = silence.unwrap_or_else(|| Failure::senseless().into());
         answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(missing.clone()))).collect()
     }
 
-    /// Renews what is asked about these locks. The error, if the server has answered nothing at all.
-    fn renew_part(
+    /// Renews what is asked about these locks, and waits for rows that others have locked, or tells which these are. The error, if the
+    /// server has answered nothing at all.
+    fn renew_part<'a>(
         &self,
-        part: &[Asked<'_>],
+        part: &[Asked<'a>],
         answers: &mut [Option<Result<Renewal, BackendError>>],
+        mut blocked: Option<&mut Vec<Asked<'a>>>,
     ) -> Option<BackendError> {
-        let deadline = self.pool.deadline();
+        let (deadline, waits) = (self.pool.deadline(), blocked.is_none());
         let question = |(lock, items): &Asked<'_>| {
             let attempt = match items[..] {
-                [(_, Renew::Hold { hold, holds, lease })] => self.fast_renewal(&hold, holds, lease),
+                [(_, Renew::Hold { hold, holds, lease })] if !waits => self.fast_renewal(&hold, holds, lease),
                 _ => None,
             };
             let items: Vec<_> = items.iter().map(|(_, item)| *item).collect();
             Question::new(lock, deadline, attempt, owned::renew(&items))
         };
         let (questions, replies): (Vec<_>, Vec<_>) = part.iter().map(question).unzip();
-        self.answer(questions, deadline, true);
+        if waits {
+            self.answer(questions, deadline);
+        } else {
+            self.answer_what_is_free(questions);
+        }
         let (mut is_heard, mut unheard) = (false, None);
-        for ((_, items), reply) in part.iter().zip(replies) {
+        for ((lock, items), reply) in part.iter().zip(replies) {
             let renewals = reply.get();
             is_heard |= renewals.as_ref().err().is_none_or(Failure::is_answer);
+            if let (Err(failure), Some(blocked)) = (&renewals, &mut blocked)
+                && failure.is_of_blocked_row()
+            {
+                blocked.push((*lock, items.clone()));
+                continue;
+            }
             let error = renewals.as_ref().err().map(|failure| BackendError::from(failure.clone()));
             let mut renewals = renewals.unwrap_or_default().into_iter();
             for (at, _) in items {

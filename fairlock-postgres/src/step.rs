@@ -140,16 +140,28 @@ impl Store {
         deadline: Instant,
     ) -> Vec<Result<T, BackendError>> {
         let (questions, replies): (Vec<_>, Vec<_>) = questions.unzip();
-        self.answer(questions, deadline, false);
+        self.answer(questions, deadline);
         replies.into_iter().map(|reply| Ok(reply.get()?)).collect()
     }
 
     /// Sees to it that these questions of one call are answered.
-    pub(crate) fn answer(&self, questions: Vec<Question>, deadline: Instant, is_watchdogs: bool) {
-        self.queue.turn(questions, deadline, is_watchdogs, |questions, part, is_own| match part {
-            Part::Fast => self.attempt(questions, is_own),
-            Part::Step { waits } => self.make(questions, waits, is_own),
+    pub(crate) fn answer(&self, questions: Vec<Question>, deadline: Instant) {
+        self.queue.turn(questions, deadline, |questions, part| match part {
+            Part::Fast => self.attempt(questions, false),
+            Part::Step { waits } => self.make(questions, waits, false),
         });
+    }
+
+    /// The watchdog's: answers these questions on its own connection, and waits neither for its turn nor for a row. One whose row others
+    /// have locked is told so.
+    pub(crate) fn answer_what_is_free(&self, questions: Vec<Question>) {
+        let mut left = self.attempt(questions, true);
+        while !left.is_empty() {
+            let rest = left.split_off(left.len().min(MOST_LOCKS));
+            let blocked = self.make(left, None, true);
+            blocked.into_iter().for_each(|question| question.tell(Err(Failure::blocked())));
+            left = rest;
+        }
     }
 
     /// Makes a step. The questions that have to be asked alone.
@@ -175,7 +187,7 @@ impl Store {
     fn step_on(&self, con: &mut Connection, step: &mut Step<'_>) -> Result<(), Failure> {
         let began = Instant::now();
         let rows = self.load(con, step).inspect_err(|failure| {
-            if failure.has_code(&["55P03"]) {
+            if failure.is_of_blocked_row() {
                 step.asked.keys().for_each(|lock| self.recent.is_blocked(lock, began));
             }
         })?;

@@ -18,6 +18,7 @@ use crate::PostgresBackend;
 use crate::net::address::Address;
 use crate::net::{Connection, Statement, open};
 use crate::owned;
+use crate::step::MOST_LOCKS;
 use crate::sweep;
 use crate::test_server::{SERVER, new_database};
 
@@ -271,6 +272,25 @@ fn rows_that_stay_locked_leave_each_other_lock_its_renewal() {
     assert!(began.elapsed() < SECOND * 2, "{:?}", began.elapsed());
     for (at, answer) in answers.iter().enumerate() {
         assert_eq!(matches!(answer, Ok(Renewal::Renewed)), at >= 3, "{at}: {answer:?}");
+    }
+}
+
+/// One in each part. Else the rows that are free would wait for each of them.
+#[test]
+fn rows_that_stay_locked_are_waited_for_when_all_others_are_renewed() {
+    let ((backend, mut con), ann) = (stage(), OwnerId::new("ann:1"));
+    let kind = LockKind::Semaphore { permits: 2 };
+    let lock_of = |at: usize| LockId::new(LockName::new(&format!("{at:03}")).unwrap(), kind);
+    let locks: Vec<_> = (0..5 * MOST_LOCKS).map(lock_of).collect();
+    let taken = locks.iter().map(|lock| hold(lock, &ann, take(&backend, lock, &ann)));
+    let items: Vec<_> = taken.map(|hold| Renew::Hold { hold, holds: 1, lease: LEASE * 2 }).collect();
+    let blocked = "begin; select from fairlock.lock where convert_from(name, 'UTF8')::int % 64 = 0 for share";
+    con.script(blocked, soon()).unwrap();
+    let began = Instant::now();
+    let answers = backend.renew(ClientId::random(), &items);
+    assert!(began.elapsed() < SECOND * 3 / 2, "{:?}", began.elapsed());
+    for (at, answer) in answers.iter().enumerate() {
+        assert_eq!(matches!(answer, Ok(Renewal::Renewed)), at % MOST_LOCKS != 0, "{at}: {answer:?}");
     }
 }
 

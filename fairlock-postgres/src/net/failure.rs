@@ -92,6 +92,11 @@ impl Failure {
         Failure::refused("55P03".to_owned(), "it was locked all the time".to_owned())
     }
 
+    /// Whether another transaction has the row.
+    pub(crate) fn is_of_blocked_row(&self) -> bool {
+        self.has_code(&["55P03"])
+    }
+
     /// Whether it is an answer of the server.
     pub(crate) fn is_answer(&self) -> bool {
         self.code.is_some() || self.kind == BackendErrorKind::Corrupt

@@ -91,22 +91,20 @@ impl Queue {
         Queue { state: Mutex::default(), leaders, enough }
     }
 
-    /// Sees to it that these questions of one call are answered, or its time is over. `make` makes a flight or a step, on the watchdog's
-    /// connection if that is so, and returns what is left.
+    /// Sees to it that these questions of one call are answered, or its time is over. `make` makes a flight or a step, and returns what is
+    /// left.
     pub(super) fn turn(
         &self,
         mut questions: Vec<Question>,
         deadline: Instant,
-        is_watchdogs: bool,
-        make: impl Fn(Vec<Question>, Part, bool) -> Vec<Question>,
+        make: impl Fn(Vec<Question>, Part) -> Vec<Question>,
     ) {
         let call = Call::new(questions.len(), deadline);
-        let (mut state, mut own) = (self.state.lock(), Vec::new());
+        let mut state = self.state.lock();
         for mut question in questions.drain(..) {
             question.call = Some(Arc::clone(&call));
             match state.loading.get_mut(&question.lock) {
                 Some((ends, joined)) if *ends <= question.deadline => joined.push(question),
-                _ if is_watchdogs => own.push(question),
                 _ => {
                     let is_before = |one: &Question| one.lock == question.lock && one.attempt.is_none();
                     if state.blocked.iter().chain(&state.waiting).any(is_before) {
@@ -116,20 +114,10 @@ impl Queue {
                 }
             }
         }
-        if !own.is_empty() {
-            drop(state);
-            let mut left = make(own, Part::Fast, true);
-            while !left.is_empty() {
-                let rest = left.split_off(left.len().min(MOST_LOCKS));
-                self.block(make(left, Part::Step { waits: None }, true));
-                left = rest;
-            }
-            state = self.state.lock();
-        }
         loop {
             if let Some(Work { questions, part, lead }) = self.work(&mut state, &call) {
                 drop(state);
-                let left = make(questions, part, false);
+                let left = make(questions, part);
                 match part {
                     Part::Fast => self.put_back(left),
                     Part::Step { .. } => self.block(left),
