@@ -38,7 +38,9 @@
 //!   standby has, so it waits for none: where there is one, messages are sent once COMMIT was answered, in a separate trip.
 //! - **Others have the row locked** for seconds, one transaction after the other, as by `still_held`. Waiters can't renew their places
 //!   then, and each step that gets the row between them would find them nearer to absence. So a step says to the line since when it, or
-//!   the steps of this process before it, were kept from the row: that time makes nobody absent.
+//!   the steps of this process before it, were kept from the row: that time makes nobody absent. A step that comes just then knows of none:
+//!   the row tells it that somebody has had it locked since it was written. If that was longer ago than heartbeats wait for a row, none of
+//!   it counts.
 //! - **The sweeper deletes the row between the insert and the load**: the load is tried again. Its numbers follow the clock, and
 //!   the row was a day old.
 
@@ -80,16 +82,18 @@ const INSERT: &str = "insert into fairlock.lock (name) select unnest($1::bytea[]
 /// Whether commits wait for a standby.
 pub(crate) const HAS_STANDBY: &str = "current_setting('synchronous_standby_names') <> ''";
 /// Locks the rows, and waits for them or passes over those that are locked. Behind the columns are the keys of those of the first
-/// waiters that are gone, whether commits wait for a standby, of rows that were not loaded whether they are there, and when it began.
+/// waiters that are gone, whether commits wait for a standby, of rows that were not loaded whether they are there, when it began, and
+/// whether a transaction has locked the row since the one that wrote it.
 static LOAD: LazyLock<[String; 2]> = LazyLock::new(|| {
     let columns = COLUMNS.replace("fairlock.grace_ends()", "coalesce($2::bigint, fairlock.grace_ends())");
     ["", "skip locked"].map(|skip| {
         format!(
             "select {columns}, array(select k from unnest(l.heads[1:{ASKED_ABOUT}]) k where pg_try_advisory_xact_lock_shared(k)), \
              {HAS_STANDBY}, l.name is null and exists(select from fairlock.lock there where there.name = a.name), \
-             (date_part('epoch', statement_timestamp()) * 1000000)::bigint \
+             (date_part('epoch', statement_timestamp()) * 1000000)::bigint, l.was_locked \
              from (select unnest($1::bytea[]) as name) a \
-             left join lateral (select * from fairlock.lock l where l.name = a.name for update {skip}) l on true"
+             left join lateral (select *, xmax <> 0 and xmax <> xmin as was_locked from fairlock.lock l where l.name = a.name \
+               for update {skip}) l on true"
         )
     })
 });
@@ -203,7 +207,10 @@ impl Store {
                 }
             };
             self.recent.heard(now);
-            let deaf_since = self.recent.blocked_since(&lock, moment(row.number(AFTER + 3)?));
+            let mut deaf_since = self.recent.blocked_since(&lock, moment(row.number(AFTER + 3)?));
+            if row.flag(AFTER + 4)? && entry.silent_for(now) >= self.pool.wait() {
+                deaf_since = Duration::ZERO; // all the time, it may be
+            }
             if now.saturating_sub(deaf_since) >= DEAF {
                 entry.heard_nobody_since(deaf_since, now);
             }

@@ -294,6 +294,44 @@ fn rows_that_stay_locked_are_waited_for_when_all_others_are_renewed() {
     }
 }
 
+/// Neither the one that renews nor the one that releases had to wait for the row, so neither knows that nobody else got it.
+#[test]
+fn a_row_tells_that_it_was_locked_and_nobody_could_be_heard() {
+    for is_locked in [true, false] {
+        let (url, lock) = (new_database(), lock("x"));
+        let [ours, theirs] = [(); 2].map(|()| PostgresBackend::connect(&url).unwrap());
+        let ([ann, bob, carl], mut con) = (["a:1", "b:1", "c:1"].map(OwnerId::new), session(&url));
+        let held = hold(&lock, &ann, take(&theirs, &lock, &ann));
+        let place = |owner, ticket| {
+            let mut ask = ask(&lock, owner, 1);
+            (ask.place.ttl, ask.place.ticket) = (SECOND, ticket);
+            ask.place
+        };
+        let renew = |backend: &PostgresBackend, place| {
+            let renewed = backend.renew(ClientId::random(), &[Renew::Place { place, lease: LEASE }]);
+            assert!(matches!(renewed[..], [Ok(Renewal::Waiting { .. })]), "{renewed:?}");
+        };
+        let joins = |backend: &PostgresBackend, owner| {
+            let asked = backend.acquire(&Acquire::new(place(owner, 0), LEASE)).unwrap();
+            let Acquired::Queued { ticket, .. } = asked else { panic!("{asked:?}") };
+            renew(backend, place(owner, ticket));
+        };
+        joins(&ours, &bob);
+        joins(&theirs, &carl);
+        for _ in 0..2 {
+            if is_locked {
+                con.script("begin; select from fairlock.lock for share", soon()).unwrap();
+            }
+            std::thread::sleep(SECOND * 7 / 10); // half of a place's time counts each time
+            con.script("commit", soon()).unwrap();
+            renew(&theirs, place(&carl, 0));
+        }
+        theirs.release(&held).unwrap();
+        let next = con.row(Statement::made_up("select h_owner from fairlock.lock"), soon()).unwrap();
+        assert_eq!(next.text(0).unwrap(), if is_locked { "b:1" } else { "c:1" });
+    }
+}
+
 #[test]
 fn a_state_that_this_version_can_not_read_is_left_alone() {
     let ((backend, mut con), lock, ann) = (stage(), lock("x"), OwnerId::new("ann:1"));

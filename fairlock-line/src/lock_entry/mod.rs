@@ -1,5 +1,7 @@
 //! One lock: its holders, its waiters, and which of them is next.
 
+use std::time::Duration;
+
 use fairlock_core::LockKind;
 
 use crate::interest::Interest;
@@ -90,6 +92,11 @@ impl LockEntry {
     /// The store says so before the first operation after it.
     pub fn heard_nobody_since(&mut self, since: Moment, now: Moment) {
         self.queue.skip(since, now);
+    }
+
+    /// How long ago the last operation on the queue was.
+    pub fn silent_for(&self, now: Moment) -> Duration {
+        self.queue.silent_for(now)
     }
 
     /// Each operation begins with this: it has a number, and a hold whose lease has ended is none.

@@ -93,6 +93,11 @@ impl Queue {
         self.clock.skip(since, now);
     }
 
+    /// How long ago its last operation was.
+    pub(crate) fn silent_for(&self, now: Moment) -> Duration {
+        now.saturating_sub(self.clock.pulse)
+    }
+
     /// A waiter, or one that asks whether it has to wait, is heard with this time to live.
     pub(crate) fn count_ttl(&mut self, ttl: Duration) {
         self.clock.count_ttl(ttl, self.is_empty());
