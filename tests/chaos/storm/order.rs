@@ -1,7 +1,7 @@
 //! The oracle for order on PostgreSQL. Tickets and tokens of a lock are numbers of one sequence, so they tell who asked first and who was
 //! granted first, whatever becomes of the answers.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,9 +12,12 @@ use crate::judge;
 use crate::life::Life;
 use crate::world::{Promise, World};
 
-/// Of each lock, the requests that have stood in its line or were granted.
+/// Of each lock, the requests that have stood in its line or were granted, but for those that an operator has kicked.
 #[derive(Default)]
-pub struct Order(HashMap<String, HashMap<RequestId, Request>>);
+pub struct Order {
+    lines: HashMap<String, HashMap<RequestId, Request>>,
+    kicked: HashSet<RequestId>,
+}
 
 struct Request {
     life: Arc<Life>,
@@ -25,6 +28,8 @@ struct Request {
     token: Option<u64>,
     /// Earlier grants have no greater token: what came of them is over, as after a force.
     latest: u64,
+    /// It had its turn, by such a grant, and was put back after that: until then others went before it.
+    back_since: u64,
     /// When it was asked first, when its place was heard of, and when its grant was.
     began: Duration,
     since: Duration,
@@ -39,7 +44,7 @@ impl Request {
             (Some(_), None) => self.since < other.began,
             (None, _) => false,
         };
-        is_before && other.token.is_some() && self.token > other.token
+        is_before && other.token.is_some_and(|token| self.back_since < token) && self.token > other.token
     }
 }
 
@@ -47,16 +52,17 @@ impl Order {
     /// A client asks.
     pub fn asks(&mut self, world: &World, life: &Arc<Life>, ask: &Acquire<'_>) {
         let lock = ask.place.lock;
-        if lock.kind == LockKind::Plain {
+        if lock.kind == LockKind::Plain || self.kicked.contains(&ask.place.request) {
             return;
         }
-        let line = self.0.entry(lock.name.as_str().to_owned()).or_default();
+        let line = self.lines.entry(lock.name.as_str().to_owned()).or_default();
         line.entry(ask.place.request).or_insert_with(|| Request {
             life: Arc::clone(life),
             owner: ask.place.owner.to_string(),
             ticket: None,
             token: None,
             latest: 0,
+            back_since: 0,
             began: world.now(),
             since: Duration::MAX,
             until: Duration::MAX,
@@ -66,13 +72,15 @@ impl Order {
     /// This was the answer.
     pub fn answered(&mut self, world: &World, ask: &Acquire<'_>, answer: &Acquired) {
         let (lock, request, now) = (ask.place.lock, ask.place.request, world.now());
-        let line = self.0.get_mut(lock.name.as_str());
+        let line = self.lines.get_mut(lock.name.as_str());
         let Some(waiter) = line.and_then(|line| line.get_mut(&request)) else { return };
         match *answer {
             Acquired::Queued { ticket, latest, .. } if ticket > 0 => {
                 waiter.since = waiter.since.min(now);
                 waiter.latest = waiter.latest.max(latest);
-                waiter.token = waiter.token.filter(|token| *token > latest);
+                if waiter.token.take_if(|token| *token <= latest).is_some() {
+                    waiter.back_since = latest;
+                }
                 let before = waiter.ticket.replace(ticket);
                 let spoke = || judge::could_be_reached(world, &waiter.life, waiter.since, now);
                 if before.is_some_and(|before| before < ticket) && spoke() {
@@ -88,7 +96,7 @@ impl Order {
 
     /// It was granted.
     pub fn granted(&mut self, world: &World, lock: &str, request: RequestId, token: FencingToken) {
-        let Some(line) = self.0.get_mut(lock) else { return };
+        let Some(line) = self.lines.get_mut(lock) else { return };
         let Some(granted) = line.get_mut(&request) else { return };
         if token.get() <= granted.latest || granted.token.is_some_and(|first| first <= token.get()) {
             return;
@@ -111,9 +119,10 @@ impl Order {
         }
     }
 
-    /// It is at the tail from now on, or out of the line.
+    /// It is at the tail from now on, or out of the line, or will be: the kick may have to wait for the row, and the request ask before.
     pub fn kicked(&mut self, lock: &str, request: RequestId) {
-        if let Some(line) = self.0.get_mut(lock) {
+        self.kicked.insert(request);
+        if let Some(line) = self.lines.get_mut(lock) {
             line.remove(&request);
         }
     }
@@ -142,14 +151,16 @@ mod tests {
             let owner = &owners[usize::from(number == 2)];
             Acquire::new(Place::new(&lock, owner, RequestId::new(number)), Duration::from_secs(1))
         };
-        for number in [1, 2] {
+        let asks = |order: &mut Order, number| {
             let queued =
                 Acquired::Queued { rank: 0, recheck_in: Duration::MAX, ticket: 10 + number, latest: 0 };
             order.asks(&world, &life, &ask(number));
             order.answered(&world, &ask(number), &queued);
-        }
+        };
+        [1, 2].into_iter().for_each(|number| asks(&mut order, number));
         if is_kicked {
             order.kicked("L0", RequestId::new(1));
+            asks(&mut order, 1); // before the kick has come through
         }
         for (number, token) in [(2, 20), (1, 21)] {
             order.granted(&world, "L0", RequestId::new(number), FencingToken::new(token));
