@@ -16,6 +16,9 @@ use fairlock::{FencingToken, LockKind, LockName, MemoryBackend};
 use crate::life::Life;
 use crate::world::{Promise, World, locked};
 
+/// The ticket of a place that was kicked, until it asks.
+const UNKNOWN: u64 = 0;
+
 pub struct Server {
     locks: Vec<LockAtServer>,
     asked: u64,
@@ -206,12 +209,22 @@ impl Server {
 
     /// It left, or was kicked. What was withdrawn may come back late to where it stood; what was kicked goes to the tail.
     pub fn withdrawn(&mut self, world: &World, place: &Place<'_>, is_kick: bool) {
+        let key = (place.owner.as_str().to_owned(), place.request);
         let lock = self.lock(place.lock);
-        lock.leaves(place.owner.as_str(), place.request);
+        let left = lock.leaves(&key.0, key.1);
         if is_kick {
-            lock.numbers.remove(&(place.owner.as_str().to_owned(), place.request));
+            lock.numbers.remove(&key);
         }
-        self.observe(world, place.lock);
+        let state = self.observe(world, place.lock);
+        // It stands at the tail from now on, before it asks for its new ticket.
+        let stands = state.line.iter().any(|waiter| waiter.request == Some(place.request));
+        if let Some(kicked) = left.filter(|_| is_kick && stands) {
+            self.asked += 1;
+            let (number, since) = (self.asked, world.now());
+            let lock = self.lock(place.lock);
+            lock.numbers.insert(key, (number, UNKNOWN));
+            lock.line.push(Waiter { number, since, ..kicked });
+        }
     }
 
     /// A late message may put this place back, which was withdrawn.
@@ -259,7 +272,9 @@ impl Server {
         // An attempt that arrived late may have moved it before.
         let known = lock.numbers.get(&(owner.clone(), request)).map(|(_, known)| *known);
         let is_moved = place.ticket != 0 && place.ticket != ticket && known != Some(ticket);
-        if is_moved {
+        if known == Some(UNKNOWN) {
+            lock.numbers.entry((owner.clone(), request)).and_modify(|(_, known)| *known = ticket);
+        } else if is_moved {
             lock.leaves(&owner, request); // it went to the tail
         }
         if lock.line.iter().any(|waiter| waiter.owner == owner && waiter.request == request)
