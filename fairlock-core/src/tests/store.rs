@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard, ReentrantMutex, ReentrantMutexGuard};
 
 use crate::backend::{
     Acquire, Acquired, Answer, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet,
@@ -77,6 +77,8 @@ struct Inner {
     plans: Mutex<Plans>,
     asked: Mutex<Vec<Asked>>,
     sink: Mutex<Option<Arc<dyn WakeSink>>>,
+    /// A thread that has it is the only one that is answered.
+    answering: ReentrantMutex<()>,
     /// It says that its calls do not block.
     is_non_blocking: AtomicBool,
 }
@@ -113,12 +115,18 @@ impl Store {
     pub(super) fn new(clock: Clock) -> Store {
         let start = clock.now();
         let (plans, asked, sink) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Store(Arc::new(Inner { clock, start, plans, asked, sink, is_non_blocking: AtomicBool::new(false) }))
+        let (answering, is_non_blocking) = (ReentrantMutex::new(()), AtomicBool::new(false));
+        Store(Arc::new(Inner { clock, start, plans, asked, sink, answering, is_non_blocking }))
     }
 
     /// The answers that are to come.
     pub(super) fn plan(&self) -> MutexGuard<'_, Plans> {
         self.0.plans.lock()
+    }
+
+    /// As long as this lives, it answers no other thread.
+    pub(super) fn silence(&self) -> ReentrantMutexGuard<'_, ()> {
+        self.0.answering.lock()
     }
 
     /// From now on its calls do not block.
@@ -191,6 +199,7 @@ impl Store {
         let lock = lock.name.as_str().to_owned();
         let by = std::thread::current().name().map(str::to_owned);
         asked.lock().push(Asked { op, at: clock.now() - *start, lock: lock.clone(), number, by });
+        drop(self.silence());
         let of_op = self.plan().delays.get_mut(&op).and_then(VecDeque::pop_front);
         let of_lock = self.plan().delays_about.remove(&lock);
         if let Some(delay) = of_op.or(of_lock) {

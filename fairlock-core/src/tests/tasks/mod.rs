@@ -14,7 +14,6 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use super::store::Asked;
 use super::support::World;
-use crate::backend::Backend;
 use crate::{AsyncGuard, AsyncLock, Result};
 
 /// Counts how often a task was woken.
@@ -67,7 +66,7 @@ impl World {
 
     /// The store answers no other thread before this is over.
     pub(super) fn before_the_answer<T>(&self, poll: impl FnOnce() -> T) -> T {
-        let _silent = (!self.store.is_non_blocking()).then(|| self.store.plan());
+        let _silent = self.store.silence();
         poll()
     }
 
