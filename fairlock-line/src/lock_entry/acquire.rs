@@ -33,15 +33,16 @@ impl LockEntry {
         }
 
         let mut plan = self.new_plan(turn);
-        self.queue.count_ttl(ttl);
         let heartbeat =
             Heartbeat { place: &ask.place, lease: ask.lease, label: Some(ask.label), call: turn.call };
-        if own.is_none() && queues && turn.may_have_drawn(named) && self.queue.is_free(named) {
-            return Ok(self.restore(turn, heartbeat));
-        }
         if own.is_some() {
             self.queue.hear(heartbeat);
             plan.impatient = own.filter(|_| !queues);
+        } else {
+            self.queue.count_ttl(ttl);
+            if queues && turn.may_have_drawn(named) && self.queue.is_free(named) {
+                return Ok(self.restore(turn, heartbeat));
+            }
         }
         if own.is_some() || !turn.is(Wrong::NewcomerBarges) {
             self.hand_on(turn, &mut plan);
