@@ -90,7 +90,7 @@ pub use proxy::Proxy;
 pub use redis_server::{RedisServer, RedisServerBuilder};
 pub use residue::{assert_no_residue, keys_without_ttl, wait_until_no_residue};
 pub use sentinel::Sentinels;
-pub use threads::{Alone, our_threads, wait_until_no_threads};
+pub use threads::{Alone, by_threads, our_threads, wait_until_no_threads};
 pub use waiter::Waiter;
 pub use workdir::WorkDir;
 pub use worker::Worker;

@@ -1,4 +1,4 @@
-//! Counting fairlock's threads in this process.
+//! Threads of this process: counting fairlock's, and sharing the work of a test among several.
 //!
 //! All tests of a binary share one process. [`Alone`] runs them one at a time, so that threads can be counted after
 //! each.
@@ -6,6 +6,7 @@
 use crate::bound::Bound;
 use crate::eventually::look_until;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 /// The names of this process's threads that start with `fairlock-`, sorted. A name is cut after 15 bytes.
@@ -35,6 +36,19 @@ pub fn wait_until_no_threads(bound: Duration) {
     if look_until(bound, || our_threads().is_empty().then_some(())).is_none() {
         panic!("threads left after {bound:?}: {}", our_threads().join(", "));
     }
+}
+
+/// Does this with each of them, by eight threads. The results, in an order that depends on the number of items alone. A thread that panics
+/// makes this panic.
+pub fn by_threads<A: Send, T: Send>(items: Vec<A>, act: impl Fn(A) -> T + Sync) -> Vec<T> {
+    const THREADS: usize = 8;
+    let (act, mut parts) = (&act, Vec::from_iter((0..THREADS).map(|_| Vec::new())));
+    items.into_iter().enumerate().for_each(|(number, item)| parts[number % THREADS].push(item));
+    let act_on = |part: Vec<A>| part.into_iter().map(act).collect::<Vec<_>>();
+    thread::scope(|scope| {
+        let parts: Vec<_> = parts.into_iter().map(|part| scope.spawn(move || act_on(part))).collect();
+        parts.into_iter().flat_map(|part| part.join().expect("no thread panics")).collect()
+    })
 }
 
 /// Longer than any test takes on a busy machine.

@@ -2,10 +2,10 @@
 //! it but that others lock some of the rows.
 
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use fairlock::{Client, OwnedGuard, OwnedRequest, Result};
+use fairlock_tests::by_threads;
 
 use crate::judge;
 use crate::rows::Rows;
@@ -14,8 +14,6 @@ use crate::world::{Promise, World};
 /// Longer than the server stands still.
 const LEASE: Duration = Duration::from_secs(6);
 const PLACE: Duration = Duration::from_secs(3);
-/// How many threads make its calls.
-const THREADS: usize = 8;
 /// One of so many locks that it waits for has its row locked by others, from then on and for so long.
 const BLOCKED: usize = 16;
 const BLOCKS_AT: Duration = Duration::from_secs(5);
@@ -44,7 +42,7 @@ pub fn stand(world: &Arc<World>, each: usize, rows: &Rows) {
     // The crowd, and who holds what it waits for.
     let [ours, theirs] = &[0, 1].map(client);
     let found = |since, what: &str| {
-        if judge::could_all_be_reached(world, since, PLACE / 6) {
+        if judge::could_all_be_reached(world, since, PLACE) {
             world.found(Promise::Kept, format!("the crowd: {what}"));
         }
     };
@@ -83,20 +81,12 @@ pub fn stand(world: &Arc<World>, each: usize, rows: &Rows) {
     many(held, &fails, OwnedGuard::unlock);
 }
 
-/// Does this with all of them, by some threads. What comes of it, without that which fails.
+/// Does this with all of them. The results, without those that fail.
 fn many<A: Send, T: Send>(
     all: Vec<A>,
     fails: &(dyn Fn(&str) + Sync),
     act: impl Fn(A) -> Result<T> + Sync,
 ) -> Vec<T> {
-    let (act, mut parts) = (&act, Vec::from_iter((0..THREADS).map(|_| Vec::new())));
-    all.into_iter().enumerate().for_each(|(number, one)| parts[number % THREADS].push(one));
-    let act_on = |part: Vec<A>| {
-        let act = |one| act(one).inspect_err(|error| fails(&error.to_string())).ok();
-        part.into_iter().filter_map(act).collect::<Vec<_>>()
-    };
-    thread::scope(|scope| {
-        let parts: Vec<_> = parts.into_iter().map(|part| scope.spawn(move || act_on(part))).collect();
-        parts.into_iter().flat_map(|part| part.join().expect("it says what fails")).collect()
-    })
+    let done = by_threads(all, |one| act(one).inspect_err(|error| fails(&error.to_string())).ok());
+    done.into_iter().flatten().collect()
 }

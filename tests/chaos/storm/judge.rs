@@ -124,9 +124,7 @@ fn row_is_free(world: &World, lock: Option<&LockName>, began: Duration) -> bool 
 
 /// On a real server: whether a client could be reached all the time, also while others had a row locked.
 pub fn could_be_reached(world: &World, life: &Life, since: Duration, until: Duration) -> bool {
-    let since = since.saturating_sub(AFTERMATH);
-    world.weather.is_calm(life.client, since, until, true)
-        && world.stood_still(since) < life.settings.place_ttl / 6
+    is_reachable(world, life.client, since, until, life.settings.place_ttl)
 }
 
 /// On a real server: the hold of a guard that is not renewed has a reason.
@@ -143,8 +141,12 @@ pub fn lost(world: &World, life: &Life, lock: &str, token: FencingToken) {
     }
 }
 
-/// The same of a client that only such faults hit as hit all.
-pub fn could_all_be_reached(world: &World, since: Duration, stands_still: Duration) -> bool {
+/// The same of a client with this time to live of a place that only such faults hit as hit all, until now.
+pub fn could_all_be_reached(world: &World, since: Duration, place_ttl: Duration) -> bool {
+    is_reachable(world, usize::MAX, since, world.now(), place_ttl)
+}
+
+fn is_reachable(world: &World, client: usize, since: Duration, until: Duration, place_ttl: Duration) -> bool {
     let since = since.saturating_sub(AFTERMATH);
-    world.weather.is_calm(usize::MAX, since, world.now(), true) && world.stood_still(since) < stands_still
+    world.weather.is_calm(client, since, until, true) && world.stood_still(since) < place_ttl / 6
 }

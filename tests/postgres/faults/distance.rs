@@ -7,7 +7,7 @@ use fairlock::{Client, OwnedGuard, OwnedRequest, PostgresBackend};
 use fairlock_tests::locks::take_now;
 use fairlock_tests::log_lines::{keep_log_lines, log_lines};
 use fairlock_tests::proxy::{Rule, Traffic};
-use fairlock_tests::{Alone, Proxy};
+use fairlock_tests::{Alone, Proxy, by_threads};
 use log::LevelFilter;
 
 use crate::support::{SOON, granted, ms, request, server, through, until_nothing_left};
@@ -23,18 +23,6 @@ fn scale() -> (usize, Duration, Duration) {
     (many.unwrap_or(300), lease, place)
 }
 
-/// Makes many of them, by some threads.
-fn make_many<T: Send>(many: usize, make: impl Fn(String) -> T + Sync) -> Vec<T> {
-    let make = &make;
-    thread::scope(|scope| {
-        let part = |part: usize| {
-            scope.spawn(move || (part..many).step_by(8).map(|n| make(format!("{n}"))).collect::<Vec<_>>())
-        };
-        let parts: Vec<_> = (0..8).map(part).collect();
-        parts.into_iter().flat_map(|part| part.join().unwrap()).collect()
-    })
-}
-
 /// Places and holds that do not stand in columns are renewed in steps of many locks.
 #[test]
 fn many_waits_and_readers_far_from_the_server_lose_nothing() {
@@ -44,10 +32,11 @@ fn many_waits_and_readers_far_from_the_server_lose_nothing() {
     let theirs = Client::new(PostgresBackend::connect(&server().url()).unwrap()).unwrap();
     let ours = PostgresBackend::connect(&through(server(), &proxy)).unwrap();
     let (many, lease, place) = scale();
+    let names: Vec<_> = (0..many).map(|number| number.to_string()).collect();
     let ours = Client::builder(ours).lease(lease).place_ttl(place).build().unwrap();
-    let held = make_many(many, |name| take_now(&theirs, &name));
-    let waiting = make_many(many, |name| request(&ours, &name));
-    let reading = make_many(many, |name| {
+    let held = by_threads(names.clone(), |name| take_now(&theirs, &name));
+    let waiting = by_threads(names.clone(), |name| request(&ours, &name));
+    let reading = by_threads(names.clone(), |name| {
         let lock = ours.rw_lock(&format!("read {name}")).unwrap().owned_by(&ours.new_owner()).unwrap();
         lock.read().unwrap()
     });
@@ -55,8 +44,8 @@ fn many_waits_and_readers_far_from_the_server_lose_nothing() {
     proxy.set_all(&Traffic::ALL, Rule::Delay(WAY));
     let (until, mut seen) = (Instant::now() + lease + lease / 4, 0);
     while Instant::now() < until {
-        for name in 0..many {
-            let state = theirs.fair_lock(&format!("{name}")).unwrap().inspect().unwrap();
+        for name in &names {
+            let state = theirs.fair_lock(name).unwrap().inspect().unwrap();
             assert_eq!((state.line_length, state.absent), (1, 0), "lock {name}");
             seen += 1;
         }
