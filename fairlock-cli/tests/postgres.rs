@@ -55,7 +55,7 @@ const TOOLS: [(&str, &[&str], &str); 7] = [
 
 /// They run each migration in a transaction, in which they note that they did.
 #[test]
-fn migrate_writes_migrations_that_tools_run_in_their_transactions() {
+fn migrate_writes_migrations_for_the_transactions_of_tools() {
     let mut migrations = BTreeSet::new();
     for (tool, others, name) in TOOLS {
         let work = WorkDir::new();

@@ -277,7 +277,7 @@ fn rows_that_stay_locked_leave_each_other_lock_its_renewal() {
 
 /// One in each part. Else the rows that are free would wait for each of them.
 #[test]
-fn rows_that_stay_locked_are_waited_for_when_all_others_are_renewed() {
+fn rows_that_stay_locked_are_waited_for_last() {
     let ((backend, mut con), ann) = (stage(), OwnerId::new("ann:1"));
     let kind = LockKind::Semaphore { permits: 2 };
     let lock_of = |at: usize| LockId::new(LockName::new(&format!("{at:03}")).unwrap(), kind);
@@ -434,7 +434,7 @@ fn a_session_that_hears_nothing_of_its_client_for_seconds_is_ended_by_tcp() {
 
 /// No other time-out runs while the server waits for the rest of it; before version 17 only TCP ends that.
 #[test]
-fn a_flight_whose_end_never_comes_keeps_its_row_for_the_time_of_an_attempt() {
+fn a_flight_without_an_end_keeps_its_row_for_an_attempt() {
     let url = new_database();
     let (backend, mut con) = (PostgresBackend::connect(&url).unwrap(), session(&url));
     con.script("insert into fairlock.lock (name) values ('x')", soon()).unwrap();

@@ -195,8 +195,9 @@ fn a_gap_is_told_and_then_a_grant() {
     heard_of_grant(&heard, 2);
 }
 
+/// Its connection for wake-ups ends. Afterwards it hears again.
 #[test]
-fn a_client_whose_connection_for_wake_ups_ends_is_told_of_the_gap_and_hears_again() {
+fn a_client_that_stops_hearing_is_told_of_the_gap() {
     a_gap_is_told_and_then_a_grant();
 }
 

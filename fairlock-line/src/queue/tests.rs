@@ -126,7 +126,7 @@ fn a_pause_longer_than_a_place_lives_makes_no_waiter_overdue() {
 }
 
 #[test]
-fn a_pause_makes_no_waiter_overdue_even_if_places_have_different_times_to_live() {
+fn a_pause_makes_no_waiter_overdue_whatever_the_times_to_live() {
     let mut fixture = Fixture::of(1);
     fixture.joins(1, 0, 60);
     fixture.is_heard_with(1, 30, 60, None);

@@ -168,8 +168,9 @@ mod tests {
         world.findings().len()
     }
 
+    /// Live: it could be reached all the time.
     #[test]
-    fn who_is_granted_before_an_earlier_waiter_that_could_be_reached_is_found() {
+    fn a_grant_before_an_earlier_live_waiter_is_found() {
         let fault =
             |harm| vec![Fault { at: Duration::ZERO, lasts: Duration::from_secs(1), client: Some(0), harm }];
         assert_eq!(found(Vec::new(), false), 1);

@@ -82,7 +82,7 @@ fn a_host_that_takes_no_writes_any_more_is_left_for_the_other_one() {
 
 /// All that only reads goes to the standby there, unless it says that it must not.
 #[test]
-fn a_pooler_that_spreads_reads_over_standbys_sends_ours_where_writes_go() {
+fn a_pooler_that_spreads_reads_sends_ours_where_writes_go() {
     let _alone = Alone::here();
     let primary = PostgresServer::builder().set("log_statement", "all").start();
     let standby = primary.standby("near");

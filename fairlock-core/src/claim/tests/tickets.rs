@@ -11,7 +11,7 @@ stories! {
     }
 
     /// The same when a heartbeat is answered later than the ask that put the place back, and the answer to that ask after it.
-    fn a_heartbeat_of_a_place_that_was_put_back_says_which_pushes_are_old() {
+    fn a_heartbeat_of_a_restored_place_says_which_pushes_are_old() {
         "caller asks; answer rank/1; wake; at 10s; caller asks; beat rank/0/7 Nothing; at 0s; answer rank/1; at 10s
         push no"
     }
