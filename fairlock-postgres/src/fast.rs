@@ -24,7 +24,7 @@
 //!   server goes on after its caller has gone, had its request withdrawn, which finds nothing, and ended its client. Then the row
 //!   is free, and the lock is taken for nobody.
 //! - **The attempt arrives late**, after its repeat was answered and the hold released, or its client has gone: each `acquire` has the
-//!   end of its own call as its end, by the server's clock, whoever sends it. A release names its hold.
+//!   end of its own call as its end, by the server's clock, whichever caller sends the flight. A release names its hold.
 //! - **The statement is carried out and its answer lost**: no caller in the flight is told that nothing was sent. The repeat finds a
 //!   hold, so the general part answers it. A release that is repeated finds none.
 //! - **The clock was set forward**: attempts seem late, the general part does them, and its answer tells the time.

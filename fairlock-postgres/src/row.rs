@@ -72,7 +72,7 @@ impl Loaded {
 }
 
 impl LockRow {
-    /// The entry is of no use afterwards. Of each client in line, with its key, it is asked whether it shows that it is there.
+    /// The entry is of no use afterwards. `shows_itself` is asked of each client in line, with the client's key.
     pub(crate) fn of(
         mut entry: LockEntry,
         last: u64,

@@ -36,7 +36,7 @@ impl Renewal {
 }
 
 impl Ledger {
-    /// An attempt to ask for this claim has ended: with an answer of this number, or without one; or one to keep its place.
+    /// An attempt to ask for this claim, or to keep its place, has ended: with an answer of this number, or without an answer.
     pub(crate) fn attempt_ended(&self, claim: &Arc<Claim>, outcome: Answer<Option<u64>>, now: Instant) {
         let is_over = match outcome {
             Ok(number) => number.is_some_and(|number| claim.told_of(number, now)),

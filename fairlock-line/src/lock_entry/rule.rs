@@ -6,15 +6,15 @@ use crate::queue::KeptPlace;
 use crate::turn::{Moment, Turn};
 use crate::wrong::Wrong;
 
-/// What its turn comes to for a place.
+/// What a place does at its turn.
 enum AtItsTurn {
-    /// It takes its units.
+    /// It gets its units.
     Takes,
-    /// It stops all behind it.
+    /// It waits, and all behind it.
     Stops,
-    /// It is passed over.
+    /// It stays, and those behind may go first.
     Passed,
-    /// It leaves the queue.
+    /// It is removed.
     Leaves,
 }
 
@@ -22,12 +22,13 @@ impl LockEntry {
     fn turn_of(&self, turn: &Turn<'_>, plan: &Plan, ticket: u64, place: &KeptPlace) -> AtItsTurn {
         let fits = place.takes <= self.kind.capacity().saturating_sub(plan.used);
         let is_heard = place.asked_in == turn.call;
-        // All others may wait for one that does not fit. So a connection that breaks for a moment doesn't cost its turn.
+        // A waiter that does not fit counts as present for half of its time even if its client is not subscribed: else a connection
+        // that breaks for a moment would cost its turn, since smaller ones would go first.
         let blocks =
             !fits && self.queue.blocks(place, turn.now) && !turn.is(Wrong::DeafBlockerIsAbsentAtOnce)
                 || !fits && turn.is(Wrong::BlockerIsWaitedFor);
         if !fits && plan.impatient == Some(ticket) {
-            AtItsTurn::Passed // It does not wait.
+            AtItsTurn::Passed // Its request does not wait.
         } else if is_heard || blocks || self.is_present(turn, place) {
             match fits {
                 true => AtItsTurn::Takes,
@@ -37,7 +38,8 @@ impl LockEntry {
         } else if turn.is(Wrong::DeadHeadIsWaitedFor) {
             AtItsTurn::Stops
         } else if self.queue.stays_unheard(place) && !turn.is(Wrong::UnheardLeavesAtOnce) {
-            // One that has left comes back at its ticket when it asks again. One that may not know its ticket can't, so it is waited for.
+            // A waiter that left comes back at its ticket. A waiter that may not know its ticket could not: its place stays for one more
+            // time to live, and others pass it.
             AtItsTurn::Passed
         } else {
             AtItsTurn::Leaves

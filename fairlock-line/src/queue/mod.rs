@@ -50,8 +50,8 @@ pub(crate) struct Heartbeat<'a> {
     pub(crate) call: u64,
 }
 
-/// The places. One whose waiter is absent at its turn leaves. A waiter names its ticket with each ask, which restores its place there:
-/// one that left so, that of a stopped waiter whose grant has ended, one that was lost.
+/// The places. A place whose waiter is absent at its turn leaves. A waiter names its ticket with each ask, and the ask restores a place
+/// there that has left, that was lost, or whose grant has ended while the waiter stood still.
 #[derive(Default)]
 pub(crate) struct Queue {
     places: BTreeMap<u64, KeptPlace>,

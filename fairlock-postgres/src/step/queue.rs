@@ -91,8 +91,8 @@ impl Queue {
         Queue { state: Mutex::default(), leaders, enough }
     }
 
-    /// Sees to it that these questions of one call are answered, or its time is over. `make` makes a flight or a step, and returns what is
-    /// left.
+    /// Returns when all these questions of one call are answered, or the call's time is over. `make` makes a flight or a step, and returns
+    /// the questions that are left.
     pub(super) fn turn(
         &self,
         mut questions: Vec<Question>,

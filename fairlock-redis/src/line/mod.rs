@@ -45,7 +45,7 @@ impl HandOff {
         HandOff { shared, shared_names: SharedNames::default(), tells_counts: AtomicBool::new(false) }
     }
 
-    /// What the scripts have to know, as letters (see `scripts/lib/line.lua`).
+    /// What the scripts have to know, as letters (see `scripts/line/acquire.lua`).
     fn options(&self, place: Option<&Place<'_>>) -> Argument<'static> {
         const LETTERS: [&str; 8] = ["", "w", "s", "ws", "d", "wd", "sd", "wsd"];
         let listeners = self.shared.servers.listeners();

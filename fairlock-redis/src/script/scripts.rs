@@ -227,7 +227,7 @@ mod tests {
                 let counts = |word: &&str| told.contains(word) || !part.contains(&format!("local {word} ="));
                 let used: Vec<&str> =
                     defined(part).filter(|word| uses(text, word)).filter(|word| counts(word)).collect();
-                assert_eq!(told, used, "{file}: lib/{name}");
+                assert_eq!(told, used, "{file}: {name}");
             }
         }
     }

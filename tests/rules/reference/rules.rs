@@ -99,7 +99,7 @@ impl Rules {
         self.locks[lock].last
     }
 
-    /// The owners of the waiters that are not parked, the first in line first.
+    /// The owners of the waiters, the first in the queue first.
     pub(crate) fn heads(&self, lock: usize) -> impl Iterator<Item = (ClientNumber, u64)> {
         self.locks[lock].entry.heads().map(|owner| owner_of(owner.as_str()))
     }

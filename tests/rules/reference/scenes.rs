@@ -91,7 +91,7 @@ fn of_one_holder(scale: Scale) -> Vec<Vec<Step>> {
         vec![Ask(B), Ask(C), Release(B), Release(C), Ask(B), Repeat],
         vec![Ask(A), Ask(B), Repeat, Ask(C), Release(A)],
         vec![Ask(A), Ask(B), Ask(C), Repeat, Release(A), Release(B)],
-        // Overdue, deaf, and parked.
+        // Overdue, and deaf.
         vec![Ask(A), Ask(B), Advance(half), Ask(C), Advance(half), Release(A)],
         vec![Ask(A), Ask(B), GoesDeaf(1), Release(A)],
         vec![Ask(A), Ask(B), GoesDeaf(1), Release(A), Ask(D), Hears(1), Release(D)],
@@ -197,7 +197,7 @@ fn hours(half: Millis, changes: [Step; 3]) -> Vec<Step> {
     [&before[..], &[Advance(CHANGE - 2 * half), Ask(all(A))], &changes, &[Release(D)]].concat().repeat(2)
 }
 
-/// The head is overdue, deaf or parked, fits or not.
+/// The head is overdue or deaf, fits or not.
 fn absent(scale: Scale) -> Vec<Vec<Step>> {
     let half = scale.ttls[1] / 2;
     let deaf = Step::Harm(Harm::SaysDeaf(1));

@@ -11,8 +11,8 @@
 //!
 //! - **The server refuses them**, after `lock_timeout`: they are dropped, and heartbeats find what they said.
 //! - **The last thread ends while a step adds messages**: both happen under the pool's mutex; a step that comes later sends its own.
-//! - **Some steps are under way when it begins**: each leaves its connection to a thread. One of these counts as none, so that a client
-//!   with a single connection goes on.
+//! - **Some steps are under way when it begins**: each leaves its connection to a thread. The pool lends as many others as if one of these
+//!   connections were not there, so a client with a single connection goes on.
 //! - **The backend ends**: so do the threads, within a second. What was sent by then is carried out all the same.
 
 use std::sync::{Arc, Weak};
