@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use fairlock_core::backend::{
     Acquire, Acquired, Backend, Hold, Place, Released, Renew, Renewal, RequestId, Wait,
 };
-use fairlock_core::{ClientId, FencingToken, LockKind, OwnerId};
+use fairlock_core::{ClientId, FencingToken, OwnerId};
 
-use crate::story::{FAIR, READ_WRITE, Story};
+use crate::story::{Story, fair, read_write};
 
 const LEASE: Duration = Duration::from_secs(30);
 const WHAT: [&str; 5] = ["an acquire", "its repeat", "a try of a writer", "a renewal", "a release"];
@@ -19,9 +19,8 @@ const BATCH: u64 = 50;
 struct Crowd(Story, ClientId);
 
 impl Crowd {
-    fn of(kind: LockKind) -> Crowd {
-        let mut story = Story::of(kind);
-        let client = story.client("0").id;
+    fn of(story: Story) -> Crowd {
+        let client = story.client_id(0);
         Crowd(story, client)
     }
 
@@ -31,7 +30,8 @@ impl Crowd {
 
     fn asks(&self, number: u64, takes: u32, wait: Wait) -> Acquired {
         let owner = self.owner(number);
-        let mut place = Place::new(&self.0.lock, &owner, RequestId::new(number));
+        let lock = self.0.lock();
+        let mut place = Place::new(&lock, &owner, RequestId::new(number));
         (place.takes, place.wait) = (takes, wait);
         self.0.backend.acquire(&Acquire::new(place, LEASE)).unwrap()
     }
@@ -46,21 +46,23 @@ impl Crowd {
 
     fn renews(&self, number: u64, token: FencingToken) {
         let owner = self.owner(number);
-        let hold = Hold::new(&self.0.lock, &owner, RequestId::new(number), token);
+        let lock = self.0.lock();
+        let hold = Hold::new(&lock, &owner, RequestId::new(number), token);
         let item = Renew::Hold { hold, holds: 1, lease: LEASE };
         assert_eq!(self.0.backend.renew(self.1, &[item]).remove(0).unwrap(), Renewal::Renewed);
     }
 
     fn releases(&self, (number, token): (u64, FencingToken)) {
         let owner = self.owner(number);
-        let hold = Hold::new(&self.0.lock, &owner, RequestId::new(number), token);
+        let lock = self.0.lock();
+        let hold = Hold::new(&lock, &owner, RequestId::new(number), token);
         assert_eq!(self.0.backend.release(&hold).unwrap(), Released::Released);
     }
 }
 
 /// The time of each operation beside this many readers: the least of some rounds.
 fn times_beside(readers: u64) -> [Duration; 5] {
-    let crowd = Crowd::of(READ_WRITE);
+    let crowd = Crowd::of(read_write());
     let get = |number| {
         crowd.0.clock.advance(Duration::from_micros(10)); // each ends at another time
         (number, crowd.token(number))
@@ -99,7 +101,7 @@ fn the_cost_of_an_operation_does_not_grow_with_the_holders() {
 #[test]
 fn a_hand_off_costs_no_more_with_twenty_thousand_waiters_than_with_ten() {
     let median = |waiters: u64| {
-        let crowd = Crowd::of(FAIR);
+        let crowd = Crowd::of(fair());
         let queue = |number| assert!(matches!(crowd.asks(number, 1, Wait::Forever), Acquired::Queued { .. }));
         let mut token = crowd.token(0);
         (1..=waiters).for_each(queue);
@@ -111,6 +113,7 @@ fn a_hand_off_costs_no_more_with_twenty_thousand_waiters_than_with_ten() {
             times.push(start.elapsed());
             token = crowd.token(holder + 1);
         }
+        crowd.0.client(0).hears_whatever();
         times.sort();
         times[times.len() / 2]
     };

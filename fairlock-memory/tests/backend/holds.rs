@@ -1,61 +1,74 @@
 //! Holds: counts, renewals, force, and tokens.
 
-use crate::story::{FAIR, PLAIN, Story};
+use crate::story::*;
 
-stories! {
-    fn a_renewal_prolongs_the_hold_sets_its_count_and_never_shortens_it() {
-        FAIR "a gets; pass 20s; a renews 3; lease 5s; a renews 3; a has 30s 3; pass 30s; held by nobody
-        a renews gone"
-    }
+#[test]
+fn a_renewal_prolongs_the_hold_sets_its_count_and_never_shortens_it() {
+    let s = fair().a().gets().pass(20 * S).a().renews(3).lease(5 * S).a().renews(3).has(30 * S, 3);
+    s.pass(30 * S).held_by(&[]).a().renew(1).gone();
+}
 
-    fn the_hold_count_is_set_only_for_the_hold_that_is_named() {
-        FAIR "a gets; a counts 2; b=a counts gone; a has 30s 2; a releases; a gets; a=a#1 counts gone; a counts 2
-        a has 30s 2"
-    }
+#[test]
+fn the_hold_count_is_set_only_for_the_hold_that_is_named() {
+    let s = fair().a().gets().counts(2).b().naming(A).count(1).gone().a().has(30 * S, 2).releases().gets();
+    s.a().naming_its_first().count(1).gone().counts(2).has(30 * S, 2);
+}
 
-    fn a_new_request_of_the_holder_waits_until_the_old_hold_is_over() {
-        FAIR "a gets; a' waits 0; a renews (it takes nothing from the old one); a releases; a' hears; a' keeps
-        a releases gone; a' has 5s"
-    }
+#[test]
+fn a_new_request_of_the_holder_waits_until_the_old_hold_is_over() {
+    let s = fair().a().gets().a2().waits(0).a().renews(1); // it takes nothing from the old one
+    s.a().releases().a2().hears().keeps().a().release().gone().a2().has(5 * S, 1);
+}
 
-    fn a_release_with_a_wrong_token_or_request_touches_nothing() {
-        FAIR "a gets; a releases; a gets; a=a#1 releases gone; b=a releases gone; a has 30s"
-    }
+#[test]
+fn a_release_with_a_wrong_token_or_request_touches_nothing() {
+    let s = fair().a().gets().releases().gets().naming_its_first().release().gone();
+    s.b().naming(A).release().gone().a().has(30 * S, 1);
+}
 
-    fn force_takes_the_lock_tells_the_holder_and_hands_on() {
-        FAIR "a@1 gets; b waits 0; force; a hears taken; b hears; a releases gone; b releases; force nothing"
-    }
+#[test]
+fn force_takes_the_lock_tells_the_holder_and_hands_on() {
+    let s = fair().a().of_client(1).gets().b().waits(0).forced().a().hears_taken().b().hears();
+    s.a().release().gone().b().releases().force_finds_nothing();
+}
 
-    fn a_lease_may_be_endless() {
-        FAIR "lease ever; ttl ever; a tries; pass 3600s; held by a"
-    }
+#[test]
+fn a_lease_may_be_endless() {
+    fair().lease(EVER).ttl(EVER).a().tries().pass(3_600 * S).held_by(&[A]);
+}
 
-    fn a_fair_and_a_plain_handle_of_one_name_exclude_each_other_and_the_line_comes_first() {
-        FAIR "as plain; a gets; b knocks; as fair; c waits 0; a releases; c hears; c releases
-        client 0 hears recheck"
-    }
+#[test]
+fn a_fair_and_a_plain_handle_of_one_name_exclude_each_other_and_the_line_comes_first() {
+    let s = fair().as_plain().a().gets().b().knocks().as_fair().c().waits(0);
+    s.a().releases().c().hears().releases().client(0).hears(RECHECK);
+}
 
-    /// A place that was asked for in another call is not granted as if its owner had the answer.
-    fn a_hold_that_is_taken_goes_to_no_waiter_that_would_not_hear_of_it() {
-        FAIR "a gets; b@1 waits 0; client 1 hangs-up; z leaves; a is-taken; held by nobody; a hears taken"
-    }
+/// A place that was asked for in another call is not granted as if its owner had the answer.
+#[test]
+fn a_hold_that_is_taken_goes_to_no_waiter_that_would_not_hear_of_it() {
+    let s = fair().a().gets().b().of_client(1).waits(0).client(1).hangs_up().z().leaves().a().is_taken();
+    s.held_by(&[]).a().hears_taken();
+}
 
-    fn the_next_waiter_is_told_when_a_hold_stays_for_a_time_only() {
-        FAIR "a gets; b waits 0 30001ms; a stays 10s; client 0 hears recheck-of-one; b waits 0 10001ms; a releases gone
-        pass 10s; b gets"
-        PLAIN "a gets; b knocks 30s; a stays 10s; client 0 hears recheck; b knocks 10s; a releases gone"
-    }
+#[test]
+fn the_next_waiter_is_told_when_a_hold_stays_for_a_time_only() {
+    let s = fair().a().gets().b().waits(0).looking_in(ms(30_001)).a().stays(10 * S);
+    s.client(0).hears(RECHECK_OF_ONE).b().waits(0).looking_in(ms(10_001)).a().release().gone().pass(10 * S);
+    s.b().gets();
+    let s = plain().a().gets().b().knocks().looking_in(30 * S).a().stays(10 * S).client(0).hears(RECHECK);
+    s.b().knocks().looking_in(10 * S).a().release().gone();
 }
 
 /// `gets` and `hears` tell of a greater token than any before.
 #[test]
 fn each_token_is_greater_than_all_before_even_those_of_removed_locks() {
-    let mut story = Story::of(FAIR);
-    story.tell("a gets");
+    let s = fair().a().gets();
     let wall = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_micros();
-    assert!(u128::from(story.greatest.unwrap().get()).abs_diff(wall) < 60_000_000);
-    story.tell(&"b waits 0; a releases; b hears; b releases; held by nobody; a gets;".repeat(3));
-    let last = story.greatest.unwrap().get();
-    story.tell("a releases; pass 1s; a gets");
-    assert!(story.greatest.unwrap().get() >= last + 999_000);
+    assert!(u128::from(s.greatest().get()).abs_diff(wall) < 60_000_000);
+    for _ in 0..3 {
+        s.b().waits(0).a().releases().b().hears().releases().held_by(&[]).a().gets();
+    }
+    let last = s.greatest().get();
+    s.a().releases().pass(S).a().gets();
+    assert!(s.greatest().get() >= last + 999_000);
 }

@@ -1,9 +1,6 @@
 //! The memory backend, seen through the `Backend` trait, on a clock that the tests move.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[macro_use]
-mod story;
-
 mod crowd;
 mod fair;
 mod faults;
@@ -13,4 +10,5 @@ mod plain;
 mod repeats;
 mod shared;
 mod shared_ends;
+mod story;
 mod tickets;

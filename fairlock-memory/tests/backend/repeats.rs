@@ -1,55 +1,72 @@
 //! Repeats after lost replies, and withdrawals that meet a grant: each request does the same only once.
 
-use crate::story::{FAIR, tell};
+use fairlock_core::backend::BackendErrorKind::Unavailable;
+use fairlock_memory::Operation;
 
-stories! {
-    fn a_repeated_acquire_of_the_holder_is_granted_with_the_same_token_and_the_rest_of_the_lease() {
-        FAIR "lose reply acquire; a asks fails Unavailable; pass 10s; a gets 20s; a has 20s 1; a keeps 20s"
-    }
+use crate::story::*;
 
-    fn a_repeated_acquire_of_a_waiter_keeps_its_one_place() {
-        FAIR "a gets; lose reply acquire; b asks fails Unavailable; c waits 1; b waits 0; line b c"
-    }
+#[test]
+fn a_repeated_acquire_of_the_holder_is_granted_with_the_same_token_and_the_rest_of_the_lease() {
+    let s = fair().lose_reply(Operation::Acquire).a().ask().fails(Unavailable).pass(10 * S);
+    s.a().gets().lasting(20 * S).has(20 * S, 1).keeps().lasting(20 * S);
+}
 
-    fn a_repeated_release_takes_nothing_from_the_next_holder() {
-        FAIR "a gets; b waits 0; lose reply release; a releases fails Unavailable; b hears; a releases gone
-        b has 5s"
-    }
+#[test]
+fn a_repeated_acquire_of_a_waiter_keeps_its_one_place() {
+    let s = fair().a().gets().lose_reply(Operation::Acquire).b().ask().fails(Unavailable);
+    s.c().waits(1).b().waits(0).line(&[B, C]);
+}
 
-    fn a_late_release_does_not_end_the_next_hold_of_the_same_owner() {
-        FAIR "a gets; a releases; a' gets; a releases gone; a' has 30s"
-    }
+#[test]
+fn a_repeated_release_takes_nothing_from_the_next_holder() {
+    let s = fair().a().gets().b().waits(0).lose_reply(Operation::Release);
+    s.a().release().fails(Unavailable).b().hears().a().release().gone().b().has(5 * S, 1);
+}
 
-    fn a_repeated_release_removes_the_place_of_a_late_acquire() {
-        FAIR "a gets; a releases; b gets; a waits 0 (its first attempt arrives); c waits 1; a releases gone; line c"
-    }
+#[test]
+fn a_late_release_does_not_end_the_next_hold_of_the_same_owner() {
+    fair().a().gets().releases().a2().gets().a().release().gone().a2().has(30 * S, 1);
+}
 
-    fn a_repeated_renewal_of_a_place_that_became_a_hold_says_so_with_the_same_token() {
-        FAIR "a gets; b waits 0; lose message; a releases; b beats gets 5s; b beats keeps 5s; b keeps"
-    }
+#[test]
+fn a_repeated_release_removes_the_place_of_a_late_acquire() {
+    let s = fair().a().gets().releases().b().gets().a().waits(0); // its first attempt arrives
+    s.c().waits(1).a().release().gone().line(&[C]);
+}
 
-    fn a_withdrawal_leaves_no_trace_and_can_be_repeated() {
-        FAIR "a gets; b waits 0; c waits 1; lose reply withdraw; b leaves fails Unavailable; b leaves; line c
-        a releases; c hears"
-    }
+#[test]
+fn a_repeated_renewal_of_a_place_that_became_a_hold_says_so_with_the_same_token() {
+    let s = fair().a().gets().b().waits(0).lose_message().a().releases();
+    s.b().beat_once().gets().lasting(5 * S).beat_once().keeps().lasting(5 * S).keeps();
+}
 
-    fn a_withdrawal_that_meets_a_grant_says_so_and_the_hold_can_be_released() {
-        FAIR "a gets; b waits 0; c waits 1; a releases; b hears; b leaves holding 5s; b leaves holding 5s
-        b releases; c hears"
-    }
+#[test]
+fn a_withdrawal_leaves_no_trace_and_can_be_repeated() {
+    let s = fair().a().gets().b().waits(0).c().waits(1).lose_reply(Operation::Withdraw);
+    s.b().leave().fails(Unavailable).leaves().line(&[C]).a().releases().c().hears();
+}
 
-    fn a_withdrawal_never_makes_the_leaving_request_the_holder() {
-        FAIR "a gets; b waits 0; c waits 1; lose hold; b leaves; c hears"
-    }
+#[test]
+fn a_withdrawal_that_meets_a_grant_says_so_and_the_hold_can_be_released() {
+    let s = fair().a().gets().b().waits(0).c().waits(1).a().releases().b().hears();
+    s.b().leave().holding().lasting(5 * S).leave().holding().lasting(5 * S).releases().c().hears();
+}
 
-    fn a_place_that_was_granted_and_expired_is_lost_for_its_old_request() {
-        FAIR "a gets; b waits 0; a releases; b hears; pass 5s; b renews gone; b beats gone; b releases gone; b gets"
-    }
+#[test]
+fn a_withdrawal_never_makes_the_leaving_request_the_holder() {
+    fair().a().gets().b().waits(0).c().waits(1).lose_hold().b().leaves().c().hears();
+}
+
+#[test]
+fn a_place_that_was_granted_and_expired_is_lost_for_its_old_request() {
+    let s = fair().a().gets().b().waits(0).a().releases().b().hears().pass(5 * S).b().renew(1).gone();
+    s.b().beat_once().gone().release().gone().gets();
 }
 
 /// Or a waiter that is silent because its process stands still would lose its turn.
 #[test]
 fn a_release_that_changes_nothing_is_no_heartbeat_of_the_line() {
-    let nothing = "pass 2s; z=a releases gone;".repeat(3);
-    tell(FAIR, &format!("a gets; b waits 0; {nothing} a releases; b hears"));
+    let s = fair().a().gets().b().waits(0);
+    (0..3).for_each(|_| _ = s.pass(2 * S).z().naming(A).release().gone());
+    s.a().releases().b().hears();
 }

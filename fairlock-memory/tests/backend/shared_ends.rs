@@ -1,77 +1,96 @@
 //! Semaphores and read-write locks: holds that end, waiters that are absent, and who looks when.
 
-use crate::story::{READ_WRITE, SEMAPHORE_OF_2, SEMAPHORE_OF_3, tell};
+use crate::story::*;
 
-stories! {
-    fn each_hold_has_an_end_of_its_own() {
-        SEMAPHORE_OF_3 "a gets; pass 10s; b gets; b renews; pass 20s; held by b (the renewal raised one end only)
-        taken 1; a renews gone (what is over is not renewed); a releases gone; c gets; held by b c; taken 2"
-    }
+#[test]
+fn each_hold_has_an_end_of_its_own() {
+    // the renewal raised one end only
+    let s = semaphore(3).a().gets().pass(10 * S).b().gets().renews(1).pass(20 * S).held_by(&[B]);
+    s.taken(1).a().renew(1).gone(); // what is over is not renewed
+    s.a().release().gone().c().gets().held_by(&[B, C]).taken(2);
+}
 
-    /// Not when enough of them would be over: a live holder may release before that.
-    fn the_first_in_line_and_the_first_of_each_client_look_at_the_earliest_end() {
-        READ_WRITE "a gets; pass 10s; b gets; w*all waits 0 20001ms
-        t@1 waits 1 ever (its next heartbeat is earlier); pass 19s with w t; w waits 0 1001ms; t waits 1 1001ms
-        b releases; w waits 0 1001ms; pass 1s; w gets; n waits 1"
-    }
+/// Not when enough of them would be over: a live holder may release before that.
+#[test]
+fn the_first_in_line_and_the_first_of_each_client_look_at_the_earliest_end() {
+    let s = read_write().a().gets().pass(10 * S).b().gets().w().units(ALL).waits(0).looking_in(ms(20_001));
+    s.t().of_client(1).waits(1).looking_in(EVER); // its next heartbeat is earlier
+    s.pass_with(19 * S, &[W, T]).w().waits(0).looking_in(ms(1001)).t().waits(1).looking_in(ms(1001));
+    s.b().releases().w().waits(0).looking_in(ms(1001)).pass(S).w().gets().n().waits(1);
+}
 
-    fn a_dead_reader_delays_a_writer_by_its_lease_and_no_longer() {
-        READ_WRITE "a gets; b gets; w*all waits 0; b releases; pass 29999ms with w
-        w waits 0 50ms (it does not look more often); pass 1ms; w gets"
-    }
+#[test]
+fn a_dead_reader_delays_a_writer_by_its_lease_and_no_longer() {
+    let s = read_write().a().gets().b().gets().w().units(ALL).waits(0).b().releases();
+    s.pass_with(ms(29_999), &[W]).w().waits(0).looking_in(ms(50)); // it does not look more often
+    s.pass(ms(1)).w().gets();
+}
 
-    fn a_blocking_first_waiter_that_is_silent_is_passed_over_by_a_heartbeat_of_another() {
-        READ_WRITE "a gets; w*all waits 0; c waits 1; pass 4999ms with c; taken 1; pass 1ms; c beats gets 5s
-        held by a c; taken 2"
-    }
+#[test]
+fn a_blocking_first_waiter_that_is_silent_is_passed_over_by_a_heartbeat_of_another() {
+    let s = read_write().a().gets().w().units(ALL).waits(0).c().waits(1).pass_with(ms(4999), &[C]).taken(1);
+    s.pass(ms(1)).c().beat_once().gets().lasting(5 * S).held_by(&[A, C]).taken(2);
+}
 
-    /// While it fits, a waiter without a subscription is passed over at once. One that does not fit would lose its turn
-    /// to any number of small requests while its client connects anew.
-    fn a_blocking_first_waiter_whose_client_hung_up_is_passed_over_after_half_a_place() {
-        SEMAPHORE_OF_3 "a gets; large@1*3 waits 0; b waits 1; client 1 hangs-up; c busy; pass 2499ms with b; c busy
-        pass 1ms; c tries (behind the waiter); b hears late; held by a b c; taken 3"
-    }
+/// While it fits, a waiter without a subscription is passed over at once. One that does not fit would lose its turn
+/// to any number of small requests while its client connects anew.
+#[test]
+fn a_blocking_first_waiter_whose_client_hung_up_is_passed_over_after_half_a_place() {
+    let s = semaphore(3).a().gets().l().of_client(1).units(3).waits(0).b().waits(1).client(1).hangs_up();
+    s.c().is_busy().pass_with(ms(2499), &[B]).c().is_busy().pass(ms(1)).c().tries(); // behind the waiter
+    s.b().hears_late().held_by(&[A, B, C]).taken(3);
+}
 
-    fn a_waiter_that_fits_and_whose_client_hung_up_is_passed_over_at_once() {
-        SEMAPHORE_OF_2 "a gets; b gets; d@1 waits 0; c waits 1; client 1 hangs-up; a releases; held by b c; c hears"
-    }
+#[test]
+fn a_waiter_that_fits_and_whose_client_hung_up_is_passed_over_at_once() {
+    let s = semaphore(2).a().gets().b().gets().d().of_client(1).waits(0).c().waits(1).client(1).hangs_up();
+    s.a().releases().held_by(&[B, C]).c().hears();
+}
 
-    fn a_blocking_waiter_that_comes_back_stands_at_its_ticket_and_those_that_entered_stay() {
-        SEMAPHORE_OF_3 "a gets; large*3 waits 0; c waits 1; d*2 waits 2; pass 5s with c d; held by a c; taken 2
-        large beats 0; a releases; held by c (two are free, and the first wants three); line large d; c gets
-        c releases; large hears; held by large"
-    }
+#[test]
+fn a_blocking_waiter_that_comes_back_stands_at_its_ticket_and_those_that_entered_stay() {
+    let s = semaphore(3).a().gets().l().units(3).waits(0).c().waits(1).d().units(2).waits(2);
+    // two are free, and the first wants three
+    s.pass_with(5 * S, &[C, D]).held_by(&[A, C]).taken(2).l().beats(0).a().releases().held_by(&[C]);
+    s.line(&[L, D]).c().gets().releases().l().hears().held_by(&[L]);
+}
 
-    fn a_silent_blocker_leaves_by_a_try_that_does_not_fit() {
-        SEMAPHORE_OF_2 "a gets; O@1*2 waits 0; O beats 0; client 1 hangs-up; pass 2499ms; z*2 busy; line O; pass 1ms
-        z*2 busy; line nobody; O waits 0"
-    }
+#[test]
+fn a_silent_blocker_leaves_by_a_try_that_does_not_fit() {
+    let s = semaphore(2).a().gets().o().with_ticket().of_client(1).units(2).waits(0).beats(0);
+    s.client(1).hangs_up().pass(ms(2499)).z().units(2).is_busy().line(&[O]).pass(ms(1)).z().is_busy();
+    s.line(&[]).o().waits(0);
+}
 
-    /// Only one of several pushed grants is lost.
-    fn a_lost_grant_is_found_by_a_heartbeat_and_lasts_as_long_as_its_place() {
-        SEMAPHORE_OF_2 "a*2 gets; b waits 0; c waits 1; pass 1s; lose message; a releases; c hears
-        b beats finds 4s; b keeps; taken 2"
-    }
+/// Only one of several pushed grants is lost.
+#[test]
+fn a_lost_grant_is_found_by_a_heartbeat_and_lasts_as_long_as_its_place() {
+    let s = semaphore(2).a().units(2).gets().b().waits(0).c().waits(1).pass(S).lose_message().a().releases();
+    s.c().hears().b().beat_once().finds().lasting(4 * S).keeps().taken(2);
+}
 
-    fn a_line_that_was_lost_beside_free_units_is_served_in_its_former_order() {
-        SEMAPHORE_OF_3 "a*2 gets; B*3 waits 0; C waits 1; lose line
-        C waits 0 5s (the waiters ahead have so long to come back); d busy; B waits 0; pass 5s with B C; held by a
-        taken 2; n@1 waits 2; line B C n"
-    }
+#[test]
+fn a_line_that_was_lost_beside_free_units_is_served_in_its_former_order() {
+    let s = semaphore(3).a().units(2).gets().b().with_ticket().units(3).waits(0).c().with_ticket().waits(1);
+    s.lose_line().c().waits(0).looking_in(5 * S); // the waiters ahead have so long to come back
+    s.d().is_busy().b().waits(0).pass_with(5 * S, &[B, C]).held_by(&[A]).taken(2).n().of_client(1).waits(2);
+    s.line(&[B, C, N]);
 }
 
 #[test]
 fn each_call_but_a_holders_own_that_finds_a_hold_over_hands_its_units_on() {
-    let ends = "dead*2 gets; pass 15s; alive gets; w@1*2 waits 0; pass 14s with w; taken 3; pass 1s";
-    for look in [
-        "z waits 0",
-        "z busy",
-        "z leaves",
-        "z beats gone",
-        "alive counts 2",
-        "z=alive releases gone",
-        "z=alive is-taken gone",
-    ] {
-        tell(SEMAPHORE_OF_3, &format!("{ends}; {look}; w hears; held by alive w; taken 3"));
+    let looks: [fn(&Story); 7] = [
+        |s| _ = s.z().waits(0),
+        |s| _ = s.z().is_busy(),
+        |s| _ = s.z().leaves(),
+        |s| _ = s.z().beat_once().gone(),
+        |s| _ = s.a().counts(2),
+        |s| _ = s.z().naming(A).release().gone(),
+        |s| _ = s.z().naming(A).take().gone(),
+    ];
+    for look in looks {
+        let s = semaphore(3).d().units(2).gets().pass(15 * S).a().gets().w().of_client(1).units(2).waits(0);
+        look(&s.pass_with(14 * S, &[W]).taken(3).pass(S));
+        s.w().hears().held_by(&[A, W]).taken(3);
     }
 }

@@ -1,85 +1,88 @@
 //! Stories about one lock: who asks, waits and leaves, what each is told, and what is seen then.
 //!
-//! A story is a list of sentences, with semicolons or line ends between them; parentheses are for the reader. Most begin with a
-//! request, which is new when it is first named: `b` is of client 0, `b@1` of client 1, `b*2` takes two units, `b'` is another one
-//! of b's owner, `b=a` names the token of a, and `b=a#1` the first of a. One in capitals sends its ticket. The verb tells the call,
-//! and with what follows the answer; times may be left out.
-//!
-//! | verb | the call, and the answer |
-//! | --- | --- |
-//! | `gets 30s` | it asks: granted with a token greater than all before |
-//! | `keeps`, `finds` | granted with its last token, with one of which it had not heard |
-//! | `waits 0 20s`, `knocks 20s` | it asks: its rank, and when to look; the same of a plain lock |
-//! | `tries 30s`, `busy 20s` | it asks without a wait |
-//! | `beats 0 20s`, `beats gets`, `beats gone` | a heartbeat of its place |
-//! | `renews 2`, `counts 2`, `releases`, `leaves`, `is-kicked`, `is-taken` | `gone` behind it if it has no hold, `holding` if it has one |
-//! | `stays 10s` | its hold ends then, and is another request's |
-//! | `hears`, `hears taken`, `client 1 hears recheck` | the next message to its client: at the end all were heard |
-//! | `b asks fails Unavailable` | any call |
-//! | `has 30s 1`, `has nothing` | no call: what is left of its lease, and its count |
-//!
-//! The others are about the lock, the clock or a client:
-//!
-//! | sentence | meaning |
-//! | --- | --- |
-//! | `pass 5s`, `pass 5s with b c`, `jump 5s` | the clock moves step by step, while b and c renew their places, or at once |
-//! | `lease 1s`, `ttl 6s`, `as plain`, `as fair`, `as 3` | what the next requests ask for: the lease, the time of a place, the kind |
-//! | `held by a b`, `line c`, `taken 2` | who holds and waits, `nobody` for none, and the units that are taken |
-//! | `force`, `force nothing` | an operator takes all holds |
-//! | `a+b beat 0 gets` | one call renews the places of both |
-//! | `lose hold`, `lose line`, `lose message`, `lose reply acquire`, `fail renew 2` | the store forgets, or answers as in an outage |
-//! | `client 1 hangs-up`, `is-cut-off`, `is-back` | its subscription or its connection |
+//! `fair().a().gets().b().waits(0).a().releases().b().hears()` is a story about a fair lock. A name begins a request, which is of
+//! client 0 and takes one unit until it says otherwise: `b().of_client(1).units(2)`. What it does behind that is a call with the
+//! answer that has to come: `releases()`, or `release().gone()` for another answer than the usual one. Names, and the words about the
+//! lock, the clock and the clients, may follow on each other in any order. At the end of a story each message was heard.
 
+use std::cell::{Ref, RefCell, RefMut};
+use std::ops::Deref;
+use std::panic::Location;
+use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fairlock_core::backend::{
-    Acquire, Acquired, Backend, BackendError, ForceReleased, Hold, HoldCountSet, HoldKept, LockId, LockState,
-    Place, Released, Renew, Renewal, RequestId, Subscription, Wait, Wake, WakeSink, Withdrawn,
+    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, HoldKept,
+    LockId, LockState, Place, Released, Renew, Renewal, RequestId, Subscription, Wait, Wake, WakeSink,
+    Withdrawn,
 };
 use fairlock_core::{Client, ClientId, FencingToken, LockKind, LockName, ManualClock, OwnerId};
 use fairlock_memory::{MemoryBackend, Operation};
 
-pub(crate) const FAIR: LockKind = LockKind::Fair;
-pub(crate) const PLAIN: LockKind = LockKind::Plain;
-pub(crate) const READ_WRITE: LockKind = LockKind::ReadWrite;
-pub(crate) const SEMAPHORE_OF_2: LockKind = LockKind::Semaphore { permits: 2 };
-pub(crate) const SEMAPHORE_OF_3: LockKind = LockKind::Semaphore { permits: 3 };
-pub(crate) const SEMAPHORE_OF_5: LockKind = LockKind::Semaphore { permits: 5 };
+#[path = "../../../fairlock-core/src/tests/names.rs"]
+mod names;
 
-/// Tests that are a story or two: the kind of the lock, and what happens.
-macro_rules! stories {
-    ($($(#[$doc:meta])* fn $name:ident() { $($kind:ident $story:literal)+ })*) => {$(
+pub(crate) use names::*;
+
+/// All units of a read-write lock: a writer.
+pub(crate) const ALL: u32 = u32::MAX;
+pub(crate) const EVER: Duration = Duration::MAX;
+
+type Answer<T> = Result<T, BackendError>;
+
+/// What a client hears beside its grants.
+pub(crate) const RECHECK: &str = "recheck";
+pub(crate) const RECHECK_OF_ONE: &str = "recheck of one";
+pub(crate) const GAP: &str = "gap";
+pub(crate) const NOTHING: &str = "nothing";
+
+/// Calls in the third person: the call, and its usual answer.
+macro_rules! verbs {
+    ($($(#[$doc:meta])* $name:ident($($with:ident: $of:ty)?) { $($call:tt)+ })+) => {$(
         $(#[$doc])*
-        #[test]
-        fn $name() {
-            $(crate::story::tell($kind, $story);)+
+        #[track_caller]
+        pub(crate) fn $name(&self $(, $with: $of)?) -> By {
+            self.$($call)+
         }
-    )*};
+    )+};
 }
 
-/// Tells a story about a lock of this kind.
-#[track_caller]
-pub(crate) fn tell(kind: LockKind, story: &str) {
-    let mut told = Story::of(kind);
-    told.tell(story);
-    told.ends();
+/// What a call may come to.
+macro_rules! answers {
+    ($($(#[$doc:meta])* $name:ident$(($with:ident))? $text:literal)+) => {$(
+        $(#[$doc])*
+        #[track_caller]
+        pub(crate) fn $name(self $(, $with: u64)?) -> By {
+            self.is(&format!($text))
+        }
+    )+};
 }
 
 /// A store with one lock, its clients, and their requests.
-pub(crate) struct Story {
+#[derive(Clone)]
+pub(crate) struct Story(Rc<Inner>);
+
+pub(crate) struct Inner {
     pub(crate) clock: ManualClock,
     pub(crate) backend: MemoryBackend,
-    pub(crate) lock: LockId,
+    state: RefCell<State>,
+    begun: &'static Location<'static>,
+}
+
+struct State {
+    lock: LockId,
     lease: Duration,
     ttl: Duration,
     clients: Vec<TestClient>,
     requests: Vec<Request>,
-    pub(crate) greatest: Option<FencingToken>,
+    greatest: Option<FencingToken>,
+    /// The time that the last answer told.
+    told: Duration,
 }
 
-pub(crate) struct TestClient {
-    pub(crate) id: ClientId,
+struct TestClient {
+    id: ClientId,
     heard: Arc<Recorder>,
     _subscription: Option<Subscription>,
 }
@@ -92,6 +95,7 @@ struct Request {
     id: RequestId,
     takes: u32,
     ticket: u64,
+    sends_ticket: bool,
     tokens: Vec<FencingToken>,
 }
 
@@ -112,335 +116,568 @@ impl WakeSink for Recorder {
                 Heard::Granted(OwnerId::new(owner), request, token)
             }
             Wake::Taken { owner, token, .. } => Heard::Taken(OwnerId::new(owner), token),
-            Wake::Recheck { owner: None, .. } => Heard::Other("hears recheck"),
-            Wake::Recheck { .. } => Heard::Other("hears recheck-of-one"),
-            Wake::Gap => Heard::Other("hears gap"),
+            Wake::Recheck { owner: None, .. } => Heard::Other(RECHECK),
+            Wake::Recheck { .. } => Heard::Other(RECHECK_OF_ONE),
+            Wake::Gap => Heard::Other(GAP),
         });
     }
 }
 
+impl Drop for Inner {
+    fn drop(&mut self) {
+        for client in self.state.get_mut().clients.iter().filter(|_| !std::thread::panicking()) {
+            let left = client.heard.0.lock().unwrap();
+            assert!(left.is_empty(), "nobody hears {left:?} in the story that begins at {}", self.begun);
+        }
+    }
+}
+
+impl Deref for Story {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.0
+    }
+}
+
+#[track_caller]
+pub(crate) fn fair() -> Story {
+    Story::of(LockKind::Fair)
+}
+
+#[track_caller]
+pub(crate) fn plain() -> Story {
+    Story::of(LockKind::Plain)
+}
+
+#[track_caller]
+pub(crate) fn read_write() -> Story {
+    Story::of(LockKind::ReadWrite)
+}
+
+#[track_caller]
+pub(crate) fn semaphore(permits: u32) -> Story {
+    Story::of(LockKind::Semaphore { permits })
+}
+
+impl Names for Story {
+    type One = By;
+
+    fn by(&self, name: &str) -> By {
+        let known = self.state().requests.iter().position(|one| one.name == name);
+        if let Some(at) = known {
+            return By { story: self.clone(), at, names: None };
+        }
+        let at = self.state().requests.len();
+        let (id, owner) = (RequestId::new(at as u64 + 1), OwnerId::new(name));
+        let (name, tokens) = (name.to_owned(), Vec::new());
+        let request =
+            Request { name, client: 0, owner, id, takes: 1, ticket: 0, sends_ticket: false, tokens };
+        self.change().requests.push(request);
+        By { story: self.clone(), at, names: None }.of_client(0)
+    }
+}
+
+/// The lock, the clock and the clients.
 impl Story {
+    words! {
+            /// Nobody is asked now.
+        story(self) {}
+        /// The next calls take it for a lock of this kind.
+        as_kind(self, kind: LockKind) { self.change().lock.kind = kind }
+        as_fair(self) { self.as_kind(LockKind::Fair) }
+        as_plain(self) { self.as_kind(LockKind::Plain) }
+        as_semaphore(self, permits: u32) { self.as_kind(LockKind::Semaphore { permits }) }
+        /// What the next requests ask for.
+        lease(self, lease: Duration) { self.change().lease = lease }
+        /// The time of the next places.
+        ttl(self, ttl: Duration) { self.change().ttl = ttl }
+        /// The clock moves step by step.
+        pass(self, time: Duration) { self.clock.advance(time) }
+        /// The same while these renew their places.
+        pass_with(self, time: Duration, alive: &[&str]) {
+            let end = self.clock.now() + time;
+            while self.clock.now() < end {
+                self.clock.advance((end - self.clock.now()).min(self.state().ttl / 3));
+                for one in alive.iter().map(|name| self.by(name)) {
+                    self.renew_places(&[one]).remove(0).unwrap();
+                }
+            }
+        }
+        /// The clock moves at once.
+        jump(self, time: Duration) { self.clock.jump(time) }
+        fail(self, operation: Operation, times: usize) { self.backend.faults().fail_next(operation, times) }
+        lose_hold(self) { self.backend.faults().lose_hold("orders") }
+        lose_line(self) { self.backend.faults().lose_line("orders") }
+        lose_message(self) { self.backend.faults().lose_wake_ups(1) }
+        lose_reply(self, operation: Operation) { self.backend.faults().lose_reply(operation, 1) }
+        /// An operator takes all holds.
+        forced(self) { self.force(Ok(ForceReleased::Taken)) }
+        force_finds_nothing(self) { self.force(Ok(ForceReleased::NotHeld)) }
+        force_fails(self, kind: BackendErrorKind) { self.force(Err(kind)) }
+        held_by(self, names: &[&str]) {
+            let holders = self.seen().holders;
+            let found: Vec<_> = holders.iter().map(|one| self.name(&one.owner, one.request)).collect();
+            assert_eq!(found, names, "who holds the lock");
+        }
+        line(self, names: &[&str]) {
+            let line = self.seen().line;
+            let found: Vec<_> = line.iter().map(|one| self.name(&one.owner, one.request)).collect();
+            assert_eq!(found, names, "who waits");
+        }
+        /// How many units are taken.
+        taken(self, units: u32) { assert_eq!(self.seen().taken(), units, "the units that are taken") }
+        /// One call renews the places of these, with these answers.
+        beat(self, names: &[&str], expected: &[&str]) {
+            let all: Vec<By> = names.iter().map(|name| self.by(name)).collect();
+            let answers = self.renew_places(&all);
+            let said: Vec<String> = all.iter().zip(answers).map(|(one, answer)| one.beaten(answer)).collect();
+            assert_eq!(said, expected, "what {names:?} are told in one call");
+        }
+    }
+
+    #[track_caller]
     pub(crate) fn of(kind: LockKind) -> Story {
         let clock = ManualClock::new();
         let backend = MemoryBackend::with_clock(clock.clone());
         let lock = LockId::new(LockName::new("orders").unwrap(), kind);
         let [lease, ttl] = [30, 5].map(Duration::from_secs);
-        let (clients, requests) = Default::default();
-        Story { clock, backend, lock, lease, ttl, clients, requests, greatest: None }
+        let (clients, requests, told) = Default::default();
+        let state = RefCell::new(State { lock, lease, ttl, clients, requests, greatest: None, told });
+        Story(Rc::new(Inner { clock, backend, state, begun: Location::caller() }))
     }
 
+    fn state(&self) -> Ref<'_, State> {
+        self.state.borrow()
+    }
+
+    fn change(&self) -> RefMut<'_, State> {
+        self.state.borrow_mut()
+    }
+
+    pub(crate) fn lock(&self) -> LockId {
+        self.state().lock.clone()
+    }
+
+    /// An operator takes all holds.
     #[track_caller]
-    pub(crate) fn tell(&mut self, story: &str) {
-        for sentence in story.split([';', '\n']) {
-            let sentence = sentence.split('(').next().unwrap_or_default();
-            let words: Vec<&str> = sentence.split_whitespace().collect();
-            let expected = words.join(" ");
-            let seen = if words.is_empty() { String::new() } else { self.run(&words) };
-            let rest = seen.strip_prefix(&expected).filter(|rest| rest.is_empty() || rest.starts_with(' '));
-            let beyond = rest.unwrap_or("not");
-            let is_time = |word: &str| word == "ever" || word.starts_with(|c: char| c.is_ascii_digit());
-            assert!(beyond.split_whitespace().all(is_time), "`{expected}`, but `{seen}`, in: {story:.500}");
-        }
+    fn force(&self, expected: Result<ForceReleased, BackendErrorKind>) {
+        let answer = self.backend.force_release(&self.lock()).map_err(|error| error.kind());
+        assert_eq!(answer, expected, "an operator takes all holds");
     }
 
-    /// Each message was heard.
-    #[track_caller]
-    pub(crate) fn ends(self) {
-        for client in &self.clients {
-            let left = client.heard.0.lock().unwrap();
-            assert!(left.is_empty(), "not told: {left:?}");
-        }
+    fn renew_places(&self, all: &[By]) -> Vec<Answer<Renewal>> {
+        let (requests, lock): (Vec<Request>, _) = (all.iter().map(By::request).collect(), self.lock());
+        let lease = self.state().lease;
+        let items: Vec<_> =
+            (requests.iter()).map(|one| Renew::Place { place: self.place(one, &lock), lease }).collect();
+        self.backend.renew(self.client_id(requests[0].client), &items)
     }
 
-    /// Does what the words say, and says what came of it.
-    fn run(&mut self, words: &[&str]) -> String {
-        match *words {
-            ["pass", time] => self.clock.advance(time_of(time)),
-            ["pass", time, "with", ref alive @ ..] => self.pass_with(time_of(time), alive),
-            ["jump", time] => self.clock.jump(time_of(time)),
-            ["lease", time] => self.lease = time_of(time),
-            ["ttl", time] => self.ttl = time_of(time),
-            ["as", "fair"] => self.lock.kind = FAIR,
-            ["as", "plain"] => self.lock.kind = PLAIN,
-            ["as", permits] => self.lock.kind = LockKind::Semaphore { permits: permits.parse().unwrap() },
-            ["fail", operation, times] => {
-                self.backend.faults().fail_next(operation_of(operation), times.parse().unwrap());
-            }
-            ["lose", "hold"] => self.backend.faults().lose_hold("orders"),
-            ["lose", "line"] => self.backend.faults().lose_line("orders"),
-            ["lose", "message"] => self.backend.faults().lose_wake_ups(1),
-            ["lose", "reply", operation] => self.backend.faults().lose_reply(operation_of(operation), 1),
-            ["client", number, "hangs-up"] => self.client(number)._subscription = None,
-            ["client", number, "is-cut-off"] => self.backend.faults().cut_off(self.client(number).id),
-            ["client", number, "is-back"] => self.backend.faults().bring_back(self.client(number).id),
-            ["client", number, "hears", ..] => {
-                return format!("client {number} {}", self.next_message(number.parse().unwrap()));
-            }
-            ["force", ..] => return self.force(),
-            ["held", "by", ..] => {
-                let holders = self.seen().holders;
-                return self.names("held by", holders.iter().map(|one| (&one.owner, one.request)));
-            }
-            ["line", ..] => {
-                let line = self.seen().line;
-                return self.names("line", line.iter().map(|one| (&one.owner, one.request)));
-            }
-            ["taken", _] => return format!("taken {}", self.seen().taken()),
-            [who, verb, ..] => return self.act(who, verb, words),
-            _ => panic!("it is no sentence: {words:?}"),
-        }
-        words.join(" ")
-    }
-
-    /// A call of a request, or of several in one.
-    fn act(&mut self, who: &str, verb: &str, words: &[&str]) -> String {
-        if verb == "beat" {
-            let all: Vec<usize> = who.split('+').map(|one| self.request(one).0).collect();
-            return format!("{who} beat {}", self.beat(&all).join(" "));
-        }
-        let (at, token) = self.request(who);
-        let request = self.requests[at].clone();
-        let hold = Hold::new(&self.lock, &request.owner, request.id, token.unwrap_or(FencingToken::new(1)));
-        let count = words.get(2).and_then(|word| word.parse().ok()).unwrap_or(1);
-        let of_count = |set: bool| if set { format!("{verb} {count}") } else { format!("{verb} gone") };
-        let done = |is_done: bool| if is_done { verb.to_owned() } else { format!("{verb} gone") };
-        let kicked = |answer| match answer {
-            Withdrawn::Left => verb.to_owned(),
-            Withdrawn::WasGranted { token: same, lease } if Some(same) == token => {
-                format!("{verb} holding {}", text_of(lease))
-            }
-            other => format!("{other:?}"),
-        };
-        let backend = &self.backend;
-        let said = match verb {
-            "gets" | "keeps" | "finds" | "waits" | "knocks" | "asks" => self.ask(at, Wait::Forever),
-            "tries" | "busy" => self.ask(at, Wait::No),
-            "beats" => Ok(format!("beats {}", self.beat(&[at])[0])),
-            "renews" => {
-                let item = Renew::Hold { hold, holds: count, lease: self.lease };
-                let renewed = backend.renew(self.clients[request.client].id, &[item]).remove(0);
-                renewed.map(|answer| of_count(answer == Renewal::Renewed))
-            }
-            "counts" => backend.set_hold_count(&hold, count).map(|set| of_count(set == HoldCountSet::Set)),
-            "releases" => backend.release(&hold).map(|answer| done(answer == Released::Released)),
-            "stays" => {
-                let kept = backend.keep(&hold, RequestId::new(999), time_of(words[2]));
-                kept.map(
-                    |answer| if answer == HoldKept::Kept { words[1..].join(" ") } else { "gone".to_owned() },
-                )
-            }
-            "is-taken" => backend.take_hold(&hold).map(|answer| done(answer == ForceReleased::Taken)),
-            "leaves" => backend.withdraw(&self.place(&request)).map(kicked),
-            "is-kicked" => backend.kick(&self.place(&request)).map(kicked),
-            "hears" => return self.next_message(request.client),
-            "has" => Ok(self.has(&request)),
-            _ => panic!("no verb: {words:?}"),
-        };
-        let fails = |error: BackendError| {
-            format!("{} fails {:?}", if verb == "busy" { "tries" } else { verb }, error.kind())
-        };
-        format!("{who} {}", said.unwrap_or_else(fails))
-    }
-
-    fn ask(&mut self, at: usize, wait: Wait) -> Result<String, BackendError> {
-        let request = self.requests[at].clone();
-        let mut ask = Acquire::new(self.place(&request), self.lease);
-        (ask.place.wait, ask.label) = (wait, "a test");
-        Ok(match self.backend.acquire(&ask)? {
-            Acquired::Granted { token, lease } => {
-                let verb = self.learns(at, token);
-                let verb = if wait == Wait::No && verb == "gets" { "tries" } else { verb };
-                format!("{verb} {}", text_of(lease))
-            }
-            Acquired::Queued { rank, recheck_in, ticket, latest } => {
-                assert!(ticket <= latest && self.greatest.is_none_or(|token| token.get() <= latest));
-                let sends_it = request.name.starts_with(char::is_uppercase);
-                let is_moved = sends_it && ![0, ticket].contains(&request.ticket);
-                if sends_it {
-                    self.requests[at].ticket = ticket;
-                }
-                format!("waits {rank} {}{}", if is_moved { "anew " } else { "" }, text_of(recheck_in))
-            }
-            Acquired::Busy { recheck_in } if wait == Wait::No => format!("busy {}", text_of(recheck_in)),
-            Acquired::Busy { recheck_in } => format!("knocks {}", text_of(recheck_in)),
-        })
-    }
-
-    fn beat(&mut self, all: &[usize]) -> Vec<String> {
-        let requests: Vec<Request> = all.iter().map(|&at| self.requests[at].clone()).collect();
-        let items = requests.iter().map(|one| Renew::Place { place: self.place(one), lease: self.lease });
-        let client = self.clients[requests[0].client].id;
-        let answers = self.backend.renew(client, &items.collect::<Vec<_>>());
-        let said = all.iter().zip(answers).map(|(&at, answer)| match answer {
-            Ok(Renewal::Granted { token, lease }) => format!("{} {}", self.learns(at, token), text_of(lease)),
-            Ok(Renewal::Waiting { rank, recheck_in, .. }) if all.len() == 1 => {
-                format!("{rank} {}", text_of(recheck_in))
-            }
-            Ok(Renewal::Waiting { rank, .. }) => rank.to_string(),
-            Ok(_) => "gone".to_owned(),
-            Err(error) => format!("fails {:?}", error.kind()),
-        });
-        said.collect()
-    }
-
-    /// Moves the clock in short steps, and renews the places of all these in between.
-    fn pass_with(&mut self, time: Duration, alive: &[&str]) {
-        let end = self.clock.now() + time;
-        let alive: Vec<usize> = alive.iter().map(|who| self.request(who).0).collect();
-        while self.clock.now() < end {
-            self.clock.advance((end - self.clock.now()).min(self.ttl / 3));
-            for request in alive.iter().map(|&at| self.requests[at].clone()) {
-                let item = Renew::Place { place: self.place(&request), lease: self.lease };
-                self.backend.renew(self.clients[request.client].id, &[item]).remove(0).unwrap();
-            }
-        }
-    }
-
-    /// The verb of a grant with this token.
-    fn learns(&mut self, at: usize, token: FencingToken) -> &'static str {
-        if self.requests[at].tokens.last() == Some(&token) {
-            return "keeps";
-        }
-        let is_known = self.requests.iter().any(|request| request.tokens.contains(&token));
-        assert!(!is_known, "each grant has its own token");
-        self.requests[at].tokens.push(token);
-        let is_new = Some(token) > self.greatest;
-        self.greatest = self.greatest.max(Some(token));
-        if is_new { "gets" } else { "finds" }
-    }
-
-    fn next_message(&mut self, client: usize) -> String {
-        let mut heard = self.clients[client].heard.0.lock().unwrap();
-        if heard.is_empty() {
-            return "hears nothing".to_owned();
-        }
-        let message = heard.remove(0);
-        drop(heard);
-        match message {
-            Heard::Granted(owner, id, token) => {
-                let at = self.requests.iter().position(|one| one.owner == owner && one.id == id).unwrap();
-                let new = if self.learns(at, token) == "gets" { "" } else { " late" };
-                format!("{} hears{new}", self.requests[at].name)
-            }
-            Heard::Taken(owner, token) => {
-                let mut of_token = self.requests.iter().filter(|one| one.owner == owner);
-                let one = of_token.find(|one| one.tokens.last() == Some(&token)).unwrap();
-                format!("{} hears taken", one.name)
-            }
-            Heard::Other(what) => what.to_owned(),
-        }
-    }
-
-    /// The ticket that it sends.
-    pub(crate) fn ticket(&mut self, who: &str) -> &mut u64 {
-        let (at, _) = self.request(who);
-        &mut self.requests[at].ticket
-    }
-
-    /// Why it is refused.
-    pub(crate) fn refused(&mut self, who: &str, wait: Wait) -> BackendError {
-        let (at, _) = self.request(who);
-        self.ask(at, wait).unwrap_err()
-    }
-
-    fn force(&self) -> String {
-        match self.backend.force_release(&self.lock) {
-            Ok(ForceReleased::Taken) => "force".to_owned(),
-            Ok(_) => "force nothing".to_owned(),
-            Err(error) => format!("force fails {:?}", error.kind()),
-        }
-    }
-
-    pub(crate) fn seen(&self) -> LockState {
-        self.backend.inspect(&self.lock, 0..u64::MAX).unwrap()
-    }
-
-    fn names<'a>(&self, what: &str, list: impl Iterator<Item = (&'a OwnerId, Option<RequestId>)>) -> String {
-        let name = |(owner, id): (&OwnerId, _)| {
-            let mut all = self.requests.iter();
-            all.find(|one| one.owner == *owner && Some(one.id) == id).map_or("?", |one| &one.name)
-        };
-        let names: Vec<&str> = list.map(name).collect();
-        format!("{what} {}", if names.is_empty() { "nobody".to_owned() } else { names.join(" ") })
-    }
-
-    /// What is left of its lease, and its count.
-    fn has(&self, request: &Request) -> String {
-        let mut holders = self.seen().holders.into_iter();
-        let Some(hold) = holders.find(|hold| hold.request == Some(request.id)) else {
-            return "has nothing".to_owned();
-        };
-        assert_eq!((&hold.owner, hold.token), (&request.owner, request.tokens.last().copied()));
-        assert_eq!(hold.takes, request.takes);
-        format!("has {} {}", hold.lease_left.map_or_else(String::new, text_of), hold.hold_count)
-    }
-
-    fn place<'a>(&'a self, request: &'a Request) -> Place<'a> {
-        let mut place = Place::new(&self.lock, &request.owner, request.id);
-        (place.ttl, place.ticket, place.takes) = (self.ttl, request.ticket, request.takes);
+    fn place<'a>(&self, request: &'a Request, lock: &'a LockId) -> Place<'a> {
+        let mut place = Place::new(lock, &request.owner, request.id);
+        (place.ttl, place.ticket, place.takes) = (self.state().ttl, request.ticket, request.takes);
         place
     }
 
+    pub(crate) fn seen(&self) -> LockState {
+        self.backend.inspect(&self.lock(), 0..u64::MAX).unwrap()
+    }
+
+    /// The greatest token of all grants.
+    pub(crate) fn greatest(&self) -> FencingToken {
+        self.state().greatest.expect("there was a grant")
+    }
+
+    fn name(&self, owner: &OwnerId, id: Option<RequestId>) -> String {
+        let all = &self.state().requests;
+        let found = all.iter().find(|one| one.owner == *owner && Some(one.id) == id);
+        found.map_or_else(|| "a stranger".to_owned(), |one| one.name.clone())
+    }
+
     /// A subscribed client.
-    pub(crate) fn client(&mut self, number: &str) -> &mut TestClient {
-        let number: usize = number.parse().unwrap();
-        while self.clients.len() <= number {
+    pub(crate) fn client(&self, number: usize) -> TheClient {
+        while self.state().clients.len() <= number {
             // Only core's clients have ids: this one's client used another store, and is gone at once.
             let id = Client::new(MemoryBackend::new()).unwrap().id();
             let heard = Arc::new(Recorder::default());
             let _subscription = Some(self.backend.subscribe(id, heard.clone()).unwrap());
-            self.clients.push(TestClient { id, heard, _subscription });
+            self.change().clients.push(TestClient { id, heard, _subscription });
         }
-        &mut self.clients[number]
+        TheClient { story: self.clone(), number }
     }
 
-    /// The request of this name, and the token that it names.
-    fn request(&mut self, who: &str) -> (usize, Option<FencingToken>) {
-        let (who, token_of) = who.split_once('=').map_or((who, None), |(who, of)| (who, Some(of)));
-        let name = who.split(['@', '*']).next().unwrap();
-        let find = |requests: &[Request], name| requests.iter().position(|one| one.name == name);
-        let at = find(&self.requests, name).unwrap_or_else(|| {
-            let field = |mark| {
-                who.split_once(mark).map(|(_, rest): (_, &str)| rest.split(['@', '*']).next().unwrap())
-            };
-            let client = field('@').unwrap_or("0");
-            let owner = OwnerId::new(&format!("{}:{}", self.client(client).id, name.trim_end_matches('\'')));
-            let takes = field('*').map_or(1, |takes| takes.parse().unwrap_or(u32::MAX));
-            let id = RequestId::new(self.requests.len() as u64 + 1);
-            let (ticket, tokens, client) = (0, Vec::new(), client.parse().unwrap());
-            self.requests.push(Request { name: name.to_owned(), client, owner, id, takes, ticket, tokens });
-            self.requests.len() - 1
+    pub(crate) fn client_id(&self, number: usize) -> ClientId {
+        _ = self.client(number);
+        self.state().clients[number].id
+    }
+
+    fn next_message(&self, client: usize) -> Option<Heard> {
+        let heard = Arc::clone(&self.state().clients[client].heard);
+        let mut heard = heard.0.lock().unwrap();
+        (!heard.is_empty()).then(|| heard.remove(0))
+    }
+}
+
+/// A client's subscription and its connection.
+pub(crate) struct TheClient {
+    story: Story,
+    number: usize,
+}
+
+impl TheClient {
+    pub(crate) fn hangs_up(&self) -> Story {
+        let subscription = self.story.change().clients[self.number]._subscription.take();
+        drop(subscription);
+        self.story.clone()
+    }
+
+    pub(crate) fn is_cut_off(&self) -> Story {
+        self.story.backend.faults().cut_off(self.story.client_id(self.number));
+        self.story.clone()
+    }
+
+    pub(crate) fn is_back(&self) -> Story {
+        self.story.backend.faults().bring_back(self.story.client_id(self.number));
+        self.story.clone()
+    }
+
+    /// All messages that came.
+    pub(crate) fn hears_whatever(&self) {
+        while self.story.next_message(self.number).is_some() {}
+    }
+
+    /// The next message to it, which is no grant.
+    #[track_caller]
+    pub(crate) fn hears(&self, expected: &str) -> Story {
+        let message = self.story.next_message(self.number).unwrap_or(Heard::Other(NOTHING));
+        let is_so = matches!(message, Heard::Other(what) if what == expected);
+        assert!(is_so, "client {} hears {expected}, but {message:?}", self.number);
+        self.story.clone()
+    }
+}
+
+/// One who asks for the lock.
+#[derive(Clone)]
+pub(crate) struct By {
+    story: Story,
+    at: usize,
+    /// The token that its next call names, if it is not its own last one.
+    names: Option<FencingToken>,
+}
+
+impl Deref for By {
+    type Target = Story;
+
+    fn deref(&self) -> &Story {
+        &self.story
+    }
+}
+
+/// The request.
+impl By {
+    fn request(&self) -> Request {
+        self.state().requests[self.at].clone()
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Request)) -> By {
+        change(&mut self.story.change().requests[self.at]);
+        self.clone()
+    }
+
+    /// It is of this client. `a2` has the owner of `a`.
+    pub(crate) fn of_client(&self, number: usize) -> By {
+        let id = self.client_id(number);
+        self.change(|request| {
+            let owner = format!("{id}:{}", request.name.trim_end_matches('2'));
+            (request.client, request.owner) = (number, OwnerId::new(&owner));
+        })
+    }
+
+    pub(crate) fn units(&self, takes: u32) -> By {
+        self.change(|request| request.takes = takes)
+    }
+
+    /// Each repeat sends the ticket that it was told.
+    pub(crate) fn with_ticket(&self) -> By {
+        self.change(|request| request.sends_ticket = true)
+    }
+
+    /// It sends this ticket, which it was not told.
+    pub(crate) fn forges(&self, ticket: u64) -> By {
+        self.change(|request| request.ticket = ticket)
+    }
+
+    pub(crate) fn ticket(&self) -> u64 {
+        self.request().ticket
+    }
+
+    /// Its next call names the last token of that one.
+    pub(crate) fn naming(&self, name: &str) -> By {
+        By { names: self.story.by(name).request().tokens.last().copied(), ..self.clone() }
+    }
+
+    /// Its next call names the first of its own tokens.
+    pub(crate) fn naming_its_first(&self) -> By {
+        By { names: self.request().tokens.first().copied(), ..self.clone() }
+    }
+}
+
+/// Calls. Those in the third person are answered as usual.
+impl By {
+    /// It asks for the lock, and waits.
+    pub(crate) fn ask(&self) -> Said {
+        self.asked("asks", Wait::Forever)
+    }
+
+    /// It asks for the lock, and does not wait.
+    pub(crate) fn try_once(&self) -> Said {
+        self.asked("tries", Wait::No)
+    }
+
+    pub(crate) fn acquire(&self, wait: Wait) -> Result<Acquired, BackendError> {
+        let (request, lock, lease) = (self.request(), self.lock(), self.state().lease);
+        let mut ask = Acquire::new(self.place(&request, &lock), lease);
+        (ask.place.wait, ask.label) = (wait, "a test");
+        self.backend.acquire(&ask)
+    }
+
+    fn asked(&self, verb: &'static str, wait: Wait) -> Said {
+        let said = match self.acquire(wait) {
+            Ok(Acquired::Granted { token, lease }) => self.granted(token, lease),
+            Ok(Acquired::Queued { rank, recheck_in, ticket, latest }) => {
+                let request = self.request();
+                let greatest = self.state().greatest;
+                assert!(ticket <= latest && greatest.is_none_or(|token| token.get() <= latest));
+                let is_moved = request.sends_ticket && ![0, ticket].contains(&request.ticket);
+                if request.sends_ticket {
+                    self.forges(ticket);
+                }
+                self.story.change().told = recheck_in;
+                format!("waits{} {rank}", if is_moved { " anew" } else { "" })
+            }
+            Ok(Acquired::Busy { recheck_in }) => {
+                self.story.change().told = recheck_in;
+                "busy".to_owned()
+            }
+            Err(error) => failed(&error),
+        };
+        self.said(verb, said)
+    }
+
+    /// A heartbeat of its place.
+    pub(crate) fn beat_once(&self) -> Said {
+        let answer = self.renew_places(std::slice::from_ref(self)).remove(0);
+        self.said("beats", self.beaten(answer))
+    }
+
+    fn beaten(&self, answer: Answer<Renewal>) -> String {
+        match answer {
+            Ok(Renewal::Granted { token, lease }) => self.granted(token, lease),
+            Ok(Renewal::Waiting { rank, recheck_in, .. }) => {
+                self.story.change().told = recheck_in;
+                format!("waits {rank}")
+            }
+            Ok(_) => "gone".to_owned(),
+            Err(error) => failed(&error),
+        }
+    }
+
+    fn granted(&self, token: FencingToken, lease: Duration) -> String {
+        self.story.change().told = lease;
+        self.learns(token).to_owned()
+    }
+
+    /// The verb of a grant with this token.
+    fn learns(&self, token: FencingToken) -> &'static str {
+        if self.request().tokens.last() == Some(&token) {
+            return "keeps";
+        }
+        let is_known = self.state().requests.iter().any(|request| request.tokens.contains(&token));
+        assert!(!is_known, "each grant has its own token");
+        self.change(|request| request.tokens.push(token));
+        let greatest = self.state().greatest;
+        self.story.change().greatest = greatest.max(Some(token));
+        if Some(token) > greatest { "gets" } else { "finds" }
+    }
+
+    /// It renews its hold, and says how often it is held.
+    pub(crate) fn renew(&self, holds: u32) -> Said {
+        let (client, lease) = (self.request().client, self.state().lease);
+        let renewed = self.with_hold(|hold| {
+            self.backend.renew(self.client_id(client), &[Renew::Hold { hold, holds, lease }]).remove(0)
         });
-        let (of, number) = token_of.unwrap_or(name).split_once('#').unwrap_or((token_of.unwrap_or(name), ""));
-        let tokens = &self.requests[find(&self.requests, of).unwrap()].tokens;
-        (at, number.parse().map_or(tokens.last(), |number: usize| tokens.get(number - 1)).copied())
+        self.said_of("renews", renewed, &Renewal::Renewed)
+    }
+
+    pub(crate) fn count(&self, holds: u32) -> Said {
+        self.said_of(
+            "counts",
+            self.with_hold(|hold| self.backend.set_hold_count(&hold, holds)),
+            &HoldCountSet::Set,
+        )
+    }
+
+    pub(crate) fn release(&self) -> Said {
+        self.said_of("releases", self.with_hold(|hold| self.backend.release(&hold)), &Released::Released)
+    }
+
+    /// An operator takes its hold.
+    pub(crate) fn take(&self) -> Said {
+        self.said_of("is taken", self.with_hold(|hold| self.backend.take_hold(&hold)), &ForceReleased::Taken)
+    }
+
+    pub(crate) fn leave(&self) -> Said {
+        let (request, lock) = (self.request(), self.lock());
+        self.said_left("leaves", self.backend.withdraw(&self.place(&request, &lock)))
+    }
+
+    /// An operator sends it to the tail.
+    pub(crate) fn kick(&self) -> Said {
+        let (request, lock) = (self.request(), self.lock());
+        self.said_left("is kicked", self.backend.kick(&self.place(&request, &lock)))
+    }
+
+    fn with_hold<T>(&self, call: impl FnOnce(Hold<'_>) -> T) -> T {
+        let (request, lock) = (self.request(), self.lock());
+        let token = self.names.or(request.tokens.last().copied()).unwrap_or(FencingToken::new(1));
+        call(Hold::new(&lock, &request.owner, request.id, token))
+    }
+
+    fn said_of<T: PartialEq>(&self, verb: &'static str, answer: Answer<T>, usual: &T) -> Said {
+        let said = answer.map(|answer| if answer == *usual { "done" } else { "gone" }.to_owned());
+        self.said(verb, said.unwrap_or_else(|error| failed(&error)))
+    }
+
+    fn said_left(&self, verb: &'static str, answer: Answer<Withdrawn>) -> Said {
+        let said = match answer {
+            Ok(Withdrawn::Left) => "done".to_owned(),
+            Ok(Withdrawn::WasGranted { token, lease }) if self.request().tokens.last() == Some(&token) => {
+                self.story.change().told = lease;
+                "holding".to_owned()
+            }
+            Ok(other) => format!("{other:?}"),
+            Err(error) => failed(&error),
+        };
+        self.said(verb, said)
+    }
+
+    fn said(&self, verb: &'static str, said: String) -> Said {
+        Said { by: By { names: None, ..self.clone() }, verb, said }
+    }
+
+    verbs! {
+        gets() { ask().gets() }
+        keeps() { ask().keeps() }
+        waits(rank: u64) { ask().waits(rank) }
+        /// Another one has the plain lock: it waits without a place.
+        knocks() { ask().busy() }
+        tries() { try_once().gets() }
+        is_busy() { try_once().busy() }
+        beats(rank: u64) { beat_once().waits(rank) }
+        renews(holds: u32) { renew(holds).done() }
+        counts(holds: u32) { count(holds).done() }
+        releases() { release().done() }
+        leaves() { leave().done() }
+        is_kicked() { kick().done() }
+        is_taken() { take().done() }
+    }
+
+    /// Its hold ends then, and is another request's.
+    #[track_caller]
+    pub(crate) fn stays(&self, time: Duration) -> By {
+        self.said_of("stays", self.keep(time), &HoldKept::Kept).done()
+    }
+
+    pub(crate) fn keep(&self, time: Duration) -> Answer<HoldKept> {
+        self.with_hold(|hold| self.backend.keep(&hold, RequestId::new(999), time))
     }
 }
 
-fn time_of(word: &str) -> Duration {
-    match word.strip_suffix("ms") {
-        Some(millis) => Duration::from_millis(millis.parse().unwrap()),
-        None if word == "ever" => Duration::MAX,
-        None => Duration::from_secs(word.trim_end_matches('s').parse().unwrap()),
+/// What it is told, and what is seen.
+impl By {
+    words! {
+        /// The next message to its client grants it the lock.
+        hears(self) { assert_eq!(self.next_grant(), "gets", "{} hears of a grant", self.request().name) }
+        /// The same with a token that is not the greatest.
+        hears_late(self) {
+            assert_eq!(self.next_grant(), "finds", "{} hears of a grant", self.request().name);
+        }
+        /// The next message says that its hold was taken.
+        hears_taken(self) {
+            let (request, message) = (self.request(), self.next_message(self.request().client));
+            let is_so = matches!(&message, Some(Heard::Taken(owner, token))
+                if *owner == request.owner && request.tokens.last() == Some(token));
+            assert!(is_so, "{} hears that it was taken, but {message:?}", request.name);
+        }
+        /// What is left of its lease, and its count.
+        has(self, lease: Duration, count: u32) {
+            let request = self.request();
+            let hold = self.seen().holders.into_iter().find(|hold| hold.request == Some(request.id));
+            let hold = hold.unwrap_or_else(|| panic!("{} holds nothing", request.name));
+            assert_eq!((&hold.owner, hold.token), (&request.owner, request.tokens.last().copied()));
+            assert_eq!((hold.takes, hold.lease_left, hold.hold_count), (request.takes, Some(lease), count));
+        }
+        /// The lease that it was just granted.
+        lasting(self, lease: Duration) {
+            assert_eq!(self.state().told, lease, "the lease of {}", self.request().name);
+        }
+        /// When it has to look again, as it was just told.
+        looking_in(self, time: Duration) {
+            assert_eq!(self.state().told, time, "when {} looks again", self.request().name);
+        }
+    }
+
+    fn next_grant(&self) -> String {
+        let request = self.request();
+        match self.next_message(request.client) {
+            Some(Heard::Granted(owner, id, token)) if owner == request.owner && id == request.id => {
+                self.learns(token).to_owned()
+            }
+            other => format!("{other:?}"),
+        }
     }
 }
 
-fn text_of(time: Duration) -> String {
-    match time {
-        Duration::MAX => "ever".to_owned(),
-        _ if time.subsec_nanos() == 0 => format!("{}s", time.as_secs()),
-        _ => format!("{}ms", time.as_millis()),
+/// An answer to a call.
+#[must_use]
+pub(crate) struct Said {
+    by: By,
+    verb: &'static str,
+    said: String,
+}
+
+impl Said {
+    answers! {
+        /// Granted, with a token greater than all before.
+        gets "gets"
+        /// Granted with its last token.
+        keeps "keeps"
+        /// Granted with a token of which it had not heard, though a greater one is known.
+        finds "finds"
+        waits(rank) "waits {rank}"
+        /// In line with another ticket than the one that it sent.
+        waits_anew(rank) "waits anew {rank}"
+        busy "busy"
+        done "done"
+        /// It has nothing that the call is about.
+        gone "gone"
+        /// It has the lock, and can't leave the line.
+        holding "holding"
+    }
+
+    #[track_caller]
+    pub(crate) fn fails(self, kind: BackendErrorKind) -> By {
+        self.is(&format!("fails {kind:?}"))
+    }
+
+    #[track_caller]
+    fn is(self, expected: &str) -> By {
+        assert_eq!(self.said, expected, "{} {}", self.by.request().name, self.verb);
+        self.by
     }
 }
 
-fn operation_of(word: &str) -> Operation {
-    match word {
-        "acquire" => Operation::Acquire,
-        "count" => Operation::SetHoldCount,
-        "release" => Operation::Release,
-        "renew" => Operation::Renew,
-        "withdraw" => Operation::Withdraw,
-        "force" => Operation::ForceRelease,
-        _ => panic!("{word}"),
-    }
+fn failed(error: &BackendError) -> String {
+    format!("fails {:?}", error.kind())
 }

@@ -1,73 +1,92 @@
 //! Waiters whose places are gone, but that know their tickets.
 
-use crate::story::{FAIR, Story};
+use crate::story::*;
 
-stories! {
-    /// They may ask in any order. A heartbeat puts none back: it may be later than the request's end.
-    fn lost_places_are_restored_in_the_order_of_their_tickets() {
-        FAIR "a gets; B waits 0; C waits 1; D waits 2; lose line; D waits 0; e waits 1; C+B beat gone gone; B waits 0; C waits 1
-        line B C D e; pass 5s with B C D e; a releases; B hears"
-    }
+/// They may ask in any order. A heartbeat puts none back: it may be later than the request's end.
+#[test]
+fn lost_places_are_restored_in_the_order_of_their_tickets() {
+    let s = fair().a().gets().b().with_ticket().waits(0).c().with_ticket().waits(1);
+    s.d().with_ticket().waits(2).lose_line().d().waits(0).e().waits(1).beat(&[C, B], &["gone", "gone"]);
+    s.b().waits(0).c().waits(1).line(&[B, C, D, E]).pass_with(5 * S, &[B, C, D, E]).a().releases();
+    s.b().hears();
+}
 
-    /// The first to ask does not get the lock: waiters that stood ahead may be heard within a place's time.
-    fn a_line_that_was_lost_with_its_hold_is_served_in_its_former_order() {
-        FAIR "a gets; B waits 0; C@1 waits 1; lose line; lose hold; C waits 0 5s; pass 4999ms with C
-        B waits 0 1ms (the last moment of a living waiter); d@1 waits 2; a busy; held by nobody; pass 1ms
-        C waits 0; B hears"
-    }
+/// The first to ask does not get the lock: waiters that stood ahead may be heard within a place's time.
+#[test]
+fn a_line_that_was_lost_with_its_hold_is_served_in_its_former_order() {
+    let s = fair().a().gets().b().with_ticket().waits(0).c().with_ticket().of_client(1).waits(1).lose_line();
+    // the last moment of a living waiter
+    s.lose_hold().c().waits(0).looking_in(5 * S).pass_with(ms(4999), &[C]).b().waits(0).looking_in(ms(1));
+    s.d().of_client(1).waits(2).a().is_busy().held_by(&[]).pass(ms(1)).c().waits(0).b().hears();
+}
 
-    /// Its process was stopped when its turn came.
-    fn a_waiter_whose_grant_has_expired_is_served_next() {
-        FAIR "a gets; B waits 0; C waits 1; D waits 2; a releases; B hears; pass 6s with C D; C gets; B beats gone
-        B waits 0; C releases; B hears"
-    }
+/// Its process was stopped when its turn came.
+#[test]
+fn a_waiter_whose_grant_has_expired_is_served_next() {
+    let s = fair().a().gets().b().with_ticket().waits(0).c().with_ticket().waits(1);
+    s.d().with_ticket().waits(2).a().releases().b().hears().pass_with(6 * S, &[C, D]).c().gets();
+    s.b().beat_once().gone().waits(0).c().releases().b().hears();
+}
 
-    /// The heartbeat was sent before its client learnt of the grant.
-    fn a_heartbeat_that_comes_after_the_release_of_its_hold_leaves_nothing() {
-        FAIR "a gets; B waits 0; C waits 1; a releases; B hears; B releases; C hears; B beats gone; line nobody"
-    }
+/// The heartbeat was sent before its client learnt of the grant.
+#[test]
+fn a_heartbeat_that_comes_after_the_release_of_its_hold_leaves_nothing() {
+    let s = fair().a().gets().b().with_ticket().waits(0).c().with_ticket().waits(1).a().releases();
+    s.b().hears().releases().c().hears().b().beat_once().gone().line(&[]);
+}
 
-    fn a_heartbeat_that_comes_after_the_withdrawal_begins_nothing() {
-        FAIR "a gets; B waits 0; C waits 1; B leaves; B beats gone; line C; a releases; C hears; D waits 0; E waits 1
-        lose line; E leaves; E beats gone; D beats gone; line nobody; D waits 0; line D"
-    }
+#[test]
+fn a_heartbeat_that_comes_after_the_withdrawal_begins_nothing() {
+    let s = fair().a().gets().b().with_ticket().waits(0).c().with_ticket().waits(1).b().leaves();
+    s.b().beat_once().gone().line(&[C]).a().releases().c().hears().d().with_ticket().waits(0);
+    s.e().with_ticket().waits(1).lose_line().e().leaves().beat_once().gone().d().beat_once().gone().line(&[]);
+    s.d().waits(0).line(&[D]);
+}
 
-    /// It hears of its new ticket when it looks. Its heartbeats name the old one until then, and are of no place.
-    fn a_waiter_that_was_kicked_goes_to_the_tail_and_no_further() {
-        FAIR "a gets; B waits 0; C waits 1; B is-kicked; client 0 hears recheck-of-one; line C B; d waits 2; B beats gone
-        B waits 1 anew; B beats 1; lose line (the new place is like any other); B waits 0; C waits 0; line C B"
-    }
+/// It hears of its new ticket when it looks. Its heartbeats name the old one until then, and are of no place.
+#[test]
+fn a_waiter_that_was_kicked_goes_to_the_tail_and_no_further() {
+    let s = fair().a().gets().b().with_ticket().waits(0).c().with_ticket().waits(1).b().is_kicked();
+    s.client(0).hears(RECHECK_OF_ONE).line(&[C, B]).d().waits(2).b().beat_once().gone().ask().waits_anew(1);
+    s.b().beats(1).lose_line(); // the new place is like any other
+    s.b().waits(0).c().waits(0).line(&[C, B]);
+}
 
-    /// Not at its old ticket, which would undo the kick.
-    fn a_kicked_waiter_that_is_absent_keeps_its_new_place() {
-        FAIR "a gets; B@1 waits 0; B beats 0; c waits 1; B is-kicked; client 1 hears recheck-of-one; client 1 hangs-up
-        a releases; c hears; d waits 1; c releases; d hears; line B; e waits 1; B waits 0 anew; line B e"
-    }
+/// Not at its old ticket, which would undo the kick.
+#[test]
+fn a_kicked_waiter_that_is_absent_keeps_its_new_place() {
+    let s = fair().a().gets().b().with_ticket().of_client(1).waits(0).beats(0).c().waits(1).b().is_kicked();
+    s.client(1).hears(RECHECK_OF_ONE).client(1).hangs_up().a().releases().c().hears().d().waits(1);
+    s.c().releases().d().hears().line(&[B]).e().waits(1).b().ask().waits_anew(0).line(&[B, E]);
+}
 
-    /// Each of their calls is a heartbeat of the line, whose clock would stand still.
-    fn a_lost_line_whose_waiters_are_silent_gives_way_to_others_that_ask() {
-        FAIR "a gets; B waits 0; lose line; lose hold; B waits 0 5s; pass 2s; c busy; pass 2s; c busy; pass 1s; c tries"
-    }
+/// Each of their calls is a heartbeat of the line, whose clock would stand still.
+#[test]
+fn a_lost_line_whose_waiters_are_silent_gives_way_to_others_that_ask() {
+    let s = fair().a().gets().b().with_ticket().waits(0).lose_line().lose_hold();
+    s.b().waits(0).looking_in(5 * S).pass(2 * S).c().is_busy().pass(2 * S).c().is_busy().pass(S).c().tries();
+}
 
-    fn a_waiter_that_was_granted_the_lock_is_kicked_no_more() {
-        FAIR "a gets; B waits 0; C waits 1; d waits 2; a releases; B hears; B is-kicked holding; pass 6s with C d
-        C gets; B waits 0 (its hold is over, and its ticket is still the first)"
-    }
+#[test]
+fn a_waiter_that_was_granted_the_lock_is_kicked_no_more() {
+    let s = fair().a().gets().b().with_ticket().waits(0).c().with_ticket().waits(1).d().waits(2);
+    // its hold is over, and its ticket is still the first
+    s.a().releases().b().hears().kick().holding().pass_with(6 * S, &[C, D]).c().gets().b().waits(0);
+}
 
-    /// A waiter without a place would ask again and again without a pause, since the lock is not held.
-    fn a_line_that_rests_is_looked_at_when_a_hold_ends_or_it_has_rested() {
-        FAIR "a gets; B waits 0; lose line; B waits 0 30001ms"
-        FAIR "a gets; B waits 0; lose line; a releases; B waits 0 5s; as plain; c knocks 5s"
-    }
+/// A waiter without a place would ask again and again without a pause, since the lock is not held.
+#[test]
+fn a_line_that_rests_is_looked_at_when_a_hold_ends_or_it_has_rested() {
+    fair().a().gets().b().with_ticket().waits(0).lose_line().b().waits(0).looking_in(ms(30_001));
+    let s = fair().a().gets().b().with_ticket().waits(0).lose_line().a().releases();
+    s.b().waits(0).looking_in(5 * S).as_plain().c().knocks().looking_in(5 * S);
 }
 
 #[test]
 fn a_ticket_that_was_never_given_out_is_not_restored() {
-    let mut story = Story::of(FAIR);
-    story.tell("a gets; B waits 0");
-    let given = *story.ticket("B");
+    let s = fair().a().gets().b().with_ticket().waits(0);
+    let given = s.ticket();
     for forged in [given + 1, given, u64::MAX] {
-        *story.ticket("c") = forged;
-        story.tell("c beats gone; c waits 1; c leaves");
+        s.c().forges(forged).beat_once().gone().waits(1).leaves();
     }
 }
