@@ -8,8 +8,8 @@ use clap::{ArgAction, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use fairlock::LockKind;
 
-use crate::duration::parse;
-use crate::exit::{EXIT_CODES, Exit};
+use crate::duration::{self, parse};
+use crate::exit::{EXIT_CODES, Exit, Failure};
 pub(crate) use crate::settings::Server;
 use crate::settings::{SHORTEST_LEASE, Terms};
 
@@ -42,13 +42,23 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Durable clients have no lease beyond the longest, nor has the default one.
-    pub(crate) fn with_the_longest_lease(mut self) -> Args {
+    /// With `--durable` the default lease is the longest that the server grants.
+    ///
+    /// # Errors
+    /// A `--lease` that is longer.
+    pub(crate) fn with_a_durable_lease(mut self) -> Result<Args, Failure> {
         if let (Command::Run(run), Some(durable)) = (&mut self.command, &self.server.durable) {
-            let lease = &mut run.terms.lease;
-            *lease = (*lease).min(durable.longest_lease().max(SHORTEST_LEASE));
+            let longest = durable.longest_lease().max(SHORTEST_LEASE);
+            if let Some(lease) = run.terms.lease.filter(|lease| *lease > longest) {
+                let [lease, longest] = [lease, longest].map(duration::option);
+                return Err(Failure::ours(format!(
+                    "--lease is {lease}, but with --durable the server grants {longest} at most: choose a shorter --lease, or a \
+                     longer trust for all programs"
+                )));
+            }
+            run.terms.lease = Some(run.terms.lease().min(longest));
         }
-        self
+        Ok(self)
     }
 }
 

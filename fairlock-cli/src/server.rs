@@ -94,9 +94,9 @@ pub(crate) fn client(server: &Server) -> Result<Client, Failure> {
 /// A client with these terms, and its store.
 pub(crate) fn holder(server: &Server, terms: &Terms) -> Result<(Client, Store), Failure> {
     // A lease has to be twice as long as an answer may take.
-    let response_timeout = server.response_timeout.unwrap_or_else(|| RESPONSE.min(terms.lease / 2));
+    let response_timeout = server.response_timeout.unwrap_or_else(|| RESPONSE.min(terms.lease() / 2));
     let store = connect(server, Some(response_timeout))?;
-    let mut builder = Client::builder(store.backend()).lease(terms.lease);
+    let mut builder = Client::builder(store.backend()).lease(terms.lease());
     if let Some(time) = terms.place_ttl {
         builder = builder.place_ttl(time);
     }

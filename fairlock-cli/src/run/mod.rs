@@ -157,7 +157,7 @@ fn release(options: &Run, client: &Client, holds: Holds) -> (Option<Error>, Opti
         return (lost, Some(format!("--at-least: {error}")));
     }
     let Err(Error::Unsettled { count, lock, source }) = settled else { return (lost, None) };
-    let lease = options.max_hold.map_or(options.terms.lease, |limit| limit.min(options.terms.lease));
+    let lease = options.max_hold.map_or(options.terms.lease(), |limit| limit.min(options.terms.lease()));
     let more = if count > 1 { format!(" and {} more", count - 1) } else { String::new() };
     let (name, lease) = (escaped(lock.as_str()) + &more, duration::show(lease));
     let kept = format!(
@@ -168,7 +168,7 @@ fn release(options: &Run, client: &Client, holds: Holds) -> (Option<Error>, Opti
 
 /// At most half the lease: renewals come every third of it, so while the server answers, more than half is always certain.
 fn grace(server: &Server, options: &Run) -> Result<Duration, Failure> {
-    let lease = options.terms.lease;
+    let lease = options.terms.lease();
     if let Some(time) = server.response_timeout.filter(|time| *time > lease / 2) {
         let [time, lease, most] = [time, lease, lease / 2].map(duration::option);
         return Err(Failure::ours(format!(
@@ -197,7 +197,7 @@ fn grace(server: &Server, options: &Run) -> Result<Duration, Failure> {
 
 /// How long before the end of the lease KILL comes, so that the program has ended by then even on a busy machine.
 fn reserve(options: &Run) -> Duration {
-    options.max_hold.map_or(options.terms.lease, |limit| limit.min(options.terms.lease)) / 20
+    options.max_hold.map_or(options.terms.lease(), |limit| limit.min(options.terms.lease())) / 20
 }
 
 /// A handed-over hold is short at first: it is renewed until the program starts with more than its grace.

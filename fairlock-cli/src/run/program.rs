@@ -50,7 +50,7 @@ pub(super) fn run(
     let mut program = Program::start(options, holds, minder, outside.outer)?;
     let mut words = minder.words().clone();
     // Renewals come every third of the lease, and this is often enough to pass each of them on.
-    let renewed = tick((options.terms.lease / 20).clamp(Duration::from_millis(10), Duration::from_secs(1)));
+    let renewed = tick((options.terms.lease() / 20).clamp(Duration::from_millis(10), Duration::from_secs(1)));
     loop {
         select! {
             recv(outside.signals) -> signal => match signal {

@@ -9,7 +9,7 @@ use clap::{Arg, ArgMatches, Command, FromArgMatches};
 use fairlock::{Discipline, Durability};
 
 use self::table::{RUN, SERVER};
-use crate::duration::FORM;
+use crate::duration::{FORM, parse};
 use crate::names::{escaped, fit_name};
 
 /// The shortest `--lease`.
@@ -37,10 +37,17 @@ pub(crate) struct Server {
 /// What only `run` needs to know of its holds and places.
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
-    pub(crate) lease: Duration,
+    pub(crate) lease: Option<Duration>,
     pub(crate) place_ttl: Option<Duration>,
     pub(crate) outage_limit: Option<Duration>,
     pub(crate) label: Option<String>,
+}
+
+impl Terms {
+    /// 30 s, as in the library, unless another one was given.
+    pub(crate) fn lease(&self) -> Duration {
+        self.lease.unwrap_or(Duration::from_secs(30))
+    }
 }
 
 /// One setting: the option `--NAME`, which goes before the variable `FAIRLOCK_NAME`.
@@ -91,7 +98,8 @@ impl<T> Setting<T> {
 
     fn refusal(&self, source: &str, text: &str) -> clap::Error {
         let is = if text.is_empty() { "empty".to_owned() } else { escaped(&fit_name(text, 60)) };
-        let form = if self.value == "TIME" { format!(", {FORM}") } else { String::new() };
+        let is_unread = self.value == "TIME" && parse(text).is_err();
+        let form = if is_unread { format!(", {FORM}") } else { String::new() };
         wrong(format!("{source} is {is}: it has to be {}{form}", self.allowed))
     }
 }
@@ -253,8 +261,7 @@ impl clap::Args for Server {
 
 impl FromArgMatches for Terms {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Terms, clap::Error> {
-        let mut terms =
-            Terms { lease: Duration::from_secs(30), place_ttl: None, outage_limit: None, label: None };
+        let mut terms = Terms { lease: None, place_ttl: None, outage_limit: None, label: None };
         read(&RUN, &[], &mut terms, matches)?;
         Ok(terms)
     }
@@ -298,8 +305,6 @@ pub(crate) fn in_options(text: &str) -> String {
 mod tests {
     use super::*;
 
-    const DAY: Duration = Duration::from_secs(24 * 3600);
-
     fn refused<T>(table: &[Setting<T>], into: &mut T, name: &str, text: &str) -> bool {
         let setting = table.iter().find(|setting| setting.name == name).unwrap();
         (setting.set)(into, text).is_none()
@@ -321,7 +326,7 @@ mod tests {
             assert_eq!(good.iter().filter(&mut is_refused).count(), 0, "{name}");
             assert_eq!(bad.iter().filter(&mut is_refused).count(), bad.len(), "{name}");
         }
-        let mut terms = Terms { lease: DAY, place_ttl: None, outage_limit: None, label: None };
+        let mut terms = Terms { lease: None, place_ttl: None, outage_limit: None, label: None };
         for (name, good, bad) in [
             ("lease", ["1s", "36500d"], ["999ms", "36501d"]),
             ("place-ttl", ["500ms", "36500d"], ["499ms", "36501d"]),

@@ -155,8 +155,8 @@ pub(super) const RUN: [Setting<Terms>; 4] = [
         is_usual: true,
         what: "How long the server keeps the lock without a renewal; it is renewed every third of that",
         allowed: "from 1s to 36500d",
-        default: "30s, or the longest of --durable if that is shorter",
-        set: |terms, text| put(&mut terms.lease, time(text, SHORTEST_LEASE..=LONGEST)),
+        default: "30s; with --durable the longest that the server grants: 10s, with a quorum 7.5s",
+        set: |terms, text| put(&mut terms.lease, time(text, SHORTEST_LEASE..=LONGEST).map(Some)),
     },
     Setting {
         name: "place-ttl",

@@ -172,6 +172,27 @@ fn the_rights_to_one_lock_are_checked_without_touching_it() {
     guard.unlock().unwrap();
 }
 
+/// The user of docs/operating.md: each right to its own locks, and none to the lock that `doctor` makes up.
+#[test]
+fn rights_that_end_at_a_prefix_are_not_unsafe() {
+    let server = RedisServer::start();
+    let keys = "~lock:* ~fairlock_line:{lock:*} ~fairlock_record:{lock:*}";
+    let rules =
+        RIGHTS.replace("~*", keys).replace("redisson_lock__channel:*", "redisson_lock__channel:{lock:*");
+    server.query::<()>(&words(&format!("ACL SETUSER worker reset on >pw {rules}")));
+    let url = server.url_as("worker", "pw");
+    let (code, findings) = look(&url, &[]);
+    assert_eq!((code, of(&findings, "unknown")), (Some(0), vec!["rights"]), "{findings:?}");
+    assert!(findings.iter().any(|[_, _, text]| text.contains("(doctor NAME)")), "{findings:?}");
+    assert_eq!(of(&findings, "unsafe"), [""; 0], "{findings:?}");
+    judge(&url, &["lock:a"], 0, &[]);
+    // What no name makes good is still unsafe.
+    for missing in ["-hset", "resetchannels &redisson_lock__channel:{lock:*"] {
+        server.query::<()>(&words(&format!("ACL SETUSER worker {missing}")));
+        assert_eq!(look(&url, &[]).0, Some(1), "{missing}");
+    }
+}
+
 #[test]
 fn every_node_of_a_cluster_and_the_master_behind_sentinels_are_checked() {
     let cluster = Cluster::start(Replicas::None);

@@ -147,7 +147,12 @@ fn a_server_that_cannot_be_reached_gives_122_and_a_refused_password_125_without_
 #[test]
 fn options_that_cannot_work_give_125_and_say_why() {
     for (options, why) in [
-        ("x --lease 10ms", "--lease is 10ms: it has to be from 1s to 36500d, such as 500ms, 30s, "),
+        ("x --lease 500ms", "--lease is 500ms: it has to be from 1s to 36500d\n"), // it is a time, so no form
+        ("x --lease 5q", "it has to be from 1s to 36500d, such as 500ms, 30s, "),
+        (
+            "x --lease 30s --durable",
+            "--lease is 30s, but with --durable the server grants 10s at most: choose a shorter",
+        ),
         (
             "x --lease 3s --response-timeout 2s",
             "--lease is 3s, but a lease has to be at least twice as long: add --response-timeout 1500ms,",

@@ -27,10 +27,12 @@ const OFF: Duration = Duration::from_secs(1);
 impl RedisBackend {
     /// Checks each server that keeps locks: its version, role, eviction policy, replicas, persistence, clock and round trips,
     /// whether it runs scripts, and whether this user has the right to each command, key and channel that this backend's
-    /// discipline needs; then what each sentinel says, and which faults a hold survives as all this is set up. The rights are checked inside a MULTI that is never executed, which takes the right to MULTI.
+    /// discipline needs; then what each sentinel says, and which faults a hold survives as all this is set up. The rights are checked
+    /// inside a MULTI that is never executed, which takes the right to MULTI.
     ///
     /// With the name of a lock, the rights are those to this lock, which is not touched. Without a name, a lock of a random
-    /// name (`fairlock-doctor:…`) stands for all, and is acquired, released and deleted at the end, unless a grace is running.
+    /// name (`fairlock-doctor:…`) stands for all, and is acquired, released and deleted at the end, unless a grace is running. A user
+    /// whose rights end at the names of its locks has none to this lock: then a finding `Unknown` says what was not tried.
     ///
     /// Topics: `version`, `role`, `eviction`, `replicas`, `persistence`, `clock`, `round trip`, `scripts`, `rights`, `life`, `slots`
     /// (one of a cluster that is on its way), `sentinel` (one of them), `sentinels` (all), `durable`, `trial`.
@@ -45,6 +47,7 @@ impl RedisBackend {
         let all = &self.0.shared.servers;
         let servers = all.servers().map_err(|failure| failure.explain(all, "looking"))?;
         let mut findings = Vec::new();
+        let mut is_tried = known.is_none();
         for server in &servers {
             server.pool.check()?;
             let mut visit = Visit { backend: self, server, pool: &server.pool, findings: &mut findings };
@@ -54,11 +57,13 @@ impl RedisBackend {
             visit.scripts();
             visit.life();
             visit.open_slots();
-            visit.rights(&probe);
+            let is_in_reach = known.is_some() || visit.may_use(&probe);
+            is_tried &= is_in_reach;
+            visit.rights(&probe, is_in_reach);
         }
         self.survey(&mut findings);
         let is_waiting = |found: &Finding| found.topic == "life" && found.verdict != Verdict::Good;
-        if known.is_some() || self.0.shared.calls.durability().is_some() && findings.iter().any(is_waiting) {
+        if !is_tried || self.0.shared.calls.durability().is_some() && findings.iter().any(is_waiting) {
             return Ok(findings);
         }
         let tried = try_out(self, &probe);

@@ -4,14 +4,30 @@
 
 use fairlock_core::ClientId;
 use fairlock_core::backend::{BackendError, LockId};
-use redis::Cmd;
+use redis::{Cmd, cmd};
 
 use super::{Verdict, Visit};
-use crate::net::dry_run;
+use crate::net::{Failure, dry_run};
 use crate::script::keys::{Keys, client_channel};
 
 impl Visit<'_> {
-    pub(super) fn rights(&mut self, lock: &LockId) {
+    /// Whether this user's rights cover the key of a lock that no program uses; they may well end at the names of its own locks.
+    /// EXISTS needs the right to the key, and changes nothing.
+    pub(super) fn may_use(&mut self, lock: &LockId) -> bool {
+        let Ok(keys) = Keys::of(lock) else { return true };
+        let refusal = self.ask(cmd("EXISTS").arg(keys.lock())).err();
+        let is_in_reach = refusal.as_ref().and_then(Failure::code) != Some("NOPERM")
+            || refusal.is_some_and(|refusal| concerns_the_command(&refusal));
+        if !is_in_reach {
+            let text = "keys and channels: not tried, since this user has no right to a lock named fairlock-doctor:…, which \
+                        stands for all; name one of its own locks (doctor NAME)";
+            self.say("rights", Verdict::Unknown, text);
+        }
+        is_in_reach
+    }
+
+    /// `is_in_reach`: what [`may_use`](Self::may_use) says. If not, a refusal of a key or channel of this lock says nothing.
+    pub(super) fn rights(&mut self, lock: &LockId, is_in_reach: bool) {
         let [needed, by_several] = match self.needed(lock) {
             Ok(needed) => needed,
             Err(error) => return self.say("rights", Verdict::Unknown, error.to_string()),
@@ -33,6 +49,10 @@ impl Visit<'_> {
             let Some(failure) = answer.err().filter(|failure| failure.code() == Some("NOPERM")) else {
                 continue;
             };
+            let is_of_lock = words.iter().any(|word| word.contains(lock.name.as_str()));
+            if !is_in_reach && is_of_lock && !concerns_the_command(&failure) {
+                continue;
+            }
             has_all = false;
             let (verdict, what) = match at < needed.len() {
                 true => (Verdict::Unsafe, ""),
@@ -42,7 +62,8 @@ impl Visit<'_> {
             self.say("rights", verdict, text);
         }
         if has_all {
-            let text = format!("all {} commands, with their keys and channels", commands.len());
+            let with = if is_in_reach { ", with their keys and channels" } else { "" };
+            let text = format!("all {} commands{with}", commands.len());
             self.say("rights", Verdict::Good, text);
         }
     }
@@ -84,6 +105,11 @@ impl Visit<'_> {
         all.extend(inner.shared.calls.needed(&keys));
         Ok([all, by_several])
     }
+}
+
+/// Otherwise the right to a key or a channel is missing.
+fn concerns_the_command(refusal: &Failure) -> bool {
+    refusal.to_string().contains("permissions to run")
 }
 
 /// The command, and the key or channel that the right concerns.
