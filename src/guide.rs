@@ -18,8 +18,14 @@ pub mod r#async {}
 pub mod which_one {}
 
 #[doc = include_str!("../docs/rustdoc-links.md")]
+#[doc = include_str!("../docs/pictures/for-rustdoc.md")]
 #[doc = include_str!("../docs/times.md")]
 pub mod times {}
+
+#[doc = include_str!("../docs/rustdoc-links.md")]
+#[doc = include_str!("../docs/pictures/for-rustdoc.md")]
+#[doc = include_str!("../docs/hand-over.md")]
+pub mod hand_over {}
 
 #[doc = include_str!("../docs/rustdoc-links.md")]
 #[doc = include_str!("../docs/fencing.md")]
@@ -38,6 +44,7 @@ pub mod from_redisson {}
 pub mod from_elsewhere {}
 
 #[doc = include_str!("../docs/rustdoc-links.md")]
+#[doc = include_str!("../docs/pictures/for-rustdoc.md")]
 #[doc = include_str!("../docs/promises.md")]
 pub mod promises {}
 
@@ -47,8 +54,12 @@ pub mod promises {}
 pub mod postgres {}
 
 #[doc = include_str!("../docs/rustdoc-links.md")]
-#[cfg_attr(not(doctest), doc = include_str!("../docs/operating.md"))] // its block is part of tests/client/metrics.rs
+#[doc = include_str!("../docs/operating.md")]
 pub mod operating {}
+
+#[doc = include_str!("../docs/rustdoc-links.md")]
+#[cfg_attr(not(doctest), doc = include_str!("../docs/reference.md"))] // its block is part of tests/client/metrics.rs
+pub mod reference {}
 
 #[doc = include_str!("../docs/rustdoc-links.md")]
 #[cfg_attr(not(doctest), doc = include_str!("../docs/testing.md"))] // as async.md

@@ -26,12 +26,12 @@
 //! | one at a time, in no order; or beside Java's `getLock` | [`Client::plain_lock`] |
 //! | readers together, a writer alone | [`Client::rw_lock`] |
 //! | a limited number at once | [`Client::semaphore`] |
-//! | several names at once, without deadlocks | [`Client::lock_all`] |
+//! | several names at once, always in one order | [`Client::lock_all`] |
 //! | async tasks | any of them, with [`Lock::to_async`] |
 //!
 //! # Features
 //!
-//! `cargo add fairlock` brings the defaults; `cargo add fairlock --features serde` adds one.
+//! The crate is not on crates.io: `fairlock = { path = "../fairlock" }` names a clone of the repository.
 //!
 //! - `redis`, on by default: the Redis backend, `RedisBackend`.
 //! - `redisson`, on by default: locks that are shared with Java, `Discipline::Redisson` and plain locks of the Redis backend.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws hand-off.svg, data-paths.svg, stores.svg and postgres-crowds.svg into the folder of this script. Standard library only.
+"""Draws hand-off.svg, data-paths.svg, stores.svg, postgres-crowds.svg, lease.svg, late.svg and durable-time.svg into the folder of this script. Standard library only.
 
     python3 docs/pictures/draw.py
 
@@ -235,9 +235,88 @@ def crowds():
     picture.write("postgres-crowds.svg")
 
 
+def axis(picture, y, ticks, scale, left=170):
+    """A line of time with a short stroke, and the number of seconds, at each tick."""
+    picture.line(left, y, left + scale(max(ticks)) + 30, y)
+    for tick in ticks:
+        picture.line(left + scale(tick), y - 5, left + scale(tick), y + 5)
+        picture.text(left + scale(tick), y + 20, f"{tick:g} s", 12, "middle", SOFT)
+
+
+def lease():
+    """One bar for the server and one for the holder: the holder's belief ends first."""
+    picture = Picture(980, 300, "A lease of 30 s whose renewals are not answered: the holder gives up before the server does")
+    picture.text(30, 42, "A lease of 30 s, when the server stops answering", 19, bold=True)
+    left, scale = 170, lambda time: 25 * time
+
+    def bar(y, name, start, end, colour, words, pale=False):
+        picture.text(left - 14, y + 17, name, 13, "end")
+        picture.box(left + scale(start), y, scale(end - start), 26, colour, colour, 3)
+        picture.text(left + scale(start) + 10, y + 18, words, 13, "start", "#ffffff" if not pale else INK)
+
+    bar(80, "the holder believes", 0, 29.7, BLUE, "valid, counted from when the last answered request was sent")
+    bar(120, "the server keeps", 0.1, 30.1, TEAL, "the hold, counted from when that request arrived")
+    bar(160, "the next owner", 30.25, 31.5, PURPLE, "")
+    axis(picture, 225, [0, 10, 20, 29.7], scale)
+    for at, words in [(0, "request sent"), (10, "first renewal; then one a second"), (29.7, "the guard says lost")]:
+        picture.line(left + scale(at), 72, left + scale(at), 220, RULE, 1, "3 4")
+        picture.text(left + scale(at) + (40 if at > 20 else 0), 268, words, 13, "end" if at > 20 else "middle" if at else "start")
+    picture.text(left + scale(31.5), 206, "within 0.25 s", 12, "end", PURPLE)
+    picture.write("lease.svg")
+
+
+def late():
+    """One request that a network keeps back, and what stops it."""
+    picture = Picture(980, 250, "A request that arrives late: from 6 s on the server refuses it, and at 8 s the client withdraws it once more")
+    picture.text(30, 42, "A request that the network keeps back", 19, bold=True)
+    left, scale = 60, lambda time: 95 * time
+    for start, end, colour, words in [
+        (0, 1, BLUE, "waits"), (1, 6, AMBER, "asked again, or given up; if it arrives now, it may be granted"),
+        (6, 9, RED, "if it arrives now, it is refused"),
+    ]:
+        picture.box(left + scale(start), 90, scale(end - start), 34, colour, colour, 3)
+        picture.text(left + scale(start) + 10, 112, words, 13, "start", "#ffffff")
+    axis(picture, 160, [0, 1, 6, 8], scale, left)
+    for at, words in [(0, "sent"), (1, "no answer"), (6, "its end, by the server's clock"), (8, "withdrawn once more")]:
+        picture.line(left + scale(at), 82, left + scale(at), 155, RULE, 1, "3 4")
+        picture.text(left + scale(at), 205, words, 13, "middle" if at else "start")
+    picture.text(30, 235, "What it was granted has no other holder beside it, and the withdrawal releases it.", 12, "start", SOFT)
+    picture.write("late.svg")
+
+
+def durable():
+    """Two lanes, each with what the old holder believes and when the server grants again."""
+    picture = Picture(980, 400, "With durable a server that forgot its locks grants nothing for longer than any client believes in one")
+    picture.text(30, 42, "durable: the server forgot everything at 0 s", 19, bold=True)
+    left, scale = 170, lambda time: 37 * time
+
+    def lane(y, name, trust, claims, grace):
+        picture.text(30, y + 2, name, 14, bold=True)
+        picture.text(left - 14, y + 29, "holders believe", 13, "end")
+        picture.box(left, y + 12, scale(trust), 24, BLUE, BLUE, 3)
+        picture.text(left + 10, y + 29, f"{trust:g} s at most after the server confirmed a hold", 13, "start", "#ffffff")
+        picture.text(left - 14, y + 63, "live ones reclaim", 13, "end")
+        picture.box(left, y + 46, scale(claims), 24, TEAL, TEAL, 3)
+        picture.text(left + scale(claims) + 10, y + 63, f"within {claims:g} s, by their next renewal", 13, "start", TEAL)
+        picture.text(left - 14, y + 97, "the server grants", 13, "end")
+        picture.box(left, y + 80, scale(grace), 24, "#fff7ed", AMBER, 3, "5 4")
+        picture.text(left + 10, y + 97, f"nothing, for the grace of {grace:g} s", 13, "start", AMBER)
+        picture.box(left + scale(grace), y + 80, scale(21 - grace), 24, PURPLE, PURPLE, 3)
+        picture.text(left + scale(grace) + 10, y + 97, "turns go on", 13, "start", "#ffffff")
+
+    lane(80, "One server", 10, 3.3, 10.6)
+    lane(215, "Sentinels, or a cluster", 10, 2.5, 18.2)
+    axis(picture, 350, [0, 5, 10, 15, 20], scale)
+    picture.write("durable-time.svg")
+
+
 hand_off()
 data_paths()
 stores()
 crowds()
-timelines = {name: quote((HERE / f"{name}.svg").read_text(), safe="/:;,=") for name in ["timeline", "rw-lock", "semaphore", "postgres-crowds"]}
+lease()
+late()
+durable()
+NAMES = ["timeline", "rw-lock", "semaphore", "postgres-crowds", "hand-off", "lease", "late", "durable-time"]
+timelines = {name: quote((HERE / f"{name}.svg").read_text(), safe="/:;,=") for name in NAMES}
 (HERE / "for-rustdoc.md").write_text("".join(f"[{name}]: data:image/svg+xml,{svg}\n" for name, svg in timelines.items()))

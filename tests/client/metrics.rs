@@ -111,10 +111,10 @@ fn an_exporter_shows_every_metric_and_the_dashboard_asks_for_no_other() {
     let of_orders = page.lines().filter(|line| line.contains(r#"lock="orders""#));
     assert_eq!(of_orders.count(), 99, "{page}");
 
-    let operating = std::fs::read_to_string(root().join("docs/operating.md")).unwrap();
+    let reference = std::fs::read_to_string(root().join("docs/reference.md")).unwrap();
     let exported = metrics_of(&page);
     for name in &exported {
-        assert!(operating.contains(&format!("\n| `{name}` | ")), "{name} is not in docs/operating.md");
+        assert!(reference.contains(&format!("\n| `{name}` | ")), "{name} is not in docs/reference.md");
         assert!(page.contains(&format!("# HELP {name} ")), "{name} has no help");
     }
     let queries = queries();

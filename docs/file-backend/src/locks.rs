@@ -9,7 +9,7 @@ use fairlock_line::LockEntry;
 
 #[derive(Default)]
 pub(crate) struct Locks {
-    /// The last number used: tickets and tokens of all locks share one sequence, so that those of a forgotten lock grow.
+    /// The last number used: all locks share one sequence of tickets and tokens, so that tokens grow even after a lock was forgotten.
     pub(crate) last: u64,
     pub(crate) entries: BTreeMap<LockName, LockEntry>,
 }

@@ -1,5 +1,5 @@
 //! Feature `metrics`: counters, gauges and histograms of the crate of that name, which hands them to the program's recorder.
-//! `docs/operating.md` has the names and labels. Without the feature nothing here does anything.
+//! `docs/reference.md` has the names and labels. Without the feature nothing here does anything.
 //!
 //! The recorder is the program's code: it runs without any mutex of this crate, and its panics end here. Its handles are taken
 //! once, when the client is built and when a lock is first counted, since a look-up by name for each event would cost more than

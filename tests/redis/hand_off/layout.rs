@@ -1,4 +1,4 @@
-//! The keys and messages of a lock in every state are those of the tables in `docs/operating.md`.
+//! The keys and messages of a lock in every state are those of the tables in `fairlock-redis/scripts/KEYS.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -24,12 +24,10 @@ struct Tables {
 
 impl Tables {
     fn read() -> Tables {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/operating.md");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fairlock-redis/scripts/KEYS.md");
         let text = fs::read_to_string(path).unwrap();
-        let section = text.split("\n## Keys and messages\n").nth(1).unwrap();
-        let section = section.split("\n## ").next().unwrap();
         let rows_of = |title: &str| -> Vec<Vec<String>> {
-            let table = section.lines().skip_while(|line| !line.starts_with(&format!("| {title} |"))).skip(2);
+            let table = text.lines().skip_while(|line| !line.starts_with(&format!("| {title} |"))).skip(2);
             let rows = table.take_while(|line| line.starts_with('|'));
             rows.map(|row| {
                 let cells = row.trim_matches('|').split('|');

@@ -1,5 +1,5 @@
 //! A week in virtual time: locks that are waited for without a pause, locks that are used once a day, and ten thousand names that are
-//! used once. Nothing in use ends, and of each name is left what `docs/operating.md` tells, for as long as it tells.
+//! used once. Nothing in use ends, and of each name is left what `fairlock-redis/scripts/KEYS.md` tells, for as long as it tells.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
