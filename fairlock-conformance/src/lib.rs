@@ -215,7 +215,6 @@ macro_rules! conformance_tests {
             no_newcomer_passes_a_waiter
             a_live_waiter_keeps_its_place_however_long_the_holder_works
             a_waiter_that_leaves_is_passed_over
-            a_holder_that_bumps_lets_the_others_go_first
             a_dead_waiter_delays_the_others_by_one_place_at_most
             the_next_waiter_gets_the_lock_when_the_lease_of_a_dead_holder_ends
             a_repeated_acquire_is_granted_once
@@ -272,7 +271,6 @@ macro_rules! conformance_tests {
             another_number_of_permits_is_refused
             more_than_there_are_is_refused
             one_of_five_is_taken_by_force
-            a_bump_of_a_permit_goes_behind_the_line
             kept_permits_are_taken_until_their_end
             permits_are_re_entrant_for_an_explicit_owner_only
             a_large_request_that_is_kicked_lets_the_others_in

@@ -116,32 +116,6 @@ pub fn a_waiter_that_leaves_is_passed_over(harness: &impl Harness) {
     harness.assert_nothing_is_left("leaves");
 }
 
-/// The waiter goes first, and the hold that comes back is a new one.
-pub fn a_holder_that_bumps_lets_the_others_go_first(harness: &impl Harness) {
-    let (ours, theirs) = (lock(harness, "bumps"), lock(harness, "bumps"));
-    let mut guard = ours.lock().unwrap();
-    let before = guard.token();
-    guard.bump().unwrap();
-    if harness.promises(Promise::Order) {
-        let alone = guard.token();
-        assert!(alone > before, "also where no other request waits");
-        thread::scope(|scope| {
-            let waiter = scope.spawn(|| {
-                let guard = theirs.lock().unwrap();
-                assert_eq!(ours.inspect().unwrap().holder().cloned().unwrap().owner, *guard.owner());
-                guard.token()
-            });
-            until_in_line(harness, &ours, 1);
-            guard.bump().unwrap();
-            let between = waiter.join().unwrap();
-            assert!(alone < between && between < guard.token());
-        });
-    }
-    assert!(!guard.is_lost());
-    guard.unlock().unwrap();
-    harness.assert_nothing_is_left("bumps");
-}
-
 /// Places without a client: nothing renews them, and no message for them is heard.
 pub fn a_dead_waiter_delays_the_others_by_one_place_at_most(harness: &impl Harness) {
     if !harness.promises(Promise::DeadWaitersArePassedOver) {

@@ -170,34 +170,6 @@ pub fn one_of_five_is_taken_by_force(harness: &impl Harness) {
     harness.assert_nothing_is_left("force");
 }
 
-/// A waiter that fits gets the permit, and the hold that comes back is a new one.
-pub fn a_bump_of_a_permit_goes_behind_the_line(harness: &impl Harness) {
-    let Some([a, b, c]) = semaphores(harness, "bump", 2) else { return };
-    let (mut bumps, stays) = (a.acquire().unwrap(), b.acquire().unwrap());
-    let before = bumps.token();
-    bumps.bump().unwrap();
-    assert!(bumps.token() > before, "also where no other request waits");
-    let before = bumps.token();
-    let waiter = c.request().unwrap();
-    thread::scope(|scope| {
-        let next = scope.spawn(|| {
-            let guard = granted(waiter);
-            until("the one that bumps waits", || c.inspect().unwrap().line_length == 1);
-            let token = guard.token();
-            guard.unlock().unwrap();
-            token
-        });
-        bumps.bump().unwrap();
-        let between = next.join().unwrap();
-        assert!(before < between && between < bumps.token());
-    });
-    assert!(stays.token() < bumps.token() && !stays.is_lost());
-    assert_eq!(a.inspect().unwrap().taken(), 2);
-    bumps.unlock().unwrap();
-    stays.unlock().unwrap();
-    harness.assert_nothing_is_left("bump");
-}
-
 /// Each call is its own owner, unless the handle has one: then as many or fewer are a re-entry.
 pub fn permits_are_re_entrant_for_an_explicit_owner_only(harness: &impl Harness) {
     let client = client(harness);

@@ -28,10 +28,6 @@ impl Stop {
         self.0.load(Ordering::SeqCst) == STOPPED
     }
 
-    pub(crate) fn is_draining(&self) -> bool {
-        self.0.load(Ordering::SeqCst) == CLOSED
-    }
-
     pub(crate) fn close(&self) {
         self.0.fetch_max(CLOSED, Ordering::SeqCst);
     }

@@ -61,19 +61,20 @@ fn holds_are_counted_when_they_are_given_back_passed_on_or_lost() {
     lock.lock().unwrap().unlock().unwrap(); // a re-entry is no separate hold
     clock.advance(S);
     guard.unlock().unwrap();
-    let mut guard = lock.lock().unwrap();
+    let guard = lock.lock().unwrap();
     let other = lock.owned_by(&client.new_owner()).unwrap().request().unwrap();
     clock.advance(2 * S);
     let watches = client.clone();
     let taken = std::thread::spawn(move || {
         let taken = other.wait().unwrap();
-        // Until the bump stands in line: else it would get the free lock, and for a full lease.
+        // Until the holder stands in line again: else it would get the free lock, and for a full lease.
         while watches.waiting().is_empty() {
             std::thread::yield_now();
         }
         taken.unlock()
     });
-    guard.bump().unwrap();
+    guard.unlock().unwrap();
+    let guard = lock.lock().unwrap();
     taken.join().unwrap().unwrap();
     backend.faults().lose_hold("insight:holds");
     clock.advance(12 * S);

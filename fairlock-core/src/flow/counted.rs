@@ -1,16 +1,14 @@
-//! The calls for a lock, each counted if it ends without the lock; and how a holder lets the others go first.
+//! The calls for a lock, each counted if it ends without the lock.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::acquire::{Acquiring, Taken, Wish};
 use super::leave::Waited;
-use super::release::Effort;
 use crate::backend::{LockId, Wait};
 use crate::claim::{Claim, Patience};
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::ids::LockKind;
 use crate::stats::{Counters, Outcome};
 
 /// Waits for the lock as long as the patience lasts.
@@ -48,31 +46,6 @@ pub(crate) fn wait_for(acquiring: &Acquiring<'_>, claim: &Arc<Claim>, patience: 
         not_granted(&acquiring.ledger.counters, &claim.lock, outcome, claim.waited(claim.config.now()));
     }
     waited
-}
-
-/// Releases the lock and asks for it at the tail of the line, so that the others go first.
-///
-/// Two steps, each repeatable by itself: an attempt of the release names the hold by its token, and one of the request has
-/// the request's number. So neither can touch what came after it. (One step for both could: its late attempt would
-/// release a hold that its repeat had left in place.)
-///
-/// None, and no step, if the lock is held more than once, since the other guards rely on their hold, or if it has no line; and in a
-/// drain, which would not grant it again.
-///
-/// # Errors
-/// The old hold is then over, and its loss was reported.
-pub(crate) fn bump(acquiring: &Acquiring<'_>, claim: &Arc<Claim>) -> Result<Option<Taken>> {
-    let _here = acquiring.config.clock.attend();
-    if claim.lock.kind == LockKind::Plain
-        || claim.hold_count(claim.config.now()) > 1
-        || claim.config.stop.is_draining()
-    {
-        return Ok(None);
-    }
-    acquiring.releasing().unlock(claim, Effort::Persistent)?;
-    let patience = Patience { wait: Wait::Forever, deadline: None, cancel: None, keeps_place: false };
-    let Claim { lock, owner, terms, takes, .. } = &**claim;
-    obtain(acquiring, Wish { lock, owner, terms: *terms, takes: *takes, patience: &patience })
 }
 
 /// A call has ended, with the lock or without it. `began`: when it did, if that is known.

@@ -12,7 +12,7 @@ mod turn;
 
 pub(crate) use acquire::{Acquiring, Taken, Wish, error_of};
 pub(crate) use ask::Asking;
-pub(crate) use counted::{begin, bump, count, obtain, wait_for};
+pub(crate) use counted::{begin, count, obtain, wait_for};
 pub(crate) use keep::keep;
 #[cfg(test)]
 pub(crate) use leave::give_up;

@@ -191,8 +191,7 @@ impl Client {
     /// # Ok::<(), fairlock::Error>(())
     /// ```
     ///
-    /// - A holder may still enter the lock that it has. [`bump`](crate::Guard::bump) does nothing; one that waits for its turn ends
-    ///   as other waits do.
+    /// - A holder may still enter the lock that it has.
     /// - A [`Request`](crate::Request) that was granted before is a hold, until it is dropped or its guard is; and so is a leaked
     ///   hold, until it is unlocked. The calling thread waits for its own holds too, which it can't release meanwhile.
     /// - It blocks its thread: in async code call it by `spawn_blocking`. A grant that no poll has taken is a hold, until its future is

@@ -115,11 +115,8 @@ impl<O: Ownership> Guard<O> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Lost`] when [`is_lost`](Self::is_lost) is true; [`Error::NotHeld`] after a [`bump`](Self::bump) that failed.
+    /// [`Error::Lost`] when [`is_lost`](Self::is_lost) is true.
     pub fn check(&self) -> Result<()> {
-        if self.spent {
-            return Err(self.claim.not_held());
-        }
         // Marked, so that a renewal that is answered just now does not revive a hold that was called lost.
         self.shared.ledger.lose_if_expired(&self.claim).map_or(Ok(()), |lost| Err(Error::Lost(lost)))
     }
@@ -153,40 +150,6 @@ impl<O: Ownership> Guard<O> {
     /// gave no answer or refused; the hold is then as valid as before.
     pub fn renew(&self) -> Result<Duration> {
         self.shared.renewing().renew_now(&[&self.claim])
-    }
-
-    /// Lets every waiter go first: releases the lock and waits for it again at the tail of the line. The guard is then of a new
-    /// hold, with a greater token, also where no other request waited. Two round trips; none, and no effect, if the lock is held
-    /// more than once or is a plain lock.
-    ///
-    /// ```
-    /// # use fairlock::{Client, MemoryBackend};
-    /// # let client = Client::new(MemoryBackend::new())?;
-    /// let mut guard = client.fair_lock("lock:orders")?.lock()?;
-    /// let before = guard.token();
-    /// for batch in 0..3 {
-    ///     guard.bump()?; // between two batches: waiters need not wait for all of them
-    /// }
-    /// assert!(guard.token() > before);
-    /// # Ok::<(), fairlock::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::Lost`], [`Error::Unavailable`], [`Error::Denied`], [`Error::Shutdown`]. After an error the hold is over.
-    pub fn bump(&mut self) -> Result<()> {
-        match flow::bump(&self.shared.acquiring(), &self.claim) {
-            Ok(None) => Ok(()),
-            Ok(Some(taken)) => {
-                // The old hold is over; this guard becomes that of the new one.
-                let guard = Guard::new(Arc::clone(&self.shared), taken);
-                std::mem::replace(self, guard).spent = true;
-                Ok(())
-            }
-            Err(error) => {
-                self.spent = true;
-                Err(error)
-            }
-        }
     }
 
     /// Releases the lock. While the server does not answer it tries again, up to the

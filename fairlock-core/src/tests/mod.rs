@@ -1,7 +1,6 @@
 //! The flows, the watchdog and the wake-ups, on a clock that the tests move and on a store that answers as they tell it.
 
 mod acquire;
-mod bump;
 mod chores;
 mod debug;
 mod drain;

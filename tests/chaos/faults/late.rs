@@ -12,8 +12,8 @@ use fairlock_tests::locks::lock_of;
 use fairlock_tests::server_state::scripts_run;
 use fairlock_tests::{Alone, Proxy, RedisServer, assert_no_residue, eventually};
 
-use self::support::{Kind, Scene, calls, ending};
-use crate::support::{ANSWER, LEASE, SLACK, SOON, granted, ms, take};
+use self::support::{Kind, calls, ending};
+use crate::support::{ANSWER, LEASE, SLACK, SOON, ms, take};
 
 /// Longer than the test: only a replay brings the attempt to the server.
 const NEVER: Duration = Duration::from_secs(3600);
@@ -59,30 +59,6 @@ fn a_late_acquire_of_the_holder_itself_makes_no_second_holder() {
             assert_no_residue(&server, &[]);
         }
     }
-}
-
-/// C10: nobody waited, so the lock was granted to its holder again. Then another one queues, and the bump arrives once more.
-#[test]
-fn a_late_bump_does_not_hand_over_what_its_repeat_kept() {
-    Scene::each(&Kind::HAND_OFF, |Scene { kind, proxy, ours, theirs, .. }| {
-        let mut guard = kind.take(ours, "bumped");
-        proxy.record("bumped");
-        guard.bump().unwrap();
-        let bump = calls(proxy);
-        let (token, other) = (guard.token(), if *kind == Kind::Reader { Kind::Writer } else { *kind });
-        let waiting = other.request(theirs, "bumped");
-        assert_eq!(kind.waiting(theirs, "bumped"), 1);
-        // In order, and the other way round.
-        for call in bump.iter().chain(bump.iter().rev()) {
-            proxy.replay(call);
-            assert!(waiting.decided().try_recv().is_err(), "{kind:?}: two hold the lock");
-            assert_eq!(kind.waiting(theirs, "bumped"), 1, "{kind:?}: the other one waits");
-            guard.renew().unwrap();
-            assert!(!guard.is_lost() && guard.token() == token, "{kind:?}");
-        }
-        guard.unlock().unwrap();
-        granted(waiting, SOON).unlock().unwrap();
-    });
 }
 
 /// F1: the client has read the clock when it connected. One trip tells it of the step, and the repeat is granted.

@@ -140,7 +140,6 @@ impl Actor {
                 let leak = self.leaks.remove(newest);
                 self.unleak(&leak);
             }
-            What::Bump(guard) if !self.guards.is_empty() => self.bump(guard % guards),
             What::Renew(guard) if !self.guards.is_empty() => self.renew(guard % guards),
             What::Outlive(guard) if !self.guards.is_empty() => self.outlive(guard % guards),
             What::Request(ask) => self.request(ask),

@@ -89,12 +89,11 @@ impl Plan {
         let mut ops = Vec::new();
         for _ in 0..count {
             let what = self.what(dice);
-            let hurt = match (dice.roll(20), what) {
+            let hurt = match dice.roll(20) {
                 _ if !self.hurts => None,
-                (0, _) => Some(Hurt::LosesRequest),
-                // A bump is two calls, so a reply of it more often.
-                (1 | 2, _) | (3..=8, What::Bump(_)) => Some(Hurt::LosesReply),
-                (19, _) => Some(Hurt::HoldsBack(self.response + late(dice))),
+                0 => Some(Hurt::LosesRequest),
+                1 | 2 => Some(Hurt::LosesReply),
+                19 => Some(Hurt::HoldsBack(self.response + late(dice))),
                 _ => None,
             };
             ops.push(Op { at, what, hurt });
@@ -106,15 +105,14 @@ impl Plan {
     fn what(&self, dice: &mut Dice) -> What {
         let nth = index(dice, 4);
         match dice.roll(110) {
-            0..=28 => What::Take { ask: self.ask_by_any(dice), wait: wait(dice), listens: dice.roll(2) == 0 },
-            29..=52 => {
+            0..=32 => What::Take { ask: self.ask_by_any(dice), wait: wait(dice), listens: dice.roll(2) == 0 },
+            33..=60 => {
                 let keep = End::Keep(long(dice, Duration::from_secs(60)));
                 let end = dice.pick(&[End::Drop, End::Drop, End::Unlock, End::Unlock, End::Leak, keep]);
                 What::GiveBack { guard: nth, end }
             }
-            53..=56 => What::Unleak(nth),
-            57..=65 => What::Bump(nth),
-            66..=67 => What::Renew(nth),
+            61..=64 => What::Unleak(nth),
+            65..=67 => What::Renew(nth),
             68..=70 => What::Outlive(nth),
             71..=77 => What::Request(self.ask_by_any(dice)),
             78..=84 => {

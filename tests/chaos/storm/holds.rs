@@ -125,39 +125,6 @@ impl Holds {
         seen.end == Some(End::Lost)
     }
 
-    /// A guard is about to be bumped. Returns whether the hold may end by that.
-    pub fn guard_bumps(&mut self, lock: &str, token: FencingToken) -> bool {
-        let Some(seen) = self.holds.get_mut(&(lock.to_owned(), token)) else { return false };
-        let is_last = seen.guards == 1 && seen.end.is_none();
-        if is_last {
-            seen.end = Some(End::GivenBack);
-        }
-        is_last
-    }
-
-    /// The guard is of hold `new` now, which may be the old one.
-    pub fn bumped(
-        &mut self,
-        life: &Arc<Life>,
-        lock: &str,
-        owner: &str,
-        old: FencingToken,
-        new: FencingToken,
-        (is_last, terms): (bool, Terms),
-    ) {
-        if old != new {
-            self.bump_failed(lock, old);
-            self.guard_made(life, lock, owner, new, terms);
-        } else if is_last {
-            self.entry(life, lock, owner, old).end = None;
-        }
-    }
-
-    /// The guard is of no hold any more.
-    pub fn bump_failed(&mut self, lock: &str, token: FencingToken) {
-        self.guard_ends(lock, token);
-    }
-
     /// Holds of this owner that no caller took end with their request.
     pub fn request_ends(&mut self, life: &Arc<Life>, lock: &str, owner: &str) {
         for ((name, _), seen) in &mut self.holds {

@@ -190,15 +190,6 @@ impl AnyGuard {
         }
     }
 
-    /// A guard of several locks can't be bumped, nor one of a task.
-    pub fn bump(&mut self) -> Result<()> {
-        match self {
-            AnyGuard::Thread(guard) => guard.bump(),
-            AnyGuard::Owned(guard) => guard.bump(),
-            AnyGuard::Task(_) | AnyGuard::All(_) => Ok(()),
-        }
-    }
-
     pub fn valid_for(&self) -> Duration {
         match self {
             AnyGuard::Thread(guard) => guard.valid_for(),

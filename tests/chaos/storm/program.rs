@@ -139,7 +139,6 @@ pub enum What {
     },
     /// Gives back a hold that was leaked.
     Unleak(usize),
-    Bump(usize),
     Renew(usize),
     /// Waits for the end of a hold that has one, and asks again in that very moment.
     Outlive(usize),

@@ -160,18 +160,17 @@ fn the_order_survives_a_server_stopped_for_longer_than_a_place_lives() {
 fn the_order_survives_a_stopped_server_with_places_of_different_lives() {
     let server = CleanServer::start();
     let holder = patient(&server.url(), LONG);
-    let mut guard = take(&holder, "mixed");
+    let guard = take(&holder, "mixed");
     let slow = Proxy::start(server.port());
     let (short, long) = (patient(&slow.url(), Duration::from_secs(3)), patient(&server.url(), LONG));
     let requests = [request(&short, "mixed"), request(&long, "mixed")];
     slow.set(Traffic::Commands, Rule::Delay(Duration::from_millis(50)));
     thread::scope(|scope| {
         server.stop();
-        let bump = scope.spawn(|| guard.bump());
+        let release = scope.spawn(|| guard.unlock());
         thread::sleep(Duration::from_secs(5)); // the silence under test
         server.cont();
         in_turn(requests, FencingToken::new(0));
-        join(bump).unwrap();
+        join(release).unwrap();
     });
-    guard.unlock().unwrap();
 }

@@ -1,4 +1,4 @@
-//! The cost of waiting, handing over, bumping and re-entry: scripts, and the commands in them, as the server counts them.
+//! The cost of waiting, handing over and re-entry: scripts, and the commands in them, as the server counts them.
 
 use std::sync::Barrier;
 use std::thread;
@@ -54,41 +54,6 @@ fn a_contended_turn_costs_two_scripts_and_nothing_is_found_by_polling() {
     let by_wake_up: u64 = clients.iter().map(|client| client.stats().granted_by_wake_up).sum();
     assert!(by_wake_up > 4 * TURNS, "only {by_wake_up} turns were handed over");
     assert!(clients.iter().all(|client| client.stats().granted_by_polling == 0));
-}
-
-#[test]
-fn a_bump_is_two_scripts_and_puts_the_holder_behind_all_waiters() {
-    let server = CleanServer::start();
-    let (ours, theirs) = (client(&server.url()), client(&server.url()));
-    let mut guard = take(&ours, "bump");
-    // The scripts are loaded from here on.
-    guard.bump().unwrap();
-    let (token, before) = (guard.token(), scripts_run(&server));
-    guard.bump().unwrap();
-    assert_eq!(scripts_run(&server), before + 2, "a release and a request, also without a waiter");
-    assert!(guard.token() > token);
-    let token = guard.token();
-    let waiting = [request(&theirs, "bump"), request(&theirs, "bump")];
-    let before = scripts_run(&server);
-    thread::scope(|scope| {
-        let others = scope.spawn(|| {
-            let mut behind = 2;
-            waiting.map(|request| {
-                let guard = granted(request, SOON);
-                until_in_line(&server, "bump", behind);
-                behind -= 1;
-                let token = guard.token();
-                guard.unlock().unwrap();
-                token
-            })
-        });
-        guard.bump().unwrap();
-        let [second, third] = join(others);
-        assert!(token < second && second < third && third < guard.token());
-    });
-    // The two of the bump, and the two releases.
-    assert_eq!(scripts_run(&server), before + 4);
-    guard.unlock().unwrap();
 }
 
 /// Counts the server's commands in a call that joins the line, and in a release that hands the lock on.

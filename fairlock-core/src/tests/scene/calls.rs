@@ -274,8 +274,8 @@ impl Caller {
                     done()
                 })
             }
-            "unlocks" | "keeps" | "leaks" | "bumps" | "renews" => {
-                let Some(Guard::OfThread(mut guard)) = self.guards.pop() else { panic!("it has no guard") };
+            "unlocks" | "keeps" | "leaks" | "renews" => {
+                let Some(Guard::OfThread(guard)) = self.guards.pop() else { panic!("it has no guard") };
                 let kept = |told, guard| Told { guard: Some(Guard::OfThread(guard)), ..told };
                 match verb {
                     "unlocks" => world.begin(move || guard.unlock().told()),
@@ -284,7 +284,6 @@ impl Caller {
                         guard.leak();
                         done()
                     }),
-                    "bumps" => world.begin(move || kept(guard.bump().told(), guard)),
                     _ => world.begin(move || kept(guard.renew().told(), guard)),
                 }
             }

@@ -11,7 +11,7 @@
 //!
 //! | sentence | meaning |
 //! | --- | --- |
-//! | `a locks`, `tries`, `tries-for 5s`, `requests`, `waits`, `waits-for 5s`, `leaves`, `unlocks`, `drops`, `bumps`, `renews`, `keeps 9s`, `leaks`, `unleaks`; tasks also `listens` for a loss, and `polls` | a call |
+//! | `a locks`, `tries`, `tries-for 5s`, `requests`, `waits`, `waits-for 5s`, `leaves`, `unlocks`, `drops`, `renews`, `keeps 9s`, `leaks`, `unleaks`; tasks also `listens` for a loss, and `polls` | a call |
 //! | `x shuts-down`, `shuts-down-within 1s`, `drains 20s`, `locks-all a,b`, `tries-all a,b`, `tries-all-for-5s a,b` | a call of the client; the locks are released at once |
 //! | `a locks gets 9 1s`, `a gets 9`, `gets-all`, `is-busy`, `done`, `asks`, `sure 5s`, `lost Taken`, `fails Denied`, `drained a/1001/4s` | what a call has come to; `at-once` before it if the first poll of a task says so |
 //! | `a told no answer` | its last error has these words |

@@ -89,42 +89,6 @@ impl Actor {
         }
     }
 
-    pub(super) fn bump(&mut self, number: usize) {
-        let is_highest = |lock: usize| {
-            let others = self.guards.iter().enumerate().filter(|(other, _)| *other != number);
-            let others = others.flat_map(|(_, guard)| guard.holds.iter().map(|(lock, _)| *lock));
-            others.chain(self.others()).all(|other| other < lock)
-        };
-        if !is_highest(self.guards[number].ask.lock) || self.guards[number].guard.owner().is_none() {
-            return;
-        }
-        let Guard { guard, ask, holds, using } = self.guards.remove(number);
-        let mut guard = guard.into_blocking();
-        let (_, token) = holds[0];
-        let (life, began, lock) = (Arc::clone(&using.life), self.world.now(), name_of(ask.lock));
-        let owner = guard.owner().unwrap_or_default();
-        let is_last = locked(&self.world.holds).guard_bumps(&lock, token);
-        let result =
-            self.call(format!("bump {ask:?}, token {token}"), &life, Limit::Patient, &Cancel::new(), || {
-                guard.bump()
-            });
-        match result {
-            Ok(()) => {
-                let holds = guard.holds(ask.lock);
-                let (_, new) = holds[0];
-                self.world.count(if new == token { "bump: held twice" } else { "bump: back again" });
-                self.say(format_args!("has bumped {ask:?}, token {token}, now {new}"));
-                locked(&self.world.holds).bumped(&life, &lock, &owner, token, new, (is_last, ask.terms));
-                self.guards.push(Guard { guard, ask, holds, using });
-            }
-            Err(error) => {
-                locked(&self.world.holds).bump_failed(&lock, token);
-                let reasons = Reasons { mismatch: self.world.program.mixes(ask.lock), ..MAY_BE_LOST };
-                self.judge(&error, (began, &Cancel::new()), &life, "bump", reasons);
-            }
-        }
-    }
-
     pub(super) fn renew(&mut self, number: usize) {
         let Guard { guard, ask, holds, using } = self.guards.remove(number);
         let guard = guard.into_blocking();
