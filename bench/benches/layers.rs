@@ -1,7 +1,7 @@
 //! The layers one by one: `cargo bench --manifest-path bench/Cargo.toml`. Those on Redis need a URL in BENCH_REDIS.
 
 use divan::{AllocProfiler, Bencher};
-use fairlock::backend::{Acquire, Acquired, Backend, Hold, LockId, Place, RequestId};
+use fairlock::backend::{Acquire, Acquired, Backend, Hold, LockId, Place, RequestId, only};
 use fairlock::{Client, Discipline, Lock, LockKind, LockName, MemoryBackend, OwnerId, RedisBackend};
 
 #[global_allocator]
@@ -32,8 +32,8 @@ fn backend_cycle(bencher: Bencher<'_, '_>, backend: &impl Backend) {
         request += 1;
         let request = RequestId::new(request);
         let ask = Acquire::new(Place::new(&lock, &owner, request), std::time::Duration::from_secs(30));
-        let Ok(Acquired::Granted { token, .. }) = backend.acquire(&ask) else { panic!("not granted") };
-        backend.release(&Hold::new(&lock, &owner, request, token)).expect("released")
+        let Ok(Acquired::Granted { token, .. }) = only(backend.acquire(&[ask])) else { panic!("not granted") };
+        only(backend.release(&[Hold::new(&lock, &owner, request, token)])).expect("released")
     });
 }
 

@@ -18,8 +18,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use fairlock::backend::{
-    Acquire, Acquired, Backend, Hold, LockId, Place, Released, RequestId, Wake, WakeSink,
-};
+    Acquire, Acquired, Backend, Hold, LockId, Place, Released, RequestId, Wake, WakeSink, only};
 use fairlock::{ClientId, Discipline, FencingToken, LockKind, LockName, OwnerId, RedisBackend};
 
 use crate::Outcome;
@@ -149,7 +148,7 @@ impl Line {
         let Held { number, request, token } = oldest?;
         let owner = owner(self.crowd.client, number);
         let hold = Hold::new(&self.crowd.lock, &owner, request, token);
-        let Released::Released = self.crowd.backend.release(&hold)? else { return Err("not held".into()) };
+        let Released::Released = only(self.crowd.backend.release(&[hold]))? else { return Err("not held".into()) };
         self.requests += 1;
         match self.crowd.ask(number, self.requests)? {
             Acquired::Queued { .. } => {}
@@ -164,7 +163,7 @@ impl Crowd {
         let owner = owner(self.client, number);
         let mut place = Place::new(&self.lock, &owner, RequestId::new(request));
         (place.ttl, place.takes) = (LONG, self.takes[number as usize]);
-        Ok(self.backend.acquire(&Acquire::new(place, LONG))?)
+        Ok(only(self.backend.acquire(&[Acquire::new(place, LONG)]))?)
     }
 }
 

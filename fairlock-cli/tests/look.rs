@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
 use std::time::Duration;
 
-use fairlock::backend::{Acquire, Backend, LockId, Place, RequestId};
+use fairlock::backend::{Acquire, Backend, LockId, Place, RequestId, only};
 use fairlock::{Client, Discipline, LockKind, LockName, OwnerId, RedisBackend};
 use fairlock_tests::cluster::{Cluster, Replicas};
 use fairlock_tests::{Sentinels, eventually};
@@ -67,7 +67,7 @@ fn dies_in_line(backend: &RedisBackend, lock: &LockId, number: u64) {
     let owner = OwnerId::new(&format!("00000000-0000-4000-8000-000000000000:{number}"));
     let mut place = Place::new(lock, &owner, RequestId::new(number));
     place.ttl = Duration::from_millis(500);
-    backend.acquire(&Acquire::new(place, Duration::from_secs(1))).unwrap();
+    only(backend.acquire(&[Acquire::new(place, Duration::from_secs(1))])).unwrap();
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What an operator sees of a lock, and how one removes a waiter.
 
-use fairlock_core::backend::{Acquire, Acquired, Waiter};
+use fairlock_core::backend::{Acquire, Acquired, Waiter, only};
 use fairlock_core::{Lock, OwnedRequest, Owner, OwnerId};
 
 use super::{GRACE, Harness, LEASE, PLACE_TTL, Promise, client, lock, lock_of, until, until_in_line};
@@ -112,7 +112,7 @@ fn dies_in_line(bench: &Bench, request: u64) -> OwnerId {
     let owner = bench.owner();
     let mut place = bench.place(&owner, request);
     place.ttl = PLACE_TTL;
-    let asked = bench.backend.acquire(&Acquire::new(place, LEASE)).unwrap();
+    let asked = only(bench.backend.acquire(&[Acquire::new(place, LEASE)])).unwrap();
     assert!(matches!(asked, Acquired::Queued { .. }), "{asked:?}");
     owner
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fairlock_core::backend::{
-    Acquired, ForceReleased, HoldKept, Released, Renew, Renewal, RequestId, Withdrawn,
+    Acquired, ForceReleased, HoldKept, Released, Renew, Renewal, RequestId, Withdrawn, only,
 };
 
 use super::shared::{granted, semaphores};
@@ -71,7 +71,7 @@ pub fn what_names_the_former_request_finds_no_kept_hold(harness: &impl Harness) 
     assert!(left() > LEASE * 99 && left() <= LEASE * 100 + GRACE / 2);
     let again = bench.ask(&owner, 1);
     assert!(matches!(again, Acquired::Queued { .. } | Acquired::Busy { .. }), "{again:?}");
-    assert_eq!(bench.backend.withdraw(&bench.place(&owner, 1)).unwrap(), Withdrawn::Left);
+    assert_eq!(only(bench.backend.withdraw(&[bench.place(&owner, 1)])).unwrap(), Withdrawn::Left);
     assert_eq!(bench.release(&owner, 1, token), Released::NotHeld);
     assert_eq!(keep(hold, LEASE * 2), HoldKept::Kept);
     assert!(left() > LEASE && left() <= LEASE * 2 + GRACE / 2);

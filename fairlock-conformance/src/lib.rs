@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "the cases are tests")]
 
 mod exclusion;
+pub mod forward;
 mod holds;
 mod insight;
 mod kept;

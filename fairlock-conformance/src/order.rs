@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fairlock_core::backend::{Acquire, Acquired, LockId};
+use fairlock_core::backend::{Acquire, Acquired, LockId, only};
 use fairlock_core::{LockName, OwnerId};
 
 use super::{GRACE, Harness, LEASE, PLACE_TTL, Promise, client, lock, lock_of, until, until_in_line};
@@ -129,7 +129,7 @@ pub fn a_dead_waiter_delays_the_others_by_one_place_at_most(harness: &impl Harne
         let owner = OwnerId::new(&format!("00000000-0000-4000-8000-000000000000:{number}"));
         let mut place = place_of_all(&id, &owner, number);
         place.ttl = PLACE_TTL;
-        assert!(matches!(backend.acquire(&Acquire::new(place, LEASE)), Ok(Acquired::Queued { .. })));
+        assert!(matches!(only(backend.acquire(&[Acquire::new(place, LEASE)])), Ok(Acquired::Queued { .. })));
     }
     let alive = lock(harness, "dead").request().unwrap();
     guard.unlock().unwrap();
@@ -144,7 +144,7 @@ pub fn the_next_waiter_gets_the_lock_when_the_lease_of_a_dead_holder_ends(harnes
     let id = LockId::new(LockName::new("heir").unwrap(), harness.kind());
     let owner = OwnerId::new("00000000-0000-4000-8000-000000000000:1");
     let place = place_of_all(&id, &owner, 1);
-    assert!(matches!(backend.acquire(&Acquire::new(place, LEASE)), Ok(Acquired::Granted { .. })));
+    assert!(matches!(only(backend.acquire(&[Acquire::new(place, LEASE)])), Ok(Acquired::Granted { .. })));
     let heir = lock(harness, "heir").request().unwrap();
     harness.pass(LEASE / 2);
     assert!(heir.decided().try_recv().is_err());

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use fairlock_core::backend::{Acquire, Acquired, LockId, Place, RequestId};
+use fairlock_core::backend::{Acquire, Acquired, LockId, Place, RequestId, only};
 use fairlock_core::{Cancel, Error, LockKind, LockName, LostCause, OwnerId};
 
 use super::shared::{DEAD, assert_waits, granted, is_kept, rw_locks, rw_locks_of_one};
@@ -237,7 +237,7 @@ pub fn a_dead_head_lets_the_others_in(harness: &impl Harness) {
         let reading = a.read().unwrap();
         let mut place = place_of_all(lock, owner, 1);
         place.ttl = DEAD;
-        let asked = silent.backend.acquire(&Acquire::new(place, LEASE)).unwrap();
+        let asked = only(silent.backend.acquire(&[Acquire::new(place, LEASE)])).unwrap();
         assert!(matches!(asked, Acquired::Queued { rank: 0, .. }), "{asked:?}");
         readers.push((reading, b.reader().request().unwrap()));
     }
@@ -298,6 +298,6 @@ fn dies_while_it_reads(harness: &impl Harness, name: &str) {
     let id = LockId::new(LockName::new(name).unwrap(), LockKind::ReadWrite);
     let owner = OwnerId::new("00000000-0000-4000-8000-000000000000:1");
     let place = Place::new(&id, &owner, RequestId::new(1));
-    let asked = harness.backend().acquire(&Acquire::new(place, DEAD)).unwrap();
+    let asked = only(harness.backend().acquire(&[Acquire::new(place, DEAD)])).unwrap();
     assert!(matches!(asked, Acquired::Granted { .. }), "{asked:?}");
 }

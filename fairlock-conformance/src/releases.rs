@@ -1,17 +1,11 @@
 //! Releases that reach the store late, by a backend that holds them up.
 
-use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
 
-use fairlock_core::backend::{
-    Acquire, Acquired, Backend, BackendError, ForceReleased, Hold, HoldCountSet, HoldKept, LockId, LockState,
-    Place, Released, Renew, Renewal, RequestId, Subscription, WakeSink, Withdrawn,
-};
-use fairlock_core::{Client, ClientId, Clock, Error, LockKind, LostCause};
+use fairlock_core::{Client, Error, LostCause};
 
+use super::forward::*;
 use super::{Harness, LEASE, lock, lock_of, until};
 
 /// The harness's backend, but a release is held up.
@@ -33,55 +27,13 @@ impl Late {
 }
 
 impl Backend for Late {
-    fn acquire(&self, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
-        self.inner.acquire(ask)
-    }
-
-    fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
-        self.inner.set_hold_count(hold, holds)
-    }
-
-    fn release(&self, hold: &Hold<'_>) -> Result<Released, BackendError> {
+    fn release(&self, holds: &[Hold<'_>]) -> Vec<Answer<Released>> {
         self.is_asked.store(true, Ordering::SeqCst);
         self.clock.sleep(self.by);
-        self.inner.release(hold)
+        self.inner.release(holds)
     }
 
-    fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Result<HoldKept, BackendError> {
-        self.inner.keep(hold, keeper, lease)
-    }
-
-    fn renew(&self, client: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
-        self.inner.renew(client, items)
-    }
-
-    fn withdraw(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
-        self.inner.withdraw(place)
-    }
-
-    fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
-        self.inner.kick(place)
-    }
-
-    fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
-        self.inner.force_release(lock)
-    }
-
-    fn inspect(&self, lock: &LockId, part: Range<u64>) -> Result<LockState, BackendError> {
-        self.inner.inspect(lock, part)
-    }
-
-    fn subscribe(&self, client: ClientId, sink: Arc<dyn WakeSink>) -> Result<Subscription, BackendError> {
-        self.inner.subscribe(client, sink)
-    }
-
-    fn keeps(&self, kind: LockKind) -> bool {
-        self.inner.keeps(kind)
-    }
-
-    fn store_clock(&self) -> Option<Clock> {
-        self.inner.store_clock()
-    }
+    crate::forward_to_inner! { acquire set_hold_count keep renew withdraw kick force_release inspect subscribe keeps store_clock }
 }
 
 /// The hold was certain when it was given up, and nobody has taken it: what was done under it counts.

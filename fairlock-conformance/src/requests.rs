@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fairlock_core::backend::{
     Acquire, Acquired, Backend, Hold, HoldCountSet, LockId, Place, Released, Renew, Renewal, RequestId,
-    Subscription, Wait, Wake, WakeSink, Withdrawn,
+    Subscription, Wait, Wake, WakeSink, Withdrawn, only,
 };
 use fairlock_core::{ClientId, FencingToken, LockKind, LockName, OwnerId};
 
@@ -58,7 +58,7 @@ impl Bench {
     }
 
     pub(super) fn ask(&self, owner: &OwnerId, request: u64) -> Acquired {
-        self.backend.acquire(&Acquire::new(self.place(owner, request), LEASE)).unwrap()
+        only(self.backend.acquire(&[Acquire::new(self.place(owner, request), LEASE)])).unwrap()
     }
 
     pub(super) fn token(&self, owner: &OwnerId, request: u64) -> FencingToken {
@@ -73,7 +73,7 @@ impl Bench {
     }
 
     pub(super) fn release(&self, owner: &OwnerId, request: u64, token: FencingToken) -> Released {
-        self.backend.release(&self.hold(owner, request, token)).unwrap()
+        only(self.backend.release(&[self.hold(owner, request, token)])).unwrap()
     }
 
     pub(super) fn line(&self) -> u64 {
@@ -108,7 +108,7 @@ pub fn a_repeated_request_keeps_its_one_place(harness: &impl Harness) {
         assert!(matches!(bench.ask(&second, 2), Acquired::Queued { rank: 1, .. }));
     }
     for owner in [&first, &second, &second] {
-        assert_eq!(bench.backend.withdraw(&bench.place(owner, 2)).unwrap(), Withdrawn::Left);
+        assert_eq!(only(bench.backend.withdraw(&[bench.place(owner, 2)])).unwrap(), Withdrawn::Left);
     }
     assert_eq!(bench.release(&holder, 1, token), Released::Released);
     harness.assert_nothing_is_left("places");
@@ -141,16 +141,16 @@ pub fn a_request_takes_over_no_hold_of_its_owner(harness: &impl Harness) {
     let mut once = bench.place(&owner, 2);
     once.wait = Wait::No;
     let short = Duration::from_millis(50);
-    let busy = bench.backend.acquire(&Acquire::new(once, short)).unwrap();
+    let busy = only(bench.backend.acquire(&[Acquire::new(once, short)])).unwrap();
     assert!(matches!(busy, Acquired::Busy { .. }), "{busy:?}");
     for _ in 0..2 {
-        let waits = bench.backend.acquire(&Acquire::new(bench.place(&owner, 3), short)).unwrap();
+        let waits = only(bench.backend.acquire(&[Acquire::new(bench.place(&owner, 3), short)])).unwrap();
         assert!(matches!(waits, Acquired::Queued { .. } | Acquired::Busy { .. }), "{waits:?}");
     }
     if harness.promises(Promise::Order) {
         assert!(matches!(bench.ask(&owner, 3), Acquired::Queued { rank: 0, .. }));
         assert!(matches!(bench.ask(&other, 4), Acquired::Queued { rank: 1, .. }));
-        assert_eq!(bench.backend.withdraw(&bench.place(&other, 4)).unwrap(), Withdrawn::Left);
+        assert_eq!(only(bench.backend.withdraw(&[bench.place(&other, 4)])).unwrap(), Withdrawn::Left);
     }
     let state = bench.backend.inspect(&bench.lock, 0..0).unwrap();
     assert_eq!(state.holder().unwrap().token, Some(old));
@@ -172,7 +172,7 @@ pub fn a_repeat_shortens_no_lease(harness: &impl Harness) {
         let left = bench.backend.inspect(&bench.lock, 0..0).unwrap().holder().unwrap().lease_left;
         assert!(left > Some(LEASE / 2), "{left:?}");
     };
-    match bench.backend.acquire(&Acquire::new(bench.place(&owner, 1), short)).unwrap() {
+    match only(bench.backend.acquire(&[Acquire::new(bench.place(&owner, 1), short)])).unwrap() {
         Acquired::Granted { token: same, .. } => assert_eq!(same, token),
         other => panic!("{other:?}"),
     }
@@ -192,12 +192,12 @@ pub fn a_withdrawal_after_the_grant_says_so(harness: &impl Harness) {
     let bench = Bench::new(harness, "granted");
     let owner = bench.owner();
     let token = bench.token(&owner, 1);
-    match bench.backend.withdraw(&bench.place(&owner, 1)).unwrap() {
+    match only(bench.backend.withdraw(&[bench.place(&owner, 1)])).unwrap() {
         Withdrawn::WasGranted { token: same, lease } => assert!(same == token && lease <= LEASE),
         other => panic!("{other:?}"),
     }
     assert_eq!(bench.release(&owner, 1, token), Released::Released);
-    assert_eq!(bench.backend.withdraw(&bench.place(&owner, 1)).unwrap(), Withdrawn::Left);
+    assert_eq!(only(bench.backend.withdraw(&[bench.place(&owner, 1)])).unwrap(), Withdrawn::Left);
     harness.assert_nothing_is_left("granted");
 }
 
@@ -222,7 +222,7 @@ pub fn renewal_answers_each_item_for_itself(harness: &impl Harness) {
         let gone = bench.backend.renew(bench.client, &[place(&stranger, 9)]).remove(0).unwrap();
         assert_eq!(gone, Renewal::Lost);
     }
-    assert_eq!(bench.backend.withdraw(&bench.place(&waiter, 2)).unwrap(), Withdrawn::Left);
+    assert_eq!(only(bench.backend.withdraw(&[bench.place(&waiter, 2)])).unwrap(), Withdrawn::Left);
     assert_eq!(bench.release(&holder, 1, token), Released::Released);
     harness.assert_nothing_is_left("items");
 }
@@ -233,7 +233,7 @@ pub fn requests_that_go_together_are_answered_each_for_itself(harness: &impl Har
     let owners = [(); 3].map(|()| bench.owner());
     let places = [0, 1, 2].map(|at: usize| bench.place(&owners[at], at as u64 + 1));
     let asks = places.map(|place| Acquire::new(place, LEASE));
-    let ask = || bench.backend.acquire_all(&asks).into_iter().map(Result::unwrap).collect::<Vec<_>>();
+    let ask = || bench.backend.acquire(&asks).into_iter().map(Result::unwrap).collect::<Vec<_>>();
     let token = bench.token(&owners[0], 1);
     for _ in 0..2 {
         let answers = ask();
@@ -248,7 +248,7 @@ pub fn requests_that_go_together_are_answered_each_for_itself(harness: &impl Har
         assert_eq!(answers.len(), 3);
     }
     for _ in 0..2 {
-        let answers: Vec<_> = bench.backend.withdraw_all(&places).into_iter().map(Result::unwrap).collect();
+        let answers: Vec<_> = bench.backend.withdraw(&places).into_iter().map(Result::unwrap).collect();
         assert!(
             matches!(answers[0], Withdrawn::WasGranted { token: same, .. } if same == token),
             "{answers:?}"
@@ -256,7 +256,7 @@ pub fn requests_that_go_together_are_answered_each_for_itself(harness: &impl Har
         assert_eq!(answers[1..], [Withdrawn::Left, Withdrawn::Left]);
         assert_eq!(bench.line(), 0);
     }
-    assert!(bench.backend.withdraw_all(&[]).is_empty() && bench.backend.acquire_all(&[]).is_empty());
+    assert!(bench.backend.withdraw(&[]).is_empty() && bench.backend.acquire(&[]).is_empty());
     assert_eq!(bench.release(&owners[0], 1, token), Released::Released);
     harness.assert_nothing_is_left("together");
 }
@@ -268,7 +268,7 @@ pub fn holds_that_go_together_are_released_each_for_itself(harness: &impl Harnes
     let tokens = [0, 1, 2].map(|at: usize| benches[at].token(&owners[at], 1));
     let hold = |at: usize, request| benches[at].hold(&owners[at], request, tokens[at]);
     let release_all = |holds: &[Hold<'_>]| {
-        let answers = benches[0].backend.release_all(holds).into_iter();
+        let answers = benches[0].backend.release(holds).into_iter();
         answers.map(Result::unwrap).collect::<Vec<_>>()
     };
     let next = benches[0].owner();
@@ -297,7 +297,7 @@ pub fn a_repeated_release_of_many_touches_no_later_hold(harness: &impl Harness) 
     let tokens = |request| [0, 1].map(|at: usize| benches[at].token(&owners[at], request));
     let release_all = |request, tokens: [FencingToken; 2]| {
         let holds = [0, 1].map(|at: usize| benches[at].hold(&owners[at], request, tokens[at]));
-        let answers = benches[0].backend.release_all(&holds).into_iter();
+        let answers = benches[0].backend.release(&holds).into_iter();
         answers.map(Result::unwrap).collect::<Vec<_>>()
     };
     let old = tokens(1);

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use fairlock_core::Ownership;
-use fairlock_core::backend::{Acquire, Acquired, LockId, Place, RequestId};
+use fairlock_core::backend::{Acquire, Acquired, LockId, Place, RequestId, only};
 use fairlock_core::{Error, Guard, LockKind, LockName, Owner, OwnerId, Request, Result, RwLock, Semaphore};
 
 use super::{Harness, LEASE, Promise, client, until, wait_once};
@@ -167,7 +167,7 @@ pub fn a_grant_that_its_client_does_not_know_is_given_back(harness: &impl Harnes
         let lease = if harness.tells_unasked() { SOON * 2 } else { LEASE };
         let mut place = Place::new(&id, &owner, RequestId::new(request));
         (place.ttl, place.takes) = (lease, takes);
-        let asked = backend.acquire(&Acquire::new(place, lease)).unwrap();
+        let asked = only(backend.acquire(&[Acquire::new(place, lease)])).unwrap();
         assert!(matches!(asked, Acquired::Queued { .. }), "{asked:?}");
         let started = Instant::now();
         guard.unlock().unwrap();

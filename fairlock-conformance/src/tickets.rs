@@ -1,7 +1,7 @@
 //! A waiter knows its ticket, so what a store forgets costs it no turn. These cases call the backend itself.
 
 use fairlock_core::OwnerId;
-use fairlock_core::backend::{Acquire, Acquired, Place, Released, Renew, Renewal, Wait, Withdrawn};
+use fairlock_core::backend::{Acquire, Acquired, Place, Released, Renew, Renewal, Wait, Withdrawn, only};
 
 use super::{GRACE, Harness, LEASE, PLACE_TTL, Promise};
 use crate::requests::Bench;
@@ -34,7 +34,7 @@ impl<'a> Waiters<'a> {
     }
 
     fn asks(&self, number: usize) -> Acquired {
-        self.bench.backend.acquire(&Acquire::new(self.place(number), LEASE)).unwrap()
+        only(self.bench.backend.acquire(&[Acquire::new(self.place(number), LEASE)])).unwrap()
     }
 
     /// Asks, and returns rank and ticket.
@@ -55,11 +55,12 @@ impl<'a> Waiters<'a> {
 
     /// Removes the place, in the one way that every store has.
     fn loses_its_place(&self, number: usize) {
-        assert_eq!(self.bench.backend.withdraw(&self.place(number)).unwrap(), Withdrawn::Left);
+        assert_eq!(only(self.bench.backend.withdraw(&[self.place(number)])).unwrap(), Withdrawn::Left);
     }
 
     fn all_leave(self) {
-        (0..self.all.len()).for_each(|number| _ = self.bench.backend.withdraw(&self.place(number)).unwrap());
+        (0..self.all.len())
+            .for_each(|number| _ = only(self.bench.backend.withdraw(&[self.place(number)])).unwrap());
     }
 }
 
@@ -82,7 +83,7 @@ pub fn a_place_that_is_gone_is_put_back_at_its_ticket(harness: &impl Harness) {
     }
     assert!(matches!(bench.ask(&newcomer, 2), Acquired::Queued { rank: 4, .. }));
     waiters.all_leave();
-    assert_eq!(bench.backend.withdraw(&bench.place(&newcomer, 2)).unwrap(), Withdrawn::Left);
+    assert_eq!(only(bench.backend.withdraw(&[bench.place(&newcomer, 2)])).unwrap(), Withdrawn::Left);
     assert_eq!(bench.release(&holder, 1, token), Released::Released);
     harness.assert_nothing_is_left("back");
 }
@@ -105,7 +106,7 @@ pub fn a_ticket_that_the_lock_has_not_given_out_is_not_believed(harness: &impl H
         assert!(rank == 1 && waiters.all[1].1 < ticket && ticket < forged, "{ticket}");
         let newcomer = bench.owner();
         assert!(matches!(bench.ask(&newcomer, 2), Acquired::Queued { rank: 2, .. }));
-        assert_eq!(bench.backend.withdraw(&bench.place(&newcomer, 2)).unwrap(), Withdrawn::Left);
+        assert_eq!(only(bench.backend.withdraw(&[bench.place(&newcomer, 2)])).unwrap(), Withdrawn::Left);
     }
     waiters.all_leave();
     assert_eq!(bench.release(&holder, 1, token), Released::Released);
@@ -134,7 +135,7 @@ pub fn a_waiter_whose_grant_is_over_is_next(harness: &impl Harness) {
     let Acquired::Granted { token, .. } = waiters.asks(0) else { panic!("{:?}", waiters.asks(0)) };
     let (first, _) = &waiters.all[0];
     assert_eq!(waiters.queues(2).0, 0);
-    assert_eq!(bench.backend.withdraw(&waiters.place(2)).unwrap(), Withdrawn::Left);
+    assert_eq!(only(bench.backend.withdraw(&[waiters.place(2)])).unwrap(), Withdrawn::Left);
     assert_eq!(bench.release(first, 100, token), Released::Released);
     harness.assert_nothing_is_left("lapsed");
 }

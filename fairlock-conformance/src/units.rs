@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fairlock_core::backend::{
-    Acquire, Acquired, ForceReleased, Place, Released, Renew, Renewal, Wait, Withdrawn,
+    Acquire, Acquired, ForceReleased, Place, Released, Renew, Renewal, Wait, Withdrawn, only,
 };
 use fairlock_core::{FencingToken, LockKind, OwnerId};
 
@@ -22,7 +22,7 @@ impl Bench {
     }
 
     fn ask_for(&self, owner: &OwnerId, request: u64, takes: u32) -> Acquired {
-        self.backend.acquire(&Acquire::new(self.place_of(owner, request, takes), LEASE)).unwrap()
+        only(self.backend.acquire(&[Acquire::new(self.place_of(owner, request, takes), LEASE)])).unwrap()
     }
 
     #[track_caller]
@@ -88,7 +88,7 @@ pub fn a_repeated_release_frees_once(harness: &impl Harness) {
         assert_eq!(bench.taken(), 1);
         bench.queues(&large, 3, all, 0);
         // An owner that is back since: the old token takes nothing from it.
-        assert_eq!(bench.backend.withdraw(&bench.place_of(&large, 3, all)).unwrap(), Withdrawn::Left);
+        assert_eq!(only(bench.backend.withdraw(&[bench.place_of(&large, 3, all)])).unwrap(), Withdrawn::Left);
         let back = bench.token_of(&one, 4, 1);
         assert_eq!(bench.release(&one, 1, first), Released::NotHeld);
         assert_eq!(bench.taken(), 2);
@@ -111,7 +111,7 @@ pub fn releases_that_go_together_let_the_others_in_once(harness: &impl Harness) 
         bench.queues(&small, 4, 1, 1);
         let holds = [bench.hold(&one, 1, first), bench.hold(&two, 2, second)];
         for answer in [Released::Released, Released::NotHeld] {
-            let answers: Vec<_> = bench.backend.release_all(&holds).into_iter().map(Result::unwrap).collect();
+            let answers: Vec<_> = bench.backend.release(&holds).into_iter().map(Result::unwrap).collect();
             assert_eq!(answers, [answer; 2]);
             let state = bench.backend.inspect(&bench.lock, 0..10).unwrap();
             assert_eq!((state.taken(), state.line_length), (all, 1), "{state:?}");
@@ -134,19 +134,22 @@ pub fn a_repeated_withdrawal_lets_the_others_in_once(harness: &impl Harness) {
         bench.queues(&two, 3, 1, 1);
         bench.queues(&after, 4, all, 2);
         for _ in 0..2 {
-            assert_eq!(bench.backend.withdraw(&bench.place_of(&large, 2, all)).unwrap(), Withdrawn::Left);
+            assert_eq!(
+                only(bench.backend.withdraw(&[bench.place_of(&large, 2, all)])).unwrap(),
+                Withdrawn::Left
+            );
             let state = bench.backend.inspect(&bench.lock, 0..10).unwrap();
             assert_eq!((state.taken(), state.line_length), (2, 1), "{state:?}");
         }
         let second = bench.token_of(&two, 3, 1);
         for _ in 0..2 {
-            match bench.backend.withdraw(&bench.place_of(&two, 3, 1)).unwrap() {
+            match only(bench.backend.withdraw(&[bench.place_of(&two, 3, 1)])).unwrap() {
                 Withdrawn::WasGranted { token, lease } => assert!(token == second && lease <= LEASE),
                 other => panic!("{other:?}"),
             }
         }
         assert_eq!(bench.taken(), 2);
-        assert_eq!(bench.backend.withdraw(&bench.place_of(&after, 4, all)).unwrap(), Withdrawn::Left);
+        assert_eq!(only(bench.backend.withdraw(&[bench.place_of(&after, 4, all)])).unwrap(), Withdrawn::Left);
         assert_eq!(bench.release(&one, 1, first), Released::Released);
         assert_eq!(bench.release(&two, 3, second), Released::Released);
         harness.assert_nothing_is_left(bench.lock.name.as_str());
@@ -159,7 +162,7 @@ pub fn an_expired_hold_is_not_renewed(harness: &impl Harness) {
     let holds: Vec<_> = benches.iter().map(|bench| (bench.owner(), bench.owner())).collect();
     let tokens = benches.iter().zip(&holds).map(|(bench, (dead, live))| {
         let short = Acquire::new(bench.place_of(dead, 1, 1), DEAD);
-        match bench.backend.acquire(&short).unwrap() {
+        match only(bench.backend.acquire(&[short])).unwrap() {
             Acquired::Granted { token, .. } => (token, bench.token_of(live, 2, 1)),
             other => panic!("{other:?}"),
         }
@@ -222,7 +225,7 @@ pub fn heartbeats_and_asks_grant_all_that_fit(harness: &impl Harness) {
         assert!(matches!(fourth, Renewal::Waiting { rank: 1, .. }), "{fourth:?}");
         assert_eq!(bench.taken(), 2);
         for at in [3, 2] {
-            assert_eq!(bench.backend.withdraw(&place(at)).unwrap(), Withdrawn::Left);
+            assert_eq!(only(bench.backend.withdraw(&[place(at)])).unwrap(), Withdrawn::Left);
         }
         assert_eq!(bench.release(&waiters[0].0, 0, first), Released::Released);
         assert_eq!(bench.release(&waiters[1].0, 1, second), Released::Released);
@@ -235,7 +238,7 @@ pub fn heartbeats_and_asks_grant_all_that_fit(harness: &impl Harness) {
 fn stand_behind_a_dead_holder(bench: &Bench, takes: &[u32]) -> Vec<(OwnerId, u32)> {
     let dead = bench.owner();
     let short = Acquire::new(bench.place(&dead, 9), DEAD);
-    assert!(matches!(bench.backend.acquire(&short).unwrap(), Acquired::Granted { .. }));
+    assert!(matches!(only(bench.backend.acquire(&[short])).unwrap(), Acquired::Granted { .. }));
     let capacity = bench.lock.kind.capacity();
     let waiters: Vec<_> = takes.iter().map(|takes| (bench.owner(), capacity.min(*takes))).collect();
     for (number, (owner, takes)) in (0..).zip(&waiters) {
@@ -252,7 +255,7 @@ pub fn an_attempt_for_units_leaves_no_place(harness: &impl Harness) {
         let attempt = |takes| {
             let mut place = bench.place_of(&two, 2, takes);
             place.wait = Wait::No;
-            bench.backend.acquire(&Acquire::new(place, LEASE)).unwrap()
+            only(bench.backend.acquire(&[Acquire::new(place, LEASE)])).unwrap()
         };
         for _ in 0..2 {
             assert!(matches!(attempt(all), Acquired::Busy { .. }));
@@ -281,7 +284,7 @@ pub fn the_next_of_a_client_looks_when_its_first_has_left(harness: &impl Harness
     let semaphore = client.semaphore("look", 2).unwrap();
     let token = bench.token_of(&live, 1, 1);
     let short = Acquire::new(bench.place_of(&dead, 2, 1), DEAD);
-    assert!(matches!(bench.backend.acquire(&short).unwrap(), Acquired::Granted { .. }));
+    assert!(matches!(only(bench.backend.acquire(&[short])).unwrap(), Acquired::Granted { .. }));
     let (first, second) = (semaphore.request_many(2).unwrap(), semaphore.request().unwrap());
     drop(first);
     until("the first has left", || bench.line() == 1);

@@ -8,6 +8,7 @@ use std::time::Duration;
 use fairlock_core::backend::{
     Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, HoldKept,
     LockId, LockState, Place, Released, Renew, Renewal, RequestId, Subscription, WakeSink, Withdrawn,
+    one_by_one,
 };
 use fairlock_core::{ClientId, Clock, LockKind, LockName, OwnerId};
 use fairlock_line::{LockEntry, Turn, lock_of};
@@ -176,10 +177,12 @@ fn unavailable(message: &str) -> BackendError {
 }
 
 impl Backend for MemoryBackend {
-    fn acquire(&self, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
-        let caller = Caller::Owner(ask.place.owner);
-        self.0
-            .call(&ask.place.lock.name, Operation::Acquire, caller, |entry, turn| entry.acquire(turn, ask))?
+    fn acquire(&self, asks: &[Acquire<'_>]) -> Vec<Result<Acquired, BackendError>> {
+        one_by_one(asks, |ask| {
+            let Place { lock, owner, .. } = ask.place;
+            let caller = Caller::Owner(owner);
+            self.0.call(&lock.name, Operation::Acquire, caller, |entry, turn| entry.acquire(turn, ask))?
+        })
     }
 
     fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
@@ -189,9 +192,12 @@ impl Backend for MemoryBackend {
         })
     }
 
-    fn release(&self, hold: &Hold<'_>) -> Result<Released, BackendError> {
-        let caller = Caller::Owner(hold.owner);
-        self.0.call(&hold.lock.name, Operation::Release, caller, |entry, turn| entry.release(turn, hold))
+    fn release(&self, holds: &[Hold<'_>]) -> Vec<Result<Released, BackendError>> {
+        one_by_one(holds, |hold| {
+            let Hold { lock, owner, .. } = hold;
+            let caller = Caller::Owner(owner);
+            self.0.call(&lock.name, Operation::Release, caller, |entry, turn| entry.release(turn, hold))
+        })
     }
 
     fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Result<HoldKept, BackendError> {
@@ -208,9 +214,12 @@ impl Backend for MemoryBackend {
         }
     }
 
-    fn withdraw(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
-        let caller = Caller::Owner(place.owner);
-        self.0.call(&place.lock.name, Operation::Withdraw, caller, |entry, turn| entry.withdraw(turn, place))
+    fn withdraw(&self, places: &[Place<'_>]) -> Vec<Result<Withdrawn, BackendError>> {
+        one_by_one(places, |place| {
+            let Place { lock, owner, .. } = place;
+            let caller = Caller::Owner(owner);
+            self.0.call(&lock.name, Operation::Withdraw, caller, |entry, turn| entry.withdraw(turn, place))
+        })
     }
 
     fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {

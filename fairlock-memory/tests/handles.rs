@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use fairlock_core::backend::{Acquire, Backend, LockId, Place, RequestId, Waiter};
+use fairlock_core::backend::{Acquire, Backend, LockId, Place, RequestId, Waiter, only};
 use fairlock_core::{Client, Error, LockKind, LockName, OwnerId};
 use fairlock_memory::MemoryBackend;
 
@@ -63,7 +63,7 @@ fn a_waiter_is_found_in_a_line_that_is_longer_than_one_look() {
     for number in 0..=1200 {
         let owner = owner(number);
         let place = Place::new(&id, &owner, RequestId::new(number));
-        store.acquire(&Acquire::new(place, Duration::from_secs(30))).unwrap();
+        only(store.acquire(&[Acquire::new(place, Duration::from_secs(30))])).unwrap();
     }
     let found = [1, 600, 1200].map(|number| lock.find_waiter(&owner(number)).unwrap().map(|(rank, _)| rank));
     assert_eq!(found, [Some(0), Some(599), Some(1199)]); // the first has the lock

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::slice;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use fairlock_line::LockEntry;
 use crate::net::address::Address;
 use crate::owned;
 use crate::schema::LONGEST_UNSYNCED;
-use crate::step::{Question, Store, only};
+use crate::step::{Question, Store};
 
 /// Locks in a PostgreSQL database: one row a lock, decided under its row lock.
 ///
@@ -33,12 +32,8 @@ impl fmt::Debug for PostgresBackend {
 }
 
 impl Backend for PostgresBackend {
-    fn acquire(&self, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
-        only(self.acquire_all(slice::from_ref(ask)))
-    }
-
-    fn acquire_all(&self, asks: &[Acquire<'_>]) -> Vec<Result<Acquired, BackendError>> {
-        self.0.acquire_all(asks)
+    fn acquire(&self, asks: &[Acquire<'_>]) -> Vec<Result<Acquired, BackendError>> {
+        self.0.acquire(asks)
     }
 
     fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
@@ -46,12 +41,8 @@ impl Backend for PostgresBackend {
         self.0.step(&hold.lock.name, set)
     }
 
-    fn release(&self, hold: &Hold<'_>) -> Result<Released, BackendError> {
-        only(self.release_all(slice::from_ref(hold)))
-    }
-
-    fn release_all(&self, holds: &[Hold<'_>]) -> Vec<Result<Released, BackendError>> {
-        let answers = self.0.release_all(holds);
+    fn release(&self, holds: &[Hold<'_>]) -> Vec<Result<Released, BackendError>> {
+        let answers = self.0.release(holds);
         self.0.sweep_if_due();
         answers
     }
@@ -74,11 +65,7 @@ impl Backend for PostgresBackend {
         answers
     }
 
-    fn withdraw(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
-        only(self.withdraw_all(slice::from_ref(place)))
-    }
-
-    fn withdraw_all(&self, places: &[Place<'_>]) -> Vec<Result<Withdrawn, BackendError>> {
+    fn withdraw(&self, places: &[Place<'_>]) -> Vec<Result<Withdrawn, BackendError>> {
         let store = &self.0;
         let deadline = store.pool.deadline();
         let question = |place: &Place<'_>| {

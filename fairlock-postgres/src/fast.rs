@@ -44,10 +44,7 @@ use crate::row::{LONGEST, is_text, micros, moment};
 use crate::step::{Question, Store};
 
 impl Store {
-    pub(crate) fn acquire_all(
-        self: &Arc<Store>,
-        asks: &[Acquire<'_>],
-    ) -> Vec<Result<Acquired, BackendError>> {
+    pub(crate) fn acquire(self: &Arc<Store>, asks: &[Acquire<'_>]) -> Vec<Result<Acquired, BackendError>> {
         let deadline = self.pool.deadline();
         let question = |ask: &Acquire<'_>| {
             let attempt = self.fast_acquire(ask, deadline);
@@ -66,7 +63,7 @@ impl Store {
         answers
     }
 
-    pub(crate) fn release_all(&self, holds: &[Hold<'_>]) -> Vec<Result<Released, BackendError>> {
+    pub(crate) fn release(&self, holds: &[Hold<'_>]) -> Vec<Result<Released, BackendError>> {
         let deadline = self.pool.deadline();
         let question = |hold: &Hold<'_>| {
             let release = owned::about(hold, |entry, turn, hold, _| entry.release(turn, hold));

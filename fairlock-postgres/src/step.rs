@@ -49,7 +49,7 @@ use std::iter;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use fairlock_core::backend::BackendError;
+use fairlock_core::backend::{BackendError, only};
 use fairlock_core::{LockName, OwnerId};
 use fairlock_line::{Desk, LockEntry, News, Turn, WakeUp};
 use parking_lot::Mutex;
@@ -312,11 +312,6 @@ impl Store {
         };
         Ok(ask(&mut entry, &mut Desk::after(last).turn(lock, now, &|_| true)))
     }
-}
-
-/// The answer to a single question.
-pub(crate) fn only<A>(mut answers: Vec<Result<A, BackendError>>) -> Result<A, BackendError> {
-    answers.pop().unwrap_or_else(|| Err(Failure::senseless().into()))
 }
 
 fn array_of(names: &[LockName]) -> Value {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use fairlock_core::backend::{
-    Acquire, Acquired, Backend, BackendErrorKind, Hold, LockId, Place, Renew, Renewal, RequestId,
+    Acquire, Acquired, Backend, BackendErrorKind, Hold, LockId, Place, Renew, Renewal, RequestId, only,
 };
 use fairlock_core::{ClientId, FencingToken, LockKind, LockName, OwnerId};
 use fairlock_tests::eventually;
@@ -62,7 +62,7 @@ pub(crate) fn ask<'a>(lock: &'a LockId, owner: &'a OwnerId, request: u64) -> Acq
 }
 
 pub(crate) fn take(backend: &PostgresBackend, lock: &LockId, owner: &OwnerId) -> FencingToken {
-    match backend.acquire(&ask(lock, owner, 1)).unwrap() {
+    match only(backend.acquire(&[ask(lock, owner, 1)])).unwrap() {
         Acquired::Granted { token, .. } => token,
         other => panic!("{other:?}"),
     }
@@ -115,10 +115,10 @@ fn statements_stay_prepared_when_one_that_was_new_met_a_locked_table() {
     take(&backend, &lock("first"), &ann); // which tells the clock
     con.script("begin; lock table fairlock.lock", soon()).unwrap();
     let asks = locks.each_ref().map(|lock| ask(lock, &ann, 1));
-    assert!(backend.acquire_all(&asks).iter().all(Result::is_err));
+    assert!(backend.acquire(&asks).iter().all(Result::is_err));
     con.script("rollback", soon()).unwrap();
     assert!(backend.0.pool.lend(soon(), |con| Ok(con.is_own_session())).unwrap());
-    assert!(backend.acquire_all(&asks).iter().all(Result::is_ok));
+    assert!(backend.acquire(&asks).iter().all(Result::is_ok));
 }
 
 /// Those of tables show that it was none. From version 17 on all kinds are reset by one call.
@@ -218,7 +218,7 @@ fn locks_in_use_are_listed_page_by_page() {
     .unwrap();
     let (fair, pool) = (lock("waited for"), LockName::new("pool").unwrap());
     take(&backend, &fair, &ann);
-    backend.acquire(&ask(&fair, &OwnerId::new("bob:1"), 2)).unwrap();
+    only(backend.acquire(&[ask(&fair, &OwnerId::new("bob:1"), 2)])).unwrap();
     take(&backend, &LockId::new(pool, LockKind::Semaphore { permits: 2 }), &ann);
     let all = backend.locks(None).unwrap();
     assert!(all.len() == 1003 && all.is_sorted_by_key(|(name, _)| name.as_str().to_owned()));
@@ -312,7 +312,7 @@ fn a_row_tells_that_it_was_locked_and_nobody_could_be_heard() {
             assert!(matches!(renewed[..], [Ok(Renewal::Waiting { .. })]), "{renewed:?}");
         };
         let joins = |backend: &PostgresBackend, owner| {
-            let asked = backend.acquire(&Acquire::new(place(owner, 0), LEASE)).unwrap();
+            let asked = only(backend.acquire(&[Acquire::new(place(owner, 0), LEASE)])).unwrap();
             let Acquired::Queued { ticket, .. } = asked else { panic!("{asked:?}") };
             renew(backend, place(owner, ticket));
         };
@@ -326,7 +326,7 @@ fn a_row_tells_that_it_was_locked_and_nobody_could_be_heard() {
             con.script("commit", soon()).unwrap();
             renew(&theirs, place(&carl, 0));
         }
-        theirs.release(&held).unwrap();
+        only(theirs.release(&[held])).unwrap();
         let next = con.row(Statement::made_up("select h_owner from fairlock.lock"), soon()).unwrap();
         assert_eq!(next.text(0).unwrap(), if is_locked { "b:1" } else { "c:1" });
     }
@@ -337,7 +337,7 @@ fn a_state_that_this_version_can_not_read_is_left_alone() {
     let ((backend, mut con), lock, ann) = (stage(), lock("x"), OwnerId::new("ann:1"));
     take(&backend, &lock, &ann);
     con.script(r"update fairlock.lock set state = '\x02'", soon()).unwrap();
-    let error = backend.acquire(&ask(&lock, &ann, 2)).unwrap_err();
+    let error = only(backend.acquire(&[ask(&lock, &ann, 2)])).unwrap_err();
     assert_eq!(error.kind(), BackendErrorKind::Corrupt);
     assert!(error.message().ends_with("format 2, which this version can't read"), "{error}");
     assert!(!error.message().contains("lock `x`"), "core names it: {error}");
@@ -352,7 +352,7 @@ fn a_client_that_renews_or_releases_deletes_the_rows_of_unused_locks_however_man
     con.script(unused, soon()).unwrap();
     let hold = hold(&used, &ann, take(&backend, &used, &ann));
     let renew = || drop(backend.renew(ClientId::random(), &[Renew::Hold { hold, holds: 1, lease: LEASE }]));
-    let release = || assert!(backend.release(&hold).is_ok());
+    let release = || assert!(only(backend.release(&[hold])).is_ok());
     // Anywhere in the table it begins; the last window may end behind the table.
     for turn in 0..8 {
         backend.0.sweeper.lock().next = Instant::now();
@@ -385,7 +385,7 @@ fn a_sweep_looks_at_one_window_however_many_rows_there_are() {
 #[test]
 fn the_clock_of_a_step_is_read_after_its_wait_for_the_row() {
     let ((backend, mut con), lock, ann) = (stage(), lock("x"), OwnerId::new("ann:1"));
-    backend.release(&hold(&lock, &ann, take(&backend, &lock, &ann))).unwrap();
+    only(backend.release(&[hold(&lock, &ann, take(&backend, &lock, &ann))])).unwrap();
     let (store, ask) = (&backend.0, ask(&lock, &ann, 2));
     store.pool.lend(soon(), |con| con.script("set lock_timeout = 0", soon())).unwrap();
     con.script("begin; select from fairlock.lock for update", soon()).unwrap();
@@ -413,7 +413,7 @@ fn a_row_that_is_swept_before_it_is_loaded_is_made_again_and_not_for_ever() {
                   create trigger sweep after insert on fairlock.lock for each row execute function sweep()";
     con.script(sweeps, soon()).unwrap();
     take(&backend, &lock("twice"), &ann);
-    let error = backend.acquire(&ask(&lock("always"), &ann, 1)).unwrap_err();
+    let error = only(backend.acquire(&[ask(&lock("always"), &ann, 1)])).unwrap_err();
     assert!(error.message().contains("vanishes again and again"), "{error}");
 }
 

@@ -4,7 +4,7 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Once};
 
-use fairlock_core::backend::{Acquired, Backend, Subscription, Wake, WakeSink};
+use fairlock_core::backend::{Acquired, Backend, Subscription, Wake, WakeSink, only};
 use fairlock_core::{Client, ClientId, Guard, LockRequest, OwnerId};
 use fairlock_tests::log_lines::{keep_log_lines, log_lines, panic_at_log_lines};
 use fairlock_tests::{PgBouncer, eventually};
@@ -109,18 +109,18 @@ fn a_client_that_polls_or_does_not_listen_yet_is_not_passed_over_and_one_that_is
     let (x, stranger) = (lock("x"), OwnerId::new("one that never listened:1"));
     let holders = holder.fair_lock("x").unwrap();
     let guard = holders.lock().unwrap();
-    backend.acquire(&ask(&x, &stranger, 1)).unwrap();
+    only(backend.acquire(&[ask(&x, &stranger, 1)])).unwrap();
     let polls = client(polling(&url));
     let second = polls.fair_lock("x").unwrap().request().unwrap();
     let (gone, _heard, subscription) = subscribed(&backend);
-    backend.acquire(&ask(&x, &gone, 2)).unwrap();
+    only(backend.acquire(&[ask(&x, &gone, 2)])).unwrap();
     let last = later.fair_lock("x").unwrap().request().unwrap();
     assert_eq!((present(&url), last.rank()), (2, Some(3)));
     drop(subscription);
     until("the session has ended", || present(&url) == 1);
     guard.unlock().unwrap();
     let token = holders.inspect().unwrap().holder().unwrap().token.unwrap();
-    backend.release(&hold(&x, &stranger, token)).unwrap();
+    only(backend.release(&[hold(&x, &stranger, token)])).unwrap();
     granted(second).unlock().unwrap();
     granted(last).unlock().unwrap();
     assert_eq!([&polls, &later].map(|client| client.stats().granted_by_wake_up), [1, 1]);
@@ -171,8 +171,8 @@ fn a_poll_finds_a_grant_that_came_before_its_request_was_known_to_wait() {
     let (token, store) = (take(&theirs, &lock, &ann), &ours.0);
     let early = store.ask_and_hear(&[first.place], soon(), |_| {
         let queued = store.step(&lock.name, owned::acquire(&first)).unwrap();
-        ours.acquire(&second).unwrap();
-        theirs.release(&hold(&lock, &ann, token)).unwrap();
+        only(ours.acquire(&[second])).unwrap();
+        only(theirs.release(&[hold(&lock, &ann, token)])).unwrap();
         let rev = number(&mut session(&url), "select rev from fairlock.lock");
         until("the poll has seen the grant", || has_seen(&ours, one.client(), rev));
         vec![queued]
@@ -188,10 +188,10 @@ fn a_gap_is_told_and_then_a_grant() {
     let (bob, heard, _subscription) = subscribed(&ours);
     let (lock, ann) = (lock("x"), OwnerId::new("ann:1"));
     let token = take(&theirs, &lock, &ann);
-    ours.acquire(&ask(&lock, &bob, 2)).unwrap();
+    only(ours.acquire(&[ask(&lock, &bob, 2)])).unwrap();
     session(&url).script(&format!("select pg_terminate_backend(pid) {PRESENT}"), soon()).unwrap();
     assert_eq!(heard.recv_timeout(SECOND * 10).unwrap(), "Gap");
-    theirs.release(&hold(&lock, &ann, token)).unwrap();
+    only(theirs.release(&[hold(&lock, &ann, token)])).unwrap();
     heard_of_grant(&heard, 2);
 }
 
@@ -220,15 +220,15 @@ fn a_client_that_did_not_hear_itself_tries_again_and_polls_until_then() {
     let (bob, heard, _subscription) = subscribed(&ours);
     let (x, y, ann) = (lock("x"), lock("y"), OwnerId::new("ann:1"));
     let [first, second] = [&x, &y].map(|lock| take(&theirs, lock, &ann));
-    ours.acquire(&ask(&x, &bob, 2)).unwrap();
-    ours.acquire(&ask(&y, &bob, 3)).unwrap();
+    only(ours.acquire(&[ask(&x, &bob, 2)])).unwrap();
+    only(ours.acquire(&[ask(&y, &bob, 3)])).unwrap();
     until("it polls", || ours.0.clients.deaf_until().is_some());
-    theirs.release(&hold(&x, &ann, first)).unwrap();
+    only(theirs.release(&[hold(&x, &ann, first)])).unwrap();
     heard_of_grant(&heard, 2);
     pooler.turn_to_sessions("hears", database);
     assert_eq!(heard.recv_timeout(SECOND * 20).unwrap(), "Gap");
     assert!(ours.0.clients.deaf_until().is_none());
-    theirs.release(&hold(&y, &ann, second)).unwrap();
+    only(theirs.release(&[hold(&y, &ann, second)])).unwrap();
     heard_of_grant(&heard, 3);
 }
 
@@ -243,7 +243,7 @@ fn many_workers_of_two_processes_that_are_gone_are_passed_over_at_once() {
         let (gone, _heard, subscription) = subscribed(&backend);
         for worker in 1..=4 {
             let owner = OwnerId::new(&format!("{}:{worker}", gone.client()));
-            backend.acquire(&ask(&x, &owner, worker)).unwrap();
+            only(backend.acquire(&[ask(&x, &owner, worker)])).unwrap();
         }
         drop(subscription);
         until("the session has ended", || present(&url) == 0);
@@ -265,7 +265,7 @@ fn a_client_that_listens_elsewhere_than_its_commands_go_says_so_and_tells_of_the
     let (bob, heard, _subscription) = subscribed(&ours);
     let lock = lock("x");
     take(&ours, &lock, &OwnerId::new("ann:1"));
-    ours.acquire(&ask(&lock, &bob, 2)).unwrap();
+    only(ours.acquire(&[ask(&lock, &bob, 2)])).unwrap();
     let before = lines();
     turn_to(&other);
     until("it notices", || lines() > before);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use fairlock::backend::{
     Acquire, Acquired, Backend, BackendError, ForceReleased, Hold, HoldCountSet, HoldKept, LockId, LockState,
-    Place, Released, Renew, Renewal, RequestId, Subscription, WakeSink, Withdrawn,
+    Place, Released, Renew, Renewal, RequestId, Subscription, WakeSink, Withdrawn, one_by_one,
 };
 use fairlock::{ClientId, Clock, LockKind, LockName, ManualClock, MemoryBackend, OwnerId};
 use fairlock_line::{Desk, LockEntry, Turn, WakeUp, renew_by_lock};
@@ -89,16 +89,16 @@ impl Rows {
 }
 
 impl Backend for Rows {
-    fn acquire(&self, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
-        self.step(&ask.place.lock.name, |entry, turn| entry.acquire(turn, ask))
+    fn acquire(&self, asks: &[Acquire<'_>]) -> Vec<Result<Acquired, BackendError>> {
+        one_by_one(asks, |ask| self.step(&ask.place.lock.name, |entry, turn| entry.acquire(turn, ask)))
     }
 
     fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
         Ok(self.step(&hold.lock.name, |entry, turn| entry.set_hold_count(turn, hold, holds)))
     }
 
-    fn release(&self, hold: &Hold<'_>) -> Result<Released, BackendError> {
-        Ok(self.step(&hold.lock.name, |entry, turn| entry.release(turn, hold)))
+    fn release(&self, holds: &[Hold<'_>]) -> Vec<Result<Released, BackendError>> {
+        one_by_one(holds, |hold| Ok(self.step(&hold.lock.name, |entry, turn| entry.release(turn, hold))))
     }
 
     fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Result<HoldKept, BackendError> {
@@ -111,8 +111,8 @@ impl Backend for Rows {
         renewed.into_iter().map(Ok).collect()
     }
 
-    fn withdraw(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
-        Ok(self.step(&place.lock.name, |entry, turn| entry.withdraw(turn, place)))
+    fn withdraw(&self, places: &[Place<'_>]) -> Vec<Result<Withdrawn, BackendError>> {
+        one_by_one(places, |place| Ok(self.step(&place.lock.name, |entry, turn| entry.withdraw(turn, place))))
     }
 
     fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {

@@ -14,8 +14,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use fairlock::backend::{
-    Acquire, Acquired, Backend, Hold, LockId, Place, RequestId, Subscription, Wake, WakeSink,
-};
+    Acquire, Acquired, Backend, Hold, LockId, Place, RequestId, Subscription, Wake, WakeSink, only};
 use fairlock::{ClientId, FencingToken, LockKind, LockName, OwnerId, PostgresBackend};
 use postgres::NoTls;
 
@@ -65,7 +64,7 @@ fn lock(name: &str) -> LockId {
 fn ask(backend: &PostgresBackend, lock: &LockId, owner: &OwnerId, request: u64) -> Acquired {
     let mut place = Place::new(lock, owner, RequestId::new(request));
     place.ttl = LONG;
-    backend.acquire(&Acquire::new(place, LONG)).unwrap()
+    only(backend.acquire(&[Acquire::new(place, LONG)])).unwrap()
 }
 
 impl Crowd {
@@ -112,7 +111,7 @@ impl Crowd {
         self.requests += 1;
         let Granted { owner, request, token } = self.holder.clone();
         let backend = self.backend_of(&owner);
-        backend.release(&Hold::new(&self.lock, &owner, request, token)).unwrap();
+        only(backend.release(&[Hold::new(&self.lock, &owner, request, token)])).unwrap();
         let next = self.heard.recv_timeout(Duration::from_secs(10)).unwrap();
         ask(backend, &self.lock, &owner, self.requests);
         self.holder = next;

@@ -27,6 +27,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use fairlock_core::backend::{
     Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, HoldKept,
     LockId, LockState, Place, Released, Renew, Renewal, RequestId, Subscription, WakeSink, Withdrawn,
+    one_by_one,
 };
 use fairlock_core::{ClientId, LockKind, LockName, OwnerId};
 use fairlock_line::{Desk, LockEntry, Turn, renew_by_lock};
@@ -119,16 +120,16 @@ impl FileBackend {
 }
 
 impl Backend for FileBackend {
-    fn acquire(&self, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
-        self.step(&ask.place.lock.name, |entry, turn| entry.acquire(turn, ask))?
+    fn acquire(&self, asks: &[Acquire<'_>]) -> Vec<Result<Acquired, BackendError>> {
+        one_by_one(asks, |ask| self.step(&ask.place.lock.name, |entry, turn| entry.acquire(turn, ask))?)
     }
 
     fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
         self.step(&hold.lock.name, |entry, turn| entry.set_hold_count(turn, hold, holds))
     }
 
-    fn release(&self, hold: &Hold<'_>) -> Result<Released, BackendError> {
-        self.step(&hold.lock.name, |entry, turn| entry.release(turn, hold))
+    fn release(&self, holds: &[Hold<'_>]) -> Vec<Result<Released, BackendError>> {
+        one_by_one(holds, |hold| self.step(&hold.lock.name, |entry, turn| entry.release(turn, hold)))
     }
 
     fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Result<HoldKept, BackendError> {
@@ -147,8 +148,8 @@ impl Backend for FileBackend {
         })
     }
 
-    fn withdraw(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
-        self.step(&place.lock.name, |entry, turn| entry.withdraw(turn, place))
+    fn withdraw(&self, places: &[Place<'_>]) -> Vec<Result<Withdrawn, BackendError>> {
+        one_by_one(places, |place| self.step(&place.lock.name, |entry, turn| entry.withdraw(turn, place)))
     }
 
     fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {

@@ -41,7 +41,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-use fairlock::backend::{Hold, LockId, RequestId};
+use fairlock::backend::{Hold, LockId, RequestId, only};
 use fairlock::crossbeam_channel::{Receiver, RecvError, unbounded};
 use fairlock::{FencingToken, LockName, OwnedGuard, OwnerId};
 use nix::errno::Errno;
@@ -342,7 +342,7 @@ fn give_back_one(
     let release = |store: Store| {
         let backend = store.backend();
         let told = match keep_until.saturating_sub(now()) {
-            Duration::ZERO => backend.release(&hold).map(drop),
+            Duration::ZERO => only(backend.release(&[hold])).map(drop),
             left => backend.keep(&hold, keeper, left).map(drop),
         };
         Ok(told.map_err(fairlock::Error::from)?)

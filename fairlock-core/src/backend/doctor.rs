@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::{
-    Acquire, Acquired, Backend, BackendError, BackendErrorKind, Hold, LockId, Place, RequestId, Wait,
+    Acquire, Acquired, Backend, BackendError, BackendErrorKind, Hold, LockId, Place, RequestId, Wait, only,
 };
 use crate::ids::{ClientId, LockKind, LockName, OwnerId};
 
@@ -106,9 +106,9 @@ pub fn try_out(backend: &dyn Backend, lock: &LockId) -> Result<(), BackendError>
     let mut place = Place::new(lock, &owner, request);
     place.wait = Wait::No;
     let lease = Duration::from_secs(5).min(backend.longest_lease().unwrap_or(Duration::MAX));
-    match backend.acquire(&Acquire::new(place, lease))? {
+    match only(backend.acquire(&[Acquire::new(place, lease)]))? {
         Acquired::Granted { token, .. } => {
-            backend.release(&Hold::new(lock, &owner, request, token)).map(drop)
+            only(backend.release(&[Hold::new(lock, &owner, request, token)])).map(drop)
         }
         Acquired::Busy { .. } | Acquired::Queued { .. } => {
             let what = "a lock that nobody has was not granted";

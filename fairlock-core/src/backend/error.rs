@@ -2,7 +2,6 @@
 
 use std::error::Error as StdError;
 use std::fmt;
-use std::iter;
 use std::sync::Arc;
 
 use crate::ids::LockKind;
@@ -124,15 +123,6 @@ impl BackendError {
     pub fn message(&self) -> &str {
         &self.message
     }
-}
-
-/// What came of a question.
-pub(crate) type Answer<A> = Result<A, BackendError>;
-
-/// The answers, and an error for each question that the backend has left out, without end.
-pub(crate) fn or_missing<A>(answers: Vec<Answer<A>>) -> impl Iterator<Item = Answer<A>> {
-    let missing = || Err(BackendError::new(BackendErrorKind::Unavailable, "no answer for this item"));
-    answers.into_iter().chain(iter::repeat_with(missing))
 }
 
 impl fmt::Display for BackendError {

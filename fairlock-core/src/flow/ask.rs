@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::backend::{Acquired, Answer, Backend, BackendError, BackendErrorKind, or_missing};
+use crate::backend::{Acquired, Answer, Backend, BackendError, BackendErrorKind, only, or_missing};
 use crate::claim::{AfterAnswer, Claim, GrantedBy};
 use crate::ids::LockKind;
 use crate::ledger::Ledger;
@@ -56,7 +56,7 @@ impl Asking<'_> {
     /// Asks the server, and does what follows from the answer. `sent`: the time before the ask. Returns the time after it.
     pub(crate) fn ask(&self, claim: &Arc<Claim>, sent: Instant) -> Instant {
         let under_way = UnderWay { asking: self, claim, sent };
-        let answer = self.backend.acquire(&claim.acquire(&claim.config.label));
+        let answer = only(self.backend.acquire(&[claim.acquire(&claim.config.label)]));
         under_way.answered(answer)
     }
 
@@ -65,7 +65,7 @@ impl Asking<'_> {
         let Some(sent) = claims.first().map(|claim| claim.config.now()) else { return };
         let under_way: Vec<_> = claims.iter().map(|claim| UnderWay { asking: self, claim, sent }).collect();
         let asks: Vec<_> = claims.iter().map(|claim| claim.acquire(&claim.config.label)).collect();
-        let answers = self.backend.acquire_all(&asks);
+        let answers = self.backend.acquire(&asks);
         for (ask, answer) in under_way.into_iter().zip(or_missing(answers)) {
             ask.answered(answer);
         }

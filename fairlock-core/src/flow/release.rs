@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::backend::{Backend, HoldCountSet, Released};
+use crate::backend::{Backend, HoldCountSet, Released, only};
 use crate::backoff;
 use crate::claim::{Claim, Unlocked};
 use crate::error::{Error, LostCause, Result};
@@ -142,7 +142,7 @@ impl<'a> Releasing<'a> {
         let give_up_at = now + claim.config.outage_limit;
         let mut unanswered = 0;
         let result = loop {
-            match self.backend.release(&claim.hold(token)) {
+            match only(self.backend.release(&[claim.hold(token)])) {
                 Ok(Released::NotHeld) => {
                     // None: an earlier attempt was carried out, when the hold was valid, and its answer was lost; or the lease has
                     // ended since.

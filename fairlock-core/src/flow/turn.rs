@@ -164,12 +164,12 @@ impl<'a> Turn<'a> {
         let answers = match chores {
             [Chore { duty: Duty::Release, .. }, ..] => {
                 let holds: Vec<Hold<'_>> = chores.iter().map(|chore| chore.claim.leaving_hold()).collect();
-                let answers = chores.iter().zip(self.backend.release_all(&holds));
+                let answers = chores.iter().zip(self.backend.release(&holds));
                 answers.map(|(chore, answer)| Ok(self.released(chore, answer?))).collect()
             }
             _ => {
                 let places: Vec<Place<'_>> = chores.iter().map(|chore| chore.claim.place()).collect();
-                self.backend.withdraw_all(&places)
+                self.backend.withdraw(&places)
             }
         };
         or_missing(answers).take(chores.len())

@@ -73,15 +73,15 @@ impl<O: Ownership> Guard<O> {
     ///
     /// ```
     /// # use fairlock::{Client, LockKind, LockName, MemoryBackend};
-    /// use fairlock::backend::{Backend, Hold, LockId, Released};
+    /// use fairlock::backend::{Backend, Hold, LockId, Released, only};
     /// # let store = MemoryBackend::new();
     /// # let client = Client::new(store.clone())?;
     /// let guard = client.fair_lock("lock:orders")?.lock()?;
     ///
     /// let lock = LockId::new(LockName::new("lock:orders")?, LockKind::Fair);
     /// let hold = Hold::new(&lock, guard.owner(), guard.request_id(), guard.token());
-    /// assert_eq!(store.release(&hold)?, Released::Released);
-    /// assert_eq!(store.release(&hold)?, Released::NotHeld); // never another hold
+    /// assert_eq!(only(store.release(&[hold]))?, Released::Released);
+    /// assert_eq!(only(store.release(&[hold]))?, Released::NotHeld); // never another hold
     /// # Ok::<(), fairlock::Error>(())
     /// ```
     pub fn request_id(&self) -> RequestId {

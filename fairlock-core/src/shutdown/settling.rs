@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use crate::backend::{Answer, Backend, BackendError, Withdrawn, or_missing};
+use crate::backend::{Answer, Backend, BackendError, Withdrawn, only, or_missing};
 use crate::backoff;
 use crate::chores::Duty;
 use crate::claim::{Claim, Failure};
@@ -212,7 +212,7 @@ impl Settling {
 
     fn release(&self, item: &Item) -> Answer<()> {
         match item.token {
-            Some(token) => self.backend.release(&item.claim.hold(token)).map(|_| ()),
+            Some(token) => only(self.backend.release(&[item.claim.hold(token)])).map(|_| ()),
             None => Ok(()),
         }
     }
@@ -231,7 +231,7 @@ impl Settling {
         let is_sent: Vec<_> = items.iter().map(|item| !item.claim.is_unsent()).collect();
         let sent = items.iter().zip(&is_sent).filter(|(_, is_sent)| **is_sent);
         let places: Vec<_> = sent.map(|(item, _)| item.claim.place()).collect();
-        let answers = if places.is_empty() { Vec::new() } else { self.backend.withdraw_all(&places) };
+        let answers = if places.is_empty() { Vec::new() } else { self.backend.withdraw(&places) };
         let mut answers = or_missing(answers);
         let told =
             |(item, is_sent): (&mut Item, bool)| match answers.next().filter(|_| is_sent).transpose()? {

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use super::store::{LEASE, denied, down, granted, was_granted};
 use crate::backend::{
     Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, LockId,
-    LockState, Place, Released, Renew, Renewal, RequestId, Subscription, WakeSink, Withdrawn,
+    LockState, Place, Released, Renew, Renewal, RequestId, Subscription, WakeSink, Withdrawn, one_by_one,
 };
 use crate::{ClientId, FencingToken, LockKind, LockName, OwnerId};
 
@@ -28,24 +28,24 @@ fn next<T>(answers: &Mutex<VecDeque<Answer<T>>>) -> Answer<T> {
 }
 
 impl Backend for Least {
-    fn acquire(&self, _: &Acquire<'_>) -> Answer<Acquired> {
-        next(&self.acquire)
+    fn acquire(&self, asks: &[Acquire<'_>]) -> Vec<Answer<Acquired>> {
+        one_by_one(asks, |_| next(&self.acquire))
     }
 
     fn set_hold_count(&self, _: &Hold<'_>, _: u32) -> Answer<HoldCountSet> {
         down()
     }
 
-    fn release(&self, _: &Hold<'_>) -> Answer<Released> {
-        next(&self.release)
+    fn release(&self, holds: &[Hold<'_>]) -> Vec<Answer<Released>> {
+        one_by_one(holds, |_| next(&self.release))
     }
 
     fn renew(&self, _: ClientId, _: &[Renew<'_>]) -> Vec<Answer<Renewal>> {
         Vec::new()
     }
 
-    fn withdraw(&self, _: &Place<'_>) -> Answer<Withdrawn> {
-        next(&self.withdraw)
+    fn withdraw(&self, places: &[Place<'_>]) -> Vec<Answer<Withdrawn>> {
+        one_by_one(places, |_| next(&self.withdraw))
     }
 
     fn kick(&self, _: &Place<'_>) -> Answer<Withdrawn> {
@@ -94,15 +94,15 @@ fn it_is_asked_one_question_after_the_other_until_one_has_no_answer() {
     let (least, lock, owner) = (Least::default(), lock(), OwnerId::new("ann:1"));
     let places = [1, 2, 3, 4].map(|n| Place::new(&lock, &owner, RequestId::new(n)));
     least.acquire.lock().extend([denied(), granted(7), down(), granted(8)]);
-    let acquired = least.acquire_all(&places.map(|place| Acquire::new(place, LEASE)));
+    let acquired = least.acquire(&places.map(|place| Acquire::new(place, LEASE)));
     assert_eq!(told(acquired), told([denied(), granted(7), down(), down()]));
     least.withdraw.lock().extend([denied(), was_granted(7), down(), was_granted(8)]);
-    let withdrawn = least.withdraw_all(&places);
+    let withdrawn = least.withdraw(&places);
     assert_eq!(told(withdrawn), told([denied(), was_granted(7), down(), down()]));
     let released = || Ok(Released::Released);
     least.release.lock().extend([denied(), released(), down(), released()]);
     let holds = [1, 2, 3, 4].map(|n| Hold::new(&lock, &owner, RequestId::new(n), FencingToken::new(n)));
-    assert_eq!(told(least.release_all(&holds)), told([denied(), released(), down(), down()]));
+    assert_eq!(told(least.release(&holds)), told([denied(), released(), down(), down()]));
     let left = [least.acquire.lock().len(), least.withdraw.lock().len(), least.release.lock().len()];
     assert_eq!(left, [1; 3], "the last was not asked");
 }

@@ -11,7 +11,7 @@ use parking_lot::{Mutex, MutexGuard, ReentrantMutex, ReentrantMutexGuard};
 use crate::backend::{
     Acquire, Acquired, Answer, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet,
     HoldKept, LockId, LockState, Place, Released, Renew, Renewal, RequestId, Subscription, Wake, WakeSink,
-    Withdrawn,
+    Withdrawn, one_by_one,
 };
 use crate::{ClientId, Clock, FencingToken, LockKind};
 
@@ -222,10 +222,12 @@ impl Store {
 }
 
 impl Backend for Store {
-    fn acquire(&self, ask: &Acquire<'_>) -> Answer<Acquired> {
-        self.admit(Op::Acquire, ask.place.lock, ask.place.ticket)?;
-        let planned = self.plan().acquire.pop_front();
-        planned.unwrap_or_else(|| Ok(Acquired::Granted { token: self.next_token(), lease: ask.lease }))
+    fn acquire(&self, asks: &[Acquire<'_>]) -> Vec<Answer<Acquired>> {
+        one_by_one(asks, |ask| {
+            self.admit(Op::Acquire, ask.place.lock, ask.place.ticket)?;
+            let planned = self.plan().acquire.pop_front();
+            planned.unwrap_or_else(|| Ok(Acquired::Granted { token: self.next_token(), lease: ask.lease }))
+        })
     }
 
     fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Answer<HoldCountSet> {
@@ -233,9 +235,11 @@ impl Backend for Store {
         self.plan().count.pop_front().unwrap_or(Ok(HoldCountSet::Set))
     }
 
-    fn release(&self, hold: &Hold<'_>) -> Answer<Released> {
-        self.admit(Op::Release, hold.lock, hold.token.get())?;
-        self.plan().release.pop_front().unwrap_or(Ok(Released::Released))
+    fn release(&self, holds: &[Hold<'_>]) -> Vec<Answer<Released>> {
+        one_by_one(holds, |hold| {
+            self.admit(Op::Release, hold.lock, hold.token.get())?;
+            self.plan().release.pop_front().unwrap_or(Ok(Released::Released))
+        })
     }
 
     fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Answer<HoldKept> {
@@ -269,9 +273,11 @@ impl Backend for Store {
         items.iter().map(answer).collect()
     }
 
-    fn withdraw(&self, place: &Place<'_>) -> Answer<Withdrawn> {
-        self.admit(Op::Withdraw, place.lock, 0)?;
-        self.plan().withdraw.pop_front().unwrap_or(Ok(Withdrawn::Left))
+    fn withdraw(&self, places: &[Place<'_>]) -> Vec<Answer<Withdrawn>> {
+        one_by_one(places, |place| {
+            self.admit(Op::Withdraw, place.lock, 0)?;
+            self.plan().withdraw.pop_front().unwrap_or(Ok(Withdrawn::Left))
+        })
     }
 
     fn kick(&self, _: &Place<'_>) -> Answer<Withdrawn> {

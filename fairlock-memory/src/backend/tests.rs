@@ -3,7 +3,7 @@
 use std::sync::{OnceLock, mpsc};
 use std::time::Duration;
 
-use fairlock_core::backend::{Wait, Wake};
+use fairlock_core::backend::{Wait, Wake, only};
 use fairlock_core::{Client, Error, LockKind, LockName, ManualClock, OwnerId};
 
 use super::*;
@@ -28,16 +28,17 @@ fn ask<'a>(lock: &'a LockId, owner: &'a OwnerId, request: u64, wait: Wait) -> Ac
 fn nothing_is_left_of_a_lock_that_nobody_holds_or_waits_for() {
     for kind in [LockKind::Fair, LockKind::Plain] {
         let (backend, lock, a, b) = (MemoryBackend::new(), lock(kind), owner(1), owner(2));
-        let Ok(Acquired::Granted { token, .. }) = backend.acquire(&ask(&lock, &a, 1, Wait::Forever)) else {
+        let Ok(Acquired::Granted { token, .. }) = only(backend.acquire(&[ask(&lock, &a, 1, Wait::Forever)]))
+        else {
             panic!("not granted");
         };
         assert!(!backend.is_empty());
-        backend.acquire(&ask(&lock, &b, 2, Wait::No)).unwrap();
+        only(backend.acquire(&[ask(&lock, &b, 2, Wait::No)])).unwrap();
         let waits = ask(&lock, &b, 3, Wait::Forever);
-        backend.acquire(&waits).unwrap();
-        assert_eq!(backend.withdraw(&waits.place).unwrap(), Withdrawn::Left);
+        only(backend.acquire(&[waits])).unwrap();
+        assert_eq!(only(backend.withdraw(&[waits.place])).unwrap(), Withdrawn::Left);
         let hold = Hold::new(&lock, &a, RequestId::new(1), token);
-        assert_eq!(backend.release(&hold).unwrap(), Released::Released);
+        assert_eq!(only(backend.release(&[hold])).unwrap(), Released::Released);
         assert!(backend.is_empty());
     }
 }
@@ -46,14 +47,14 @@ fn nothing_is_left_of_a_lock_that_nobody_holds_or_waits_for() {
 fn nothing_is_left_of_a_lock_that_many_have_held() {
     let (backend, lock) = (MemoryBackend::new(), lock(LockKind::Semaphore { permits: 100 }));
     let owners: Vec<_> = (0..100).map(owner).collect();
-    let gets_it = |owner| match backend.acquire(&ask(&lock, owner, 1, Wait::No)).unwrap() {
+    let gets_it = |owner| match only(backend.acquire(&[ask(&lock, owner, 1, Wait::No)])).unwrap() {
         Acquired::Granted { token, .. } => Hold::new(&lock, owner, RequestId::new(1), token),
         other => panic!("{other:?}"),
     };
     let holds: Vec<_> = owners.iter().map(gets_it).collect();
     for hold in &holds {
         assert!(!backend.is_empty());
-        assert_eq!(backend.release(hold).unwrap(), Released::Released);
+        assert_eq!(only(backend.release(&[*hold])).unwrap(), Released::Released);
     }
     assert!(backend.is_empty());
 }
@@ -63,13 +64,13 @@ fn questions_about_an_unknown_lock_leave_nothing_behind() {
     let (backend, lock, a) = (MemoryBackend::new(), lock(LockKind::Fair), owner(1));
     let hold = Hold::new(&lock, &a, RequestId::new(1), fairlock_core::FencingToken::new(1));
     let place = Place::new(&lock, &a, RequestId::new(1));
-    assert_eq!(backend.release(&hold).unwrap(), Released::NotHeld);
+    assert_eq!(only(backend.release(&[hold])).unwrap(), Released::NotHeld);
     assert!(backend.is_empty());
     assert_eq!(backend.set_hold_count(&hold, 2).unwrap(), HoldCountSet::Lost);
     assert!(backend.is_empty());
     assert_eq!(backend.keep(&hold, RequestId::new(2), LEASE).unwrap(), HoldKept::NotHeld);
     assert!(backend.is_empty());
-    assert_eq!(backend.withdraw(&place).unwrap(), Withdrawn::Left);
+    assert_eq!(only(backend.withdraw(&[place])).unwrap(), Withdrawn::Left);
     assert!(backend.is_empty());
     assert_eq!(backend.force_release(&lock).unwrap(), ForceReleased::NotHeld);
     assert!(backend.is_empty());
@@ -84,9 +85,9 @@ fn questions_about_an_unknown_lock_leave_nothing_behind() {
 fn a_hold_that_has_expired_is_gone_after_the_next_look() {
     let clock = ManualClock::new();
     let (backend, lock, a) = (MemoryBackend::with_clock(clock.clone()), lock(LockKind::Fair), owner(1));
-    backend.acquire(&ask(&lock, &a, 1, Wait::No)).unwrap();
+    only(backend.acquire(&[ask(&lock, &a, 1, Wait::No)])).unwrap();
     clock.advance(LEASE);
-    backend.withdraw(&Place::new(&lock, &a, RequestId::new(2))).unwrap();
+    only(backend.withdraw(&[Place::new(&lock, &a, RequestId::new(2))])).unwrap();
     assert!(backend.is_empty());
 }
 
@@ -156,13 +157,14 @@ fn a_call_renews_locks_of_all_shards_and_answers_in_their_order() {
     let locks: Vec<LockId> = (0..200).map(|n| LockId::new(name(n), LockKind::Fair)).collect();
     let mut items = Vec::new();
     for (number, lock) in (0..).zip(&locks) {
-        let Acquired::Granted { token, .. } = backend.acquire(&ask(lock, &a, number, Wait::No)).unwrap()
+        let Acquired::Granted { token, .. } =
+            only(backend.acquire(&[ask(lock, &a, number, Wait::No)])).unwrap()
         else {
             panic!("not granted");
         };
         let hold = Hold::new(lock, &a, RequestId::new(number), token);
         if number % 3 == 0 {
-            backend.release(&hold).unwrap();
+            only(backend.release(&[hold])).unwrap();
         }
         items.push(Renew::Hold { hold, holds: 1, lease: LEASE });
     }

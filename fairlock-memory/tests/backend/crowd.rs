@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use fairlock_core::backend::{
-    Acquire, Acquired, Backend, Hold, Place, Released, Renew, Renewal, RequestId, Wait,
+    Acquire, Acquired, Backend, Hold, Place, Released, Renew, Renewal, RequestId, Wait, only,
 };
 use fairlock_core::{ClientId, FencingToken, OwnerId};
 
@@ -33,7 +33,7 @@ impl Crowd {
         let lock = self.0.lock();
         let mut place = Place::new(&lock, &owner, RequestId::new(number));
         (place.takes, place.wait) = (takes, wait);
-        self.0.backend.acquire(&Acquire::new(place, LEASE)).unwrap()
+        only(self.0.backend.acquire(&[Acquire::new(place, LEASE)])).unwrap()
     }
 
     /// It has one unit, or gets it.
@@ -56,7 +56,7 @@ impl Crowd {
         let owner = self.owner(number);
         let lock = self.0.lock();
         let hold = Hold::new(&lock, &owner, RequestId::new(number), token);
-        assert_eq!(self.0.backend.release(&hold).unwrap(), Released::Released);
+        assert_eq!(only(self.0.backend.release(&[hold])).unwrap(), Released::Released);
     }
 }
 

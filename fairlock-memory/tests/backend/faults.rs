@@ -7,7 +7,7 @@ use std::time::Duration;
 use fairlock_core::OwnerId;
 use fairlock_core::backend::BackendErrorKind::Unavailable;
 use fairlock_core::backend::{
-    Acquire, Acquired, Backend, BackendError, Place, RequestId, Wait, Wake, WakeSink,
+    Acquire, Acquired, Backend, BackendError, Place, RequestId, Wait, Wake, WakeSink, only,
 };
 use fairlock_memory::Operation;
 
@@ -74,7 +74,7 @@ fn delayed(story: &Story, during: impl FnOnce(&Story)) -> Result<Acquired, Backe
     let late = thread::spawn(move || {
         let mut place = Place::new(&lock, &owner, RequestId::new(99));
         place.wait = Wait::No;
-        backend.acquire(&Acquire::new(place, LEASE))
+        only(backend.acquire(&[Acquire::new(place, LEASE)]))
     });
     story.clock.wait_for_waiters(1);
     during(story);

@@ -15,7 +15,7 @@ use std::time::Duration;
 use fairlock_core::backend::{
     Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, HoldKept,
     LockId, LockState, Place, Released, Renew, Renewal, RequestId, Subscription, Wait, Wake, WakeSink,
-    Withdrawn,
+    Withdrawn, only,
 };
 use fairlock_core::{Client, ClientId, FencingToken, LockKind, LockName, ManualClock, OwnerId};
 use fairlock_memory::{MemoryBackend, Operation};
@@ -439,7 +439,7 @@ impl By {
         let (request, lock, lease) = (self.request(), self.lock(), self.state().lease);
         let mut ask = Acquire::new(self.place(&request, &lock), lease);
         (ask.place.wait, ask.label) = (wait, "a test");
-        self.backend.acquire(&ask)
+        only(self.backend.acquire(&[ask]))
     }
 
     fn asked(&self, verb: &'static str, wait: Wait) -> Said {
@@ -519,7 +519,11 @@ impl By {
     }
 
     pub(crate) fn release(&self) -> Said {
-        self.said_of("releases", self.with_hold(|hold| self.backend.release(&hold)), &Released::Released)
+        self.said_of(
+            "releases",
+            self.with_hold(|hold| only(self.backend.release(&[hold]))),
+            &Released::Released,
+        )
     }
 
     /// An operator takes its hold.
@@ -529,7 +533,7 @@ impl By {
 
     pub(crate) fn leave(&self) -> Said {
         let (request, lock) = (self.request(), self.lock());
-        self.said_left("leaves", self.backend.withdraw(&self.place(&request, &lock)))
+        self.said_left("leaves", only(self.backend.withdraw(&[self.place(&request, &lock)])))
     }
 
     /// An operator sends it to the tail.

@@ -45,9 +45,17 @@ impl Counting {
         &self.store
     }
 
-    /// One call for many requests, all of which are carried out.
-    fn many<A>(&self, call: Operation, ask: impl FnOnce(&MemoryBackend) -> Answers<A>) -> Answers<A> {
+    /// All requests of a call are carried out. Only a call about many takes time, or loses answers.
+    fn ask<A>(
+        &self,
+        call: Operation,
+        many: usize,
+        ask: impl FnOnce(&MemoryBackend) -> Answers<A>,
+    ) -> Answers<A> {
         let store = self.count(call);
+        if many == 1 {
+            return ask(store);
+        }
         let takes = *locked(&self.takes);
         if !takes.is_zero() {
             store.clock().sleep(takes);
@@ -73,36 +81,24 @@ impl Counting {
 }
 
 impl Backend for Counting {
-    fn acquire(&self, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
-        self.count(Operation::Acquire).acquire(ask)
-    }
-
     fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
         self.count(Operation::SetHoldCount).set_hold_count(hold, holds)
     }
 
-    fn release(&self, hold: &Hold<'_>) -> Result<Released, BackendError> {
-        self.count(Operation::Release).release(hold)
-    }
-
-    fn release_all(&self, holds: &[Hold<'_>]) -> Answers<Released> {
-        self.many(Operation::Release, |store| store.release_all(holds))
+    fn release(&self, holds: &[Hold<'_>]) -> Answers<Released> {
+        self.ask(Operation::Release, holds.len(), |store| store.release(holds))
     }
 
     fn renew(&self, client: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
         self.without_some(self.count(Operation::Renew).renew(client, items))
     }
 
-    fn withdraw(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
-        self.count(Operation::Withdraw).withdraw(place)
+    fn withdraw(&self, places: &[Place<'_>]) -> Answers<Withdrawn> {
+        self.ask(Operation::Withdraw, places.len(), |store| store.withdraw(places))
     }
 
-    fn withdraw_all(&self, places: &[Place<'_>]) -> Answers<Withdrawn> {
-        self.many(Operation::Withdraw, |store| store.withdraw_all(places))
-    }
-
-    fn acquire_all(&self, asks: &[Acquire<'_>]) -> Answers<Acquired> {
-        self.many(Operation::Acquire, |store| store.acquire_all(asks))
+    fn acquire(&self, asks: &[Acquire<'_>]) -> Answers<Acquired> {
+        self.ask(Operation::Acquire, asks.len(), |store| store.acquire(asks))
     }
 
     fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {

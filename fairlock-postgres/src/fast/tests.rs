@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fairlock_core::backend::{
-    Acquire, Acquired, Backend, BackendError, Hold, LockId, Place, Released, RequestId, Wait,
+    Acquire, Acquired, Backend, BackendError, Hold, LockId, Place, Released, RequestId, Wait, only,
 };
 use fairlock_core::{FencingToken, LockKind, LockName, OwnerId};
 use fairlock_line::{LockEntry, Turn};
@@ -135,7 +135,7 @@ impl<'a> Way<'a> {
                 let (lock, (owner_id, id)) = (LockId::new(self.name.clone(), kind), member(owner, request));
                 let mut ask = Acquire::new(Place::new(&lock, &owner_id, id), LEASES[lease]);
                 (ask.place.wait, ask.place.ticket, ask.label) = (wait, ticket, OWNERS[owner]);
-                match self.ask(0, |backend| backend.acquire(&ask), owned::acquire(&ask)) {
+                match self.ask(0, |backend| only(backend.acquire(&[ask])), owned::acquire(&ask)) {
                     Acquired::Granted { token, lease } => {
                         self.grants.push((owner_id, id, token));
                         format!("granted {} for {}", self.nth(token.get()), lease.as_secs().div_ceil(50))
@@ -156,12 +156,13 @@ impl<'a> Way<'a> {
                     (RequestId::new(id.get() + request), FencingToken::new(granted.get() + token));
                 let hold = Hold::new(&lock, &owner, id, token);
                 let release = owned::about(&hold, |entry, turn, hold, _| Ok(entry.release(turn, hold)));
-                format!("{:?}", self.ask(1, |backend| backend.release(&hold), release))
+                format!("{:?}", self.ask(1, |backend| only(backend.release(&[hold])), release))
             }
             Command::Leave { is_kicked, owner, request } => {
                 let (owner, request) = member(owner, request);
                 let place = Place::new(&lock, &owner, request);
-                let left = if is_kicked { self.backend.kick(&place) } else { self.backend.withdraw(&place) };
+                let left =
+                    if is_kicked { self.backend.kick(&place) } else { only(self.backend.withdraw(&[place])) };
                 format!("{:?}", left.unwrap()).split(' ').next().unwrap().to_owned()
             }
             Command::Ends => self.change("h_ends = least(h_ends, fairlock.micros())", con),
@@ -274,7 +275,7 @@ fn once_more(backend: &PostgresBackend, ask: &Acquire<'_>, deadline: Instant) ->
 #[test]
 fn an_attempt_that_arrives_late_begins_nothing() {
     let ((backend, _con), lock, ann) = (stage(), lock("x"), OwnerId::new("a:1"));
-    backend.release(&hold(&lock, &ann, take(&backend, &lock, &ann))).unwrap();
+    only(backend.release(&[hold(&lock, &ann, take(&backend, &lock, &ann))])).unwrap();
     let late = once_more(&backend, &ask(&lock, &ann, 2), Instant::now());
     thread::sleep(Duration::from_millis(2)); // it is over by the server's clock as well
     assert_eq!(backend.0.attempt(vec![late], false).len(), 1);
@@ -290,10 +291,10 @@ fn no_attempt_waits_for_a_row_and_takes_the_lock_for_nobody() {
         let backend =
             PostgresBackend::connect(&url.replace(&SERVER.address(), &format!("127.0.0.1:{}", proxy.port())))
                 .unwrap();
-        backend.release(&hold(&lock, &ann, take(&backend, &lock, &ann))).unwrap();
+        only(backend.release(&[hold(&lock, &ann, take(&backend, &lock, &ann))])).unwrap();
         con.script(&format!("begin; {meanwhile}"), soon()).unwrap();
         thread::scope(|scope| {
-            let asked = scope.spawn(|| backend.acquire(&ask(&lock, &ann, 2)));
+            let asked = scope.spawn(|| only(backend.acquire(&[ask(&lock, &ann, 2)])));
             let waits = "select count(*) from pg_locks where not granted and transactionid = pg_current_xact_id()::xid";
             look_until(SECOND, || (number(&mut con, waits) > 0).then_some(())).expect("it waits for the row");
             proxy.cut();
@@ -324,10 +325,15 @@ fn a_cycle_is_two_round_trips_and_a_hand_off_two_for_each_side() {
     let taking = |lock: &LockId| of(&|| token.set(take(&backend, lock, &ann)));
     let releasing = |lock: &LockId| {
         let hold = hold(lock, &ann, token.get());
-        of(&|| assert!(matches!(backend.release(&hold), Ok(Released::Released))))
+        of(&|| assert!(matches!(only(backend.release(&[hold])), Ok(Released::Released))))
     };
     let queueing = |owner: &OwnerId, request| {
-        of(&|| assert!(matches!(backend.acquire(&ask(&other, owner, request)), Ok(Acquired::Queued { .. }))))
+        of(&|| {
+            assert!(matches!(
+                only(backend.acquire(&[ask(&other, owner, request)])),
+                Ok(Acquired::Queued { .. })
+            ))
+        })
     };
     assert_eq!((taking(&one), releasing(&one)), (3, 1), "the lock is new, and its name");
     assert_eq!((taking(&one), releasing(&one)), (1, 1));
@@ -338,18 +344,19 @@ fn a_cycle_is_two_round_trips_and_a_hand_off_two_for_each_side() {
     assert_eq!(queueing(&ann, 1), 2);
     recent.forget_busy();
     con.script("begin; select from fairlock.lock where name = 'one' for share", soon()).unwrap();
-    let refused =
-        of(&|| assert!(backend.acquire(&ask(&one, &ann, 2)).unwrap_err().message().contains("55P03")));
+    let refused = of(&|| {
+        assert!(only(backend.acquire(&[ask(&one, &ann, 2)])).unwrap_err().message().contains("55P03"))
+    });
     assert_eq!(refused, 3, "the attempt passed over the row, a step has waited for it, and was rolled back");
     con.script("rollback", soon()).unwrap();
     // Many in one trip, each for itself: what was not fast is two more.
     let locks: Vec<_> = (0..64).map(|n| lock(&format!("{n}"))).collect();
     for lock in &locks[1..] {
-        backend.release(&hold(lock, &ann, take(&backend, lock, &ann))).unwrap();
+        only(backend.release(&[hold(lock, &ann, take(&backend, lock, &ann))])).unwrap();
     }
     let asks: Vec<_> = locks.iter().map(|lock| ask(lock, &ann, 1)).collect();
     let before = trips(&backend);
-    let answers = backend.acquire_all(&asks);
+    let answers = backend.acquire(&asks);
     assert_eq!(trips(&backend) - before, 1 + 3);
     let granted = |(lock, answer): (_, &Result<_, _>)| match answer {
         Ok(Acquired::Granted { token, .. }) => hold(lock, &ann, *token),
@@ -357,7 +364,7 @@ fn a_cycle_is_two_round_trips_and_a_hand_off_two_for_each_side() {
     };
     let holds: Vec<_> = locks.iter().zip(&answers).map(granted).collect();
     let before = trips(&backend);
-    assert!(backend.release_all(&holds).iter().all(|answer| matches!(answer, Ok(Released::Released))));
+    assert!(backend.release(&holds).iter().all(|answer| matches!(answer, Ok(Released::Released))));
     assert_eq!(trips(&backend) - before, 1);
 }
 
@@ -368,7 +375,7 @@ fn a_session_that_does_not_know_a_statement_costs_one_call() {
     take(&backend, &lock, &ann);
     backend.0.pool.lend(soon(), |con| con.script("deallocate all", soon())).unwrap();
     let before = trips(&backend);
-    let _ = backend.acquire(&ask(&lock, &ann, 1));
+    let _ = only(backend.acquire(&[ask(&lock, &ann, 1)]));
     take(&backend, &lock, &ann);
     assert!(trips(&backend) > before, "on the same connection");
 }
@@ -392,7 +399,7 @@ fn after_a_crash_that_forgets_holds_nothing_is_granted_until_they_are_over() {
     let try_take = |lock: &LockId, owner: &OwnerId| {
         let mut ask = ask(lock, owner, 1);
         ask.place.wait = Wait::No;
-        match backend.acquire(&ask) {
+        match only(backend.acquire(&[ask])) {
             Ok(Acquired::Granted { token, .. }) => Some(token),
             _ => None,
         }
@@ -400,7 +407,7 @@ fn after_a_crash_that_forgets_holds_nothing_is_granted_until_they_are_over() {
     // The first may have to wait for the end of the grace after initdb. Rows are there for the fast part, and on the disk.
     for lock in &locks {
         let token = eventually(|| try_take(lock, &ann));
-        backend.release(&hold(lock, &ann, token)).unwrap();
+        only(backend.release(&[hold(lock, &ann, token)])).unwrap();
     }
     server.con().batch_execute("update fairlock.meta set layout = layout").unwrap();
     server.con().batch_execute("analyze fairlock.lock").unwrap(); // a crash forgets that as well

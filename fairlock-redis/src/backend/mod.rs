@@ -118,15 +118,7 @@ impl Inner {
 }
 
 impl Backend for RedisBackend {
-    fn acquire(&self, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
-        let rules = self.0.rules(ask.place.lock)?;
-        let call = rules.acquire(ask).map_err(BackendError::unsent)?;
-        let reply = self.0.shared.run(&call)?;
-        // From here on it was sent, whatever becomes of what follows.
-        rules.acquired(ask, &call, reply).map_err(BackendError::maybe_sent)
-    }
-
-    fn acquire_all(&self, asks: &[Acquire<'_>]) -> Vec<Result<Acquired, BackendError>> {
+    fn acquire(&self, asks: &[Acquire<'_>]) -> Vec<Result<Acquired, BackendError>> {
         let call = |ask: &Acquire<'_>| self.0.rules(ask.place.lock)?.acquire(ask);
         self.ask_all(asks, call, |ask, call, reply| self.0.rules(ask.place.lock)?.acquired(ask, call, reply))
     }
@@ -135,12 +127,7 @@ impl Backend for RedisBackend {
         self.0.rules(hold.lock)?.set_hold_count(hold, holds)
     }
 
-    fn release(&self, hold: &Hold<'_>) -> Result<Released, BackendError> {
-        let rules = self.0.rules(hold.lock)?;
-        rules.released(hold, &self.0.shared.run(&rules.release(hold)?)?)
-    }
-
-    fn release_all(&self, holds: &[Hold<'_>]) -> Vec<Result<Released, BackendError>> {
+    fn release(&self, holds: &[Hold<'_>]) -> Vec<Result<Released, BackendError>> {
         let call = |hold: &Hold<'_>| self.0.rules(hold.lock)?.release(hold);
         self.ask_all(holds, call, |hold, _, reply| self.0.rules(hold.lock)?.released(hold, &reply))
     }
@@ -165,12 +152,7 @@ impl Backend for RedisBackend {
         answers
     }
 
-    fn withdraw(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
-        let call = self.0.rules(place.lock)?.withdraw(place, By::Waiter)?;
-        self.0.withdrawn(place, &self.0.shared.run(&call)?)
-    }
-
-    fn withdraw_all(&self, places: &[Place<'_>]) -> Vec<Result<Withdrawn, BackendError>> {
+    fn withdraw(&self, places: &[Place<'_>]) -> Vec<Result<Withdrawn, BackendError>> {
         let call = |place: &Place<'_>| self.0.rules(place.lock)?.withdraw(place, By::Waiter);
         self.ask_all(places, call, |place, _, reply| self.0.withdrawn(place, &reply))
     }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicUsize;
 
-use fairlock_core::backend::{Backend, Renew};
+use fairlock_core::backend::{Backend, Renew, only};
 use fairlock_core::{ClientId, FencingToken};
 use parking_lot::Mutex;
 
@@ -29,7 +29,7 @@ fn saying(said: &[&'static str]) -> (RedisBackend, Arc<Mutex<Vec<Ran>>>) {
 /// How the server answers an attempt, and how often it was asked.
 fn acquired(said: &[&'static str]) -> (Option<Acquired>, usize) {
     let ((backend, ran), lock, owner) = (saying(said), id(LockKind::Fair), owner());
-    let answer = backend.acquire(&Acquire::new(place(&lock, &owner), LEASE)).ok();
+    let answer = only(backend.acquire(&[Acquire::new(place(&lock, &owner), LEASE)])).ok();
     let asked = ran.lock().len();
     (answer, asked)
 }
@@ -50,9 +50,9 @@ fn an_attempt_says_what_its_script_has_to_know() {
     let (lock, owner) = (id(LockKind::Semaphore { permits: 3 }), owner());
     let mut ask = Acquire::new(place(&lock, &owner), LEASE);
     (ask.label, ask.place.takes, ask.place.ttl) = ("nightly", 2, Duration::from_secs(9));
-    backend.acquire(&ask).unwrap();
+    only(backend.acquire(&[ask])).unwrap();
     ask.place.ticket = 5;
-    backend.acquire(&ask).unwrap();
+    only(backend.acquire(&[ask])).unwrap();
     let mut sent = [MEMBER, "30000", "9000", "ws", "nightly", "2", "3", NEVER, "0"];
     assert_eq!(ran.lock()[0].keys, ["a", "fairlock_line:{a}", "fairlock_record:{a}", "fairlock_ends:{a}"]);
     assert_eq!(ran.lock()[0].arguments, sent);
@@ -67,7 +67,7 @@ fn letters_say_whether_it_waits() {
         let (lock, owner) = (id(LockKind::Fair), owner());
         let mut ask = Acquire::new(place(&lock, &owner), LEASE);
         ask.place.wait = wait;
-        backend.acquire(&ask).unwrap();
+        only(backend.acquire(&[ask])).unwrap();
         assert_eq!(ran.lock()[0].arguments[3], letters);
     }
 }
@@ -95,7 +95,7 @@ fn one_look_follows_the_word_that_the_holder_is_foreign() {
         let ask = Acquire::new(place(&lock, &owner), LEASE);
         let is_queued = |count: usize| {
             for _ in 0..3 {
-                assert!(matches!(backend.acquire(&ask), Ok(Acquired::Queued { .. })), "{said}");
+                assert!(matches!(only(backend.acquire(&[ask])), Ok(Acquired::Queued { .. })), "{said}");
             }
             assert_eq!(*looks.lock(), vec![["redisson_lock_queue:{a}"]; count], "{said}");
         };
@@ -134,7 +134,7 @@ fn a_release_that_has_more_to_do_is_gone_on_with_until_there_is_no_more() {
     ];
     for (said, answer, more) in cases {
         let (backend, ran) = saying(said);
-        assert_eq!(backend.release(&hold(&lock, &owner)).unwrap(), answer, "{said:?}");
+        assert_eq!(only(backend.release(&[hold(&lock, &owner)])).unwrap(), answer, "{said:?}");
         let ran = scripts_of(&ran);
         assert_eq!(ran[0].1, ["1", MEMBER, "1", "7", "s"], "{said:?}");
         assert_eq!(ran[1..], vec![hands_on(); more], "{said:?}");
@@ -156,7 +156,7 @@ fn a_request_that_leaves_hands_on_what_it_kept_from_others() {
         for by_operator in [false, true] {
             let (backend, ran) = saying(said);
             let place = place(&lock, &owner);
-            let left = if by_operator { backend.kick(&place) } else { backend.withdraw(&place) };
+            let left = if by_operator { backend.kick(&place) } else { only(backend.withdraw(&[place])) };
             assert_eq!(left.unwrap(), answer, "{said:?}");
             let ran = scripts_of(&ran);
             assert_eq!(ran[0].1, [MEMBER, "1", "s", if by_operator { "1" } else { "0" }]);

@@ -159,7 +159,7 @@ mod tests {
     use crate::fake_backend::{LEASE, bulk, hold, id, of, owner, place, with};
     use crate::rules::{By, Kinds};
     use fairlock_core::FencingToken;
-    use fairlock_core::backend::{Acquire, Acquired, Backend, BackendErrorKind, HoldCountSet};
+    use fairlock_core::backend::{Acquire, Acquired, Backend, BackendErrorKind, HoldCountSet, only};
 
     const FAIR: Fair = Fair { thread_wait: Duration::from_secs(300), refresh_on_retry: false };
     const CHANNEL: &str = "redisson_lock__channel:{a}";
@@ -254,7 +254,7 @@ mod tests {
     fn an_answer_of_the_line_tells_whether_it_was_repaired() {
         let answer = |reply: &'static str| {
             let (backend, _) = with(Discipline::Redisson, move |_, _| reply.to_owned());
-            backend.acquire(&Acquire::new(place(&id(LockKind::Fair), &owner()), LEASE)).ok()
+            only(backend.acquire(&[Acquire::new(place(&id(LockKind::Fair), &owner()), LEASE)])).ok()
         };
         let granted = Acquired::Granted { token: FencingToken::new(7), lease: LEASE };
         assert_eq!(answer("*3\r\n+granted\r\n:7\r\n:30000\r\n"), Some(granted));

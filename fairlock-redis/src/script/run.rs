@@ -199,7 +199,7 @@ mod tests {
     use std::time::Duration;
 
     use fairlock_core::LockKind;
-    use fairlock_core::backend::{Acquire, Backend, Place, RequestId};
+    use fairlock_core::backend::{Acquire, Backend, Place, RequestId, only};
 
     use super::*;
     use crate::backend::RedisBackend;
@@ -214,7 +214,7 @@ mod tests {
         let (backend, ran) = with(Discipline::HandOff, move |_, _| {
             format!("{}\r\n", said[next.fetch_add(1, Ordering::Relaxed).min(said.len() - 1)])
         });
-        let answer = backend.release(&hold(&id(LockKind::Fair), &owner()));
+        let answer = only(backend.release(&[hold(&id(LockKind::Fair), &owner())]));
         let asked = ran.lock().len();
         (answer.map(drop), asked)
     }
@@ -245,7 +245,7 @@ mod tests {
             let backend = RedisBackend::builder(&format!("redis://{}", server.address())).connect().unwrap();
             let (lock, owner) = (id(LockKind::Fair), owner());
             let ask = Acquire::new(Place::new(&lock, &owner, RequestId::new(7)), Duration::from_secs(30));
-            for answer in [vec![backend.acquire(&ask)], backend.acquire_all(&[ask; 2])].concat() {
+            for answer in [vec![only(backend.acquire(&[ask]))], backend.acquire(&[ask; 2])].concat() {
                 assert!(!answer.unwrap_err().is_unsent(), "{said}");
             }
         }
@@ -268,13 +268,11 @@ mod tests {
             let (lock, owner) = (id(LockKind::Fair), owner());
             let place = Place::new(&lock, &owner, RequestId::new(7));
             let ask = Acquire::new(place, Duration::from_secs(30));
-            assert!(!backend.acquire(&ask).unwrap_err().is_unsent(), "the connection was open");
-            let refused = backend.acquire(&ask).unwrap_err();
+            assert!(!only(backend.acquire(&[ask])).unwrap_err().is_unsent(), "the connection was open");
+            let refused = only(backend.acquire(&[ask])).unwrap_err();
             assert!(refused.is_unsent(), "{refused}");
-            assert!(
-                backend.acquire_all(&[ask; 2]).iter().all(|answer| answer.as_ref().unwrap_err().is_unsent())
-            );
-            assert!(backend.withdraw(&place).unwrap_err().is_unsent());
+            assert!(backend.acquire(&[ask; 2]).iter().all(|answer| answer.as_ref().unwrap_err().is_unsent()));
+            assert!(only(backend.withdraw(&[place])).unwrap_err().is_unsent());
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use fairlock::ClientId;
 use fairlock::backend::{
     Acquire, Acquired, Backend, ForceReleased, Hold, HoldCountSet, HoldKept, LockId, Place, Released, Renew,
-    Renewal, RequestId, Withdrawn,
+    Renewal, RequestId, Withdrawn, only,
 };
 
 use crate::life::Life;
@@ -29,7 +29,7 @@ impl Arrival<'_> {
         if self.server.is_none() {
             locked(&self.world.order).asks(self.world, self.life, ask);
         }
-        let answer = self.store.acquire(ask);
+        let answer = only(self.store.acquire(&[*ask]));
         let Place { lock, owner, request, .. } = ask.place;
         let whose = self.world.name_of(owner.as_str());
         self.note(format_args!("asks for {} as {request} of {whose}: {answer:?}", lock.name));
@@ -51,7 +51,7 @@ impl Arrival<'_> {
     }
 
     pub fn release(&mut self, hold: &Hold<'_>) -> Answer<Released> {
-        let answer = self.store.release(hold)?;
+        let answer = only(self.store.release(&[*hold]))?;
         self.note(format_args!("releases {}, token {}: {answer:?}", hold.lock.name, hold.token));
         if let Some(server) = &mut self.server {
             server.released(self.world, hold);
@@ -82,7 +82,7 @@ impl Arrival<'_> {
     }
 
     pub fn withdraw(&mut self, place: &Place<'_>) -> Answer<Withdrawn> {
-        let answer = self.store.withdraw(place)?;
+        let answer = only(self.store.withdraw(&[*place]))?;
         self.withdrawn("withdraws", place, &answer, false);
         Ok(answer)
     }

@@ -60,21 +60,6 @@ impl Link {
         Link { world, life, store }
     }
 
-    /// Carries a call out as far as the faults let it.
-    fn call<T>(
-        &self,
-        operation: &'static str,
-        about: Option<&Place<'_>>,
-        message: impl FnOnce() -> Message,
-        operate: impl FnOnce(Arrival<'_>) -> Answer<T>,
-    ) -> Answer<T> {
-        let answer = self.travel(operation, message, operate);
-        if let Some(place) = about {
-            self.answered(place, answer.is_ok());
-        }
-        answer
-    }
-
     /// Carries a call about many requests out: it arrives as a whole, and so do its answers.
     fn together<T>(
         &self,
@@ -83,10 +68,8 @@ impl Link {
         message: impl FnOnce() -> Message,
         operate: impl FnOnce(Arrival<'_>) -> Vec<Answer<T>>,
     ) -> Vec<Answer<T>> {
-        let answers = match self.travel(operation, message, |arrival| Ok(operate(arrival))) {
-            Ok(answers) => answers,
-            Err(error) => about.iter().map(|_| Err(error.clone())).collect(),
-        };
+        let answers = self.travel(operation, message, |arrival| Ok(operate(arrival)));
+        let answers = answers.unwrap_or_else(|error| about.iter().map(|_| Err(error.clone())).collect());
         for (place, answer) in about.iter().zip(&answers) {
             self.answered(place, answer.is_ok());
         }
@@ -118,6 +101,7 @@ impl Link {
         locked(&self.life.fate).knows_when.insert(key_of(&ask.place), knows_when);
     }
 
+    /// Carries a call out as far as the faults let it.
     fn travel<T>(
         &self,
         operation: &'static str,
@@ -241,19 +225,9 @@ fn unavailable(what: &str) -> BackendError {
 
 /// It tells no response time-out: here leases may be shorter than a client can be built with beside a real server.
 impl Backend for Link {
-    fn acquire(&self, ask: &Acquire<'_>) -> Answer<Acquired> {
-        ASKED.set(Some(key_of(&ask.place)));
-        self.asks(&ask.place);
-        let message = || Message::Acquire(vec![late::ask(ask)]);
-        self.call("acquire", Some(&ask.place), message, |mut arrival| {
-            let answer = arrival.acquire(ask);
-            self.learns(ask, &answer);
-            answer
-        })
-    }
-
-    fn acquire_all(&self, asks: &[Acquire<'_>]) -> Vec<Answer<Acquired>> {
+    fn acquire(&self, asks: &[Acquire<'_>]) -> Vec<Answer<Acquired>> {
         let about: Vec<_> = asks.iter().map(|ask| ask.place).collect();
+        ASKED.set(about.last().map(key_of));
         about.iter().for_each(|place| self.asks(place));
         let message = || Message::Acquire(asks.iter().map(late::ask).collect());
         self.together(&about, "acquire", message, |mut arrival| {
@@ -269,15 +243,10 @@ impl Backend for Link {
 
     fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Answer<HoldCountSet> {
         let message = || Message::SetHoldCount(late::hold(hold), holds);
-        self.call("set_hold_count", None, message, |mut arrival| arrival.set_hold_count(hold, holds))
+        self.travel("set_hold_count", message, |mut arrival| arrival.set_hold_count(hold, holds))
     }
 
-    fn release(&self, hold: &Hold<'_>) -> Answer<Released> {
-        let message = || Message::Release(vec![late::hold(hold)]);
-        self.call("release", None, message, |mut arrival| arrival.release(hold))
-    }
-
-    fn release_all(&self, holds: &[Hold<'_>]) -> Vec<Answer<Released>> {
+    fn release(&self, holds: &[Hold<'_>]) -> Vec<Answer<Released>> {
         let message = || Message::Release(holds.iter().map(late::hold).collect());
         let answers = self.travel("release", message, |mut arrival| {
             // The oracle looks after each step.
@@ -288,7 +257,7 @@ impl Backend for Link {
 
     fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Answer<HoldKept> {
         let message = || Message::Keep(late::hold(hold), keeper, lease);
-        self.call("keep", None, message, |mut arrival| arrival.keep(hold, keeper, lease))
+        self.travel("keep", message, |mut arrival| arrival.keep(hold, keeper, lease))
     }
 
     fn renew(&self, client: ClientId, items: &[Renew<'_>]) -> Vec<Answer<Renewal>> {
@@ -303,12 +272,7 @@ impl Backend for Link {
         answers
     }
 
-    fn withdraw(&self, place: &Place<'_>) -> Answer<Withdrawn> {
-        let message = || Message::Withdraw(vec![late::place(place)]);
-        self.call("withdraw", Some(place), message, |mut arrival| arrival.withdraw(place))
-    }
-
-    fn withdraw_all(&self, places: &[Place<'_>]) -> Vec<Answer<Withdrawn>> {
+    fn withdraw(&self, places: &[Place<'_>]) -> Vec<Answer<Withdrawn>> {
         let message = || Message::Withdraw(places.iter().map(late::place).collect());
         self.together(places, "withdraw", message, |mut arrival| {
             // The oracle looks after each step.
@@ -318,21 +282,21 @@ impl Backend for Link {
 
     fn kick(&self, place: &Place<'_>) -> Answer<Withdrawn> {
         let message = || Message::Kick(late::place(place));
-        self.call("kick", None, message, |mut arrival| arrival.kick(place))
+        self.travel("kick", message, |mut arrival| arrival.kick(place))
     }
 
     fn force_release(&self, lock: &LockId) -> Answer<ForceReleased> {
         let message = || Message::ForceRelease(lock.clone());
-        self.call("force_release", None, message, |mut arrival| arrival.force_release(lock))
+        self.travel("force_release", message, |mut arrival| arrival.force_release(lock))
     }
 
     fn take_hold(&self, hold: &Hold<'_>) -> Answer<ForceReleased> {
         let message = || Message::TakeHold(late::hold(hold));
-        self.call("take_hold", None, message, |mut arrival| arrival.take_hold(hold))
+        self.travel("take_hold", message, |mut arrival| arrival.take_hold(hold))
     }
 
     fn inspect(&self, lock: &LockId, part: Range<u64>) -> Answer<LockState> {
-        self.call("inspect", None, || Message::Inspect, |arrival| arrival.store.inspect(lock, part))
+        self.travel("inspect", || Message::Inspect, |arrival| arrival.store.inspect(lock, part))
     }
 
     fn keeps(&self, kind: LockKind) -> bool {

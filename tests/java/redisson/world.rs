@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fairlock::backend::{
-    Acquire, Acquired, Backend, Hold, LockId, Place, Released, RequestId, Wait, Withdrawn,
+    Acquire, Acquired, Backend, Hold, LockId, Place, Released, RequestId, Wait, Withdrawn, only,
 };
 use fairlock::{
     Client, Discipline, FencingToken, Lock, LockKind, LockName, OwnerId, RedisBackend, RedisBuilder,
@@ -51,7 +51,7 @@ impl World {
         let owner = OwnerId::new(owner);
         let mut place = Place::new(&self.lock, &owner, RequestId::new(1));
         place.wait = wait;
-        self.backend.acquire(&Acquire::new(place, lease)).unwrap()
+        only(self.backend.acquire(&[Acquire::new(place, lease)])).unwrap()
     }
 
     /// Asks and waits.
@@ -92,7 +92,7 @@ impl World {
 
     pub(crate) fn release(&self, owner: &str, token: FencingToken) -> Released {
         let owner = OwnerId::new(owner);
-        self.backend.release(&Hold::new(&self.lock, &owner, RequestId::new(1), token)).unwrap()
+        only(self.backend.release(&[Hold::new(&self.lock, &owner, RequestId::new(1), token)])).unwrap()
     }
 
     #[track_caller]
@@ -100,7 +100,7 @@ impl World {
         let owner = OwnerId::new(owner);
         let mut place = Place::new(&self.lock, &owner, RequestId::new(1));
         place.wait = self.wait;
-        assert_eq!(self.backend.withdraw(&place).unwrap(), Withdrawn::Left);
+        assert_eq!(only(self.backend.withdraw(&[place])).unwrap(), Withdrawn::Left);
     }
 
     pub(crate) fn queue(&self) -> Vec<String> {

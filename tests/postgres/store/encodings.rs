@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fairlock::backend::{
-    Acquire, Acquired, Backend, Hold, LockId, Place, Released, Renew, Renewal, RequestId,
+    Acquire, Acquired, Backend, Hold, LockId, Place, Released, Renew, Renewal, RequestId, only,
 };
 use fairlock::{Client, ClientId, LockKind, LockName, OwnerId, PostgresBackend};
 use fairlock_tests::PostgresServer;
@@ -83,7 +83,7 @@ fn an_owner_that_the_database_can_not_hold_has_its_lock_alone() {
     let [ours, theirs] = ["錠:1", "鍵:1"].map(OwnerId::new);
     let ask = |owner, request| {
         let place = Place::new(&lock, owner, RequestId::new(request));
-        backend.acquire(&Acquire::new(place, LEASE)).unwrap()
+        only(backend.acquire(&[Acquire::new(place, LEASE)])).unwrap()
     };
     for request in [1, 2] {
         let Acquired::Granted { token, .. } = ask(&ours, request) else { panic!("it is free") };
@@ -94,7 +94,7 @@ fn an_owner_that_the_database_can_not_hold_has_its_lock_alone() {
             backend.renew(ClientId::random(), &items).remove(0).unwrap()
         };
         assert!(renew(&theirs) != Renewal::Renewed && renew(&ours) == Renewal::Renewed);
-        assert_ne!(backend.release(&hold(&theirs)).unwrap(), Released::Released);
-        assert_eq!(backend.release(&hold(&ours)).unwrap(), Released::Released);
+        assert_ne!(only(backend.release(&[hold(&theirs)])).unwrap(), Released::Released);
+        assert_eq!(only(backend.release(&[hold(&ours)])).unwrap(), Released::Released);
     }
 }

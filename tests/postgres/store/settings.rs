@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fairlock::backend::{
     Acquire, Acquired, Backend, BackendError, BackendErrorKind, Hold, LockId, Place, Renew, RequestId,
-    Verdict,
+    Verdict, only,
 };
 use fairlock::{Client, ClientId, LockKind, LockName, OwnerId, PostgresBackend};
 use fairlock_tests::locks::{granted, request, take};
@@ -99,12 +99,13 @@ impl Prepared {
         for name in ["renewed", "free"] {
             let (lock, owner) = (lock(name), OwnerId::new("ann:1"));
             let place = Place::new(&lock, &owner, RequestId::new(1));
-            let Acquired::Granted { token, .. } = backend.acquire(&Acquire::new(place, 3 * SOON)).unwrap()
+            let Acquired::Granted { token, .. } =
+                only(backend.acquire(&[Acquire::new(place, 3 * SOON)])).unwrap()
             else {
                 panic!("{what}: it is free")
             };
             if name == "free" {
-                backend.release(&Hold::new(&lock, &owner, RequestId::new(1), token)).unwrap();
+                only(backend.release(&[Hold::new(&lock, &owner, RequestId::new(1), token)])).unwrap();
             }
         }
         Prepared { backend, what }
@@ -115,7 +116,7 @@ impl Prepared {
         let (backend, what, owner) = (&self.backend, &self.what, OwnerId::new("ann:1"));
         let place = |lock, request| Place::new(lock, &owner, RequestId::new(request));
         let (free, new, renewed) = (lock("free"), lock("new"), lock("renewed"));
-        let grant = |lock| backend.acquire(&Acquire::new(place(lock, 2), 3 * SOON)).map(drop);
+        let grant = |lock| only(backend.acquire(&[Acquire::new(place(lock, 2), 3 * SOON)])).map(drop);
         let state = backend.inspect(&renewed, 0..0).unwrap();
         let hold = Hold::new(&renewed, &owner, RequestId::new(1), state.holders[0].token.unwrap());
         let renew = || {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fairlock::backend::{
     Acquire, Acquired, Backend, BackendError, BackendErrorKind, Hold, LockId, Place, RequestId, Wait, Wake,
-    WakeSink,
+    WakeSink, only,
 };
 use fairlock::{ClientId, LockKind, LockName, OwnerId, PostgresBackend, WakeUps};
 use fairlock_tests::{PostgresServer, eventually};
@@ -37,7 +37,7 @@ fn lock(name: &str) -> LockId {
 fn ask(backend: &PostgresBackend, lock: &LockId, owner: &OwnerId) -> Result<Acquired, BackendError> {
     let mut place = Place::new(lock, owner, RequestId::new(1));
     (place.wait, place.ttl) = (Wait::Forever, 3 * SOON);
-    backend.acquire(&Acquire::new(place, 3 * SOON))
+    only(backend.acquire(&[Acquire::new(place, 3 * SOON)]))
 }
 
 /// Waits until anybody can see that it holds this many locks: a commit whose wait was cancelled says so a moment before.
@@ -109,7 +109,7 @@ fn told_of_a_cancelled_hand_over(wake_ups: WakeUps) -> Vec<String> {
     set_standby(&server, "nobody");
     thread::scope(|scope| {
         let released =
-            scope.spawn(|| theirs.release(&Hold::new(&lock, &ann, RequestId::new(1), token)).is_ok());
+            scope.spawn(|| only(theirs.release(&[Hold::new(&lock, &ann, RequestId::new(1), token)])).is_ok());
         end_waiting_commit(&server, "pg_cancel_backend");
         assert!(!released.join().unwrap());
     });

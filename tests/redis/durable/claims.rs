@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use fairlock::backend::{Acquired, Backend, Hold, Place, Renew, Renewal, RequestId, Wait, Withdrawn};
+use fairlock::backend::{Acquired, Backend, Hold, Place, Renew, Renewal, RequestId, Wait, Withdrawn, only};
 use fairlock::{FencingToken, LockKind, RedisBackend};
 use fairlock_tests::Proxy;
 
@@ -99,13 +99,13 @@ fn nothing_is_granted_in_the_grace() {
     let place = Place::new(&raw.lock, &second, RequestId::new(2));
     let beat = raw.backend.renew(raw.client, &[Renew::Place { place, lease: TRUST }]).remove(0).unwrap();
     assert!(matches!(beat, Renewal::Waiting { rank: 0, .. }) && !holds(), "{beat:?}");
-    assert_eq!(raw.backend.withdraw(&place).unwrap(), Withdrawn::Left);
+    assert_eq!(only(raw.backend.withdraw(&[place])).unwrap(), Withdrawn::Left);
     let other = Raw::new(&server, "other");
     other.backend.force_release(&other.lock).unwrap();
     assert!(!server.query::<bool>(&["EXISTS", "other"]));
     // The claim, and the release after it, although a live waiter is first in line.
     let place = Place::new(&raw.lock, &third, RequestId::new(3));
-    assert_eq!(raw.backend.withdraw(&place).unwrap(), Withdrawn::Left);
+    assert_eq!(only(raw.backend.withdraw(&[place])).unwrap(), Withdrawn::Left);
     let theirs = client(&server);
     let waiting = request(&theirs, "quiet");
     raw.renews(0, token, Renewed);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fairlock::backend::{
-    Acquire, Acquired, Backend, Hold, LockId, Place, Released, Renew, Renewal, RequestId, Wait,
+    Acquire, Acquired, Backend, Hold, LockId, Place, Released, Renew, Renewal, RequestId, Wait, only,
 };
 use fairlock::{Client, ClientId, Durability, FencingToken, LockKind, LockName, OwnerId, RedisBackend};
 pub(crate) use fairlock_tests::locks::{request, take_now as take};
@@ -61,7 +61,7 @@ impl Raw {
         let owner = self.owner(number);
         let mut place = Place::new(&self.lock, &owner, RequestId::new(number));
         place.wait = wait;
-        self.backend.acquire(&Acquire::new(place, TRUST)).unwrap()
+        only(self.backend.acquire(&[Acquire::new(place, TRUST)])).unwrap()
     }
 
     #[track_caller]
@@ -89,6 +89,6 @@ impl Raw {
     pub(crate) fn releases(&self, number: u64, token: FencingToken) {
         let owner = self.owner(number);
         let hold = Hold::new(&self.lock, &owner, RequestId::new(number), token);
-        assert_eq!(self.backend.release(&hold).unwrap(), Released::Released, "{number}");
+        assert_eq!(only(self.backend.release(&[hold])).unwrap(), Released::Released, "{number}");
     }
 }

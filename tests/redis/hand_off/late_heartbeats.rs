@@ -3,7 +3,7 @@
 use fairlock::{Client, ClientId, Discipline, LockKind, LockName, RedisBackend};
 use fairlock_core::OwnerId;
 use fairlock_core::backend::{
-    Acquire, Acquired, Backend, LockId, Place, Renew, Renewal, RequestId, Withdrawn,
+    Acquire, Acquired, Backend, LockId, Place, Renew, Renewal, RequestId, Withdrawn, only,
 };
 
 use crate::support::*;
@@ -41,7 +41,7 @@ impl ByHand {
     }
 
     fn ask(&mut self) -> Acquired {
-        let answer = self.backend.acquire(&Acquire::new(self.place(), LONG)).unwrap();
+        let answer = only(self.backend.acquire(&[Acquire::new(self.place(), LONG)])).unwrap();
         if let Acquired::Queued { ticket, .. } = answer {
             self.ticket = ticket;
         }
@@ -49,7 +49,7 @@ impl ByHand {
     }
 
     fn withdraw(&self) {
-        assert!(matches!(self.backend.withdraw(&self.place()).unwrap(), Withdrawn::Left));
+        assert!(matches!(only(self.backend.withdraw(&[self.place()])).unwrap(), Withdrawn::Left));
     }
 
     /// The late heartbeat begins nothing.
@@ -110,7 +110,7 @@ fn a_late_heartbeat_of_a_granted_request_begins_nothing() {
     guard.unlock().unwrap();
     let Acquired::Granted { token, .. } = late.ask() else { panic!("it was the only one") };
     let hold = fairlock_core::backend::Hold::new(&late.lock, &late.owner, RequestId::new(7), token);
-    late.backend.release(&hold).unwrap();
+    only(late.backend.release(&[hold])).unwrap();
     late.speaks_in_vain(&server);
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use fairlock::{Client, ClientId, Discipline, Durability, LockKind, LockName, RedisBackend};
 use fairlock_core::OwnerId;
-use fairlock_core::backend::{Acquire, Acquired, Backend, LockId, Place, RequestId, Wait};
+use fairlock_core::backend::{Acquire, Acquired, Backend, LockId, Place, RequestId, Wait, only};
 use fairlock_tests::Alone;
 use redis::Msg;
 
@@ -177,7 +177,7 @@ fn by_hand_off(server: &RedisServer, name: &str, look: &mut dyn FnMut()) {
     let owner = OwnerId::new(&format!("{}:1", ClientId::random()));
     let mut place = Place::new(&id, &owner, RequestId::new(7));
     (place.wait, place.ttl) = (Wait::Forever, LONG);
-    absent.acquire(&Acquire::new(place, LONG)).unwrap();
+    only(absent.acquire(&[Acquire::new(place, LONG)])).unwrap();
     let labelled = client(server, Discipline::HandOff, "night shift");
     let (_second, third) = (request(&ours, name), request(&labelled, name));
     look();
@@ -231,15 +231,15 @@ fn after_a_loss(server: &RedisServer, name: &str, look: &mut dyn FnMut()) {
     let owner = OwnerId::new(&format!("{}:1", ClientId::random()));
     let mut place = Place::new(&id, &owner, RequestId::new(7));
     place.ttl = Duration::from_millis(20);
-    let answer = backend.acquire(&Acquire::new(place, LONG)).unwrap();
+    let answer = only(backend.acquire(&[Acquire::new(place, LONG)])).unwrap();
     let Acquired::Queued { ticket, .. } = answer else { panic!("{answer:?}") };
     place.ticket = ticket;
     server.query::<()>(&["FLUSHALL"]);
-    backend.acquire(&Acquire::new(place, LONG)).unwrap();
+    only(backend.acquire(&[Acquire::new(place, LONG)])).unwrap();
     look();
     place.ttl = LONG;
     eventually(SOON, "the line has rested", || {
-        matches!(backend.acquire(&Acquire::new(place, LONG)).unwrap(), Acquired::Granted { .. })
+        matches!(only(backend.acquire(&[Acquire::new(place, LONG)])).unwrap(), Acquired::Granted { .. })
     });
     look();
     let _ = guard.unlock();

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use fairlock::backend::{Acquire, Acquired, Backend, LockId, Place, Renew, Renewal, RequestId};
+use fairlock::backend::{Acquire, Acquired, Backend, LockId, Place, Renew, Renewal, RequestId, only};
 use fairlock::{
     Client, ClientId, Durability, Error, LockKind, LockName, OwnerId, RedisBackend, RedisBuilder,
 };
@@ -211,7 +211,7 @@ fn a_heartbeat_in_a_grace_does_not_raise_a_hold_that_is_only_kept() {
     let (id, lock) = (ClientId::random(), LockId::new(LockName::new("kept").unwrap(), LockKind::Fair));
     let owner = OwnerId::new(&format!("{id}:1"));
     let place = Place::new(&lock, &owner, RequestId::new(1));
-    let asked = backend.acquire(&Acquire::new(place, durability().longest_lease())).unwrap();
+    let asked = only(backend.acquire(&[Acquire::new(place, durability().longest_lease())])).unwrap();
     assert!(matches!(asked, Acquired::Granted { .. }), "{asked:?}");
     // Less than what is kept behind a lease; and a new life.
     master.query::<()>(&["PEXPIRE", "kept", "2000"]);

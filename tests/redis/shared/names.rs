@@ -1,7 +1,7 @@
 //! One name is one lock: other kinds and other numbers of permits are told of it.
 
 use fairlock::backend::{
-    Acquire, Acquired, Backend, BackendError, BackendErrorKind, LockId, Place, Renewal, RequestId, Wait,
+    Acquire, Acquired, Backend, BackendError, BackendErrorKind, LockId, Place, Renewal, RequestId, Wait, only,
 };
 use fairlock::{Discipline, Durability, FencingToken, LockKind, OwnerId, RedisBackend};
 
@@ -15,7 +15,7 @@ fn ask(backend: &RedisBackend, lock: &LockId, takes: u32, wait: Wait) -> Result<
     let owner = OwnerId::new("6e55cd0a-2b34-4b6c-8df1-9ef7f6c0b1aa:9");
     let mut place = Place::new(lock, &owner, RequestId::new(9));
     (place.takes, place.wait) = (takes, wait);
-    backend.acquire(&Acquire::new(place, crate::support::LEASE))
+    only(backend.acquire(&[Acquire::new(place, crate::support::LEASE)]))
 }
 
 #[track_caller]
@@ -146,7 +146,7 @@ fn locks_with_several_holders_are_listed() {
         let lock = LockId::new(fairlock::LockName::new(name).unwrap(), world.lock.kind);
         for who in [1, 2, 3].map(|number| world.asker(number, 1)) {
             let place = Place::new(&lock, &who.owner, who.request);
-            world.backend.acquire(&Acquire::new(place, who.lease)).unwrap();
+            only(world.backend.acquire(&[Acquire::new(place, who.lease)])).unwrap();
         }
     }
     let listed = world.backend.locks(None).unwrap();

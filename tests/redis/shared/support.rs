@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fairlock::backend::{
     Acquire, Acquired, Backend, BackendError, ForceReleased, Hold, LockId, Place, Released, Renew, Renewal,
-    RequestId, Subscription, Wait, Wake, WakeSink, Withdrawn,
+    RequestId, Subscription, Wait, Wake, WakeSink, Withdrawn, only,
 };
 use fairlock::{ClientId, FencingToken, LockKind, LockName, OwnerId, RedisBackend};
 use fairlock_tests::{Alone, RedisServer};
@@ -97,11 +97,11 @@ impl World {
     }
 
     pub(crate) fn ask(&self, of: &Asker) -> Result<Acquired, BackendError> {
-        self.backend.acquire(&Acquire::new(self.place(of, Wait::Forever), of.lease))
+        only(self.backend.acquire(&[Acquire::new(self.place(of, Wait::Forever), of.lease)]))
     }
 
     pub(crate) fn try_once(&self, of: &Asker) -> Result<Acquired, BackendError> {
-        self.backend.acquire(&Acquire::new(self.place(of, Wait::No), of.lease))
+        only(self.backend.acquire(&[Acquire::new(self.place(of, Wait::No), of.lease)]))
     }
 
     #[track_caller]
@@ -126,11 +126,11 @@ impl World {
     }
 
     pub(crate) fn release(&self, of: &Asker, token: FencingToken) -> Released {
-        self.backend.release(&self.hold(of, token)).unwrap()
+        only(self.backend.release(&[self.hold(of, token)])).unwrap()
     }
 
     pub(crate) fn leave(&self, of: &Asker) -> Withdrawn {
-        self.backend.withdraw(&self.place(of, Wait::Forever)).unwrap()
+        only(self.backend.withdraw(&[self.place(of, Wait::Forever)])).unwrap()
     }
 
     pub(crate) fn take(&self, of: &Asker, token: FencingToken) -> ForceReleased {

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use fairlock::backend::{Acquired, Backend, BackendError, BackendErrorKind, Hold, LockId, Renew, Renewal};
+use fairlock::backend::{
+    Acquired, Backend, BackendError, BackendErrorKind, Hold, LockId, Renew, Renewal, only,
+};
 use fairlock::{ClientId, FencingToken, LockName, RedisBackend};
 use fairlock_tests::Alone;
 
@@ -55,7 +57,7 @@ impl<'a> Batch<'a> {
             let acquire = |who| {
                 let mut ask = world.ask(who, fairlock::backend::Wait::Forever);
                 ask.place.lock = lock;
-                match world.backend.acquire(&ask).unwrap() {
+                match only(world.backend.acquire(&[ask])).unwrap() {
                     Acquired::Granted { token, .. } => token,
                     other => panic!("{other:?}"),
                 }

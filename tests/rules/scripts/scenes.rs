@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use fairlock::backend::{Acquired, Backend, BackendError, Renew, Renewal, Wait, Withdrawn};
+use fairlock::backend::{Acquired, Backend, BackendError, Renew, Renewal, Wait, Withdrawn, only};
 use fairlock::{ClientId, FencingToken, RedisBackend};
 
 use super::world::{KEEPER, LEASE, NAME, Rules, World};
@@ -110,7 +110,7 @@ impl Before {
         if self == Before::New {
             return token;
         }
-        match world.backend.acquire(&world.ask(&world.anna, Wait::Forever)).unwrap() {
+        match only(world.backend.acquire(&[world.ask(&world.anna, Wait::Forever)])).unwrap() {
             Acquired::Granted { token: granted, .. } => token = granted,
             other => panic!("{other:?}"),
         }
@@ -120,12 +120,12 @@ impl Before {
             _ => &[],
         };
         for who in waiters {
-            let queued = world.backend.acquire(&world.ask(who, Wait::Forever)).unwrap();
+            let queued = only(world.backend.acquire(&[world.ask(who, Wait::Forever)])).unwrap();
             assert!(matches!(queued, Acquired::Queued { .. }), "{queued:?}");
         }
         match self {
             Before::Used => {
-                world.backend.release(&world.hold(&world.anna, token)).unwrap();
+                only(world.backend.release(&[world.hold(&world.anna, token)])).unwrap();
             }
             Before::LineAndFree => {
                 world.query::<()>(&["DEL", NAME, "fairlock_ends:{orders}"]);
@@ -144,7 +144,7 @@ impl Ask {
         backend: &RedisBackend,
         token: FencingToken,
     ) -> Result<String, BackendError> {
-        let acquire = |who, wait| backend.acquire(&world.ask(who, wait)).map(acquired);
+        let acquire = |who, wait| only(backend.acquire(&[world.ask(who, wait)])).map(acquired);
         let (anna, ben) = (&world.anna, &world.ben);
         match self {
             Ask::Acquire => acquire(&world.dora, Wait::Forever),
@@ -163,10 +163,10 @@ impl Ask {
                 renew(backend, Renew::Hold { hold, holds, lease: 2 * LEASE })
             }
             Ask::SetHoldCount => backend.set_hold_count(&world.hold(anna, token), 2).map(word),
-            Ask::Release => backend.release(&world.hold(anna, token)).map(word),
+            Ask::Release => only(backend.release(&[world.hold(anna, token)])).map(word),
             Ask::Keep => backend.keep(&world.hold(anna, token), KEEPER, 3 * LEASE).map(word),
             Ask::Withdraw => {
-                backend.withdraw(&world.place(ben, Wait::Forever)).map(|withdrawn| match withdrawn {
+                only(backend.withdraw(&[world.place(ben, Wait::Forever)])).map(|withdrawn| match withdrawn {
                     Withdrawn::Left => "left".to_owned(),
                     Withdrawn::WasGranted { lease, .. } => format!("was granted for {}", tens(lease)),
                 })

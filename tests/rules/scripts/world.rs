@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fairlock::backend::{
     Acquire, Acquired, Backend, Hold, LockId, Place, Released, RequestId, Subscription, Wait, Wake, WakeSink,
-    Withdrawn,
+    Withdrawn, only,
 };
 use fairlock::{ClientId, Discipline, FencingToken, LockKind, LockName, OwnerId, RedisBackend};
 use fairlock_tests::RedisServer;
@@ -163,13 +163,13 @@ impl World {
     /// All owners leave, Anna with this token.
     pub(crate) fn everybody_leaves(&self, token: FencingToken) {
         for request in [self.anna.request, KEEPER] {
-            self.backend.release(&Hold::new(&self.lock, &self.anna.owner, request, token)).unwrap();
+            only(self.backend.release(&[Hold::new(&self.lock, &self.anna.owner, request, token)])).unwrap();
         }
         for who in [&self.anna, &self.anna_again, &self.ben, &self.cleo, &self.dora] {
             if let Withdrawn::WasGranted { token, .. } =
-                self.backend.withdraw(&self.place(who, Wait::Forever)).unwrap()
+                only(self.backend.withdraw(&[self.place(who, Wait::Forever)])).unwrap()
             {
-                self.backend.release(&self.hold(who, token)).unwrap();
+                only(self.backend.release(&[self.hold(who, token)])).unwrap();
             }
         }
     }
@@ -177,9 +177,9 @@ impl World {
     /// An ordinary lock and unlock by another owner.
     pub(crate) fn next_one_gets_it(&self) -> Result<(), String> {
         let next = Person::new(ClientId::random(), 9, 0xffff_ffff_ffff_ffff);
-        match self.backend.acquire(&self.ask(&next, Wait::Forever)) {
+        match only(self.backend.acquire(&[self.ask(&next, Wait::Forever)])) {
             Ok(Acquired::Granted { token, .. }) => {
-                let released = self.backend.release(&self.hold(&next, token));
+                let released = only(self.backend.release(&[self.hold(&next, token)]));
                 if matches!(released, Ok(Released::Released)) { Ok(()) } else { Err(format!("{released:?}")) }
             }
             other => Err(format!("{other:?}, with {:#?}", self.keys())),

@@ -1,14 +1,7 @@
 //! A backend that records what a program is not told of its requests: their tickets, and when heartbeats were sent.
 
-use std::ops::Range;
-use std::sync::Arc;
-use std::time::Duration;
-
-use fairlock_core::backend::{
-    Acquire, Acquired, Backend, BackendError, ForceReleased, Hold, HoldCountSet, LockId, LockState, Place,
-    Released, Renew, Renewal, Subscription, WakeSink, Withdrawn,
-};
-use fairlock_core::{ClientId, Clock, OwnerId};
+use fairlock_conformance::forward::*;
+use fairlock_core::OwnerId;
 
 use super::{Recorder, What, now_ns};
 
@@ -29,7 +22,7 @@ impl<B: Backend> Recording<B> {
         self.recorder.note(now_ns(), owner.client(), what, lock.name.as_str());
     }
 
-    fn note_place(&self, place: &Place<'_>, sent: u64, answer: &Result<Acquired, BackendError>) {
+    fn note_place(&self, place: &Place<'_>, sent: u64, answer: &Answer<Acquired>) {
         match answer {
             // A repeat.
             Ok(Acquired::Queued { ticket, .. }) if *ticket > 0 && *ticket == place.ticket => {
@@ -46,21 +39,14 @@ impl<B: Backend> Recording<B> {
 }
 
 impl<B: Backend> Backend for Recording<B> {
-    fn acquire(&self, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
+    fn acquire(&self, asks: &[Acquire<'_>]) -> Vec<Answer<Acquired>> {
         let sent = now_ns();
-        let answer = self.inner.acquire(ask);
-        self.note_place(&ask.place, sent, &answer);
-        answer
-    }
-
-    fn acquire_all(&self, asks: &[Acquire<'_>]) -> Vec<Result<Acquired, BackendError>> {
-        let sent = now_ns();
-        let answers = self.inner.acquire_all(asks);
+        let answers = self.inner.acquire(asks);
         asks.iter().zip(&answers).for_each(|(ask, answer)| self.note_place(&ask.place, sent, answer));
         answers
     }
 
-    fn renew(&self, client: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
+    fn renew(&self, client: ClientId, items: &[Renew<'_>]) -> Vec<Answer<Renewal>> {
         let sent = now_ns();
         let answers = self.inner.renew(client, items);
         for pair in items.iter().zip(&answers) {
@@ -77,63 +63,6 @@ impl<B: Backend> Backend for Recording<B> {
         answers
     }
 
-    fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
-        self.inner.set_hold_count(hold, holds)
-    }
-
-    fn release(&self, hold: &Hold<'_>) -> Result<Released, BackendError> {
-        self.inner.release(hold)
-    }
-
-    fn release_all(&self, holds: &[Hold<'_>]) -> Vec<Result<Released, BackendError>> {
-        self.inner.release_all(holds)
-    }
-
-    fn withdraw(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
-        self.inner.withdraw(place)
-    }
-
-    fn withdraw_all(&self, places: &[Place<'_>]) -> Vec<Result<Withdrawn, BackendError>> {
-        self.inner.withdraw_all(places)
-    }
-
-    fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
-        self.inner.kick(place)
-    }
-
-    fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
-        self.inner.force_release(lock)
-    }
-
-    fn inspect(&self, lock: &LockId, part: Range<u64>) -> Result<LockState, BackendError> {
-        self.inner.inspect(lock, part)
-    }
-
-    fn subscribe(&self, client: ClientId, sink: Arc<dyn WakeSink>) -> Result<Subscription, BackendError> {
-        self.inner.subscribe(client, sink)
-    }
-
-    fn reconnects(&self) -> u64 {
-        self.inner.reconnects()
-    }
-
-    fn store_clock(&self) -> Option<Clock> {
-        self.inner.store_clock()
-    }
-
-    fn response_timeout(&self) -> Option<Duration> {
-        self.inner.response_timeout()
-    }
-
-    fn attempt_ttl(&self) -> Option<Duration> {
-        self.inner.attempt_ttl()
-    }
-
-    fn keeps_place_by_owner(&self, lock: &LockId) -> bool {
-        self.inner.keeps_place_by_owner(lock)
-    }
-
-    fn longest_lease(&self) -> Option<Duration> {
-        self.inner.longest_lease()
-    }
+    fairlock_conformance::forward_to_inner! { set_hold_count release withdraw kick force_release inspect subscribe reconnects
+    store_clock response_timeout attempt_ttl keeps_place_by_owner longest_lease }
 }

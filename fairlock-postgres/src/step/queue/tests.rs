@@ -6,12 +6,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fairlock_core::OwnerId;
-use fairlock_core::backend::{Acquire, Acquired, Backend, BackendError, Hold, Released};
+use fairlock_core::backend::{Acquire, Acquired, Backend, BackendError, Hold, Released, only};
 use fairlock_tests::look_until;
 
 use crate::PostgresBackend;
 use crate::owned;
-use crate::step::{Question, only};
+use crate::step::Question;
 use crate::test_server::new_database;
 use crate::tests::{LEASE, SECOND, ask, hold, lock, number, session, soon, stage, take, trips};
 
@@ -71,7 +71,7 @@ fn a_step_that_fails_fails_for_those_who_joined_it_and_a_call_that_ends_sooner_d
     con.script("begin; select from fairlock.lock for update", soon()).unwrap();
     backend.0.recent.is_busy(&lock.name); // so there is no fast attempt
     thread::scope(|scope| {
-        let asked = scope.spawn(|| backend.acquire(&ask(&lock, &bob, 1)));
+        let asked = scope.spawn(|| only(backend.acquire(&[ask(&lock, &bob, 1)])));
         until_joined(&backend, 0);
         let sooner = release(&backend, &held, Instant::now() + SECOND / 10).unwrap_err();
         assert!(sooner.message().contains("connections are in use"), "{sooner}");
@@ -81,7 +81,7 @@ fn a_step_that_fails_fails_for_those_who_joined_it_and_a_call_that_ends_sooner_d
     });
     con.script("rollback", soon()).unwrap();
     assert!(backend.0.queue.joined().is_empty());
-    assert!(matches!(backend.release(&held), Ok(Released::Released)));
+    assert!(matches!(only(backend.release(&[held])), Ok(Released::Released)));
 }
 
 /// They ask again and again, and each attempt would wait for half a second, on a connection, if it could.
@@ -89,7 +89,7 @@ fn a_step_that_fails_fails_for_those_who_joined_it_and_a_call_that_ends_sooner_d
 fn callers_at_a_blocked_row_leave_others_their_connections() {
     let (url, ann, blocked) = (new_database(), OwnerId::new("a:1"), lock("blocked"));
     let (backend, mut con) = (PostgresBackend::connect(&url).unwrap(), session(&url));
-    backend.release(&hold(&blocked, &ann, take(&backend, &blocked, &ann))).unwrap();
+    only(backend.release(&[hold(&blocked, &ann, take(&backend, &blocked, &ann))])).unwrap();
     con.script("begin; select from fairlock.lock for update", soon()).unwrap();
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -98,7 +98,7 @@ fn callers_at_a_blocked_row_leave_others_their_connections() {
             scope.spawn(move || {
                 let owner = OwnerId::new(&format!("b:{n}"));
                 while !is_over.load(Ordering::Acquire) {
-                    backend.acquire(&ask(blocked, &owner, n)).unwrap_err();
+                    only(backend.acquire(&[ask(blocked, &owner, n)])).unwrap_err();
                 }
             });
         }
@@ -107,7 +107,7 @@ fn callers_at_a_blocked_row_leave_others_their_connections() {
         look_until(SECOND * 5, || (number(&mut con, waits) > 0).then_some(())).expect("a row is waited for");
         let began = Instant::now();
         let turns = (0..).map(|n| lock(&format!("free {n}"))).take_while(|_| began.elapsed() < SECOND * 2);
-        let failed = turns.filter(|free| backend.acquire(&ask(free, &ann, 1)).is_err()).count();
+        let failed = turns.filter(|free| only(backend.acquire(&[ask(free, &ann, 1)])).is_err()).count();
         is_over.store(true, Ordering::Release);
         assert_eq!(failed, 0);
     });
