@@ -12,8 +12,6 @@ use fairlock_line::{KeptHold, LockEntry, Moment};
 use crate::net::{BYTEA, Encoding, Failure, INT8, Row, Statement, TEXT, Value};
 use crate::presence::key_of;
 
-/// For how long a row stays after its last use: `last` has to, so that tokens grow even if the clock is set back.
-const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 /// No lease that SQL adds to a time is longer, in microseconds: a thousand years.
 pub(crate) const LONGEST: i64 = 31_536_000_000_000_000;
 
@@ -79,9 +77,7 @@ impl LockRow {
         encoding: Encoding,
         shows_itself: impl Fn(&str, i64) -> bool,
     ) -> LockRow {
-        // Numbers follow the clock: the last one tells when the lock was used last.
-        let used_until = entry.over_at().max(Duration::from_micros(last));
-        let dead_at = micros(used_until.saturating_add(KEPT));
+        let dead_at = micros(entry.forget_at(last));
         let key_if_shown = |owner: &OwnerId| {
             let key = key_of(owner.client());
             shows_itself(owner.client(), key).then_some(key)

@@ -34,6 +34,8 @@ pub use kept_hold::KeptHold;
 pub use parts::Parts;
 pub use renewal::{lock_of, renew_by_lock};
 
+const A_DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// The state of one lock, and all that can be done with it. The name may also be unused: then it is the [`Default`].
 ///
 /// Each operation is that of [`Backend`](fairlock_core::backend::Backend), and may be repeated, as there. The entry and the
@@ -80,6 +82,12 @@ impl LockEntry {
     pub fn over_at(&self) -> Moment {
         let holds = self.holds.iter().map(|hold| hold.ends).max().unwrap_or_default();
         holds.max(self.queue.over_at()).max(self.interest.over_at())
+    }
+
+    /// From when on a store that keeps the last number beside it can forget both: a day after the last use, so that tokens grow also
+    /// where the clock is set back. Numbers follow the clock, so the last one tells of that use.
+    pub fn forget_at(&self, last: u64) -> Moment {
+        self.over_at().max(Duration::from_micros(last)).saturating_add(A_DAY)
     }
 
     /// Until then it grants nothing, and all wait as for a hold that ends then: the store may have forgotten holds. The store says

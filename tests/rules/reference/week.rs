@@ -2,7 +2,6 @@
 //! used once. Nothing in use ends, and of each name is left what `fairlock-redis/scripts/KEYS.md` tells, for as long as it tells.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
 
 use fairlock_core::LockKind;
 use redis::Value;
@@ -141,7 +140,7 @@ fn keys(kind: LockKind, name: &str) -> Vec<String> {
     keys[..if kind.is_shared() { 4 } else { 3 }].to_vec()
 }
 
-/// Rows of bytes, as in PostgreSQL: a lock is deleted a day after it is over (`fairlock-postgres/src/row.rs`).
+/// Rows of bytes, as in PostgreSQL.
 struct Rows {
     rows: BTreeMap<String, Kept>,
     now: Millis,
@@ -169,9 +168,8 @@ impl Store for Rows {
     }
 
     fn left(&mut self) -> BTreeMap<(String, What), Millis> {
-        let ends = |row: &Kept| {
-            let used_until = row.entry.over_at().max(Duration::from_micros(row.last));
-            u64::try_from(used_until.as_micros().div_ceil(1000)).unwrap() + DAY
+        let ends = |row: &Kept| -> Millis {
+            row.entry.forget_at(row.last).as_micros().div_ceil(1000).try_into().unwrap()
         };
         self.rows.retain(|_, row| ends(row) > self.now);
         self.rows.iter().map(|(name, row)| ((name.clone(), What::Row), ends(row))).collect()
