@@ -38,7 +38,8 @@ const CLOSED: &str = "the server closed the connection";
 /// How TLS says that the peer does not speak it.
 const NO_TLS: &str = "corrupt message";
 
-/// How a script's error shows a missing right: its code is a bare ERR in every version.
+/// How a script's error shows a missing right: its code is a bare ERR in every version, and in 6.2 the script's place where the script
+/// returns what `pcall` gave.
 const RIGHTS: [&str; 4] =
     ["ACL failure in script", "can't run this command or subcommand", "No permissions", "no permissions"];
 
@@ -65,7 +66,7 @@ impl Failure {
         // `ERR unknown command 'AUTH', with args beginning with: 'secret'`.
         let message = message.split(", with args").next().unwrap_or_default();
         let code = match code {
-            "ERR" if RIGHTS.iter().any(|words| message.contains(words)) => "NOPERM",
+            "ERR" | "@user_script:" if RIGHTS.iter().any(|words| message.contains(words)) => "NOPERM",
             "ERR" if message.starts_with("Error running script") => wrapped(message).unwrap_or("ERR"),
             code => code,
         };
@@ -299,6 +300,7 @@ mod tests {
                 "ERR The user executing the script can't run this command or subcommand script: 5f, on @user_script:1.",
                 Denied,
             ),
+            ("@user_script: 38: The user executing the script can't run this command or subcommand", Denied),
             ("ERR ACL failure in script: User x has no permissions to run the 'set' command", Denied),
             (
                 "ERR Error running script (call to f_1): @user_script:1: The user executing the script can't run this command or subcommand",
