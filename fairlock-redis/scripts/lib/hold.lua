@@ -1,6 +1,6 @@
 -- Renews a hold.
 -- @include lib/clock: now
--- @include lib/numbers: LAST_END, text
+-- @include lib/numbers: end_of, text
 -- @include format/hold: hold_text, read_hold
 
 -- Returns whether the member holds by this token. Without `count` and `heard` these stay as they are.
@@ -20,8 +20,7 @@ local function renew(lock, ends, member, token, count, lease, heard)
   local is_new_end, is_lasting = left < lease or left > 2 * lease + 60000, key_left >= keep
   if ends and key_left < 0 then
     -- Made endless by hand: it ends with the last hold.
-    local last = tonumber(redis.call('ZRANGE', ends, '0', '0', 'REV', 'WITHSCORES')[2])
-    keep = math.max(keep, math.min(last, LAST_END) - now + 1000)
+    keep = math.max(keep, end_of(redis.call('ZRANGE', ends, '0', '0', 'REV', 'WITHSCORES')[2]) - now + 1000)
   end
 
   count, heard = count or held_count, heard or held_heard

@@ -4,7 +4,7 @@
 -- @include format/member: split_member
 -- @include lib/last_grant: read_last_grant
 -- @include lib/owner: read_holder
--- @include lib/numbers: LAST_END
+-- @include lib/numbers: end_of
 
 -- The holds as {member, owner, request, units, token, count, label, lease left ms}, and their number: of several units the first
 -- `many` by their ends, from this end on. If there are more, also the end of the last one. Token and label are known of holds by
@@ -29,7 +29,7 @@ local function list_holders(holds, many, from)
     if not found[1] then return {}, 0 end
     count = redis.call('ZCARD', ends) - redis.call('ZRANK', ends, found[1])
     for at = 1, #found, 2 do
-      members[#members + 1], ends_at[#ends_at + 1] = found[at], math.min(tonumber(found[at + 1]), LAST_END)
+      members[#members + 1], ends_at[#ends_at + 1] = found[at], end_of(found[at + 1])
     end
   end
   local list = {}

@@ -8,7 +8,7 @@
 -- `mode` is so called since Redisson's read-write lock walks into a hash that has none. A hash with none, or with another's, is a
 -- foreign holder: Redisson's (Java's, or ours of disciplines Redisson and plain), of one unit.
 -- @include lib/clock: now
--- @include lib/numbers: LAST_END, int
+-- @include lib/numbers: end_of, int
 -- @include format/hold: read_hold
 -- @include lib/kind: mismatch
 -- @include lib/owner: read_holder, foreign
@@ -28,7 +28,7 @@ local function read_holds(member)
   end
   if not ends or holds.capacity == 1 then return holds end
   local first = redis.call('ZRANGE', ends, '0', '0', 'WITHSCORES')[2]
-  holds.first_end = first and math.min(tonumber(first), LAST_END)
+  holds.first_end = first and end_of(first)
   if (holds.capacity ~= nil) ~= (first ~= nil) then
     -- One key was evicted or deleted. The other alone can't tell who holds what: no hold in it counts, and the next `write` deletes it.
     return { is_torn = true, used = 0, over = {} }
@@ -47,7 +47,7 @@ local function hold_of(holds, member, field)
   if not token or holds.is_foreign or holds.is_torn then return nil end
   if not holds.first_end then return { units = units, token = token, left = redis.call('PTTL', lock) } end
   local score = redis.call('ZSCORE', ends, member)
-  local left = score and math.min(tonumber(score), LAST_END) - now
+  local left = score and end_of(score) - now
   if left and left > 0 then return { units = units, token = token, left = left } end
   -- It is dropped with the others, whatever their number.
   for _, other in ipairs(holds.over) do
@@ -61,7 +61,7 @@ local function first_left(holds)
   if not holds.capacity then return nil end
   if holds.capacity == 1 or not ends then return redis.call('PTTL', lock) end
   local first = redis.call('ZRANGE', ends, '0', '0', 'WITHSCORES')[2]
-  return first and math.min(tonumber(first), LAST_END) - now
+  return first and end_of(first) - now
 end
 
 -- The error for a name that is no lock, or is held with another capacity. Holds that are over do not count.

@@ -15,6 +15,11 @@ local function int(value)
   return found and found >= 0 and found < LAST_END and found or nil
 end
 
+-- The score of an end as a whole number: an operator may write `inf`, and another program a fraction.
+local function end_of(score)
+  return math.min(math.ceil(tonumber(score)), LAST_END)
+end
+
 -- The reply to an attempt that arrives after its end (`begin_by`, sixteen digits); nil in time. A network may deliver a script long
 -- after its repeat was answered, and after what that began was over: it would begin the same again, for nobody.
 local function late(begin_by)

@@ -1,6 +1,6 @@
 -- Writes new holds.
 -- @include lib/clock: now
--- @include lib/numbers: LAST_END, text
+-- @include lib/numbers: end_of, text
 -- @include format/hold: hold_text
 
 local KEEP_FOR = 1000
@@ -10,8 +10,7 @@ local function keep_until(last_end)
   local left = redis.call('PTTL', lock)
   if left < 0 then
     -- New, or made endless by hand: it ends with the last hold.
-    local found = tonumber(redis.call('ZRANGE', ends, '0', '0', 'REV', 'WITHSCORES')[2])
-    last_end = math.max(last_end, math.min(found, LAST_END))
+    last_end = math.max(last_end, end_of(redis.call('ZRANGE', ends, '0', '0', 'REV', 'WITHSCORES')[2]))
   end
   local keep = math.max(left, last_end - now + KEEP_FOR)
   redis.call('PEXPIRE', lock, keep)

@@ -7,7 +7,7 @@ local lock, line, ends = KEYS[1], KEYS[2], KEYS[4]
 local capacity, member, token, keeper, lasts, begin_by =
   ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5]), ARGV[6]
 -- @include lib/clock: now
--- @include lib/numbers: LAST_END, text, late
+-- @include lib/numbers: end_of, text, late
 -- @include format/hold: hold_text, read_hold
 -- @include format/member: split_member
 -- @include lib/channels: wake_plain
@@ -39,7 +39,7 @@ if not kept_before then
 end
 if ends then
   redis.call('ZADD', ends, now + lasts, keeper)
-  lasts = math.min(tonumber(redis.call('ZRANGE', ends, '0', '0', 'REV', 'WITHSCORES')[2]), LAST_END) - now + 1000
+  lasts = end_of(redis.call('ZRANGE', ends, '0', '0', 'REV', 'WITHSCORES')[2]) - now + 1000
   redis.call('PEXPIRE', ends, lasts)
 end
 redis.call('PEXPIRE', lock, lasts)

@@ -5,5 +5,6 @@ mod crowds;
 mod ends;
 mod messages;
 mod names;
+mod spoilt;
 mod support;
 mod units;

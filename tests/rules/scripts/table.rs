@@ -1,7 +1,7 @@
 //! Runs the table: each cell is compared with the same operation, with keys in the same state, on a healthy server.
 
 use fairlock::FencingToken;
-use fairlock::backend::{BackendError, BackendErrorKind};
+use fairlock::backend::{Backend, BackendError, BackendErrorKind, Wait};
 use fairlock_tests::{Alone, RedisServer};
 
 use super::refusals::{self, Refusal, Users};
@@ -32,6 +32,22 @@ fn no_operation_of_redissons_fair_lock_is_ever_half_executed() {
 #[test]
 fn no_operation_of_a_plain_lock_is_ever_half_executed() {
     run(Rules::Plain);
+}
+
+/// The table takes one right away. Here what the first write has done can't be taken back in the shortest way, either.
+#[test]
+fn a_lock_that_may_get_no_end_is_not_taken_whatever_else_is_missing() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let world = World::new(&server, Rules::HandOff);
+    let lacks = Refusal::Command("pexpire");
+    for more in ["-pexpire", "-del", "-hdel"] {
+        let url = refusals::user(&server, lacks, Rules::HandOff.keys().iter().copied());
+        server.query::<()>(&["ACL", "SETUSER", &format!("{lacks:?}"), more]);
+        let answer = Rules::HandOff.connect(&url).acquire(&world.ask(&world.dora, Wait::Forever));
+        assert_eq!(answer.unwrap_err().kind(), BackendErrorKind::Denied, "{more}");
+        assert!(world.keys().is_empty(), "{more}: {:?}", world.keys());
+    }
 }
 
 fn run(rules: Rules) {

@@ -1,0 +1,144 @@
+//! Keys that others have deleted or changed, and more of everything than one script looks at: the lock goes on by what is left.
+
+use std::time::Duration;
+
+use fairlock::LockKind;
+use fairlock::backend::{Acquire, Backend, HoldKept, Renewal, RequestId, Wait};
+use fairlock_tests::server_state::line;
+
+use crate::support::{Asker, HOLDS, NAME, Told, World};
+
+const LINE: &str = "fairlock_line:{pool}";
+const RECORD: &str = "fairlock_record:{pool}";
+
+fn as_semaphore(world: &mut World, permits: u32) {
+    world.lock.kind = LockKind::Semaphore { permits };
+}
+
+fn member(of: &Asker) -> String {
+    format!("{}:{}", of.owner, of.request)
+}
+
+/// A script drops 128 of them. The rest must not keep the lock at their capacity.
+#[test]
+fn any_number_of_holds_that_are_over_says_nothing_of_the_capacity() {
+    let mut world = World::with(200);
+    let dead: Vec<_> = (1..=200).map(|number| world.asker(number, 1)).collect();
+    dead.iter().for_each(|asker| _ = world.granted(asker));
+    dead.iter().for_each(|asker| world.end(asker));
+    as_semaphore(&mut world, 300);
+    world.granted(&world.asker(201, 1));
+    assert_eq!(world.holders(), [201]);
+}
+
+/// Nothing tells whose units they are, so they are free: also if one of the holders gives its hold up for later.
+#[test]
+fn units_whose_ends_were_lost_are_not_kept_for_anybody() {
+    let world = World::with(5);
+    let [one, other] = [1, 2].map(|number| world.asker(number, 1));
+    let token = world.granted(&one);
+    world.granted(&other);
+    world.server.query::<()>(&["DEL", HOLDS]);
+    let keeper = RequestId::new(7);
+    let kept = world.backend.keep(&world.hold(&one, token), keeper, Duration::from_secs(60)).unwrap();
+    assert_eq!(kept, HoldKept::NotHeld);
+    world.granted(&world.asker(3, 5));
+    assert_eq!(world.holders(), [3]);
+}
+
+/// A waiter that is silent for days has named its time to live. One with a short time comes and goes, also where the clock has come to
+/// another multiple of 10,000 s, at which the cases of the scripts set the times to live.
+#[test]
+fn a_short_wait_does_not_shorten_the_life_of_a_queue() {
+    let world = World::of(LockKind::Fair);
+    const DAYS: Duration = Duration::from_secs(10 * 24 * 3600);
+    let ask = |of: &Asker, ttl| {
+        let mut place = world.place(of, Wait::Forever);
+        place.ttl = ttl;
+        world.backend.acquire(&Acquire::new(place, of.lease)).unwrap();
+    };
+    ask(&world.asker(1, 1), DAYS);
+    ask(&world.asker(2, 1), DAYS);
+    let lives = |what: &str| {
+        for key in [LINE, RECORD] {
+            let left: u128 = world.server.query(&["PTTL", key]);
+            assert!(left > 11 * DAYS.as_millis(), "{what}: {key} lives for {left} ms");
+        }
+    };
+    lives("a long wait");
+    let short = world.asker(3, 1);
+    ask(&short, Duration::from_secs(5));
+    lives("and a short one");
+    world.leave(&short);
+    lives("that has ended");
+    let queue: String = world.server.query(&["HGET", RECORD, "queue"]);
+    let mut numbers: Vec<u64> = queue.split(' ').map(|word| word.parse().unwrap()).collect();
+    numbers[1] -= 10_000_000;
+    let earlier = numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(" ");
+    world.server.query::<()>(&["HSET", RECORD, "queue", &earlier]);
+    ask(&short, Duration::from_secs(5));
+    lives("and another one later");
+}
+
+#[test]
+fn a_lost_or_senseless_number_of_units_taken_is_no_error() {
+    for spoil in [&["HDEL", NAME, "used"][..], &["HSET", NAME, "used", "x"]] {
+        let world = World::with(5);
+        let first = world.asker(1, 1);
+        let token = world.granted(&first);
+        world.server.query::<()>(spoil);
+        world.granted(&world.asker(2, 1));
+        world.server.query::<()>(spoil);
+        world.release(&first, token);
+        world.granted(&world.asker(3, 1));
+    }
+}
+
+/// An operator lets a hold last for good, or another program writes half milliseconds: a grant beside that hold is whole, the keys end,
+/// and the hold can be renewed and kept.
+#[test]
+fn an_end_that_is_no_number_of_milliseconds_leaves_nothing_half_done() {
+    for end in ["inf", "1e300", "1900000000000.5"] {
+        let world = World::with(5);
+        let [lasting, leaving, waiting] =
+            [(1, 2), (2, 3), (3, 3)].map(|(number, takes)| world.asker(number, takes));
+        let [token, other] = [&lasting, &leaving].map(|asker| world.granted(asker));
+        world.queued(&waiting);
+        for key in [NAME, HOLDS] {
+            world.server.query::<()>(&["PERSIST", key]);
+        }
+        world.server.query::<()>(&["ZADD", HOLDS, "XX", end, &member(&lasting)]);
+        world.release(&leaving, other);
+        assert_eq!(world.holders(), [1, 3], "{end}");
+        assert!(line(&world.server, NAME).is_empty(), "{end}");
+        for key in [NAME, HOLDS] {
+            assert!(world.server.query::<i64>(&["PTTL", key]) > 0, "{end}: {key}");
+        }
+        let Told::Granted(3, third) = world.next_told() else { panic!("{end}") };
+        for key in [NAME, HOLDS] {
+            world.server.query::<()>(&["PERSIST", key]);
+        }
+        assert_eq!(world.renew_hold(&waiting, third), Renewal::Renewed, "{end}");
+        assert_eq!(world.renew_hold(&lasting, token), Renewal::Renewed, "{end}");
+        world.server.query::<()>(&["ZADD", HOLDS, "XX", end, &member(&lasting)]);
+        let kept =
+            world.backend.keep(&world.hold(&waiting, third), RequestId::new(7), world.asker(0, 1).lease);
+        assert_eq!(kept.unwrap(), HoldKept::Kept, "{end}");
+        assert_eq!(world.holders(), [1, 3], "{end}");
+    }
+}
+
+/// Those that can't be reached and may not know their tickets stay for a place's time, wherever they stand; one behind them is not hidden.
+#[test]
+fn hundreds_that_may_not_know_their_tickets_keep_their_places() {
+    let world = World::of(LockKind::Fair);
+    let holder = world.asker(1, 1);
+    let token = world.granted(&holder);
+    let silent: Vec<_> = (2..602).map(|number| world.deaf(number, 1)).collect();
+    silent.iter().for_each(|asker| _ = world.queued(asker));
+    world.queued(&world.asker(602, 1));
+    let places = line(&world.server, NAME);
+    world.release(&holder, token);
+    assert!(matches!(world.next_told(), Told::Granted(602, _)));
+    assert_eq!(line(&world.server, NAME), places[..600]);
+}
