@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fairlock::LockKind;
-use fairlock::backend::{Acquire, Backend, HoldKept, Renewal, RequestId, Wait};
+use fairlock::backend::{Acquire, Backend, HoldKept, Renewal, RequestId, Wait, only};
 use fairlock_tests::server_state::line;
 
 use crate::support::{Asker, HOLDS, NAME, Told, World};
@@ -55,7 +55,7 @@ fn a_short_wait_does_not_shorten_the_life_of_a_queue() {
     let ask = |of: &Asker, ttl| {
         let mut place = world.place(of, Wait::Forever);
         place.ttl = ttl;
-        world.backend.acquire(&Acquire::new(place, of.lease)).unwrap();
+        only(world.backend.acquire(&[Acquire::new(place, of.lease)])).unwrap();
     };
     ask(&world.asker(1, 1), DAYS);
     ask(&world.asker(2, 1), DAYS);

@@ -1,7 +1,7 @@
 //! Runs the table: each cell is compared with the same operation, with keys in the same state, on a healthy server.
 
 use fairlock::FencingToken;
-use fairlock::backend::{Backend, BackendError, BackendErrorKind, Wait};
+use fairlock::backend::{Backend, BackendError, BackendErrorKind, Wait, only};
 use fairlock_tests::{Alone, RedisServer};
 
 use super::refusals::{self, Refusal, Users};
@@ -44,7 +44,7 @@ fn a_lock_that_may_get_no_end_is_not_taken_whatever_else_is_missing() {
     for more in ["-pexpire", "-del", "-hdel"] {
         let url = refusals::user(&server, lacks, Rules::HandOff.keys().iter().copied());
         server.query::<()>(&["ACL", "SETUSER", &format!("{lacks:?}"), more]);
-        let answer = Rules::HandOff.connect(&url).acquire(&world.ask(&world.dora, Wait::Forever));
+        let answer = only(Rules::HandOff.connect(&url).acquire(&[world.ask(&world.dora, Wait::Forever)]));
         assert_eq!(answer.unwrap_err().kind(), BackendErrorKind::Denied, "{more}");
         assert!(world.keys().is_empty(), "{more}: {:?}", world.keys());
     }
