@@ -54,6 +54,11 @@ pub mod promises {}
 pub mod postgres {}
 
 #[doc = include_str!("../docs/rustdoc-links.md")]
+#[doc = include_str!("../docs/pictures/for-rustdoc.md")]
+#[doc = include_str!("../docs/durable.md")]
+pub mod durable {}
+
+#[doc = include_str!("../docs/rustdoc-links.md")]
 #[doc = include_str!("../docs/operating.md")]
 pub mod operating {}
 
