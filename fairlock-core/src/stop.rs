@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Open, closed or stopped; it only grows. A claim reads it, under its mutex, whenever it would become a hold: see `State::hold`.
+/// Open, closed or stopped; it only grows. A claim reads it, under its mutex, whenever it would become a hold: see `Held::may_be`.
 #[derive(Debug, Default)]
 pub(crate) struct Stop(AtomicU8);
 

@@ -1,9 +1,9 @@
-//! When something is next due for a claim, and what. Only this module works that out: waiting callers, the watchdog, and
+//! When something is next due for a claim, what, and by whom. Only this module works that out: waiting callers, the watchdog, and
 //! every thread that tells the watchdog of a change go by it.
 
 use std::time::{Duration, Instant};
 
-use super::{Claim, Phase, State};
+use super::{Ask, Claim, Phase, State};
 
 /// A renewal of a hold or a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ impl Planned {
     }
 
     /// Now, and not earlier: a retry, or the renewal after a gap.
-    pub(super) fn at_once(now: Instant) -> Planned {
+    fn at_once(now: Instant) -> Planned {
         Planned { at: now, early: Duration::ZERO }
     }
 
@@ -31,19 +31,78 @@ impl Planned {
     }
 }
 
+/// How the watchdog renews a place or a hold.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Upkeep {
+    /// None: the server has nothing to renew, or will not be asked to.
+    pub(super) planned: Option<Planned>,
+    /// The last renewal was not answered.
+    pub(super) failed: bool,
+}
+
+impl Upkeep {
+    pub(super) fn answered(next: Planned) -> Upkeep {
+        Upkeep { planned: Some(next), failed: false }
+    }
+
+    /// It is asked again after the watchdog's pause, with all others of this client that got no answer. The deadlines run on.
+    pub(super) fn not_answered(&mut self, now: Instant) {
+        *self = Upkeep { planned: Some(Planned::at_once(now)), failed: true };
+    }
+
+    pub(super) fn hurry(&mut self, now: Instant) {
+        self.planned = self.planned.map(|_| Planned::at_once(now));
+    }
+}
+
 /// What comes due for a claim if nothing happens before.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Agenda {
-    /// To ask for the request, unless a thread is asking.
-    pub(super) ask: Option<Instant>,
-    /// To renew the place or the hold, unless a thread is renewing it.
-    pub(super) renew: Option<Planned>,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
     /// The hold expires.
-    pub(super) end: Option<Instant>,
-    /// To give up: the server was silent for too long, and there is an error that says so.
-    pub(super) give_up: Option<Instant>,
-    /// To tell the claim's task: that the time of its wait is over, or that its release has no answer.
-    pub(super) tell: Option<Instant>,
+    End,
+    /// The server was silent for too long, and there is an error that says so: the claim fails.
+    GiveUp,
+    /// To tell the claim's task that the time of its wait is over, or that its release has no answer.
+    Tell,
+    /// To renew the place or the hold, unless a thread is renewing it.
+    Renew,
+    /// To ask for the request, unless a thread is asking.
+    Ask,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum By {
+    /// A thread that waits in a call.
+    Caller,
+    Watchdog,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Due {
+    what: What,
+    pub(super) at: Instant,
+    /// It may be done so much earlier, together with others.
+    pub(super) early: Duration,
+    by: By,
+}
+
+/// All that is due.
+pub(super) struct Agenda([Option<Due>; 4]);
+
+impl Agenda {
+    /// By anyone.
+    pub(super) fn get(&self, what: What) -> Option<Due> {
+        self.0.iter().flatten().find(|due| due.what == what).copied()
+    }
+
+    pub(super) fn of_watchdog(&self, what: What) -> Option<Due> {
+        self.get(what).filter(|due| due.by == By::Watchdog)
+    }
+
+    /// When the watchdog next has something to do.
+    pub(super) fn next_of_watchdog(&self) -> Option<Instant> {
+        self.0.iter().flatten().filter(|due| due.by == By::Watchdog).map(|due| due.at).min()
+    }
 }
 
 /// Before these times the watchdog repeats nothing that was not answered. They are the same for all claims of a client, so that
@@ -54,14 +113,6 @@ pub(crate) struct Pauses {
     pub(crate) renewals: Option<Instant>,
     /// For asking again.
     pub(crate) asks: Option<Instant>,
-}
-
-impl Agenda {
-    /// When the first of it is due.
-    pub(super) fn next(self) -> Option<Instant> {
-        let keeps = earlier(self.renew.map(|planned| planned.at), self.end);
-        earlier(earlier(keeps, self.ask), earlier(self.give_up, self.tell))
-    }
 }
 
 /// The earlier one of two times, if there is any.
@@ -76,50 +127,66 @@ impl Claim {
     /// `pauses`: the watchdog's. A caller that asks has its own pause, `recheck_at`, and needs none of these.
     pub(super) fn agenda(&self, state: &State, pauses: Pauses) -> Agenda {
         let not_before = |at: Instant, pause: Option<Instant>| pause.map_or(at, |pause| at.max(pause));
-        let renew = state.renew.filter(|_| !state.renewing).map(|planned| {
-            let planned = state.passed_recheck.map_or(planned, |by| planned.by(by));
-            Planned { at: not_before(planned.at, pauses.renewals), ..planned }
-        });
+        let due = |by: By, what: What, at: Option<Instant>| {
+            at.map(|at| Due { what, at, early: Duration::ZERO, by })
+        };
+        let contact = &state.contact;
+        let renew = |planned: Option<Planned>| {
+            let Planned { at, early } = planned.filter(|_| !contact.renewing)?;
+            Some(Due { what: What::Renew, at: not_before(at, pauses.renewals), early, by: By::Watchdog })
+        };
         match &state.phase {
-            // A grant that no poll takes is renewed for one lease only: a task that is never polled again must not keep the lock.
             Phase::Held(held) => {
-                let renew =
-                    renew.filter(|planned| !state.untaken || planned.at < held.since + self.config.lease);
-                Agenda { renew, end: Some(held.valid_until), ..Agenda::default() }
+                // A grant that no poll takes is renewed for one lease only: a task that is never polled again must not keep the lock.
+                let is_kept =
+                    |planned: &Planned| !held.untaken || planned.at < held.since + self.config.lease;
+                let end = due(By::Watchdog, What::End, Some(held.valid_until));
+                Agenda([end, renew(held.renewal.planned.filter(is_kept)), None, None])
             }
-            Phase::Waiting => {
-                let silent_until = self.silent_since(state) + self.config.outage_limit;
-                let ask = match state.failures {
-                    _ if state.asking => None,
-                    0 if !state.asked || state.ask_now => Some(self.since),
-                    0 => Some(state.recheck_at.map_or(silent_until, |at| at.min(silent_until))),
+            Phase::Waiting(waiting) => {
+                let silent_until = self.silent_since(contact) + self.config.outage_limit;
+                let ask_at = match contact.ask {
+                    Ask::UnderWay { .. } => None,
+                    Ask::Never => Some(self.since),
+                    Ask::Answered if waiting.ask_now => Some(self.since),
+                    Ask::Answered => Some(waiting.recheck_at.map_or(silent_until, |at| at.min(silent_until))),
                     // While attempts fail only the pause counts: a wake-up must not make a retry loop spin.
-                    _ => state.recheck_at.map(|at| not_before(at, pauses.asks)),
+                    Ask::Failed(_) => waiting.recheck_at.map(|at| not_before(at, pauses.asks)),
                 };
+                let (is_asking, was_asked) = (contact.ask.is_under_way(), contact.ask != Ask::Never);
                 // Of many tasks that ask at once some may not have had their turn by then.
-                let has_reason = state.last_error.is_some() || self.is_tasks() && !state.asked;
-                let give_up = (has_reason && !state.asking).then_some(silent_until);
+                let has_reason = waiting.last_error.is_some() || self.is_tasks() && !was_asked;
+                let give_up_at = (has_reason && !is_asking).then_some(silent_until);
                 // A wait asks at least once, as a thread's does.
-                let tell = state.task_until.filter(|_| state.asked && !state.asking);
-                Agenda { ask, renew: renew.filter(|_| state.in_line), end: None, give_up, tell }
+                let tell_at = waiting.task_until.filter(|_| was_asked && !is_asking);
+                let place = &waiting.place;
+                let planned = place.renewal.planned;
+                let planned =
+                    planned.map(|planned| place.passed_recheck.map_or(planned, |by| planned.by(by)));
+                // A thread that waits for the claim asks and gives up itself. A task does neither: the first attempt is made by the
+                // thread for tasks, which attends to the claim until then.
+                let asker = if waiting.attended == 0 { By::Watchdog } else { By::Caller };
+                let quitter = if self.is_tasks() { By::Watchdog } else { asker };
+                Agenda([
+                    due(quitter, What::GiveUp, give_up_at),
+                    due(By::Watchdog, What::Tell, tell_at),
+                    renew(planned),
+                    due(asker, What::Ask, ask_at),
+                ])
             }
-            Phase::Leaving { .. } => Agenda { tell: state.task_until, ..Agenda::default() },
-            Phase::Lost(..) | Phase::Over => Agenda::default(),
+            Phase::Leaving(leaving) => {
+                Agenda([due(By::Watchdog, What::Tell, leaving.task_until), None, None, None])
+            }
+            Phase::Lost(..) | Phase::Over(_) => Agenda([None; 4]),
         }
     }
 
-    /// The part of it that is the watchdog's. A thread that waits for the claim asks and gives up itself. A task does neither: the
-    /// first attempt is made by the thread for tasks, which attends to the claim until then.
-    pub(super) fn watchdogs_agenda(&self, state: &State, pauses: Pauses) -> Agenda {
-        let agenda = self.agenda(state, pauses);
-        match state.attended {
-            0 => agenda,
-            _ => Agenda { ask: None, give_up: agenda.give_up.filter(|_| self.is_tasks()), ..agenda },
-        }
+    /// When the claim is next due for the watchdog, which may have its own reasons to be later: see [`Pauses`].
+    pub(crate) fn due_at(&self) -> Option<Instant> {
+        self.due_at_of(&self.lock_state())
     }
 
-    /// Since when the server has not answered about this request.
-    pub(super) fn silent_since(&self, state: &State) -> Instant {
-        state.heard.unwrap_or(self.since)
+    pub(super) fn due_at_of(&self, state: &State) -> Option<Instant> {
+        self.agenda(state, Pauses::default()).next_of_watchdog()
     }
 }

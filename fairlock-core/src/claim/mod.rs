@@ -3,25 +3,40 @@
 //! A claim is one request of one owner for one lock, under one request number. A new outermost acquisition is
 //! always a new claim, so a late answer to an old one can touch nothing but the old one.
 //!
+//! Each phase has a file, and its struct has all that belongs to this phase alone.
+//!
 //! | phase | meaning | left by |
 //! | --- | --- | --- |
-//! | `Waiting` | asks, or has a place in the line | an answer or a push: `Held`; the last caller gives up: `Leaving`; a failure: `Leaving` or `Over` |
-//! | `Held` | certain until `valid_until` | the last unlock: `Leaving`; a deadline, or the server's word: `Lost` |
-//! | `Lost` | was held; some guards have not noticed yet | the last unlock: `Over` |
-//! | `Leaving` | a release or a withdrawal is under way | its answer: `Over`; or `Held`, for a timed wait that was granted in that moment |
-//! | `Over` | nothing of it is left here | |
+//! | `waiting.rs` | asks, or has a place in the queue | an answer, a heartbeat or a push that grants: `Held`; the last caller or the task gives up, an ask fails for good, a stop: `Leaving`, or `Over` if no server can know of the request |
+//! | `held.rs`: `Held` | certain until `valid_until` | the last unlock: `Leaving`; a deadline, or the server's word: `Lost` |
+//! | `held.rs`: `Lost` | was held; some guards have not noticed yet | the last unlock: `Leaving`, so that the server is told for good measure; a shutdown: `Over` |
+//! | `leaving.rs`: `Leaving` | a release or a withdrawal is under way | its answer: `Over`; or `Held`, for a timed wait that was granted in that moment |
+//! | `leaving.rs`: `Over` | nothing of it is left here | |
+//!
+//! What crosses a change of phase:
+//!
+//! | under way | the phase meanwhile | then |
+//! | --- | --- | --- |
+//! | an ask | `Held` by a push or a heartbeat | the answer changes nothing; a release waits for it |
+//! | an ask | `Leaving` or `Over` | the answer is late; a withdrawal waits for it, and is repeated if it had none (`ledger/late.rs`) |
+//! | a renewal | any later phase | the answer changes nothing: a belief that has ended never revives |
+//! | a push | `Leaving` | not believed: the answer to the withdrawal decides |
+//! | a withdrawal | `Leaving`, whose caller waits no longer | a grant that it finds is released |
 //!
 //! Each method takes the claim's mutex for a moment; none does I/O or runs user code. The registry's mutex may be
 //! held around a claim's, never the other way round.
 
 mod agenda;
-mod answers;
-mod holds;
+mod contact;
+mod giving_up;
+mod held;
+mod leaving;
 mod steps;
 mod tasks;
 pub(crate) mod terms;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 use std::fmt;
 use std::panic::RefUnwindSafe;
@@ -29,23 +44,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::Sender;
 use parking_lot::{Mutex, MutexGuard};
 
 pub(crate) use agenda::{Pauses, earlier};
-pub(crate) use answers::{AfterAnswer, AfterRenewal, Punctuality};
-pub(crate) use holds::{Grant, Loss, Unlocked};
-pub(crate) use steps::{AfterGivingUp, CallerStep, GiveUp, Patience, RoundTimes, Standing, WatchdogStep};
+pub(crate) use giving_up::{AfterGivingUp, GiveUp};
+pub(crate) use held::{Grant, Loss, Punctuality, Unlocked};
+pub(crate) use leaving::Failure;
+pub(crate) use steps::{CallerStep, Patience, RoundTimes, Standing, WatchdogStep};
 pub(crate) use tasks::{ReleaseStep, TaskStep};
 pub(crate) use terms::Terms;
+pub(crate) use waiting::{AfterAnswer, GrantedBy};
 
-use agenda::Planned;
+use contact::{Ask, Contact};
+use held::Held;
+use leaving::{End, Leaving};
+use waiting::Waiting;
 
-use crate::backend::{Acquire, BackendError, Hold, LockId, Place, RequestId, Wait};
+use crate::backend::{Acquire, Answer, Hold, LockId, Place, Renewal, RequestId, Wait};
 use crate::config::Config;
 use crate::error::LostCause;
 use crate::ids::{FencingToken, LockKind, OwnerId};
-use crate::losses::FirstLoss;
 use crate::snapshot::{HeldLock, WaitingRequest};
 use crate::time::{Raise, Signal, TaskSlot};
 
@@ -71,125 +89,48 @@ pub(crate) struct Claim {
     state: Mutex<State>,
 }
 
-#[derive(Default)]
 struct State {
     phase: Phase,
-    /// Why it came to nothing; every caller gets it.
-    failure: Option<Failure>,
-    /// The blocked callers and requests that want the hold; at the grant each gets one hold.
-    callers: u32,
-    /// How many of them wait in a call right now. While there is one, it asks; else the watchdog does.
-    attended: u32,
-    /// A thread is asking the server now.
-    asking: bool,
-    /// A thread has asked for the request at least once.
-    asked: bool,
-    /// An attempt was sent, or may have been: the server may know of the request.
-    sent: bool,
-    /// The last ask was made without a wake-up.
-    polling: bool,
-    /// There is a reason to ask now: a wake-up, or an attempt that failed.
-    ask_now: bool,
-    /// When to ask without a wake-up.
-    recheck_at: Option<Instant>,
-    /// When to recheck in place of a claim that has left.
-    passed_recheck: Option<Instant>,
-    /// The server keeps a place, or an interest in wake-ups, that the watchdog has to renew.
-    in_line: bool,
-    rank: Option<u64>,
-    /// The latest number that the server had given out when it last said that this request stands in line, or the token of its
-    /// hold. A grant with no greater token belongs to an earlier place.
-    latest: u64,
-    /// When the last command about this request that was answered was sent.
-    heard: Option<Instant>,
-    /// When the last command was sent whose answer says that the request stands in line. The place lives from then.
-    placed: Option<Instant>,
-    /// How many attempts in a row were not answered.
-    failures: u32,
-    last_error: Option<BackendError>,
-    /// Since when each grant came too late to be believed.
-    too_late_since: Option<Instant>,
-    /// The one attempt was refused for the lock's name, or for what lies under it: the server has nothing of this request.
-    refused: bool,
-    /// A push that overtook the answer to `acquire`.
-    pushed: Option<FencingToken>,
-    /// A hold that was taken away before this client heard of its grant.
-    taken: Option<FencingToken>,
-    /// When the watchdog renews the place or the hold.
-    renew: Option<Planned>,
-    /// The last renewal was not answered.
-    unrenewed: bool,
-    /// The watchdog is renewing it now; meanwhile `unlock` does not return.
-    renewing: bool,
-    /// Until then an attempt that was not answered may still begin something at the server.
-    late_until: Option<Instant>,
-    /// It was granted, and its task has not taken it yet.
-    untaken: bool,
-    /// Until when its task waits: for the lock, or for the end of the release.
-    task_until: Option<Instant>,
-    /// Why the hold was lost that was released last.
-    ended_lost: Option<LostCause>,
-    decision_senders: Vec<Sender<()>>,
-    loss_channels: Vec<FirstLoss>,
+    contact: Contact,
+    /// When another waiter of this client rechecks in place of this one, which waits no longer.
+    recheck: Option<Instant>,
 }
 
-#[derive(Default)]
 enum Phase {
-    #[default]
-    Waiting,
+    Waiting(Waiting),
     Held(Held),
     Lost(Held, LostCause),
-    /// `wanted`: a timed wait takes the lock if it turns out to have been granted. `lost`: the hold that is being released
-    /// was found to be lost, and that was reported.
-    Leaving {
-        held: Option<Held>,
-        wanted: bool,
-        lost: Option<LostCause>,
-    },
-    Over,
+    Leaving(Leaving),
+    Over(End),
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Held {
-    token: FencingToken,
-    /// The holds of guards, leaked holds, and those that callers have not taken yet.
-    count: u32,
-    leaked: u32,
-    /// When this client learned of it.
-    since: Instant,
-    /// Until when it is certain.
-    valid_until: Instant,
-    /// When the terms end it.
-    end: Option<Instant>,
+/// An answer or a message for a phase. A lease counts from `sent`.
+struct News<'a> {
+    claim: &'a Claim,
+    contact: &'a mut Contact,
+    sent: Instant,
+    now: Instant,
 }
 
-/// Why a claim came to nothing.
-#[derive(Clone, Debug)]
-pub(crate) enum Failure {
-    Backend(BackendError),
-    Shutdown,
-}
+/// What follows from news, and the next phase, if there is one.
+type Then<T> = (T, Option<Phase>);
 
-/// How a grant was learned of.
+/// What follows from an answer to `renew`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum GrantedBy {
-    /// The first time it was asked for.
-    FirstAsk,
-    /// By a wake-up, or by an ask that a wake-up caused.
-    WakeUp,
-    /// By an ask without a wake-up: its message was lost, or the holder died.
-    Polling,
-}
-
-impl GrantedBy {
-    /// For the log and the metrics.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            GrantedBy::FirstAsk => "at_once",
-            GrantedBy::WakeUp => "wake_up",
-            GrantedBy::Polling => "polling",
-        }
-    }
+pub(crate) enum AfterRenewal {
+    Nothing,
+    /// It is to be repeated.
+    Unanswered,
+    /// The hold is prolonged.
+    Renewed(Punctuality),
+    /// A place had become a hold, and this is the first news of it.
+    Granted,
+    /// The place is gone. The request asks again, and the answer says whether the place was put back.
+    PlaceGone,
+    /// The place is gone and has no ticket: the request goes to the tail.
+    PlaceLost,
+    /// The hold is over.
+    HoldLost,
 }
 
 /// How a caller that comes to an existing claim stands to it.
@@ -223,8 +164,9 @@ impl Claim {
         config: &Arc<Config>,
         since: Instant,
     ) -> Claim {
-        // By its maker, which the watchdog must not overtake.
-        let state = State { callers: 1, attended: 1, ..State::default() };
+        debug_assert!((1..=lock.kind.capacity()).contains(&takes), "{takes} units of {lock:?} never fit");
+        let phase = Phase::Waiting(Waiting::of_maker());
+        let state = State { phase, contact: Contact::default(), recheck: None };
         Claim {
             lock,
             owner,
@@ -241,18 +183,6 @@ impl Claim {
         }
     }
 
-    /// The hold of a request that this client does not know any more: it is to be released.
-    pub(crate) fn of_stray_grant(hold: &Hold<'_>, config: &Arc<Config>, now: Instant) -> Claim {
-        let Hold { lock, owner, request, token, takes } = *hold;
-        let terms = Terms::Renewed(config.lease);
-        let claim = Claim::new(lock.clone(), owner.clone(), Wait::No, terms, takes, config, now);
-        let held = Held { token, count: 0, leaked: 0, since: now, valid_until: now, end: None };
-        let mut state = claim.lock_state();
-        (state.phase, state.sent) = (Phase::Leaving { held: Some(held), wanted: false, lost: None }, true);
-        drop(state);
-        Claim { request, ..claim }
-    }
-
     /// A caller of the same owner comes to this claim. While the claim waits the caller attends to it, until
     /// [`Claim::stop_attending`].
     pub(crate) fn join(&self, kind: LockKind, takes: u32, now: Instant) -> Joined {
@@ -260,14 +190,13 @@ impl Claim {
             false => Some(Joined::OtherKind),
             true => (takes > self.takes).then_some(Joined::TooFew),
         };
-        let mut state = self.lock_state();
-        match &mut state.phase {
-            Phase::Waiting => refused().unwrap_or_else(|| {
-                state.callers += 1;
-                state.attended += 1;
+        match &mut self.lock_state().phase {
+            Phase::Waiting(waiting) => refused().unwrap_or_else(|| {
+                waiting.callers += 1;
+                waiting.attended += 1;
                 Joined::Waiting
             }),
-            Phase::Held(held) if now < held.valid_until => {
+            Phase::Held(held) if held.is_certain(now) => {
                 refused().unwrap_or_else(|| match held.count.checked_add(1) {
                     Some(count) => {
                         held.count = count;
@@ -276,9 +205,9 @@ impl Claim {
                     None => Joined::TooOften,
                 })
             }
-            Phase::Leaving { .. } => Joined::Leaving,
+            Phase::Leaving(_) => Joined::Leaving,
             Phase::Held(_) => Joined::Expired,
-            Phase::Lost(..) | Phase::Over => Joined::Gone,
+            Phase::Lost(..) | Phase::Over(_) => Joined::Gone,
         }
     }
 
@@ -300,48 +229,43 @@ impl Claim {
         self.ticket.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn rank(&self) -> Option<u64> {
-        self.lock_state().rank
-    }
-
-    /// Sends a message to `sender` when the request is granted or has failed.
-    pub(crate) fn tell_when_decided(&self, sender: Sender<()>) {
-        let mut state = self.lock_state();
-        state.decision_senders.push(sender);
-        if !matches!(state.phase, Phase::Waiting) {
-            self.decided(&mut state);
+    /// Takes the answer to a renewal of a place or a hold that was sent at `sent`.
+    pub(crate) fn renewed(
+        &self,
+        answer: Answer<Renewal>,
+        sent: Instant,
+        asked_lease: Duration,
+        now: Instant,
+    ) -> AfterRenewal {
+        let state = &mut *self.lock_state();
+        let news = News { claim: self, contact: &mut state.contact, sent, now };
+        match &mut state.phase {
+            Phase::Waiting(waiting) => {
+                let then = waiting.renewed(news, answer);
+                self.follow(state, then)
+            }
+            Phase::Held(held) => held.renewed(news, answer, asked_lease),
+            Phase::Lost(..) | Phase::Leaving(_) | Phase::Over(_) => AfterRenewal::Nothing,
         }
     }
 
-    /// Whether a call is under way that can make a place of this request, or restore it.
-    pub(crate) fn may_make_a_place(&self) -> bool {
-        let state = self.lock_state();
-        state.asking || state.renewing
-    }
-
-    /// Whether no server knows of it, and none can come to: no attempt was sent, and none is under way.
-    pub(crate) fn is_unsent(&self) -> bool {
-        !self.lock_state().may_be_known()
-    }
-
-    /// Whether nothing can be left of it at the server, also where that refuses to say so.
-    pub(crate) fn was_refused(&self) -> bool {
-        self.lock_state().refused
+    /// After a gap in the wake-ups: the place or the hold is to be renewed at once.
+    pub(crate) fn renew_at_once(&self, now: Instant) {
+        match &mut self.lock_state().phase {
+            Phase::Waiting(waiting) => waiting.place.renewal.hurry(now),
+            Phase::Held(held) => held.renewal.hurry(now),
+            Phase::Lost(..) | Phase::Leaving(_) | Phase::Over(_) => {}
+        }
     }
 
     /// Whether it is held, or the server is being told of its end.
     pub(crate) fn is_open(&self) -> bool {
-        matches!(self.lock_state().phase, Phase::Held(_) | Phase::Leaving { .. })
-    }
-
-    /// Whether it is useless to tell the server of its end once more, after this error.
-    pub(crate) fn needs_no_repeat(&self, error: &BackendError) -> bool {
-        self.was_refused() || !error.kind().is_transient()
+        matches!(self.lock_state().phase, Phase::Held(_) | Phase::Leaving(_))
     }
 
     /// Whether the claim still waits: a wake-up may be for any waiter of a lock.
     pub(crate) fn is_waiting(&self) -> bool {
-        matches!(self.lock_state().phase, Phase::Waiting)
+        matches!(self.lock_state().phase, Phase::Waiting(_))
     }
 
     /// Its entry in the list of what a client holds.
@@ -362,13 +286,13 @@ impl Claim {
 
     /// Its entry in the list of what a client waits for.
     pub(crate) fn as_waiting(&self, now: Instant) -> Option<WaitingRequest> {
-        let state = self.lock_state();
-        matches!(state.phase, Phase::Waiting).then(|| WaitingRequest {
+        let Phase::Waiting(waiting) = &self.lock_state().phase else { return None };
+        Some(WaitingRequest {
             lock: self.lock.name.clone(),
             kind: self.lock.kind,
             owner: self.owner.clone(),
             takes: self.takes,
-            rank: state.rank,
+            rank: waiting.place.rank,
             waiting_for: now.saturating_duration_since(self.since),
         })
     }
@@ -376,12 +300,6 @@ impl Claim {
     /// For how long its callers have waited, or did before they gave up just now.
     pub(crate) fn waited(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.since)
-    }
-
-    /// Whether it waits, and the server knows of it.
-    pub(crate) fn is_in_line(&self) -> bool {
-        let state = self.lock_state();
-        matches!(state.phase, Phase::Waiting) && state.in_line
     }
 
     /// Has all that wait for the claim look at it again. Not under a mutex: it may run a waker, which is the program's code.
@@ -392,16 +310,60 @@ impl Claim {
         }
     }
 
-    /// Tells the requests' receivers, and its task with the next raise. A full channel has its message, a closed one has no reader.
-    fn decided(&self, state: &mut State) {
-        self.task_is_due();
-        for sender in state.decision_senders.drain(..) {
-            let _ = sender.try_send(());
+    fn follow<T>(&self, state: &mut State, (after, next): Then<T>) -> T {
+        next.map(|next| self.enter(state, next));
+        after
+    }
+
+    /// Each change of phase. The end of a wait is told to the requests' receivers, and to its task with the next raise. Returns the
+    /// former phase.
+    fn enter(&self, state: &mut State, next: Phase) -> Phase {
+        debug_assert!(state.phase.may_become(&next), "a belief that has ended revives: {:?}", self.request);
+        let former = std::mem::replace(&mut state.phase, next);
+        if let Phase::Waiting(waiting) = &former {
+            state.recheck = earlier(waiting.recheck_at, waiting.place.passed_recheck);
+            self.task_is_due();
+            for sender in &waiting.decision_senders {
+                let _ = sender.try_send(()); // a full channel has its message, a closed one has no reader
+            }
         }
+        former
     }
 
     fn lock_state(&self) -> MutexGuard<'_, State> {
         self.state.lock()
+    }
+}
+
+impl Phase {
+    /// As the table at the head says. Any phase may be over at once: a shutdown, or a server that needs not be told.
+    fn may_become(&self, next: &Phase) -> bool {
+        match (self, next) {
+            (_, Phase::Over(_)) | (Phase::Held(_), Phase::Lost(..)) => true,
+            (Phase::Leaving(leaving), Phase::Held(_)) => leaving.wanted,
+            (Phase::Waiting(_), Phase::Held(_)) => true,
+            (Phase::Waiting(_) | Phase::Held(_) | Phase::Lost(..), Phase::Leaving(_)) => true,
+            _ => false,
+        }
+    }
+}
+
+impl State {
+    /// The hold, if it is certain.
+    fn certain(&self, now: Instant) -> Option<&Held> {
+        match &self.phase {
+            Phase::Held(held) if held.is_certain(now) => Some(held),
+            _ => None,
+        }
+    }
+
+    /// The hold, also one that is lost or being released.
+    fn held(&self) -> Option<&Held> {
+        match &self.phase {
+            Phase::Held(held) | Phase::Lost(held, _) => Some(held),
+            Phase::Leaving(leaving) => leaving.held.as_ref(),
+            Phase::Waiting(_) | Phase::Over(_) => None,
+        }
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::agenda::{Pauses, Planned, earlier};
-use super::{Claim, Failure, Phase, State};
-use crate::backend::{BackendError, BackendErrorKind, Wait};
+use super::agenda::{Due, Pauses, What, earlier};
+use super::leaving::{End, Failure, Leaving};
+use super::{Ask, Claim, GiveUp, Phase};
+use crate::backend::Wait;
 use crate::cancel::Cancel;
 use crate::error::LostCause;
 use crate::ids::FencingToken;
@@ -32,32 +33,12 @@ pub(crate) enum CallerStep {
     NotYet,
     /// It was granted, and expired before the caller took it: the caller gives its hold up and asks anew.
     TooLate,
-    /// It was not granted. The claim no longer counts this caller.
+    /// It was not granted.
     NotGranted,
-    /// It has failed. The claim no longer counts this caller.
+    /// It has failed.
     Failed(Failure),
     /// The caller's time is over, or it was cancelled. The claim no longer counts it.
     GiveUp(GiveUp),
-}
-
-/// How a caller stopped waiting.
-#[derive(Debug)]
-pub(crate) struct GiveUp {
-    pub(crate) cancelled: bool,
-    pub(crate) after: AfterGivingUp,
-    /// The last attempt was not answered.
-    pub(crate) error: Option<BackendError>,
-}
-
-/// What a caller that gives up leaves behind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AfterGivingUp {
-    /// Other callers of the same owner still wait.
-    OthersWait,
-    /// No other caller waits, and the server has to be told: the claim is `Leaving`.
-    Withdraw,
-    /// No other caller waits, and the server was never asked: the claim is `Over`.
-    Nothing,
 }
 
 /// How a claim stands at the server.
@@ -102,100 +83,75 @@ pub(crate) struct RoundTimes {
 }
 
 impl RoundTimes {
-    fn renews(&self, planned: Planned) -> bool {
+    fn renews(&self, due: Due) -> bool {
         let may = self.pauses.renewals.is_none_or(|pause| pause <= self.now);
-        may && planned.at <= self.now + planned.early.max(self.meanwhile)
+        may && due.at <= self.now + due.early.max(self.meanwhile)
     }
 }
 
 impl Claim {
-    /// A caller begins to wait. While one waits it asks; else the watchdog does.
-    pub(crate) fn attend(&self) {
-        self.lock_state().attended += 1;
-    }
-
-    /// The caller has stopped waiting. Returns when the claim is next due for the watchdog.
-    pub(crate) fn stop_attending(&self) -> Option<Instant> {
-        let mut state = self.lock_state();
-        state.attended -= 1;
-        self.due_at_of(&state)
-    }
-
-    /// When the claim is next due for the watchdog, which may have its own reasons to be later: see [`Pauses`].
-    pub(crate) fn due_at(&self) -> Option<Instant> {
-        self.due_at_of(&self.lock_state())
-    }
-
-    pub(super) fn due_at_of(&self, state: &State) -> Option<Instant> {
-        self.watchdogs_agenda(state, Pauses::default()).next()
-    }
-
     /// What a caller with this patience does next.
     pub(crate) fn caller_step(&self, patience: &Patience, now: Instant) -> CallerStep {
-        let mut state = self.lock_state();
-        if let Some(failure) = &state.failure {
-            let failure = failure.clone();
-            state.callers = state.callers.saturating_sub(1);
-            return CallerStep::Failed(failure);
-        }
-        if let Some(held) = state.certain(now) {
-            return CallerStep::Take { token: held.token, count: held.count };
-        }
+        let state = &mut *self.lock_state();
+        let ask = state.contact.ask;
         match &state.phase {
+            Phase::Held(held) if held.is_certain(now) => {
+                return CallerStep::Take { token: held.token, count: held.count };
+            }
             Phase::Held(_) | Phase::Lost(..) => return CallerStep::TooLate,
-            Phase::Leaving { .. } | Phase::Over => return CallerStep::NotGranted,
-            Phase::Waiting => {}
+            Phase::Leaving(Leaving { end: End { failure, .. }, .. }) | Phase::Over(End { failure, .. }) => {
+                return failure.clone().map_or(CallerStep::NotGranted, CallerStep::Failed);
+            }
+            Phase::Waiting(_) => {}
         }
         let cancelled = patience.cancel.as_ref().is_some_and(Cancel::is_cancelled);
         // A wait of zero that joins a longer wait only checks it; any other call asks at least once.
         let only_checks = patience.wait == Wait::No && self.wait != Wait::No;
-        let late = patience.deadline.is_some_and(|deadline| deadline <= now) && state.asked && !state.asking;
+        let is_over = patience.deadline.is_some_and(|deadline| deadline <= now);
+        let late = is_over && ask != Ask::Never && !ask.is_under_way();
         if (only_checks || late) && patience.keeps_place && !cancelled {
             return CallerStep::NotYet;
         }
         if cancelled || only_checks || late {
-            return CallerStep::GiveUp(state.give_up(cancelled, patience.wait != Wait::No && !cancelled));
+            let wanted = patience.wait != Wait::No && !cancelled;
+            return CallerStep::GiveUp(self.give_up(state, cancelled, wanted));
         }
-        if state.asking {
+        if ask.is_under_way() {
             return CallerStep::Sleep(None); // bounded by the backend's response time-out: the asker raises the signal
         }
-        let asks_at = self.agenda(&state, Pauses::default()).ask;
-        if asks_at.is_some_and(|at| at <= now) {
-            state.ask();
-            return CallerStep::Ask;
+        let asks_at = self.agenda(state, Pauses::default()).get(What::Ask).map(|due| due.at);
+        match &mut state.phase {
+            Phase::Waiting(waiting) if asks_at.is_some_and(|at| at <= now) => {
+                waiting.begin_to_ask(&mut state.contact);
+                CallerStep::Ask
+            }
+            _ => CallerStep::Sleep(earlier(asks_at, patience.deadline)),
         }
-        CallerStep::Sleep(earlier(asks_at, patience.deadline))
     }
 
     /// What the watchdog does now. Renewals that may go early do, so that they share few round trips.
     pub(crate) fn watchdog_step(&self, times: &RoundTimes) -> WatchdogStep {
-        let mut state = self.lock_state();
+        let state = &mut *self.lock_state();
         let now = times.now;
-        let agenda = self.watchdogs_agenda(&state, times.pauses);
-        let is_due = |at: Option<Instant>| at.filter(|at| *at <= now);
-        if is_due(agenda.end).is_some()
+        let agenda = self.agenda(state, times.pauses);
+        let due = |what| agenda.of_watchdog(what).filter(|due| due.at <= now);
+        if due(What::End).is_some()
             && let Phase::Held(held) = &state.phase
         {
             return WatchdogStep::Lose(self.terms.cause_of_end(now, held.end));
         }
-        if is_due(agenda.give_up).is_some() {
-            let error = state.last_error.clone().unwrap_or_else(|| {
-                BackendError::new(
-                    BackendErrorKind::Unavailable,
-                    "the request had to wait too long to be sent",
-                )
-            });
-            self.fail(&mut state, Failure::Backend(error));
+        if due(What::GiveUp).is_some() {
+            self.give_up_asking(state);
             return WatchdogStep::GivenUp;
         }
-        if is_due(agenda.tell).is_some() {
-            return self.end_wait_of_task(&mut state, now);
+        if due(What::Tell).is_some() {
+            return self.end_wait_of_task(state, now);
         }
-        let asks = is_due(agenda.ask);
+        let asks = due(What::Ask);
         // An ask renews the place as well, so only a renewal that can't wait goes before it.
-        let renews = |planned: &Planned| times.renews(*planned) && (asks.is_none() || planned.at <= now);
-        if agenda.renew.as_ref().is_some_and(renews) {
-            state.renewing = true;
+        let renews = |due: &Due| times.renews(*due) && (asks.is_none() || due.at <= now);
+        if agenda.of_watchdog(What::Renew).as_ref().is_some_and(renews) {
+            state.contact.renewing = true;
             return match &state.phase {
                 Phase::Held(held) => WatchdogStep::RenewHold {
                     token: held.token,
@@ -206,24 +162,9 @@ impl Claim {
             };
         }
         match asks {
-            Some(since) => WatchdogStep::Ask(since),
-            None => WatchdogStep::Wait(agenda.next()),
+            Some(due) => WatchdogStep::Ask(due.at),
+            None => WatchdogStep::Wait(agenda.next_of_watchdog()),
         }
-    }
-
-    /// The watchdog asks for the request that [`watchdog_step`](Self::watchdog_step) named, unless a caller does by now.
-    pub(crate) fn begin_to_ask(&self) -> bool {
-        let mut state = self.lock_state();
-        let may = matches!(state.phase, Phase::Waiting) && !state.asking;
-        if may {
-            state.ask();
-        }
-        may
-    }
-
-    /// The last attempt to ask was not answered.
-    pub(crate) fn last_ask_failed(&self) -> bool {
-        self.lock_state().failures > 0
     }
 
     /// Whether an outage concerns it that began at `since`: no command that was sent since then was answered. Where some servers
@@ -231,94 +172,14 @@ impl Claim {
     pub(crate) fn is_concerned(&self, since: Option<Instant>) -> Option<Standing> {
         let state = self.lock_state();
         let (standing, failed) = match &state.phase {
-            Phase::Held(_) => (Standing::Holds, state.unrenewed),
-            Phase::Waiting => (Standing::Waits, state.unrenewed || state.failures > 0),
-            Phase::Lost(..) | Phase::Leaving { .. } | Phase::Over => return None,
+            Phase::Held(held) => (Standing::Holds, held.renewal.failed),
+            Phase::Waiting(waiting) => {
+                let failed = waiting.place.renewal.failed || state.contact.ask.failures() > 0;
+                (Standing::Waits, failed)
+            }
+            Phase::Lost(..) | Phase::Leaving(_) | Phase::Over(_) => return None,
         };
-        let is_unheard = |since: Instant| state.heard.is_none_or(|heard| heard < since);
+        let is_unheard = |since: Instant| state.contact.heard.is_none_or(|heard| heard < since);
         (failed || since.is_some_and(is_unheard)).then_some(standing)
-    }
-
-    /// A wake-up says that the lock may be free. Returns whether the watchdog has to be told, since no caller waits.
-    pub(crate) fn wake(&self) -> bool {
-        let mut state = self.lock_state();
-        if !matches!(state.phase, Phase::Waiting) {
-            return false;
-        }
-        state.ask_now = true;
-        let unattended = state.attended == 0;
-        drop(state);
-        self.raise();
-        unattended
-    }
-
-    /// After a gap in the wake-ups: the place or the hold is to be renewed at once.
-    pub(crate) fn renew_at_once(&self, now: Instant) {
-        let mut state = self.lock_state();
-        state.renew = state.renew.map(|_| Planned::at_once(now));
-    }
-
-    /// Whether the server has ever answered for this request.
-    pub(crate) fn was_heard(&self) -> bool {
-        self.lock_state().heard.is_some()
-    }
-
-    /// The server has been silent about this request: at least one heartbeat was not answered.
-    pub(crate) fn silence(&self, now: Instant) -> Option<BackendError> {
-        self.silence_of(&self.lock_state(), now)
-    }
-
-    /// For how long the server has not answered about this request, if it was asked.
-    pub(super) fn silent_for(&self, state: &State, now: Instant) -> Option<Duration> {
-        state.asked.then(|| now.saturating_duration_since(self.silent_since(state)))
-    }
-
-    pub(super) fn silence_of(&self, state: &State, now: Instant) -> Option<BackendError> {
-        let silent = self.silent_for(state, now)?;
-        let is_long = self.wait != Wait::No && silent >= self.config.place_ttl * 2 / 3;
-        is_long.then(|| {
-            let what = format!("no word of this request for {} ms", silent.as_millis());
-            BackendError::new(BackendErrorKind::Unavailable, what)
-        })
-    }
-
-    /// A request is dropped: one caller fewer wants the claim. None if the claim does not wait.
-    pub(crate) fn give_up_request(&self) -> Option<GiveUp> {
-        let mut state = self.lock_state();
-        if state.failure.is_some() {
-            return None;
-        }
-        matches!(state.phase, Phase::Waiting).then(|| state.give_up(true, false))
-    }
-}
-
-impl State {
-    /// The reason to ask is used up *before* the request is sent: a wake-up that comes while the request is under way may be
-    /// about a release that the server saw after it, and must lead to another ask.
-    fn ask(&mut self) {
-        self.asking = true;
-        self.asked = true;
-        self.polling = !std::mem::take(&mut self.ask_now);
-        self.recheck_at = None;
-    }
-
-    /// One caller stops waiting. The last one leaves the line, `wanted` if it takes a lock that turns out to have been
-    /// granted to it in this very moment.
-    pub(super) fn give_up(&mut self, cancelled: bool, wanted: bool) -> GiveUp {
-        self.callers -= 1;
-        self.task_until = None;
-        let error = self.last_error.clone();
-        let after = if self.callers > 0 {
-            AfterGivingUp::OthersWait
-        } else if self.may_be_known() {
-            self.failures = 0; // from here on those of the withdrawal
-            // From here on no push and no answer is believed: the answer to the withdrawal decides.
-            self.phase = Phase::Leaving { held: None, wanted, lost: None };
-            AfterGivingUp::Withdraw
-        } else {
-            self.phase = Phase::Over;
-            AfterGivingUp::Nothing
-        };
-        GiveUp { cancelled, after, error }
     }
 }

@@ -7,6 +7,7 @@
 use std::task::Waker;
 use std::time::Instant;
 
+use super::leaving::{End, Leaving};
 use super::steps::WatchdogStep;
 use super::{Claim, Failure, Phase, State};
 use crate::backend::BackendError;
@@ -43,7 +44,9 @@ pub(crate) enum ReleaseStep {
 impl Claim {
     /// The claim of a task whose wait is over then.
     pub(crate) fn of_task(self, until: Option<Instant>) -> Claim {
-        self.lock_state().task_until = until;
+        if let Phase::Waiting(waiting) = &mut self.lock_state().phase {
+            waiting.task_until = until;
+        }
         Claim { task: Some(Box::default()), ..self }
     }
 
@@ -73,57 +76,59 @@ impl Claim {
 
     /// What a task that waits for the lock does next.
     pub(crate) fn task_step(&self, now: Instant) -> TaskStep {
-        let mut state = self.lock_state();
-        if let Some(failure) = &state.failure {
-            return TaskStep::Failed(failure.clone());
-        }
-        if let Some(held) = state.certain(now) {
-            let token = held.token;
-            state.untaken = false;
-            (state.failures, state.last_error) = (0, None); // from here on those of the release
-            return TaskStep::Take { token, due_at: self.due_at_of(&state) };
-        }
-        match &state.phase {
+        let state = &mut *self.lock_state();
+        match &mut state.phase {
+            Phase::Waiting(_) => TaskStep::Pending,
+            Phase::Held(held) if held.is_certain(now) => {
+                held.untaken = false;
+                TaskStep::Take { token: held.token, due_at: self.due_at_of(state) }
+            }
             Phase::Held(_) | Phase::Lost(..) => TaskStep::TooLate,
-            Phase::Leaving { .. } | Phase::Over => TaskStep::NotGranted,
-            Phase::Waiting => TaskStep::Pending,
+            Phase::Leaving(Leaving { end: End { failure, .. }, .. }) | Phase::Over(End { failure, .. }) => {
+                failure.clone().map_or(TaskStep::NotGranted, TaskStep::Failed)
+            }
         }
     }
 
     /// The task's time is over: a wait gives up, and a grant that crosses this is passed on.
     pub(super) fn end_wait_of_task(&self, state: &mut State, now: Instant) -> WatchdogStep {
         self.task_is_due();
-        if !matches!(state.phase, Phase::Waiting) {
-            state.task_until = None;
+        if let Phase::Leaving(leaving) = &mut state.phase {
+            leaving.task_until = None;
             return WatchdogStep::Tell;
         }
-        let silence = self.silence_of(state, now);
-        let error = state.give_up(false, false).error;
-        state.failure = error.or(silence).map(Failure::Backend);
+        let silence = self.silence_of(&state.contact, now);
+        let error = self.give_up(state, false, false).error;
+        let failure = error.or(silence).map(Failure::Backend);
+        if let Phase::Leaving(Leaving { end, .. }) | Phase::Over(end) = &mut state.phase {
+            end.failure = failure;
+        }
         WatchdogStep::GivenUp
     }
 
     /// A task waits for the end of its release, until then.
     pub(crate) fn tell_by(&self, at: Instant) {
-        self.lock_state().task_until = Some(at);
+        if let Phase::Leaving(leaving) = &mut self.lock_state().phase {
+            leaving.task_until = Some(at);
+        }
     }
 
     /// For a task that has given up its hold.
     pub(crate) fn release_step(&self) -> ReleaseStep {
-        let state = self.lock_state();
-        match (&state.phase, &state.failure, state.ended_lost) {
-            (Phase::Leaving { .. }, ..) => ReleaseStep::UnderWay(state.last_error.clone()),
-            (_, Some(failure), _) => ReleaseStep::Failed(failure.clone()),
-            (_, None, Some(cause)) => ReleaseStep::Lost(cause),
-            (_, None, None) => ReleaseStep::Released,
+        match &self.lock_state().phase {
+            Phase::Leaving(leaving) => ReleaseStep::UnderWay(leaving.last_error.clone()),
+            Phase::Over(End { failure: Some(failure), .. }) => ReleaseStep::Failed(failure.clone()),
+            Phase::Over(End { lost: Some(cause), .. }) => ReleaseStep::Lost(*cause),
+            _ => ReleaseStep::Released,
         }
     }
 
     /// The server is not told of the end any more: a task that waits for that hears why once the claim is retired.
     pub(crate) fn abandon_end(&self, failure: Failure) {
-        let mut state = self.lock_state();
-        if self.is_tasks() && matches!(state.phase, Phase::Leaving { .. }) {
-            state.failure = Some(failure);
+        if let Phase::Leaving(leaving) = &mut self.lock_state().phase
+            && self.is_tasks()
+        {
+            leaving.end.failure = Some(failure);
         }
     }
 }

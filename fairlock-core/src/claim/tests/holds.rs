@@ -85,7 +85,7 @@ fn a_hold_keeps_no_channels_of_guards_that_are_over() {
     for _ in 0..3 {
         let (guards, lost) = FirstLoss::new();
         case.claim.tell_when_lost(&guards);
-        assert_eq!(case.claim.lock_state().loss_channels.len(), 1);
+        assert_eq!(case.claim.lock_state().held().unwrap().loss_channels.len(), 1);
         guards.close();
         assert!(lost.try_recv().is_err());
     }

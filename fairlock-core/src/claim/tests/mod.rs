@@ -20,7 +20,8 @@ use std::time::{Duration, Instant};
 use story::stories;
 
 use super::*;
-use crate::backend::{Acquired, BackendErrorKind, Renewal};
+use crate::backend::{Acquired, BackendError, BackendErrorKind, Renewal};
+use crate::losses::FirstLoss;
 use crate::{Clock, LockKind, LockName};
 
 const S: Duration = Duration::from_secs(1);
@@ -108,7 +109,8 @@ impl Case {
 }
 
 fn silent_for(claim: &Claim, now: Instant) -> Option<Duration> {
-    claim.silent_for(&claim.lock_state(), now)
+    let contact = &claim.lock_state().contact;
+    (contact.ask != Ask::Never).then(|| now.saturating_duration_since(claim.silent_since(contact)))
 }
 
 fn unavailable() -> BackendError {

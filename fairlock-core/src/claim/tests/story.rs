@@ -118,7 +118,10 @@ impl Case {
             ["join", ..] => return said(&plain(&claim.join(claim.lock.kind, 1, now))),
             ["unlock", ..] => return said(&unlocked(claim.unlock(now))),
             ["lose", ..] => return yes(claim.lose(LostCause::Taken).is_some()),
-            ["shutdown", ..] => return said(&plain(&claim.fail_for_shutdown())),
+            ["shutdown", ..] => {
+                claim.config.stop.close();
+                return said(&plain(&claim.fail_for_shutdown()));
+            }
             ["give-up", ..] => return said(&plain(&claim.give_up_request().map(|give_up| give_up.after))),
             ["leave", ..] => return moment(claim.stop_attending()),
             ["until", ..] => return moment(claim.valid_until()),

@@ -73,8 +73,8 @@ fn only_a_grant_that_was_taken_is_renewed_for_longer_than_a_lease() {
 fn a_release_has_errors_of_its_own() {
     let case =
         Case::after("is task; begin-to-ask yes; answer rank/1; leave; beat denied; push yes; task takes 7");
-    case.claim.tell_by(case.start + S);
     let case = case.tell("unlock Last");
+    case.claim.tell_by(case.start + S);
     assert!(matches!(case.claim.release_step(), ReleaseStep::UnderWay(None)));
     let case = case.tell("at 1s; dog tells; dog waits ever (it was told)");
     case.claim.leaving_failed(unavailable());

@@ -96,8 +96,8 @@ impl AsyncGuard {
     pub async fn unlock(mut self) -> Result<()> {
         self.spent = true;
         let until = self.shared.now() + self.shared.config.outage_limit;
-        self.claim.tell_by(until);
         tasks::unlock(&self.shared, &self.claim)?;
+        self.claim.tell_by(until);
         self.shared.timers.due_by(Some(until));
         poll_fn(|context| self.poll_released(context, until)).await
     }

@@ -1,0 +1,357 @@
+//! The phases of a hold: it is counted, renewed, leaked, unlocked and lost.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::agenda::{Planned, Upkeep, earlier};
+use super::leaving::{End, Leaving};
+use super::terms::valid_until;
+use super::{AfterRenewal, Claim, News, Phase, State, Terms};
+use crate::backend::{Answer, Renewal};
+use crate::error::{Error, Lost, LostCause};
+use crate::ids::FencingToken;
+use crate::losses::FirstLoss;
+
+/// A hold with less than two thirds of its lease is renewed when it has lasted this long.
+const RAISED_AFTER: Duration = Duration::from_millis(100);
+
+pub(super) struct Held {
+    pub(super) token: FencingToken,
+    /// The holds of guards, leaked holds, and those that callers have not taken yet.
+    pub(super) count: u32,
+    pub(super) leaked: u32,
+    /// When this client learned of it.
+    pub(super) since: Instant,
+    /// Until when it is certain.
+    pub(super) valid_until: Instant,
+    /// When the terms end it.
+    pub(super) end: Option<Instant>,
+    pub(super) renewal: Upkeep,
+    /// Its task has not taken it yet.
+    pub(super) untaken: bool,
+    /// Each hears of its loss. They stay in a release until the server has said that it was still held.
+    pub(super) loss_channels: Vec<FirstLoss>,
+}
+
+/// Whether a renewal was in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Punctuality {
+    InTime,
+    /// It took more than one attempt, or was sent when more than half of its time was over.
+    Late,
+}
+
+/// What the unlock of one hold comes to.
+#[derive(Debug)]
+pub(crate) enum Unlocked {
+    /// The claim is still held, so often.
+    StillHeld { token: FencingToken, count: u32 },
+    /// That was the last hold: the claim is `Leaving`, and the server has to be told, after an ask that is under way.
+    Last { token: FencingToken, held_for: Duration, is_asking: bool },
+    /// Its time is over, and it has to be marked as lost first.
+    Expired,
+    /// The hold is lost. `last`: that was the last guard, so the server can be told for good measure.
+    Lost { lost: Lost, last: bool },
+    /// There is nothing to unlock.
+    NotHeld,
+}
+
+/// A hold that was found to be over.
+#[derive(Debug)]
+pub(crate) struct Loss {
+    pub(crate) lost: Lost,
+    /// It was being released.
+    pub(crate) was_leaving: bool,
+}
+
+/// What the client has to know of a hold that was just granted.
+#[derive(Debug)]
+pub(crate) struct Grant {
+    pub(crate) token: FencingToken,
+    pub(crate) waited: Duration,
+    /// When it is next due for the watchdog.
+    pub(crate) due_at: Option<Instant>,
+    /// When it ends, if it is not renewed.
+    pub(crate) ends_at: Option<Instant>,
+    /// When another waiter of this client should recheck: when this one would have, or when this hold ends by its terms.
+    pub(crate) recheck_at: Option<Instant>,
+}
+
+impl Held {
+    /// For so many callers.
+    pub(super) fn new(news: &News<'_>, token: FencingToken, count: u32, lease: Duration) -> Held {
+        let News { claim, sent, now, .. } = *news;
+        let (valid_until, end) = (valid_until(sent, lease), claim.terms.end(sent));
+        let full = claim.terms.next_lease(now, end);
+        let ends_here = end.is_some_and(|end| sent + lease >= end);
+        let renewal = (!ends_here).then(|| first_renewal(valid_until, full, now));
+        Held {
+            token,
+            count,
+            leaked: 0,
+            since: now,
+            valid_until,
+            end,
+            renewal: Upkeep { planned: renewal, failed: false },
+            untaken: claim.is_tasks(),
+            loss_channels: Vec::new(),
+        }
+    }
+
+    /// Each hold passes this, which is closed by the client's stop. A drain and a shutdown set the stop before they take the claim's
+    /// mutex to fail the claim. A grant that comes before that is a hold, which a drain waits for and a shutdown releases. A later
+    /// grant is not believed: the withdrawal finds it.
+    pub(super) fn may_be(&self, news: &mut News<'_>) -> bool {
+        let may = !news.claim.config.stop.is_closed();
+        if may {
+            news.contact.latest = news.contact.latest.max(self.token.get());
+        }
+        may
+    }
+
+    pub(super) fn is_certain(&self, now: Instant) -> bool {
+        now < self.valid_until
+    }
+
+    /// The answer to a renewal.
+    pub(super) fn renewed(
+        &mut self,
+        news: News<'_>,
+        answer: Answer<Renewal>,
+        lease: Duration,
+    ) -> AfterRenewal {
+        let News { claim, contact, sent, now } = news;
+        match answer {
+            // Its time was over before the answer came. A belief that has ended never revives: a server that has forgotten the
+            // hold may have granted the lock, and a later one may have let this claim in.
+            Ok(Renewal::Renewed) if !self.is_certain(now) => AfterRenewal::Nothing,
+            Ok(Renewal::Renewed) => {
+                let due = self.renewal.planned.map(|planned| planned.at);
+                let last_moment = due.map(|at| at + self.valid_until.saturating_duration_since(at) / 2);
+                let late = self.renewal.failed || last_moment.is_some_and(|at| sent > at);
+                if let Terms::Fixed(_) = claim.terms {
+                    // The holder itself asked for another full lease.
+                    self.end = self.end.max(sent.checked_add(lease));
+                }
+                // Two renewals can be answered in the wrong order: the longer one counts.
+                self.valid_until = self.valid_until.max(valid_until(sent, lease));
+                let done = self.end.is_some_and(|end| sent + lease >= end);
+                let next = (!done).then(|| Planned::gathered(sent, sent + lease / 3));
+                self.renewal = Upkeep { planned: next, failed: false };
+                contact.heard = contact.heard.max(Some(sent));
+                AfterRenewal::Renewed(if late { Punctuality::Late } else { Punctuality::InTime })
+            }
+            Ok(Renewal::Lost) => AfterRenewal::HoldLost,
+            // The answer to a heartbeat of the place: a push was quicker.
+            Ok(Renewal::Waiting { .. } | Renewal::Granted { .. }) => AfterRenewal::Nothing,
+            Err(_) => {
+                self.renewal.not_answered(now);
+                AfterRenewal::Unanswered
+            }
+        }
+    }
+
+    /// For the next phase.
+    fn take(&mut self) -> Held {
+        Held { loss_channels: std::mem::take(&mut self.loss_channels), ..*self }
+    }
+}
+
+/// When a new hold is renewed for the first time: when two thirds of a `full` lease are left. A hold that was handed over
+/// has less from the start, the rest of its place's time, and is raised once it has lasted longer than most critical
+/// sections.
+fn first_renewal(valid_until: Instant, full: Duration, now: Instant) -> Planned {
+    let left = valid_until.saturating_duration_since(now);
+    let wait = left.saturating_sub(full / 3 * 2).max(RAISED_AFTER).min(left / 3);
+    if wait <= RAISED_AFTER {
+        // Hardly earlier, even with others: most sections are over by then, and would cost a script more.
+        return Planned { at: now + wait, early: wait / 10 };
+    }
+    Planned::gathered(now, now + wait)
+}
+
+impl Claim {
+    pub(crate) fn token(&self) -> Option<FencingToken> {
+        self.lock_state().held().map(|held| held.token)
+    }
+
+    /// Until when the hold is certain. None if there is no hold, or it is lost.
+    pub(crate) fn valid_until(&self) -> Option<Instant> {
+        match &self.lock_state().phase {
+            Phase::Held(held) => Some(held.valid_until),
+            _ => None,
+        }
+    }
+
+    /// The token of a hold that is certain.
+    pub(crate) fn valid_token(&self, now: Instant) -> Option<FencingToken> {
+        self.lock_state().certain(now).map(|held| held.token)
+    }
+
+    /// How often it is held; zero if that is not certain.
+    pub(crate) fn hold_count(&self, now: Instant) -> u32 {
+        self.lock_state().certain(now).map_or(0, |held| held.count)
+    }
+
+    /// How long the hold has lasted, also one that is lost or being released.
+    pub(crate) fn held_for(&self, now: Instant) -> Option<Duration> {
+        self.lock_state().held().map(|held| now.saturating_duration_since(held.since))
+    }
+
+    /// For a hold that was just granted. Its end may have overtaken this: then the token is 0, for the log alone.
+    pub(crate) fn take_grant(&self) -> Grant {
+        let state = &mut *self.lock_state();
+        let due_at = self.due_at_of(state);
+        let recheck = state.recheck.take();
+        let held = state.held();
+        Grant {
+            token: held.map_or(FencingToken::new(0), |held| held.token),
+            waited: held.map_or(self.since, |held| held.since).saturating_duration_since(self.since),
+            due_at,
+            ends_at: held.map(|held| held.valid_until),
+            recheck_at: earlier(recheck, held.and_then(|held| held.end)),
+        }
+    }
+
+    /// Sends the loss to `channel` when the hold is lost; at once if it is.
+    pub(crate) fn tell_when_lost(&self, channel: &FirstLoss) {
+        let mut state = self.lock_state();
+        match &mut state.phase {
+            Phase::Lost(held, cause) => {
+                let lost = self.lost(held.token, *cause);
+                drop(state);
+                channel.tell(&lost);
+                channel.end_waits();
+            }
+            Phase::Held(held) | Phase::Leaving(Leaving { held: Some(held), .. }) => {
+                held.loss_channels.retain(FirstLoss::is_open); // a hold may outlive many guards of it
+                held.loss_channels.push(channel.clone());
+            }
+            Phase::Waiting(_) | Phase::Leaving(_) | Phase::Over(_) => {}
+        }
+    }
+
+    /// A guard becomes a hold without a guard.
+    pub(crate) fn leak(&self) {
+        if let Phase::Held(held) | Phase::Lost(held, _) = &mut self.lock_state().phase {
+            held.leaked += 1;
+        }
+    }
+
+    /// Makes one leaked hold ready to be unlocked. An error says how many guards hold the claim instead.
+    pub(crate) fn unleak(&self) -> Result<(), u32> {
+        match &mut self.lock_state().phase {
+            Phase::Held(held) | Phase::Lost(held, _) if held.leaked > 0 => {
+                held.leaked -= 1;
+                Ok(())
+            }
+            Phase::Held(held) => Err(held.count),
+            _ => Err(0),
+        }
+    }
+
+    /// Whether it is lost with leaked holds that were not unlocked.
+    pub(crate) fn has_lost_leak(&self) -> bool {
+        matches!(&self.lock_state().phase, Phase::Lost(held, _) if held.leaked > 0)
+    }
+
+    /// How many leaked holds are still kept.
+    pub(crate) fn leaked(&self) -> u32 {
+        match &self.lock_state().phase {
+            Phase::Held(held) => held.leaked,
+            _ => 0,
+        }
+    }
+
+    /// Gives up one hold.
+    pub(crate) fn unlock(&self, now: Instant) -> Unlocked {
+        self.unlock_one(&mut self.lock_state(), now)
+    }
+
+    /// Gives up the only hold, if it is certain. None if there are others, or none.
+    pub(crate) fn unlock_only(&self, now: Instant) -> Option<Unlocked> {
+        let mut state = self.lock_state();
+        let is_only = state.certain(now).is_some_and(|held| held.count == 1);
+        is_only.then(|| self.unlock_one(&mut state, now))
+    }
+
+    fn unlock_one(&self, state: &mut State, now: Instant) -> Unlocked {
+        let (held, lost) = match &mut state.phase {
+            Phase::Held(held) if !held.is_certain(now) => return Unlocked::Expired,
+            Phase::Held(held) => (held, None),
+            Phase::Lost(held, cause) => (held, Some(*cause)),
+            Phase::Waiting(_) | Phase::Leaving(_) | Phase::Over(_) => return Unlocked::NotHeld,
+        };
+        held.count = held.count.saturating_sub(1);
+        let (token, count) = (held.token, held.count);
+        let held_for = now.saturating_duration_since(held.since);
+        if count == 0 {
+            // From here on the watchdog begins no renewal; one that is under way is waited for. Where the hold is lost, the watchdog
+            // may have seen the end as well, and be about to report it: it was told already.
+            let end = End { lost, ..End::default() };
+            let leaving = Leaving { held: Some(held.take()), end, ..Leaving::default() };
+            self.enter(state, Phase::Leaving(leaving));
+        }
+        match lost {
+            Some(cause) => Unlocked::Lost { lost: self.lost(token, cause), last: count == 0 },
+            None if count > 0 => Unlocked::StillHeld { token, count },
+            None => Unlocked::Last { token, held_for, is_asking: state.contact.ask.is_under_way() },
+        }
+    }
+
+    /// The hold is over, also one that is being released. Returns none if that was known already.
+    ///
+    /// The channels are told in the same step, so a caller that finds the claim lost, and asks anew, finds them told.
+    pub(crate) fn lose(&self, cause: LostCause) -> Option<Loss> {
+        let mut state = self.lock_state();
+        let (token, channels, was_leaving) = match &mut state.phase {
+            Phase::Held(held) => {
+                let (token, channels) = (held.token, std::mem::take(&mut held.loss_channels));
+                let held = held.take();
+                self.enter(&mut state, Phase::Lost(held, cause));
+                (token, channels, false)
+            }
+            Phase::Leaving(Leaving { held: Some(held), end: End { lost: lost @ None, .. }, .. }) => {
+                *lost = Some(cause);
+                (held.token, std::mem::take(&mut held.loss_channels), true)
+            }
+            _ => return None,
+        };
+        let lost = self.lost(token, cause);
+        channels.iter().for_each(|channel| channel.tell(&lost));
+        drop(state);
+        channels.iter().for_each(FirstLoss::end_waits);
+        Some(Loss { lost, was_leaving })
+    }
+
+    /// What a renewal by the holder itself says: token, count and lease. A fixed lease begins anew; a longest hold stays
+    /// what it is.
+    pub(crate) fn renewal(&self, now: Instant) -> Option<(FencingToken, u32, Duration)> {
+        let state = self.lock_state();
+        let held = state.certain(now)?;
+        let end = held.end.filter(|_| !matches!(self.terms, Terms::Fixed(_)));
+        Some((held.token, held.count, self.terms.next_lease(now, end)))
+    }
+
+    /// The loss of this hold, if it was marked as lost or has expired.
+    pub(crate) fn loss(&self, now: Instant) -> Option<Lost> {
+        match &self.lock_state().phase {
+            Phase::Lost(held, cause) => Some(self.lost(held.token, *cause)),
+            Phase::Held(held) if !held.is_certain(now) => {
+                Some(self.lost(held.token, self.terms.cause_of_end(now, held.end)))
+            }
+            _ => None,
+        }
+    }
+
+    pub(crate) fn lost(&self, token: FencingToken, cause: LostCause) -> Lost {
+        let (lock, owner, label) =
+            (self.lock.name.clone(), self.owner.clone(), Arc::clone(&self.config.label));
+        Lost { lock, owner, label, token, cause }
+    }
+
+    pub(crate) fn not_held(&self) -> Error {
+        let (lock, owner) = (self.lock.name.clone(), self.owner.clone());
+        Error::NotHeld { lock, owner, label: Arc::clone(&self.config.label), guards: 0, held_by: None }
+    }
+}

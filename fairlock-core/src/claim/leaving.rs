@@ -1,0 +1,182 @@
+//! The end of a claim: the server is told of it, and of what a late attempt may begin there after that.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::contact::Contact;
+use super::held::Held;
+use super::{Claim, News, Phase, Terms};
+use crate::backend::{BackendError, Hold, RequestId, Wait};
+use crate::config::Config;
+use crate::error::LostCause;
+use crate::ids::FencingToken;
+
+#[derive(Default)]
+pub(super) struct Leaving {
+    /// Is being released. None: a request is being withdrawn.
+    pub(super) held: Option<Held>,
+    /// A timed wait takes the lock if it turns out to have been granted.
+    pub(super) wanted: bool,
+    /// How many attempts to tell the server were not answered, after those of a request that has failed.
+    pub(super) failures: u32,
+    pub(super) last_error: Option<BackendError>,
+    /// Until when its task waits for the end.
+    pub(super) task_until: Option<Instant>,
+    pub(super) end: End,
+}
+
+/// How a claim ends.
+#[derive(Default)]
+pub(super) struct End {
+    /// Why it came to nothing; every caller gets it.
+    pub(super) failure: Option<Failure>,
+    /// The one attempt was refused: the server has nothing of this request.
+    pub(super) refused: bool,
+    /// Why the hold was lost that is being released; it was reported.
+    pub(super) lost: Option<LostCause>,
+}
+
+/// Why a claim came to nothing.
+#[derive(Clone, Debug)]
+pub(crate) enum Failure {
+    Backend(BackendError),
+    Shutdown,
+}
+
+impl Claim {
+    /// The hold of a request that this client does not know any more: it is to be released.
+    pub(crate) fn of_stray_grant(hold: &Hold<'_>, config: &Arc<Config>, now: Instant) -> Claim {
+        let Hold { lock, owner, request, token, takes } = *hold;
+        let terms = Terms::Renewed(config.lease);
+        let claim = Claim::new(lock.clone(), owner.clone(), Wait::No, terms, takes, config, now);
+        let news = News { claim: &claim, contact: &mut Contact::default(), sent: now, now };
+        let held = Held::new(&news, token, 0, Duration::ZERO);
+        claim.that_leaves(request, Some(held))
+    }
+
+    /// The same request once more, to be withdrawn: this claim has ended, and an attempt of it may begin anew.
+    pub(crate) fn once_more(&self, now: Instant) -> Arc<Claim> {
+        let Claim { lock, owner, request, wait, terms, takes, config, .. } = self;
+        let claim = Claim::new(lock.clone(), owner.clone(), *wait, *terms, *takes, config, now);
+        Arc::new(claim.that_leaves(*request, None))
+    }
+
+    fn that_leaves(self, request: RequestId, held: Option<Held>) -> Claim {
+        let mut state = self.lock_state();
+        state.contact.sent = true;
+        self.enter(&mut state, Phase::Leaving(Leaving { held, ..Leaving::default() }));
+        drop(state);
+        Claim { request, ..self }
+    }
+
+    /// The server was told of the end, or never will be: nothing is left here. A renewal may be under way; none begins after that.
+    pub(crate) fn retire(&self) {
+        let mut state = self.lock_state();
+        let end = match &mut state.phase {
+            Phase::Leaving(Leaving { end, .. }) | Phase::Over(end) => std::mem::take(end),
+            Phase::Waiting(_) | Phase::Held(_) | Phase::Lost(..) => End::default(),
+        };
+        let former = self.enter(&mut state, Phase::Over(end));
+        state.contact.end_ask();
+        self.task_is_due();
+        drop(state);
+        drop(former); // without the mutex: a channel may keep a waker
+    }
+
+    /// The withdrawal found that the lock had been granted. Returns whether a caller takes it; if not, it has to be
+    /// released.
+    pub(crate) fn granted_while_leaving(
+        &self,
+        token: FencingToken,
+        sent: Instant,
+        lease: Duration,
+        now: Instant,
+    ) -> bool {
+        let state = &mut *self.lock_state();
+        let Phase::Leaving(leaving) = &mut state.phase else { return false };
+        let mut news = News { claim: self, contact: &mut state.contact, sent, now };
+        let held = Held::new(&news, token, 1, lease);
+        if leaving.wanted && held.is_certain(now) && held.may_be(&mut news) {
+            self.enter(state, Phase::Held(held));
+            return true;
+        }
+        (leaving.held, leaving.wanted) = (Some(held), false);
+        false
+    }
+
+    /// The caller that gave up waits no longer for the answer to its withdrawal: a grant that turns up later is released.
+    /// False: it was answered.
+    pub(crate) fn decline_grant(&self) -> bool {
+        match &mut self.lock_state().phase {
+            Phase::Leaving(leaving) => {
+                leaving.wanted = false;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// An attempt to tell the server of the end was not answered.
+    pub(crate) fn leaving_failed(&self, error: BackendError) {
+        if let Phase::Leaving(leaving) = &mut self.lock_state().phase {
+            leaving.failures += 1;
+            if !error.kind().is_transient() {
+                self.task_is_due(); // it waits no longer; else it waits on, for as long as an outage may last
+            }
+            leaving.last_error = Some(error);
+        }
+        self.raise();
+    }
+
+    /// While the server is being told of its end: how often that failed, and the last error.
+    pub(crate) fn leaving(&self) -> Option<(u32, Option<BackendError>)> {
+        match &self.lock_state().phase {
+            Phase::Leaving(leaving) => Some((leaving.failures, leaving.last_error.clone())),
+            _ => None,
+        }
+    }
+
+    /// The token of the hold that is being released.
+    pub(crate) fn leaving_token(&self) -> Option<FencingToken> {
+        match &self.lock_state().phase {
+            Phase::Leaving(Leaving { held: Some(held), .. }) => Some(held.token),
+            _ => None,
+        }
+    }
+
+    /// The hold that is being released. If it is over by now it has the token 0, which no hold has.
+    pub(crate) fn leaving_hold(&self) -> Hold<'_> {
+        self.hold(self.leaving_token().unwrap_or(FencingToken::new(0)))
+    }
+
+    /// Whether its last hold was unlocked.
+    pub(crate) fn is_unlocked(&self) -> bool {
+        matches!(self.lock_state().phase, Phase::Leaving(_) | Phase::Over(_))
+    }
+
+    /// Whether nothing can be left of it at the server, also where that refuses to say so.
+    pub(crate) fn was_refused(&self) -> bool {
+        match &self.lock_state().phase {
+            Phase::Leaving(Leaving { end, .. }) | Phase::Over(end) => end.refused,
+            _ => false,
+        }
+    }
+
+    /// Whether it is useless to tell the server of its end once more, after this error.
+    pub(crate) fn needs_no_repeat(&self, error: &BackendError) -> bool {
+        self.was_refused() || !error.kind().is_transient()
+    }
+
+    /// A release has found nothing. Why the hold was lost, if it was. It was certain when it was given up, so while its lease lasts
+    /// somebody has taken it; after that it may have ended by itself, with the release still under way. Where an earlier attempt was
+    /// not answered (`is_repeat`), that one may have released it.
+    pub(crate) fn loss_found_by_release(&self, is_repeat: bool, now: Instant) -> Option<LostCause> {
+        match &self.lock_state().phase {
+            Phase::Leaving(Leaving { end: End { lost: Some(cause), .. }, .. }) => Some(*cause), // that was told meanwhile
+            Phase::Leaving(Leaving { held: Some(held), .. }) if !is_repeat && held.is_certain(now) => {
+                Some(LostCause::Taken)
+            }
+            _ => None,
+        }
+    }
+}

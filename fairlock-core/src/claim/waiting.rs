@@ -1,0 +1,396 @@
+//! The phase in which a claim waits: what answers, pushes and heartbeats change. `giving_up.rs` has its ends without the lock.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Sender;
+
+use super::agenda::{Planned, Upkeep};
+use super::held::Held;
+use super::leaving::{End, Failure, Leaving};
+use super::terms::valid_until;
+use super::{AfterRenewal, Ask, Claim, News, Phase, Then};
+use crate::backend::{Acquired, Answer, BackendError, BackendErrorKind, Renewal, Wait};
+use crate::backoff;
+use crate::ids::{FencingToken, LockKind};
+
+/// How long after the end of a lease the server is asked, so that the lease has really ended.
+const PAST_THE_END: Duration = Duration::from_millis(1);
+
+/// At least so long after one ask that has failed comes the next, but for the first repeat.
+const BETWEEN_ASKS: Duration = Duration::from_millis(10);
+
+#[derive(Default)]
+pub(super) struct Waiting {
+    /// The blocked callers and requests that want the hold; at the grant each gets one hold.
+    pub(super) callers: u32,
+    /// How many of them wait in a call right now. While there is one, it asks; else the watchdog does.
+    pub(super) attended: u32,
+    /// Until when its task waits.
+    pub(super) task_until: Option<Instant>,
+    /// Each gets a message at the end of the wait.
+    pub(super) decision_senders: Vec<Sender<()>>,
+    pub(super) place: StandingPlace,
+    /// There is a reason to ask now: a wake-up, or an attempt that failed.
+    pub(super) ask_now: bool,
+    /// When to ask without a wake-up.
+    pub(super) recheck_at: Option<Instant>,
+    /// Of the last attempt or heartbeat, if nothing was answered since.
+    pub(super) last_error: Option<BackendError>,
+    /// Since when each grant came too late to be believed.
+    too_late_since: Option<Instant>,
+    /// A push that overtook the answer to `acquire`.
+    pushed: Option<FencingToken>,
+    /// A hold that was taken away before this client heard of its grant.
+    taken: Option<FencingToken>,
+}
+
+/// A place in the queue, or an interest in the wake-ups of a plain lock.
+#[derive(Default)]
+pub(super) struct StandingPlace {
+    pub(super) rank: Option<u64>,
+    /// When the last command was sent whose answer says that the request stands in the queue. The place lives from then.
+    since: Option<Instant>,
+    /// Planned while the server keeps it.
+    pub(super) renewal: Upkeep,
+    /// When to recheck in place of a claim that has left. The next heartbeat does that.
+    pub(super) passed_recheck: Option<Instant>,
+}
+
+/// How a grant was learned of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GrantedBy {
+    /// The first time it was asked for.
+    FirstAsk,
+    /// By a wake-up, or by an ask that a wake-up caused.
+    WakeUp,
+    /// By an ask without a wake-up: its message was lost, or the holder died.
+    Polling,
+}
+
+impl GrantedBy {
+    /// For the log and the metrics.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            GrantedBy::FirstAsk => "at_once",
+            GrantedBy::WakeUp => "wake_up",
+            GrantedBy::Polling => "polling",
+        }
+    }
+}
+
+/// What follows from an answer to `acquire`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AfterAnswer {
+    /// Nothing, but the callers check the claim.
+    Nothing,
+    /// It is held.
+    Granted(GrantedBy),
+    /// It is over, and the server has nothing of it.
+    Over,
+    /// It stands at the tail of the queue: its place was lost.
+    PlaceLost,
+    /// The callers had given up: the request may have reached the server after its withdrawal.
+    Late,
+    /// The same, but no attempt was ever sent.
+    Unsent,
+    /// It has failed, and the server may know of it: it is `Leaving`.
+    Withdraw,
+}
+
+impl Claim {
+    /// Takes the answer to an `acquire` that was sent at `sent`. The caller raises the signal afterwards.
+    pub(crate) fn answered(&self, answer: Answer<Acquired>, sent: Instant, now: Instant) -> AfterAnswer {
+        let state = &mut *self.lock_state();
+        let contact = &mut state.contact;
+        let ask = contact.ask;
+        contact.end_ask();
+        contact.sent |= !answer.as_ref().is_err_and(BackendError::is_unsent);
+        let waiting = match &mut state.phase {
+            Phase::Waiting(waiting) => waiting,
+            // All callers left while it was under way, to be withdrawn once it is known what became of it.
+            Phase::Leaving(Leaving { held: None, .. }) if !contact.sent => return AfterAnswer::Unsent,
+            Phase::Leaving(Leaving { held: None, .. }) | Phase::Over(_) => return AfterAnswer::Late,
+            // A heartbeat or a push was quicker.
+            Phase::Held(_) | Phase::Lost(..) | Phase::Leaving(_) => return AfterAnswer::Nothing,
+        };
+        let news = News { claim: self, contact, sent, now };
+        let then = match answer {
+            Ok(answer) => waiting.answered(news, answer, ask),
+            Err(error) => waiting.not_answered(news, error, ask.failures() + 1),
+        };
+        self.follow(state, then)
+    }
+
+    /// A push says that this request was granted. Returns whether it is believed.
+    pub(crate) fn pushed(&self, token: FencingToken, now: Instant) -> bool {
+        let state = &mut *self.lock_state();
+        let Phase::Waiting(waiting) = &mut state.phase else { return false };
+        // It may overtake the answer to the `acquire` that took the place. Only that answer tells from when the place's time
+        // counts.
+        let Some(sent) = waiting.place.since else {
+            waiting.pushed = Some(token);
+            return false;
+        };
+        let next =
+            waiting.granted_by_push(&mut News { claim: self, contact: &mut state.contact, sent, now }, token);
+        let is_believed = next.is_some();
+        self.follow(state, (is_believed, next))
+    }
+
+    /// A message says that the hold with this token was taken away. False: the claim does not wait. If it waits, the message may
+    /// have overtaken the answer or the push that tells of the grant, which is then not believed.
+    pub(crate) fn taken_early(&self, token: FencingToken) -> bool {
+        let Phase::Waiting(waiting) = &mut self.lock_state().phase else { return false };
+        waiting.taken = Some(token);
+        true
+    }
+
+    /// A caller begins to wait. While one waits it asks; else the watchdog does.
+    pub(crate) fn attend(&self) {
+        if let Phase::Waiting(waiting) = &mut self.lock_state().phase {
+            waiting.attended += 1;
+        }
+    }
+
+    /// The caller has stopped waiting. Returns when the claim is next due for the watchdog.
+    pub(crate) fn stop_attending(&self) -> Option<Instant> {
+        let state = &mut *self.lock_state();
+        if let Phase::Waiting(waiting) = &mut state.phase {
+            waiting.attended -= 1;
+        }
+        self.due_at_of(state)
+    }
+
+    /// A wake-up says that the lock may be free. Returns whether the watchdog has to be told, since no caller waits.
+    pub(crate) fn wake(&self) -> bool {
+        let mut state = self.lock_state();
+        let Phase::Waiting(waiting) = &mut state.phase else { return false };
+        waiting.ask_now = true;
+        let unattended = waiting.attended == 0;
+        drop(state);
+        self.raise();
+        unattended
+    }
+
+    /// Sends a message to `sender` when the request is granted or has failed.
+    pub(crate) fn tell_when_decided(&self, sender: Sender<()>) {
+        match &mut self.lock_state().phase {
+            Phase::Waiting(waiting) => waiting.decision_senders.push(sender),
+            _ => _ = sender.try_send(()),
+        }
+    }
+
+    pub(crate) fn rank(&self) -> Option<u64> {
+        match &self.lock_state().phase {
+            Phase::Waiting(waiting) => waiting.place.rank,
+            _ => None,
+        }
+    }
+
+    /// Whether it waits, and the server knows of it.
+    pub(crate) fn is_in_line(&self) -> bool {
+        matches!(&self.lock_state().phase, Phase::Waiting(waiting) if waiting.place.renewal.planned.is_some())
+    }
+
+    /// Rechecks for another claim at `at`. False: the claim has no place in the queue.
+    pub(crate) fn recheck_by(&self, at: Instant) -> bool {
+        match &mut self.lock_state().phase {
+            Phase::Waiting(Waiting { place, .. }) if place.renewal.planned.is_some() => {
+                place.passed_recheck = Some(place.passed_recheck.map_or(at, |by| by.min(at)));
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The claim waits no longer: takes the time when it would have rechecked.
+    pub(crate) fn take_recheck(&self) -> Option<Instant> {
+        self.lock_state().recheck.take()
+    }
+}
+
+impl Waiting {
+    /// Its maker attends to it: the watchdog must not overtake the first ask.
+    pub(super) fn of_maker() -> Waiting {
+        Waiting { callers: 1, attended: 1, ..Waiting::default() }
+    }
+
+    fn answered(&mut self, mut news: News<'_>, answer: Acquired, ask: Ask) -> Then<AfterAnswer> {
+        let is_first = news.contact.heard.is_none();
+        self.hear(&mut news);
+        match answer {
+            Acquired::Granted { token, lease } => {
+                let by = match ask {
+                    _ if is_first => GrantedBy::FirstAsk,
+                    Ask::UnderWay { woken: true, .. } => GrantedBy::WakeUp,
+                    _ => GrantedBy::Polling,
+                };
+                match self.granted(&mut news, token, lease) {
+                    Some(held) => (AfterAnswer::Granted(by), Some(held)),
+                    None if valid_until(news.sent, lease) <= news.now => {
+                        self.granted_too_late(&news, lease, is_first)
+                    }
+                    None => (AfterAnswer::Nothing, None),
+                }
+            }
+            Acquired::Queued { rank, recheck_in, ticket, latest } => {
+                let former = news.claim.ticket.swap(ticket, Ordering::Relaxed);
+                let is_lost = former > 0 && ticket != former;
+                self.place.rank = Some(rank);
+                self.stands(&mut news, latest);
+                match self.keep_waiting(news, recheck_in) {
+                    (AfterAnswer::Nothing, None) if is_lost => (AfterAnswer::PlaceLost, None),
+                    then => then,
+                }
+            }
+            Acquired::Busy { .. } if news.claim.wait == Wait::No => {
+                (AfterAnswer::Over, Some(Phase::Over(End::default())))
+            }
+            Acquired::Busy { recheck_in } => self.keep_waiting(news, recheck_in),
+        }
+    }
+
+    /// `failures`: so many in a row, with this one.
+    fn not_answered(&mut self, news: News<'_>, error: BackendError, failures: u32) -> Then<AfterAnswer> {
+        use BackendErrorKind::{Corrupt, Denied, InvalidConfig, InvalidName, Mismatch, Refused, Unavailable};
+        let News { claim, contact, sent, now } = news;
+        contact.ask = Ask::Failed(failures);
+        self.last_error = Some(error.clone());
+        self.ask_now = true; // the reason for this ask has no answer yet
+        // As renewals pause, see `Retries`. But a caller that joined this wait looks between two asks whether its time is over.
+        let pause = backoff::pause(failures);
+        self.recheck_at = Some((sent + pause).max(now + pause.min(BETWEEN_ASKS)));
+        // After an attempt without an answer it may have a place.
+        let is_first = failures == 1 && contact.heard.is_none();
+        let hopeless = match error.kind() {
+            Refused if is_first => true,
+            Unavailable | Refused if claim.wait == Wait::No => failures > 1,
+            Unavailable | Refused => now >= claim.silent_since(contact) + claim.config.outage_limit,
+            _ => true,
+        };
+        if !hopeless {
+            return (AfterAnswer::Nothing, None);
+        }
+        let left_nothing =
+            matches!(error.kind(), Corrupt | Denied | InvalidConfig | InvalidName | Mismatch | Refused);
+        let leaving = self.failed(contact, Failure::Backend(error), is_first && left_nothing);
+        (if contact.sent { AfterAnswer::Withdraw } else { AfterAnswer::Over }, Some(contact.leave(leaving)))
+    }
+
+    /// A lease that is shorter than a trip is not asked for without end.
+    fn granted_too_late(&mut self, news: &News<'_>, lease: Duration, is_first: bool) -> Then<AfterAnswer> {
+        let News { claim, ref contact, now, .. } = *news;
+        let what = format!("the grant came too late to be used, its lease is {} ms", lease.as_millis());
+        let error = BackendError::new(BackendErrorKind::Unavailable, what);
+        let since = *self.too_late_since.get_or_insert(now);
+        let may_repeat =
+            if claim.wait == Wait::No { is_first } else { now < since + claim.config.outage_limit };
+        if may_repeat {
+            self.last_error = Some(error);
+            return (AfterAnswer::Nothing, None);
+        }
+        let leaving = self.failed(contact, Failure::Backend(error), false);
+        (AfterAnswer::Withdraw, Some(contact.leave(leaving)))
+    }
+
+    fn keep_waiting(&mut self, mut news: News<'_>, recheck_in: Duration) -> Then<AfterAnswer> {
+        self.too_late_since = None;
+        self.place.renewal.planned = news.contact.heard.map(|heard| next_heartbeat(news.claim, heard));
+        self.recheck_in(news.now, recheck_in);
+        if let (Some(token), Some(sent)) = (self.pushed.take(), self.place.since) {
+            news.sent = sent;
+            if let Some(held) = self.granted_by_push(&mut news, token) {
+                return (AfterAnswer::Granted(GrantedBy::WakeUp), Some(held));
+            }
+        }
+        (AfterAnswer::Nothing, None)
+    }
+
+    /// The answer to a heartbeat.
+    pub(super) fn renewed(&mut self, mut news: News<'_>, answer: Answer<Renewal>) -> Then<AfterRenewal> {
+        let next = next_heartbeat(news.claim, news.sent);
+        match answer {
+            Ok(Renewal::Waiting { rank, recheck_in, latest }) => {
+                self.hear(&mut news);
+                self.stands(&mut news, latest);
+                // A plain lock has no queue, and the number is no rank.
+                self.place.rank = (news.claim.lock.kind != LockKind::Plain).then_some(rank);
+                self.place.renewal = Upkeep::answered(next);
+                self.recheck_in(news.now, recheck_in);
+                (AfterRenewal::Nothing, None)
+            }
+            Ok(Renewal::Granted { token, lease }) => {
+                self.hear(&mut news);
+                self.place.renewal = Upkeep::answered(next); // if it comes too late
+                let held = self.granted(&mut news, token, lease);
+                (if held.is_some() { AfterRenewal::Granted } else { AfterRenewal::Nothing }, held)
+            }
+            Ok(Renewal::Lost) => {
+                self.place.renewal.planned = None;
+                self.ask_now = true;
+                let has_ticket = news.claim.ticket() > 0;
+                (if has_ticket { AfterRenewal::PlaceGone } else { AfterRenewal::PlaceLost }, None)
+            }
+            // No answer, or an impossible one.
+            Ok(Renewal::Renewed) | Err(_) => {
+                self.place.renewal.not_answered(news.now);
+                self.last_error = answer.err().or(self.last_error.take());
+                (AfterRenewal::Unanswered, None)
+            }
+        }
+    }
+
+    /// A pushed grant is good for the rest of the place. That counts from the last command that was answered "in line",
+    /// since the server's deadline of the place can't be earlier; past it, the server is asked. An answer that tells of the
+    /// grant itself does not count: it prolongs nothing, and where it came too late to be believed, a later push must not be
+    /// believed either.
+    fn granted_by_push(&mut self, news: &mut News<'_>, token: FencingToken) -> Option<Phase> {
+        // A push for an earlier place: its grant is over, and the place was put back with the same ticket. Another client may
+        // hold the lock by now.
+        if token.get() <= news.contact.latest {
+            return None;
+        }
+        let lease = news.claim.config.place_ttl.min(news.claim.terms.first_lease());
+        self.granted(news, token, lease)
+    }
+
+    /// The hold that the claim becomes. None if the grant is not to be believed.
+    fn granted(&mut self, news: &mut News<'_>, token: FencingToken, lease: Duration) -> Option<Phase> {
+        if self.taken.take_if(|taken| *taken == token).is_some() {
+            self.ask_now = true;
+            return None;
+        }
+        let held = Held::new(news, token, self.callers, lease);
+        if held.is_certain(news.now) {
+            return held.may_be(news).then_some(Phase::Held(held));
+        }
+        // Too late to be believed: the process stood still, or the answer took that long, or the rest of the lease is less
+        // than its margin. Ask again, but not before it is over at the server, which would say the same.
+        news.contact.latest = news.contact.latest.max(token.get());
+        match (news.sent + lease).saturating_duration_since(news.now) {
+            Duration::ZERO => self.ask_now = true,
+            rest => self.recheck_in(news.now, rest + PAST_THE_END),
+        }
+        None
+    }
+
+    fn hear(&mut self, news: &mut News<'_>) {
+        news.contact.hear(news.sent);
+        self.last_error = None;
+        self.place.passed_recheck = self.place.passed_recheck.filter(|at| news.sent < *at); // a later command has rechecked
+    }
+
+    fn stands(&mut self, news: &mut News<'_>, latest: u64) {
+        news.contact.latest = news.contact.latest.max(latest); // answers may come in another order
+        self.place.since = self.place.since.max(Some(news.sent));
+    }
+
+    fn recheck_in(&mut self, now: Instant, recheck_in: Duration) {
+        self.recheck_at = now.checked_add(recheck_in);
+    }
+}
+
+fn next_heartbeat(claim: &Claim, sent: Instant) -> Planned {
+    Planned::gathered(sent, sent + claim.config.place_ttl / 3)
+}
