@@ -3,8 +3,7 @@
 
 use std::time::Instant;
 
-use super::waiting::Waiting;
-use super::{Claim, Phase};
+use super::{Claim, Phase, Waiting};
 use crate::backend::{BackendError, BackendErrorKind, Wait};
 
 #[derive(Default)]

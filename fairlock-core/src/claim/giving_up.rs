@@ -1,8 +1,6 @@
 //! How a wait ends without the lock: its callers give up, its task's time is over, the server does not answer, the client stops.
 
-use super::leaving::{End, Failure, Leaving};
-use super::waiting::Waiting;
-use super::{Claim, Contact, Phase, State};
+use super::{Claim, Contact, End, Failure, Leaving, Phase, State, Waiting};
 use crate::backend::{BackendError, BackendErrorKind};
 
 /// How a caller stopped waiting.

@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::agenda::{Planned, Upkeep, earlier};
-use super::leaving::{End, Leaving};
 use super::terms::valid_until;
-use super::{AfterRenewal, Claim, News, Phase, State, Terms};
+use super::{AfterRenewal, Claim, End, Leaving, News, Phase, State, Terms};
 use crate::backend::{Answer, Renewal};
 use crate::error::{Error, Lost, LostCause};
 use crate::ids::FencingToken;

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::contact::Contact;
-use super::held::Held;
-use super::{Claim, News, Phase, Terms};
+use super::{Claim, Contact, Held, News, Phase, Terms};
 use crate::backend::{BackendError, Hold, RequestId, Wait};
 use crate::config::Config;
 use crate::error::LostCause;

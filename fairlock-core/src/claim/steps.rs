@@ -3,8 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::agenda::{Due, Pauses, What, earlier};
-use super::leaving::{End, Failure, Leaving};
-use super::{Ask, Claim, GiveUp, Phase};
+use super::{Ask, Claim, End, Failure, GiveUp, Leaving, Phase};
 use crate::backend::Wait;
 use crate::cancel::Cancel;
 use crate::error::LostCause;

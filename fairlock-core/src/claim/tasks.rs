@@ -7,9 +7,8 @@
 use std::task::Waker;
 use std::time::Instant;
 
-use super::leaving::{End, Leaving};
 use super::steps::WatchdogStep;
-use super::{Claim, Failure, Phase, State};
+use super::{Claim, End, Failure, Leaving, Phase, State};
 use crate::backend::BackendError;
 use crate::error::LostCause;
 use crate::ids::FencingToken;

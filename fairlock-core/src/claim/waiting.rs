@@ -6,10 +6,8 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Sender;
 
 use super::agenda::{Planned, Upkeep};
-use super::held::Held;
-use super::leaving::{End, Failure, Leaving};
 use super::terms::valid_until;
-use super::{AfterRenewal, Ask, Claim, News, Phase, Then};
+use super::{AfterRenewal, Ask, Claim, End, Failure, Held, Leaving, News, Phase, Then};
 use crate::backend::{Acquired, Answer, BackendError, BackendErrorKind, Renewal, Wait};
 use crate::backoff;
 use crate::ids::{FencingToken, LockKind};

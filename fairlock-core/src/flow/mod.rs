@@ -4,6 +4,7 @@
 mod acquire;
 mod ask;
 mod counted;
+mod former;
 mod keep;
 mod leave;
 mod release;
@@ -12,7 +13,7 @@ mod turn;
 
 pub(crate) use acquire::{Acquiring, Taken, Wish, error_of};
 pub(crate) use ask::Asking;
-pub(crate) use counted::{begin, count, obtain, wait_for};
+pub(crate) use counted::count;
 pub(crate) use keep::keep;
 #[cfg(test)]
 pub(crate) use leave::give_up;

@@ -8,7 +8,7 @@ use crate::cancel::Cancel;
 use crate::claim::{Claim, Patience, Terms};
 use crate::config::LONGEST;
 use crate::error::Result;
-use crate::flow::{self, Wish};
+use crate::flow::Wish;
 use crate::handle::guard::{Guard, TryLock};
 use crate::handle::owner::Ownership;
 use crate::ids::OwnerId;
@@ -32,7 +32,7 @@ impl<O: Ownership> Caller<O> {
 
     pub(super) fn obtain(&self, wait: Wait) -> Result<TryLock<Guard<O>>> {
         let (owner, patience) = (self.owner_id(), self.patience(wait));
-        let taken = flow::obtain(&self.shared.acquiring(), self.wish(&owner, &patience)?)?;
+        let taken = self.shared.acquiring().obtain(self.wish(&owner, &patience)?)?;
         Ok(match taken {
             Some(taken) => TryLock::Granted(Guard::new(Arc::clone(&self.shared), taken)),
             None => TryLock::Busy,
@@ -44,7 +44,7 @@ impl<O: Ownership> Caller<O> {
         let (owner, patience) = (self.owner_id(), self.patience(Wait::Forever));
         loop {
             // None can't be: a wait without limit ends with a claim or an error.
-            if let Some(claim) = flow::begin(&self.shared.acquiring(), self.wish(&owner, &patience)?)? {
+            if let Some(claim) = self.shared.acquiring().begin(self.wish(&owner, &patience)?)? {
                 return Ok(claim);
             }
         }

@@ -108,7 +108,7 @@ impl<O: Ownership> Request<O> {
     pub fn leave(mut self) -> Result<TryLock<Guard<O>>> {
         let patience = self.caller.patience(Wait::UpTo(Duration::ZERO));
         let claim = self.take_claim()?;
-        match flow::wait_for(&self.caller.shared.acquiring(), &claim, &patience)? {
+        match self.caller.shared.acquiring().wait_for(&claim, &patience)? {
             Waited::Granted(token) => Ok(TryLock::Granted(self.guard(claim, token))),
             Waited::NotGranted => Ok(TryLock::Busy),
             // It was granted, and ended before it was taken.
@@ -121,7 +121,7 @@ impl<O: Ownership> Request<O> {
         loop {
             // Put back only where the request continues: a grant or an error uses it up.
             let claim = self.take_claim()?;
-            match flow::wait_for(&self.caller.shared.acquiring(), &claim, &patience)? {
+            match self.caller.shared.acquiring().wait_for(&claim, &patience)? {
                 Waited::Granted(token) => return Ok(TryLock::Granted(self.guard(claim, token))),
                 Waited::NotGranted => {
                     self.claim = Some(claim);
