@@ -196,9 +196,12 @@ impl Server {
         };
         self.observe(world, id);
         if let (Renew::Place { place, .. }, Renewal::Lost) = (item, answer) {
-            let now = world.now();
-            let waiter = self.lock(id).leaves(place.owner.as_str(), place.request);
-            if let Some(waiter) = waiter
+            let (now, lock) = (world.now(), self.lock(id));
+            let key = (place.owner.as_str().to_owned(), place.request);
+            if lock.numbers.get(&key).is_some_and(|(_, ticket)| *ticket == UNKNOWN) {
+                return; // it was kicked, and names the ticket that it had before
+            }
+            if let Some(waiter) = lock.leaves(&key.0, key.1)
                 && world.weather.is_calm(life.client, waiter.since, now, false)
             {
                 let (who, lock) = (world.name_of(&waiter.owner), &id.name);
