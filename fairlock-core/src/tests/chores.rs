@@ -130,6 +130,18 @@ fn a_request_that_is_the_last_handle_is_withdrawn() {
     assert_eq!(store.ops(), [Op::Withdraw]);
 }
 
+/// The server answers again, but they are in a pause after those that failed.
+#[test]
+fn a_client_that_is_dropped_tries_what_has_failed_once_more() {
+    let mut scene = Scene::of(&THREADS);
+    scene.play(
+        "acquire says rank/0; withdraw is-down; release is-down; a requests; a drops; b locks; b drops; pass 20s
+        chores 2; withdraw is-up; release is-up; asked ...",
+    );
+    let (store, ..) = scene.without_handles();
+    assert_eq!([Op::Release, Op::Withdraw].map(|op| store.times(op).len()), [1, 1]);
+}
+
 /// The server does not answer, so that the client still knows of its other hold.
 #[test]
 fn a_client_that_is_gone_with_leaked_holds_says_so() {
