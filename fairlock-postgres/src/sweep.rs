@@ -45,6 +45,10 @@ impl Store {
     /// Sweeps the next window. How many rows were deleted, and when the next one is due.
     pub(crate) fn sweep(&self) -> Result<(i64, Duration), Failure> {
         let page = self.sweeper.lock().window(); // no lock is held while the server works
+        // Once for the whole table, and in no caller's call.
+        if page == 0 {
+            self.pool.look_again(self.pool.deadline())?;
+        }
         let values = [page.cast_signed().into()];
         let rows = self.pool.ask_committed(Statement::new(DELETE, values), self.pool.deadline())?;
         let row = rows.first().ok_or_else(Failure::senseless)?;

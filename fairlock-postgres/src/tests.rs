@@ -171,6 +171,30 @@ fn a_backend_whose_commits_are_synchronous_keeps_them_so() {
 }
 
 #[test]
+fn a_sweep_learns_whether_longer_leases_are_safe_by_now() {
+    let url = new_database();
+    let (mut con, database) = (session(&url), url.rsplit('/').next().unwrap());
+    let mut set = |level| {
+        con.script(&format!("alter database {database} set synchronous_commit = {level}"), soon()).unwrap();
+    };
+    set("off");
+    let backend = PostgresBackend::connect(&url).unwrap();
+    let session = || {
+        let pid = Statement::made_up("select pg_backend_pid()");
+        backend.0.pool.ask(pid, soon()).unwrap()[0].count(0).unwrap()
+    };
+    let first = session();
+    for (level, longest) in [("off", Some(LEASE)), ("on", None)] {
+        set(level);
+        backend.0.sweep().unwrap();
+        assert_eq!(backend.longest_lease(), longest);
+    }
+    let second = session();
+    backend.0.sweep().unwrap(); // there is nothing to be learned any more
+    assert!(first != second && session() == second, "a caller finds the new session open");
+}
+
+#[test]
 fn every_line_of_the_log_is_written_under_guard() {
     let sources = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src")).unwrap();
     let mut found = 0;

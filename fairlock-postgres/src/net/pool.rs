@@ -227,6 +227,18 @@ impl Pool {
         Ok(con)
     }
 
+    /// Where commits do not wait for the disk, opens a session in place of an idle one: it tells whether they do by now.
+    pub(crate) fn look_again(&self, deadline: Instant) -> Result<(), Failure> {
+        if self.is_synced() {
+            return Ok(());
+        }
+        let mut con = self.open(deadline)?;
+        if let Some(idle) = self.shared.state.lock().idle.last_mut() {
+            std::mem::swap(idle, &mut con);
+        }
+        Ok(())
+    }
+
     /// Sets what bounds a transaction and its waits, and that the server tells of a commit whose wait for the standby was cancelled: from
     /// now on in this session, or only in this transaction.
     ///
