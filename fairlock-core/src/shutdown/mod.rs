@@ -165,9 +165,9 @@ impl Drop for Shared {
         if self.config.stop.is_stopped() {
             return self.outage.given_up.tell_at_the_end();
         }
-        // The place of a request that was the last handle, for example. There is one attempt for each chore, and a second one if the
-        // first fails at once, as on an idle connection that was closed. A chore that has failed before does not wait for the end of
-        // its pause: nobody would be left to try it.
+        // The place of a request that was the last handle, for example. Within 100 ms one attempt begins for each chore, and a second one
+        // if the first fails at once, as on an idle connection that was closed. A chore that has failed before does not wait for the
+        // end of its pause: nobody would be left to try it.
         self.chores.make_late_ones_due();
         self.chores.retries.answered();
         self.turn().do_due(|| ());
