@@ -67,3 +67,29 @@ impl LockEntry {
         HoldKept::Kept
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use fairlock_core::backend::{Acquire, Acquired, LockId, Place};
+    use fairlock_core::{FencingToken, LockKind, LockName, OwnerId};
+
+    use super::*;
+    use crate::turn::Desk;
+
+    #[test]
+    fn a_keep_may_be_repeated_and_is_of_this_hold_only() {
+        let lock = LockId::new(LockName::new("x").unwrap(), LockKind::Fair);
+        let (owner, request) = (OwnerId::new("a:1"), RequestId::new(1));
+        let (mut entry, mut desk, lease) = (LockEntry::default(), Desk::default(), Duration::from_secs(30));
+        let mut turn = desk.turn(&lock.name, Duration::from_secs(1), &|_| true);
+        let ask = Acquire::new(Place::new(&lock, &owner, request), lease);
+        let Acquired::Granted { token, .. } = entry.acquire(&mut turn, &ask).unwrap() else { panic!() };
+        let mut keep = |token| {
+            let hold = Hold::new(&lock, &owner, request, token);
+            entry.keep(&mut turn, &hold, RequestId::new(7), lease)
+        };
+        let later = FencingToken::new(token.get() + 1);
+        assert_eq!(keep(token), HoldKept::Kept);
+        assert_eq!([keep(token), keep(later)], [HoldKept::Kept, HoldKept::NotHeld]);
+    }
+}

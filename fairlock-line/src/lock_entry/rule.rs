@@ -88,3 +88,41 @@ impl LockEntry {
         !self.queue.is_overdue(place, turn.now) && (turn.is_listening)(&place.owner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::time::Duration;
+
+    use fairlock_core::backend::{Acquire, Acquired, Hold, LockId, Place, RequestId};
+    use fairlock_core::{LockKind, LockName, OwnerId};
+
+    use super::*;
+    use crate::turn::Desk;
+
+    /// Its ticket has had its turn, so nothing was lost.
+    #[test]
+    fn an_absent_waiter_that_is_back_makes_no_queue_rest() {
+        let lock = LockId::new(LockName::new("x").unwrap(), LockKind::Fair);
+        let [holder, waiter] = ["a:1", "b:1"].map(OwnerId::new);
+        let (request, lease, hears) = (RequestId::new(1), Duration::from_secs(30), Cell::new(true));
+        let (mut entry, mut desk, is_listening) =
+            (LockEntry::default(), Desk::default(), |_: &_| hears.get());
+        let mut turn = desk.turn(&lock.name, Duration::from_secs(1), &is_listening);
+        let ask = |entry: &mut LockEntry, turn: &mut Turn<'_>, owner, ticket| {
+            let mut ask = Acquire::new(Place::new(&lock, owner, request), lease);
+            ask.place.ticket = ticket;
+            entry.acquire(turn, &ask).unwrap()
+        };
+        let Acquired::Granted { token, .. } = ask(&mut entry, &mut turn, &holder, 0) else { panic!() };
+        let Acquired::Queued { ticket, .. } = ask(&mut entry, &mut turn, &waiter, 0) else { panic!() };
+        ask(&mut entry, &mut turn, &waiter, ticket);
+        hears.set(false);
+        entry.release(&mut turn, &Hold::new(&lock, &holder, request, token));
+        assert!(entry.is_empty());
+        let Acquired::Queued { recheck_in, .. } = ask(&mut entry, &mut turn, &waiter, ticket) else {
+            panic!()
+        };
+        assert_eq!(recheck_in, Duration::ZERO);
+    }
+}
