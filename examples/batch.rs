@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Each job adds an amount to an account. The ledger is the resource: it has the token of its last writer, and refuses a smaller
-//! one. So a worker that stood still until its lease was over can't undo what another one has done since.
+//! one. So a worker that stood still beyond its lease can't undo the work of the next holder.
 //!
 //! The lock takes 12 lines: those with the mark `[lock]`, or below it. Not marked are the imports, and the comparison of the
 //! tokens in `Batch::write`.

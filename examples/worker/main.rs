@@ -96,7 +96,7 @@ fn conduct(lock: &Lock, workers: &mut [Worker], finished: &Receiver<Turn>) -> Re
         let guard = lock.lock()?;
         for (number, worker) in workers.iter_mut().enumerate() {
             worker.go()?;
-            // One after the other, so that only the lock could change the order.
+            // In turn: only the lock could change the order.
             wait_for_line(lock, number + 1)?;
         }
         let line = lock.inspect()?.line;

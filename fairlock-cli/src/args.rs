@@ -127,8 +127,8 @@ pub(crate) struct Run {
     /// fair locks that are taken together, all or none, whatever order they are given in.
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,
-    /// How long to wait for the lock, or for all of them together, and before that for a server that is full, restarting or away; 0
-    /// for one attempt. Default: no limit for the lock, and that of --outage-limit for the server.
+    /// How long to wait for the lock, or for all locks together; 0 for one attempt. A server that is full, restarting or away at
+    /// the start is waited for as long. Default: no limit for the lock, and --outage-limit for the server.
     #[arg(short, long, visible_alias = "timeout", value_name = "TIME", value_parser = parse, allow_negative_numbers = true)]
     pub(crate) wait: Option<Duration>,
     /// Don't wait: the same as --wait 0.
@@ -136,11 +136,11 @@ pub(crate) struct Run {
     nonblock: bool,
     #[command(flatten)]
     pub(crate) terms: Terms,
-    /// End the program, as after a loss, when it has held the lock for this long; with several, the first that it got.
+    /// End the program, as after a loss, when it has held the lock for this long (of several locks, the first one).
     #[arg(long, value_name = "TIME", value_parser = parse, allow_negative_numbers = true)]
     pub(crate) max_hold: Option<Duration>,
-    /// Keep the lock taken for this long after its grant, even if the program ends or fails earlier, so that a host whose
-    /// clock is slow does not run it again.
+    /// Keep the lock taken for this long after its grant, even if the program ends or fails earlier: a host with a slow clock
+    /// then does not run the program again.
     #[arg(long, value_name = "TIME", value_parser = parse, allow_negative_numbers = true)]
     pub(crate) at_least: Option<Duration>,
     /// The time between TERM and KILL when the lock is lost; at most half the lease. Default: 5s, or a third of a shorter
@@ -307,8 +307,8 @@ pub(crate) struct Unlock {
 pub(crate) struct Kick {
     /// The lock's name.
     pub(crate) name: String,
-    /// The waiter's label, as `fairlock show` has it, or one part of it (the label that was given, or host:process). If several
-    /// waiters have it, the owner, as `fairlock show --wide` has it.
+    /// The waiter's label, as `fairlock show` prints it, or a part of the label (the given label, or host:process). If several
+    /// waiters have this label, the owner, as `fairlock show --wide` prints it.
     pub(crate) waiter: String,
     /// Don't ask for confirmation.
     #[arg(long)]
@@ -326,8 +326,8 @@ pub(crate) struct Doctor {
     /// On Redis, check the rights to this lock without touching it. Default: a lock named fairlock-doctor:…, which is acquired and
     /// released.
     pub(crate) name: Option<String>,
-    /// On Redis, end the grace of a server with a new past: locks are granted at once. Two clients can then hold a lock, if one of
-    /// them held it before.
+    /// On Redis, end the grace of a server with a new past: locks are granted at once. If a client still holds a lock from
+    /// before, two clients then hold this lock.
     #[arg(long)]
     pub(crate) begin_life: bool,
     /// Don't ask for confirmation.

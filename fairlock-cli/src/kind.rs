@@ -34,7 +34,7 @@ impl AnyLock {
         Ok(seen)
     }
 
-    /// The handle that can take the hold of one owner; none for a lock that has one holder at most.
+    /// The handle that can take the hold of a single owner. `None` for a lock with one holder at most.
     pub(crate) fn shared(&self) -> Option<&RwLock> {
         self.shared.as_ref()
     }

@@ -33,7 +33,7 @@ pub(crate) fn show(server: &Server, options: &Show) -> Result<Exit, Failure> {
     })
 }
 
-/// Reads this part of the line, in several calls so that none keeps the server busy.
+/// Reads this part of the queue, by several calls: none keeps the server busy.
 pub(crate) fn read(lock: &AnyLock, first: u64, lines: u64) -> Result<LockState, Failure> {
     let end = first.saturating_add(lines);
     // One at least: a look at none of the line does not tell who is absent.
@@ -135,7 +135,7 @@ fn name_of(label: Option<&str>, owner: &str, wide: bool) -> String {
     }
 }
 
-/// The name, cut so that it fits into a line with the text that follows it.
+/// The name, shortened: name and following text fit into one line.
 fn fit(name: String, then: &str, wide: bool) -> String {
     if wide { name } else { fit_name(&name, COLUMNS - MARGIN - then.chars().count()) }
 }

@@ -10,7 +10,7 @@ use super::{Harness, Promise, client, client_with, lock, lock_of};
 pub fn a_lock_is_held_by_one_owner_at_a_time(harness: &impl Harness) {
     let here = client(harness);
     let (ours, theirs) = (lock_of(harness, &here, "one"), lock(harness, "one"));
-    // Whether it is held, by whom, and how often, as its owner, another thread and another client see it.
+    // What the owner, another thread and another client see: whether the lock is held, by whom, and how often.
     let seen = || {
         let here = || (ours.is_locked().unwrap(), ours.is_held(), ours.hold_count());
         let elsewhere = thread::scope(|scope| scope.spawn(here).join().unwrap());

@@ -71,7 +71,7 @@ pub fn a_fixed_lease_ends_by_itself(harness: &impl Harness) {
     next.unlock().unwrap();
 }
 
-/// It tells the server that one hold is left, which prolongs nothing.
+/// The inner unlock tells the server the new hold count, and prolongs nothing.
 pub fn an_inner_unlock_keeps_the_end_of_the_outermost_lease(harness: &impl Harness) {
     let ours = lock(harness, "nested");
     let outer = ours.fixed_lease(LEASE).lock().unwrap();
@@ -129,7 +129,7 @@ pub fn a_hold_can_be_taken_by_force_and_its_holder_is_told(harness: &impl Harnes
     assert_eq!(lost.cause, LostCause::Taken);
     let next = theirs.try_lock().unwrap().guard().unwrap();
     assert!(matches!(guard.unlock(), Err(Error::Lost(_))));
-    // The owner that lost it can get it again, in its turn.
+    // The owner that lost the lock can get it again, in its turn.
     assert!(ours.try_lock().unwrap().guard().is_none());
     next.unlock().unwrap();
     ours.try_lock().unwrap().guard().unwrap().unlock().unwrap();

@@ -6,7 +6,7 @@ use fairlock_core::{Lock, OwnedRequest, Owner, OwnerId};
 use super::{GRACE, Harness, LEASE, PLACE_TTL, Promise, client, lock, lock_of, until, until_in_line};
 use crate::requests::Bench;
 
-/// Waiters in the order of the line; each has its own client, so that no heartbeat is for two of them.
+/// Waiters in the order of the queue. Each has its own client, and so its own heartbeats.
 fn stand_in_line(harness: &impl Harness, name: &str, n: usize) -> Vec<(Lock, Owner, OwnedRequest)> {
     let waiters = (0..n).map(|_| {
         let client = client(harness);

@@ -66,7 +66,7 @@ pub enum Promise {
     BothKinds,
 }
 
-/// A store under test: a fresh one, or one in which no other test uses the same names.
+/// A store under test: fresh, or not used by another test with the same names.
 pub trait Harness: Sync {
     /// Starts the store.
     fn new() -> Self;
@@ -94,8 +94,8 @@ pub trait Harness: Sync {
         true
     }
 
-    /// Whether a client that has waited hears at once also of what it does not wait for: that its hold was taken, or that a request
-    /// which it does not know was granted. A client that polls learns of the former with its next renewal, and the latter ends with its
+    /// Whether a client that does not wait any more gets messages at once: its hold was taken by force, or an unknown request was
+    /// granted. A client that polls learns of the force with its next renewal, and a grant to an unknown request ends with its
     /// lease.
     fn tells_unasked(&self) -> bool {
         true
@@ -116,9 +116,9 @@ pub(crate) fn client_with(harness: &impl Harness, place_ttl: Duration) -> Client
     builder.lease(LEASE).place_ttl(place_ttl).outage_limit(Duration::from_secs(5)).build().unwrap()
 }
 
-/// A client that listens, and the time in which its holder is told of a force. Where the store tells by a message, the client has a long
-/// lease, unless the store grants none: its first renewal comes later, so what it hears in that time is the message, also on a machine
-/// that has other work.
+/// A client that listens, and the time in which its holder is told of a force. If the store sends messages, the client has a long
+/// lease (as long as the store grants): the first renewal then comes later, so the holder was told by the message, even on a busy
+/// machine.
 pub(crate) fn client_to_be_told(harness: &impl Harness) -> (Client, Duration) {
     let (client, in_time) = if harness.tells_unasked() {
         let backend = harness.backend();
@@ -176,9 +176,9 @@ pub(crate) fn until(what: &str, done: impl Fn() -> bool) {
     }
 }
 
-/// Makes one `#[test]` for each case of the suite, run with this [`Harness`](crate::Harness). With `, exclusive` only
-/// for those that take locks of the harness's kind, each with one holder; with `, shared` only for those about read-write locks and
-/// semaphores, which are the same whatever the harness's kind is; and after a colon for cases by their names.
+/// Makes one `#[test]` for each case of the suite, run with this [`Harness`](crate::Harness). `, exclusive`: only the cases about
+/// locks of the harness's kind, each with one holder. `, shared`: only the cases about read-write locks and semaphores, which do
+/// not depend on the harness's kind. After a colon: cases by their names.
 #[macro_export]
 macro_rules! conformance_tests {
     ($harness:ty) => {

@@ -52,7 +52,7 @@ pub fn no_newcomer_passes_a_waiter(harness: &impl Harness) {
         });
         until_in_line(harness, &ours, 1);
         guard.unlock().unwrap();
-        // The lock may be on its way to the waiter, or with it already; no other request can get it.
+        // The lock is the waiter's, or on its way to the waiter: no other request can get it.
         assert!(ours.try_lock().unwrap().guard().is_none());
         let mut newcomer = lock(harness, "pass").request().unwrap();
         assert!(newcomer.wait_for(Duration::ZERO).unwrap().guard().is_none());
@@ -89,8 +89,8 @@ pub fn a_live_waiter_keeps_its_place_however_long_the_holder_works(harness: &imp
     assert_eq!(granted.try_iter().collect::<Vec<_>>(), [0, 1]);
     for client in clients {
         assert_eq!(client.stats().places_lost, 0);
-        // A heartbeat may be quicker than the message. The grant counts as polled until the message arrives; one that only says that the
-        // lock is free names no grant, so it stays polled.
+        // A heartbeat may be quicker than the message. The grant counts as polled until its message arrives. A message that only
+        // says "the lock is free" names no grant, and changes nothing.
         if harness.promises(Promise::HandOff) {
             until("the grant came by a message", || client.stats().granted_by_polling == 0);
         }

@@ -1,4 +1,4 @@
-//! Read-write locks: readers hold them together, a writer alone, and none passes one that came earlier.
+//! Read-write locks: readers hold the lock together, a writer alone, and nobody passes an earlier waiter.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -97,7 +97,7 @@ pub fn a_reader_does_not_pass_a_waiting_writer(harness: &impl Harness) {
     harness.assert_nothing_is_left("no passing");
 }
 
-/// It is a re-entry; in line it would wait for the writer, which waits for it.
+/// The second read is a re-entry. In the queue it would wait for the writer, and the writer for the first read.
 pub fn a_read_again_passes_a_waiting_writer(harness: &impl Harness) {
     let Some([a, b]) = rw_locks(harness, "again") else { return };
     let outer = a.read().unwrap();
@@ -222,7 +222,7 @@ pub fn a_blocked_head_that_leaves_lets_the_others_in(harness: &impl Harness) {
     harness.assert_nothing_is_left("leaves");
 }
 
-/// One whose process is gone, and one that is silent although its subscription is there.
+/// Two dead heads: a waiter whose process is gone, and a silent waiter that is still subscribed.
 pub fn a_dead_head_lets_the_others_in(harness: &impl Harness) {
     if !is_kept(harness, LockKind::ReadWrite) {
         return;

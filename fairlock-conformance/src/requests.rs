@@ -12,8 +12,8 @@ use fairlock_core::{ClientId, FencingToken, LockKind, LockName, OwnerId};
 
 use super::{Harness, LEASE, Promise};
 
-/// The backend, and a client that is subscribed so that its owners count as present. It is no [`fairlock_core::Client`], which would
-/// release each grant of a request that it does not know.
+/// The backend, and a client that is subscribed, so that its owners count as present. A [`fairlock_core::Client`] would release
+/// each grant to an unknown request.
 pub(super) struct Bench {
     pub(super) backend: Arc<dyn Backend>,
     pub(super) client: ClientId,
@@ -133,7 +133,8 @@ pub fn a_release_that_names_an_old_hold_touches_nothing(harness: &impl Harness) 
     harness.assert_nothing_is_left("old");
 }
 
-/// Which of two requests is late can't be known, so none takes over its owner's hold: it waits, like any other request.
+/// The store can't know which of two requests is late. So no request takes over its owner's hold: it waits, like any other
+/// request.
 pub fn a_request_takes_over_no_hold_of_its_owner(harness: &impl Harness) {
     let bench = Bench::new(harness, "anew");
     let (owner, other) = (bench.owner(), bench.owner());

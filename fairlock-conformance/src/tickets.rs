@@ -124,7 +124,7 @@ pub fn a_waiter_whose_grant_is_over_is_next(harness: &impl Harness) {
     let waiters = Waiters::new(&bench, 3);
     assert_eq!(bench.release(&holder, 1, token), Released::Released);
     harness.pass(PLACE_TTL + GRACE);
-    // The first waiter did not take it, so by now the second one gets it when it asks.
+    // The first waiter did not take the lock in time: the second waiter gets it by its next ask.
     let Acquired::Granted { token, .. } = waiters.asks(1) else { panic!("{:?}", waiters.asks(1)) };
     assert_eq!(waiters.queues(2).0, 0);
     assert_eq!(waiters.renews(0), Renewal::Lost);

@@ -1,8 +1,8 @@
 //! The rules of fairlock's locks: who is next, how long holds and places last, tickets, tokens, and what clients are told.
 //!
-//! They know no store, no clock, no thread and no I/O. A store that can load the state of a lock, keep others out meanwhile, and
-//! write it back has fair, plain and read-write locks and semaphores by them: it decides as the memory backend does, which is a map
-//! of [`LockEntry`]. `docs/file-backend` is a small store to read.
+//! They know no store, no clock, no thread and no I/O. A store that can load the state of a lock, keep other clients out
+//! meanwhile, and write the state back gets fair, plain and read-write locks and semaphores by these rules. The memory backend is
+//! a map of [`LockEntry`]. `docs/file-backend` is a small store to read.
 //!
 //! ```
 //! use std::time::Duration;

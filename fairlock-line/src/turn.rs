@@ -44,9 +44,9 @@ impl Desk {
         std::mem::take(&mut self.wake_ups)
     }
 
-    /// For operations on the lock of this name at this moment. `is_listening` tells whether a message would reach the client of an
-    /// owner. A waiter that none would reach is passed over, unless it asks in the same operation; a store that can't know says
-    /// that all would.
+    /// For operations on the lock of this name at this moment. `is_listening` tells whether a message would reach the client of
+    /// an owner: if not, its waiter is passed over, unless the waiter asks in the same operation. A store that can't know answers
+    /// true.
     pub fn turn<'a>(
         &'a mut self,
         lock: &'a LockName,
@@ -97,8 +97,8 @@ impl Turn<'_> {
         self.desk.last
     }
 
-    /// Whether the sequence can have given out this number. (One that began anew has begun at the clock, which is past every former
-    /// number if it is right.)
+    /// Whether the sequence can have given out this number. (A new sequence begins at the clock: past every former number, if the
+    /// clock is right.)
     pub(crate) fn may_have_drawn(&self, number: u64) -> bool {
         0 < number && number < LAST_BY_CLOCK && number <= self.desk.last.max(self.micros())
     }

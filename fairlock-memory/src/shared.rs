@@ -64,7 +64,7 @@ impl Shared {
         }
     }
 
-    /// The store's time. Read it with the lock's shard held, so that it never goes back from one call to the next.
+    /// The store's time. Read under the lock's shard, the time never goes back from one call to the next.
     pub(crate) fn now(&self) -> Moment {
         self.made_at + self.clock.now().saturating_duration_since(self.made)
     }

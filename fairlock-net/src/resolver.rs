@@ -1,8 +1,8 @@
 //! Looks up a host's addresses within a deadline; the operating system's look-up has none.
 //!
-//! A look-up runs on its own thread (`fairlock-dns`), at most one a host, and all callers that connect to the host
-//! wait for it together. If the name server is silent, the thread stays until the system gives up, 10 to 28 seconds with
-//! common settings; it holds only the host's entry in here.
+//! A look-up runs on its own thread (`fairlock-dns`), at most one for a host, and all callers that connect to the host wait for
+//! this thread. If the name server is silent, the thread stays until the system gives up, 10 to 28 seconds with common settings.
+//! The thread holds nothing but the host's entry here.
 //!
 //! A prompt answer counts, even that there is no such host: the server may have moved, and its old address may belong to
 //! a replica now, or to another system. Only without a prompt answer do the last known addresses count; from then on
@@ -166,7 +166,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// A name server that gives the answers sent to it, and is silent while there are none.
+    /// A name server that passes on the answers of a test, and is silent while there are none.
     struct NameServer {
         names: &'static Resolver,
         asked: Arc<AtomicUsize>,

@@ -11,8 +11,8 @@ use crate::socket::Socket;
 use crate::tls::{Tls, over, shake_hands};
 use crate::trust::Trust;
 
-/// A connection to a server. Every wait ends at its deadline, which stays until another one is set, however slowly the peer sends or
-/// reads; the error is `TimedOut` then. Reads are unbuffered.
+/// A connection to a server. Every wait ends at the deadline, however slowly the peer sends or reads, with the error `TimedOut`.
+/// A deadline stays until the next one is set. Reads are unbuffered.
 ///
 /// If what was sent is unanswered when it is dropped, it is closed by a reset: after a plain close the system would go on sending a
 /// request for minutes, and the server would carry it out long after its repeat on another connection. (A Unix socket has handed
@@ -123,7 +123,7 @@ fn dial(resolver: &'static Resolver, host: &str, port: u16, deadline: Instant) -
     let found = resolver.addresses(host, port, deadline)?;
     let mut last = ErrorKind::TimedOut.into();
     for (tried, addr) in found.iter().enumerate() {
-        // A server that does not know its own address may announce this one; here it would mean this very machine.
+        // A server that does not know its own address may announce 0.0.0.0. For a client, 0.0.0.0 is the client's own machine.
         if addr.ip().is_unspecified() {
             last = io::Error::other(format!("{} is no address of a server", addr.ip()));
             continue;

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Trust {
-    /// Those for this host that an authority of the system has signed, or one that `SSL_CERT_FILE` names.
+    /// Certificates for this host, signed by an authority of the system or of the file `SSL_CERT_FILE`.
     #[default]
     System,
-    /// Those for this host that an authority has signed whose certificate is in this file (PEM).
+    /// Certificates for this host, signed by an authority in this file (PEM).
     File(PathBuf),
     /// The same, for any host.
     FileForAnyHost(PathBuf),

@@ -45,14 +45,15 @@ impl RedisBackend {
         RedisBackend::builder(url).connect()
     }
 
-    /// Asks these sentinels for the master of this name, connects to it, and follows it when it is replaced. The addresses
-    /// are `redis://[user][:password@]host[:port][/db]` or `rediss://…`; the default port is 26379. User, password, TLS and
-    /// database also apply to the servers; [`RedisBuilder::sentinel_login`] sets another login for the sentinels. As one
-    /// URL: `redis+sentinel://[user][:password@]host[:port][,host…]/master[/db]`.
+    /// Asks these sentinels for the master of this name, connects to the master, and follows a fail-over. The addresses are
+    /// `redis://[user][:password@]host[:port][/db]` or `rediss://…`; the default port is 26379. User, password, TLS and database
+    /// also apply to the servers; [`RedisBuilder::sentinel_login`] sets another login for the sentinels. As one URL:
+    /// `redis+sentinel://[user][:password@]host[:port][,host…]/master[/db]`.
     ///
     /// # Errors
-    /// As [`connect`](RedisBackend::connect); `InvalidConfig` when the sentinels know no such master, with
-    /// those that they know. A user needs the rights to ROLE at the servers, and to SUBSCRIBE and SENTINEL at the sentinels.
+    /// As [`connect`](RedisBackend::connect); `InvalidConfig` when the sentinels know no master of this name, with the names of
+    /// the masters that they know. A user needs the rights to ROLE at the servers, and to SUBSCRIBE and SENTINEL at the
+    /// sentinels.
     pub fn connect_sentinel(urls: &[&str], master: &str) -> Result<Self> {
         RedisBuilder::sentinel(urls, master).connect()
     }
@@ -184,10 +185,10 @@ impl RedisBuilder {
         self
     }
 
-    /// Makes locks survive a server that forgets them: one that restarts, is flushed, or is replaced by its replica while it is
-    /// dead. Such a server grants nothing for one [grace](Durability::grace), 10.6 s by default, in which holders claim their
-    /// locks by renewing them and waiters get their places back. So does a server that sees its first client: it can't
-    /// know that it has no past.
+    /// Makes locks survive a server that forgets: a server that restarts, is flushed, or dies and is replaced by its replica.
+    /// Such a server grants nothing for one [grace](Durability::grace), 10.6 s by default. In the grace holders reclaim their
+    /// locks by their renewals, and waiters get their places back. A server that sees its first client also begins with a grace:
+    /// it can't know whether it has a past.
     ///
     /// All clients of the server have to use this, with the same times: a client with another grace is refused. Locks with a line
     /// only, with [`Discipline::HandOff`]; and no Redisson client may use the same locks, since it grants them in the grace. A

@@ -48,7 +48,7 @@ pub(crate) struct Ran {
     pub(crate) arguments: Vec<String>,
 }
 
-/// A backend whose server replies to a script with this hash and these keys, and the scripts that it was asked for.
+/// A backend whose server replies to a script with this hash and these keys; and the list of the scripts that were called.
 pub(crate) fn with(
     discipline: Discipline,
     reply: impl Fn(&str, &[String]) -> String + Send + Sync + 'static,

@@ -13,13 +13,13 @@ use crate::script::keys::{Keys, name_of_line};
 use crate::script::reply::{items, number, text, unintelligible};
 use crate::script::run::run_all;
 
-/// How many keys the server scans in one call, which bounds how long that blocks it.
+/// How many keys the server scans in one call: this bounds how long the call blocks the server.
 const PAGE: &str = "500";
 
 impl RedisBackend {
-    /// Lists the locks of all servers that are held or waited for, by name, each with its holder and the length of its line
-    /// ([`inspect`](fairlock_core::Lock::inspect) reads its waiters). `pattern` is as in Redis: `*` for any text, `?` for
-    /// one character, `[ab]` for one of these.
+    /// Lists all locks that are held or waited for, of all servers, by name: each with its holder and the number of waiters
+    /// ([`inspect`](fairlock_core::Lock::inspect) reads the waiters). `pattern` is as in Redis: `*` for any text, `?` for one
+    /// character, `[ab]` for `a` or `b`.
     ///
     /// It scans all keys with SCAN: that never blocks the server for long, but takes a while where there are many. The list
     /// is not a snapshot. Hashes of other programs are left out, and so are locks whose key has another type. For a lock

@@ -40,10 +40,10 @@ pub(crate) trait Rules: Send + Sync {
     /// A renewal of the round that begins tells this count.
     fn will_tell(&self, _count: u32) {}
 
-    /// The script that renews holds with one count and one lease, all on one server, and all with the same number of keys.
+    /// The script that renews holds. All have the same count and lease, the same server, and the same number of keys.
     fn renew_holds(&self, holds: &[&Hold<'_>], count: u32, lease: Duration) -> Result<Call, BackendError>;
 
-    /// The script that renews places of one lock, and the leases that they are granted for.
+    /// The script that renews places of one lock. Each place comes with the lease of its grant.
     fn renew_places(&self, lock: &LockId, places: &[(&Place<'_>, Duration)]) -> Result<Call, BackendError>;
 
     /// The script that takes a request out of the line.
@@ -58,7 +58,7 @@ pub(crate) trait Rules: Send + Sync {
 
     fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError>;
 
-    /// Takes one hold away. Its holder hears of it with its next renewal, if nothing tells it before.
+    /// Takes one hold away. If no message tells the holder before, its next renewal does.
     fn take_hold(&self, hold: &Hold<'_>) -> Result<ForceReleased, BackendError>;
 
     /// Whether an owner's place is found by its owner alone.
@@ -78,7 +78,7 @@ pub(crate) trait Line: Rules {
     /// Patterns for SCAN that find the keys of locks whose names match `pattern`, beside the locks' own, and their type.
     fn keys_like(&self, pattern: &str) -> (Vec<String>, &'static str);
 
-    /// The commands that the scripts of a lock with these keys use, and those that only locks of several holders need.
+    /// The commands of the scripts for a lock with these keys; and the commands that only locks of several holders need.
     fn needed<'k>(&self, keys: &'k Keys, client_channel: &'k str) -> [Vec<Vec<&'k str>>; 2];
 }
 

@@ -1,8 +1,8 @@
 //! A small, complete backend of fairlock: locks among the processes of one machine, kept in one file.
 //!
 //! It is made for reading (`docs/writing-a-backend.md` walks through it), and passes the whole conformance suite. Its rules are
-//! those of `fairlock-line`: what stands here is a store. Its limits keep it small. It rewrites its file at every step, so it is
-//! for dozens of locks, not thousands. It uses the machine's clock, which must not be set back.
+//! those of `fairlock-line`: what stands here is a store. Its limits keep it small. Each step rewrites the whole file: enough for
+//! dozens of locks, not for thousands. The clock is the machine's, which must not be set back.
 //!
 //! ```text
 //!  <dir>/mutex         locked by File::lock for the length of one step

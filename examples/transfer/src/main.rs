@@ -1,5 +1,5 @@
 //! Transfers between accounts: several processes, and the locks of both accounts for each transfer. The transaction that writes
-//! asks the database whether the locks are still held, so what a process writes that lost them is rolled back.
+//! asks the database whether the locks are still held: if a process has lost a lock, its writes are rolled back.
 //!
 //! ```text
 //! cargo run -p transfer -- --postgres postgres://user@host/database --new    # makes two accounts and some transfers
@@ -101,7 +101,7 @@ fn transfer(
     Ok(())
 }
 
-/// Whether this guard still has all its locks. If so, no other owner gets one of them before the transaction ends.
+/// Whether this guard still has all its locks. If so, no other owner gets any lock of the guard before the transaction ends.
 fn still_held(writes: &mut Transaction<'_>, guard: &AllGuard) -> Result<bool, Box<dyn Error>> {
     for name in guard.names() {
         let token = guard.token(name).ok_or("a lock of this guard")?.as_i64();

@@ -55,7 +55,7 @@ impl Holds {
         kept
     }
 
-    /// Whether it is the loss of one of them, and not of a grant that ended before it was taken.
+    /// Whether `lost` is the loss of one of these holds. The other case: a grant ended before this process took it.
     pub(super) fn have(&self, lost: &Lost) -> bool {
         self.guards().any(|guard| guard.name() == lost.lock.as_str() && guard.token() == lost.token)
     }

@@ -1,7 +1,7 @@
 //! The minder: a process that ends the program in time, and gives the lock back, whatever happens to fairlock itself.
 //!
-//! It leads the program's process group, so the group's id can't be reused while the minder lives. A pipe tells it which hold
-//! this is, and until when the hold is certain, by the monotonic clock that all processes of a machine share:
+//! The minder leads the program's process group, so the group's id can't be reused while the minder lives. A pipe brings the
+//! minder the hold, and until when the hold is certain, by the monotonic clock that all processes of a machine share:
 //!
 //! | it reads | TERM to the group | KILL to the group |
 //! | --- | --- | --- |
@@ -22,8 +22,8 @@
 //! | the program has ended, and fairlock has killed the minder | has ended | ends with its lease, unless the release was sent |
 //! | with the minder | is not ended | ends with its lease |
 //!
-//! - The pipe ends when the last of fairlock's threads is gone, and the program does not inherit it: no renewal is sent
-//!   afterwards. One that is on its way names the hold, and finds it gone.
+//! - The pipe ends when the last of fairlock's threads is gone, since the program does not inherit it: no renewal is sent
+//!   afterwards. A renewal on its way names the hold, and has no effect once the hold is gone.
 //! - A program that is being started when fairlock is killed still has the pipe until its `exec`, and is in the group by then.
 //! - The release names owner, request and token. A hold that was lost meanwhile, and any later one, is not touched; a repeat
 //!   after a lost answer does nothing more.
@@ -264,8 +264,8 @@ pub(crate) fn mind(options: &args::Minder) -> Exit {
     Exit::Lost
 }
 
-/// Leaves the group, so that its end is not that of the minder, and the minder can see it. The leader of a group can only move
-/// into another one: that of a helper, which ends with its input. False if that does not succeed in time: a start may hang.
+/// Leaves the group: the minder outlives the group, and can see its end. The leader of a group can only move into another group;
+/// here it is the group of a helper, which ends with its input. False if the helper does not start in time.
 fn leave_group(limit: Duration) -> bool {
     let leave = || -> std::io::Result<()> {
         // The file may have been replaced since this process was started.

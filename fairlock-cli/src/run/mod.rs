@@ -1,7 +1,8 @@
 //! `fairlock run`: acquires the lock, runs a program under it, releases the lock.
 //!
-//! `connect` finds the server, `wanted` is what it asks for, `wait` the time in line, `holds` what it gets, `program` the time under the lock, with its signals and its terminal. `minder` is a
-//! separate process that ends the program in time, even if this one is stopped or killed. `children` collects those that are neither.
+//! `connect` finds the server, `wanted` names the locks, `wait` is the time in line, `holds` has the granted locks, `program` is
+//! the time under the lock, with signals and terminal. `minder` is a separate process that ends the program in time, even if this
+//! process is stopped or killed. `children` collects all other children.
 
 mod children;
 mod connect;

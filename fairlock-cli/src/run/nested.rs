@@ -1,15 +1,15 @@
 //! A command inside the program of another one that holds the same lock: it would wait for ever, since the other waits for it.
 //!
-//! Each command tells its program its owner, and those of the commands that it runs under itself. An owner is unique in the world, so a
-//! lock of the same name on another server is not meant, nor is one that the outer command does not hold any more.
+//! Each command passes its owner, and the owners of the commands around it, to its program. An owner is unique in the world: a
+//! lock of the same name on another server has other owners, and so has a lock that the outer command has released.
 //!
 //! | the outer command has | the inner one wants | |
 //! | --- | --- | --- |
 //! | a fair or plain lock | the same | it can't have it |
-//! | to read | to write; or a writer is ahead of it | it can't have it; only if that writer gives up |
+//! | to read | to write; or a writer is ahead | refused; or until the writer gives up |
 //! | to read | to read | it gets it |
 //! | to write | to read or write | it can't have it |
-//! | one of N permits | one | it gets it when one is free, if N is more than the outer commands have |
+//! | one of N permits | one permit | granted when a permit is free, if the outer commands have less than N |
 
 use std::time::Duration;
 
@@ -21,7 +21,8 @@ use crate::exit::Failure;
 use crate::kind::holder_name;
 use crate::names::escaped;
 
-/// A script may start a command in the background, to follow the one that it runs under, and then ends: this long is enough for that.
+/// A script may start a command in the background, to run after the command around it, and then end: the script needs no longer
+/// than this.
 pub(super) const HESITATION: Duration = Duration::from_millis(500);
 
 /// The owners of the outer commands, the innermost last.
@@ -49,8 +50,8 @@ impl Outer {
 
     /// Why this lock can't be had before an outer command has ended, if so.
     ///
-    /// A wait `for_ever` ends also when it is behind a waiter that an outer command keeps from the lock. That one may give up, so any other
-    /// wait goes on.
+    /// A wait `for_ever` also ends behind a waiter that an outer command keeps from the lock. A wait with a limit goes on: the
+    /// waiter ahead may give up.
     ///
     /// # Errors
     /// If the server does not answer, or refuses.

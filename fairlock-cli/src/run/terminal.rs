@@ -1,4 +1,4 @@
-//! The terminal: the program gets it when it asks for it, and loses it when it stops or ends.
+//! The terminal: a program that asks for the terminal gets it, until the program stops or ends.
 //!
 //! The shell does not know the program's process group, so for the terminal it is in the background: it may write, and is
 //! stopped (TTIN, TTOU) when it reads or changes settings. Then it gets the terminal, if fairlock has it. Not before: the
@@ -22,8 +22,8 @@ impl Terminal {
         Terminal { tty: File::options().read(true).write(true).open("/dev/tty").ok(), given: false }
     }
 
-    /// This signal has stopped the program's group. If it asks for the terminal it gets it; else fairlock stops with it, as
-    /// the shell expects, and both continue together.
+    /// This signal has stopped the program's group. A group that asked for the terminal gets the terminal. Otherwise fairlock
+    /// stops as well, as the shell expects, and both continue together.
     pub(super) fn has_stopped(&mut self, group: Pid, by: i32) {
         let asks = matches!(by, SIGTTIN | SIGTTOU);
         if self.tty.is_none() || !(asks || by == SIGTSTP) {

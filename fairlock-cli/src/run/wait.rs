@@ -26,7 +26,7 @@ pub(super) enum Waited {
     Granted(OwnedGuard),
     /// With a description of what holds it up, or why that is not known: then the server refused, or did not answer.
     TimedOut(Result<String, Failure>),
-    /// A command that this one runs under keeps it from the lock.
+    /// A command around this command holds the lock.
     InVain(Failure),
     /// A signal ended the wait. The place is given up.
     Signalled(i32),
@@ -43,7 +43,8 @@ pub(super) struct Outside<'a> {
     pub(super) quiet: bool,
 }
 
-/// Waits for the next lock, beside these holds. If that fails the client is shut down, so that place and holds are gone when this returns.
+/// Waits for the next lock, beside these holds. After a failure the client is shut down: place and holds are gone when `wait`
+/// returns.
 pub(super) fn wait(
     client: &Client,
     store: &Store,
@@ -103,7 +104,7 @@ pub(super) fn wait(
             Err(error) => Waited::TimedOut(Err(error.into())),
         },
     };
-    // It withdraws the request, or releases the hold that it has become; and those of other locks.
+    // Withdraws the request, or releases its hold, and releases the holds of other locks.
     let _ = client.shutdown_within(LAST_WORDS);
     Ok(waited)
 }
@@ -116,7 +117,8 @@ enum Ended {
     Lost(Lost),
 }
 
-/// One line on standard error that is rewritten again and again, if that is a terminal and nobody wants it to be quiet.
+/// The progress: one line on standard error, rewritten again and again. Nothing if standard error is no terminal, or with
+/// `--quiet`.
 pub(super) struct Line {
     pub(super) shown: bool,
 }

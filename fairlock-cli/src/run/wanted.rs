@@ -1,9 +1,9 @@
 //! What a program runs under: a lock of one of the kinds, or several fair locks, for a new owner.
 //!
-//! Several are taken one after the other, by the rules of `Client::lock_all`: in the order of the bytes of their names, so that no
-//! commands and no programs that do so wait for each other; and all are given back if one can't be had, or if one is lost before
-//! the last is granted. It is not that call: a signal has to end the wait, the progress line shows the rank, and the minder gets each
-//! hold when it is granted.
+//! Several locks are taken by the rules of `Client::lock_all`: in the order of the bytes of their names, so that commands and
+//! programs never wait for each other; and all are given back if one can't be had, or is lost before the last grant.
+//! `Client::lock_all` itself is not used: a signal has to end the wait, the progress line shows the rank, and the minder gets
+//! each hold when it is granted.
 
 use std::ops::Range;
 

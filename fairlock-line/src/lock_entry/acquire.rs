@@ -68,8 +68,8 @@ impl LockEntry {
         Ok(if queues { self.queued(turn, &ask.place) } else { self.busy(turn, ask) })
     }
 
-    /// Puts a waiter back at the ticket that it names. The number that is drawn is later than any grant of the former place, and so
-    /// tells which messages are old. Nothing is handed on: the waiter looks, now that it stands in the queue.
+    /// Puts a waiter back at its named ticket. The number drawn here is later than any grant of the former place, and so tells
+    /// which messages are old. Nothing is handed on: the waiter stands in the queue now, and looks itself.
     fn restore(&mut self, turn: &mut Turn<'_>, heartbeat: Heartbeat<'_>) -> Acquired {
         let Place { ticket, ttl, .. } = *heartbeat.place;
         let latest = turn.next_number();

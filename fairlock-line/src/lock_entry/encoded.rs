@@ -7,7 +7,7 @@ use super::hold::Holds;
 use super::kept_hold::KeptHold;
 use crate::bytes::{Coded, DecodeError, read, read_list, write_list};
 
-/// The first byte. A version that writes another format can read this one; the one before it can read both.
+/// The first byte. A version that writes a new format still reads this format, and the version before reads both.
 const FORMAT: u8 = 1;
 
 impl LockEntry {

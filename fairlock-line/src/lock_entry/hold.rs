@@ -1,4 +1,4 @@
-//! The holds of a lock: each has its owner, the units that it takes, and its own end.
+//! The holds of a lock. Each has an owner, a number of units, and an end.
 
 use smallvec::SmallVec;
 
@@ -17,11 +17,11 @@ const FEW: usize = 64;
 #[derive(Default)]
 pub(super) struct Holds {
     few: SmallVec<[KeptHold; 1]>,
-    /// All of them, once there were more than a few, until there is none.
+    /// All holds, from when there were more than a few until the last one ends.
     many: Option<Box<Many>>,
     /// The units that they take together.
     taken: u32,
-    /// None of the few ends before this, so most calls need not look for one that has ended.
+    /// None of the few ends before this moment, so most calls need not look for ended holds.
     none_ends_before: Moment,
 }
 

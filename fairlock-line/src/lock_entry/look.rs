@@ -17,9 +17,9 @@ impl LockEntry {
         self.holds.first_end().max(self.grace).map_or(Duration::ZERO, |end| end.saturating_sub(now))
     }
 
-    /// When a waiter of this rank looks without a message: when the first of the holds ends, if it is first in the queue, or the first
-    /// of its client and its next heartbeat would be later than that. For all waiters ahead may have died with the holder. While the
-    /// queue rests: after that.
+    /// When a waiter of this rank looks without a message: when the first of the holds ends, if the waiter is the first in the
+    /// queue; or if the waiter is the first of its client and the next heartbeat would be later: all waiters ahead may have died
+    /// with the holder. While the queue rests: after the rest.
     pub(super) fn look_in(
         &self,
         now: Moment,

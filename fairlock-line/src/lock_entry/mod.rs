@@ -90,8 +90,8 @@ impl LockEntry {
         self.over_at().max(Duration::from_micros(last)).saturating_add(A_DAY)
     }
 
-    /// Until then it grants nothing, and all wait as for a hold that ends then: the store may have forgotten holds. The store says
-    /// so again each time that it has loaded the entry.
+    /// Until this moment the entry grants nothing, as if a hold ended then: the store may have forgotten holds. The store repeats
+    /// this call after each load of the entry.
     pub fn grant_nothing_until(&mut self, until: Moment) {
         self.grace = Some(until);
     }

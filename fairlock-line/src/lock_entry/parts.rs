@@ -1,5 +1,5 @@
-//! A state taken apart and put together, for a model: it names requests, tickets and tokens anew and moves all times, so that states
-//! which differ in nothing else are one.
+//! A state in parts, for a model. The model renames requests, tickets and tokens and moves all times: states that differ in names
+//! and times only become the same state.
 
 use fairlock_core::LockKind;
 

@@ -22,7 +22,7 @@ pub(super) struct Plan {
     /// The new holds, and who has not asked in this operation and is told.
     pub(super) grants: SmallVec<[KeptHold; 1]>,
     pub(super) news: SmallVec<[(OwnerId, News); 1]>,
-    /// The tickets of those that leave the queue, and the greatest that has had its turn.
+    /// The tickets that leave the queue, and the greatest ticket that has had its turn.
     pub(super) leaves: SmallVec<[u64; 1]>,
     pub(super) served: u64,
     /// A new place.

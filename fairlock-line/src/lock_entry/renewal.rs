@@ -72,8 +72,8 @@ impl LockEntry {
         }
     }
 
-    /// The ticket of the waiter that this heartbeat is of, unless it names another one: an operator has moved it, and it asks for its
-    /// new one.
+    /// The ticket of the waiter whose heartbeat this is. None if the heartbeat names another ticket: an operator has moved the
+    /// waiter, which asks for its new ticket.
     fn waits_at(&self, item: &Renew<'_>) -> Option<u64> {
         let Renew::Place { place, .. } = item else { return None };
         let ticket = self.queue.ticket_of(place.owner, place.request)?;

@@ -38,8 +38,8 @@ impl LockEntry {
         } else if turn.is(Wrong::DeadHeadIsWaitedFor) {
             AtItsTurn::Stops
         } else if self.queue.stays_unheard(place) && !turn.is(Wrong::UnheardLeavesAtOnce) {
-            // A waiter that left comes back at its ticket. A waiter that may not know its ticket could not: its place stays for one more
-            // time to live, and others pass it.
+            // A waiter that left comes back at its ticket. A waiter that may not know its ticket could not come back: the place
+            // stays for one more time to live, and others pass.
             AtItsTurn::Passed
         } else {
             AtItsTurn::Leaves

@@ -30,7 +30,7 @@ impl LockEntry {
         self.queue.places().map(|(_, place)| &place.owner)
     }
 
-    /// The token of this request's hold, if it has one at this moment. Changes nothing.
+    /// The token of this request's hold at this moment; none without a hold. Changes nothing.
     pub fn token_of(&self, owner: &OwnerId, request: RequestId, now: Moment) -> Option<FencingToken> {
         self.holds.of(owner, request).filter(|hold| now < hold.ends).map(|hold| hold.token)
     }

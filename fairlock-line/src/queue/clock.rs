@@ -26,8 +26,8 @@ impl Clock {
         self.value.saturating_add(now.saturating_sub(self.pulse).min(self.half_ttl()))
     }
 
-    /// By the store's clock: for `inspect`, since this one stands still while no waiter is heard, and by it the waiters of a lock that
-    /// is not used any more would never be absent.
+    /// By the store's clock, for `inspect`. The queue's clock stands still while no waiter is heard: by the queue's clock the
+    /// waiters of an abandoned lock would never be absent.
     pub(crate) fn seen_at(&self, now: Moment) -> Moment {
         self.value.saturating_add(now.saturating_sub(self.pulse))
     }

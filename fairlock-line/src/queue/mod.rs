@@ -50,8 +50,8 @@ pub(crate) struct Heartbeat<'a> {
     pub(crate) call: u64,
 }
 
-/// The places. A place whose waiter is absent at its turn leaves. A waiter names its ticket with each ask, and the ask restores a place
-/// there that has left, that was lost, or whose grant has ended while the waiter stood still.
+/// The places. A place whose waiter is absent at its turn leaves. Each ask names the waiter's ticket. If the place has left, was
+/// lost, or was granted and ended while the waiter stood still, the ask restores the place at this ticket.
 #[derive(Default)]
 pub(crate) struct Queue {
     places: BTreeMap<u64, KeptPlace>,
@@ -98,7 +98,7 @@ impl Queue {
         now.saturating_sub(self.clock.pulse)
     }
 
-    /// A waiter, or one that asks whether it has to wait, is heard with this time to live.
+    /// Counts the time to live in an ask: of a waiter, or of a request that asks whether it would have to wait.
     pub(crate) fn count_ttl(&mut self, ttl: Duration) {
         self.clock.count_ttl(ttl, self.is_empty());
     }
@@ -145,9 +145,9 @@ impl Queue {
         !self.places.contains_key(&ticket)
     }
 
-    /// A place is going to be restored at this ticket. One that has not had its turn shows that the queue was lost: others may have
-    /// stood ahead. So the queue rests for the place's time to live: a waiter that is not heard by then is absent, as in any queue. It
-    /// does so once: up to the last number, which was just drawn, all tickets are of the queue that is known to be lost.
+    /// A place is going to be restored at this ticket. If the ticket has not had its turn, the queue was lost, and other waiters
+    /// may have stood ahead. So the queue rests for the place's time to live: a waiter that is not heard by then is absent, as in
+    /// any queue. The queue rests only once: all tickets up to the last number, which was just drawn, belong to the lost queue.
     pub(crate) fn rest_if_lost(&mut self, ticket: u64, ttl: Duration, last: u64) {
         if ticket > self.served && self.clock() >= self.rests_until {
             self.rests_until = self.clock().saturating_add(ttl);
@@ -191,8 +191,9 @@ impl Queue {
         place.deadline <= self.clock.at(now)
     }
 
-    /// A lease as a grant by the queue gives it: for the rest of the place's time, at most as long as was asked. So the waiter knows the
-    /// validity of a pushed grant without asking, and a dead one delays the others no longer than its place would have.
+    /// A lease as a grant by the queue gives it: for the rest of the place's time, at most as long as was asked. So the waiter
+    /// knows how long a pushed grant is valid without asking, and a dead waiter delays the others no longer than its place would
+    /// have.
     pub(crate) fn lease_of(&self, place: &KeptPlace) -> Duration {
         place.lease.min(place.deadline.saturating_sub(self.clock()))
     }
@@ -203,8 +204,8 @@ impl Queue {
         self.clock.at(now).saturating_add(self.clock.half_ttl()) < place.deadline
     }
 
-    /// A waiter that has never named its ticket may not know it, since its first answer was lost. So it keeps its place without being
-    /// there: until it has been absent for one more time to live.
+    /// A waiter that has never named its ticket may have lost its first answer. So this waiter keeps its place although it is
+    /// absent, for one more time to live.
     pub(crate) fn stays_unheard(&self, place: &KeptPlace) -> bool {
         !place.is_heard && self.clock() < place.deadline.saturating_add(self.clock.least_ttl)
     }

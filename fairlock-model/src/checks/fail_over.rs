@@ -90,7 +90,7 @@ fn parts(bounds: Bounds) -> Bounds {
     of_two([1; 3], bounds)
 }
 
-/// Two clients: one that takes both units, and one that takes a part.
+/// Two clients: the first takes both units, the second takes a part.
 fn all_and_part(bounds: Bounds) -> Bounds {
     Bounds { clients: 2, servers: 2, ..of_two([2, 1, 1], bounds) }
 }

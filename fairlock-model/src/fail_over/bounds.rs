@@ -91,8 +91,8 @@ pub struct Bounds {
     pub requests: u8,
     /// Whether clients wait in line. If not, a request takes a free lock or gets nothing.
     pub waits: bool,
-    /// Whether a live holder has to keep its hold. Not where a deposed server is named again: a hold there may have a greater
-    /// token than one that is granted later, since a repeat gets a hold that is only kept with its old token.
+    /// Whether a live holder has to keep its hold. Not if a deposed server is named again: there a hold may have a greater token
+    /// than a later grant, since a repeat gets a kept hold with its old token.
     pub keeps: bool,
     /// The faults.
     pub faults: Faults,

@@ -1,9 +1,9 @@
 //! Renewals and claims of holds: the scripts `line/claim.lua`, `line/renew_holds.lua`.
 //!
-//! A claim that does not fit makes others give way. Where one of the two takes all units, the later of them counts. Among holds
-//! that take a part, those that were not heard in this grace give way, the oldest first, as far as that is needed: they come from
-//! an old file, or are live and will claim in this grace. What was heard is live, and live holds fit beside each other. Only a
-//! renewal that was sent in this life shows that its holder lives.
+//! If a claim does not fit, other holds give way. If the claim or the hold takes all units, the later of the two stays. Among
+//! holds of a part, the unheard ones give way, the oldest first, until the claim fits: an unheard hold comes from an old file, or
+//! its holder lives and will claim in this grace. A hold that was heard in this grace is live, and live holds fit beside each
+//! other. Only a renewal sent in this life counts as heard.
 
 use super::bounds::Bounds;
 use super::data::{Data, Entry, Life, add, remove};

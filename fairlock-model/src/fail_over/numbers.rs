@@ -69,7 +69,7 @@ impl Bounds {
         self.forget_data(state);
     }
 
-    /// A late call is over once nobody would notice it; so is what a client remembers of those that were executed.
+    /// Drops late calls that nobody would notice, and executed calls that a client need not remember.
     fn forget_settled(&self, state: &mut State) {
         for late in &mut state.late {
             if self.rules == Rules::Right && late.is_some_and(|late| late.client == OPERATOR && late.end == 0)
@@ -97,7 +97,7 @@ impl Bounds {
         renumber(state);
     }
 
-    /// Of what has ended only that matters which may be claimed, and of the last of all only its order among these.
+    /// Of the ended holds, only those that may be claimed matter; of the last number, only its order among them.
     fn forget_ended(&self, state: &mut State) {
         let mut claimed = 0_u64;
         for call in state.calls().filter(|call| call.verb == Verb::Renew) {

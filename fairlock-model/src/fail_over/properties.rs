@@ -18,7 +18,7 @@ pub const RESIDUE: &str = "nothing stays behind";
 /// A force takes nothing after its end, and in a grace what it ended is not claimed.
 pub const FORCE: &str = "a force takes what was held in its time";
 
-/// A client that believes in its hold, and renews it, does not hear that it is lost.
+/// A client that believes in its hold and renews it is never told of a loss.
 pub const KEPT: &str = "a live holder keeps its hold";
 
 /// A condition on a state.

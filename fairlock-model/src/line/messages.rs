@@ -54,7 +54,7 @@ impl Word {
         Word::new(Verb::Withdraw, 0)
     }
 
-    /// The same command without its ticket and its end, which do not matter once it was carried out.
+    /// The same command without ticket and end, which do not matter after the execution.
     pub fn carried_out(self) -> Word {
         Word::new(self.verb, if self.is_of_place() { 0 } else { self.number })
     }

@@ -83,7 +83,7 @@ impl Bounds {
     fn look_for_barging(&self, state: &mut State, before: &Server, robbed: Option<u8>) {
         let after = &state.server;
         let is_new = |hold: &&Hold| before.holds.iter().all(|old| old.token != hold.token);
-        // At the time of a grant: those that stand in line afterwards, that left it as absent, and that were granted later.
+        // In line at the time of a grant: who stands there afterwards, who left as absent, and who was granted later.
         let gone = before.line.iter().filter(|place| after.place_of(place.member).is_none());
         let gone: Vec<Place> =
             gone.copied().map(|place| Place { left: before.left_of(&place), ..place }).collect();
@@ -111,11 +111,11 @@ impl Bounds {
         state.barged |= barged;
     }
 
-    /// Whether a grant of this request passes over a live waiter of this line. One that was deaf since its last heartbeat may be
-    /// passed over; but not if it was heard a moment ago, and its units are not free.
+    /// Whether a grant of this request passes over a live waiter of this line. A waiter that was deaf since its last heartbeat
+    /// may be passed over, unless that heartbeat was a moment ago and the waiter's units are not free.
     ///
-    /// By tickets, and by what the model alone knows, since a wrong rule may give out other tickets. With prompt time, a place
-    /// that came back must not be granted before an earlier one that was lost with it: that waiter has had the time for a
+    /// By tickets; and by the model's own order, since a wrong rule may give out other tickets. With prompt time, if two places
+    /// were lost together and the later one came back, it must not be granted first: the earlier waiter has had the time for a
     /// heartbeat.
     fn passes_over_a_waiter(
         &self,

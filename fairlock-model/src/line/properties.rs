@@ -34,7 +34,7 @@ pub const PROGRESS: &str = "the lock does not lie idle while a client waits";
 pub const TURN: &str = "every live client gets its turn";
 /// An ended request of a live client has left nothing at the server.
 pub const RESIDUE: &str = "nothing stays behind";
-/// An attempt to take the lock by force takes no hold that was granted after its end, and no renewal outlives one that did.
+/// A force takes no hold that was granted after the end of its attempt, and no renewal outlives a force.
 pub const FORCE: &str = "a force takes what was held in its time";
 
 /// A condition on a state.
@@ -144,8 +144,8 @@ fn residue(_: &Bounds, state: &State) -> bool {
     !held.chain(state.server.line.iter().map(|place| place.member)).any(is_over)
 }
 
-/// Once true, it stays true, since no client begins after the last begin. So stateright's limits don't matter: it
-/// checks only one path to each state and ignores cycles, but time is in the state, so there are none.
+/// Once true, it stays true, since no client begins after the last begin. Stateright checks only one path to each state and
+/// ignores cycles. Both limits do no harm: time is in the state, so there are no cycles.
 fn turn(bounds: &Bounds, state: &State) -> bool {
     let Time::Prompt { last_begin, .. } = bounds.time else { return true };
     let over = state.now > last_begin || state.clients.iter().all(|client| client.request == bounds.requests);

@@ -55,7 +55,7 @@ pub enum Rules {
     WithdrawalWithoutMargin,
     /// It is left out if the end has passed when the answer to the last command comes.
     EndJudgedByTheAnswer,
-    /// It is left out after any release that was sent after the end, even one that found no hold.
+    /// The withdrawal is left out after any release sent after the end, even if that release found no hold.
     AnyReleaseSettles,
     /// An answer that tells a holder of another grant of its request is ignored.
     NewsOfAnotherGrantIsIgnored,

@@ -245,7 +245,7 @@ impl Script<'_> {
         Answer::Granted { token: server.last, left }
     }
 
-    /// Whether an attempt is past its end, unless by this wrong rule it has none.
+    /// Whether an attempt is past its end. By the wrong rule `endless` attempts have no end.
     pub fn is_late(&self, word: Word, endless: Rules) -> bool {
         word.end == 0 && self.bounds.has_end(word.verb) && !self.is(endless)
     }

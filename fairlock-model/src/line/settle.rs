@@ -45,8 +45,8 @@ impl Client {
         self.end();
     }
 
-    /// The request does not wait any more, and hears that it was granted the lock, or a place, after the hold that it knows:
-    /// that one was over when the attempt was carried out.
+    /// The request does not wait any more, and an answer tells of a later grant, or a later place, than the known hold: the known
+    /// hold was over when the attempt was carried out.
     pub fn note_another(&mut self, answer: Answer) {
         let token = match self.phase {
             Phase::Held { token, .. } => token,

@@ -31,7 +31,7 @@ pub(crate) struct Inner {
     pub(crate) shared: Arc<Shared>,
     /// The rules of the locks with a line, by the backend's discipline. A plain handle, too, shows the line of these locks.
     pub(crate) fair: Box<dyn Line>,
-    /// Those of the other discipline, if there is one, to list its locks.
+    /// The rules of the other discipline, to list the locks of that discipline.
     pub(crate) other: Option<Box<dyn Line>>,
     pub(crate) plain: Option<Box<dyn Rules>>,
 }
@@ -54,9 +54,9 @@ impl RedisBackend {
         self.0.shared.calls.grace_left()
     }
 
-    /// Whether no [`durable`](crate::RedisBuilder::durable) client had used the servers when this one connected, so that its first
-    /// request begins their life: from then on clients that are not durable are refused locks with a line, until the key
-    /// `fairlock_life` is deleted. False without `durable`, and where that could not be known. Asks nothing.
+    /// Whether this client is the first [`durable`](crate::RedisBuilder::durable) client of the servers. If so, its first request
+    /// begins their life: from then on clients without `durable` are refused locks with a line, until the key `fairlock_life` is
+    /// deleted. False without `durable`, and if the servers could not tell. Asks nothing.
     ///
     /// ```no_run
     /// # use fairlock_redis::{Durability, RedisBackend};
@@ -208,8 +208,8 @@ impl Backend for RedisBackend {
         Some(self.0.shared.servers.timeouts().response)
     }
 
-    /// The response time-out, 5 s, and one more for clocks that drift. The server is told its own time until which it may, as far as
-    /// the client knows that clock.
+    /// The response time-out, 5 s, and one second more for clocks that drift. Each request carries its end by the server's clock,
+    /// as far as the client knows that clock.
     fn attempt_ttl(&self) -> Option<Duration> {
         Some(attempt_ttl(self.0.shared.servers.timeouts().response))
     }

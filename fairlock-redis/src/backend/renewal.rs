@@ -12,7 +12,7 @@ use crate::script::answers::{renewed, renewed_holds};
 use crate::script::reply::missing;
 use crate::script::run::{Call, CallFailure, run_all};
 
-/// The most holds in one script, so that none keeps the server busy for long.
+/// The most holds in one script: no script keeps the server busy for long.
 const MOST_HOLDS: usize = 100;
 /// The most places in one script.
 const MOST_PLACES: usize = 200;

@@ -25,17 +25,17 @@ const ROUND_TRIPS: usize = 20;
 const OFF: Duration = Duration::from_secs(1);
 
 impl RedisBackend {
-    /// Checks each server that keeps locks: its version, role, eviction policy, replicas, persistence, clock and round trips,
-    /// whether it runs scripts, and whether this user has the right to each command, key and channel that this backend's
-    /// discipline needs; then what each sentinel says, and which faults a hold survives as all this is set up. The rights are checked
-    /// inside a MULTI that is never executed, which takes the right to MULTI.
+    /// Checks each server that keeps locks: version, role, eviction policy, replicas, persistence, clock, round trips and
+    /// scripts, and whether this user has the right to each command, key and channel of this backend's discipline. Then the
+    /// answers of the sentinels, and which faults a hold survives in this set-up. The rights are checked inside a MULTI that is
+    /// never executed, which takes the right to MULTI.
     ///
     /// With the name of a lock, the rights are those to this lock, which is not touched. Without a name, a lock of a random
     /// name (`fairlock-doctor:…`) stands for all, and is acquired, released and deleted at the end, unless a grace is running. A user
     /// whose rights end at the names of its locks has none to this lock: then a finding `Unknown` says what was not tried.
     ///
-    /// Topics: `version`, `role`, `eviction`, `replicas`, `persistence`, `clock`, `round trip`, `scripts`, `rights`, `life`, `slots`
-    /// (one of a cluster that is on its way), `sentinel` (one of them), `sentinels` (all), `durable`, `trial`.
+    /// Topics: `version`, `role`, `eviction`, `replicas`, `persistence`, `clock`, `round trip`, `scripts`, `rights`, `life`,
+    /// `slots` (a moving slot of a cluster), `sentinel` (each), `sentinels` (all), `durable`, `trial`.
     ///
     /// # Errors
     /// `Unavailable` or `Denied` when no server can be reached; `InvalidName` for a name that is a key of another lock. Any

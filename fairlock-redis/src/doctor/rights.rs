@@ -11,8 +11,8 @@ use crate::net::{Failure, dry_run};
 use crate::script::keys::{Keys, client_channel};
 
 impl Visit<'_> {
-    /// Whether this user's rights cover the key of a lock that no program uses; they may well end at the names of its own locks.
-    /// EXISTS needs the right to the key, and changes nothing.
+    /// Whether this user has the right to the key of a lock with a made-up name. EXISTS needs the right to the key, and changes
+    /// nothing.
     pub(super) fn may_use(&mut self, lock: &LockId) -> bool {
         let Ok(keys) = Keys::of(lock) else { return true };
         let refusal = self.ask(cmd("EXISTS").arg(keys.lock())).err();

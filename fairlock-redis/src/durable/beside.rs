@@ -5,10 +5,10 @@
 //! | none was seen | seen | a look that finds the life |
 //! | seen | gone | a look that finds none |
 //! | gone | seen | a look that finds the life |
-//! | gone | none was seen | a look that finds none, one grace later |
+//! | gone | no key was seen | a look that finds no key, one grace later |
 //!
-//! A flush takes the key away when it matters most: then a durable holder lives that the server has forgotten. But as long as there is one,
-//! its next renewal brings the key back, well within a grace, which is longer than its lease.
+//! A flush deletes the key when the key matters most: the server has forgotten a durable holder that still lives. But the next
+//! renewal of this holder brings the key back, well within a grace, which is longer than a lease.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

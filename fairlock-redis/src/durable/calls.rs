@@ -127,9 +127,9 @@ impl Calls {
         self.wrapping()?.graces.left()
     }
 
-    /// A durable client looks whether another one was there before. In a cluster a client looks for durable ones at the node that
-    /// keeps the first slot, and a durable one sees to it that there is something to see: a life without a past, which begins as any
-    /// other. A failure only means that it can't be known.
+    /// A durable client looks whether another durable client was there before. In a cluster clients look at the node that keeps
+    /// the first slot; durable clients begin a life of this slot, so that there is a key to see. After a failure the question
+    /// stays open.
     pub(crate) fn meet(&self, of_slots: bool, servers: &Servers) {
         let life = super::beside::life(of_slots);
         let ask = |command: &Cmd| servers.call(&life, |route| route.call(&command.get_packed_command()));
@@ -181,9 +181,10 @@ impl Wrapping {
         }
     }
 
-    /// The slot is on its way to another node: keys of it may be gone, with the holds in them. If the move is broken off, the node that
-    /// keeps the slot must not count as one that knows them. So its life ends as soon as a durable client hears of the move, and no
-    /// script begins one before the move is over: some of its keys are missing. (A deletion that comes late costs a grace.)
+    /// The slot is moving to another node: some of its keys may be gone, with their holds. If the move is broken off, the node
+    /// that keeps the slot must not count as a server that knows all holds. So the slot's life ends as soon as a durable client
+    /// learns of the move, and no script begins a new life before the move is over, since some of the script's keys are missing.
+    /// (A late deletion costs a grace.)
     fn end_life_of_open_slot(&self, node: &Pool, lock: &str, failure: &Failure) {
         let is_open = matches!(failure.code(), Some("ASK" | "TRYAGAIN"));
         if let (true, true, Some(slot)) = (self.graces.of_slots, is_open, of_name(lock)) {

@@ -1,4 +1,4 @@
-//! Locks that survive a server which forgets them, beside those that don't: one room around scripts and replies.
+//! Locks that survive a forgetful server, beside locks that don't: one room around scripts and replies.
 //!
 //! ```text
 //! calls        what a script's call is for a durable client, and for another one

@@ -56,7 +56,7 @@ impl Line for HandOff {
     }
 }
 
-/// Owner, request, how long it has waited, the rest of its place, and its label, which begins with `<takes>/<capacity> `.
+/// Owner, request, time waited, rest of the place, and the label behind `<takes>/<capacity> `.
 fn waiter(place: &[Value]) -> Result<Waiter, BackendError> {
     let mut waiter = Waiter::new(OwnerId::new(&written(&place[0])?));
     waiter.request = request(&place[1])?;

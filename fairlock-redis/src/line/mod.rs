@@ -1,5 +1,5 @@
-//! Discipline `HandOff`: a script that frees units grants the lock to all at the head of the line that fit then, and tells them so.
-//! A fair lock has one unit: the releasing script itself makes the next waiter the holder.
+//! Discipline `HandOff`: a script that frees units grants the lock to all waiters at the head of the queue that now fit, and
+//! publishes a message for each. A fair lock has one unit: the releasing script itself makes the next waiter the holder.
 //!
 //! One trip from release to the next holder, and no work that grows with the line. Each client has one channel for all
 //! its messages, so waiting needs no further subscription.

@@ -18,8 +18,8 @@ use crate::shared::Shared;
 
 /// How long a name is left alone: a look without the right to the key is an entry in the server's ACL LOG.
 const ONCE_IN: Duration = Duration::from_secs(3600);
-/// No name is looked for sooner after the last look. So a server that is silent then delays the thread, which may be the watchdog, by
-/// one response time-out at most; and at most sixty names are remembered.
+/// The least time between two looks. So a silent server delays the thread, which may be the watchdog, by one response time-out at
+/// most; and at most sixty names are remembered.
 const ANY_ONCE_IN: Duration = Duration::from_secs(60);
 
 /// The names that were looked for in the last hour.

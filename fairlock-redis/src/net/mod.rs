@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Each room imports only those below it, and none anything of the crate: nothing in here knows a lock. Only this folder knows
-//! sockets and broken links. Outside it there is a [`Target`], which connects, and what it connects to: [`Servers`], with `call`
-//! (one key), `call_all` (many), `each` (every server) and `listen`, and with [`Failure`]s.
+//! sockets and broken links. The rest of the crate sees [`Target`], which connects, and its result: [`Servers`], with `call` (one
+//! key), `call_all` (many), `each` (every server) and `listen`, and with [`Failure`]s.
 
 mod commands;
 mod connection;

@@ -205,7 +205,7 @@ impl FakeServer {
         self.connections.load(Ordering::SeqCst)
     }
 
-    /// The commands that it was asked for and that begin with these words.
+    /// The commands received so far that begin with these words.
     pub(crate) fn asked(&self, beginning: &str) -> Vec<Vec<String>> {
         let mut asked = self.heard.lock().clone();
         asked.retain(|words| words.join(" ").starts_with(beginning));

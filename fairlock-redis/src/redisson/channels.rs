@@ -82,7 +82,7 @@ impl Channels {
 }
 
 impl OtherChannels for Channels {
-    /// Wakes a waiter of this client that listens on the channel; one is enough where several share it.
+    /// Wakes a waiter of this client that listens on the channel: one waiter, even if several share the channel.
     fn receive(&self, client: &str, channel: &[u8], payload: &[u8], sink: &dyn WakeSink) {
         // Redisson's word for "released". Other payloads are for other kinds of locks.
         let (b"0", Ok(channel)) = (payload, std::str::from_utf8(channel)) else { return };

@@ -48,8 +48,8 @@ impl<'a> Row<'a> {
     }
 }
 
-/// An owner or a label, which another program may have written: bytes that are not UTF-8 are shown as `\xff`, so that one
-/// foreign entry does not hide the others.
+/// An owner or a label, perhaps written by another program. Bytes that are not UTF-8 are shown as `\xff`: a foreign entry does
+/// not hide the others.
 pub(crate) fn written(value: &Value) -> Result<Cow<'_, str>, BackendError> {
     let Value::BulkString(bytes) = value else { return text(value).map(Cow::Borrowed) };
     let shown = |chunk: Utf8Chunk<'_>| format!("{}{}", chunk.valid(), chunk.invalid().escape_ascii());

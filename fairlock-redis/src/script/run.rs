@@ -208,7 +208,7 @@ mod tests {
     use crate::net::test_server::{Act, FakeServer, polite};
     use crate::script::scripts::LINE_RELEASE;
 
-    /// The answers to a release where the server says these one after the other, and how often it was asked.
+    /// The result of a release when the server gives these answers in turn; and the number of calls.
     fn released(said: &[&'static str]) -> (Result<(), BackendError>, usize) {
         let (next, said) = (AtomicUsize::new(0), said.to_vec());
         let (backend, ran) = with(Discipline::HandOff, move |_, _| {

@@ -59,7 +59,7 @@ impl Script {
     }
 }
 
-/// The file with each part in the place of the line that includes it; each comes in once, after those that it includes itself.
+/// The file with each `@include` replaced by its part. Each part comes once, after the parts that it includes.
 fn joined(file: &str, present: &mut Vec<&'static str>) -> String {
     let mut text = String::with_capacity(file.len());
     for line in file.split_inclusive('\n') {
@@ -247,7 +247,7 @@ mod tests {
         }
     }
 
-    /// The names that a file says that it uses of this part.
+    /// The names that the file's `@include` of this part lists.
     fn told<'a>(text: &'a str, part: &str) -> Vec<&'a str> {
         let include = format!("{INCLUDE}{part}:");
         let mut lines = text.lines().map(str::trim_start).skip_while(|line| !line.starts_with(&include));

@@ -10,8 +10,8 @@ use redis::Value;
 use super::queued_call::{Answers, QueuedCall, Work};
 use crate::net::connection::Failure;
 
-/// Sorts the replies, which come in the order of the commands. When it is dropped, the followers that are left get a
-/// failure, so no thread waits for a leader that panicked.
+/// Sorts the replies, which come in the order of the commands. A drop gives the remaining followers a failure: no thread waits
+/// for a leader that panicked.
 pub(super) struct Batch<'a> {
     work: Work<'a>,
     own: Answers,

@@ -48,7 +48,7 @@ impl CommandConnection {
         self.con = None;
     }
 
-    /// Whether it was idle for so long that it may be closed, or the clock was not read for long.
+    /// Whether the connection was idle for long, and may be closed; or the clock was not read for long.
     pub(super) fn is_to_be_pinged(&self, now: Instant, clock: &ServerClock) -> bool {
         let is_fresh = |open: &Open| now.saturating_duration_since(open.used) < CommandConnection::FRESH;
         self.con.as_ref().is_some_and(|open| !is_fresh(open) || clock.is_old(now))

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 const FAR: Duration = Duration::from_micros(500);
 /// How many round trips have to be slow: on a busy machine a single one says little.
 const ENOUGH: u32 = 16;
-/// One was quick, so the others were slow for other reasons.
+/// One trip was quick: the slow trips had other reasons than the distance.
 const NEAR: u32 = 1 << 16;
 
 /// What is known of the way: how many round trips were slow while none was quick.

@@ -38,8 +38,8 @@ impl LeadsTo {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Asked when a connection opens, and with each ping: one that is used for reading only leads to the former master for as
-    /// long as that is up.
+    /// Asked when a connection opens, and with each ping: without the question, a connection that only reads would stay at the
+    /// former master for as long as that server is up.
     pub(super) fn question(&self) -> Option<Cmd> {
         matches!(self.known(), NOTHING_KNOWN | MASTER).then(|| cmd("ROLE"))
     }

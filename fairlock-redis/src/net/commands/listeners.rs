@@ -1,9 +1,9 @@
 //! Of which waiters a server knows whether their clients listen.
 //!
-//! A script passes over a waiter whose client is not subscribed. But after a restart with its data a server has its line at once, and
-//! its subscribers one by one; and a fault of the network may cut all of them off. So for ten seconds after such a fault a missing
-//! subscription tells only of waiters that have come since: a client subscribes before it asks. The others count until their
-//! places end.
+//! A script passes over a waiter whose client is not subscribed. But after a restart with data a server has the queue at once,
+//! and the subscribers come back one by one; and a network fault may cut off all subscribers. So for ten seconds after such a
+//! fault a missing subscription counts only against waiters that have come since, because a client subscribes before it asks.
+//! Earlier waiters count until their places end.
 //!
 //! A client sees the fault by a connection that it has lost. A new program had none, and goes by how long the server has been up.
 

@@ -1,11 +1,11 @@
 //! A pool: a few connections to one server that any number of threads share.
 //!
-//! A caller that finds an idle connection does its own I/O; one that finds none is served by a caller with a connection
-//! (combining). A caller with a connection leads: it sends its own work and some of the queue as one batch, hands out the
-//! answers, and passes the connection to the first in the queue, so it serves others for one batch only. The pool needs no
-//! thread, and a lone caller pays nothing for it. While a batch is under way its connection carries nothing else, so a
-//! server that is far away gets more of them: a caller then waits less for one to come back. Nothing is ever sent twice.
-//! After a failure to connect, calls that need a new connection fail at once with the same cause until a back-off is over.
+//! A caller that finds an idle connection does its own I/O. A caller that finds no idle connection queues, and is served by a
+//! caller with a connection (combining). A caller with a connection leads: it sends its own work and some of the queue as one
+//! batch, hands out the answers, and passes the connection to the first in the queue: nobody leads for more than one batch. The
+//! pool needs no thread, and a lone caller pays nothing for it. While a batch is under way its connection carries nothing else.
+//! So a distant server gets more connections: a caller then waits less for a free connection. Nothing is ever sent twice. After a
+//! failure to connect, calls that need a new connection fail at once with the same cause until a back-off is over.
 //!
 //! Every call ends within connect + 2 × response time-out (queue: one response; connecting; the batch: one response);
 //! [`TURN`] commands of [`Pool::call_many`] count as one call.
@@ -141,8 +141,8 @@ impl Pool {
         self.clock.refused_late(failure)
     }
 
-    /// Of which waiters the server knows whether their clients listen, as far as this client can tell. Before that it looks whether
-    /// its connections are still there, as the next call would.
+    /// For which waiters PUBSUB NUMSUB counts, as far as this client can tell. First checks whether the connections are still
+    /// there, as the next call would.
     pub(crate) fn listeners(&self) -> Listeners {
         if self.listeners.has_heard_lately() || self.connect_first() {
             return self.listeners.are();
@@ -237,8 +237,8 @@ impl Pool {
         }
     }
 
-    /// Takes a call out of the queue; false if it is not there. Leaders take calls under the same mutex, so none has taken
-    /// a call that is found here, and none will.
+    /// Takes a call out of the queue; false if it is not there. Leaders take calls under the same mutex: a call that is found
+    /// here was taken by no leader, and will not be.
     fn dequeue(&self, call: &Arc<QueuedCall>) -> bool {
         let mut state = self.state.lock();
         let index = state.queue.iter().position(|queued| Arc::ptr_eq(queued, call));
@@ -321,8 +321,8 @@ impl Pool {
         }
     }
 
-    /// A leader's part of the queue: a fair one, which leaves work for the other connections; but all of it for a server that is
-    /// far away, since a call that stays waits for another connection to come back, half a cycle more with a fair part.
+    /// A leader's part of the queue. For a near server a fair part, which leaves work for the other connections. For a distant
+    /// server the whole queue: a call that stays would wait for another connection to come back, half a cycle longer.
     fn share(&self, own: usize) -> VecDeque<Arc<QueuedCall>> {
         let mut state = self.state.lock();
         let parts = if self.distance.is_far() { 1 } else { state.count };
@@ -352,8 +352,8 @@ impl Pool {
                 && let Some(cause) = state.down()
             {
                 state.idle.insert(0, connection);
-                // Without a connected one in use, none will serve the queue, so no caller may wait in it. Otherwise that
-                // one will be put back here.
+                // If no open connection is in use, nobody will serve the queue, so no caller may wait. An open connection in use
+                // will be put back here.
                 let stranded =
                     if state.connected == 0 { std::mem::take(&mut state.queue) } else { VecDeque::new() };
                 drop(state);
@@ -403,7 +403,7 @@ impl State {
         }
         let Some(cause) = self.down() else { return Entry::Lead(connection) };
         self.idle.push(connection);
-        // A server that accepts no more connections still serves the open ones, and one of those will be put back.
+        // A server that accepts no more connections still serves the open ones: an open connection will be put back.
         if self.connected > 0 { Entry::Wait } else { Entry::Down(cause) }
     }
 

@@ -36,7 +36,7 @@ pub(super) struct QueuedCall {
 }
 
 enum Stage {
-    /// In the queue, or taken from it by a leader that sends it with its own work.
+    /// In the queue, or taken by a leader, which sends the call with its own work.
     Waiting,
     /// The caller has a connection and leads.
     Leads(CommandConnection),
@@ -53,7 +53,7 @@ pub(super) enum Waited {
 }
 
 impl QueuedCall {
-    /// Copies the work: the thread that sends it is another one, and may do so after the caller has left.
+    /// Copies the work: another thread sends the call, perhaps after the caller has left.
     pub(super) fn new(work: Work<'_>) -> QueuedCall {
         let Work { packed, commands } = work;
         let (stage, changed) = (Mutex::new(Stage::Waiting), Condvar::new());

@@ -1,9 +1,8 @@
 //! What a client knows of a server's clock, and with it the end of an attempt.
 //!
-//! A network can deliver a command long after its sender has given it up. So each attempt that may begin something carries
-//! the time on the server's clock until which it may, and the server refuses a later one. The client reads that clock when it
-//! connects, and again on the connections that it pings. A refusal tells the clock as well: a clock that was stepped forward costs one
-//! trip.
+//! A network can deliver a command long after its sender has given it up. So each attempt that may begin something carries its
+//! end by the server's clock, and the server refuses the attempt later. The client reads the server's clock when it connects, and
+//! with each ping. A refusal tells the clock too: if the clock was stepped forward, the client loses one trip.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

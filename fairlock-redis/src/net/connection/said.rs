@@ -3,8 +3,8 @@
 use std::fmt;
 use std::ops::Deref;
 
-/// A server's words. `Debug` and `Display` hide what is secret; the rest of the code reads them as they are, since a password may
-/// well be one of its words.
+/// A server's words. `Debug` and `Display` hide secrets. The rest of the code reads the words unchanged: a password may well be a
+/// word that the code looks for.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Said {
     said: String,

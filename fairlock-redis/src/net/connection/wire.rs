@@ -38,7 +38,7 @@ impl Connection {
         self.replies.stream().all_answered();
     }
 
-    /// Reads one reply, which has to be complete by then; an error reply counts as one.
+    /// Reads one reply, which may be an error reply. The reply has to be complete at `until`.
     pub(crate) fn receive(&mut self, until: Instant) -> Result<Value, Failure> {
         self.until(until);
         self.replies.wait()?;

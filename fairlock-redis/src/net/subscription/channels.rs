@@ -1,9 +1,9 @@
 //! The wanted channels, how many callers want each, and what the server said: shared by callers and listener.
 //!
-//! The listener alone subscribes and unsubscribes; it keeps track of what the server has confirmed, and takes the
-//! changes from here. A channel is live only while it is wanted *and* the listener has seen it confirmed. It stops
-//! being live in the step that ends the last interest in it, before the listener learns of that. So no caller is
-//! told "live" of a channel that is about to be unsubscribed.
+//! The listener alone subscribes and unsubscribes: it takes the changes from here, and keeps track of the server's confirmations.
+//! A channel is live only while it is wanted *and* the listener has seen the confirmation. The step that ends the last interest
+//! in a channel also ends "live", before the listener learns of the change. So no caller is told "live" of a channel that is
+//! about to be unsubscribed.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
@@ -34,8 +34,8 @@ struct Interest {
 }
 
 impl Channels {
-    /// Counts an interest in the channel; true if it is live. If it is not, the caller has to wake the listener *after*
-    /// this, so that it finds the interest, and then wait for the [`verdict`](Self::verdict).
+    /// Counts an interest in the channel; true if the channel is live. If not, the caller has to wake the listener *after* this
+    /// call, so that the listener finds the interest, and wait for the [`verdict`](Self::verdict).
     pub(super) fn want(&self, channel: &str) -> bool {
         let mut state = self.state.lock();
         let interest = match state.wanted.get_mut(channel) {

@@ -73,8 +73,8 @@ impl Subscriber {
         if channels.want(channel) {
             return Ok(());
         }
-        // Sent after the interest was recorded: a listener that it wakes finds the interest, and one that is awake
-        // checks again before it sleeps, which this message then prevents.
+        // Sent after the interest was recorded. A sleeping listener is woken and finds the interest. A running listener checks
+        // again before it sleeps, and this message keeps it awake.
         let nudge = send(cmd("PUBLISH").arg(own_channel).arg(NUDGE).get_packed_command());
         match nudge {
             Err(failure @ Failure::NotSent(_)) => {

@@ -1,7 +1,7 @@
 //! A cluster: which node keeps a lock's hash slot, and where a call goes next after the wrong node.
 //!
-//! The `redis` crate's own client repeats scripts that timed out, and never leaves a dead node. Each call about a lock
-//! touches one slot, so a map of the slots is enough; it is refreshed when it turns out to be wrong.
+//! The `redis` crate's own client repeats scripts that timed out, and never leaves a dead node. Each call about a lock touches
+//! one slot, so a map of the slots is enough. A wrong map is refreshed.
 
 use std::collections::HashMap;
 use std::fmt;

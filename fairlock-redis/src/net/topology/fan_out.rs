@@ -1,4 +1,4 @@
-//! Asks several servers the same question at the same time, so that a frozen one does not delay the others.
+//! Asks several servers the same question at the same time: a frozen server does not delay the others.
 
 use std::sync::Arc;
 use std::sync::mpsc::channel;

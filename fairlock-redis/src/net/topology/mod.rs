@@ -226,7 +226,7 @@ impl dyn Topology {
         answers.into_iter().map(|answer| answer.unwrap_or_else(none)).collect()
     }
 
-    /// Listens on a channel, and on others as they are wanted, at a server that hears all that is published for it.
+    /// Listens on a channel, and on further channels on demand, at a server that gets all messages for them.
     ///
     /// # Errors
     /// As [`Subscriber::start`].

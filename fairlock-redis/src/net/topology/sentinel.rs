@@ -62,7 +62,7 @@ struct State {
     doubts: u64,
     /// The highest configuration epoch accepted so far.
     epoch: u64,
-    /// Where a majority counts: those that named this master (see [`Route`]), and the answers that did not come yet.
+    /// With a quorum: the sentinels that named this master (see [`Route`]), and the answers that are missing.
     voters: Option<Arc<str>>,
     late: Option<Late>,
     electorate: Electorate,
@@ -121,8 +121,8 @@ impl Sentinel {
         self.find().map(|route| route.pool)
     }
 
-    /// The way to the master. Asks the sentinels if it is unknown or in doubt, or if a majority named it too long ago; that takes
-    /// at most 2 × connect + 2 × response time-out, and as much again for a caller that waits for another one's search.
+    /// The way to the master. If the master is unknown or in doubt, or a majority named it too long ago, asks the sentinels: 2 ×
+    /// connect + 2 × response time-out at most, and as much again if the caller first waits for another caller's search.
     pub(super) fn find(&self) -> Result<Route, Failure> {
         let known = self.known();
         if let Some(known) = known {
@@ -172,7 +172,7 @@ impl Sentinel {
             Ok((route, named)) => {
                 let pool = &route.pool;
                 let before = state.master.replace(Arc::clone(pool));
-                // A sentinel that announced a new master during this search may have named the old one to it.
+                // A sentinel that announced a new master during this search may have answered with the old one before.
                 (state.sure, state.epoch, state.failed) = (state.doubts == doubts, route.epoch, None);
                 state.voters.clone_from(&route.voters);
                 (state.named, state.late) = (Some(named.asked), named.late);

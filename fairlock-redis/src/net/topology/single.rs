@@ -1,8 +1,9 @@
 //! One address, and what a refusal by a replica means where no other server is known.
 //!
-//! The address may belong to one server, or lead to whichever is the master now: a DNS name, a Kubernetes Service, a proxy that checks
-//! roles. So a server that turns out to be a replica costs all connections ([`Pool`] has that), the next ones lead where the address leads
-//! now, and until then it is an outage. It is a mistake of the configuration only as long as the address has never led to a master.
+//! The address may belong to one server, or lead to whichever is the master now: a DNS name, a Kubernetes Service, a proxy that
+//! checks roles. So when a server turns out to be a replica, all connections are closed ([`Pool`]), the next connections go where
+//! the address leads now, and until then there is an outage. Only an address that has never led to a master is a mistake of the
+//! configuration.
 
 use std::fmt;
 use std::sync::Arc;

@@ -74,7 +74,7 @@ fn node(of: &Address, value: &Value) -> Result<Address, Failure> {
     Ok(named_by(of, host, port))
 }
 
-/// A node as another one names it; the host is empty or `?` where it is that node's own.
+/// A node as another node names it. An empty host or `?` stands for the host of the naming node.
 pub(super) fn named_by(of: &Address, host: &str, port: u16) -> Address {
     let host = if host.is_empty() || host == "?" { of.host().unwrap_or_default() } else { host };
     of.at(host, port)

@@ -9,7 +9,7 @@ use redis::{Cmd, Value, cmd};
 use super::{CommandConnection, Pool};
 use crate::net::connection::Failure;
 
-/// Connections that have to be left so soon after others show that the address still leads to a replica.
+/// If connections have to be left again so soon, the address still leads to a replica.
 const SOON_AGAIN: Duration = Duration::from_secs(1);
 
 /// What is asked with a greeting or a ping.
@@ -74,10 +74,10 @@ impl Pool {
         Ok(())
     }
 
-    /// What was sent then has found no answer in time. The way of this connection may be gone without a word (a router forgot it, a
-    /// host behind a shared address lost its power), and that of the others with it, while new ones work. So those that were quiet
-    /// since before are closed: one by one they would cost a time-out each. A connection that carries a batch now has its own time,
-    /// which has begun, and one that was answered since is well.
+    /// A request sent at `asked` got no answer in time. The path of this connection may be gone without a word (a router forgot
+    /// it, a host behind a shared address lost its power), and with it the path of the other connections, while new connections
+    /// work. So all connections that have been quiet since `asked` are closed: one by one, each would cost a time-out. A
+    /// connection that carries a batch has its own time-out; a connection that was answered since then is well.
     pub(super) fn fell_silent(&self, asked: Instant) {
         let closed = self.state.lock().take_idle(|connection| connection.is_quiet_since(asked));
         drop(closed); // system calls, without the mutex

@@ -4,8 +4,8 @@
 //! elected by B and C, it and C are two of three, and so are A and a B that has not heard the result. Any two majorities of
 //! all nodes share one, and no node goes back from the keeper of a slot to another one with a lower configuration epoch.
 //!
-//! The keeper has to agree. A node that an operator told of a move (CLUSTER SETSLOT) names the new keeper before it knows
-//! that one's new epoch, and goes back if it hears the old keeper first.
+//! The keeper has to agree. After CLUSTER SETSLOT a node names the new keeper before it knows the new keeper's epoch, and goes
+//! back if it hears the old keeper first.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -58,7 +58,7 @@ impl Ballot {
         2 * votes > self.nodes
     }
 
-    /// Each node that says of itself that it keeps slots, its epoch, and those slots for which a majority says the same.
+    /// Each node that claims slots, its epoch, and the slots for which a majority agrees.
     pub(super) fn elected(&self) -> impl Iterator<Item = (&Address, u64, Vec<u16>)> {
         // Most rounds hear a minority first.
         let reports = if self.is_majority(self.reports.len()) { &self.reports[..] } else { &[] };
@@ -82,7 +82,7 @@ impl Ballot {
         for (id, node) in self.reports.iter().flat_map(|report| &report.nodes) {
             at.extend(node.address.as_ref().map(|address| (id.as_str(), address)));
         }
-        // The address at which it answered goes before the one that others name.
+        // The address at which the node answered goes before an address that other nodes name.
         at.extend(self.reports.iter().map(|report| (report.id.as_str(), &report.at)));
         at.into_values().cloned().collect()
     }

@@ -1,7 +1,7 @@
 //! Which node keeps a slot, as more than half of all nodes say.
 //!
-//! The nodes are asked in rounds. Each answer counts for all callers as soon as it comes, so a node that is silent or far delays only
-//! the slots that can't be decided without it.
+//! The nodes are asked in rounds. Each answer counts for all callers as soon as it arrives: a silent or distant node delays only
+//! the slots that depend on its answer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -92,7 +92,7 @@ impl Cluster {
         self.ask_voters(&round, &nodes);
     }
 
-    /// Those that were found to be nodes; the addresses that the user has named only if they don't decide: these may be out of date.
+    /// The nodes that were found. The user's addresses may be out of date, and are asked only if the found nodes don't decide.
     fn voters(&self, state: &State) -> Vec<Address> {
         let mut voters = [&state.round, &state.before].into_iter().map(|round| round.voters());
         let mut voters = voters.find(|voters| !voters.is_empty()).unwrap_or_default();
@@ -148,8 +148,8 @@ impl Majority {
         self.state.lock().proofs[usize::from(slot)].as_ref().map(|proof| Arc::clone(&proof.pool))
     }
 
-    /// Notes what a majority has said in this round, as far as it has been answered. A slot that no majority names in it keeps its
-    /// earlier proof, for as long as that lasts; and a late answer takes back nothing that a later round has found.
+    /// Notes what a majority has said so far in this round. A slot without a majority in this round keeps its earlier proof,
+    /// until that proof ends. A late answer takes back nothing that a later round has found.
     pub(super) fn count(
         &self,
         round: &Round,

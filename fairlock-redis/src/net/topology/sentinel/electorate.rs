@@ -1,13 +1,14 @@
 //! How many sentinels there are, of which more than half count.
 //!
-//! Two proofs, for two masters, have to share a sentinel. So a client counts all of whom any has ever told: after `SENTINEL RESET` a
-//! sentinel knows no other for a while, or for as long as it is cut off, and a few of them would be a majority of those that they know.
+//! Two proofs, for two masters, have to share a sentinel. So a client counts every sentinel that any sentinel has ever named:
+//! after `SENTINEL RESET` a sentinel knows no other sentinel for a while, or for as long as it is cut off, and a few reset
+//! sentinels would be a majority of themselves.
 //!
-//! Only a majority of the known ones makes them fewer. When more than half have told of exactly the same sentinels, and for
-//! [`SETTLED`] no answer has told of others, these are all that there are, and what the others say no longer counts, until one of
-//! these tells of them again. Then any majority of all, without those that were stopped, and any majority of the rest still share one.
-//! (If one was removed and goes on, they do so as well: n / 2 + 1 of n, and of n - 1 that are among them. If several go on, the sentinels
-//! themselves may elect two masters.)
+//! Only a majority of the known sentinels can make the number smaller. If more than half name exactly the same sentinels, and for
+//! [`SETTLED`] no answer names others, the named sentinels are all. The others no longer count, until a named sentinel names them
+//! again. Any majority before (without stopped sentinels) and any majority after still share a sentinel. (Even if one removed
+//! sentinel goes on: n / 2 + 1 of n share a sentinel with n / 2 + 1 of n - 1 among them. If several removed sentinels go on, the
+//! sentinels themselves may elect two masters.)
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

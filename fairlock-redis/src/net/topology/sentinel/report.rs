@@ -17,7 +17,7 @@ pub(super) struct MasterReport {
     pub(super) address: Address,
     /// 0 if the sentinel does not say.
     pub(super) epoch: u64,
-    /// How many sentinels this one knows of, with itself; and which, if it says so.
+    /// How many sentinels this sentinel knows, with itself; and which, if the user may see that.
     pub(super) sentinels: usize,
     pub(super) told: Option<BTreeSet<String>>,
     /// Of the sentinel. An old one has only its address.
@@ -72,8 +72,8 @@ impl Round {
         }
     }
 
-    /// What a majority says: more than half of `all` sentinels name this master under this epoch. One that is known to another but
-    /// not configured counts as silent, and so does one that has not been up for the least uptime.
+    /// What a majority says: more than half of `all` sentinels name this master under this epoch. A sentinel that is missing in
+    /// the address counts as silent; so does a sentinel that has not been up for the least uptime.
     ///
     /// # Errors
     /// There is no majority.
@@ -182,7 +182,7 @@ mod tests {
             (&[("a", 7, 3, 99), ("a", 7, 3, 99)], 3, "1 of 3"),
             // Others that are not configured may name another master.
             (&[("a", 7, 3, 99), ("b", 7, 3, 99)], 5, "2 of 5"),
-            // One that may have named another one before it lost its file.
+            // A sentinel that may have named another master before it lost its file.
             (&[("a", 7, 3, 99), ("b", 7, 3, 11)], 3, "1 of 3"),
         ] {
             let said = together(reports, all).expect_err("no majority");

@@ -38,7 +38,7 @@ impl Details {
     }
 }
 
-/// For the master's address and its other properties, the sentinel's own id (from 6.2), and, if it votes, of its process and the other
+/// The master's address and properties, and the sentinel's own id (from 6.2). If it votes, also its process and the other
 /// sentinels.
 pub(super) fn question(name: &str, votes: bool) -> Vec<Cmd> {
     let ask = |what: &str| cmd("SENTINEL").arg(what).to_owned();
@@ -69,8 +69,7 @@ impl Sentinel {
 }
 
 impl Sentinel {
-    /// After an answer that there is no such master, with the names of those that the sentinels know. Takes connect + response
-    /// time-out at most.
+    /// Adds the names of the known masters to the failure "no such master". Takes connect + response time-out at most.
     pub(super) fn with_known_masters(&self, failure: Failure) -> Failure {
         let is_unknown = |message: &str| message.contains(NO_SUCH_MASTER);
         if !matches!(&failure, Failure::Refused { message, .. } if is_unknown(message)) {
@@ -100,7 +99,7 @@ fn names(masters: &Value) -> Vec<String> {
 }
 
 impl Said {
-    /// How many sentinels this one knows of, with itself. It says that also to a user that may not see which.
+    /// How many sentinels this sentinel knows, with itself. A user that may not see which sentinels still gets the number.
     pub(crate) fn known(&self) -> usize {
         let others = self.details.as_ref().map_or(0, |details| details.number("num-other-sentinels"));
         usize::try_from(others).unwrap_or(0).saturating_add(1)
