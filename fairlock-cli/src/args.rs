@@ -90,7 +90,7 @@ pub(crate) struct Minder {
     pub(crate) server: Server,
     #[command(flatten)]
     pub(crate) kind: Kind,
-    pub(crate) grace_ms: u64,
+    pub(crate) kill_after_ms: u64,
     #[arg(required = true)]
     pub(crate) names: Vec<String>,
 }
@@ -110,10 +110,10 @@ gives 128 + n for a signal that would end it, and collects orphans. The lock is 
 processes that it left in the background then run without the lock.
 
 Loss: without an answer from the server, the hold is certain only until its lease ends. The program \
-gets KILL a twentieth of the lease before that, and TERM --grace before KILL: so it has ended before \
+gets KILL a twentieth of the lease before that, and TERM --kill-after before KILL: so it has ended before \
 another owner can get the lock. The same happens if fairlock itself is stopped. If it is killed, TERM \
-comes at once and KILL after --grace, and the lock is released when the program has ended. If the lock is taken by force, TERM comes at once and KILL after \
---grace, and the next holder does not wait for that.
+comes at once and KILL after --kill-after, and the lock is released when the program has ended. If the lock is taken by force, TERM comes at once and KILL after \
+--kill-after, and the next holder does not wait for that.
 ";
 
 const RUN_USAGE: &str = "fairlock run [OPTIONS] <NAME>... -- <PROGRAM> [ARGS]…\n       fairlock run [OPTIONS] <NAME>... -c <TEXT>";
@@ -146,7 +146,7 @@ pub(crate) struct Run {
     /// The time between TERM and KILL when the lock is lost; at most half the lease. Default: 5s, or a third of a shorter
     /// lease.
     #[arg(long, value_name = "TIME", value_parser = parse, allow_negative_numbers = true)]
-    pub(crate) grace: Option<Duration>,
+    pub(crate) kill_after: Option<Duration>,
     #[command(flatten)]
     pub(crate) kind: Kind,
     /// The exit code if another owner still has the lock when --wait is over.

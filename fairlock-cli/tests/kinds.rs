@@ -88,7 +88,7 @@ fn only_one_kind_can_be_asked_for() {
 fn a_permit_of_a_killed_command_comes_back_when_its_program_has_ended() {
     for kind in ["--permits 1", "--write", "--shared"] {
         let host = Host::new();
-        let options = format!("{kind} --lease 60s --grace 500ms x");
+        let options = format!("{kind} --lease 60s --kill-after 500ms x");
         let (mut killed, process) = host.holds(&options, "pid", &host.until("never"));
         killed.0.kill().unwrap();
         let since = Instant::now();
@@ -106,7 +106,7 @@ fn a_killed_command_gives_back_its_own_permit_only() {
     let host = Host::new();
     let ours = semaphore(&host, "ours", 3);
     let kept = ours.acquire_many(2).unwrap();
-    let (mut killed, process) = host.holds("--permits 3 --grace 500ms x", "pid", &host.until("never"));
+    let (mut killed, process) = host.holds("--permits 3 --kill-after 500ms x", "pid", &host.until("never"));
     assert_eq!(ours.inspect().unwrap().taken(), 3);
     killed.0.kill().unwrap();
     wait_until_dead(process);

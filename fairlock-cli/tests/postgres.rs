@@ -149,7 +149,7 @@ fn programs_run_in_the_order_of_their_requests_and_operators_see_and_change_it()
 fn the_hold_of_a_killed_command_is_given_back_when_its_program_has_ended() {
     let (server, dir) = (PostgresServer::start(), WorkDir::new());
     let pid = dir.file("pid");
-    let options = format!("--postgres {} --lease 60s --grace 500ms x", server.url());
+    let options = format!("--postgres {} --lease 60s --kill-after 500ms x", server.url());
     let mut killed = starts(NOWHERE, &options, &script(&pid, "sleep 1000"));
     let process = process_in(&pid);
     killed.0.kill().unwrap();

@@ -198,7 +198,7 @@ fn a_killed_command_gives_the_lock_back_by_the_same_settings() {
         ("FAIRLOCK_LEASE", "60s"),
         ("FAIRLOCK_CONNECTIONS", "1"),
     ]);
-    command.args(["--grace", "500ms", "--", "sh", "-c", &script(&pid, "exec sleep 1000")]);
+    command.args(["--kill-after", "500ms", "--", "sh", "-c", &script(&pid, "exec sleep 1000")]);
     let holder = Running::start(command);
     process_in(&pid);
     send("KILL", holder.0.id());

@@ -5,9 +5,9 @@
 //!
 //! | it reads | TERM to the group | KILL to the group |
 //! | --- | --- | --- |
-//! | nothing new: the lease is not renewed, or fairlock is stopped | when `grace` is left | when nothing is left |
-//! | the end of the pipe: fairlock was killed | at once | `grace` later, but before the lease ends |
-//! | `taken`: the lock was taken by force | at once | `grace` later |
+//! | nothing new: the lease is not renewed, or fairlock is stopped | when `kill_after` is left | when nothing is left |
+//! | the end of the pipe: fairlock was killed | at once | `kill_after` later, but before the lease ends |
+//! | `taken`: the lock was taken by force | at once | `kill_after` later |
 //!
 //! After TERM, a late renewal changes nothing. KILL ends the minder with the group, except when fairlock was killed: then the
 //! minder leaves the group, waits until the group has no process, and releases the hold. When fairlock is killed:
@@ -86,12 +86,12 @@ pub(super) enum Watch {
 
 impl Minder {
     /// Starts the minder and waits until it is ready.
-    pub(super) fn start(server: &Server, options: &Run, grace: Duration) -> Result<Minder, Failure> {
+    pub(super) fn start(server: &Server, options: &Run, kill_after: Duration) -> Result<Minder, Failure> {
         let no_minder = |error| Failure::ours(format!("the minder can't be started: {error}"));
         let program = std::env::current_exe().map_err(no_minder)?;
         let mut command = Command::new(program);
         command.arg(MINDER).args(options.kind.options());
-        command.args(["--", &grace.as_millis().to_string()]).args(names(options));
+        command.args(["--", &kill_after.as_millis().to_string()]).args(names(options));
         server.pass_on(&mut command);
         command.process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -209,7 +209,7 @@ impl Drop for Minder {
 
 /// The minder process itself.
 pub(crate) fn mind(options: &args::Minder) -> Exit {
-    let grace = Duration::from_millis(options.grace_ms);
+    let kill_after = Duration::from_millis(options.kill_after_ms);
     for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2] {
         // They are for the program: the minder only catches them.
         if signal_hook::flag::register(signal, Arc::default()).is_err() {
@@ -222,7 +222,7 @@ pub(crate) fn mind(options: &args::Minder) -> Exit {
     let group = getpgrp();
     let (mut holds, mut until, mut keep_until) = (Vec::new(), None, Duration::ZERO);
     let (kill_at, was_killed) = loop {
-        let term_at = until.map(|until: Duration| until.saturating_sub(grace));
+        let term_at = until.map(|until: Duration| until.saturating_sub(kill_after));
         let wait = term_at.map_or(Duration::from_secs(3600), |at| at.saturating_sub(now()));
         match said.recv_timeout(wait) {
             Ok(line) => match line.split_once(' ') {
@@ -231,24 +231,24 @@ pub(crate) fn mind(options: &args::Minder) -> Exit {
                     keep_until = nanos.parse().map(Duration::from_nanos).unwrap_or(keep_until)
                 }
                 Some(("until", nanos)) => until = nanos.parse().map(Duration::from_nanos).ok().or(until),
-                _ => break (now() + grace, false), // taken
+                _ => break (now() + kill_after, false), // taken
             },
             Err(RecvTimeoutError::Timeout) => {
                 // Or after an hour in line.
                 if let Some(until) = until
-                    && now() >= until.saturating_sub(grace)
+                    && now() >= until.saturating_sub(kill_after)
                 {
                     break (until, false);
                 }
             }
             Err(RecvTimeoutError::Disconnected) => {
-                break (until.unwrap_or_default().min(now() + grace), true);
+                break (until.unwrap_or_default().min(now() + kill_after), true);
             }
         }
     };
     let Some(until) = until else {
         // There is no program yet.
-        give_back(options, &holds, Duration::ZERO, now() + grace);
+        give_back(options, &holds, Duration::ZERO, now() + kill_after);
         return Exit::Done;
     };
     tell_fairlock("ending");

@@ -36,17 +36,17 @@ use program::Ended;
 use signals::die_by;
 use wait::{Outside, Waited};
 
-const DEFAULT_GRACE: Duration = Duration::from_secs(5);
+const DEFAULT_KILL_AFTER: Duration = Duration::from_secs(5);
 /// How long the command tries to tell the server of its end.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(server: &Server, options: &Run) -> Result<Exit, Failure> {
-    let grace = grace(server, options)?;
+    let kill_after = kill_after(server, options)?;
     wanted::check(options)?;
     program::look(options)?;
     // Before anything that a signal must not interrupt.
     let (signals, latest) = signals::listen()?;
-    match run_under(server, options, grace, &signals) {
+    match run_under(server, options, kill_after, &signals) {
         // The signal interrupted the only attempt: no program has run.
         Err(Failure { exit: Exit::Unavailable, .. }) if signals::is_passed_on(latest.get()) => {
             Ok(die_by(latest.get()))
@@ -58,7 +58,7 @@ pub(crate) fn run(server: &Server, options: &Run) -> Result<Exit, Failure> {
 fn run_under(
     server: &Server,
     options: &Run,
-    grace: Duration,
+    kill_after: Duration,
     signals: &Receiver<i32>,
 ) -> Result<Exit, Failure> {
     // The connecting is a part of the wait.
@@ -71,7 +71,7 @@ fn run_under(
     let (tell, losses) = unbounded();
     client.on_lost(move |lost| drop(tell.send(lost.clone())));
     // Started before the wait, so it costs no time under the lock.
-    let mut minder = Minder::start(server, options, grace)?;
+    let mut minder = Minder::start(server, options, kill_after)?;
     let outer = Outer::of_environment();
     let outside = Outside { signals, losses: &losses, outer: &outer, quiet: options.quiet };
     let mut holds = Holds::default();
@@ -88,7 +88,7 @@ fn run_under(
             Waited::Lost(lost) => return Err(lost_before_the_start(&lost)),
         }
     }
-    prolong(options, &holds, grace)?;
+    prolong(options, &holds, kill_after)?;
     if let Some(at_least) = options.at_least {
         minder.keeps_for(at_least);
     }
@@ -100,7 +100,7 @@ fn run_under(
     let also = unreleased.as_ref().map(|what| format!("; {what}")).unwrap_or_default();
     if was_ended {
         let why = lost.map_or_else(
-            || about_to_be_lost(options, held_for + grace + reserve(options) * 2),
+            || about_to_be_lost(options, held_for + kill_after + reserve(options) * 2),
             |lost| lost.to_string(),
         );
         return Err(Failure::new(Exit::Lost, format!("{why}; the program was ended{also}")));
@@ -168,7 +168,7 @@ fn release(options: &Run, client: &Client, holds: Holds) -> (Option<Error>, Opti
 }
 
 /// At most half the lease: renewals come every third of it, so while the server answers, more than half is always certain.
-fn grace(server: &Server, options: &Run) -> Result<Duration, Failure> {
+fn kill_after(server: &Server, options: &Run) -> Result<Duration, Failure> {
     let lease = options.terms.lease();
     if let Some(time) = server.response_timeout.filter(|time| *time > lease / 2) {
         let [time, lease, most] = [time, lease, lease / 2].map(duration::option);
@@ -177,23 +177,23 @@ fn grace(server: &Server, options: &Run) -> Result<Duration, Failure> {
              add --response-timeout {most}, or choose a longer --lease"
         )));
     }
-    let grace = options.grace.unwrap_or_else(|| DEFAULT_GRACE.min(lease / 3));
-    if grace > lease / 2 {
-        let [grace, lease, most] = [grace, lease, lease / 2].map(duration::option);
+    let kill_after = options.kill_after.unwrap_or_else(|| DEFAULT_KILL_AFTER.min(lease / 3));
+    if kill_after > lease / 2 {
+        let [kill_after, lease, most] = [kill_after, lease, lease / 2].map(duration::option);
         return Err(Failure::ours(format!(
-            "--grace is {grace} and --lease is {lease}, but --grace must be at most half of --lease: \
-             add --grace {most}, or choose a longer --lease"
+            "--kill-after is {kill_after} and --lease is {lease}, but --kill-after must be at most half of --lease: \
+             add --kill-after {most}, or choose a longer --lease"
         )));
     }
-    if let Some(limit) = options.max_hold.filter(|limit| *limit < grace * 2) {
-        let [limit, grace, most] = [limit, grace, limit / 2].map(duration::option);
-        let default = if options.grace.is_none() { " by default" } else { "" };
+    if let Some(limit) = options.max_hold.filter(|limit| *limit < kill_after * 2) {
+        let [limit, kill_after, most] = [limit, kill_after, limit / 2].map(duration::option);
+        let default = if options.kill_after.is_none() { " by default" } else { "" };
         return Err(Failure::ours(format!(
-            "--max-hold is {limit} and --grace is {grace}{default}, but --max-hold must be at least twice --grace: \
-             add --grace {most}, or choose a longer --max-hold"
+            "--max-hold is {limit} and --kill-after is {kill_after}{default}, but --max-hold must be at least twice --kill-after: \
+             add --kill-after {most}, or choose a longer --max-hold"
         )));
     }
-    Ok(grace)
+    Ok(kill_after)
 }
 
 /// How long before the end of the lease KILL comes, so that the program has ended by then even on a busy machine.
@@ -201,13 +201,13 @@ fn reserve(options: &Run) -> Duration {
     options.max_hold.map_or(options.terms.lease(), |limit| limit.min(options.terms.lease())) / 20
 }
 
-/// A handed-over hold is short at first: it is renewed until the program starts with more than its grace.
-fn prolong(options: &Run, holds: &Holds, grace: Duration) -> Result<(), Failure> {
+/// A handed-over hold is short at first: it is renewed until the program starts with more than `--kill-after`.
+fn prolong(options: &Run, holds: &Holds, kill_after: Duration) -> Result<(), Failure> {
     loop {
         match holds.renew() {
-            Ok(certain) if certain > grace + reserve(options) => return Ok(()),
+            Ok(certain) if certain > kill_after + reserve(options) => return Ok(()),
             Ok(_) => {
-                let what = "the server answers too slowly: no more than --grace is left of the lease";
+                let what = "the server answers too slowly: no more than --kill-after is left of the lease";
                 return Err(Failure::new(Exit::Unavailable, what));
             }
             Err(Error::Unavailable { .. }) if !holds.valid_for().is_zero() => {

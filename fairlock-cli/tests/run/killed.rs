@@ -75,7 +75,7 @@ fn when_fairlock_is_killed_its_program_is_ended_before_the_lock_is_free() {
         let host = Host::new();
         let inner = host.dir.file("inner");
         let then = format!("{trap} sleep 1000 & echo $! > {}; wait; wait", inner.display());
-        let (mut holder, process) = host.holds("x --lease 3s --grace 500ms", "pid", &then);
+        let (mut holder, process) = host.holds("x --lease 3s --kill-after 500ms", "pid", &then);
         let inner = process_in(&inner);
         let waiting = host.lock("x").request().unwrap();
         holder.0.kill().unwrap();
@@ -118,9 +118,12 @@ fn the_minder_of_a_durable_holder_gives_the_lock_back_by_a_quorum() {
 
 #[test]
 fn when_fairlock_is_killed_its_minder_gives_the_lock_back_once_the_program_has_ended() {
-    for (options, trap) in
-        [("x", ""), ("x --plain", ""), ("x --discipline redisson", ""), ("x --grace 500ms", "trap '' TERM;")]
-    {
+    for (options, trap) in [
+        ("x", ""),
+        ("x --plain", ""),
+        ("x --discipline redisson", ""),
+        ("x --kill-after 500ms", "trap '' TERM;"),
+    ] {
         let (server, dir) = (RedisServer::builder().requirepass("canary").start(), WorkDir::new());
         let (pid, inner) = (dir.file("pid"), dir.file("inner"));
         let program = script(&pid, &format!("{trap} sleep 1000 & echo $! > {}; wait; wait", inner.display()));
@@ -156,7 +159,7 @@ fn when_fairlock_is_killed_its_minder_gives_the_lock_back_once_the_program_has_e
 fn a_minder_gives_back_its_own_hold_only_and_ends_also_without_a_server() {
     let host = Host::new();
     let proxy = Proxy::start(host.server.port());
-    let (mut holder, process) = host.holds("x --grace 100ms", "pid", IGNORES_TERM);
+    let (mut holder, process) = host.holds("x --kill-after 100ms", "pid", IGNORES_TERM);
     let minder = minder_of(process);
     let ours = host.lock("x");
     let waiting = ours.request().unwrap();
@@ -170,7 +173,7 @@ fn a_minder_gives_back_its_own_hold_only_and_ends_also_without_a_server() {
     guard.unlock().unwrap();
 
     let pid = host.dir.file("another");
-    let mut holder = starts(&proxy.url(), "x --lease 2s --grace 100ms", &script(&pid, IGNORES_TERM));
+    let mut holder = starts(&proxy.url(), "x --lease 2s --kill-after 100ms", &script(&pid, IGNORES_TERM));
     let minder = minder_of(process_in(&pid));
     proxy.set(Traffic::Commands, Rule::Swallow);
     holder.0.kill().unwrap();
@@ -193,7 +196,7 @@ fn when_fairlock_is_killed_with_its_minder_the_lock_ends_with_its_lease() {
 #[test]
 fn when_fairlock_is_stopped_its_program_is_ended_before_the_lock_is_free() {
     let host = Host::new();
-    let (mut holder, process) = host.holds("x --lease 3s --grace 500ms", "pid", IGNORES_TERM);
+    let (mut holder, process) = host.holds("x --lease 3s --kill-after 500ms", "pid", IGNORES_TERM);
     let waiting = host.lock("x").request().unwrap();
     stop(&holder.0);
     let guard = waiting.wait().unwrap();

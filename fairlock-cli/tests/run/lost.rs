@@ -14,7 +14,7 @@ fn a_program_whose_lease_cannot_be_renewed_ends_before_another_owner_has_the_loc
         let proxy = Proxy::start(host.server.port());
         let [pid, inner] = ["pid", "inner"].map(|name| host.dir.file(name));
         let program = script(&pid, &format!("{trap} sleep 1000 & echo $! > {}; wait; wait", inner.display()));
-        let mut holder = starts(&proxy.url(), "x --lease 3s --grace 500ms", &program);
+        let mut holder = starts(&proxy.url(), "x --lease 3s --kill-after 500ms", &program);
         let (process, inner) = (process_in(&pid), process_in(&inner));
         let waiting = host.lock("x").request().unwrap();
         proxy.set(Traffic::Commands, Rule::Swallow);
@@ -33,7 +33,7 @@ fn a_program_whose_lock_is_taken_by_force_gets_term_at_once_and_kill_after_its_g
     // The trap stands before the pid file: the test sends TERM as soon as that exists.
     let wait = script(&pid, "while :; do sleep 0.1; done");
     let program = format!("trap 'touch {}; sleep 1000' TERM; {wait}", told.display());
-    let mut holder = host.starts("x --grace 1s", &program);
+    let mut holder = host.starts("x --kill-after 1s", &program);
     let process = process_in(&pid);
     let taken = Instant::now();
     assert!(host.lock("x").force_unlock().unwrap());
@@ -47,7 +47,7 @@ fn a_program_whose_lock_is_taken_by_force_gets_term_at_once_and_kill_after_its_g
 fn a_program_that_exceeds_max_hold_is_ended() {
     let host = Host::new();
     let start = Instant::now();
-    let (mut holder, process) = host.holds("x --max-hold 2s --grace 500ms", "pid", "sleep 1000");
+    let (mut holder, process) = host.holds("x --max-hold 2s --kill-after 500ms", "pid", "sleep 1000");
     let words = "fairlock: lock x was held for as long as --max-hold allows; the program was ended\n";
     holder.output().is(123, "", words);
     assert!(start.elapsed() >= Duration::from_millis(900), "{:?}", start.elapsed());
@@ -58,6 +58,6 @@ fn a_program_that_exceeds_max_hold_is_ended() {
 #[test]
 fn a_program_outlives_many_leases_while_the_server_answers() {
     let (host, start) = (Host::new(), Instant::now());
-    host.runs("x --lease 2s --grace 200ms", "sleep 8; echo done").is(0, "done\n", "");
+    host.runs("x --lease 2s --kill-after 200ms", "sleep 8; echo done").is(0, "done\n", "");
     assert!(start.elapsed() >= Duration::from_secs(8));
 }

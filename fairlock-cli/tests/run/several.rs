@@ -79,7 +79,7 @@ fn a_command_that_ends_in_line_for_the_next_gives_back_what_it_has() {
     guard.unlock().unwrap();
 
     let guard = ours.lock().unwrap();
-    let mut killed = between(&host, "--lease 60s --grace 500ms");
+    let mut killed = between(&host, "--lease 60s --kill-after 500ms");
     killed.0.kill().unwrap();
     eventually(SOON, "its minder has given it back", || !host.lock("a").is_locked().unwrap());
     guard.unlock().unwrap();
@@ -103,7 +103,7 @@ fn a_lock_that_is_taken_while_the_next_is_waited_for_ends_the_wait() {
 fn when_one_is_taken_the_program_is_ended_and_all_are_given_back() {
     let host = Host::new();
     for taken in ["a", "b"] {
-        let (mut holder, process) = host.holds("a b --grace 1s", taken, "exec sleep 1000");
+        let (mut holder, process) = host.holds("a b --kill-after 1s", taken, "exec sleep 1000");
         assert!(host.lock(taken).force_unlock().unwrap());
         holder.output().gave(123).with(&[&format!("lock `{taken}` was lost by ")]);
         assert!(!is_alive(process));
@@ -129,7 +129,7 @@ fn a_killed_command_gives_all_back_when_its_program_has_ended() {
     let pid = host.dir.file("pid");
     // The trap stands before the pid file: TERM comes as soon as that exists.
     let program = format!("trap '' TERM; {}", script(&pid, "sleep 1000"));
-    let mut holder = host.starts("c a b --lease 60s --grace 500ms", &program);
+    let mut holder = host.starts("c a b --lease 60s --kill-after 500ms", &program);
     let process = process_in(&pid);
     holder.0.kill().unwrap();
     let killed = Instant::now();
@@ -145,7 +145,7 @@ fn a_killed_command_gives_all_back_when_its_program_has_ended() {
 fn max_hold_counts_from_the_first_grant() {
     let host = Host::new();
     let guard = host.lock("b").lock().unwrap();
-    let mut waits = between(&host, "--max-hold 3s --grace 200ms");
+    let mut waits = between(&host, "--max-hold 3s --kill-after 200ms");
     waits.output().gave(123).with(&["; the program was not started"]);
     eventually(SOON, "its time is over", || !host.lock("a").is_locked().unwrap());
     guard.unlock().unwrap();
