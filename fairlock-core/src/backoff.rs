@@ -48,8 +48,8 @@ pub(crate) enum AfterFailure {
 }
 
 impl Retries {
-    /// The pause counts from then. An attempt that the server let wait, as for a row that others have locked, was a pause itself: with
-    /// another one behind it, it would miss the moments in which the row is free.
+    /// The pause counts from `since`. If the server let the attempt wait, for example for a locked row, that wait was a pause
+    /// itself: a further pause would miss the moments in which the row is free.
     pub(crate) fn failed(&self, since: Instant, longest: Duration) -> AfterFailure {
         let mut failures = self.0.lock();
         failures.in_a_row = failures.in_a_row.saturating_add(1);

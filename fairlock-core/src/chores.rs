@@ -10,8 +10,8 @@ use crate::backoff::Retries;
 use crate::claim::Claim;
 use crate::config::MOST_AT_ONCE;
 
-/// In the order in which they are to be tried. No call looks at more of it than it takes, but for those that are made once in
-/// an outage, or once a turn while the server does not answer.
+/// In the order of the next attempts. A call looks only at the chores that it takes. Exceptions: calls that are made once in an
+/// outage, or once a turn while the server does not answer.
 #[derive(Default)]
 pub(crate) struct Chores {
     queues: Mutex<Queues>,
@@ -52,7 +52,7 @@ impl Chore {
         Chore { claim, duty, since, tried: false, again: false }
     }
 
-    /// By then lease and place have run out at the server, also those that a late attempt has begun at its end.
+    /// By then lease and place have run out at the server, even if a late attempt began them at its very end.
     fn until(&self) -> Instant {
         let Chore { claim, since, .. } = self;
         let late = claim.config.attempt_ttl.unwrap_or_default();
@@ -70,8 +70,8 @@ pub(crate) enum Duty {
 }
 
 impl Duty {
-    /// Whether a call is under way that would begin anew what this ends, if the server carried it out later. A claim with a duty
-    /// begins no more such calls, so this is over once it was. (The renewal of a hold finds nothing after the release.)
+    /// Whether a call is under way that, carried out late, would begin again what this duty ends. A claim with a duty begins no
+    /// more such calls: once false, the answer stays false. (The renewal of a hold has no effect after the release.)
     pub(crate) fn has_to_wait(self, claim: &Claim) -> bool {
         match self {
             Duty::Release => claim.is_asking(),

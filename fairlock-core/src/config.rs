@@ -33,8 +33,8 @@ impl Config {
         self.clock.now()
     }
 
-    /// The longest pause between two attempts. It is short beside a lease and a place's time to live, so that a retry after it
-    /// still comes in time.
+    /// The longest pause between two attempts: short beside a lease and a place's time to live, so that the next attempt still
+    /// comes in time.
     pub(crate) fn longest_pause(&self) -> Duration {
         backoff::LONGEST.min(self.lease / 9).min(self.place_ttl / 9)
     }

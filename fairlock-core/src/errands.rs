@@ -68,7 +68,7 @@ impl Errands {
         self.0.lock().left.client.take()
     }
 
-    /// Whether none is left, also in the thread's hands: then an errand that another thread runs now overtakes none of them.
+    /// Whether no errand is queued or in the thread's hands: then another thread may run an errand now without overtaking.
     pub(crate) fn is_idle(&self) -> bool {
         let queue = self.0.lock();
         !queue.in_hand && queue.left.is_empty()

@@ -53,9 +53,9 @@ pub enum Error {
         /// Why not.
         reason: &'static str,
     },
-    /// The server gave no usable answer within the call's time limit. Whether it carried out the last request is unknown; what
-    /// that may have taken is released in the background. Or it answered that it takes no writes for now, since it is full or
-    /// can't save its data: that ends a call at once, unless its request stands in line already.
+    /// The server gave no usable answer within the call's time limit. Whether the server carried out the last request is unknown;
+    /// a lock that it may have granted is released in the background. Or the server takes no writes for now, since it is full or
+    /// can't save its data: this ends a call at once, unless its request already stands in line.
     Unavailable {
         /// The lock, when the call was about one.
         lock: Option<LockName>,

@@ -30,8 +30,8 @@ impl LockName {
         &self.0.text
     }
 
-    /// A hash of the name, which was computed when the name was made: for tables of a store in this process. Equal names have
-    /// equal hashes. It is keyed, so that no program can choose names that collide, and differs from process to process.
+    /// A hash of the name, computed when the name was made: for tables of a store in this process. Equal names have equal hashes.
+    /// The hash is keyed, and differs from process to process: no program can choose names that collide.
     ///
     /// ```
     /// # use fairlock_core::LockName;
@@ -279,8 +279,8 @@ impl fmt::Debug for Hashed {
 
 /// A fencing token: a number for each outermost acquisition of a lock, greater than all earlier ones of that lock.
 ///
-/// Send it with each write to the resource that the lock guards, and let the resource refuse a number below the greatest
-/// that it has seen. It is below 2^53, so that it fits a SQL `bigint` and a JSON number.
+/// Send the token with each write to the resource that the lock guards, and let the resource refuse a token below the greatest so
+/// far. A token is below 2^53, and fits a SQL `bigint` and a JSON number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(transparent))]
 pub struct FencingToken(u64);
@@ -296,9 +296,9 @@ impl FencingToken {
         self.0
     }
 
-    /// The number for a signed column of a database, such as SQL's `bigint`. It is the same number, since a token is below 2^53.
-    /// One that no `i64` holds could only come from a faulty backend. It becomes negative, so a resource that has seen any token
-    /// refuses it: the greatest `i64` in its place would let older holders write.
+    /// The number for a signed column of a database, such as SQL's `bigint`. The number is the same, since a token is below 2^53.
+    /// Only a faulty backend could give a token beyond `i64`. Such a token becomes negative, and a resource that has seen any
+    /// token refuses it. (The greatest `i64` would let older holders write.)
     ///
     /// ```
     /// # use fairlock::FencingToken;

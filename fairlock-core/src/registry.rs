@@ -184,7 +184,7 @@ mod tests {
 
     use super::*;
 
-    /// Adds a claim of this owner, which has none on this lock.
+    /// Adds the first claim of this owner on this lock.
     fn add(registry: &Registry, lock: &LockName, owner: &str) -> Arc<Claim> {
         let claim = Claim::of_tests(lock, owner);
         let join = |_: &Arc<Claim>| panic!("it is there");

@@ -6,8 +6,8 @@
 //! So no other thread is needed between two tasks. What can meet:
 //!
 //! - The queue of the thread: an attempt is made here only while that is empty, also what was taken from it. So tasks keep their order.
-//! - A cancel, a drain, a shutdown: each may end the request before [`Claim::begin_to_ask`], and then it is not asked for; or it finds
-//!   that the claim is being asked for, and has it withdrawn after the answer, as with a thread that asks.
+//! - A cancel, a drain, a shutdown: each may end the request before [`Claim::begin_to_ask`], and then no attempt is made. Or the
+//!   first attempt is under way: then the request is withdrawn after the answer, as with a thread.
 //! - The watchdog: it does not ask for a claim that its task attends to. A release or withdrawal that would overtake a call of the watchdog's
 //!   is left to it.
 //! - A push before the answer to the ask: the claim keeps it for that answer.
@@ -58,7 +58,7 @@ pub(crate) fn begin(shared: &Arc<Shared>, wish: Wish<'_>) -> Result<Arc<Claim>> 
     let claim = Arc::new(claim.of_task(patience.deadline));
     let join = |_: &Arc<Claim>| None;
     shared.ledger.registry.get_or_make(name, &claim.owner, join, || (Arc::clone(&claim), ()));
-    // A drain or a shutdown that began meanwhile may have listed the claims before this one was there.
+    // A drain or a shutdown that began meanwhile may have listed the claims without this claim.
     if let Err(error) = may_begin(&shared.config, &wish) {
         leave(shared, &claim);
         return Err(error);
@@ -185,8 +185,8 @@ fn make_attempts(shared: &Shared, batch: Batch) -> bool {
 fn tell_first(shared: &Shared, hand: &mut InHand<'_>) -> bool {
     let Batch { releases, withdrawals, .. } = &mut hand.1;
     let mut turn = shared.turn();
-    // A call of the watchdog's that is under way could make a place after this one. It is the only other thread that makes such
-    // calls for a task, so its own chore comes after them.
+    // A call of the watchdog that is under way could make a place after this withdrawal. Only the watchdog makes such calls for a
+    // task, so a chore of the watchdog comes after them.
     for (queue, duty) in [(releases, Duty::Release), (withdrawals, Duty::Withdraw)] {
         if turn.is_silent() {
             break;

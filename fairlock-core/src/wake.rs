@@ -66,8 +66,8 @@ fn granted(shared: &Shared, lock: &str, owner: &str, request: RequestId, token: 
 /// idle until its lease ends. The watchdog releases it by owner, request and token, so no other hold is touched.
 fn release_stray_grant(shared: &Shared, lock: &str, owner: &str, request: RequestId, token: FencingToken) {
     let Ok(name) = LockName::new(lock) else { return };
-    // A client that has ended leaves it to the lease, and so does one whose watchdog can't be started. A shutdown that goes on
-    // takes it: what it withdraws may let the store grant a place that it could not be told to remove.
+    // If the client has ended, or its watchdog can't be started, the lease ends the grant. A running shutdown releases it: one
+    // withdrawal may let the store grant another place that is to be withdrawn too.
     let now = shared.now();
     let has_ended = shared.ledger.ending.ended().is_some();
     if has_ended

@@ -46,7 +46,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// How many attempts there are, and how long they take together, when each one fails so.
+    /// The number of attempts, and their time in all, if each attempt fails like this.
     fn fails(within: Duration, kind: BackendErrorKind) -> (u32, Duration) {
         let (mut attempts, began) = (0, Instant::now());
         let failed = connect_within::<()>(within, || {

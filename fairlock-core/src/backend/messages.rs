@@ -46,8 +46,8 @@ pub struct Place<'a> {
     pub wait: Wait,
     /// How long the server keeps the place without hearing from its client.
     pub ttl: Duration,
-    /// The ticket that an answer gave the request, 0 if none did. The waiter repeats it with each request. An ask puts a place
-    /// that is gone back at its ticket, so that no waiter loses its turn by what a store forgets.
+    /// The ticket from an earlier answer; 0 without one. The waiter repeats the ticket with each ask. If the place is gone, the
+    /// ask puts it back at this ticket: no waiter loses its turn when a store forgets.
     pub ticket: u64,
     /// How many of the lock's units the request takes, from 1 to its [capacity](LockKind::capacity); the same in each repeat.
     pub takes: u32,

@@ -76,8 +76,8 @@ pub(crate) fn margin(lease: Duration) -> Duration {
     lease / 100 + Duration::from_millis(2)
 }
 
-/// Until when a client may rely on a lease that was asked for at `sent`. It counts from before the request was sent, never
-/// from its answer, so it ends before the server's.
+/// Until when a client may rely on a lease that was asked for at `sent`. The client's lease counts from before the request was
+/// sent, never from the answer, and so ends before the server's lease.
 pub(crate) fn valid_until(sent: Instant, lease: Duration) -> Instant {
     let certain = lease.saturating_sub(margin(lease));
     sent.checked_add(certain).unwrap_or_else(|| sent + LONGEST)

@@ -7,10 +7,9 @@
 //! | kept | `Over` | the hold under the keeper's number, with an end | its end, or an operator |
 //! | lost, or held more than once | as it is | | an ordinary unlock |
 //!
-//! What was sent before names the former request: a renewal under way, a late attempt to ask, the withdrawal after that one. It
-//! finds nothing of the kept hold. An attempt to keep it that arrives late finds it kept, or finds nothing; only where no attempt
-//! was answered can it still take effect, within the store's `attempt_ttl`. A shutdown knows nothing of the kept hold, since the
-//! claim is over.
+//! Earlier messages name the former request, and do not touch the kept hold: a renewal under way, a late ask, a withdrawal. A
+//! late attempt to keep finds the hold kept, or gone; only if no attempt was answered can it still take effect, within the
+//! store's `attempt_ttl`. A shutdown leaves the kept hold alone, since the claim is over.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

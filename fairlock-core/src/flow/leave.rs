@@ -76,13 +76,12 @@ fn follow_giving_up(ledger: &Ledger, claim: &Arc<Claim>, after: AfterGivingUp) {
     }
 }
 
-/// The watchdog withdraws the request. The caller waits a moment for the answer, since it may have been granted the lock in
-/// this very moment; a later grant is released. It waits no longer once an attempt has failed and the next one comes after
-/// a pause. So on a manual clock that is moved to the end of the wait, and stands there, the call of a client that was cut
-/// off ends too.
+/// The watchdog withdraws the request. The caller waits a moment for the answer, which may be a grant of this very moment; a
+/// later grant is released. The caller stops waiting when an attempt has failed and the next attempt comes after a pause. So the
+/// call of a client that was cut off ends even on a manual clock that stands still at the end of the wait.
 ///
-/// Attempts of several callers may fail in turn, and only the second failure leads to a pause. The thread that fails sets
-/// the pause before it raises this claim's signal, and raises those of the earlier ones when the pauses begin.
+/// Attempts of several callers may fail in turn, and only the second failure leads to a pause. The failing thread sets the pause
+/// before it raises this claim's signal. When the pauses begin, it raises the signals of the earlier claims.
 fn last_word(chores: &Chores, claim: &Claim) -> LastWord {
     let until = claim.config.now() + LAST_WORD_WAIT;
     loop {

@@ -149,8 +149,8 @@ impl AllGuard {
         &self.lost
     }
 
-    /// Prolongs all holds by one call of the backend, which is one round trip where one server keeps them. Returns how long all of
-    /// them are certain.
+    /// Prolongs all holds by one call of the backend: one round trip if one server keeps all locks. Returns how long all holds
+    /// are certain.
     ///
     /// ```
     /// # use std::time::Duration;

@@ -81,8 +81,8 @@ macro_rules! as_lock {
                 self.$all.force_unlock()
             }
 
-            /// Takes its units from this holder, as [`inspect`](Self::inspect) lists it; false if it has none. The others keep
-            /// theirs. Two round trips.
+            /// Takes the units of one holder, as [`inspect`](Self::inspect) lists the holders; false if this owner holds none.
+            /// All other holders keep their units. Two round trips.
             ///
             /// ```
             /// # use fairlock::{Client, MemoryBackend};

@@ -44,8 +44,8 @@ impl<O: Ownership> Lock<O> {
     }
 
     /// [`inspect`](Self::inspect) for another part of the line: `100..200` are the second hundred. One call reads at most 500
-    /// waiters, so that it never keeps the server busy, however long the line is. For more, ask again from
-    /// `part.start + line.len()` until the list is empty; the line may move between two calls.
+    /// waiters, and so never keeps the server busy, however many wait. For more, ask again from `part.start + line.len()` until
+    /// the list is empty; waiters may move up between two calls.
     ///
     /// # Errors
     /// As [`inspect`](Self::inspect).
@@ -77,8 +77,8 @@ impl<O: Ownership> Lock<O> {
         Ok(find_in(self.inspect_line(start..length)?.line, start, owner))
     }
 
-    /// Takes the lock from its holder; false if it is free. The line stays, and the first waiter gets the lock. A holder
-    /// that is a fairlock client hears of it at once, any other when it renews.
+    /// Takes the lock from its holder; false if the lock is free. The line stays, and the first waiter gets the lock. A holder
+    /// that is a fairlock client is told at once, any other holder by its next renewal.
     ///
     /// ```
     /// # use fairlock::{Client, MemoryBackend};

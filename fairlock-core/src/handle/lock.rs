@@ -23,8 +23,8 @@ use crate::shared::Shared;
 /// closure. The guard releases the lock when it is dropped, or by [`unlock`](Guard::unlock), and
 /// [`is_lost`](Guard::is_lost) tells whether the lock was lost before that.
 ///
-/// A thread that holds the lock gets it again at once, by any of these calls; each guard counts as one hold. Beware of
-/// `let _ = lock.lock()?`, which releases the lock in the same line; a name such as `_guard` keeps it.
+/// A thread that holds the lock gets it again at once, by any of these calls. Each guard counts as one hold. Beware of `let _ =
+/// lock.lock()?`, which releases the lock in the same line. A name such as `_guard` keeps the guard.
 ///
 /// # Variants
 /// [`request`](Self::request) takes a place in the line and waits later, for example in a `select!`.

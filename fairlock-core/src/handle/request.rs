@@ -18,8 +18,8 @@ use crate::ids::FencingToken;
 /// A place in the line of a lock. A thread has a [`LockRequest`], an [`Owner`] an [`OwnedRequest`]. Dropping it leaves the
 /// line, or releases the lock if it was granted.
 ///
-/// While no thread waits on it the client's watchdog asks for it, so it is granted in its turn all the same. A grant that
-/// was not taken yet is a hold: it is renewed, and keeps other owners out.
+/// Without a waiting thread the client's watchdog asks for the lock, so the request is granted in its turn all the same. A grant
+/// that was not taken yet is a hold: it is renewed, and keeps other owners out.
 #[must_use = "if unused the place is given up at once"]
 #[derive(Debug)]
 pub struct Request<O: Ownership = ThisThread> {
@@ -32,7 +32,7 @@ pub struct Request<O: Ownership = ThisThread> {
     mobility: PhantomData<O::Mobility>,
 }
 
-/// A request of the thread that made it; it can't leave that thread.
+/// A request of a thread, which can't leave its thread.
 pub type LockRequest = Request<ThisThread>;
 
 /// A request of an [`Owner`]; it may move between threads.
@@ -46,9 +46,8 @@ impl<O: Ownership> Request<O> {
         Ok(Request { caller, claim: Some(claim), decision, decided, mobility: PhantomData })
     }
 
-    /// A channel for a `select!`, which gets one message when the request is decided, that is granted or failed; `wait` then
-    /// returns at once. If the grant ended before it was taken, the request continues with a new place, and another message
-    /// follows.
+    /// A channel for a `select!`. One message arrives when the request was granted or has failed; `wait` then returns at once. If
+    /// the grant ended before a caller took it, the request continues with a new place, and another message follows.
     pub fn decided(&self) -> &Receiver<()> {
         &self.decided
     }
@@ -88,9 +87,9 @@ impl<O: Ownership> Request<O> {
         self.wait_for(self.caller.time_to(deadline))
     }
 
-    /// Stops waiting and leaves the line. Granted if that was so by then; busy if the server's last word was that other owners
-    /// have the lock, or stand ahead. Takes one round trip, or 50 ms without an answer; an attempt that is under way is waited for,
-    /// until its time-out is over.
+    /// Stops waiting and leaves the line. `Granted` if the lock was granted by then; `Busy` if by the server's last answer other
+    /// owners have the lock, or stand ahead. Takes one round trip, or 50 ms without an answer. First waits for an attempt that is
+    /// under way, until its time-out is over.
     ///
     /// ```
     /// # use fairlock::{Client, MemoryBackend};

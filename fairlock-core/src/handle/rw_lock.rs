@@ -16,8 +16,8 @@ use crate::handle::owner::{Owner, Ownership, ThisThread};
 ///
 /// # Order
 /// Readers and writers stand in one line and are served in the order in which they asked. Readers that stand behind each other
-/// enter together. A reader that comes while a writer waits stands behind it, so writers never starve; each waits for the readers
-/// ahead of it only. Each hold has its own lease: a reader that dies delays a writer by its lease at most.
+/// enter together. A new reader stands behind a waiting writer, so writers never starve: a writer waits only for the readers
+/// ahead. Each hold has its own lease: a dead reader delays a writer by its lease at most.
 ///
 /// # Re-entry
 /// An owner that holds the lock gets it again at once for the same or less: a read under its read, also while a writer waits, and a

@@ -20,9 +20,9 @@ use crate::handle::tasks::AsyncLock;
 /// lease: a holder that dies keeps its permits for its lease at most.
 ///
 /// # Owners
-/// Each call is its own owner, so permits are not re-entrant: a caller that holds all of them and asks for one more waits until
-/// it gives one back. Guards and requests may move between threads. With [`owned_by`](Self::owned_by) the owner's calls are re-entries,
-/// as with locks. A [leaked](OwnedGuard::leak) guard's permits are gone until its client ends, or an operator takes them.
+/// Each call is a new owner, so permits are not re-entrant: a caller that holds all permits and asks for one more waits for
+/// itself. Guards and requests may move between threads. With [`owned_by`](Self::owned_by) the owner's calls are re-entries, as
+/// with locks. A [leaked](OwnedGuard::leak) guard's permits are gone until its client ends, or an operator takes them.
 ///
 /// # Tokens
 /// Each grant has a greater token than all before it. The token names a hold, but it is no fence: other holders are at work with

@@ -1,9 +1,9 @@
 //! What becomes of a claim that ends while an attempt of it may still arrive at the server.
 //!
-//! A network can deliver an attempt after its repeat was answered, and even after the request was withdrawn or its hold
-//! released. The server would then make a place, or grant the lock, for nobody. An attempt has an end at the server, see
-//! [`Backend::attempt_ttl`](crate::backend::Backend::attempt_ttl): after it nothing begins any more. So the request is
-//! withdrawn once more after that end, and a grant that this finds is released.
+//! A network can deliver an attempt after its repeat was answered, and even after the request was withdrawn or its hold released.
+//! The server would then make a place, or grant the lock, for nobody. The server refuses an attempt after its end, see
+//! [`Backend::attempt_ttl`](crate::backend::Backend::attempt_ttl). So the request is withdrawn once more after this end, and a
+//! grant is released.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -60,9 +60,9 @@ impl Ledger {
     pub(crate) fn forget(&self, claim: &Arc<Claim>) {
         let Some(until) = claim.take_late_until() else { return self.registry.remove(claim) };
         let once_more = claim.once_more(self.config.now());
-        // Where owners name places, an attempt may make a place that is taken for that of the owner's next request, and the
-        // withdrawal would then remove it. So that request waits until the withdrawal is done. The claim is replaced and not
-        // removed, or a next one could come in between.
+        // If places are named by owners, a late attempt may make a place that looks like the place of the owner's next request,
+        // and the withdrawal would remove it. So the next request waits until the withdrawal is done. The claim is replaced and
+        // not removed: otherwise another claim could come in between.
         if self.backend.keeps_place_by_owner(&claim.lock) {
             self.registry.replace(claim, &once_more);
         } else {

@@ -67,8 +67,8 @@ impl Ledger {
 
     /// A claim has become a hold: it is counted, its callers are woken, and the watchdog looks after it.
     ///
-    /// Counted first, so that a caller that has the lock finds it counted. The rest does not delay that caller: before its
-    /// call returns it tells the watchdog itself.
+    /// The grant is counted first: a caller that has the lock finds the grant in the statistics. The rest does not delay the
+    /// caller, which wakes the watchdog itself before its call returns.
     pub(crate) fn granted(&self, claim: &Claim, by: GrantedBy) {
         let Grant { token, waited, due_at, ends_at, recheck_at } = claim.take_grant();
         self.counters.granted(&claim.lock, claim.request, by, waited);

@@ -30,7 +30,7 @@ impl GivenUp {
         self.limit.due_at()
     }
 
-    /// Writes the line about those that stand in none, if it is due. Returns when it is, if it is later.
+    /// Writes the line about all that was given up since the last line, if it is due. Returns when it is due, if it is later.
     pub(crate) fn tell_rest(&self, now: Instant) -> Option<Instant> {
         if self.limit.due_at().is_some_and(|at| at <= now) {
             self.write(None, || self.limit.count(0, now));

@@ -1,5 +1,5 @@
-//! The log of an outage: a line when it begins, one a minute while it lasts, and one when it is over, however many holds and
-//! waiters it concerns and however often they are tried.
+//! The log of an outage: a line at the beginning, one a minute, and one at the end, however many holds, waiters and attempts the
+//! outage concerns.
 //!
 //! It begins with a renewal, a release or a withdrawal that was not answered. It is over when the server has answered since,
 //! and nothing that failed is left. Until an answer comes, all that is lost or given up does not end it.
@@ -11,7 +11,7 @@ use crate::backend::BackendError;
 use crate::ids::LockName;
 use crate::logging::{MINUTE, log_line, ms};
 
-/// An outage that begins within a minute after another one is logged once it has lasted this long: a server that drops
+/// If an outage begins within a minute after another outage, it is logged only when it has lasted this long: a server that drops
 /// one request in ten is not worth a line for each.
 const LASTING: Duration = Duration::from_secs(5);
 

@@ -1,5 +1,5 @@
-//! The end of a client: waiters fail, then holds are lost, then the server is told of these and of everything that earlier
-//! calls left behind, then callbacks run. All of it has one bound.
+//! The end of a client: waiters fail; holds are lost; holds, places and the leftovers of earlier calls are released at the
+//! server; callbacks run. One bound covers all of this.
 
 mod drain;
 mod settling;
@@ -62,7 +62,7 @@ fn end(shared: &Shared, limit: Duration, failed: &[Arc<Claim>]) -> Result<()> {
         if claim.valid_until().is_some()
             && let Some(lost) = shared.ledger.mark_lost(claim, LostCause::Shutdown)
         {
-            // Not the claim's token: its last guard may be dropped in this very moment, and then the claim has none.
+            // Not the claim's token: the last guard may be dropped in this very moment, and then the claim has no token.
             settling.add(claim, Duty::Release, Some(lost.token));
             losses.push(lost);
             cut_off.extend(held);

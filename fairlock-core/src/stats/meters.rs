@@ -33,7 +33,7 @@ mod recorded {
     use crate::stats::not_granted::{KINDS, OUTCOMES, place_of};
 
     pub(crate) struct Meters {
-        /// The value of their label `lock`: empty for all locks that are not counted one by one, so that the number of series is bounded.
+        /// The value of the label `lock`. Empty for locks that are not counted singly: the number of series is bounded.
         lock: String,
         waits: [Histogram; 3],
         /// Of each kind that the lock is used as.

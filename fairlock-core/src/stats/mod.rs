@@ -59,8 +59,8 @@ pub struct Stats {
     pub wake_ups_ignored: u64,
     /// Gaps in the wake-ups, one for each reconnect of the connection that carries them. 0 for one lock.
     pub gaps: u64,
-    /// Reconnects to the same server after a connection was lost: those for commands, of all clients of this backend, and
-    /// those for this client's wake-ups (`gaps`). 0 for one lock.
+    /// Reconnects to the same server after a connection was lost: of the connections for commands, for all clients of this
+    /// backend; and of this client's connection for wake-ups (`gaps`). 0 for a single lock.
     pub reconnects: u64,
     /// How many holds there are now.
     pub holding: u64,

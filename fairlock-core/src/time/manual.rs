@@ -109,9 +109,8 @@ impl ManualClock {
         state.now = target;
     }
 
-    /// Moves to the next deadline, but by no more than `at_most`, and returns the new time. As in
-    /// [`advance`](Self::advance) all threads sleep before it moves and when it returns, so a test can inspect its world at
-    /// each moment at which anything happens.
+    /// Moves to the next deadline, but by no more than `at_most`, and returns the new time. As in [`advance`](Self::advance) all
+    /// threads sleep before the clock moves and when this call returns: a test can inspect its world at each event.
     pub fn step(&self, at_most: Duration) -> Instant {
         let mut state = self.0.state.lock();
         self.settle(&mut state);

@@ -53,8 +53,8 @@ impl Signal {
 
     pub(crate) fn raise(&self) {
         match self.clock.manual() {
-            // The clock marks the sleepers as awake in the same step, so that it can't move on between the raise and the moment
-            // when they run.
+            // The clock marks the sleepers as awake in the same step: it can't move on between the raise and the moment when the
+            // sleepers run.
             Some(clock) => clock.raise(self, || self.count()),
             None => {
                 self.count();

@@ -16,10 +16,10 @@ static PANICKED: LineLimit = LineLimit::new();
 
 /// The waker of the task that waits for a state.
 ///
-/// A poll registers its waker, *then* looks at the state. A thread that changes the state sets the flag under the state's mutex, by
-/// [`is_due`](Self::is_due), and takes the waker once that mutex is free, by [`wake_if_due`](Self::wake_if_due). Then a look
-/// that missed the change was made with its waker in the slot, and the flag is set after that, so that waker is woken. Of several
-/// threads one finds the flag: then the state has all of their changes before the woken task can take its mutex.
+/// A poll registers its waker, *then* looks at the state. A thread that changes the state sets the flag under the state's mutex,
+/// by [`is_due`](Self::is_due), and takes the waker once that mutex is free, by [`wake_if_due`](Self::wake_if_due). If a poll
+/// misses the change, its waker was registered before the flag was set, so the waker is woken. If several threads change the
+/// state, one of them finds the flag: the woken task then sees all changes.
 ///
 /// Wakers are the executor's code: they are cloned, woken and dropped without any mutex of this library.
 #[derive(Debug, Default)]
@@ -104,9 +104,9 @@ thread_local! {
 
 /// Runs `act`, and wakes the tasks that it has decided when it is over, also by a panic.
 ///
-/// An executor may poll a task in its waker. The task may release its lock, and so wake the next task, which is polled there, too: without
-/// this each of a thousand waiters would be polled inside the release of the one before. With this the wakers run one after the other,
-/// at the end of the outermost call, and on its thread for as long as such tasks wake each other.
+/// An executor may poll a task in its waker. The task may release its lock, and wake the next task, which is polled there as
+/// well: a thousand waiters would be polled inside each other's releases. Here the wakers run in turn, at the end of the
+/// outermost call, and on its thread for as long as such tasks wake each other.
 pub(crate) fn wake_afterwards<T>(act: impl FnOnce() -> T) -> T {
     struct Outermost;
 
@@ -163,8 +163,8 @@ mod tests {
         Look,
     }
 
-    /// Where a thread stands in its program. Each step touches what is shared once, as the real code's does. (That `take_due` reads the
-    /// flag before it swaps it makes no other outcome: one that reads "not due" has its effect there, any other with the swap.)
+    /// Where a thread stands in its program. Each step touches shared state once, as in the real code. (`take_due` reads the flag
+    /// before the swap. This adds no outcome: if the read says "not due", the read is the step, otherwise the swap is.)
     #[derive(Clone, Copy, Debug, PartialEq)]
     enum At {
         Idle,
@@ -177,8 +177,8 @@ mod tests {
         Over,
     }
 
-    /// A task that waits until both of two threads have changed the state, a thread that raises with other news, and a second
-    /// task to which the future moves at any moment.
+    /// A task that waits until two threads have changed the state, a thread that raises for another reason, and a second task to
+    /// which the future moves at any moment.
     struct Run {
         first: First,
         slot: TaskSlot,

@@ -25,9 +25,10 @@ pub(crate) struct Sleeper {
     until: AtomicU64,
     /// The first of what has come due since its last look began, in the same unit.
     ///
-    /// Atomics are enough. Whatever comes due is written under a mutex, then `first` is lowered, then `until` is read. The
-    /// thread resets `first` and takes those mutexes for its look, then writes `until`, then reads `first`. So what its look
-    /// has missed finds the thread awake, which then reads `first`; or it finds the time that was planned, and raises the signal.
+    /// Atomics are enough. Whatever comes due is written under a mutex, then `first` is lowered, then `until` is read. The thread
+    /// resets `first` and takes those mutexes for its look, then writes `until`, then reads `first`. A deadline that is added
+    /// during the look is either read from `first` before the thread sleeps, or its writer reads the planned `until` and raises
+    /// the signal.
     first: AtomicU64,
     thread: Mutex<Option<JoinHandle<()>>>,
     started: AtomicBool,
@@ -38,7 +39,7 @@ pub(crate) struct Sleeper {
 /// The thread is at work. When it goes to sleep it sees what has come due meanwhile: no time is less than this.
 const AWAKE: u64 = 0;
 
-/// Before its first look, which finds all that is due by then. (Nothing is due earlier than this.)
+/// Before the first look, which finds everything that is due. (Nothing is due earlier than this.)
 const NOT_YET: u64 = 1;
 
 /// The thread sleeps until it is woken.

@@ -1,22 +1,21 @@
-//! The thread of a client that keeps its promises while its callers sleep or work: it renews holds and places,
-//! many in one round trip, notices losses in time, asks for requests on which no caller waits, and repeats releases
-//! and withdrawals that the server did not answer. A second thread tells of losses while this one waits for the server, and a
-//! third one makes the first attempts of what tasks want.
+//! The thread of a client that keeps its promises while its callers sleep or work: it renews holds and places, many in one round
+//! trip, notices losses in time, asks for requests on which no caller waits, and repeats releases and withdrawals that the server
+//! did not answer. A second thread reports losses while the watchdog waits for the server, and a third thread makes the first
+//! attempts of tasks.
 //!
 //! One round, in this order. A call is bounded by the backend; calls of many requests have up to 64 of them.
 //!
 //! | what | how much in a round | what waits for it |
 //! | --- | --- | --- |
 //! | losses: holds whose time is over | all | nothing: no call is made. During the calls below `report_ended` does this |
-//! | renewals: holds first, then places | all that are due, and what comes due in the time that a round takes, in one call | all below |
+//! | renewals: holds first, then places | all that are due, or will be within a round, in one call | all below |
 //! | releases, withdrawals | many calls, none begins after 100 ms; first attempts before repeats | asks, the next renewals |
-//! | asks: wake-ups without a caller, all places that are gone | the same; none begins in this round after one that failed | the next renewals |
+//! | asks: wake-ups without a caller, all places that are gone | the same; no ask begins in a round after a failed ask | the next renewals |
 //! | lines in the log about losses | 100 ms | the next renewals |
 //!
-//! So a renewal is late by 300 ms and one call of each kind at most, whatever has to be told to the server. What is left over
-//! is done in the next round, which follows at once. Withdrawals go before asks, since a caller whose time is over waits
-//! for its own up to 50 ms. A look passes all claims, and takes so little beside the calls of its round that N of them
-//! take N times as long as one.
+//! So a renewal is late by 300 ms and one call of each kind at most, however many releases and asks there are. The rest follows
+//! in the next round, at once. Withdrawals go before asks, since a caller whose time is over waits up to 50 ms for its
+//! withdrawal. A look passes all claims, and takes little time beside the calls of its round.
 //!
 //! Each request of a call may be carried out and its answer lost. Then it is repeated with the same number, and has the same
 //! answer, as if it had been alone. Each has its own answer.
@@ -35,9 +34,9 @@ use crate::shared::{Shared, Threads};
 use crate::tasks;
 use crate::timers::{Sleeper, Timers};
 
-/// The second one watches the ends of holds beside the watchdog, which may be waiting for answers: a silent server must not delay
-/// the report of a loss. It sleeps until the first hold ends that it has seen. A renewal makes it late by nothing and costs it one
-/// look for nothing; a grant wakes it only if that hold ends earlier.
+/// The second thread watches the ends of holds beside the watchdog, which may be waiting for answers: a silent server must not
+/// delay the report of a loss. The second thread sleeps until the first known hold ends. A renewal never delays it: at worst the
+/// thread wakes once and finds nothing to do. A grant wakes the thread only if the new hold ends earlier.
 pub(crate) const THREADS: Threads = Threads {
     dog: |client| keep(client, |timers| &timers.dog, round::round),
     expiry: |client| keep(client, |timers| &timers.expiry, report_ended),
@@ -111,8 +110,8 @@ fn report_ended(shared: &Shared) -> Option<Instant> {
     next
 }
 
-/// The watchdog's requests wait for a pause, as if they had not been answered, so that a thread that panics each time does
-/// not spin. At most one line a minute is logged.
+/// The watchdog's requests wait for a pause, as after a request without an answer: a thread that panics each time does not spin.
+/// At most one line a minute is logged.
 fn panicked(shared: &Shared, name: &str, panic: Box<dyn Any + Send>) {
     let now = shared.now();
     shared.chores.retries.failed(now, shared.config.longest_pause());

@@ -1,8 +1,8 @@
 -- What is ended in a grace stays ended: a claim that comes later is late. Stands in front of a script, behind lib/life.
 --
--- The record's field `ended` is `<last> <token> …`: all holds with tokens up to the first number are over, and those with these
--- tokens. A hold of all units shows that all before it are over; of others the last ones are kept. (A claim of one that fell out
--- would take its units again, for a lease.)
+-- The record's field `ended` is `<last> <token> …`: the holds with tokens up to the first number are over, and so are the holds
+-- with the listed tokens. The end of a hold of all units replaces the list: all earlier holds are over. Otherwise the list keeps
+-- the last tokens. (A hold whose token fell out could be claimed again, for a lease.)
 local ENDED_KEPT = 100
 local function read_ended(record)
   local last, tokens = string.match(redis.call('HGET', record, 'ended') or '', '^(%d+)(.*)$')
@@ -14,8 +14,8 @@ local function has_ended(record, token)
   return token <= last or string.find(tokens .. ' ', string.format(' %.0f ', token), 1, true) ~= nil
 end
 
--- Notes that a token has ended; with `all`, that this and all smaller ones have. The next token is greater, also where the clock is
--- behind.
+-- Notes that the hold of a token has ended; with `all`, the holds of all smaller tokens too. The next token is greater, even if
+-- the clock is behind.
 local function end_in_grace(record, queue, plan, token, all)
   local last, tokens = read_ended(record)
   last = all and math.max(last, token) or last

@@ -1,7 +1,6 @@
--- The life of a server: its past, as far as that can be known. A server that restarted empty or with an old file, was flushed,
--- or was promoted has a new past, and may have forgotten holds. So it grants nothing for one grace, which is longer than any
--- client believes in a hold that it can't renew. In this time holders claim again what was forgotten, and waiters stand in line
--- again where they stood.
+-- The life of a server: its past, as far as that can be known. A server that restarted empty or with an old file, was flushed, or
+-- was promoted has a new past, and may have forgotten holds. So it grants nothing for one grace: a client stops believing in a
+-- hold sooner, if it can't renew the hold. In the grace holders claim their forgotten holds, and waiters take their old places.
 --
 -- The life's key is a hash without an end; in a cluster there is one for each hash slot. It is gone after a flush and after a
 -- restart without data; its field `replid` differs from the server's own after any other restart, and after a promotion. `epoch`
@@ -9,10 +8,10 @@
 -- one is a new life, too: meanwhile another server may have been the master, and this one may not have heard of it. `until` is the
 -- end of the grace, `grace` its length, both in milliseconds.
 --
--- `voters` are sentinels that have named the server in this life: how many are a majority, and a word for each run of a process. A
--- sentinel that lost its file may have named another server meanwhile, under an older epoch, and hear of this one again. So a
--- life goes on only if a majority is among them: in the time between, these runs named this server alone, and every majority has one
--- of them. Each new run is added once it is named together with a majority of the known ones.
+-- `voters` are sentinels that have named the server in this life: how many are a majority, and a word for each run of a process.
+-- A sentinel that lost its file may have named another server meanwhile, under an older epoch, and name this server again. So a
+-- life goes on only if a majority of the answers comes from known runs: these runs named no other server in between, and every
+-- majority contains one of them. A new run is added once it names the server together with a majority of the known runs.
 --
 -- This stands in front of a script whose last KEY is the life's key, and whose last arguments are `kept`, the grace, the epoch, and
 -- the voters, or nothing. For other clients `local grace_left, kept = nil, 0` stands there instead.

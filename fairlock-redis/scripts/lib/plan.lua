@@ -4,8 +4,8 @@
 -- @include lib/numbers: text
 -- @include lib/queue: draw
 
--- `heard[member]` is the place of a waiter that asks in this script, and so is present; or `gone`, if the script takes the member
--- from its place.
+-- `heard[member]`: the place of a waiter that asks in this script, and so counts as present; or `gone`, if the script removes the
+-- member's place.
 local function new_plan()
   return { grants = {}, drops = {}, leaves = {}, places = {}, joins = {}, heard = {} }
 end
@@ -42,11 +42,11 @@ local function join(queue, plan, member, place)
   plan.joins = { place.ticket, member }
 end
 
--- Puts a place back at its ticket. Only an ask does: a heartbeat may arrive after its request's end.
--- A number is drawn: it is later than any grant of the former place, so pushes of that grant are recognised as old.
--- A ticket greater than `served` has not had its turn, so the queue was lost, and others may have stood ahead. The queue rests for the
--- place's TTL, so that they can come back, and once for all tickets up to the number drawn.
--- Nothing is handed on in this script: the waiter looks again at once.
+-- Puts a place back at its ticket. Only an ask does this: a heartbeat may arrive after the end of its request. The number drawn
+-- here is later than any grant of the former place, so a push of such a grant is recognised as old. If the ticket is greater than
+-- `served`, it has not had its turn: the queue was lost, and other waiters may have stood ahead. The queue then rests for the
+-- place's TTL, so that they can come back; it rests once for all tickets up to the number drawn. Nothing is handed on in this
+-- script: the waiter looks again at once.
 local function restore(queue, plan, member, place, ttl, ticket)
   local begins = ticket > queue.served and queue.clock >= queue.rests
   draw(queue)

@@ -23,8 +23,8 @@ local function drop_expired(queue, timeouts)
   return first, dropped
 end
 
--- Subtracts what one waiter had added to the times of those behind it (`members` from this index on). No time falls below `floor`
--- from now, so a live waiter's next heartbeat comes in time to raise it again.
+-- Subtracts what one waiter had added to the times of the waiters behind (`members` from this index on). No time falls below
+-- `floor` from now: a live waiter's next heartbeat comes in time to raise its time again.
 local function move_up(timeouts, members, from, wait, floor)
   local lowest = now + tonumber(floor)
   for index = from, #members do

@@ -23,8 +23,8 @@ local function turn_of(holds, queue, capacity, place, is_heard)
   elseif is_heard or blocks or is_present(place, queue.clock, queue.known) then
     return fits and 'takes' or 'stops'
   end
-  -- A waiter that left comes back at its ticket. A waiter that may not know its ticket could not: its place stays for one more
-  -- `ttl`, and others pass it.
+  -- A waiter that left comes back at its ticket. A waiter that may not know its ticket could not come back: the place stays for
+  -- one more `ttl`, and others pass.
   return place.is_new and place.deadline + queue.ttl > queue.clock and 'passed' or 'leaves'
 end
 

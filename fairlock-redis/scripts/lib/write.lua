@@ -1,9 +1,9 @@
 -- Writes a plan. No script is ever half done, though Redis undoes nothing:
 --
---   A missing right. Each kind of command that follows is used without effect before the first write that has one. (For the keys
---   Redis asks before the script begins.) HSET can't be: so it comes first, and all else after it.
---   A full server refuses a script's first write, or none. A newcomer's is a ZADD, which it refuses; that of a holder or a waiter
---   is a PEXPIRE, which it never does.
+--   A missing right: each kind of command that follows is tried without effect before the first write with an effect. (Redis
+--   checks the rights to keys before the script begins.) HSET can't be tried: it comes first, and all other writes after it.
+--   A full server refuses a script's first write, or none: ZADD, a newcomer's first write, is refused; PEXPIRE, the first write for
+--   a holder or a waiter, never is.
 -- @include lib/clock: since
 -- @include lib/numbers: text
 -- @include lib/sequence: sequence_ttl

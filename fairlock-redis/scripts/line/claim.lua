@@ -1,4 +1,4 @@
--- Renews one hold of a durable client. In a grace it is claimed: if the server has forgotten it, it is written again.
+-- Renews one hold of a durable client. In a grace a forgotten hold is claimed: the script writes it again.
 -- KEYS: lock (Keys::lock), line (Keys::line), record (Keys::record), and unless the capacity is 1 ends (Keys::ends)
 -- ARGV: count of the hold (or empty: as it is), lease (ms); capacity, member, units and token of the hold; until when it may claim
 --   (see lib/numbers), how long before that it may have been sent (ms)
@@ -26,10 +26,10 @@ if late(begin_by) then return late(begin_by) end
 local holds, queue, plan = read_holds(member), read_queue(member), new_plan()
 if holds.is_foreign or has_ended(record, token) then return { 'renewed', 1 } end
 
--- Holds of an old file are in the way of live ones. One that was heard in this grace is live; all others give way, the oldest
--- first, as far as that is needed: a live one among them claims its units later in this grace. Live ones always fit beside each
--- other, so in the end all of them are there. But where one of two takes all units, it has been held before or after the other: the
--- later one counts, and a claim of the earlier one is late.
+-- Holds of an old file are in the way of live holds. A hold that was heard in this grace is live. The others give way, the oldest
+-- first, until the claim fits: the holder of a live one claims it later in this grace. Live holds always fit beside each other, so in
+-- the end all live holds are there. But if one of two holds takes all units, they were held one after the other: the later hold counts,
+-- and a claim of the earlier one is late.
 local others, gone, used, n_others = {}, {}, holds.used, 0
 local fits = not holds.capacity or holds.capacity == capacity and used + units <= capacity
 -- The request itself may have had an earlier hold. All holds are read only if it doesn't fit beside them.

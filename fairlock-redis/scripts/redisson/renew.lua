@@ -31,8 +31,8 @@ for from = 2, #ARGV, 4 do
     local timeout = tonumber(redis.call('ZSCORE', timeouts, owner))
     if not timeout or timeout - now < wait / 2 then
       redis.call('ZADD', timeouts, now + wait, owner)
-      -- Waiters behind keep their distance: Redisson before 3.32 looks again at the time when the one ahead must be
-      -- dead. If that one lives, but its own time is over by then, it sleeps for ever.
+      -- Waiters behind keep their distance: a waiter of Redisson before 3.32 looks again when the waiter ahead must be dead. If
+      -- the waiter ahead lives, and the looking waiter's own time is over by then, it sleeps for ever.
       if timeout then move_up(timeouts, members, rank + 2, timeout - now - wait, 0) end
     end
     first_is_here = first_is_here or owner == first

@@ -25,17 +25,18 @@ impl Client {
     /// # Ok::<(), fairlock::Error>(())
     /// ```
     ///
-    /// - **All or none.** It takes one lock after the other, in the order of the bytes of their names, and gives all back if one can't
-    ///   be had. A name that is given twice is one.
+    /// - **All or none.** The locks are taken in turn, in the order of the bytes of their names, and all are given back if one
+    ///   can't be had. A repeated name counts once.
     /// - **It holds what it has while it waits** for the next. So a lock of the list may be kept from others for as long as a later
     ///   one is busy. If one that it has is lost meanwhile, the call ends at once with [`Error::Lost`].
-    /// - **Threads that use nothing but `lock_all`, one guard at a time, never deadlock**, whatever order they give the names in and
-    ///   whichever clients they use: none of them waits for a lock while it holds one of a later name.
+    /// - **Threads that use nothing but `lock_all`, one guard at a time, never deadlock**, whatever the order of the names, and
+    ///   even with several clients: no thread waits for a lock while it holds a lock of a later name.
     /// - **What may deadlock:** a thread that holds a lock, by [`lock`](Lock::lock), another guard of `lock_all` or a granted request,
     ///   and then waits for one of an earlier name. If both names are in the list that is [`Error::Misuse`]; otherwise the client can't
     ///   know it, so don't wait for more locks while you hold some. Two owners, also two clients, of one thread wait for each other
     ///   in the same way.
-    /// - The holds belong to the calling thread. What it holds already it re-enters, by the terms of the hold that it has.
+    /// - The holds belong to the calling thread. If the thread already holds one of the locks, it re-enters that lock, by the
+    ///   terms of the earlier hold.
     ///
     /// # Errors
     /// Those of [`Lock`]; and

@@ -68,8 +68,8 @@ pub use guard::AsyncGuard;
 #[derive(Clone, Debug)]
 pub struct AsyncLock(Caller<ThisThread>, Ends);
 
-/// The last field of a task's handle: if that is the last handle of its client, a thread ends the client, and not this drop. The other
-/// fields are gone by then, so no other drop of this handle is the last one.
+/// The last field of a task's handle. If this handle is the client's last, a thread ends the client, and not this drop. The other
+/// fields are dropped before, and never drop the last handle.
 #[derive(Clone, Debug)]
 struct Ends(Option<Arc<Shared>>);
 
