@@ -3,6 +3,14 @@
 //! A backend's tests implement [`Harness`] and write `fairlock_conformance::conformance_tests!(MyHarness);` in a separate
 //! module, which makes one `#[test]` for each case. [`Harness::promises`] says what a store or discipline does not promise; the
 //! cases about that check only that nothing breaks.
+//!
+//! | room | cases |
+//! | --- | --- |
+//! | `exclusion`, `order`, `holds`, `waits` | what every lock promises: one holder, the order, leases and losses, the end of a wait |
+//! | `readers`, `permits`, `shared`, `units` | locks that several owners hold |
+//! | `lock_all`, `kept`, `insight` | several locks at once, locks that stay taken, what an operator sees and does |
+//! | `requests`, `tickets`, `releases` | repeats, forgotten places and late releases, by calls of the backend itself |
+//! | `forward` | no cases: a backend that changes a few methods of another backend |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "the cases are tests")]
 

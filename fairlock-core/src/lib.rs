@@ -2,7 +2,7 @@
 //! store; programs use the facade crate `fairlock`.
 //!
 //! ```text
-//!  user ──► handle/lock ──► flow/acquire ──► backend (trait) ──► fairlock-redis, fairlock-memory
+//!  user ──► handle/lock ──► flow/acquire ──► backend (trait) ──► fairlock-redis, -postgres, -memory
 //!   ▲            │              │ not yet: sleep on the claim's signal               │ who is next?
 //!   │            ▼              ▼                                                    ▼
 //!  handle/guard ◄── claim (Waiting → Held → Leaving → Over) ◄── wake (sink) ◄────── publish
