@@ -14,8 +14,7 @@ pub enum BackendErrorKind {
     /// not known.
     Unavailable,
     /// The store answered that it takes no writes for now: it is full, or can't save its data. Nothing was begun. A new request
-    /// fails at once, since that rarely passes in seconds; one that stands in line goes on as after `Unavailable`, since it would
-    /// lose its place.
+    /// fails at once, since such a state rarely passes in seconds. A waiter goes on as after `Unavailable`, to keep its place.
     Refused,
     /// A wrong password or user, or a missing right: asking again does not help.
     Denied,

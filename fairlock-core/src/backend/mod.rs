@@ -122,14 +122,15 @@ pub trait Backend: Send + Sync + 'static {
     /// tasks, and by the watchdog for requests that no thread waits on.
     ///
     /// - [`Granted`](Acquired::Granted): the holds of all owners together take no more units than the lock has, no earlier waiter
-    ///   was passed over, and the store keeps the hold for `lease` from now. The same request again is granted with the same token,
-    ///   and its hold ends no earlier for that. A new request gets a greater token than any that this lock has had; a hold of its own
-    ///   owner under another request is in its way like that of any other, since either of the two may be late.
+    ///   was passed over, and the store keeps the hold for `lease` from now. The same request again is granted with the same
+    ///   token, and its hold ends no earlier for that. A new request gets a greater token than any before of this lock. A hold of
+    ///   the same owner under a *different* request blocks it like any other hold: the store can't tell which of the two requests
+    ///   is late.
     /// - [`Queued`](Acquired::Queued): the place is in the line, behind all earlier ones; a repeat keeps it. Asking again after
-    ///   `recheck_in` is enough, even if no wake-up ever comes. A request that names a [ticket](Place::ticket) that the lock
-    ///   has given out stands at that ticket, also if its place was gone, but not after a [`kick`](Backend::kick). One whose place
-    ///   was gone may be granted nothing by this call: then `recheck_in` is zero if it may be next. Whatever is
-    ///   granted to the place has a greater token than `latest`; `latest` is 0 only where [`Wake::Granted`] is never sent.
+    ///   `recheck_in` is enough, even if no wake-up ever comes. A request with a [ticket](Place::ticket) of this lock stands at
+    ///   this ticket, even if the place was gone, but not after a [`kick`](Backend::kick). If the place was gone, this call may
+    ///   grant nothing: `recheck_in` is zero if the request may be next. Whatever is granted to the place has a greater token
+    ///   than `latest`; `latest` is 0 only where [`Wake::Granted`] is never sent.
     /// - [`Busy`](Acquired::Busy): nothing was left behind.
     fn acquire(&self, asks: &[Acquire<'_>]) -> Vec<Result<Acquired, BackendError>>;
 
@@ -141,8 +142,8 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Gives each hold up, whatever its count, and hands its lock on.
     ///
-    /// Called with one hold by the thread that gives it up; and with up to 64 by the thread for tasks, and by the watchdog for guards
-    /// whose own attempt was not answered, and for grants that no caller takes.
+    /// Called with one hold by the thread that releases. Called with up to 64 holds by the thread for tasks, and by the watchdog:
+    /// for guards without an answer to their own attempt, and for grants without a caller.
     ///
     /// The hold is found by its owner, request and token, whatever kind of lock is named. Core may not know the kind, and then says
     /// [`ReadWrite`](crate::LockKind::ReadWrite) if the backend keeps that.
@@ -216,10 +217,10 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Delivers wake-ups for this client to `sink` until the subscription is dropped. Called once, before all other calls.
     ///
-    /// It returns when wake-ups arrive, or with the reason why they can't. A store where listening is dear may begin with the first
-    /// request of the client that has to wait, before it answers that one, and end when none has waited for a while. Until then
-    /// nothing arrives: the client learns with its next renewal what [`Wake::Taken`] would have told. After a gap the backend says
-    /// [`Wake::Gap`]. Dropping the subscription ends it and its thread, and does not wait for the thread.
+    /// It returns when wake-ups arrive, or with the reason why they can't. If listening is expensive, the store may begin with
+    /// the client's first request that has to wait, before it answers that request, and end when the client has not waited for a
+    /// while. Until then nothing arrives: the client learns with its next renewal what [`Wake::Taken`] would have told. After a
+    /// gap the backend says [`Wake::Gap`]. Dropping the subscription ends it and its thread, and does not wait for the thread.
     fn subscribe(&self, client: ClientId, sink: Arc<dyn WakeSink>) -> Result<Subscription, BackendError>;
 
     /// How many connections for commands were replaced after they were lost, for
@@ -241,7 +242,7 @@ pub trait Backend: Send + Sync + 'static {
         !kind.is_shared()
     }
 
-    /// Why it does not [`keep`](Backend::keeps) the other kinds, for the error of a caller that asks for one.
+    /// Why the store does not [`keep`](Backend::keeps) the other kinds: for the error of a caller.
     fn keeps_only(&self) -> &'static str {
         "the backend has fair and plain locks only"
     }
@@ -264,17 +265,17 @@ pub trait Backend: Send + Sync + 'static {
         false
     }
 
-    /// For how long after it was sent the store may begin what a call asks for: an [`acquire`](Backend::acquire), the place of a
-    /// [`renew`](Backend::renew) that is put back, a [`force_release`](Backend::force_release), a
-    /// [`keep`](Backend::keep). A network may deliver an attempt long after its repeat was answered; the store refuses one that is older
-    /// than this. A request with an unanswered attempt is [withdrawn](Backend::withdraw) once more after that, so nothing of it lasts.
-    /// None, the default, if nothing arrives late. Asks no server.
+    /// For how long after its sending a call may begin something: an [`acquire`](Backend::acquire), the place of a
+    /// [`renew`](Backend::renew) that is put back, a [`force_release`](Backend::force_release), a [`keep`](Backend::keep). A
+    /// network may deliver an attempt long after its repeat was answered; the store refuses an older attempt. A request with an
+    /// unanswered attempt is [withdrawn](Backend::withdraw) once more after that, so nothing of it lasts. None, the default, if
+    /// nothing arrives late. Asks no server.
     fn attempt_ttl(&self) -> Option<Duration> {
         None
     }
 
-    /// Whether the lock's places are named by their owners alone, as in Redisson's line. Then a late attempt of an earlier request
-    /// is taken for the owner's next one, so core lets that wait. Asks no server.
+    /// Whether the lock's places are named by owners alone, as in Redisson's line. Then the store takes a late attempt of an
+    /// earlier request for the owner's next request, so core lets the next request wait. Asks no server.
     fn keeps_place_by_owner(&self, lock: &LockId) -> bool {
         let _ = lock;
         false

@@ -45,7 +45,7 @@ impl Upkeep {
         Upkeep { planned: Some(next), failed: false }
     }
 
-    /// It is asked again after the watchdog's pause, with all others of this client that got no answer. The deadlines run on.
+    /// The watchdog asks again after its pause, for all unanswered requests of this client together. The deadlines run on.
     pub(super) fn not_answered(&mut self, now: Instant) {
         *self = Upkeep { planned: Some(Planned::at_once(now)), failed: true };
     }
@@ -62,7 +62,7 @@ pub(super) enum What {
     End,
     /// The server was silent for too long, and there is an error that says so: the claim fails.
     GiveUp,
-    /// To tell the claim's task that the time of its wait is over, or that its release has no answer.
+    /// To wake the claim's task: the time of the wait is over, or the release has no answer.
     Tell,
     /// To renew the place or the hold, unless a thread is renewing it.
     Renew,
@@ -124,7 +124,7 @@ pub(crate) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<In
 }
 
 impl Claim {
-    /// `pauses`: the watchdog's. A caller that asks has its own pause, `recheck_at`, and needs none of these.
+    /// `pauses`: the watchdog's pauses. A caller that asks has its own pause, `recheck_at`.
     pub(super) fn agenda(&self, state: &State, pauses: Pauses) -> Agenda {
         let not_before = |at: Instant, pause: Option<Instant>| pause.map_or(at, |pause| at.max(pause));
         let due = |by: By, what: What, at: Option<Instant>| {

@@ -15,8 +15,8 @@ pub(super) struct Contact {
     pub(super) sent: bool,
     /// When the last command about this request that was answered was sent.
     pub(super) heard: Option<Instant>,
-    /// The latest number that the server had given out when it last said that this request stands in the queue, or the token of
-    /// its hold. A grant with no greater token belongs to an earlier place.
+    /// The server's latest number at its last answer "in the queue", or the token of the hold. A grant with no greater token
+    /// belongs to an earlier place.
     pub(super) latest: u64,
     /// Until then an attempt that was not answered may still begin something at the server.
     late_until: Option<Instant>,
@@ -173,9 +173,9 @@ impl Claim {
         matches!(state.phase, Phase::Lost(..) | Phase::Over(_))
     }
 
-    /// The claim ends. Until then an attempt may begin what it asked for; none if all were answered, or another thread has taken
-    /// it. The time may have passed: the attempt may have begun it before, after the server had carried out the release, and
-    /// only the answer to that came late.
+    /// The claim ends. Until when an unanswered attempt may still begin something; `None` if all attempts were answered, or
+    /// another thread has taken the time. The time may be past: the attempt may have taken effect in between, after the server
+    /// had carried out the release, whose answer came late.
     pub(crate) fn take_late_until(&self) -> Option<Instant> {
         self.lock_state().contact.late_until.take()
     }

@@ -30,8 +30,8 @@ impl Claim {
         matches!(state.phase, Phase::Waiting(_)).then(|| self.give_up(state, true, false))
     }
 
-    /// One caller of a claim that waits stops waiting. The last one leaves the queue, `wanted` if it takes a lock that turns out to
-    /// have been granted to it in this very moment.
+    /// One caller of a waiting claim stops waiting. The last caller leaves the queue. `wanted`: it still takes a lock that was
+    /// granted in this very moment.
     pub(super) fn give_up(&self, state: &mut State, cancelled: bool, wanted: bool) -> GiveUp {
         let mut given_up = GiveUp { cancelled, after: AfterGivingUp::OthersWait, error: None };
         if let Phase::Waiting(waiting) = &mut state.phase {
@@ -81,8 +81,8 @@ impl Contact {
 }
 
 impl Waiting {
-    /// Gives every caller this failure. `refused`: the one attempt was refused for the lock's name, or for what lies under it, so the
-    /// server has nothing of this request.
+    /// Gives every caller this failure. `refused`: the only attempt was refused for the lock's name, or for a foreign key of this
+    /// name: the server has nothing of this request.
     pub(super) fn failed(&mut self, contact: &Contact, failure: Failure, refused: bool) -> Leaving {
         let end = End { failure: Some(failure), refused, lost: None };
         let (failures, last_error) = (contact.ask.failures(), self.last_error.take());

@@ -72,7 +72,7 @@ pub(crate) struct Grant {
     pub(crate) due_at: Option<Instant>,
     /// When it ends, if it is not renewed.
     pub(crate) ends_at: Option<Instant>,
-    /// When another waiter of this client should recheck: when this one would have, or when this hold ends by its terms.
+    /// When another waiter of this client should recheck: when this waiter would have, or when this hold ends by its terms.
     pub(crate) recheck_at: Option<Instant>,
 }
 

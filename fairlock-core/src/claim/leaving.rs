@@ -165,9 +165,9 @@ impl Claim {
         self.was_refused() || !error.kind().is_transient()
     }
 
-    /// A release has found nothing. Why the hold was lost, if it was. It was certain when it was given up, so while its lease lasts
-    /// somebody has taken it; after that it may have ended by itself, with the release still under way. Where an earlier attempt was
-    /// not answered (`is_repeat`), that one may have released it.
+    /// A release has found no hold. Why the hold was lost, if it was lost. The hold was certain when it was given up: so while
+    /// its lease lasts, somebody has taken the hold; after the lease, it may have ended by itself while the release was under
+    /// way. If an earlier attempt was not answered (`is_repeat`), the earlier attempt may have released the hold.
     pub(crate) fn loss_found_by_release(&self, is_repeat: bool, now: Instant) -> Option<LostCause> {
         match &self.lock_state().phase {
             Phase::Leaving(Leaving { end: End { lost: Some(cause), .. }, .. }) => Some(*cause), // that was told meanwhile

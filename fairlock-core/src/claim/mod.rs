@@ -1,7 +1,7 @@
 //! One request's whole life in this client: it asks, it waits, it holds, it is over.
 //!
-//! A claim is one request of one owner for one lock, under one request number. A new outermost acquisition is
-//! always a new claim, so a late answer to an old one can touch nothing but the old one.
+//! A claim is one request of an owner for a lock, under one request number. A new outermost acquisition is always a new claim, so
+//! a late answer touches only the old claim.
 //!
 //! Each phase has a file, and its struct has all that belongs to this phase alone.
 //!
@@ -92,7 +92,7 @@ pub(crate) struct Claim {
 struct State {
     phase: Phase,
     contact: Contact,
-    /// When another waiter of this client rechecks in place of this one, which waits no longer.
+    /// When another waiter of this client rechecks, after this waiter has left.
     recheck: Option<Instant>,
 }
 

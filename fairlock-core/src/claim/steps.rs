@@ -128,7 +128,7 @@ impl Claim {
         }
     }
 
-    /// What the watchdog does now. Renewals that may go early do, so that they share few round trips.
+    /// What the watchdog does now. Renewals that may go early go early: they share few round trips.
     pub(crate) fn watchdog_step(&self, times: &RoundTimes) -> WatchdogStep {
         let state = &mut *self.lock_state();
         let now = times.now;

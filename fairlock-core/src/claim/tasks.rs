@@ -1,8 +1,8 @@
 //! What a task does with its claim: it is polled, takes the hold, gives it up, and hears how the release ends. It never blocks.
 //!
 //! Its claim differs from a thread's in this: it has one caller, who never asks. The thread for tasks makes the first attempt and
-//! attends to the claim until then; after that the request is one on which no caller waits. What ends the task's wait sets the slot's flag
-//! under the claim's mutex, and [`Claim::raise`] wakes the task without it.
+//! attends to the claim until then. Afterwards nobody waits on the request as a caller does. What ends the task's wait sets the
+//! slot's flag under the claim's mutex, and [`Claim::raise`] wakes the task without it.
 
 use std::task::Waker;
 use std::time::Instant;

@@ -136,8 +136,8 @@ impl Claim {
         self.follow(state, (is_believed, next))
     }
 
-    /// A message says that the hold with this token was taken away. False: the claim does not wait. If it waits, the message may
-    /// have overtaken the answer or the push that tells of the grant, which is then not believed.
+    /// A message says that the hold with this token was taken away. False if the claim does not wait. If the claim waits, the
+    /// message may have overtaken the answer or push of the grant: that grant is then ignored.
     pub(crate) fn taken_early(&self, token: FencingToken) -> bool {
         let Phase::Waiting(waiting) = &mut self.lock_state().phase else { return false };
         waiting.taken = Some(token);

@@ -143,7 +143,8 @@ impl<'a> Acquiring<'a> {
         waited
     }
 
-    /// Waits on a claim to which the caller attends, as its maker does and each that joins it. `now` may be a moment ago.
+    /// Waits on a claim to which the caller attends: the maker of the claim, and each caller that joins it. `now` may be a moment
+    /// ago.
     fn wait_on(self, claim: &Arc<Claim>, patience: &Patience, mut now: Instant) -> Result<Waited> {
         let _listening = patience.cancel.as_ref().map(|cancel| cancel.listen(claim));
         let mut last_ask = None;
@@ -208,7 +209,7 @@ impl<'a> Acquiring<'a> {
             self.timers.start_watchdog().map_err(|error| Error::about(&wish.lock.name, error))?;
             let (claim, joined) = self.join_or_make(wish, now, began);
             match joined {
-                // A drain or a shutdown that began meanwhile may have listed the claims before this one was there.
+                // A drain or a shutdown that began meanwhile may have listed the claims without this claim.
                 Joined::Waiting if self.config.stop.is_closed() => drop_share(self.releasing(), &claim),
                 Joined::Waiting => return Ok(Some(Entered::Waiting(claim, now))),
                 Joined::Held { token, count } => {

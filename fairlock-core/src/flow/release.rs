@@ -194,9 +194,9 @@ pub(super) fn tell_hold_count(
     })
 }
 
-/// As a rule no renewal of a hold is sent after its explicit unlock has returned: the unlock waits for one that the
-/// watchdog has begun, but not for long, since that is one call for all holds that are due, and others may delay it. A
-/// late renewal is harmless: it names owner, request and token, and finds nothing to prolong.
+/// Normally no renewal of a hold is sent after its explicit unlock has returned: the unlock waits for a renewal that is under
+/// way. It does not wait for long: the watchdog renews all due holds by one call, which other holds may delay. A late renewal is
+/// harmless: it names owner, request and token, and finds nothing to prolong.
 pub(super) fn settle_renewal(claim: &Claim, effort: Effort) {
     if effort == Effort::Persistent {
         wait_while(claim, Claim::is_renewing);

@@ -51,8 +51,8 @@ impl<'a> Turn<'a> {
     }
 
     /// Does the chore of this claim on the calling thread, which waits for the claim's end: the watchdog may be held up by the
-    /// answers of other locks. False: there is none, or another thread is at it, or makes a call about this claim that has to be over
-    /// before.
+    /// answers of other locks. False: there is no chore; or another thread does it, or first has to finish a call about this
+    /// claim.
     pub(crate) fn settle(mut self, timers: &Timers, claim: &Arc<Claim>) -> bool {
         let Some(taken) = self.chores.take(claim) else { return false };
         self.attempt(taken);
@@ -104,7 +104,7 @@ impl<'a> Turn<'a> {
         let sent = self.config.now();
         let (mut is_answered, mut errors) = (false, Vec::new());
         for answer in self.tell(taken.todo.make_contiguous()) {
-            // It stays in hand until all is done that follows from its answer, which may panic.
+            // The chore stays in hand until its answer is applied, which may panic.
             let Some(chore) = taken.todo.front_mut() else { break };
             match answer {
                 Ok(answer) => {
@@ -175,9 +175,9 @@ impl<'a> Turn<'a> {
         or_missing(answers).take(chores.len())
     }
 
-    /// The first attempt to release a task's hold is made here. If the server does not have that hold it was lost, unless its lease has
-    /// ended since. A thread makes its own attempt before; and after an attempt without an answer it may be that one which released the
-    /// hold.
+    /// The first attempt to release a task's hold is made here. If the server does not have the hold, the hold was lost, unless
+    /// its lease has ended since. (A thread makes its first attempt itself. After an attempt without an answer, that attempt may
+    /// have released the hold.)
     fn released(&self, chore: &Chore, answer: Released) -> Withdrawn {
         let claim = &chore.claim;
         let has_failed = claim.leaving().is_none_or(|(failed, _)| failed > 0);

@@ -26,9 +26,9 @@ const MOST_PERMITS: u32 = 1_000_000;
 
 /// Makes locks, and renews what they hold.
 ///
-/// One client for each process is enough: it has one subscription, one watchdog thread and few connections, however
-/// many locks and threads use it. Clones are one client. Two clients are two owners even in one thread, and don't
-/// re-enter each other's holds. After `fork` without `exec` neither process may use it.
+/// One client for each process is enough. A client has one subscription, one watchdog thread and few connections, for any number
+/// of locks and threads. Clones are one client. Two clients are two owners even in one thread, and don't re-enter each other's
+/// holds. After `fork` without `exec` neither process may use it.
 ///
 /// Its threads end when the last handle (client, lock, guard, request) is dropped. Leaked holds are not renewed after that.
 #[derive(Clone, Debug)]
@@ -192,8 +192,8 @@ impl Client {
     /// ```
     ///
     /// - A holder may still enter the lock that it has.
-    /// - A [`Request`](crate::Request) that was granted before is a hold, until it is dropped or its guard is; and so is a leaked
-    ///   hold, until it is unlocked. The calling thread waits for its own holds too, which it can't release meanwhile.
+    /// - A [`Request`](crate::Request) that was granted before is a hold, until the request or its guard is dropped; a leaked
+    ///   hold stays until its unlock. The calling thread waits for its own holds too, which it can't release meanwhile.
     /// - It blocks its thread: in async code call it by `spawn_blocking`. A grant that no poll has taken is a hold, until its future is
     ///   dropped.
     /// - Where nothing was cut off, no loss is counted, and no callback runs.

@@ -1,4 +1,4 @@
-//! A hold in the program's hands, which is released when it is dropped; and the outcome of an attempt that may end without one.
+//! A hold in the program's hands, released by its drop; and the outcome of an attempt that may end without a hold.
 
 use std::marker::PhantomData;
 use std::sync::{Arc, OnceLock};
@@ -41,7 +41,7 @@ pub struct Guard<O: Ownership = ThisThread> {
     mobility: PhantomData<O::Mobility>,
 }
 
-/// A hold of the thread that took it; it can't leave that thread.
+/// A hold of a thread, which can't leave its thread.
 pub type LockGuard = Guard<ThisThread>;
 
 /// A hold of an [`Owner`]; it may move between threads.
@@ -68,8 +68,8 @@ impl<O: Ownership> Guard<O> {
         self.token
     }
 
-    /// The request that was granted. With lock, owner and token it names the hold to a [`Backend`](crate::backend::Backend), so
-    /// that another process can release it when this one has died:
+    /// The request that was granted. Lock, owner, request and token name the hold to a [`Backend`](crate::backend::Backend): if
+    /// this process dies, another process can release the hold:
     ///
     /// ```
     /// # use fairlock::{Client, LockKind, LockName, MemoryBackend};
@@ -117,12 +117,12 @@ impl<O: Ownership> Guard<O> {
     /// # Errors
     /// [`Error::Lost`] when [`is_lost`](Self::is_lost) is true.
     pub fn check(&self) -> Result<()> {
-        // Marked, so that a renewal that is answered just now does not revive a hold that was called lost.
+        // The hold is marked as lost: a renewal that is answered just now does not revive it.
         self.shared.ledger.lose_if_expired(&self.claim).map_or(Ok(()), |lost| Err(Error::Lost(lost)))
     }
 
-    /// A channel for a `select!`, which gets one message when this hold is lost and is then closed. When the hold is released
-    /// it is closed without a message.
+    /// A channel for a `select!`: one message when this hold is lost, then the channel is closed. A release closes the channel
+    /// without a message.
     pub fn lost(&self) -> &Receiver<Lost> {
         self.lost.get_or_init(|| {
             let (first_loss, lost) = FirstLoss::new();
@@ -180,10 +180,10 @@ impl<O: Ownership> Guard<O> {
         }
     }
 
-    /// Gives up the guard, but has the server keep the lock taken until `at_least` after the grant: a job that took a moment must not
-    /// run again on a host whose clock is late. Nobody holds it in that time, nothing renews it, and the end of this client does not
-    /// free it: [`force_unlock`](crate::Lock::force_unlock) does. Then the next in line gets it, as after a holder that died. If the time
-    /// is over already this is [`unlock`](Self::unlock). One round trip.
+    /// Gives up the guard, but has the server keep the lock taken until `at_least` after the grant: a job that took a moment must
+    /// not run again on a host whose clock is late. In that time the lock has no holder, nothing is renewed, and the end of this
+    /// client does not free the lock: [`force_unlock`](crate::Lock::force_unlock) does. Afterwards the next in line gets the
+    /// lock, as after a dead holder. If the time is over already this is [`unlock`](Self::unlock). One round trip.
     ///
     /// The time counts whatever the lease is: it may be longer than a [`fixed_lease`](crate::Lock::fixed_lease) or a
     /// [`max_hold`](crate::Lock::max_hold), and a longer lease is cut. It is at most 100 years.

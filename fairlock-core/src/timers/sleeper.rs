@@ -26,9 +26,8 @@ pub(crate) struct Sleeper {
     /// The first of what has come due since its last look began, in the same unit.
     ///
     /// Atomics are enough. Whatever comes due is written under a mutex, then `first` is lowered, then `until` is read. The thread
-    /// resets `first` and takes those mutexes for its look, then writes `until`, then reads `first`. A deadline that is added
-    /// during the look is either read from `first` before the thread sleeps, or its writer reads the planned `until` and raises
-    /// the signal.
+    /// resets `first`, takes these mutexes for its look, writes `until` and reads `first`. A deadline that is added during the
+    /// look is either read from `first` before the thread sleeps, or its writer reads the planned `until` and raises the signal.
     first: AtomicU64,
     thread: Mutex<Option<JoinHandle<()>>>,
     started: AtomicBool,

@@ -1,7 +1,6 @@
 //! The thread of a client that keeps its promises while its callers sleep or work: it renews holds and places, many in one round
-//! trip, notices losses in time, asks for requests on which no caller waits, and repeats releases and withdrawals that the server
-//! did not answer. A second thread reports losses while the watchdog waits for the server, and a third thread makes the first
-//! attempts of tasks.
+//! trip; notices losses in time; asks for requests without a waiting caller; and repeats unanswered releases and withdrawals. A
+//! second thread reports losses while the watchdog waits for the server, and a third thread makes the first attempts of tasks.
 //!
 //! One round, in this order. A call is bounded by the backend; calls of many requests have up to 64 of them.
 //!

@@ -44,7 +44,7 @@ impl AsyncGuard {
         self.claim.lock.name.as_str()
     }
 
-    /// The owner that holds it, which no other wait or guard has.
+    /// The owner of the hold. No other wait or guard has this owner.
     pub fn owner(&self) -> &OwnerId {
         &self.claim.owner
     }
@@ -147,7 +147,7 @@ impl Future for UntilLost {
     type Output = Lost;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Lost> {
-        // The loss is sent before the waker is taken: this look finds it, or leaves the waker that is woken then.
+        // The loss is sent before the waker is taken: either this look finds the loss, or the waker registered here is woken.
         self.first_loss.task().register(context.waker());
         let Ok(lost) = self.lost.try_recv() else { return Poll::Pending };
         drop(self.first_loss.task().take());
