@@ -39,7 +39,7 @@ pub fn tokens_grow_and_stay_the_same_in_a_re_entry(harness: &impl Harness) {
     assert!(last < Some(one.lock().unwrap().token()));
 }
 
-/// The hold lasts as long as the work takes, also where others were nested before.
+/// The hold lasts as long as the work takes, even if others were nested before.
 pub fn the_watchdog_keeps_a_hold(harness: &impl Harness) {
     let (ours, theirs) = (lock(harness, "kept"), lock(harness, "kept"));
     for _ in 0..3 {

@@ -128,7 +128,7 @@ pub fn a_read_under_the_own_write_is_a_re_entry(harness: &impl Harness) {
     harness.assert_nothing_is_left("under a write");
 }
 
-/// It would wait for itself, also where the read still waits.
+/// It would wait for itself, even if the read still waits.
 pub fn a_write_under_the_own_read_is_misuse(harness: &impl Harness) {
     let Some([a, b]) = rw_locks(harness, "under a read") else { return };
     let refused = || {

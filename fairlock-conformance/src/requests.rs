@@ -228,7 +228,7 @@ pub fn renewal_answers_each_item_for_itself(harness: &impl Harness) {
     harness.assert_nothing_is_left("items");
 }
 
-/// A call about many requests answers each as if it had been asked alone, also when it is repeated.
+/// A call about many requests answers each as if it had been asked alone, even when it is repeated.
 pub fn requests_that_go_together_are_answered_each_for_itself(harness: &impl Harness) {
     let bench = Bench::new(harness, "together");
     let owners = [(); 3].map(|()| bench.owner());

@@ -152,7 +152,7 @@ struct Other {
 }
 
 impl Other {
-    /// An option goes before a variable, also where that names the other store.
+    /// An option goes before a variable, even if that names the other store.
     fn of(matches: &ArgMatches) -> Result<Other, clap::Error> {
         let given = (source("redis", matches), source("postgres", matches));
         let is_given = given.0.is_some() && given.1.is_some();

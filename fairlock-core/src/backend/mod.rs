@@ -160,7 +160,7 @@ pub trait Backend: Send + Sync + 'static {
     /// From then on nothing that names the former request finds the hold: a renewal, a repeat or a withdrawal that arrives late
     /// neither prolongs nor ends it. It ends by itself, and the lock goes on as after a holder that died.
     ///
-    /// - [`Kept`](HoldKept::Kept): its end is `lease` from now, also if that is earlier than it was. After a repeat it is the earliest
+    /// - [`Kept`](HoldKept::Kept): its end is `lease` from now, even if that is earlier than it was. After a repeat it is the earliest
     ///   that any attempt has named. The first in line was told to look, where it waited for a later end.
     /// - [`NotHeld`](HoldKept::NotHeld): the store has no hold with this owner and token that is of one of the two requests. Nothing has
     ///   changed.
@@ -211,7 +211,7 @@ pub trait Backend: Send + Sync + 'static {
     /// The answer is one moment of the store. The work does not grow with the line: core asks for at most [`MOST_INSPECTED`] waiters
     /// at once, and as many are examined for absent ones. For `0..0` none are: core only wants to know whether the lock is held.
     ///
-    /// A waiter of which nothing was heard for its place's time is shown as absent ([`Waiter::is_absent`]), also where no call has
+    /// A waiter of which nothing was heard for its place's time is shown as absent ([`Waiter::is_absent`]), even if no call has
     /// come to the line since.
     fn inspect(&self, lock: &LockId, part: Range<u64>) -> Result<LockState, BackendError>;
 

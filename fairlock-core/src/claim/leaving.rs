@@ -152,7 +152,7 @@ impl Claim {
         matches!(self.lock_state().phase, Phase::Leaving(_) | Phase::Over(_))
     }
 
-    /// Whether nothing can be left of it at the server, also where that refuses to say so.
+    /// Whether nothing can be left of it at the server, even if that refuses to say so.
     pub(crate) fn was_refused(&self) -> bool {
         match &self.lock_state().phase {
             Phase::Leaving(Leaving { end, .. }) | Phase::Over(end) => end.refused,

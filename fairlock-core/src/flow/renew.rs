@@ -37,7 +37,7 @@ impl Renewing<'_> {
         }
         let answers = backend.renew(client, &items);
         let renewed = claims.iter().zip(leases).zip(or_missing(answers));
-        // Each answer is taken, also after an error.
+        // Each answer is taken, even after an error.
         let renewed = renewed.map(|((claim, lease), answer)| renewed_now(ledger, claim, answer, sent, lease));
         renewed.reduce(|all, one| Ok(all?.min(one?))).unwrap_or(Ok(Duration::ZERO))
     }

@@ -83,7 +83,7 @@ impl<'a> Turn<'a> {
         earlier(self.end(), self.chores.due_at())
     }
 
-    /// One attempt, in one call. What is not done is put back by the drop of `taken`, also after a panic.
+    /// One attempt, in one call. What is not done is put back by the drop of `taken`, even after a panic.
     pub(crate) fn attempt(&mut self, mut taken: ChoresInHand<'_>) {
         // The last ask was still under way when the chore was added, and was not sent either.
         taken.todo.retain(|chore| {

@@ -231,7 +231,7 @@ impl Client {
         shut_down(&self.0, self.0.config.outage_limit)
     }
 
-    /// The same, within `limit` instead of the outage limit: for a program that has to end soon, also when the server does not
+    /// The same, within `limit` instead of the outage limit: for a program that has to end soon, even when the server does not
     /// answer.
     ///
     /// # Errors

@@ -144,7 +144,7 @@ impl<O: Ownership> Lock<O> {
         self.try_lock_for(self.0.time_to(deadline))
     }
 
-    /// Waits for the lock, calls `f`, and releases the lock, also when `f` panics. Returns what `f` returned.
+    /// Waits for the lock, calls `f`, and releases the lock, even when `f` panics. Returns what `f` returned.
     ///
     /// ```
     /// # use fairlock::{Client, MemoryBackend};

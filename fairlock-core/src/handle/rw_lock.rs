@@ -20,7 +20,7 @@ use crate::handle::owner::{Owner, Ownership, ThisThread};
 /// ahead. Each hold has its own lease: a dead reader delays a writer by its lease at most.
 ///
 /// # Re-entry
-/// An owner that holds the lock gets it again at once for the same or less: a read under its read, also while a writer waits, and a
+/// An owner that holds the lock gets it again at once for the same or less: a read under its read, even while a writer waits, and a
 /// read or a write under its write. That read keeps other owners out until the last guard is gone. A write under its own read would
 /// wait for itself: it is [`Error::Misuse`].
 ///

@@ -154,7 +154,7 @@ impl Semaphore {
         self.lock_of(n)?.request()
     }
 
-    /// `permits` of them for tasks, which are granted and released together. Each wait is its own owner, also where
+    /// `permits` of them for tasks, which are granted and released together. Each wait is its own owner, even if
     /// [`owned_by`](Self::owned_by) has named one.
     ///
     /// ```

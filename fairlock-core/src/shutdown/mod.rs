@@ -68,7 +68,7 @@ fn end(shared: &Shared, limit: Duration, failed: &[Arc<Claim>]) -> Result<()> {
             cut_off.extend(held);
         }
     }
-    // The last tenth is for callbacks, also when the server does not answer.
+    // The last tenth is for callbacks, even when the server does not answer.
     let unsettled = settle_all(shared, &settling, ends_at - limit / 10);
     // Tasks may wait for releases of which the server could not be told.
     for claim in shared.ledger.registry.all() {

@@ -126,7 +126,7 @@ impl Holds {
         }
     }
 
-    /// The hold with this token is of another request from now on, and ends then, also if that is earlier.
+    /// The hold with this token is of another request from now on, and ends then, even if that is earlier.
     pub(super) fn hand_to(&mut self, token: FencingToken, keeper: RequestId, ends: Moment) {
         let kept = match &mut self.many {
             Some(many) => return many.hand_to(token, keeper, ends),

@@ -61,7 +61,7 @@ pub enum Rules {
     RenewalsAreNotHeard,
     /// A claim that was sent in a former life counts as heard.
     LateClaimsAreHeard,
-    /// The same; and a hold that was heard gives way to no later one, also where one of the two takes all units.
+    /// The same; and a hold that was heard gives way to no later one, even if one of the two takes all units.
     HeardStaysBesideAll,
     /// In the grace a release of a part ends all holds that were granted before.
     PartEndsAllBefore,

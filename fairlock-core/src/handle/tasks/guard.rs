@@ -86,7 +86,7 @@ impl AsyncGuard {
         UntilLost { first_loss, lost }
     }
 
-    /// Releases the lock, and waits until the server has said so. Once it was polled the release goes on, also if this future is
+    /// Releases the lock, and waits until the server has said so. Once it was polled the release goes on, even if this future is
     /// dropped.
     ///
     /// # Errors

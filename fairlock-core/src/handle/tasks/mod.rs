@@ -179,7 +179,7 @@ impl Future for TryLocking {
 struct Attempt {
     lock: AsyncLock,
     wait: Wait,
-    /// Made by the first poll, from which its time counts, also where a later claim goes on with it.
+    /// Made by the first poll, from which its time counts, even if a later claim goes on with it.
     patience: Option<Patience>,
     began: Option<Instant>,
     stage: Stage,
