@@ -12,8 +12,8 @@ use fairlock_core::{ClientId, FencingToken, LockKind, LockName, OwnerId};
 
 use super::{Harness, LEASE, Promise};
 
-/// The backend, and a client that is subscribed, so that its owners count as present. A [`fairlock_core::Client`] would release
-/// each grant to an unknown request.
+/// The backend, and a subscribed client, whose owners count as present. A [`fairlock_core::Client`] would release each grant to
+/// an unknown request.
 pub(super) struct Bench {
     pub(super) backend: Arc<dyn Backend>,
     pub(super) client: ClientId,

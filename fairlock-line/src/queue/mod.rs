@@ -204,8 +204,8 @@ impl Queue {
         self.clock.at(now).saturating_add(self.clock.half_ttl()) < place.deadline
     }
 
-    /// A waiter that has never named its ticket may have lost its first answer. So this waiter keeps its place although it is
-    /// absent, for one more time to live.
+    /// A waiter that has never named its ticket may have lost its first answer. So the place of such an absent waiter stays for
+    /// one more time to live.
     pub(crate) fn stays_unheard(&self, place: &KeptPlace) -> bool {
         !place.is_heard && self.clock() < place.deadline.saturating_add(self.clock.least_ttl)
     }

@@ -97,7 +97,7 @@ impl Bounds {
         renumber(state);
     }
 
-    /// Of the ended holds, only those that may be claimed matter; of the last number, only its order among them.
+    /// Among the ended holds only the claimable ones matter; of the last number, only the order.
     fn forget_ended(&self, state: &mut State) {
         let mut claimed = 0_u64;
         for call in state.calls().filter(|call| call.verb == Verb::Renew) {

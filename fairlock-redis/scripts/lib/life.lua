@@ -11,7 +11,7 @@
 -- `voters` are sentinels that have named the server in this life: how many are a majority, and a word for each run of a process.
 -- A sentinel that lost its file may have named another server meanwhile, under an older epoch, and name this server again. So a
 -- life goes on only if a majority of the answers comes from known runs: these runs named no other server in between, and every
--- majority contains one of them. A new run is added once it names the server together with a majority of the known runs.
+-- majority has a known run. A new run is added once it names the server together with a majority of the known runs.
 --
 -- This stands in front of a script whose last KEY is the life's key, and whose last arguments are `kept`, the grace, the epoch, and
 -- the voters, or nothing. For other clients `local grace_left, kept = nil, 0` stands there instead.

@@ -45,8 +45,8 @@ end
 -- Puts a place back at its ticket. Only an ask does this: a heartbeat may arrive after the end of its request. The number drawn
 -- here is later than any grant of the former place, so a push of such a grant is recognised as old. If the ticket is greater than
 -- `served`, it has not had its turn: the queue was lost, and other waiters may have stood ahead. The queue then rests for the
--- place's TTL, so that they can come back; it rests once for all tickets up to the number drawn. Nothing is handed on in this
--- script: the waiter looks again at once.
+-- place's TTL, until these waiters are back: once for all tickets up to the number drawn. Nothing is handed on in this script:
+-- the waiter looks again at once.
 local function restore(queue, plan, member, place, ttl, ticket)
   local begins = ticket > queue.served and queue.clock >= queue.rests
   draw(queue)

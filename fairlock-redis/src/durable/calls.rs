@@ -127,9 +127,8 @@ impl Calls {
         self.wrapping()?.graces.left()
     }
 
-    /// A durable client looks whether another durable client was there before. In a cluster clients look at the node that keeps
-    /// the first slot; durable clients begin a life of this slot, so that there is a key to see. After a failure the question
-    /// stays open.
+    /// A durable client looks whether another durable client was there before. In a cluster clients look at the node of the first
+    /// slot; durable clients begin a life of this slot, so that there is a key. After a failure the question stays open.
     pub(crate) fn meet(&self, of_slots: bool, servers: &Servers) {
         let life = super::beside::life(of_slots);
         let ask = |command: &Cmd| servers.call(&life, |route| route.call(&command.get_packed_command()));

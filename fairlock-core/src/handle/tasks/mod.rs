@@ -59,9 +59,9 @@ pub use guard::AsyncGuard;
 /// `select!` in a loop has to keep the future outside of the loop, or it loses its place at each turn.
 ///
 /// # A task that is not polled
-/// A grant that no poll takes is renewed for one lease only, and then ends as any hold does, within two leases in all. That is
-/// reported as a loss, and a task that comes back later asks anew, at the tail. A guard that a stuck task keeps is renewed for ever:
-/// [`Lock::max_hold`] bounds that.
+/// A grant that no poll takes is renewed for one lease only, and ends within two leases in all. That is reported as a loss, and a
+/// task that comes back later asks anew, at the tail. A guard that a stuck task keeps is renewed for ever: [`Lock::max_hold`]
+/// bounds that.
 ///
 /// # Wakers
 /// They run on the client's threads, and on one that releases a lock: a waker that blocks keeps others from being woken.

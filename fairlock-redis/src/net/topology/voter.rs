@@ -1,9 +1,9 @@
 //! What a voter, one of those whose majority counts, says of itself: which run of its process answers, and since when.
 //!
 //! A voter that has lost its file names what it had given up. While its former vote is part of a proof for one server, the voter
-//! must not count for another server. So a voter counts only a trust after its start, when every proof that it may have been part
-//! of has ended. The voter's clock tells its start; if that clock was set back, the client counts from its first meeting with
-//! this run of the voter.
+//! must not count for another server. So a voter counts only a trust after its start: every earlier proof has then ended. The
+//! voter's clock tells its start; if that clock was set back, the client counts from its first meeting with this run of the
+//! voter.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

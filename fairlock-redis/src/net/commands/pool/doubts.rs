@@ -75,9 +75,9 @@ impl Pool {
     }
 
     /// A request sent at `asked` got no answer in time. The path of this connection may be gone without a word (a router forgot
-    /// it, a host behind a shared address lost its power), and with it the path of the other connections, while new connections
-    /// work. So all connections that have been quiet since `asked` are closed: one by one, each would cost a time-out. A
-    /// connection that carries a batch has its own time-out; a connection that was answered since then is well.
+    /// it, a host behind a shared address lost its power), and the other connections too, while new connections work. So all
+    /// connections that have been quiet since `asked` are closed: one by one, each would cost a time-out. A connection that
+    /// carries a batch has its own time-out; a connection with a later answer is well.
     pub(super) fn fell_silent(&self, asked: Instant) {
         let closed = self.state.lock().take_idle(|connection| connection.is_quiet_since(asked));
         drop(closed); // system calls, without the mutex
