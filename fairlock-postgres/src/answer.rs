@@ -1,74 +1,97 @@
-//! Which answers are promises, and what a fast part answers. A deposed primary must make no promise, also where a step reads it and
-//! changes nothing.
+//! What a command is answered: by a step, or by a row that a fast part has returned.
+
+use std::time::Duration;
 
 use fairlock_core::FencingToken;
-use fairlock_core::backend::{
-    Acquired, BackendError, ForceReleased, HoldCountSet, HoldKept, Released, Renewal, Withdrawn,
-};
+use fairlock_core::backend::{Acquired, ForceReleased, HoldCountSet, HoldKept, Released, Renewal, Withdrawn};
 
+use crate::attempt::What;
 use crate::net::{Failure, Row};
 use crate::row::moment;
 
-/// What a question is answered.
-pub(crate) trait Answer: Sized {
-    /// Whether its caller may believe in a hold because of it.
-    fn is_promise(&self) -> bool {
-        false
-    }
+macro_rules! answers {
+    ($($name:ident($answer:ty))*) => {
+        pub(crate) enum Answer {
+            $($name($answer),)*
+        }
 
-    /// The answer, if a fast part has returned this row.
-    fn of_row(_: &Row) -> Result<Self, Failure> {
-        Err(Failure::senseless())
-    }
+        $(
+            impl From<$answer> for Answer {
+                fn from(answer: $answer) -> Answer {
+                    Answer::$name(answer)
+                }
+            }
+
+            impl TryFrom<Answer> for $answer {
+                type Error = Failure;
+
+                fn try_from(answer: Answer) -> Result<$answer, Failure> {
+                    match answer {
+                        Answer::$name(answer) => Ok(answer),
+                        _ => Err(Failure::senseless()),
+                    }
+                }
+            }
+        )*
+    };
 }
 
-impl Answer for Acquired {
-    fn is_promise(&self) -> bool {
-        matches!(self, Acquired::Granted { .. })
-    }
-
-    fn of_row(row: &Row) -> Result<Acquired, Failure> {
-        let token = FencingToken::new(row.number(2)?.cast_unsigned());
-        Ok(Acquired::Granted { token, lease: moment(row.number(3)?) })
-    }
+answers! {
+    Acquired(Acquired)
+    HoldCountSet(HoldCountSet)
+    Released(Released)
+    HoldKept(HoldKept)
+    Renewed(Vec<Renewal>)
+    Withdrawn(Withdrawn)
+    ForceReleased(ForceReleased)
 }
 
-impl Answer for Vec<Renewal> {
-    fn is_promise(&self) -> bool {
-        self.iter().any(|renewal| matches!(renewal, Renewal::Renewed | Renewal::Granted { .. }))
+impl Answer {
+    /// Whether its caller may believe in a hold because of it. A deposed primary must make no promise, also where a step reads it and
+    /// changes nothing.
+    pub(crate) fn is_promise(&self) -> bool {
+        match self {
+            Answer::Acquired(Acquired::Granted { .. })
+            | Answer::Withdrawn(Withdrawn::WasGranted { .. })
+            | Answer::HoldKept(HoldKept::Kept) => true,
+            Answer::Renewed(renewals) => {
+                renewals.iter().any(|renewal| matches!(renewal, Renewal::Renewed | Renewal::Granted { .. }))
+            }
+            _ => false,
+        }
     }
 
-    fn of_row(_: &Row) -> Result<Vec<Renewal>, Failure> {
-        Ok(vec![Renewal::Renewed])
-    }
-}
-
-impl Answer for Withdrawn {
-    fn is_promise(&self) -> bool {
-        matches!(self, Withdrawn::WasGranted { .. })
-    }
-}
-
-impl Answer for HoldKept {
-    fn is_promise(&self) -> bool {
-        *self == HoldKept::Kept
-    }
-}
-
-impl Answer for HoldCountSet {}
-impl Answer for Released {
-    fn of_row(_: &Row) -> Result<Released, Failure> {
-        Ok(Released::Released)
-    }
-}
-impl Answer for ForceReleased {}
-
-impl<T: Answer> Answer for Result<T, BackendError> {
-    fn is_promise(&self) -> bool {
-        self.as_ref().is_ok_and(Answer::is_promise)
+    /// The answer of a fast part that has returned this row.
+    pub(crate) fn of_row(what: What, row: &Row) -> Result<Answer, Failure> {
+        Ok(match what {
+            What::Renew => Answer::Renewed(vec![Renewal::Renewed]),
+            What::Release => Answer::Released(Released::Released),
+            What::Acquire => {
+                let token = FencingToken::new(row.number(1)?.cast_unsigned());
+                Answer::Acquired(Acquired::Granted { token, lease: moment(row.number(2)?) })
+            }
+        })
     }
 
-    fn of_row(row: &Row) -> Result<Result<T, BackendError>, Failure> {
-        T::of_row(row).map(Ok)
+    /// Its times count from this much earlier on.
+    pub(crate) fn shorten(&mut self, late: Duration) {
+        let shorten = |time: &mut Duration| *time = time.saturating_sub(late);
+        match self {
+            Answer::Acquired(
+                Acquired::Granted { lease: time, .. }
+                | Acquired::Queued { recheck_in: time, .. }
+                | Acquired::Busy { recheck_in: time },
+            ) => shorten(time),
+            Answer::Renewed(renewals) => {
+                for renewal in renewals {
+                    if let Renewal::Granted { lease: time, .. } | Renewal::Waiting { recheck_in: time, .. } =
+                        renewal
+                    {
+                        shorten(time);
+                    }
+                }
+            }
+            _ => {}
+        }
     }
 }

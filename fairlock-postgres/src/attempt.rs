@@ -1,40 +1,10 @@
-//! The statements of the fast parts, each for many locks: see `fast`.
+//! What a fast part does for one question: see `fast`.
 
 use fairlock_core::OwnerId;
 use fairlock_core::backend::{Hold, LockId, RequestId};
-use postgres_protocol::Oid;
 
-use crate::net::{BYTEA, INT8, Statement, TEXT, Value};
-
-/// The numbers are those of `Turn::next_number`, the times those of `LockRow`.
-const ACQUIRE: &str = "\
-    update fairlock.lock l set rev = rev + 1, last = c.number, dead_at = greatest(c.now + c.lease, c.number) + 86400000000, \
-      h_owner = c.owner, h_request = c.request, h_token = c.number, h_count = 1, h_since = c.now, h_ends = c.now + c.lease, h_label = c.label \
-    from (select * from (select fairlock.micros() as now offset 0) t, \
-        unnest($1::bytea[], $2::text[], $3::bigint[], $4::bigint[], $5::text[], $6::bigint[]) \
-          with ordinality a(name, owner, request, lease, label, ends, nth), \
-        lateral (select ctid as at, greatest(last + 1, least(now, 4503599627370496)) as number from fairlock.lock l \
-          where l.name = a.name and state = '' and (h_ends is null or h_ends <= now) and now <= a.ends \
-            and coalesce($7::bigint, fairlock.grace_ends()) <= now for update skip locked) f) c \
-    where l.ctid = c.at returning c.nth, c.now, h_token, c.lease";
-const RELEASE: &str = "\
-    update fairlock.lock l set rev = rev + 1, dead_at = last + 86400000000, h_owner = null, h_request = null, h_token = null, \
-      h_count = null, h_since = null, h_ends = null, h_label = null \
-    from (select * from (select fairlock.micros() as now offset 0) t, \
-        unnest($1::bytea[], $2::text[], $3::bigint[], $4::bigint[]) with ordinality a(name, owner, request, token, nth), \
-        lateral (select ctid as at from fairlock.lock l where l.name = a.name and state = '' and h_owner = a.owner \
-          and h_request = a.request and h_token = a.token and h_ends > now for update skip locked) f) c \
-    where l.ctid = c.at returning c.nth, c.now";
-
-const RENEW: &str = "\
-    update fairlock.lock l set rev = rev + 1, h_count = c.holds, h_ends = greatest(h_ends, c.now + c.lease), \
-      dead_at = greatest(dead_at, c.now + c.lease + 86400000000) \
-    from (select * from (select fairlock.micros() as now offset 0) t, \
-        unnest($1::bytea[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[]) \
-          with ordinality a(name, owner, request, token, holds, lease, nth), \
-        lateral (select ctid as at from fairlock.lock l where l.name = a.name and h_owner = a.owner \
-          and h_request = a.request and h_token = a.token and h_ends > now for update skip locked) f) c \
-    where l.ctid = c.at returning c.nth, c.now, state <> ''";
+use crate::net::{Statement, Value};
+use crate::sql::{ACQUIRE, RELEASE, RENEW};
 
 /// What a fast part may do, in the order in which a flight does it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,10 +14,10 @@ pub(crate) enum What {
     Acquire,
 }
 
-/// What one of them does for one question: the values that stand in its arrays, each with its type.
+/// What one of them does, with its values.
 pub(crate) struct Attempt {
     pub(crate) what: What,
-    values: Vec<(Oid, Value)>,
+    values: Vec<Value>,
 }
 
 impl Attempt {
@@ -57,29 +27,28 @@ impl Attempt {
         lock: &LockId,
         owner: &OwnerId,
         request: RequestId,
-        more: impl IntoIterator<Item = (Oid, Value)>,
+        more: impl IntoIterator<Item = Value>,
     ) -> Attempt {
-        let name = lock.name.as_str().as_bytes().into();
-        let named =
-            [(BYTEA, name), (TEXT, owner.as_str().into()), (INT8, request.get().cast_signed().into())];
+        let request = request.get().cast_signed().into();
+        let named = [lock.name.as_str().as_bytes().into(), owner.as_str().into(), request];
         Attempt { what, values: named.into_iter().chain(more).collect() }
     }
 
-    pub(crate) fn of_hold<const N: usize>(what: What, hold: &Hold<'_>, more: [i64; N]) -> Attempt {
-        let more = more.map(|number| (INT8, number.into()));
-        Attempt::new(what, hold.lock, hold.owner, hold.request, more)
+    /// The values after the token are given.
+    pub(crate) fn of_hold(what: What, hold: &Hold<'_>, more: impl IntoIterator<Item = i64>) -> Attempt {
+        let more = [hold.token.get().cast_signed()].into_iter().chain(more);
+        Attempt::new(what, hold.lock, hold.owner, hold.request, more.map(Value::from))
     }
-}
 
-pub(crate) fn statement(what: What, attempts: &[Attempt], grace_ends: Option<i64>) -> Statement {
-    let types = attempts.first().into_iter().flat_map(|first| first.values.iter().map(|(oid, _)| *oid));
-    let column = |(at, oid): (usize, Oid)| {
-        Value::array(oid, attempts.iter().map(|attempt| attempt.values[at].1.clone()))
-    };
-    let values = types.enumerate().map(column);
-    match what {
-        What::Renew => Statement::new(RENEW, values.collect::<Vec<_>>()),
-        What::Release => Statement::new(RELEASE, values.collect::<Vec<_>>()),
-        What::Acquire => Statement::new(ACQUIRE, values.chain([grace_ends.into()]).collect::<Vec<_>>()),
+    pub(crate) fn statement(mut self, grace_ends: Option<i64>) -> Statement {
+        let sql = match self.what {
+            What::Renew => &RENEW,
+            What::Release => &RELEASE,
+            What::Acquire => {
+                self.values.push(grace_ends.into());
+                &ACQUIRE
+            }
+        };
+        Statement::new(sql, self.values)
     }
 }

@@ -1,4 +1,5 @@
-//! The backend: each question is a step on one lock, but for heartbeats of holds, what only looks, and what a fast part can do.
+//! The operations of the store, in the order of the trait. Each makes questions about locks, and asks them: a fast part answers what is
+//! plain, a step all else.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,12 +11,19 @@ use fairlock_core::backend::{
     Place, Released, Renew, Renewal, RequestId, Subscription, WakeSink, Withdrawn,
 };
 use fairlock_core::{ClientId, LockKind};
-use fairlock_line::LockEntry;
+use fairlock_line::Desk;
 
+use crate::ask::{ask, ask_one};
+use crate::command::Command;
+use crate::fast;
 use crate::net::address::Address;
-use crate::owned;
+use crate::question::Question;
+use crate::renewal::renew;
+use crate::row::{Loaded, NEVER, changed};
 use crate::schema::LONGEST_UNSYNCED;
-use crate::step::{Question, Store};
+use crate::store::Store;
+use crate::sweep::sweep_if_due;
+use crate::wake_ups::{ask_and_hear, place_renewed};
 
 /// Locks in a PostgreSQL database: one row a lock, decided under its row lock.
 ///
@@ -33,45 +41,58 @@ impl fmt::Debug for PostgresBackend {
 
 impl Backend for PostgresBackend {
     fn acquire(&self, asks: &[Acquire<'_>]) -> Vec<Result<Acquired, BackendError>> {
-        self.0.acquire(asks)
+        let (store, deadline) = (&self.0, self.0.pool.deadline());
+        let question = |at: &usize| {
+            let (lock, attempt) = (&asks[*at].place.lock.name, fast::acquire(store, &asks[*at], deadline));
+            Question::new(lock, deadline, attempt, Command::acquire(&asks[*at]))
+        };
+        let places: Vec<_> = asks.iter().map(|ask| ask.place).collect();
+        let answers =
+            ask_and_hear(store, &places, deadline, |these| ask(store, these.iter().map(question), deadline));
+        for (place, answer) in places.iter().zip(&answers) {
+            if let Ok(Acquired::Busy { .. }) = answer {
+                store.recent.is_busy(&place.lock.name); // by a hold alone, so the step does not see it
+            }
+        }
+        answers
     }
 
     fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
-        let set = owned::about(hold, move |entry, turn, hold, _| entry.set_hold_count(turn, hold, holds));
-        self.0.step(&hold.lock.name, set)
+        ask_one(&self.0, &hold.lock.name, Command::SetHoldCount(hold.into(), holds))
     }
 
     fn release(&self, holds: &[Hold<'_>]) -> Vec<Result<Released, BackendError>> {
-        let answers = self.0.release(holds);
-        self.0.sweep_if_due();
+        let (store, deadline) = (&self.0, self.0.pool.deadline());
+        let question = |hold: &Hold<'_>| {
+            let attempt = fast::release(store, hold);
+            Question::new(&hold.lock.name, deadline, attempt, Command::Release(hold.into()))
+        };
+        let answers = ask(store, holds.iter().map(question), deadline);
+        sweep_if_due(store);
         answers
     }
 
     fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Result<HoldKept, BackendError> {
-        let keep = owned::about(hold, move |entry, turn, hold, late| {
-            entry.keep(turn, hold, keeper, lease.saturating_add(late))
-        });
-        self.0.step(&hold.lock.name, keep)
+        ask_one(&self.0, &hold.lock.name, Command::Keep(hold.into(), keeper, lease))
     }
 
     fn renew(&self, _: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
-        let answers = self.0.renew(items);
+        let answers = renew(&self.0, items);
         for (item, answer) in items.iter().zip(&answers) {
             if let (Renew::Place { place, .. }, Ok(answer)) = (item, answer) {
-                self.0.place_renewed(place, answer);
+                place_renewed(&self.0, place, answer);
             }
         }
-        self.0.sweep_if_due();
+        sweep_if_due(&self.0);
         answers
     }
 
     fn withdraw(&self, places: &[Place<'_>]) -> Vec<Result<Withdrawn, BackendError>> {
-        let store = &self.0;
-        let deadline = store.pool.deadline();
+        let (store, deadline) = (&self.0, self.0.pool.deadline());
         let question = |place: &Place<'_>| {
-            Question::new(&place.lock.name, deadline, None, owned::about_place(place, LockEntry::withdraw))
+            Question::new(&place.lock.name, deadline, None, Command::Withdraw(place.into()))
         };
-        let answers = store.ask(places.iter().map(question), deadline);
+        let answers = ask(store, places.iter().map(question), deadline);
         for (place, _) in places.iter().zip(&answers).filter(|(_, answer)| answer.is_ok()) {
             store.clients.waits_no_longer(place);
         }
@@ -79,21 +100,22 @@ impl Backend for PostgresBackend {
     }
 
     fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
-        self.0.step(&place.lock.name, owned::about_place(place, LockEntry::kick))
+        ask_one(&self.0, &place.lock.name, Command::Kick(place.into()))
     }
 
     fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
-        let id = lock.clone();
-        self.0.step(&lock.name, move |entry, turn, _| entry.force_release(turn, &id))?
+        ask_one(&self.0, &lock.name, Command::ForceRelease(lock.clone()))
     }
 
     fn take_hold(&self, hold: &Hold<'_>) -> Result<ForceReleased, BackendError> {
-        let take = owned::about(hold, |entry, turn, hold, _| entry.take_hold(turn, hold));
-        self.0.step(&hold.lock.name, take)
+        ask_one(&self.0, &hold.lock.name, Command::TakeHold(hold.into()))
     }
 
     fn inspect(&self, lock: &LockId, part: Range<u64>) -> Result<LockState, BackendError> {
-        self.0.look(&lock.name, |entry, turn| entry.inspect(turn, lock, part))?
+        let pool = &self.0.pool;
+        let rows = pool.ask(changed([(lock.name.as_str().as_bytes(), NEVER)]), pool.deadline())?;
+        let Loaded { entry, last, now } = rows.first().map_or_else(|| Ok(Loaded::default()), Loaded::read)?;
+        entry.inspect(&Desk::after(last).turn(&lock.name, now, &|_| true), lock, part)
     }
 
     fn subscribe(&self, client: ClientId, sink: Arc<dyn WakeSink>) -> Result<Subscription, BackendError> {

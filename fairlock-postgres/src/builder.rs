@@ -15,9 +15,10 @@ use crate::clients::{Clients, WakeUps};
 use crate::net::address::Address;
 use crate::net::pool::Pool;
 use crate::net::{Failure, open};
+use crate::queue::Queue;
 use crate::recent::Recent;
 use crate::schema;
-use crate::step::{Queue, Store};
+use crate::store::Store;
 use crate::window::Sweeper;
 
 /// The most connections that carry commands.

@@ -7,10 +7,11 @@ use std::thread;
 use std::time::Duration;
 
 use fairlock_conformance::{Harness, Promise};
-use fairlock_core::backend::{Backend, ForceReleased};
+use fairlock_core::backend::{Backend, Released};
 use fairlock_core::{Clock, LockKind, LockName};
-use fairlock_line::{LockEntry, Turn};
 
+use crate::ask::ask_one;
+use crate::command::Command;
 use crate::net::Statement;
 use crate::test_server::{new_database, pooled};
 use crate::{PostgresBackend, WakeUps};
@@ -74,12 +75,7 @@ impl<const WAY: u8> Harness for Database<WAY> {
 
     fn lose_hold(&self, name: &str) {
         let (backend, name) = (self.connect(), LockName::new(name).unwrap());
-        let store = &backend.0;
-        let lose = |entry: &mut LockEntry, _: &mut Turn<'_>, _| {
-            entry.lose_hold();
-            ForceReleased::Taken
-        };
-        store.step(&name, lose).unwrap();
+        ask_one::<Released>(&backend.0, &name, Command::LoseHold).unwrap();
     }
 
     fn promises(&self, promise: Promise) -> bool {

@@ -12,9 +12,9 @@ use crate::builder::PostgresBuilder;
 use crate::net::{Connection, Failure, Row, Statement, log_in_at, open};
 use crate::presence::channel_of;
 use crate::schema;
-use crate::step::NOTIFY;
+use crate::sql::NOTIFY;
 
-const QUERIES: &str = include_str!("../doctor.sql");
+const QUERIES: &str = include_str!("../sql/doctor.sql");
 const ROUND_TRIPS: usize = 20;
 const COMMITS: usize = 5;
 /// A server's clock may be off by this much without a note.

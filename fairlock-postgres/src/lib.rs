@@ -1,22 +1,26 @@
 //! PostgreSQL backend of fairlock: one row a lock, decided by the rules of `fairlock-line` under its row lock.
 //!
 //! ```text
-//!  doctor ──► builder   locks ──► backend   the questions of core
-//!                 ├► renewal   sweep
-//!                 ├► fast      a free lock, a release without a line, a renewal: one statement for many callers
+//!  doctor ──► builder   locks ──► backend   the operations, in the order of the trait
+//!                 ├► ask       by flights and steps that callers share   renewal   heartbeats   sweep
 //!                 ├► wake_ups  sees to it that a client hears   listener   LISTEN and its checks   poller   looks instead
-//!                 └► step      load, decide, write back, commit, tell   queue   who makes it, for whom   question   owned
-//!                      ├► attempt    statements of fast parts   row   a lock as columns and bytes   schema   the layout   answer   promises
-//!                      ├► recent     the server's clock, and which locks are busy   window   what is swept next
-//!                      ├► clients    of this process   link   which of their requests wait   presence
-//!                      └► net        connections
+//!                 ├► fast      a free lock, a release without a queue, a renewal: one statement for many callers
+//!                 ├► step      load, decide, send what was planned
+//!                 └► store     what they share
+//!                      ├► queue       who makes a flight or a step, for whom   question   command   attempt   answer
+//!                      ├► row         a lock as columns and bytes   schema   the layout   sql   the statements
+//!                      ├► recent      the server's clock, and which locks are busy   window   what is swept next
+//!                      ├► clients     of this process   link   which of their requests wait   presence
+//!                      └► net         connections
 //! ```
 
 mod answer;
+mod ask;
 mod attempt;
 mod backend;
 mod builder;
 mod clients;
+mod command;
 #[cfg(test)]
 mod conformance;
 mod doctor;
@@ -25,14 +29,17 @@ mod link;
 mod listener;
 mod locks;
 mod net;
-mod owned;
 mod poller;
 mod presence;
+mod question;
+mod queue;
 mod recent;
 mod renewal;
 mod row;
 mod schema;
+mod sql;
 mod step;
+mod store;
 mod sweep;
 #[cfg(test)]
 mod test_server;

@@ -10,8 +10,10 @@ use fairlock_line::WakeUp;
 use crate::clients::Client;
 use crate::link::{Link, Phase};
 use crate::net::{Connection, Failure, Statement, open};
+use crate::poller::look_for;
 use crate::presence::{channel_of, key_of};
-use crate::step::{NOTIFY, Store};
+use crate::sql::{NOTIFY, SERVER};
+use crate::store::Store;
 
 /// How often a connection is checked. Short in tests.
 const CHECKED_EVERY: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
@@ -22,18 +24,15 @@ const HEARD_WITHIN: Duration = Duration::from_secs(1);
 /// How often it polls where that does not come.
 const POLLS_EVERY: Duration = Duration::from_millis(20);
 
-/// Differs from one start of a server to the next, and from database to database: messages stay in one.
-const SERVER: &str = "select concat_ws(' ', extract(epoch from pg_postmaster_start_time()), (select oid from pg_database where \
-                      datname = current_database())), current_setting('transaction_read_only') = 'on'";
-
-/// The lines about lost connections, and about messages that can't be read.
+/// The lines about lost connections, messages that can't be read, and polls that failed after one that had not.
 static LOST: LineLimit = LineLimit::new();
 static UNREADABLE: LineLimit = LineLimit::new();
+static UNPOLLED: LineLimit = LineLimit::new();
 
 pub(crate) struct Listener {
-    pub(crate) store: Weak<Store>,
-    pub(crate) client: Weak<Client>,
-    pub(crate) link: Arc<Link>,
+    store: Weak<Store>,
+    client: Weak<Client>,
+    link: Arc<Link>,
     name: String,
 }
 
@@ -50,14 +49,19 @@ impl Listener {
             std::mem::forget(panic); // its drop may panic as well
             panics = panics.saturating_add(1);
             log_safely(|| log::error!(target: "fairlock::net", "the thread for wake-ups panicked, going on"));
-            if !self.link.set(Phase::Broken) {
-                return;
-            }
-            self.link.rest(pause(panics));
-            if self.link.has_to_end() {
+            if !self.goes_on_after(panics) {
                 return;
             }
         }
+    }
+
+    /// Rests after that many failures. Whether the thread goes on.
+    fn goes_on_after(&self, failures: u32) -> bool {
+        if !self.link.set(Phase::Broken) {
+            return false;
+        }
+        self.link.rest(pause(failures));
+        !self.link.has_to_end()
     }
 
     fn hear_or_poll(&self) {
@@ -88,25 +92,44 @@ impl Listener {
             };
             let Err(failure) = heard else { return };
             failures = failures.saturating_add(1);
-            if !self.link.set(Phase::Broken) {
-                return;
-            }
-            if failures == 1
-                && let Some(count) = LOST.count(1, Instant::now())
-            {
-                let error = BackendError::from(failure);
-                log_safely(|| {
-                    log::warn!(
-                        target: "fairlock::net",
-                        "lost the connection for wake-ups {count} time(s), reconnecting: {error}"
-                    );
+            if failures == 1 {
+                let lost = "lost the connection for wake-ups";
+                warn(&LOST, |times| {
+                    format!("{lost} {times} time(s), reconnecting: {}", BackendError::from(failure))
                 });
             }
-            self.link.rest(pause(failures));
-            if self.link.has_to_end() {
+            if !self.goes_on_after(failures) {
                 return;
             }
         }
+    }
+
+    /// Polls until the thread has to end, or for a while. Whether it has to end.
+    fn poll(&self, every: Duration, until: Option<Instant>) -> bool {
+        let mut failures = 0_u32;
+        if !self.link.set(Phase::Polling) {
+            return true;
+        }
+        while until.is_none_or(|until| Instant::now() < until) {
+            self.link.rest(every.max(pause(failures)));
+            if self.link.has_to_end() {
+                return true;
+            }
+            let (Some(store), Some(client)) = (self.store.upgrade(), self.client.upgrade()) else {
+                return true;
+            };
+            let looked = look_for(&store, &client);
+            failures = if looked.is_err() { failures.saturating_add(1) } else { 0 };
+            if let Err(failure) = looked
+                && failures == 1
+            {
+                let failed = "polling for wake-ups failed";
+                warn(&UNPOLLED, |times| {
+                    format!("{failed} {times} time(s), trying again: {}", BackendError::from(failure))
+                });
+            }
+        }
+        false
     }
 
     /// A connection by which a message to itself was heard. None if it was not: then all clients of this process poll for a while. One
@@ -129,7 +152,7 @@ impl Listener {
                 return Ok(Some(con));
             }
             if let Some(client) = self.client.upgrade().filter(|_| polls) {
-                store.look_for(&client)?;
+                look_for(store, &client)?;
             }
         }
         if store.clients.is_deaf() {
@@ -165,11 +188,7 @@ impl Listener {
                     Ok(_) => {}
                     // Anyone who may log in to the database can send it.
                     Err(error) => {
-                        if let Some(count) = UNREADABLE.count(1, Instant::now()) {
-                            log_safely(
-                                || log::warn!(target: "fairlock::net", "{count} unreadable message(s): {error}"),
-                            );
-                        }
+                        warn(&UNREADABLE, |times| format!("{times} unreadable message(s): {error}"))
                     }
                 }
             }
@@ -195,6 +214,14 @@ impl Listener {
     }
 }
 
+/// Writes this line, unless one like it was written within a minute. It says how often that has happened.
+pub(crate) fn warn(limit: &LineLimit, line: impl FnOnce(u64) -> String) {
+    if let Some(times) = limit.count(1, Instant::now()) {
+        let line = line(times);
+        log_safely(|| log::warn!(target: "fairlock::net", "{line}"));
+    }
+}
+
 /// After a fail-over the former primary may keep this connection open for long, and says nothing more.
 ///
 /// # Errors
@@ -212,7 +239,7 @@ fn check_server(con: &mut Connection, store: &Store) -> Result<(), Failure> {
 }
 
 fn server_of(con: &mut Connection, deadline: Instant) -> Result<String, Failure> {
-    let row = con.row(Statement::new(SERVER, []), deadline)?;
+    let row = con.row(Statement::new(&SERVER, []), deadline)?;
     if row.flag(1)? {
         return Err(Failure::broken("the server takes no writes any more"));
     }

@@ -1,24 +1,16 @@
 //! Lists the locks that are in use.
 
-use std::sync::LazyLock;
-
 use fairlock_core::backend::{BackendError, BackendErrorKind, LockId, LockState};
 use fairlock_core::{LockKind, LockName};
 use fairlock_line::Desk;
 
 use crate::backend::PostgresBackend;
 use crate::net::{Row, Statement};
-use crate::row::{AFTER, COLUMNS, Loaded};
+use crate::row::{AFTER, Loaded};
+use crate::sql::LIST;
 
-/// How many rows one call reads.
+/// How many rows `list.sql` reads.
 const PAGE: usize = 500;
-
-static LIST: LazyLock<String> = LazyLock::new(|| {
-    format!(
-        "select {COLUMNS}, l.name from fairlock.lock l where l.name > $1 and (l.state <> '' or l.h_ends > fairlock.micros()) \
-         order by l.name limit {PAGE}"
-    )
-});
 
 impl PostgresBackend {
     /// Lists the locks that are held or waited for, by name, each with its holder and the length of its line

@@ -17,9 +17,13 @@ use fairlock_core::LockName;
 use fairlock_core::backend::{BackendError, Renew, Renewal};
 use fairlock_line::lock_of;
 
+use crate::ask::{answer, answer_what_is_free};
+use crate::command::Command;
+use crate::fast;
 use crate::net::Failure;
-use crate::owned;
-use crate::step::{MOST_LOCKS, Question, Store};
+use crate::question::Question;
+use crate::queue::MOST_LOCKS;
+use crate::store::Store;
 
 /// How many holds one flight renews.
 const MOST: usize = 200;
@@ -27,70 +31,69 @@ const MOST: usize = 200;
 /// What is asked about one lock, each item with its number.
 type Asked<'a> = (&'a LockName, Vec<(usize, Renew<'a>)>);
 
-impl Store {
-    /// The answers to the items, in their order. After a part that the server has not answered at all, no other is asked.
-    pub(crate) fn renew(&self, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
-        let mut by_lock = BTreeMap::<_, Vec<_>>::new();
-        for (at, item) in items.iter().enumerate() {
-            by_lock.entry(&lock_of(item).name).or_default().push((at, *item));
-        }
-        let is_hold = |(_, items): &Asked<'_>| matches!(items[..], [(_, Renew::Hold { hold, .. })] if !hold.lock.kind.is_shared());
-        let (fast, slow): (Vec<_>, Vec<_>) = by_lock.into_iter().partition(is_hold);
-        let (mut answers, mut silence): (Vec<_>, _) = (items.iter().map(|_| None).collect(), None);
-        let mut blocked = Vec::new();
-        for part in fast.chunks(MOST).chain(slow.chunks(MOST_LOCKS)) {
-            silence = self.renew_part(part, &mut answers, Some(&mut blocked));
-            if silence.is_some() {
-                break;
-            }
-        }
-        if silence.is_none() && !blocked.is_empty() {
-            silence = self.renew_part(&blocked, &mut answers, None);
-        }
-        let missing = silence.unwrap_or_else(|| Failure::senseless().into());
-        answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(missing.clone()))).collect()
+/// The answers to the items, in their order. After a part that the server has not answered at all, no other is asked.
+pub(crate) fn renew(store: &Store, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
+    let mut by_lock = BTreeMap::<_, Vec<_>>::new();
+    for (at, item) in items.iter().enumerate() {
+        by_lock.entry(&lock_of(item).name).or_default().push((at, *item));
     }
-
-    /// Renews what is asked about these locks, and waits for rows that others have locked, or tells which these are. The error, if the
-    /// server has answered nothing at all.
-    fn renew_part<'a>(
-        &self,
-        part: &[Asked<'a>],
-        answers: &mut [Option<Result<Renewal, BackendError>>],
-        mut blocked: Option<&mut Vec<Asked<'a>>>,
-    ) -> Option<BackendError> {
-        let (deadline, waits) = (self.pool.deadline(), blocked.is_none());
-        let question = |(lock, items): &Asked<'_>| {
-            let attempt = match items[..] {
-                [(_, Renew::Hold { hold, holds, lease })] if !waits => self.fast_renewal(&hold, holds, lease),
-                _ => None,
-            };
-            let items: Vec<_> = items.iter().map(|(_, item)| *item).collect();
-            Question::new(lock, deadline, attempt, owned::renew(&items))
-        };
-        let (questions, replies): (Vec<_>, Vec<_>) = part.iter().map(question).unzip();
-        if waits {
-            self.answer(questions, deadline);
-        } else {
-            self.answer_what_is_free(questions);
-        }
-        let (mut is_heard, mut unheard) = (false, None);
-        for ((lock, items), reply) in part.iter().zip(replies) {
-            let renewals = reply.get();
-            is_heard |= renewals.as_ref().err().is_none_or(Failure::is_answer);
-            if let (Err(failure), Some(blocked)) = (&renewals, &mut blocked)
-                && failure.is_of_blocked_row()
-            {
-                blocked.push((*lock, items.clone()));
-                continue;
-            }
-            let error = renewals.as_ref().err().map(|failure| BackendError::from(failure.clone()));
-            let mut renewals = renewals.unwrap_or_default().into_iter();
-            for (at, _) in items {
-                answers[*at] = renewals.next().map(Ok).or_else(|| error.clone().map(Err));
-            }
-            unheard = error.or(unheard);
-        }
-        unheard.filter(|_| !is_heard)
+    let is_hold = |(_, items): &Asked<'_>| matches!(items[..], [(_, Renew::Hold { hold, .. })] if !hold.lock.kind.is_shared());
+    let (fast, slow): (Vec<_>, Vec<_>) = by_lock.into_iter().partition(is_hold);
+    let mut answers: Vec<_> = items.iter().map(|_| None).collect();
+    let (mut blocked, mut silence) = (Vec::new(), None);
+    for part in fast.chunks(MOST).chain(slow.chunks(MOST_LOCKS)) {
+        silence = silence.or_else(|| renew_part(store, part, &mut answers, Some(&mut blocked)));
     }
+    if !blocked.is_empty() {
+        silence = silence.or_else(|| renew_part(store, &blocked, &mut answers, None));
+    }
+    let missing = silence.unwrap_or_else(|| Failure::senseless().into());
+    answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(missing.clone()))).collect()
 }
+
+/// Renews what is asked about these locks, and waits for rows that others have locked, or tells which these are. The error, if the
+/// server has answered nothing at all.
+fn renew_part<'a>(
+    store: &Store,
+    part: &[Asked<'a>],
+    answers: &mut [Option<Result<Renewal, BackendError>>],
+    mut blocked: Option<&mut Vec<Asked<'a>>>,
+) -> Option<BackendError> {
+    let (deadline, waits) = (store.pool.deadline(), blocked.is_none());
+    let question = |(lock, items): &Asked<'_>| {
+        let attempt = match items[..] {
+            [(_, Renew::Hold { hold, holds, lease })] if !waits => fast::renew(store, &hold, holds, lease),
+            _ => None,
+        };
+        Question::new(lock, deadline, attempt, Command::renew(items.iter().map(|(_, item)| item)))
+    };
+    let (questions, replies): (Vec<_>, Vec<_>) = part.iter().map(question).unzip();
+    if waits {
+        answer(store, questions, deadline);
+    } else {
+        answer_what_is_free(store, questions);
+    }
+    let (mut is_heard, mut unheard) = (false, None);
+    for ((lock, items), reply) in part.iter().zip(replies) {
+        let renewals = reply.get::<Vec<_>>();
+        is_heard |= renewals.as_ref().err().is_none_or(Failure::is_answer);
+        let is_blocked = renewals.as_ref().is_err_and(Failure::is_of_blocked_row);
+        if let Some(blocked) = blocked.as_mut().filter(|_| is_blocked) {
+            blocked.push((*lock, items.clone()));
+            continue;
+        }
+        match renewals.map_err(BackendError::from).and_then(|renewals| renewals) {
+            Ok(renewals) => {
+                items.iter().zip(renewals).for_each(|((at, _), one)| answers[*at] = Some(Ok(one)))
+            }
+            Err(error) => {
+                items.iter().for_each(|(at, _)| answers[*at] = Some(Err(error.clone())));
+                unheard = Some(error);
+            }
+        }
+    }
+    unheard.filter(|_| !is_heard)
+}
+
+#[cfg(test)]
+mod tests;

@@ -9,31 +9,26 @@ use fairlock_core::backend::{BackendErrorKind, RequestId};
 use fairlock_core::{FencingToken, LockName, OwnerId};
 use fairlock_line::{KeptHold, LockEntry, Moment};
 
-use crate::net::{BYTEA, Encoding, Failure, INT8, Row, Statement, TEXT, Value};
+use crate::net::{BYTEA, Encoding, Failure, INT8, Row, Statement, Value};
 use crate::presence::key_of;
+use crate::sql::{CHANGED, WRITE};
 
 /// No lease that SQL adds to a time is longer, in microseconds: a thousand years.
 pub(crate) const LONGEST: i64 = 31_536_000_000_000_000;
 
-/// What a load reads, in this order.
-pub(crate) const COLUMNS: &str = "l.last, l.h_owner, l.h_request, l.h_token, l.h_count, l.h_since, l.h_ends, l.h_label, l.heads, l.state, fairlock.micros(), fairlock.grace_ends()";
 /// The column with the keys of those in line that were present when they asked, the first in line first. Other waiters are never taken
 /// for gone: a client may poll, or not listen yet.
 pub(crate) const HEADS: usize = 8;
 /// Never null in a row.
 pub(crate) const STATE: usize = 9;
 /// The clock, and until when nothing is granted.
-pub(crate) const NOW: usize = 10;
+const NOW: usize = 10;
 const GRACE_ENDS: usize = 11;
 /// The first column after these.
 pub(crate) const AFTER: usize = 12;
 
-const UPDATE: &str = "update fairlock.lock l set rev = l.rev + 1, last = w.last, dead_at = w.dead_at, h_owner = w.h_owner, \
-    h_request = w.h_request, h_token = w.h_token, h_count = w.h_count, h_since = w.h_since, h_ends = w.h_ends, h_label = w.h_label, \
-    heads = w.heads::bigint[], state = w.state \
-    from unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], \
-      $9::bigint[], $10::text[], $11::text[], $12::bytea[]) \
-      w(name, last, dead_at, h_owner, h_request, h_token, h_count, h_since, h_ends, h_label, heads, state) where l.name = w.name";
+/// A revision that no row has.
+pub(crate) const NEVER: i64 = -1;
 
 /// What is written.
 #[derive(Debug, PartialEq, Eq)]
@@ -45,7 +40,8 @@ pub(crate) struct LockRow {
     state: Vec<u8>,
 }
 
-/// What was loaded.
+/// What was loaded: the columns that the statements in `sql/step` and `sql/look` begin with.
+#[derive(Default)]
 pub(crate) struct Loaded {
     pub(crate) entry: LockEntry,
     pub(crate) last: u64,
@@ -110,36 +106,32 @@ impl LockRow {
             && self.state == row.bytes(STATE)?)
     }
 
-    pub(crate) fn update(rows: &[(LockName, LockRow)]) -> Statement {
-        let numbers =
-            |number: fn(&LockRow) -> i64| Value::array(INT8, rows.iter().map(|(_, row)| number(row)));
-        let of_holds = |number: fn(&KeptHold) -> i64| {
-            Value::array(INT8, rows.iter().map(|(_, row)| row.hold.as_ref().map(number)))
-        };
-        let texts = |text: fn(&KeptHold) -> &str| {
-            Value::array(TEXT, rows.iter().map(|(_, row)| row.hold.as_ref().map(text)))
-        };
-        let heads = |row: &LockRow| {
-            let heads: Vec<_> = row.heads.iter().map(i64::to_string).collect();
-            format!("{{{}}}", heads.join(","))
-        };
-        let heads: Vec<_> = rows.iter().map(|(_, row)| heads(row)).collect();
+    pub(crate) fn write(&self, name: &LockName) -> Statement {
+        let hold = self.hold.as_ref();
+        let number = |number: fn(&KeptHold) -> i64| hold.map(number).into();
+        let text = |text: fn(&KeptHold) -> &str| hold.map(text).into();
         let values = [
-            Value::array(BYTEA, rows.iter().map(|(name, _)| name.as_str().as_bytes())),
-            numbers(|row| row.last),
-            numbers(|row| row.dead_at),
-            texts(|hold| hold.owner.as_str()),
-            of_holds(|hold| hold.request.get().cast_signed()),
-            of_holds(|hold| hold.token.get().cast_signed()),
-            of_holds(|hold| i64::from(hold.holds.cast_signed())),
-            of_holds(|hold| micros(hold.since)),
-            of_holds(|hold| micros(hold.ends)),
-            texts(|hold| &hold.label),
-            Value::array(TEXT, heads.iter().map(String::as_str)),
-            Value::array(BYTEA, rows.iter().map(|(_, row)| row.state.as_slice())),
+            name.as_str().as_bytes().into(),
+            self.last.into(),
+            self.dead_at.into(),
+            text(|hold| hold.owner.as_str()),
+            number(|hold| hold.request.get().cast_signed()),
+            number(|hold| hold.token.get().cast_signed()),
+            number(|hold| i64::from(hold.holds.cast_signed())),
+            number(|hold| micros(hold.since)),
+            number(|hold| micros(hold.ends)),
+            text(|hold| &hold.label),
+            Value::array(INT8, self.heads.iter().copied()),
+            self.state.as_slice().into(),
         ];
-        Statement::new(UPDATE, values)
+        Statement::new(&WRITE, values)
     }
+}
+
+/// Reads the rows of these locks that have another revision than this.
+pub(crate) fn changed<'a>(rows: impl IntoIterator<Item = (&'a [u8], i64)>) -> Statement {
+    let (names, revs): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
+    Statement::new(&CHANGED, [Value::array(BYTEA, names.into_iter()), Value::array(INT8, revs.into_iter())])
 }
 
 /// The hold in the columns, if there is one.

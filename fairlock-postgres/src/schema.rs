@@ -11,22 +11,18 @@
 
 use std::time::{Duration, Instant};
 
+use crate::net::address::Address;
 use crate::net::{Connection, Failure, Statement, identifier};
 
 /// What this version writes.
 pub(crate) const LAYOUT: i32 = 1;
-const SQL: &str = include_str!("../schema.sql");
+const SQL: &str = include_str!("../sql/schema.sql");
 
 /// Two clients that migrate at the same moment would fail: the first goes first. DDL waits for old transactions, and all others
 /// wait behind it, so it gives up soon.
 const BEGIN: &str = "begin isolation level read committed; set local lock_timeout = '2s'";
 const FIRST: &str = "select pg_advisory_xact_lock(7378700441894417)";
-const RIGHTS: &str = "
--- For each role that uses locks:
--- grant usage on schema fairlock to ROLE;
--- grant select on fairlock.meta to ROLE;
--- grant select, insert, update, delete on fairlock.lock to ROLE;
-";
+const RIGHTS: &str = include_str!("../sql/rights.sql");
 
 /// The longest lease where a crash of the server forgets what was done last: it grants nothing for this time afterwards.
 pub(crate) const LONGEST_UNSYNCED: Duration = Duration::from_secs(30);
@@ -93,7 +89,8 @@ fn migrate_on(con: &mut Connection, deadline: Instant) -> Result<(), Failure> {
 
 /// Who may make the tables.
 fn who_may(con: &Connection) -> String {
-    let (user, [to, database]) = (&con.user, [&con.user, &con.database].map(|name| identifier(name)));
+    let Address { user, database, .. } = &con.address;
+    let [to, database] = [user, database].map(|name| identifier(name));
     format!(
         "user {user} may not make fairlock's tables (`grant create on database {database} to {to}`); another user may run what \
          `fairlock migrate --print` prints"

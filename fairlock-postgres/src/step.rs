@@ -45,70 +45,226 @@
 //!   the row was a day old.
 
 use std::collections::{BTreeMap, HashSet};
-use std::iter;
-use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use fairlock_core::backend::{BackendError, only};
 use fairlock_core::{LockName, OwnerId};
-use fairlock_line::{Desk, LockEntry, News, Turn, WakeUp};
-use parking_lot::Mutex;
+use fairlock_line::{Desk, LockEntry, Moment, News, Turn, WakeUp};
 
-use crate::answer::Answer;
 use crate::clients::Clients;
-use crate::net::pool::{BEGIN, Pool, SOON};
+use crate::net::pool::{Pool, SOON};
 use crate::net::{BYTEA, Connection, Failure, Row, Statement, Value};
 use crate::presence::{channel_of, key_of};
-use crate::recent::Recent;
-use crate::row::{AFTER, COLUMNS, HEADS, Loaded, LockRow, NOW, STATE, moment};
-use crate::window::Sweeper;
+use crate::question::{Question, tell};
+use crate::queue::Queue;
+use crate::row::{AFTER, HEADS, Loaded, LockRow, STATE, moment};
+use crate::sql::{INSERT, LOAD, LOAD_FREE, NOTIFY};
+use crate::store::Store;
 
-mod question;
-mod queue;
-
-pub(crate) use question::{Question, Reply};
-use queue::Part;
-pub(crate) use queue::{MOST_LOCKS, Queue};
-
-/// How many clients at the head are looked at, whether they are still there.
-const ASKED_ABOUT: usize = 4;
 /// A step that has waited for a row for so long says that nobody could be heard meanwhile. Less is a step of somebody else.
 const DEAF: Duration = Duration::from_millis(50);
 /// How often a row may vanish between insert and load.
 const TRIES: usize = 3;
-
 const SET_WAIT: &str = "select set_config('lock_timeout', $1, true)";
-const INSERT: &str = "insert into fairlock.lock (name) select unnest($1::bytea[]) on conflict do nothing";
-/// Whether commits wait for a standby.
-pub(crate) const HAS_STANDBY: &str = "current_setting('synchronous_standby_names') <> ''";
-/// Locks the rows, and waits for them or passes over those that are locked. Behind the columns are the keys of those of the first
-/// waiters that are gone, whether commits wait for a standby, of rows that were not loaded whether they are there, when it began, and
-/// whether a transaction has locked the row since the one that wrote it.
-static LOAD: LazyLock<[String; 2]> = LazyLock::new(|| {
-    let columns = COLUMNS.replace("fairlock.grace_ends()", "coalesce($2::bigint, fairlock.grace_ends())");
-    ["", "skip locked"].map(|skip| {
-        format!(
-            "select {columns}, array(select k from unnest(l.heads[1:{ASKED_ABOUT}]) k where pg_try_advisory_xact_lock_shared(k)), \
-             {HAS_STANDBY}, l.name is null and exists(select from fairlock.lock there where there.name = a.name), \
-             (date_part('epoch', statement_timestamp()) * 1000000)::bigint, l.was_locked \
-             from (select unnest($1::bytea[]) as name) a \
-             left join lateral (select *, xmax <> 0 and xmax <> xmin as was_locked from fairlock.lock l where l.name = a.name \
-               for update {skip}) l on true"
-        )
-    })
-});
-static LOOK: LazyLock<String> = LazyLock::new(|| {
-    format!("select {COLUMNS} from (select 1) one left join fairlock.lock l on l.name = $1")
-});
-pub(crate) const NOTIFY: &str = "select pg_notify($1, $2)";
 
-/// What a step needs.
-pub(crate) struct Store {
-    pub(crate) pool: Pool,
-    pub(crate) clients: Clients,
-    pub(crate) recent: Recent,
-    pub(crate) queue: Queue,
-    pub(crate) sweeper: Mutex<Sweeper>,
+/// What `load.sql` reads behind the columns of a row, in this order.
+const GONE: usize = AFTER;
+const HAS_STANDBY: usize = AFTER + 1;
+const IS_THERE: usize = AFTER + 2;
+const BEGAN: usize = AFTER + 3;
+const WAS_LOCKED: usize = AFTER + 4;
+
+/// Makes a step. It waits for its only row, where the time that the call has is for so many, or passes over rows that are locked. The
+/// questions that have to be asked alone.
+pub(crate) fn make(
+    store: &Store,
+    questions: Vec<Question>,
+    waits: Option<u32>,
+    is_watchdogs: bool,
+) -> Vec<Question> {
+    let Some(deadline) = questions.iter().map(|question| question.deadline).min() else {
+        return Vec::new();
+    };
+    let left = deadline.saturating_duration_since(Instant::now());
+    let wait = waits.map(|rows| store.pool.wait().min(left / rows.saturating_mul(2)));
+    let (mut step, mut plan) = (Step::new(&store.queue, questions, wait, deadline), Plan::default());
+    let done = store.pool.lend_to(is_watchdogs, deadline, |con| {
+        let began = Instant::now();
+        let rows = load(store, con, &mut step, began)?;
+        let trip = began.elapsed();
+        step.close(trip);
+        for (lock, row) in rows {
+            plan.decide(store, &mut step, lock, &row)?;
+        }
+        plan.send(&store.pool, con, trip, deadline)
+    });
+    let has_failed = done.is_err();
+    let blocked = step.end(done);
+    plan.tell_here(&store.clients, has_failed);
+    blocked
+}
+
+/// Begins a transaction, and loads the rows, which are locked from here on. Those that others have locked are left out.
+fn load(
+    store: &Store,
+    con: &mut Connection,
+    step: &mut Step<'_>,
+    began: Instant,
+) -> Result<Vec<(LockName, Row)>, Failure> {
+    let shorter = step.wait.filter(|wait| *wait < store.pool.wait());
+    let shorter = shorter.map(|wait| wait.as_millis().max(1).to_string());
+    let mut flight = store.pool.begin(con);
+    flight.extend(shorter.as_deref().map(|wait| Statement::new(SET_WAIT, [wait.into()])));
+    let mut names: Vec<_> = step.asked.keys().cloned().collect();
+    let mut loaded = Vec::new();
+    for _ in 0..=TRIES {
+        let load = if step.wait.is_some() { &LOAD } else { &LOAD_FREE };
+        flight.push(Statement::new(load, [array_of(&names), con.grace_ends.into()]));
+        let answers = con.flight(&flight, step.deadline).inspect_err(|failure| {
+            if failure.is_of_blocked_row() {
+                step.asked.keys().for_each(|lock| store.recent.is_blocked(lock, began));
+            }
+        });
+        let mut missing = Vec::new();
+        for (name, row) in names.into_iter().zip(answers?.pop().unwrap_or_default()) {
+            if row.maybe_bytes(STATE).is_some() {
+                loaded.push((name, row));
+            } else if step.wait.is_some() || !row.flag(IS_THERE)? {
+                missing.push(name);
+            } else {
+                store.recent.is_blocked(&name, Instant::now());
+            }
+        }
+        if missing.is_empty() {
+            return Ok(loaded);
+        }
+        flight = vec![Statement::new(&INSERT, [array_of(&missing)])];
+        names = missing;
+    }
+    let failure = Failure::broken("the lock's row vanishes again and again");
+    names.iter().for_each(|name| step.fail(name, &failure));
+    Ok(loaded)
+}
+
+fn array_of(names: &[LockName]) -> Value {
+    Value::array(BYTEA, names.iter().map(|name| name.as_str().as_bytes()))
+}
+
+/// What a step has decided, and has not sent.
+#[derive(Default)]
+struct Plan {
+    write: Vec<(LockName, LockRow)>,
+    /// Whether an answer is a promise, so that it commits also where nothing is written.
+    is_promise: bool,
+    /// Whether its commit waits for a standby.
+    has_standby: bool,
+    /// The messages to clients of this process.
+    local: Vec<WakeUp>,
+    /// Those to others.
+    remote: Vec<Statement>,
+}
+
+impl Plan {
+    /// Decides what is asked about this lock. A row that can't be read fails alone.
+    fn decide(
+        &mut self,
+        store: &Store,
+        step: &mut Step<'_>,
+        lock: LockName,
+        row: &Row,
+    ) -> Result<(), Failure> {
+        let Loaded { mut entry, last, now } = match Loaded::read(row) {
+            Ok(loaded) => loaded,
+            Err(failure) => {
+                step.fail(&lock, &failure);
+                return Ok(());
+            }
+        };
+        store.recent.heard(now);
+        excuse(store, &lock, row, &mut entry, now)?;
+        let (clients, gone) = (&store.clients, row.numbers(GONE)?);
+        let known: HashSet<_> = row.numbers(HEADS)?.into_iter().collect();
+        let is_listening = |owner: &OwnerId| {
+            let client = owner.client();
+            clients.is_present(client).is_some() || !gone.contains(&key_of(client))
+        };
+        let shows_itself =
+            |client: &str, key| clients.is_present(client).unwrap_or_else(|| known.contains(&key));
+        let mut desk = Desk::after(last);
+        self.is_promise |= step.decide(&lock, &mut entry, &mut desk.turn(&lock, now, &is_listening));
+        self.has_standby = row.flag(HAS_STANDBY)?;
+        let written = LockRow::of(entry, desk.last_number(), store.pool.encoding(), shows_itself);
+        if written.has_state() {
+            store.recent.is_busy(&lock);
+            store.recent.is_waited_for(&lock);
+        }
+        let wake_ups = desk.take_wake_ups();
+        if !wake_ups.is_empty() || !written.is_as_loaded(row)? {
+            self.write.push((lock, written));
+        }
+        for wake_up in wake_ups {
+            let client = wake_up.owner.client();
+            if clients.is_present(client).is_some() {
+                self.local.push(wake_up);
+            } else {
+                let message = [channel_of(client), wake_up.to_string()];
+                self.remote.push(Statement::new(NOTIFY, message.map(|text| text.as_str().into())));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes, commits, and sends the messages to other processes. Those wait for the answer to the commit where it waits for a standby.
+    fn send(
+        &mut self,
+        pool: &Pool,
+        con: &mut Connection,
+        trip: Duration,
+        deadline: Instant,
+    ) -> Result<(), Failure> {
+        if self.write.is_empty() && !self.is_promise {
+            return Ok(()); // the pool rolls back
+        }
+        let write = self.write.iter().map(|(lock, row)| row.write(lock));
+        let commit = con.sync().into_iter().chain([Statement::new("commit", [])]);
+        let flight: Vec<_> = write.chain(commit).collect();
+        let messages = std::mem::take(&mut self.remote);
+        if !messages.is_empty() && !self.has_standby && !pool.is_telling() {
+            return con.flight_and_tell(&flight, &messages, SOON, deadline);
+        }
+        con.flight(&flight, deadline)?;
+        if !messages.is_empty() {
+            pool.tell(con, messages, trip + SOON, deadline);
+        }
+        Ok(())
+    }
+
+    /// Tells clients of this process. After a failure one that may have been granted the lock has to look.
+    fn tell_here(self, clients: &Clients, has_failed: bool) {
+        for mut wake_up in self.local {
+            if has_failed && wake_up.news != News::RecheckAny {
+                wake_up.news = News::Recheck;
+            }
+            clients.deliver(&wake_up);
+        }
+    }
+}
+
+/// While others had the row locked nobody could be heard: that time makes no waiter absent.
+fn excuse(
+    store: &Store,
+    lock: &LockName,
+    row: &Row,
+    entry: &mut LockEntry,
+    now: Moment,
+) -> Result<(), Failure> {
+    let mut since = store.recent.blocked_since(lock, moment(row.number(BEGAN)?));
+    if row.flag(WAS_LOCKED)? && entry.silent_for(now) >= store.pool.wait() {
+        since = Duration::ZERO; // all the time, it may be
+    }
+    if now.saturating_sub(since) >= DEAF {
+        entry.heard_nobody_since(since, now);
+    }
+    Ok(())
 }
 
 /// Questions on their way through a step.
@@ -122,200 +278,6 @@ struct Step<'q> {
     /// By their locks, until they are decided. Each came later than the load by this at most.
     asked: BTreeMap<LockName, Vec<(Question, Duration)>>,
     decided: Vec<Question>,
-    /// The messages to clients of this process.
-    local: Vec<WakeUp>,
-}
-
-impl Store {
-    /// A step for one question.
-    pub(crate) fn step<T: Answer + Send + 'static>(
-        &self,
-        lock: &LockName,
-        decide: impl Fn(&mut LockEntry, &mut Turn<'_>, Duration) -> T + Send + 'static,
-    ) -> Result<T, BackendError> {
-        let deadline = self.pool.deadline();
-        only(self.ask(iter::once(Question::new(lock, deadline, None, decide)), deadline))
-    }
-
-    /// Asks these questions, by flights and steps that callers share. The answers, in their order.
-    pub(crate) fn ask<T>(
-        &self,
-        questions: impl Iterator<Item = (Question, Reply<T>)>,
-        deadline: Instant,
-    ) -> Vec<Result<T, BackendError>> {
-        let (questions, replies): (Vec<_>, Vec<_>) = questions.unzip();
-        self.answer(questions, deadline);
-        replies.into_iter().map(|reply| Ok(reply.get()?)).collect()
-    }
-
-    /// Sees to it that these questions of one call are answered.
-    pub(crate) fn answer(&self, questions: Vec<Question>, deadline: Instant) {
-        self.queue.turn(questions, deadline, |questions, part| match part {
-            Part::Fast => self.attempt(questions, false),
-            Part::Step { waits } => self.make(questions, waits, false),
-        });
-    }
-
-    /// The watchdog's: answers these questions on its own connection, and waits neither for its turn nor for a row. One whose row others
-    /// have locked is told so.
-    pub(crate) fn answer_what_is_free(&self, questions: Vec<Question>) {
-        let mut left = self.attempt(questions, true);
-        while !left.is_empty() {
-            let rest = left.split_off(left.len().min(MOST_LOCKS));
-            let blocked = self.make(left, None, true);
-            blocked.into_iter().for_each(|question| question.tell(Err(Failure::blocked())));
-            left = rest;
-        }
-    }
-
-    /// Makes a step. The questions that have to be asked alone.
-    fn make(&self, questions: Vec<Question>, waits: Option<u32>, is_watchdogs: bool) -> Vec<Question> {
-        let Some(deadline) = questions.iter().map(|question| question.deadline).min() else {
-            return Vec::new();
-        };
-        let left = deadline.saturating_duration_since(Instant::now());
-        let wait = waits.map(|rows| self.pool.wait().min(left / rows.saturating_mul(2)));
-        let mut step = Step::new(&self.queue, questions, wait, deadline);
-        let done = self.pool.lend_to(is_watchdogs, deadline, |con| self.step_on(con, &mut step));
-        let has_failed = done.is_err();
-        let (blocked, local) = step.end(done);
-        for mut wake_up in local {
-            if has_failed && wake_up.news != News::RecheckAny {
-                wake_up.news = News::Recheck;
-            }
-            self.clients.deliver(&wake_up);
-        }
-        blocked
-    }
-
-    fn step_on(&self, con: &mut Connection, step: &mut Step<'_>) -> Result<(), Failure> {
-        let began = Instant::now();
-        let rows = self.load(con, step).inspect_err(|failure| {
-            if failure.is_of_blocked_row() {
-                step.asked.keys().for_each(|lock| self.recent.is_blocked(lock, began));
-            }
-        })?;
-        let trip = began.elapsed();
-        step.close(trip);
-        let (mut writes, mut messages, mut is_promise, mut has_standby) = (vec![], vec![], false, false);
-        for (lock, row) in rows {
-            let Loaded { mut entry, last, now } = match Loaded::read(&row) {
-                Ok(loaded) => loaded,
-                Err(failure) => {
-                    step.fail(&lock, &failure); // alone
-                    continue;
-                }
-            };
-            self.recent.heard(now);
-            let mut deaf_since = self.recent.blocked_since(&lock, moment(row.number(AFTER + 3)?));
-            if row.flag(AFTER + 4)? && entry.silent_for(now) >= self.pool.wait() {
-                deaf_since = Duration::ZERO; // all the time, it may be
-            }
-            if now.saturating_sub(deaf_since) >= DEAF {
-                entry.heard_nobody_since(deaf_since, now);
-            }
-            has_standby = row.flag(AFTER + 1)?;
-            let gone = row.numbers(AFTER)?;
-            let is_listening = |owner: &OwnerId| {
-                let client = owner.client();
-                self.clients.is_present(client).is_some() || !gone.contains(&key_of(client))
-            };
-            let mut desk = Desk::after(last);
-            is_promise |= step.decide(&lock, &mut entry, &mut desk.turn(&lock, now, &is_listening));
-            let known: HashSet<_> = row.numbers(HEADS)?.into_iter().collect();
-            let shows_itself =
-                |client: &str, key| self.clients.is_present(client).unwrap_or_else(|| known.contains(&key));
-            let written = LockRow::of(entry, desk.last_number(), self.pool.encoding(), shows_itself);
-            if written.has_state() {
-                self.recent.is_busy(&lock);
-                self.recent.is_waited_for(&lock);
-            }
-            let wake_ups = desk.take_wake_ups();
-            if wake_ups.is_empty() && written.is_as_loaded(&row)? {
-                continue;
-            }
-            writes.push((lock, written));
-            for wake_up in wake_ups {
-                let client = wake_up.owner.client();
-                if self.clients.is_present(client).is_some() {
-                    step.local.push(wake_up);
-                } else {
-                    let channel = channel_of(client);
-                    let values = [channel.as_str().into(), wake_up.to_string().as_str().into()];
-                    messages.push(Statement::new(NOTIFY, values));
-                }
-            }
-        }
-        if writes.is_empty() && !is_promise {
-            return Ok(()); // the pool rolls back
-        }
-        let update = (!writes.is_empty()).then(|| LockRow::update(&writes));
-        let write: Vec<_> = update.into_iter().chain([Statement::new("commit", [])]).collect();
-        if messages.is_empty() {
-            con.flight(&write, step.deadline)?;
-        } else if has_standby || self.pool.is_telling() {
-            con.flight(&write, step.deadline)?;
-            self.pool.tell(con, messages, trip + SOON, step.deadline);
-        } else {
-            con.flight_and_tell(&write, &messages, SOON, step.deadline)?;
-        }
-        Ok(())
-    }
-
-    /// Begins a transaction, and loads the rows, which are locked from here on. Those that others have locked are left out.
-    fn load(&self, con: &mut Connection, step: &mut Step<'_>) -> Result<Vec<(LockName, Row)>, Failure> {
-        let limits = (!con.is_own_session()).then(|| self.pool.limits(true));
-        let shorter = step.wait.filter(|wait| *wait < self.pool.wait());
-        let shorter = shorter.map(|wait| wait.as_millis().max(1).to_string());
-        let mut flight = vec![Statement::new(BEGIN, [])];
-        flight.extend(limits.map(Statement::made_up));
-        flight.extend(shorter.as_deref().map(|wait| Statement::new(SET_WAIT, [wait.into()])));
-        let mut names: Vec<_> = step.asked.keys().cloned().collect();
-        let mut loaded = Vec::new();
-        for _ in 0..=TRIES {
-            let load = &LOAD[usize::from(step.wait.is_none())];
-            flight.push(Statement::new(load, [array_of(&names), con.grace_ends.into()]));
-            let rows = con.flight(&flight, step.deadline)?.pop().unwrap_or_default();
-            let mut missing = Vec::new();
-            for (name, row) in names.into_iter().zip(rows) {
-                if row.maybe_bytes(STATE).is_some() {
-                    loaded.push((name, row));
-                } else if step.wait.is_some() || !row.flag(AFTER + 2)? {
-                    missing.push(name);
-                } else {
-                    self.recent.is_blocked(&name, Instant::now());
-                }
-            }
-            if missing.is_empty() {
-                return Ok(loaded);
-            }
-            flight = vec![Statement::new(INSERT, [array_of(&missing)])];
-            names = missing;
-        }
-        let failure = Failure::broken("the lock's row vanishes again and again");
-        names.iter().for_each(|name| step.fail(name, &failure));
-        Ok(loaded)
-    }
-
-    /// Reads the row without locking it, decides, and writes nothing: for questions.
-    pub(crate) fn look<T>(
-        &self,
-        lock: &LockName,
-        ask: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,
-    ) -> Result<T, BackendError> {
-        let look = Statement::new(&LOOK, [lock.as_str().as_bytes().into()]);
-        let rows = self.pool.ask(look, self.pool.deadline())?;
-        let row = rows.first().ok_or_else(Failure::senseless)?;
-        let Loaded { mut entry, last, now } = match row.maybe_bytes(STATE) {
-            None => Loaded { entry: LockEntry::default(), last: 0, now: moment(row.number(NOW)?) },
-            Some(_) => Loaded::read(row)?,
-        };
-        Ok(ask(&mut entry, &mut Desk::after(last).turn(lock, now, &|_| true)))
-    }
-}
-
-fn array_of(names: &[LockName]) -> Value {
-    Value::array(BYTEA, names.iter().map(|name| name.as_str().as_bytes()))
 }
 
 impl<'q> Step<'q> {
@@ -330,7 +292,7 @@ impl<'q> Step<'q> {
             asked.entry(question.lock.clone()).or_default().push((question, Duration::ZERO));
         }
         let opened = queue.open(asked.keys(), deadline);
-        Step { queue, wait, deadline, opened, asked, decided: Vec::new(), local: Vec::new() }
+        Step { queue, wait, deadline, opened, asked, decided: Vec::new() }
     }
 
     /// From now on it can't be joined. What has joined it came this much later than its load at most.
@@ -352,28 +314,27 @@ impl<'q> Step<'q> {
 
     fn fail(&mut self, lock: &LockName, failure: &Failure) {
         let questions = self.asked.remove(lock).unwrap_or_default();
-        questions.into_iter().for_each(|(question, _)| question.tell(Err(failure.clone())));
+        tell(questions.into_iter().map(|(question, _)| question), &Err(failure.clone()));
     }
 
-    /// Tells all of it what it has come to. The questions that have to be asked alone, and the messages to clients of this process.
-    fn end(mut self, done: Result<(), Failure>) -> (Vec<Question>, Vec<WakeUp>) {
+    /// Tells all of it what it has come to. The questions that have to be asked alone.
+    fn end(mut self, done: Result<(), Failure>) -> Vec<Question> {
         self.close(Duration::ZERO);
         let asked = std::mem::take(&mut self.asked).into_values().flatten().map(|(question, _)| question);
-        let (decided, local) = (std::mem::take(&mut self.decided), std::mem::take(&mut self.local));
-        let blocked = match done {
+        let decided = std::mem::take(&mut self.decided);
+        match done {
             Ok(()) => {
-                decided.into_iter().for_each(|question| question.tell(Ok(())));
+                tell(decided, &done);
                 asked.collect()
             }
             Err(failure) if self.wait.is_none() && failure.may_be_of_one_row() => {
                 decided.into_iter().chain(asked).collect()
             }
-            Err(failure) => {
-                decided.into_iter().chain(asked).for_each(|question| question.tell(Err(failure.clone())));
+            Err(_) => {
+                tell(decided.into_iter().chain(asked), &done);
                 Vec::new()
             }
-        };
-        (blocked, local)
+        }
     }
 }
 

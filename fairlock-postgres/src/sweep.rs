@@ -11,60 +11,50 @@
 //! | the whole table | 57,000 pages | 0.3 s in memory |
 //! | a window of 32 pages, 1,120 rows | 32 pages | 1.4 ms |
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use fairlock_core::backend::log_safely;
 
 use crate::net::{Failure, Statement};
-use crate::step::Store;
+use crate::sql::SWEEP;
+use crate::store::Store;
 use crate::window::EVERY;
 
-/// No page has more than 291 rows. A row that is in use is skipped.
-pub(crate) const DELETE: &str = "with gone as (delete from fairlock.lock where ctid in (select ctid from fairlock.lock where ctid = any(array( \
-                      select format('(%s,%s)', page, item)::tid from generate_series($1::bigint, $1 + 15) page, \
-                      generate_series(1, 291) item)) and dead_at <= fairlock.micros() for update skip locked) returning 1) \
-                      select count(*), pg_relation_size('fairlock.lock') / current_setting('block_size')::bigint from gone";
-
-impl Store {
-    /// Sweeps if it is time. A failure does not matter: another client sweeps, or this one later.
-    pub(crate) fn sweep_if_due(self: &Arc<Store>) {
-        let now = Instant::now();
-        let mut sweeper = self.sweeper.lock();
-        if now < sweeper.next {
-            return;
-        }
-        sweeper.next = now + EVERY;
-        drop(sweeper);
-        let store = Arc::downgrade(self);
-        // If there is no thread to be had, it is done later.
-        let _ = thread::Builder::new().name("fairlock-pg-sweep".to_owned()).spawn(move || sweep(&store));
+/// Sweeps if it is time. A failure does not matter: another client sweeps, or this one later.
+pub(crate) fn sweep_if_due(store: &Arc<Store>) {
+    let now = Instant::now();
+    let mut sweeper = store.sweeper.lock();
+    if now < sweeper.next {
+        return;
     }
-
-    /// Sweeps the next window. How many rows were deleted, and when the next one is due.
-    pub(crate) fn sweep(&self) -> Result<(i64, Duration), Failure> {
-        let page = self.sweeper.lock().window(); // no lock is held while the server works
-        // Once for the whole table, and in no caller's call.
-        if page == 0 {
-            self.pool.look_again(self.pool.deadline())?;
+    sweeper.next = now + EVERY;
+    drop(sweeper);
+    let store = Arc::downgrade(store);
+    let in_background = move || {
+        let Some(store) = store.upgrade() else { return };
+        match sweep(&store) {
+            Ok((_, pause)) => store.sweeper.lock().next = Instant::now() + pause,
+            Err(failure) => log_safely(|| {
+                log::debug!(target: "fairlock::net", "rows of unused locks were not deleted: {failure:?}");
+            }),
         }
-        let values = [page.cast_signed().into()];
-        let rows = self.pool.ask_committed(Statement::new(DELETE, values), self.pool.deadline())?;
-        let row = rows.first().ok_or_else(Failure::senseless)?;
-        let pause = self.sweeper.lock().pause(row.number(1)?.cast_unsigned());
-        Ok((row.number(0)?, pause))
-    }
+    };
+    // If there is no thread to be had, it is done later.
+    let _ = thread::Builder::new().name("fairlock-pg-sweep".to_owned()).spawn(in_background);
 }
 
-fn sweep(store: &Weak<Store>) {
-    let Some(store) = store.upgrade() else { return };
-    match store.sweep() {
-        Ok((_, pause)) => store.sweeper.lock().next = Instant::now() + pause,
-        Err(failure) => {
-            log_safely(|| {
-                log::debug!(target: "fairlock::net", "rows of unused locks were not deleted: {failure:?}");
-            });
-        }
+/// Sweeps the next window. How many rows were deleted, and when the next one is due.
+pub(crate) fn sweep(store: &Store) -> Result<(i64, Duration), Failure> {
+    let page = store.sweeper.lock().window(); // no lock is held while the server works
+    // Once for the whole table, and in no caller's call.
+    if page == 0 {
+        store.pool.look_again(store.pool.deadline())?;
     }
+    let sweep = Statement::new(&SWEEP, [page.cast_signed().into()]);
+    let rows = store.pool.ask_committed(sweep, store.pool.deadline())?;
+    let row = rows.first().ok_or_else(Failure::senseless)?;
+    let pause = store.sweeper.lock().pause(row.number(1)?.cast_unsigned());
+    Ok((row.number(0)?, pause))
 }

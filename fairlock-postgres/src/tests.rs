@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use fairlock_core::backend::{
-    Acquire, Acquired, Backend, BackendErrorKind, Hold, LockId, Place, Renew, Renewal, RequestId, only,
+    Acquire, Acquired, Backend, BackendErrorKind, Hold, LockId, Place, Renew, RequestId, only,
 };
 use fairlock_core::{ClientId, FencingToken, LockKind, LockName, OwnerId};
 use fairlock_tests::eventually;
@@ -15,10 +15,11 @@ use postgres_protocol::IsNull;
 use postgres_protocol::message::frontend;
 
 use crate::PostgresBackend;
+use crate::ask::ask_one;
+use crate::command::Command;
 use crate::net::address::Address;
 use crate::net::{Connection, Statement, open};
-use crate::owned;
-use crate::step::MOST_LOCKS;
+use crate::sql::{LIMITS, SWEEP};
 use crate::sweep;
 use crate::test_server::{SERVER, new_database};
 
@@ -186,11 +187,11 @@ fn a_sweep_learns_whether_longer_leases_are_safe_by_now() {
     let first = session();
     for (level, longest) in [("off", Some(LEASE)), ("on", None)] {
         set(level);
-        backend.0.sweep().unwrap();
+        sweep::sweep(&backend.0).unwrap();
         assert_eq!(backend.longest_lease(), longest);
     }
     let second = session();
-    backend.0.sweep().unwrap(); // there is nothing to be learned any more
+    sweep::sweep(&backend.0).unwrap(); // there is nothing to be learned any more
     assert!(first != second && session() == second, "a caller finds the new session open");
 }
 
@@ -208,7 +209,7 @@ fn every_line_of_the_log_is_written_under_guard() {
             found += 1;
         }
     }
-    assert!(found > 5, "{found}");
+    assert!(found > 2, "{found}");
 }
 
 #[test]
@@ -255,108 +256,6 @@ fn locks_in_use_are_listed_page_by_page() {
 }
 
 #[test]
-fn two_hundred_holds_are_renewed_by_one_statement() {
-    let (backend, mut con) = stage();
-    let (locks, ann) = ((0..201).map(|n| lock(&format!("{n}"))).collect::<Vec<_>>(), OwnerId::new("ann:1"));
-    let holds: Vec<_> = locks.iter().map(|lock| hold(lock, &ann, take(&backend, lock, &ann))).collect();
-    let mut items: Vec<_> =
-        holds.iter().map(|hold| Renew::Hold { hold: *hold, holds: 2, lease: LEASE * 2 }).collect();
-    let before = trips(&backend);
-    let answers = backend.renew(ClientId::random(), &items);
-    assert!(answers.iter().all(|answer| matches!(answer, Ok(Renewal::Renewed))), "{answers:?}");
-    assert_eq!(trips(&backend) - before, 2, "for 201");
-    let holder = |at: usize| backend.inspect(&locks[at], 0..0).unwrap().holders[0].clone();
-    assert!(holder(0).hold_count == 2 && holder(0).lease_left > Some(LEASE));
-    // Of those that can't be renewed, each for itself.
-    let of_no_request = Hold::new(&locks[7], &ann, RequestId::new(9), holds[7].token);
-    items[7] = Renew::Hold { hold: of_no_request, holds: 3, lease: LEASE };
-    con.script("update fairlock.lock set h_ends = fairlock.micros() where name = '13'", soon()).unwrap();
-    con.script("begin; select from fairlock.lock where name = '11' for share", soon()).unwrap();
-    for (at, answer) in backend.renew(ClientId::random(), &items).iter().enumerate() {
-        match at {
-            7 | 13 => assert!(matches!(answer, Ok(Renewal::Lost)), "{at}: {answer:?}"),
-            11 => assert!(answer.as_ref().is_err_and(|error| error.kind() == BackendErrorKind::Unavailable)),
-            _ => assert!(matches!(answer, Ok(Renewal::Renewed)), "{at}: {answer:?}"),
-        }
-    }
-    assert_eq!(holder(7).hold_count, 2);
-}
-
-#[test]
-fn rows_that_stay_locked_leave_each_other_lock_its_renewal() {
-    let ((backend, mut con), ann) = (stage(), OwnerId::new("ann:1"));
-    let kind = |at: usize| if at < 3 { LockKind::Fair } else { LockKind::Semaphore { permits: 2 } };
-    let lock_of = |at: usize| LockId::new(LockName::new(&format!("{at}")).unwrap(), kind(at));
-    let locks: Vec<_> = (0..11).map(lock_of).collect();
-    let taken = locks.iter().map(|lock| hold(lock, &ann, take(&backend, lock, &ann)));
-    let items: Vec<_> = taken.map(|hold| Renew::Hold { hold, holds: 1, lease: LEASE * 2 }).collect();
-    con.script("begin; select from fairlock.lock where h_owner is not null for share", soon()).unwrap();
-    let began = Instant::now();
-    let answers = backend.renew(ClientId::random(), &items);
-    assert!(began.elapsed() < SECOND * 2, "{:?}", began.elapsed());
-    for (at, answer) in answers.iter().enumerate() {
-        assert_eq!(matches!(answer, Ok(Renewal::Renewed)), at >= 3, "{at}: {answer:?}");
-    }
-}
-
-/// One in each part. Else the rows that are free would wait for each of them.
-#[test]
-fn rows_that_stay_locked_are_waited_for_last() {
-    let ((backend, mut con), ann) = (stage(), OwnerId::new("ann:1"));
-    let kind = LockKind::Semaphore { permits: 2 };
-    let lock_of = |at: usize| LockId::new(LockName::new(&format!("{at:03}")).unwrap(), kind);
-    let locks: Vec<_> = (0..5 * MOST_LOCKS).map(lock_of).collect();
-    let taken = locks.iter().map(|lock| hold(lock, &ann, take(&backend, lock, &ann)));
-    let items: Vec<_> = taken.map(|hold| Renew::Hold { hold, holds: 1, lease: LEASE * 2 }).collect();
-    let blocked = "begin; select from fairlock.lock where convert_from(name, 'UTF8')::int % 64 = 0 for share";
-    con.script(blocked, soon()).unwrap();
-    let began = Instant::now();
-    let answers = backend.renew(ClientId::random(), &items);
-    assert!(began.elapsed() < SECOND * 3 / 2, "{:?}", began.elapsed());
-    for (at, answer) in answers.iter().enumerate() {
-        assert_eq!(matches!(answer, Ok(Renewal::Renewed)), at % MOST_LOCKS != 0, "{at}: {answer:?}");
-    }
-}
-
-/// Neither the one that renews nor the one that releases had to wait for the row, so neither knows that nobody else got it.
-#[test]
-fn a_row_tells_that_it_was_locked_and_nobody_could_be_heard() {
-    for is_locked in [true, false] {
-        let (url, lock) = (new_database(), lock("x"));
-        let [ours, theirs] = [(); 2].map(|()| PostgresBackend::connect(&url).unwrap());
-        let ([ann, bob, carl], mut con) = (["a:1", "b:1", "c:1"].map(OwnerId::new), session(&url));
-        let held = hold(&lock, &ann, take(&theirs, &lock, &ann));
-        let place = |owner, ticket| {
-            let mut ask = ask(&lock, owner, 1);
-            (ask.place.ttl, ask.place.ticket) = (SECOND, ticket);
-            ask.place
-        };
-        let renew = |backend: &PostgresBackend, place| {
-            let renewed = backend.renew(ClientId::random(), &[Renew::Place { place, lease: LEASE }]);
-            assert!(matches!(renewed[..], [Ok(Renewal::Waiting { .. })]), "{renewed:?}");
-        };
-        let joins = |backend: &PostgresBackend, owner| {
-            let asked = only(backend.acquire(&[Acquire::new(place(owner, 0), LEASE)])).unwrap();
-            let Acquired::Queued { ticket, .. } = asked else { panic!("{asked:?}") };
-            renew(backend, place(owner, ticket));
-        };
-        joins(&ours, &bob);
-        joins(&theirs, &carl);
-        for _ in 0..2 {
-            if is_locked {
-                con.script("begin; select from fairlock.lock for share", soon()).unwrap();
-            }
-            std::thread::sleep(SECOND * 7 / 10); // half of a place's time counts each time
-            con.script("commit", soon()).unwrap();
-            renew(&theirs, place(&carl, 0));
-        }
-        only(theirs.release(&[held])).unwrap();
-        let next = con.row(Statement::made_up("select h_owner from fairlock.lock"), soon()).unwrap();
-        assert_eq!(next.text(0).unwrap(), if is_locked { "b:1" } else { "c:1" });
-    }
-}
-
-#[test]
 fn a_state_that_this_version_can_not_read_is_left_alone() {
     let ((backend, mut con), lock, ann) = (stage(), lock("x"), OwnerId::new("ann:1"));
     take(&backend, &lock, &ann);
@@ -396,11 +295,11 @@ fn a_sweep_looks_at_one_window_however_many_rows_there_are() {
     let found = backend.doctor().unwrap();
     let rows = found.iter().find(|found| found.topic == "rows").unwrap();
     assert!(rows.text.contains("(60000 over)"), "{rows:?}");
-    let (_, pause) = backend.0.sweep().unwrap(); // it does not know yet how large the table is
+    let (_, pause) = sweep::sweep(&backend.0).unwrap(); // it does not know yet how large the table is
     assert!(pause < SECOND * 60, "{pause:?}");
-    let (deleted, _) = backend.0.sweep().unwrap();
+    let (deleted, _) = sweep::sweep(&backend.0).unwrap();
     assert!((1..5000).contains(&deleted), "{deleted}");
-    let plan = Statement::made_up(format!("explain {}", sweep::DELETE.replace("$1", "0")));
+    let plan = Statement::made_up(format!("explain {}", SWEEP.replace("$1", "0")));
     let plan: Vec<_> = con.flight(&[plan], soon()).unwrap().remove(0);
     let lines: Vec<_> = plan.iter().map(|line| line.text(0).unwrap()).collect();
     assert!(lines.iter().all(|line| !line.contains("Seq Scan")), "{lines:#?}");
@@ -416,7 +315,7 @@ fn the_clock_of_a_step_is_read_after_its_wait_for_the_row() {
     let number =
         |con: &mut Connection, sql| con.row(Statement::new(sql, []), soon()).unwrap().number(0).unwrap();
     let (granted, waited_at) = std::thread::scope(|scope| {
-        let granted = scope.spawn(|| store.step(&lock.name, owned::acquire(&ask)));
+        let granted = scope.spawn(|| ask_one(store, &lock.name, Command::acquire(&ask)));
         let waits =
             "select count(*) from pg_locks where not granted and transactionid = pg_current_xact_id()::xid";
         eventually(SECOND * 4, "it waits for the row", || number(&mut con, waits) > 0);
@@ -424,7 +323,7 @@ fn the_clock_of_a_step_is_read_after_its_wait_for_the_row() {
         con.script("commit", soon()).unwrap();
         (granted.join().unwrap(), waited_at)
     });
-    assert!(matches!(granted, Ok(Ok(Acquired::Granted { .. }))), "{granted:?}");
+    assert!(matches!(granted, Ok(Acquired::Granted { .. })), "{granted:?}");
     assert!(number(&mut con, "select h_since from fairlock.lock") >= waited_at);
 }
 
@@ -465,7 +364,10 @@ fn a_flight_without_an_end_keeps_its_row_for_an_attempt() {
     let mut out = BytesMut::new();
     let parameters = [("user", "fairlock"), ("database", url.rsplit('/').next().unwrap())];
     frontend::startup_message(parameters, &mut out).unwrap();
-    frontend::query(&backend.0.pool.limits(false), &mut out).unwrap();
+    let whole = backend.0.pool.attempt_ttl().as_millis().to_string();
+    let limits = [("$1", "'1000'"), ("$2", "'500'"), ("$3", &format!("'{whole}'")), ("$4", "false")];
+    let limits = limits.iter().fold(LIMITS.clone(), |sql, (at, value)| sql.replace(at, value));
+    frontend::query(&limits, &mut out).unwrap();
     for sql in ["begin", "select from fairlock.lock where name = 'x' for update", "select"] {
         frontend::parse("", sql, [], &mut out).unwrap();
         frontend::bind("", "", [], [(); 0], |(), _| Ok(IsNull::Yes), [], &mut out).ok().unwrap();

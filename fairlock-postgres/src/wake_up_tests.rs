@@ -11,9 +11,11 @@ use fairlock_tests::{PgBouncer, eventually};
 use log::LevelFilter;
 use parking_lot::Mutex;
 
-use crate::owned;
+use crate::ask::ask_one;
+use crate::command::Command;
 use crate::test_server::{SERVER, new_database, pooled};
 use crate::tests::{SECOND, ask, hold, lock, number, session, soon, take};
+use crate::wake_ups::ask_and_hear;
 use crate::{PostgresBackend, WakeUps};
 
 /// A client whose places live so long that no heartbeat is due in a test.
@@ -155,7 +157,10 @@ fn a_request_asks_again_if_its_client_did_not_hear_before() {
             asked.lock().push(present(&url));
             vec![Ok(queued)]
         };
-        backend.0.ask_and_hear(&[ask(&lock, &owner, request).place], soon(), at_ask).pop().unwrap().unwrap();
+        ask_and_hear(&backend.0, &[ask(&lock, &owner, request).place], soon(), at_ask)
+            .pop()
+            .unwrap()
+            .unwrap();
         assert_eq!(asked.into_inner(), heard_at_each_ask);
     }
 }
@@ -169,8 +174,8 @@ fn a_poll_finds_a_grant_that_came_before_its_request_was_known_to_wait() {
     let (lock, ann, other) = (lock("x"), OwnerId::new("ann:1"), OwnerId::new(&format!("{}:2", one.client())));
     let [first, second] = [(&one, 1), (&other, 2)].map(|(owner, request)| ask(&lock, owner, request));
     let (token, store) = (take(&theirs, &lock, &ann), &ours.0);
-    let early = store.ask_and_hear(&[first.place], soon(), |_| {
-        let queued = store.step(&lock.name, owned::acquire(&first)).unwrap();
+    let early = ask_and_hear(store, &[first.place], soon(), |_| {
+        let queued = ask_one(store, &lock.name, Command::acquire(&first));
         only(ours.acquire(&[second])).unwrap();
         only(theirs.release(&[hold(&lock, &ann, token)])).unwrap();
         let rev = number(&mut session(&url), "select rev from fairlock.lock");

@@ -33,12 +33,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
-use fairlock_core::backend::{Acquired, BackendError, LineLimit, Place, Renewal, Wait, log_safely};
+use fairlock_core::backend::{Acquired, BackendError, LineLimit, Place, Renewal, Wait};
 
 use crate::clients::Client;
 use crate::link::Waiting;
-use crate::listener::Listener;
-use crate::step::Store;
+use crate::listener::{Listener, warn};
+use crate::store::Store;
 
 /// The lines about a thread that can't be started.
 static NO_THREAD: LineLimit = LineLimit::new();
@@ -54,63 +54,57 @@ impl Client {
             failed.is_none()
         });
         // Heartbeats find the grant, and start the thread if they can.
-        if let Some(error) = failed
-            && let Some(count) = NO_THREAD.count(1, Instant::now())
-        {
-            log_safely(|| {
-                log::warn!(target: "fairlock::net", "can't start the thread for wake-ups, {count} time(s): {error}");
+        if let Some(error) = failed {
+            warn(&NO_THREAD, |times| {
+                format!("can't start the thread for wake-ups, {times} time(s): {error}")
             });
         }
         session
     }
 }
 
-impl Store {
-    /// Asks for these places, by their numbers, and sees to it that their clients hear of the grants of those that have to wait. At most
-    /// half of the time goes by for that, so that it can ask again.
-    pub(crate) fn ask_and_hear(
-        self: &Arc<Store>,
-        places: &[Place<'_>],
-        deadline: Instant,
-        ask: impl Fn(&[usize]) -> Vec<Result<Acquired, BackendError>>,
-    ) -> Vec<Result<Acquired, BackendError>> {
-        let clients: Vec<_> = places.iter().map(|place| self.clients.get(place.owner.client())).collect();
-        let session = |client: &Option<Arc<Client>>| client.as_ref().and_then(|client| client.link.session());
-        let before: Vec<_> = clients.iter().map(session).collect();
-        let all: Vec<_> = (0..places.len()).collect();
-        let mut answers = ask(&all);
-        let until = Instant::now() + deadline.saturating_duration_since(Instant::now()) / 2;
-        let has_begun_to_hear = |at: &usize| {
-            let (place, answer) = (&places[*at], &answers[*at]);
-            let client =
-                clients[*at].as_ref().filter(|_| answer.as_ref().is_ok_and(|answer| waits(place, answer)));
-            let session = client.and_then(|client| client.waits(self, place, until));
-            session.is_some() && session != before[*at]
-        };
-        let again: Vec<_> = all.into_iter().filter(has_begun_to_hear).collect();
-        if !again.is_empty() {
-            for (at, answer) in again.iter().zip(ask(&again)) {
-                answers[*at] = answer.map_err(BackendError::maybe_sent);
-            }
+/// Asks for these places, by their numbers, and sees to it that their clients hear of the grants of those that have to wait. At most
+/// half of the time goes by for that, so that it can ask again.
+pub(crate) fn ask_and_hear(
+    store: &Arc<Store>,
+    places: &[Place<'_>],
+    deadline: Instant,
+    ask: impl Fn(&[usize]) -> Vec<Result<Acquired, BackendError>>,
+) -> Vec<Result<Acquired, BackendError>> {
+    let clients: Vec<_> = places.iter().map(|place| store.clients.get(place.owner.client())).collect();
+    let session = |client: &Option<Arc<Client>>| client.as_ref().and_then(|client| client.link.session());
+    let before: Vec<_> = clients.iter().map(session).collect();
+    let mut answers = ask(&(0..places.len()).collect::<Vec<_>>());
+    let until = Instant::now() + deadline.saturating_duration_since(Instant::now()) / 2;
+    let has_begun_to_hear = |at: &usize| {
+        let waits = answers[*at].as_ref().is_ok_and(|answer| waits(&places[*at], answer));
+        let client = clients[*at].as_ref().filter(|_| waits);
+        let session = client.and_then(|client| client.waits(store, &places[*at], until));
+        session.is_some() && session != before[*at]
+    };
+    let again: Vec<_> = (0..places.len()).filter(has_begun_to_hear).collect();
+    if !again.is_empty() {
+        for (at, answer) in again.iter().zip(ask(&again)) {
+            answers[*at] = answer.map_err(BackendError::maybe_sent);
         }
-        for ((place, client), answer) in places.iter().zip(&clients).zip(&answers) {
-            if let Some(client) = client
-                && answer.as_ref().is_ok_and(|answer| !waits(place, answer))
-            {
-                client.link.waits_no_longer(&Waiting::of(place));
-            }
-        }
-        answers
     }
-
-    /// A heartbeat of a place was answered.
-    pub(crate) fn place_renewed(self: &Arc<Store>, place: &Place<'_>, answer: &Renewal) {
-        let Some(client) = self.clients.get(place.owner.client()) else { return };
-        if matches!(answer, Renewal::Waiting { .. }) {
-            client.waits(self, place, Instant::now());
-        } else {
+    for ((place, client), answer) in places.iter().zip(&clients).zip(&answers) {
+        if let (Some(client), Ok(answer)) = (client, answer)
+            && !waits(place, answer)
+        {
             client.link.waits_no_longer(&Waiting::of(place));
         }
+    }
+    answers
+}
+
+/// A heartbeat of a place was answered.
+pub(crate) fn place_renewed(store: &Arc<Store>, place: &Place<'_>, answer: &Renewal) {
+    let Some(client) = store.clients.get(place.owner.client()) else { return };
+    if matches!(answer, Renewal::Waiting { .. }) {
+        client.waits(store, place, Instant::now());
+    } else {
+        client.link.waits_no_longer(&Waiting::of(place));
     }
 }
 

@@ -27,9 +27,9 @@ const HOUSE: [(&str, &str); 7] = [
     ("fairlock-net", "stream tls trust socket resolver endpoint failure timeouts words url secrets"),
     (
         "fairlock-postgres",
-        "doctor builder locks backend renewal fast sweep wake_ups poller listener step owned answer attempt clients link recent row window
-         presence schema
-         net net/pool net/open net/login net/wire net/rows net/statement net/address net/tls net/encoding net/failure",
+        "doctor builder locks backend renewal ask fast step sweep wake_ups listener poller store queue question command answer attempt clients
+         link recent row window presence schema
+         net net/pool net/open net/login net/connection net/wire net/rows net/statement net/address net/tls net/encoding net/failure sql",
     ),
     ("fairlock-line", "lock_entry queue interest turn wrong wake_up bytes"),
     ("fairlock-memory", "backend faults shared plans store wake_ups"),

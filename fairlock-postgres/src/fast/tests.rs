@@ -9,20 +9,22 @@ use fairlock_core::backend::{
     Acquire, Acquired, Backend, BackendError, Hold, LockId, Place, Released, RequestId, Wait, only,
 };
 use fairlock_core::{FencingToken, LockKind, LockName, OwnerId};
-use fairlock_line::{LockEntry, Turn};
-use fairlock_tests::{PostgresServer, Proxy, look_until};
+use fairlock_tests::{Proxy, look_until};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use crate::PostgresBackend;
 use crate::answer::Answer;
-use crate::net::{Connection, Statement};
-use crate::owned;
+use crate::ask::ask_one;
+use crate::command::Command as Asked;
+use crate::net::{Connection, Failure, Statement};
 use crate::presence::key_of;
-use crate::step::Question;
+use crate::question::Question;
 use crate::test_server::{SERVER, new_database, pooled};
-use crate::tests::{LEASE, SECOND, ask, hold, lock, number, session, soon, stage, take, trips};
+use crate::tests::{SECOND, ask, hold, lock, number, session, soon, stage, take, trips};
+
+mod crash;
 
 const OWNERS: [&str; 3] = ["a:1", "b:1", "c:1"];
 const LEASES: [Duration; 2] = [Duration::from_secs(100), Duration::from_secs(1000)];
@@ -97,15 +99,15 @@ impl<'a> Way<'a> {
         Way { backend, is_fast, name, numbers: vec![], grants: vec![], tickets: vec![], fast: [0; 2] }
     }
 
-    fn ask<A: Answer + Send + 'static>(
+    fn ask<A: TryFrom<Answer, Error = Failure>>(
         &mut self,
         what: usize,
         ask: impl FnOnce(&PostgresBackend) -> Result<A, BackendError>,
-        decide: impl Fn(&mut LockEntry, &mut Turn<'_>, Duration) -> Result<A, BackendError> + Send + 'static,
+        command: Asked,
     ) -> A {
         let store = &self.backend.0;
         if !self.is_fast {
-            return store.step(&self.name, decide).unwrap().unwrap();
+            return ask_one(store, &self.name, command).unwrap();
         }
         store.recent.forget_busy();
         let before = trips(self.backend);
@@ -135,7 +137,7 @@ impl<'a> Way<'a> {
                 let (lock, (owner_id, id)) = (LockId::new(self.name.clone(), kind), member(owner, request));
                 let mut ask = Acquire::new(Place::new(&lock, &owner_id, id), LEASES[lease]);
                 (ask.place.wait, ask.place.ticket, ask.label) = (wait, ticket, OWNERS[owner]);
-                match self.ask(0, |backend| only(backend.acquire(&[ask])), owned::acquire(&ask)) {
+                match self.ask(0, |backend| only(backend.acquire(&[ask])), Asked::acquire(&ask)) {
                     Acquired::Granted { token, lease } => {
                         self.grants.push((owner_id, id, token));
                         format!("granted {} for {}", self.nth(token.get()), lease.as_secs().div_ceil(50))
@@ -155,7 +157,7 @@ impl<'a> Way<'a> {
                 let (id, token) =
                     (RequestId::new(id.get() + request), FencingToken::new(granted.get() + token));
                 let hold = Hold::new(&lock, &owner, id, token);
-                let release = owned::about(&hold, |entry, turn, hold, _| Ok(entry.release(turn, hold)));
+                let release = Asked::Release((&hold).into());
                 format!("{:?}", self.ask(1, |backend| only(backend.release(&[hold])), release))
             }
             Command::Leave { is_kicked, owner, request } => {
@@ -267,9 +269,9 @@ fn the_fast_parts_do_what_the_general_part_does() {
 fn once_more(backend: &PostgresBackend, ask: &Acquire<'_>, deadline: Instant) -> Question {
     let store = &backend.0;
     store.recent.forget_busy();
-    let attempt = store.fast_acquire(ask, deadline);
+    let attempt = super::acquire(store, ask, deadline);
     assert!(attempt.is_some());
-    Question::new(&ask.place.lock.name, soon(), attempt, owned::acquire(ask)).0
+    Question::new(&ask.place.lock.name, soon(), attempt, Asked::acquire(ask)).0
 }
 
 #[test]
@@ -278,7 +280,7 @@ fn an_attempt_that_arrives_late_begins_nothing() {
     only(backend.release(&[hold(&lock, &ann, take(&backend, &lock, &ann))])).unwrap();
     let late = once_more(&backend, &ask(&lock, &ann, 2), Instant::now());
     thread::sleep(Duration::from_millis(2)); // it is over by the server's clock as well
-    assert_eq!(backend.0.attempt(vec![late], false).len(), 1);
+    assert_eq!(super::make(&backend.0, vec![late], false).len(), 1);
     assert!(backend.inspect(&lock, 0..0).unwrap().holder().is_none());
 }
 
@@ -378,56 +380,4 @@ fn a_session_that_does_not_know_a_statement_costs_one_call() {
     let _ = only(backend.acquire(&[ask(&lock, &ann, 1)]));
     take(&backend, &lock, &ann);
     assert!(trips(&backend) > before, "on the same connection");
-}
-
-/// The bounds are shorter than in the schema, and a server that was just made counts as any other.
-const SHORTER: &str = "do $$ begin execute replace(replace(replace(pg_get_functiondef('fairlock.grace_ends()'::regprocedure), \
-                       '30 s', '5 s'), '30000000', '5000000'), '+ 10 ', '+ 0 '); end $$";
-
-#[test]
-fn after_a_crash_that_forgets_holds_nothing_is_granted_until_they_are_over() {
-    fn eventually<T>(attempt: impl FnMut() -> Option<T>) -> T {
-        look_until(LEASE, attempt).expect("within 30 s")
-    }
-    let server = PostgresServer::builder().set("wal_writer_delay", "10s").start();
-    server.con().batch_execute(SHORTER).unwrap();
-    let unsynced = format!("{}?options=-c%20synchronous_commit%3Doff", server.url());
-    let backend = PostgresBackend::connect(&unsynced).unwrap();
-    assert_eq!(backend.longest_lease(), Some(LEASE));
-    let [ann, bob] = ["a:1", "b:1"].map(OwnerId::new);
-    let locks: Vec<_> = (0..50).map(|n| lock(&format!("{n}"))).collect();
-    let try_take = |lock: &LockId, owner: &OwnerId| {
-        let mut ask = ask(lock, owner, 1);
-        ask.place.wait = Wait::No;
-        match only(backend.acquire(&[ask])) {
-            Ok(Acquired::Granted { token, .. }) => Some(token),
-            _ => None,
-        }
-    };
-    // The first may have to wait for the end of the grace after initdb. Rows are there for the fast part, and on the disk.
-    for lock in &locks {
-        let token = eventually(|| try_take(lock, &ann));
-        only(backend.release(&[hold(lock, &ann, token)])).unwrap();
-    }
-    server.con().batch_execute("update fairlock.meta set layout = layout").unwrap();
-    server.con().batch_execute("analyze fairlock.lock").unwrap(); // a crash forgets that as well
-    for lock in &locks {
-        try_take(lock, &ann).unwrap();
-    }
-    let grace_ends = || {
-        let mut con = server.try_con("fairlock").ok()?;
-        con.batch_execute("set synchronous_commit = off").ok()?;
-        let row = con.query_one("select fairlock.grace_ends()", &[]).ok()?;
-        Some(row.get::<_, i64>(0).cast_unsigned())
-    };
-    let before = eventually(grace_ends);
-    server.kill_session(server.sessions()[0]);
-    let grace_ends = eventually(|| grace_ends().filter(|ends| *ends > before));
-    let is_free = |lock: &&LockId| eventually(|| backend.inspect(lock, 0..0).ok()).holder().is_none();
-    let forgotten: Vec<_> = locks.iter().filter(is_free).collect();
-    assert!(!forgotten.is_empty(), "the crash forgot nothing, so this shows nothing");
-    for lock in forgotten {
-        let token = eventually(|| try_take(lock, &bob)).get();
-        assert!(token >= grace_ends, "{token} was granted {} us too early", grace_ends - token);
-    }
 }

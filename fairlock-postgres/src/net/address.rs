@@ -15,38 +15,21 @@ use super::tls::{Mode, Tls};
 
 const PORT: u16 = 5432;
 
-/// Options of other clients that can be left out here without harm.
-const IGNORED: [&str; 26] = [
-    "connect_timeout",
-    "keepalives",
-    "keepalives_idle",
-    "keepalives_interval",
-    "keepalives_count",
-    "tcp_user_timeout",
-    "client_encoding",
-    "fallback_application_name",
-    "load_balance_hosts",
-    "gssdelegation",
-    "krbsrvname",
-    "gsslib",
-    "sslcompression",
-    "sslsni",
-    "sslnegotiation",
-    "sslcrl",
-    "sslcrldir",
-    "ssl_min_protocol_version",
-    "ssl_max_protocol_version",
-    "passfile",
-    "statement-cache-capacity", // sqlx
-    "pgbouncer",                // programs behind it
-    "connection_limit",
-    "pool_timeout",
-    "statement_cache_size",
-    "schema",
-];
+/// Options of other clients that can be left out here without harm: of libpq, of sqlx, and of programs behind PgBouncer.
+const IGNORED: &str = "connect_timeout keepalives keepalives_idle keepalives_interval keepalives_count tcp_user_timeout client_encoding \
+    fallback_application_name load_balance_hosts gssdelegation krbsrvname gsslib sslcompression sslsni sslnegotiation sslcrl sslcrldir \
+    ssl_min_protocol_version ssl_max_protocol_version passfile statement-cache-capacity pgbouncer connection_limit pool_timeout \
+    statement_cache_size schema";
 
 /// A host, and its port if it stands there.
 type Host = (String, Option<u16>);
+
+/// What is put together when all options were read.
+struct Apart {
+    hosts: Vec<Host>,
+    ssl_mode: Option<String>,
+    authorities: Option<String>,
+}
 
 /// One or several servers, of which one takes writes, and the login.
 #[derive(Clone)]
@@ -65,8 +48,8 @@ impl Address {
     /// # Errors
     /// `InvalidConfig`, with the part that can't be read, and without a password.
     pub(crate) fn parse(url: &str) -> Result<Address, Failure> {
-        let rest = url.trim_end_matches(['\n', '\r']); // of a file
-        let rest = rest
+        let url = url.trim_end_matches(['\n', '\r']); // of a file
+        let rest = url
             .strip_prefix("postgres://")
             .or_else(|| url.strip_prefix("postgresql://"))
             .ok_or_else(|| Failure::invalid("an address begins with postgres://"))?;
@@ -80,7 +63,6 @@ impl Address {
             Some((user, password)) => (user, Some(decoded("password", password)?)),
             None => (login, None),
         };
-        let mut hosts: Vec<_> = hosts.split(',').map(host_and_port).collect::<Result<_, _>>()?;
         let mut address = Address {
             endpoints: Vec::new(),
             user: decoded("user", user)?,
@@ -91,16 +73,13 @@ impl Address {
             tls: Tls { mode: Mode::Never, trust: Trust::System },
             secrets: Secrets::default(),
         };
-        let (mut ignored, mut ssl_mode, mut authorities) = (Vec::new(), None, None);
+        let hosts = hosts.split(',').map(host_and_port).collect::<Result<_, _>>()?;
+        let (mut apart, mut ignored) = (Apart { hosts, ssl_mode: None, authorities: None }, Vec::new());
         for option in query.split('&').filter(|option| !option.is_empty()) {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
-            match IGNORED.iter().find(|known| **known == name) {
-                Some(known) => ignored.push(*known),
-                None if matches!(name, "sslmode" | "ssl-mode") => ssl_mode = Some(decoded("options", value)?),
-                None if matches!(name, "sslrootcert" | "ssl-root-cert") => {
-                    authorities = Some(decoded("options", value)?).filter(|file| !file.is_empty());
-                }
-                None => address.set(&mut hosts, name, decoded("options", value)?)?,
+            match IGNORED.split(' ').find(|known| *known == name) {
+                Some(known) => ignored.push(known),
+                None => address.set(&mut apart, name, decoded("options", value)?)?,
             }
         }
         if !ignored.is_empty() {
@@ -109,23 +88,25 @@ impl Address {
                 || log::info!(target: "fairlock::net", "options of the address without effect on locks: {ignored}"),
             );
         }
-        address.tls =
-            Tls::of(ssl_mode.as_deref(), authorities.as_deref()).ok_or_else(|| unsupported("sslmode"))?;
-        address.completed(hosts)
+        address.completed(apart)
     }
 
-    fn set(&mut self, hosts: &mut Vec<Host>, name: &str, value: String) -> Result<(), Failure> {
+    fn set(&mut self, apart: &mut Apart, name: &str, value: String) -> Result<(), Failure> {
         match name {
-            "host" => *hosts = value.split(',').map(|host| (host.to_owned(), None)).collect(),
+            "host" => apart.hosts = value.split(',').map(|host| (host.to_owned(), None)).collect(),
             "port" => {
                 let port = port_of(&value)?;
-                hosts.iter_mut().for_each(|(_, of_host)| *of_host = Some(port));
+                apart.hosts.iter_mut().for_each(|(_, of_host)| *of_host = Some(port));
             }
             "user" => self.user = value,
             "password" => self.password = Some(value),
             "dbname" => self.database = value,
             "options" => self.options = Some(value),
             "application_name" => self.application_name = value,
+            "sslmode" | "ssl-mode" => apart.ssl_mode = Some(value),
+            "sslrootcert" | "ssl-root-cert" => {
+                apart.authorities = Some(value).filter(|file| !file.is_empty())
+            }
             // Locks are always written, so a server that takes no writes is passed over whatever this says.
             "target_session_attrs" if matches!(value.as_str(), "any" | "read-write" | "primary") => {}
             // These ask for no more than there is.
@@ -147,7 +128,10 @@ impl Address {
     }
 
     /// Checks what was read, and adds what follows from it.
-    fn completed(mut self, hosts: Vec<Host>) -> Result<Address, Failure> {
+    fn completed(mut self, apart: Apart) -> Result<Address, Failure> {
+        let Apart { hosts, ssl_mode, authorities } = apart;
+        self.tls =
+            Tls::of(ssl_mode.as_deref(), authorities.as_deref()).ok_or_else(|| unsupported("sslmode"))?;
         if self.user.is_empty() {
             return Err(Failure::invalid("the address names no user"));
         }
@@ -240,6 +224,7 @@ mod tests {
             let address = Address::parse(&format!("postgres://a@h/db?{options}&sslmode=require\n")).unwrap();
             assert!(address.tls.mode == Mode::Always && address.database == "db", "{options}");
         }
+        assert_eq!(Address::parse("postgresql://a@h/db\n").unwrap().database, "db");
         let refused = |url: &str| BackendError::from(Address::parse(url).err().unwrap()).to_string();
         let said = refused("postgres://a@h/db?aplication_name=x");
         assert!(said.contains("option aplication_name: there are host,"), "{said}");

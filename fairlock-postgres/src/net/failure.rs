@@ -108,17 +108,6 @@ impl Failure {
         self.code.as_deref().is_some_and(is_of)
     }
 
-    /// Whether a prepared statement is not there, or is there already: the session is another one each time, behind a pooler that does not
-    /// show, or has dropped them.
-    pub(super) fn is_of_another_session(&self) -> bool {
-        self.has_code(&["26000", "42P05"])
-    }
-
-    /// Whether a prepared statement is not what it was.
-    pub(super) fn is_of_an_altered_table(&self) -> bool {
-        self.has_code(&["0A000"])
-    }
-
     /// Whether the connection is of use, after a rollback: the server refused, or what a row has is of no use to this version. Not if the
     /// server ends the session, or takes no writes any more: then another host may.
     pub(crate) fn keeps_connection(&self) -> bool {

@@ -10,8 +10,8 @@ use postgres_protocol::message::backend::{AuthenticationSaslBody, Message};
 use postgres_protocol::message::frontend;
 
 use super::address::Address;
+use super::connection::Connection;
 use super::failure::Failure;
-use super::wire::Connection;
 
 /// Logs in. A pooler refuses other parameters than these, so all else is set in transactions.
 pub(super) fn log_in(con: &mut Connection, address: &Address, deadline: Instant) -> Result<(), Failure> {
@@ -26,7 +26,7 @@ pub(super) fn log_in(con: &mut Connection, address: &Address, deadline: Instant)
     loop {
         match con.accept()? {
             Message::AuthenticationOk => {}
-            Message::BackendKeyData(body) => con.process = Some((body.process_id(), body.secret_key())),
+            Message::BackendKeyData(body) => con.process = (body.process_id(), body.secret_key()),
             Message::ReadyForQuery(_) => return Ok(()),
             Message::AuthenticationCleartextPassword => {
                 let password = password_of(address)?.as_bytes();

@@ -2,12 +2,14 @@
 //!
 //! ```text
 //!  pool         connections that are lent for one call   open   connects and logs in
-//!     └► wire       one connection: flights of statements, and their answers
+//!     └► connection   a session: flights of statements, and their answers   login
+//!          ├► wire        its bytes and messages
 //!          ├► statement   a statement with its values   rows   what comes back
 //!          └► failure     what went wrong, and which error that is   address   tls   encoding
 //! ```
 
 pub(crate) mod address;
+mod connection;
 mod encoding;
 mod failure;
 mod login;
@@ -18,9 +20,9 @@ mod statement;
 mod tls;
 mod wire;
 
+pub(crate) use connection::Connection;
 pub(crate) use encoding::Encoding;
 pub(crate) use failure::{Failure, identifier};
 pub(crate) use open::{log_in_at, open};
 pub(crate) use rows::Row;
-pub(crate) use statement::{BYTEA, INT8, Statement, TEXT, Value};
-pub(crate) use wire::Connection;
+pub(crate) use statement::{BYTEA, INT8, Statement, Value};

@@ -9,12 +9,14 @@ use fairlock_net::{Endpoint, Stream, Trust};
 use postgres_protocol::message::frontend;
 
 use super::address::Address;
+use super::connection::Connection;
 use super::encoding::Encoding;
 use super::failure::Failure;
 use super::login::log_in;
 use super::statement::Statement;
 use super::tls::{self, Asked, Mode};
-use super::wire::Connection;
+use super::wire::Wire;
+use crate::sql::OPENED;
 
 /// Each host gets a fair part of the time that is left. One that takes no writes is passed over.
 ///
@@ -49,11 +51,7 @@ pub(crate) fn log_in_at(
     deadline: Instant,
 ) -> Result<Connection, Failure> {
     let log_in = |stream, has_tls| {
-        let mut con = Connection::new(stream, address.secrets.clone());
-        con.endpoint = Some(endpoint.clone());
-        con.user.clone_from(&address.user);
-        con.database.clone_from(&address.database);
-        con.has_tls = has_tls;
+        let mut con = Connection::new(Wire::new(stream, endpoint, address), has_tls);
         log_in(&mut con, address, deadline)?;
         Ok(con)
     };
@@ -84,14 +82,7 @@ fn is_for_tls(failure: &Failure) -> bool {
 
 fn taking_writes(mut con: Connection, deadline: Instant) -> Result<Connection, Failure> {
     // Parsed each time, since nothing is known of the session yet.
-    // A session of its own may rest for as long as it likes: the setting, which PostgreSQL 13 doesn't have, is for forgotten ones.
-    let (process, _) = con.process.unwrap_or_default();
-    let sql = format!(
-        "select pg_is_in_recovery(), current_setting('transaction_read_only') = 'on', pg_backend_pid(), \
-         current_setting('synchronous_commit') = 'off', (select set_config(name, '0', false) from pg_settings where name = \
-         'idle_session_timeout' and pg_backend_pid() = {process}), current_setting('server_encoding')"
-    );
-    let row = con.row(Statement::made_up(sql), deadline)?;
+    let row = con.row(Statement::new(&OPENED, [i64::from(con.process.0).into()]), deadline)?;
     if row.flag(0)? {
         return Err(Failure::broken("it takes no writes: it is a standby"));
     }
@@ -100,17 +91,18 @@ fn taking_writes(mut con: Connection, deadline: Instant) -> Result<Connection, F
         return Err(Failure::invalid(what));
     }
     con.is_unsynced = row.flag(3)?;
-    con.encoding = Encoding::of(row.text(5)?);
+    con.encoding = Encoding::of(row.text(4)?);
     // A pooler gives itself another number than that of the session, which it may change after each transaction.
-    if con.process.map(|(process, _)| process) == Some(row.count(2)?) {
-        con.prepared = Some(Vec::new());
-    }
+    con.prepared = (row.count(2)? == con.process.0).then(Vec::new);
     Ok(con)
 }
 
 /// Asks the server to cancel what this session does. It is done, or there was nothing to cancel, when the server closes.
 pub(super) fn cancel(con: &Connection, trust: &Trust, deadline: Instant) -> Result<(), Failure> {
-    let (Some((process, key)), Some(endpoint)) = (con.process, &con.endpoint) else { return Ok(()) };
+    let ((process, key), endpoint) = (con.process, &con.endpoint);
+    if process == 0 {
+        return Ok(());
+    }
     let mut stream = Stream::connect(endpoint, deadline)?;
     if con.has_tls {
         let (Asked::Secured(asked) | Asked::HasNone(asked)) = tls::ask(stream, endpoint, trust, deadline)??;

@@ -25,12 +25,13 @@ use fairlock_net::Timeouts;
 use parking_lot::{Condvar, Mutex};
 
 use super::address::Address;
+use super::connection::Connection;
 use super::encoding::Encoding;
 use super::failure::Failure;
 use super::open;
 use super::rows::Row;
 use super::statement::Statement;
-use super::wire::Connection;
+use crate::sql::{LIMITS, OWN};
 
 mod telling;
 
@@ -42,17 +43,10 @@ pub(crate) const IDLE: Duration = Duration::from_secs(1);
 const WAIT: Duration = Duration::from_millis(500);
 /// How often the thread of a session that is not answered looks whether it has to end itself.
 const LOOKS: Duration = Duration::from_secs(1);
-/// When the server gives a silent client up: at most 7 s after its last sign of life. Statements of many rows are planned once, and never
-/// compiled.
-const OWN_SESSION: &str = ", set_config('tcp_user_timeout', '5000', false), set_config('tcp_keepalives_idle', '4', false), \
-    set_config('tcp_keepalives_interval', '1', false), set_config('tcp_keepalives_count', '3', false), \
-    set_config('plan_cache_mode', 'force_generic_plan', false), set_config('jit', 'off', false)";
 /// Begins a transaction that sees what others have written while it waited for a row, whatever level the role has as its default.
 pub(crate) const BEGIN: &str = "begin isolation level read committed";
-
-/// Keeps what a session has for `synchronous_commit`, or raises it. Goes on with [`Pool::limits`].
-const SYNCED: &str = ", set_config('synchronous_commit', case level when 'off' then 'on' else level end, false) from (select \
-                      current_setting('synchronous_commit') as level) s";
+/// What [`LIMITS`] has of warnings alone, for a pooler's session in one transaction.
+pub(crate) const WARN: &str = "select set_config('client_min_messages', 'warning', true)";
 
 pub(crate) struct Pool {
     pub(crate) address: Address,
@@ -187,24 +181,22 @@ impl Pool {
         Ok(answers.into_iter().flatten().collect())
     }
 
-    /// The same, at the level at which statements that lock rows see what others have written.
+    /// The same in a transaction in which statements that lock rows see what others have written.
     pub(crate) fn ask_committed(&self, statement: Statement, deadline: Instant) -> Result<Vec<Row>, Failure> {
-        self.lend(deadline, |con| self.committed(con, statement, deadline))
+        self.lend(deadline, |con| {
+            let mut flight = self.begin(con);
+            let at = flight.len();
+            flight.push(statement);
+            flight.extend(con.sync());
+            flight.push(Statement::new("commit", []));
+            Ok(con.flight(&flight, deadline)?.swap_remove(at))
+        })
     }
 
-    /// The same on this connection.
-    pub(crate) fn committed(
-        &self,
-        con: &mut Connection,
-        statement: Statement,
-        deadline: Instant,
-    ) -> Result<Vec<Row>, Failure> {
-        let limits = (!con.is_own_session()).then(|| Statement::made_up(self.limits(true)));
-        let mut flight = vec![Statement::new(BEGIN, [])];
-        flight.extend(limits);
-        flight.extend([statement, Statement::new("commit", [])]);
-        let answers = con.flight(&flight, deadline)?;
-        Ok(answers.into_iter().rev().nth(1).unwrap_or_default()) // that before the commit
+    /// Begins a transaction with its limits, which a session of its own has already.
+    pub(crate) fn begin(&self, con: &Connection) -> Vec<Statement> {
+        let limits = (!con.is_own_session()).then(|| self.limits(true));
+        [Statement::new(BEGIN, [])].into_iter().chain(limits).collect()
     }
 
     fn open(&self, deadline: Instant) -> Result<Connection, Failure> {
@@ -216,13 +208,12 @@ impl Pool {
             self.is_synced.store(true, Ordering::Release);
         }
         let is_synced = self.is_synced();
-        let synced = if is_synced { SYNCED } else { "" };
         con.is_unsynced &= !is_synced;
         if con.is_own_session() {
             // It fails where the tables are missing.
             let grace = con.row(Statement::made_up("select fairlock.grace_ends()"), deadline);
             con.grace_ends = grace.and_then(|row| row.number(0)).ok();
-            con.script(&(self.limits(false) + synced), deadline)?;
+            con.flight(&[self.limits(false), Statement::new(&OWN, [is_synced.into()])], deadline)?;
         }
         Ok(con)
     }
@@ -239,23 +230,11 @@ impl Pool {
         Ok(())
     }
 
-    /// Sets what bounds a transaction and its waits, and that the server tells of a commit whose wait for the standby was cancelled: from
-    /// now on in this session, or only in this transaction.
-    ///
-    /// While the server waits for the rest of a flight, it ends the transaction only by `transaction_timeout`, from version 17 on. So a
-    /// session of its own, on which no pooler answers for the client, ends soon after TCP hears nothing from it.
-    pub(crate) fn limits(&self, is_local: bool) -> String {
-        let [idle, wait, whole] = [IDLE, self.wait(), self.attempt_ttl()].map(|time| time.as_millis().max(1));
-        let mut set = format!(
-            "select set_config('idle_in_transaction_session_timeout', '{idle}', {is_local}), set_config('lock_timeout', '{wait}', \
-             {is_local}), {}, case when current_setting('transaction_timeout', true) is not null \
-             then set_config('transaction_timeout', '{whole}', {is_local}) end",
-            warnings(is_local)
-        );
-        if !is_local {
-            set.push_str(OWN_SESSION);
-        }
-        set
+    /// Bounds a transaction and its waits: from now on in this session, or only in this transaction.
+    pub(crate) fn limits(&self, is_local: bool) -> Statement {
+        let limits = [IDLE, self.wait(), self.attempt_ttl()].map(|time| time.as_millis().max(1).to_string());
+        let values = limits.iter().map(|limit| limit.as_str().into()).chain([is_local.into()]);
+        Statement::new(&LIMITS, values.collect::<Vec<_>>())
     }
 
     /// An idle connection, or the right to open one.
@@ -297,11 +276,6 @@ impl Pool {
     pub(crate) fn attempt_ttl(&self) -> Duration {
         self.timeouts.response + IDLE
     }
-}
-
-/// Has the server send warnings, whatever a role or a database has as its default. A pooler's session has it for a transaction.
-pub(crate) fn warnings(is_local: bool) -> String {
-    format!("set_config('client_min_messages', 'warning', {is_local})")
 }
 
 /// The right to one connection, given back however the call ends.

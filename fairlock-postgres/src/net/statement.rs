@@ -8,7 +8,6 @@ use postgres_protocol::{IsNull, Oid};
 /// Types of what stands in arrays.
 pub(crate) const BYTEA: Oid = 17;
 pub(crate) const INT8: Oid = 20;
-pub(crate) const TEXT: Oid = 25;
 
 /// One value, or null. It has the type that the statement has at its place: `bytea`, `text` (without a NUL), `bigint`, or an array of
 /// one of these.
@@ -74,6 +73,12 @@ impl From<&str> for Value {
 impl From<i64> for Value {
     fn from(number: i64) -> Value {
         number.to_be_bytes().as_slice().into()
+    }
+}
+
+impl From<bool> for Value {
+    fn from(is: bool) -> Value {
+        [u8::from(is)].as_slice().into()
     }
 }
 

@@ -20,8 +20,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{LOOKS, Pool, Shared};
+use crate::net::connection::Connection;
 use crate::net::statement::Statement;
-use crate::net::wire::Connection;
 
 /// How much later than that of the COMMIT the answer to its messages may come. It is sent right behind.
 pub(crate) const SOON: Duration = Duration::from_millis(5);

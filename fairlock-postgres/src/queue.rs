@@ -37,13 +37,13 @@ use std::time::{Duration, Instant};
 use fairlock_core::LockName;
 use parking_lot::Mutex;
 
-use super::question::{Call, Question, Waited};
 use crate::net::Failure;
+use crate::question::{Call, Question};
 
 /// The most locks of one step: for each the server keeps up to four entries in its table of locks, until the step is over.
 pub(crate) const MOST_LOCKS: usize = 64;
 /// The most leaders: beyond that nothing waits.
-pub(super) const MOST_LEADERS: usize = 4;
+pub(crate) const MOST_LEADERS: usize = 4;
 
 pub(crate) struct Queue {
     state: Mutex<State>,
@@ -54,8 +54,8 @@ pub(crate) struct Queue {
 
 #[derive(Default)]
 struct State {
+    /// Blocked ones stand first.
     waiting: VecDeque<Question>,
-    blocked: VecDeque<Question>,
     /// The steps that can be joined, by their locks: when each ends, and what has joined it.
     loading: HashMap<LockName, (Instant, Vec<Question>)>,
     leading: usize,
@@ -64,15 +64,8 @@ struct State {
 }
 
 /// What a leader does.
-struct Work<'q> {
-    questions: Vec<Question>,
-    part: Part,
-    lead: Lead<'q>,
-}
-
-/// How it does that.
 #[derive(Clone, Copy)]
-pub(super) enum Part {
+pub(crate) enum Part {
     /// By a flight of attempts.
     Fast,
     /// By a step that waits for a row, where the time that its call has is for so many; else it passes over rows that are locked.
@@ -82,7 +75,7 @@ pub(super) enum Part {
 /// The right to make a flight or a step. When it is dropped it is passed on.
 struct Lead<'q> {
     queue: &'q Queue,
-    waits: bool,
+    part: Part,
 }
 
 impl Queue {
@@ -93,7 +86,7 @@ impl Queue {
 
     /// Returns when all these questions of one call are answered, or the call's time is over. `make` makes a flight or a step, and returns
     /// the questions that are left.
-    pub(super) fn turn(
+    pub(crate) fn turn(
         &self,
         mut questions: Vec<Question>,
         deadline: Instant,
@@ -107,7 +100,7 @@ impl Queue {
                 Some((ends, joined)) if *ends <= question.deadline => joined.push(question),
                 _ => {
                     let is_before = |one: &Question| one.lock == question.lock && one.attempt.is_none();
-                    if state.blocked.iter().chain(&state.waiting).any(is_before) {
+                    if state.waiting.iter().any(is_before) {
                         question.attempt = None;
                     }
                     state.waiting.push_back(question);
@@ -115,13 +108,10 @@ impl Queue {
             }
         }
         loop {
-            if let Some(Work { questions, part, lead }) = self.work(&mut state, &call) {
+            if let Some((questions, lead)) = self.work(&mut state, &call) {
                 drop(state);
-                let left = make(questions, part);
-                match part {
-                    Part::Fast => self.put_back(left),
-                    Part::Step { .. } => self.block(left),
-                }
+                let left = make(questions, lead.part);
+                self.put_back(left, matches!(lead.part, Part::Step { .. }));
                 drop(lead); // which passes it on
                 state = self.state.lock();
                 continue;
@@ -129,12 +119,10 @@ impl Queue {
             self.pass_on(&mut state); // others may have taken what it was to lead for
             call.begin_to_wait();
             drop(state);
-            let waited = call.wait(deadline);
+            let leads = call.leads_by(deadline);
             state = self.state.lock();
-            if waited == Waited::Leads {
-                state.leading -= 1; // or it takes the lead now
-            }
-            if waited == Waited::Answered || Instant::now() >= deadline {
+            state.leading -= usize::from(leads); // or it takes the lead now
+            if !leads || Instant::now() >= deadline {
                 break;
             }
         }
@@ -143,19 +131,19 @@ impl Queue {
     }
 
     /// What this caller can do for its own questions, and for others by the way.
-    fn work(&self, state: &mut State, call: &Arc<Call>) -> Option<Work<'_>> {
+    fn work(&self, state: &mut State, call: &Arc<Call>) -> Option<(Vec<Question>, Lead<'_>)> {
         if state.leading >= self.leaders {
             return None;
         }
-        let may_wait = state.waiting_for_rows < (self.leaders - 1).max(1);
+        let may_wait = self.may_wait(state);
         let is_own = |question: &&Question| question.is_of(call);
-        let blocked = state.blocked.iter().find(is_own).filter(|_| may_wait);
-        let first = blocked.or_else(|| state.waiting.iter().find(is_own))?;
-        let (lock, is_fast) = (first.lock.clone(), blocked.is_none() && first.attempt.is_some());
-        let is_alone =
-            state.waiting.iter().all(|question| question.attempt.is_some() || question.lock == lock);
-        let waits = blocked.is_some() || !is_fast && is_alone && may_wait;
-        let rows: HashSet<_> = state.blocked.iter().filter(is_own).map(|question| &question.lock).collect();
+        let first = state.waiting.iter().filter(is_own).find(|question| may_wait || !question.is_blocked)?;
+        let (lock, is_fast) = (first.lock.clone(), first.attempt.is_some());
+        let is_other_step =
+            |question: &Question| !question.is_blocked && question.attempt.is_none() && question.lock != lock;
+        let waits = first.is_blocked || !is_fast && may_wait && !state.waiting.iter().any(is_other_step);
+        let own = state.waiting.iter().filter(is_own);
+        let rows: HashSet<_> = own.filter(|own| own.is_blocked).map(|own| &own.lock).collect();
         let rows = u32::try_from(rows.len()).unwrap_or(u32::MAX).max(1);
         let enough = Instant::now() + self.enough;
         let is_late = call.deadline < enough;
@@ -164,48 +152,51 @@ impl Queue {
             let is_meant = question.attempt.is_some() == is_fast;
             (question.is_of(call) || !is_late && question.deadline >= enough)
                 && (is_meant || !is_fast)
+                && (waits || !question.is_blocked)
                 && (locks.contains(&question.lock)
                     || is_meant && !waits && locks.len() < MOST_LOCKS && locks.insert(question.lock.clone()))
         };
-        let mut questions = Vec::new();
-        if waits {
-            questions.extend(take_if(&mut state.blocked, &mut takes));
-        }
-        questions.extend(take_if(&mut state.waiting, &mut takes));
+        let questions = take_if(&mut state.waiting, &mut takes);
         state.leading += 1;
         state.waiting_for_rows += usize::from(waits);
         let part = if is_fast { Part::Fast } else { Part::Step { waits: waits.then_some(rows) } };
-        Some(Work { questions, part, lead: Lead { queue: self, waits } })
+        Some((questions, Lead { queue: self, part }))
+    }
+
+    /// Whether another leader may wait for a row.
+    fn may_wait(&self, state: &State) -> bool {
+        state.waiting_for_rows < (self.leaders - 1).max(1)
     }
 
     /// Passes free leads on to callers that wait: one for a flight, and one for a step.
     fn pass_on(&self, state: &mut State) {
-        let may_wait = state.waiting_for_rows < (self.leaders - 1).max(1);
-        let State { waiting, blocked, leading, .. } = state;
-        let blocked = blocked.iter().filter(|_| may_wait);
+        let may_wait = self.may_wait(state);
         for is_fast in [false, true] {
-            let waiting = waiting.iter().filter(|question| question.attempt.is_some() == is_fast);
-            let blocked = blocked.clone().filter(|_| !is_fast);
-            let mut calls = blocked.chain(waiting).filter_map(|question| question.call.as_ref());
-            if *leading < self.leaders && calls.any(|call| call.offer()) {
-                *leading += 1; // until it takes it
+            let can_be_led = |question: &&Question| {
+                question.attempt.is_some() == is_fast && (may_wait || !question.is_blocked)
+            };
+            let led = state.waiting.iter().filter(can_be_led);
+            let mut calls = led.filter_map(|question| question.call.as_ref());
+            if state.leading < self.leaders && calls.any(|call| call.offer()) {
+                state.leading += 1; // until it takes it
             }
         }
     }
 
     /// Takes the questions of a caller out that leaves. Nothing was sent of them that may still have an effect.
     fn give_up(&self, state: &mut State, call: &Arc<Call>) {
-        let mut is_own = |question: &mut Question| question.is_of(call);
-        for question in take_if(&mut state.blocked, &mut is_own) {
-            question.tell(Err(Failure::blocked()));
-        }
-        for question in take_if(&mut state.waiting, &mut is_own) {
-            question.tell(Err(Failure::broken("all connections are in use")));
+        for question in take_if(&mut state.waiting, &mut |question| question.is_of(call)) {
+            let why = if question.is_blocked {
+                Failure::blocked()
+            } else {
+                Failure::broken("all connections are in use")
+            };
+            question.tell(Err(why));
         }
     }
 
     /// From now on the steps of these locks can be joined, but for those that others load. Those of which this is so.
-    pub(super) fn open<'a>(&self, locks: impl Iterator<Item = &'a LockName>, ends: Instant) -> Vec<LockName> {
+    pub(crate) fn open<'a>(&self, locks: impl Iterator<Item = &'a LockName>, ends: Instant) -> Vec<LockName> {
         let mut state = self.state.lock();
         let is_new = |lock: &&LockName| !state.loading.contains_key(*lock);
         let opened: Vec<_> = locks.filter(is_new).cloned().collect();
@@ -214,27 +205,27 @@ impl Queue {
     }
 
     /// From now on they can't. What has joined them.
-    pub(super) fn close(&self, opened: &mut Vec<LockName>) -> Vec<Question> {
+    pub(crate) fn close(&self, opened: &mut Vec<LockName>) -> Vec<Question> {
         let mut state = self.state.lock();
         let joined = opened.drain(..).filter_map(|lock| state.loading.remove(&lock));
         joined.flat_map(|(_, joined)| joined).collect()
     }
 
-    /// Their rows are waited for one by one.
-    fn block(&self, questions: Vec<Question>) {
+    /// A step answers these questions next, and what came later about the same locks: a step for each lock alone if they are blocked. One
+    /// whose caller waits no longer is told why.
+    fn put_back(&self, questions: Vec<Question>, are_blocked: bool) {
         let mut state = self.state.lock();
-        let in_time = questions.into_iter().filter_map(|question| in_time(question, Failure::blocked));
-        state.blocked.extend(in_time);
-    }
-
-    /// Their attempts did not do it: a step answers them next, and what came later about the same locks.
-    fn put_back(&self, questions: Vec<Question>) {
-        let mut state = self.state.lock();
-        let late = || Failure::broken("no answer in time");
-        for question in questions.into_iter().rev().filter_map(|question| in_time(question, late)) {
+        let at = state.waiting.iter().take_while(|question| question.is_blocked).count();
+        for mut question in questions.into_iter().rev() {
+            if Instant::now() >= question.deadline {
+                let late = Failure::broken("no answer in time");
+                question.tell(Err(if are_blocked { Failure::blocked() } else { late }));
+                continue;
+            }
             let same = |later: &&mut Question| later.lock == question.lock;
             state.waiting.iter_mut().filter(same).for_each(|later| later.attempt = None);
-            state.waiting.push_front(question);
+            (question.attempt, question.is_blocked) = (None, are_blocked);
+            state.waiting.insert(at, question);
         }
     }
 
@@ -249,18 +240,9 @@ impl Drop for Lead<'_> {
     fn drop(&mut self) {
         let mut state = self.queue.state.lock();
         state.leading -= 1;
-        state.waiting_for_rows -= usize::from(self.waits);
+        state.waiting_for_rows -= usize::from(matches!(self.part, Part::Step { waits: Some(_) }));
         self.queue.pass_on(&mut state);
     }
-}
-
-/// The question, if its caller still waits; one that does not is told why.
-fn in_time(question: Question, late: impl Fn() -> Failure) -> Option<Question> {
-    if Instant::now() < question.deadline {
-        return Some(question);
-    }
-    question.tell(Err(late()));
-    None
 }
 
 fn take_if(from: &mut VecDeque<Question>, takes: &mut impl FnMut(&mut Question) -> bool) -> Vec<Question> {

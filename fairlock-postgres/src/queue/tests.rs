@@ -10,8 +10,9 @@ use fairlock_core::backend::{Acquire, Acquired, Backend, BackendError, Hold, Rel
 use fairlock_tests::look_until;
 
 use crate::PostgresBackend;
-use crate::owned;
-use crate::step::Question;
+use crate::ask::answer;
+use crate::command::Command;
+use crate::question::Question;
 use crate::test_server::new_database;
 use crate::tests::{LEASE, SECOND, ask, hold, lock, number, session, soon, stage, take, trips};
 
@@ -22,13 +23,16 @@ fn until_joined(backend: &PostgresBackend, many: usize) {
 }
 
 fn acquire(backend: &PostgresBackend, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
-    let question = Question::new(&ask.place.lock.name, soon(), None, owned::acquire(ask));
-    only(backend.0.ask([question].into_iter(), soon()))?
+    let (question, reply) = Question::new(&ask.place.lock.name, soon(), None, Command::acquire(ask));
+    answer(&backend.0, vec![question], soon());
+    reply.get()?
 }
 
 fn release(backend: &PostgresBackend, hold: &Hold<'_>, deadline: Instant) -> Result<Released, BackendError> {
-    let release = owned::about(hold, |entry, turn, hold, _| entry.release(turn, hold));
-    only(backend.0.ask([Question::new(&hold.lock.name, deadline, None, release)].into_iter(), deadline))
+    let release = Command::Release(hold.into());
+    let (question, reply) = Question::new(&hold.lock.name, deadline, None, release);
+    answer(&backend.0, vec![question], deadline);
+    reply.get()?
 }
 
 const REVISION: &str = "select rev from fairlock.lock";

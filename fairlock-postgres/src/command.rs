@@ -1,0 +1,125 @@
+//! What is asked about one lock. A command owns what it names, so any thread can decide it for its caller.
+
+use std::time::Duration;
+
+use fairlock_core::backend::{Acquire, BackendError, Hold, LockId, Place, Renew, RequestId, Wait};
+use fairlock_core::{FencingToken, OwnerId};
+use fairlock_line::{LockEntry, Turn};
+
+use crate::answer::Answer;
+
+/// The operations of a backend on one lock.
+pub(crate) enum Command {
+    Acquire {
+        place: Named,
+        lease: Duration,
+        label: String,
+    },
+    SetHoldCount(Named, u32),
+    Release(Named),
+    Keep(Named, RequestId, Duration),
+    /// Holds have a count, places have none; behind it is the lease.
+    Renew(Vec<(Named, Option<u32>, Duration)>),
+    Withdraw(Named),
+    Kick(Named),
+    ForceRelease(LockId),
+    TakeHold(Named),
+    #[cfg(test)]
+    LoseHold,
+}
+
+/// What a [`Place`] names, and of a [`Hold`] the token.
+pub(crate) struct Named {
+    lock: LockId,
+    owner: OwnerId,
+    request: RequestId,
+    token: FencingToken,
+    wait: Wait,
+    ttl: Duration,
+    ticket: u64,
+    takes: u32,
+}
+
+impl Command {
+    pub(crate) fn acquire(ask: &Acquire<'_>) -> Command {
+        Command::Acquire { place: (&ask.place).into(), lease: ask.lease, label: ask.label.to_owned() }
+    }
+
+    /// The items are of one lock.
+    pub(crate) fn renew<'a>(items: impl Iterator<Item = &'a Renew<'a>>) -> Command {
+        let named = |item: &Renew<'_>| match item {
+            Renew::Hold { hold, holds, lease } => (hold.into(), Some(*holds), *lease),
+            Renew::Place { place, lease } => (place.into(), None, *lease),
+        };
+        Command::Renew(items.map(named).collect())
+    }
+
+    /// Decides, when the clock was read this long before the request was made at most: the times that it names count from then on, and so
+    /// do those of the answer.
+    pub(crate) fn decide(
+        &self,
+        entry: &mut LockEntry,
+        turn: &mut Turn<'_>,
+        late: Duration,
+    ) -> Result<Answer, BackendError> {
+        let mut answer: Answer = match self {
+            Command::Acquire { place, lease, label } => {
+                let mut ask = Acquire::new(place.place(late), lease.saturating_add(late));
+                ask.label = label;
+                entry.acquire(turn, &ask)?.into()
+            }
+            Command::SetHoldCount(hold, holds) => entry.set_hold_count(turn, &hold.hold(), *holds).into(),
+            Command::Release(hold) => entry.release(turn, &hold.hold()).into(),
+            Command::Keep(hold, keeper, lease) => {
+                entry.keep(turn, &hold.hold(), *keeper, lease.saturating_add(late)).into()
+            }
+            Command::Renew(items) => {
+                let items = items.iter().map(|(named, holds, lease)| match lease.saturating_add(late) {
+                    lease if holds.is_none() => Renew::Place { place: named.place(late), lease },
+                    lease => Renew::Hold { hold: named.hold(), holds: holds.unwrap_or_default(), lease },
+                });
+                entry.renew(turn, &items.collect::<Vec<_>>()).into()
+            }
+            Command::Withdraw(place) => entry.withdraw(turn, &place.place(late)).into(),
+            Command::Kick(place) => entry.kick(turn, &place.place(late)).into(),
+            Command::ForceRelease(lock) => entry.force_release(turn, lock)?.into(),
+            Command::TakeHold(hold) => entry.take_hold(turn, &hold.hold()).into(),
+            #[cfg(test)]
+            Command::LoseHold => {
+                entry.lose_hold();
+                fairlock_core::backend::Released::Released.into()
+            }
+        };
+        answer.shorten(late);
+        Ok(answer)
+    }
+}
+
+impl From<&Place<'_>> for Named {
+    fn from(place: &Place<'_>) -> Named {
+        let Place { lock, owner, request, wait, ttl, ticket, takes, .. } = *place;
+        let (lock, owner, token) = (lock.clone(), owner.clone(), FencingToken::new(0));
+        Named { lock, owner, request, token, wait, ttl, ticket, takes }
+    }
+}
+
+impl From<&Hold<'_>> for Named {
+    fn from(hold: &Hold<'_>) -> Named {
+        let place = Place::new(hold.lock, hold.owner, hold.request);
+        Named { token: hold.token, ..Named::from(&place) }
+    }
+}
+
+impl Named {
+    /// Its time counts from this much later on.
+    fn place(&self, late: Duration) -> Place<'_> {
+        let mut place = Place::new(&self.lock, &self.owner, self.request);
+        (place.wait, place.ticket, place.takes) = (self.wait, self.ticket, self.takes);
+        place.ttl = self.ttl.saturating_add(late);
+        place
+    }
+
+    fn hold(&self) -> Hold<'_> {
+        Hold::new(&self.lock, &self.owner, self.request, self.token)
+    }
+}

@@ -1,0 +1,265 @@
+//! A session: sends flights of statements, and reads their answers.
+//!
+//! A flight is one write, so all its statements cost one round trip. It has one or two parts, each with its own Sync: the server skips
+//! what follows in the part of a statement that failed.
+//!
+//! Statements are prepared at their first use, since parsing takes the server three times as long as all else. A pooler in
+//! transaction mode gives each transaction another session, which does not know them, so they are parsed each time there.
+
+use std::borrow::Cow;
+use std::io::ErrorKind;
+use std::ops::{Deref, DerefMut};
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use postgres_protocol::message::backend::Message as Received;
+use postgres_protocol::message::frontend;
+
+use super::encoding::Encoding;
+use super::failure::Failure;
+use super::rows::Row;
+use super::statement::Statement;
+use super::wire::Wire;
+
+/// Makes the commit of this transaction wait for the disk.
+const SYNC: &str =
+    "select set_config('synchronous_commit', 'on', true) where current_setting('synchronous_commit') = 'off'";
+
+/// The rows of each statement of a flight.
+pub(crate) type Rows = Vec<Vec<Row>>;
+
+/// A logged-in connection.
+pub(crate) struct Connection {
+    wire: Wire,
+    pub(super) has_tls: bool,
+    /// The number of the server's process, and the key by which what it does can be cancelled, as told at the login.
+    pub(super) process: (i32, i32),
+    /// How many parts of flights are not answered.
+    unready: usize,
+    /// Whether a transaction is open, also a failed one.
+    pub(super) is_in_transaction: bool,
+    /// The texts that the session knows; the number of each is its name. None where it may be another session each time.
+    pub(super) prepared: Option<Vec<&'static str>>,
+    /// How many texts the session knew before the last flight.
+    known: usize,
+    /// Whether its commits did not wait for the server's disk when it was opened.
+    pub(crate) is_unsynced: bool,
+    /// Whether its transactions have to see to it that commits do.
+    pub(super) syncs: bool,
+    /// The encoding of its database.
+    pub(super) encoding: Encoding,
+    /// Until when the server grants nothing; none if that is to be asked each time. A crash, after which that changes, ends all sessions.
+    pub(crate) grace_ends: Option<i64>,
+}
+
+impl Deref for Connection {
+    type Target = Wire;
+
+    fn deref(&self) -> &Wire {
+        &self.wire
+    }
+}
+
+impl DerefMut for Connection {
+    fn deref_mut(&mut self) -> &mut Wire {
+        &mut self.wire
+    }
+}
+
+impl Connection {
+    pub(super) fn new(wire: Wire, has_tls: bool) -> Connection {
+        let (process, unready, is_in_transaction, prepared, known) = Default::default();
+        let (is_unsynced, syncs, encoding, grace_ends) = Default::default();
+        Connection {
+            wire,
+            has_tls,
+            process,
+            unready,
+            is_in_transaction,
+            prepared,
+            known,
+            is_unsynced,
+            syncs,
+            encoding,
+            grace_ends,
+        }
+    }
+
+    /// Whether the session is this connection's, and stays as it is set up.
+    pub(crate) fn is_own_session(&self) -> bool {
+        self.prepared.is_some()
+    }
+
+    /// What a transaction that writes does last before its commit, where that would not wait for the disk: behind all that asks whether
+    /// the server has forgotten commits, which depends on the setting.
+    pub(crate) fn sync(&self) -> Option<Statement> {
+        self.syncs.then(|| Statement::new(SYNC, []))
+    }
+
+    /// Runs these statements one after the other, in one round trip. The rows of each.
+    ///
+    /// # Errors
+    /// Of the first that fails; then a transaction that was open is failed, and one that was not has changed nothing since its last
+    /// COMMIT.
+    pub(crate) fn flight(&mut self, statements: &[Statement], deadline: Instant) -> Result<Rows, Failure> {
+        self.send_parts(&[statements], deadline)?;
+        self.answer()
+    }
+
+    /// The first row of the only statement.
+    pub(crate) fn row(&mut self, statement: Statement, deadline: Instant) -> Result<Row, Failure> {
+        let rows = self.flight(&[statement], deadline)?.into_iter().flatten().next();
+        rows.ok_or_else(Failure::senseless)
+    }
+
+    /// Runs these statements, and sends messages behind them, in the same round trip. It waits for the answer to the messages only for this
+    /// much longer: if it is busy then, that has not come.
+    pub(crate) fn flight_and_tell(
+        &mut self,
+        statements: &[Statement],
+        messages: &[Statement],
+        soon: Duration,
+        deadline: Instant,
+    ) -> Result<(), Failure> {
+        self.send_parts(&[statements, messages], deadline)?;
+        let done = self.answer(); // from here on a close does not take the messages back
+        // Without the statements the messages are no more than an error.
+        self.is_busy_at(if done.is_ok() { deadline.min(Instant::now() + soon) } else { deadline });
+        done.map(drop)
+    }
+
+    /// Sends messages, and waits for no answer. What the server says to them does not matter.
+    pub(crate) fn tell(&mut self, messages: &[Statement], deadline: Instant) {
+        if self.send_parts(&[messages], deadline).is_ok() {
+            self.stream.all_answered();
+        }
+    }
+
+    /// Runs a text of several statements without values.
+    pub(crate) fn script(&mut self, sql: &str, deadline: Instant) -> Result<(), Failure> {
+        self.unready += 1;
+        self.say(deadline, |out| frontend::query(&at_primary(sql), out))?;
+        self.answer().map(drop)
+    }
+
+    fn send_parts(&mut self, parts: &[&[Statement]], deadline: Instant) -> Result<(), Failure> {
+        let mut out = BytesMut::new();
+        self.known = self.prepared.as_ref().map_or(0, Vec::len);
+        for part in parts {
+            let mut last = None;
+            for statement in *part {
+                self.write(statement, last.replace(&statement.sql) == Some(&statement.sql), &mut out)?;
+            }
+            frontend::sync(&mut out);
+        }
+        self.unready += parts.len();
+        self.send(&out, deadline)
+    }
+
+    fn write(&mut self, statement: &Statement, is_repeated: bool, out: &mut BytesMut) -> Result<(), Failure> {
+        let Statement { sql, values } = statement;
+        let (name, is_known) = self.name_of(statement);
+        // What has no name is known until the next one that has none is parsed.
+        if !(is_known || is_repeated && name.is_empty()) {
+            // Closing a name that is not in use does nothing.
+            frontend::close(b'S', &name, out)?;
+            frontend::parse(&name, &at_primary(sql), [], out)?;
+        }
+        let bound = frontend::bind("", &name, [1], values, |value, out| Ok(value.write(out)), [1], out);
+        bound.map_err(|_| Failure::invalid("a value is too long"))?;
+        frontend::execute("", 0, out)?;
+        Ok(())
+    }
+
+    /// The name of a statement, and whether the session knows it.
+    fn name_of(&mut self, statement: &Statement) -> (String, bool) {
+        let (Some(prepared), Cow::Borrowed(text)) = (&mut self.prepared, &statement.sql) else {
+            return (String::new(), false);
+        };
+        let known = prepared.iter().position(|known| known == text);
+        let number = known.unwrap_or_else(|| {
+            prepared.push(text);
+            prepared.len() - 1
+        });
+        (format!("fl{number}"), known.is_some())
+    }
+
+    /// The answer to one part, until the server is ready for the next one.
+    fn answer(&mut self) -> Result<Rows, Failure> {
+        let (mut answers, mut rows, mut failed) = (Vec::new(), Vec::new(), None);
+        loop {
+            match self.receive()? {
+                Received::DataRow(body) => rows.push(Row::read(&body)?),
+                Received::CommandComplete(_) | Received::EmptyQueryResponse => {
+                    answers.push(std::mem::take(&mut rows))
+                }
+                Received::ErrorResponse(body) => failed = failed.or_else(|| Some(self.refused(&body))),
+                Received::ReadyForQuery(body) => {
+                    self.is_ready(body.status());
+                    self.stream.all_answered();
+                    failed.iter().for_each(|failure| self.doubt(failure));
+                    return failed.map_or(Ok(answers), Err);
+                }
+                Received::CloseComplete
+                | Received::ParseComplete
+                | Received::BindComplete
+                | Received::NoData
+                | Received::RowDescription(_) => {}
+                _ => return Err(Failure::senseless()),
+            }
+        }
+    }
+
+    fn is_ready(&mut self, status: u8) {
+        self.unready = self.unready.saturating_sub(1);
+        self.is_in_transaction = status != b'I';
+    }
+
+    /// A statement of the last flight failed. Which of the new ones were prepared is not known, and a later part has missed one that an
+    /// earlier one was to prepare. If one is not there (26000), or is there already (42P05), the session is another one each time, behind
+    /// a pooler that does not show, or has dropped them. After a table was altered (0A000) none is as it was.
+    fn doubt(&mut self, failure: &Failure) {
+        if failure.has_code(&["26000", "42P05"]) {
+            self.prepared = None;
+        } else if let Some(prepared) = &mut self.prepared {
+            prepared.truncate(if failure.has_code(&["0A000"]) { 0 } else { self.known });
+        }
+    }
+
+    /// Whether it can be used for more.
+    pub(super) fn is_of_use(&self) -> bool {
+        !self.is_over
+    }
+
+    /// Whether the server is still at what it was asked for.
+    pub(super) fn is_busy(&self) -> bool {
+        self.unready > 0 && !self.is_over
+    }
+
+    /// Reads on until then, and drops what comes. Whether the server is still at it.
+    pub(super) fn is_busy_at(&mut self, until: Instant) -> bool {
+        self.stream.until(until);
+        while self.is_busy() {
+            match self.next() {
+                Ok(Received::ReadyForQuery(body)) => self.is_ready(body.status()),
+                Ok(Received::ErrorResponse(body)) => {
+                    let failure = self.refused(&body);
+                    self.doubt(&failure);
+                }
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::TimedOut => return true,
+                Err(_) => self.is_over = true,
+            }
+        }
+        false
+    }
+}
+
+/// A pooler that spreads reads over standbys (Pgpool-II) sends one with this comment to the primary. All of ours are about what is written
+/// there.
+fn at_primary(sql: &str) -> Cow<'_, str> {
+    if ["select ", "with "].iter().any(|read| sql.starts_with(read)) {
+        return Cow::Owned(format!("/*NO LOAD BALANCE*/ {sql}"));
+    }
+    Cow::Borrowed(sql)
+}

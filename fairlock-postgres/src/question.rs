@@ -1,0 +1,178 @@
+//! A question about one lock, as any thread can decide it for its caller; and the call that it belongs to.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fairlock_core::LockName;
+use fairlock_core::backend::BackendError;
+use fairlock_line::{LockEntry, Turn};
+use parking_lot::{Condvar, Mutex};
+
+use crate::answer::Answer;
+use crate::attempt::{Attempt, What};
+use crate::command::Command;
+use crate::net::{Failure, Row};
+
+/// One question. Its caller has one answer in any case: when it is dropped, at the latest, as when the thread of a step panics.
+pub(crate) struct Question {
+    pub(crate) lock: LockName,
+    /// Its caller waits no longer.
+    pub(crate) deadline: Instant,
+    /// What a fast part may do for it, until that was tried.
+    pub(crate) attempt: Option<Attempt>,
+    /// A step for its lock alone has to answer it: others have the row locked, or it may be at fault for the failure of a step of many.
+    pub(crate) is_blocked: bool,
+    /// Whether anything that may have effect was sent for it: an attempt, or what a step has decided, which may be decided again.
+    is_sent: bool,
+    command: Command,
+    answer: Option<Result<Answer, BackendError>>,
+    /// None when it was told.
+    tell: Option<Slot>,
+    /// None until its call is known.
+    pub(crate) call: Option<Arc<Call>>,
+}
+
+/// Where the answer to a question arrives.
+pub(crate) struct Reply(Slot);
+
+type Slot = Arc<Mutex<Option<Result<Result<Answer, BackendError>, Failure>>>>;
+
+impl Reply {
+    /// The answer, once its call is over.
+    pub(crate) fn get<T: TryFrom<Answer, Error = Failure>>(self) -> Result<Result<T, BackendError>, Failure> {
+        match self.0.lock().take().unwrap_or_else(|| Err(Failure::broken("no answer in time")))? {
+            Ok(answer) => Ok(Ok(T::try_from(answer)?)),
+            Err(error) => Ok(Err(error)),
+        }
+    }
+}
+
+impl Question {
+    pub(crate) fn new(
+        lock: &LockName,
+        deadline: Instant,
+        attempt: Option<Attempt>,
+        command: Command,
+    ) -> (Question, Reply) {
+        let (reply, lock) = (Slot::default(), lock.clone());
+        let (is_blocked, is_sent, answer, call) = Default::default();
+        let tell = Some(Arc::clone(&reply));
+        (Question { lock, deadline, attempt, is_blocked, is_sent, command, answer, tell, call }, Reply(reply))
+    }
+
+    /// Decides, this long after the clock was read at most. Whether the answer is a promise. A step that fails decides again.
+    pub(crate) fn decide(&mut self, entry: &mut LockEntry, turn: &mut Turn<'_>, late: Duration) -> bool {
+        self.is_sent = true;
+        let answer = self.answer.insert(self.command.decide(entry, turn, late));
+        answer.as_ref().is_ok_and(Answer::is_promise)
+    }
+
+    /// What a fast part may do for it, which is sent now, or never.
+    pub(crate) fn take_attempt(&mut self, is_sent: impl FnOnce(&LockName, What) -> bool) -> Option<Attempt> {
+        let attempt = self.attempt.take().filter(|attempt| is_sent(&self.lock, attempt.what));
+        self.is_sent |= attempt.is_some();
+        attempt
+    }
+
+    /// An attempt has decided, as this row says.
+    pub(crate) fn read(&mut self, what: What, row: &Row) -> Result<(), Failure> {
+        self.answer = Some(Ok(Answer::of_row(what, row)?));
+        Ok(())
+    }
+
+    pub(crate) fn is_decided(&self) -> bool {
+        self.answer.is_some()
+    }
+
+    /// Tells the caller the answer, or why there is none.
+    pub(crate) fn tell(mut self, done: Result<(), Failure>) {
+        self.end(done);
+    }
+
+    fn end(&mut self, done: Result<(), Failure>) {
+        let Some(tell) = self.tell.take() else { return };
+        let answer = done.and_then(|()| self.answer.take().ok_or_else(Failure::senseless));
+        // If the reply is lost the request may have its hold. Core would leave that behind, were the request called unsent.
+        let sent = |failure: Failure| if self.is_sent { failure.maybe_sent() } else { failure.unsent() };
+        *tell.lock() = Some(answer.map_err(sent));
+        if let Some(call) = &self.call {
+            call.is_answered();
+        }
+    }
+
+    pub(crate) fn is_of(&self, call: &Arc<Call>) -> bool {
+        self.call.as_ref().is_some_and(|own| Arc::ptr_eq(own, call))
+    }
+}
+
+impl Drop for Question {
+    fn drop(&mut self) {
+        self.end(Err(Failure::broken("the thread whose step this was has failed")));
+    }
+}
+
+/// Tells all of them this.
+pub(crate) fn tell(questions: impl IntoIterator<Item = Question>, done: &Result<(), Failure>) {
+    questions.into_iter().for_each(|question| question.tell(done.clone()));
+}
+
+/// A caller that waits for the answers to its questions, or for its turn to lead a step.
+pub(crate) struct Call {
+    state: Mutex<State>,
+    changed: Condvar,
+    pub(crate) deadline: Instant,
+}
+
+struct State {
+    /// How many of its questions are not answered.
+    left: usize,
+    stage: Stage,
+}
+
+#[derive(PartialEq)]
+enum Stage {
+    /// It leads a step, or has not begun to wait, or has left.
+    Busy,
+    Waits,
+    /// A leader has passed the lead on to it.
+    Leads,
+}
+
+impl Call {
+    pub(crate) fn new(questions: usize, deadline: Instant) -> Arc<Call> {
+        let state = Mutex::new(State { left: questions, stage: Stage::Busy });
+        Arc::new(Call { state, changed: Condvar::new(), deadline })
+    }
+
+    fn is_answered(&self) {
+        self.state.lock().left -= 1;
+        self.changed.notify_one();
+    }
+
+    /// From now on the lead can be passed on to it.
+    pub(crate) fn begin_to_wait(&self) {
+        self.state.lock().stage = Stage::Waits;
+    }
+
+    /// Passes the lead on to it, if it waits.
+    pub(crate) fn offer(&self) -> bool {
+        let mut state = self.state.lock();
+        let takes_it = state.stage == Stage::Waits && state.left > 0;
+        if takes_it {
+            state.stage = Stage::Leads;
+            self.changed.notify_one();
+        }
+        takes_it
+    }
+
+    /// Waits until the lead is passed on to it, all is answered, or the time is over. Whether it leads. Each decision is made under the same
+    /// mutex: a lead that is passed on is found here, and never lost to a caller that leaves.
+    pub(crate) fn leads_by(&self, until: Instant) -> bool {
+        let mut state = self.state.lock();
+        while state.stage != Stage::Leads
+            && state.left > 0
+            && !self.changed.wait_until(&mut state, until).timed_out()
+        {}
+        std::mem::replace(&mut state.stage, Stage::Busy) == Stage::Leads
+    }
+}

@@ -1,0 +1,117 @@
+//! Heartbeats of many locks, and rows that others have locked meanwhile.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::time::Instant;
+
+use fairlock_core::backend::{
+    Acquire, Acquired, Backend, BackendErrorKind, Hold, LockId, Renew, Renewal, RequestId, only,
+};
+use fairlock_core::{ClientId, LockKind, LockName, OwnerId};
+
+use crate::PostgresBackend;
+use crate::net::Statement;
+use crate::queue::MOST_LOCKS;
+use crate::test_server::new_database;
+use crate::tests::{LEASE, SECOND, ask, hold, lock, session, soon, stage, take, trips};
+
+#[test]
+fn two_hundred_holds_are_renewed_in_one_trip() {
+    let (backend, mut con) = stage();
+    let (locks, ann) = ((0..201).map(|n| lock(&format!("{n}"))).collect::<Vec<_>>(), OwnerId::new("ann:1"));
+    let holds: Vec<_> = locks.iter().map(|lock| hold(lock, &ann, take(&backend, lock, &ann))).collect();
+    let mut items: Vec<_> =
+        holds.iter().map(|hold| Renew::Hold { hold: *hold, holds: 2, lease: LEASE * 2 }).collect();
+    let before = trips(&backend);
+    let answers = backend.renew(ClientId::random(), &items);
+    assert!(answers.iter().all(|answer| matches!(answer, Ok(Renewal::Renewed))), "{answers:?}");
+    assert_eq!(trips(&backend) - before, 2, "for 201");
+    let holder = |at: usize| backend.inspect(&locks[at], 0..0).unwrap().holders[0].clone();
+    assert!(holder(0).hold_count == 2 && holder(0).lease_left > Some(LEASE));
+    // Of those that can't be renewed, each for itself.
+    let of_no_request = Hold::new(&locks[7], &ann, RequestId::new(9), holds[7].token);
+    items[7] = Renew::Hold { hold: of_no_request, holds: 3, lease: LEASE };
+    con.script("update fairlock.lock set h_ends = fairlock.micros() where name = '13'", soon()).unwrap();
+    con.script("begin; select from fairlock.lock where name = '11' for share", soon()).unwrap();
+    for (at, answer) in backend.renew(ClientId::random(), &items).iter().enumerate() {
+        match at {
+            7 | 13 => assert!(matches!(answer, Ok(Renewal::Lost)), "{at}: {answer:?}"),
+            11 => assert!(answer.as_ref().is_err_and(|error| error.kind() == BackendErrorKind::Unavailable)),
+            _ => assert!(matches!(answer, Ok(Renewal::Renewed)), "{at}: {answer:?}"),
+        }
+    }
+    assert_eq!(holder(7).hold_count, 2);
+}
+
+#[test]
+fn rows_that_stay_locked_leave_each_other_lock_its_renewal() {
+    let ((backend, mut con), ann) = (stage(), OwnerId::new("ann:1"));
+    let kind = |at: usize| if at < 3 { LockKind::Fair } else { LockKind::Semaphore { permits: 2 } };
+    let lock_of = |at: usize| LockId::new(LockName::new(&format!("{at}")).unwrap(), kind(at));
+    let locks: Vec<_> = (0..11).map(lock_of).collect();
+    let taken = locks.iter().map(|lock| hold(lock, &ann, take(&backend, lock, &ann)));
+    let items: Vec<_> = taken.map(|hold| Renew::Hold { hold, holds: 1, lease: LEASE * 2 }).collect();
+    con.script("begin; select from fairlock.lock where h_owner is not null for share", soon()).unwrap();
+    let began = Instant::now();
+    let answers = backend.renew(ClientId::random(), &items);
+    assert!(began.elapsed() < SECOND * 2, "{:?}", began.elapsed());
+    for (at, answer) in answers.iter().enumerate() {
+        assert_eq!(matches!(answer, Ok(Renewal::Renewed)), at >= 3, "{at}: {answer:?}");
+    }
+}
+
+/// One in each part. Else the rows that are free would wait for each of them.
+#[test]
+fn rows_that_stay_locked_are_waited_for_last() {
+    let ((backend, mut con), ann) = (stage(), OwnerId::new("ann:1"));
+    let kind = LockKind::Semaphore { permits: 2 };
+    let lock_of = |at: usize| LockId::new(LockName::new(&format!("{at:03}")).unwrap(), kind);
+    let locks: Vec<_> = (0..5 * MOST_LOCKS).map(lock_of).collect();
+    let taken = locks.iter().map(|lock| hold(lock, &ann, take(&backend, lock, &ann)));
+    let items: Vec<_> = taken.map(|hold| Renew::Hold { hold, holds: 1, lease: LEASE * 2 }).collect();
+    let blocked = "begin; select from fairlock.lock where convert_from(name, 'UTF8')::int % 64 = 0 for share";
+    con.script(blocked, soon()).unwrap();
+    let began = Instant::now();
+    let answers = backend.renew(ClientId::random(), &items);
+    assert!(began.elapsed() < SECOND * 3 / 2, "{:?}", began.elapsed());
+    for (at, answer) in answers.iter().enumerate() {
+        assert_eq!(matches!(answer, Ok(Renewal::Renewed)), at % MOST_LOCKS != 0, "{at}: {answer:?}");
+    }
+}
+
+/// Neither the one that renews nor the one that releases had to wait for the row, so neither knows that nobody else got it.
+#[test]
+fn a_row_tells_that_it_was_locked_and_nobody_could_be_heard() {
+    for is_locked in [true, false] {
+        let (url, lock) = (new_database(), lock("x"));
+        let [ours, theirs] = [(); 2].map(|()| PostgresBackend::connect(&url).unwrap());
+        let ([ann, bob, carl], mut con) = (["a:1", "b:1", "c:1"].map(OwnerId::new), session(&url));
+        let held = hold(&lock, &ann, take(&theirs, &lock, &ann));
+        let place = |owner, ticket| {
+            let mut ask = ask(&lock, owner, 1);
+            (ask.place.ttl, ask.place.ticket) = (SECOND, ticket);
+            ask.place
+        };
+        let renew = |backend: &PostgresBackend, place| {
+            let renewed = backend.renew(ClientId::random(), &[Renew::Place { place, lease: LEASE }]);
+            assert!(matches!(renewed[..], [Ok(Renewal::Waiting { .. })]), "{renewed:?}");
+        };
+        let joins = |backend: &PostgresBackend, owner| {
+            let asked = only(backend.acquire(&[Acquire::new(place(owner, 0), LEASE)])).unwrap();
+            let Acquired::Queued { ticket, .. } = asked else { panic!("{asked:?}") };
+            renew(backend, place(owner, ticket));
+        };
+        joins(&ours, &bob);
+        joins(&theirs, &carl);
+        for _ in 0..2 {
+            if is_locked {
+                con.script("begin; select from fairlock.lock for share", soon()).unwrap();
+            }
+            std::thread::sleep(SECOND * 7 / 10); // half of a place's time counts each time
+            con.script("commit", soon()).unwrap();
+            renew(&theirs, place(&carl, 0));
+        }
+        only(theirs.release(&[held])).unwrap();
+        let next = con.row(Statement::made_up("select h_owner from fairlock.lock"), soon()).unwrap();
+        assert_eq!(next.text(0).unwrap(), if is_locked { "b:1" } else { "c:1" });
+    }
+}

@@ -1,0 +1,20 @@
+//! What the operations of a backend share.
+
+use parking_lot::Mutex;
+
+use crate::clients::Clients;
+use crate::net::pool::Pool;
+use crate::queue::Queue;
+use crate::recent::Recent;
+use crate::window::Sweeper;
+
+pub(crate) struct Store {
+    pub(crate) pool: Pool,
+    /// Those of this process.
+    pub(crate) clients: Clients,
+    /// What the answers have told lately.
+    pub(crate) recent: Recent,
+    /// The questions that wait for a flight or a step.
+    pub(crate) queue: Queue,
+    pub(crate) sweeper: Mutex<Sweeper>,
+}
