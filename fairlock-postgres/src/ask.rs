@@ -36,7 +36,7 @@ pub(crate) fn ask_one<T: TryFrom<Answer, Error = Failure>>(
     reply.get()?
 }
 
-/// Sees to it that these questions of one call are answered.
+/// Gets the questions of one call answered.
 pub(crate) fn answer(store: &Store, questions: Vec<Question>, deadline: Instant) {
     store.queue.turn(questions, deadline, |questions, part| match part {
         Part::Fast => fast::make(store, questions, false),

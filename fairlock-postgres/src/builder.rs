@@ -49,9 +49,9 @@ impl PostgresBackend {
         }
     }
 
-    /// Makes the tables of fairlock in this database (the schema `fairlock`), or brings them to this version's layout, and does
-    /// nothing if they are there. The user needs the right to create a schema; [`migration`](PostgresBackend::migration) is the
-    /// same as a text for another one.
+    /// Makes the tables of fairlock in this database (the schema `fairlock`), or brings them to this version's layout. Does
+    /// nothing if the tables are up to date. The user needs the right to create a schema;
+    /// [`migration`](PostgresBackend::migration) is the SQL for another user.
     ///
     /// # Errors
     /// As [`connect`](PostgresBackend::connect); `InvalidConfig` if a newer version has made the tables; `Unavailable` if another

@@ -15,15 +15,15 @@ use crate::net::address::Address;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WakeUps {
-    /// By LISTEN, on a connection that a client has from its first request that has to wait until none has waited for 30 s. Where
-    /// that does not work, as behind a pooler in transaction mode, a warning says so, and the client polls every 20 ms. Now and then, and
-    /// less and less often, it tries again.
+    /// By LISTEN. A client opens a connection for this with its first request that has to wait, and closes the connection 30 s
+    /// after the last wait. If LISTEN does not work, as behind a pooler in transaction mode, a warning says so, and the client
+    /// polls every 20 ms. The client tries LISTEN again, less and less often.
     #[default]
     Listen,
-    /// By looking at the locks that it waits for, all with one statement, each time so much time has gone by: from 1 ms to 1 min.
+    /// By polling: one statement looks at all locks that the client waits for, once in this time, from 1 ms to 1 min.
     ///
-    /// No session shows that the process is alive. So a process that dies while it waits delays the others by one place TTL, and is
-    /// not passed over at once. That a hold was taken by force shows with its next renewal.
+    /// No session shows that the process is alive. So a dead waiter delays the others by one place TTL, and is not passed over at
+    /// once. A hold that was taken by force is found lost by its next renewal.
     Poll(Duration),
 }
 
@@ -99,7 +99,8 @@ impl Clients {
         self.all.read().get(name).cloned()
     }
 
-    /// Whether a client of this process shows others that it is there; none for others.
+    /// `Some(visible)` for a client of this process: whether other processes can see its presence. `None` for a client of another
+    /// process.
     pub(crate) fn is_present(&self, name: &str) -> Option<bool> {
         self.all.read().get(name).map(|client| client.link.is_present())
     }

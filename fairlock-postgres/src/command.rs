@@ -1,4 +1,4 @@
-//! What is asked about one lock. A command owns what it names, so any thread can decide it for its caller.
+//! A command about one lock. Each owns its data: any thread can decide a command for the caller.
 
 use std::time::Duration;
 
@@ -54,8 +54,8 @@ impl Command {
         Command::Renew(items.map(named).collect())
     }
 
-    /// Decides, when the clock was read this long before the request was made at most: the times that it names count from then on, and so
-    /// do those of the answer.
+    /// Decides. `late`: how long before the request the clock was read, at most. The times of the request and of the answer count
+    /// from that reading.
     pub(crate) fn decide(
         &self,
         entry: &mut LockEntry,

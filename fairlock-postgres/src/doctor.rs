@@ -187,8 +187,8 @@ impl Visit<'_> {
         Ok(Finding::of_times(times, self.backend.0.pool.timeouts.response, quicker))
     }
 
-    /// Behind a pooler in transaction mode one of these holds: two connections have one session, or a connection has two, since
-    /// the other one has taken its first.
+    /// Behind a pooler in transaction mode two connections share one session, or a connection gets a second session because the
+    /// other connection has taken the first.
     fn pooler(&mut self) -> Found {
         const PID: &str = "select pg_backend_pid()";
         let (listen_at, pool) = (&self.backend.0.clients.listen_at, &self.backend.0.pool);

@@ -14,15 +14,15 @@
 //!
 //! Interleavings that are closed here:
 //!
-//! - **A waiter joins between the look at the row and the write**: an attempt locks the row as it looks at it, and the write finds it
-//!   by its place in the table, where a version that is newer than the statement's snapshot is not found. So the clock was read after
-//!   all that the row tells. Under REPEATABLE READ, which a role may have as its default, such a row is an error. Then nothing was
-//!   done, and the general part, which names its level, goes on. So this one need not.
+//! - **A waiter joins between the look at the row and the write**: an attempt locks the row as it looks, and the write finds the
+//!   row by its place in the table, where a version newer than the statement's snapshot is not found. So the clock was read after
+//!   all changes of the row. Under REPEATABLE READ, which may be a role's default, such a row is an error: nothing was done, and
+//!   the general part, which names its level, goes on.
 //! - **A lock is released and asked for in one flight**: the release comes first. A second request for the lock, and one behind a
 //!   question that only a step can answer, makes no attempt: it would overtake.
-//! - **The row is locked**, maybe for long, by the program's own transaction: no attempt waits for a row. An attempt that waits in the
-//!   server goes on after its caller has gone, had its request withdrawn, which finds nothing, and ended its client. Then the row
-//!   is free, and the lock is taken for nobody.
+//! - **The row is locked**, maybe for long, by the program's own transaction: no attempt waits for a row. A waiting attempt would
+//!   go on in the server after its caller has gone, the withdrawal has found nothing, and the client has ended. Then the row
+//!   becomes free, and the lock is taken for nobody.
 //! - **The attempt arrives late**, after its repeat was answered and the hold released, or its client has gone: each `acquire` has the
 //!   end of its own call as its end, by the server's clock, whichever caller sends the flight. A release names its hold.
 //! - **The statement is carried out and its answer lost**: no caller in the flight is told that nothing was sent. The repeat finds a
@@ -71,7 +71,8 @@ fn is_in_columns(store: &Store, hold: &Hold<'_>) -> bool {
     !hold.lock.kind.is_shared() && is_text(hold.owner, "", store.pool.encoding())
 }
 
-/// Makes the attempts of these questions in one round trip, and tells those that were done. The others, which a step has to answer.
+/// Makes the attempts of these questions in one round trip, and sends the answers. Returns the questions that a step has to
+/// answer.
 pub(crate) fn make(store: &Store, mut questions: Vec<Question>, is_watchdogs: bool) -> Vec<Question> {
     let attempting = questions.iter().filter(|question| question.attempt.is_some());
     let Some(deadline) = attempting.map(|question| question.deadline).min() else { return questions };
@@ -104,7 +105,7 @@ fn fly(
         made.extend(question.take_attempt(is_first).map(|attempt| (attempt.what, at, attempt)));
     }
     made.sort_by_key(|(what, at, _)| (*what, *at));
-    // One Sync, so it is one transaction, and in a pooler's session warnings are told in it.
+    // One Sync makes one transaction. A pooler's session sends its warnings inside.
     let mut flight: Vec<_> = (!con.is_own_session()).then(|| Statement::new(WARN, [])).into_iter().collect();
     let (first, grace_ends) = (flight.len(), con.grace_ends);
     let mut attempts = Vec::new();

@@ -42,7 +42,7 @@ struct State {
     phase: Phase,
     /// One more with each connection that hears.
     session: u64,
-    /// Whether that connection shows other processes that the client is there.
+    /// Whether other processes see the client's presence by that connection.
     is_present: bool,
     /// Whether a grant of a request that waits may have gone unheard.
     has_missed: bool,
@@ -79,8 +79,8 @@ impl Link {
         state.phase == Phase::Hearing && state.is_present
     }
 
-    /// The request waits. Starts the thread if there is none, and waits for a thread that starts. The connection that hears from here
-    /// on; none if none does yet, then the thread says `Gap` when it does, or polls.
+    /// The request waits. Starts the thread if there is none, and waits until the thread has started. Returns the connection that
+    /// gets messages from now on. None if there is no such connection yet: later the thread sends `Gap`, or polls.
     pub(crate) fn waits(
         &self,
         place: &Place<'_>,

@@ -24,7 +24,7 @@ const HEARD_WITHIN: Duration = Duration::from_secs(1);
 /// How often it polls where that does not come.
 const POLLS_EVERY: Duration = Duration::from_millis(20);
 
-/// The lines about lost connections, messages that can't be read, and polls that failed after one that had not.
+/// The lines about lost connections, unreadable messages, and the first failed poll after a good one.
 static LOST: LineLimit = LineLimit::new();
 static UNREADABLE: LineLimit = LineLimit::new();
 static UNPOLLED: LineLimit = LineLimit::new();
@@ -206,8 +206,8 @@ impl Listener {
         }
     }
 
-    /// Takes the advisory lock that shows the client's presence. Steps hold it, shared, for a moment; a session of this client that
-    /// the server has not given up yet holds it for longer.
+    /// Takes the advisory lock that shows the client's presence. Steps hold this lock, shared, for a moment. An earlier session
+    /// of this client holds it until the server gives that session up.
     fn be_present(&self, con: &mut Connection, deadline: Instant) -> Result<bool, Failure> {
         let key = [key_of(&self.name).into()];
         con.row(Statement::new("select pg_try_advisory_lock($1)", key), deadline)?.flag(0)
@@ -225,8 +225,8 @@ pub(crate) fn warn(limit: &LineLimit, line: impl FnOnce(u64) -> String) {
 /// After a fail-over the former primary may keep this connection open for long, and says nothing more.
 ///
 /// # Errors
-/// If it sits elsewhere than the connections that carry commands, or where nothing can be written any more. Why those fail, if they do, the
-/// commands say; one of theirs that leads to such a server is closed.
+/// An error if this session's server is not the server of the commands, or takes no writes any more. If commands fail, their own
+/// errors say why; a connection for commands to such a server is closed.
 fn check_server(con: &mut Connection, store: &Store) -> Result<(), Failure> {
     let deadline = store.pool.deadline();
     let here = server_of(con, deadline)?;

@@ -13,9 +13,9 @@ use crate::sql::LIST;
 const PAGE: usize = 500;
 
 impl PostgresBackend {
-    /// Lists the locks that are held or waited for, by name, each with its holder and the length of its line
-    /// ([`inspect`](fairlock_core::Lock::inspect) reads its waiters). In `pattern` `*` is any text, `?` one character, `[ab]` and
-    /// `[a-c]` one of these, `[^ab]` any other, and `\` says that the next character stands for itself.
+    /// Lists the locks that are held or waited for, by name, each with its holder and the number of waiters
+    /// ([`inspect`](fairlock_core::Lock::inspect) reads the waiters). In `pattern` `*` is any text, `?` one character, `[ab]` and
+    /// `[a-c]` a character of a list, `[^ab]` any other character; behind `\` a character stands for itself.
     ///
     /// It reads all rows of locks in use, 500 in each round trip. The list is not a snapshot. A row that this version can't read
     /// is left out.
@@ -44,7 +44,7 @@ impl PostgresBackend {
     }
 }
 
-/// None for a lock that is not in use, and for a row that this version can't read.
+/// None for an unused lock, and for a row that this version can't read.
 fn state_of(name: &LockName, row: &Row) -> Result<Option<LockState>, BackendError> {
     let Loaded { entry, last, now } = match Loaded::read(row) {
         Err(failure) if failure.kind == BackendErrorKind::Corrupt => return Ok(None),

@@ -1,5 +1,5 @@
-//! The key by which a client's presence is known: its listening session holds the advisory lock of this number, and its channel
-//! has it as its name. Two clients with one key would do little harm: messages name their owner.
+//! The key of a client's presence: the client's listening session holds the advisory lock of this number, and the number is the
+//! name of its channel. Two clients with one key would do little harm: messages name their owner.
 
 /// FNV-1a of 64 bits; part of the layout, so it must not change.
 pub(crate) fn key_of(client: &str) -> i64 {

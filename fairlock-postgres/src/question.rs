@@ -1,4 +1,4 @@
-//! A question about one lock, as any thread can decide it for its caller; and the call that it belongs to.
+//! A question about one lock, in a form that any thread can decide; and the caller's call.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

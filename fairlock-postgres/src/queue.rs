@@ -1,14 +1,14 @@
-//! Who makes a flight of fast parts or a step, and for which questions. A caller that may lead makes one for its own questions and for
-//! those that wait, and passes the lead on. The queue needs no thread, and a lone caller pays nothing for it.
+//! Who makes a flight of fast parts or a step, and for which questions. A caller that may lead makes a flight or a step for its
+//! own questions and for the waiting ones, and passes the lead on. The queue needs no thread, and costs a lone caller nothing.
 //!
 //! | a question | moves to | by |
 //! | --- | --- | --- |
-//! | asked | in a step that loads its lock | its caller joins it, unless that step may end later than the question |
+//! | asked | in a step that loads its lock | its caller joins the step, unless the step may end later than the question |
 //! | asked | waiting | its caller |
 //! | waiting, with an attempt | in a flight | a leader: up to [`MOST_LOCKS`] locks at once; rows that others have locked are passed over |
 //! | in a flight | answered | the commit; or the failure |
 //! | in a flight | waiting, without an attempt, first of all | the leader: the attempt did not do it |
-//! | waiting | in a step | a leader: up to [`MOST_LOCKS`] locks at once, which pass over rows that others have locked; or one lock, for whose row it waits |
+//! | waiting | in a step | a leader: up to [`MOST_LOCKS`] locks at once, passing over locked rows; or one lock, waiting for its row |
 //! | in a step | answered | the commit; or the failure, also if the leader's thread panics |
 //! | in a step | blocked | another transaction has its row; or the step was refused, and it may be this one's fault |
 //! | blocked | in a step | a leader that waits for this row alone |
@@ -19,12 +19,12 @@
 //! - **A lead is passed on to a caller that leaves**: both happen under the caller's mutex, and one that has left refuses.
 //! - **A leader ends while a caller begins to wait**: the caller looks whether it may lead, and begins to wait, under the mutex under
 //!   which leaders end. So none waits beside a free lead.
-//! - **The server's clock was read before a question joined**: it is decided in the past, by no more than the step has lasted by
-//!   then. So each time that the question names is longer by this, and each time in its answer shorter: no lease and no place ends
-//!   sooner than its client believes, which counts from when it asked.
-//! - **The thread of a step stands still**: its followers wait no longer than their calls last. A step ends by the first deadline of
-//!   its questions and [`IDLE`](crate::net::pool::IDLE), or never has effect. So a question has effect no later than if its caller had
-//!   made the step, and one whose time is nearly over is taken by no other: it would cut theirs short.
+//! - **The server's clock was read before a question joined**: the question is decided in the past, by no more than the step has
+//!   lasted by then. So leases and TTLs in the question are lengthened by this delay, and durations in the answer are shortened:
+//!   no lease and no place ends sooner than its client believes, since the client counts from the moment of its ask.
+//! - **The thread of a step stands still**: its followers wait no longer than their calls last. A step ends by the first deadline
+//!   of its questions and [`IDLE`](crate::net::pool::IDLE), or never has effect. So a question has effect no later than in a step
+//!   of its own caller. A question whose time is nearly over is taken by no other leader: it would cut the step short.
 //! - **The caller has left when its question is to wait again**: a question whose time is over is told so instead, under the mutex under
 //!   which callers that leave take theirs out.
 //! - **An attempt overtakes a question that came before** about the same lock and needs a step: then it is not made.
@@ -68,7 +68,8 @@ struct State {
 pub(crate) enum Part {
     /// By a flight of attempts.
     Fast,
-    /// By a step that waits for a row, where the time that its call has is for so many; else it passes over rows that are locked.
+    /// By a step. `waits`: the step waits for a row, and the call's time is divided among so many. None: the step passes over
+    /// locked rows.
     Step { waits: Option<u32> },
 }
 
@@ -195,7 +196,7 @@ impl Queue {
         }
     }
 
-    /// From now on the steps of these locks can be joined, but for those that others load. Those of which this is so.
+    /// From now on the steps of these locks can be joined, except for locks that other steps load. Returns the joinable locks.
     pub(crate) fn open<'a>(&self, locks: impl Iterator<Item = &'a LockName>, ends: Instant) -> Vec<LockName> {
         let mut state = self.state.lock();
         let is_new = |lock: &&LockName| !state.loading.contains_key(*lock);

@@ -12,8 +12,9 @@ use parking_lot::Mutex;
 const OLDEST: Duration = Duration::from_secs(600);
 /// For how long a lock counts as busy.
 const BUSY: Duration = Duration::from_millis(100);
-/// For how long a lock counts as waited for: its release asks a step at once. That costs a trip less if there is a line, so that the
-/// next owner has the lock after two, and a trip more if there is none. Longer than a third of a lease: renewals tell of lines.
+/// For how long a lock counts as waited for: its release asks for a step at once. If there are waiters, that saves a trip, and
+/// the next owner has the lock after two trips; if not, it costs a trip. Longer than a third of a lease: renewals tell whether
+/// there are waiters.
 const WAITED: Duration = Duration::from_secs(15);
 /// A row that was found locked twice within this time was locked in between, but for moments.
 const BLOCKED: Duration = Duration::from_secs(1);
@@ -38,7 +39,7 @@ impl Recent {
         Recent { made: Instant::now(), clock, busy, waited_for, blocked }
     }
 
-    /// An answer that has just come says that it is this time. So the server's clock is behind the real one by the answer's way.
+    /// Notes the server's time from an answer that has just come: older than the real time by the answer's way.
     pub(crate) fn heard(&self, now: Moment) {
         *self.clock.lock() = Some((now, Instant::now()));
     }
@@ -85,7 +86,7 @@ impl Recent {
         }
     }
 
-    /// Since when the row was locked, but for moments, if a step has got it now that began to wait for it then.
+    /// Since when the row has been locked, but for moments, if a step that began to wait at `waits_since` has got the row now.
     pub(crate) fn blocked_since(&self, lock: &LockName, waits_since: Moment) -> Moment {
         let known = self.blocked.lock().remove(lock);
         let known = known.filter(|(_, until)| waits_since <= until.saturating_add(BLOCKED));

@@ -1,15 +1,15 @@
 //! Heartbeats: holds that stand in columns by fast parts, the rest by steps of many locks.
 //!
-//! A row that another transaction has locked is skipped, so that it does not delay the others: that is a step of another client, or the
-//! program's own transaction with `still_held`. Then, and for a hold that was not found, a step asks, which tells lost holds from those
-//! that can't be asked about. Rows that all parts had to pass over are waited for in the end, one by one.
+//! A row that is locked by another transaction (a step of another client, or the program's own with `still_held`) is skipped: it
+//! does not delay the other renewals. For skipped rows and missing holds a step asks, which tells lost holds from unreadable
+//! ones. In the end the step waits for rows that were skipped by all parts, one by one.
 //!
 //! Each part has the time of a call, and so have all waits for rows together: how many there are depends on the client, and no time left is
 //! no outage.
 //!
-//! A hold whose row stays locked by `still_held` is not renewed: nothing can be written there. Its guard says lost when the lease
-//! is over by its clock, although no other owner gets the lock before that transaction ends. It must: the transaction may end at any
-//! moment, and the client can't see when.
+//! A hold whose row stays locked by `still_held` is not renewed, since the row can't be written. When the lease is over by the
+//! client's clock, the guard says lost, although no other owner gets the lock before the transaction ends. The guard must say so:
+//! the transaction may end at any moment, and the client can't see when.
 
 use std::collections::BTreeMap;
 
@@ -51,8 +51,8 @@ pub(crate) fn renew(store: &Store, items: &[Renew<'_>]) -> Vec<Result<Renewal, B
     answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(missing.clone()))).collect()
 }
 
-/// Renews what is asked about these locks, and waits for rows that others have locked, or tells which these are. The error, if the
-/// server has answered nothing at all.
+/// Renews the items of these locks. Waits for locked rows, or returns their locks. The error, if the server has answered nothing
+/// at all.
 fn renew_part<'a>(
     store: &Store,
     part: &[Asked<'a>],

@@ -18,8 +18,8 @@ use crate::net::{Connection, Failure, Statement, identifier};
 pub(crate) const LAYOUT: i32 = 1;
 const SQL: &str = include_str!("../sql/schema.sql");
 
-/// Two clients that migrate at the same moment would fail: the first goes first. DDL waits for old transactions, and all others
-/// wait behind it, so it gives up soon.
+/// Two clients that migrate at the same moment would fail, so they take turns. DDL waits for old transactions, and all later ones
+/// wait behind the DDL: it gives up soon.
 const BEGIN: &str = "begin isolation level read committed; set local lock_timeout = '2s'";
 const FIRST: &str = "select pg_advisory_xact_lock(7378700441894417)";
 const RIGHTS: &str = include_str!("../sql/rights.sql");
@@ -58,8 +58,8 @@ pub(crate) fn script_in_transaction() -> String {
     format!("{FIRST};\n{SQL}{RIGHTS}")
 }
 
-/// Makes the tables, or brings them to this version's layout, in one transaction. Does nothing if they are there: even DDL that
-/// changes nothing waits for each transaction that uses them, and all others wait behind it.
+/// Makes the tables, or brings them to this version's layout, in one transaction. Does nothing if the tables are up to date: even
+/// DDL without effect waits for each transaction on the tables, and all later ones wait behind.
 pub(crate) fn migrate(con: &mut Connection, deadline: Instant) -> Result<(), Failure> {
     match migrate_on(con, deadline) {
         Err(failure) if failure.has_code(&["55P03"]) => {

@@ -17,30 +17,30 @@
 //!
 //! Interleavings that are closed here:
 //!
-//! - **A row can't be read, or a step of several locks is refused**: the former fails alone; after the latter each lock is asked about
-//!   alone, so that only the one at fault fails.
+//! - **A row can't be read**: its lock fails alone. **A step of several locks is refused**: each lock is asked about alone, so
+//!   that only the lock at fault fails.
 //! - **Two steps lock and insert rows of the same names**: both do so in the order of the names, and pass over rows that are locked.
 //! - **A message for a write that did not happen**: NOTIFY stands behind COMMIT, in its own Sync, and nothing is delivered in this
 //!   process before the COMMIT is answered. If NOTIFY fails, or is stuck behind that of another program, the step was done all the same.
 //! - **The step was done, and its answer is lost**: the repeat grants nothing, so it tells nothing. A waiter of this process that may
 //!   have been granted the lock is told to look.
 //! - **A client stops between its two trips** and keeps the row lock: the server ends its session after [`IDLE`](crate::net::pool::IDLE).
-//! - **The reply is lost, and the attempt is executed after its repeat**: it has effect only by its second trip, which comes within
-//!   `IDLE` of its first, or finds no transaction. So no attempt is older than the response time-out and `IDLE` together; request ids
-//!   and withdrawals do the rest.
+//! - **The reply is lost, and the attempt is executed after its repeat**: an attempt has effect only by its second trip, within
+//!   `IDLE` of the first: later there is no transaction. So no attempt is older than the response time-out and `IDLE` together;
+//!   request ids and withdrawals do the rest.
 //! - **The clock was read before the wait for the row**: it is read above the materialized row lock.
 //! - **A role whose default is REPEATABLE READ** would see the row as it was before the wait: the level is named.
 //! - **The server crashed with `synchronous_commit = off`** and has forgotten grants: the server tells until when none is made. A session
 //!   asks once, since a crash ends it.
-//! - **A deposed primary tells of a grant that no standby has**: its own commit waits for the standby, for ever. But somebody cancels
-//!   that wait, which the connection takes for no answer; or the server starts again, and a repeat finds the grant. So what is a promise
-//!   is committed also where nothing is changed: the row lock is a write, and this commit waits too. NOTIFY writes nothing that a
-//!   standby has, so it waits for none: where there is one, messages are sent once COMMIT was answered, in a separate trip.
-//! - **Others have the row locked** for seconds, one transaction after the other, as by `still_held`. Waiters can't renew their places
-//!   then, and each step that gets the row between them would find them nearer to absence. So a step says to the line since when it, or
-//!   the steps of this process before it, were kept from the row: that time makes nobody absent. A step that comes just then knows of none:
-//!   the row tells it that somebody has had it locked since it was written. If that was longer ago than heartbeats wait for a row, none of
-//!   it counts.
+//! - **A deposed primary tells of a grant that no standby has**: its own commit waits for the standby, for ever. But if somebody
+//!   cancels this wait (for the connection: no answer), or the server starts again, a repeat finds the grant. So a promise is
+//!   committed even if nothing changes: the row lock is a write, and the repeat's commit waits for the standby too. NOTIFY writes
+//!   nothing for a standby, and waits for none: with a standby, messages are sent after the answer to COMMIT, in a separate trip.
+//! - **Others have the row locked** for seconds, one transaction after the other, as by `still_held`. Waiters can't renew their
+//!   places then, and each step that gets the row in between would find them nearer to absence. So a step tells the queue since
+//!   when it, or earlier steps of this process, were kept from the row: this time makes nobody absent. A new step does not know
+//!   of such a time, but the row tells: somebody has had the row locked since it was written. If that was longer ago than
+//!   heartbeats wait for a row, none of this time counts.
 //! - **The sweeper deletes the row between the insert and the load**: the load is tried again. Its numbers follow the clock, and
 //!   the row was a day old.
 
@@ -73,8 +73,8 @@ const IS_THERE: usize = AFTER + 2;
 const BEGAN: usize = AFTER + 3;
 const WAS_LOCKED: usize = AFTER + 4;
 
-/// Makes a step. It waits for its only row, where the time that the call has is for so many, or passes over rows that are locked. The
-/// questions that have to be asked alone.
+/// Makes a step. `waits`: the step waits for its only row, and the call's time is divided among so many; otherwise it passes over
+/// locked rows. Returns the questions that have to be asked alone.
 pub(crate) fn make(
     store: &Store,
     questions: Vec<Question>,
@@ -270,7 +270,7 @@ fn excuse(
 /// Questions on their way through a step.
 struct Step<'q> {
     queue: &'q Queue,
-    /// How long it waits for the only row; it passes over rows that are locked if there is none.
+    /// How long the step waits for its only row. None: it passes over locked rows.
     wait: Option<Duration>,
     deadline: Instant,
     /// The locks whose steps others can join.

@@ -1,7 +1,7 @@
 //! How clients hear of their grants: at once from a step of this process, else by LISTEN or by polling.
 //!
-//! A client listens or polls only while it waits. A thread (`fairlock-pg-wake`) begins with its first request that has to wait, and
-//! ends when none has waited for 30 s; so does its connection.
+//! A client listens or polls only while it waits. Its thread (`fairlock-pg-wake`) and connection begin with the first request
+//! that has to wait, and end 30 s after the last wait.
 //!
 //! | link of a client | moves to | by |
 //! | --- | --- | --- |
@@ -14,14 +14,14 @@
 //! | starting, hearing, broken, polling | silent | the thread: nothing waits; it ends |
 //! | any | over | the end of the subscription; the thread finds it, and ends |
 //!
-//! - **A grant between the step that queued and LISTEN is told to no connection**: each connection that hears has a number. A caller
-//!   whose client did not hear by this one before its step asks again, which finds the grant.
+//! - **A grant between the step that queued and LISTEN is told to no connection**: each listening connection has a number. If the
+//!   client did not listen by this connection before the caller's step, the caller asks again, and finds the grant.
 //! - **The thread does not hear in time** for the caller: it says `Gap` when it does. A thread that polls looks at the rows, so it has
 //!   missed nothing.
 //! - **The thread ends while a caller's step queues**: both move the link under its mutex, and the caller starts another thread. The
 //!   former one does not touch the link any more.
-//! - **Another process sees a place before its client is present**, or one of a client that polls: `heads` in the row names only
-//!   clients that were present when they asked, so no other is passed over.
+//! - **Another process sees a place before its client is present**, or the place of a client that polls: `heads` in the row names
+//!   only clients that were present when they asked. No other client is passed over.
 //! - **A logger panics, or a mistake of ours does**: lines are written under guard, and the thread goes on after a pause.
 //! - **A message between two connections is lost**: `Gap` comes after LISTEN, so what is sent from then on is heard.
 //! - **The subscription ends while the thread connects**: the thread moves the link on under the mutex, and finds `over`.
@@ -63,8 +63,8 @@ impl Client {
     }
 }
 
-/// Asks for these places, by their numbers, and sees to it that their clients hear of the grants of those that have to wait. At most
-/// half of the time goes by for that, so that it can ask again.
+/// Asks for these places, by their numbers. If a place has to wait, its client is made to listen: this takes half of the time at
+/// most, and the rest is left for another ask.
 pub(crate) fn ask_and_hear(
     store: &Arc<Store>,
     places: &[Place<'_>],

@@ -1,10 +1,10 @@
 //! A session: sends flights of statements, and reads their answers.
 //!
-//! A flight is one write, so all its statements cost one round trip. It has one or two parts, each with its own Sync: the server skips
-//! what follows in the part of a statement that failed.
+//! A flight is one write: all its statements cost one round trip. A flight has one or two parts, each with its own Sync. If a
+//! statement fails, the server skips the rest of its part.
 //!
-//! Statements are prepared at their first use, since parsing takes the server three times as long as all else. A pooler in
-//! transaction mode gives each transaction another session, which does not know them, so they are parsed each time there.
+//! Statements are prepared at their first use, since parsing takes the server three times as long as all else. Behind a pooler in
+//! transaction mode each transaction has another session, so statements are parsed each time.
 
 use std::borrow::Cow;
 use std::io::ErrorKind;
@@ -96,11 +96,11 @@ impl Connection {
         self.syncs.then(|| Statement::new(SYNC, []))
     }
 
-    /// Runs these statements one after the other, in one round trip. The rows of each.
+    /// Runs these statements in turn, in one round trip. Returns the rows of each.
     ///
     /// # Errors
-    /// Of the first that fails; then a transaction that was open is failed, and one that was not has changed nothing since its last
-    /// COMMIT.
+    /// The failure of the first statement that fails. An open transaction has then failed; otherwise nothing has changed since
+    /// the last COMMIT.
     pub(crate) fn flight(&mut self, statements: &[Statement], deadline: Instant) -> Result<Rows, Failure> {
         self.send_parts(&[statements], deadline)?;
         self.answer()
@@ -215,9 +215,10 @@ impl Connection {
         self.is_in_transaction = status != b'I';
     }
 
-    /// A statement of the last flight failed. Which of the new ones were prepared is not known, and a later part has missed one that an
-    /// earlier one was to prepare. If one is not there (26000), or is there already (42P05), the session is another one each time, behind
-    /// a pooler that does not show, or has dropped them. After a table was altered (0A000) none is as it was.
+    /// A statement of the last flight failed. It is unknown which new statements were prepared; a later part may lack a statement
+    /// that an earlier part should have prepared. If a statement is missing (26000) or exists already (42P05), a hidden pooler
+    /// changes the session each time, or the session has dropped its statements. After a change of a table (0A000) all prepared
+    /// statements are out of date.
     fn doubt(&mut self, failure: &Failure) {
         if failure.has_code(&["26000", "42P05"]) {
             self.prepared = None;

@@ -1,6 +1,7 @@
 //! Which texts a database can hold, by its encoding.
 //!
-//! All of a session's texts are UTF-8, and the server converts them. It refuses one with a character that its encoding does not have.
+//! All of a session's texts are UTF-8, and the server converts them. The server refuses a text with a character that is not in
+//! its encoding.
 
 use std::borrow::Cow;
 

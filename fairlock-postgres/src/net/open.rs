@@ -21,8 +21,8 @@ use crate::sql::OPENED;
 /// Each host gets a fair part of the time that is left. One that takes no writes is passed over.
 ///
 /// # Errors
-/// Of the last host that may do better later, else of the last one; `InvalidConfig` of any that says so before it tells its role, since
-/// another host would say the same.
+/// The error of the last host that may recover, or else of the last host. `InvalidConfig` of any host that refuses before it
+/// tells its role: the other hosts would refuse as well.
 pub(crate) fn open(address: &Address, deadline: Instant) -> Result<Connection, Failure> {
     let mut failed: Option<Failure> = None;
     for (tried, endpoint) in address.endpoints.iter().enumerate() {
@@ -75,7 +75,7 @@ pub(crate) fn log_in_at(
     logged_in.map_err(|failure| failure.at(endpoint))
 }
 
-/// Whether the server refuses sessions that have TLS, or those that have none: by a line of pg_hba.conf, or as PgBouncer says it.
+/// Whether the server refuses sessions with TLS, or without TLS: by a line of pg_hba.conf, or in PgBouncer's words.
 fn is_for_tls(failure: &Failure) -> bool {
     failure.has_code(&["28000", "08P01"])
 }

@@ -10,11 +10,12 @@
 //! | lent, no answer in time | ending | the end of its call: the server is still at it, as at a commit that waits for a standby or for the disk |
 //! | ending | closed | its thread, which cancels what the session does, and waits for its end |
 //!
-//! **Sessions that the server can't end** would become more with each call, until it refuses all programs. So one that is ending counts
-//! as a connection. When all are ending there may be one more now and then, since it may be the network that is silent.
+//! **Sessions that the server can't end** would become more with each call, until the server refuses all programs. So an ending
+//! session counts as a connection. If all sessions are ending, a new one may open now and then: perhaps only the network is
+//! silent.
 //!
-//! A broken connection shows that the server may have gone, so the idle ones are closed with it: each would cost a call its
-//! time-out. A call that came late shows nothing. No lock is held while a connection is opened or used.
+//! After a broken connection the server may be gone, so idle connections are closed too: each would cost a call its time-out. A
+//! late call shows nothing. No lock is held while a connection is opened or used.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -43,7 +44,7 @@ pub(crate) const IDLE: Duration = Duration::from_secs(1);
 const WAIT: Duration = Duration::from_millis(500);
 /// How often the thread of a session that is not answered looks whether it has to end itself.
 const LOOKS: Duration = Duration::from_secs(1);
-/// Begins a transaction that sees what others have written while it waited for a row, whatever level the role has as its default.
+/// Begins a transaction that sees the writes of others during a wait for a row, whatever the role's default level.
 pub(crate) const BEGIN: &str = "begin isolation level read committed";
 /// What [`LIMITS`] has of warnings alone, for a pooler's session in one transaction.
 pub(crate) const WARN: &str = "select set_config('client_min_messages', 'warning', true)";
@@ -70,7 +71,7 @@ struct State {
     idle: Vec<Connection>,
     /// Lent ones, and those being opened.
     lent: usize,
-    /// Those that are ending, and when there was the last one more than are allowed.
+    /// The sessions that are ending; and when the last extra session was opened.
     ending: usize,
     one_more: Option<Instant>,
     /// Those whose messages are under way, and the messages that wait for that.
@@ -293,7 +294,7 @@ impl Drop for Ending {
     }
 }
 
-/// How long after the last one there may be one more session, when all are ending, and so many more than are allowed.
+/// How long after the last extra session the next may open, if all sessions are ending and there are `more` extra sessions.
 fn one_more_after(more: usize) -> Duration {
     Duration::from_secs(1 << more.min(4))
 }

@@ -14,7 +14,7 @@ pub(crate) const INT8: Oid = 20;
 #[derive(Clone, Debug)]
 pub(crate) struct Value(Option<Vec<u8>>);
 
-/// One statement: its text, which is borrowed if it is one of a few that sessions keep prepared, and its values.
+/// One statement: text and values. The text is borrowed for the few statements that sessions keep prepared.
 #[derive(Clone, Debug)]
 pub(crate) struct Statement {
     pub(super) sql: Cow<'static, str>,

@@ -1,18 +1,19 @@
-//! Messages that the server does not send at once. All NOTIFYs of a server commit one after the other, whatever their database, and one
-//! of another program may be stuck in its commit, as behind a silent standby. What was done does not depend on them, so no caller waits.
+//! Messages that the server does not send at once. All NOTIFYs of a server commit in turn, whatever their database, and the
+//! NOTIFY of another program may be stuck in its commit, for example behind a silent standby. Nothing depends on messages, so no
+//! caller waits.
 //!
 //! A step sends its messages behind its COMMIT, in the same trip, and waits for their answer no longer than [`SOON`] after that
 //! of the COMMIT. Then
 //!
 //! | what | goes on | until |
 //! | --- | --- | --- |
-//! | its connection | in a thread (`fairlock-pg-tell`), which waits for the answer, and sends what came meanwhile | nothing is left; then it is idle again |
+//! | its connection | in a thread (`fairlock-pg-tell`), which waits for the answer, and sends later messages | all is sent: idle again |
 //! | messages of later steps | in a queue, in their order | that thread takes them; those beyond [`MOST`] are dropped |
 //!
 //! - **The server refuses them**, after `lock_timeout`: they are dropped, and heartbeats find what they said.
 //! - **The last thread ends while a step adds messages**: both happen under the pool's mutex; a step that comes later sends its own.
-//! - **Some steps are under way when it begins**: each leaves its connection to a thread. The pool lends as many others as if one of these
-//!   connections were not there, so a client with a single connection goes on.
+//! - **Some steps are under way when the delay begins**: each leaves its connection to a thread. The pool does not count one of
+//!   these connections, so even a client with a single connection goes on.
 //! - **The backend ends**: so do the threads, within a second. What was sent by then is carried out all the same.
 
 use std::sync::{Arc, Weak};
@@ -37,7 +38,7 @@ impl Pool {
         self.shared.state.lock().telling > 0
     }
 
-    /// Sends these messages now, in their own trip, or has them sent after those that the server does not send yet.
+    /// Sends these messages now, in their own trip; or later, behind messages that the server does not send yet.
     pub(crate) fn tell(
         &self,
         con: &mut Connection,
