@@ -62,7 +62,7 @@ struct State {
     doubts: u64,
     /// The highest configuration epoch accepted so far.
     epoch: u64,
-    /// With a quorum: the sentinels that named this master (see [`Route`]), and the answers that are missing.
+    /// Where a majority counts: the sentinels that named this master (see [`Route`]), and the answers that are missing.
     voters: Option<Arc<str>>,
     late: Option<Late>,
     electorate: Electorate,
