@@ -1,4 +1,5 @@
-//! Models of fairlock's rules, and their checks. `fairlock-model/run NAME…` runs the checks whose names contain one of these.
+//! Models of fairlock's rules, and their checks. `fairlock-model/run NAME…` runs the checks whose names contain one of these;
+//! `--whole`: each in every state.
 //!
 //! | folder | what it has |
 //! | --- | --- |
@@ -17,7 +18,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 fn main() -> ExitCode {
-    let names: Vec<String> = std::env::args().skip(1).collect();
+    let names: Vec<String> = std::env::args().skip(1).filter(|word| word != checks::WHOLE).collect();
     let mut checks = checks::line::all();
     checks.extend(checks::fail_over::all());
     checks.retain(|check| names.is_empty() || names.iter().any(|name| check.name.contains(name)));

@@ -159,7 +159,7 @@ fn right() -> Vec<Check> {
         holds("one unit: a crash, a cut", two(crash_and_cut)),
         holds("one unit: clients that wait on, an unanswered call, a cut", stay(two(time_out_and_cut))),
         holds("one unit: two calls at a time", both(two(NONE))),
-        holds("one unit: two requests each", stay(twice(two(NONE)))),
+        holds_to("one unit: two requests each", stay(twice(two(NONE))), 30),
         holds("one unit: a command executed twice", two(DUPLICATE)),
         holds("one unit: a clock that drifts by the margin", two(crash_and_drift)),
         holds("one unit: a lost line", two(LOST_LINE)),
