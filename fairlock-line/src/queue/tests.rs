@@ -152,6 +152,17 @@ fn the_least_time_to_live_is_forgotten_when_it_is_silent() {
 }
 
 #[test]
+fn the_least_time_to_live_is_kept_while_the_clock_follows() {
+    let mut fixture = Fixture::of(0);
+    fixture.joins(0, 0, 4);
+    fixture.joins(1, 0, 60);
+    for (second, clock) in [(2, 2), (12, 4)] {
+        fixture.is_heard_with(1, second, 60, None);
+        assert_eq!(fixture.queue.clock(), Duration::from_secs(clock), "at {second} s");
+    }
+}
+
+#[test]
 fn the_least_time_to_live_is_forgotten_when_the_queue_was_empty() {
     let mut fixture = Fixture::of(1);
     fixture.queue.remove(1);
