@@ -91,38 +91,71 @@ impl LockEntry {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
     use std::time::Duration;
 
-    use fairlock_core::backend::{Acquire, Acquired, Hold, LockId, Place, RequestId};
+    use fairlock_core::backend::{Acquire, Acquired, Hold, LockId, Place, RequestId, Wait};
     use fairlock_core::{LockKind, LockName, OwnerId};
 
     use super::*;
     use crate::turn::Desk;
 
+    const REQUEST: RequestId = RequestId::new(1);
+
+    /// A fair lock that `a:1` holds and `b:1` waits for, which knows its ticket; `b:1` may be deaf.
+    struct Fixture {
+        lock: LockId,
+        entry: LockEntry,
+        desk: Desk,
+        ticket: u64,
+    }
+
+    impl Fixture {
+        fn new() -> Fixture {
+            let lock = LockId::new(LockName::new("x").unwrap(), LockKind::Fair);
+            let mut fixture = Fixture { lock, entry: LockEntry::default(), desk: Desk::default(), ticket: 0 };
+            fixture.ask("a:1", 1, Wait::Forever);
+            let Acquired::Queued { ticket, .. } = fixture.ask("b:1", 1, Wait::Forever) else { panic!() };
+            fixture.ticket = ticket;
+            fixture.ask("b:1", 1, Wait::Forever);
+            fixture
+        }
+
+        fn ask(&mut self, owner: &str, second: u64, wait: Wait) -> Acquired {
+            let owner = OwnerId::new(owner);
+            let mut place = Place::new(&self.lock, &owner, REQUEST);
+            (place.ticket, place.wait) = (self.ticket, wait);
+            let mut turn = self.desk.turn(&self.lock.name, Duration::from_secs(second), &|_| true);
+            self.entry.acquire(&mut turn, &Acquire::new(place, Duration::from_secs(30))).unwrap()
+        }
+
+        /// Whether the waiter has the lock then.
+        fn is_handed_on(&mut self, second: u64, hears: bool) -> bool {
+            let (holder, waiter, now) =
+                (OwnerId::new("a:1"), OwnerId::new("b:1"), Duration::from_secs(second));
+            let token = self.entry.token_of(&holder, REQUEST, now).unwrap();
+            let is_listening = |_: &_| hears;
+            let mut turn = self.desk.turn(&self.lock.name, now, &is_listening);
+            self.entry.release(&mut turn, &Hold::new(&self.lock, &holder, REQUEST, token));
+            self.entry.token_of(&waiter, REQUEST, now).is_some()
+        }
+    }
+
     /// Its ticket has had its turn, so nothing was lost.
     #[test]
     fn an_absent_waiter_that_is_back_makes_no_queue_rest() {
-        let lock = LockId::new(LockName::new("x").unwrap(), LockKind::Fair);
-        let [holder, waiter] = ["a:1", "b:1"].map(OwnerId::new);
-        let (request, lease, hears) = (RequestId::new(1), Duration::from_secs(30), Cell::new(true));
-        let (mut entry, mut desk, is_listening) =
-            (LockEntry::default(), Desk::default(), |_: &_| hears.get());
-        let mut turn = desk.turn(&lock.name, Duration::from_secs(1), &is_listening);
-        let ask = |entry: &mut LockEntry, turn: &mut Turn<'_>, owner, ticket| {
-            let mut ask = Acquire::new(Place::new(&lock, owner, request), lease);
-            ask.place.ticket = ticket;
-            entry.acquire(turn, &ask).unwrap()
-        };
-        let Acquired::Granted { token, .. } = ask(&mut entry, &mut turn, &holder, 0) else { panic!() };
-        let Acquired::Queued { ticket, .. } = ask(&mut entry, &mut turn, &waiter, 0) else { panic!() };
-        ask(&mut entry, &mut turn, &waiter, ticket);
-        hears.set(false);
-        entry.release(&mut turn, &Hold::new(&lock, &holder, request, token));
-        assert!(entry.is_empty());
-        let Acquired::Queued { recheck_in, .. } = ask(&mut entry, &mut turn, &waiter, ticket) else {
-            panic!()
-        };
+        let mut fixture = Fixture::new();
+        assert!(!fixture.is_handed_on(1, false) && fixture.entry.is_empty());
+        let Acquired::Queued { recheck_in, .. } = fixture.ask("b:1", 1, Wait::Forever) else { panic!() };
         assert_eq!(recheck_in, Duration::ZERO);
+    }
+
+    /// They are no word of a waiter, so they do not move the queue's clock.
+    #[test]
+    fn tries_of_a_lock_that_is_taken_make_no_waiter_absent() {
+        let mut fixture = Fixture::new();
+        for second in [5, 9, 13] {
+            assert!(matches!(fixture.ask("c:1", second, Wait::No), Acquired::Busy { .. }));
+        }
+        assert!(fixture.is_handed_on(14, true));
     }
 }
