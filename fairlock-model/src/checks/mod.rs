@@ -49,7 +49,8 @@ pub fn holds_to(name: &str, model: impl Checkable, depth: usize) -> Check {
     check(format!("{name}, to {depth} steps"), move |name| all_hold(name, to_depth(model, depth)))
 }
 
-/// The property has a counter-example with this number of steps, and none with fewer.
+/// The property has a counter-example with this number of steps, and none with fewer. (If it is further away than [`MOST`] states, it may
+/// be a step longer than the shortest.)
 pub fn refuted(name: &str, model: impl Checkable, property: &'static str, steps: usize) -> Check {
     check(format!("refuted: {name}: {property}"), move |name| {
         let within = |steps: usize| {
@@ -63,7 +64,9 @@ pub fn refuted(name: &str, model: impl Checkable, property: &'static str, steps:
         let told = told(&path);
         // The checker may go on for a moment, and replace a counter-example by a longer one.
         let mut fewest = path.into_actions().len();
-        while let Some(path) = within(fewest - 1).1.discovery(property) {
+        while checker.state_count() < MOST
+            && let Some(path) = within(fewest - 1).1.discovery(property)
+        {
             fewest = path.into_actions().len();
         }
         if fewest == steps {
