@@ -20,15 +20,15 @@ pub(crate) trait Rules: Send + Sync {
     fn keeps(&self, kind: LockKind) -> bool;
 
     /// The script that asks for a lock.
-    fn acquire(&self, ask: &Acquire<'_>) -> Result<Call, BackendError>;
+    fn acquire<'a>(&self, ask: &'a Acquire<'_>) -> Result<Call<'a>, BackendError>;
 
     /// The answer to this call, of which `reply` is the first reply. Some need more than one script.
-    fn acquired(&self, ask: &Acquire<'_>, call: &Call, reply: Value) -> Result<Acquired, BackendError>;
+    fn acquired(&self, ask: &Acquire<'_>, call: &Call<'_>, reply: Value) -> Result<Acquired, BackendError>;
 
     fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError>;
 
     /// The script that gives a hold up.
-    fn release(&self, hold: &Hold<'_>) -> Result<Call, BackendError>;
+    fn release<'a>(&self, hold: &'a Hold<'_>) -> Result<Call<'a>, BackendError>;
 
     fn released(&self, _hold: &Hold<'_>, reply: &Value) -> Result<Released, BackendError> {
         answers::released(&Row::of(reply)?)
@@ -41,13 +41,22 @@ pub(crate) trait Rules: Send + Sync {
     fn will_tell(&self, _count: u32) {}
 
     /// The script that renews holds. All have the same count and lease, the same server, and the same number of keys.
-    fn renew_holds(&self, holds: &[&Hold<'_>], count: u32, lease: Duration) -> Result<Call, BackendError>;
+    fn renew_holds<'a>(
+        &self,
+        holds: &[&'a Hold<'_>],
+        count: u32,
+        lease: Duration,
+    ) -> Result<Call<'a>, BackendError>;
 
     /// The script that renews places of one lock. Each place comes with the lease of its grant.
-    fn renew_places(&self, lock: &LockId, places: &[(&Place<'_>, Duration)]) -> Result<Call, BackendError>;
+    fn renew_places<'a>(
+        &self,
+        lock: &LockId,
+        places: &[(&'a Place<'_>, Duration)],
+    ) -> Result<Call<'a>, BackendError>;
 
     /// The script that takes a request out of the line.
-    fn withdraw(&self, place: &Place<'_>, by: By) -> Result<Call, BackendError>;
+    fn withdraw<'a>(&self, place: &'a Place<'_>, by: By) -> Result<Call<'a>, BackendError>;
 
     fn withdrawn(&self, _place: &Place<'_>, reply: &Value) -> Result<Withdrawn, BackendError> {
         answers::withdrawn(&Row::of(reply)?)
@@ -70,7 +79,7 @@ pub(crate) trait Rules: Send + Sync {
 /// The rules of locks with a line, which can be looked at.
 pub(crate) trait Line: Rules {
     /// The script that looks at a lock.
-    fn look(&self, lock: &LockId, at: &Look) -> Result<Call, BackendError>;
+    fn look(&self, lock: &LockId, at: &Look) -> Result<Call<'static>, BackendError>;
 
     /// What it says of a lock that was asked for as this kind.
     fn seen(&self, asked: LockKind, reply: &Value) -> Result<LockState, BackendError>;

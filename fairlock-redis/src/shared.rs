@@ -27,7 +27,7 @@ impl Shared {
         self.kept_keys.of(lock)
     }
 
-    pub(crate) fn run(&self, call: &Call) -> Result<Value, BackendError> {
+    pub(crate) fn run(&self, call: &Call<'_>) -> Result<Value, BackendError> {
         run(&self.servers, call)
     }
 }

@@ -71,14 +71,14 @@ impl RedisBackend {
     }
 
     /// One round trip to each server, one server after the other. Each question has its own answer.
-    fn ask_all<Q, A>(
+    fn ask_all<'q, Q, A>(
         &self,
-        questions: &[Q],
-        call: impl Fn(&Q) -> Result<Call, BackendError>,
-        answer: impl Fn(&Q, &Call, Value) -> Result<A, BackendError>,
+        questions: &'q [Q],
+        call: impl Fn(&'q Q) -> Result<Call<'q>, BackendError>,
+        answer: impl Fn(&Q, &Call<'_>, Value) -> Result<A, BackendError>,
     ) -> Vec<Result<A, BackendError>> {
         let calls: Vec<_> = questions.iter().map(call).collect();
-        let sent: Vec<&Call> = calls.iter().flatten().collect();
+        let sent: Vec<&Call<'_>> = calls.iter().flatten().collect();
         // A call that is alone says more of its errors.
         let replies = match sent[..] {
             [one] => vec![self.0.shared.run(one)],
@@ -88,7 +88,7 @@ impl RedisBackend {
             }
         };
         let mut replies = replies.into_iter();
-        let answer = |(question, call): (&Q, &Result<Call, BackendError>)| {
+        let answer = |(question, call): (&Q, &Result<Call<'_>, BackendError>)| {
             // Of a call that can't be made nothing is sent. Once there is a reply, it was, whatever becomes of what follows.
             let call = call.as_ref().map_err(|error| error.clone().unsent())?;
             let reply = replies.next().unwrap_or_else(|| Err(missing()))?;
@@ -119,8 +119,11 @@ impl Inner {
 
 impl Backend for RedisBackend {
     fn acquire(&self, asks: &[Acquire<'_>]) -> Vec<Result<Acquired, BackendError>> {
-        let call = |ask: &Acquire<'_>| self.0.rules(ask.place.lock)?.acquire(ask);
-        self.ask_all(asks, call, |ask, call, reply| self.0.rules(ask.place.lock)?.acquired(ask, call, reply))
+        self.ask_all(
+            asks,
+            |ask| self.0.rules(ask.place.lock)?.acquire(ask),
+            |ask, call, reply| self.0.rules(ask.place.lock)?.acquired(ask, call, reply),
+        )
     }
 
     fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
@@ -128,8 +131,11 @@ impl Backend for RedisBackend {
     }
 
     fn release(&self, holds: &[Hold<'_>]) -> Vec<Result<Released, BackendError>> {
-        let call = |hold: &Hold<'_>| self.0.rules(hold.lock)?.release(hold);
-        self.ask_all(holds, call, |hold, _, reply| self.0.rules(hold.lock)?.released(hold, &reply))
+        self.ask_all(
+            holds,
+            |hold| self.0.rules(hold.lock)?.release(hold),
+            |hold, _, reply| self.0.rules(hold.lock)?.released(hold, &reply),
+        )
     }
 
     fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Result<HoldKept, BackendError> {
@@ -153,8 +159,11 @@ impl Backend for RedisBackend {
     }
 
     fn withdraw(&self, places: &[Place<'_>]) -> Vec<Result<Withdrawn, BackendError>> {
-        let call = |place: &Place<'_>| self.0.rules(place.lock)?.withdraw(place, By::Waiter);
-        self.ask_all(places, call, |place, _, reply| self.0.withdrawn(place, &reply))
+        self.ask_all(
+            places,
+            |place| self.0.rules(place.lock)?.withdraw(place, By::Waiter),
+            |place, _, reply| self.0.withdrawn(place, &reply),
+        )
     }
 
     fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {

@@ -20,10 +20,10 @@ const MOST_PLACES: usize = 200;
 type Answer = Result<Renewal, BackendError>;
 
 /// A script, and the indices of the items that it renews: holds, or places of one lock.
-struct Part {
+struct Part<'a> {
     items: Vec<usize>,
     are_holds: bool,
-    call: Result<Call, BackendError>,
+    call: Result<Call<'a>, BackendError>,
 }
 
 impl Inner {
@@ -56,9 +56,13 @@ impl Inner {
     }
 
     /// Of holds with their counts and leases.
-    fn parts_of_holds(&self, holds: &[(usize, &Hold<'_>, u32, Duration)], most: usize) -> Vec<Part> {
+    fn parts_of_holds<'a>(
+        &self,
+        holds: &[(usize, &'a Hold<'_>, u32, Duration)],
+        most: usize,
+    ) -> Vec<Part<'a>> {
         // By their rules, whether their locks have parts, count and lease.
-        let mut alike: HashMap<_, Vec<(usize, &Hold<'_>)>> = HashMap::new();
+        let mut alike: HashMap<_, Vec<(usize, &'a Hold<'_>)>> = HashMap::new();
         for &(at, hold, count, lease) in holds {
             if let Ok(rules) = self.rules(hold.lock) {
                 rules.will_tell(count); // if one has to, all do: before any call is built
@@ -70,7 +74,7 @@ impl Inner {
         let mut parts = Vec::new();
         for ((_, _, count, lease), holds) in alike {
             for chunk in holds.chunks(most) {
-                let (items, holds): (Vec<_>, Vec<&Hold<'_>>) = chunk.iter().copied().unzip();
+                let (items, holds): (Vec<_>, Vec<&'a Hold<'_>>) = chunk.iter().copied().unzip();
                 let rules = self.rules(holds[0].lock);
                 let call = rules.and_then(|rules| rules.renew_holds(&holds, count, lease));
                 parts.push(Part { items, are_holds: true, call });
@@ -81,7 +85,7 @@ impl Inner {
 
     /// Runs the scripts and notes the answers. Returns the holds for which a script of many was refused: it does not say why,
     /// so each of them is asked for alone.
-    fn renew_parts(&self, parts: Vec<Part>, answers: &mut [Option<Answer>]) -> HashSet<usize> {
+    fn renew_parts(&self, parts: Vec<Part<'_>>, answers: &mut [Option<Answer>]) -> HashSet<usize> {
         let (mut calls, mut asked, mut refused) = (Vec::new(), Vec::new(), HashSet::new());
         let mut note = |of: Vec<usize>, are_holds, rows: Result<Vec<Option<Answer>>, CallFailure>| match rows
         {

@@ -1,6 +1,5 @@
 //! The scripts of the locks with a line: wrapped in their life for a durable client, and refused to another one beside it.
 
-use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -16,10 +15,9 @@ use super::lives::{LIFE, key_of_slot, wrapped};
 use crate::checks::invalid;
 use crate::net::hash_slot::of_name;
 use crate::net::{Failure, Meaning, Pool, Servers, Settings};
-use crate::script::arguments::{Argument, millis};
+use crate::script::arguments::millis;
 use crate::script::keys::Keys;
-use crate::script::run::{Around, Call, Listener};
-use crate::script::scripts::Script;
+use crate::script::run::{Call, ReplyHook, Wrapper};
 
 /// What a client is among durable ones.
 pub(crate) struct Calls(Role);
@@ -84,27 +82,17 @@ impl Calls {
         }
     }
 
-    pub(crate) fn call(&self, script: &'static Script, keys: &Arc<Keys>, arguments: &[Argument<'_>]) -> Call {
-        let call = self.call_for_many(script, slice::from_ref(keys), arguments);
-        call.unwrap_or_else(|| Call::new(script, keys, arguments))
-    }
-
-    /// A script for many locks of one server; none without any lock.
-    pub(crate) fn call_for_many(
-        &self,
-        script: &'static Script,
-        locks: &[Arc<Keys>],
-        arguments: &[Argument<'_>],
-    ) -> Option<Call> {
-        let Some(wrapping) = self.wrapping() else { return Call::for_many(script, locks, arguments, None) };
-        let around = Around {
-            text: wrapped(script),
-            key: &wrapping.life_of(locks.first()?),
+    /// The call as this client makes it.
+    pub(crate) fn wrap<'a>(&self, call: Call<'a>) -> Call<'a> {
+        let Some(wrapping) = self.wrapping() else { return call };
+        let wrapper = Wrapper {
+            text: wrapped(call.script()),
+            key: wrapping.life_of(call.keys()),
             arguments: wrapping.durability.arguments(),
             shows_proof: wrapping.durability.asks_quorum(),
-            listener: Arc::clone(wrapping) as _,
+            hook: Arc::clone(wrapping) as _,
         };
-        Call::for_many(script, locks, arguments, Some(around))
+        call.wrapped(wrapper)
     }
 
     /// Whether what a server has forgotten is claimed, one hold at a time; and for how long before its end an attempt of this length
@@ -192,7 +180,7 @@ impl Wrapping {
     }
 }
 
-impl Listener for Wrapping {
+impl ReplyHook for Wrapping {
     fn heard(&self, server: &Pool, lock: &str, answer: Result<Value, Failure>) -> Result<Value, Failure> {
         match answer {
             Ok(reply) => Ok(self.graces.heard(server.address(), reply)),

@@ -13,10 +13,10 @@ use crate::script::run::Call;
 use crate::script::scripts;
 
 impl Line for HandOff {
-    fn look(&self, lock: &LockId, at: &Look) -> Result<Call, BackendError> {
+    fn look(&self, lock: &LockId, at: &Look) -> Result<Call<'static>, BackendError> {
         let capacity = if at.kinds == Kinds::Any { 0 } else { u64::from(lock.kind.capacity()) };
         let arguments = [MOST_INSPECTED, at.from, at.many, at.examined, capacity].map(Argument::Number);
-        Ok(Call::new(&scripts::LINE_INSPECT, &self.shared.keys(lock)?, &arguments))
+        Ok(Call::new(&scripts::LINE_INSPECT, self.shared.keys(lock)?, arguments))
     }
 
     fn seen(&self, asked: LockKind, reply: &Value) -> Result<LockState, BackendError> {

@@ -60,13 +60,13 @@ impl HandOff {
         Options(LETTERS[index], since)
     }
 
-    fn call(
+    fn call<'a>(
         &self,
         script: &'static Script,
         lock: &LockId,
-        arguments: &[Argument<'_>],
-    ) -> Result<Call, BackendError> {
-        Ok(self.shared.calls.call(script, &self.shared.keys(lock)?, arguments))
+        arguments: impl Into<Vec<Argument<'a>>>,
+    ) -> Result<Call<'a>, BackendError> {
+        Ok(self.shared.calls.wrap(Call::new(script, self.shared.keys(lock)?, arguments)))
     }
 
     /// For how long scripts of one operation are repeated.
@@ -116,9 +116,9 @@ impl HandOff {
         }
     }
 
-    fn leave(&self, lock: &LockId, member: Argument<'_>, by: By) -> Result<Call, BackendError> {
+    fn leave<'a>(&self, lock: &LockId, member: Argument<'a>, by: By) -> Result<Call<'a>, BackendError> {
         let is_kick = Number(u64::from(by == By::Operator));
-        self.call(&scripts::LINE_WITHDRAW, lock, &[member, capacity(lock), self.options(None), is_kick])
+        self.call(&scripts::LINE_WITHDRAW, lock, [member, capacity(lock), self.options(None), is_kick])
     }
 
     /// Takes the lock from all its holders, or only this hold. A script looks at some hundred holders: the next one goes on behind
@@ -128,7 +128,7 @@ impl HandOff {
         let mut arguments = vec![self.options(None), capacity(lock), BeginBy, member, token];
         let mut answer = ForceReleased::NotHeld;
         loop {
-            let reply = self.shared.run(&self.call(&scripts::LINE_FORCE_RELEASE, lock, &arguments)?)?;
+            let reply = self.shared.run(&self.call(&scripts::LINE_FORCE_RELEASE, lock, &arguments[..])?)?;
             let row = Row::of(&reply)?;
             if answers::force_released(&row)? == ForceReleased::Taken {
                 answer = ForceReleased::Taken;
@@ -159,7 +159,7 @@ impl Rules for HandOff {
         kind != LockKind::Plain
     }
 
-    fn acquire(&self, ask: &Acquire<'_>) -> Result<Call, BackendError> {
+    fn acquire<'a>(&self, ask: &'a Acquire<'_>) -> Result<Call<'a>, BackendError> {
         let (place, lock) = (&ask.place, ask.place.lock);
         self.shared.calls.check(ask, &self.shared.servers)?;
         let arguments = [
@@ -173,10 +173,15 @@ impl Rules for HandOff {
             BeginBy,
             Number(place.ticket),
         ];
-        self.call(&scripts::LINE_ACQUIRE, lock, &arguments)
+        self.call(&scripts::LINE_ACQUIRE, lock, arguments)
     }
 
-    fn acquired(&self, ask: &Acquire<'_>, call: &Call, mut reply: Value) -> Result<Acquired, BackendError> {
+    fn acquired(
+        &self,
+        ask: &Acquire<'_>,
+        call: &Call<'_>,
+        mut reply: Value,
+    ) -> Result<Acquired, BackendError> {
         let mut until = None;
         loop {
             let (answer, has_more) = self.answer(ask, &reply)?;
@@ -194,11 +199,11 @@ impl Rules for HandOff {
         Ok(HoldCountSet::Set)
     }
 
-    fn release(&self, hold: &Hold<'_>) -> Result<Call, BackendError> {
+    fn release<'a>(&self, hold: &'a Hold<'_>) -> Result<Call<'a>, BackendError> {
         let [member, token] = named(hold);
         let units = Number(hold.takes.into());
         let arguments = [capacity(hold.lock), member, units, token, self.options(None)];
-        self.call(&scripts::LINE_RELEASE, hold.lock, &arguments)
+        self.call(&scripts::LINE_RELEASE, hold.lock, arguments)
     }
 
     fn released(&self, hold: &Hold<'_>, reply: &Value) -> Result<Released, BackendError> {
@@ -217,7 +222,7 @@ impl Rules for HandOff {
         let ([member, token], keeper) = (named(hold), Member(hold.owner, keeper));
         let lasts = Number(at_least_millis(lease));
         let arguments = [capacity(hold.lock), member, token, keeper, lasts, BeginBy];
-        let call = self.call(&scripts::LINE_KEEP, hold.lock, &arguments)?;
+        let call = self.call(&scripts::LINE_KEEP, hold.lock, arguments)?;
         let mut reply = self.shared.run(&call)?;
         if Row::of(&reply)?.word == "forgotten" {
             // It is claimed, as by a renewal, and kept then. Of a hold that is over the claim says so.
@@ -236,7 +241,12 @@ impl Rules for HandOff {
         }
     }
 
-    fn renew_holds(&self, holds: &[&Hold<'_>], count: u32, lease: Duration) -> Result<Call, BackendError> {
+    fn renew_holds<'a>(
+        &self,
+        holds: &[&'a Hold<'_>],
+        count: u32,
+        lease: Duration,
+    ) -> Result<Call<'a>, BackendError> {
         let tells_count = self.tells_counts.load(Ordering::Relaxed);
         let told = if tells_count { Number(count.into()) } else { Text("") };
         let mut arguments = Vec::with_capacity(3 + 2 * holds.len());
@@ -258,11 +268,16 @@ impl Rules for HandOff {
             }
         };
         let locks = holds.iter().map(|hold| self.shared.keys(hold.lock)).collect::<Result<Vec<_>, _>>()?;
-        self.shared.calls.call_for_many(script, &locks, &arguments).ok_or_else(missing)
+        let call = Call::for_many(script, locks, arguments).ok_or_else(missing)?;
+        Ok(self.shared.calls.wrap(call))
     }
 
     /// The places have one time to live: that of their client.
-    fn renew_places(&self, lock: &LockId, places: &[(&Place<'_>, Duration)]) -> Result<Call, BackendError> {
+    fn renew_places<'a>(
+        &self,
+        lock: &LockId,
+        places: &[(&'a Place<'_>, Duration)],
+    ) -> Result<Call<'a>, BackendError> {
         let ttl = places.iter().map(|(place, _)| place.ttl).max().unwrap_or_default();
         // All places are of one client.
         let options = self.options(places.first().map(|(place, _)| *place));
@@ -271,10 +286,10 @@ impl Rules for HandOff {
             let member = Member(place.owner, place.request);
             arguments.extend([member, Number(millis(*lease)), Number(place.ticket)]);
         }
-        self.call(&scripts::LINE_RENEW, lock, &arguments)
+        self.call(&scripts::LINE_RENEW, lock, arguments)
     }
 
-    fn withdraw(&self, place: &Place<'_>, by: By) -> Result<Call, BackendError> {
+    fn withdraw<'a>(&self, place: &'a Place<'_>, by: By) -> Result<Call<'a>, BackendError> {
         self.leave(place.lock, Member(place.owner, place.request), by)
     }
 

@@ -201,7 +201,8 @@ fn counts_are_told_once_one_of_them_was_not_one() {
     assert_eq!(told, ["|30000|1", "|30000|2", "2|30000|1", "1|30000|1"]);
     let (other, ran) = saying(&["*1\r\n+renewed\r\n"]);
     other.0.fair.will_tell(2);
-    let call = other.0.fair.renew_holds(&[&hold(&lock, &owner)], 1, LEASE).unwrap();
+    let held = hold(&lock, &owner);
+    let call = other.0.fair.renew_holds(&[&held], 1, LEASE).unwrap();
     other.0.shared.run(&call).unwrap();
     assert_eq!(ran.lock()[0].arguments[0], "1");
 }

@@ -88,9 +88,9 @@ impl Kind for Fair {
 }
 
 impl Line for Locks<Fair> {
-    fn look(&self, lock: &LockId, at: &Look) -> Result<Call, BackendError> {
+    fn look(&self, lock: &LockId, at: &Look) -> Result<Call<'static>, BackendError> {
         let arguments = [at.from, at.many, at.examined].map(Argument::Number);
-        Ok(Call::new(&scripts::INSPECT, &self.shared.keys(lock)?, &arguments))
+        Ok(Call::new(&scripts::INSPECT, self.shared.keys(lock)?, arguments))
     }
 
     fn seen(&self, _: LockKind, reply: &Value) -> Result<LockState, BackendError> {

@@ -21,7 +21,7 @@ use self::channels::Subscribed;
 pub(crate) use self::fair::Fair;
 pub(crate) use self::plain::Plain;
 use crate::rules::{By, Rules};
-use crate::script::arguments::Argument::{self, BeginBy, Number, Request, Text};
+use crate::script::arguments::Argument::{self, BeginBy, Channel, Number, Request, Text};
 use crate::script::arguments::{at_least_millis, millis};
 use crate::script::keys::Keys;
 use crate::script::reply::{Row, missing};
@@ -60,7 +60,7 @@ pub(crate) trait Kind: Send + Sync {
 }
 
 /// Names the hold in a script's arguments.
-fn named<'a>(hold: &'a Hold<'a>) -> [Argument<'a>; 3] {
+fn named<'a>(hold: &'a Hold<'_>) -> [Argument<'a>; 3] {
     [Text(hold.owner.as_str()), Request(hold.request), Number(hold.token.get())]
 }
 
@@ -81,7 +81,7 @@ impl<K: Kind> Rules for Locks<K> {
         self.kind.keeps(kind)
     }
 
-    fn acquire(&self, ask: &Acquire<'_>) -> Result<Call, BackendError> {
+    fn acquire<'a>(&self, ask: &'a Acquire<'_>) -> Result<Call<'a>, BackendError> {
         self.shared.calls.check(ask, &self.shared.servers)?;
         let keys = self.shared.keys(ask.place.lock)?;
         let place = &ask.place;
@@ -92,15 +92,15 @@ impl<K: Kind> Rules for Locks<K> {
             Number(millis(self.kind.time_of(place))),
             Number(millis(place.ttl)),
             Text(self.kind.mode(place)),
-            Text(keys.channel()),
+            Channel,
             Text(ask.label),
             BeginBy,
         ];
-        Ok(Call::new(&scripts::REDISSON_ACQUIRE, &keys, &arguments))
+        Ok(Call::new(&scripts::REDISSON_ACQUIRE, keys, arguments))
     }
 
     /// A waiter that was not yet subscribed to its channel is subscribed now, and asks once more.
-    fn acquired(&self, ask: &Acquire<'_>, call: &Call, reply: Value) -> Result<Acquired, BackendError> {
+    fn acquired(&self, ask: &Acquire<'_>, call: &Call<'_>, reply: Value) -> Result<Acquired, BackendError> {
         let place = &ask.place;
         let mut answer = self.answer(place, &reply)?;
         if place.wait != Wait::No && !matches!(answer, Acquired::Granted { .. }) {
@@ -119,55 +119,64 @@ impl<K: Kind> Rules for Locks<K> {
     fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
         let (count, as_it_is) = (Number(holds.into()), Text(""));
         let arguments = [&[count, as_it_is], &named(hold)[..]].concat();
-        let call = Call::new(&scripts::REDISSON_RENEW_HOLDS, &self.shared.keys(hold.lock)?, &arguments);
+        let call = Call::new(&scripts::REDISSON_RENEW_HOLDS, self.shared.keys(hold.lock)?, arguments);
         let answers = answers::renewed_holds(&self.shared.run(&call)?, 1)?;
         let is_lost = matches!(answers.as_slice(), [Some(Ok(Renewal::Lost))]);
         Ok(if is_lost { HoldCountSet::Lost } else { HoldCountSet::Set })
     }
 
-    fn release(&self, hold: &Hold<'_>) -> Result<Call, BackendError> {
+    fn release<'a>(&self, hold: &'a Hold<'_>) -> Result<Call<'a>, BackendError> {
         let keys = self.shared.keys(hold.lock)?;
-        let arguments = [&named(hold)[..], &[Text(keys.channel())]].concat();
-        Ok(Call::new(&scripts::REDISSON_RELEASE, &keys, &arguments))
+        let arguments = [&named(hold)[..], &[Channel]].concat();
+        Ok(Call::new(&scripts::REDISSON_RELEASE, keys, arguments))
     }
 
     fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Result<HoldKept, BackendError> {
         let keys = self.shared.keys(hold.lock)?;
-        let rest = [Request(keeper), Number(at_least_millis(lease)), Text(keys.channel()), BeginBy];
+        let rest = [Request(keeper), Number(at_least_millis(lease)), Channel, BeginBy];
         let arguments = [&named(hold)[..], &rest].concat();
-        let reply = self.shared.run(&Call::new(&scripts::REDISSON_KEEP, &keys, &arguments))?;
+        let reply = self.shared.run(&Call::new(&scripts::REDISSON_KEEP, keys, arguments))?;
         answers::kept(&Row::of(&reply)?)
     }
 
-    fn renew_holds(&self, holds: &[&Hold<'_>], count: u32, lease: Duration) -> Result<Call, BackendError> {
+    fn renew_holds<'a>(
+        &self,
+        holds: &[&'a Hold<'_>],
+        count: u32,
+        lease: Duration,
+    ) -> Result<Call<'a>, BackendError> {
         let mut arguments = vec![Number(count.into()), Number(millis(lease))];
         holds.iter().for_each(|hold| arguments.extend(named(hold)));
         let locks = holds.iter().map(|hold| self.shared.keys(hold.lock)).collect::<Result<Vec<_>, _>>()?;
-        Call::for_many(&scripts::REDISSON_RENEW_HOLDS, &locks, &arguments, None).ok_or_else(missing)
+        Call::for_many(&scripts::REDISSON_RENEW_HOLDS, locks, arguments).ok_or_else(missing)
     }
 
-    fn renew_places(&self, lock: &LockId, places: &[(&Place<'_>, Duration)]) -> Result<Call, BackendError> {
+    fn renew_places<'a>(
+        &self,
+        lock: &LockId,
+        places: &[(&'a Place<'_>, Duration)],
+    ) -> Result<Call<'a>, BackendError> {
         let keys = self.shared.keys(lock)?;
-        let mut arguments: Vec<Argument<'_>> = vec![Text(keys.channel())];
+        let mut arguments: Vec<Argument<'_>> = vec![Channel];
         for (place, lease) in places {
             let (owner, time) = (Text(place.owner.as_str()), Number(millis(self.kind.time_of(place))));
             arguments.extend([owner, Request(place.request), time, Number(millis(*lease))]);
         }
-        Ok(Call::new(&scripts::REDISSON_RENEW, &keys, &arguments))
+        Ok(Call::new(&scripts::REDISSON_RENEW, keys, arguments))
     }
 
     /// These lines restore no places, so they need not be told of a kick.
-    fn withdraw(&self, place: &Place<'_>, _: By) -> Result<Call, BackendError> {
+    fn withdraw<'a>(&self, place: &'a Place<'_>, _: By) -> Result<Call<'a>, BackendError> {
         let keys = self.shared.keys(place.lock)?;
         let arguments = [
             Text(place.owner.as_str()),
             Request(place.request),
             Number(millis(self.kind.time_of(place))),
             Number(millis(place.ttl)),
-            Text(keys.channel()),
+            Channel,
             BeginBy,
         ];
-        Ok(Call::new(&scripts::REDISSON_WITHDRAW, &keys, &arguments))
+        Ok(Call::new(&scripts::REDISSON_WITHDRAW, keys, arguments))
     }
 
     fn stop_listening(&self, place: &Place<'_>) {
@@ -176,7 +185,7 @@ impl<K: Kind> Rules for Locks<K> {
 
     fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
         let keys = self.shared.keys(lock)?;
-        let call = Call::new(&scripts::REDISSON_FORCE_RELEASE, &keys, &[Text(keys.channel()), BeginBy]);
+        let call = Call::new(&scripts::REDISSON_FORCE_RELEASE, keys, [Channel, BeginBy]);
         answers::force_released(&Row::of(&self.shared.run(&call)?)?)
     }
 

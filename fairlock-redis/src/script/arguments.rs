@@ -1,39 +1,12 @@
-//! Writes commands as RESP has them, arrays of bulk strings, straight into the bytes that are sent: nothing is copied or
-//! allocated on the way, as it would be in a `redis::Cmd`.
+//! The arguments of scripts, and the command that runs a script with them.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
 use fairlock_core::OwnerId;
 use fairlock_core::backend::RequestId;
+use redis::Cmd;
 
-/// The end of a line.
-const END: &[u8] = b"\r\n";
-
-/// Enough bytes for nearly every argument: a command is written without a second allocation.
-const ROOM: usize = 64;
-
-/// Writes the parts as one text, as a command contains it: `$6`, the end of a line, `orders`, the end of a line.
-fn push(to: &mut Vec<u8>, parts: &[&[u8]]) {
-    push_head(to, b'$', parts.iter().map(|part| part.len()).sum());
-    parts.iter().for_each(|part| to.extend_from_slice(part));
-    to.extend_from_slice(END);
-}
-
-/// The line that an array or a text begins with.
-fn push_head(to: &mut Vec<u8>, kind: u8, length: usize) {
-    let digit = |value: usize| b'0' + (value % 10) as u8;
-    match length {
-        // Nearly all, and a tenth of what a cycle takes if they are formatted.
-        0..=9 => to.extend_from_slice(&[kind, digit(length), b'\r', b'\n']),
-        10..=99 => to.extend_from_slice(&[kind, digit(length / 10), digit(length), b'\r', b'\n']),
-        _ => {
-            to.push(kind);
-            to.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
-            to.extend_from_slice(END);
-        }
-    }
-}
+use super::keys::Keys;
 
 /// One argument of a script.
 #[derive(Clone, Copy, Debug)]
@@ -48,96 +21,50 @@ pub(crate) enum Argument<'a> {
     Member(&'a OwnerId, RequestId),
     /// Letters, and a time behind a `u`.
     Options(&'static str, Option<u64>),
-    /// Until when an attempt may begin something: sixteen digits that [`Evalsha::complete`] fills in.
+    /// The channel of the (first) lock, see [`Keys::channel`].
+    #[cfg_attr(
+        not(feature = "redisson"),
+        allow(dead_code, reason = "our own scripts publish on a client's channel")
+    )]
+    Channel,
+    /// The end of the attempt, see [`Pool::attempt_end`](crate::net::Pool::attempt_end): microseconds since 1970 in sixteen digits,
+    /// which last until the year 2286 and which scripts compare as texts.
     BeginBy,
 }
 
 impl Argument<'_> {
-    fn push(&self, to: &mut Vec<u8>) {
+    /// Appends the argument. `begin_by` is read for [`BeginBy`](Argument::BeginBy) alone.
+    fn add_to(&self, command: &mut Cmd, keys: &Keys, begin_by: impl Fn() -> u64) {
         match self {
-            Argument::Text(text) => push(to, &[text.as_bytes()]),
-            Argument::Number(number) => push(to, &[itoa::Buffer::new().format(*number).as_bytes()]),
+            Argument::Text(text) => command.arg(text),
+            Argument::Number(number) => command.arg(number),
             #[cfg(any(feature = "redisson", test))]
-            Argument::Request(request) => push(to, &[&hex(*request)]),
-            Argument::Member(owner, request) => push(to, &[owner.as_str().as_bytes(), b":", &hex(*request)]),
-            Argument::Options(letters, None) => push(to, &[letters.as_bytes()]),
-            Argument::Options(letters, Some(time)) => {
-                push(to, &[letters.as_bytes(), b"u", itoa::Buffer::new().format(*time).as_bytes()]);
-            }
-            Argument::BeginBy => push(to, &[NO_TIME]),
-        }
+            Argument::Request(request) => command.arg(request.to_string()),
+            Argument::Member(owner, request) => command.arg(format!("{owner}:{request}")),
+            Argument::Options(letters, None) => command.arg(letters),
+            Argument::Options(letters, Some(time)) => command.arg(format!("{letters}u{time}")),
+            Argument::Channel => command.arg(keys.channel()),
+            Argument::BeginBy => command.arg(format!("{:016}", begin_by().min(9_999_999_999_999_999))),
+        };
     }
 }
 
-fn hex(request: RequestId) -> [u8; 16] {
-    std::array::from_fn(|at| b"0123456789abcdef"[(request.get() >> (60 - 4 * at) & 15) as usize])
-}
-
-/// A time that is over, in the form of all times of attempts.
-const NO_TIME: &[u8; 16] = b"0000000000000000";
-
-/// EVALSHA as it is sent, but for what depends on the server that it goes to.
-#[derive(Debug)]
-pub(crate) struct Evalsha {
-    packed: Vec<u8>,
-    /// Where the digits of [`Argument::BeginBy`] are.
-    begin_by: Option<usize>,
-}
-
-impl Evalsha {
-    /// The first two words, for the script with this hash.
-    pub(crate) fn words(sha: &str) -> Vec<u8> {
-        let mut words = Vec::new();
-        push(&mut words, &[b"EVALSHA"]);
-        push(&mut words, &[sha.as_bytes()]);
-        words
-    }
-
-    /// With its first [`words`](Self::words), these keys and arguments, and `later` more at the end.
-    pub(crate) fn new(words: &[u8], keys: &[&str], arguments: &[Argument<'_>], later: usize) -> Evalsha {
-        let of_keys: usize = keys.iter().map(|key| key.len() + "$9999\r\n\r\n".len()).sum();
-        let mut packed = Vec::with_capacity(words.len() + of_keys + ROOM * (2 + arguments.len()));
-        push_head(&mut packed, b'*', 3 + keys.len() + arguments.len() + later);
-        packed.extend_from_slice(words);
-        Argument::Number(keys.len() as u64).push(&mut packed);
-        keys.iter().for_each(|key| push(&mut packed, &[key.as_bytes()]));
-        let mut begin_by = None;
-        for argument in arguments {
-            argument.push(&mut packed);
-            if let Argument::BeginBy = argument {
-                begin_by = Some(packed.len() - END.len() - NO_TIME.len());
-            }
-        }
-        Evalsha { packed, begin_by }
-    }
-
-    /// The bytes to be sent. `begin_by`: until when it may begin something, in microseconds since 1970, for a script that has to
-    /// know. `last`: the arguments that it lacks.
-    pub(crate) fn complete(&self, begin_by: impl FnOnce() -> u64, last: &[Argument<'_>]) -> Cow<'_, [u8]> {
-        if self.begin_by.is_none() && last.is_empty() {
-            return self.packed.as_slice().into();
-        }
-        let mut complete = Vec::with_capacity(self.packed.len() + ROOM * last.len());
-        match self.begin_by {
-            None => complete.extend_from_slice(&self.packed),
-            Some(at) => {
-                let (before, rest) = self.packed.split_at(at);
-                complete.extend_from_slice(before);
-                push_time(&mut complete, begin_by());
-                complete.extend_from_slice(&rest[NO_TIME.len()..]);
-            }
-        }
-        last.iter().for_each(|argument| argument.push(&mut complete));
-        complete.into()
-    }
-}
-
-/// In sixteen digits, which last until the year 2286.
-fn push_time(to: &mut Vec<u8>, micros: u64) {
-    let mut digits = itoa::Buffer::new();
-    let digits = digits.format(micros.min(9_999_999_999_999_999)).as_bytes();
-    to.extend_from_slice(&NO_TIME[digits.len()..]);
-    to.extend_from_slice(digits);
+/// EVALSHA as it is sent to one server. `first`: the keys of the first lock. `begin_by`: until when the server may begin what the script
+/// is for.
+pub(crate) fn evalsha(
+    sha: &str,
+    keys: &[&str],
+    arguments: &[Argument<'_>],
+    first: &Keys,
+    begin_by: impl Fn() -> u64,
+) -> Vec<u8> {
+    /// Enough bytes for nearly every word: the command is written without a second allocation.
+    const ROOM: usize = 48;
+    let words = 3 + keys.len() + arguments.len();
+    let mut command = Cmd::with_capacity(words, ROOM * words);
+    command.arg("EVALSHA").arg(sha).arg(keys.len()).arg(keys);
+    arguments.iter().for_each(|argument| argument.add_to(&mut command, first, &begin_by));
+    command.get_packed_command()
 }
 
 /// The same for a time that must not be shorter.
@@ -154,51 +81,37 @@ pub(crate) fn millis(time: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::Argument::{Number, Text};
+    use fairlock_core::LockKind;
+
     use super::*;
+    use crate::fake_backend::named;
 
     #[test]
-    fn a_command_is_packed_as_the_redis_crate_packs_it() {
-        let long = "x".repeat(70_000);
-        let (key, request) = ("a{é}", RequestId::new(0xc0ffee));
-        let owner = OwnerId::new("client:1");
-        for (text, number) in [("", 0), ("a b\r\n$3\r\n", 9), (long.as_str(), u64::MAX)] {
-            let member = Argument::Member(&owner, request);
-            let [options, others] = [Some(number), None].map(|time| Argument::Options("ws", time));
-            let request_id = Argument::Request(request);
-            let arguments =
-                [Text(text), Number(number), request_id, member, Text(key), Text(text), options, others];
-            let packed = Evalsha::new(&Evalsha::words("0123"), &[key, key], &arguments, 0).packed;
+    fn each_argument_is_one_word_of_the_command() {
+        let (owner, request) = (OwnerId::new("client:1"), RequestId::new(0xc0ffee));
+        let first = Keys::of(&named("a", LockKind::Plain)).unwrap();
+        for (time, digits) in [
+            (0, "0000000000000000"),
+            (1_790_000_000_000_001, "1790000000000001"),
+            (u64::MAX, "9999999999999999"),
+        ] {
+            let arguments = [
+                Argument::Text("a b\r\n$3\r\n"),
+                Argument::Number(u64::MAX),
+                Argument::Request(request),
+                Argument::Member(&owner, request),
+                Argument::Options("ws", Some(9)),
+                Argument::Options("ws", None),
+                Argument::Channel,
+                Argument::BeginBy,
+                Argument::Text(""),
+            ];
+            let packed = evalsha("0123", &["a{é}", "b"], &arguments, &first, || time);
             let mut command = redis::cmd("EVALSHA");
-            command.arg("0123").arg(2).arg("a{é}").arg("a{é}");
-            command.arg(text).arg(number).arg(request.to_string());
-            command.arg(format!("client:1:{request}"));
-            command.arg("a{é}").arg(text).arg(format!("wsu{number}")).arg("ws");
+            command.arg("0123").arg("2").arg("a{é}").arg("b").arg("a b\r\n$3\r\n").arg(u64::MAX.to_string());
+            command.arg("0000000000c0ffee").arg("client:1:0000000000c0ffee").arg("wsu9").arg("ws");
+            command.arg("redisson_lock__channel:{a}").arg(digits).arg("");
             assert_eq!(packed, command.get_packed_command());
-            let lacks_two = Evalsha::new(&Evalsha::words("0123"), &[key, key], &arguments, 2);
-            let complete = lacks_two.complete(|| 0, &[Number(7), Text("b")]);
-            assert_eq!(*complete, command.arg(7).arg("b").get_packed_command());
-        }
-    }
-
-    #[test]
-    fn the_end_of_an_attempt_is_filled_in_for_each_server() {
-        let arguments = [Text("0000000000000000"), Argument::BeginBy, Text("x")];
-        for later in [0, 1] {
-            let script = Evalsha::new(&Evalsha::words("0123"), &[], &arguments, later);
-            for (time, digits) in [
-                (0, "0000000000000000"),
-                (1_790_000_000_000_001, "1790000000000001"),
-                (u64::MAX, "9999999999999999"),
-            ] {
-                let mut command = redis::cmd("EVALSHA");
-                command.arg("0123").arg(0).arg("0000000000000000").arg(digits).arg("x");
-                let last = [Argument::Number(8)];
-                if later > 0 {
-                    command.arg(8);
-                }
-                assert_eq!(*script.complete(|| time, &last[..later]), command.get_packed_command());
-            }
         }
     }
 

@@ -1,107 +1,118 @@
 //! Runs scripts on the servers that keep their locks, one or many in a round trip, and loads scripts that are missing.
 
 use std::borrow::{Borrow, Cow};
-use std::slice;
 use std::sync::Arc;
 
 use fairlock_core::backend::{BackendError, BackendErrorKind};
 use redis::Value;
+use smallvec::{SmallVec, smallvec};
 
-use super::arguments::{Argument, Evalsha};
+use super::arguments::{Argument, evalsha};
 use super::key_at_fault::key_at_fault;
-use super::keys::Keys;
+use super::keys::{Keys, KeysOfScript};
 use super::scripts::{Script, Text};
 use crate::net::{Failure, Meaning, Order, Pool, Route, ServerFailure, Servers};
 
-/// A script and its arguments.
-pub(crate) struct Call {
+/// A script, the locks that it is for, and its arguments.
+pub(crate) struct Call<'a> {
     script: &'static Script,
-    text: &'static Text,
-    /// Those of the lock, whose name decides the server.
-    keys: Arc<Keys>,
-    packed: Evalsha,
-    /// The last arguments are the proof that a majority has given for the server: an epoch, and the voters.
-    shows_proof: bool,
-    listener: Option<Arc<dyn Listener>>,
+    /// One at least, all on one server: the name of the first decides which.
+    locks: SmallVec<[Arc<Keys>; 1]>,
+    arguments: Vec<Argument<'a>>,
+    wrapper: Option<Wrapper>,
 }
 
-/// What stands around a script.
-pub(crate) struct Around<'a> {
+/// What a durable client puts around a script.
+pub(crate) struct Wrapper {
+    /// The script with its wrapper.
     pub(crate) text: &'static Text,
-    /// Behind the keys and arguments of the script.
-    pub(crate) key: &'a str,
+    /// Follows the keys of the script.
+    pub(crate) key: String,
+    /// Follow the arguments of the script. After them comes the proof that a majority has named the server: an epoch, and the voters.
     pub(crate) arguments: [u64; 2],
+    /// Without it the proof is empty.
     pub(crate) shows_proof: bool,
-    pub(crate) listener: Arc<dyn Listener>,
+    pub(crate) hook: Arc<dyn ReplyHook>,
 }
 
-/// What has put something around a script: it hears what a server says before the caller does.
-pub(crate) trait Listener: Send + Sync {
+/// Sees what a server answers to a wrapped script before the caller does.
+pub(crate) trait ReplyHook: Send + Sync {
     fn heard(&self, server: &Pool, lock: &str, answer: Result<Value, Failure>) -> Result<Value, Failure>;
 
-    /// What a refusal with this code means, if the script has its own meaning for it.
+    /// What a refusal with this code means, if the wrapper has its own meaning for it.
     fn meaning(&self, code: &str) -> Option<Meaning>;
 }
 
-impl Call {
-    pub(crate) fn new(script: &'static Script, keys: &Arc<Keys>, arguments: &[Argument<'_>]) -> Call {
-        Call::packed(script, slice::from_ref(keys), arguments, None)
+impl<'a> Call<'a> {
+    pub(crate) fn new(
+        script: &'static Script,
+        lock: Arc<Keys>,
+        arguments: impl Into<Vec<Argument<'a>>>,
+    ) -> Call<'a> {
+        Call { script, locks: smallvec![lock], arguments: arguments.into(), wrapper: None }
     }
 
     /// A script for many locks of one server: the keys of one lock follow those of another. None without any lock.
+    #[must_use]
     pub(crate) fn for_many(
         script: &'static Script,
-        locks: &[Arc<Keys>],
-        arguments: &[Argument<'_>],
-        around: Option<Around<'_>>,
-    ) -> Option<Call> {
-        (!locks.is_empty()).then(|| Call::packed(script, locks, arguments, around))
+        locks: impl IntoIterator<Item = Arc<Keys>>,
+        arguments: impl Into<Vec<Argument<'a>>>,
+    ) -> Option<Call<'a>> {
+        let call =
+            Call { script, locks: locks.into_iter().collect(), arguments: arguments.into(), wrapper: None };
+        (!call.locks.is_empty()).then_some(call)
     }
 
-    fn packed(
-        script: &'static Script,
-        locks: &[Arc<Keys>],
-        arguments: &[Argument<'_>],
-        around: Option<Around<'_>>,
-    ) -> Call {
-        let keys = Arc::clone(&locks[0]);
-        let mut names = (script.keys)(&locks[0]);
-        locks[1..].iter().for_each(|keys| names.extend_from_slice(&(script.keys)(keys)));
-        let Some(Around { text, key, arguments: last, shows_proof, listener }) = around else {
-            let packed = Evalsha::new(&script.text.evalsha, &names, arguments, 0);
-            return Call { script, text: &script.text, keys, packed, shows_proof: false, listener: None };
-        };
-        names.push(key);
-        let last = last.map(Argument::Number);
-        let no_proof = [Argument::Number(0), Argument::Text("")];
-        let (proof, later) = if shows_proof { (&[][..], no_proof.len()) } else { (&no_proof[..], 0) };
-        let packed = Evalsha::new(&text.evalsha, &names, &[arguments, &last, proof].concat(), later);
-        Call { script, text, keys, packed, shows_proof, listener: Some(listener) }
+    pub(crate) fn wrapped(self, wrapper: Wrapper) -> Call<'a> {
+        Call { wrapper: Some(wrapper), ..self }
+    }
+
+    pub(crate) fn script(&self) -> &'static Script {
+        self.script
+    }
+
+    /// The keys of the first lock.
+    pub(crate) fn keys(&self) -> &Arc<Keys> {
+        &self.locks[0]
     }
 
     fn lock(&self) -> &str {
-        self.keys.lock()
+        self.keys().lock()
+    }
+
+    fn text(&self) -> &'static Text {
+        self.wrapper.as_ref().map_or(&self.script.text, |wrapper| wrapper.text)
     }
 
     fn heard(&self, pool: &Pool, answer: Result<Value, Failure>) -> Result<Value, Failure> {
-        match &self.listener {
-            Some(listener) => listener.heard(pool, self.lock(), answer),
+        match &self.wrapper {
+            Some(wrapper) => wrapper.hook.heard(pool, self.lock(), answer),
             None => answer,
         }
     }
 
-    fn packed_for(&self, route: &Route) -> Cow<'_, [u8]> {
-        let voters = route.voters.as_deref().unwrap_or_default();
-        let proof = [Argument::Number(route.epoch), Argument::Text(voters)];
-        self.packed.complete(|| route.pool.attempt_end(), if self.shows_proof { &proof } else { &[] })
+    /// The command for the server that this route leads to.
+    fn packed_for(&self, route: &Route) -> Vec<u8> {
+        let mut keys: KeysOfScript<'_> =
+            self.locks.iter().flat_map(|lock| (self.script.keys)(lock)).collect();
+        let mut arguments = Cow::from(&self.arguments);
+        if let Some(Wrapper { key, arguments: last, shows_proof, .. }) = &self.wrapper {
+            keys.push(key);
+            let voters = route.voters.as_deref().unwrap_or_default();
+            let (epoch, voters) = if *shows_proof { (route.epoch, voters) } else { (0, "") };
+            arguments.to_mut().extend(last.map(Argument::Number));
+            arguments.to_mut().extend([Argument::Number(epoch), Argument::Text(voters)]);
+        }
+        evalsha(&self.text().sha, &keys, &arguments, self.keys(), || route.pool.attempt_end())
     }
 
     fn explain(&self, failed: &ServerFailure, asked: &str) -> BackendError {
         if let Some(found) = other_capacity(&failed.failure) {
-            return BackendError::mismatch(found, self.keys.kind());
+            return BackendError::mismatch(found, self.keys().kind());
         }
-        let of_listener = |code: &str| self.listener.as_ref().and_then(|listener| listener.meaning(code));
-        let meaning = failed.failure.code().and_then(of_listener).or_else(|| meaning(&failed.failure));
+        let of_wrapper = |code: &str| self.wrapper.as_ref().and_then(|wrapper| wrapper.hook.meaning(code));
+        let meaning = failed.failure.code().and_then(of_wrapper).or_else(|| meaning(&failed.failure));
         failed.failure.explain_as(meaning, &failed.at, asked)
     }
 }
@@ -135,20 +146,20 @@ pub(crate) fn foreign(servers: &Servers, message: &str, asked: &str) -> BackendE
 }
 
 /// Runs one script.
-pub(crate) fn run(servers: &Servers, call: &Call) -> Result<Value, BackendError> {
+pub(crate) fn run(servers: &Servers, call: &Call<'_>) -> Result<Value, BackendError> {
     let answer = servers.call(call.lock(), |route| run_there(route, call));
-    answer.map_err(|failed| match key_at_fault(servers, call.script, &call.keys, &failed) {
+    answer.map_err(|failed| match key_at_fault(servers, call.script, call.keys(), &failed) {
         Some(key) => call.explain(&failed, &format!("{} on {key}", call.script.asked())),
         None => call.explain(&failed, &call.script.asked()),
     })
 }
 
-fn run_there(route: &Route, call: &Call) -> Result<Value, Failure> {
+fn run_there(route: &Route, call: &Call<'_>) -> Result<Value, Failure> {
     let ask = || route.call(&call.packed_for(route));
     let answer = match ask() {
         // After a restart, a fail-over or SCRIPT FLUSH the server does not know the script, and ran nothing.
         Err(failure) if failure.code() == Some("NOSCRIPT") => {
-            load(&route.pool, call.text).and_then(|()| ask())
+            load(&route.pool, call.text()).and_then(|()| ask())
         }
         answer => answer,
     };
@@ -166,7 +177,7 @@ fn load(pool: &Pool, text: &Text) -> Result<(), Failure> {
 }
 
 /// Runs many scripts, in few round trips to each server; one answer each, in order.
-pub(crate) fn run_all<C: Borrow<Call>>(
+pub(crate) fn run_all<'a, C: Borrow<Call<'a>>>(
     servers: &Servers,
     calls: &[C],
     order: Order,
@@ -313,16 +324,16 @@ mod tests {
             _ => polite(words),
         });
         let backend = RedisBackend::builder(&format!("redis://{}", server.address())).connect().unwrap();
-        let call = Call::new(&LINE_RELEASE, &keys("a"), &[]);
+        let call = Call::new(&LINE_RELEASE, keys("a"), []);
         assert_eq!(backend.0.shared.run(&call).unwrap(), Value::Int(7));
     }
 
     #[test]
     fn the_name_of_the_first_lock_decides_the_server() {
-        assert_eq!(Call::new(&LINE_RELEASE, &keys("a"), &[]).lock(), "a");
-        let call = Call::for_many(&LINE_RELEASE, &[keys("b"), keys("a")], &[], None);
+        assert_eq!(Call::new(&LINE_RELEASE, keys("a"), []).lock(), "a");
+        let call = Call::for_many(&LINE_RELEASE, [keys("b"), keys("a")], []);
         assert_eq!(call.unwrap().lock(), "b");
-        assert!(Call::for_many(&LINE_RELEASE, &[], &[], None).is_none());
+        assert!(Call::for_many(&LINE_RELEASE, [], []).is_none());
     }
 
     #[test]
@@ -331,7 +342,7 @@ mod tests {
             "b" => "-MISMATCH 5\r\n".to_owned(),
             _ => ":7\r\n".to_owned(),
         });
-        let calls = ["a", "b", "c"].map(|name| Call::new(&LINE_RELEASE, &keys(name), &[]));
+        let calls = ["a", "b", "c"].map(|name| Call::new(&LINE_RELEASE, keys(name), []));
         let answers = run_all(&backend.0.shared.servers, &calls, Order::AtOnce);
         let [Ok(Value::Int(7)), Err(refused), Ok(Value::Int(7))] = &answers[..] else {
             panic!("{answers:?}")

@@ -2,7 +2,6 @@
 
 use std::sync::{LazyLock, OnceLock};
 
-use super::arguments::Evalsha;
 use super::keys::{Keys, KeysOfScript};
 
 /// One script: a file of `scripts/`, joined with the parts that it includes.
@@ -21,22 +20,13 @@ pub(crate) struct Script {
 #[derive(Debug)]
 pub(crate) struct Text {
     pub(crate) source: String,
-    #[cfg(test)]
+    /// Names the script to the server.
     pub(crate) sha: String,
-    /// What a command that runs it begins with.
-    pub(crate) evalsha: Vec<u8>,
 }
 
 impl Text {
     fn new(source: String) -> Text {
-        let script = redis::Script::new(&source);
-        let sha = script.get_hash();
-        Text {
-            evalsha: Evalsha::words(sha),
-            #[cfg(test)]
-            sha: sha.to_owned(),
-            source,
-        }
+        Text { sha: redis::Script::new(&source).get_hash().to_owned(), source }
     }
 }
 

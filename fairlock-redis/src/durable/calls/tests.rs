@@ -6,6 +6,7 @@ use super::*;
 use crate::fake_backend::{id, owner, place};
 use crate::net::test_server::{Act, FakeServer, polite};
 use crate::net::{Address, Target, Timeouts};
+use crate::script::arguments::Argument;
 use crate::script::run::run;
 use crate::script::scripts;
 
@@ -110,14 +111,13 @@ fn a_durable_script_has_its_life_behind_its_keys_and_tells_the_grace() {
     let (calls, settings) = client(Some(Durability::life()), false);
     let servers = connect(&address, &settings);
     assert_eq!(calls.grace_left(), None);
-    let call = calls.call(&scripts::LINE_RELEASE, &keys(), &[Argument::Text("x")]);
+    let call = calls.wrap(Call::new(&scripts::LINE_RELEASE, keys(), [Argument::Text("x")]));
     assert_eq!(run(&servers, &call).unwrap(), Value::Int(7));
     assert!(calls.grace_left().is_some_and(|left| left > 50 * SECOND));
     let sha = &wrapped(&scripts::LINE_RELEASE).sha;
     let [line, record] = ["fairlock_line:{a}", "fairlock_record:{a}"];
     let sent = ["EVALSHA", sha, "4", "a", line, record, LIFE, "x", "0", "10602", "0", ""];
     assert_eq!(*heard.lock(), [sent.map(str::to_owned)]);
-    assert!(calls.call_for_many(&scripts::LINE_RELEASE, &[], &[]).is_none());
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn another_client_sends_a_script_as_it_is() {
     let (address, heard) = server(":7\r\n", "$-1\r\n");
     let (calls, settings) = client(None, false);
     let servers = connect(&address, &settings);
-    let call = calls.call(&scripts::LINE_RELEASE, &keys(), &[Argument::Text("x")]);
+    let call = calls.wrap(Call::new(&scripts::LINE_RELEASE, keys(), [Argument::Text("x")]));
     assert_eq!(run(&servers, &call).unwrap(), Value::Int(7));
     let sha = &scripts::LINE_RELEASE.text.sha;
     let sent = ["EVALSHA", sha, "3", "a", "fairlock_line:{a}", "fairlock_record:{a}", "x"];

@@ -3,7 +3,6 @@
 //! A request was not executed if it was never sent, or if the refusal means "not me" or "not now": it is sent again to
 //! the right server. The caller judges all other failures; a request that may have been executed is not repeated here.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::thread;
@@ -172,16 +171,16 @@ impl dyn Topology {
 
     /// Sends packed commands, each to the server that keeps its key: one round trip a server. Commands that did not run are
     /// retried one by one with `again`. One answer each, in order; `heard` makes it of what the server said.
-    pub(crate) fn call_all<'p>(
+    pub(crate) fn call_all(
         &self,
         keys: &[&str],
-        pack: impl Fn(usize, &Route) -> Cow<'p, [u8]>,
+        pack: impl Fn(usize, &Route) -> Vec<u8>,
         order: Order,
         heard: impl Fn(usize, &Pool, Result<Value, Failure>) -> Result<Value, Failure>,
         again: impl Fn(usize, &Route) -> Result<Value, Failure>,
     ) -> Vec<Result<Value, ServerFailure>> {
         let mut answers: Vec<Option<Result<Value, ServerFailure>>> = keys.iter().map(|_| None).collect();
-        let mut servers: Vec<Part<'p>> = Vec::new();
+        let mut servers: Vec<Part> = Vec::new();
         for (at, key) in keys.iter().enumerate() {
             match self.route(key) {
                 Ok(route) => {
@@ -267,12 +266,12 @@ impl dyn Topology {
 }
 
 /// A server, and its part of the commands, with the index of each.
-type Part<'p> = (Arc<Pool>, Vec<(usize, Cow<'p, [u8]>)>);
+type Part = (Arc<Pool>, Vec<(usize, Vec<u8>)>);
 
 /// The replies of each server.
-fn ask_each(servers: &[Part<'_>], order: Order) -> Vec<Vec<Result<Value, Failure>>> {
-    let ask = |(pool, items): &Part<'_>| {
-        let packed: Vec<&[u8]> = items.iter().map(|(_, packed)| &**packed).collect();
+fn ask_each(servers: &[Part], order: Order) -> Vec<Vec<Result<Value, Failure>>> {
+    let ask = |(pool, items): &Part| {
+        let packed: Vec<&[u8]> = items.iter().map(|(_, packed)| packed.as_slice()).collect();
         pool.call_many(&packed)
     };
     if order == Order::InTurn || servers.len() == 1 {

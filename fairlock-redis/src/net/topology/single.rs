@@ -96,7 +96,6 @@ impl fmt::Display for Single {
 
 #[cfg(test)]
 mod tests {
-    use std::borrow::Cow;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
@@ -124,7 +123,7 @@ mod tests {
             failed.explain("asking").message().replace(&server.address().to_string(), "h:1")
         };
         let asked = asked_for_role.load(Ordering::SeqCst);
-        let pack = |_, _: &Route| Cow::Borrowed(set.as_slice());
+        let pack = |_, _: &Route| set.clone();
         let heard = |_, _: &Pool, answer| answer;
         let again = |_, route: &Route| route.call(&set);
         let all = servers.call_all(&["k", "l", "m"], pack, Order::InTurn, heard, again);
