@@ -30,9 +30,9 @@ pub(crate) fn of_name(name: &str) -> Option<u16> {
 pub(crate) fn tag(slot: u16) -> u32 {
     /// The smallest for each slot, found when the first one is needed.
     static TAGS: LazyLock<HashMap<u16, u32>> = LazyLock::new(|| {
-        let (mut tags, mut number, mut digits) = (HashMap::new(), 0, itoa::Buffer::new());
+        let (mut tags, mut number) = (HashMap::new(), 0);
         while tags.len() < usize::from(SLOTS) {
-            tags.entry(of(digits.format(number))).or_insert(number);
+            tags.entry(of(&u32::to_string(&number))).or_insert(number);
             number += 1;
         }
         tags
