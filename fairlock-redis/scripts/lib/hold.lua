@@ -1,6 +1,6 @@
 -- Renews a hold.
 -- @include lib/clock: now
--- @include lib/numbers: end_of, text
+-- @include lib/numbers: text, end_of
 -- @include format/hold: hold_text, read_hold
 
 -- Returns whether the member holds by this token. Without `count` and `heard` these stay as they are.

@@ -8,7 +8,7 @@
 -- `mode` is so called since Redisson's read-write lock walks into a hash that has none. A hash with none, or with another's, is a
 -- foreign holder: Redisson's (Java's, or ours of disciplines Redisson and plain), of one unit.
 -- @include lib/clock: now
--- @include lib/numbers: end_of, int
+-- @include lib/numbers: int, end_of
 -- @include format/hold: read_hold
 -- @include lib/kind: mismatch
 -- @include lib/owner: read_holder, foreign

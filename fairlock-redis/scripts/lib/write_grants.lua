@@ -1,6 +1,6 @@
 -- Writes new holds.
 -- @include lib/clock: now
--- @include lib/numbers: end_of, text
+-- @include lib/numbers: text, end_of
 -- @include format/hold: hold_text
 
 local KEEP_FOR = 1000

@@ -7,7 +7,7 @@ local lock, line, ends = KEYS[1], KEYS[2], KEYS[4]
 local capacity, member, token, keeper, lasts, begin_by =
   ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5]), ARGV[6]
 -- @include lib/clock: now
--- @include lib/numbers: end_of, text, late
+-- @include lib/numbers: text, end_of, late
 -- @include format/hold: hold_text, read_hold
 -- @include format/member: split_member
 -- @include lib/channels: wake_plain
