@@ -274,12 +274,11 @@ fn misuse(claim: &Claim, reason: &'static str) -> Error {
 fn would_wait_for_itself(kind: LockKind) -> &'static str {
     match kind {
         LockKind::ReadWrite => {
-            "its owner has it for reading, or waits for that, and a write would wait for its own read: release the read first, \
-             then look again at what was read"
+            "a read lock can't become a write lock: a write would wait for its own read; release the read lock first, then read again"
         }
         _ => {
-            "its owner has fewer permits, or waits for them, and the request would wait for its own hold: release those first, \
-             or ask for all at once"
+            "this owner has fewer permits, or waits for fewer, and the request would wait for its own hold: release those permits \
+             first, or ask for all at once"
         }
     }
 }

@@ -45,8 +45,8 @@ fn a_kind_that_the_discipline_lacks_and_a_write_under_a_read_say_what_there_is()
     says(redisson.rw_lock("prices"), text);
     let prices = client(&server, Discipline::HandOff).rw_lock("prices").unwrap();
     let reading = prices.read().unwrap();
-    let text = "misuse of lock `prices`: its owner has it for reading, or waits for that, and a write would wait for its own \
-                read: release the read first, then look again at what was read";
+    let text = "misuse of lock `prices`: a read lock can't become a write lock: a write would wait for its own read; \
+                release the read lock first, then read again";
     says(prices.write(), text);
     drop(reading);
 }
