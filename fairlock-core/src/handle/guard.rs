@@ -158,7 +158,8 @@ impl<O: Ownership> Guard<O> {
     /// # Errors
     /// [`Error::Lost`] when the hold had ended before: the work may have overlapped with that of another holder.
     /// [`Error::Unavailable`] or [`Error::Denied`] when the server gave no answer or refused; the release is then repeated in
-    /// the background, and the hold ends with its lease at the latest.
+    /// the background, and the hold ends with its lease at the latest. [`Error::Shutdown`] when the client was shut down before the
+    /// server answered.
     pub fn unlock(mut self) -> Result<()> {
         self.spent = true;
         self.shared.releasing().unlock(&self.claim, Effort::Persistent)

@@ -84,6 +84,8 @@ pub fn end(
         Err(Error::Lost(lost)) => locked(&world.holds).reported(life, &lost),
         Err(Error::Unavailable { .. }) if !is_calm(world, life, began) => {}
         Err(Error::Unavailable { ref lock, .. }) if !row_is_free(world, lock.as_ref(), began) => {}
+        // The shutdown repeats a release that is under way.
+        Err(Error::Shutdown { .. }) if life.is_shut_down() && !is_calm(world, life, began) => {}
         Err(error) => {
             world.found(Promise::Answer, format!("unlock of {holds:?} by {life}: {error}"));
         }
