@@ -1,102 +1,132 @@
 //! How a lock is acquired: what is asked, by which thread, and when again.
 
-use super::scene::scenes;
+use super::scene::*;
 
-scenes! {
-    fn an_uncontended_lock_is_two_calls() {
-        BOTH "a locks gets 1001; a unlocks done; asked acquire release"
-    }
+#[test]
+fn an_uncontended_lock_is_two_calls() {
+    both(|s| s.a().locks().gets(1001).unlocks().done().asked([ACQUIRE, RELEASE]));
+}
 
-    fn each_re_entry_and_each_inner_unlock_tells_the_count() {
-        THREADS "a locks gets 1001; a locks gets 1001; a holds 2; a unlocks done; a unlocks done
-        asked acquire/0 count/2 count/1 release"
-    }
+#[test]
+fn each_re_entry_and_each_inner_unlock_tells_the_count() {
+    let s = threads().a().locks().gets(1001).locks().gets(1001).holds(2).unlocks().done().unlocks().done();
+    s.asked([ACQUIRE.of(0), COUNT.of(2), COUNT.of(1), RELEASE]);
+}
 
-    fn callers_of_one_owner_that_wait_together_tell_the_count_when_they_are_granted() {
-        THREADS "acquire says rank/0; a locks; a' locks; a is-pushed 9; a gets 9; a' gets 9
-        asked acquire count count; a holds 2"
-    }
+#[test]
+fn callers_of_one_owner_that_wait_together_tell_the_count_when_they_are_granted() {
+    let s = threads().acquire().says(rank(0)).a().locks().a2().locks().a().is_pushed(9).gets(9).a2().gets(9);
+    s.asked([ACQUIRE, COUNT, COUNT]).a().holds(2);
+}
 
-    fn a_re_entry_that_finds_the_hold_lost_reports_that_and_asks_anew() {
-        THREADS "a locks; count says lost; a' locks gets 1002; a hears Taken; stats lost 1; a unlocks lost Taken
-        a' unlocks done"
-    }
+#[test]
+fn a_re_entry_that_finds_the_hold_lost_reports_that_and_asks_anew() {
+    let s = threads().a().locks().count().says(GONE).a2().locks().gets(1002).a().hears(Taken);
+    s.stats(|s| s.lost, 1).a().unlocks().lost(Taken).a2().unlocks().done();
+}
 
-    fn a_count_that_is_not_answered_counts_as_told() {
-        THREADS "a locks gets 1001; count says down; a locks gets 1001"
-    }
+#[test]
+fn a_count_that_is_not_answered_counts_as_told() {
+    threads().a().locks().gets(1001).count().says(DOWN).a().locks().gets(1001);
+}
 
-    /// Its ask is under way when a caller that waits longer joins it, and does not get the lock.
-    fn a_caller_that_has_joined_one_attempt_goes_on_by_itself_when_that_fails() {
-        THREADS "acquire says busy rank/0; acquire takes 1s; a tries; a' tries-for 5s; a is-busy 1s; a' is-busy 5s
-        at acquire 0s 1s"
-    }
+/// Its ask is under way when a caller that waits longer joins it, and does not get the lock.
+#[test]
+fn a_caller_that_has_joined_one_attempt_goes_on_by_itself_when_that_fails() {
+    let s = threads().acquire().says([BUSY, rank(0)]).acquire().takes(S).a().tries().a2().tries_for(5 * S);
+    s.a().is_busy().after(S).a2().is_busy().after(5 * S).at(ACQUIRE, [ms(0), S]);
+}
 
-    fn one_attempt_on_a_busy_lock_asks_once_and_leaves_nothing() {
-        BOTH "acquire says busy; a tries is-busy 0s; asked acquire; waiting nobody; a tries gets 1001"
-    }
+#[test]
+fn one_attempt_on_a_busy_lock_asks_once_and_leaves_nothing() {
+    both(|s| {
+        s.acquire().says(BUSY).a().tries().is_busy().after(ms(0)).asked(ACQUIRE).waiting(&[]);
+        s.a().tries().gets(1001);
+    });
+}
 
-    fn a_caller_gives_up_when_the_server_was_silent_for_the_outage_limit() {
-        THREADS "acquire is-down; a locks fails Unavailable 10s..11s; called acquire 10..40
-        at acquire 0s 0s ... (the first retry is at once); called withdraw 1; waiting nobody"
-    }
+#[test]
+fn a_caller_gives_up_when_the_server_was_silent_for_the_outage_limit() {
+    let s = threads().acquire().is_down().a().locks().fails(Unavailable).after(10 * S..=11 * S);
+    s.called(ACQUIRE, 10..=40).at_first(ACQUIRE, [ms(0), ms(0)]); // the first retry is at once
+    s.called(WITHDRAW, 1).waiting(&[]);
+}
 
-    fn a_refusal_is_an_error_at_once() {
-        BOTH "acquire says denied; a locks fails Denied 0s"
-    }
+#[test]
+fn a_refusal_is_an_error_at_once() {
+    both(|s| s.acquire().says(DENIED).a().locks().fails(Denied).after(ms(0)));
+}
 
-    fn a_cancelled_caller_gets_no_request() {
-        THREADS "a is cancellable; a is-cancelled; a requests fails Cancelled; a locks fails Cancelled; asked nothing
-        waiting nobody"
-        TASKS "a is cancellable; a is-cancelled; a locks at-once fails Cancelled; asked nothing"
-    }
+#[test]
+fn a_cancelled_caller_gets_no_request() {
+    let s = threads().a().cancellable().is_cancelled().requests().fails(Cancelled).locks().fails(Cancelled);
+    s.asked_nothing().waiting(&[]);
+    tasks().a().cancellable().is_cancelled().locks().at_once().fails(Cancelled).asked_nothing();
+}
 
-    fn a_cancel_ends_a_wait_at_once_and_its_request_is_withdrawn() {
-        BOTH "a is cancellable; acquire says rank/3; a locks; a is-cancelled; a fails Cancelled 0s
-        asked acquire withdraw"
-    }
+#[test]
+fn a_cancel_ends_a_wait_at_once_and_its_request_is_withdrawn() {
+    both(|s| {
+        s.a().cancellable().acquire().says(rank(3)).a().locks().is_cancelled().fails(Cancelled).after(ms(0));
+        s.asked([ACQUIRE, WITHDRAW]);
+    });
+}
 
-    /// The process stood still until the grant was over.
-    fn a_grant_that_ended_before_its_caller_took_it_is_given_back_and_asked_for_anew() {
-        UNWATCHED "acquire says rank/0 got/7; a requests; a is-pushed 5; jump 5s; a waits gets 7; stats lost 1
-        chores 1 (the first hold is to be released)"
-    }
+/// The process stood still until the grant was over.
+#[test]
+fn a_grant_that_ended_before_its_caller_took_it_is_given_back_and_asked_for_anew() {
+    let s = unwatched().acquire().says([rank(0), got(7)]).a().requests().is_pushed(5).jump(5 * S);
+    s.a().waits().gets(7).stats(|s| s.lost, 1).chores(1); // the first hold is to be released
+}
 
-    /// Its message was lost, or comes later than the answer: then it is no stray grant.
-    fn a_message_that_comes_after_the_hold_is_over_is_known_if_an_answer_told_of_the_grant() {
-        THREADS "acquire says rank/0 got/5; a locks; a is-woken; a gets 5; a unlocks done; a is-pushed 5
-        called release 1 (none of a stray grant); stats ignored 0"
-    }
+/// Its message was lost, or comes later than the answer: then it is no stray grant.
+#[test]
+fn a_message_that_comes_after_the_hold_is_over_is_known_if_an_answer_told_of_the_grant() {
+    let s = threads().acquire().says([rank(0), got(5)]).a().locks().is_woken().gets(5).unlocks().done();
+    s.a().is_pushed(5).called(RELEASE, 1); // none of a stray grant
+    s.stats(|s| s.wake_ups_ignored, 0);
+}
 
-    fn a_message_about_a_hold_that_was_granted_at_the_first_ask_is_a_stray() {
-        THREADS "a locks; a unlocks done; a is-pushed 5; called release 2; stats ignored 1"
-    }
+#[test]
+fn a_message_about_a_hold_that_was_granted_at_the_first_ask_is_a_stray() {
+    let s = threads().a().locks().unlocks().done().is_pushed(5).called(RELEASE, 2);
+    s.stats(|s| s.wake_ups_ignored, 1);
+}
 
-    fn a_place_that_was_lost_is_counted_when_the_request_stands_at_the_tail() {
-        THREADS "acquire says rank/0 rank/4/60s/8; a requests; a rank 0; a is-woken; a rank 4; stats places-lost 1"
-    }
+#[test]
+fn a_place_that_was_lost_is_counted_when_the_request_stands_at_the_tail() {
+    let s = threads().acquire().says([rank(0), rank(4).time(60 * S).ticket(8)]).a().requests().rank(0);
+    s.a().is_woken().rank(4).stats(|s| s.places_lost, 1);
+}
 
-    /// A request that a caller can't take is not waited for a second time.
-    fn a_wait_for_a_request_that_was_refused_tells_the_refusal_once() {
-        THREADS "acquire says denied; a requests; a decided; a waits-for 1s fails Denied; a waits-for 1s fails Misuse"
-    }
+/// A request that a caller can't take is not waited for a second time.
+#[test]
+fn a_wait_for_a_request_that_was_refused_tells_the_refusal_once() {
+    let s = threads().acquire().says(DENIED).a().requests().decided().waits_for(S).fails(Denied);
+    s.a().waits_for(S).fails(Misuse);
+}
 
-    fn a_look_without_a_wait_at_a_request_keeps_its_place() {
-        THREADS "acquire says rank/0; a requests; a waits-for 0s is-busy; asked acquire; a is-pushed 5
-        a waits-for 0s gets 5"
-    }
+#[test]
+fn a_look_without_a_wait_at_a_request_keeps_its_place() {
+    let s = threads().acquire().says(rank(0)).a().requests().waits_for(ms(0)).is_busy().asked(ACQUIRE);
+    s.a().is_pushed(5).waits_for(ms(0)).gets(5);
+}
 
-    fn a_caller_that_begins_to_wait_for_a_request_asks_for_it_itself() {
-        UNWATCHED "acquire says rank/0 got/5; a requests; a is-woken; a waits gets 5 0s"
-    }
+#[test]
+fn a_caller_that_begins_to_wait_for_a_request_asks_for_it_itself() {
+    let s = unwatched().acquire().says([rank(0), got(5)]).a().requests().is_woken();
+    s.a().waits().gets(5).after(ms(0));
+}
 
-    /// Each grant is over when its answer comes.
-    fn a_lease_that_is_shorter_than_a_trip_is_not_asked_for_without_end() {
-        THREADS "a is fixed 1s; acquire says got/5000/1s*9; acquire takes 2s*9; a tries fails Unavailable 0s..4s
-        called acquire 2; called withdraw 1; waiting nobody"
-        THREADS "a is fixed 1s; acquire says got/5000/1s*9; acquire takes 2s*9
-        a tries-for 5s fails Unavailable 0s..9s; called acquire 3; called withdraw 1; waiting nobody"
-        THREADS "a is fixed 1s; acquire says got/5000/1s*9; acquire takes 2s*9; a locks fails Unavailable 0s..14s
-        called acquire 6; called withdraw 1; waiting nobody"
-    }
+/// Each grant is over when its answer comes.
+#[test]
+fn a_lease_that_is_shorter_than_a_trip_is_not_asked_for_without_end() {
+    let s = threads().a().fixed(S).acquire().says(got(5000).time(S).times(9)).acquire().takes_each(2 * S, 9);
+    s.a().tries().fails(Unavailable).after(ms(0)..=4 * S).called(ACQUIRE, 2).called(WITHDRAW, 1).waiting(&[]);
+    let s = threads().a().fixed(S).acquire().says(got(5000).time(S).times(9)).acquire().takes_each(2 * S, 9);
+    s.a().tries_for(5 * S).fails(Unavailable).after(ms(0)..=9 * S).called(ACQUIRE, 3).called(WITHDRAW, 1);
+    s.waiting(&[]);
+    let s = threads().a().fixed(S).acquire().says(got(5000).time(S).times(9)).acquire().takes_each(2 * S, 9);
+    s.a().locks().fails(Unavailable).after(ms(0)..=14 * S).called(ACQUIRE, 6).called(WITHDRAW, 1);
+    s.waiting(&[]);
 }

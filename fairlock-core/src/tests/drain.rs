@@ -6,7 +6,7 @@ use crossbeam_channel::bounded;
 use log::Level;
 
 use super::logger::lines_about;
-use super::scene::{Scene, THREADS, play, scenes};
+use super::scene::*;
 use super::store::Op;
 use super::support::{Running, S, World, ms};
 use crate::{Error, HeldLock, LostCause, Result, TryLock};
@@ -33,135 +33,160 @@ fn assert_shut_down<T>(result: Result<T>) {
 
 #[test]
 fn a_holder_finishes_and_nothing_is_lost() {
-    let mut scene = Scene::of(&THREADS);
-    scene.world.client.on_lost(|lost| panic!("{lost}"));
-    scene.play("drain:finishes locks; x drains 20s; pass 300ms; drain:finishes is-held; asked acquire");
-    scene.play("drain:finishes unlocks done; x drained nobody 300ms; in order; asked release");
-    for about in ["drain:finishes", scene.world.label()] {
+    let s = threads();
+    s.client.on_lost(|lost| panic!("{lost}"));
+    s.by("drain:finishes").locks().x().drains(20 * S).pass(ms(300)).by("drain:finishes").is_held();
+    s.asked(ACQUIRE).by("drain:finishes").unlocks().done().x().drained(&[]).after(ms(300)).in_order();
+    s.asked(RELEASE);
+    for about in ["drain:finishes", s.label()] {
         assert!(lines_about(about).iter().all(|(level, _)| *level > Level::Warn));
     }
-    scene.ends();
 }
 
 #[test]
 fn a_hold_that_lasts_too_long_is_cut_off_and_named() {
-    play(
-        &THREADS,
-        "drain:long locks gets 1001; b locks; x drains 400ms; pass 100ms; b drops
-        x drained drain:long/1001/400ms 400ms; drain:long hears Shutdown; stats lost 1",
-    );
+    let s = threads().by("drain:long").locks().gets(1001).b().locks().x().drains(ms(400)).pass(ms(100));
+    s.b().drops().x().drained(&[("drain:long", 1001, ms(400))]).after(ms(400));
+    s.by("drain:long").hears(LostCause::Shutdown).stats(|s| s.lost, 1);
     let warned = lines_about("lock `drain:long`");
     assert_eq!(warned.iter().filter(|(level, _)| *level == Level::Warn).count(), 1, "{warned:?}");
 }
 
-scenes! {
-    fn a_client_that_holds_nothing_is_drained_at_once() {
-        THREADS "x drains ever drained nobody 0s; in order; asked nothing"
-    }
+#[test]
+fn a_client_that_holds_nothing_is_drained_at_once() {
+    threads().x().drains(EVER).drained(&[]).after(ms(0)).in_order().asked_nothing();
+}
 
-    fn a_hold_is_renewed_for_as_long_as_the_drain_lasts() {
-        THREADS "a locks; x drains ever; pass 90s; a is-held; a drops; x drained nobody 90s; in order"
-    }
+#[test]
+fn a_hold_is_renewed_for_as_long_as_the_drain_lasts() {
+    let s = threads().a().locks().x().drains(EVER).pass(90 * S).a().is_held().drops();
+    s.x().drained(&[]).after(90 * S).in_order();
+}
 
-    fn waits_and_requests_end_at_once_and_leave_the_line() {
-        THREADS "a locks; acquire says rank/0 rank/1 rank/2; b@a locks; c@a tries-for 60s; d@a requests; x drains 20s
-        b fails Shutdown; c fails Shutdown; d decided; d waits fails Shutdown; at withdraw 0s 0s 0s; waiting nobody
-        a drops; x drained nobody; in order"
-    }
+#[test]
+fn waits_and_requests_end_at_once_and_leave_the_line() {
+    let s = threads().a().locks().acquire().says([rank(0), rank(1), rank(2)]).b().on(A).locks();
+    s.c().on(A).tries_for(60 * S).d().on(A).requests().x().drains(20 * S).b().fails(Shutdown);
+    s.c().fails(Shutdown).d().decided().waits().fails(Shutdown).at(WITHDRAW, [ms(0), ms(0), ms(0)]);
+    s.waiting(&[]).a().drops().x().drained(&[]).in_order();
+}
 
-    fn a_request_that_was_granted_is_a_hold_until_its_guard_is_given_back() {
-        THREADS "a requests; b requests; x drains 20s; pass 1s; b drops; a waits gets 1001; pass 1s; a drops
-        x drained nobody 2s; in order"
-    }
+#[test]
+fn a_request_that_was_granted_is_a_hold_until_its_guard_is_given_back() {
+    let s = threads().a().requests().b().requests().x().drains(20 * S).pass(S).b().drops();
+    s.a().waits().gets(1001).pass(S).a().drops().x().drained(&[]).after(2 * S).in_order();
+}
 
-    fn a_leaked_hold_counts_until_it_is_unlocked() {
-        THREADS "a locks; a leaks; x drains 20s; pass 1s; a unleaks done; x drained nobody 1s; in order"
-    }
+#[test]
+fn a_leaked_hold_counts_until_it_is_unlocked() {
+    let s = threads().a().locks().leaks().x().drains(20 * S).pass(S).a().unleaks().done();
+    s.x().drained(&[]).after(S).in_order();
+}
 
-    fn a_hold_that_is_lost_meanwhile_is_not_waited_for() {
-        THREADS "a locks; x drains 20s; a is-taken; x drained nobody; a unlocks lost Taken"
-    }
+#[test]
+fn a_hold_that_is_lost_meanwhile_is_not_waited_for() {
+    let s = threads().a().locks().x().drains(20 * S).a().is_taken().x().drained(&[]);
+    s.a().unlocks().lost(Taken);
+}
 
-    fn a_second_drain_waits_as_well_and_returns_the_same() {
-        THREADS "a locks; x drains 20s; y drains 2s; release takes 1s; y drained a/1001/2s 3s
-        x drained a/1001/2s 3s (when the client has ended); x drains 1s drained a/1001/2s"
-    }
+#[test]
+fn a_second_drain_waits_as_well_and_returns_the_same() {
+    let s = threads().a().locks().x().drains(20 * S).y().drains(2 * S).release().takes(S);
+    // when the client has ended
+    s.y().drained(&[(A, 1001, 2 * S)]).after(3 * S).x().drained(&[(A, 1001, 2 * S)]).after(3 * S);
+    s.x().drains(S).drained(&[(A, 1001, 2 * S)]);
+}
 
-    fn a_shutdown_ends_the_wait() {
-        THREADS "a locks; x drains ever; pass 1s; y shuts-down done; x drained a/1001/1s 1s; a is-lost"
-    }
+#[test]
+fn a_shutdown_ends_the_wait() {
+    let s = threads().a().locks().x().drains(EVER).pass(S).y().shuts_down().done();
+    s.x().drained(&[(A, 1001, S)]).after(S).a().is_lost();
+}
 
-    fn a_drain_does_not_wait_longer_than_the_outage_limit_for_the_shutdown_of_another_thread() {
-        THREADS "a locks; release is-down; y shuts-down-within 60s; x drains 1s fails Shutdown all 10s
-        y fails Unsettled 1"
-    }
+#[test]
+fn a_drain_does_not_wait_longer_than_the_outage_limit_for_the_shutdown_of_another_thread() {
+    let s = threads().a().locks().release().is_down().y().shuts_down_within(60 * S);
+    s.x().drains(S).fails(ShutdownOfAll).after(10 * S).y().fails(UnsettledOf(1));
+}
 
-    /// It could make the place anew after the withdrawal. The grant comes too late.
-    fn a_request_is_withdrawn_after_the_ask_that_is_under_way() {
-        THREADS "acquire takes 1s; a locks; withdraw says got/77; x drains 20s drained nobody 1s; in order
-        a fails Shutdown; asked acquire@0s withdraw@1s release/77@1s ..."
-    }
+/// It could make the place anew after the withdrawal. The grant comes too late.
+#[test]
+fn a_request_is_withdrawn_after_the_ask_that_is_under_way() {
+    let s = threads().acquire().takes(S).a().locks().withdraw().says(got(77));
+    s.x().drains(20 * S).drained(&[]).after(S).in_order().a().fails(Shutdown);
+    s.asked_first([ACQUIRE.at(ms(0)), WITHDRAW.at(S), RELEASE.of(77).at(S)]);
+}
 
-    fn an_ask_that_takes_longer_than_the_drain_is_left_to_the_shutdown() {
-        THREADS "acquire takes 3s; a locks; x drains 1s drained nobody 3s; in order; at withdraw 3s; a fails Shutdown"
-    }
+#[test]
+fn an_ask_that_takes_longer_than_the_drain_is_left_to_the_shutdown() {
+    let s = threads().acquire().takes(3 * S).a().locks().x().drains(S).drained(&[]).after(3 * S).in_order();
+    s.at(WITHDRAW, [3 * S]).a().fails(Shutdown);
+}
 
-    fn an_ask_under_way_and_a_shutdown_that_ends_the_drain_leave_nothing() {
-        THREADS "acquire takes 3s; a locks; x drains 20s; y shuts-down done 3s; at withdraw 3s
-        x drained nobody 3s; in order; a fails Shutdown"
-    }
+#[test]
+fn an_ask_under_way_and_a_shutdown_that_ends_the_drain_leave_nothing() {
+    let s = threads().acquire().takes(3 * S).a().locks().x().drains(20 * S);
+    s.y().shuts_down().done().after(3 * S).at(WITHDRAW, [3 * S]).x().drained(&[]).after(3 * S).in_order();
+    s.a().fails(Shutdown);
+}
 
-    fn a_caller_that_waits_for_the_end_of_an_earlier_hold_learns_of_it_at_once() {
-        THREADS "a locks; release is-down; a drops; a locks; x drains 20s; a fails Shutdown 0s; pass 1s; release is-up
-        x drained nobody 1001ms..19s (until the server knows)"
-    }
+#[test]
+fn a_caller_that_waits_for_the_end_of_an_earlier_hold_learns_of_it_at_once() {
+    let s = threads().a().locks().release().is_down().a().drops().locks().x().drains(20 * S);
+    // until the server knows
+    s.a().fails(Shutdown).after(ms(0)).pass(S).release().is_up().x().drained(&[]).after(ms(1001)..=19 * S);
+}
 
-    fn a_server_that_does_not_answer_is_waited_for_as_long_as_for_holders_and_in_a_shutdown() {
-        THREADS "acquire says rank/0; a requests; withdraw is-down; x drains 5s fails Unsettled 1 14s
-        x drains 1s fails Unsettled 1 (also later); a waits fails Shutdown"
-    }
+#[test]
+fn a_server_that_does_not_answer_is_waited_for_as_long_as_for_holders_and_in_a_shutdown() {
+    let s = threads().acquire().says(rank(0)).a().requests().withdraw().is_down();
+    s.x().drains(5 * S).fails(UnsettledOf(1)).after(14 * S).drains(S).fails(UnsettledOf(1)); // also later
+    s.a().waits().fails(Shutdown);
+}
 
-    /// The shutdown withdraws it at once.
-    fn a_late_withdrawal_is_not_waited_for() {
-        LATE_BY_OWNER "acquire says down rank/0; a requests; pass 1s; a drops; called withdraw 1
-        x drains 20s drained nobody 0s; in order; called withdraw 2"
-    }
+/// The shutdown withdraws it at once.
+#[test]
+fn a_late_withdrawal_is_not_waited_for() {
+    let s = late_by_owner().acquire().says([DOWN, rank(0)]).a().requests().pass(S).a().drops();
+    s.called(WITHDRAW, 1).x().drains(20 * S).drained(&[]).after(ms(0)).in_order().called(WITHDRAW, 2);
+}
 
-    /// Its time is over, and the withdrawal finds the grant.
-    fn a_timed_wait_that_is_granted_as_it_ends_takes_no_lock() {
-        THREADS "acquire says rank/0; withdraw takes 20ms; withdraw says got/77; a tries-for 1s; pass 1s
-        x drains 20s drained nobody 20ms; in order; a is-busy; at release 1020ms"
-    }
+/// Its time is over, and the withdrawal finds the grant.
+#[test]
+fn a_timed_wait_that_is_granted_as_it_ends_takes_no_lock() {
+    let s = threads().acquire().says(rank(0)).withdraw().takes(ms(20)).withdraw().says(got(77));
+    s.a().tries_for(S).pass(S).x().drains(20 * S).drained(&[]).after(ms(20)).in_order().a().is_busy();
+    s.at(RELEASE, [ms(1020)]);
+}
 
-    fn tasks_that_wait_fail_and_tasks_that_hold_finish() {
-        TASKS "a locks gets 1001; acquire says rank/0; b@a locks; x drains ever; b fails Shutdown
-        c tries at-once fails Shutdown; called acquire c 0; pass 60s; a is-held; a unlocks; x drained nobody 60s
-        in order; a done; called withdraw a 1"
-    }
+#[test]
+fn tasks_that_wait_fail_and_tasks_that_hold_finish() {
+    let s = tasks().a().locks().gets(1001).acquire().says(rank(0)).b().on(A).locks().x().drains(EVER);
+    s.b().fails(Shutdown).c().tries().at_once().fails(Shutdown).called(ACQUIRE.about(C), 0).pass(60 * S);
+    s.a().is_held().unlocks().x().drained(&[]).after(60 * S).in_order().a().done();
+    s.called(WITHDRAW.about(A), 1);
+}
 
-    fn a_grant_that_no_poll_has_taken_is_a_hold_until_its_future_is_dropped() {
-        TASKS "a locks; b locks; x drains 20s; pass 1s; a drops; b gets 1002; pass 1s; b drops
-        x drained nobody 2s; in order"
-    }
+#[test]
+fn a_grant_that_no_poll_has_taken_is_a_hold_until_its_future_is_dropped() {
+    let s = tasks().a().locks().b().locks().x().drains(20 * S).pass(S).a().drops().b().gets(1002).pass(S);
+    s.b().drops().x().drained(&[]).after(2 * S).in_order();
+}
 
-    /// Its errand is in the queue, or its attempt under way.
-    fn a_task_that_has_not_been_asked_for_is_never_asked_for() {
-        TASKS "a takes 1s; a locks; b locks; x drains 20s drained nobody 1s; in order; a fails Shutdown
-        b fails Shutdown; called acquire a 1; called acquire b 0; called withdraw a 1..9"
-    }
+/// Its errand is in the queue, or its attempt under way.
+#[test]
+fn a_task_that_has_not_been_asked_for_is_never_asked_for() {
+    let s = tasks().a().takes(S).locks().b().locks().x().drains(20 * S).drained(&[]).after(S).in_order();
+    s.a().fails(Shutdown).b().fails(Shutdown).called(ACQUIRE.about(A), 1).called(ACQUIRE.about(B), 0);
+    s.called(WITHDRAW.about(A), 1..=9);
 }
 
 #[test]
 fn a_request_does_not_wait_for_the_asks_of_others() {
-    let requests: String = (0..10).map(|n| format!("quiet{n} requests;")).collect();
-    let at_once = "0s ".repeat(10);
-    play(
-        &THREADS,
-        &format!(
-            "acquire says rank/0*10; {requests} acquire takes 1s; a locks; x drains 20s drained nobody 1s
-            in order; at withdraw {at_once} ...; a fails Shutdown"
-        ),
-    );
+    let s = threads().acquire().says(rank(0).times(10));
+    (0..10).for_each(|n| _ = s.by(&format!("quiet {n}")).requests());
+    s.acquire().takes(S).a().locks().x().drains(20 * S).drained(&[]).after(S).in_order();
+    s.at_first(WITHDRAW, [ms(0); 10]).a().fails(Shutdown);
 }
 
 #[test]

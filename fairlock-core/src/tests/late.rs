@@ -1,91 +1,115 @@
 //! Attempts that the server may carry out long after their repeats were answered: for six seconds.
 
-use super::scene::{LATE, Scene, play, scenes};
+use super::scene::*;
 use super::store::Op;
 use super::support::{OUTAGE, S, World};
 use crate::Client;
 
-scenes! {
-    /// Before that another attempt might still arrive.
-    fn a_request_with_an_unanswered_attempt_is_withdrawn_once_more_when_that_can_begin_nothing_any_more() {
-        LATE "acquire says down got/5000; a locks; a unlocks done; pass 5s; called withdraw 0; pass 2s
-        called withdraw 1; pass 60s; called withdraw 1; called release 1"
-    }
+/// Before that another attempt might still arrive.
+#[test]
+fn a_request_with_an_unanswered_attempt_is_withdrawn_once_more_when_that_can_begin_nothing_any_more() {
+    let s = late().acquire().says([DOWN, got(5000)]).a().locks().unlocks().done().pass(5 * S);
+    s.called(WITHDRAW, 0).pass(2 * S).called(WITHDRAW, 1).pass(60 * S).called(WITHDRAW, 1).called(RELEASE, 1);
+}
 
-    fn a_grant_that_only_a_late_attempt_was_given_is_released() {
-        LATE "acquire says down got/5000; a locks; a unlocks done; withdraw says got/6000; pass 7s
-        asked acquire acquire release/5000 withdraw release/6000; chores 0"
-    }
+#[test]
+fn a_grant_that_only_a_late_attempt_was_given_is_released() {
+    let s = late().acquire().says([DOWN, got(5000)]).a().locks().unlocks().done().withdraw().says(got(6000));
+    s.pass(7 * S).asked([ACQUIRE, ACQUIRE, RELEASE.of(5000), WITHDRAW, RELEASE.of(6000)]).chores(0);
+}
 
-    fn an_attempt_that_was_answered_or_refused_leads_to_no_withdrawal() {
-        LATE "a locks; a unlocks done; acquire says denied; b locks fails Denied; asked acquire release acquire ...
-        pass 60s; asked nothing"
-    }
+#[test]
+fn an_attempt_that_was_answered_or_refused_leads_to_no_withdrawal() {
+    let s = late().a().locks().unlocks().done().acquire().says(DENIED).b().locks().fails(Denied);
+    s.asked_first([ACQUIRE, RELEASE, ACQUIRE]).pass(60 * S).asked_nothing();
+}
 
-    /// It may have been granted the lock between the release and its answer.
-    fn a_request_with_an_old_unanswered_attempt_is_withdrawn_at_once() {
-        LATE "acquire says down got/5000; a locks; pass 7s; a unlocks done; called withdraw 1; pass 60s
-        called withdraw 1"
-    }
+/// It may have been granted the lock between the release and its answer.
+#[test]
+fn a_request_with_an_old_unanswered_attempt_is_withdrawn_at_once() {
+    let s = late().acquire().says([DOWN, got(5000)]).a().locks().pass(7 * S).a().unlocks().done();
+    s.called(WITHDRAW, 1).pass(60 * S).called(WITHDRAW, 1);
+}
 
-    fn one_attempt_that_ends_busy_is_withdrawn_later_if_its_first_try_was_not_answered() {
-        LATE "acquire says down busy; a tries is-busy; called withdraw 0; pass 7s; called withdraw 1"
-    }
+#[test]
+fn one_attempt_that_ends_busy_is_withdrawn_later_if_its_first_try_was_not_answered() {
+    let s = late().acquire().says([DOWN, BUSY]).a().tries().is_busy().called(WITHDRAW, 0).pass(7 * S);
+    s.called(WITHDRAW, 1);
+}
 
-    /// At once, and after the attempt's end.
-    fn a_request_that_left_the_line_is_withdrawn_once_more() {
-        LATE "acquire says down rank/0; a requests; pass 1s; a drops; called withdraw 1; pass 6s; called withdraw 2"
-    }
+/// At once, and after the attempt's end.
+#[test]
+fn a_request_that_left_the_line_is_withdrawn_once_more() {
+    let s = late().acquire().says([DOWN, rank(0)]).a().requests().pass(S).a().drops().called(WITHDRAW, 1);
+    s.pass(6 * S).called(WITHDRAW, 2);
+}
 
-    fn a_lost_hold_is_withdrawn_once_more_though_its_guard_is_kept() {
-        LATE "acquire says down got/5000; a locks; renew says lost; a renews lost Taken; pass 7s; called withdraw 1
-        a drops; pass 60s; called withdraw 1"
-    }
+#[test]
+fn a_lost_hold_is_withdrawn_once_more_though_its_guard_is_kept() {
+    let s = late().acquire().says([DOWN, got(5000)]).a().locks().renew().says(GONE).a().renews().lost(Taken);
+    s.pass(7 * S).called(WITHDRAW, 1).a().drops().pass(60 * S).called(WITHDRAW, 1);
+}
 
-    fn an_unanswered_heartbeat_begins_nothing() {
-        LATE "acquire says rank/0; a requests; renew says down; pass 1667ms; called renew 1..2; a is-pushed 5000
-        a waits gets 5000; a unlocks done; pass 7s; called withdraw 0"
-    }
+#[test]
+fn an_unanswered_heartbeat_begins_nothing() {
+    let s = late().acquire().says(rank(0)).a().requests().renew().says(DOWN).pass(ms(1667));
+    s.called(RENEW, 1..=2).a().is_pushed(5000).waits().gets(5000).unlocks().done().pass(7 * S);
+    s.called(WITHDRAW, 0);
+}
 
-    fn an_unanswered_renewal_of_a_hold_begins_nothing() {
-        LATE "a locks; renew says down; a renews fails Unavailable; a unlocks done; pass 7s; called withdraw 0"
-    }
+#[test]
+fn an_unanswered_renewal_of_a_hold_begins_nothing() {
+    let s = late().a().locks().renew().says(DOWN).a().renews().fails(Unavailable).unlocks().done();
+    s.pass(7 * S).called(WITHDRAW, 0);
+}
 
-    fn an_owners_next_call_does_not_wait_where_places_are_named_by_requests() {
-        LATE "acquire says down got/5000; a locks; a unlocks done; a locks gets 1001 0s; pass 7s; called withdraw 1
-        a is-held"
-    }
+#[test]
+fn an_owners_next_call_does_not_wait_where_places_are_named_by_requests() {
+    let s = late().acquire().says([DOWN, got(5000)]).a().locks().unlocks().done();
+    s.a().locks().gets(1001).after(ms(0)).pass(7 * S).called(WITHDRAW, 1).a().is_held();
+}
 
-    /// One attempt does not wait for that; and the lock may be free.
-    fn an_owners_next_call_waits_for_the_withdrawal_where_places_are_named_by_owners() {
-        LATE_BY_OWNER "acquire says down got/5000; a locks; a unlocks done; a tries fails Unavailable 0s
-        a tries-for 1s fails Unavailable 1s; a locks gets 1001 4s..8s; a unlocks done
-        asked acquire acquire release withdraw acquire ..."
-    }
+/// One attempt does not wait for that; and the lock may be free.
+#[test]
+fn an_owners_next_call_waits_for_the_withdrawal_where_places_are_named_by_owners() {
+    let s = late_by_owner().acquire().says([DOWN, got(5000)]).a().locks().unlocks().done();
+    s.a().tries().fails(Unavailable).after(ms(0)).tries_for(S).fails(Unavailable).after(S);
+    s.a().locks().gets(1001).after(4 * S..=8 * S).unlocks().done();
+    s.asked_first([ACQUIRE, ACQUIRE, RELEASE, WITHDRAW, ACQUIRE]);
+}
 
-    /// A late withdrawal would remove the place of the owner's next request. A release names its hold.
-    fn a_withdrawal_that_was_not_answered_is_made_once_more_where_places_are_named_by_owners() {
-        LATE "acquire says rank/0; a requests; withdraw says down; a drops; pass 18s; called withdraw 2; b locks
-        release says down*2; b drops; pass 18s; called withdraw 2"
-        LATE_BY_OWNER "acquire says rank/0; a requests; withdraw says down; a drops; pass 18s; called withdraw 3
-        b locks; release says down*2; b drops; pass 18s; called withdraw 3"
-    }
+/// A late withdrawal would remove the place of the owner's next request. A release names its hold.
+#[test]
+fn a_withdrawal_that_was_not_answered_is_made_once_more_where_places_are_named_by_owners() {
+    let s = late().acquire().says(rank(0)).a().requests().withdraw().says(DOWN).a().drops().pass(18 * S);
+    s.called(WITHDRAW, 2).b().locks().release().says(DOWN.times(2)).b().drops().pass(18 * S);
+    s.called(WITHDRAW, 2);
+    let s = late_by_owner().acquire().says(rank(0)).a().requests().withdraw().says(DOWN).a().drops();
+    s.pass(18 * S).called(WITHDRAW, 3).b().locks().release().says(DOWN.times(2)).b().drops().pass(18 * S);
+    s.called(WITHDRAW, 3);
+}
 
-    /// It would remove the place of the owner's next request.
-    fn an_owners_next_call_waits_for_an_unanswered_withdrawal_where_places_are_named_by_owners() {
-        LATE "acquire says rank/0; withdraw says down; a tries-for 1s is-busy; a locks gets 1001 0s..5s"
-        LATE_BY_OWNER "acquire says rank/0; withdraw says down; a tries-for 1s is-busy; a locks gets 1001 5001ms..9s"
-    }
+/// It would remove the place of the owner's next request.
+#[test]
+fn an_owners_next_call_waits_for_an_unanswered_withdrawal_where_places_are_named_by_owners() {
+    let s = late().acquire().says(rank(0)).withdraw().says(DOWN).a().tries_for(S).is_busy();
+    s.a().locks().gets(1001).after(ms(0)..=5 * S);
+    let s = late_by_owner().acquire().says(rank(0)).withdraw().says(DOWN).a().tries_for(S).is_busy();
+    s.a().locks().gets(1001).after(ms(5001)..=9 * S);
+}
 
-    /// The server may have granted the lock at the very end of the attempt, for a lease.
-    fn a_withdrawal_is_repeated_for_as_long_as_what_a_late_attempt_began_may_last() {
-        LATE "acquire says down*2; withdraw is-down; a tries fails Unavailable; pass 36s; called withdraw 9..99
-        asked ...; pass 4s; called withdraw 1..99; pass 2s; asked ...; pass 60s; called withdraw 0"
-    }
+/// The server may have granted the lock at the very end of the attempt, for a lease.
+#[test]
+fn a_withdrawal_is_repeated_for_as_long_as_what_a_late_attempt_began_may_last() {
+    let s = late().acquire().says(DOWN.times(2)).withdraw().is_down().a().tries().fails(Unavailable);
+    s.pass(36 * S).called(WITHDRAW, 9..=99).forget_asked().pass(4 * S).called(WITHDRAW, 1..=99).pass(2 * S);
+    s.forget_asked().pass(60 * S).called(WITHDRAW, 0);
+}
 
-    fn a_shutdown_withdraws_at_once_what_may_still_arrive() {
-        LATE "acquire says down got/5000; a locks; a unlocks done; x shuts-down done 0s..999ms; called withdraw 1"
-    }
+#[test]
+fn a_shutdown_withdraws_at_once_what_may_still_arrive() {
+    let s = late().acquire().says([DOWN, got(5000)]).a().locks().unlocks().done();
+    s.x().shuts_down().done().after(ms(0)..=ms(999)).called(WITHDRAW, 1);
 }
 
 #[test]
@@ -93,39 +117,30 @@ fn a_client_learns_from_its_backend_for_how_long_an_attempt_may_be_late() {
     let world = World::new();
     world.store.plan().attempt_ttl = Some(6 * S);
     let client = Client::builder(world.store.clone()).clock(world.clock.clone()).build().unwrap();
-    let mut scene = Scene::of_client(world, client);
-    scene.play("acquire says down got/5000; a locks; a unlocks done; pass 7s; called withdraw 1");
-    scene.ends();
+    let s = Scene::of_client(world, client);
+    s.acquire().says([DOWN, got(5000)]).a().locks().unlocks().done().pass(7 * S).called(WITHDRAW, 1);
 }
 
 #[test]
 fn an_owners_next_call_waits_for_a_withdrawal_that_comes_after_the_outage_limit() {
-    let world = World::with_late_attempts(OUTAGE + 5 * S);
-    world.store.plan().keeps_place_by_owner = true;
-    let client = world.client.clone();
-    let mut scene = Scene::of_client(world, client);
-    scene.play(
-        "acquire says down got/5000; a locks; a unlocks done; a locks gets 1001 13s..17s; a unlocks done",
-    );
-    scene.ends();
+    let s = Scene::of(World::with_late_attempts(OUTAGE + 5 * S));
+    s.store.plan().keeps_place_by_owner = true;
+    s.acquire().says([DOWN, got(5000)]).a().locks().unlocks().done();
+    s.a().locks().gets(1001).after(13 * S..=17 * S).unlocks().done();
 }
 
 /// An answer or a heartbeat is under way while a push grants the lock with token 9. The hold was over when that attempt was
 /// carried out, so a release of it leaves what the attempt was given.
 #[test]
 fn a_holder_that_hears_of_another_grant_of_its_request_has_it_withdrawn() {
-    for (asked, renewed, times) in [
-        ("got/9", "got/9", 0),
-        ("got/10", "got/10", 1),
-        ("rank/0/ever/1/8", "rank/0/8", 0),
-        ("rank/0/ever/1/9", "rank/0/9", 1),
-    ] {
-        let then =
-            format!("a is-pushed 9; a waits gets 9; a unlocks done; pass 60s; called withdraw {times}");
-        let asks = format!("acquire says {asked}; acquire takes 300ms; a is-woken; a is-asking");
-        let beats = format!("renew says {renewed}; renew takes 300ms; pass 1667ms; a is-renewing");
+    for (asked, times) in [(got(9), 0), (got(10), 1), (rank(0).latest(8), 0), (rank(0).latest(9), 1)] {
+        let asks: fn(Scene, Says) -> By =
+            |s, says| s.acquire().says(says).acquire().takes(ms(300)).a().is_woken().is_asking();
+        let beats: fn(Scene, Says) -> By =
+            |s, says| s.renew().says(says).renew().takes(ms(300)).pass(ms(1667)).a().is_renewing();
         for crossed in [asks, beats] {
-            play(&LATE, &format!("acquire says rank/0; a requests; {crossed}; {then}"));
+            let s = crossed(late().acquire().says(rank(0)).a().requests().scene(), asked);
+            s.is_pushed(9).waits().gets(9).unlocks().done().pass(60 * S).called(WITHDRAW, times);
         }
     }
 }
@@ -133,8 +148,8 @@ fn a_holder_that_hears_of_another_grant_of_its_request_has_it_withdrawn() {
 /// A round of the watchdog may own the client.
 #[test]
 fn a_client_that_is_dropped_withdraws_at_once_what_may_still_arrive() {
-    let mut scene = Scene::of(&LATE);
-    scene.play("acquire says down got/5000; a locks; a unlocks done");
-    let (store, ..) = scene.without_handles();
+    let s = late();
+    s.acquire().says([DOWN, got(5000)]).a().locks().unlocks().done();
+    let (store, ..) = s.without_handles();
     assert_eq!(store.times(Op::Withdraw).len(), 1);
 }

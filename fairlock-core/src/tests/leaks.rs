@@ -1,44 +1,49 @@
 //! Holds that were leaked and lost: each unlock of one reports the loss once, and then there is nothing to unlock.
 
-use super::scene::{UNWATCHED, play, scenes};
+use super::scene::*;
 use super::support::World;
 use crate::{Error, LostCause};
 
-scenes! {
-    fn each_leaked_hold_that_was_lost_is_reported_once() {
-        UNWATCHED "a locks; a leaks; a locks; a leaks; a loses; a unleaks lost Taken; a unleaks lost Taken
-        a unleaks fails NotHeld"
-    }
+#[test]
+fn each_leaked_hold_that_was_lost_is_reported_once() {
+    let s = unwatched().a().locks().leaks().locks().leaks().loses(Taken).unleaks().lost(Taken);
+    s.a().unleaks().lost(Taken).unleaks().fails(NotHeld);
+}
 
-    fn a_hold_that_is_leaked_after_its_loss_is_reported_as_well() {
-        UNWATCHED "a locks; a loses; a leaks; a unleaks lost Taken; a unleaks fails NotHeld"
-    }
+#[test]
+fn a_hold_that_is_leaked_after_its_loss_is_reported_as_well() {
+    unwatched().a().locks().loses(Taken).leaks().unleaks().lost(Taken).unleaks().fails(NotHeld);
+}
 
-    fn an_unlock_takes_no_hold_of_a_guard_that_was_lost_as_well() {
-        UNWATCHED "a locks; a leaks; a' locks; a loses; a unleaks lost Taken; a unleaks fails NotHeld
-        a' unlocks lost Taken"
-    }
+#[test]
+fn an_unlock_takes_no_hold_of_a_guard_that_was_lost_as_well() {
+    let s = unwatched().a().locks().leaks().a2().locks().a().loses(Taken).unleaks().lost(Taken);
+    s.a().unleaks().fails(NotHeld).a2().unlocks().lost(Taken);
 }
 
 #[test]
 fn many_leaked_holds_of_one_claim_are_one_loss() {
-    let [locks, leaks] = ["a locks;", "a leaks;"].map(|call| call.repeat(256));
-    let other = "other locks; other leaks; other loses;";
-    let told = "other unleaks lost Taken; a unleaks lost Taken";
-    play(&UNWATCHED, &format!("{other} {locks} a loses; {leaks} {told}"));
+    let s = unwatched().b().locks().leaks().loses(Taken);
+    (0..256).for_each(|_| _ = s.a().locks());
+    s.a().loses(Taken);
+    (0..256).for_each(|_| _ = s.a().leaks());
+    s.b().unleaks().lost(Taken).a().unleaks().lost(Taken);
 }
 
 #[test]
 fn the_latest_losses_are_kept_for_unlock() {
-    let lost: String = (0..=256).map(|n| format!("w{n} locks; w{n} leaks; w{n} loses;")).collect();
-    let told = "w0 unleaks fails NotHeld; w1 unleaks lost Taken; w256 unleaks lost Taken";
-    play(&UNWATCHED, &format!("{lost} {told}"));
+    let s = unwatched();
+    let holder = |n: u32| s.by(&format!("holder {n}"));
+    (0..=256).for_each(|n| _ = holder(n).locks().leaks().loses(Taken));
+    holder(0).unleaks().fails(NotHeld);
+    [1, 256].into_iter().for_each(|n| _ = holder(n).unleaks().lost(Taken));
 }
 
 #[test]
 fn leaked_holds_that_are_given_back_take_no_place_among_the_lost() {
-    let given_back = "b locks; b leaks; b unleaks done;".repeat(256);
-    play(&UNWATCHED, &format!("a locks; a leaks; a loses; {given_back} a unleaks lost Taken"));
+    let s = unwatched().a().locks().leaks().loses(Taken);
+    (0..256).for_each(|_| _ = s.b().locks().leaks().unleaks().done());
+    s.a().unleaks().lost(Taken);
 }
 
 #[test]

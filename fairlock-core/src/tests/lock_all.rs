@@ -1,6 +1,6 @@
 //! Several locks at once, and what becomes of those that are held when something happens to one of them.
 
-use super::scene::scenes;
+use super::scene::*;
 use super::store::{LEASE, Op, busy, denied, down, granted, queued};
 use super::support::{OUTAGE, S, World, ms};
 use crate::backend::{Released, Renewal};
@@ -15,42 +15,52 @@ fn each(op: Op, names: &[&str]) -> Vec<(Op, String)> {
     names.iter().map(|name| (op, (*name).to_owned())).collect()
 }
 
-scenes! {
-    fn an_attempt_that_finds_one_busy_gives_the_others_back() {
-        THREADS "acquire says got/1 got/2 busy; x tries-all a,b,c,d is-busy
-        asked acquire:a acquire:b acquire:c release:b release:a; held nobody; waiting nobody; x tries-all a,b gets-all"
-    }
+#[test]
+fn an_attempt_that_finds_one_busy_gives_the_others_back() {
+    let s = threads().acquire().says([got(1), got(2), BUSY]).x().tries_all(&[A, B, C, D]).is_busy();
+    s.asked([ACQUIRE.about(A), ACQUIRE.about(B), ACQUIRE.about(C), RELEASE.about(B), RELEASE.about(A)]);
+    s.held(&[]).waiting(&[]).x().tries_all(&[A, B]).gets_all();
+}
 
-    fn the_first_name_is_waited_for_like_the_others() {
-        THREADS "acquire says rank/0; x locks-all a,b; a is-pushed 5; x gets-all; called acquire b 1"
-    }
+#[test]
+fn the_first_name_is_waited_for_like_the_others() {
+    let s = threads().acquire().says(rank(0)).x().locks_all(&[A, B]).a().is_pushed(5).x().gets_all();
+    s.called(ACQUIRE.about(B), 1);
+}
 
-    /// The time goes on from one lock to the next.
-    fn all_locks_share_one_deadline_and_what_is_held_by_then_is_released() {
-        UNWATCHED "acquire says got/1 got/2 rank/0; acquire takes 1s*2; x tries-all-for-5s a,b,c is-busy 5s..6s
-        held nobody; waiting nobody; called release 2"
-    }
+/// The time goes on from one lock to the next.
+#[test]
+fn all_locks_share_one_deadline_and_what_is_held_by_then_is_released() {
+    let s = unwatched().acquire().says([got(1), got(2), rank(0)]).acquire().takes_each(S, 2);
+    s.x().tries_all_for(5 * S, &[A, B, C]).is_busy().after(5 * S..=6 * S).held(&[]).waiting(&[]);
+    s.called(RELEASE, 2);
+}
 
-    fn an_error_gives_back_what_is_held() {
-        UNWATCHED "acquire says got/1 denied; x locks-all a,b fails Denied; x told lock `b`; held nobody
-        asked acquire acquire release:a"
-    }
+#[test]
+fn an_error_gives_back_what_is_held() {
+    let s = unwatched().acquire().says([got(1), DENIED]).x().locks_all(&[A, B]).fails(Denied);
+    s.x().told("lock `b`").held(&[]).asked([ACQUIRE, ACQUIRE, RELEASE.about(A)]);
+}
 
-    /// By the server's word: the call does not wait for the next lock.
-    fn a_loss_ends_the_wait_for_the_next_lock_at_once() {
-        THREADS "acquire says got/1 got/2 rank/0; x locks-all a,b,c; asked ...; b loses; x lost Taken 0s; x told lock `b`
-        held nobody; waiting nobody; called release a 1; called withdraw c 1; called withdraw a 0; called release c 0"
-    }
+/// By the server's word: the call does not wait for the next lock.
+#[test]
+fn a_loss_ends_the_wait_for_the_next_lock_at_once() {
+    let s = threads().acquire().says([got(1), got(2), rank(0)]).x().locks_all(&[A, B, C]).forget_asked();
+    s.b().loses(Taken).x().lost(Taken).after(ms(0)).told("lock `b`").held(&[]).waiting(&[]);
+    s.called(RELEASE.about(A), 1).called(WITHDRAW.about(C), 1).called(WITHDRAW.about(A), 0);
+    s.called(RELEASE.about(C), 0);
+}
 
-    /// The thread of the last grant is the first to see it.
-    fn a_lease_that_ends_during_the_last_ask_is_a_loss() {
-        UNWATCHED "b takes 30s; x locks-all a,b lost NotRenewed; x told lock `a`; held nobody"
-    }
+/// The thread of the last grant is the first to see it.
+#[test]
+fn a_lease_that_ends_during_the_last_ask_is_a_loss() {
+    unwatched().b().takes(30 * S).x().locks_all(&[A, B]).lost(NotRenewed).told("lock `a`").held(&[]);
+}
 
-    fn a_shutdown_ends_the_call_and_its_holds() {
-        THREADS "acquire says got/1 rank/0; x locks-all a,b; y shuts-down done; x fails Shutdown; held nobody
-        waiting nobody; claims 0"
-    }
+#[test]
+fn a_shutdown_ends_the_call_and_its_holds() {
+    let s = threads().acquire().says([got(1), rank(0)]).x().locks_all(&[A, B]).y().shuts_down().done();
+    s.x().fails(Shutdown).held(&[]).waiting(&[]).claims(0);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use metrics::{
 };
 use parking_lot::Mutex;
 
-use super::scene::{Scene, THREADS};
+use super::scene::*;
 use super::store::{Op, queued};
 use super::support::{S, World};
 use crate::backend::LockId;
@@ -147,36 +147,36 @@ fn a_lock_that_is_counted_singly_has_the_series_of_its_kind_and_terms() {
 #[test]
 fn the_length_of_a_line_is_recorded_when_a_request_joins_it() {
     let records = Records::default();
-    let mut scene = metrics::with_local_recorder(&records, || Scene::of(&THREADS));
-    for (then, lengths) in [
-        ("a locks; a unlocks done", &[0.0][..]),
-        ("acquire says rank/3 rank/2 busy; b requests", &[3.0]),
-        ("b is-woken; b rank 2; b is-pushed 9; b waits gets 9; b unlocks done (each is recorded once)", &[]),
-        ("c is plain; c requests; d is plain; d locks; d unlocks done (a plain lock has no line)", &[]),
-    ] {
-        scene.play(then);
+    let s = metrics::with_local_recorder(&records, threads);
+    let joined = |lengths: &[f64]| {
         let recorded = records.of("fairlock_line_length").into_iter().map(|(_, ahead)| ahead);
-        assert_eq!(recorded.collect::<Vec<_>>(), lengths, "{then}");
-    }
+        assert_eq!(recorded.collect::<Vec<_>>(), lengths);
+    };
+    s.a().locks().unlocks().done();
+    joined(&[0.0]);
+    s.acquire().says([rank(3), rank(2), BUSY]).b().requests();
+    joined(&[3.0]);
+    s.b().is_woken().rank(2).is_pushed(9).waits().gets(9).unlocks().done();
+    joined(&[]); // each is recorded once
+    s.c().plain().requests().d().plain().locks().unlocks().done();
+    joined(&[]); // a plain lock has no line
 }
 
 #[test]
 fn a_wait_is_recorded_by_its_way_and_a_loss_by_its_cause() {
     let records = Records::default();
-    let mut scene = metrics::with_local_recorder(&records, || Scene::of(&THREADS));
-    for (then, series, value) in [
-        ("a locks", "fairlock_wait_seconds lock= by=at_once", 0.0),
-        (
-            "a unlocks done; acquire says rank/0; b requests; pass 2s; b is-pushed 9; b waits gets 9",
-            "fairlock_wait_seconds lock= by=wake_up",
-            2.0,
-        ),
-        ("b loses", "fairlock_lost_total lock= cause=taken", 1.0),
-    ] {
-        scene.play(then);
+    let s = metrics::with_local_recorder(&records, threads);
+    let recorded = |series: &str, value| {
         let name = series.split(' ').next().unwrap();
         assert_eq!(records.of(name), [(series.to_owned(), value)]);
-    }
+    };
+    s.a().locks();
+    recorded("fairlock_wait_seconds lock= by=at_once", 0.0);
+    s.a().unlocks().done().acquire().says(rank(0)).b().requests().pass(2 * S).b().is_pushed(9);
+    s.b().waits().gets(9);
+    recorded("fairlock_wait_seconds lock= by=wake_up", 2.0);
+    s.b().loses(Taken);
+    recorded("fairlock_lost_total lock= cause=taken", 1.0);
 }
 
 #[test]
@@ -211,11 +211,14 @@ fn a_hold_is_recorded_when_it_is_over_and_a_renewal_once_more_if_it_was_late() {
 #[test]
 fn a_call_without_the_lock_is_recorded_by_kind_and_outcome_and_its_wait_unless_it_had_none() {
     let records = Records::default();
-    let mut scene = metrics::with_local_recorder(&records, || Scene::of(&THREADS));
-    scene.play(
-        "acquire says busy rank/0 down*2 denied*2; a tries is-busy; b tries-for 2s is-busy; c is plain
-        c tries fails Unavailable; d is plain; d locks fails Denied; d requests; d waits fails Denied",
-    );
+    let s = metrics::with_local_recorder(&records, threads).acquire().says([
+        BUSY,
+        rank(0),
+        DOWN.times(2),
+        DENIED.times(2),
+    ]);
+    s.a().tries().is_busy().b().tries_for(2 * S).is_busy().c().plain().tries().fails(Unavailable).d().plain();
+    s.d().locks().fails(Denied).requests().waits().fails(Denied);
     let recorded = records.of("fairlock_");
     let of = |name: &str| -> Vec<(String, f64)> {
         recorded.iter().filter(|(series, _)| series.starts_with(name)).cloned().collect()

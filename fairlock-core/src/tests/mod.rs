@@ -13,13 +13,14 @@ mod lock_all;
 mod logger;
 #[cfg(feature = "metrics")]
 mod metered;
+pub(crate) mod names;
 mod outage;
 mod release;
 mod renew;
 pub(crate) mod scene;
 mod settled;
 mod shutdown;
-mod store;
+pub(crate) mod store;
 mod support;
 mod tasks;
 mod units;

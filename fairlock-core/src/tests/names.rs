@@ -34,14 +34,19 @@ pub(crate) const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// Words that do or check something, and go on with the sentence.
+#[allow(dead_code, reason = "not every test is so exact")]
+pub(crate) const fn ns(nanos: u64) -> Duration {
+    Duration::from_nanos(nanos)
+}
+
+/// Words that do or check something; `then` goes on with the sentence.
 macro_rules! words {
     ($($(#[$doc:meta])* $word:ident($self:ident $(, $with:ident: $of:ty)*) $does:block)+) => {$(
         $(#[$doc])*
         #[track_caller]
         pub(crate) fn $word(&$self $(, $with: $of)*) -> Self {
             $does;
-            $self.clone()
+            $self.then()
         }
     )+};
 }

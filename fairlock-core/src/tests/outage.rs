@@ -1,97 +1,124 @@
 //! When the log says that an outage begins and that it is over.
 
 use super::logger::lines_about;
-use super::scene::{THREADS, play, scenes};
+use super::scene::*;
 
-scenes! {
-    fn a_hold_is_tried_about_twice_a_second_during_an_outage_which_is_two_lines() {
-        THREADS "a locks; pass 9s; asked acquire; log 0; renew is-down; pass 18s; called renew 17..80; log 1
-        log 1 an outage has begun, affecting 1 hold and 0 waiters of; renew is-up; pass 1s; a is-held; log 2
-        log 1 it affected 1 hold and 0 waiters of; pass 100s; a unlocks done; log 2"
-    }
+#[test]
+fn a_hold_is_tried_about_twice_a_second_during_an_outage_which_is_two_lines() {
+    let s = threads().a().locks().pass(9 * S).asked(ACQUIRE).log(0, "").renew().is_down().pass(18 * S);
+    s.called(RENEW, 17..=80).log(1, "").log(1, "an outage has begun, affecting 1 hold and 0 waiters of");
+    s.renew().is_up().pass(S).a().is_held().log(2, "").log(1, "it affected 1 hold and 0 waiters of");
+    s.pass(100 * S).a().unlocks().done().log(2, "");
+}
 
-    /// PostgreSQL lets a heartbeat wait for a row that others have locked, and the row may be free for moments only.
-    fn what_a_renewal_waits_in_vain_counts_as_a_pause() {
-        THREADS "acquire says rank/0; a requests; renew takes 1s*6; renew is-down; pass 6500ms
-        at renew 1666666666ns 2666666666ns 3666666666ns 4666666666ns 5666666666ns; renew is-up; pass 1s; a drops"
-    }
+/// PostgreSQL lets a heartbeat wait for a row that others have locked, and the row may be free for moments only.
+#[test]
+fn what_a_renewal_waits_in_vain_counts_as_a_pause() {
+    let s = threads().acquire().says(rank(0)).a().requests().renew().takes_each(S, 6).renew().is_down();
+    s.pass(ms(6500));
+    s.at(
+        RENEW,
+        [ns(1_666_666_666), ns(2_666_666_666), ns(3_666_666_666), ns(4_666_666_666), ns(5_666_666_666)],
+    );
+    s.renew().is_up().pass(S).a().drops();
+}
 
-    /// The same of an ask, by a caller and by the watchdog.
-    fn what_an_ask_waits_in_vain_counts_as_a_pause() {
-        THREADS "acquire takes 1s*10; acquire is-down; a locks fails Unavailable 10080ms
-        at acquire 0s 1s 2010ms 3020ms 4030ms 5040ms 6050ms 7060ms 8070ms 9080ms"
-        THREADS "acquire says rank/0; a requests; renew is-down; acquire is-down; acquire takes 1s*5; a is-woken; pass 4500ms
-        at acquire 0s 0s 1s 2010ms 3020ms 4030ms; acquire is-up; renew is-up; pass 1s; a drops"
-    }
+/// The same of an ask, by a caller and by the watchdog.
+#[test]
+fn what_an_ask_waits_in_vain_counts_as_a_pause() {
+    let s = threads().acquire().takes_each(S, 10).acquire().is_down();
+    s.a().locks().fails(Unavailable).after(ms(10_080));
+    s.at(ACQUIRE, [ms(0), S, ms(2010), ms(3020), ms(4030), ms(5040), ms(6050), ms(7060), ms(8070), ms(9080)]);
+    let s = threads().acquire().says(rank(0)).a().requests().renew().is_down().acquire().is_down();
+    s.acquire().takes_each(S, 5).a().is_woken().pass(ms(4500));
+    s.at(ACQUIRE, [ms(0), ms(0), S, ms(2010), ms(3020), ms(4030)]).acquire().is_up().renew().is_up().pass(S);
+    s.a().drops();
+}
 
-    /// No answer has come since, so the outage may last. The next one ends it.
-    fn one_loss_is_one_warning_also_in_an_outage_and_when_its_guard_is_unlocked() {
-        THREADS "a locks; renew is-down; release is-down; pass 300s; a unlocks lost NotRenewed; pass 50s
-        log 1 was lost by; log 1 an outage has begun; log 0 over; renew is-up; release is-up; b locks; b unlocks done
-        pass 1s; log 1 is over after 34"
-    }
+/// No answer has come since, so the outage may last. The next one ends it.
+#[test]
+fn one_loss_is_one_warning_also_in_an_outage_and_when_its_guard_is_unlocked() {
+    let s = threads().a().locks().renew().is_down().release().is_down().pass(300 * S);
+    s.a().unlocks().lost(NotRenewed).pass(50 * S).log(1, "was lost by").log(1, "an outage has begun");
+    s.log(0, "over").renew().is_up().release().is_up().b().locks().unlocks().done().pass(S);
+    s.log(1, "is over after 34");
+}
 
-    fn a_hold_that_is_taken_by_force_is_one_warning() {
-        THREADS "a locks; a is-taken; pass 1s; a unlocks lost Taken; pass 60s; log 1; log 1 lock `a` was lost by
-        a locks; a is-taken; pass 1s; a drops; pass 60s; log 2"
-    }
+#[test]
+fn a_hold_that_is_taken_by_force_is_one_warning() {
+    let s = threads().a().locks().is_taken().pass(S).a().unlocks().lost(Taken).pass(60 * S).log(1, "");
+    s.log(1, "lock `a` was lost by").a().locks().is_taken().pass(S).a().drops().pass(60 * S).log(2, "");
+}
 
-    fn an_outage_is_not_over_while_a_release_is_still_not_answered() {
-        THREADS "a locks; b locks; pass 9s; b is-cut; renew is-down; b drops; pass 2s; log 1 outage; renew is-up; pass 3s
-        a is-held; log 1 outage; b is-back; pass 1s; log 2 outage; log 1 the outage is over after"
-    }
+#[test]
+fn an_outage_is_not_over_while_a_release_is_still_not_answered() {
+    let s = threads().a().locks().b().locks().pass(9 * S).b().is_cut().renew().is_down().b().drops();
+    s.pass(2 * S).log(1, "outage").renew().is_up().pass(3 * S).a().is_held().log(1, "outage").b().is_back();
+    s.pass(S).log(2, "outage").log(1, "the outage is over after");
+}
 
-    fn an_outage_is_not_over_while_a_hold_is_still_not_renewed() {
-        THREADS "a locks; b locks; b is-cut; pass 15s; log 1 outage
-        log 1 an outage has begun, affecting 1 hold and 0 waiters of; b is-back; pass 1s; log 2 outage"
-    }
+#[test]
+fn an_outage_is_not_over_while_a_hold_is_still_not_renewed() {
+    let s = threads().a().locks().b().locks().is_cut().pass(15 * S).log(1, "outage");
+    s.log(1, "an outage has begun, affecting 1 hold and 0 waiters of").b().is_back().pass(S).log(2, "outage");
+}
 
-    /// As many calls are answered as are not, so neither is a majority; one hold was not due yet.
-    fn an_outage_where_other_servers_answer_concerns_the_holds_that_failed() {
-        THREADS "a locks; b locks; c locks; d locks; pass 6s; e locks; a is-cut; b is-cut; pass 4s; log 1 outage
-        log 1 affecting 2 holds and 0 waiters of"
-    }
+/// As many calls are answered as are not, so neither is a majority; one hold was not due yet.
+#[test]
+fn an_outage_where_other_servers_answer_concerns_the_holds_that_failed() {
+    let s = threads().a().locks().b().locks().c().locks().d().locks().pass(6 * S).e().locks().a().is_cut();
+    s.b().is_cut().pass(4 * S).log(1, "outage").log(1, "affecting 2 holds and 0 waiters of");
+}
 
-    fn an_outage_tells_of_the_holds_and_waiters_that_no_server_has_heard_of_since() {
-        THREADS "acquire says rank/0*3; a requests; b requests; c requests; d locks; e locks; renew is-down; pass 2s
-        log 1 outage; log 1 affecting 2 holds and 3 waiters of; withdraw is-down; b drops; pass 1s; renew is-up
-        withdraw is-up; pass 2s; log 2 outage; log 1 it affected 2 holds and 3 waiters of"
-    }
+#[test]
+fn an_outage_tells_of_the_holds_and_waiters_that_no_server_has_heard_of_since() {
+    let s = threads().acquire().says(rank(0).times(3)).a().requests().b().requests().c().requests();
+    s.d().locks().e().locks().renew().is_down().pass(2 * S).log(1, "outage");
+    s.log(1, "affecting 2 holds and 3 waiters of").withdraw().is_down().b().drops().pass(S).renew().is_up();
+    s.withdraw().is_up().pass(2 * S).log(2, "outage").log(1, "it affected 2 holds and 3 waiters of");
+}
 
-    /// An answer to any call shows that the server is back. The next one begins anew: its first repeat has no pause.
-    fn an_outage_in_which_all_that_failed_has_gone_ends_with_the_next_answer() {
-        THREADS "a locks; renew is-down; pass 10s; log 1 outage; a unlocks done; log 2 outage
-        log 1 the outage is over after; renew is-up; asked ...; a locks; renew says down*2; pass 10s
-        at renew 19698ms 19698ms 19699ms..19999ms"
-    }
+/// An answer to any call shows that the server is back. The next one begins anew: its first repeat has no pause.
+#[test]
+fn an_outage_in_which_all_that_failed_has_gone_ends_with_the_next_answer() {
+    let s = threads().a().locks().renew().is_down().pass(10 * S).log(1, "outage").a().unlocks().done();
+    s.log(2, "outage").log(1, "the outage is over after").renew().is_up().forget_asked().a().locks();
+    s.renew().says(DOWN.times(2)).pass(10 * S);
+    s.at(RENEW, [ms(19_698)..=ms(19_698), ms(19_698)..=ms(19_698), ms(19_699)..=ms(19_999)]);
+}
 
-    fn an_outage_tells_of_the_releases_that_are_repeated() {
-        THREADS "a locks; release is-down; a drops; pass 3s; log 1 outage; log 1 1 unanswered release or withdrawal"
-    }
+#[test]
+fn an_outage_tells_of_the_releases_that_are_repeated() {
+    let s = threads().a().locks().release().is_down().a().drops().pass(3 * S).log(1, "outage");
+    s.log(1, "1 unanswered release or withdrawal");
 }
 
 /// One request is lost now and then, all the time.
 #[test]
 fn a_server_that_drops_a_request_now_and_then_is_a_line_a_minute_at_most() {
-    let drops = "renew says down; pass 10s;".repeat(60);
-    play(&THREADS, &format!("acquire says rank/0; a requests; {drops} log 0..22; a pending"));
+    let s = threads().acquire().says(rank(0)).a().requests();
+    (0..60).for_each(|_| _ = s.renew().says(DOWN).pass(10 * S));
+    s.log(0..=22, "").a().pending();
 }
 
 /// Their callers have gone, so only the watchdog can tell the server, which has forgotten them when lease and place are over.
 #[test]
 fn unanswered_releases_are_tried_together_and_are_part_of_the_outage() {
-    let each = |does: fn(u32) -> String| (0..500).map(does).collect::<String>();
-    let [hold, drop] = [|n| format!("h{n} locks;"), |n| format!("h{n} drops;")].map(each);
-    let begins = "pass 1s; log 1; log 1 an outage has begun, affecting 0 holds and 0 waiters; asked ...";
-    let over = "pass 20s; called release 15..100; pass 20s; log 1; asked ...; pass 20s; called release 0";
-    play(&THREADS, &format!("{hold} release is-down; {drop} {begins}; {over}"));
+    let s = threads();
+    let each = |does: fn(By) -> By| (0..500).for_each(|n| _ = does(s.by(&format!("holder {n}"))));
+    each(|holder| holder.locks());
+    s.release().is_down();
+    each(|holder| holder.drops());
+    s.pass(S).log(1, "").log(1, "an outage has begun, affecting 0 holds and 0 waiters").forget_asked();
+    s.pass(20 * S).called(RELEASE, 15..=100).pass(20 * S).log(1, "").forget_asked().pass(20 * S);
+    s.called(RELEASE, 0);
 }
 
 #[test]
 fn places_that_the_server_lost_are_one_line() {
-    let ask: String = (0..100).map(|n| format!("w{n}@outage:places requests;")).collect();
-    let plan = "acquire says rank/0/60s/0*200; renew says lost*100";
-    play(&THREADS, &format!("{plan}; {ask} pass 3s; stats places-lost 100; called acquire 200"));
+    let s = threads().acquire().says(rank(0).time(60 * S).ticket(0).times(200)).renew().says(GONE.times(100));
+    (0..100).for_each(|n| _ = s.by(&format!("waiter {n}")).on("outage:places").requests());
+    s.pass(3 * S).stats(|s| s.places_lost, 100).called(ACQUIRE, 200);
     let said = lines_about("for lock `outage:places`");
     assert!(said.len() == 1 && said[0].1.contains("100 place(s) are not in line"), "{said:?}");
 }

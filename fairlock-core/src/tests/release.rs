@@ -1,111 +1,148 @@
 //! How a hold is given back while the server does not answer, refuses, or says that the hold was over.
 
-use super::scene::scenes;
+use super::scene::*;
 
-scenes! {
-    /// The first repeat is at once.
-    fn an_unlock_is_repeated_with_growing_pauses_until_it_is_answered() {
-        THREADS "a locks; release says down*3; a unlocks done 75ms..150ms; at release 0s 0s 25ms..50ms 75ms..150ms
-        stats holds 1; stats lost 0"
-    }
+/// The first repeat is at once.
+#[test]
+fn an_unlock_is_repeated_with_growing_pauses_until_it_is_answered() {
+    let s = threads().a().locks().release().says(DOWN.times(3)).a().unlocks().done().after(ms(75)..=ms(150));
+    s.at(RELEASE, [ms(0)..=ms(0), ms(0)..=ms(0), ms(25)..=ms(50), ms(75)..=ms(150)]);
+    s.stats(|s| s.holds.count, 1).stats(|s| s.lost, 0);
+}
 
-    fn an_unlock_whose_first_answer_is_not_held_has_lost_the_hold() {
-        BOTH "a locks; release says not-held; a unlocks lost Taken 0s; stats lost 1; asked acquire release"
-    }
+#[test]
+fn an_unlock_whose_first_answer_is_not_held_has_lost_the_hold() {
+    both(|s| {
+        s.a().locks().release().says(GONE).a().unlocks().lost(Taken).after(ms(0)).stats(|s| s.lost, 1);
+        s.asked([ACQUIRE, RELEASE]);
+    });
+}
 
-    /// The attempt that was not answered was carried out, when the hold was certain.
-    fn an_unlock_whose_later_answer_is_not_held_has_released_the_hold() {
-        BOTH "a locks; release says down not-held; a unlocks done; stats lost 0"
-        BOTH "a locks; release says down*2 not-held; a unlocks done; stats lost 0"
-    }
+/// The attempt that was not answered was carried out, when the hold was certain.
+#[test]
+fn an_unlock_whose_later_answer_is_not_held_has_released_the_hold() {
+    both(|s| s.a().locks().release().says([DOWN, GONE]).a().unlocks().done().stats(|s| s.lost, 0));
+    both(|s| s.a().locks().release().says([DOWN.times(2), GONE]).a().unlocks().done().stats(|s| s.lost, 0));
+}
 
-    /// It was certain when it was given up, and the server may have waited for the end of the lease.
-    fn an_unlock_whose_lease_ends_while_it_is_told_has_lost_nothing() {
-        THREADS "a is fixed 3s; a locks; pass 2s; release takes 2s; release says not-held; a unlocks done 2s; stats lost 0
-        stats holds 1; chores 0; log 0"
-        THREADS "a is capped 3s; a locks; pass 2s; release takes 2s; release says not-held; a unlocks done; stats lost 0"
-        THREADS "a is fixed 3s; a locks; pass 2s; release takes 2s; release says not-held; a drops done 2s; stats lost 0
-        log 0"
-        THREADS "a is fixed 3s; a is task; a locks gets 1001; pass 2s; release takes 2s; release says not-held; a unlocks
-        pass 2s; a done; stats lost 0; stats holds 1; chores 0; log 0"
-        THREADS "a is fixed 3s; a is task; a locks gets 1001; pass 2s; release takes 2s; release says not-held; a drops
-        pass 3s; stats lost 0; log 0"
-    }
+/// It was certain when it was given up, and the server may have waited for the end of the lease.
+#[test]
+fn an_unlock_whose_lease_ends_while_it_is_told_has_lost_nothing() {
+    let s = threads().a().fixed(3 * S).locks().pass(2 * S).release().takes(2 * S).release().says(GONE);
+    s.a().unlocks().done().after(2 * S).stats(|s| s.lost, 0).stats(|s| s.holds.count, 1).chores(0).log(0, "");
+    let s = threads().a().capped(3 * S).locks().pass(2 * S).release().takes(2 * S).release().says(GONE);
+    s.a().unlocks().done().stats(|s| s.lost, 0);
+    let s = threads().a().fixed(3 * S).locks().pass(2 * S).release().takes(2 * S).release().says(GONE);
+    s.a().drops().done().after(2 * S).stats(|s| s.lost, 0).log(0, "");
+    let s = threads().a().fixed(3 * S).as_task().locks().gets(1001).pass(2 * S).release().takes(2 * S);
+    s.release().says(GONE).a().unlocks().pass(2 * S).a().done().stats(|s| s.lost, 0);
+    s.stats(|s| s.holds.count, 1).chores(0).log(0, "");
+    let s = threads().a().fixed(3 * S).as_task().locks().gets(1001).pass(2 * S).release().takes(2 * S);
+    s.release().says(GONE).a().drops().pass(3 * S).stats(|s| s.lost, 0).log(0, "");
+}
 
-    fn an_unlock_after_the_lease_or_of_a_taken_hold_tells_a_loss() {
-        THREADS "a is fixed 3s; a locks; pass 2s; release takes 500ms; release says not-held; a unlocks lost Taken
-        stats lost 1"
-        THREADS "a is fixed 3s; a locks; pass 3s; a unlocks lost LeaseOver; stats lost 1"
-        THREADS "a is fixed 3s; a is task; a locks gets 1001; pass 2s; release takes 500ms; release says not-held; a unlocks
-        pass 1s; a lost Taken; stats lost 1"
-        THREADS "a is fixed 3s; a is task; a locks gets 1001; pass 3s; a unlocks at-once lost LeaseOver; stats lost 1"
-    }
+#[test]
+fn an_unlock_after_the_lease_or_of_a_taken_hold_tells_a_loss() {
+    let s = threads().a().fixed(3 * S).locks().pass(2 * S).release().takes(ms(500)).release().says(GONE);
+    s.a().unlocks().lost(Taken).stats(|s| s.lost, 1);
+    threads().a().fixed(3 * S).locks().pass(3 * S).a().unlocks().lost(LeaseOver).stats(|s| s.lost, 1);
+    let s = threads().a().fixed(3 * S).as_task().locks().gets(1001).pass(2 * S).release().takes(ms(500));
+    s.release().says(GONE).a().unlocks().pass(S).a().lost(Taken).stats(|s| s.lost, 1);
+    let s = threads().a().fixed(3 * S).as_task().locks().gets(1001).pass(3 * S);
+    s.a().unlocks().at_once().lost(LeaseOver).stats(|s| s.lost, 1);
+}
 
-    /// The message says so.
-    fn a_hold_that_is_taken_by_force_while_it_is_released_is_lost() {
-        THREADS "a is fixed 3s; a locks; pass 2s; release takes 2s; release says not-held; a unlocks; a is-taken 1001; pass 2s
-        a lost Taken; stats lost 1; log 1 was lost by"
-        THREADS "a is fixed 3s; a is task; a locks gets 1001; pass 2s; release takes 2s; release says not-held; a unlocks
-        a is-taken 1001; pass 2s; a lost Taken; stats lost 1; log 1 was lost by"
-    }
+/// The message says so.
+#[test]
+fn a_hold_that_is_taken_by_force_while_it_is_released_is_lost() {
+    let s = threads().a().fixed(3 * S).locks().pass(2 * S).release().takes(2 * S).release().says(GONE);
+    s.a().unlocks().is_taken_with(1001).pass(2 * S).a().lost(Taken).stats(|s| s.lost, 1);
+    s.log(1, "was lost by");
+    let s = threads().a().fixed(3 * S).as_task().locks().gets(1001).pass(2 * S).release().takes(2 * S);
+    s.release().says(GONE).a().unlocks().is_taken_with(1001).pass(2 * S).a().lost(Taken).stats(|s| s.lost, 1);
+    s.log(1, "was lost by");
+}
 
-    /// It does not begin a pause that would end after the limit, and no pause is longer than a second.
-    fn an_unlock_gives_up_at_the_outage_limit_and_is_repeated_in_the_background() {
-        THREADS "a locks; release is-down; a unlocks fails Unavailable 9s..9999ms; a told planned: down
-        called release 10..40; asked ...; release is-up; pass 2s; called release 1..9; chores 0; asked ...
-        a locks gets 1002; asked acquire (nothing of the earlier hold is left)"
-    }
+/// It does not begin a pause that would end after the limit, and no pause is longer than a second.
+#[test]
+fn an_unlock_gives_up_at_the_outage_limit_and_is_repeated_in_the_background() {
+    let s = threads().a().locks().release().is_down();
+    s.a().unlocks().fails(Unavailable).after(9 * S..=ms(9999)).told("planned: down").called(RELEASE, 10..=40);
+    s.forget_asked().release().is_up().pass(2 * S).called(RELEASE, 1..=9).chores(0).forget_asked();
+    s.a().locks().gets(1002).asked(ACQUIRE); // nothing of the earlier hold is left
+}
 
-    /// The watchdog tells the server once more.
-    fn an_unlock_that_is_refused_is_an_error_at_once() {
-        UNWATCHED "a locks; release says denied; a unlocks fails Denied 0s; asked acquire release; chores 1"
-    }
+/// The watchdog tells the server once more.
+#[test]
+fn an_unlock_that_is_refused_is_an_error_at_once() {
+    let s = unwatched().a().locks().release().says(DENIED).a().unlocks().fails(Denied).after(ms(0));
+    s.asked([ACQUIRE, RELEASE]).chores(1);
+}
 
-    fn a_dropped_guard_tries_once_and_leaves_the_rest_to_the_watchdog() {
-        UNWATCHED "a locks; release says down; a drops done 0s; asked acquire release; chores 1"
-        THREADS "a locks; release says down; a drops; asked acquire release release!dog"
-    }
+#[test]
+fn a_dropped_guard_tries_once_and_leaves_the_rest_to_the_watchdog() {
+    let s = unwatched().a().locks().release().says(DOWN).a().drops().done().after(ms(0));
+    s.asked([ACQUIRE, RELEASE]).chores(1);
+    let s = threads().a().locks().release().says(DOWN).a().drops();
+    s.asked([ACQUIRE, RELEASE, RELEASE.by_dog()]);
+}
 
-    /// One call renews all holds that are due, so others may delay it. The server is told first.
-    fn an_unlock_waits_for_a_renewal_that_is_under_way_but_not_for_long() {
-        THREADS "a locks; renew takes 300ms; pass 9698ms; at renew 9698ms; a unlocks done 300ms; at release 9698ms"
-        THREADS "a locks; renew takes 2s; pass 9698ms; at renew 9698ms; a unlocks done 500ms; at release 9698ms"
-    }
+/// One call renews all holds that are due, so others may delay it. The server is told first.
+#[test]
+fn an_unlock_waits_for_a_renewal_that_is_under_way_but_not_for_long() {
+    let s = threads().a().locks().renew().takes(ms(300)).pass(ms(9698)).at(RENEW, [ms(9698)]);
+    s.a().unlocks().done().after(ms(300)).at(RELEASE, [ms(9698)]);
+    let s = threads().a().locks().renew().takes(2 * S).pass(ms(9698)).at(RENEW, [ms(9698)]);
+    s.a().unlocks().done().after(ms(500)).at(RELEASE, [ms(9698)]);
+}
 
-    fn a_drop_waits_for_no_renewal() {
-        THREADS "a locks; renew takes 1s; pass 9698ms; at renew 9698ms; a drops done 0s"
-    }
+#[test]
+fn a_drop_waits_for_no_renewal() {
+    let s = threads().a().locks().renew().takes(S).pass(ms(9698)).at(RENEW, [ms(9698)]);
+    s.a().drops().done().after(ms(0));
+}
 
-    fn an_unlock_that_fails_waits_for_a_renewal_as_well() {
-        THREADS "a locks; renew takes 300ms; pass 9698ms; release says denied; a unlocks fails Denied 300ms"
-    }
+#[test]
+fn an_unlock_that_fails_waits_for_a_renewal_as_well() {
+    let s = threads().a().locks().renew().takes(ms(300)).pass(ms(9698)).release().says(DENIED);
+    s.a().unlocks().fails(Denied).after(ms(300));
+}
 
-    /// A push has granted the lock while the watchdog was asking: the ask must not be carried out after the release.
-    fn a_release_goes_after_an_ask_that_is_under_way() {
-        THREADS "acquire says rank/0*2; a requests; acquire takes 300ms; a is-woken; a is-asking; a is-pushed 9
-        a waits gets 9; a unlocks done 300ms; at release 300ms"
-    }
+/// A push has granted the lock while the watchdog was asking: the ask must not be carried out after the release.
+#[test]
+fn a_release_goes_after_an_ask_that_is_under_way() {
+    let s = threads().acquire().says(rank(0).times(2)).a().requests().acquire().takes(ms(300)).a().is_woken();
+    s.a().is_asking().is_pushed(9).waits().gets(9).unlocks().done().after(ms(300)).at(RELEASE, [ms(300)]);
+}
 
-    fn an_inner_unlock_that_finds_the_hold_lost_reports_that() {
-        THREADS "a locks; a' locks; count says lost; a' unlocks lost Taken; a is-lost; a unlocks lost Taken"
-    }
+#[test]
+fn an_inner_unlock_that_finds_the_hold_lost_reports_that() {
+    let s = threads().a().locks().a2().locks().count().says(GONE).a2().unlocks().lost(Taken).a().is_lost();
+    s.a().unlocks().lost(Taken);
+}
 
-    /// The server heard of the last unlock first.
-    fn an_inner_unlock_that_the_last_one_has_overtaken_is_no_loss() {
-        THREADS "a locks; a' locks; count says lost; count takes 1s; a' unlocks; a unlocks done; a' done; stats lost 0"
-    }
+/// The server heard of the last unlock first.
+#[test]
+fn an_inner_unlock_that_the_last_one_has_overtaken_is_no_loss() {
+    let s = threads().a().locks().a2().locks().count().says(GONE).count().takes(S).a2().unlocks();
+    s.a().unlocks().done().a2().done().stats(|s| s.lost, 0);
+}
 
-    fn the_last_guard_of_a_lost_hold_has_it_released_and_no_other_has() {
-        THREADS "a locks; a' locks; a loses; a unlocks lost Taken; called release 0; a' unlocks lost Taken
-        called release 1"
-    }
+#[test]
+fn the_last_guard_of_a_lost_hold_has_it_released_and_no_other_has() {
+    let s = threads().a().locks().a2().locks().a().loses(Taken).unlocks().lost(Taken).called(RELEASE, 0);
+    s.a2().unlocks().lost(Taken).called(RELEASE, 1);
+}
 
-    fn an_unlock_after_the_end_of_the_lease_reports_the_loss() {
-        UNWATCHED "a locks; jump 30s; a unlocks lost NotRenewed 0s; stats lost 1; chores 1"
-    }
+#[test]
+fn an_unlock_after_the_end_of_the_lease_reports_the_loss() {
+    let s = unwatched().a().locks().jump(30 * S).a().unlocks().lost(NotRenewed).after(ms(0));
+    s.stats(|s| s.lost, 1).chores(1);
+}
 
-    /// Its owner's next request waits for the server to know.
-    fn a_hold_that_is_lost_while_it_is_released_is_counted_once_and_known_until_then() {
-        UNWATCHED "a locks; release takes 1s; a unlocks; a loses; claims 1; a done; claims 0; stats holds 1; stats lost 1"
-    }
+/// Its owner's next request waits for the server to know.
+#[test]
+fn a_hold_that_is_lost_while_it_is_released_is_counted_once_and_known_until_then() {
+    let s = unwatched().a().locks().release().takes(S).a().unlocks().loses(Taken).claims(1).a().done();
+    s.claims(0).stats(|s| s.holds.count, 1).stats(|s| s.lost, 1);
 }

@@ -1,69 +1,88 @@
 //! A call of an owner whose earlier hold the server has not been told of: it settles that first.
 
-use super::scene::scenes;
+use super::scene::*;
 
-scenes! {
-    fn the_next_call_releases_the_earlier_hold_and_asks_then() {
-        UNWATCHED "a locks; release says down; a drops; asked acquire release; a tries gets 1002 0s
-        asked release acquire; chores 0"
-    }
+#[test]
+fn the_next_call_releases_the_earlier_hold_and_asks_then() {
+    let s = unwatched().a().locks().release().says(DOWN).a().drops().asked([ACQUIRE, RELEASE]);
+    s.a().tries().gets(1002).after(ms(0)).asked([RELEASE, ACQUIRE]).chores(0);
+}
 
-    /// The watchdog waits for answers about another lock.
-    fn a_call_after_a_release_that_was_not_answered_does_not_wait_for_a_slow_renewal() {
-        THREADS "a locks; b locks; renew takes 8s; pass 12s; release says down; b drops; b tries gets 1003 0s"
-    }
+/// The watchdog waits for answers about another lock.
+#[test]
+fn a_call_after_a_release_that_was_not_answered_does_not_wait_for_a_slow_renewal() {
+    let s = threads().a().locks().b().locks().renew().takes(8 * S).pass(12 * S).release().says(DOWN);
+    s.b().drops().tries().gets(1003).after(ms(0));
+}
 
-    fn one_attempt_makes_one_attempt_to_settle() {
-        UNWATCHED "a locks; release is-down; a drops; asked acquire release; a tries fails Unavailable 0s
-        asked release"
-    }
+#[test]
+fn one_attempt_makes_one_attempt_to_settle() {
+    let s = unwatched().a().locks().release().is_down().a().drops().asked([ACQUIRE, RELEASE]);
+    s.a().tries().fails(Unavailable).after(ms(0)).asked(RELEASE);
+}
 
-    /// The first repeat is at once.
-    fn a_caller_with_time_settles_with_growing_pauses() {
-        UNWATCHED "a locks; release says down*4; a drops; asked acquire release; a locks gets 1002 75ms..150ms
-        called release 4; at release 0s 0s ..."
-    }
+/// The first repeat is at once.
+#[test]
+fn a_caller_with_time_settles_with_growing_pauses() {
+    let s = unwatched().a().locks().release().says(DOWN.times(4)).a().drops().asked([ACQUIRE, RELEASE]);
+    s.a().locks().gets(1002).after(ms(75)..=ms(150)).called(RELEASE, 4).at_first(RELEASE, [ms(0), ms(0)]);
+}
 
-    fn a_caller_without_a_limit_gives_up_after_the_outage_limit() {
-        UNWATCHED "a locks; release is-down; a drops; asked acquire release; a locks fails Unavailable 10s
-        a told planned: down; called release 10..30"
-    }
+#[test]
+fn a_caller_without_a_limit_gives_up_after_the_outage_limit() {
+    let s = unwatched().a().locks().release().is_down().a().drops().asked([ACQUIRE, RELEASE]);
+    s.a().locks().fails(Unavailable).after(10 * S).told("planned: down").called(RELEASE, 10..=30);
+}
 
-    fn a_timed_wait_ends_on_time_with_the_error_of_its_last_attempt() {
-        UNWATCHED "a locks; release is-down; a drops; a tries-for 2s fails Unavailable 2s"
-    }
+#[test]
+fn a_timed_wait_ends_on_time_with_the_error_of_its_last_attempt() {
+    let s = unwatched().a().locks().release().is_down().a().drops();
+    s.a().tries_for(2 * S).fails(Unavailable).after(2 * S);
+}
 
-    fn a_refused_release_settles_as_well() {
-        UNWATCHED "a locks; release says down denied; a drops; a locks gets 1002 0s"
-    }
+#[test]
+fn a_refused_release_settles_as_well() {
+    let s = unwatched().a().locks().release().says([DOWN, DENIED]).a().drops();
+    s.a().locks().gets(1002).after(ms(0));
+}
 
-    fn a_cancelled_caller_does_not_wait_for_the_end_of_an_earlier_hold() {
-        UNWATCHED "a is cancellable; a locks; release is-down; a drops; a locks; a is-cancelled
-        a fails Cancelled 0s..59ms"
-    }
+#[test]
+fn a_cancelled_caller_does_not_wait_for_the_end_of_an_earlier_hold() {
+    let s = unwatched().a().cancellable().locks().release().is_down().a().drops().locks().is_cancelled();
+    s.a().fails(Cancelled).after(ms(0)..=ms(59));
+}
 
-    /// Another thread of the owner is releasing, and has no answer yet: the lock may be busy or not.
-    fn a_timed_wait_for_a_release_that_is_under_way_ends_on_time() {
-        UNWATCHED "a locks; release takes 15s; a unlocks; a' tries-for 2s is-busy 2s; a done 15s"
-    }
+/// Another thread of the owner is releasing, and has no answer yet: the lock may be busy or not.
+#[test]
+fn a_timed_wait_for_a_release_that_is_under_way_ends_on_time() {
+    let s = unwatched().a().locks().release().takes(15 * S).a().unlocks();
+    s.a2().tries_for(2 * S).is_busy().after(2 * S).a().done().after(15 * S);
+}
 
-    fn a_wait_for_a_release_that_is_under_way_is_an_error_after_the_outage_limit() {
-        UNWATCHED "a locks; release takes 15s; a unlocks; a' locks fails Unavailable 10s
-        a' told the end of an earlier hold or wait of this owner; a done 15s"
-    }
+#[test]
+fn a_wait_for_a_release_that_is_under_way_is_an_error_after_the_outage_limit() {
+    let s = unwatched().a().locks().release().takes(15 * S).a().unlocks();
+    s.a2().locks().fails(Unavailable).after(10 * S).told("the end of an earlier hold or wait of this owner");
+    s.a().done().after(15 * S);
+}
 
-    fn a_call_goes_on_as_soon_as_the_release_under_way_is_answered() {
-        UNWATCHED "a locks; release takes 1s; a unlocks; a' locks gets 1002 1s; a done 1s"
-    }
+#[test]
+fn a_call_goes_on_as_soon_as_the_release_under_way_is_answered() {
+    let s = unwatched().a().locks().release().takes(S).a().unlocks().a2().locks().gets(1002).after(S);
+    s.a().done().after(S);
+}
 
-    /// As after an ask, which the server would carry out after the withdrawal.
-    fn a_withdrawal_by_the_next_call_comes_after_the_heartbeat() {
-        THREADS "acquire says rank/0; renew takes 300ms; a tries-for 1700ms is-busy 1750ms; asked acquire renew
-        a tries gets 1001 216ms..217ms; asked withdraw ..."
-    }
+/// As after an ask, which the server would carry out after the withdrawal.
+#[test]
+fn a_withdrawal_by_the_next_call_comes_after_the_heartbeat() {
+    let s = threads().acquire().says(rank(0)).renew().takes(ms(300));
+    s.a().tries_for(ms(1700)).is_busy().after(ms(1750)).asked([ACQUIRE, RENEW]);
+    s.a().tries().gets(1001).after(ms(216)..=ms(217)).asked_first(WITHDRAW);
+}
 
-    fn a_call_does_not_wait_for_a_heartbeat_beyond_its_own_time() {
-        THREADS "acquire says rank/0; renew takes 8s; a tries-for 1700ms is-busy 1750ms; a tries-for 1s is-busy 1s
-        asked acquire renew; pass 10s; asked withdraw ..."
-    }
+#[test]
+fn a_call_does_not_wait_for_a_heartbeat_beyond_its_own_time() {
+    let s = threads().acquire().says(rank(0)).renew().takes(8 * S);
+    s.a().tries_for(ms(1700)).is_busy().after(ms(1750)).tries_for(S).is_busy().after(S);
+    s.asked([ACQUIRE, RENEW]).pass(10 * S).asked_first(WITHDRAW);
 }

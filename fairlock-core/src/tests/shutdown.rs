@@ -4,125 +4,157 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
 
 use super::logger::lines_of_this_thread;
-use super::scene::{Scene, THREADS, UNWATCHED, play, scenes};
+use super::scene::*;
 use super::store::Op;
 use super::support::{OUTAGE, S, World, ms};
 use crate::{Error, LostCause};
 
-scenes! {
-    fn a_withdrawal_goes_after_an_ask_that_is_under_way() {
-        THREADS "acquire takes 1s; acquire says down; a locks; x shuts-down; a fails Shutdown; x done 1s; at withdraw 1s"
-    }
+#[test]
+fn a_withdrawal_goes_after_an_ask_that_is_under_way() {
+    let s = threads().acquire().takes(S).acquire().says(DOWN).a().locks().x().shuts_down();
+    s.a().fails(Shutdown).x().done().after(S).at(WITHDRAW, [S]);
+}
 
-    /// A heartbeat puts back a place that is gone. The watchdog may withdraw the request as well as the shutdown.
-    fn a_withdrawal_goes_after_a_heartbeat_that_is_under_way() {
-        THREADS "acquire says rank/0; a requests; renew takes 1s; pass 2s; at renew 1666666666ns; x shuts-down done
-        at withdraw 2666666666ns ..."
-    }
+/// A heartbeat puts back a place that is gone. The watchdog may withdraw the request as well as the shutdown.
+#[test]
+fn a_withdrawal_goes_after_a_heartbeat_that_is_under_way() {
+    let s = threads().acquire().says(rank(0)).a().requests().renew().takes(S).pass(2 * S);
+    s.at(RENEW, [ns(1_666_666_666)]).x().shuts_down().done().at_first(WITHDRAW, [ns(2_666_666_666)]);
+}
 
-    /// The last tenth of the time is for callbacks.
-    fn a_shutdown_without_answers_ends_in_time_and_tells_what_is_open() {
-        THREADS "open:0 locks; open:1 locks; release is-down; x shuts-down fails Unsettled 2 9s; x told open:
-        x told planned: down; called release open:0 10..30"
-    }
+/// The last tenth of the time is for callbacks.
+#[test]
+fn a_shutdown_without_answers_ends_in_time_and_tells_what_is_open() {
+    let s = threads().by("open:0").locks().by("open:1").locks().release().is_down();
+    s.x().shuts_down().fails(UnsettledOf(2)).after(9 * S).told("open:").told("planned: down");
+    s.called(RELEASE.about("open:0"), 10..=30);
+}
 
-    fn a_shutdown_ends_within_the_time_that_it_is_given() {
-        THREADS "a locks; release is-down; x shuts-down-within 1s fails Unsettled 1 900ms"
-    }
+#[test]
+fn a_shutdown_ends_within_the_time_that_it_is_given() {
+    let s = threads().a().locks().release().is_down();
+    s.x().shuts_down_within(S).fails(UnsettledOf(1)).after(ms(900));
+}
 
-    fn a_shutdown_repeats_what_is_not_answered() {
-        THREADS "a locks; release says down*3; x shuts-down done 75ms..150ms; called release 4"
-    }
+#[test]
+fn a_shutdown_repeats_what_is_not_answered() {
+    let s = threads().a().locks().release().says(DOWN.times(3));
+    s.x().shuts_down().done().after(ms(75)..=ms(150)).called(RELEASE, 4);
+}
 
-    fn a_shutdown_that_is_refused_does_not_try_again() {
-        THREADS "a locks; release says denied; x shuts-down fails Unsettled 1 0s; x told planned: denied; called release 1"
-    }
+#[test]
+fn a_shutdown_that_is_refused_does_not_try_again() {
+    let s = threads().a().locks().release().says(DENIED).x().shuts_down().fails(UnsettledOf(1)).after(ms(0));
+    s.x().told("planned: denied").called(RELEASE, 1);
+}
 
-    /// The store refuses the withdrawal as well, as one that can't save does.
-    fn a_newcomer_that_the_store_takes_no_writes_of_is_told_at_once_and_leaves_nothing_to_settle() {
-        UNWATCHED "acquire says full; withdraw says full; a locks fails Unavailable 0s; x shuts-down done 0s"
-    }
+/// The store refuses the withdrawal as well, as one that can't save does.
+#[test]
+fn a_newcomer_that_the_store_takes_no_writes_of_is_told_at_once_and_leaves_nothing_to_settle() {
+    let s = unwatched().acquire().says(FULL).withdraw().says(FULL);
+    s.a().locks().fails(Unavailable).after(ms(0)).x().shuts_down().done().after(ms(0));
+}
 
-    fn a_grant_that_a_shutdown_finds_is_released() {
-        THREADS "acquire says rank/0; a requests; withdraw says got/77; x shuts-down done
-        asked acquire withdraw release/77"
-    }
+#[test]
+fn a_grant_that_a_shutdown_finds_is_released() {
+    let s = threads().acquire().says(rank(0)).a().requests().withdraw().says(got(77)).x().shuts_down().done();
+    s.asked([ACQUIRE, WITHDRAW, RELEASE.of(77)]);
+}
 
-    fn a_release_of_a_found_grant_that_is_not_answered_is_repeated_as_a_release() {
-        THREADS "acquire says rank/0; a requests; withdraw says got/77; release says down; x shuts-down done
-        called withdraw 1; called release 2"
-    }
+#[test]
+fn a_release_of_a_found_grant_that_is_not_answered_is_repeated_as_a_release() {
+    let s = threads().acquire().says(rank(0)).a().requests().withdraw().says(got(77)).release().says(DOWN);
+    s.x().shuts_down().done().called(WITHDRAW, 1).called(RELEASE, 2);
+}
 
-    fn a_shutdown_waits_for_the_release_of_a_caller() {
-        THREADS "a locks; release takes 1s; a unlocks; x shuts-down done 1s; called release 1; a done"
-    }
+#[test]
+fn a_shutdown_waits_for_the_release_of_a_caller() {
+    let s = threads().a().locks().release().takes(S).a().unlocks().x().shuts_down().done().after(S);
+    s.called(RELEASE, 1).a().done();
+}
 
-    fn a_shutdown_tells_of_a_release_that_another_thread_could_not_end_in_time() {
-        THREADS "a locks; release takes 2s; a unlocks; x shuts-down-within 1s fails Unsettled 1 900ms; a done"
-    }
+#[test]
+fn a_shutdown_tells_of_a_release_that_another_thread_could_not_end_in_time() {
+    let s = threads().a().locks().release().takes(2 * S).a().unlocks();
+    s.x().shuts_down_within(S).fails(UnsettledOf(1)).after(ms(900)).a().done();
+}
 
-    /// No release waits for it.
-    fn a_shutdown_waits_for_a_round_of_the_watchdog() {
-        THREADS "a locks; renew takes 1s; pass 9698ms; x shuts-down done 1s; at release 9698ms"
-    }
+/// No release waits for it.
+#[test]
+fn a_shutdown_waits_for_a_round_of_the_watchdog() {
+    let s = threads().a().locks().renew().takes(S).pass(ms(9698)).x().shuts_down().done().after(S);
+    s.at(RELEASE, [ms(9698)]);
+}
 
-    /// The shutdown tells the server, and the guard does not.
-    fn a_guard_that_is_given_up_during_a_shutdown_is_not_released_twice() {
-        THREADS "a locks; release takes 1s; x shuts-down; a unlocks lost Shutdown 0s; x done; called release 1"
-    }
+/// The shutdown tells the server, and the guard does not.
+#[test]
+fn a_guard_that_is_given_up_during_a_shutdown_is_not_released_twice() {
+    let s = threads().a().locks().release().takes(S).x().shuts_down();
+    s.a().unlocks().lost(LostCause::Shutdown).after(ms(0)).x().done().called(RELEASE, 1);
+}
 
-    fn what_callers_had_left_behind_is_told_as_well() {
-        THREADS "a locks; a is-cut; a drops; pass 3s; asked ...; a is-back; x shuts-down done; asked release; chores 0"
-    }
+#[test]
+fn what_callers_had_left_behind_is_told_as_well() {
+    let s = threads().a().locks().is_cut().drops().pass(3 * S).forget_asked().a().is_back();
+    s.x().shuts_down().done().asked(RELEASE).chores(0);
+}
 
-    /// The threads that had something to tell have ended by then.
-    fn a_release_that_a_caller_leaves_behind_during_a_shutdown_is_told_as_well() {
-        THREADS "a locks; b locks; release takes 1s; b is-cut; b drops; x shuts-down; pass 500ms; called release a 1
-        pass 500ms; b is-back; b done; x done 0s..1999ms; called release b 2..9"
-    }
+/// The threads that had something to tell have ended by then.
+#[test]
+fn a_release_that_a_caller_leaves_behind_during_a_shutdown_is_told_as_well() {
+    let s = threads().a().locks().b().locks().release().takes(S).b().is_cut().drops().x().shuts_down();
+    s.pass(ms(500)).called(RELEASE.about(A), 1).pass(ms(500)).b().is_back().done();
+    s.x().done().after(ms(0)..=ms(1999)).called(RELEASE.about(B), 2..=9);
 }
 
 #[test]
 fn a_shutdown_fails_waiters_reports_and_releases_holds_and_runs_callbacks() {
-    let mut scene = Scene::of(&THREADS);
+    let s = threads();
     let reports = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&reports);
-    scene.world.client.on_lost(move |lost| {
+    s.client.on_lost(move |lost| {
         assert_eq!(lost.cause, LostCause::Shutdown);
         counted.fetch_add(1, Ordering::SeqCst);
     });
-    scene.play("a locks; acquire says rank/0; b requests; x shuts-down done 0s");
+    s.a().locks().acquire().says(rank(0)).b().requests().x().shuts_down().done().after(ms(0));
     assert_eq!(reports.load(Ordering::SeqCst), 1);
-    assert!(scene.world.shared.timers.is_gone());
-    scene.play(
-        "a hears Shutdown; b waits fails Shutdown; called release 1; called withdraw 1; called acquire 2; held nobody
-        waiting nobody; asked ...; a unlocks lost Shutdown; x shuts-down done; asked nothing (a second one does nothing)",
-    );
+    assert!(s.shared.timers.is_gone());
+    s.a().hears(LostCause::Shutdown).b().waits().fails(Shutdown).called(RELEASE, 1).called(WITHDRAW, 1);
+    s.called(ACQUIRE, 2).held(&[]).waiting(&[]).forget_asked().a().unlocks().lost(LostCause::Shutdown);
+    s.x().shuts_down().done().asked_nothing(); // a second one does nothing
 }
 
 /// The withdrawal of such a call is refused for the same reason. An attempt without an answer may have left something.
 #[test]
 fn a_call_that_was_refused_for_its_lock_leaves_nothing_to_settle() {
-    for kind in ["InvalidName", "InvalidConfig", "Corrupt", "Mismatch"] {
-        let then = format!("withdraw says {kind}; a tries fails {kind}; x shuts-down");
-        play(&UNWATCHED, &format!("acquire says {kind}; {then} done 0s"));
-        play(&UNWATCHED, &format!("acquire says down {kind}; {then} fails Unsettled 1 0s"));
+    for (says, kind) in [
+        (BackendErrorKind::InvalidName, InvalidName),
+        (BackendErrorKind::InvalidConfig, InvalidConfig),
+        (BackendErrorKind::Corrupt, Corrupt),
+        (BackendErrorKind::Mismatch, Mismatch),
+    ] {
+        let s = unwatched().acquire().says(error(says)).withdraw().says(error(says)).a().tries().fails(kind);
+        s.x().shuts_down().done().after(ms(0));
+        let s = unwatched().acquire().says([DOWN, error(says)]).withdraw().says(error(says));
+        s.a().tries().fails(kind).x().shuts_down().fails(UnsettledOf(1)).after(ms(0));
     }
 }
 
 /// Other calls may be answered meanwhile: it does not wait for the sum.
 #[test]
 fn slow_releases_are_sent_side_by_side() {
-    let locks: String = (0..12).map(|n| format!("h{n} locks;")).collect();
-    play(&THREADS, &format!("{locks} release takes 1s*12; x shuts-down done 1s..7s; called release 12"));
+    let s = threads();
+    (0..12).for_each(|n| _ = s.by(&format!("holder {n}")).locks());
+    s.release().takes_each(S, 12).x().shuts_down().done().after(S..=7 * S).called(RELEASE, 12);
 }
 
 #[test]
 fn many_withdrawals_are_shared_by_the_threads() {
-    let each = |does: fn(u64) -> String| (0..40).map(does).collect::<String>();
-    let requests = each(|n| format!("acquire says rank/{n}; w{n}@many requests;"));
-    let decided = each(|n| format!("; w{n} decided"));
-    play(&THREADS, &format!("{requests} x shuts-down done; called withdraw 40 {decided}"));
+    let s = threads();
+    let waiter = |n: u64| s.by(&format!("waiter {n}"));
+    (0..40).for_each(|n| _ = s.acquire().says(rank(n)).by(&format!("waiter {n}")).on("many").requests());
+    s.x().shuts_down().done().called(WITHDRAW, 40);
+    (0..40).for_each(|n| _ = waiter(n).decided());
 }
 
 /// In real time, since it is user code.
@@ -144,14 +176,15 @@ fn a_callback_that_does_not_end_is_not_waited_for_beyond_the_limit() {
 
 #[test]
 fn losses_that_were_reported_and_not_logged_are_logged_at_the_end() {
-    let mut scene = Scene::of(&THREADS);
-    scene.play("shutdown:unlogged:0 locks; shutdown:unlogged:1 locks");
-    for n in 0..2 {
-        let ledger = &scene.world.shared.ledger;
-        let claim = scene.world.claim(&format!("shutdown:unlogged:{n}"));
-        ledger.unlogged.keep(ledger.report_loss(&claim, LostCause::Taken).unwrap());
+    let s = threads();
+    let names = ["shutdown:unlogged:0", "shutdown:unlogged:1"];
+    names.iter().for_each(|name| _ = s.by(name).locks());
+    for name in names {
+        let ledger = &s.shared.ledger;
+        ledger.unlogged.keep(ledger.report_loss(&s.claim(name), LostCause::Taken).unwrap());
     }
-    scene.play("x shuts-down done; shutdown:unlogged:0 is-lost; shutdown:unlogged:1 is-lost");
+    s.x().shuts_down().done();
+    names.iter().for_each(|name| _ = s.by(name).is_lost());
     let said = super::logger::lines_about("lock `shutdown:unlogged:");
     let said: Vec<_> = said.iter().filter(|(_, line)| line.contains("was lost by")).collect();
     assert!(said.len() == 2 && said[0].1.contains("unlogged:0"), "in order: {said:?}");

@@ -83,14 +83,14 @@ struct Inner {
     is_non_blocking: AtomicBool,
 }
 
-pub(super) const LEASE: Duration = Duration::from_secs(30);
+pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
 /// Not answered.
-pub(super) fn down<T>() -> Answer<T> {
+pub(crate) fn down<T>() -> Answer<T> {
     Err(BackendError::new(BackendErrorKind::Unavailable, "planned: down"))
 }
 
-pub(super) fn denied<T>() -> Answer<T> {
+pub(crate) fn denied<T>() -> Answer<T> {
     Err(BackendError::new(BackendErrorKind::Denied, "planned: denied"))
 }
 
@@ -103,7 +103,7 @@ pub(super) fn granted(token: u64) -> Answer<Acquired> {
     Ok(Acquired::Granted { token: FencingToken::new(token), lease: LEASE })
 }
 
-pub(super) fn busy() -> Answer<Acquired> {
+pub(crate) fn busy() -> Answer<Acquired> {
     Ok(Acquired::Busy { recheck_in: Duration::MAX })
 }
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, bounded};
 
 use super::logger;
+pub(super) use super::names::{S, ms};
 use super::store::{Store, queued};
 use crate::Clock;
 use crate::backend::{Backend, Wake, WakeSink};
@@ -21,12 +22,7 @@ use crate::wake::Sink;
 use crate::watchdog::THREADS;
 use crate::{Client, ClientId, FencingToken, ManualClock, OwnedLock, OwnedRequest};
 
-pub(super) const S: Duration = Duration::from_secs(1);
 pub(super) const OUTAGE: Duration = Duration::from_secs(10);
-
-pub(super) const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
 
 /// What a future says to one poll.
 pub(super) fn polled_once<T>(future: impl Future<Output = T>) -> Poll<T> {

@@ -1,162 +1,188 @@
 //! The rounds of the watchdog: what goes together, what waits, and what ends it.
 
 use super::logger::lines_about;
-use super::scene::{Scene, THREADS, play, scenes};
+use super::scene::*;
 use super::store::Op;
 use super::support::{S, ms};
 
-scenes! {
-    fn a_hold_is_renewed_three_times_a_lease() {
-        THREADS "a locks; pass 100s; called renew 10; a is-held; stats renewals 10; stats late-renewals 0; a unlocks done
-        asked ...; pass 100s; asked nothing"
-    }
+#[test]
+fn a_hold_is_renewed_three_times_a_lease() {
+    let s = threads().a().locks().pass(100 * S).called(RENEW, 10).a().is_held().stats(|s| s.renewals, 10);
+    s.stats(|s| s.late_renewals, 0).a().unlocks().done().forget_asked().pass(100 * S).asked_nothing();
+}
 
-    fn a_place_is_renewed_three_times_its_time_to_live() {
-        THREADS "acquire says rank/0; a requests; pass 9s
-        at renew 1666666666ns 3333333332ns 4999999998ns 6666666664ns 8333333330ns"
-    }
+#[test]
+fn a_place_is_renewed_three_times_its_time_to_live() {
+    let s = threads().acquire().says(rank(0)).a().requests().pass(9 * S);
+    s.at(
+        RENEW,
+        [ns(1_666_666_666), ns(3_333_333_332), ns(4_999_999_998), ns(6_666_666_664), ns(8_333_333_330)],
+    );
+}
 
-    fn what_comes_due_soon_goes_with_what_is_due() {
-        THREADS "a locks; pass 2s; b locks; pass 8s; asked acquire acquire renew/2"
-    }
+#[test]
+fn what_comes_due_soon_goes_with_what_is_due() {
+    threads().a().locks().pass(2 * S).b().locks().pass(8 * S).asked([ACQUIRE, ACQUIRE, RENEW.of(2)]);
+}
 
-    /// The first repeat is at once, and once more after an answer.
-    fn a_renewal_that_fails_is_repeated_at_once_and_then_with_pauses() {
-        THREADS "a locks; renew says down*3; pass 12s; called renew 4
-        at renew 9698ms 9698ms 9723ms..9748ms 9773ms..9848ms; a is-held; stats late-renewals 1; asked ...
-        renew says down; pass 10s; called renew 2; at renew 19s..20s 19s..20s; stats late-renewals 2"
-    }
+/// The first repeat is at once, and once more after an answer.
+#[test]
+fn a_renewal_that_fails_is_repeated_at_once_and_then_with_pauses() {
+    let s = threads().a().locks().renew().says(DOWN.times(3)).pass(12 * S).called(RENEW, 4);
+    s.at(RENEW, [ms(9698)..=ms(9698), ms(9698)..=ms(9698), ms(9723)..=ms(9748), ms(9773)..=ms(9848)]);
+    s.a().is_held().stats(|s| s.late_renewals, 1).forget_asked().renew().says(DOWN).pass(10 * S);
+    s.called(RENEW, 2).at(RENEW, [19 * S..=20 * S, 19 * S..=20 * S]).stats(|s| s.late_renewals, 2);
+}
 
-    fn a_senseless_answer_is_no_answer() {
-        THREADS "a locks; renew says rank/0; pass 30s; a is-held"
-    }
+#[test]
+fn a_senseless_answer_is_no_answer() {
+    threads().a().locks().renew().says(rank(0)).pass(30 * S).a().is_held();
+}
 
-    /// Its caller has asked meanwhile, and has the lock.
-    fn a_hold_is_not_lost_by_the_late_news_that_its_place_was_gone() {
-        THREADS "acquire says rank/0; a locks; renew takes 1s; renew says lost; pass 2s; a is-renewing; a is-woken
-        a gets 1001; pass 1s; a is-held; stats lost 0"
-    }
+/// Its caller has asked meanwhile, and has the lock.
+#[test]
+fn a_hold_is_not_lost_by_the_late_news_that_its_place_was_gone() {
+    let s = threads().acquire().says(rank(0)).a().locks().renew().takes(S).renew().says(GONE).pass(2 * S);
+    s.a().is_renewing().is_woken().gets(1001).pass(S).a().is_held().stats(|s| s.lost, 0);
+}
 
-    fn a_place_without_a_ticket_that_is_gone_is_counted_and_asked_for_again() {
-        THREADS "acquire says rank/0/60s/0*2; a requests; renew says lost; pass 2s; stats places-lost 1
-        asked acquire renew acquire"
-    }
+#[test]
+fn a_place_without_a_ticket_that_is_gone_is_counted_and_asked_for_again() {
+    let s = threads().acquire().says(rank(0).time(60 * S).ticket(0).times(2)).a().requests();
+    s.renew().says(GONE).pass(2 * S).stats(|s| s.places_lost, 1).asked([ACQUIRE, RENEW, ACQUIRE]);
+}
 
-    /// In one call, also for callers that wait: each by itself would be a call.
-    fn the_watchdog_asks_for_places_that_are_gone() {
-        THREADS "acquire says rank/0/60s/5*3; a locks; b@a locks; c@a locks; asked ...; renew says lost*3
-        acquire says rank/0/60s/5*3; pass 2s; asked renew/3 acquire!dog acquire!dog acquire!dog; stats places-lost 0
-        a is-pushed 1001; b is-pushed 1002; c is-pushed 1003; a gets 1001; b gets 1002; c gets 1003"
-    }
+/// In one call, also for callers that wait: each by itself would be a call.
+#[test]
+fn the_watchdog_asks_for_places_that_are_gone() {
+    let s = threads().acquire().says(rank(0).time(60 * S).ticket(5).times(3)).a().locks().b().on(A).locks();
+    s.c().on(A).locks().forget_asked().renew().says(GONE.times(3));
+    s.acquire().says(rank(0).time(60 * S).ticket(5).times(3)).pass(2 * S);
+    s.asked([RENEW.of(3), ACQUIRE.by_dog(), ACQUIRE.by_dog(), ACQUIRE.by_dog()]).stats(|s| s.places_lost, 0);
+    s.a().is_pushed(1001).b().is_pushed(1002).c().is_pushed(1003).a().gets(1001).b().gets(1002);
+    s.c().gets(1003);
+}
 
-    fn a_loss_is_reported_in_time_while_the_watchdog_waits_for_a_release_or_an_ask() {
-        THREADS "a is fixed 3s; a locks; b locks; release says down; release takes 0s; release takes 8s; b drops; pass 3s
-        a hears LeaseOver"
-        THREADS "a is fixed 3s; a locks; acquire says rank/0*2; b requests; acquire takes 8s; b is-woken; pass 3s
-        a hears LeaseOver"
-    }
+#[test]
+fn a_loss_is_reported_in_time_while_the_watchdog_waits_for_a_release_or_an_ask() {
+    let s = threads().a().fixed(3 * S).locks().b().locks().release().says(DOWN).release().takes(ms(0));
+    s.release().takes(8 * S).b().drops().pass(3 * S).a().hears(LeaseOver);
+    let s = threads().a().fixed(3 * S).locks().acquire().says(rank(0).times(2)).b().requests();
+    s.acquire().takes(8 * S).b().is_woken().pass(3 * S).a().hears(LeaseOver);
+}
 
-    fn a_slow_round_makes_the_next_ones_renew_earlier_for_a_while_only() {
-        THREADS "a locks; renew takes 3s; pass 200s; called renew 19..24; a is-held"
-    }
+#[test]
+fn a_slow_round_makes_the_next_ones_renew_earlier_for_a_while_only() {
+    threads().a().locks().renew().takes(3 * S).pass(200 * S).called(RENEW, 19..=24).a().is_held();
+}
 
-    /// Its caller's ask, the watchdog's, and one after the claim's own pause.
-    fn a_repeated_ask_that_is_answered_ends_the_pause_for_those_that_fail_later() {
-        THREADS "a is-cut; b is-cut; a requests; pass 3s; a is-back; pass 1s; a decided; b requests; pass 60ms
-        called acquire b 3"
-    }
+/// Its caller's ask, the watchdog's, and one after the claim's own pause.
+#[test]
+fn a_repeated_ask_that_is_answered_ends_the_pause_for_those_that_fail_later() {
+    let s = threads().a().is_cut().b().is_cut().a().requests().pass(3 * S).a().is_back().pass(S);
+    s.a().decided().b().requests().pass(ms(60)).called(ACQUIRE.about(B), 3);
+}
 
-    fn a_request_whose_first_call_is_not_answered_is_still_granted() {
-        THREADS "a locks; a unlocks done; pass 60s (the watchdog sleeps without an end); acquire says down; a requests
-        a decided; a waits gets 1002"
-    }
+#[test]
+fn a_request_whose_first_call_is_not_answered_is_still_granted() {
+    let s = threads().a().locks().unlocks().done().pass(60 * S); // the watchdog sleeps without an end
+    s.acquire().says(DOWN).a().requests().decided().waits().gets(1002);
+}
 
-    /// A hold that ends by its own terms causes no message.
-    fn the_next_waiter_of_a_client_rechecks_when_the_fixed_lease_before_it_ends() {
-        THREADS "a is fixed 500ms; acquire says rank/0/30s rank/1; a requests; b@a requests; a is-pushed 9; renew says got/10
-        pass 510ms; at renew 500ms; b decided"
-    }
+/// A hold that ends by its own terms causes no message.
+#[test]
+fn the_next_waiter_of_a_client_rechecks_when_the_fixed_lease_before_it_ends() {
+    let s = threads().a().fixed(ms(500)).acquire().says([rank(0).time(30 * S), rank(1)]).a().requests();
+    s.b().on(A).requests().a().is_pushed(9).renew().says(got(10)).pass(ms(510)).at(RENEW, [ms(500)]);
+    s.b().decided();
+}
 
-    /// Its lease is raised after a tenth of a second.
-    fn a_hold_that_was_handed_over_survives_an_outage_of_more_than_its_places_time() {
-        THREADS "acquire says rank/0; a requests; a is-pushed 9; a waits gets 9; a valid 4948ms; pass 100ms
-        a valid 29698ms; renew is-down; pass 19s; a is-held"
-    }
+/// Its lease is raised after a tenth of a second.
+#[test]
+fn a_hold_that_was_handed_over_survives_an_outage_of_more_than_its_places_time() {
+    let s = threads().acquire().says(rank(0)).a().requests().is_pushed(9).waits().gets(9).valid(ms(4948));
+    s.pass(ms(100)).a().valid(ms(29_698)).renew().is_down().pass(19 * S).a().is_held();
+}
 
-    fn a_short_critical_section_is_not_renewed() {
-        THREADS "acquire says rank/0; a requests; a is-pushed 9; a waits gets 9; pass 80ms; a unlocks done
-        asked acquire release"
-    }
+#[test]
+fn a_short_critical_section_is_not_renewed() {
+    let s = threads().acquire().says(rank(0)).a().requests().is_pushed(9).waits().gets(9).pass(ms(80));
+    s.a().unlocks().done().asked([ACQUIRE, RELEASE]);
+}
 
-    /// As if the process had stood still for longer than any lease.
-    fn after_a_jump_to_the_last_time_holds_are_lost_and_locks_work() {
-        THREADS "a locks; jump ever; a is-lost; a drops; a locks gets 1002; a renews sure ...; a unlocks done; jump ever
-        a locks gets 1003; a renews sure ...; a unlocks done; x shuts-down done"
-    }
+/// As if the process had stood still for longer than any lease.
+#[test]
+fn after_a_jump_to_the_last_time_holds_are_lost_and_locks_work() {
+    let s = threads().a().locks().jump(EVER).a().is_lost().drops().locks().gets(1002).renews().sure();
+    s.a().unlocks().done().jump(EVER).a().locks().gets(1003).renews().sure().unlocks().done();
+    s.x().shuts_down().done();
+}
 
-    fn an_ask_that_panics_is_repeated() {
-        THREADS "acquire says rank/0; a requests; acquire panics 1; a is-woken; pass 2s; a decided; called acquire 3"
-    }
+#[test]
+fn an_ask_that_panics_is_repeated() {
+    let s = threads().acquire().says(rank(0)).a().requests().acquire().panics(1).a().is_woken().pass(2 * S);
+    s.a().decided().called(ACQUIRE, 3);
 }
 
 /// However many there are.
 #[test]
 fn requests_without_a_caller_fail_after_the_outage_limit_and_are_withdrawn() {
-    let each = |does: fn(u32) -> String| (0..200).map(does).collect::<String>();
-    let [ask, pend] = [|n| format!("w{n} requests;"), |n| format!("w{n} pending;")].map(each);
-    let [tell, fail] = [|n| format!("w{n} decided;"), |n| format!("w{n} waits fails Unavailable;")].map(each);
-    let meanwhile = "pass 2s; called acquire 10..80; called withdraw 200; log 0..2";
-    play(&THREADS, &format!("acquire is-down; {ask} asked ...; pass 9s; {pend} {meanwhile}; {tell} {fail}"));
+    let s = threads().acquire().is_down();
+    let each = |does: fn(By) -> By| (0..200).for_each(|n| _ = does(s.by(&format!("waiter {n}"))));
+    each(|waiter| waiter.requests());
+    s.forget_asked().pass(9 * S);
+    each(|waiter| waiter.pending());
+    s.pass(2 * S).called(ACQUIRE, 10..=80).called(WITHDRAW, 200).log(0..=2, "");
+    each(|waiter| waiter.decided());
+    each(|waiter| waiter.waits().fails(Unavailable));
 }
 
 #[test]
 fn a_hold_that_the_server_has_lost_is_lost_with_one_line() {
-    let mut scene = Scene::of(&THREADS);
-    scene.play("watchdog:lost locks; renew says lost; pass 10s; watchdog:lost hears Taken");
+    let s = threads().by("watchdog:lost").locks().renew().says(GONE).pass(10 * S);
+    s.by("watchdog:lost").hears(Taken);
     let said = lines_about("lock `watchdog:lost` was lost by");
     assert_eq!(said.len(), 1, "{said:?}");
 }
 
 #[test]
 fn holds_are_renewed_before_places() {
-    let requests: String = (0..20).map(|n| format!("w{n} requests;")).collect();
-    let mut scene = Scene::of(&THREADS);
-    scene.play(&format!("acquire says rank/0*20; {requests} a locks; asked ...; jump 10s; asked renew/21:a"));
+    let s = threads().acquire().says(rank(0).times(20));
+    (0..20).for_each(|n| _ = s.by(&format!("waiter {n}")).requests());
+    s.a().locks().forget_asked().jump(10 * S).asked(RENEW.of(21).about(A));
 }
 
 #[test]
 fn the_request_that_was_made_first_is_asked_for_first() {
-    let each = |does: fn(u32) -> String| (1..20).map(does).collect::<String>();
-    let made = each(|n| format!("pass 1ms; w{n} requests;"));
-    let mut scene = Scene::of(&THREADS);
-    scene.play(&format!(
-        "acquire says rank/0*40; w0 requests; {made} acquire takes 100ms; w0 is-woken; w0 is-asking"
-    ));
-    scene.play(&each(|n| format!("w{n} is-woken;")));
-    scene.play(&format!("asked ...; pass 100ms; asked {}", each(|n| format!(" acquire:w{n}"))));
+    let s = threads().acquire().says(rank(0).times(40));
+    let names: Vec<_> = (0..20).map(|n| format!("waiter {n}")).collect();
+    names.iter().for_each(|name| _ = s.by(name).requests().pass(ms(1)));
+    s.acquire().takes(ms(100)).by(&names[0]).is_woken().is_asking();
+    names[1..].iter().for_each(|name| _ = s.by(name).is_woken());
+    let calls: Vec<_> = names[1..].iter().map(|name| ACQUIRE.about(name)).collect();
+    s.forget_asked().pass(ms(100)).asked(calls);
 }
 
 #[test]
 fn a_quick_round_halves_the_time_that_the_next_one_is_thought_to_take() {
-    let mut scene = Scene::of(&THREADS);
-    scene.play("a locks; renew takes 3s; pass 14s");
-    assert_eq!(*scene.world.shared.timers.meanwhile.lock(), 3 * S);
-    scene.play("pass 10s; called renew 2");
-    assert_eq!(*scene.world.shared.timers.meanwhile.lock(), ms(1500));
+    let s = threads().a().locks().renew().takes(3 * S).pass(14 * S);
+    assert_eq!(*s.shared.timers.meanwhile.lock(), 3 * S);
+    s.pass(10 * S).called(RENEW, 2);
+    assert_eq!(*s.shared.timers.meanwhile.lock(), ms(1500));
 }
 
 /// The heartbeats come due while the first call is under way. All the others are due when it is over.
 #[test]
 fn renewals_go_between_two_slow_calls_for_requests_without_a_caller() {
     const ASKS: usize = crate::config::MOST_AT_ONCE + 1;
-    let each = |does: fn(usize) -> String| (0..ASKS).map(does).collect::<String>();
-    let mut scene = Scene::of(&THREADS);
-    scene.play(&format!("acquire says rank/0*{}; first requests", 2 * ASKS + 2));
-    scene.play(&each(|n| format!("w{n} requests;")));
-    scene.play("acquire takes 1s; first is-woken; acquire takes 2s");
-    scene.play(&each(|n| format!("w{n} is-woken;")));
-    scene.play(&format!("asked ...; pass 3s; called acquire {ASKS}"));
-    let ops = scene.world.store.ops();
+    let s = threads().acquire().says(rank(0).times(2 * ASKS + 2));
+    let each = |does: fn(By) -> By| (0..ASKS).for_each(|n| _ = does(s.by(&format!("waiter {n}"))));
+    s.a().requests();
+    each(|waiter| waiter.requests());
+    s.acquire().takes(S).a().is_woken().acquire().takes(2 * S);
+    each(|waiter| waiter.is_woken());
+    s.forget_asked().pass(3 * S).called(ACQUIRE, ASKS);
+    let ops = s.store.ops();
     let last = ops.iter().rposition(|op| *op == Op::Acquire).unwrap();
     assert_eq!(ops[last - 1], Op::Renew);
 }
@@ -164,24 +190,24 @@ fn renewals_go_between_two_slow_calls_for_requests_without_a_caller() {
 /// Another server keeps the locks that no call gets. The repeat of the last waits for the pause of all.
 #[test]
 fn a_first_ask_that_is_answered_does_not_end_the_pause_of_those_that_failed() {
-    let mut scene = Scene::of(&THREADS);
-    scene.play("acquire says rank/0; a requests; b is-cut; c is-cut; b requests");
+    let s = threads();
+    s.acquire().says(rank(0)).a().requests().b().is_cut().c().is_cut().b().requests();
     for _ in 0..100 {
-        if scene.world.store.calls_about("b", Op::Acquire) < 6 {
-            scene.world.clock.step(S);
+        if s.store.calls_about("b", Op::Acquire) < 6 {
+            s.clock.step(S);
         }
     }
-    scene.play(
-        "called acquire b 6 (it has failed just now); acquire says rank/0; a is-woken; called acquire a 2",
-    );
-    scene.play("c requests; called acquire c 1");
+    s.called(ACQUIRE.about(B), 6); // it has failed just now
+    s.acquire().says(rank(0)).a().is_woken().called(ACQUIRE.about(A), 2).c().requests();
+    s.called(ACQUIRE.about(C), 1);
 }
 
 #[test]
 fn a_renewal_that_panics_is_repeated_with_growing_pauses() {
-    let mut scene = Scene::of(&THREADS);
-    scene.play("watchdog:panics locks; renew panics 3; pass 12s; watchdog:panics is-held; called renew 4");
-    let renewals = scene.world.store.times(Op::Renew);
+    let s = threads();
+    s.by("watchdog:panics").locks().renew().panics(3).pass(12 * S).by("watchdog:panics").is_held();
+    s.called(RENEW, 4);
+    let renewals = s.store.times(Op::Renew);
     assert!(renewals[2] > renewals[1] && renewals[3] > renewals[2], "{renewals:?}");
     let said =
         lines_about("the thread fairlock-dog panicked, and goes on: planned: Renew of watchdog:panics");
@@ -191,20 +217,18 @@ fn a_renewal_that_panics_is_repeated_with_growing_pauses() {
 /// When the panics end, the next hold is renewed as usual.
 #[test]
 fn a_backend_that_panics_in_every_renewal_is_tried_with_pauses_and_its_holds_are_lost_in_time() {
-    play(
-        &THREADS,
-        "watchdog:always locks; renew panics 9999; pass 29700ms; watchdog:always hears NotRenewed
-        called renew 15..100; watchdog:always drops; renew panics 0; pass 1s; watchdog:always locks gets 1002; pass 100s
-        watchdog:always is-held; log 1",
-    );
+    let s = threads().by("watchdog:always").locks().renew().panics(9999).pass(ms(29_700));
+    s.by("watchdog:always").hears(NotRenewed).called(RENEW, 15..=100).by("watchdog:always").drops();
+    s.renew().panics(0).pass(S).by("watchdog:always").locks().gets(1002).pass(100 * S);
+    s.by("watchdog:always").is_held().log(1, "");
     assert_eq!(lines_about("planned: Renew of watchdog:always").len(), 1);
 }
 
 #[test]
 fn the_threads_of_a_client_end_with_its_last_handle() {
-    let mut scene = Scene::of(&THREADS);
-    scene.play("a locks; pass 10s; a drops");
-    let (_, clock, gone) = scene.without_handles();
+    let s = threads();
+    s.a().locks().pass(10 * S).a().drops();
+    let (_, clock, gone) = s.without_handles();
     clock.advance(60 * S);
     assert!(gone.upgrade().is_none());
 }

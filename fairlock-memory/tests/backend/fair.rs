@@ -16,7 +16,7 @@ fn neither_a_newcomer_nor_an_attempt_without_wait_barges_past_the_line() {
 
 #[test]
 fn an_attempt_without_wait_leaves_nothing_behind() {
-    let s = fair().a().gets().b().is_busy().looking_in(30 * S).line(&[]).b().waits(0).is_busy().line(&[]);
+    let s = fair().a().gets().b().is_busy().looking_in(30 * S).queue(&[]).b().waits(0).is_busy().queue(&[]);
     s.a().releases().b().tries().lasting(30 * S);
 }
 
@@ -102,7 +102,7 @@ fn passed_over() -> Story {
 
 #[test]
 fn an_absent_waiter_leaves_and_its_ask_puts_it_back() {
-    let s = passed_over().line(&[D]).b().beat_once().gone().waits(0).d().beats(1);
+    let s = passed_over().queue(&[D]).b().beat_once().gone().waits(0).d().beats(1);
     s.c().releases().b().hears();
 }
 
@@ -117,15 +117,15 @@ fn a_waiter_back_at_a_free_lock_gets_it_by_its_next_ask() {
 fn a_waiter_that_may_not_know_its_ticket_stays() {
     let passed = || {
         let s = fair().a().gets().b().waits(0).c().waits(1).d().waits(2).pass_with(5 * S, &[C, D]);
-        s.a().releases().c().hears().renews(1).line(&[B, D])
+        s.a().releases().c().hears().renews(1).queue(&[B, D])
     };
     passed().pass_with(ms(4999), &[D]).b().waits(0).c().releases().b().hears();
-    let s = passed().pass_with(ms(4999), &[D]).c().releases().d().hears().line(&[B]);
+    let s = passed().pass_with(ms(4999), &[D]).c().releases().d().hears().queue(&[B]);
     s.d().releases().held_by(&[]).b().gets();
-    let s = passed().pass_with(5 * S, &[D]).line(&[B, D]).c().releases().d().hears().line(&[]);
+    let s = passed().pass_with(5 * S, &[D]).queue(&[B, D]).c().releases().d().hears().queue(&[]);
     s.b().waits(0);
     let s = fair().a().gets().b().of_client(1).waits(0).c().waits(1).client(1).hangs_up();
-    s.a().releases().c().hears().line(&[B]).c().releases().held_by(&[]).b().gets();
+    s.a().releases().c().hears().queue(&[B]).c().releases().held_by(&[]).b().gets();
 }
 
 /// The line's clock moves by half of a place's time at most while no waiter is heard: its process may have stood still.
@@ -138,7 +138,7 @@ fn calls_about_a_held_lock_make_no_waiter_overdue() {
 
 #[test]
 fn inspect_shows_the_holder_and_the_line() {
-    let s = fair().a().gets().b().waits(0).pass(2 * S).c().waits(1).a().has(28 * S, 1).line(&[B, C]);
+    let s = fair().a().gets().b().waits(0).pass(2 * S).c().waits(1).a().has(28 * S, 1).queue(&[B, C]);
     let state = s.seen();
     assert_eq!(state.holders[0].label.as_deref(), Some("a test"));
     let times = state.line.iter().map(|waiter| (waiter.waiting.unwrap(), waiter.place_left.unwrap()));

@@ -100,7 +100,7 @@ fn a_call_whose_client_is_cut_off_during_its_delay_fails() {
 fn a_lost_hold_causes_no_wake_up_and_the_next_call_hands_the_lock_on() {
     let s = fair().a().gets().b().waits(0);
     ["another lock", ""].iter().for_each(|name| s.backend.faults().lose_hold(name));
-    s.held_by(&[A]).lose_hold().client(0).hears(NOTHING).held_by(&[]).line(&[B]).a().renew(1).gone();
+    s.held_by(&[A]).lose_hold().client(0).hears(NOTHING).held_by(&[]).queue(&[B]).a().renew(1).gone();
     s.client(0).hears(NOTHING).c().leaves().b().hears();
 }
 
@@ -111,7 +111,7 @@ fn a_client_that_is_cut_off_neither_calls_nor_gets_wake_ups() {
     s.b().leave().fails(Unavailable);
     assert!(!subscribes(&s, 1));
     s.a().ask().fails(Unavailable); // it was kept for a call that gets through
-    s.line(&[B, C]).a().releases().c().hears().client(1).is_back().client(1).hears(GAP).b().beats(0);
+    s.queue(&[B, C]).a().releases().c().hears().client(1).is_back().client(1).hears(GAP).b().beats(0);
     s.c().releases().b().hears();
 }
 

@@ -55,7 +55,7 @@ fn a_name_that_is_held_as_another_kind_is_refused_with_both_kinds() {
             .as_kind(kind)
             .a()
             .has(30 * S, 1)
-            .line(&[]);
+            .queue(&[]);
     }
 }
 
@@ -91,7 +91,7 @@ fn plain_waiters_keep_the_name_while_they_are_heard() {
 #[test]
 fn one_request_for_too_many_units_leaves_the_line_as_it_is() {
     let s = semaphore(2).a().gets().b().units(2).waits(0);
-    s.c().units(3).ask().fails(InvalidConfig).line(&[B]);
+    s.c().units(3).ask().fails(InvalidConfig).queue(&[B]);
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn a_request_for_no_units_or_too_many_is_refused_and_leaves_nothing() {
                 let message = format!("a request for {takes} units of what is a {kind}");
                 assert_eq!(error.message(), message);
             }
-            asks.beat_once().gone().held_by(&[]).line(&[]);
+            asks.beat_once().gone().held_by(&[]).queue(&[]);
         }
     }
 }

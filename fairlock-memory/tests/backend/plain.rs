@@ -4,7 +4,7 @@ use crate::story::*;
 
 #[test]
 fn a_plain_lock_goes_to_the_first_caller_after_a_release() {
-    let s = plain().a().gets().b().knocks().looking_in(30 * S).line(&[]).a().releases();
+    let s = plain().a().gets().b().knocks().looking_in(30 * S).queue(&[]).a().releases();
     s.client(0).hears(RECHECK).held_by(&[]).c().gets().b().knocks();
 }
 

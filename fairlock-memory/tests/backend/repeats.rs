@@ -14,7 +14,7 @@ fn a_repeated_acquire_of_the_holder_is_granted_with_the_same_token_and_the_rest_
 #[test]
 fn a_repeated_acquire_of_a_waiter_keeps_its_one_place() {
     let s = fair().a().gets().lose_reply(Operation::Acquire).b().ask().fails(Unavailable);
-    s.c().waits(1).b().waits(0).line(&[B, C]);
+    s.c().waits(1).b().waits(0).queue(&[B, C]);
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn a_late_release_does_not_end_the_next_hold_of_the_same_owner() {
 #[test]
 fn a_repeated_release_removes_the_place_of_a_late_acquire() {
     let s = fair().a().gets().releases().b().gets().a().waits(0); // its first attempt arrives
-    s.c().waits(1).a().release().gone().line(&[C]);
+    s.c().waits(1).a().release().gone().queue(&[C]);
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn a_repeated_renewal_of_a_place_that_became_a_hold_says_so_with_the_same_token(
 #[test]
 fn a_withdrawal_leaves_no_trace_and_can_be_repeated() {
     let s = fair().a().gets().b().waits(0).c().waits(1).lose_reply(Operation::Withdraw);
-    s.b().leave().fails(Unavailable).leaves().line(&[C]).a().releases().c().hears();
+    s.b().leave().fails(Unavailable).leaves().queue(&[C]).a().releases().c().hears();
 }
 
 #[test]

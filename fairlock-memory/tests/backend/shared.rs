@@ -11,15 +11,15 @@ fn readers_hold_together_and_a_writer_alone() {
 
 #[test]
 fn no_reader_passes_a_waiting_writer_not_even_an_attempt() {
-    let s = read_write().a().gets().w().units(ALL).waits(0).c().is_busy().line(&[W]).d().waits(1).waits(1);
-    s.d().beats(1).a().releases().w().hears().line(&[D]);
+    let s = read_write().a().gets().w().units(ALL).waits(0).c().is_busy().queue(&[W]).d().waits(1).waits(1);
+    s.d().beats(1).a().releases().w().hears().queue(&[D]);
 }
 
 #[test]
 fn readers_behind_a_writer_enter_together_up_to_the_next_writer() {
     let s = read_write().a().units(ALL).gets().b().of_client(1).waits(0).c().of_client(2).waits(1);
     s.w().of_client(3).units(ALL).waits(2).e().of_client(4).waits(3).a().releases().b().hears().c().hears();
-    s.held_by(&[B, C]).taken(2).b().releases().c().releases().w().hears().line(&[E]);
+    s.held_by(&[B, C]).taken(2).b().releases().c().releases().w().hears().queue(&[E]);
 }
 
 #[test]
@@ -89,9 +89,9 @@ fn a_blocked_first_waiter_that_leaves_lets_the_others_in() {
         s.d().of_client(1).waits(2).story()
     };
     for s in [blocked().w().leaves(), blocked().w().is_busy()] {
-        s.held_by(&[A, C, D]).taken(3).line(&[]).c().hears().d().hears();
+        s.held_by(&[A, C, D]).taken(3).queue(&[]).c().hears().d().hears();
     }
-    let s = blocked().w().is_kicked().client(0).hears(RECHECK_OF_ONE).held_by(&[A, C, D]).line(&[W]);
+    let s = blocked().w().is_kicked().client(0).hears(RECHECK_OF_ONE).held_by(&[A, C, D]).queue(&[W]);
     s.c().hears().d().hears().w().waits(0);
 }
 
@@ -100,7 +100,7 @@ fn inspect_shows_all_holders_and_what_each_waiter_wants() {
     let s = semaphore(5);
     assert_eq!(s.seen().capacity, None);
     s.a().units(3).gets().b().gets().c().units(4).waits(0).b().counts(2).a().has(30 * S, 1);
-    s.b().has(30 * S, 2).taken(4).held_by(&[A, B]).line(&[C]);
+    s.b().has(30 * S, 2).taken(4).held_by(&[A, B]).queue(&[C]);
     let state = s.seen();
     assert_eq!((state.capacity, state.line_length, state.line[0].takes), (Some(5), 1, 4));
     s.a().releases().taken(5).c().hears();
@@ -113,7 +113,7 @@ fn a_thousand_readers_enter_by_one_release() {
     each(|reader, rank| _ = reader.waits(rank));
     s.w().releases();
     each(|reader, _| _ = reader.hears());
-    s.taken(1000).line(&[]).w().waits(0);
+    s.taken(1000).queue(&[]).w().waits(0);
     each(|reader, _| _ = reader.releases());
     s.w().hears();
 }

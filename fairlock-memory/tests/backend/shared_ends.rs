@@ -52,14 +52,14 @@ fn a_blocking_waiter_that_comes_back_stands_at_its_ticket_and_those_that_entered
     let s = semaphore(3).a().gets().l().units(3).waits(0).c().waits(1).d().units(2).waits(2);
     // two are free, and the first wants three
     s.pass_with(5 * S, &[C, D]).held_by(&[A, C]).taken(2).l().beats(0).a().releases().held_by(&[C]);
-    s.line(&[L, D]).c().gets().releases().l().hears().held_by(&[L]);
+    s.queue(&[L, D]).c().gets().releases().l().hears().held_by(&[L]);
 }
 
 #[test]
 fn a_silent_blocker_leaves_by_a_try_that_does_not_fit() {
     let s = semaphore(2).a().gets().o().with_ticket().of_client(1).units(2).waits(0).beats(0);
-    s.client(1).hangs_up().pass(ms(2499)).z().units(2).is_busy().line(&[O]).pass(ms(1)).z().is_busy();
-    s.line(&[]).o().waits(0);
+    s.client(1).hangs_up().pass(ms(2499)).z().units(2).is_busy().queue(&[O]).pass(ms(1)).z().is_busy();
+    s.queue(&[]).o().waits(0);
 }
 
 /// Only one of several pushed grants is lost.
@@ -74,7 +74,7 @@ fn a_line_that_was_lost_beside_free_units_is_served_in_its_former_order() {
     let s = semaphore(3).a().units(2).gets().b().with_ticket().units(3).waits(0).c().with_ticket().waits(1);
     s.lose_line().c().waits(0).looking_in(5 * S); // the waiters ahead have so long to come back
     s.d().is_busy().b().waits(0).pass_with(5 * S, &[B, C]).held_by(&[A]).taken(2).n().of_client(1).waits(2);
-    s.line(&[B, C, N]);
+    s.queue(&[B, C, N]);
 }
 
 #[test]

@@ -220,10 +220,10 @@ impl Story {
             let found: Vec<_> = holders.iter().map(|one| self.name(&one.owner, one.request)).collect();
             assert_eq!(found, names, "who holds the lock");
         }
-        line(self, names: &[&str]) {
+        queue(self, names: &[&str]) {
             let line = self.seen().line;
             let found: Vec<_> = line.iter().map(|one| self.name(&one.owner, one.request)).collect();
-            assert_eq!(found, names, "who waits");
+            assert_eq!(found, names, "who is in the queue");
         }
         /// How many units are taken.
         taken(self, units: u32) { assert_eq!(self.seen().taken(), units, "the units that are taken") }
@@ -245,6 +245,10 @@ impl Story {
         let (clients, requests, told) = Default::default();
         let state = RefCell::new(State { lock, lease, ttl, clients, requests, greatest: None, told });
         Story(Rc::new(Inner { clock, backend, state, begun: Location::caller() }))
+    }
+
+    fn then(&self) -> Story {
+        self.clone()
     }
 
     fn state(&self) -> Ref<'_, State> {
@@ -376,6 +380,10 @@ impl Deref for By {
 
 /// The request.
 impl By {
+    fn then(&self) -> By {
+        self.clone()
+    }
+
     fn request(&self) -> Request {
         self.state().requests[self.at].clone()
     }
@@ -389,8 +397,8 @@ impl By {
     pub(crate) fn of_client(&self, number: usize) -> By {
         let id = self.client_id(number);
         self.change(|request| {
-            let owner = format!("{id}:{}", request.name.trim_end_matches('2'));
-            (request.client, request.owner) = (number, OwnerId::new(&owner));
+            let owner = if request.name.len() == 2 { &request.name[..1] } else { &request.name };
+            (request.client, request.owner) = (number, OwnerId::new(&format!("{id}:{owner}")));
         })
     }
 

@@ -7,7 +7,7 @@ use crate::story::*;
 fn lost_places_are_restored_in_the_order_of_their_tickets() {
     let s = fair().a().gets().b().with_ticket().waits(0).c().with_ticket().waits(1);
     s.d().with_ticket().waits(2).lose_line().d().waits(0).e().waits(1).beat(&[C, B], &["gone", "gone"]);
-    s.b().waits(0).c().waits(1).line(&[B, C, D, E]).pass_with(5 * S, &[B, C, D, E]).a().releases();
+    s.b().waits(0).c().waits(1).queue(&[B, C, D, E]).pass_with(5 * S, &[B, C, D, E]).a().releases();
     s.b().hears();
 }
 
@@ -32,24 +32,35 @@ fn a_waiter_whose_grant_has_expired_is_served_next() {
 #[test]
 fn a_heartbeat_that_comes_after_the_release_of_its_hold_leaves_nothing() {
     let s = fair().a().gets().b().with_ticket().waits(0).c().with_ticket().waits(1).a().releases();
-    s.b().hears().releases().c().hears().b().beat_once().gone().line(&[]);
+    s.b().hears().releases().c().hears().b().beat_once().gone().queue(&[]);
 }
 
 #[test]
 fn a_heartbeat_that_comes_after_the_withdrawal_begins_nothing() {
     let s = fair().a().gets().b().with_ticket().waits(0).c().with_ticket().waits(1).b().leaves();
-    s.b().beat_once().gone().line(&[C]).a().releases().c().hears().d().with_ticket().waits(0);
-    s.e().with_ticket().waits(1).lose_line().e().leaves().beat_once().gone().d().beat_once().gone().line(&[]);
-    s.d().waits(0).line(&[D]);
+    s.b().beat_once().gone().queue(&[C]).a().releases().c().hears().d().with_ticket().waits(0);
+    s.e()
+        .with_ticket()
+        .waits(1)
+        .lose_line()
+        .e()
+        .leaves()
+        .beat_once()
+        .gone()
+        .d()
+        .beat_once()
+        .gone()
+        .queue(&[]);
+    s.d().waits(0).queue(&[D]);
 }
 
 /// It hears of its new ticket when it looks. Its heartbeats name the old one until then, and are of no place.
 #[test]
 fn a_waiter_that_was_kicked_goes_to_the_tail_and_no_further() {
     let s = fair().a().gets().b().with_ticket().waits(0).c().with_ticket().waits(1).b().is_kicked();
-    s.client(0).hears(RECHECK_OF_ONE).line(&[C, B]).d().waits(2).b().beat_once().gone().ask().waits_anew(1);
+    s.client(0).hears(RECHECK_OF_ONE).queue(&[C, B]).d().waits(2).b().beat_once().gone().ask().waits_anew(1);
     s.b().beats(1).lose_line(); // the new place is like any other
-    s.b().waits(0).c().waits(0).line(&[C, B]);
+    s.b().waits(0).c().waits(0).queue(&[C, B]);
 }
 
 /// Not at its old ticket, which would undo the kick.
@@ -57,7 +68,7 @@ fn a_waiter_that_was_kicked_goes_to_the_tail_and_no_further() {
 fn a_kicked_waiter_that_is_absent_keeps_its_new_place() {
     let s = fair().a().gets().b().with_ticket().of_client(1).waits(0).beats(0).c().waits(1).b().is_kicked();
     s.client(1).hears(RECHECK_OF_ONE).client(1).hangs_up().a().releases().c().hears().d().waits(1);
-    s.c().releases().d().hears().line(&[B]).e().waits(1).b().ask().waits_anew(0).line(&[B, E]);
+    s.c().releases().d().hears().queue(&[B]).e().waits(1).b().ask().waits_anew(0).queue(&[B, E]);
 }
 
 /// Each of their calls is a heartbeat of the line, whose clock would stand still.

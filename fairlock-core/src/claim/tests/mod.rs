@@ -6,6 +6,7 @@ mod callers;
 mod holds;
 mod leaks;
 mod leaving;
+mod parse;
 mod pushes;
 mod rounds;
 mod stop;

@@ -19,12 +19,11 @@
 
 use std::time::Instant;
 
+use super::parse::{acquired, renewed, text_of, time_of};
 use super::{Case, LEASE, TOKEN, silent_for};
 use crate::backend::{BackendError, Wait};
 use crate::cancel::Cancel;
 use crate::claim::{CallerStep, Failure, Patience, TaskStep, Terms, Unlocked, WatchdogStep};
-use crate::tests::scene::answers::{acquired, renewed};
-use crate::tests::scene::words::{text_of, time_of};
 use crate::{FencingToken, LockKind, LostCause};
 
 /// Tests that are a story or more.

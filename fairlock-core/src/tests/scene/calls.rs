@@ -1,27 +1,36 @@
 //! The callers of a scene: their locks, the calls they make, and what each comes to.
 
+use std::ops::Deref;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use super::super::names::words;
 use super::super::support::{Running, S, World};
 use super::super::tasks::Polled;
-use super::told::{Guard, Tell, Told, done, kind_of};
-use super::words::{text_of, time_of};
+use super::Scene;
+use super::told::{End, Guard, Kind, Tell, Told};
+use super::words::Span;
+use crate::backend::Wake;
 use crate::claim::Claim;
-use crate::{AsyncLock, Cancel, OwnedLock, OwnedRequest, Owner};
+use crate::{AsyncLock, Cancel, Client, FencingToken, LostCause, OwnedGuard, OwnedLock, OwnedRequest, Owner};
 
+/// What the scene knows of a caller.
 pub(super) struct Caller {
     lock: Lock,
     name: String,
     owner: Owner,
-    pub(super) cancel: Cancel,
+    cancel: Cancel,
     guards: Vec<Guard>,
     request: Option<OwnedRequest>,
     call: Option<Call>,
     claim: Option<Arc<Claim>>,
     /// The last one.
-    pub(super) error: String,
+    error: String,
+    took: Duration,
+    /// The first poll of its task has said what the call came to, and nobody has asked whether.
+    at_once: bool,
 }
 
 #[derive(Clone)]
@@ -32,50 +41,33 @@ enum Lock {
     OfTask(AsyncLock),
 }
 
+impl Lock {
+    fn of_thread(self) -> OwnedLock {
+        let Lock::OfThread(lock) = self else { panic!("only a thread makes this call") };
+        lock
+    }
+}
+
 enum Call {
     Runs(Running<Told>),
     Waits(Polled<Told>, Instant),
-    Over(String),
+    Over(End),
 }
 
 impl Caller {
-    pub(super) fn new(world: &World, who: &str, is_task: bool, first: Option<&Caller>) -> Caller {
-        let name = who.split('@').next_back().unwrap().to_owned();
+    /// A caller of the lock with this name, for its own owner or for that of the first caller.
+    pub(super) fn new(world: &World, name: &str, is_task: bool, first: Option<&Caller>) -> Caller {
         let owner = first.map_or_else(|| world.client.new_owner(), |first| first.owner.clone());
-        let lock = match (first, world.client.fair_lock(&name)) {
+        let lock = match (first, world.client.fair_lock(name)) {
             (Some(first), _) => first.lock.clone(),
             (None, Ok(fair)) if is_task => Lock::OfTask(fair.to_async()),
             (None, Ok(fair)) => Lock::OfThread(fair.owned_by(&owner).unwrap()),
             (None, Err(_)) => Lock::Ended,
         };
-        let name = first.map_or(name, |first| first.name.clone());
-        let (cancel, guards, error) = (Cancel::new(), Vec::new(), String::new());
-        Caller { lock, name, owner, cancel, guards, request: None, call: None, claim: None, error }
-    }
-
-    /// Another kind of lock, or other terms.
-    pub(super) fn is(&mut self, world: &World, kind: &[&str]) {
-        if let (["plain"], Lock::OfTask(_)) = (kind, &self.lock) {
-            self.lock = Lock::OfTask(world.client.plain_lock(&self.name).unwrap().to_async());
-            return;
-        }
-        if let (["cancellable"], Lock::OfTask(_)) = (kind, &self.lock) {
-            let fair = world.client.fair_lock(&self.name).unwrap();
-            self.lock = Lock::OfTask(fair.cancelled_by(&self.cancel).to_async());
-            return;
-        }
-        let Lock::OfThread(lock) = &self.lock else { panic!("it is a task already") };
-        self.lock = match *kind {
-            ["task"] => Lock::OfTask(lock.to_async()),
-            ["plain"] => {
-                let plain = world.client.plain_lock(&self.name).unwrap();
-                Lock::OfThread(plain.owned_by(&self.owner).unwrap())
-            }
-            ["fixed", time] => Lock::OfThread(lock.fixed_lease(time_of(time))),
-            ["capped", time] => Lock::OfThread(lock.max_hold(time_of(time))),
-            ["cancellable"] => Lock::OfThread(lock.cancelled_by(&self.cancel)),
-            _ => panic!("no lock is {kind:?}"),
-        };
+        let name = first.map_or(name, |first| &first.name).to_owned();
+        let (cancel, guards, error, took) = Default::default();
+        let (request, call, claim, at_once) = (None, None, None, false);
+        Caller { lock, name, owner, cancel, guards, request, call, claim, error, took, at_once }
     }
 
     /// Its claim stays known when it is over. One that has asked for nothing stands for another owner's claim.
@@ -88,214 +80,48 @@ impl Caller {
         }
     }
 
-    pub(super) fn claim(&self) -> &Arc<Claim> {
-        self.claim.as_ref().expect("it has asked for its lock")
-    }
-
-    pub(super) fn token(&self) -> u64 {
-        match self.guards.last().expect("it has a guard") {
-            Guard::OfThread(guard) => guard.token().get(),
-            Guard::OfTask(guard) => guard.token().get(),
-        }
-    }
-
     /// What nobody has asked for: a call that goes on, and a result that is no success.
     pub(super) fn untold(&self) -> Option<String> {
         match self.call.as_ref()? {
-            Call::Over(text) if ["done", "gets", "gets-all", "asks"].contains(&text.split(' ').next()?) => {
-                None
-            }
-            Call::Over(text) => Some(text.clone()),
+            Call::Over(end) if end.is_success() => None,
+            Call::Over(end) => Some(format!("{end:?}")),
             Call::Runs(_) | Call::Waits(..) => Some("it goes on".to_owned()),
         }
     }
 
-    /// What it sees of its lock, its last guard or its request.
-    pub(super) fn seen(&self, what: &str) -> Option<String> {
-        let is_lost = || match self.guards.last().expect("it has a guard") {
+    fn token(&self) -> FencingToken {
+        match self.guards.last().expect("it has a guard") {
+            Guard::OfThread(guard) => guard.token(),
+            Guard::OfTask(guard) => guard.token(),
+        }
+    }
+
+    fn is_lost(&self) -> bool {
+        match self.guards.last().expect("it has a guard") {
             Guard::OfThread(guard) => guard.is_lost(),
             Guard::OfTask(guard) => guard.is_lost(),
-        };
-        let of = |word: &str, value: String| Some(format!("{word} {value}"));
-        match what {
-            "holds" => match &self.lock {
-                Lock::OfThread(lock) => of(what, lock.hold_count().to_string()),
-                Lock::OfTask(_) | Lock::Ended => panic!("no thread holds it"),
-            },
-            "token" => of(what, self.token().to_string()),
-            "is-held" | "is-lost" => Some(if is_lost() { "is-lost" } else { "is-held" }.to_owned()),
-            "check" => {
-                let checked = match self.guards.last().expect("it has a guard") {
-                    Guard::OfThread(guard) => guard.check(),
-                    Guard::OfTask(guard) => guard.check(),
-                };
-                of(what, checked.map_or_else(|error| kind_of(&error), |()| "ok".to_owned()))
-            }
-            "valid" => match self.guards.last() {
-                Some(Guard::OfThread(guard)) => of(what, text_of(guard.valid_for())),
-                Some(Guard::OfTask(guard)) => of(what, text_of(guard.valid_for())),
-                None => panic!("it has no guard"),
-            },
-            "hears" => match self.guards.last() {
-                Some(Guard::OfThread(guard)) => {
-                    let heard = guard.lost().try_recv();
-                    of(what, heard.map_or_else(|_| "nothing".to_owned(), |lost| format!("{:?}", lost.cause)))
-                }
-                _ => panic!("no thread has a guard"),
-            },
-            "rank" => {
-                let rank = self.request.as_ref().expect("it has a request").rank();
-                of(what, rank.map_or_else(|| "none".to_owned(), |rank| rank.to_string()))
-            }
-            "decided" | "pending" => {
-                let is_decided = match (&self.request, &self.call) {
-                    (Some(request), _) => request.decided().try_recv().is_ok(),
-                    (None, Some(Call::Waits(task, _))) => task.woken() > 0,
-                    _ => panic!("nothing waits"),
-                };
-                Some(if is_decided { "decided" } else { "pending" }.to_owned())
-            }
-            "is-asking" => Some(if self.claim().is_asking() { what } else { "asks not" }.to_owned()),
-            "is-renewing" => Some(if self.claim().is_renewing() { what } else { "renews not" }.to_owned()),
-            _ => None,
         }
     }
 
-    /// Begins a call, or tells what the one has come to that goes on.
-    pub(super) fn call(&mut self, world: &World, words: &[&str]) -> String {
-        let (verb, rest) = (words[0], &words[1..]);
-        if let Some(Call::Waits(task, _)) = &mut self.call {
-            match verb {
-                "drops" => self.call = None, // its future
-                "polls" => {
-                    return match world.before_the_answer(|| task.poll()) {
-                        Poll::Pending => "polls pending".to_owned(),
-                        Poll::Ready(told) => {
-                            self.call = None;
-                            format!("polls {}", self.take(told, Duration::ZERO))
-                        }
-                    };
-                }
-                _ if task.woken() > 0 => self.call = Some(Call::Over(self.finished(world))),
-                _ => {}
-            }
-            if verb == "drops" {
-                return verb.to_owned();
-            }
+    fn is_decided(&self) -> bool {
+        match (&self.request, &self.call) {
+            (Some(request), _) => request.decided().try_recv().is_ok(),
+            (None, Some(Call::Waits(task, _))) => task.woken() > 0,
+            _ => panic!("nothing waits"),
         }
-        if is_result(verb) {
-            return self.finished(world);
-        }
-        let (argument, rest) = if takes_argument(verb) { (rest[0], &rest[1..]) } else { ("", rest) };
-        self.begin(world, verb, argument);
-        let begun = words[..words.len() - rest.len()].join(" ");
-        if !rest.is_empty() {
-            return format!("{begun} {}", self.finished(world));
-        }
-        if let Some(Call::Runs(running)) = &self.call
-            && let Some((told, took)) = running.is_over()
-        {
-            let text = self.take(told, took);
-            self.call = Some(Call::Over(text));
-        }
-        begun
     }
 
-    fn begin(&mut self, world: &World, verb: &str, argument: &str) {
-        assert_eq!(self.untold(), None, "nobody has asked what came of the last call");
-        let (client, names) =
-            (world.client.clone(), argument.split(',').map(str::to_owned).collect::<Vec<_>>());
-        let is_time = !argument.is_empty() && !verb.contains("-all");
-        let time = if is_time { time_of(argument) } else { Duration::ZERO };
-        let task = match (&self.lock, verb) {
-            (Lock::OfTask(lock), "locks") => Some(task(lock.lock())),
-            (Lock::OfTask(lock), "tries") => Some(task(lock.try_lock())),
-            (Lock::OfTask(lock), "tries-for") => Some(task(lock.try_lock_for(time))),
-            (Lock::OfTask(_), "listens") => match self.guards.last() {
-                Some(Guard::OfTask(guard)) => Some(task(guard.lost())),
-                _ => panic!("it has no guard"),
-            },
-            (Lock::OfTask(_), "unlocks") => match self.guards.pop() {
-                Some(Guard::OfTask(guard)) => Some(task(guard.unlock())),
-                _ => panic!("it has no guard"),
-            },
-            _ => None,
-        };
-        if let Some(future) = task {
-            let began = world.clock.now();
-            let mut polled = Polled::new(future);
-            let first = world.before_the_answer(|| polled.poll());
-            self.call = Some(match first {
-                Poll::Pending => Call::Waits(polled, began),
-                Poll::Ready(told) => Call::Over(format!("at-once {}", self.take(told, Duration::ZERO))),
-            });
-            world.settle();
-            return;
+    /// A task that was woken is over.
+    fn notice(&mut self, world: &World) {
+        if matches!(&self.call, Some(Call::Waits(task, _)) if task.woken() > 0) {
+            self.call = Some(Call::Over(self.end(world)));
         }
-        let lock = match &self.lock {
-            Lock::OfThread(lock) => Some(lock.clone()),
-            Lock::OfTask(_) | Lock::Ended => None,
-        };
-        let lock = move || lock.expect("only a thread makes this call");
-        let running = match verb {
-            "locks" => world.begin(move || lock().lock().told()),
-            "tries" => world.begin(move || lock().try_lock().told()),
-            "tries-for" => world.begin(move || lock().try_lock_for(time).told()),
-            "requests" => world.begin(move || lock().request().told()),
-            "unleaks" => world.begin(move || lock().unlock().told()),
-            "shuts-down" => world.begin(move || client.shutdown().told()),
-            "shuts-down-within" => world.begin(move || client.shutdown_within(time).told()),
-            "locks-all" => world.begin(move || client.lock_all(&names).told()),
-            "tries-all" => world.begin(move || client.try_lock_all(&names).told()),
-            "tries-all-for-5s" => world.begin(move || client.try_lock_all_for(&names, 5 * S).told()),
-            "drains" => world.begin(move || client.drain(time).told()),
-            "waits" | "waits-for" | "leaves" => {
-                let mut request = self.request.take().expect("it has a request");
-                match verb {
-                    "waits" => world.begin(move || request.wait().told()),
-                    "leaves" => world.begin(move || request.leave().told()),
-                    _ => world.begin(move || {
-                        let told = request.wait_for(time).told();
-                        Told { request: Some(request), ..told }
-                    }),
-                }
-            }
-            "drops" if self.guards.is_empty() => {
-                let request = self.request.take().expect("it has something to drop");
-                world.begin(move || {
-                    drop(request);
-                    done()
-                })
-            }
-            "drops" => {
-                let guard = self.guards.pop();
-                world.begin(move || {
-                    drop(guard);
-                    done()
-                })
-            }
-            "unlocks" | "keeps" | "leaks" | "renews" => {
-                let Some(Guard::OfThread(guard)) = self.guards.pop() else { panic!("it has no guard") };
-                let kept = |told, guard| Told { guard: Some(Guard::OfThread(guard)), ..told };
-                match verb {
-                    "unlocks" => world.begin(move || guard.unlock().told()),
-                    "keeps" => world.begin(move || guard.keep_for(time).told()),
-                    "leaks" => world.begin(move || {
-                        guard.leak();
-                        done()
-                    }),
-                    _ => world.begin(move || kept(guard.renew().told(), guard)),
-                }
-            }
-            _ => panic!("no verb: {verb}"),
-        };
-        self.call = Some(Call::Runs(running));
     }
 
     /// Moves the clock until the call has ended, and says what it came to.
-    fn finished(&mut self, world: &World) -> String {
+    fn end(&mut self, world: &World) -> End {
         match self.call.take().expect("it has made a call") {
-            Call::Over(text) => text,
+            Call::Over(end) => end,
             Call::Runs(running) => {
                 let (told, took) = world.finish(&running);
                 self.take(told, took)
@@ -310,28 +136,381 @@ impl Caller {
         }
     }
 
-    fn take(&mut self, told: Told, took: Duration) -> String {
+    fn take(&mut self, told: Told, took: Duration) -> End {
         self.guards.extend(told.guard);
         self.request = told.request.or(self.request.take());
         if !told.error.is_empty() {
             self.error = told.error;
         }
-        format!("{} {}", told.text, text_of(took))
+        self.took = took;
+        told.end
     }
 }
 
-fn task<T: Tell>(
-    future: impl Future<Output = T> + Send + 'static,
-) -> std::pin::Pin<Box<dyn Future<Output = Told> + Send>> {
-    Box::pin(async move { future.await.told() })
+/// One who calls the client, by its own thread or as a task.
+#[derive(Clone)]
+pub(in crate::tests) struct By {
+    pub(super) scene: Scene,
+    pub(super) name: String,
 }
 
-fn takes_argument(verb: &str) -> bool {
-    let takes_time = ["tries-for", "waits-for", "keeps", "shuts-down-within", "drains"];
-    takes_time.contains(&verb) || verb.contains("-all")
+impl Deref for By {
+    type Target = Scene;
+
+    fn deref(&self) -> &Scene {
+        &self.scene
+    }
 }
 
-fn is_result(verb: &str) -> bool {
-    ["gets", "gets-all", "is-busy", "done", "asks", "sure", "lost", "fails", "drained", "at-once"]
-        .contains(&verb)
+impl By {
+    pub(super) fn with<T>(&self, does: impl FnOnce(&World, &mut Caller) -> T) -> T {
+        let mut callers = self.scene.callers();
+        does(self, callers.get_mut(&self.name).expect("it is in the scene"))
+    }
+
+    fn then(&self) -> By {
+        self.settle();
+        self.clone()
+    }
+
+    fn its_claim(&self) -> Arc<Claim> {
+        self.with(|_, caller| caller.claim.clone()).expect("it has asked for its lock")
+    }
+
+    fn lock(&self) -> Lock {
+        self.with(|_, caller| caller.lock.clone())
+    }
+
+    fn take_guard(&self) -> Guard {
+        self.with(|world, caller| {
+            caller.notice(world);
+            caller.guards.pop().expect("it has a guard")
+        })
+    }
+
+    fn take_thread_guard(&self) -> OwnedGuard {
+        let Guard::OfThread(guard) = self.take_guard() else { panic!("only a thread makes this call") };
+        guard
+    }
+
+    fn take_request(&self) -> OwnedRequest {
+        self.with(|_, caller| caller.request.take()).expect("it has a request")
+    }
+
+    fn change_lock(&self, change: impl FnOnce(&World, &Caller) -> Lock) {
+        self.with(|world, caller| caller.lock = change(world, caller));
+    }
+
+    #[track_caller]
+    fn begin(&self) {
+        let untold = self.with(|world, caller| {
+            caller.notice(world);
+            caller.untold()
+        });
+        assert_eq!(untold, None, "nobody has asked what came of the last call of {}", self.name);
+    }
+
+    /// Begins a call on its own thread, and waits until it sleeps or has ended.
+    #[track_caller]
+    fn thread(&self, call: impl FnOnce() -> Told + Send + 'static) {
+        self.begin();
+        self.with(|world, caller| {
+            let running = world.begin(call);
+            caller.call = Some(match running.is_over() {
+                Some((told, took)) => Call::Over(caller.take(told, took)),
+                None => Call::Runs(running),
+            });
+        });
+    }
+
+    /// Polls a future once, before any answer.
+    #[track_caller]
+    fn task<T: Tell>(&self, future: impl Future<Output = T> + Send + 'static) {
+        self.begin();
+        self.with(|world, caller| {
+            let began = world.clock.now();
+            let future: Pin<Box<dyn Future<Output = Told> + Send>> = Box::pin(async { future.await.told() });
+            let mut polled = Polled::new(future);
+            let first = world.before_the_answer(|| polled.poll());
+            caller.at_once = first.is_ready();
+            caller.call = Some(match first {
+                Poll::Pending => Call::Waits(polled, began),
+                Poll::Ready(told) => Call::Over(caller.take(told, Duration::ZERO)),
+            });
+        });
+    }
+
+    fn client_call<T: Tell>(&self, call: impl FnOnce(&Client) -> T + Send + 'static) {
+        let client = self.client.clone();
+        self.thread(move || call(&client).told());
+    }
+
+    /// What its call has come to. The clock moves until then.
+    #[track_caller]
+    fn is(&self, is: impl FnOnce(&End) -> bool, expected: &dyn std::fmt::Debug) {
+        let (end, at_once) =
+            self.with(|world, caller| (caller.end(world), std::mem::take(&mut caller.at_once)));
+        assert!(is(&end), "{} {end:?}, but expected was {expected:?}", self.name);
+        assert!(!at_once, "the first poll of {} says so", self.name);
+    }
+
+    #[track_caller]
+    fn ends(&self, expected: End) {
+        self.is(|end| *end == expected, &expected);
+    }
+}
+
+/// Its lock, before the first call.
+impl By {
+    words! {
+        /// It wants the lock of this name, as another owner.
+        on(self, lock: &str) {
+            let caller = Caller::new(self, lock, self.scene.0.tasks, None);
+            self.with(|world, it| {
+                *it = caller;
+                it.learn(world);
+            });
+        }
+        plain(self) {
+            self.change_lock(|world, caller| {
+                let plain = world.client.plain_lock(&caller.name).unwrap();
+                match &caller.lock {
+                    Lock::OfTask(_) => Lock::OfTask(plain.to_async()),
+                    _ => Lock::OfThread(plain.owned_by(&caller.owner).unwrap()),
+                }
+            });
+        }
+        cancellable(self) {
+            self.change_lock(|world, caller| match &caller.lock {
+                Lock::OfTask(_) => {
+                    let fair = world.client.fair_lock(&caller.name).unwrap();
+                    Lock::OfTask(fair.cancelled_by(&caller.cancel).to_async())
+                }
+                lock => Lock::OfThread(lock.clone().of_thread().cancelled_by(&caller.cancel)),
+            });
+        }
+        fixed(self, lease: Duration) {
+            self.change_lock(|_, caller| Lock::OfThread(caller.lock.clone().of_thread().fixed_lease(lease)));
+        }
+        capped(self, limit: Duration) {
+            self.change_lock(|_, caller| Lock::OfThread(caller.lock.clone().of_thread().max_hold(limit)));
+        }
+        as_task(self) {
+            self.change_lock(|_, caller| Lock::OfTask(caller.lock.clone().of_thread().to_async()));
+        }
+    }
+}
+
+/// Calls. Each begins, and lasts until it sleeps or has ended; what it came to is the next word.
+impl By {
+    words! {
+        locks(self) {
+            match self.lock() {
+                Lock::OfTask(lock) => self.task(lock.lock()),
+                lock => self.thread(move || lock.of_thread().lock().told()),
+            }
+        }
+        tries(self) {
+            match self.lock() {
+                Lock::OfTask(lock) => self.task(lock.try_lock()),
+                lock => self.thread(move || lock.of_thread().try_lock().told()),
+            }
+        }
+        tries_for(self, time: Duration) {
+            match self.lock() {
+                Lock::OfTask(lock) => self.task(lock.try_lock_for(time)),
+                lock => self.thread(move || lock.of_thread().try_lock_for(time).told()),
+            }
+        }
+        requests(self) {
+            let lock = self.lock().of_thread();
+            self.thread(move || lock.request().told());
+        }
+        waits(self) {
+            let request = self.take_request();
+            self.thread(move || request.wait().told());
+        }
+        waits_for(self, time: Duration) {
+            let mut request = self.take_request();
+            self.thread(move || {
+                let told = request.wait_for(time).told();
+                Told { request: Some(request), ..told }
+            });
+        }
+        leaves(self) {
+            let request = self.take_request();
+            self.thread(move || request.leave().told());
+        }
+        /// Its future, its guard or its request.
+        drops(self) {
+            if self.with(|_, caller| caller.call.take_if(|call| matches!(call, Call::Waits(..)))).is_some() {
+                return self.then();
+            }
+            let request = self.with(|_, caller| caller.request.take_if(|_| caller.guards.is_empty()));
+            let guard = if request.is_none() { Some(self.take_guard()) } else { None };
+            self.thread(move || {
+                drop((request, guard));
+                End::Done.told()
+            });
+        }
+        unlocks(self) {
+            match self.take_guard() {
+                Guard::OfThread(guard) => self.thread(move || guard.unlock().told()),
+                Guard::OfTask(guard) => self.task(guard.unlock()),
+            }
+        }
+        keeps(self, time: Duration) {
+            let guard = self.take_thread_guard();
+            self.thread(move || guard.keep_for(time).told());
+        }
+        renews(self) {
+            let guard = self.take_thread_guard();
+            self.thread(move || {
+                let told = guard.renew().told();
+                Told { guard: Some(Guard::OfThread(guard)), ..told }
+            });
+        }
+        leaks(self) {
+            let guard = self.take_thread_guard();
+            self.thread(move || {
+                guard.leak();
+                End::Done.told()
+            });
+        }
+        /// It unlocks what was leaked.
+        unleaks(self) {
+            let lock = self.lock().of_thread();
+            self.thread(move || lock.unlock().told());
+        }
+        /// It waits for the loss of its hold.
+        listens(self) {
+            let lost = self.with(|_, caller| match caller.guards.last() {
+                Some(Guard::OfTask(guard)) => guard.lost(),
+                _ => panic!("only a task listens"),
+            });
+            self.task(lost);
+        }
+        /// Its task is polled once more, before any answer, and is ready.
+        polls(self) { assert!(self.poll(), "{} is pending", self.name) }
+        polls_pending(self) { assert!(!self.poll(), "{} is ready", self.name) }
+        shuts_down(self) { self.client_call(Client::shutdown) }
+        shuts_down_within(self, time: Duration) { self.client_call(move |client| client.shutdown_within(time)) }
+        drains(self, time: Duration) { self.client_call(move |client| client.drain(time)) }
+        /// Its locks are released at once.
+        locks_all(self, names: &'static [&'static str]) { self.client_call(|client| client.lock_all(names)) }
+        tries_all(self, names: &'static [&'static str]) { self.client_call(|client| client.try_lock_all(names)) }
+        tries_all_for(self, time: Duration, names: &'static [&'static str]) {
+            self.client_call(move |client| client.try_lock_all_for(names, time));
+        }
+    }
+
+    fn poll(&self) -> bool {
+        self.with(|world, caller| {
+            let Some(Call::Waits(task, _)) = &mut caller.call else { panic!("no task waits") };
+            let Poll::Ready(told) = world.before_the_answer(|| task.poll()) else { return false };
+            caller.call = Some(Call::Over(caller.take(told, Duration::ZERO)));
+            true
+        })
+    }
+}
+
+/// What a call came to. The clock moves until then.
+impl By {
+    words! {
+        done(self) { self.ends(End::Done) }
+        gets(self, token: impl Into<Span<u64>>) {
+            let tokens = token.into();
+            self.is(|end| matches!(end, End::Gets(token) if tokens.has(token)), &tokens);
+        }
+        gets_all(self) { self.ends(End::GetsAll) }
+        is_busy(self) { self.ends(End::IsBusy) }
+        /// For how long the hold is certain.
+        sure_for(self, time: Duration) { self.ends(End::Sure(time)) }
+        sure(self) { self.is(|end| matches!(end, End::Sure(_)), &"sure") }
+        lost(self, cause: LostCause) { self.ends(End::Lost(cause)) }
+        fails(self, kind: Kind) { self.ends(End::Fails(kind)) }
+        /// What was still held: the lock, the token, and for how long it was held.
+        drained(self, held: &[(&str, u64, Duration)]) {
+            let held = held.iter().map(|&(lock, token, time)| (lock.to_owned(), token, time));
+            self.ends(End::Drained(held.collect()));
+        }
+        /// The first poll of the task says what comes now.
+        at_once(self) {
+            let at_once = self.with(|_, caller| std::mem::take(&mut caller.at_once));
+            assert!(at_once, "the first poll of {} is pending", self.name);
+        }
+        /// How long the call took.
+        after(self, time: impl Into<Span<Duration>>) {
+            let took = self.with(|_, caller| caller.took);
+            time.into().check(&took, "how long the call took");
+        }
+        /// Its last error has these words.
+        told(self, text: &str) {
+            let error = self.with(|_, caller| caller.error.clone());
+            assert!(error.contains(text), "{} was told {error:?}, and not {text:?}", self.name);
+        }
+    }
+}
+
+/// What happens to it.
+impl By {
+    words! {
+        is_pushed(self, token: u64) { self.push(&self.its_claim(), token) }
+        /// It is told to look whether the lock is free.
+        is_woken(self) { self.recheck(&self.its_claim()) }
+        is_taken(self) { self.is_taken_with(self.with(|_, caller| caller.token().get())) }
+        is_taken_with(self, token: u64) {
+            let (claim, token) = (self.its_claim(), FencingToken::new(token));
+            let (lock, owner) = (claim.lock.name.as_str(), claim.owner.as_str());
+            self.store.wake(Wake::Taken { lock, owner, token });
+        }
+        loses(self, cause: LostCause) { self.shared.ledger.lose(&self.its_claim(), cause) }
+        is_cancelled(self) { self.with(|_, caller| caller.cancel.clone()).cancel() }
+        /// The next call about the lock of its name sleeps first.
+        takes(self, time: Duration) { self.store.delay_about(&self.name, time) }
+        /// No call about the lock of its name is answered.
+        is_cut(self) { self.store.cut(&self.name) }
+        is_back(self) { self.store.restore(&self.name) }
+    }
+}
+
+/// What it sees of its lock, its last guard or its request.
+impl By {
+    words! {
+        holds(self, count: u32) { assert_eq!(self.lock().of_thread().hold_count(), count) }
+        is_held(self) { assert!(!self.with(|_, caller| caller.is_lost()), "the hold of {} is lost", self.name) }
+        is_lost(self) { assert!(self.with(|_, caller| caller.is_lost()), "{} holds the lock", self.name) }
+        /// The check of its hold finds nothing.
+        checks(self) {
+            let checked = self.with(|_, caller| match caller.guards.last().expect("it has a guard") {
+                Guard::OfThread(guard) => guard.check(),
+                Guard::OfTask(guard) => guard.check(),
+            });
+            assert!(checked.is_ok(), "{}: {checked:?}", self.name);
+        }
+        valid(self, time: Duration) {
+            let valid_for = self.with(|_, caller| match caller.guards.last().expect("it has a guard") {
+                Guard::OfThread(guard) => guard.valid_for(),
+                Guard::OfTask(guard) => guard.valid_for(),
+            });
+            assert_eq!(valid_for, time, "for how long the hold of {} is certain", self.name);
+        }
+        /// The loss that its guard tells.
+        hears(self, cause: LostCause) {
+            let heard = self.with(|_, caller| match caller.guards.last() {
+                Some(Guard::OfThread(guard)) => guard.lost().try_recv().map(|lost| lost.cause),
+                _ => panic!("no thread has a guard"),
+            });
+            assert_eq!(heard, Ok(cause), "what {} hears", self.name);
+        }
+        rank(self, rank: u64) {
+            let seen = self.with(|_, caller| caller.request.as_ref().expect("it has a request").rank());
+            assert_eq!(seen, Some(rank), "the rank of {}", self.name);
+        }
+        /// Its request or its task has an end.
+        decided(self) { assert!(self.with(|_, caller| caller.is_decided()), "{} waits", self.name) }
+        pending(self) { assert!(!self.with(|_, caller| caller.is_decided()), "{} is decided", self.name) }
+        is_asking(self) { assert!(self.its_claim().is_asking(), "nobody asks for {}", self.name) }
+        is_renewing(self) { assert!(self.its_claim().is_renewing(), "nobody renews for {}", self.name) }
+    }
 }

@@ -1,274 +1,319 @@
 //! Scenes with one client: what its callers and tasks do, what the store answers, what each is told, and what is seen then.
 //!
-//! A scene is a list of sentences with semicolons or line ends between them; parentheses are for the reader. A name that is no word
-//! of the language is a caller, with its own thread and a lock of its name: `b@a` is another owner that wants the lock of a, and `a'`
-//! is another caller of a's owner.
-//!
-//! `a locks` begins a call, and waits until it sleeps or has ended. `a gets 9 1s` moves the clock until it has ended, and tells what
-//! it has come to and how long that took; `a locks gets 9 1s` is both. A scene ends when all calls have ended, and each one without
-//! success was told. Times at the end of a sentence may be left out; `...` stands for all that follows, and `1s..2s` for what is in
-//! between.
-//!
-//! | sentence | meaning |
-//! | --- | --- |
-//! | `a locks`, `tries`, `tries-for 5s`, `requests`, `waits`, `waits-for 5s`, `leaves`, `unlocks`, `drops`, `renews`, `keeps 9s`, `leaks`, `unleaks`; tasks also `listens` for a loss, and `polls` | a call |
-//! | `x shuts-down`, `shuts-down-within 1s`, `drains 20s`, `locks-all a,b`, `tries-all a,b`, `tries-all-for-5s a,b` | a call of the client; the locks are released at once |
-//! | `a locks gets 9 1s`, `a gets 9`, `gets-all`, `is-busy`, `done`, `asks`, `sure 5s`, `lost Taken`, `fails Denied`, `drained a/1001/4s` | what a call has come to; `at-once` before it if the first poll of a task says so |
-//! | `a told no answer` | its last error has these words |
-//! | `a is plain`, `task`, `fixed 3s`, `capped 70s`, `cancellable` | its lock, before the first call |
-//! | `acquire says rank/0 busy got/9 down*3` | the next answers; later ones are the usual ones |
-//! | `release takes 1s`, `a takes 1s`, `renew panics 2`, `renew is-down`, `is-up`, `a is-cut`, `is-back` | the next call, or the next about a's lock; and all from now on |
-//! | `pass 5s`, `jump 5s` | the clock moves step by step, or at once |
-//! | `a is-pushed 9`, `is-woken`, `is-taken`, `loses`, `is-cancelled`; `stray 9 a`, `hint a`, `gap` | a message, or another event |
-//! | `asked acquire release/9@1s:a!tasks` | all calls since the last such sentence: number, time, lock and thread may be left out |
-//! | `called release 2`, `called release a 1`, `at renew 0s 1s` | how many calls there were since then, and when |
-//! | `stats lost 1`, `held a`, `waiting nobody`, `chores 0`, `claims 0` | the statistics, and other state of the client |
-//! | `in order` | nothing was lost, nothing is left, and the client's threads have ended |
-//! | `log 1 outage` | how many warnings with these words the client has logged |
-//! | `a holds 2`, `token 9`, `rank 3`, `is-held`, `is-lost`, `check ok`, `hears Taken`, `decided`, `pending`, `valid 9s` | what a caller sees of its lock, its last guard or its request |
+//! `threads().a().locks().gets(1001).unlocks().done()` is a scene with a thread. A name begins a caller with a lock of its name, and
+//! `a2` is another caller of a's owner. A call begins, and waits until it sleeps or has ended; a word for its end moves the clock until
+//! then. `acquire().says([rank(0), got(9)])` plans the next answers of the store: later ones are the usual ones. Names, and the words
+//! about the client, the store and the clock, may follow on each other in any order. At the end of a scene all calls have ended, and
+//! somebody has asked for the end of each that did not succeed.
 
-pub(crate) mod answers;
+mod answers;
 mod calls;
 mod told;
-pub(crate) mod words;
+mod words;
 
+use std::cell::{RefCell, RefMut};
 use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::panic::Location;
+use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use calls::Caller;
 use log::Level;
-use words::{fits, op_of, text_of, time_of};
+
+pub(crate) use answers::*;
+pub(super) use calls::By;
+pub(super) use told::Kind::*;
+pub(super) use words::*;
 
 use super::logger::lines_about;
-use super::store::Store;
+pub(super) use super::names::*;
+use super::store::{Op, Store};
 use super::support::World;
+pub(super) use crate::LostCause::{self, LeaseOver, NotRenewed, Taken};
+pub(super) use crate::backend::BackendErrorKind;
 use crate::backend::{RequestId, Wake};
 use crate::shared::Shared;
-use crate::{Client, FencingToken, LostCause, ManualClock};
+use crate::stats::Stats;
+use crate::{Client, FencingToken, HeldLock, LockName, ManualClock, WaitingRequest};
 
-/// Who is in a scene.
-pub(super) struct Cast {
-    world: fn() -> World,
-    /// Whether its callers are tasks.
-    ways: &'static [bool],
-}
+pub(super) const EVER: Duration = Duration::MAX;
 
 /// The usual client, with threads that call it.
-pub(super) const THREADS: Cast = Cast { world: World::new, ways: &[false] };
-/// The usual client, with tasks.
-pub(super) const TASKS: Cast = Cast { world: World::new, ways: &[true] };
-/// One after the other.
-pub(super) const BOTH: Cast = Cast { world: World::new, ways: &[false, true] };
-/// Only callers ask the store.
-pub(super) const UNWATCHED: Cast = Cast { world: World::without_watchdog, ways: &[false] };
-/// The same with tasks.
-pub(super) const UNWATCHED_TASKS: Cast = Cast { world: World::without_watchdog, ways: &[true] };
-/// Tasks, which ask the store themselves.
-pub(super) const QUICK_TASKS: Cast = Cast {
-    world: || {
-        let world = World::new();
-        world.store.is_quick();
-        world
-    },
-    ways: &[true],
-};
-/// The store may begin what an unanswered attempt asks for up to six seconds later.
-pub(super) const LATE: Cast =
-    Cast { world: || World::with_late_attempts(Duration::from_secs(6)), ways: &[false] };
-/// The same with tasks.
-pub(super) const LATE_TASKS: Cast = Cast { ways: &[true], ..LATE };
-/// The same store names places by their owners.
-pub(super) const LATE_BY_OWNER: Cast = Cast {
-    world: || {
-        let world = (LATE.world)();
-        world.store.plan().keeps_place_by_owner = true;
-        world
-    },
-    ways: &[false],
-};
-
-/// Tests that are a scene or two.
-macro_rules! scenes {
-    ($($(#[$doc:meta])* fn $name:ident() { $($cast:ident $scene:literal)+ })*) => {$(
-        $(#[$doc])*
-        #[test]
-        fn $name() {
-            $($crate::tests::scene::play(&$crate::tests::scene::$cast, $scene);)+
-        }
-    )*};
-}
-pub(super) use scenes;
-
-/// Plays a scene with this cast.
 #[track_caller]
-pub(super) fn play(cast: &Cast, scene: &str) {
-    for &tasks in cast.ways {
-        let mut played = Scene { world: (cast.world)(), tasks, callers: BTreeMap::new() };
-        played.play(scene);
-        played.ends();
+pub(super) fn threads() -> Scene {
+    Scene::with(World::new(), false)
+}
+
+/// The usual client, with tasks.
+#[track_caller]
+pub(super) fn tasks() -> Scene {
+    Scene::with(World::new(), true)
+}
+
+/// One after the other.
+#[track_caller]
+pub(super) fn both<T>(play: impl Fn(Scene) -> T) {
+    play(threads());
+    play(tasks());
+}
+
+/// Only callers ask the store.
+#[track_caller]
+pub(super) fn unwatched() -> Scene {
+    Scene::with(World::without_watchdog(), false)
+}
+
+/// The same with tasks.
+#[track_caller]
+pub(super) fn unwatched_tasks() -> Scene {
+    Scene::with(World::without_watchdog(), true)
+}
+
+/// Tasks, which ask the store themselves.
+#[track_caller]
+pub(super) fn quick_tasks() -> Scene {
+    let world = World::new();
+    world.store.is_quick();
+    Scene::with(world, true)
+}
+
+/// The store may begin what an unanswered attempt asks for up to six seconds later.
+#[track_caller]
+pub(super) fn late() -> Scene {
+    Scene::with(World::with_late_attempts(6 * S), false)
+}
+
+/// The same with tasks.
+#[track_caller]
+pub(super) fn late_tasks() -> Scene {
+    Scene::with(World::with_late_attempts(6 * S), true)
+}
+
+/// The same store names places by their owners.
+#[track_caller]
+pub(super) fn late_by_owner() -> Scene {
+    let scene = late();
+    scene.store.plan().keeps_place_by_owner = true;
+    scene
+}
+
+macro_rules! ops {
+    ($($name:ident $op:ident)+) => {$(
+        /// What the store does with these calls.
+        pub(super) fn $name(&self) -> OfOp {
+            OfOp { scene: self.clone(), op: Op::$op }
+        }
+    )+};
+}
+
+#[derive(Clone)]
+pub(super) struct Scene(Rc<Inner>);
+
+struct Inner {
+    world: World,
+    /// Whether its callers are tasks.
+    tasks: bool,
+    callers: Callers,
+}
+
+struct Callers {
+    all: RefCell<BTreeMap<String, Caller>>,
+    begun: &'static Location<'static>,
+}
+
+impl Drop for Callers {
+    fn drop(&mut self) {
+        let callers = self.all.get_mut();
+        if std::thread::panicking() {
+            return std::mem::forget(std::mem::take(callers)); // their drops may wait for the clock
+        }
+        for (name, caller) in callers {
+            let untold = caller.untold();
+            let begun = self.begun;
+            assert!(untold.is_none(), "nobody asks what comes of {name} in the scene at {begun}: {untold:?}");
+        }
     }
 }
 
-pub(super) struct Scene {
-    pub(super) world: World,
-    tasks: bool,
-    callers: BTreeMap<String, Caller>,
+impl Deref for Scene {
+    type Target = World;
+
+    fn deref(&self) -> &World {
+        &self.0.world
+    }
+}
+
+impl Names for Scene {
+    type One = By;
+
+    fn by(&self, name: &str) -> By {
+        if !self.callers().contains_key(name) {
+            let mut callers = self.callers();
+            let first = name.strip_suffix('2').filter(|first| first.len() == 1);
+            let first = first.and_then(|first| callers.get(first));
+            let mut caller = Caller::new(self, name, self.0.tasks, first);
+            caller.learn(self);
+            callers.insert(name.to_owned(), caller);
+        }
+        By { scene: self.clone(), name: name.to_owned() }
+    }
 }
 
 impl Scene {
-    pub(super) fn of(cast: &Cast) -> Scene {
-        Scene { world: (cast.world)(), tasks: cast.ways[0], callers: BTreeMap::new() }
+    #[track_caller]
+    fn with(world: World, tasks: bool) -> Scene {
+        let callers = Callers { all: RefCell::default(), begun: Location::caller() };
+        Scene(Rc::new(Inner { world, tasks, callers }))
     }
 
-    /// With another client of this world's store.
+    /// With threads that call the client of this world.
+    #[track_caller]
+    pub(super) fn of(world: World) -> Scene {
+        Scene::with(world, false)
+    }
+
+    /// With threads that call another client of this world's store.
+    #[track_caller]
     pub(super) fn of_client(world: World, client: Client) -> Scene {
-        let world = World { shared: Arc::clone(&client.0), client, ..world };
-        Scene { world, tasks: false, callers: BTreeMap::new() }
+        Scene::with(World { shared: Arc::clone(&client.0), client, ..world }, false)
     }
 
     /// All handles of the client are dropped.
     pub(super) fn without_handles(self) -> (Store, ManualClock, Weak<Shared>) {
-        drop(self.callers);
-        self.world.without_handles()
+        let Ok(Inner { world, callers, .. }) = Rc::try_unwrap(self.0) else { panic!("the scene goes on") };
+        drop(callers);
+        world.without_handles()
     }
 
-    #[track_caller]
-    pub(super) fn play(&mut self, scene: &str) {
-        for sentence in scene.split([';', '\n']) {
-            let sentence = sentence.split('(').next().unwrap_or_default();
-            let words: Vec<&str> = sentence.split_whitespace().collect();
-            let seen = if words.is_empty() { String::new() } else { self.run(&words) };
-            if !fits(&words, &seen) {
-                std::mem::forget(std::mem::take(&mut self.callers)); // their drops may wait for the clock
-                panic!("`{}`, but `{seen}`, in: {scene:.600}", words.join(" "));
-            }
-        }
-    }
-
-    /// Every call has ended, and each one that failed was told.
-    #[track_caller]
-    pub(super) fn ends(self) {
-        for (name, caller) in &self.callers {
-            let untold = caller.untold();
-            assert!(untold.is_none(), "nobody asks what comes of {name}: {untold:?}");
-        }
-    }
-
-    /// Does what the words say, and says what is seen.
-    fn run(&mut self, words: &[&str]) -> String {
-        let world = &self.world;
-        match *words {
-            ["pass", time] => world.clock.advance(time_of(time)),
-            ["jump", time] => world.clock.jump(time_of(time)),
-            ["hint", lock] => world.store.wake(Wake::Recheck { lock, owner: None }),
-            ["gap"] => world.store.wake(Wake::Gap),
-            ["stray", token, lock] => {
-                let (request, token) = (RequestId::new(1), FencingToken::new(token.parse().unwrap()));
-                world.store.wake(Wake::Granted { lock, owner: "stray:1", request, token });
-            }
-            ["asked", ref expected @ ..] => return words::seen_of(&world.store.asked(), expected),
-            ["at", op, ..] => {
-                let times: Vec<_> = world.store.times(op_of(op)).into_iter().map(text_of).collect();
-                return format!("at {op} {}", times.join(" "));
-            }
-            ["called", op, _] => return format!("called {op} {}", world.store.times(op_of(op)).len()),
-            ["called", op, lock, _] => {
-                return format!("called {op} {lock} {}", world.store.calls_about(lock, op_of(op)));
-            }
-            ["held", ..] => return words::names("held", world.client.held().iter().map(|one| &one.lock)),
-            ["waiting", ..] => {
-                return words::names("waiting", world.client.waiting().iter().map(|one| &one.lock));
-            }
-            ["chores", _] => return format!("chores {}", world.shared.chores.len()),
-            ["claims", _] => return format!("claims {}", world.shared.ledger.registry.all().len()),
-            ["stats", what, _] => {
-                return format!("stats {what} {}", words::counted(&world.client.stats(), what));
-            }
-            ["in", "order"] => return words::in_order(world),
-            ["log", _, ref text @ ..] => {
-                let lines = lines_about(world.label()).into_iter();
-                let said =
-                    lines.filter(|(level, line)| *level <= Level::Warn && line.contains(&text.join(" ")));
-                return format!("log {} {}", said.count(), text.join(" "));
-            }
-            [op, "says", ref next @ ..] => answers::plan(&mut world.store.plan(), op, next),
-            [op, "panics", times] => world.store.panic_next(op_of(op), times.parse().unwrap()),
-            [op, "is-down"] => world.store.take_down(op_of(op)),
-            [op, "is-up"] => world.store.bring_up(op_of(op)),
-            [lock, "is-cut"] => world.store.cut(lock),
-            [lock, "is-back"] => world.store.restore(lock),
-            [what, "takes", time] => {
-                let (time, times) = time.split_once('*').unwrap_or((time, "1"));
-                match words::find_op(what) {
-                    Some(op) => {
-                        (0..times.parse().unwrap()).for_each(|_| world.store.delay(op, time_of(time)))
-                    }
-                    None => world.store.delay_about(what, time_of(time)),
-                }
-            }
-            [who, verb, ..] => return self.act(who, verb, words),
-            _ => panic!("it is no sentence: {words:?}"),
-        }
-        self.settle();
-        words.join(" ")
+    fn callers(&self) -> RefMut<'_, BTreeMap<String, Caller>> {
+        self.0.callers.all.borrow_mut()
     }
 
     /// All threads sleep, and each caller knows its claim.
-    fn settle(&mut self) {
-        self.world.settle();
-        for caller in self.callers.values_mut() {
-            caller.learn(&self.world);
-        }
+    pub(super) fn settle(&self) {
+        self.0.world.settle();
+        self.callers().values_mut().for_each(|caller| caller.learn(self));
     }
 
-    fn act(&mut self, who: &str, verb: &str, words: &[&str]) -> String {
-        let name = who.split('@').next().unwrap();
-        if !self.callers.contains_key(name) {
-            let first = name.strip_suffix('\'').map(|first| &self.callers[first]);
-            let mut caller = Caller::new(&self.world, who, self.tasks, first);
-            caller.learn(&self.world);
-            self.callers.insert(name.to_owned(), caller);
-        }
-        let (world, caller) = (&self.world, self.callers.get_mut(name).unwrap());
-        let seen = match (verb, &words[2..]) {
-            ("is", kind) => {
-                caller.is(world, kind);
-                return words.join(" ");
-            }
-            ("is-pushed", [token]) => {
-                world.push(caller.claim(), token.parse().unwrap());
-                words[1..].join(" ")
-            }
-            ("is-woken", []) => {
-                world.recheck(caller.claim());
-                words[1..].join(" ")
-            }
-            ("is-taken", [..]) => {
-                let (lock, owner) = (caller.claim().lock.name.as_str(), caller.claim().owner.as_str());
-                let token = words.get(2).map_or_else(|| caller.token(), |token| token.parse().unwrap());
-                world.store.wake(Wake::Taken { lock, owner, token: FencingToken::new(token) });
-                words[1..].join(" ")
-            }
-            ("loses", cause) => {
-                let cause = if cause.is_empty() { LostCause::Taken } else { LostCause::NotRenewed };
-                world.shared.ledger.lose(&caller.claim().clone(), cause);
-                words[1..].join(" ")
-            }
-            ("is-cancelled", []) => {
-                caller.cancel.cancel();
-                words[1..].join(" ")
-            }
-            ("told", text) => {
-                let is_said = caller.error.contains(&text.join(" "));
-                if is_said { words[1..].join(" ") } else { format!("told {}", caller.error) }
-            }
-            _ => match caller.seen(verb) {
-                Some(seen) => seen,
-                None => caller.call(world, &words[1..]),
-            },
-        };
+    fn then(&self) -> Scene {
         self.settle();
-        format!("{who} {seen}")
+        self.clone()
+    }
+
+    ops! { acquire Acquire count Count release Release keep Keep renew Renew withdraw Withdraw }
+
+    words! {
+        /// Nobody is called now.
+        scene(self) {}
+        /// The clock moves step by step.
+        pass(self, time: Duration) { self.clock.advance(time) }
+        /// The clock moves at once.
+        jump(self, time: Duration) { self.clock.jump(time) }
+        /// A message for any waiter of this lock.
+        hint(self, lock: &str) { self.store.wake(Wake::Recheck { lock, owner: None }) }
+        /// Messages may have been lost.
+        gap(self) { self.store.wake(Wake::Gap) }
+        /// A grant of which no request knows.
+        stray(self, token: u64, lock: &str) {
+            let (request, token) = (RequestId::new(1), FencingToken::new(token));
+            self.store.wake(Wake::Granted { lock, owner: "stray:1", request, token });
+        }
+        /// All calls since the last such word.
+        asked(self, calls: impl AsRef<[Call]>) { check_calls(&self.store.asked(), calls.as_ref(), false) }
+        asked_nothing(self) { check_calls(&self.store.asked(), &[], false) }
+        /// The first calls since then.
+        asked_first(self, calls: impl AsRef<[Call]>) { check_calls(&self.store.asked(), calls.as_ref(), true) }
+        forget_asked(self) { self.store.asked() }
+        /// How many calls of this kind, or of this kind about this lock, came since then.
+        called(self, call: Call, times: impl Into<Span<usize>>) {
+            let came = match &call.lock {
+                Some(lock) => self.store.calls_about(lock, call.op),
+                None => self.store.times(call.op).len(),
+            };
+            times.into().check(&came, &format!("calls of {call:?}"));
+        }
+        /// When all calls of this kind came since then.
+        at(self, call: Call, times: impl IntoIterator<Item = impl Into<Span<Duration>>>) {
+            let (came, times) = (self.store.times(call.op), Vec::from_iter(times));
+            assert_eq!(came.len(), times.len(), "{:?} came at {came:?}", call.op);
+            self.at_first(call, times);
+        }
+        /// When the first of them came.
+        at_first(self, call: Call, times: impl IntoIterator<Item = impl Into<Span<Duration>>>) {
+            let mut came = self.store.times(call.op).into_iter();
+            for time in times {
+                time.into().check(&came.next().expect("there are so many calls"), "the time of a call");
+            }
+        }
+        stats(self, of: fn(&Stats) -> u64, count: impl Into<Span<u64>>) {
+            count.into().check(&of(&self.client.stats()), "a number of the statistics");
+        }
+        held(self, locks: &[&str]) { assert_eq!(sorted(self.client.held(), |one: &HeldLock| &one.lock), locks) }
+        waiting(self, locks: &[&str]) {
+            assert_eq!(sorted(self.client.waiting(), |one: &WaitingRequest| &one.lock), locks);
+        }
+        chores(self, count: usize) { assert_eq!(self.shared.chores.len(), count) }
+        claims(self, count: usize) { assert_eq!(self.shared.ledger.registry.all().len(), count) }
+        /// Nothing was lost, nothing is left, and the client's threads have ended.
+        in_order(self) {
+            self.stats(|s| s.lost, 0).chores(0).held(&[]).waiting(&[]);
+            assert!(self.shared.timers.is_gone(), "the client's threads run");
+        }
+        /// How many warnings with these words the client has logged.
+        log(self, count: impl Into<Span<usize>>, text: &str) {
+            let lines = lines_about(self.label());
+            let said = lines.iter().filter(|(level, line)| *level <= Level::Warn && line.contains(text));
+            count.into().check(&said.count(), &format!("warnings with {text:?} of {lines:?}"));
+        }
+    }
+}
+
+fn sorted<T>(all: Vec<T>, lock: impl Fn(&T) -> &LockName) -> Vec<String> {
+    let mut names: Vec<String> = all.iter().map(|one| lock(one).as_str().to_owned()).collect();
+    names.sort_unstable();
+    names
+}
+
+/// What the store does with calls of one kind.
+pub(super) struct OfOp {
+    scene: Scene,
+    op: Op,
+}
+
+impl OfOp {
+    fn then(&self, does: impl FnOnce(&Store)) -> Scene {
+        does(&self.scene.store);
+        self.scene.then()
+    }
+
+    /// The next answers.
+    pub(super) fn says(&self, answers: impl AsRef<[Says]>) -> Scene {
+        self.then(|store| answers::plan(&mut store.plan(), self.op, answers.as_ref()))
+    }
+
+    /// The next call sleeps before it is carried out.
+    pub(super) fn takes(&self, time: Duration) -> Scene {
+        self.takes_each(time, 1)
+    }
+
+    /// The next calls sleep, this many.
+    pub(super) fn takes_each(&self, time: Duration, times: usize) -> Scene {
+        self.then(|store| (0..times).for_each(|_| store.delay(self.op, time)))
+    }
+
+    /// The next calls panic, this many.
+    pub(super) fn panics(&self, times: u32) -> Scene {
+        self.then(|store| store.panic_next(self.op, times))
+    }
+
+    /// No call is answered.
+    pub(super) fn is_down(&self) -> Scene {
+        self.then(|store| store.take_down(self.op))
+    }
+
+    pub(super) fn is_up(&self) -> Scene {
+        self.then(|store| store.bring_up(self.op))
     }
 }

@@ -1,9 +1,10 @@
-//! What a call of a scene has come to, in words.
+//! What a call of a scene has come to.
 
 use std::time::Duration;
 
-use super::words::text_of;
-use crate::{AllGuard, AsyncGuard, Error, HeldLock, Lost, OwnedGuard, OwnedRequest, Result, TryLock};
+use crate::{
+    AllGuard, AsyncGuard, Error, HeldLock, Lost, LostCause, OwnedGuard, OwnedRequest, Result, TryLock,
+};
 
 pub(super) enum Guard {
     OfThread(OwnedGuard),
@@ -11,9 +12,57 @@ pub(super) enum Guard {
 }
 
 /// What a call came to.
-#[derive(Default)]
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::tests) enum End {
+    Done,
+    /// With this token.
+    Gets(u64),
+    GetsAll,
+    Asks,
+    IsBusy,
+    /// The hold is certain for so long.
+    Sure(Duration),
+    Drained(Vec<(String, u64, Duration)>),
+    Lost(LostCause),
+    Fails(Kind),
+}
+
+impl End {
+    pub(super) fn is_success(&self) -> bool {
+        matches!(self, End::Done | End::Gets(_) | End::GetsAll | End::Asks)
+    }
+}
+
+macro_rules! kinds {
+    ($($kind:ident)+) => {
+        /// The kinds of errors.
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        pub(in crate::tests) enum Kind {
+            $($kind,)+
+            /// Of the whole client.
+            ShutdownOfAll,
+            UnsettledOf(usize),
+            Other,
+        }
+
+        impl Kind {
+            pub(super) fn of(error: &Error) -> Kind {
+                match error {
+                    Error::Shutdown { lock: None } => Kind::ShutdownOfAll,
+                    Error::Unsettled { count, .. } => Kind::UnsettledOf(*count),
+                    $(Error::$kind { .. } => Kind::$kind,)+
+                    _ => Kind::Other,
+                }
+            }
+        }
+    };
+}
+
+kinds! { Cancelled Corrupt Denied InvalidConfig InvalidName Mismatch Misuse NotHeld Shutdown Unavailable }
+
+/// An end, with what it leaves to the caller.
 pub(super) struct Told {
-    pub(super) text: String,
+    pub(super) end: End,
     pub(super) guard: Option<Guard>,
     pub(super) request: Option<OwnedRequest>,
     pub(super) error: String,
@@ -23,64 +72,61 @@ pub(super) trait Tell {
     fn told(self) -> Told;
 }
 
-fn text(text: impl Into<String>) -> Told {
-    Told { text: text.into(), ..Told::default() }
-}
-
-pub(super) fn done() -> Told {
-    text("done")
+impl Tell for End {
+    fn told(self) -> Told {
+        Told { end: self, guard: None, request: None, error: String::new() }
+    }
 }
 
 impl Tell for () {
     fn told(self) -> Told {
-        done()
+        End::Done.told()
     }
 }
 
 /// It is dropped at once: it stays on its thread.
 impl Tell for AllGuard {
     fn told(self) -> Told {
-        text("gets-all")
+        End::GetsAll.told()
     }
 }
 
 impl Tell for Lost {
     fn told(self) -> Told {
-        text(format!("lost {:?}", self.cause))
+        End::Lost(self.cause).told()
     }
 }
 
 impl Tell for Duration {
     fn told(self) -> Told {
-        text(format!("sure {}", text_of(self)))
+        End::Sure(self).told()
     }
 }
 
 impl Tell for Vec<HeldLock> {
     fn told(self) -> Told {
-        let name = |one: &HeldLock| format!("{}/{}/{}", one.lock.as_str(), one.token, text_of(one.held_for));
-        let names: Vec<_> = self.iter().map(name).collect();
-        text(format!("drained {}", if names.is_empty() { "nobody".to_owned() } else { names.join(" ") }))
+        let held = |one: &HeldLock| (one.lock.as_str().to_owned(), one.token.get(), one.held_for);
+        End::Drained(self.iter().map(held).collect()).told()
     }
 }
 
 impl Tell for OwnedRequest {
     fn told(self) -> Told {
-        Told { request: Some(self), ..text("asks") }
+        Told { request: Some(self), ..End::Asks.told() }
     }
 }
 
 impl Tell for OwnedGuard {
     fn told(self) -> Told {
-        let text = text(format!("gets {}", self.token()));
-        Told { guard: Some(Guard::OfThread(self)), ..text }
+        let end = End::Gets(self.token().get());
+        Told { guard: Some(Guard::OfThread(self)), ..end.told() }
     }
 }
 
 impl Tell for AsyncGuard {
     fn told(self) -> Told {
-        let text = text(format!("gets {}", self.token()));
-        Told { guard: Some(Guard::OfTask(self)), ..text }
+        let end = End::Gets(self.token().get());
+        Told { guard: Some(Guard::OfTask(self)), ..end.told() }
     }
 }
 
@@ -88,7 +134,7 @@ impl<G: Tell> Tell for TryLock<G> {
     fn told(self) -> Told {
         match self {
             TryLock::Granted(guard) => guard.told(),
-            TryLock::Busy => text("is-busy"),
+            TryLock::Busy => End::IsBusy.told(),
         }
     }
 }
@@ -100,16 +146,8 @@ impl<T: Tell> Tell for Result<T> {
             Err(error) => error,
         };
         let said = error.to_string();
-        let kind = match error {
-            Error::Lost(lost) => format!("lost {:?}", lost.cause),
-            Error::Shutdown { lock: None } => "fails Shutdown all".to_owned(),
-            Error::Unsettled { count, .. } => format!("fails Unsettled {count}"),
-            other => format!("fails {}", kind_of(&other)),
-        };
-        Told { error: said, ..text(kind) }
+        let end =
+            if let Error::Lost(lost) = &error { End::Lost(lost.cause) } else { End::Fails(Kind::of(&error)) };
+        Told { error: said, ..end.told() }
     }
-}
-
-pub(super) fn kind_of(error: &Error) -> String {
-    format!("{error:?}").split([' ', '(']).next().unwrap().to_owned()
 }

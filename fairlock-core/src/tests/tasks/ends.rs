@@ -2,54 +2,59 @@
 
 use std::sync::Arc;
 
-use super::super::scene::{Scene, TASKS, scenes};
+use super::super::scene::*;
 use super::super::store::{Op, down, granted, queued};
 use super::super::support::{OUTAGE, S, World, ms};
 use super::is_by_tasks;
 use crate::chores::Duty;
 use crate::errands::Errand;
 
-scenes! {
-    fn a_shutdown_ends_waits_and_holds_of_tasks_and_leaves_nothing() {
-        TASKS "a locks gets 1001; a listens; acquire says rank/0; b locks; c locks; d is-cancelled; x shuts-down done
-        b fails Shutdown; a lost Shutdown; d locks at-once fails Shutdown; c drops; a drops; called release 2
-        called withdraw 1; claims 0; waiting nobody"
-    }
+#[test]
+fn a_shutdown_ends_waits_and_holds_of_tasks_and_leaves_nothing() {
+    let s = tasks().a().locks().gets(1001).listens().acquire().says(rank(0)).b().locks().c().locks();
+    s.d().is_cancelled().x().shuts_down().done().b().fails(Shutdown).a().lost(LostCause::Shutdown);
+    s.d().locks().at_once().fails(Shutdown).c().drops().a().drops().called(RELEASE, 2).called(WITHDRAW, 1);
+    s.claims(0).waiting(&[]);
+}
 
-    /// A task whose grant was not taken looks again after the shutdown.
-    fn a_grant_that_a_shutdown_has_taken_back_is_no_guard() {
-        TASKS "a locks; x shuts-down done; a polls fails Shutdown"
-    }
+/// A task whose grant was not taken looks again after the shutdown.
+#[test]
+fn a_grant_that_a_shutdown_has_taken_back_is_no_guard() {
+    tasks().a().locks().x().shuts_down().done().a().polls().fails(Shutdown);
+}
 
-    fn an_unlock_that_a_shutdown_could_not_tell_the_server_says_so() {
-        TASKS "a locks; release is-down; a unlocks; x shuts-down-within 1s fails Unsettled 1; a fails Shutdown"
-    }
+#[test]
+fn an_unlock_that_a_shutdown_could_not_tell_the_server_says_so() {
+    let s = tasks().a().locks().release().is_down().a().unlocks();
+    s.x().shuts_down_within(S).fails(UnsettledOf(1)).a().fails(Shutdown);
+}
 
-    fn an_unlock_whose_release_is_refused_at_the_end_says_so() {
-        TASKS "a locks gets 1001; blocks takes 1s; blocks locks; release says denied; a unlocks
-        x shuts-down fails Unsettled 1; a fails Denied; blocks fails Shutdown"
-    }
+#[test]
+fn an_unlock_whose_release_is_refused_at_the_end_says_so() {
+    let s = tasks().a().locks().gets(1001).by("blocks").takes(S).locks().release().says(DENIED).a().unlocks();
+    s.x().shuts_down().fails(UnsettledOf(1)).a().fails(Denied).by("blocks").fails(Shutdown);
+}
 
-    fn a_release_that_is_given_up_says_why() {
-        TASKS "a locks; release says down denied; a unlocks fails Denied"
-    }
+#[test]
+fn a_release_that_is_given_up_says_why() {
+    tasks().a().locks().release().says([DOWN, DENIED]).a().unlocks().fails(Denied);
+}
 
-    fn a_grant_that_a_shutdown_finds_for_a_task_is_released() {
-        TASKS "acquire says rank/0; a locks; withdraw says got/77; x shuts-down done; a fails Shutdown
-        asked acquire withdraw release/77"
-    }
+#[test]
+fn a_grant_that_a_shutdown_finds_for_a_task_is_released() {
+    let s = tasks().acquire().says(rank(0)).a().locks().withdraw().says(got(77)).x().shuts_down().done();
+    s.a().fails(Shutdown).asked([ACQUIRE, WITHDRAW, RELEASE.of(77)]);
 }
 
 /// It waits for the call that is under way, which may have been granted its lock.
 #[test]
 fn what_tasks_want_when_the_client_ends_is_settled() {
-    let mut scene = Scene::of(&TASKS);
-    scene.play(
-        "a locks; acquire says rank/0; b locks; c takes 1s; c locks; a unlocks; b drops; d locks; x shuts-down done 1s
-        a done; c fails Shutdown; d fails Shutdown; called release a 1; called withdraw b 1; called withdraw c 1..9
-        called acquire d 0",
-    );
-    assert!(scene.world.shared.errands.take_client().is_none());
+    let s = tasks();
+    s.a().locks().acquire().says(rank(0)).b().locks().c().takes(S).locks().a().unlocks().b().drops();
+    s.d().locks().x().shuts_down().done().after(S).a().done().c().fails(Shutdown).d().fails(Shutdown);
+    s.called(RELEASE.about(A), 1).called(WITHDRAW.about(B), 1).called(WITHDRAW.about(C), 1..=9);
+    s.called(ACQUIRE.about(D), 0);
+    assert!(s.shared.errands.take_client().is_none());
 }
 
 /// The thread for tasks ends the client, and waits for the server.
@@ -101,12 +106,10 @@ fn the_thread_for_tasks_ends_with_the_client() {
 /// A task gives its guard up while the client ends, and is too late to be settled.
 #[test]
 fn an_errand_after_the_end_does_not_keep_the_client() {
-    let mut scene = Scene::of(&TASKS);
-    scene.play("a locks gets 1001");
-    let (claim, shared) = (scene.world.claim("a"), Arc::clone(&scene.world.shared));
-    scene.play("x shuts-down done");
-    let world = &scene.world;
-    world.shared.errands.add(&claim, Errand::Tell(Duty::Release), shared);
-    world.shared.errands.added(&world.shared.timers, world.clock.now());
-    assert!(world.shared.errands.take_client().is_none());
+    let s = tasks().a().locks().gets(1001);
+    let (claim, shared) = (s.claim("a"), Arc::clone(&s.shared));
+    s.x().shuts_down().done();
+    s.shared.errands.add(&claim, Errand::Tell(Duty::Release), shared);
+    s.shared.errands.added(&s.shared.timers, s.clock.now());
+    assert!(s.shared.errands.take_client().is_none());
 }

@@ -2,77 +2,100 @@
 
 use std::task::Poll;
 
-use super::super::scene::{QUICK_TASKS, Scene, scenes};
+use super::super::scene::*;
 use super::super::store::Op;
 use super::super::support::{S, World};
 use super::{Polled, is_by_tasks};
 
-scenes! {
-    fn the_first_poll_asks_and_has_a_free_lock() {
-        QUICK_TASKS "a locks at-once gets 1001; b tries at-once gets 1002; c tries-for 5s at-once gets 1003; asked acquire*3"
-    }
+#[test]
+fn the_first_poll_asks_and_has_a_free_lock() {
+    let s = quick_tasks().a().locks().at_once().gets(1001).b().tries().at_once().gets(1002);
+    s.c().tries_for(5 * S).at_once().gets(1003).asked(ACQUIRE.times(3));
+}
 
-    fn an_unlock_and_a_drop_tell_the_store_before_they_return() {
-        QUICK_TASKS "a locks at-once gets 1001; b locks at-once gets 1002; asked ...; a unlocks at-once done; b drops
-        asked release/1001@0s release/1002@0s; claims 0"
-    }
+#[test]
+fn an_unlock_and_a_drop_tell_the_store_before_they_return() {
+    let s = quick_tasks().a().locks().at_once().gets(1001).b().locks().at_once().gets(1002).forget_asked();
+    s.a().unlocks().at_once().done().b().drops();
+    s.asked([RELEASE.of(1001).at(ms(0)), RELEASE.of(1002).at(ms(0))]).claims(0);
+}
 
-    fn a_future_that_is_dropped_leaves_the_line_at_once() {
-        QUICK_TASKS "acquire says rank/0; a locks; a drops; asked acquire withdraw@0s; claims 0"
-    }
+#[test]
+fn a_future_that_is_dropped_leaves_the_line_at_once() {
+    let s = quick_tasks().acquire().says(rank(0)).a().locks().drops().asked([ACQUIRE, WITHDRAW.at(ms(0))]);
+    s.claims(0);
+}
 
-    fn a_busy_lock_is_told_by_the_first_poll() {
-        QUICK_TASKS "acquire says busy; a tries at-once is-busy; claims 0; stats holds 0"
-    }
+#[test]
+fn a_busy_lock_is_told_by_the_first_poll() {
+    let s = quick_tasks().acquire().says(BUSY).a().tries().at_once().is_busy().claims(0);
+    s.stats(|s| s.holds.count, 0);
+}
 
-    /// No other thread asks for it.
-    fn a_wake_up_to_ask_again_is_followed_on_its_own_thread() {
-        QUICK_TASKS "a is plain; acquire says busy*2; a locks; a is-woken; a pending; a is-woken; a gets 1001
-        asked acquire@0s acquire@0s acquire@0s; held a"
-    }
+/// No other thread asks for it.
+#[test]
+fn a_wake_up_to_ask_again_is_followed_on_its_own_thread() {
+    let s = quick_tasks().a().plain().acquire().says(BUSY.times(2)).a().locks().is_woken().pending();
+    s.a().is_woken().gets(1001).asked([ACQUIRE.at(ms(0)), ACQUIRE.at(ms(0)), ACQUIRE.at(ms(0))]).held(&[A]);
+}
 
-    fn an_ask_without_an_answer_is_repeated_by_the_watchdog() {
-        QUICK_TASKS "acquire says down*2; a locks; a gets 1001 0s..100ms; asked acquire acquire!dog acquire!dog"
-    }
+#[test]
+fn an_ask_without_an_answer_is_repeated_by_the_watchdog() {
+    let s = quick_tasks().acquire().says(DOWN.times(2)).a().locks().gets(1001).after(ms(0)..=ms(100));
+    s.asked([ACQUIRE, ACQUIRE.by_dog(), ACQUIRE.by_dog()]);
+}
 
-    fn an_ask_after_a_wake_up_without_an_answer_is_repeated_by_the_watchdog() {
-        QUICK_TASKS "a is plain; acquire says busy down; a locks; a is-woken; a gets 1001 0s..100ms
-        asked acquire acquire acquire!dog"
-    }
+#[test]
+fn an_ask_after_a_wake_up_without_an_answer_is_repeated_by_the_watchdog() {
+    let s = quick_tasks().a().plain().acquire().says([BUSY, DOWN]).a().locks().is_woken();
+    s.a().gets(1001).after(ms(0)..=ms(100)).asked([ACQUIRE, ACQUIRE, ACQUIRE.by_dog()]);
+}
 
-    fn a_release_without_an_answer_is_repeated_by_the_watchdog() {
-        QUICK_TASKS "a locks at-once gets 1001; release says down*2; a unlocks done 0s..100ms
-        asked acquire release release!dog release!dog"
-    }
+#[test]
+fn a_release_without_an_answer_is_repeated_by_the_watchdog() {
+    let s = quick_tasks().a().locks().at_once().gets(1001).release().says(DOWN.times(2));
+    s.a().unlocks().done().after(ms(0)..=ms(100));
+    s.asked([ACQUIRE, RELEASE, RELEASE.by_dog(), RELEASE.by_dog()]);
+}
 
-    fn a_withdrawal_without_an_answer_is_repeated_by_the_watchdog() {
-        QUICK_TASKS "acquire says rank/0; withdraw says down; a locks; a drops; pass 1s; asked acquire withdraw withdraw!dog
-        claims 0"
-    }
+#[test]
+fn a_withdrawal_without_an_answer_is_repeated_by_the_watchdog() {
+    let s = quick_tasks().acquire().says(rank(0)).withdraw().says(DOWN).a().locks().drops().pass(S);
+    s.asked([ACQUIRE, WITHDRAW, WITHDRAW.by_dog()]).claims(0);
+}
 
-    fn a_store_that_fails_is_an_error_after_the_same_attempts() {
-        QUICK_TASKS "acquire is-down; a tries fails Unavailable 0s..59ms; b locks fails Unavailable 10s"
-    }
+#[test]
+fn a_store_that_fails_is_an_error_after_the_same_attempts() {
+    let s = quick_tasks().acquire().is_down().a().tries().fails(Unavailable).after(ms(0)..=ms(59));
+    s.b().locks().fails(Unavailable).after(10 * S);
+}
 
-    fn an_unlock_says_at_once_that_the_hold_was_lost() {
-        QUICK_TASKS "a locks at-once gets 1001; release says not-held; a unlocks at-once lost Taken; stats lost 1"
-    }
+#[test]
+fn an_unlock_says_at_once_that_the_hold_was_lost() {
+    let s = quick_tasks().a().locks().at_once().gets(1001).release().says(GONE);
+    s.a().unlocks().at_once().lost(Taken).stats(|s| s.lost, 1);
+}
 
-    /// The watchdog has asked, and a push was quicker. Its ask must not be carried out after the release.
-    fn a_release_goes_after_an_ask_of_the_watchdog_that_is_under_way() {
-        QUICK_TASKS "acquire says rank/0/1s rank/0; acquire takes 0s; acquire takes 1s; a locks; pass 1500ms; a is-pushed 9
-        a gets 9; asked acquire acquire!dog; a drops; asked nothing; pass 1s; asked release!dog"
-    }
+/// The watchdog has asked, and a push was quicker. Its ask must not be carried out after the release.
+#[test]
+fn a_release_goes_after_an_ask_of_the_watchdog_that_is_under_way() {
+    let s = quick_tasks().acquire().says([rank(0).time(S), rank(0)]).acquire().takes(ms(0));
+    s.acquire().takes(S).a().locks().pass(ms(1500)).a().is_pushed(9).gets(9);
+    s.asked([ACQUIRE, ACQUIRE.by_dog()]).a().drops().asked_nothing().pass(S).asked(RELEASE.by_dog());
+}
 
-    fn after_the_end_of_the_client_nothing_is_asked() {
-        QUICK_TASKS "a locks at-once gets 1001; acquire says rank/0; b locks; c is-cancelled; x shuts-down done; b fails Shutdown; asked ...; a drops
-        c locks at-once fails Shutdown; asked nothing; claims 0"
-    }
+#[test]
+fn after_the_end_of_the_client_nothing_is_asked() {
+    let s = quick_tasks().a().locks().at_once().gets(1001).acquire().says(rank(0)).b().locks();
+    s.c().is_cancelled().x().shuts_down().done().b().fails(Shutdown).forget_asked().a().drops();
+    s.c().locks().at_once().fails(Shutdown).asked_nothing().claims(0);
+}
 
-    fn a_drain_ends_waits_and_lets_holders_go_on() {
-        QUICK_TASKS "a locks at-once gets 1001; acquire says rank/0; b locks; x drains 20s; b fails Shutdown; a check ok; a unlocks at-once done
-        x drained nobody 0s; claims 0"
-    }
+#[test]
+fn a_drain_ends_waits_and_lets_holders_go_on() {
+    let s = quick_tasks().a().locks().at_once().gets(1001).acquire().says(rank(0)).b().locks();
+    s.x().drains(20 * S).b().fails(Shutdown).a().checks().unlocks().at_once().done();
+    s.x().drained(&[]).after(ms(0)).claims(0);
 }
 
 /// As what the memory backend does while a delay is planned. The last one goes to the thread only because others are there.
@@ -104,8 +127,7 @@ fn no_task_overtakes_what_the_thread_for_tasks_has_in_hand() {
 /// The claim is left to the watchdog, as one that no task takes: its hold ends with its lease.
 #[test]
 fn a_store_that_panics_in_a_poll_or_a_drop_leaves_nothing() {
-    let scene = Scene::of(&QUICK_TASKS);
-    let world = &scene.world;
+    let world = quick_tasks();
     let panics = |op, act: &mut dyn FnMut()| {
         world.store.panic_next(op, 1);
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(act)).unwrap_err();

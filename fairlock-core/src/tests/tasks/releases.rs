@@ -1,130 +1,144 @@
 //! How tasks give a hold up, and what they hear of that.
 
-use super::super::scene::{Scene, TASKS, scenes};
+use super::super::scene::*;
 use super::super::store::Op;
 use super::super::support::{S, World, polled_once};
 use super::is_by_tasks;
 use crate::backend::Wake;
 use crate::{Error, LostCause};
 
-scenes! {
-    fn a_guard_that_is_dropped_is_released_by_the_thread_for_tasks() {
-        TASKS "a locks gets 1001; release takes 1s; a drops done 0s; held nobody; pass 1s
-        asked acquire!tasks release/1001!tasks; stats holds 1"
-    }
+#[test]
+fn a_guard_that_is_dropped_is_released_by_the_thread_for_tasks() {
+    let s = tasks().a().locks().gets(1001).release().takes(S).a().drops().done().after(ms(0)).held(&[]);
+    s.pass(S).asked([ACQUIRE.by_tasks(), RELEASE.of(1001).by_tasks()]).stats(|s| s.holds.count, 1);
+}
 
-    fn an_unlock_is_woken_once_by_the_servers_word() {
-        TASKS "a locks; release takes 1s; a unlocks done 1s; asked acquire release"
-    }
+#[test]
+fn an_unlock_is_woken_once_by_the_servers_word() {
+    tasks().a().locks().release().takes(S).a().unlocks().done().after(S).asked([ACQUIRE, RELEASE]);
+}
 
-    fn an_unlock_that_is_dropped_goes_on() {
-        TASKS "a locks; release takes 100ms; release says down; a unlocks; a drops; pass 1s
-        asked acquire release/1001 release/1001"
-    }
+#[test]
+fn an_unlock_that_is_dropped_goes_on() {
+    let s = tasks().a().locks().release().takes(ms(100)).release().says(DOWN).a().unlocks().drops().pass(S);
+    s.asked([ACQUIRE, RELEASE.of(1001), RELEASE.of(1001)]);
+}
 
-    fn an_unlock_says_that_the_hold_was_lost() {
-        TASKS "a locks gets 1001; a is-taken; a unlocks at-once lost Taken; stats lost 1"
-    }
+#[test]
+fn an_unlock_says_that_the_hold_was_lost() {
+    tasks().a().locks().gets(1001).is_taken().unlocks().at_once().lost(Taken).stats(|s| s.lost, 1);
+}
 
-    /// The server is told for good measure.
-    fn an_unlock_after_the_end_of_the_lease_says_so_and_the_loss_is_reported_once() {
-        UNWATCHED_TASKS "a locks gets 1001; jump 31s; a unlocks at-once lost NotRenewed; stats lost 1; stats holds 1
-        called release 1"
-    }
+/// The server is told for good measure.
+#[test]
+fn an_unlock_after_the_end_of_the_lease_says_so_and_the_loss_is_reported_once() {
+    let s = unwatched_tasks().a().locks().gets(1001).jump(31 * S).a().unlocks().at_once().lost(NotRenewed);
+    s.stats(|s| s.lost, 1).stats(|s| s.holds.count, 1).called(RELEASE, 1);
+}
 
-    /// A panic has hidden the answer: others in the call may have been carried out.
-    fn an_unlock_whose_repeat_after_a_panic_finds_no_hold_was_released() {
-        TASKS "a locks; release panics 1; release says not-held; a unlocks done 0s..3s; stats lost 0"
-    }
+/// A panic has hidden the answer: others in the call may have been carried out.
+#[test]
+fn an_unlock_whose_repeat_after_a_panic_finds_no_hold_was_released() {
+    let s = tasks().a().locks().release().panics(1).release().says(GONE);
+    s.a().unlocks().done().after(ms(0)..=3 * S).stats(|s| s.lost, 0);
+}
 
-    fn an_unlock_that_is_refused_says_so_at_once() {
-        TASKS "a locks; release says denied; a unlocks fails Denied 0s"
-    }
+#[test]
+fn an_unlock_that_is_refused_says_so_at_once() {
+    tasks().a().locks().release().says(DENIED).a().unlocks().fails(Denied).after(ms(0));
+}
 
-    fn an_unlock_without_an_answer_says_so_after_the_outage_limit_and_the_release_goes_on() {
-        TASKS "a locks; release is-down; a unlocks fails Unavailable 10s; a told planned: down; release is-up; pass 2s
-        claims 0"
-    }
+#[test]
+fn an_unlock_without_an_answer_says_so_after_the_outage_limit_and_the_release_goes_on() {
+    let s = tasks().a().locks().release().is_down().a().unlocks().fails(Unavailable).after(10 * S);
+    s.a().told("planned: down").release().is_up().pass(2 * S).claims(0);
+}
 
-    fn what_a_task_gives_up_is_told_before_what_it_asks_for_then() {
-        TASKS "a locks gets 1001; acquire says rank/0; b locks; blocks takes 1s; blocks locks; asked ...; a drops
-        b drops; a tries; pass 1s; asked release withdraw acquire; a gets 1003; blocks gets 1002"
-    }
+#[test]
+fn what_a_task_gives_up_is_told_before_what_it_asks_for_then() {
+    let s = tasks().a().locks().gets(1001).acquire().says(rank(0)).b().locks().by("blocks").takes(S).locks();
+    s.forget_asked().a().drops().b().drops().a().tries().pass(S).asked([RELEASE, WITHDRAW, ACQUIRE]);
+    s.a().gets(1003).by("blocks").gets(1002);
+}
 
-    /// A push has granted the lock while the watchdog asks. The server must not carry the ask out after the release.
-    fn a_release_goes_after_an_ask_of_the_watchdog_that_is_under_way() {
-        TASKS "acquire says rank/0*2; a locks; acquire takes 1s; a is-woken; a is-pushed 9; a gets 9; asked ...; a drops
-        asked nothing; pass 1s; asked release@1s"
-    }
+/// A push has granted the lock while the watchdog asks. The server must not carry the ask out after the release.
+#[test]
+fn a_release_goes_after_an_ask_of_the_watchdog_that_is_under_way() {
+    let s = tasks().acquire().says(rank(0).times(2)).a().locks().acquire().takes(S).a().is_woken();
+    s.a().is_pushed(9).gets(9).forget_asked().a().drops().asked_nothing().pass(S).asked(RELEASE.at(S));
+}
 
-    fn a_withdrawal_goes_after_a_heartbeat_that_is_under_way() {
-        TASKS "acquire says rank/0; a locks; renew takes 1s; pass 2s; a is-renewing; at renew 1666666666ns; a drops
-        called withdraw 0; pass 1s; at withdraw 2666666666ns ..."
-    }
+#[test]
+fn a_withdrawal_goes_after_a_heartbeat_that_is_under_way() {
+    let s = tasks().acquire().says(rank(0)).a().locks().renew().takes(S).pass(2 * S).a().is_renewing();
+    s.at(RENEW, [ns(1_666_666_666)]).a().drops().called(WITHDRAW, 0).pass(S);
+    s.at_first(WITHDRAW, [ns(2_666_666_666)]);
+}
 
-    /// Of one batch: a release panics, and a withdrawal and a request stand behind it. The thread goes on.
-    fn what_a_panic_leaves_undone_is_the_watchdogs() {
-        TASKS "a locks; acquire says rank/0; b locks; blocks takes 1s; blocks locks; release panics 1; a unlocks
-        b drops; d locks; pass 3s; a done; blocks gets 1002; d gets 1003; called release a 2; called withdraw b 1
-        called acquire d 1; asked ...; e locks gets 1004; e drops; asked acquire!tasks release!tasks"
-    }
+/// Of one batch: a release panics, and a withdrawal and a request stand behind it. The thread goes on.
+#[test]
+fn what_a_panic_leaves_undone_is_the_watchdogs() {
+    let s = tasks().a().locks().acquire().says(rank(0)).b().locks().by("blocks").takes(S).locks();
+    s.release().panics(1).a().unlocks().b().drops().d().locks().pass(3 * S).a().done();
+    s.by("blocks").gets(1002).d().gets(1003).called(RELEASE.about(A), 2).called(WITHDRAW.about(B), 1);
+    s.called(ACQUIRE.about(D), 1).forget_asked().e().locks().gets(1004).drops();
+    s.asked([ACQUIRE.by_tasks(), RELEASE.by_tasks()]);
+}
 
-    fn a_hold_that_expires_is_told_to_its_task_in_time() {
-        TASKS "a locks gets 1001; renew is-down; a listens; pass 29698ms; a lost NotRenewed"
-    }
+#[test]
+fn a_hold_that_expires_is_told_to_its_task_in_time() {
+    let s = tasks().a().locks().gets(1001).renew().is_down().a().listens().pass(ms(29_698));
+    s.a().lost(NotRenewed);
 }
 
 /// The thread for tasks stands still in a call: no attempt has failed, and none was made. The watchdog has nothing else to look
 /// for before the next renewal.
 #[test]
 fn an_unlock_whose_turn_does_not_come_says_so_after_the_outage_limit() {
-    let world = World::with(2 * S, crate::watchdog::THREADS.dog);
-    let client = world.client.clone();
-    let mut scene = Scene::of_client(world, client);
-    scene.play(
-        "a is task; a locks gets 1001; b is task; b takes 20s; b locks; pass 3s; a unlocks fails Unavailable 2s
-        a told no answer to the release; pass 20s; called release a 1; b gets 1002",
-    );
-}
-
-fn each(many: u32, does: fn(u32) -> String) -> String {
-    (0..many).map(does).collect()
+    let s = Scene::of(World::with(2 * S, crate::watchdog::THREADS.dog));
+    s.a().as_task().locks().gets(1001).b().as_task().takes(20 * S).locks().pass(3 * S);
+    s.a().unlocks().fails(Unavailable).after(2 * S).told("no answer to the release").pass(20 * S);
+    s.called(RELEASE.about(A), 1).b().gets(1002);
 }
 
 #[test]
 fn many_unlocks_and_waits_at_once_end_within_the_outage_limit_of_a_silent_server() {
-    let mut scene = Scene::of(&TASKS);
-    scene.play(&each(150, |n| format!("h{n} locks gets 1001..1150;")));
-    scene.play("release is-down; acquire is-down");
-    scene.play(&each(150, |n| format!("h{n} unlocks; w{n}@waits locks;")));
-    scene.play("pass 10060ms");
-    scene.play(&each(150, |n| format!("h{n} fails Unavailable; w{n} fails Unavailable;")));
-    scene.play("release is-up; pass 2s; chores 0");
+    let s = tasks();
+    let holders = || (0..150).map(|n| s.by(&format!("holder {n}")));
+    let waiter = |n: usize| s.by(&format!("waiter {n}"));
+    holders().for_each(|holder| _ = holder.locks().gets(1001..=1150));
+    s.release().is_down().acquire().is_down();
+    holders().enumerate().for_each(|(n, holder)| _ = (holder.unlocks(), waiter(n).on("waits").locks()));
+    s.pass(ms(10_060));
+    holders()
+        .enumerate()
+        .for_each(|(n, holder)| _ = (holder.fails(Unavailable), waiter(n).fails(Unavailable)));
+    s.release().is_up().pass(2 * S).chores(0);
 }
 
 /// More than go in one call, and wanted in another order.
 #[test]
 fn no_request_goes_before_the_last_of_many_releases() {
-    let mut scene = Scene::of(&TASKS);
-    scene.play(&each(150, |n| format!("h{n} locks gets 1001..1150;")));
-    scene.play("asked ...; blocks takes 1s; blocks locks; waits locks");
-    scene.play(&each(150, |n| format!("h{n} drops;")));
-    scene.play("pass 1s; asked acquire release*150 acquire; waits gets 1152; blocks gets 1151");
+    let s = tasks();
+    let each = |does: fn(By) -> By| (0..150).for_each(|n| _ = does(s.by(&format!("holder {n}"))));
+    each(|holder| holder.locks().gets(1001..=1150));
+    s.forget_asked().by("blocks").takes(S).locks().w().locks();
+    each(|holder| holder.drops());
+    s.pass(S).asked([ACQUIRE, RELEASE.times(150), ACQUIRE]).w().gets(1152).by("blocks").gets(1151);
 }
 
 /// Each of the three would wait for a time-out.
 #[test]
 fn after_a_release_without_an_answer_the_rest_of_its_batch_is_the_watchdogs() {
-    let mut scene = Scene::of(&TASKS);
-    scene.play(
-        "a locks; acquire says rank/0; b locks; blocks takes 1s; blocks locks; release is-down; a drops",
-    );
-    scene.play("b drops; d locks; asked ...; pass 1s");
-    let asked = scene.world.store.asked();
+    let s = tasks();
+    s.a().locks().acquire().says(rank(0)).b().locks().by("blocks").takes(S).locks().release().is_down();
+    s.a().drops().b().drops().d().locks().forget_asked().pass(S);
+    let asked = s.store.asked();
     let ops =
         |by_tasks| asked.iter().filter(move |asked| is_by_tasks(asked) == by_tasks).map(|asked| asked.op);
     assert_eq!(ops(true).collect::<Vec<_>>(), [Op::Release], "{asked:?}");
     assert!([Op::Withdraw, Op::Acquire].iter().all(|op| ops(false).any(|other| other == *op)), "{asked:?}");
+    s.by("blocks").gets(1002).d().gets(1003);
 }
 
 #[test]

@@ -2,91 +2,111 @@
 
 use std::time::Duration;
 
-use super::super::scene::{Scene, TASKS, scenes};
+use super::super::scene::*;
 use super::super::store::{Op, queued};
 use super::super::support::{S, World, polled_once};
 use crate::Error;
 
-scenes! {
-    fn a_task_that_asks_for_a_free_lock_is_woken_once_and_has_it() {
-        TASKS "a locks gets 1001; a check ok; a is-held; a valid 29698ms; asked acquire!tasks; held a"
-    }
+#[test]
+fn a_task_that_asks_for_a_free_lock_is_woken_once_and_has_it() {
+    let s = tasks().a().locks().gets(1001).checks().is_held().valid(ms(29_698)).asked(ACQUIRE.by_tasks());
+    s.held(&[A]);
+}
 
-    /// So there is no re-entry.
-    fn each_wait_of_a_task_is_an_owner_of_its_own() {
-        TASKS "a locks gets 1001; a' locks gets 1002; asked acquire acquire; held a a"
-    }
+/// So there is no re-entry.
+#[test]
+fn each_wait_of_a_task_is_an_owner_of_its_own() {
+    tasks().a().locks().gets(1001).a2().locks().gets(1002).asked([ACQUIRE, ACQUIRE]).held(&[A, A]);
+}
 
-    /// Ten places' times in line: heartbeats, wake-ups to ask again, and their answers.
-    fn no_news_but_the_end_of_its_wait_wakes_a_task() {
-        TASKS "acquire says rank/3 rank/2 rank/1; a locks; pass 50s; a is-woken; a is-woken; called renew 21..40
-        called acquire 3; a pending; a is-pushed 9; a gets 9; pass 60s; a check ok"
-    }
+/// Ten places' times in line: heartbeats, wake-ups to ask again, and their answers.
+#[test]
+fn no_news_but_the_end_of_its_wait_wakes_a_task() {
+    let s = tasks().acquire().says([rank(3), rank(2), rank(1)]).a().locks().pass(50 * S).a().is_woken();
+    s.a().is_woken().called(RENEW, 21..=40).called(ACQUIRE, 3).a().pending().is_pushed(9).gets(9);
+    s.pass(60 * S).a().checks();
+}
 
-    fn a_future_that_is_dropped_leaves_the_line() {
-        TASKS "acquire says rank/0; a locks; a drops; asked acquire withdraw; waiting nobody"
-    }
+#[test]
+fn a_future_that_is_dropped_leaves_the_line() {
+    tasks().acquire().says(rank(0)).a().locks().drops().asked([ACQUIRE, WITHDRAW]).waiting(&[]);
+}
 
-    fn a_future_that_is_dropped_before_its_request_was_sent_leaves_no_trace() {
-        TASKS "acquire takes 1s; a locks; b locks; b drops; waiting a; pass 2s; asked acquire; a gets 1001"
-    }
+#[test]
+fn a_future_that_is_dropped_before_its_request_was_sent_leaves_no_trace() {
+    let s = tasks().acquire().takes(S).a().locks().b().locks().drops().waiting(&[A]).pass(2 * S);
+    s.asked(ACQUIRE).a().gets(1001);
+}
 
-    /// The withdrawal goes after the answer that may have made a place, or granted the lock.
-    fn a_future_that_is_dropped_while_it_is_asked_for_is_withdrawn_after_that() {
-        TASKS "acquire takes 1s; withdraw says got/1001; a locks; a drops; pass 2s; asked acquire withdraw release ...
-        stats lost 0"
-    }
+/// The withdrawal goes after the answer that may have made a place, or granted the lock.
+#[test]
+fn a_future_that_is_dropped_while_it_is_asked_for_is_withdrawn_after_that() {
+    let s = tasks().acquire().takes(S).withdraw().says(got(1001)).a().locks().drops().pass(2 * S);
+    s.asked_first([ACQUIRE, WITHDRAW, RELEASE]).stats(|s| s.lost, 0);
+}
 
-    fn a_grant_that_no_poll_took_is_passed_on_when_the_future_is_dropped() {
-        TASKS "a locks; a decided; held a; a drops; asked acquire release; held nobody; stats lost 0"
-    }
+#[test]
+fn a_grant_that_no_poll_took_is_passed_on_when_the_future_is_dropped() {
+    let s = tasks().a().locks().decided().held(&[A]).a().drops().asked([ACQUIRE, RELEASE]).held(&[]);
+    s.stats(|s| s.lost, 0);
+}
 
-    /// It does not get the hold that was lost. The server is told of the old one for good measure.
-    fn a_task_that_comes_back_after_its_grant_has_ended_asks_anew() {
-        TASKS "a locks; pass 60s; held nobody; stats lost 1; asked acquire renew*3; a polls pending
-        a polls gets 1002; stats lost 1; asked release/1001 acquire"
-    }
+/// It does not get the hold that was lost. The server is told of the old one for good measure.
+#[test]
+fn a_task_that_comes_back_after_its_grant_has_ended_asks_anew() {
+    let s = tasks().a().locks().pass(60 * S).held(&[]).stats(|s| s.lost, 1).asked([ACQUIRE, RENEW.times(3)]);
+    s.a().polls_pending().polls().gets(1002).stats(|s| s.lost, 1).asked([RELEASE.of(1001), ACQUIRE]);
+}
 
-    /// As when the process stood still: no thread has seen the end yet.
-    fn a_grant_that_ended_just_before_its_poll_is_not_taken() {
-        UNWATCHED_TASKS "a locks; jump 31s; a polls pending; stats lost 1; a drops"
-    }
+/// As when the process stood still: no thread has seen the end yet.
+#[test]
+fn a_grant_that_ended_just_before_its_poll_is_not_taken() {
+    unwatched_tasks().a().locks().jump(31 * S).a().polls_pending().stats(|s| s.lost, 1).a().drops();
+}
 
-    fn a_hold_that_was_taken_is_renewed_for_as_long_as_it_lasts() {
-        TASKS "a locks; pass 29s; a polls gets 1001; pass 300s; a check ok"
-    }
+#[test]
+fn a_hold_that_was_taken_is_renewed_for_as_long_as_it_lasts() {
+    tasks().a().locks().pass(29 * S).a().polls().gets(1001).pass(300 * S).a().checks();
+}
 
-    fn a_wake_up_for_a_plain_lock_goes_on_when_a_task_leaves() {
-        TASKS "a is plain; acquire says busy*2; a locks; b@a is plain; b locks; a drops; b gets 1001"
-    }
+#[test]
+fn a_wake_up_for_a_plain_lock_goes_on_when_a_task_leaves() {
+    let s = tasks().a().plain().acquire().says(BUSY.times(2)).a().locks().b().on(A).plain().locks();
+    s.a().drops().b().gets(1001);
+}
 
-    /// The server tells only the first of a client's waiters when the holder's lease ends.
-    fn a_task_that_leaves_has_another_one_recheck_in_its_place() {
-        TASKS "acquire says rank/0/1s rank/1; a locks; b@a locks; a drops; pass 1665ms; at renew 1s; b drops"
-    }
+/// The server tells only the first of a client's waiters when the holder's lease ends.
+#[test]
+fn a_task_that_leaves_has_another_one_recheck_in_its_place() {
+    let s = tasks().acquire().says([rank(0).time(S), rank(1)]).a().locks().b().on(A).locks().a().drops();
+    s.pass(ms(1665)).at(RENEW, [S]).b().drops();
+}
 
-    /// The heartbeat tells of the grant, as its message was lost.
-    fn a_grant_that_a_heartbeat_finds_wakes_the_task() {
-        TASKS "acquire says rank/0; a locks; renew says got/9; pass 1667ms; a gets 9"
-    }
+/// The heartbeat tells of the grant, as its message was lost.
+#[test]
+fn a_grant_that_a_heartbeat_finds_wakes_the_task() {
+    tasks().acquire().says(rank(0)).a().locks().renew().says(got(9)).pass(ms(1667)).a().gets(9);
+}
 
-    /// It overtakes the answer that says "in line".
-    fn a_push_before_the_answer_to_the_first_attempt_wakes_the_task_with_that_answer() {
-        TASKS "acquire takes 1s; acquire says rank/0; a locks; a is-pushed 9; a pending; pass 1s; a gets 9"
-    }
+/// It overtakes the answer that says "in line".
+#[test]
+fn a_push_before_the_answer_to_the_first_attempt_wakes_the_task_with_that_answer() {
+    let s = tasks().acquire().takes(S).acquire().says(rank(0)).a().locks().is_pushed(9).pending().pass(S);
+    s.a().gets(9);
 }
 
 /// The bound of a future that is forgotten, or of a task that is never polled again. It is renewed for as long as a task may
 /// need to run.
 #[test]
 fn a_grant_that_no_poll_takes_is_renewed_for_a_lease_and_then_lost_once() {
-    let mut scene = Scene::of(&TASKS);
+    let s = tasks();
     let (tells, told) = crossbeam_channel::unbounded();
-    scene.world.client.on_lost(move |lost| tells.send(lost.clone()).unwrap());
-    scene.play("a locks; pass 30s; held a; pass 30s; held nobody; pass 300s; stats lost 1");
+    s.client.on_lost(move |lost| tells.send(lost.clone()).unwrap());
+    s.a().locks().pass(30 * S).held(&[A]).pass(30 * S).held(&[]).pass(300 * S).stats(|s| s.lost, 1);
     assert_eq!(told.recv_timeout(10 * S).unwrap().lock.as_str(), "a");
     assert!(told.try_recv().is_err());
-    assert!(scene.world.store.times(Op::Renew).iter().all(|at| *at < 30 * S));
+    assert!(s.store.times(Op::Renew).iter().all(|at| *at < 30 * S));
+    s.a().drops();
 }
 
 #[test]
