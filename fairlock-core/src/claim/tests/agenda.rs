@@ -2,66 +2,83 @@
 
 use super::*;
 
-stories! {
-    /// A hold that has not failed yet is not tried either while the client pauses: it has time.
-    fn a_hold_waits_for_the_pause_of_its_client() {
-        "caller asks; answer got/7; pauses renewals 11s; at 10s; dog waits 11s; at 11s; dog renews-hold"
-    }
+/// A hold that has not failed yet is not tried either while the client pauses: it has time.
+#[test]
+fn a_hold_waits_for_the_pause_of_its_client() {
+    let c = held().pauses_renewals(11 * S).at(10 * S).dog().waits_until(11 * S).at(11 * S);
+    c.dog().renews_hold();
+}
 
-    /// Nothing comes before its end.
-    fn a_renewal_that_is_under_way_is_not_due_again() {
-        "caller asks; answer got/7; at 15s; dog renews-hold; dog waits 29698ms; renewal-over; dog renews-hold"
-    }
+/// Nothing comes before its end.
+#[test]
+fn a_renewal_that_is_under_way_is_not_due_again() {
+    let c = held().at(15 * S).dog().renews_hold().dog().waits_until(ms(29_698)).renewal_over();
+    c.dog().renews_hold();
+}
 
-    /// The first retry is at once; but it goes with the other retries of its client. One thread asks at a time.
-    fn a_request_whose_first_ask_is_not_answered_is_asked_again_by_the_watchdog() {
-        "caller asks; answer down Nothing; leave 0s; dog asks; pauses asks 1s; dog waits 1s; begin-to-ask yes
-        begin-to-ask no"
-    }
+/// The first retry is at once; but it goes with the other retries of its client. One thread asks at a time.
+#[test]
+fn a_request_whose_first_ask_is_not_answered_is_asked_again_by_the_watchdog() {
+    let c = claim().caller().asks().answer(DOWN).is(AfterAnswer::Nothing).leave().is(Some(ms(0)));
+    c.dog().asks().pauses_asks(S).dog().waits_until(S).begin_to_ask().yes().begin_to_ask().no();
+}
 
-    /// The watchdog has to recheck, when its caller does not.
-    fn a_request_on_which_no_caller_waits_rechecks_when_the_holders_lease_ends() {
-        "caller asks; answer rank/0/1s; due 1666666666ns; caller sleeps 1s; leave 1s; dog waits 1s; at 1s; dog asks"
-    }
+/// The watchdog has to recheck, when its caller does not.
+#[test]
+fn a_request_on_which_no_caller_waits_rechecks_when_the_holders_lease_ends() {
+    let c = claim().caller().asks().answer(rank(0).time(S)).due(ns(1_666_666_666)).caller().waits_until(S);
+    c.leave().is(Some(S)).dog().waits_until(S).at(S).dog().asks();
+}
 
-    /// If the server was only not asked, it is asked: the answer to a renewal is still to come.
-    fn a_request_on_which_no_caller_waits_fails_after_the_outage_limit() {
-        "caller asks; answer rank/1; leave; at 2s; beat down; at 9s; dog renews-place; at 10s; dog gives-up; caller fails"
-        "caller asks; answer rank/1; leave; at 2s; dog renews-place; at 10s; dog asks"
-    }
+/// If the server was only not asked, it is asked: the answer to a renewal is still to come.
+#[test]
+fn a_request_on_which_no_caller_waits_fails_after_the_outage_limit() {
+    let c = in_line().leave().at(2 * S).beat(DOWN).at(9 * S).dog().renews_place().at(10 * S).dog().gives_up();
+    c.caller().fails();
+    in_line().leave().at(2 * S).dog().renews_place().at(10 * S).dog().asks();
+}
 
-    fn a_claim_that_leaves_passes_its_recheck_on_once() {
-        "waits 1s; caller asks; answer rank/0/1100ms; take-recheck none (it still waits); at 1s; caller gives-up
-        take-recheck 1100ms; take-recheck none"
-    }
+#[test]
+fn a_claim_that_leaves_passes_its_recheck_on_once() {
+    // it still waits
+    let c = claim().tries_for(S).caller().asks().answer(rank(0).time(ms(1100))).take_recheck().none();
+    c.at(S).caller().gives_up().take_recheck().is(Some(ms(1100))).take_recheck().none();
+}
 
-    /// It has no place that could recheck before it asks. A heartbeat that was under way may have been answered before the
-    /// holder's lease ended.
-    fn a_recheck_that_was_passed_on_is_kept_until_it_is_done() {
-        "recheck 1100ms no; caller asks; answer rank/1; recheck 1100ms yes; due 1100ms; at 600ms; beat rank/1; due 1100ms
-        at 1100ms; beat rank/1; due 2766666666ns"
-    }
+/// It has no place that could recheck before it asks. A heartbeat that was under way may have been answered before the
+/// holder's lease ended.
+#[test]
+fn a_recheck_that_was_passed_on_is_kept_until_it_is_done() {
+    let c = claim().recheck(ms(1100)).no().caller().asks().answer(rank(1)).recheck(ms(1100)).yes();
+    let c = c.due(ms(1100)).at(ms(600)).beat(rank(1)).due(ms(1100)).at(ms(1100)).beat(rank(1));
+    c.due(ns(2_766_666_666));
+}
 
-    /// A round of the watchdog before that does not renew: it costs a fast line nothing.
-    fn a_hold_that_was_handed_over_is_raised_to_the_full_lease_after_a_tenth_of_a_second() {
-        "caller asks; answer rank/1; at 2s; push yes; at 2089ms; dog waits 2100ms; at 2100ms; dog renews-hold 1 30s
-        beat done; renewal-over; until 31798ms; due 12100ms"
-    }
+/// A round of the watchdog before that does not renew: it costs a fast line nothing.
+#[test]
+fn a_hold_that_was_handed_over_is_raised_to_the_full_lease_after_a_tenth_of_a_second() {
+    let c = in_line().at(2 * S).push().yes().at(ms(2089)).dog().waits_until(ms(2100)).at(ms(2100));
+    c.dog().renews_hold_for(1, 30 * S).beat(DONE).renewal_over().until(ms(31_798)).due(ms(12_100));
+}
 
-    /// With others already when two thirds of that time are over.
-    fn a_hold_with_a_full_lease_is_renewed_when_two_thirds_of_it_are_left() {
-        "caller asks; answer got/7; due 9698ms; at 6365ms; dog waits; at 6566ms; dog renews-hold"
-    }
+/// With others already when two thirds of that time are over.
+#[test]
+fn a_hold_with_a_full_lease_is_renewed_when_two_thirds_of_it_are_left() {
+    held().due(ms(9698)).at(ms(6365)).dog().waits().at(ms(6566)).dog().renews_hold();
+}
 
-    /// A lease of two milliseconds is all margin. The same by a heartbeat, which is not repeated at once either.
-    fn a_grant_that_is_nearly_over_is_not_asked_about_again_before_its_end() {
-        "caller asks; at 1s; answer got/7/2ms Nothing; caller sleeps 1003ms; at 1003ms; caller asks; answer rank/1; leave
-        at 3s; dog renews-place; beat got/7/2ms Nothing; renewal-over; dog waits 3003ms; at 3003ms; dog asks"
-    }
+/// A lease of two milliseconds is all margin. The same by a heartbeat, which is not repeated at once either.
+#[test]
+fn a_grant_that_is_nearly_over_is_not_asked_about_again_before_its_end() {
+    let c = claim().caller().asks().at(S).answer(got(7).time(ms(2))).is(AfterAnswer::Nothing);
+    let c = c.caller().waits_until(ms(1003)).at(ms(1003)).caller().asks().answer(rank(1)).leave().at(3 * S);
+    let c = c.dog().renews_place().beat(got(7).time(ms(2))).is(AfterRenewal::Nothing).renewal_over();
+    c.dog().waits_until(ms(3003)).at(ms(3003)).dog().asks();
+}
 
-    fn a_renewal_that_comes_earlier_for_another_claim_goes_no_earlier_with_others() {
-        "caller asks; answer rank/1; recheck 1400ms yes; at 1110ms; dog waits; at 1113ms; dog renews-place"
-    }
+#[test]
+fn a_renewal_that_comes_earlier_for_another_claim_goes_no_earlier_with_others() {
+    in_line().recheck(ms(1400)).yes().at(ms(1110)).dog().waits().at(ms(1113)).dog().renews_place();
 }
 
 /// How often the watchdog renews the claim in that time if no renewal is answered. The pause of the client's retries is one
@@ -90,19 +107,19 @@ fn failed_renewals(case: &Case, from: Duration, until: Duration) -> u32 {
 
 #[test]
 fn what_is_not_renewed_is_tried_again_after_the_pause_and_not_before() {
-    let hold = Case::after("caller asks; answer got/7");
+    let hold = claim().caller().asks().answer(got(7));
     let renewals = failed_renewals(&hold, 10 * S, 25 * S);
     assert!((14..=16).contains(&renewals), "{renewals}");
-    let place = Case::after("caller asks; answer rank/1");
+    let place = claim().caller().asks().answer(rank(1));
     let renewals = failed_renewals(&place, 2 * S, 9 * S);
     assert!((6..=8).contains(&renewals), "{renewals}");
 }
 
 #[test]
 fn a_request_that_fails_without_a_caller_is_decided() {
-    let case = Case::after("caller asks; answer rank/1; leave; at 2s; beat down");
+    let case = in_line().leave().at(2 * S).beat(DOWN);
     let (sender, decided) = crossbeam_channel::bounded(1);
     case.claim.tell_when_decided(sender);
-    let _case = case.tell("at 9s; dog renews-place; at 10s; dog gives-up");
+    let _case = case.at(9 * S).dog().renews_place().at(10 * S).dog().gives_up();
     assert!(decided.try_recv().is_ok());
 }

@@ -3,67 +3,78 @@
 use super::*;
 use crate::cancel::Cancel;
 
-stories! {
-    /// And waits for the answer.
-    fn a_caller_asks_at_least_once_also_if_its_time_is_over() {
-        "waits 1s; at 5s; caller asks; caller sleeps ever; answer rank/1; caller gives-up"
-    }
-
-    fn a_caller_gives_up_at_its_deadline_and_sleeps_until_then() {
-        "waits 1s; caller asks; answer rank/1; at 999999999ns; caller sleeps 1s; at 1s; caller gives-up"
-    }
-
-    fn a_request_keeps_its_place_when_a_wait_for_it_is_over() {
-        "caller asks; answer rank/1; patience 1s keeps; caller sleeps; at 1s; caller not-yet; patience 1s keeps cancelled
-        caller gives-up cancelled"
-        "caller asks; answer rank/1; patience no keeps; caller not-yet"
-    }
-
-    /// A grant that the withdrawal finds is not for a caller that was cancelled, or that only looked.
-    fn only_a_wait_that_is_over_wants_a_grant_of_that_moment() {
-        "caller asks; answer rank/1; patience 1s; at 1s; caller gives-up; late-grant yes"
-        "caller asks; answer rank/1; patience 1s cancelled; at 1s; caller gives-up cancelled; late-grant no"
-        "caller asks; answer rank/1; patience no; at 1s; caller gives-up; late-grant no"
-    }
-
-    fn one_attempt_that_joins_a_longer_wait_only_looks_and_one_of_its_own_asks() {
-        "caller asks; answer rank/1; wake; join; patience no; caller gives-up OthersWait"
-        "waits no; caller asks"
-    }
-
-    fn a_caller_that_was_cancelled_before_it_asked_leaves_nothing() {
-        "patience ever cancelled; caller gives-up cancelled Nothing quietly; join Gone"
-    }
-
-    /// The other one asks.
-    fn a_caller_that_joins_attends_until_it_stops() {
-        "caller asks; answer rank/1; join; leave; wake; dog waits; leave; dog asks"
-    }
-
-    fn a_failure_is_told_to_every_caller_and_the_request_is_not_given_up_once_more() {
-        "caller asks; answer rank/1; join; shutdown Withdraw; caller is-shut-down; caller is-shut-down; give-up None"
-    }
-
-    /// A hold is unlocked instead.
-    fn a_dropped_request_gives_up_its_share_of_what_waits_only() {
-        "caller asks; answer rank/1; join; give-up OthersWait; give-up Withdraw; give-up None"
-        "caller asks; answer got/7; give-up None"
-    }
-
-    /// The server knows nothing of what was not asked for, and holds are lost by other means.
-    fn a_shutdown_fails_what_waits_and_withdraws_what_was_asked_for() {
-        "shutdown Nothing; join Gone"
-        "caller asks; answer rank/1; shutdown Withdraw; shutdown None (it fails once)"
-        "caller asks; answer got/7; shutdown None; count 1"
-    }
-
-    fn a_plain_lock_that_is_busy_is_waited_for_without_a_rank() {
-        "is plain; caller asks; answer busy/1s Nothing; caller sleeps 1s; beat rank/4; rank None"
-    }
+/// And waits for the answer.
+#[test]
+fn a_caller_asks_at_least_once_also_if_its_time_is_over() {
+    let c = claim().tries_for(S).at(5 * S).caller().asks().caller().waits_for_ever().answer(rank(1));
+    c.caller().gives_up();
 }
 
-fn in_line() -> Case {
-    Case::after("caller asks; answer rank/1 Nothing")
+#[test]
+fn a_caller_gives_up_at_its_deadline_and_sleeps_until_then() {
+    let c = claim().tries_for(S).caller().asks().answer(rank(1)).at(ns(999_999_999)).caller().waits_until(S);
+    c.at(S).caller().gives_up();
+}
+
+#[test]
+fn a_request_keeps_its_place_when_a_wait_for_it_is_over() {
+    let c = in_line().patience(Wait::UpTo(S)).keeping_place().caller().waits().at(S).caller().is_not_yet();
+    c.patience(Wait::UpTo(S)).keeping_place().cancelled().caller().is_cancelled();
+    in_line().patience(Wait::No).keeping_place().caller().is_not_yet();
+}
+
+/// A grant that the withdrawal finds is not for a caller that was cancelled, or that only looked.
+#[test]
+fn only_a_wait_that_is_over_wants_a_grant_of_that_moment() {
+    in_line().patience(Wait::UpTo(S)).at(S).caller().gives_up().late_grant().yes();
+    in_line().patience(Wait::UpTo(S)).cancelled().at(S).caller().is_cancelled().late_grant().no();
+    in_line().patience(Wait::No).at(S).caller().gives_up().late_grant().no();
+}
+
+#[test]
+fn one_attempt_that_joins_a_longer_wait_only_looks_and_one_of_its_own_asks() {
+    in_line().wake().join().patience(Wait::No).caller().gives_up_with(AfterGivingUp::OthersWait);
+    claim().tries().caller().asks();
+}
+
+#[test]
+fn a_caller_that_was_cancelled_before_it_asked_leaves_nothing() {
+    let c = claim().patience(Wait::Forever).cancelled();
+    c.caller().is_cancelled_with(AfterGivingUp::Nothing).quietly().join().is(Joined::Gone);
+}
+
+/// The other one asks.
+#[test]
+fn a_caller_that_joins_attends_until_it_stops() {
+    in_line().join().leave().wake().dog().waits().leave().dog().asks();
+}
+
+#[test]
+fn a_failure_is_told_to_every_caller_and_the_request_is_not_given_up_once_more() {
+    let c = in_line().join().shutdown().is(Some(AfterGivingUp::Withdraw)).caller().is_shut_down();
+    c.caller().is_shut_down().give_up().none();
+}
+
+/// A hold is unlocked instead.
+#[test]
+fn a_dropped_request_gives_up_its_share_of_what_waits_only() {
+    let c = in_line().join().give_up().is(Some(AfterGivingUp::OthersWait));
+    c.give_up().is(Some(AfterGivingUp::Withdraw)).give_up().none();
+    held().give_up().none();
+}
+
+/// The server knows nothing of what was not asked for, and holds are lost by other means.
+#[test]
+fn a_shutdown_fails_what_waits_and_withdraws_what_was_asked_for() {
+    claim().shutdown().is(Some(AfterGivingUp::Nothing)).join().is(Joined::Gone);
+    in_line().shutdown().is(Some(AfterGivingUp::Withdraw)).shutdown().none(); // it fails once
+    held().shutdown().none().count(1);
+}
+
+#[test]
+fn a_plain_lock_that_is_busy_is_waited_for_without_a_rank() {
+    let c = claim().plain().caller().asks().answer(busy(S)).is(AfterAnswer::Nothing).caller().waits_until(S);
+    c.beat(rank(4)).rank().none();
 }
 
 #[test]
@@ -72,7 +83,7 @@ fn a_receiver_is_told_when_the_request_is_decided_and_not_before() {
     let (sender, decided) = crossbeam_channel::bounded(1);
     case.claim.tell_when_decided(sender);
     assert!(decided.try_recv().is_err());
-    case.push(S);
+    case.push_at(S);
     assert!(decided.try_recv().is_ok());
     let (sender, decided) = crossbeam_channel::bounded(1);
     case.claim.tell_when_decided(sender);
@@ -88,7 +99,7 @@ fn a_claim_tells_how_long_it_has_waited_and_for_how_long_the_server_was_silent()
     assert_eq!((silent_for(&case.claim, at), case.claim.was_heard()), (Some(3 * S), true));
     case.renewed(2 * S, waiting_at_rank(4));
     assert_eq!((silent_for(&case.claim, at), case.claim.rank()), (Some(S), Some(4)));
-    case.push(3 * S);
+    case.push_at(3 * S);
     assert!(case.claim.as_waiting(at).is_none() && !case.claim.is_waiting());
     assert_eq!(case.claim.rank(), None);
     let unheard = Case::new();

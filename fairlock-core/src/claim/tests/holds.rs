@@ -2,43 +2,48 @@
 
 use super::*;
 
-stories! {
-    fn callers_that_joined_are_granted_together_and_the_last_unlock_releases() {
-        "join Waiting; caller asks; answer got/7; unlock StillHeld 1; join Held 2; unlock StillHeld 1; unlock Last
-        join Leaving"
-    }
+#[test]
+fn callers_that_joined_are_granted_together_and_the_last_unlock_releases() {
+    let c = claim().join().is(Joined::Waiting).caller().asks().answer(got(7)).unlock().still_held(1);
+    let c = c.join().is(Joined::Held { token: TOKEN, count: 2 }).unlock().still_held(1).unlock().last();
+    c.join().is(Joined::Leaving);
+}
 
-    /// The release overtakes the renewal, which unlock waits for.
-    fn the_watchdog_renews_in_time_and_not_after_the_last_unlock() {
-        "caller asks; answer got/7; at 1s; dog waits; at 10s; dog renews-hold 1 30s; renewing yes; unlock Last
-        beat lost Nothing; renewal-over; renewing no; dog waits ever"
-    }
+/// The release overtakes the renewal, which unlock waits for.
+#[test]
+fn the_watchdog_renews_in_time_and_not_after_the_last_unlock() {
+    let c = held().at(S).dog().waits().at(10 * S).dog().renews_hold_for(1, 30 * S).is_renewing().yes();
+    let c = c.unlock().last().beat(GONE).is(AfterRenewal::Nothing).renewal_over().is_renewing().no();
+    c.dog().waits_for_ever();
+}
 
-    fn a_renewal_that_comes_due_during_a_slow_round_goes_with_that_round() {
-        "caller asks; answer got/7; meanwhile 5s; at 4s; dog waits; at 5s; dog renews-hold"
-    }
+#[test]
+fn a_renewal_that_comes_due_during_a_slow_round_goes_with_that_round() {
+    held().meanwhile(5 * S).at(4 * S).dog().waits().at(5 * S).dog().renews_hold();
+}
 
-    /// The holder finds the end, reports it and gives the guard up, while the watchdog has seen the end and is about to report it.
-    fn a_lost_hold_that_was_given_up_is_not_reported_again() {
-        "caller asks; answer got/7; at 30s; dog loses NotRenewed; lose yes; unlock Lost last; lose no"
-    }
+/// The holder finds the end, reports it and gives the guard up, while the watchdog has seen the end and is about to report it.
+#[test]
+fn a_lost_hold_that_was_given_up_is_not_reported_again() {
+    let c = held().at(30 * S).dog().loses(LostCause::NotRenewed).lose().yes().unlock().lost_last();
+    c.lose().no();
 }
 
 #[test]
 fn a_hold_is_lost_by_the_clock_even_if_no_thread_noticed() {
-    let case =
-        Case::after("caller asks; answer got/7; at 30s; count 0; loss NotRenewed; dog loses NotRenewed");
-    let case = case.tell("join Expired");
+    let case = held().at(30 * S).count(0).loss(LostCause::NotRenewed).dog().loses(LostCause::NotRenewed);
+    let case = case.join().is(Joined::Expired);
     let loss = case.claim.lose(LostCause::NotRenewed).expect("it is reported").lost;
     let said = "lock `x` was lost by `worker 3` (u:1, token 7): its lease could not be renewed in time";
     assert_eq!(loss.to_string(), said);
-    case.tell("lose no (reported once); unlock Lost last");
+    let c = case.lose().no(); // reported once
+    c.unlock().lost_last();
 }
 
 /// The answer took long: others may have been told that this hold is over.
 #[test]
 fn a_hold_whose_time_is_over_is_not_revived_by_an_answer() {
-    let case = Case::after("caller asks; answer got/7");
+    let case = claim().caller().asks().answer(got(7));
     let (sent, over) = (case.start + 20 * S, case.claim.valid_until().expect("it is held"));
     let after = |now| case.claim.renewed(Ok(Renewal::Renewed), sent, LEASE, now);
     assert_eq!(after(over), AfterRenewal::Nothing);
@@ -49,7 +54,7 @@ fn a_hold_whose_time_is_over_is_not_revived_by_an_answer() {
 
 #[test]
 fn a_fixed_lease_is_renewed_only_to_its_end() {
-    let case = Case::after("is fixed 30s; caller asks; answer rank/1; at 1s; push yes");
+    let case = claim().fixed(30 * S).caller().asks().answer(rank(1)).at(S).push().yes();
     // The push is worth the rest of the place: one renewal raises it to the fixed lease, and there is no other.
     let WatchdogStep::RenewHold { lease, .. } = case.watchdog_step(4 * S) else { panic!() };
     assert_eq!(lease, LEASE - 4 * S);
@@ -81,7 +86,7 @@ fn decisions_and_losses_are_each_sent_once() {
 
 #[test]
 fn a_hold_keeps_no_channels_of_guards_that_are_over() {
-    let case = Case::after("caller asks; answer got/7");
+    let case = claim().caller().asks().answer(got(7));
     for _ in 0..3 {
         let (guards, lost) = FirstLoss::new();
         case.claim.tell_when_lost(&guards);

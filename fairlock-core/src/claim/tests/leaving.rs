@@ -2,28 +2,36 @@
 
 use super::*;
 
-stories! {
-    /// The withdrawal finds the grant, which the caller takes while it waits for that answer.
-    fn a_caller_that_leaves_believes_nothing_any_more() {
-        "waits 1s; caller asks; answer rank/1; at 1s; caller gives-up Withdraw; push no; beat got/7 Nothing
-        late-grant yes; count 1"
-    }
+/// The withdrawal finds the grant, which the caller takes while it waits for that answer.
+#[test]
+fn a_caller_that_leaves_believes_nothing_any_more() {
+    let c = claim().tries_for(S).caller().asks().answer(rank(1)).at(S);
+    let c = c.caller().gives_up_with(AfterGivingUp::Withdraw).push().no();
+    c.beat(got(7)).is(AfterRenewal::Nothing).late_grant().yes().count(1);
+}
 
-    fn a_grant_that_no_caller_waits_for_is_released() {
-        "waits 1s; caller asks; answer rank/1; at 1s; caller gives-up; decline yes; late-grant no; leaving-token 7"
-    }
+#[test]
+fn a_grant_that_no_caller_waits_for_is_released() {
+    let c = claim().tries_for(S).caller().asks().answer(rank(1)).at(S).caller().gives_up().decline().yes();
+    c.late_grant().no().leaving_token().is(Some(TOKEN));
+}
 
-    fn a_caller_that_leaves_does_not_take_the_place_of_the_others() {
-        "join; caller asks; answer rank/1; patience 1s; at 1s; caller gives-up OthersWait; patience ever; caller sleeps"
-    }
+#[test]
+fn a_caller_that_leaves_does_not_take_the_place_of_the_others() {
+    let c = claim().join().caller().asks().answer(rank(1)).patience(Wait::UpTo(S)).at(S);
+    c.caller().gives_up_with(AfterGivingUp::OthersWait).patience(Wait::Forever).caller().waits();
+}
 
-    fn an_answer_after_all_callers_left_is_late() {
-        "caller asks; shutdown Withdraw; answer rank/1 Late; retire; answer got/7 Late"
-    }
+#[test]
+fn an_answer_after_all_callers_left_is_late() {
+    let c = claim().caller().asks().shutdown().is(Some(AfterGivingUp::Withdraw));
+    c.answer(rank(1)).is(AfterAnswer::Late).retire().answer(got(7)).is(AfterAnswer::Late);
+}
 
-    fn attempts_to_leave_are_counted_from_the_withdrawal_on() {
-        "waits 1s; caller asks; answer down; at 1s; caller gives-up; leaves 0 planned: down"
-    }
+#[test]
+fn attempts_to_leave_are_counted_from_the_withdrawal_on() {
+    let c = claim().tries_for(S).caller().asks().answer(DOWN).at(S).caller().gives_up();
+    c.leaving().is(Some((0, Some("planned: down"))));
 }
 
 #[test]

@@ -6,7 +6,6 @@ mod callers;
 mod holds;
 mod leaks;
 mod leaving;
-mod parse;
 mod pushes;
 mod rounds;
 mod stop;
@@ -18,14 +17,15 @@ mod units;
 
 use std::time::{Duration, Instant};
 
-use story::stories;
+use story::{claim, held, in_line};
 
 use super::*;
 use crate::backend::{Acquired, BackendError, BackendErrorKind, Renewal};
 use crate::losses::FirstLoss;
+use crate::tests::names::{S, ms, ns};
+use crate::tests::scene::*;
 use crate::{Clock, LockKind, LockName};
 
-const S: Duration = Duration::from_secs(1);
 const NOW: Duration = Duration::ZERO;
 const LEASE: Duration = Duration::from_secs(30);
 const OUTAGE: Duration = Duration::from_secs(10);
@@ -49,6 +49,8 @@ struct Case {
     pauses: Pauses,
     /// Of the next callers, if it is not that of the request.
     patience: Option<Patience>,
+    /// What the claim has said last.
+    said: String,
 }
 
 impl Case {
@@ -56,7 +58,15 @@ impl Case {
         let lock = LockId::new(LockName::new("x").unwrap(), LockKind::Fair);
         let (config, start) = (Arc::new(Config::of_tests(Clock::system())), Instant::now());
         let claim = Claim::new(lock, OwnerId::new("u:1"), wait, terms, 1, &config, start);
-        Case { claim, start, at: NOW, meanwhile: NOW, pauses: Pauses::default(), patience: None }
+        Case {
+            claim,
+            start,
+            at: NOW,
+            meanwhile: NOW,
+            pauses: Pauses::default(),
+            patience: None,
+            said: String::new(),
+        }
     }
 
     fn new() -> Case {
@@ -69,18 +79,13 @@ impl Case {
         case
     }
 
-    /// A claim after this story.
-    fn after(story: &str) -> Case {
-        Case::new().tell(story)
-    }
-
-    fn patience(&self, wait: Wait) -> Patience {
+    fn patience_of(&self, wait: Wait) -> Patience {
         let deadline = if let Wait::UpTo(time) = wait { Some(self.start + time) } else { None };
         Patience { wait, deadline, cancel: None, keeps_place: false }
     }
 
     fn step(&self, at: Duration) -> CallerStep {
-        let usual = self.patience(self.claim.wait);
+        let usual = self.patience_of(self.claim.wait);
         self.claim.caller_step(self.patience.as_ref().unwrap_or(&usual), self.start + at)
     }
 
@@ -92,15 +97,15 @@ impl Case {
         self.claim.watchdog_step(&self.times(at))
     }
 
-    fn answer(&self, sent: Duration, answer: Result<Acquired, BackendError>) -> AfterAnswer {
+    fn answer_at(&self, sent: Duration, answer: Result<Acquired, BackendError>) -> AfterAnswer {
         self.claim.answered(answer, self.start + sent, self.start + sent)
     }
 
     fn granted(&self, sent: Duration) -> AfterAnswer {
-        self.answer(sent, Ok(Acquired::Granted { token: TOKEN, lease: LEASE }))
+        self.answer_at(sent, Ok(Acquired::Granted { token: TOKEN, lease: LEASE }))
     }
 
-    fn push(&self, at: Duration) -> bool {
+    fn push_at(&self, at: Duration) -> bool {
         self.claim.pushed(TOKEN, self.start + at)
     }
 

@@ -2,36 +2,43 @@
 
 use super::*;
 
-stories! {
-    /// Until that thread leaves it.
-    fn the_watchdog_leaves_the_first_attempt_to_the_thread_for_tasks() {
-        "is task; at 1s; dog waits 10s; leave 0s; dog asks"
-    }
+/// Until that thread leaves it.
+#[test]
+fn the_watchdog_leaves_the_first_attempt_to_the_thread_for_tasks() {
+    claim().as_task().at(S).dog().waits_until(10 * S).leave().is(Some(ms(0))).dog().asks();
+}
 
-    /// It has to be sent once. The server knows nothing of it. An ask that is under way is waited for, as for threads; and a
-    /// thread's request has a thread that asks.
-    fn a_request_that_was_never_sent_fails_after_the_outage_limit_and_only_then() {
-        "waits 1s; is task; at 9999999999ns; dog waits; at 10s; dog gives-up; task fails; leaves no; begin-to-ask no"
-        "is task; begin-to-ask yes; at 20s; dog waits ever"
-        "leave; at 20s; dog asks"
-    }
+/// It has to be sent once. The server knows nothing of it. An ask that is under way is waited for, as for threads; and a
+/// thread's request has a thread that asks.
+#[test]
+fn a_request_that_was_never_sent_fails_after_the_outage_limit_and_only_then() {
+    let c = claim().tries_for(S).as_task().at(ns(9_999_999_999)).dog().waits().at(10 * S).dog().gives_up();
+    c.task().fails().leaving().none().begin_to_ask().no();
+    claim().as_task().begin_to_ask().yes().at(20 * S).dog().waits_for_ever();
+    claim().leave().at(20 * S).dog().asks();
+}
 
-    /// No grant is believed from there on: it is passed on.
-    fn a_wait_whose_time_is_over_gives_up_and_is_busy() {
-        "waits 1s; is task; begin-to-ask yes; answer rank/1; leave; at 990ms; dog waits 1s; at 1s; dog gives-up; leaves 0
-        push no; task is-busy; at 2s; dog waits ever; at 1s; late-grant no"
-    }
+/// No grant is believed from there on: it is passed on.
+#[test]
+fn a_wait_whose_time_is_over_gives_up_and_is_busy() {
+    let c = claim().tries_for(S).as_task().begin_to_ask().yes().answer(rank(1)).leave().at(ms(990));
+    let c = c.dog().waits_until(S).at(S).dog().gives_up().leaving().is(Some((0, None::<&str>))).push().no();
+    c.task().is_busy().at(2 * S).dog().waits_for_ever().at(S).late_grant().no();
+}
 
-    /// Without any error, too: nothing was heard for two heartbeats.
-    fn a_wait_that_ends_in_silence_is_an_error() {
-        "waits 4s; is task; begin-to-ask yes; answer rank/1; leave; at 2s; beat down; at 4s; dog gives-up; task fails"
-        "waits 4s; is task; begin-to-ask yes; answer rank/1; leave; at 4s; dog gives-up; task fails"
-    }
+/// Without any error, too: nothing was heard for two heartbeats.
+#[test]
+fn a_wait_that_ends_in_silence_is_an_error() {
+    let c = claim().tries_for(4 * S).as_task().begin_to_ask().yes().answer(rank(1)).leave().at(2 * S);
+    c.beat(DOWN).at(4 * S).dog().gives_up().task().fails();
+    let c = claim().tries_for(4 * S).as_task().begin_to_ask().yes().answer(rank(1)).leave().at(4 * S);
+    c.dog().gives_up().task().fails();
+}
 
-    fn a_grant_ends_the_time_of_a_wait() {
-        "waits 1s; is task; begin-to-ask yes; answer rank/1; leave; at 500ms; push yes; at 1s; dog renews-hold
-        task takes 7"
-    }
+#[test]
+fn a_grant_ends_the_time_of_a_wait() {
+    let c = claim().tries_for(S).as_task().begin_to_ask().yes().answer(rank(1)).leave().at(ms(500));
+    c.push().yes().at(S).dog().renews_hold().task().gets(7);
 }
 
 /// The watchdog renews, and is answered at once.
@@ -59,8 +66,15 @@ fn last_renewal(case: &Case, until: Duration) -> Duration {
 
 #[test]
 fn only_a_grant_that_was_taken_is_renewed_for_longer_than_a_lease() {
-    let [untaken, taken] =
-        [(); 2].map(|()| Case::after("is task; begin-to-ask yes; answer got/7 Granted; leave"));
+    let [untaken, taken] = [(); 2].map(|()| {
+        claim()
+            .as_task()
+            .begin_to_ask()
+            .yes()
+            .answer(got(7))
+            .is(AfterAnswer::Granted(GrantedBy::FirstAsk))
+            .leave()
+    });
     let last = last_renewal(&untaken, 5 * LEASE);
     assert!(last > LEASE / 2 && last < LEASE, "{last:?}");
     let TaskStep::Take { due_at, .. } = taken.claim.task_step(taken.start + LEASE / 2) else { panic!() };
@@ -71,12 +85,12 @@ fn only_a_grant_that_was_taken_is_renewed_for_longer_than_a_lease() {
 /// What failed before says nothing of the release.
 #[test]
 fn a_release_has_errors_of_its_own() {
-    let case =
-        Case::after("is task; begin-to-ask yes; answer rank/1; leave; beat denied; push yes; task takes 7");
-    let case = case.tell("unlock Last");
+    let case = claim().as_task().begin_to_ask().yes().answer(rank(1)).leave().beat(DENIED).push().yes();
+    let case = case.task().gets(7);
+    let case = case.unlock().last();
     case.claim.tell_by(case.start + S);
     assert!(matches!(case.claim.release_step(), ReleaseStep::UnderWay(None)));
-    let case = case.tell("at 1s; dog tells; dog waits ever (it was told)");
+    let case = case.at(S).dog().tells().dog().waits_for_ever(); // it was told
     case.claim.leaving_failed(unavailable());
     assert!(matches!(case.claim.release_step(), ReleaseStep::UnderWay(Some(_))));
     case.claim.retire();

@@ -6,52 +6,63 @@ use super::*;
 const CERTAIN: Duration = Duration::from_millis(29_698);
 const JUST_BEFORE: Duration = Duration::from_nanos(29_697_999_999);
 
-stories! {
-    /// It is due at 9698 ms, and 10 s after that half of the time is over.
-    fn a_renewal_is_late_when_more_than_half_of_its_time_is_over() {
-        "caller asks; answer got/7; at 1s; beat done Renewed InTime (before it was due)"
-        "caller asks; answer got/7; at 19698ms; beat done Renewed InTime"
-        "caller asks; answer got/7; at 19698000001ns; beat done Renewed Late"
-    }
+/// It is due at 9698 ms, and 10 s after that half of the time is over.
+#[test]
+fn a_renewal_is_late_when_more_than_half_of_its_time_is_over() {
+    held().at(S).beat(DONE).is(AfterRenewal::Renewed(Punctuality::InTime)); // before it was due
+    held().at(ms(19_698)).beat(DONE).is(AfterRenewal::Renewed(Punctuality::InTime));
+    held().at(ns(19_698_000_001)).beat(DONE).is(AfterRenewal::Renewed(Punctuality::Late));
+}
 
-    fn a_renewal_that_took_two_attempts_is_late_and_the_next_one_is_not() {
-        "caller asks; answer got/7; at 1s; beat down Unanswered; beat done Renewed Late; at 2s; beat done Renewed InTime"
-    }
+#[test]
+fn a_renewal_that_took_two_attempts_is_late_and_the_next_one_is_not() {
+    let c = held().at(S).beat(DOWN).is(AfterRenewal::Unanswered);
+    let c = c.beat(DONE).is(AfterRenewal::Renewed(Punctuality::Late)).at(2 * S);
+    c.beat(DONE).is(AfterRenewal::Renewed(Punctuality::InTime));
+}
 
-    /// No renewal lasts longer than to its end, and when nothing but its end is left none is due.
-    fn a_capped_hold_is_renewed_until_a_renewal_reaches_its_end() {
-        "is capped 70s; caller asks; answer got/7; at 10s; beat done; due 20s; at 50s; renewal None; at 39s; beat done
-        due 49s; at 50s; renewal 1 20s; at 40s; beat done; until 69698ms; due 69698ms; at 69698ms; loss MaxHold"
-    }
+/// No renewal lasts longer than to its end, and when nothing but its end is left none is due.
+#[test]
+fn a_capped_hold_is_renewed_until_a_renewal_reaches_its_end() {
+    let c = claim().capped(70 * S).caller().asks().answer(got(7)).at(10 * S).beat(DONE).due(20 * S);
+    let c = c.at(50 * S).renewal().none().at(39 * S).beat(DONE).due(49 * S).at(50 * S);
+    let c = c.renewal().is(Some((1, 20 * S))).at(40 * S).beat(DONE).until(ms(69_698)).due(ms(69_698));
+    c.at(ms(69_698)).loss(LostCause::MaxHold);
+}
 
-    fn a_capped_hold_that_is_not_renewed_ends_for_that_reason() {
-        "is capped 70s; caller asks; answer got/7; at 30s; loss NotRenewed"
-    }
+#[test]
+fn a_capped_hold_that_is_not_renewed_ends_for_that_reason() {
+    claim().capped(70 * S).caller().asks().answer(got(7)).at(30 * S).loss(LostCause::NotRenewed);
+}
 
-    fn a_holder_that_renews_a_fixed_lease_begins_it_anew() {
-        "is fixed 30s; caller asks; answer got/7; at 9s; renewal 1 30s; beat done; until 38698ms; at 38698ms
-        loss LeaseOver"
-    }
+#[test]
+fn a_holder_that_renews_a_fixed_lease_begins_it_anew() {
+    let c = claim().fixed(30 * S).caller().asks().answer(got(7)).at(9 * S).renewal().is(Some((1, 30 * S)));
+    c.beat(DONE).until(ms(38_698)).at(ms(38_698)).loss(LostCause::LeaseOver);
+}
 
-    /// Of the place 150 ms are left, and hardly earlier.
-    fn a_hold_of_which_little_is_left_is_renewed_when_a_third_of_that_is_over() {
-        "caller asks; answer rank/1; at 4798ms; push yes; due 4848ms; at 4823ms; dog waits"
-    }
+/// Of the place 150 ms are left, and hardly earlier.
+#[test]
+fn a_hold_of_which_little_is_left_is_renewed_when_a_third_of_that_is_over() {
+    in_line().at(ms(4798)).push().yes().due(ms(4848)).at(ms(4823)).dog().waits();
+}
 
-    fn a_late_grant_by_a_heartbeat_leaves_the_next_heartbeat_where_it_was() {
-        "caller asks; answer rank/1; at 3s; beat got/7/2ms Nothing; due 4666666666ns"
-    }
+#[test]
+fn a_late_grant_by_a_heartbeat_leaves_the_next_heartbeat_where_it_was() {
+    in_line().at(3 * S).beat(got(7).time(ms(2))).is(AfterRenewal::Nothing).due(ns(4_666_666_666));
+}
 
-    /// Answers to commands that were under way together.
-    fn an_answer_that_an_earlier_one_has_overtaken_takes_no_time_away() {
-        "caller asks; at 2s; answer rank/1; at 1s; answer rank/1; at 2s; silent 0s; at 3s; push yes; until 6948ms; at 5s
-        beat done; at 4s; beat done; until 34698ms"
-    }
+/// Answers to commands that were under way together.
+#[test]
+fn an_answer_that_an_earlier_one_has_overtaken_takes_no_time_away() {
+    let c = claim().caller().asks().at(2 * S).answer(rank(1)).at(S).answer(rank(1)).at(2 * S).silent(ms(0));
+    let c = c.at(3 * S).push().yes().until(ms(6948)).at(5 * S).beat(DONE).at(4 * S).beat(DONE);
+    c.until(ms(34_698));
 }
 
 #[test]
 fn a_hold_is_certain_until_its_deadline_and_not_at_it() {
-    let case = Case::after("caller asks; answer got/7");
+    let case = claim().caller().asks().answer(got(7));
     let [before, at] = [JUST_BEFORE, CERTAIN].map(|time| case.start + time);
     let claim = &case.claim;
     assert_eq!(claim.valid_until(), Some(at));
@@ -92,10 +103,10 @@ fn what_is_not_held_has_no_times() {
 #[test]
 fn a_fixed_lease_that_was_granted_as_a_whole_is_not_renewed() {
     for answered_after in [NOW, S] {
-        let case = Case::after("is fixed 30s; caller asks");
+        let case = claim().fixed(30 * S).caller().asks();
         let granted = Ok(Acquired::Granted { token: TOKEN, lease: LEASE });
         case.claim.answered(granted, case.start, case.start + answered_after);
-        let case = case.tell("leave; due 29698ms; at 20s; dog waits 29698ms");
+        let case = case.leave().due(ms(29_698)).at(20 * S).dog().waits_until(ms(29_698));
         assert_eq!(case.claim.take_grant().recheck_at, Some(case.start + LEASE), "others look at its end");
     }
 }
