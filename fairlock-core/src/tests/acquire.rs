@@ -13,14 +13,16 @@ fn each_re_entry_and_each_inner_unlock_tells_the_count() {
     s.asked([ACQUIRE.of(0), COUNT.of(2), COUNT.of(1), RELEASE]);
 }
 
+/// Callers of one owner that wait together tell the count when they are granted.
 #[test]
-fn callers_of_one_owner_that_wait_together_tell_the_count_when_they_are_granted() {
+fn callers_that_wait_together_tell_the_count() {
     let s = threads().acquire().says(rank(0)).a().locks().a2().locks().a().is_pushed(9).gets(9).a2().gets(9);
     s.asked([ACQUIRE, COUNT, COUNT]).a().holds(2);
 }
 
+/// A re-entry that finds the hold lost reports that and asks anew.
 #[test]
-fn a_re_entry_that_finds_the_hold_lost_reports_that_and_asks_anew() {
+fn a_re_entry_that_finds_the_hold_lost_asks_anew() {
     let s = threads().a().locks().count().says(GONE).a2().locks().gets(1002).a().hears(Taken);
     s.stats(|s| s.lost, 1).a().unlocks().lost(Taken).a2().unlocks().done();
 }
@@ -30,9 +32,10 @@ fn a_count_that_is_not_answered_counts_as_told() {
     threads().a().locks().gets(1001).count().says(DOWN).a().locks().gets(1001);
 }
 
-/// Its ask is under way when a caller that waits longer joins it, and does not get the lock.
+/// A caller that has joined one attempt goes on by itself when that fails. Its ask is under way when a caller that waits longer
+/// joins it, and does not get the lock.
 #[test]
-fn a_caller_that_has_joined_one_attempt_goes_on_by_itself_when_that_fails() {
+fn a_caller_that_joined_one_attempt_goes_on_by_itself() {
     let s = threads().acquire().says([BUSY, rank(0)]).acquire().takes(S).a().tries().a2().tries_for(5 * S);
     s.a().is_busy().after(S).a2().is_busy().after(5 * S).at(ACQUIRE, [ms(0), S]);
 }
@@ -45,8 +48,9 @@ fn one_attempt_on_a_busy_lock_asks_once_and_leaves_nothing() {
     });
 }
 
+/// A caller gives up when the server was silent for the outage limit.
 #[test]
-fn a_caller_gives_up_when_the_server_was_silent_for_the_outage_limit() {
+fn a_caller_gives_up_after_the_outage_limit() {
     let s = threads().acquire().is_down().a().locks().fails(Unavailable).after(10 * S..=11 * S);
     s.called(ACQUIRE, 10..=40).at_first(ACQUIRE, [ms(0), ms(0)]); // the first retry is at once
     s.called(WITHDRAW, 1).waiting(&[]);
@@ -72,29 +76,33 @@ fn a_cancel_ends_a_wait_at_once_and_its_request_is_withdrawn() {
     });
 }
 
-/// The process stood still until the grant was over.
+/// A grant that ended before its caller took it is given back and asked for anew. The process stood still until the grant was
+/// over.
 #[test]
-fn a_grant_that_ended_before_its_caller_took_it_is_given_back_and_asked_for_anew() {
+fn a_grant_that_ended_before_it_was_taken_is_given_back() {
     let s = unwatched().acquire().says([rank(0), got(7)]).a().requests().is_pushed(5).jump(5 * S);
     s.a().waits().gets(7).stats(|s| s.lost, 1).chores(1); // the first hold is to be released
 }
 
-/// Its message was lost, or comes later than the answer: then it is no stray grant.
+/// A message that comes after the hold is over is known if an answer told of the grant. Its message was lost, or comes later than
+/// the answer: then it is no stray grant.
 #[test]
-fn a_message_that_comes_after_the_hold_is_over_is_known_if_an_answer_told_of_the_grant() {
+fn a_message_after_the_hold_is_known_by_the_answer() {
     let s = threads().acquire().says([rank(0), got(5)]).a().locks().is_woken().gets(5).unlocks().done();
     s.a().is_pushed(5).called(RELEASE, 1); // none of a stray grant
     s.stats(|s| s.wake_ups_ignored, 0);
 }
 
+/// A message about a hold that was granted at the first ask is a stray.
 #[test]
-fn a_message_about_a_hold_that_was_granted_at_the_first_ask_is_a_stray() {
+fn a_message_about_a_first_ask_is_a_stray() {
     let s = threads().a().locks().unlocks().done().is_pushed(5).called(RELEASE, 2);
     s.stats(|s| s.wake_ups_ignored, 1);
 }
 
+/// A place that was lost is counted when the request stands at the tail.
 #[test]
-fn a_place_that_was_lost_is_counted_when_the_request_stands_at_the_tail() {
+fn a_lost_place_is_counted_at_the_tail() {
     let s = threads().acquire().says([rank(0), rank(4).time(60 * S).ticket(8)]).a().requests().rank(0);
     s.a().is_woken().rank(4).stats(|s| s.places_lost, 1);
 }
@@ -112,15 +120,16 @@ fn a_look_without_a_wait_at_a_request_keeps_its_place() {
     s.a().is_pushed(5).waits_for(ms(0)).gets(5);
 }
 
+/// A caller that begins to wait for a request asks for it itself.
 #[test]
-fn a_caller_that_begins_to_wait_for_a_request_asks_for_it_itself() {
+fn a_caller_that_begins_to_wait_asks_itself() {
     let s = unwatched().acquire().says([rank(0), got(5)]).a().requests().is_woken();
     s.a().waits().gets(5).after(ms(0));
 }
 
-/// Each grant is over when its answer comes.
+/// A lease that is shorter than a trip is not asked for without end. Each grant is over when its answer comes.
 #[test]
-fn a_lease_that_is_shorter_than_a_trip_is_not_asked_for_without_end() {
+fn a_lease_shorter_than_a_trip_is_an_error() {
     let s = threads().a().fixed(S).acquire().says(got(5000).time(S).times(9)).acquire().takes_each(2 * S, 9);
     s.a().tries().fails(Unavailable).after(ms(0)..=4 * S).called(ACQUIRE, 2).called(WITHDRAW, 1).waiting(&[]);
     let s = threads().a().fixed(S).acquire().says(got(5000).time(S).times(9)).acquire().takes_each(2 * S, 9);

@@ -19,9 +19,10 @@ fn a_withdrawal_that_panics_is_repeated() {
     s.called(WITHDRAW, 3).chores(0);
 }
 
-/// The watchdog has tried it twice and pauses, when the next call takes it over and is delayed.
+/// A withdrawal that failed for a caller is repeated by the watchdog. The watchdog has tried it twice and pauses, when the next
+/// call takes it over and is delayed.
 #[test]
-fn a_withdrawal_that_failed_for_a_caller_is_repeated_by_the_watchdog() {
+fn the_watchdog_repeats_a_callers_failed_withdrawal() {
     let s = threads().acquire().says(rank(0)).a().requests().withdraw().says(DOWN.times(2)).a().drops();
     s.called(WITHDRAW, 2).pass(ms(10)).withdraw().takes(S).withdraw().says(DOWN).a().tries().pass(ms(500));
     s.called(WITHDRAW, 3).a().fails(Unavailable).pass(2 * S);
@@ -36,16 +37,17 @@ fn a_release_goes_alone_between_the_withdrawals_around_it() {
     s.asked([WITHDRAW, RELEASE, WITHDRAW]);
 }
 
-/// Another server keeps the lock whose release fails.
+/// A grant that a withdrawal finds is released at once while others pause. Another server keeps the lock whose release fails.
 #[test]
-fn a_grant_that_a_withdrawal_finds_is_released_at_once_while_others_pause() {
+fn a_found_grant_is_released_while_others_pause() {
     let s = threads().acquire().says(rank(0)).a().requests().b().locks().is_cut().drops().pass(ms(1001));
     s.withdraw().says(got(77)).forget_asked().a().drops().asked([WITHDRAW, RELEASE]);
 }
 
-/// A message about a grant that a withdrawal has found is no stray grant.
+/// A grant that a withdrawal has found is known when its message comes. A message about a grant that a withdrawal has found is no
+/// stray grant.
 #[test]
-fn a_grant_that_a_withdrawal_has_found_is_known_when_its_message_comes() {
+fn a_found_grant_is_known_when_its_message_comes() {
     let s = threads().acquire().says(rank(0)).a().requests().withdraw().says(got(77)).a().drops();
     s.a().is_pushed(77).called(RELEASE, 1).stats(|s| s.wake_ups_ignored, 0);
 }
@@ -63,30 +65,34 @@ fn a_waiter_that_leaves_a_fair_lock_wakes_no_other() {
     s.asked([ACQUIRE, ACQUIRE, WITHDRAW]);
 }
 
+/// A release of a plain lock in the background wakes no other waiter.
 #[test]
-fn a_release_of_a_plain_lock_in_the_background_wakes_no_other_waiter() {
+fn a_plain_release_in_the_background_wakes_nobody() {
     let s = threads().a().plain().locks().acquire().says(BUSY).b().on(A).plain().requests();
     s.release().says(DOWN).a().drops().asked([ACQUIRE, ACQUIRE, RELEASE, RELEASE]);
 }
 
-/// Another server keeps the lock whose release fails: that one pauses.
+/// A first attempt that is answered does not end the pause of those that failed. Another server keeps the lock whose release
+/// fails: that one pauses.
 #[test]
-fn a_first_attempt_that_is_answered_does_not_end_the_pause_of_those_that_failed() {
+fn an_answered_first_attempt_ends_no_pause() {
     let s = threads().acquire().says(rank(0)).a().requests().b().locks().is_cut().drops();
     s.called(RELEASE.about(B), 2..=9).pass(ms(1001)).called(RELEASE.about(B), 4..=9).forget_asked();
     s.a().drops().called(WITHDRAW.about(A), 1).called(RELEASE.about(B), 0);
 }
 
-/// The caller's attempt, the watchdog's, and its repeat, which is the first and at once again.
+/// Repeats that are answered end the pause for all that fail later. The caller's attempt, the watchdog's, and its repeat, which
+/// is the first and at once again.
 #[test]
-fn repeats_that_are_answered_end_the_pause_for_all_that_fail_later() {
+fn answered_repeats_end_the_pause_of_all() {
     let s = threads().acquire().says([rank(0), rank(1)]).a().requests().b().on(A).requests().c().locks();
     s.a().is_cut().drops().b().drops().pass(2 * S).a().is_back().pass(S).chores(0).forget_asked();
     s.release().says(DOWN.times(2)).c().drops().asked(RELEASE.times(3));
 }
 
+/// A withdrawal is repeated until lease and place are over at the server.
 #[test]
-fn a_withdrawal_is_repeated_until_lease_and_place_are_over_at_the_server() {
+fn a_withdrawal_is_repeated_until_lease_and_place_are_over() {
     let s = threads().acquire().says(rank(0)).by("chores:repeated").requests().withdraw().is_down();
     s.by("chores:repeated").drops().pass(34 * S).called(WITHDRAW, 40..=140);
     s.at_first(WITHDRAW, [ms(0), ms(0)]); // the first repeat is at once
@@ -105,9 +111,10 @@ fn a_withdrawal_that_is_refused_is_given_up_with_a_warning() {
     assert!(matches!(&said[..], [(Level::Warn, _)]), "{said:?}");
 }
 
-/// The caller has heard of it, and nothing is left at the server.
+/// A withdrawal that is refused as its request was is not worth a line. The caller has heard of it, and nothing is left at the
+/// server.
 #[test]
-fn a_withdrawal_that_is_refused_as_its_request_was_is_not_worth_a_line() {
+fn a_withdrawal_refused_as_its_request_writes_no_line() {
     let s = threads().acquire().says(error(BackendErrorKind::Mismatch));
     s.withdraw().says(error(BackendErrorKind::Mismatch)).by("chores:mismatch").locks().fails(Mismatch);
     s.called(WITHDRAW, 1);

@@ -71,8 +71,9 @@ fn waits_and_requests_end_at_once_and_leave_the_line() {
     s.waiting(&[]).a().drops().x().drained(&[]).in_order();
 }
 
+/// A request that was granted is a hold until its guard is given back.
 #[test]
-fn a_request_that_was_granted_is_a_hold_until_its_guard_is_given_back() {
+fn a_granted_request_is_a_hold_until_it_is_given_back() {
     let s = threads().a().requests().b().requests().x().drains(20 * S).pass(S).b().drops();
     s.a().waits().gets(1001).pass(S).a().drops().x().drained(&[]).after(2 * S).in_order();
 }
@@ -103,8 +104,9 @@ fn a_shutdown_ends_the_wait() {
     s.x().drained(&[(A, 1001, S)]).after(S).a().is_lost();
 }
 
+/// A drain does not wait longer than the outage limit for the shutdown of another thread.
 #[test]
-fn a_drain_does_not_wait_longer_than_the_outage_limit_for_the_shutdown_of_another_thread() {
+fn a_drain_waits_the_outage_limit_for_another_shutdown() {
     let s = threads().a().locks().release().is_down().y().shuts_down_within(60 * S);
     s.x().drains(S).fails(ShutdownOfAll).after(10 * S).y().fails(UnsettledOf(1));
 }
@@ -117,28 +119,32 @@ fn a_request_is_withdrawn_after_the_ask_that_is_under_way() {
     s.asked_first([ACQUIRE.at(ms(0)), WITHDRAW.at(S), RELEASE.of(77).at(S)]);
 }
 
+/// An ask that takes longer than the drain is left to the shutdown.
 #[test]
-fn an_ask_that_takes_longer_than_the_drain_is_left_to_the_shutdown() {
+fn an_ask_longer_than_the_drain_is_the_shutdowns() {
     let s = threads().acquire().takes(3 * S).a().locks().x().drains(S).drained(&[]).after(3 * S).in_order();
     s.at(WITHDRAW, [3 * S]).a().fails(Shutdown);
 }
 
+/// An ask under way and a shutdown that ends the drain leave nothing.
 #[test]
-fn an_ask_under_way_and_a_shutdown_that_ends_the_drain_leave_nothing() {
+fn a_shutdown_ends_a_drain_that_waits_for_an_ask() {
     let s = threads().acquire().takes(3 * S).a().locks().x().drains(20 * S);
     s.y().shuts_down().done().after(3 * S).at(WITHDRAW, [3 * S]).x().drained(&[]).after(3 * S).in_order();
     s.a().fails(Shutdown);
 }
 
+/// A caller that waits for the end of an earlier hold learns of it at once.
 #[test]
-fn a_caller_that_waits_for_the_end_of_an_earlier_hold_learns_of_it_at_once() {
+fn a_caller_that_settles_learns_of_a_drain_at_once() {
     let s = threads().a().locks().release().is_down().a().drops().locks().x().drains(20 * S);
     // until the server knows
     s.a().fails(Shutdown).after(ms(0)).pass(S).release().is_up().x().drained(&[]).after(ms(1001)..=19 * S);
 }
 
+/// A server that does not answer is waited for as long as for holders and in a shutdown.
 #[test]
-fn a_server_that_does_not_answer_is_waited_for_as_long_as_for_holders_and_in_a_shutdown() {
+fn a_silent_server_is_waited_for_in_drain_and_shutdown() {
     let s = threads().acquire().says(rank(0)).a().requests().withdraw().is_down();
     s.x().drains(5 * S).fails(UnsettledOf(1)).after(14 * S).drains(S).fails(UnsettledOf(1)); // also later
     s.a().waits().fails(Shutdown);
@@ -167,8 +173,9 @@ fn tasks_that_wait_fail_and_tasks_that_hold_finish() {
     s.called(WITHDRAW.about(A), 1);
 }
 
+/// A grant that no poll has taken is a hold until its future is dropped.
 #[test]
-fn a_grant_that_no_poll_has_taken_is_a_hold_until_its_future_is_dropped() {
+fn a_grant_no_poll_took_is_a_hold_until_it_is_dropped() {
     let s = tasks().a().locks().b().locks().x().drains(20 * S).pass(S).a().drops().b().gets(1002).pass(S);
     s.b().drops().x().drained(&[]).after(2 * S).in_order();
 }

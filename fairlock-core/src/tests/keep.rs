@@ -2,9 +2,9 @@
 
 use super::scene::*;
 
-/// No renewal, and no release at the end.
+/// A lock is kept by one call for what is left and nothing follows. No renewal, and no release at the end.
 #[test]
-fn a_lock_is_kept_by_one_call_for_what_is_left_and_nothing_follows() {
+fn a_lock_is_kept_by_one_call_and_nothing_follows() {
     let s = threads().a().locks().pass(4 * S).a().keeps(600 * S).done().after(ms(0));
     s.asked([ACQUIRE, KEEP.of(596_000)]).held(&[]).pass(60 * S).x().shuts_down().done().asked_nothing();
     s.stats(|s| s.holds.count, 1).stats(|s| s.holds.longest.as_secs(), 4).stats(|s| s.lost, 0);
@@ -48,9 +48,9 @@ fn a_repeat_that_finds_nothing_after_the_end_has_kept_it() {
     s.asked([ACQUIRE, KEEP.of(1000), KEEP.of(1), KEEP.of(1)]).stats(|s| s.lost, 0);
 }
 
-/// Its owner asks anew.
+/// Without an answer the hold is not released and the error says what may be. Its owner asks anew.
 #[test]
-fn without_an_answer_the_hold_is_not_released_and_the_error_says_what_may_be() {
+fn without_an_answer_the_kept_hold_is_not_released() {
     let s = threads().a().locks().keep().is_down();
     s.a().keeps(600 * S).fails(Unavailable).after(9 * S..=ms(9999)).told("planned: down");
     s.a().told("the lock may be kept for").pass(60 * S).called(RELEASE, 0).called(RENEW, 0).a().locks();
@@ -65,8 +65,9 @@ fn a_renewal_under_way_that_finds_nothing_is_no_loss() {
     s.at(RENEW, [ms(9698)]).a().keeps(600 * S).done().pass(30 * S).stats(|s| s.lost, 0);
 }
 
+/// An attempt without an answer is repeated with its number and for what is left then.
 #[test]
-fn an_attempt_without_an_answer_is_repeated_with_its_number_and_for_what_is_left_then() {
+fn a_repeat_keeps_for_what_is_left_under_the_same_number() {
     let s = threads();
     s.a().locks().asked(ACQUIRE).keep().says(DOWN.times(3)).a().keeps(600 * S).done().after(ms(75)..=ms(150));
     s.called(KEEP, 4);

@@ -5,9 +5,10 @@ use super::store::Op;
 use super::support::{OUTAGE, S, World};
 use crate::Client;
 
-/// Before that another attempt might still arrive.
+/// A request with an unanswered attempt is withdrawn once more when that can begin nothing any more. Before that another attempt
+/// might still arrive.
 #[test]
-fn a_request_with_an_unanswered_attempt_is_withdrawn_once_more_when_that_can_begin_nothing_any_more() {
+fn an_unanswered_attempt_is_withdrawn_after_its_end() {
     let s = late().acquire().says([DOWN, got(5000)]).a().locks().unlocks().done().pass(5 * S);
     s.called(WITHDRAW, 0).pass(2 * S).called(WITHDRAW, 1).pass(60 * S).called(WITHDRAW, 1).called(RELEASE, 1);
 }
@@ -18,21 +19,24 @@ fn a_grant_that_only_a_late_attempt_was_given_is_released() {
     s.pass(7 * S).asked([ACQUIRE, ACQUIRE, RELEASE.of(5000), WITHDRAW, RELEASE.of(6000)]).chores(0);
 }
 
+/// An attempt that was answered or refused leads to no withdrawal.
 #[test]
-fn an_attempt_that_was_answered_or_refused_leads_to_no_withdrawal() {
+fn an_answered_or_refused_attempt_is_not_withdrawn() {
     let s = late().a().locks().unlocks().done().acquire().says(DENIED).b().locks().fails(Denied);
     s.asked_first([ACQUIRE, RELEASE, ACQUIRE]).pass(60 * S).asked_nothing();
 }
 
-/// It may have been granted the lock between the release and its answer.
+/// A request with an old unanswered attempt is withdrawn at once. It may have been granted the lock between the release and its
+/// answer.
 #[test]
-fn a_request_with_an_old_unanswered_attempt_is_withdrawn_at_once() {
+fn an_old_unanswered_attempt_is_withdrawn_at_once() {
     let s = late().acquire().says([DOWN, got(5000)]).a().locks().pass(7 * S).a().unlocks().done();
     s.called(WITHDRAW, 1).pass(60 * S).called(WITHDRAW, 1);
 }
 
+/// One attempt that ends busy is withdrawn later if its first try was not answered.
 #[test]
-fn one_attempt_that_ends_busy_is_withdrawn_later_if_its_first_try_was_not_answered() {
+fn one_attempt_that_ends_busy_may_be_withdrawn_later() {
     let s = late().acquire().says([DOWN, BUSY]).a().tries().is_busy().called(WITHDRAW, 0).pass(7 * S);
     s.called(WITHDRAW, 1);
 }
@@ -63,24 +67,27 @@ fn an_unanswered_renewal_of_a_hold_begins_nothing() {
     s.pass(7 * S).called(WITHDRAW, 0);
 }
 
+/// An owner's next call does not wait where places are named by requests.
 #[test]
-fn an_owners_next_call_does_not_wait_where_places_are_named_by_requests() {
+fn an_owners_next_call_waits_for_no_withdrawal() {
     let s = late().acquire().says([DOWN, got(5000)]).a().locks().unlocks().done();
     s.a().locks().gets(1001).after(ms(0)).pass(7 * S).called(WITHDRAW, 1).a().is_held();
 }
 
-/// One attempt does not wait for that; and the lock may be free.
+/// An owner's next call waits for the withdrawal where places are named by owners. One attempt does not wait for that; and the
+/// lock may be free.
 #[test]
-fn an_owners_next_call_waits_for_the_withdrawal_where_places_are_named_by_owners() {
+fn where_owners_name_places_the_next_call_waits() {
     let s = late_by_owner().acquire().says([DOWN, got(5000)]).a().locks().unlocks().done();
     s.a().tries().fails(Unavailable).after(ms(0)).tries_for(S).fails(Unavailable).after(S);
     s.a().locks().gets(1001).after(4 * S..=8 * S).unlocks().done();
     s.asked_first([ACQUIRE, ACQUIRE, RELEASE, WITHDRAW, ACQUIRE]);
 }
 
-/// A late withdrawal would remove the place of the owner's next request. A release names its hold.
+/// A withdrawal that was not answered is made once more where places are named by owners. A late withdrawal would remove the
+/// place of the owner's next request. A release names its hold.
 #[test]
-fn a_withdrawal_that_was_not_answered_is_made_once_more_where_places_are_named_by_owners() {
+fn where_owners_name_places_a_withdrawal_is_made_again() {
     let s = late().acquire().says(rank(0)).a().requests().withdraw().says(DOWN).a().drops().pass(18 * S);
     s.called(WITHDRAW, 2).b().locks().release().says(DOWN.times(2)).b().drops().pass(18 * S);
     s.called(WITHDRAW, 2);
@@ -89,18 +96,20 @@ fn a_withdrawal_that_was_not_answered_is_made_once_more_where_places_are_named_b
     s.called(WITHDRAW, 3);
 }
 
-/// It would remove the place of the owner's next request.
+/// An owner's next call waits for an unanswered withdrawal where places are named by owners. It would remove the place of the
+/// owner's next request.
 #[test]
-fn an_owners_next_call_waits_for_an_unanswered_withdrawal_where_places_are_named_by_owners() {
+fn an_owners_next_call_waits_for_an_unanswered_withdrawal() {
     let s = late().acquire().says(rank(0)).withdraw().says(DOWN).a().tries_for(S).is_busy();
     s.a().locks().gets(1001).after(ms(0)..=5 * S);
     let s = late_by_owner().acquire().says(rank(0)).withdraw().says(DOWN).a().tries_for(S).is_busy();
     s.a().locks().gets(1001).after(ms(5001)..=9 * S);
 }
 
-/// The server may have granted the lock at the very end of the attempt, for a lease.
+/// A withdrawal is repeated for as long as what a late attempt began may last. The server may have granted the lock at the very
+/// end of the attempt, for a lease.
 #[test]
-fn a_withdrawal_is_repeated_for_as_long_as_what_a_late_attempt_began_may_last() {
+fn a_withdrawal_is_repeated_while_a_late_grant_may_last() {
     let s = late().acquire().says(DOWN.times(2)).withdraw().is_down().a().tries().fails(Unavailable);
     s.pass(36 * S).called(WITHDRAW, 9..=99).forget_asked().pass(4 * S).called(WITHDRAW, 1..=99).pass(2 * S);
     s.forget_asked().pass(60 * S).called(WITHDRAW, 0);
@@ -112,8 +121,9 @@ fn a_shutdown_withdraws_at_once_what_may_still_arrive() {
     s.x().shuts_down().done().after(ms(0)..=ms(999)).called(WITHDRAW, 1);
 }
 
+/// A client learns from its backend for how long an attempt may be late.
 #[test]
-fn a_client_learns_from_its_backend_for_how_long_an_attempt_may_be_late() {
+fn a_backend_says_for_how_long_an_attempt_may_be_late() {
     let world = World::new();
     world.store.plan().attempt_ttl = Some(6 * S);
     let client = Client::builder(world.store.clone()).clock(world.clock.clone()).build().unwrap();
@@ -121,18 +131,20 @@ fn a_client_learns_from_its_backend_for_how_long_an_attempt_may_be_late() {
     s.acquire().says([DOWN, got(5000)]).a().locks().unlocks().done().pass(7 * S).called(WITHDRAW, 1);
 }
 
+/// An owner's next call waits for a withdrawal that comes after the outage limit.
 #[test]
-fn an_owners_next_call_waits_for_a_withdrawal_that_comes_after_the_outage_limit() {
+fn an_owner_waits_longer_than_the_outage_limit() {
     let s = Scene::of(World::with_late_attempts(OUTAGE + 5 * S));
     s.store.plan().keeps_place_by_owner = true;
     s.acquire().says([DOWN, got(5000)]).a().locks().unlocks().done();
     s.a().locks().gets(1001).after(13 * S..=17 * S).unlocks().done();
 }
 
-/// An answer or a heartbeat is under way while a push grants the lock with token 9. The hold was over when that attempt was
-/// carried out, so a release of it leaves what the attempt was given.
+/// A holder that hears of another grant of its request has it withdrawn. An answer or a heartbeat is under way while a push
+/// grants the lock with token 9. The hold was over when that attempt was carried out, so a release of it leaves what the attempt
+/// was given.
 #[test]
-fn a_holder_that_hears_of_another_grant_of_its_request_has_it_withdrawn() {
+fn another_grant_of_the_same_request_is_withdrawn() {
     for (asked, times) in [(got(9), 0), (got(10), 1), (rank(0).latest(8), 0), (rank(0).latest(9), 1)] {
         let asks: fn(Scene, Says) -> By =
             |s, says| s.acquire().says(says).acquire().takes(ms(300)).a().is_woken().is_asking();
@@ -145,9 +157,9 @@ fn a_holder_that_hears_of_another_grant_of_its_request_has_it_withdrawn() {
     }
 }
 
-/// A round of the watchdog may own the client.
+/// A client that is dropped withdraws at once what may still arrive. A round of the watchdog may own the client.
 #[test]
-fn a_client_that_is_dropped_withdraws_at_once_what_may_still_arrive() {
+fn a_dropped_client_withdraws_what_may_still_arrive() {
     let s = late();
     s.acquire().says([DOWN, got(5000)]).a().locks().unlocks().done();
     let (store, ..) = s.without_handles();

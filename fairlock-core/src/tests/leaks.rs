@@ -39,8 +39,9 @@ fn the_latest_losses_are_kept_for_unlock() {
     [1, 256].into_iter().for_each(|n| _ = holder(n).unleaks().lost(Taken));
 }
 
+/// Leaked holds that are given back take no place among the lost.
 #[test]
-fn leaked_holds_that_are_given_back_take_no_place_among_the_lost() {
+fn leaks_that_are_given_back_push_no_loss_out() {
     let s = unwatched().a().locks().leaks().loses(Taken);
     (0..256).for_each(|_| _ = s.b().locks().leaks().unleaks().done());
     s.a().unleaks().lost(Taken);

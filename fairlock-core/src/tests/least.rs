@@ -89,8 +89,9 @@ fn told<T>(answers: impl IntoIterator<Item = Answer<T>>) -> Vec<Result<T, Backen
     answers.into_iter().map(|answer| answer.map_err(|error| error.kind())).collect()
 }
 
+/// It is asked one question after the other until one has no answer.
 #[test]
-fn it_is_asked_one_question_after_the_other_until_one_has_no_answer() {
+fn it_is_asked_until_one_question_has_no_answer() {
     let (least, lock, owner) = (Least::default(), lock(), OwnerId::new("ann:1"));
     let places = [1, 2, 3, 4].map(|n| Place::new(&lock, &owner, RequestId::new(n)));
     least.acquire.lock().extend([denied(), granted(7), down(), granted(8)]);

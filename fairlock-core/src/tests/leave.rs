@@ -20,8 +20,9 @@ fn a_wait_whose_asks_were_never_answered_is_an_error() {
     both(|s| s.acquire().is_down().a().tries_for(S).fails(Unavailable).after(S));
 }
 
+/// A wait whose last ask failed is an error although its withdrawal is answered.
 #[test]
-fn a_wait_whose_last_ask_failed_is_an_error_although_its_withdrawal_is_answered() {
+fn a_wait_whose_last_ask_failed_is_an_error() {
     let s = threads().acquire().says(rank(2).time(ms(500))).a().tries_for(S).acquire().is_down();
     s.a().fails(Unavailable).after(S).told("planned: down").called(ACQUIRE, 3..=99).called(WITHDRAW, 1);
 }
@@ -45,14 +46,16 @@ fn a_request_that_leaves_is_an_error_if_its_last_ask_failed() {
     s.a().leaves().fails(Unavailable).told("planned: down").called(WITHDRAW, 1);
 }
 
+/// A lock that was granted in the very moment goes to the caller.
 #[test]
-fn a_lock_that_was_granted_in_the_very_moment_goes_to_the_caller() {
+fn a_lock_granted_in_the_very_moment_goes_to_the_caller() {
     let s = threads().acquire().says(rank(0)).withdraw().says(got(9)).a().tries_for(S).gets(9).after(S);
     s.called(RELEASE, 0).a().unlocks().done();
 }
 
+/// An answer that is late is not waited for and its grant is released.
 #[test]
-fn an_answer_that_is_late_is_not_waited_for_and_its_grant_is_released() {
+fn a_late_answer_is_not_waited_for() {
     let s = threads().acquire().says(rank(0)).withdraw().says(got(9)).withdraw().takes(2 * S);
     s.a().tries_for(S).is_busy().after(ms(1050)).pass(2 * S).asked([ACQUIRE, WITHDRAW, RELEASE.of(9)]);
 }
@@ -63,15 +66,17 @@ fn one_withdrawal_that_fails_is_repeated_while_the_caller_waits() {
     s.a().tries_for(S).gets(9).after(S);
 }
 
+/// A caller waits for no withdrawal that is repeated after a pause.
 #[test]
-fn a_caller_waits_for_no_withdrawal_that_is_repeated_after_a_pause() {
+fn a_caller_waits_for_no_paused_withdrawal() {
     let s = threads().acquire().says(rank(0)).withdraw().is_down();
     s.a().tries_for(S).fails(Unavailable).after(S).told("planned: down");
 }
 
-/// The first failure leads to no pause, so the first caller goes on waiting; the second one is another caller's.
+/// A caller whose withdrawal has failed is told when the pauses begin. The first failure leads to no pause, so the first caller
+/// goes on waiting; the second one is another caller's.
 #[test]
-fn a_caller_whose_withdrawal_has_failed_is_told_when_the_pauses_begin() {
+fn a_failed_withdrawal_is_told_when_the_pauses_begin() {
     let s = threads().acquire().says(rank(0).times(2)).a().tries_for(S).b().tries_for(ms(1005));
     s.withdraw().is_down().withdraw().takes_each(ms(10), 2).a().fails(Unavailable).after(ms(1020));
     s.b().fails(Unavailable).after(ms(1020));
@@ -85,16 +90,18 @@ fn a_caller_waits_for_its_own_withdrawal_while_others_pause() {
     s.withdraw().says(got(9)).a().tries_for(S).takes(ms(10)).gets(9).after(ms(1010));
 }
 
-/// Without a watchdog no withdrawal is sent, and no heartbeat either.
+/// A server that was silent for two heartbeats is an error and a shorter silence is none. Without a watchdog no withdrawal is
+/// sent, and no heartbeat either.
 #[test]
-fn a_server_that_was_silent_for_two_heartbeats_is_an_error_and_a_shorter_silence_is_none() {
+fn a_silence_of_two_heartbeats_is_an_error() {
     unwatched().acquire().says(rank(0)).a().tries_for(ms(3200)).is_busy().after(ms(3250));
     let s = unwatched().acquire().says(rank(0)).a().tries_for(ms(3300)).fails(Unavailable).after(ms(3350));
     s.a().told("no word of this request for 3350 ms");
 }
 
+/// A caller that leaves others of its owner behind withdraws nothing.
 #[test]
-fn a_caller_that_leaves_others_of_its_owner_behind_withdraws_nothing() {
+fn a_caller_that_leaves_others_behind_withdraws_nothing() {
     let s = threads().acquire().says(rank(0)).a().locks().a2().tries_for(S).is_busy().after(S).asked(ACQUIRE);
     s.a().is_pushed(9).gets(9).unlocks().done();
 }
@@ -117,8 +124,9 @@ fn a_wait_for_a_plain_lock_that_is_over_is_withdrawn_as_well() {
     s.asked([ACQUIRE, WITHDRAW]);
 }
 
+/// A caller that only looked does not wait for the answer to its withdrawal.
 #[test]
-fn a_caller_that_only_looked_does_not_wait_for_the_answer_to_its_withdrawal() {
+fn a_caller_that_only_looked_waits_for_no_withdrawal() {
     let world = World::without_watchdog();
     let request = world.in_line("looked");
     let claim = world.claim("looked");

@@ -28,9 +28,9 @@ fn the_first_name_is_waited_for_like_the_others() {
     s.called(ACQUIRE.about(B), 1);
 }
 
-/// The time goes on from one lock to the next.
+/// All locks share one deadline and what is held by then is released. The time goes on from one lock to the next.
 #[test]
-fn all_locks_share_one_deadline_and_what_is_held_by_then_is_released() {
+fn all_locks_share_one_deadline() {
     let s = unwatched().acquire().says([got(1), got(2), rank(0)]).acquire().takes_each(S, 2);
     s.x().tries_all_for(5 * S, &[A, B, C]).is_busy().after(5 * S..=6 * S).held(&[]).waiting(&[]);
     s.called(RELEASE, 2);
@@ -95,8 +95,9 @@ fn names_are_sorted_by_bytes_and_doubles_are_one() {
     assert!(world.client.held().is_empty());
 }
 
+/// A list without names and a wrong name are errors before anything is asked.
 #[test]
-fn a_list_without_names_and_a_wrong_name_are_errors_before_anything_is_asked() {
+fn an_empty_list_and_a_wrong_name_are_errors_at_once() {
     let world = World::new();
     let none: [&str; 0] = [];
     let refused = world.client.lock_all(&none).unwrap_err();
@@ -107,8 +108,9 @@ fn a_list_without_names_and_a_wrong_name_are_errors_before_anything_is_asked() {
     assert!(matches!(world.client.lock_all(&["a"]), Err(Error::Shutdown { .. })));
 }
 
+/// What is held is entered again and one that is not comes after it.
 #[test]
-fn what_is_held_is_entered_again_and_one_that_is_not_comes_after_it() {
+fn what_is_held_is_entered_again() {
     let world = World::new();
     let fair = |name: &str| world.client.fair_lock(name).unwrap();
     let outer = [fair("a").lock().unwrap(), fair("c").lock().unwrap()];
@@ -160,9 +162,10 @@ fn a_shutdown_before_the_last_check_is_no_loss() {
     assert!(matches!(ended, Err(Error::Shutdown { .. })), "{ended:?}");
 }
 
-/// To wait for it could deadlock with the later name that is held.
+/// A name whose hold is lost before it is entered again is not waited for. To wait for it could deadlock with the later name that
+/// is held.
 #[test]
-fn a_name_whose_hold_is_lost_before_it_is_entered_again_is_not_waited_for() {
+fn a_name_lost_before_its_re_entry_is_not_waited_for() {
     let world = World::new();
     let (client, store) = (world.client.clone(), world.store.clone());
     let running = world.begin(move || {

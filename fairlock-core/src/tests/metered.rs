@@ -109,9 +109,10 @@ fn fair(name: &str) -> LockId {
     named(name, LockKind::Fair)
 }
 
-/// What can't happen to a lock has no series; what can has one from the beginning.
+/// A lock that is counted singly has the series of its kind and terms. What can't happen to a lock has no series; what can has
+/// one from the beginning.
 #[test]
-fn a_lock_that_is_counted_singly_has_the_series_of_its_kind_and_terms() {
+fn a_lock_has_the_series_of_its_kind_and_terms() {
     let records = Records::default();
     metrics::with_local_recorder(&records, || {
         let counters = Counters::new(9);
@@ -190,8 +191,9 @@ fn each_metric_has_one_help() {
     assert_eq!((described.len(), described), (11, names.into_iter().map(str::to_owned).collect()));
 }
 
+/// A hold is recorded when it is over and a renewal once more if it was late.
 #[test]
-fn a_hold_is_recorded_when_it_is_over_and_a_renewal_once_more_if_it_was_late() {
+fn a_hold_is_recorded_when_it_is_over() {
     let records = Records::default();
     let lock = fair("one");
     let counters = metrics::with_local_recorder(&records, || Counters::new(0));
@@ -208,8 +210,9 @@ fn a_hold_is_recorded_when_it_is_over_and_a_renewal_once_more_if_it_was_late() {
     assert_eq!(records.of("fairlock_"), [is_over, held, renewals.clone(), renewals, late]);
 }
 
+/// A call without the lock is recorded by kind and outcome and its wait unless it had none.
 #[test]
-fn a_call_without_the_lock_is_recorded_by_kind_and_outcome_and_its_wait_unless_it_had_none() {
+fn a_call_without_the_lock_is_recorded_by_its_outcome() {
     let records = Records::default();
     let s = metrics::with_local_recorder(&records, threads).acquire().says([
         BUSY,
@@ -237,9 +240,9 @@ fn a_call_without_the_lock_is_recorded_by_kind_and_outcome_and_its_wait_unless_i
     assert_eq!(waits, [2.0, 0.0, 0.0, 0.0]);
 }
 
-/// Gauges of several clients add up.
+/// Gauges tell who waits and an outage and nothing of a client that is gone. Gauges of several clients add up.
 #[test]
-fn gauges_tell_who_waits_and_an_outage_and_nothing_of_a_client_that_is_gone() {
+fn gauges_tell_who_waits_and_of_an_outage() {
     let records = Records::default();
     let world = metrics::with_local_recorder(&records, World::new);
     let mut totals = BTreeMap::new();

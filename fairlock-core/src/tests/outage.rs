@@ -3,8 +3,9 @@
 use super::logger::lines_about;
 use super::scene::*;
 
+/// A hold is tried about twice a second during an outage which is two lines.
 #[test]
-fn a_hold_is_tried_about_twice_a_second_during_an_outage_which_is_two_lines() {
+fn an_outage_of_a_hold_is_two_lines() {
     let s = threads().a().locks().pass(9 * S).asked(ACQUIRE).log(0, "").renew().is_down().pass(18 * S);
     s.called(RENEW, 17..=80).log(1, "").log(1, "an outage has begun, affecting 1 hold and 0 waiters of");
     s.renew().is_up().pass(S).a().is_held().log(2, "").log(1, "it affected 1 hold and 0 waiters of");
@@ -35,9 +36,10 @@ fn what_an_ask_waits_in_vain_counts_as_a_pause() {
     s.a().drops();
 }
 
-/// No answer has come since, so the outage may last. The next one ends it.
+/// One loss is one warning also in an outage and when its guard is unlocked. No answer has come since, so the outage may last.
+/// The next one ends it.
 #[test]
-fn one_loss_is_one_warning_also_in_an_outage_and_when_its_guard_is_unlocked() {
+fn one_loss_is_one_warning_even_in_an_outage() {
     let s = threads().a().locks().renew().is_down().release().is_down().pass(300 * S);
     s.a().unlocks().lost(NotRenewed).pass(50 * S).log(1, "was lost by").log(1, "an outage has begun");
     s.log(0, "over").renew().is_up().release().is_up().b().locks().unlocks().done().pass(S);
@@ -63,24 +65,27 @@ fn an_outage_is_not_over_while_a_hold_is_still_not_renewed() {
     s.log(1, "an outage has begun, affecting 1 hold and 0 waiters of").b().is_back().pass(S).log(2, "outage");
 }
 
-/// As many calls are answered as are not, so neither is a majority; one hold was not due yet.
+/// An outage where other servers answer concerns the holds that failed. As many calls are answered as are not, so neither is a
+/// majority; one hold was not due yet.
 #[test]
-fn an_outage_where_other_servers_answer_concerns_the_holds_that_failed() {
+fn an_outage_of_one_server_concerns_the_holds_that_failed() {
     let s = threads().a().locks().b().locks().c().locks().d().locks().pass(6 * S).e().locks().a().is_cut();
     s.b().is_cut().pass(4 * S).log(1, "outage").log(1, "affecting 2 holds and 0 waiters of");
 }
 
+/// An outage tells of the holds and waiters that no server has heard of since.
 #[test]
-fn an_outage_tells_of_the_holds_and_waiters_that_no_server_has_heard_of_since() {
+fn an_outage_tells_which_holds_and_waiters_it_affects() {
     let s = threads().acquire().says(rank(0).times(3)).a().requests().b().requests().c().requests();
     s.d().locks().e().locks().renew().is_down().pass(2 * S).log(1, "outage");
     s.log(1, "affecting 2 holds and 3 waiters of").withdraw().is_down().b().drops().pass(S).renew().is_up();
     s.withdraw().is_up().pass(2 * S).log(2, "outage").log(1, "it affected 2 holds and 3 waiters of");
 }
 
-/// An answer to any call shows that the server is back. The next one begins anew: its first repeat has no pause.
+/// An outage in which all that failed has gone ends with the next answer. An answer to any call shows that the server is back.
+/// The next one begins anew: its first repeat has no pause.
 #[test]
-fn an_outage_in_which_all_that_failed_has_gone_ends_with_the_next_answer() {
+fn an_outage_without_failures_ends_with_the_next_answer() {
     let s = threads().a().locks().renew().is_down().pass(10 * S).log(1, "outage").a().unlocks().done();
     s.log(2, "outage").log(1, "the outage is over after").renew().is_up().forget_asked().a().locks();
     s.renew().says(DOWN.times(2)).pass(10 * S);
@@ -93,17 +98,18 @@ fn an_outage_tells_of_the_releases_that_are_repeated() {
     s.log(1, "1 unanswered release or withdrawal");
 }
 
-/// One request is lost now and then, all the time.
+/// A server that drops a request now and then is a line a minute at most. One request is lost now and then, all the time.
 #[test]
-fn a_server_that_drops_a_request_now_and_then_is_a_line_a_minute_at_most() {
+fn requests_lost_now_and_then_are_a_line_a_minute_at_most() {
     let s = threads().acquire().says(rank(0)).a().requests();
     (0..60).for_each(|_| _ = s.renew().says(DOWN).pass(10 * S));
     s.log(0..=22, "").a().pending();
 }
 
-/// Their callers have gone, so only the watchdog can tell the server, which has forgotten them when lease and place are over.
+/// Unanswered releases are tried together and are part of the outage. Their callers have gone, so only the watchdog can tell the
+/// server, which has forgotten them when lease and place are over.
 #[test]
-fn unanswered_releases_are_tried_together_and_are_part_of_the_outage() {
+fn unanswered_releases_are_part_of_the_outage() {
     let s = threads();
     let each = |does: fn(By) -> By| (0..500).for_each(|n| _ = does(s.by(&format!("holder {n}"))));
     each(|holder| holder.locks());

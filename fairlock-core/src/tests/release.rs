@@ -2,9 +2,9 @@
 
 use super::scene::*;
 
-/// The first repeat is at once.
+/// An unlock is repeated with growing pauses until it is answered. The first repeat is at once.
 #[test]
-fn an_unlock_is_repeated_with_growing_pauses_until_it_is_answered() {
+fn an_unlock_is_repeated_with_growing_pauses() {
     let s = threads().a().locks().release().says(DOWN.times(3)).a().unlocks().done().after(ms(75)..=ms(150));
     s.at(RELEASE, [ms(0)..=ms(0), ms(0)..=ms(0), ms(25)..=ms(50), ms(75)..=ms(150)]);
     s.stats(|s| s.holds.count, 1).stats(|s| s.lost, 0);
@@ -18,9 +18,10 @@ fn an_unlock_whose_first_answer_is_not_held_has_lost_the_hold() {
     });
 }
 
-/// The attempt that was not answered was carried out, when the hold was certain.
+/// An unlock whose later answer is not held has released the hold. The attempt that was not answered was carried out, when the
+/// hold was certain.
 #[test]
-fn an_unlock_whose_later_answer_is_not_held_has_released_the_hold() {
+fn an_unlock_whose_later_answer_is_not_held_has_released() {
     both(|s| s.a().locks().release().says([DOWN, GONE]).a().unlocks().done().stats(|s| s.lost, 0));
     both(|s| s.a().locks().release().says([DOWN.times(2), GONE]).a().unlocks().done().stats(|s| s.lost, 0));
 }
@@ -63,9 +64,10 @@ fn a_hold_that_is_taken_by_force_while_it_is_released_is_lost() {
     s.log(1, "was lost by");
 }
 
-/// It does not begin a pause that would end after the limit, and no pause is longer than a second.
+/// An unlock gives up at the outage limit and is repeated in the background. It does not begin a pause that would end after the
+/// limit, and no pause is longer than a second.
 #[test]
-fn an_unlock_gives_up_at_the_outage_limit_and_is_repeated_in_the_background() {
+fn an_unlock_gives_up_at_the_outage_limit() {
     let s = threads().a().locks().release().is_down();
     s.a().unlocks().fails(Unavailable).after(9 * S..=ms(9999)).told("planned: down").called(RELEASE, 10..=40);
     s.forget_asked().release().is_up().pass(2 * S).called(RELEASE, 1..=9).chores(0).forget_asked();
@@ -79,17 +81,19 @@ fn an_unlock_that_is_refused_is_an_error_at_once() {
     s.asked([ACQUIRE, RELEASE]).chores(1);
 }
 
+/// A dropped guard tries once and leaves the rest to the watchdog.
 #[test]
-fn a_dropped_guard_tries_once_and_leaves_the_rest_to_the_watchdog() {
+fn a_dropped_guard_tries_once() {
     let s = unwatched().a().locks().release().says(DOWN).a().drops().done().after(ms(0));
     s.asked([ACQUIRE, RELEASE]).chores(1);
     let s = threads().a().locks().release().says(DOWN).a().drops();
     s.asked([ACQUIRE, RELEASE, RELEASE.by_dog()]);
 }
 
-/// One call renews all holds that are due, so others may delay it. The server is told first.
+/// An unlock waits for a renewal that is under way but not for long. One call renews all holds that are due, so others may delay
+/// it. The server is told first.
 #[test]
-fn an_unlock_waits_for_a_renewal_that_is_under_way_but_not_for_long() {
+fn an_unlock_waits_for_a_renewal_but_not_for_long() {
     let s = threads().a().locks().renew().takes(ms(300)).pass(ms(9698)).at(RENEW, [ms(9698)]);
     s.a().unlocks().done().after(ms(300)).at(RELEASE, [ms(9698)]);
     let s = threads().a().locks().renew().takes(2 * S).pass(ms(9698)).at(RENEW, [ms(9698)]);
@@ -128,8 +132,9 @@ fn an_inner_unlock_that_the_last_one_has_overtaken_is_no_loss() {
     s.a().unlocks().done().a2().done().stats(|s| s.lost, 0);
 }
 
+/// The last guard of a lost hold has it released and no other has.
 #[test]
-fn the_last_guard_of_a_lost_hold_has_it_released_and_no_other_has() {
+fn the_last_guard_of_a_lost_hold_has_it_released() {
     let s = threads().a().locks().a2().locks().a().loses(Taken).unlocks().lost(Taken).called(RELEASE, 0);
     s.a2().unlocks().lost(Taken).called(RELEASE, 1);
 }
@@ -140,9 +145,10 @@ fn an_unlock_after_the_end_of_the_lease_reports_the_loss() {
     s.stats(|s| s.lost, 1).chores(1);
 }
 
-/// Its owner's next request waits for the server to know.
+/// A hold that is lost while it is released is counted once and known until then. Its owner's next request waits for the server
+/// to know.
 #[test]
-fn a_hold_that_is_lost_while_it_is_released_is_counted_once_and_known_until_then() {
+fn a_hold_lost_while_it_is_released_is_counted_once() {
     let s = unwatched().a().locks().release().takes(S).a().unlocks().loses(Taken).claims(1).a().done();
     s.claims(0).stats(|s| s.holds.count, 1).stats(|s| s.lost, 1);
 }

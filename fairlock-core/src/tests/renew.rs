@@ -13,8 +13,9 @@ fn what_is_certain_counts_from_before_the_renewal_was_sent() {
     unwatched().a().locks().renew().takes(2 * S).a().renews().sure_for(ms(27_698)).after(2 * S);
 }
 
+/// A renewal that is answered when its own time is over is a loss.
 #[test]
-fn a_renewal_that_is_answered_when_its_own_time_is_over_is_a_loss() {
+fn a_renewal_answered_after_its_own_time_is_a_loss() {
     let s = unwatched().a().locks().renew().takes(ms(29_697)).a().renews().sure_for(ms(1)).is_held();
     s.stats(|s| s.lost, 0);
     let s = unwatched().a().locks().renew().takes(ms(29_698)).a().renews().lost(NotRenewed).is_lost();
@@ -30,8 +31,9 @@ fn a_renewal_of_a_hold_that_is_gone_is_a_loss() {
     s.called(RENEW, 1).stats(|s| s.lost, 1);
 }
 
+/// A renewal without an answer or with a senseless one changes nothing.
 #[test]
-fn a_renewal_without_an_answer_or_with_a_senseless_one_changes_nothing() {
+fn a_renewal_without_a_sensible_answer_changes_nothing() {
     let s = threads().a().locks().pass(S).renew().says([DOWN, rank(0)]).a().renews().fails(Unavailable);
     s.a().told("planned: down").renews().fails(Unavailable).told("the answer makes no sense");
     s.a().valid(ms(28_698)).stats(|s| s.renewals, 0);

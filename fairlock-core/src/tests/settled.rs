@@ -8,9 +8,10 @@ fn the_next_call_releases_the_earlier_hold_and_asks_then() {
     s.a().tries().gets(1002).after(ms(0)).asked([RELEASE, ACQUIRE]).chores(0);
 }
 
-/// The watchdog waits for answers about another lock.
+/// A call after a release that was not answered does not wait for a slow renewal. The watchdog waits for answers about another
+/// lock.
 #[test]
-fn a_call_after_a_release_that_was_not_answered_does_not_wait_for_a_slow_renewal() {
+fn a_call_that_settles_waits_for_no_slow_renewal() {
     let s = threads().a().locks().b().locks().renew().takes(8 * S).pass(12 * S).release().says(DOWN);
     s.b().drops().tries().gets(1003).after(ms(0));
 }
@@ -46,8 +47,9 @@ fn a_refused_release_settles_as_well() {
     s.a().locks().gets(1002).after(ms(0));
 }
 
+/// A cancelled caller does not wait for the end of an earlier hold.
 #[test]
-fn a_cancelled_caller_does_not_wait_for_the_end_of_an_earlier_hold() {
+fn a_cancelled_caller_waits_for_no_earlier_hold() {
     let s = unwatched().a().cancellable().locks().release().is_down().a().drops().locks().is_cancelled();
     s.a().fails(Cancelled).after(ms(0)..=ms(59));
 }
@@ -59,8 +61,9 @@ fn a_timed_wait_for_a_release_that_is_under_way_ends_on_time() {
     s.a2().tries_for(2 * S).is_busy().after(2 * S).a().done().after(15 * S);
 }
 
+/// A wait for a release that is under way is an error after the outage limit.
 #[test]
-fn a_wait_for_a_release_that_is_under_way_is_an_error_after_the_outage_limit() {
+fn a_wait_for_a_release_ends_at_the_outage_limit() {
     let s = unwatched().a().locks().release().takes(15 * S).a().unlocks();
     s.a2().locks().fails(Unavailable).after(10 * S).told("the end of an earlier hold or wait of this owner");
     s.a().done().after(15 * S);

@@ -22,9 +22,9 @@ fn a_withdrawal_goes_after_a_heartbeat_that_is_under_way() {
     s.at(RENEW, [ns(1_666_666_666)]).x().shuts_down().done().at_first(WITHDRAW, [ns(2_666_666_666)]);
 }
 
-/// The last tenth of the time is for callbacks.
+/// A shutdown without answers ends in time and tells what is open. The last tenth of the time is for callbacks.
 #[test]
-fn a_shutdown_without_answers_ends_in_time_and_tells_what_is_open() {
+fn a_shutdown_without_answers_tells_what_is_open() {
     let s = threads().by("open:0").locks().by("open:1").locks().release().is_down();
     s.x().shuts_down().fails(UnsettledOf(2)).after(9 * S).told("open:").told("planned: down");
     s.called(RELEASE.about("open:0"), 10..=30);
@@ -48,9 +48,10 @@ fn a_shutdown_that_is_refused_does_not_try_again() {
     s.x().told("planned: denied").called(RELEASE, 1);
 }
 
-/// The store refuses the withdrawal as well, as one that can't save does.
+/// A newcomer that the store takes no writes of is told at once and leaves nothing to settle. The store refuses the withdrawal as
+/// well, as one that can't save does.
 #[test]
-fn a_newcomer_that_the_store_takes_no_writes_of_is_told_at_once_and_leaves_nothing_to_settle() {
+fn a_newcomer_at_a_full_store_leaves_nothing_to_settle() {
     let s = unwatched().acquire().says(FULL).withdraw().says(FULL);
     s.a().locks().fails(Unavailable).after(ms(0)).x().shuts_down().done().after(ms(0));
 }
@@ -61,8 +62,9 @@ fn a_grant_that_a_shutdown_finds_is_released() {
     s.asked([ACQUIRE, WITHDRAW, RELEASE.of(77)]);
 }
 
+/// A release of a found grant that is not answered is repeated as a release.
 #[test]
-fn a_release_of_a_found_grant_that_is_not_answered_is_repeated_as_a_release() {
+fn an_unanswered_release_of_a_found_grant_is_repeated() {
     let s = threads().acquire().says(rank(0)).a().requests().withdraw().says(got(77)).release().says(DOWN);
     s.x().shuts_down().done().called(WITHDRAW, 1).called(RELEASE, 2);
 }
@@ -73,8 +75,9 @@ fn a_shutdown_waits_for_the_release_of_a_caller() {
     s.called(RELEASE, 1).a().done();
 }
 
+/// A shutdown tells of a release that another thread could not end in time.
 #[test]
-fn a_shutdown_tells_of_a_release_that_another_thread_could_not_end_in_time() {
+fn a_shutdown_tells_of_a_release_that_did_not_end_in_time() {
     let s = threads().a().locks().release().takes(2 * S).a().unlocks();
     s.x().shuts_down_within(S).fails(UnsettledOf(1)).after(ms(900)).a().done();
 }
@@ -86,9 +89,9 @@ fn a_shutdown_waits_for_a_round_of_the_watchdog() {
     s.at(RELEASE, [ms(9698)]);
 }
 
-/// The shutdown tells the server, and the guard does not.
+/// A guard that is given up during a shutdown is not released twice. The shutdown tells the server, and the guard does not.
 #[test]
-fn a_guard_that_is_given_up_during_a_shutdown_is_not_released_twice() {
+fn a_guard_given_up_during_a_shutdown_is_released_once() {
     let s = threads().a().locks().release().takes(S).x().shuts_down();
     s.a().unlocks().lost(LostCause::Shutdown).after(ms(0)).x().done().called(RELEASE, 1);
 }
@@ -99,16 +102,18 @@ fn what_callers_had_left_behind_is_told_as_well() {
     s.x().shuts_down().done().asked(RELEASE).chores(0);
 }
 
-/// The threads that had something to tell have ended by then.
+/// A release that a caller leaves behind during a shutdown is told as well. The threads that had something to tell have ended by
+/// then.
 #[test]
-fn a_release_that_a_caller_leaves_behind_during_a_shutdown_is_told_as_well() {
+fn a_release_left_behind_during_a_shutdown_is_told() {
     let s = threads().a().locks().b().locks().release().takes(S).b().is_cut().drops().x().shuts_down();
     s.pass(ms(500)).called(RELEASE.about(A), 1).pass(ms(500)).b().is_back().done();
     s.x().done().after(ms(0)..=ms(1999)).called(RELEASE.about(B), 2..=9);
 }
 
+/// A shutdown fails waiters reports and releases holds and runs callbacks.
 #[test]
-fn a_shutdown_fails_waiters_reports_and_releases_holds_and_runs_callbacks() {
+fn a_shutdown_fails_waiters_and_releases_holds() {
     let s = threads();
     let reports = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&reports);
@@ -124,9 +129,10 @@ fn a_shutdown_fails_waiters_reports_and_releases_holds_and_runs_callbacks() {
     s.x().shuts_down().done().asked_nothing(); // a second one does nothing
 }
 
-/// The withdrawal of such a call is refused for the same reason. An attempt without an answer may have left something.
+/// A call that was refused for its lock leaves nothing to settle. The withdrawal of such a call is refused for the same reason.
+/// An attempt without an answer may have left something.
 #[test]
-fn a_call_that_was_refused_for_its_lock_leaves_nothing_to_settle() {
+fn a_call_refused_for_its_lock_leaves_nothing_to_settle() {
     for (says, kind) in [
         (BackendErrorKind::InvalidName, InvalidName),
         (BackendErrorKind::InvalidConfig, InvalidConfig),
@@ -157,9 +163,9 @@ fn many_withdrawals_are_shared_by_the_threads() {
     (0..40).for_each(|n| _ = waiter(n).decided());
 }
 
-/// In real time, since it is user code.
+/// A callback that does not end is not waited for beyond the limit. In real time, since it is user code.
 #[test]
-fn a_callback_that_does_not_end_is_not_waited_for_beyond_the_limit() {
+fn a_callback_is_not_waited_for_beyond_the_limit() {
     let world = World::with(ms(40), crate::watchdog::THREADS.dog);
     let (release, wait) = mpsc::channel::<()>();
     let wait = parking_lot::Mutex::new(wait);
@@ -174,8 +180,9 @@ fn a_callback_that_does_not_end_is_not_waited_for_beyond_the_limit() {
     assert_eq!(lines_of_this_thread("a loss callback is still running"), 1, "none runs");
 }
 
+/// Losses that were reported and not logged are logged at the end.
 #[test]
-fn losses_that_were_reported_and_not_logged_are_logged_at_the_end() {
+fn losses_that_were_not_logged_are_logged_at_the_end() {
     let s = threads();
     let names = ["shutdown:unlogged:0", "shutdown:unlogged:1"];
     names.iter().for_each(|name| _ = s.by(name).locks());
@@ -190,9 +197,10 @@ fn losses_that_were_reported_and_not_logged_are_logged_at_the_end() {
     assert!(said.len() == 2 && said[0].1.contains("unlogged:0"), "in order: {said:?}");
 }
 
-/// Whether the withdrawal, which is sent then, is answered before the shutdown has looked is left open.
+/// A withdrawal waits for an ask no longer than the shutdown lasts. Whether the withdrawal, which is sent then, is answered
+/// before the shutdown has looked is left open.
 #[test]
-fn a_withdrawal_waits_for_an_ask_no_longer_than_the_shutdown_lasts() {
+fn a_withdrawal_waits_for_an_ask_until_the_shutdown_ends() {
     let world = World::new();
     world.store.delay(Op::Acquire, 2 * OUTAGE);
     let (lock, client) = (world.lock("never"), world.client.clone());

@@ -19,8 +19,9 @@ fn error_of<T>(result: Result<T>) -> String {
     error.to_string()
 }
 
+/// A kind that the backend does not keep is refused with its name and the locks.
 #[test]
-fn a_kind_that_the_backend_does_not_keep_is_refused_with_its_name_and_the_locks() {
+fn a_kind_that_the_backend_does_not_keep_is_refused() {
     let world = World::new();
     let read_write = world.client.rw_lock("prices");
     assert!(matches!(&read_write, Err(Error::Unsupported { kind: LockKind::ReadWrite, .. })));
@@ -33,8 +34,9 @@ fn a_kind_that_the_backend_does_not_keep_is_refused_with_its_name_and_the_locks(
     assert!(world.client.fair_lock("prices").is_ok() && world.store.ops().is_empty());
 }
 
+/// A number of permits that can not be is refused before any call.
 #[test]
-fn a_number_of_permits_that_can_not_be_is_refused_before_any_call() {
+fn an_impossible_number_of_permits_is_refused() {
     let world = world();
     for permits in [0, 1_000_001, u32::MAX] {
         let refused = world.client.semaphore("mails", permits);
@@ -66,8 +68,9 @@ fn a_number_of_permits_that_can_not_be_is_refused_before_any_call() {
     assert!(world.store.ops().is_empty() && world.client.waiting().is_empty());
 }
 
+/// Two kinds of one owner and name are a mismatch that says both.
 #[test]
-fn two_kinds_of_one_owner_and_name_are_a_mismatch_that_says_both() {
+fn two_kinds_of_one_name_are_a_mismatch_that_says_both() {
     let world = world();
     let (client, owner) = (&world.client, world.client.new_owner());
     let five = client.semaphore("api", 5).unwrap().owned_by(&owner).unwrap();

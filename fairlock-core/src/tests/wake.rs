@@ -23,9 +23,10 @@ fn a_stray_grant_that_comes_during_a_shutdown_is_released_by_it() {
     s.called(RELEASE.about(B), 1);
 }
 
-/// The watchdog of a client that has asked for nothing yet does not run.
+/// A stray grant for a client that has asked for nothing is released. The watchdog of a client that has asked for nothing yet
+/// does not run.
 #[test]
-fn a_stray_grant_for_a_client_that_has_asked_for_nothing_is_released() {
+fn a_stray_grant_for_an_idle_client_is_released() {
     let s = threads().stray(9, A).asked(RELEASE.of(9)).pass(30 * S).asked_nothing();
     s.stats(|s| s.wake_ups_ignored, 1);
 }
@@ -36,9 +37,10 @@ fn a_grant_that_is_told_again_is_ignored() {
     s.stats(|s| s.wake_ups_ignored, 1).asked(ACQUIRE);
 }
 
-/// A heartbeat finds the grant, and the message comes a moment later: it was only slower.
+/// A grant that a heartbeat has found counts as told when its message comes. A heartbeat finds the grant, and the message comes a
+/// moment later: it was only slower.
 #[test]
-fn a_grant_that_a_heartbeat_has_found_counts_as_told_when_its_message_comes() {
+fn a_grant_found_by_a_heartbeat_counts_as_told_later() {
     let s = threads().acquire().says(rank(0)).a().requests().renew().says(got(9)).pass(ms(1667));
     s.stats(|s| s.granted_by_polling, 1).a().waits().gets(9).is_pushed(9).stats(|s| s.granted_by_wake_up, 1);
     s.stats(|s| s.granted_by_polling, 0).stats(|s| s.wake_ups_ignored, 0).called(RELEASE, 0);
@@ -68,8 +70,9 @@ fn a_hint_for_any_waiter_wakes_one_that_waits() {
     s.stats(|s| s.wake_ups_ignored, 1);
 }
 
+/// A hold that was taken before its grant was heard of is not believed.
 #[test]
-fn a_hold_that_was_taken_before_its_grant_was_heard_of_is_not_believed() {
+fn a_hold_taken_before_its_grant_was_heard_is_not_believed() {
     let s = threads().acquire().says(rank(0).times(2)).a().requests().is_taken_with(9);
     // the server is asked instead
     s.stats(|s| s.wake_ups_ignored, 0).a().is_pushed(9).pending().asked([ACQUIRE, ACQUIRE]);
@@ -88,8 +91,9 @@ fn after_a_gap_what_waits_for_a_pause_is_repeated_at_once() {
     s.forget_asked().gap().asked(RELEASE);
 }
 
+/// A grant that names another request or owner is no grant and is released once.
 #[test]
-fn a_grant_that_names_another_request_or_owner_is_no_grant_and_is_released_once() {
+fn a_grant_of_another_request_is_released_once() {
     let s = threads().acquire().says(rank(0)).a().requests();
     let claim = s.claim("a");
     let (request, token) = (RequestId::new(claim.request.get().wrapping_add(1)), FencingToken::new(9));

@@ -25,9 +25,9 @@ fn what_comes_due_soon_goes_with_what_is_due() {
     threads().a().locks().pass(2 * S).b().locks().pass(8 * S).asked([ACQUIRE, ACQUIRE, RENEW.of(2)]);
 }
 
-/// The first repeat is at once, and once more after an answer.
+/// A renewal that fails is repeated at once and then with pauses. The first repeat is at once, and once more after an answer.
 #[test]
-fn a_renewal_that_fails_is_repeated_at_once_and_then_with_pauses() {
+fn a_failed_renewal_is_repeated_at_once_then_with_pauses() {
     let s = threads().a().locks().renew().says(DOWN.times(3)).pass(12 * S).called(RENEW, 4);
     s.at(RENEW, [ms(9698)..=ms(9698), ms(9698)..=ms(9698), ms(9723)..=ms(9748), ms(9773)..=ms(9848)]);
     s.a().is_held().stats(|s| s.late_renewals, 1).forget_asked().renew().says(DOWN).pass(10 * S);
@@ -46,8 +46,9 @@ fn a_hold_is_not_lost_by_the_late_news_that_its_place_was_gone() {
     s.a().is_renewing().is_woken().gets(1001).pass(S).a().is_held().stats(|s| s.lost, 0);
 }
 
+/// A place without a ticket that is gone is counted and asked for again.
 #[test]
-fn a_place_without_a_ticket_that_is_gone_is_counted_and_asked_for_again() {
+fn a_lost_place_without_a_ticket_is_asked_for_again() {
     let s = threads().acquire().says(rank(0).time(60 * S).ticket(0).times(2)).a().requests();
     s.renew().says(GONE).pass(2 * S).stats(|s| s.places_lost, 1).asked([ACQUIRE, RENEW, ACQUIRE]);
 }
@@ -63,22 +64,25 @@ fn the_watchdog_asks_for_places_that_are_gone() {
     s.c().gets(1003);
 }
 
+/// A loss is reported in time while the watchdog waits for a release or an ask.
 #[test]
-fn a_loss_is_reported_in_time_while_the_watchdog_waits_for_a_release_or_an_ask() {
+fn a_loss_is_reported_in_time_while_the_watchdog_waits() {
     let s = threads().a().fixed(3 * S).locks().b().locks().release().says(DOWN).release().takes(ms(0));
     s.release().takes(8 * S).b().drops().pass(3 * S).a().hears(LeaseOver);
     let s = threads().a().fixed(3 * S).locks().acquire().says(rank(0).times(2)).b().requests();
     s.acquire().takes(8 * S).b().is_woken().pass(3 * S).a().hears(LeaseOver);
 }
 
+/// A slow round makes the next ones renew earlier for a while only.
 #[test]
-fn a_slow_round_makes_the_next_ones_renew_earlier_for_a_while_only() {
+fn a_slow_round_makes_the_next_ones_earlier_for_a_while() {
     threads().a().locks().renew().takes(3 * S).pass(200 * S).called(RENEW, 19..=24).a().is_held();
 }
 
-/// Its caller's ask, the watchdog's, and one after the claim's own pause.
+/// A repeated ask that is answered ends the pause for those that fail later. Its caller's ask, the watchdog's, and one after the
+/// claim's own pause.
 #[test]
-fn a_repeated_ask_that_is_answered_ends_the_pause_for_those_that_fail_later() {
+fn an_answered_repeat_ends_the_pause_of_asks() {
     let s = threads().a().is_cut().b().is_cut().a().requests().pass(3 * S).a().is_back().pass(S);
     s.a().decided().b().requests().pass(ms(60)).called(ACQUIRE.about(B), 3);
 }
@@ -89,17 +93,17 @@ fn a_request_whose_first_call_is_not_answered_is_still_granted() {
     s.acquire().says(DOWN).a().requests().decided().waits().gets(1002);
 }
 
-/// A hold that ends by its own terms causes no message.
+/// The next waiter of a client rechecks when the fixed lease before it ends. A hold that ends by its own terms causes no message.
 #[test]
-fn the_next_waiter_of_a_client_rechecks_when_the_fixed_lease_before_it_ends() {
+fn the_next_waiter_looks_when_a_fixed_lease_ends() {
     let s = threads().a().fixed(ms(500)).acquire().says([rank(0).time(30 * S), rank(1)]).a().requests();
     s.b().on(A).requests().a().is_pushed(9).renew().says(got(10)).pass(ms(510)).at(RENEW, [ms(500)]);
     s.b().decided();
 }
 
-/// Its lease is raised after a tenth of a second.
+/// A hold that was handed over survives an outage of more than its place's time. Its lease is raised after a tenth of a second.
 #[test]
-fn a_hold_that_was_handed_over_survives_an_outage_of_more_than_its_places_time() {
+fn a_handed_over_hold_survives_a_longer_outage() {
     let s = threads().acquire().says(rank(0)).a().requests().is_pushed(9).waits().gets(9).valid(ms(4948));
     s.pass(ms(100)).a().valid(ms(29_698)).renew().is_down().pass(19 * S).a().is_held();
 }
@@ -124,9 +128,9 @@ fn an_ask_that_panics_is_repeated() {
     s.a().decided().called(ACQUIRE, 3);
 }
 
-/// However many there are.
+/// Requests without a caller fail after the outage limit and are withdrawn. However many there are.
 #[test]
-fn requests_without_a_caller_fail_after_the_outage_limit_and_are_withdrawn() {
+fn requests_without_a_caller_fail_and_are_withdrawn() {
     let s = threads().acquire().is_down();
     let each = |does: fn(By) -> By| (0..200).for_each(|n| _ = does(s.by(&format!("waiter {n}"))));
     each(|waiter| waiter.requests());
@@ -163,17 +167,19 @@ fn the_request_that_was_made_first_is_asked_for_first() {
     s.forget_asked().pass(ms(100)).asked(calls);
 }
 
+/// A quick round halves the time that the next one is thought to take.
 #[test]
-fn a_quick_round_halves_the_time_that_the_next_one_is_thought_to_take() {
+fn a_quick_round_halves_the_expected_time_of_the_next() {
     let s = threads().a().locks().renew().takes(3 * S).pass(14 * S);
     assert_eq!(*s.shared.timers.meanwhile.lock(), 3 * S);
     s.pass(10 * S).called(RENEW, 2);
     assert_eq!(*s.shared.timers.meanwhile.lock(), ms(1500));
 }
 
-/// The heartbeats come due while the first call is under way. All the others are due when it is over.
+/// Renewals go between two slow calls for requests without a caller. The heartbeats come due while the first call is under way.
+/// All the others are due when it is over.
 #[test]
-fn renewals_go_between_two_slow_calls_for_requests_without_a_caller() {
+fn renewals_go_between_two_slow_calls() {
     const ASKS: usize = crate::config::MOST_AT_ONCE + 1;
     let s = threads().acquire().says(rank(0).times(2 * ASKS + 2));
     let each = |does: fn(By) -> By| (0..ASKS).for_each(|n| _ = does(s.by(&format!("waiter {n}"))));
@@ -187,9 +193,10 @@ fn renewals_go_between_two_slow_calls_for_requests_without_a_caller() {
     assert_eq!(ops[last - 1], Op::Renew);
 }
 
-/// Another server keeps the locks that no call gets. The repeat of the last waits for the pause of all.
+/// A first ask that is answered does not end the pause of those that failed. Another server keeps the locks that no call gets.
+/// The repeat of the last waits for the pause of all.
 #[test]
-fn a_first_ask_that_is_answered_does_not_end_the_pause_of_those_that_failed() {
+fn an_answered_first_ask_ends_no_pause() {
     let s = threads();
     s.acquire().says(rank(0)).a().requests().b().is_cut().c().is_cut().b().requests();
     for _ in 0..100 {
@@ -214,9 +221,10 @@ fn a_renewal_that_panics_is_repeated_with_growing_pauses() {
     assert_eq!(said.len(), 1, "one line a minute: {said:?}");
 }
 
-/// When the panics end, the next hold is renewed as usual.
+/// A backend that panics in every renewal is tried with pauses and its holds are lost in time. When the panics end, the next hold
+/// is renewed as usual.
 #[test]
-fn a_backend_that_panics_in_every_renewal_is_tried_with_pauses_and_its_holds_are_lost_in_time() {
+fn a_backend_that_panics_in_renewals_is_tried_with_pauses() {
     let s = threads().by("watchdog:always").locks().renew().panics(9999).pass(ms(29_700));
     s.by("watchdog:always").hears(NotRenewed).called(RENEW, 15..=100).by("watchdog:always").drops();
     s.renew().panics(0).pass(S).by("watchdog:always").locks().gets(1002).pass(100 * S);

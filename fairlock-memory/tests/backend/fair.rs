@@ -8,8 +8,9 @@ fn waiters_get_the_lock_in_the_order_in_which_they_asked() {
     s.c().hears().releases().d().hears().releases().held_by(&[]);
 }
 
+/// Neither a newcomer nor an attempt without wait barges past the line.
 #[test]
-fn neither_a_newcomer_nor_an_attempt_without_wait_barges_past_the_line() {
+fn neither_a_newcomer_nor_an_attempt_barges() {
     let s = fair().a().gets().b().waits(0).lose_hold().c().is_busy().held_by(&[B]).b().hears().lose_hold();
     s.c().gets().d().waits(0).lose_hold().a().waits(0).held_by(&[D]).d().hears();
 }
@@ -20,22 +21,25 @@ fn an_attempt_without_wait_leaves_nothing_behind() {
     s.a().releases().b().tries().lasting(30 * S);
 }
 
+/// The first in line rechecks when the hold would end and the others with their heartbeats.
 #[test]
-fn the_first_in_line_rechecks_when_the_hold_would_end_and_the_others_with_their_heartbeats() {
+fn the_first_waiter_looks_when_the_hold_would_end() {
     let s = fair().a().gets().pass(10 * S).b().waits(0).looking_in(ms(20_001)).c().waits(1).looking_in(EVER);
     s.b().beats(0).looking_in(ms(20_001)).c().beats(1).looking_in(EVER);
 }
 
+/// A waiter looks when the hold ends unless its next heartbeat is not later.
 #[test]
-fn a_waiter_looks_when_the_hold_ends_unless_its_next_heartbeat_is_not_later() {
+fn a_waiter_looks_at_the_end_or_with_its_heartbeat() {
     let s = fair().ttl(6 * S); // a heartbeat every two seconds
     s.a().gets().pass(28 * S).b().waits(0).looking_in(ms(2001)).c().of_client(1).waits(1).looking_in(EVER);
     // the next one gets it as soon as it is free
     s.pass(ms(1)).c().waits(1).looking_in(2 * S).pass(ms(1998)).b().waits(0).looking_in(ms(2));
 }
 
+/// A waiter that finds the lock free gets it by the answer and not by a message.
 #[test]
-fn a_waiter_that_finds_the_lock_free_gets_it_by_the_answer_and_not_by_a_message() {
+fn a_waiter_that_finds_a_free_lock_gets_it_by_the_answer() {
     let s = fair().a().gets().b().waits(0).c().waits(1).lose_hold().b().beat_once().gets().lasting(5 * S);
     s.client(0).hears(NOTHING).b().releases().c().hears().keeps();
 }
@@ -51,9 +55,10 @@ fn when_all_waiters_are_absent_a_newcomer_gets_the_lock() {
     s.c().tries().lasting(30 * S);
 }
 
-/// One call refreshes both, the later ticket first: the order is that of the tickets.
+/// A waiter that asks gets the lock though its client is not subscribed. One call refreshes both, the later ticket first: the
+/// order is that of the tickets.
 #[test]
-fn a_waiter_that_asks_gets_the_lock_though_its_client_is_not_subscribed() {
+fn a_waiter_that_asks_needs_no_subscription() {
     let s = fair().a().gets().b().waits(0).c().waits(1).client(0).hangs_up().a().releases().held_by(&[]);
     s.beat(&[C, B], &["waits 0", "gets"]);
 }
@@ -64,8 +69,9 @@ fn a_process_that_was_stopped_finds_the_order_unchanged() {
     s.b().hears().c().beats(0).jump(60 * S).d().beats(0).c().hears();
 }
 
+/// A grant is valid for the rest of the place and never longer than the lease that was requested last.
 #[test]
-fn a_grant_is_valid_for_the_rest_of_the_place_and_never_longer_than_the_lease_that_was_requested_last() {
+fn a_grant_is_valid_for_the_rest_of_the_place() {
     let s = fair().a().gets().b().waits(0).pass(2 * S).a().releases().b().hears().held_by(&[B]);
     s.b().has(3 * S, 1).renews(1).has(30 * S, 1);
     fair().a().gets().b().waits(0).lease(S).b().beats(0).a().releases().b().hears().has(S, 1);

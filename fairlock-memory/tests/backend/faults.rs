@@ -95,9 +95,10 @@ fn a_call_whose_client_is_cut_off_during_its_delay_fails() {
     s.held_by(&[]);
 }
 
-/// A call about the hold hands nothing on; one about the line does.
+/// A lost hold causes no wake up and the next call hands the lock on. A call about the hold hands nothing on; one about the line
+/// does.
 #[test]
-fn a_lost_hold_causes_no_wake_up_and_the_next_call_hands_the_lock_on() {
+fn a_lost_hold_is_handed_on_by_the_next_call() {
     let s = fair().a().gets().b().waits(0);
     ["another lock", ""].iter().for_each(|name| s.backend.faults().lose_hold(name));
     s.held_by(&[A]).lose_hold().client(0).hears(NOTHING).held_by(&[]).queue(&[B]).a().renew(1).gone();
@@ -115,8 +116,9 @@ fn a_client_that_is_cut_off_neither_calls_nor_gets_wake_ups() {
     s.c().releases().b().hears();
 }
 
+/// A granted waiter that is cut off keeps the lock only as long as its place.
 #[test]
-fn a_granted_waiter_that_is_cut_off_keeps_the_lock_only_as_long_as_its_place() {
+fn a_grant_to_a_waiter_that_is_cut_off_ends_with_its_place() {
     let s = fair().a().gets().b().of_client(1).waits(0).c().waits(1).a().releases().b().hears();
     s.client(1).is_cut_off();
     (0..3).for_each(|_| _ = s.pass(ms(1250)).c().beats(0));

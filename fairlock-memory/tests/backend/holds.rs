@@ -2,8 +2,9 @@
 
 use crate::story::*;
 
+/// A renewal prolongs the hold sets its count and never shortens it.
 #[test]
-fn a_renewal_prolongs_the_hold_sets_its_count_and_never_shortens_it() {
+fn a_renewal_sets_the_count_and_never_shortens_the_hold() {
     let s = fair().a().gets().pass(20 * S).a().renews(3).lease(5 * S).a().renews(3).has(30 * S, 3);
     s.pass(30 * S).held_by(&[]).a().renew(1).gone();
 }
@@ -37,15 +38,17 @@ fn a_lease_may_be_endless() {
     fair().lease(EVER).ttl(EVER).a().tries().pass(3_600 * S).held_by(&[A]);
 }
 
+/// A fair and a plain handle of one name exclude each other and the line comes first.
 #[test]
-fn a_fair_and_a_plain_handle_of_one_name_exclude_each_other_and_the_line_comes_first() {
+fn fair_and_plain_handles_of_one_name_exclude_each_other() {
     let s = fair().as_plain().a().gets().b().knocks().as_fair().c().waits(0);
     s.a().releases().c().hears().releases().client(0).hears(RECHECK);
 }
 
-/// A place that was asked for in another call is not granted as if its owner had the answer.
+/// A hold that is taken goes to no waiter that would not hear of it. A place that was asked for in another call is not granted as
+/// if its owner had the answer.
 #[test]
-fn a_hold_that_is_taken_goes_to_no_waiter_that_would_not_hear_of_it() {
+fn a_taken_hold_goes_to_no_waiter_that_would_not_hear() {
     let s = fair().a().gets().b().of_client(1).waits(0).client(1).hangs_up().z().leaves().a().is_taken();
     s.held_by(&[]).a().hears_taken();
 }
@@ -59,9 +62,9 @@ fn the_next_waiter_is_told_when_a_hold_stays_for_a_time_only() {
     s.b().knocks().looking_in(10 * S).a().release().gone();
 }
 
-/// `gets` and `hears` tell of a greater token than any before.
+/// Each token is greater than all before even those of removed locks. `gets` and `hears` tell of a greater token than any before.
 #[test]
-fn each_token_is_greater_than_all_before_even_those_of_removed_locks() {
+fn each_token_is_greater_than_all_before() {
     let s = fair().a().gets();
     let wall = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_micros();
     assert!(u128::from(s.greatest().get()).abs_diff(wall) < 60_000_000);

@@ -18,8 +18,9 @@ fn the_backend_keeps_all_kinds() {
     }
 }
 
+/// A name that is held as another kind is refused with both kinds.
 #[test]
-fn a_name_that_is_held_as_another_kind_is_refused_with_both_kinds() {
+fn a_name_held_as_another_kind_is_refused_with_both() {
     let (number, other) =
         ("all clients name the same number; for another one use a new name", "use another name");
     for (kind, is, asked, asks, remedy) in [
@@ -66,17 +67,18 @@ fn a_name_that_is_waited_for_as_another_kind_is_refused() {
     s.c().ask().fails(Mismatch).as_semaphore(5).b().hears();
 }
 
+/// Absent waiters keep no name and hear of the new kind when they come back.
 #[test]
-fn absent_waiters_keep_no_name_and_hear_of_the_new_kind_when_they_come_back() {
+fn absent_waiters_keep_no_name() {
     let s = semaphore(8).a().units(8).gets().d().with_ticket().of_client(1).units(7).waits(0);
     s.client(1).hangs_up().a().releases().as_semaphore(5).c().units(5).gets().as_semaphore(8);
     s.d().beat_once().gone().ask().fails(Mismatch).as_semaphore(5).c().releases().taken(0);
     s.as_semaphore(8).d().beat_once().gone().waits(0).looking_in(ms(0)).gets();
 }
 
-/// It would get seven units of five.
+/// An absent waiter is granted nothing of the new kind before it asks. It would get seven units of five.
 #[test]
-fn an_absent_waiter_is_granted_nothing_of_the_new_kind_before_it_asks() {
+fn an_absent_waiter_is_granted_nothing_of_the_new_kind() {
     let s = semaphore(8).a().units(8).gets().d().of_client(1).units(7).waits(0).client(1).is_cut_off();
     s.lose_hold().as_semaphore(5).c().units(5).gets().client(1).is_back().client(1).hears(GAP).c().releases();
     s.taken(0).e().units(5).gets();
@@ -112,8 +114,9 @@ fn an_idle_name_takes_the_kind_of_the_next_request() {
     s.b().gets().pass(30 * S).as_kind(EIGHT).c().units(8).gets(); // so does one whose last hold has ended
 }
 
+/// A request for no units or too many is refused and leaves nothing.
 #[test]
-fn a_request_for_no_units_or_too_many_is_refused_and_leaves_nothing() {
+fn a_request_for_no_units_or_too_many_leaves_nothing() {
     for (kind, too_many) in
         [(FAIR, 2), (PLAIN, 2), (SEMAPHORE_OF_5, 6), (LockKind::Semaphore { permits: 0 }, 1)]
     {

@@ -14,14 +14,16 @@ fn a_release_wakes_each_waiting_client_once_and_no_other() {
     s.f().of_client(2).is_busy().a().releases().client(0).hears(RECHECK).client(1).hears(RECHECK);
 }
 
+/// The interest ends with a grant a withdrawal or an attempt without wait.
 #[test]
-fn the_interest_ends_with_a_grant_a_withdrawal_or_an_attempt_without_wait() {
+fn the_interest_ends_with_the_request() {
     let s = plain().a().gets().b().knocks().c().knocks().d().knocks().a().releases().client(0).hears(RECHECK);
     s.b().gets().c().leaves().d().is_busy().b().releases();
 }
 
+/// A renewed plain request is told when to recheck or that the lock is free.
 #[test]
-fn a_renewed_plain_request_is_told_when_to_recheck_or_that_the_lock_is_free() {
+fn a_renewed_plain_request_is_told_when_to_look() {
     let s = plain().a().gets().b().knocks().pass(10 * S).b().beats(0).looking_in(20 * S).pass(20 * S);
     s.b().beats(0).looking_in(ms(0)).gets().beat_once().keeps().lasting(30 * S).releases();
 }

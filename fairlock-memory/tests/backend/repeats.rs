@@ -5,8 +5,9 @@ use fairlock_memory::Operation;
 
 use crate::story::*;
 
+/// A repeated acquire of the holder is granted with the same token and the rest of the lease.
 #[test]
-fn a_repeated_acquire_of_the_holder_is_granted_with_the_same_token_and_the_rest_of_the_lease() {
+fn a_repeated_acquire_keeps_the_token_and_the_lease() {
     let s = fair().lose_reply(Operation::Acquire).a().ask().fails(Unavailable).pass(10 * S);
     s.a().gets().lasting(20 * S).has(20 * S, 1).keeps().lasting(20 * S);
 }
@@ -34,8 +35,9 @@ fn a_repeated_release_removes_the_place_of_a_late_acquire() {
     s.c().waits(1).a().release().gone().queue(&[C]);
 }
 
+/// A repeated renewal of a place that became a hold says so with the same token.
 #[test]
-fn a_repeated_renewal_of_a_place_that_became_a_hold_says_so_with_the_same_token() {
+fn a_repeated_heartbeat_tells_of_the_grant_again() {
     let s = fair().a().gets().b().waits(0).lose_message().a().releases();
     s.b().beat_once().gets().lasting(5 * S).beat_once().keeps().lasting(5 * S).keeps();
 }
@@ -46,8 +48,9 @@ fn a_withdrawal_leaves_no_trace_and_can_be_repeated() {
     s.b().leave().fails(Unavailable).leaves().queue(&[C]).a().releases().c().hears();
 }
 
+/// A withdrawal that meets a grant says so and the hold can be released.
 #[test]
-fn a_withdrawal_that_meets_a_grant_says_so_and_the_hold_can_be_released() {
+fn a_withdrawal_that_meets_a_grant_says_so() {
     let s = fair().a().gets().b().waits(0).c().waits(1).a().releases().b().hears();
     s.b().leave().holding().lasting(5 * S).leave().holding().lasting(5 * S).releases().c().hears();
 }
@@ -57,8 +60,9 @@ fn a_withdrawal_never_makes_the_leaving_request_the_holder() {
     fair().a().gets().b().waits(0).c().waits(1).lose_hold().b().leaves().c().hears();
 }
 
+/// A place that was granted and expired is lost for its old request.
 #[test]
-fn a_place_that_was_granted_and_expired_is_lost_for_its_old_request() {
+fn a_place_that_was_granted_and_expired_is_lost() {
     let s = fair().a().gets().b().waits(0).a().releases().b().hears().pass(5 * S).b().renew(1).gone();
     s.b().beat_once().gone().release().gone().gets();
 }

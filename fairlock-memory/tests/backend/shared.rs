@@ -22,8 +22,9 @@ fn readers_behind_a_writer_enter_together_up_to_the_next_writer() {
     s.held_by(&[B, C]).taken(2).b().releases().c().releases().w().hears().queue(&[E]);
 }
 
+/// A release grants all that fit and stops at the first that does not.
 #[test]
-fn a_release_grants_all_that_fit_and_stops_at_the_first_that_does_not() {
+fn a_release_grants_all_up_to_the_first_that_does_not_fit() {
     let s = semaphore(5).a().units(5).gets().b().of_client(1).units(2).waits(0);
     // three are free, and the next wants four
     s.c().of_client(2).units(4).waits(1).d().of_client(3).waits(2).a().releases().b().hears().taken(2);
@@ -36,13 +37,15 @@ fn there_are_never_more_holders_than_permits() {
     s.d().hears().held_by(&[A, C, D]).taken(3);
 }
 
+/// A newcomer that would fit does not pass a waiter that does not.
 #[test]
-fn a_newcomer_that_would_fit_does_not_pass_a_waiter_that_does_not() {
+fn a_newcomer_that_would_fit_passes_no_waiter() {
     semaphore(5).a().units(3).gets().b().units(3).waits(0).c().is_busy().waits(1).taken(3);
 }
 
+/// A repeated acquire has the same token and takes its units once.
 #[test]
-fn a_repeated_acquire_has_the_same_token_and_takes_its_units_once() {
+fn a_repeated_acquire_takes_its_units_once() {
     let s = semaphore(5).a().units(2).gets().b().units(2).gets().a().keeps().b().keeps().a().keeps();
     // also past a waiter: it holds them already
     s.held_by(&[A, B]).taken(4).c().units(2).waits(0).a().keeps();
@@ -118,9 +121,9 @@ fn a_thousand_readers_enter_by_one_release() {
     s.w().hears();
 }
 
-/// More than are looked through one by one.
+/// Each of many holders is counted by itself and told when it is forced out. More than are looked through one by one.
 #[test]
-fn each_of_many_holders_is_counted_by_itself_and_told_when_it_is_forced_out() {
+fn each_of_many_holders_is_counted_and_told_by_itself() {
     let s = semaphore(100);
     let holder = |n: u32| s.by(&format!("holder {n}"));
     (0..100).for_each(|n| _ = holder(n).gets());

@@ -10,9 +10,10 @@ fn each_hold_has_an_end_of_its_own() {
     s.a().release().gone().c().gets().held_by(&[B, C]).taken(2);
 }
 
-/// Not when enough of them would be over: a live holder may release before that.
+/// The first in line and the first of each client look at the earliest end. Not when enough of them would be over: a live holder
+/// may release before that.
 #[test]
-fn the_first_in_line_and_the_first_of_each_client_look_at_the_earliest_end() {
+fn the_first_of_each_client_look_at_the_earliest_end() {
     let s = read_write().a().gets().pass(10 * S).b().gets().w().units(ALL).waits(0).looking_in(ms(20_001));
     s.t().of_client(1).waits(1).looking_in(EVER); // its next heartbeat is earlier
     s.pass_with(19 * S, &[W, T]).w().waits(0).looking_in(ms(1001)).t().waits(1).looking_in(ms(1001));
@@ -26,29 +27,33 @@ fn a_dead_reader_delays_a_writer_by_its_lease_and_no_longer() {
     s.pass(ms(1)).w().gets();
 }
 
+/// A blocking first waiter that is silent is passed over by a heartbeat of another.
 #[test]
-fn a_blocking_first_waiter_that_is_silent_is_passed_over_by_a_heartbeat_of_another() {
+fn a_silent_blocking_waiter_is_passed_over_by_a_heartbeat() {
     let s = read_write().a().gets().w().units(ALL).waits(0).c().waits(1).pass_with(ms(4999), &[C]).taken(1);
     s.pass(ms(1)).c().beat_once().gets().lasting(5 * S).held_by(&[A, C]).taken(2);
 }
 
-/// While it fits, a waiter without a subscription is passed over at once. One that does not fit would lose its turn
-/// to any number of small requests while its client connects anew.
+/// A blocking first waiter whose client hung up is passed over after half a place. While it fits, a waiter without a subscription
+/// is passed over at once. One that does not fit would lose its turn to any number of small requests while its client connects
+/// anew.
 #[test]
-fn a_blocking_first_waiter_whose_client_hung_up_is_passed_over_after_half_a_place() {
+fn a_deaf_blocking_waiter_is_passed_over_after_half_a_place() {
     let s = semaphore(3).a().gets().l().of_client(1).units(3).waits(0).b().waits(1).client(1).hangs_up();
     s.c().is_busy().pass_with(ms(2499), &[B]).c().is_busy().pass(ms(1)).c().tries(); // behind the waiter
     s.b().hears_late().held_by(&[A, B, C]).taken(3);
 }
 
+/// A waiter that fits and whose client hung up is passed over at once.
 #[test]
-fn a_waiter_that_fits_and_whose_client_hung_up_is_passed_over_at_once() {
+fn a_deaf_waiter_that_fits_is_passed_over_at_once() {
     let s = semaphore(2).a().gets().b().gets().d().of_client(1).waits(0).c().waits(1).client(1).hangs_up();
     s.a().releases().held_by(&[B, C]).c().hears();
 }
 
+/// A blocking waiter that comes back stands at its ticket and those that entered stay.
 #[test]
-fn a_blocking_waiter_that_comes_back_stands_at_its_ticket_and_those_that_entered_stay() {
+fn a_blocking_waiter_comes_back_to_its_ticket() {
     let s = semaphore(3).a().gets().l().units(3).waits(0).c().waits(1).d().units(2).waits(2);
     // two are free, and the first wants three
     s.pass_with(5 * S, &[C, D]).held_by(&[A, C]).taken(2).l().beats(0).a().releases().held_by(&[C]);
@@ -62,23 +67,25 @@ fn a_silent_blocker_leaves_by_a_try_that_does_not_fit() {
     s.queue(&[]).o().waits(0);
 }
 
-/// Only one of several pushed grants is lost.
+/// A lost grant is found by a heartbeat and lasts as long as its place. Only one of several pushed grants is lost.
 #[test]
-fn a_lost_grant_is_found_by_a_heartbeat_and_lasts_as_long_as_its_place() {
+fn a_lost_grant_is_found_by_a_heartbeat() {
     let s = semaphore(2).a().units(2).gets().b().waits(0).c().waits(1).pass(S).lose_message().a().releases();
     s.c().hears().b().beat_once().finds().lasting(4 * S).keeps().taken(2);
 }
 
+/// A line that was lost beside free units is served in its former order.
 #[test]
-fn a_line_that_was_lost_beside_free_units_is_served_in_its_former_order() {
+fn a_lost_queue_beside_free_units_keeps_its_order() {
     let s = semaphore(3).a().units(2).gets().b().with_ticket().units(3).waits(0).c().with_ticket().waits(1);
     s.lose_line().c().waits(0).looking_in(5 * S); // the waiters ahead have so long to come back
     s.d().is_busy().b().waits(0).pass_with(5 * S, &[B, C]).held_by(&[A]).taken(2).n().of_client(1).waits(2);
     s.queue(&[B, C, N]);
 }
 
+/// Each call but a holder's own that finds a hold over hands its units on.
 #[test]
-fn each_call_but_a_holders_own_that_finds_a_hold_over_hands_its_units_on() {
+fn each_call_that_finds_a_hold_over_hands_its_units_on() {
     let looks: [fn(&Story); 7] = [
         |s| _ = s.z().waits(0),
         |s| _ = s.z().is_busy(),

@@ -11,9 +11,10 @@ fn lost_places_are_restored_in_the_order_of_their_tickets() {
     s.b().hears();
 }
 
-/// The first to ask does not get the lock: waiters that stood ahead may be heard within a place's time.
+/// A line that was lost with its hold is served in its former order. The first to ask does not get the lock: waiters that stood
+/// ahead may be heard within a place's time.
 #[test]
-fn a_line_that_was_lost_with_its_hold_is_served_in_its_former_order() {
+fn a_queue_lost_with_its_hold_keeps_its_order() {
     let s = fair().a().gets().b().with_ticket().waits(0).c().with_ticket().of_client(1).waits(1).lose_line();
     // the last moment of a living waiter
     s.lose_hold().c().waits(0).looking_in(5 * S).pass_with(ms(4999), &[C]).b().waits(0).looking_in(ms(1));
@@ -28,9 +29,10 @@ fn a_waiter_whose_grant_has_expired_is_served_next() {
     s.b().beat_once().gone().waits(0).c().releases().b().hears();
 }
 
-/// The heartbeat was sent before its client learnt of the grant.
+/// A heartbeat that comes after the release of its hold leaves nothing. The heartbeat was sent before its client learnt of the
+/// grant.
 #[test]
-fn a_heartbeat_that_comes_after_the_release_of_its_hold_leaves_nothing() {
+fn a_heartbeat_after_the_release_leaves_nothing() {
     let s = fair().a().gets().b().with_ticket().waits(0).c().with_ticket().waits(1).a().releases();
     s.b().hears().releases().c().hears().b().beat_once().gone().queue(&[]);
 }
@@ -71,9 +73,10 @@ fn a_kicked_waiter_that_is_absent_keeps_its_new_place() {
     s.c().releases().d().hears().queue(&[B]).e().waits(1).b().ask().waits_anew(0).queue(&[B, E]);
 }
 
-/// Each of their calls is a heartbeat of the line, whose clock would stand still.
+/// A lost line whose waiters are silent gives way to others that ask. Each of their calls is a heartbeat of the line, whose clock
+/// would stand still.
 #[test]
-fn a_lost_line_whose_waiters_are_silent_gives_way_to_others_that_ask() {
+fn a_lost_queue_of_silent_waiters_gives_way() {
     let s = fair().a().gets().b().with_ticket().waits(0).lose_line().lose_hold();
     s.b().waits(0).looking_in(5 * S).pass(2 * S).c().is_busy().pass(2 * S).c().is_busy().pass(S).c().tries();
 }
@@ -85,9 +88,10 @@ fn a_waiter_that_was_granted_the_lock_is_kicked_no_more() {
     s.a().releases().b().hears().kick().holding().pass_with(6 * S, &[C, D]).c().gets().b().waits(0);
 }
 
-/// A waiter without a place would ask again and again without a pause, since the lock is not held.
+/// A line that rests is looked at when a hold ends or it has rested. A waiter without a place would ask again and again without a
+/// pause, since the lock is not held.
 #[test]
-fn a_line_that_rests_is_looked_at_when_a_hold_ends_or_it_has_rested() {
+fn a_queue_that_rests_is_looked_at_in_time() {
     fair().a().gets().b().with_ticket().waits(0).lose_line().b().waits(0).looking_in(ms(30_001));
     let s = fair().a().gets().b().with_ticket().waits(0).lose_line().a().releases();
     s.b().waits(0).looking_in(5 * S).as_plain().c().knocks().looking_in(5 * S);

@@ -16,23 +16,26 @@ fn a_renewal_that_is_under_way_is_not_due_again() {
     c.dog().renews_hold();
 }
 
-/// The first retry is at once; but it goes with the other retries of its client. One thread asks at a time.
+/// A request whose first ask is not answered is asked again by the watchdog. The first retry is at once; but it goes with the
+/// other retries of its client. One thread asks at a time.
 #[test]
-fn a_request_whose_first_ask_is_not_answered_is_asked_again_by_the_watchdog() {
+fn the_watchdog_repeats_an_unanswered_first_ask() {
     let c = claim().caller().asks().answer(DOWN).is(AfterAnswer::Nothing).leave().is(Some(ms(0)));
     c.dog().asks().pauses_asks(S).dog().waits_until(S).begin_to_ask().yes().begin_to_ask().no();
 }
 
-/// The watchdog has to recheck, when its caller does not.
+/// A request on which no caller waits rechecks when the holder's lease ends. The watchdog has to recheck, when its caller does
+/// not.
 #[test]
-fn a_request_on_which_no_caller_waits_rechecks_when_the_holders_lease_ends() {
+fn a_request_without_a_caller_looks_when_the_lease_ends() {
     let c = claim().caller().asks().answer(rank(0).time(S)).due(ns(1_666_666_666)).caller().waits_until(S);
     c.leave().is(Some(S)).dog().waits_until(S).at(S).dog().asks();
 }
 
-/// If the server was only not asked, it is asked: the answer to a renewal is still to come.
+/// A request on which no caller waits fails after the outage limit. If the server was only not asked, it is asked: the answer to
+/// a renewal is still to come.
 #[test]
-fn a_request_on_which_no_caller_waits_fails_after_the_outage_limit() {
+fn a_request_without_a_caller_fails_after_the_outage_limit() {
     let c = in_line().leave().at(2 * S).beat(DOWN).at(9 * S).dog().renews_place().at(10 * S).dog().gives_up();
     c.caller().fails();
     in_line().leave().at(2 * S).dog().renews_place().at(10 * S).dog().asks();
@@ -54,30 +57,33 @@ fn a_recheck_that_was_passed_on_is_kept_until_it_is_done() {
     c.due(ns(2_766_666_666));
 }
 
-/// A round of the watchdog before that does not renew: it costs a fast line nothing.
+/// A hold that was handed over is raised to the full lease after a tenth of a second. A round of the watchdog before that does
+/// not renew: it costs a fast line nothing.
 #[test]
-fn a_hold_that_was_handed_over_is_raised_to_the_full_lease_after_a_tenth_of_a_second() {
+fn a_handed_over_hold_gets_the_full_lease_after_100_ms() {
     let c = in_line().at(2 * S).push().yes().at(ms(2089)).dog().waits_until(ms(2100)).at(ms(2100));
     c.dog().renews_hold_for(1, 30 * S).beat(DONE).renewal_over().until(ms(31_798)).due(ms(12_100));
 }
 
-/// With others already when two thirds of that time are over.
+/// A hold with a full lease is renewed when two thirds of it are left. With others already when two thirds of that time are over.
 #[test]
-fn a_hold_with_a_full_lease_is_renewed_when_two_thirds_of_it_are_left() {
+fn a_hold_is_renewed_when_two_thirds_of_the_lease_are_left() {
     held().due(ms(9698)).at(ms(6365)).dog().waits().at(ms(6566)).dog().renews_hold();
 }
 
-/// A lease of two milliseconds is all margin. The same by a heartbeat, which is not repeated at once either.
+/// A grant that is nearly over is not asked about again before its end. A lease of two milliseconds is all margin. The same by a
+/// heartbeat, which is not repeated at once either.
 #[test]
-fn a_grant_that_is_nearly_over_is_not_asked_about_again_before_its_end() {
+fn a_grant_that_is_nearly_over_is_not_asked_about() {
     let c = claim().caller().asks().at(S).answer(got(7).time(ms(2))).is(AfterAnswer::Nothing);
     let c = c.caller().waits_until(ms(1003)).at(ms(1003)).caller().asks().answer(rank(1)).leave().at(3 * S);
     let c = c.dog().renews_place().beat(got(7).time(ms(2))).is(AfterRenewal::Nothing).renewal_over();
     c.dog().waits_until(ms(3003)).at(ms(3003)).dog().asks();
 }
 
+/// A renewal that comes earlier for another claim goes no earlier with others.
 #[test]
-fn a_renewal_that_comes_earlier_for_another_claim_goes_no_earlier_with_others() {
+fn an_early_renewal_goes_no_earlier_with_others() {
     in_line().recheck(ms(1400)).yes().at(ms(1110)).dog().waits().at(ms(1113)).dog().renews_place();
 }
 
@@ -105,8 +111,9 @@ fn failed_renewals(case: &Case, from: Duration, until: Duration) -> u32 {
     panic!("it spins: {renewals} renewals");
 }
 
+/// What is not renewed is tried again after the pause and not before.
 #[test]
-fn what_is_not_renewed_is_tried_again_after_the_pause_and_not_before() {
+fn what_is_not_renewed_is_tried_again_after_the_pause() {
     let hold = claim().caller().asks().answer(got(7));
     let renewals = failed_renewals(&hold, 10 * S, 25 * S);
     assert!((14..=16).contains(&renewals), "{renewals}");

@@ -35,8 +35,9 @@ fn a_failed_heartbeat_does_not_keep_a_waiter_from_asking() {
     c.caller().asks();
 }
 
+/// Grants that come too late are an error only where they follow each other.
 #[test]
-fn grants_that_come_too_late_are_an_error_only_where_they_follow_each_other() {
+fn late_grants_are_an_error_if_they_follow_each_other() {
     let c = claim().caller().asks().answer(got(7).time(ms(1))).is(AfterAnswer::Nothing).at(S).answer(rank(1));
     let c = c.at(10 * S).answer(got(7).time(ms(1))).is(AfterAnswer::Nothing).at(19 * S);
     let c = c.answer(got(7).time(ms(1))).is(AfterAnswer::Nothing).at(20 * S);
@@ -52,9 +53,10 @@ fn a_request_that_was_heard_before_is_not_refused_as_a_whole() {
     c.was_refused().no();
 }
 
-/// Its first attempt may have taken a place, also if it was not answered.
+/// A store that takes no writes ends a newcomer's call but takes no place from a waiter. Its first attempt may have taken a
+/// place, also if it was not answered.
 #[test]
-fn a_store_that_takes_no_writes_ends_a_newcomers_call_but_takes_no_place_from_a_waiter() {
+fn a_store_without_writes_ends_newcomers_calls_only() {
     let c = claim().tries().caller().asks().answer(FULL).is(AfterAnswer::Withdraw).was_refused().yes();
     c.caller().fails();
     let c = claim().tries_for(S).caller().asks().answer(FULL).is(AfterAnswer::Withdraw).was_refused().yes();

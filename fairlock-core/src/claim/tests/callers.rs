@@ -31,8 +31,9 @@ fn only_a_wait_that_is_over_wants_a_grant_of_that_moment() {
     in_line().patience(Wait::No).at(S).caller().gives_up().late_grant().no();
 }
 
+/// One attempt that joins a longer wait only looks and one of its own asks.
 #[test]
-fn one_attempt_that_joins_a_longer_wait_only_looks_and_one_of_its_own_asks() {
+fn one_attempt_that_joins_a_longer_wait_only_looks() {
     in_line().wake().join().patience(Wait::No).caller().gives_up_with(AfterGivingUp::OthersWait);
     claim().tries().caller().asks();
 }
@@ -49,8 +50,9 @@ fn a_caller_that_joins_attends_until_it_stops() {
     in_line().join().leave().wake().dog().waits().leave().dog().asks();
 }
 
+/// A failure is told to every caller and the request is not given up once more.
 #[test]
-fn a_failure_is_told_to_every_caller_and_the_request_is_not_given_up_once_more() {
+fn a_failure_is_told_to_every_caller() {
     let c = in_line().join().shutdown().is(Some(AfterGivingUp::Withdraw)).caller().is_shut_down();
     c.caller().is_shut_down().give_up().none();
 }
@@ -77,8 +79,9 @@ fn a_plain_lock_that_is_busy_is_waited_for_without_a_rank() {
     c.beat(rank(4)).rank().none();
 }
 
+/// A receiver is told when the request is decided and not before.
 #[test]
-fn a_receiver_is_told_when_the_request_is_decided_and_not_before() {
+fn a_receiver_is_told_when_the_request_is_decided() {
     let case = in_line();
     let (sender, decided) = crossbeam_channel::bounded(1);
     case.claim.tell_when_decided(sender);
@@ -90,8 +93,9 @@ fn a_receiver_is_told_when_the_request_is_decided_and_not_before() {
     assert!(decided.try_recv().is_ok(), "it was decided before");
 }
 
+/// A claim tells how long it has waited and for how long the server was silent.
 #[test]
-fn a_claim_tells_how_long_it_has_waited_and_for_how_long_the_server_was_silent() {
+fn a_claim_tells_how_long_it_has_waited() {
     let case = in_line();
     let at = case.start + 3 * S;
     let waiting = case.claim.as_waiting(at).unwrap();

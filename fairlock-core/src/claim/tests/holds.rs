@@ -2,8 +2,9 @@
 
 use super::*;
 
+/// Callers that joined are granted together and the last unlock releases.
 #[test]
-fn callers_that_joined_are_granted_together_and_the_last_unlock_releases() {
+fn callers_that_joined_are_granted_together() {
     let c = claim().join().is(Joined::Waiting).caller().asks().answer(got(7)).unlock().still_held(1);
     let c = c.join().is(Joined::Held { token: TOKEN, count: 2 }).unlock().still_held(1).unlock().last();
     c.join().is(Joined::Leaving);
@@ -17,8 +18,9 @@ fn the_watchdog_renews_in_time_and_not_after_the_last_unlock() {
     c.dog().waits_for_ever();
 }
 
+/// A renewal that comes due during a slow round goes with that round.
 #[test]
-fn a_renewal_that_comes_due_during_a_slow_round_goes_with_that_round() {
+fn a_renewal_due_during_a_slow_round_goes_with_it() {
     held().meanwhile(5 * S).at(4 * S).dog().waits().at(5 * S).dog().renews_hold();
 }
 

@@ -68,8 +68,9 @@ fn a_grant_is_told_with_the_times_that_follow_from_it() {
     assert_eq!((grant.token.get(), grant.waited, grant.ends_at), (0, NOW, None));
 }
 
+/// A grant that a withdrawal finds is taken only by a caller that waits for it in time.
 #[test]
-fn a_grant_that_a_withdrawal_finds_is_taken_only_by_a_caller_that_waits_for_it_in_time() {
+fn a_grant_found_late_is_for_a_caller_that_waits_for_it() {
     let certain = LEASE - terms::margin(LEASE);
     for (wanted, after, is_taken) in
         [(true, certain - Duration::from_nanos(1), true), (true, certain, false), (false, NOW, false)]

@@ -21,9 +21,10 @@ fn a_push_is_not_believed_past_the_place_it_was_for() {
     in_line().at(5 * S).push().no().caller().asks();
 }
 
-/// The process stood still until its grant was nearly over. It hears that from a heartbeat, and only then hears the push.
+/// A grant that is over is not believed because its push comes later. The process stood still until its grant was nearly over. It
+/// hears that from a heartbeat, and only then hears the push.
 #[test]
-fn a_grant_that_is_over_is_not_believed_because_its_push_comes_later() {
+fn a_grant_that_is_over_is_not_believed_by_its_push() {
     in_line().at(5 * S).beat(got(7).time(ms(2))).is(AfterRenewal::Nothing).push().no().count(0);
 }
 
@@ -32,17 +33,17 @@ fn heartbeats_move_the_time_from_which_a_push_counts() {
     in_line().at(4 * S).beat(rank(0)).at(6 * S).push().yes().until(ms(8948));
 }
 
-/// No renewal is hurried by it.
+/// A heartbeat's answer that a push has overtaken changes nothing. No renewal is hurried by it.
 #[test]
-fn a_heartbeats_answer_that_a_push_has_overtaken_changes_nothing() {
+fn a_heartbeat_that_a_push_has_overtaken_changes_nothing() {
     let c = in_line().at(S).push().yes().due(ms(1100)).beat(rank(0)).is(AfterRenewal::Nothing).due(ms(1100));
     c.beat(got(7)).is(AfterRenewal::Nothing).due(ms(1100));
 }
 
-/// An operator takes the hold while the answer that tells of the grant is on its way. The message counts once: a forged one
-/// can't keep a claim from its grant.
+/// A grant that was taken away before its answer came is not believed. An operator takes the hold while the answer that tells of
+/// the grant is on its way. The message counts once: a forged one can't keep a claim from its grant.
 #[test]
-fn a_grant_that_was_taken_away_before_its_answer_came_is_not_believed() {
+fn a_grant_taken_before_its_answer_is_not_believed() {
     let c = claim().caller().asks().taken().yes().answer(got(7)).is(AfterAnswer::Nothing).token().none();
     c.caller().asks().answer(got(7)).is(AfterAnswer::Granted(GrantedBy::WakeUp)).taken().no();
 }

@@ -24,9 +24,9 @@ fn an_answer_is_not_believed_after_the_stop() {
     assert_not_held(|stop| stop(in_line()).answer(got(7)).is(AfterAnswer::Nothing));
 }
 
-/// It was kept for the answer.
+/// A push that overtook an answer is not believed after the stop. It was kept for the answer.
 #[test]
-fn a_push_that_overtook_an_answer_is_not_believed_after_the_stop() {
+fn an_early_push_is_not_believed_after_the_stop() {
     assert_not_held(|stop| {
         stop(claim().caller().asks().push().no()).answer(rank(1)).is(AfterAnswer::Nothing)
     });

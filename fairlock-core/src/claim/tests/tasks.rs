@@ -2,16 +2,16 @@
 
 use super::*;
 
-/// Until that thread leaves it.
+/// The watchdog leaves the first attempt to the thread for tasks. Until that thread leaves it.
 #[test]
-fn the_watchdog_leaves_the_first_attempt_to_the_thread_for_tasks() {
+fn the_watchdog_leaves_first_attempts_of_tasks_alone() {
     claim().as_task().at(S).dog().waits_until(10 * S).leave().is(Some(ms(0))).dog().asks();
 }
 
-/// It has to be sent once. The server knows nothing of it. An ask that is under way is waited for, as for threads; and a
-/// thread's request has a thread that asks.
+/// A request that was never sent fails after the outage limit and only then. It has to be sent once. The server knows nothing of
+/// it. An ask that is under way is waited for, as for threads; and a thread's request has a thread that asks.
 #[test]
-fn a_request_that_was_never_sent_fails_after_the_outage_limit_and_only_then() {
+fn a_request_never_sent_fails_after_the_outage_limit() {
     let c = claim().tries_for(S).as_task().at(ns(9_999_999_999)).dog().waits().at(10 * S).dog().gives_up();
     c.task().fails().leaving().none().begin_to_ask().no();
     claim().as_task().begin_to_ask().yes().at(20 * S).dog().waits_for_ever();
@@ -64,8 +64,9 @@ fn last_renewal(case: &Case, until: Duration) -> Duration {
     }
 }
 
+/// Only a grant that was taken is renewed for longer than a lease.
 #[test]
-fn only_a_grant_that_was_taken_is_renewed_for_longer_than_a_lease() {
+fn only_a_taken_grant_is_renewed_longer_than_a_lease() {
     let [untaken, taken] = [(); 2].map(|()| {
         claim()
             .as_task()

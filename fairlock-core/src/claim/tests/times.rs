@@ -14,8 +14,9 @@ fn a_renewal_is_late_when_more_than_half_of_its_time_is_over() {
     held().at(ns(19_698_000_001)).beat(DONE).is(AfterRenewal::Renewed(Punctuality::Late));
 }
 
+/// A renewal that took two attempts is late and the next one is not.
 #[test]
-fn a_renewal_that_took_two_attempts_is_late_and_the_next_one_is_not() {
+fn a_renewal_that_took_two_attempts_is_late() {
     let c = held().at(S).beat(DOWN).is(AfterRenewal::Unanswered);
     let c = c.beat(DONE).is(AfterRenewal::Renewed(Punctuality::Late)).at(2 * S);
     c.beat(DONE).is(AfterRenewal::Renewed(Punctuality::InTime));
@@ -41,20 +42,21 @@ fn a_holder_that_renews_a_fixed_lease_begins_it_anew() {
     c.beat(DONE).until(ms(38_698)).at(ms(38_698)).loss(LostCause::LeaseOver);
 }
 
-/// Of the place 150 ms are left, and hardly earlier.
+/// A hold of which little is left is renewed when a third of that is over. Of the place 150 ms are left, and hardly earlier.
 #[test]
-fn a_hold_of_which_little_is_left_is_renewed_when_a_third_of_that_is_over() {
+fn a_hold_with_little_left_is_renewed_after_a_third() {
     in_line().at(ms(4798)).push().yes().due(ms(4848)).at(ms(4823)).dog().waits();
 }
 
+/// A late grant by a heartbeat leaves the next heartbeat where it was.
 #[test]
-fn a_late_grant_by_a_heartbeat_leaves_the_next_heartbeat_where_it_was() {
+fn a_late_grant_does_not_move_the_next_heartbeat() {
     in_line().at(3 * S).beat(got(7).time(ms(2))).is(AfterRenewal::Nothing).due(ns(4_666_666_666));
 }
 
-/// Answers to commands that were under way together.
+/// An answer that an earlier one has overtaken takes no time away. Answers to commands that were under way together.
 #[test]
-fn an_answer_that_an_earlier_one_has_overtaken_takes_no_time_away() {
+fn an_overtaken_answer_takes_no_time_away() {
     let c = claim().caller().asks().at(2 * S).answer(rank(1)).at(S).answer(rank(1)).at(2 * S).silent(ms(0));
     let c = c.at(3 * S).push().yes().until(ms(6948)).at(5 * S).beat(DONE).at(4 * S).beat(DONE);
     c.until(ms(34_698));

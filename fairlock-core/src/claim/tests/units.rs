@@ -26,8 +26,9 @@ fn a_write_under_the_own_read_is_refused_and_counts_nothing() {
     assert_eq!(case.claim.hold_count(case.start), 1);
 }
 
+/// More permits than the owner has are refused and as many are a re-entry.
 #[test]
-fn more_permits_than_the_owner_has_are_refused_and_as_many_are_a_re_entry() {
+fn more_permits_than_the_owner_has_are_refused() {
     let kind = LockKind::Semaphore { permits: 5 };
     let case = Case::of_units(kind, 2);
     case.step(NOW);
@@ -36,8 +37,9 @@ fn more_permits_than_the_owner_has_are_refused_and_as_many_are_a_re_entry() {
     assert!(matches!(case.claim.join(kind, 2, case.start), Joined::Held { count: 2, .. }));
 }
 
+/// A lock of another kind is refused while the claim lasts and waits for its end.
 #[test]
-fn a_lock_of_another_kind_is_refused_while_the_claim_lasts_and_waits_for_its_end() {
+fn a_lock_of_another_kind_is_refused_while_the_claim_lasts() {
     let case = Case::of_units(LockKind::Semaphore { permits: 5 }, 5);
     let others = [LockKind::Semaphore { permits: 8 }, LockKind::ReadWrite, LockKind::Fair, LockKind::Plain];
     for kind in others {

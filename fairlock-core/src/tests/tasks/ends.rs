@@ -74,9 +74,9 @@ fn a_task_that_drops_the_last_handle_asks_no_server() {
     assert!(gone.upgrade().is_none(), "nothing keeps the client");
 }
 
-/// An attempt without an answer may still arrive.
+/// A task that drops the last handle leaves the last attempts to a thread. An attempt without an answer may still arrive.
 #[test]
-fn a_task_that_drops_the_last_handle_leaves_the_last_attempts_to_a_thread() {
+fn a_task_that_drops_the_last_handle_leaves_a_thread() {
     let world = World::with_late_attempts(30 * S);
     let lock = world.async_lock("left");
     world.store.plan().acquire.extend([down(), granted(5000)]);

@@ -3,9 +3,9 @@
 use super::super::scene::*;
 use super::super::support::ms;
 
-/// The watchdog repeats it.
+/// An attempt of a task without an answer is an error after a repeat. The watchdog repeats it.
 #[test]
-fn an_attempt_of_a_task_without_an_answer_is_an_error_after_a_repeat() {
+fn a_tasks_unanswered_attempt_is_an_error_after_a_repeat() {
     let s = tasks().acquire().is_down().a().tries().fails(Unavailable).after(ms(0)..=ms(59));
     s.asked_first([ACQUIRE.by_tasks(), ACQUIRE.by_dog()]);
 }
@@ -28,32 +28,34 @@ fn a_timed_wait_that_asks_anew_keeps_its_time() {
     s.a().polls().is_busy();
 }
 
-/// The server knows nothing of it.
+/// A request whose turn does not come fails after the outage limit. The server knows nothing of it.
 #[test]
-fn a_request_whose_turn_does_not_come_fails_after_the_outage_limit() {
+fn a_request_that_is_not_sent_fails_at_the_outage_limit() {
     let s = tasks().acquire().takes(30 * S).a().locks().b().locks().fails(Unavailable).after(10 * S);
     s.b().told("the request had to wait too long to be sent").pass(60 * S).called(ACQUIRE.about(B), 0);
     s.called(WITHDRAW.about(B), 0).a().drops();
 }
 
+/// After a call without an answer the watchdog asks for what waits behind it.
 #[test]
-fn after_a_call_without_an_answer_the_watchdog_asks_for_what_waits_behind_it() {
+fn the_watchdog_asks_for_what_waits_behind_a_failed_call() {
     let s = tasks().acquire().takes(S).acquire().says(DOWN).a().locks().b().locks().c().locks().d().locks();
     s.pass(2 * S).a().gets(1001..=1004).b().gets(1001..=1004).c().gets(1001..=1004).d().gets(1001..=1004);
     s.asked([ACQUIRE.by_tasks(), ACQUIRE.by_dog().times(4)]);
 }
 
-/// The thread for tasks goes on.
+/// An ask that panics on the thread for tasks is repeated by the watchdog. The thread for tasks goes on.
 #[test]
-fn an_ask_that_panics_on_the_thread_for_tasks_is_repeated_by_the_watchdog() {
+fn the_watchdog_repeats_an_ask_of_a_task_that_panics() {
     let s = tasks().acquire().panics(1).a().locks().b().locks().c().locks().pass(S).a().gets(1001..=1003);
     s.b().gets(1001..=1003).c().gets(1001..=1003);
     s.asked([ACQUIRE.by_tasks(), ACQUIRE.by_dog(), ACQUIRE.by_tasks().times(2)]).acquire().says(got(7));
     s.d().locks().gets(7);
 }
 
+/// A silent server ends all waits of tasks within the outage limit.
 #[test]
-fn a_silent_server_ends_all_waits_of_tasks_within_the_outage_limit() {
+fn a_silent_server_ends_all_waits_of_tasks() {
     let s = tasks().acquire().is_down();
     let each = |does: fn(By) -> By| (0..200).for_each(|n| _ = does(s.by(&format!("waiter {n}"))));
     each(|waiter| waiter.locks());
@@ -72,8 +74,9 @@ fn tasks_are_granted_a_lock_once_the_server_is_back() {
     each(|waiter| waiter.gets(1001..=1100));
 }
 
+/// Waits of tasks that end without the lock are counted and dropped ones are not.
 #[test]
-fn waits_of_tasks_that_end_without_the_lock_are_counted_and_dropped_ones_are_not() {
+fn waits_of_tasks_that_end_without_the_lock_are_counted() {
     let s = tasks();
     s.acquire().says([BUSY, rank(0), DENIED, rank(0)]).a().tries().is_busy().tries_for(ms(80)).is_busy();
     s.a().locks().fails(Denied).locks().drops().b().cancellable().is_cancelled();

@@ -45,8 +45,9 @@ fn an_ask_without_an_answer_is_repeated_by_the_watchdog() {
     s.asked([ACQUIRE, ACQUIRE.by_dog(), ACQUIRE.by_dog()]);
 }
 
+/// An ask after a wake up without an answer is repeated by the watchdog.
 #[test]
-fn an_ask_after_a_wake_up_without_an_answer_is_repeated_by_the_watchdog() {
+fn an_unanswered_ask_after_a_wake_up_is_the_watchdogs() {
     let s = quick_tasks().a().plain().acquire().says([BUSY, DOWN]).a().locks().is_woken();
     s.a().gets(1001).after(ms(0)..=ms(100)).asked([ACQUIRE, ACQUIRE, ACQUIRE.by_dog()]);
 }
@@ -76,9 +77,10 @@ fn an_unlock_says_at_once_that_the_hold_was_lost() {
     s.a().unlocks().at_once().lost(Taken).stats(|s| s.lost, 1);
 }
 
-/// The watchdog has asked, and a push was quicker. Its ask must not be carried out after the release.
+/// A release goes after an ask of the watchdog that is under way. The watchdog has asked, and a push was quicker. Its ask must
+/// not be carried out after the release.
 #[test]
-fn a_release_goes_after_an_ask_of_the_watchdog_that_is_under_way() {
+fn a_release_goes_after_an_ask_of_the_watchdog() {
     let s = quick_tasks().acquire().says([rank(0).time(S), rank(0)]).acquire().takes(ms(0));
     s.acquire().takes(S).a().locks().pass(ms(1500)).a().is_pushed(9).gets(9);
     s.asked([ACQUIRE, ACQUIRE.by_dog()]).a().drops().asked_nothing().pass(S).asked(RELEASE.by_dog());

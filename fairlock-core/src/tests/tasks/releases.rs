@@ -29,16 +29,17 @@ fn an_unlock_says_that_the_hold_was_lost() {
     tasks().a().locks().gets(1001).is_taken().unlocks().at_once().lost(Taken).stats(|s| s.lost, 1);
 }
 
-/// The server is told for good measure.
+/// An unlock after the end of the lease says so and the loss is reported once. The server is told for good measure.
 #[test]
-fn an_unlock_after_the_end_of_the_lease_says_so_and_the_loss_is_reported_once() {
+fn an_unlock_after_the_lease_says_so_once() {
     let s = unwatched_tasks().a().locks().gets(1001).jump(31 * S).a().unlocks().at_once().lost(NotRenewed);
     s.stats(|s| s.lost, 1).stats(|s| s.holds.count, 1).called(RELEASE, 1);
 }
 
-/// A panic has hidden the answer: others in the call may have been carried out.
+/// An unlock whose repeat after a panic finds no hold was released. A panic has hidden the answer: others in the call may have
+/// been carried out.
 #[test]
-fn an_unlock_whose_repeat_after_a_panic_finds_no_hold_was_released() {
+fn an_unlock_repeated_after_a_panic_was_released() {
     let s = tasks().a().locks().release().panics(1).release().says(GONE);
     s.a().unlocks().done().after(ms(0)..=3 * S).stats(|s| s.lost, 0);
 }
@@ -48,8 +49,9 @@ fn an_unlock_that_is_refused_says_so_at_once() {
     tasks().a().locks().release().says(DENIED).a().unlocks().fails(Denied).after(ms(0));
 }
 
+/// An unlock without an answer says so after the outage limit and the release goes on.
 #[test]
-fn an_unlock_without_an_answer_says_so_after_the_outage_limit_and_the_release_goes_on() {
+fn an_unlock_without_an_answer_goes_on_after_the_limit() {
     let s = tasks().a().locks().release().is_down().a().unlocks().fails(Unavailable).after(10 * S);
     s.a().told("planned: down").release().is_up().pass(2 * S).claims(0);
 }
@@ -61,9 +63,10 @@ fn what_a_task_gives_up_is_told_before_what_it_asks_for_then() {
     s.a().gets(1003).by("blocks").gets(1002);
 }
 
-/// A push has granted the lock while the watchdog asks. The server must not carry the ask out after the release.
+/// A release goes after an ask of the watchdog that is under way. A push has granted the lock while the watchdog asks. The server
+/// must not carry the ask out after the release.
 #[test]
-fn a_release_goes_after_an_ask_of_the_watchdog_that_is_under_way() {
+fn a_release_goes_after_an_ask_of_the_watchdog() {
     let s = tasks().acquire().says(rank(0).times(2)).a().locks().acquire().takes(S).a().is_woken();
     s.a().is_pushed(9).gets(9).forget_asked().a().drops().asked_nothing().pass(S).asked(RELEASE.at(S));
 }
@@ -91,18 +94,19 @@ fn a_hold_that_expires_is_told_to_its_task_in_time() {
     s.a().lost(NotRenewed);
 }
 
-/// The thread for tasks stands still in a call: no attempt has failed, and none was made. The watchdog has nothing else to look
-/// for before the next renewal.
+/// An unlock whose turn does not come says so after the outage limit. The thread for tasks stands still in a call: no attempt has
+/// failed, and none was made. The watchdog has nothing else to look for before the next renewal.
 #[test]
-fn an_unlock_whose_turn_does_not_come_says_so_after_the_outage_limit() {
+fn an_unlock_that_is_not_sent_says_so_at_the_outage_limit() {
     let s = Scene::of(World::with(2 * S, crate::watchdog::THREADS.dog));
     s.a().as_task().locks().gets(1001).b().as_task().takes(20 * S).locks().pass(3 * S);
     s.a().unlocks().fails(Unavailable).after(2 * S).told("no answer to the release").pass(20 * S);
     s.called(RELEASE.about(A), 1).b().gets(1002);
 }
 
+/// Many unlocks and waits at once end within the outage limit of a silent server.
 #[test]
-fn many_unlocks_and_waits_at_once_end_within_the_outage_limit_of_a_silent_server() {
+fn many_unlocks_and_waits_end_within_the_outage_limit() {
     let s = tasks();
     let holders = || (0..150).map(|n| s.by(&format!("holder {n}")));
     let waiter = |n: usize| s.by(&format!("waiter {n}"));
@@ -127,9 +131,9 @@ fn no_request_goes_before_the_last_of_many_releases() {
     s.pass(S).asked([ACQUIRE, RELEASE.times(150), ACQUIRE]).w().gets(1152).by("blocks").gets(1151);
 }
 
-/// Each of the three would wait for a time-out.
+/// After a release without an answer the rest of its batch is the watchdog's. Each of the three would wait for a time-out.
 #[test]
-fn after_a_release_without_an_answer_the_rest_of_its_batch_is_the_watchdogs() {
+fn the_rest_of_an_unanswered_batch_is_the_watchdogs() {
     let s = tasks();
     s.a().locks().acquire().says(rank(0)).b().locks().by("blocks").takes(S).locks().release().is_down();
     s.a().drops().b().drops().d().locks().forget_asked().pass(S);

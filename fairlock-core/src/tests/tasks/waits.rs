@@ -32,21 +32,24 @@ fn a_future_that_is_dropped_leaves_the_line() {
     tasks().acquire().says(rank(0)).a().locks().drops().asked([ACQUIRE, WITHDRAW]).waiting(&[]);
 }
 
+/// A future that is dropped before its request was sent leaves no trace.
 #[test]
-fn a_future_that_is_dropped_before_its_request_was_sent_leaves_no_trace() {
+fn a_future_dropped_before_it_was_sent_leaves_no_trace() {
     let s = tasks().acquire().takes(S).a().locks().b().locks().drops().waiting(&[A]).pass(2 * S);
     s.asked(ACQUIRE).a().gets(1001);
 }
 
-/// The withdrawal goes after the answer that may have made a place, or granted the lock.
+/// A future that is dropped while it is asked for is withdrawn after that. The withdrawal goes after the answer that may have
+/// made a place, or granted the lock.
 #[test]
-fn a_future_that_is_dropped_while_it_is_asked_for_is_withdrawn_after_that() {
+fn a_future_dropped_during_its_ask_is_withdrawn_after() {
     let s = tasks().acquire().takes(S).withdraw().says(got(1001)).a().locks().drops().pass(2 * S);
     s.asked_first([ACQUIRE, WITHDRAW, RELEASE]).stats(|s| s.lost, 0);
 }
 
+/// A grant that no poll took is passed on when the future is dropped.
 #[test]
-fn a_grant_that_no_poll_took_is_passed_on_when_the_future_is_dropped() {
+fn a_grant_no_poll_took_is_passed_on_at_the_drop() {
     let s = tasks().a().locks().decided().held(&[A]).a().drops().asked([ACQUIRE, RELEASE]).held(&[]);
     s.stats(|s| s.lost, 0);
 }
@@ -88,17 +91,17 @@ fn a_grant_that_a_heartbeat_finds_wakes_the_task() {
     tasks().acquire().says(rank(0)).a().locks().renew().says(got(9)).pass(ms(1667)).a().gets(9);
 }
 
-/// It overtakes the answer that says "in line".
+/// A push before the answer to the first attempt wakes the task with that answer. It overtakes the answer that says "in line".
 #[test]
-fn a_push_before_the_answer_to_the_first_attempt_wakes_the_task_with_that_answer() {
+fn a_push_before_the_first_answer_wakes_with_that_answer() {
     let s = tasks().acquire().takes(S).acquire().says(rank(0)).a().locks().is_pushed(9).pending().pass(S);
     s.a().gets(9);
 }
 
-/// The bound of a future that is forgotten, or of a task that is never polled again. It is renewed for as long as a task may
-/// need to run.
+/// A grant that no poll takes is renewed for a lease and then lost once. The bound of a future that is forgotten, or of a task
+/// that is never polled again. It is renewed for as long as a task may need to run.
 #[test]
-fn a_grant_that_no_poll_takes_is_renewed_for_a_lease_and_then_lost_once() {
+fn a_grant_that_no_poll_takes_is_lost_after_a_lease() {
     let s = tasks();
     let (tells, told) = crossbeam_channel::unbounded();
     s.client.on_lost(move |lost| tells.send(lost.clone()).unwrap());
