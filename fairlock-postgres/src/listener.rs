@@ -92,6 +92,9 @@ impl Listener {
             };
             let Err(failure) = heard else { return };
             failures = failures.saturating_add(1);
+            if !self.link.set(Phase::Broken) {
+                return; // it is over, so nothing was lost
+            }
             if failures == 1 {
                 let lost = "lost the connection for wake-ups";
                 warn(&LOST, |times| {
