@@ -5,16 +5,12 @@ local function place_text(units, capacity, ticket, deadline, lease, marks, label
   return units .. ' ' .. capacity .. ' ' .. ticket .. ' ' .. deadline .. ' ' .. lease .. ' ' .. marks .. ' ' .. label
 end
 
--- The same values; nothing for another text.
-local function split_place(value)
-  return string.match(value or '', '^(%d+) (%d+) (%d+) (%d+) (%d+) ([-dn]+) (.*)$')
-end
-
 -- The place of a member; nil for what can't be granted anything.
 local function read_place(member, value)
-  local units, capacity, ticket, deadline, lease, marks, label = split_place(value)
+  local units, capacity, ticket, deadline, lease, marks, label =
+    string.match(value or '', '^(%d+) (%d+) (%d+) (%d+) (%d+) ([-dn]+) (.*)$')
   local client = units and string.match(member, '^([^:]*):[^:]*:[^:]*$')
-  if not client or units == '0' or tonumber(units) > tonumber(capacity) then return nil end
+  if not client or units == '0' or units ~= capacity and tonumber(units) > tonumber(capacity) then return nil end
   return { client = client, units = units, capacity = capacity, ticket = ticket, deadline = tonumber(deadline),
     lease = tonumber(lease), is_deaf = string.find(marks, 'd', 1, true), is_new = string.find(marks, 'n', 1, true), label = label }
 end

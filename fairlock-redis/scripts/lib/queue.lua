@@ -7,7 +7,7 @@
 --     clock    the queue's clock then, by which deadlines count
 --     ttl      the least time to live of a place since the queue was empty (ms): half of it is the most that the clock moves in a script
 --     rests    until this time of its clock no waiter is next: a lost queue comes back. An empty one does not rest
--- @include lib/clock: micros, now
+-- @include lib/clock: number, now
 -- @include lib/numbers: int
 -- @include format/queue: read_numbers
 -- @include lib/queue_clock: clock_at
@@ -26,12 +26,11 @@ local function read_queue(member)
   rests = head and tonumber(rests) < LAST_TIME and tonumber(rests) or 0
   return { head = head, head_place = fields[4], own = fields[3] or nil, last = int(fields[1]) or 0,
     served = int(served) or 0, clock = clock_at(pulse, clock, head and ttl), ttl = int(ttl) or 5000, rests = rests,
-    is_held_back = head and now - (pulse or now) > ttl / 2, pulse = tonumber(pulse) or now, lag = pulse and pulse - clock or 0,
-    known = {} }
+    is_held_back = head and now - (pulse or now) > ttl / 2, known = {} }
 end
 
 local function draw(queue)
-  queue.last = math.max(queue.last + 1, micros)
+  queue.last = math.max(queue.last + 1, number)
   return queue.last
 end
 
@@ -43,5 +42,5 @@ end
 -- Whether a waiter without a place gets it back at its ticket. Not if the sequence can't have given out that ticket, which would let
 -- newcomers stand ahead of it. (An emptied sequence begins at the clock, which is past every former ticket if it is right.)
 local function may_restore(queue, ticket)
-  return ticket > 0 and ticket < 4503599627370496 and ticket <= math.max(queue.last, micros)
+  return ticket > 0 and ticket < 4503599627370496 and ticket <= math.max(queue.last, number)
 end

@@ -1,8 +1,8 @@
 -- The life of a record (ms): a day after its last use, and until the clock has passed the last number. After the clock was set
 -- back, numbers are ahead of it: if the key ended before, the next number would come from the clock alone, and be smaller than one
 -- that was given out. (See `keep_anew` for the ten million more.)
--- @include lib/clock: micros
+-- @include lib/clock: number
 
 local function sequence_ttl(last)
-  return 96400000 + math.min(4e12, math.max(0, math.ceil((last - micros) / 1000)))
+  return 96400000 + math.min(4e12, math.max(0, math.ceil((last - number) / 1000)))
 end

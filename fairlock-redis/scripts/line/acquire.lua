@@ -9,18 +9,19 @@
 local lock, line, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local member, lease, ttl, options, label = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local units, capacity, begin_by, told_ticket = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
-local call, pcall = redis.call, redis.pcall
--- @include lib/clock: number, since, micros, now
+local call = redis.call
+-- @include lib/clock: number, since, now
 -- @include format/hold: hold_text
-local is_idle, mode, used, own = call('EXISTS', lock, line) == 0, nil, nil, nil
+local is_idle, fields, first_end = call('EXISTS', lock, line, ends or lock) == 0, {}, nil
 -- @include case/take_free: -
-if not is_idle then mode, used, own = unpack(call('HMGET', lock, 'mode', 'used', member)) end
-local first_end = ends and call('ZRANGE', ends, '0', '0', 'WITHSCORES')[2]
--- @include case/take_part: -
-local is_full = mode == capacity and (used or '1') == capacity and (not ends or first_end and tonumber(first_end) > now)
-local waits = string.find(options, 'w', 1, true)
--- @include case/busy: -
+if not is_idle then fields, first_end = call('HMGET', lock, 'mode', 'used', member), ends and call('ZRANGE', ends, '0', '0', 'WITHSCORES')[2] end
+-- How many units are taken, if no hold is over. All further cases need that.
+local own, used = fields[3], is_idle and 0
+  or fields[1] == capacity and (not ends and 1 or first_end and tonumber(first_end) > now and tonumber(fields[2]))
 -- @include lib/numbers: text, late
+-- @include case/take_part: -
+local waits, is_full = string.find(options, 'w', 1, true), used == tonumber(capacity)
+-- @include case/busy: -
 -- @include format/queue: queue_text, read_numbers
 -- @include format/place: place_text, read_place
 -- @include lib/queue_clock: clock_at, keep_anew
@@ -38,7 +39,7 @@ local waits = string.find(options, 'w', 1, true)
 -- @include lib/look: more_to_do, busy_for, look_in
 -- @include lib/kind: mismatch
 
-do
+local function by_rule()
   lease, ttl, units, capacity, told_ticket = tonumber(lease), tonumber(ttl), tonumber(units), tonumber(capacity), tonumber(told_ticket)
   local holds = read_holds(member)
   local refused = refusal(holds, capacity)
@@ -51,8 +52,8 @@ do
 
   local queue, plan = read_queue(member), new_plan()
   local place = queue.head and queue.own and redis.call('ZRANK', line, member) and read_place(member, queue.own)
-  is_full = holds.capacity and (holds.used >= holds.capacity or not queue.head and holds.used + units > capacity)
-  if not place and not waits and is_full and #holds.over == 0 then return { 'busy', busy_for(holds), 0 } end
+  local is_taken = holds.capacity and (holds.used >= holds.capacity or not queue.head and holds.used + units > capacity)
+  if not place and not waits and is_taken and #holds.over == 0 then return { 'busy', busy_for(holds), 0 } end
   if not place and late(begin_by) then return late(begin_by) end
 
   local is_newcomer = not place and not (waits and may_restore(queue, told_ticket))
@@ -85,3 +86,5 @@ do
   local rank = redis.call('ZRANK', line, member)
   return { rank, look_in(holds, queue, plan, rank, ttl), tonumber(place.ticket), queue.last, holds.is_foreign and 1 or 0 }
 end
+
+return by_rule()

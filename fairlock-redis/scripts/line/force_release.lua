@@ -8,7 +8,7 @@
 local lock, line, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local options, capacity, begin_by, member, token, last_token, from =
   ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
--- @include lib/clock: micros
+-- @include lib/clock: number
 -- @include lib/numbers: text, late
 -- @include lib/holds: read_holds, hold_of, refusal
 -- @include lib/holders: list_holders
@@ -34,8 +34,8 @@ if takes_one then
 else
   local refused = refusal(holds, capacity, read_last_grant(record))
   if refused then return refused end
-  last_token = last_token or text(math.max(queue.last, micros))
-  if grace_left then last_token = text(math.max(queue.last, micros + grace_left * 1000)) end
+  last_token = last_token or text(math.max(queue.last, number))
+  if grace_left then last_token = text(math.max(queue.last, number + grace_left * 1000)) end
   found, n_holders, more_from = list_holders(holds, MOST_TAKEN, from)
   for _, holder in ipairs(found) do
     if (tonumber(holder[5]) or 0) <= tonumber(last_token) then taken[#taken + 1] = holder end

@@ -7,7 +7,8 @@ local lock, line, ends = KEYS[1], KEYS[2], KEYS[4]
 local capacity, member, token, keeper, lasts, begin_by =
   ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5]), ARGV[6]
 -- @include lib/clock: now
--- @include lib/numbers: text, end_of, late
+-- @include lib/numbers: text, late
+-- @include lib/ends: last_end, keep_keys
 -- @include format/hold: hold_text, read_hold
 -- @include format/member: split_member
 -- @include lib/channels: wake_plain
@@ -39,10 +40,10 @@ if not kept_before then
 end
 if ends then
   redis.call('ZADD', ends, now + lasts, keeper)
-  lasts = end_of(redis.call('ZRANGE', ends, '0', '0', 'REV', 'WITHSCORES')[2]) - now + 1000
-  redis.call('PEXPIRE', ends, lasts)
+  keep_keys(lock, ends, last_end(ends))
+else
+  redis.call('PEXPIRE', lock, lasts)
 end
-redis.call('PEXPIRE', lock, lasts)
 
 -- Who waits may be waiting for a later end.
 local client, number_of = split_member(first or '')

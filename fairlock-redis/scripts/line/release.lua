@@ -5,12 +5,16 @@
 -- Effects: the hold and those that are over are dropped; sequence; a push to each new holder
 local lock, line, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local capacity, member, units, token, options = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local call, pcall = redis.call, redis.pcall
+local call = redis.call
 -- How the hold's field begins, and who is first in line: nil if nobody waits, false in a grace (then no case applies).
 local named, first = units .. ' ' .. token .. ' ', not grace_left and call('ZRANGE', line, '0', '0')[1]
 -- @include lib/channels: wake_plain
 -- @include case/give_free: -
 -- @include lib/clock: number, since, now
+-- The units that are taken, if the hold is there and none is over. All further cases need that.
+local fields, first_end = call('HMGET', lock, 'mode', 'used', member), ends and call('ZRANGE', ends, '0', '0', 'WITHSCORES')[2]
+local used = fields[1] == capacity and string.find(fields[3] or '', named, 1, true) == 1
+  and (not ends and 1 or first_end and tonumber(first_end) > now and tonumber(fields[2]))
 -- @include case/give_part: -
 -- @include lib/numbers: text
 -- @include format/hold: hold_text
@@ -18,6 +22,13 @@ local named, first = units .. ' ' .. token .. ' ', not grace_left and call('ZRAN
 -- @include format/place: read_place
 -- @include lib/queue_clock: clock_at, lease_of, keep_anew
 -- @include lib/present: CLIENT_PREFIX, is_present
+local texts = used and first and call('HMGET', record, 'last', 'queue', first) or {}
+local served, pulse, clock, least, rests = read_numbers(texts[2])
+clock = clock_at(pulse, clock, least)
+-- The first waiter's place, unless the queue rests or the clock is behind the last number.
+local place = texts[1] and texts[1] < number and clock >= tonumber(rests) and first ~= member and read_place(first, texts[3])
+if place and place.capacity ~= capacity then place = nil end
+-- @include case/give_beside: -
 -- @include case/hand_on: -
 
 -- All else.
@@ -29,7 +40,7 @@ local named, first = units .. ' ' .. token .. ' ', not grace_left and call('ZRAN
 -- @include lib/tell: tell
 -- @include lib/look: more_to_do
 
-do
+local function by_rule()
   capacity, token = tonumber(capacity), tonumber(token)
   local holds, queue, plan = read_holds(member), read_queue(member), new_plan()
   local hold = hold_of(holds, member, holds.own)
@@ -55,3 +66,5 @@ do
   if is_held or grace_left and not is_later then return more_to_do(holds, plan) end
   return { 'not_held', more_to_do(holds, plan) }
 end
+
+return by_rule()

@@ -4,9 +4,12 @@
 -- Returns: {renewed, position of each hold that is lost, minus that of each whose renewal was refused}; for one hold the
 --   refusal itself
 -- Effects: each lease is raised, and shortened only after a clock that was set back; the counts are set
-local count, lease, step = ARGV[1] ~= '' and ARGV[1] or nil, tonumber(ARGV[2]), tonumber(ARGV[3])
--- @include lib/hold: renew
+local count, lease, step = ARGV[1] ~= '' and ARGV[1] or nil, ARGV[2], tonumber(ARGV[3])
+local lasts, renewed = lease + kept, {}
+-- @include case/renew: -
 
+-- All else.
+-- @include lib/hold: renew
 local answer, n_holds = { 'renewed' }, #KEYS / step
 for at = 1, n_holds do
   local key = step * (at - 1) + 1
@@ -16,9 +19,9 @@ for at = 1, n_holds do
     -- hold at a time, and so are claims of holds that are missing.
     answer[#answer + 1] = -at
   elseif n_holds == 1 then
-    if not renew(lock, ends, member, token, count, lease + kept) then answer[2] = grace_left and -1 or 1 end
-  else
-    local done, is_held = pcall(renew, lock, ends, member, token, count, lease + kept)
+    if not renew(lock, ends, member, token, count, lasts) then answer[2] = grace_left and -1 or 1 end
+  elseif not renewed[at] then
+    local done, is_held = pcall(renew, lock, ends, member, token, count, lasts)
     if not done or not is_held then answer[#answer + 1] = (not done or grace_left) and -at or at end
   end
 end

@@ -7,9 +7,10 @@
 local lock, record, queue, timeouts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, request, lease, wait, floor = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local mode, channel, label, begin_by = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
--- @include lib/clock: micros, now
+-- @include lib/clock: number, now
 -- @include lib/numbers: text, int, late
 -- @include lib/sequence: sequence_ttl
+-- @include format/grant: grant_text
 -- @include lib/last_grant: read_last_grant, granted_before
 -- @include lib/owner: read_holder, not_exclusive
 -- @include lib/redisson: drop_expired, move_up, wake_first, look_again_in
@@ -17,14 +18,19 @@ local mode, channel, label, begin_by = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 -- Makes the owner the holder. PEXPIRE comes first, on the other key: if the user may not use it, the script ends here, and
 -- leaves no hash without an end.
 local function grant(last_grant)
-  local token = math.max((int(last_grant.last) or 0) + 1, (int(last_grant[3]) or 0) + 1, micros)
+  local token = math.max((int(last_grant.last) or 0) + 1, (int(last_grant[3]) or 0) + 1, number)
   local keep = math.max(sequence_ttl(token), 2 * tonumber(lease))
   local is_new = redis.call('PEXPIRE', record, keep) == 0
   redis.call('HSET', lock, owner, 1)
   redis.call('PEXPIRE', lock, lease)
-  redis.call('HSET', record, 'grant', owner .. ':' .. request .. ' ' .. text(token) .. ' ' .. label, 'last', text(token))
+  redis.call('HSET', record, 'grant', grant_text(owner, request, text(token), label), 'last', text(token))
   if is_new then redis.call('PEXPIRE', record, keep) end
   return { 'granted', token, tonumber(lease) }
+end
+
+-- When a wait begins: when the place ahead is over, or with the end of the lease.
+local function start_behind(ahead)
+  return ahead and tonumber(redis.call('ZSCORE', timeouts, ahead)) or now + math.max(0, redis.call('PTTL', lock))
 end
 
 local last_grant = read_last_grant(record)
@@ -71,14 +77,12 @@ if mode == 'once' then return { 'busy', redis.call('PTTL', lock) } end
 local rank = timeout and redis.call('LPOS', queue, owner)
 if rank then
   if mode == 'refresh' then
-    local ahead = first ~= owner and tonumber(redis.call('ZSCORE', timeouts, first))
-    local start = ahead or now + math.max(0, redis.call('PTTL', lock))
-    redis.call('ZADD', timeouts, start + tonumber(wait), owner)
+    redis.call('ZADD', timeouts, start_behind(first ~= owner and first) + wait, owner)
   end
   return { 'queued', rank, look_again_in(lock, rank), 0, 0 }
 end
 
--- Step 5: take a place. Its time is its wait after the last waiter's time, or after the end of the lease.
+-- Step 5: take a place.
 local repaired = 0
 if timeout or redis.call('LPOS', queue, owner) then
   redis.call('LREM', queue, 0, owner)
@@ -86,9 +90,7 @@ if timeout or redis.call('LPOS', queue, owner) then
   repaired = 1
 end
 rank = redis.call('LLEN', queue)
-local last = redis.call('LINDEX', queue, -1)
-local ahead = last and redis.call('ZSCORE', timeouts, last)
-local start = ahead and tonumber(ahead) or now + math.max(0, redis.call('PTTL', lock))
+local start = start_behind(redis.call('LINDEX', queue, -1))
 redis.call('RPUSH', queue, owner)
-redis.call('ZADD', timeouts, start + tonumber(wait), owner)
+redis.call('ZADD', timeouts, start + wait, owner)
 return { 'queued', rank, look_again_in(lock, rank), 0, repaired }

@@ -8,6 +8,7 @@ local lock, record, queue, timeouts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, request, token, keeper, lease = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local channel, begin_by = ARGV[6], ARGV[7]
 -- @include lib/numbers: late
+-- @include format/grant: grant_text
 -- @include lib/last_grant: read_last_grant, is_hold, is_granted
 -- @include lib/redisson: drop_expired, wake_first
 
@@ -23,7 +24,7 @@ local first = drop_expired(queue, timeouts)
 redis.call('PEXPIRE', lock, left < 0 and lease or math.max(1, left))
 if record_left > 0 then redis.call('PEXPIRE', record, record_left) end
 if not is_kept then
-  redis.call('HSET', record, 'grant', owner .. ':' .. keeper .. ' ' .. token .. ' ' .. (last_grant[4] or ''))
+  redis.call('HSET', record, 'grant', grant_text(owner, keeper, token, last_grant[4] or ''))
   redis.call('HSET', lock, owner, 0)
 end
 if not is_kept or left > tonumber(lease) then redis.call('PEXPIRE', lock, lease) end

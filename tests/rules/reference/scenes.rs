@@ -217,6 +217,27 @@ fn absent(scale: Scale) -> Vec<Vec<Step>> {
         vec![Ask(A), Ask(F), Ask(all(B)), Ask(D), GoesDeaf(1), Advance(half), Release(A), Release(F)],
         vec![Ask(A), Ask(F), Ask(all(B)), Ask(D), GoesDeaf(1), Release(A), Ask(E), Release(F)],
         vec![Ask(A), Ask(F), Ask(all(B)), GoesDeaf(1), Advance(half), Release(A), Release(F)],
+        vec![
+            Ask(A),
+            Ask(F),
+            Ask(all(B)),
+            Ask(D),
+            GoesDeaf(1),
+            Advance(half),
+            Ask(D),
+            Advance(half),
+            Release(A),
+        ],
+        long(
+            [Ask(A), Ask(F), Ask(all(B)), Ask(D), GoesDeaf(1), Advance(half / 2), Ask(D)],
+            [Advance(half / 2), Ask(D), Advance(half), Release(A)],
+        ),
+        long(
+            [Ask(A), Ask(F), Ask(all(B)), Ask(D), GoesDeaf(1), Advance(half), Ask(D)],
+            [Advance(half / 2), Ask(D), Advance(half), Release(A)],
+        ),
+        // It is passed, and fits.
+        vec![Ask(all(A)), Ask(B), GoesDeaf(1), Release(A), Ask(D), Ask(E), Ask(F)],
         // One that says so counts as reached.
         vec![Ask(all(A)), deaf, Ask(B), Ask(D), Release(A), Release(D)],
         vec![Ask(all(A)), deaf, Ask(B), Ask(D), GoesDeaf(1), Release(A)],
