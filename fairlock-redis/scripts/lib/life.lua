@@ -19,9 +19,26 @@
 -- `kept`: for how long (ms) the server keeps a hold whose holder no longer believes in it. A server that was deposed may still
 -- be trusted by a client, while the holder claims its lock at the new one.
 local grace_left, kept, grace_id, life_began
-do
-  -- Of the runs that are not among the present voters, in characters: eight.
-  local OTHERS_KEPT = 8 * 13
+
+-- How many of a majority are missing among the known voters, and the voters that are not known.
+local function compare_voters(known, voters)
+  local majority, runs = string.match(voters, '^(%d+)(.*)$')
+  local missing, added = tonumber(majority), ''
+  for run in string.gmatch(runs, ' %w+') do
+    if string.find(known, run, 1, true) then missing = missing - 1 else added = added .. run end
+  end
+  return missing, added
+end
+
+-- The present voters, and earlier ones as far as there is room: for eight, of 13 characters each.
+local function renewed_voters(known, voters)
+  local function is_present(run) return string.find(voters, run, 1, true) and '' end
+  local others = string.match(string.gsub(known, ' (%w+)', is_present), ' .*$') or ''
+  return voters .. string.sub(others, 1, 8 * 13)
+end
+
+-- Returns an error if the server and the client do not fit together.
+local function read_life()
   local life, voters, epoch, grace = table.remove(KEYS), table.remove(ARGV), table.remove(ARGV), table.remove(ARGV)
   kept = tonumber(table.remove(ARGV))
   local replid = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
@@ -31,15 +48,10 @@ do
     return redis.error_reply(string.format(both, known[3], grace))
   end
   local newer = tonumber(epoch) - (tonumber(known[4]) or 0)
-  -- How many of a majority are missing among the known voters, and the unknown voters. Nothing is known after an operator
-  -- has begun the life.
+  -- Nothing is known after an operator has begun the life.
   local missing, added, are_known = 0, '', (known[5] or '') ~= ''
   if are_known and voters ~= '' and string.find(known[5], voters, 1, true) ~= 1 then
-    local majority, runs = string.match(voters, '^(%d+)(.*)$')
-    missing = tonumber(majority)
-    for run in string.gmatch(runs, ' %w+') do
-      if string.find(known[5], run, 1, true) then missing = missing - 1 else added = added .. run end
-    end
+    missing, added = compare_voters(known[5], voters)
   end
   -- With a majority of others, the sentinels were set up anew, and count from there.
   if newer < 0 and missing <= 0 then
@@ -58,10 +70,7 @@ do
     saved = redis.pcall('HSET', life, 'replid', replid, 'until', string.format('%.0f', now + left), 'grace', grace,
       'epoch', epoch, unpack(voters ~= '' and { 'voters', voters } or {}))
   elseif added ~= '' or voters ~= '' and not are_known then
-    -- The present voters, and earlier ones as far as there is room.
-    local function is_present(run) return string.find(voters, run, 1, true) and '' end
-    local others = string.match(string.gsub(known[5] or '', ' (%w+)', is_present), ' .*$') or ''
-    saved = redis.pcall('HSET', life, 'voters', voters .. string.sub(others, 1, OTHERS_KEPT))
+    saved = redis.pcall('HSET', life, 'voters', renewed_voters(known[5] or '', voters))
   end
   if type(saved) == 'table' and not string.find(saved.err, 'OOM', 1, true) then return saved end
   -- The end of the grace names it.
@@ -69,6 +78,9 @@ do
     grace_left, grace_id, life_began = left, string.format('%.0f', now + left), now + left - grace
   end
 end
+
+local other_life = read_life()
+if other_life then return other_life end
 
 -- The reply to a question that a hold of the former life would answer.
 local function in_grace()

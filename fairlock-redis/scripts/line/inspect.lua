@@ -12,13 +12,19 @@ local most, from, many, examined, capacity = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local options = ''
 -- @include lib/clock: now
 -- @include format/place: read_place
+-- @include format/queue: read_numbers
 -- @include format/member: split_member
 -- @include lib/holds: read_holds, refusal
 -- @include lib/holders: list_holders
 -- @include lib/last_grant: read_last_grant
 -- @include lib/queue: NOBODY, read_queue
+-- @include lib/queue_clock: clock_at
 
 local holds, queue = read_holds(NOBODY), read_queue(NOBODY)
+-- The queue's own clock stands still while no script comes to the queue: by it the waiters of a lock that nobody uses any more would
+-- never be absent. So this clock goes on with the server's.
+local _, pulse, clock = read_numbers(redis.call('HGET', record, 'queue'))
+clock = clock_at(pulse, clock)
 
 -- The members of this part of the line, and their places. Each has one, or false: so its number is its rank.
 local function read_part(first, many)
@@ -31,10 +37,9 @@ local function read_part(first, many)
   return members, places
 end
 
--- The rest of a place's time (ms). 0: the waiter is absent. It is judged by the server's clock too: the line's own stands still
--- while no script comes to the line, and by that one the waiters of a lock that nobody uses any more would never be absent.
+-- The rest of a place's time (ms). 0: the waiter is absent.
 local function place_left(place)
-  return place and math.max(0, place.deadline - math.max(queue.clock, now - queue.lag)) or 0
+  return place and math.max(0, place.deadline - clock) or 0
 end
 
 -- The waiters behind the first ones are not examined, since there may be very many. But a live one would have been heard within a
@@ -44,7 +49,7 @@ local function count_absent(length)
   for _, place in ipairs(first_places) do
     if place_left(place) == 0 then absent = absent + 1 end
   end
-  return absent == #first_places and absent > 0 and now - queue.pulse > 60000 and length or absent
+  return absent == #first_places and absent > 0 and now - (pulse or now) > 60000 and length or absent
 end
 
 local function list_waiters()
@@ -62,9 +67,9 @@ local function list_waiters()
 end
 
 -- A lock with another number of permits is shown as it is.
-local is_other = holds.capacity and capacity > 0 and (holds.capacity == 1) ~= (capacity == 1)
-if is_other or holds.is_foreign then
-  local refused = refusal(holds, is_other and capacity or holds.capacity, read_last_grant(record))
+do
+  local is_other = holds.capacity and capacity > 0 and (holds.capacity == 1) ~= (capacity == 1)
+  local refused = (is_other or holds.is_foreign) and refusal(holds, is_other and capacity or holds.capacity, read_last_grant(record))
   if refused then return refused end
 end
 local found, count = list_holders(holds, most)
@@ -73,8 +78,6 @@ for _, holder in ipairs(found) do
   holder[9] = holder[5] ~= '' and math.max(0, now - math.floor(holder[5] / 1000)) or -1
   for at = 2, 9 do rows[#rows + 1] = holder[at] end
 end
-local known, length = count > 0 and holds.capacity, redis.call('ZCARD', line)
-local head = queue.head and read_place(queue.head, queue.head_place)
-if not known and head then known = tonumber(head.capacity) end
-local used = count > 0 and holds.used or 0
-return { 'state', known or -1, used, count, rows, length, count_absent(length), list_waiters() }
+local head, length = queue.head and read_place(queue.head, queue.head_place), redis.call('ZCARD', line)
+local known = count > 0 and holds.capacity or head and tonumber(head.capacity)
+return { 'state', known or -1, count > 0 and holds.used or 0, count, rows, length, count_absent(length), list_waiters() }
