@@ -232,6 +232,7 @@ macro_rules! conformance_tests {
             a_request_takes_over_no_hold_of_its_owner
             a_repeat_shortens_no_lease
             a_withdrawal_after_the_grant_says_so
+            a_heartbeat_after_the_withdrawal_leaves_nothing
             renewal_answers_each_item_for_itself
             requests_that_go_together_are_answered_each_for_itself
             holds_that_go_together_are_released_each_for_itself

@@ -202,6 +202,25 @@ pub fn a_withdrawal_after_the_grant_says_so(harness: &impl Harness) {
     harness.assert_nothing_is_left("granted");
 }
 
+/// The heartbeat was sent before the withdrawal, and took long.
+pub fn a_heartbeat_after_the_withdrawal_leaves_nothing(harness: &impl Harness) {
+    let bench = Bench::new(harness, "withdrawn");
+    let (holder, waiter) = (bench.owner(), bench.owner());
+    let token = bench.token(&holder, 1);
+    let mut place = bench.place(&waiter, 2);
+    place.wait = Wait::Forever;
+    let asked = only(bench.backend.acquire(&[Acquire::new(place, LEASE)])).unwrap();
+    assert!(!matches!(asked, Acquired::Granted { .. }), "{asked:?}");
+    assert_eq!(only(bench.backend.withdraw(&[place])).unwrap(), Withdrawn::Left);
+    let late = bench.backend.renew(bench.client, &[Renew::Place { place, lease: LEASE }]).remove(0).unwrap();
+    assert!(!matches!(late, Renewal::Granted { .. }), "{late:?}");
+    assert_eq!(bench.line(), 0);
+    assert_eq!(bench.release(&holder, 1, token), Released::Released);
+    let state = bench.backend.inspect(&bench.lock, 0..0).unwrap();
+    assert!(state.holder().is_none(), "{state:?}");
+    harness.assert_nothing_is_left("withdrawn");
+}
+
 /// Holds and places, valid ones and others, in one call and in order.
 pub fn renewal_answers_each_item_for_itself(harness: &impl Harness) {
     let bench = Bench::new(harness, "items");

@@ -1,5 +1,7 @@
 //! The ids of locks, clients, owners and requests, and the fencing token.
 
+mod kind;
+
 use std::cell::Cell;
 use std::cmp::Ordering;
 use std::fmt;
@@ -8,6 +10,8 @@ use std::sync::atomic::{self, AtomicU64};
 use std::sync::{Arc, LazyLock};
 
 use uuid::Uuid;
+
+pub use kind::LockKind;
 
 /// The most bytes that the name of a lock may have.
 pub const MAX_NAME_BYTES: usize = 512;
@@ -58,58 +62,6 @@ impl fmt::Display for LockName {
 /// Writes `text` with quotes round it and its control characters escaped.
 pub(crate) fn write_escaped(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     write!(f, "`{}`", text.escape_debug())
-}
-
-/// How many units a lock has, and whether waiters get it in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
-#[non_exhaustive]
-pub enum LockKind {
-    /// One holder at a time, in the order in which they asked.
-    Fair,
-    /// One holder at a time, without an order: the first to ask after a release.
-    Plain,
-    /// Readers together, a writer alone, in the order in which they asked. A reader takes one unit, a writer all of them.
-    ReadWrite,
-    /// Holders of this many permits together, in the order in which they asked.
-    Semaphore {
-        /// How many permits there are.
-        permits: u32,
-    },
-}
-
-impl LockKind {
-    /// How many units there are. No holders together take more.
-    pub const fn capacity(self) -> u32 {
-        match self {
-            LockKind::Fair | LockKind::Plain => 1,
-            LockKind::ReadWrite => u32::MAX,
-            LockKind::Semaphore { permits } => permits,
-        }
-    }
-
-    /// Whether locks of both kinds may have one name: those of one capacity. Fair and plain handles and semaphores of one permit are
-    /// one lock; semaphores with different numbers of permits exclude each other.
-    pub const fn agrees_with(self, other: LockKind) -> bool {
-        self.capacity() == other.capacity()
-    }
-
-    /// Whether several holders may hold it together.
-    pub const fn is_shared(self) -> bool {
-        matches!(self, LockKind::ReadWrite | LockKind::Semaphore { .. })
-    }
-}
-
-impl fmt::Display for LockKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LockKind::Fair => f.write_str("fair lock"),
-            LockKind::Plain => f.write_str("plain lock"),
-            LockKind::ReadWrite => f.write_str("read-write lock"),
-            LockKind::Semaphore { permits: 1 } => f.write_str("semaphore of 1 permit"),
-            LockKind::Semaphore { permits } => write!(f, "semaphore of {permits} permits"),
-        }
-    }
 }
 
 /// The id of one [`Client`](crate::Client): a random (v4) UUID.
@@ -387,24 +339,6 @@ mod tests {
         assert!([1 << 63, u64::MAX].into_iter().all(|broken| FencingToken::new(broken).as_i64() < 0));
         assert_eq!(RequestId::new(0xab).to_string(), "00000000000000ab");
         assert_ne!(RequestId::fresh(), RequestId::fresh());
-    }
-
-    #[test]
-    fn kinds_of_one_capacity_may_have_one_name() {
-        let semaphore = |permits| LockKind::Semaphore { permits };
-        let kinds = [
-            (LockKind::Fair, 1, false, "fair lock"),
-            (LockKind::Plain, 1, false, "plain lock"),
-            (LockKind::ReadWrite, u32::MAX, true, "read-write lock"),
-            (semaphore(1), 1, true, "semaphore of 1 permit"),
-            (semaphore(5), 5, true, "semaphore of 5 permits"),
-        ];
-        for (kind, capacity, is_shared, text) in kinds {
-            assert_eq!((kind.capacity(), kind.is_shared(), &*kind.to_string()), (capacity, is_shared, text));
-            for (other, of_other, ..) in kinds {
-                assert_eq!(kind.agrees_with(other), capacity == of_other, "{kind}, {other}");
-            }
-        }
     }
 
     #[test]

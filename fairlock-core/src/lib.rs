@@ -20,7 +20,6 @@ mod chores;
 mod claim;
 mod config;
 mod ending;
-mod errands;
 mod error;
 mod flow;
 mod handle;

@@ -71,6 +71,7 @@ impl Registry {
         let is_owners = |claim: &Arc<Claim>| claim.owner == *owner;
         match of_lock.claims.entry(owner.hash_code(), is_owners, |claim| claim.owner.hash_code()) {
             Entry::Occupied(mut found) => join(found.get()).unwrap_or_else(|| {
+                debug_assert!(found.get().has_ended(), "a second claim of {owner} on {lock}");
                 let (claim, made) = make();
                 *found.get_mut() = claim;
                 made
@@ -217,6 +218,7 @@ mod tests {
         let registry = Registry::default();
         let lock = &of_one_shard(1)[0];
         let (old, new) = (add(&registry, lock, "u:1"), Claim::of_tests(lock, "u:1"));
+        old.retire();
         registry.get_or_make(lock, &new.owner, |_| None, || (Arc::clone(&new), ()));
         registry.remove(&old);
         assert!(registry.get(lock.as_str(), "u:1").is_some_and(|claim| Arc::ptr_eq(&claim, &new)));

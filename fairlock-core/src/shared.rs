@@ -1,4 +1,4 @@
-//! What all handles of one client share: its parts, and which of them each flow takes.
+//! What all handles of one client share: its parts, and those that the flows take.
 
 use std::fmt;
 use std::panic::RefUnwindSafe;
@@ -8,10 +8,9 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use crate::backend::{Backend, Subscription};
-use crate::chores::Chores;
+use crate::chores::{Chores, Errands};
 use crate::config::Config;
-use crate::errands::Errands;
-use crate::flow::{Acquiring, Asking, Releasing, Renewing, Turn};
+use crate::flow::{Parts, Turn};
 use crate::ids::ClientId;
 use crate::ledger::Ledger;
 use crate::outage::Outage;
@@ -26,7 +25,7 @@ pub(crate) struct Shared {
     pub(crate) ledger: Ledger,
     pub(crate) timers: Arc<Timers>,
     pub(crate) chores: Arc<Chores>,
-    pub(crate) errands: Errands,
+    pub(crate) errands: Errands<Shared>,
     pub(crate) outage: Outage,
     pub(crate) subscription: Mutex<Option<Subscription>>,
 }
@@ -73,26 +72,13 @@ impl Shared {
         self.config.now()
     }
 
-    pub(crate) fn acquiring(&self) -> Acquiring<'_> {
-        let Shared { config, backend, ledger, timers, chores, outage, .. } = self;
-        Acquiring { config, backend: &**backend, ledger, timers, chores, outage }
-    }
-
-    pub(crate) fn asking(&self) -> Asking<'_> {
-        self.acquiring().asking()
-    }
-
-    pub(crate) fn releasing(&self) -> Releasing<'_> {
-        self.acquiring().releasing()
-    }
-
-    pub(crate) fn renewing(&self) -> Renewing<'_> {
-        let Shared { id, config, backend, ledger, .. } = self;
-        Renewing { client: *id, config, backend: &**backend, ledger }
+    pub(crate) fn parts(&self) -> Parts<'_> {
+        let Shared { id, config, backend, ledger, timers, chores, outage, .. } = self;
+        Parts { id: *id, config, backend: &**backend, ledger, timers, chores, outage }
     }
 
     pub(crate) fn turn(&self) -> Turn<'_> {
-        self.acquiring().turn()
+        Turn::new(self.parts())
     }
 }
 

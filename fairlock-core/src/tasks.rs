@@ -18,12 +18,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
-use crate::chores::Duty;
+use crate::chores::{Batch, Duty, Errand};
 use crate::claim::{AfterGivingUp, Claim, Failure, Unlocked};
 use crate::config::Config;
-use crate::errands::{Batch, Errand};
 use crate::error::{Error, LostCause, Result};
-use crate::flow::{Asking, Wish, error_of};
+use crate::flow::{Parts, Wish, error_of};
 use crate::logging::log_line;
 use crate::shared::Shared;
 use crate::time::wake_afterwards;
@@ -138,7 +137,7 @@ fn run_errand(shared: &Arc<Shared>, claim: &Arc<Claim>, errand: Errand) {
         run_here(shared, || _ = make_attempts(shared, Batch::of(claim, errand)));
         return;
     }
-    shared.errands.add(claim, errand, Arc::clone(shared) as _);
+    shared.errands.add(claim, errand, Arc::clone(shared));
     shared.errands.added(&shared.timers, shared.now());
 }
 
@@ -148,7 +147,7 @@ pub(crate) fn ask_again(shared: &Shared, claim: &Arc<Claim>) {
     if !is_quick {
         shared.timers.due_by(Some(shared.now())); // the watchdog asks
     } else if claim.begin_to_ask() {
-        run_here(shared, || _ = shared.asking().ask(claim, shared.now()));
+        run_here(shared, || _ = shared.parts().ask(claim, shared.now()));
     }
 }
 
@@ -178,7 +177,7 @@ pub(crate) fn run_errands(shared: &Shared) -> Option<Instant> {
 fn make_attempts(shared: &Shared, batch: Batch) -> bool {
     // All are in hand before the first call, which may panic.
     let mut hand = InHand(shared, batch);
-    tell_first(shared, &mut hand) || ask_first(shared.asking(), &hand)
+    tell_first(shared, &mut hand) || ask_first(shared.parts(), &hand)
 }
 
 /// Releases, and then withdrawals. Returns whether the server is silent.
@@ -202,9 +201,9 @@ fn tell_first(shared: &Shared, hand: &mut InHand<'_>) -> bool {
 }
 
 /// The first attempts of requests. Returns whether the server is silent.
-fn ask_first(asking: Asking<'_>, hand: &InHand<'_>) -> bool {
+fn ask_first(parts: Parts<'_>, hand: &InHand<'_>) -> bool {
     // Not of tasks that have left.
     let claims: Vec<_> = hand.1.asks.iter().filter(|claim| claim.begin_to_ask()).cloned().collect();
-    asking.ask_all(&claims);
+    parts.ask_all(&claims);
     !claims.is_empty() && claims.iter().all(|claim| claim.last_ask_failed())
 }

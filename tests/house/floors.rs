@@ -13,8 +13,8 @@ const HOUSE: [(&str, &str); 7] = [
         "handle handle/client handle/rw_lock handle/semaphore handle/as_lock handle/insight handle/tasks handle/lock
          handle/request handle/caller handle/all_guard handle/guard handle/owner
          wake watchdog tasks shutdown shared
-         flow flow/former flow/acquire flow/counted flow/keep flow/leave flow/release flow/ask flow/renew flow/turn
-         ledger outage errands chores timers registry stats claim
+         flow/former flow/acquire flow/counted flow/keep flow/leave flow/release flow/ask flow/renew flow/turn flow
+         ledger outage chores timers registry stats claim
          config stop losses ending snapshot lock_name error backend backoff ids cancel time logging words",
     ),
     (

@@ -263,6 +263,11 @@ impl Claim {
         matches!(self.lock_state().phase, Phase::Held(_) | Phase::Leaving(_))
     }
 
+    /// Whether its owner's next call makes a new claim.
+    pub(crate) fn has_ended(&self) -> bool {
+        matches!(self.lock_state().phase, Phase::Lost(..) | Phase::Over(_))
+    }
+
     /// Whether the claim still waits: a wake-up may be for any waiter of a lock.
     pub(crate) fn is_waiting(&self) -> bool {
         matches!(self.lock_state().phase, Phase::Waiting(_))

@@ -4,22 +4,16 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::ask::Asking;
+use super::Parts;
 use super::counted::count;
-use super::leave::{Waited, drop_share, give_up};
-use super::release::{Releasing, tell_hold_count};
-use super::turn::Turn;
-use crate::backend::{Backend, BackendError, HoldCountSet, LockId, Wait};
-use crate::chores::Chores;
+use super::leave::{Waited, give_up};
+use super::release::tell_hold_count;
+use crate::backend::{BackendError, HoldCountSet, LockId, Wait};
 use crate::claim::{CallerStep, Claim, Failure, Joined, Patience, Terms};
-use crate::config::Config;
 use crate::error::{Error, LostCause, Result};
 use crate::ids::{FencingToken, LockKind, LockName, OwnerId};
-use crate::ledger::Ledger;
-use crate::outage::Outage;
 use crate::stats::Outcome;
 use crate::time::MOMENT;
-use crate::timers::Timers;
 
 /// What a caller wants.
 #[derive(Clone, Copy)]
@@ -43,33 +37,7 @@ pub(crate) struct Taken {
     pub(crate) token: FencingToken,
 }
 
-/// What a caller takes of the client, from its first ask until it has the lock or has left.
-#[derive(Clone, Copy)]
-pub(crate) struct Acquiring<'a> {
-    pub(crate) config: &'a Arc<Config>,
-    pub(crate) backend: &'a dyn Backend,
-    pub(crate) ledger: &'a Ledger,
-    pub(crate) timers: &'a Timers,
-    pub(crate) chores: &'a Chores,
-    pub(crate) outage: &'a Outage,
-}
-
-impl<'a> Acquiring<'a> {
-    pub(crate) fn asking(self) -> Asking<'a> {
-        let Acquiring { backend, ledger, timers, outage, .. } = self;
-        Asking { backend, ledger, timers, outage }
-    }
-
-    pub(crate) fn releasing(self) -> Releasing<'a> {
-        let Acquiring { backend, ledger, outage, .. } = self;
-        Releasing { backend, ledger, outage }
-    }
-
-    pub(crate) fn turn(self) -> Turn<'a> {
-        let Acquiring { config, backend, ledger, chores, outage, .. } = self;
-        Turn::new(config, backend, ledger, chores, outage)
-    }
-
+impl Parts<'_> {
     /// Waits for the lock as long as the patience lasts.
     pub(crate) fn obtain(self, wish: Wish<'_>) -> Result<Option<Taken>> {
         let _here = self.config.clock.attend();
@@ -113,7 +81,7 @@ impl<'a> Acquiring<'a> {
     fn ask_once(self, claim: Arc<Claim>, patience: &Patience, now: Instant) -> Result<Option<Arc<Claim>>> {
         let step = claim.caller_step(patience, now);
         if let CallerStep::Ask = step {
-            self.asking().ask(&claim, now);
+            self.ask(&claim, now);
         }
         // From here on the watchdog asks.
         self.timers.due_by(claim.stop_attending());
@@ -158,12 +126,12 @@ impl<'a> Acquiring<'a> {
                     break Ok(if taken { Waited::Granted(token) } else { Waited::Again });
                 }
                 CallerStep::TooLate => {
-                    self.releasing().unlock_unused(claim);
+                    self.unlock_unused(claim);
                     break Ok(Waited::Again);
                 }
                 CallerStep::Ask => {
                     let sent = now;
-                    now = self.asking().ask(claim, sent);
+                    now = self.ask(claim, sent);
                     last_ask = Some((sent, now));
                 }
                 CallerStep::Sleep(until) => {
@@ -194,7 +162,7 @@ impl<'a> Acquiring<'a> {
             HoldCountSet::Set => true,
             HoldCountSet::Lost => {
                 self.ledger.lose(claim, LostCause::Taken);
-                self.releasing().unlock_unused(claim);
+                self.unlock_unused(claim);
                 false
             }
         }
@@ -210,7 +178,7 @@ impl<'a> Acquiring<'a> {
             let (claim, joined) = self.join_or_make(wish, now, began);
             match joined {
                 // A drain or a shutdown that began meanwhile may have listed the claims without this claim.
-                Joined::Waiting if self.config.stop.is_closed() => drop_share(self.releasing(), &claim),
+                Joined::Waiting if self.config.stop.is_closed() => self.drop_share(&claim),
                 Joined::Waiting => return Ok(Some(Entered::Waiting(claim, now))),
                 Joined::Held { token, count } => {
                     if self.reenter(&claim, token, count) {

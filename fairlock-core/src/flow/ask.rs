@@ -3,36 +3,26 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::backend::{Acquired, Answer, Backend, BackendError, BackendErrorKind, only, or_missing};
+use super::Parts;
+use crate::backend::{Acquired, Answer, BackendError, BackendErrorKind, only, or_missing};
 use crate::claim::{AfterAnswer, Claim, GrantedBy};
 use crate::ids::LockKind;
-use crate::ledger::Ledger;
 use crate::logging::log_line;
-use crate::outage::Outage;
-use crate::timers::Timers;
-
-#[derive(Clone, Copy)]
-pub(crate) struct Asking<'a> {
-    pub(crate) backend: &'a dyn Backend,
-    pub(crate) ledger: &'a Ledger,
-    pub(crate) timers: &'a Timers,
-    pub(crate) outage: &'a Outage,
-}
 
 /// An ask that is under way. Only one thread asks for a claim at a time, so a backend that panics must not leave the claim
 /// without an answer for ever.
 struct UnderWay<'a> {
-    asking: &'a Asking<'a>,
+    parts: Parts<'a>,
     claim: &'a Arc<Claim>,
     sent: Instant,
 }
 
 impl UnderWay<'_> {
     fn answered(self, answer: Answer<Acquired>) -> Instant {
-        let UnderWay { asking, claim, sent } = self;
+        let UnderWay { parts, claim, sent } = self;
         std::mem::forget(self);
         match &answer {
-            Ok(_) => asking.outage.heard(),
+            Ok(_) => parts.outage.heard(),
             Err(error) => {
                 let (lock, owner) = (&claim.lock.name, &claim.owner);
                 log_line!(debug, "fairlock::acquire",
@@ -41,29 +31,29 @@ impl UnderWay<'_> {
                 );
             }
         }
-        asking.take_answer(claim, answer, sent)
+        parts.take_answer(claim, answer, sent)
     }
 }
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         let error = BackendError::new(BackendErrorKind::Unavailable, "the backend panicked");
-        self.asking.take_answer(self.claim, Err(error), self.sent);
+        self.parts.take_answer(self.claim, Err(error), self.sent);
     }
 }
 
-impl Asking<'_> {
+impl Parts<'_> {
     /// Asks the server, and does what follows from the answer. `sent`: the time before the ask. Returns the time after it.
-    pub(crate) fn ask(&self, claim: &Arc<Claim>, sent: Instant) -> Instant {
-        let under_way = UnderWay { asking: self, claim, sent };
+    pub(crate) fn ask(self, claim: &Arc<Claim>, sent: Instant) -> Instant {
+        let under_way = UnderWay { parts: self, claim, sent };
         let answer = only(self.backend.acquire(&[claim.acquire(&claim.config.label)]));
         under_way.answered(answer)
     }
 
     /// The same for many claims, in one call.
-    pub(crate) fn ask_all(&self, claims: &[Arc<Claim>]) {
+    pub(crate) fn ask_all(self, claims: &[Arc<Claim>]) {
         let Some(sent) = claims.first().map(|claim| claim.config.now()) else { return };
-        let under_way: Vec<_> = claims.iter().map(|claim| UnderWay { asking: self, claim, sent }).collect();
+        let under_way: Vec<_> = claims.iter().map(|claim| UnderWay { parts: self, claim, sent }).collect();
         let asks: Vec<_> = claims.iter().map(|claim| claim.acquire(&claim.config.label)).collect();
         let answers = self.backend.acquire(&asks);
         for (ask, answer) in under_way.into_iter().zip(or_missing(answers)) {
@@ -71,7 +61,7 @@ impl Asking<'_> {
         }
     }
 
-    fn take_answer(&self, claim: &Arc<Claim>, answer: Answer<Acquired>, sent: Instant) -> Instant {
+    fn take_answer(self, claim: &Arc<Claim>, answer: Answer<Acquired>, sent: Instant) -> Instant {
         let now = claim.config.now();
         let outcome = answer.as_ref().map(Acquired::number).map_err(BackendError::clone);
         let ahead = match answer {
@@ -92,7 +82,7 @@ impl Asking<'_> {
     }
 
     /// Does what follows from an answer.
-    fn follow(&self, claim: &Arc<Claim>, after: AfterAnswer) {
+    fn follow(self, claim: &Arc<Claim>, after: AfterAnswer) {
         match after {
             AfterAnswer::Nothing => self.timers.due_by(claim.due_at()),
             AfterAnswer::PlaceLost => {
@@ -116,7 +106,7 @@ impl Asking<'_> {
     }
 
     /// The server has forgotten the place, and did not put it back.
-    fn place_lost(&self, claim: &Claim) {
+    fn place_lost(self, claim: &Claim) {
         self.ledger.counters.place_lost(&claim.lock);
         let (lock, owner) = (&claim.lock.name, &claim.owner);
         // Many may learn of it at once, and the watchdog has logged that their places are gone.

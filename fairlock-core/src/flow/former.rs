@@ -4,14 +4,16 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::acquire::{Acquiring, error_of};
+use super::Parts;
+use super::acquire::error_of;
+use super::turn::Turn;
 use crate::backend::{BackendError, BackendErrorKind, Wait};
 use crate::backoff;
 use crate::cancel::Cancel;
 use crate::claim::{Claim, Failure, Patience};
 use crate::error::{Error, Result};
 
-impl Acquiring<'_> {
+impl Parts<'_> {
     /// Waits until the server knows of the end of the former claim, and tells it if no other thread does. False: the caller's time is
     /// over. `began`: when the call did.
     ///
@@ -52,12 +54,12 @@ impl Acquiring<'_> {
             }
             if now < try_at {
                 claim.signal.wait(seen, Some(until.min(try_at)));
-            } else if self.turn().settle(self.timers, claim) {
+            } else if Turn::new(self).settle(claim) {
                 attempts += 1;
                 try_at = self.config.now() + backoff::pause(attempts);
             } else {
-                // Another thread is at it, or has an ask of the claim under way, which must not come after the withdrawal: it would
-                // put the place back. That thread raises the signal when it has an answer.
+                // Another thread is at it, or has a call of the claim under way that has to be over before. That thread raises the
+                // signal when it has an answer.
                 claim.signal.wait(seen, Some(until));
             }
         }

@@ -14,7 +14,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::release::{Effort, Releasing, settle_renewal, wait_while};
+use super::Parts;
+use super::release::{Effort, settle_renewal, wait_while};
 use crate::backend::{BackendError, BackendErrorKind, HoldKept, RequestId};
 use crate::backoff;
 use crate::claim::{Claim, Unlocked};
@@ -26,80 +27,82 @@ use crate::logging::{log_line, ms};
 /// The server is told of an end that has come meanwhile all the same: it may have been told of it before.
 const AT_ONCE: Duration = Duration::from_millis(1);
 
-/// Gives up the claim's only hold, and has the server keep the lock taken until `at_least` after the grant.
-pub(crate) fn keep(releasing: Releasing<'_>, claim: &Arc<Claim>, at_least: Duration) -> Result<()> {
-    let _here = claim.config.clock.attend();
-    let now = claim.config.now();
-    // From when this client learned of the grant, which is no earlier than the grant.
-    let held_for = claim.held_for(now).unwrap_or_default();
-    let left = at_least.min(LONGEST).saturating_sub(held_for);
-    if left.is_zero() {
-        return releasing.unlock(claim, Effort::Persistent);
-    }
-    match claim.unlock_only(now) {
-        Some(Unlocked::Last { token, held_for, is_asking }) => {
-            if is_asking {
-                wait_while(claim, Claim::is_asking); // as an unlock does
-            }
-            let kept = keep_until(releasing, claim, token, held_for, now + left);
-            releasing.ledger.counters.held(&claim.lock, held_for);
-            kept
+impl Parts<'_> {
+    /// Gives up the claim's only hold, and has the server keep the lock taken until `at_least` after the grant.
+    pub(crate) fn keep(self, claim: &Arc<Claim>, at_least: Duration) -> Result<()> {
+        let _here = claim.config.clock.attend();
+        let now = claim.config.now();
+        // From when this client learned of the grant, which is no earlier than the grant.
+        let held_for = claim.held_for(now).unwrap_or_default();
+        let left = at_least.min(LONGEST).saturating_sub(held_for);
+        if left.is_zero() {
+            return self.unlock(claim, Effort::Persistent);
         }
-        _ => {
-            releasing.unlock(claim, Effort::Persistent)?;
-            let reason = "it is held more than once: only the last guard of an owner can keep it, and this one was unlocked";
-            Err(Error::Misuse { lock: claim.lock.name.clone(), reason })
-        }
-    }
-}
-
-fn keep_until(
-    releasing: Releasing<'_>,
-    claim: &Arc<Claim>,
-    token: FencingToken,
-    held_for: Duration,
-    until: Instant,
-) -> Result<()> {
-    let keeper = RequestId::fresh();
-    let give_up_at = claim.config.now() + claim.config.outage_limit;
-    let mut unanswered = 0;
-    let result = loop {
-        let left = until.saturating_duration_since(claim.config.now()).max(AT_ONCE);
-        match releasing.backend.keep(&claim.hold(token), keeper, left) {
-            // An earlier attempt was carried out, and its time is over.
-            Ok(HoldKept::NotHeld) if unanswered > 0 && until <= claim.config.now() => break Ok(()),
-            Ok(HoldKept::NotHeld) => {
-                releasing.ledger.lose(claim, LostCause::Taken);
-                break Err(Error::Lost(claim.lost(token, LostCause::Taken)));
-            }
-            Ok(HoldKept::Kept) => break Ok(()),
-            Err(error) => {
-                unanswered += 1;
-                claim.leaving_failed(error.clone());
-                let wait = backoff::pause(unanswered);
-                let hopeless = !error.kind().is_transient();
-                if hopeless || claim.config.now() + wait >= give_up_at {
-                    break Err(Error::about(&claim.lock.name, unknown(error)));
+        match claim.unlock_only(now) {
+            Some(Unlocked::Last { token, held_for, is_asking }) => {
+                if is_asking {
+                    wait_while(claim, Claim::is_asking); // as an unlock does
                 }
-                claim.config.clock.sleep(wait);
+                let kept = self.keep_until(claim, token, held_for, now + left);
+                self.ledger.counters.held(&claim.lock, held_for);
+                kept
+            }
+            _ => {
+                self.unlock(claim, Effort::Persistent)?;
+                let reason = "it is held more than once: only the last guard of an owner can keep it, and this one was unlocked";
+                Err(Error::Misuse { lock: claim.lock.name.clone(), reason })
             }
         }
-    };
-    if matches!(result, Ok(()) | Err(Error::Lost(_))) {
-        releasing.outage.heard();
     }
-    if result.is_ok() {
-        let (lock, owner, label) = (&claim.lock.name, &claim.owner, &*claim.config.label);
-        let left = until.saturating_duration_since(claim.config.now());
-        log_line!(debug, "fairlock::release",
-            event = "kept", lock = lock.as_str(), owner = owner.as_str(), label = label,
-            token = token.get(), held_ms = ms(held_for), left_ms = ms(left);
-            "lock {lock} released by {label} after {held_for:.1?}, but kept for {left:.1?} more, token {token} ({owner})"
-        );
+
+    fn keep_until(
+        self,
+        claim: &Arc<Claim>,
+        token: FencingToken,
+        held_for: Duration,
+        until: Instant,
+    ) -> Result<()> {
+        let keeper = RequestId::fresh();
+        let give_up_at = claim.config.now() + claim.config.outage_limit;
+        let mut unanswered = 0;
+        let result = loop {
+            let left = until.saturating_duration_since(claim.config.now()).max(AT_ONCE);
+            match self.backend.keep(&claim.hold(token), keeper, left) {
+                // An earlier attempt was carried out, and its time is over.
+                Ok(HoldKept::NotHeld) if unanswered > 0 && until <= claim.config.now() => break Ok(()),
+                Ok(HoldKept::NotHeld) => {
+                    self.ledger.lose(claim, LostCause::Taken);
+                    break Err(Error::Lost(claim.lost(token, LostCause::Taken)));
+                }
+                Ok(HoldKept::Kept) => break Ok(()),
+                Err(error) => {
+                    unanswered += 1;
+                    claim.leaving_failed(error.clone());
+                    let wait = backoff::pause(unanswered);
+                    let hopeless = !error.kind().is_transient();
+                    if hopeless || claim.config.now() + wait >= give_up_at {
+                        break Err(Error::about(&claim.lock.name, unknown(error)));
+                    }
+                    claim.config.clock.sleep(wait);
+                }
+            }
+        };
+        if matches!(result, Ok(()) | Err(Error::Lost(_))) {
+            self.outage.heard();
+        }
+        if result.is_ok() {
+            let (lock, owner, label) = (&claim.lock.name, &claim.owner, &*claim.config.label);
+            let left = until.saturating_duration_since(claim.config.now());
+            log_line!(debug, "fairlock::release",
+                event = "kept", lock = lock.as_str(), owner = owner.as_str(), label = label,
+                token = token.get(), held_ms = ms(held_for), left_ms = ms(left);
+                "lock {lock} released by {label} after {held_for:.1?}, but kept for {left:.1?} more, token {token} ({owner})"
+            );
+        }
+        self.ledger.retire(claim);
+        settle_renewal(claim, Effort::Persistent);
+        result
     }
-    releasing.ledger.retire(claim);
-    settle_renewal(claim, Effort::Persistent);
-    result
 }
 
 /// Says what may have become of the hold. It is not released: the lock would be free too early.

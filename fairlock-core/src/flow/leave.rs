@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::release::Releasing;
+use super::Parts;
 use crate::backend::{BackendError, Wait};
 use crate::chores::Chores;
 use crate::claim::{AfterGivingUp, Claim, GiveUp, Patience};
@@ -59,12 +59,14 @@ pub(crate) fn give_up(
     }
 }
 
-/// Gives up a caller's share of a claim: the place, or the hold that it has become.
-pub(crate) fn drop_share(releasing: Releasing<'_>, claim: &Arc<Claim>) {
-    let _here = claim.config.clock.attend();
-    match claim.give_up_request() {
-        Some(give_up) => follow_giving_up(releasing.ledger, claim, give_up.after),
-        None => releasing.unlock_unused(claim),
+impl Parts<'_> {
+    /// Gives up a caller's share of a claim: the place, or the hold that it has become.
+    pub(crate) fn drop_share(self, claim: &Arc<Claim>) {
+        let _here = claim.config.clock.attend();
+        match claim.give_up_request() {
+            Some(give_up) => follow_giving_up(self.ledger, claim, give_up.after),
+            None => self.unlock_unused(claim),
+        }
     }
 }
 

@@ -1,5 +1,5 @@
 //! The flows that do I/O on the thread of their caller: how a lock is acquired, passed on, renewed, released and kept, and how a
-//! caller leaves the line. Each names what it takes of the client.
+//! caller leaves the queue.
 
 mod acquire;
 mod ask;
@@ -11,13 +11,32 @@ mod release;
 mod renew;
 mod turn;
 
-pub(crate) use acquire::{Acquiring, Taken, Wish, error_of};
-pub(crate) use ask::Asking;
+pub(crate) use acquire::{Taken, Wish, error_of};
 pub(crate) use counted::count;
-pub(crate) use keep::keep;
+pub(crate) use leave::Waited;
 #[cfg(test)]
 pub(crate) use leave::give_up;
-pub(crate) use leave::{Waited, drop_share};
-pub(crate) use release::{Effort, GivenUp, Releasing};
-pub(crate) use renew::Renewing;
+pub(crate) use release::{Effort, GivenUp};
 pub(crate) use turn::{TURN, Turn};
+
+use std::sync::Arc;
+
+use crate::backend::Backend;
+use crate::chores::Chores;
+use crate::config::Config;
+use crate::ids::ClientId;
+use crate::ledger::Ledger;
+use crate::outage::Outage;
+use crate::timers::Timers;
+
+/// What the flows take of a client.
+#[derive(Clone, Copy)]
+pub(crate) struct Parts<'a> {
+    pub(crate) id: ClientId,
+    pub(crate) config: &'a Arc<Config>,
+    pub(crate) backend: &'a dyn Backend,
+    pub(crate) ledger: &'a Ledger,
+    pub(crate) timers: &'a Timers,
+    pub(crate) chores: &'a Chores,
+    pub(crate) outage: &'a Outage,
+}

@@ -4,14 +4,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::Parts;
 use crate::backend::{Backend, HoldCountSet, Released, only};
 use crate::backoff;
 use crate::claim::{Claim, Unlocked};
 use crate::error::{Error, LostCause, Result};
 use crate::ids::FencingToken;
-use crate::ledger::{Ledger, log_release};
+use crate::ledger::log_release;
 use crate::logging::log_line;
-use crate::outage::Outage;
 
 /// For how long an unlock waits for a call of its claim that is under way.
 const CALL_WAIT: Duration = Duration::from_millis(500);
@@ -25,18 +25,10 @@ pub(crate) enum Effort {
     Persistent,
 }
 
-/// What the end of a hold takes of the client.
-#[derive(Clone, Copy)]
-pub(crate) struct Releasing<'a> {
-    pub(crate) backend: &'a dyn Backend,
-    pub(crate) ledger: &'a Ledger,
-    pub(crate) outage: &'a Outage,
-}
-
 /// A hold that its holder has given up. The server is still to be told: what is not, as in a panic, is left to the watchdog.
 #[must_use = "the server has to be told"]
 pub(crate) struct GivenUp<'a> {
-    releasing: Releasing<'a>,
+    parts: Parts<'a>,
     claim: &'a Arc<Claim>,
     now: Instant,
     unlocked: Option<Unlocked>,
@@ -47,7 +39,7 @@ impl Drop for GivenUp<'_> {
         if let Some(Unlocked::Last { .. } | Unlocked::Lost { last: true, .. }) = self.unlocked
             && self.claim.leaving().is_some()
         {
-            self.releasing.ledger.release_soon(self.claim);
+            self.parts.ledger.release_soon(self.claim);
         }
     }
 }
@@ -56,13 +48,13 @@ impl GivenUp<'_> {
     /// Tells the server, and waits for its answer.
     pub(crate) fn tell(mut self, effort: Effort) -> Result<()> {
         match self.unlocked.take() {
-            Some(unlocked) => self.releasing.tell(self.claim, unlocked, self.now, effort),
+            Some(unlocked) => self.parts.tell_unlocked(self.claim, unlocked, self.now, effort),
             None => Ok(()),
         }
     }
 }
 
-impl<'a> Releasing<'a> {
+impl<'a> Parts<'a> {
     /// Gives up one hold of the claim, and releases the last one.
     pub(crate) fn unlock(self, claim: &Arc<Claim>, effort: Effort) -> Result<()> {
         let _here = claim.config.clock.attend();
@@ -81,10 +73,16 @@ impl<'a> Releasing<'a> {
             self.ledger.lose_if_expired(claim);
             unlocked = claim.unlock(now);
         }
-        GivenUp { releasing: self, claim, now, unlocked: Some(unlocked) }
+        GivenUp { parts: self, claim, now, unlocked: Some(unlocked) }
     }
 
-    fn tell(self, claim: &Arc<Claim>, unlocked: Unlocked, now: Instant, effort: Effort) -> Result<()> {
+    fn tell_unlocked(
+        self,
+        claim: &Arc<Claim>,
+        unlocked: Unlocked,
+        now: Instant,
+        effort: Effort,
+    ) -> Result<()> {
         match unlocked {
             Unlocked::StillHeld { token, count } => {
                 match tell_hold_count(self.backend, claim, token, count, "fairlock::release") {

@@ -3,27 +3,17 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::backend::{Answer, Backend, BackendError, Renew, Renewal, or_missing};
+use super::Parts;
+use crate::backend::{Answer, BackendError, Renew, Renewal, or_missing};
 use crate::claim::{AfterRenewal, Claim};
-use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::ids::ClientId;
 use crate::ledger::Ledger;
 
-/// What a holder's own renewal takes of the client.
-#[derive(Clone, Copy)]
-pub(crate) struct Renewing<'a> {
-    pub(crate) client: ClientId,
-    pub(crate) config: &'a Config,
-    pub(crate) backend: &'a dyn Backend,
-    pub(crate) ledger: &'a Ledger,
-}
-
-impl Renewing<'_> {
+impl Parts<'_> {
     /// Renews the holds now, in one call. Returns for how long all of them are certain, or the first error. None is renewed if
     /// one is lost already.
     pub(crate) fn renew_now(self, claims: &[&Arc<Claim>]) -> Result<Duration> {
-        let Renewing { client, config, backend, ledger } = self;
+        let Parts { id, config, backend, ledger, .. } = self;
         let _here = config.clock.attend();
         let (mut items, mut leases) = (Vec::with_capacity(claims.len()), Vec::with_capacity(claims.len()));
         let sent = config.now();
@@ -35,7 +25,7 @@ impl Renewing<'_> {
             items.push(Renew::Hold { hold: claim.hold(token), holds, lease });
             leases.push(lease);
         }
-        let answers = backend.renew(client, &items);
+        let answers = backend.renew(id, &items);
         let renewed = claims.iter().zip(leases).zip(or_missing(answers));
         // Each answer is taken, even after an error.
         let renewed = renewed.map(|((claim, lease), answer)| renewed_now(ledger, claim, answer, sent, lease));

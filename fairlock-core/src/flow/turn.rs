@@ -5,82 +5,71 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::backend::{Answer, Backend, BackendError, Hold, Place, Released, Withdrawn, or_missing};
+use super::Parts;
+use crate::backend::{Answer, BackendError, Hold, Place, Released, Withdrawn, or_missing};
 use crate::backoff::AfterFailure;
-use crate::chores::{Chore, Chores, ChoresInHand, Duty};
+use crate::chores::{Chore, ChoresInHand, Duty};
 use crate::claim::{Claim, Failure, GrantedBy, earlier};
-use crate::config::Config;
 use crate::ids::LockName;
-use crate::ledger::{Ledger, log_release};
+use crate::ledger::log_release;
 use crate::logging::log_line;
-use crate::outage::{First, Outage};
-use crate::timers::Timers;
+use crate::outage::First;
 
 /// How long the chores of one round, and then its lines in the log, may take before the next renewals.
 pub(crate) const TURN: Duration = Duration::from_millis(100);
 
-/// What a turn takes of the client, and what its chores leave to be done at its end, once for all of them.
+/// The chores of one turn, and what they leave to be done at its end, once for all of them.
 pub(crate) struct Turn<'a> {
-    config: &'a Config,
-    backend: &'a dyn Backend,
-    ledger: &'a Ledger,
-    chores: &'a Chores,
-    outage: &'a Outage,
+    parts: Parts<'a>,
     /// The last chore that was not answered.
     failed: Option<BackendError>,
     /// Another one was.
     is_heard: bool,
-    /// The chores that are not tried any more.
+    /// The chores that are not tried any more, and the first of them.
     abandoned: usize,
-    first_abandoned: Option<(Arc<Claim>, Duty, BackendError)>,
+    first_abandoned: Option<First>,
     /// A request of each lock that left it.
     left: HashMap<LockName, Arc<Claim>>,
 }
 
 impl<'a> Turn<'a> {
-    pub(crate) fn new(
-        config: &'a Config,
-        backend: &'a dyn Backend,
-        ledger: &'a Ledger,
-        chores: &'a Chores,
-        outage: &'a Outage,
-    ) -> Turn<'a> {
-        let (failed, is_heard, left) = (None, false, HashMap::new());
-        let (abandoned, first_abandoned) = (0, None);
-        Turn { config, backend, ledger, chores, outage, failed, is_heard, abandoned, first_abandoned, left }
+    pub(crate) fn new(parts: Parts<'a>) -> Turn<'a> {
+        let (abandoned, first_abandoned, left) = (0, None, HashMap::new());
+        Turn { parts, failed: None, is_heard: false, abandoned, first_abandoned, left }
     }
 
     /// Does the chore of this claim on the calling thread, which waits for the claim's end: the watchdog may be held up by the
     /// answers of other locks. False: there is no chore; or another thread does it, or first has to finish a call about this
     /// claim.
-    pub(crate) fn settle(mut self, timers: &Timers, claim: &Arc<Claim>) -> bool {
-        let Some(taken) = self.chores.take(claim) else { return false };
+    pub(crate) fn settle(mut self, claim: &Arc<Claim>) -> bool {
+        let Parts { chores, timers, .. } = self.parts;
+        let Some(taken) = chores.take(claim) else { return false };
         self.attempt(taken);
         timers.due_by(self.end());
         // The watchdog did not see it while it was taken, and may have gone to sleep without an end. The caller may leave.
-        timers.due_by(self.chores.due_at());
+        timers.due_by(chores.due_at());
         true
     }
 
     /// Does the chores that are due; returns when the next one is. `before` runs before each call to the server, when the
     /// chore is in hand: a caller may add one at any moment, so a look ahead would miss some.
     pub(crate) fn do_due(mut self, before: impl Fn()) -> Option<Instant> {
-        let stop_at = self.config.now() + TURN;
+        let stop_at = self.parts.config.now() + TURN;
         loop {
-            let now = self.config.now();
+            let now = self.parts.config.now();
             if now >= stop_at {
                 break;
             }
-            let Some(taken) = self.chores.next(now) else { break };
+            let Some(taken) = self.parts.chores.next(now) else { break };
             before();
             self.attempt(taken);
         }
         if let Some(error) = self.failed.take() {
-            for chore in self.chores.take_over(self.config.now()) {
+            for chore in self.parts.chores.take_over(self.parts.config.now()) {
                 self.abandon(chore, &error);
             }
         }
-        earlier(self.end(), self.chores.due_at())
+        earlier(self.end(), self.parts.chores.due_at())
     }
 
     /// One attempt, in one call. What is not done is put back by the drop of `taken`, even after a panic.
@@ -89,7 +78,7 @@ impl<'a> Turn<'a> {
         taken.todo.retain(|chore| {
             let has_to_tell = chore.duty == Duty::Release || !chore.claim.is_unsent();
             if !has_to_tell {
-                self.ledger.retire(&chore.claim);
+                self.parts.ledger.retire(&chore.claim);
             }
             has_to_tell
         });
@@ -101,7 +90,7 @@ impl<'a> Turn<'a> {
             chore.again = std::mem::replace(&mut chore.tried, true);
             is_retry |= chore.again;
         }
-        let sent = self.config.now();
+        let sent = self.parts.config.now();
         let (mut is_answered, mut errors) = (false, Vec::new());
         for answer in self.tell(taken.todo.make_contiguous()) {
             // The chore stays in hand until its answer is applied, which may panic.
@@ -117,7 +106,7 @@ impl<'a> Turn<'a> {
                     }
                 }
                 Err(error) if !chore.claim.needs_no_repeat(&error) => {
-                    self.ledger.chore_failed(chore, &error);
+                    self.parts.ledger.chore_failed(chore, &error);
                     errors.push((Arc::clone(&chore.claim), error));
                     taken.back.extend(taken.todo.pop_front());
                 }
@@ -126,12 +115,12 @@ impl<'a> Turn<'a> {
         }
         if is_answered {
             self.is_heard = true;
-            self.outage.heard();
+            self.parts.outage.heard();
         }
         if !errors.is_empty() {
             self.unanswered(taken, errors, is_answered);
         } else if is_answered && is_retry {
-            self.chores.retries.answered();
+            self.parts.chores.retries.answered();
         }
     }
 
@@ -142,20 +131,26 @@ impl<'a> Turn<'a> {
         errors: Vec<(Arc<Claim>, BackendError)>,
         others_answer: bool,
     ) {
-        let now = self.config.now();
+        let now = self.parts.config.now();
         // The pause is set before the claims' callers hear of the failure, since they go by both.
-        let after = self.chores.retries.failed(now, self.config.longest_pause());
+        let after = self.parts.chores.retries.failed(now, self.parts.config.longest_pause());
         for (claim, error) in &errors {
             claim.leaving_failed(error.clone());
         }
         drop(taken); // put back before the chores that are over are taken out
         if after == AfterFailure::PausesBegin {
-            self.chores.tell_callers();
+            self.parts.chores.tell_callers();
         }
         if let Some((claim, error)) = errors.into_iter().next() {
             self.failed = Some(error.clone());
             let failed = (claim.lock.name.clone(), error);
-            self.outage.heard_nothing(&self.ledger.registry, self.chores, now, failed, others_answer);
+            self.parts.outage.heard_nothing(
+                &self.parts.ledger.registry,
+                self.parts.chores,
+                now,
+                failed,
+                others_answer,
+            );
         }
     }
 
@@ -164,12 +159,12 @@ impl<'a> Turn<'a> {
         let answers = match chores {
             [Chore { duty: Duty::Release, .. }, ..] => {
                 let holds: Vec<Hold<'_>> = chores.iter().map(|chore| chore.claim.leaving_hold()).collect();
-                let answers = chores.iter().zip(self.backend.release(&holds));
+                let answers = chores.iter().zip(self.parts.backend.release(&holds));
                 answers.map(|(chore, answer)| Ok(self.released(chore, answer?))).collect()
             }
             _ => {
                 let places: Vec<Place<'_>> = chores.iter().map(|chore| chore.claim.place()).collect();
-                self.backend.withdraw(&places)
+                self.parts.backend.withdraw(&places)
             }
         };
         or_missing(answers).take(chores.len())
@@ -182,11 +177,11 @@ impl<'a> Turn<'a> {
         let claim = &chore.claim;
         let has_failed = claim.leaving().is_none_or(|(failed, _)| failed > 0);
         let is_first = claim.is_tasks() && !chore.again && !has_failed;
-        let now = self.config.now();
+        let now = self.parts.config.now();
         match (answer, claim.token(), claim.held_for(now)) {
             (Released::NotHeld, ..) if is_first => {
                 if let Some(cause) = claim.loss_found_by_release(false, now) {
-                    self.ledger.lose(claim, cause);
+                    self.parts.ledger.lose(claim, cause);
                 }
             }
             (Released::Released, Some(token), Some(held_for)) if is_first => {
@@ -202,16 +197,16 @@ impl<'a> Turn<'a> {
         let claim = &chore.claim;
         match answer {
             Withdrawn::Left => {
-                self.ledger.retire(claim);
+                self.parts.ledger.retire(claim);
                 if chore.duty == Duty::Withdraw {
                     self.left.entry(claim.lock.name.clone()).or_insert_with(|| Arc::clone(claim));
                 }
                 None
             }
             Withdrawn::WasGranted { token, lease } => {
-                self.ledger.counters.granted_by_answer(claim.request);
-                if claim.granted_while_leaving(token, sent, lease, self.config.now()) {
-                    self.ledger.granted(claim, GrantedBy::WakeUp);
+                self.parts.ledger.counters.granted_by_answer(claim.request);
+                if claim.granted_while_leaving(token, sent, lease, self.parts.config.now()) {
+                    self.parts.ledger.granted(claim, GrantedBy::WakeUp);
                     return None;
                 }
                 // The caller has gone.
@@ -231,25 +226,28 @@ impl<'a> Turn<'a> {
             chore.claim.take_late_until(); // its time has passed, and with it all that an attempt may have begun
         }
         chore.claim.abandon_end(Failure::Backend(error.clone()));
-        self.ledger.retire(&chore.claim);
+        self.parts.ledger.retire(&chore.claim);
         // As the request was, which has left nothing.
         if chore.claim.was_refused() {
             return;
         }
         self.abandoned += 1;
-        self.first_abandoned.get_or_insert_with(|| (chore.claim, chore.duty, error.clone()));
+        self.first_abandoned.get_or_insert_with(|| First {
+            lock: chore.claim.lock.name.clone(),
+            duty: chore.duty,
+            error: error.clone(),
+        });
     }
 
     /// Passes wake-ups on, once a lock: the search for a waiter passes those that leave as well. Writes one line, however many
     /// chores were given up. Returns when the line is due, if that is later.
-    pub(crate) fn end(&self) -> Option<Instant> {
-        self.left.values().for_each(|claim| self.ledger.pass_wake_up_on(claim));
-        let (claim, duty, error) = self.first_abandoned.as_ref()?;
-        let (lock, count) = (&claim.lock.name, self.abandoned);
-        if !error.kind().is_transient() {
-            let first = First { lock: lock.clone(), duty: *duty, error: error.clone() };
-            return self.outage.given_up.tell(count, first, self.config.now());
+    pub(crate) fn end(&mut self) -> Option<Instant> {
+        self.left.values().for_each(|claim| self.parts.ledger.pass_wake_up_on(claim));
+        let (first, count) = (self.first_abandoned.take()?, self.abandoned);
+        if !first.error.kind().is_transient() {
+            return self.parts.outage.given_up.tell(count, first, self.parts.config.now());
         }
+        let First { lock, duty, error } = first;
         // The outage has its lines; and what the server was not told is over there by now.
         log_line!(debug, "fairlock::release",
             event = "given up", lock = lock.as_str(), task:? = duty, count = count, error:% = error;

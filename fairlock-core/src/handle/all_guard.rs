@@ -167,7 +167,7 @@ impl AllGuard {
     /// renewed all the same, unless a hold was known to be lost before.
     pub fn renew(&self) -> Result<Duration> {
         let claims: Vec<_> = self.guards.iter().map(|guard| &guard.claim).collect();
-        self.shared.renewing().renew_now(&claims)
+        self.shared.parts().renew_now(&claims)
     }
 
     /// Releases all locks, the last name first. After an error it goes on with the others.

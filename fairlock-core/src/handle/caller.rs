@@ -32,7 +32,7 @@ impl<O: Ownership> Caller<O> {
 
     pub(super) fn obtain(&self, wait: Wait) -> Result<TryLock<Guard<O>>> {
         let (owner, patience) = (self.owner_id(), self.patience(wait));
-        let taken = self.shared.acquiring().obtain(self.wish(&owner, &patience)?)?;
+        let taken = self.shared.parts().obtain(self.wish(&owner, &patience)?)?;
         Ok(match taken {
             Some(taken) => TryLock::Granted(Guard::new(Arc::clone(&self.shared), taken)),
             None => TryLock::Busy,
@@ -44,7 +44,7 @@ impl<O: Ownership> Caller<O> {
         let (owner, patience) = (self.owner_id(), self.patience(Wait::Forever));
         loop {
             // None can't be: a wait without limit ends with a claim or an error.
-            if let Some(claim) = self.shared.acquiring().begin(self.wish(&owner, &patience)?)? {
+            if let Some(claim) = self.shared.parts().begin(self.wish(&owner, &patience)?)? {
                 return Ok(claim);
             }
         }

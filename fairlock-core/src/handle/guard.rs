@@ -9,7 +9,7 @@ use crossbeam_channel::Receiver;
 use crate::backend::RequestId;
 use crate::claim::Claim;
 use crate::error::{Error, Lost, Result};
-use crate::flow::{self, Effort, GivenUp, Taken};
+use crate::flow::{Effort, GivenUp, Taken};
 use crate::handle::owner::{Owner, Ownership, ThisThread};
 use crate::ids::{FencingToken, OwnerId};
 use crate::logging::log_line;
@@ -149,7 +149,7 @@ impl<O: Ownership> Guard<O> {
     /// [`Error::Lost`] when the server no longer has the hold. [`Error::Unavailable`] or [`Error::Denied`] when the server
     /// gave no answer or refused; the hold is then as valid as before.
     pub fn renew(&self) -> Result<Duration> {
-        self.shared.renewing().renew_now(&[&self.claim])
+        self.shared.parts().renew_now(&[&self.claim])
     }
 
     /// Releases the lock. While the server does not answer it tries again, up to the
@@ -162,13 +162,13 @@ impl<O: Ownership> Guard<O> {
     /// server answered.
     pub fn unlock(mut self) -> Result<()> {
         self.spent = true;
-        self.shared.releasing().unlock(&self.claim, Effort::Persistent)
+        self.shared.parts().unlock(&self.claim, Effort::Persistent)
     }
 
     /// Gives the hold up, here alone.
     pub(super) fn give_up(&mut self) -> GivenUp<'_> {
         self.spent = true;
-        self.shared.releasing().give_up(&self.claim)
+        self.shared.parts().give_up(&self.claim)
     }
 
     /// Calls `f` and releases the lock; a panic drops the guard, which releases it too.
@@ -209,7 +209,7 @@ impl<O: Ownership> Guard<O> {
     /// server refuses, and [`Error::InvalidConfig`] when the backend can't do it: the lock ends with its lease.
     pub fn keep_for(mut self, at_least: Duration) -> Result<()> {
         self.spent = true;
-        flow::keep(self.shared.releasing(), &self.claim, at_least)
+        self.shared.parts().keep(&self.claim, at_least)
     }
 
     /// Keeps the hold without a guard. It is renewed until [`Lock::unlock`](crate::Lock::unlock) of the same owner releases
@@ -236,7 +236,7 @@ impl<O: Ownership> Drop for Guard<O> {
         if self.spent {
             return;
         }
-        log_drop(self.shared.releasing().unlock(&self.claim, Effort::Once));
+        log_drop(self.shared.parts().unlock(&self.claim, Effort::Once));
     }
 }
 

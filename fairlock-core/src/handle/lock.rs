@@ -258,7 +258,7 @@ impl<O: Ownership> Lock<O> {
             let (lock, label) = (self.0.lock.name.clone(), Arc::clone(&shared.config.label));
             Error::NotHeld { lock, owner, label, guards, held_by }
         };
-        shared.releasing().unlock(&claim.map_err(not_held)?, Effort::Persistent)
+        shared.parts().unlock(&claim.map_err(not_held)?, Effort::Persistent)
     }
 
     /// Whether this handle's owner, the calling thread or the [`Owner`], certainly holds the lock. Makes no round trip.

@@ -9,7 +9,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use crate::backend::Wait;
 use crate::claim::{Claim, Patience};
 use crate::error::{Error, Result};
-use crate::flow::{self, Taken, Waited};
+use crate::flow::{Taken, Waited};
 use crate::handle::caller::{Caller, wait_of};
 use crate::handle::guard::{Guard, TryLock};
 use crate::handle::owner::{Owner, Ownership, ThisThread};
@@ -107,7 +107,7 @@ impl<O: Ownership> Request<O> {
     pub fn leave(mut self) -> Result<TryLock<Guard<O>>> {
         let patience = self.caller.patience(Wait::UpTo(Duration::ZERO));
         let claim = self.take_claim()?;
-        match self.caller.shared.acquiring().wait_for(&claim, &patience)? {
+        match self.caller.shared.parts().wait_for(&claim, &patience)? {
             Waited::Granted(token) => Ok(TryLock::Granted(self.guard(claim, token))),
             Waited::NotGranted => Ok(TryLock::Busy),
             // It was granted, and ended before it was taken.
@@ -120,7 +120,7 @@ impl<O: Ownership> Request<O> {
         loop {
             // Put back only where the request continues: a grant or an error uses it up.
             let claim = self.take_claim()?;
-            match self.caller.shared.acquiring().wait_for(&claim, &patience)? {
+            match self.caller.shared.parts().wait_for(&claim, &patience)? {
                 Waited::Granted(token) => return Ok(TryLock::Granted(self.guard(claim, token))),
                 Waited::NotGranted => {
                     self.claim = Some(claim);
@@ -151,7 +151,7 @@ impl<O: Ownership> Request<O> {
 impl<O: Ownership> Drop for Request<O> {
     fn drop(&mut self) {
         if let Some(claim) = self.claim.take() {
-            flow::drop_share(self.caller.shared.releasing(), &claim);
+            self.caller.shared.parts().drop_share(&claim);
         }
     }
 }

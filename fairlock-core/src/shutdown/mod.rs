@@ -8,10 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::backend::{BackendError, BackendErrorKind};
-use crate::chores::Duty;
+use crate::chores::{Batch, Duty};
 use crate::claim::{AfterGivingUp, Claim, Failure};
 use crate::ending::{Ended, Unsettled};
-use crate::errands::Batch;
 use crate::error::{Lost, LostCause, Result};
 use crate::logging::log_line;
 use crate::losses::{Stopped, log_loss};

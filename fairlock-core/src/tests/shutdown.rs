@@ -15,7 +15,7 @@ fn a_withdrawal_goes_after_an_ask_that_is_under_way() {
     s.a().fails(Shutdown).x().done().after(S).at(WITHDRAW, [S]);
 }
 
-/// A heartbeat puts back a place that is gone. The watchdog may withdraw the request as well as the shutdown.
+/// See `Duty::has_to_wait`. The watchdog may withdraw the request as well as the shutdown.
 #[test]
 fn a_withdrawal_goes_after_a_heartbeat_that_is_under_way() {
     let s = threads().acquire().says(rank(0)).a().requests().renew().takes(S).pass(2 * S);

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use super::watch_ends_meanwhile;
 use crate::backend::{BackendError, Renew, Renewal, or_missing};
 use crate::claim::{AfterRenewal, Claim, GrantedBy, RoundTimes, WatchdogStep, earlier};
-use crate::config::{Config, MOST_AT_ONCE};
+use crate::config::MOST_AT_ONCE;
 use crate::error::LostCause;
-use crate::flow::{Asking, TURN};
+use crate::flow::{Parts, TURN};
 use crate::ids::FencingToken;
 use crate::logging::log_line;
 use crate::shared::Shared;
@@ -70,7 +70,7 @@ pub(super) fn round(shared: &Shared) -> Option<Instant> {
     let next_chore = shared.turn().do_due(|| watch_ends_meanwhile(timers));
     let next_line = outage.given_up.tell_rest(shared.now());
     asks.sort_by_key(|(since, _)| *since);
-    ask(shared.asking(), &shared.config, asks.into_iter().map(|(_, claim)| claim), gone);
+    ask(shared.parts(), asks.into_iter().map(|(_, claim)| claim), gone);
     let stop_at = shared.now() + TURN;
     let are_logged = ledger.unlogged.log(|| shared.now() >= stop_at);
     if looked_after {
@@ -143,7 +143,8 @@ fn renew(shared: &Shared, due: Vec<Due>) -> Vec<Due> {
 
 /// Asks for requests on which no caller waits, and for all whose places are gone, many in a call. What is left after a turn, or after
 /// a call that was not answered, is left to the next round, which follows at once, and to callers.
-fn ask(asking: Asking<'_>, config: &Config, unattended: impl Iterator<Item = Arc<Claim>>, gone: Vec<Due>) {
+fn ask(parts: Parts<'_>, unattended: impl Iterator<Item = Arc<Claim>>, gone: Vec<Due>) {
+    let Parts { config, outage, .. } = parts;
     let stop_at = config.now() + TURN;
     let gone = gone.into_iter().map(|due| (Arc::clone(&due.claim), Some(due)));
     let mut all = unattended.map(|claim| (claim, None)).chain(gone);
@@ -160,8 +161,8 @@ fn ask(asking: Asking<'_>, config: &Config, unattended: impl Iterator<Item = Arc
             return;
         }
         let sent = config.now();
-        asking.ask_all(&claims);
-        let (now, retries) = (config.now(), &asking.outage.asks);
+        parts.ask_all(&claims);
+        let (now, retries) = (config.now(), &outage.asks);
         let failed = claims.iter().any(|claim| claim.last_ask_failed());
         if failed {
             retries.failed(sent, config.longest_pause());

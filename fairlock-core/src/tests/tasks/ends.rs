@@ -6,8 +6,7 @@ use super::super::scene::*;
 use super::super::store::{Op, down, granted, queued};
 use super::super::support::{OUTAGE, S, World, ms};
 use super::is_by_tasks;
-use crate::chores::Duty;
-use crate::errands::Errand;
+use crate::chores::{Duty, Errand};
 
 #[test]
 fn a_shutdown_ends_waits_and_holds_of_tasks_and_leaves_nothing() {

@@ -1,4 +1,7 @@
-//! What callers left to be told to the server: releases and withdrawals. `flow/turn.rs` does them.
+//! What callers left to other threads: releases and withdrawals to the watchdog, and what tasks want to the thread that makes their
+//! first attempts (`errands.rs`). `flow/turn.rs` does them.
+
+mod errands;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -9,6 +12,8 @@ use parking_lot::Mutex;
 use crate::backoff::Retries;
 use crate::claim::Claim;
 use crate::config::MOST_AT_ONCE;
+
+pub(crate) use errands::{Batch, Errand, Errands};
 
 /// In the order of the next attempts. A call looks only at the chores that it takes. Exceptions: calls that are made once in an
 /// outage, or once a turn while the server does not answer.
@@ -70,8 +75,10 @@ pub(crate) enum Duty {
 }
 
 impl Duty {
-    /// Whether a call is under way that, carried out late, would begin again what this duty ends. A claim with a duty begins no
-    /// more such calls: once false, the answer stays false. (The renewal of a hold has no effect after the release.)
+    /// Whether a call is under way that has to be over before; a claim with a duty begins no more such calls. An ask would begin anew
+    /// what this ends, if the server carried it out later. A heartbeat begins nothing, but if its answer tells of a place after the
+    /// withdrawal, the request is withdrawn once more: where owners name places, that would remove the place of the owner's next
+    /// request. (The renewal of a hold finds nothing after the release.)
     pub(crate) fn has_to_wait(self, claim: &Claim) -> bool {
         match self {
             Duty::Release => claim.is_asking(),

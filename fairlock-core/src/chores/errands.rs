@@ -1,13 +1,12 @@
 //! What tasks want of the server: the queue of the thread that makes the first attempts.
 
-use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use crate::chores::Duty;
+use super::Duty;
 use crate::claim::Claim;
 use crate::config::MOST_AT_ONCE;
 use crate::timers::Timers;
@@ -22,33 +21,34 @@ pub(crate) enum Errand {
 
 /// In the order in which tasks wanted them, but releases and withdrawals before requests: what a task has given up is given up before
 /// it asks again.
-#[derive(Default)]
-pub(crate) struct Errands(Mutex<Queue>);
+pub(crate) struct Errands<Client>(Mutex<Queue<Client>>);
 
-#[derive(Default)]
-struct Queue {
+struct Queue<Client> {
     left: Batch,
+    /// Lives until the last errand is taken, also when its task has dropped the last handle.
+    client: Option<Arc<Client>>,
     /// The thread has the last batch in its hands, until it comes for the next one.
     in_hand: bool,
 }
-
-/// The client, which lives until the errand is done, also when its task has dropped the last handle. This module does not know the
-/// type.
-type Client = Arc<dyn Any + Send + Sync>;
 
 #[derive(Default)]
 pub(crate) struct Batch {
     pub(crate) releases: VecDeque<Arc<Claim>>,
     pub(crate) withdrawals: VecDeque<Arc<Claim>>,
     pub(crate) asks: VecDeque<Arc<Claim>>,
-    client: Option<Client>,
 }
 
-impl Errands {
-    pub(crate) fn add(&self, claim: &Arc<Claim>, errand: Errand, client: Client) {
-        let batch = &mut self.0.lock().left;
-        batch.add(claim, errand);
-        batch.client.get_or_insert(client);
+impl<Client> Default for Errands<Client> {
+    fn default() -> Errands<Client> {
+        Errands(Mutex::new(Queue { left: Batch::default(), client: None, in_hand: false }))
+    }
+}
+
+impl<Client> Errands<Client> {
+    pub(crate) fn add(&self, claim: &Arc<Claim>, errand: Errand, client: Arc<Client>) {
+        let queue = &mut *self.0.lock();
+        queue.left.add(claim, errand);
+        queue.client.get_or_insert(client);
     }
 
     /// After an errand was added: has the thread look.
@@ -64,8 +64,8 @@ impl Errands {
         }
     }
 
-    pub(crate) fn take_client(&self) -> Option<Client> {
-        self.0.lock().left.client.take()
+    pub(crate) fn take_client(&self) -> Option<Arc<Client>> {
+        self.0.lock().client.take()
     }
 
     /// Whether no errand is queued or in the thread's hands: then another thread may run an errand now without overtaking.
@@ -74,7 +74,7 @@ impl Errands {
         !queue.in_hand && queue.left.is_empty()
     }
 
-    /// What goes into the next calls, one of each kind. None: nothing is wanted.
+    /// What goes into the next calls, one of each kind. None: nothing is wanted. The caller owns the client, too.
     pub(crate) fn next(&self) -> Option<Batch> {
         let (queue, mut next) = (&mut *self.0.lock(), Batch::default());
         let all = &mut queue.left;
@@ -86,15 +86,17 @@ impl Errands {
             next.asks = first(&mut all.asks);
         }
         if all.is_empty() {
-            next.client = all.client.take();
+            queue.client = None;
         }
-        queue.in_hand = next.client.is_some() || !next.is_empty();
+        queue.in_hand = !next.is_empty();
         queue.in_hand.then_some(next)
     }
 
-    /// All that is left at a client's end, whose claims are no longer asked for.
+    /// All that is left at a client's end, whose claims are no longer asked for. The caller owns the client, too.
     pub(crate) fn take_all(&self) -> Batch {
-        std::mem::take(&mut self.0.lock().left)
+        let queue = &mut *self.0.lock();
+        queue.client = None;
+        std::mem::take(&mut queue.left)
     }
 }
 
