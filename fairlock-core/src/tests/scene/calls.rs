@@ -1,151 +1,21 @@
-//! The callers of a scene: their locks, the calls they make, and what each comes to.
+//! The callers of a scene: the calls they make, and what each comes to.
 
 use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::super::names::words;
-use super::super::support::{Running, S, World};
+use super::super::support::World;
 use super::super::tasks::Polled;
 use super::Scene;
+use super::caller::{Call, Caller, Lock};
 use super::told::{End, Guard, Kind, Tell, Told};
 use super::words::Span;
 use crate::backend::Wake;
 use crate::claim::Claim;
-use crate::{AsyncLock, Cancel, Client, FencingToken, LostCause, OwnedGuard, OwnedLock, OwnedRequest, Owner};
-
-/// What the scene knows of a caller.
-pub(super) struct Caller {
-    lock: Lock,
-    name: String,
-    owner: Owner,
-    cancel: Cancel,
-    guards: Vec<Guard>,
-    request: Option<OwnedRequest>,
-    call: Option<Call>,
-    claim: Option<Arc<Claim>>,
-    /// The last one.
-    error: String,
-    took: Duration,
-    /// The first poll of its task has said what the call came to, and nobody has asked whether.
-    at_once: bool,
-}
-
-#[derive(Clone)]
-enum Lock {
-    /// Made after the client's end, which gives out no lock.
-    Ended,
-    OfThread(OwnedLock),
-    OfTask(AsyncLock),
-}
-
-impl Lock {
-    fn of_thread(self) -> OwnedLock {
-        let Lock::OfThread(lock) = self else { panic!("only a thread makes this call") };
-        lock
-    }
-}
-
-enum Call {
-    Runs(Running<Told>),
-    Waits(Polled<Told>, Instant),
-    Over(End),
-}
-
-impl Caller {
-    /// A caller of the lock with this name, for its own owner or for that of the first caller.
-    pub(super) fn new(world: &World, name: &str, is_task: bool, first: Option<&Caller>) -> Caller {
-        let owner = first.map_or_else(|| world.client.new_owner(), |first| first.owner.clone());
-        let lock = match (first, world.client.fair_lock(name)) {
-            (Some(first), _) => first.lock.clone(),
-            (None, Ok(fair)) if is_task => Lock::OfTask(fair.to_async()),
-            (None, Ok(fair)) => Lock::OfThread(fair.owned_by(&owner).unwrap()),
-            (None, Err(_)) => Lock::Ended,
-        };
-        let name = first.map_or(name, |first| &first.name).to_owned();
-        let (cancel, guards, error, took) = Default::default();
-        let (request, call, claim, at_once) = (None, None, None, false);
-        Caller { lock, name, owner, cancel, guards, request, call, claim, error, took, at_once }
-    }
-
-    /// Its claim stays known when it is over. One that has asked for nothing stands for another owner's claim.
-    pub(super) fn learn(&mut self, world: &World) {
-        let is_its =
-            |claim: &Claim| !matches!(self.lock, Lock::OfThread(_)) || claim.owner == *self.owner.id();
-        let find = |is_it: &dyn Fn(&Claim) -> bool| world.shared.ledger.registry.any(&self.name, is_it);
-        if let Some(claim) = find(&is_its).or_else(|| find(&|_| self.claim.is_none())) {
-            self.claim = Some(claim);
-        }
-    }
-
-    /// What nobody has asked for: a call that goes on, and a result that is no success.
-    pub(super) fn untold(&self) -> Option<String> {
-        match self.call.as_ref()? {
-            Call::Over(end) if end.is_success() => None,
-            Call::Over(end) => Some(format!("{end:?}")),
-            Call::Runs(_) | Call::Waits(..) => Some("it goes on".to_owned()),
-        }
-    }
-
-    fn token(&self) -> FencingToken {
-        match self.guards.last().expect("it has a guard") {
-            Guard::OfThread(guard) => guard.token(),
-            Guard::OfTask(guard) => guard.token(),
-        }
-    }
-
-    fn is_lost(&self) -> bool {
-        match self.guards.last().expect("it has a guard") {
-            Guard::OfThread(guard) => guard.is_lost(),
-            Guard::OfTask(guard) => guard.is_lost(),
-        }
-    }
-
-    fn is_decided(&self) -> bool {
-        match (&self.request, &self.call) {
-            (Some(request), _) => request.decided().try_recv().is_ok(),
-            (None, Some(Call::Waits(task, _))) => task.woken() > 0,
-            _ => panic!("nothing waits"),
-        }
-    }
-
-    /// A task that was woken is over.
-    fn notice(&mut self, world: &World) {
-        if matches!(&self.call, Some(Call::Waits(task, _)) if task.woken() > 0) {
-            self.call = Some(Call::Over(self.end(world)));
-        }
-    }
-
-    /// Moves the clock until the call has ended, and says what it came to.
-    fn end(&mut self, world: &World) -> End {
-        match self.call.take().expect("it has made a call") {
-            Call::Over(end) => end,
-            Call::Runs(running) => {
-                let (told, took) = world.finish(&running);
-                self.take(told, took)
-            }
-            Call::Waits(task, began) => {
-                let limit = began + 1000 * S;
-                while task.woken() == 0 && world.clock.now() < limit {
-                    world.clock.step(limit - world.clock.now());
-                }
-                self.take(task.ended(), world.clock.now() - began)
-            }
-        }
-    }
-
-    fn take(&mut self, told: Told, took: Duration) -> End {
-        self.guards.extend(told.guard);
-        self.request = told.request.or(self.request.take());
-        if !told.error.is_empty() {
-            self.error = told.error;
-        }
-        self.took = took;
-        told.end
-    }
-}
+use crate::{Client, FencingToken, LostCause, OwnedGuard, OwnedRequest};
 
 /// One who calls the client, by its own thread or as a task.
 #[derive(Clone)]

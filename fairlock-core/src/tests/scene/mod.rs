@@ -7,6 +7,7 @@
 //! somebody has asked for the end of each that did not succeed.
 
 mod answers;
+mod caller;
 mod calls;
 mod told;
 mod words;
@@ -19,7 +20,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use calls::Caller;
+use caller::Caller;
 use log::Level;
 
 pub(crate) use answers::*;
