@@ -54,11 +54,11 @@ fn main() -> Outcome {
         "fairlock" if mode.starts_with("steps") => steps::run(&url, &order)?,
         "fairlock" => workload::run(&fair::Fair::connect(&url, &order, None)?, &order)?,
         "fairlock-life" => {
-            workload::run(&fair::Fair::connect(&url, &order, Some(Durability::life()))?, &order)?
+            workload::run(&fair::Fair::connect(&url, &order, Some(Durability::default()))?, &order)?
         }
         "fairlock-quorum" => {
             let sentinels = std::env::var("BENCH_SENTINELS")?;
-            workload::run(&fair::Fair::connect(&sentinels, &order, Some(Durability::quorum()))?, &order)?
+            workload::run(&fair::Fair::connect(&sentinels, &order, Some(Durability::default()))?, &order)?
         }
         "fairlock-rw" => {
             workload::run(&shared::ReadWrite(fair::Fair::connect(&url, &order, None)?.0), &order)?

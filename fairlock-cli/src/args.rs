@@ -8,10 +8,10 @@ use clap::{ArgAction, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use fairlock::LockKind;
 
-use crate::duration::{self, parse};
-use crate::exit::{EXIT_CODES, Exit, Failure};
+use crate::duration::parse;
+use crate::exit::{EXIT_CODES, Exit};
 pub(crate) use crate::settings::Server;
-use crate::settings::{SHORTEST_LEASE, Terms};
+use crate::settings::Terms;
 
 const SERVERS: &str = "\
 Servers (user:password@ stands before the hosts; rediss for TLS):
@@ -39,27 +39,6 @@ pub(crate) struct Args {
     pub(crate) verbose: u8,
     #[command(subcommand)]
     pub(crate) command: Command,
-}
-
-impl Args {
-    /// With `--durable` the default lease is the longest that the server grants.
-    ///
-    /// # Errors
-    /// A `--lease` that is longer.
-    pub(crate) fn with_a_durable_lease(mut self) -> Result<Args, Failure> {
-        if let (Command::Run(run), Some(durable)) = (&mut self.command, &self.server.durable) {
-            let longest = durable.longest_lease().max(SHORTEST_LEASE);
-            if let Some(lease) = run.terms.lease.filter(|lease| *lease > longest) {
-                let [lease, longest] = [lease, longest].map(duration::option);
-                return Err(Failure::ours(format!(
-                    "--lease is {lease}, but with --durable the server grants {longest} at most: choose a shorter --lease, or a \
-                     longer trust for all programs"
-                )));
-            }
-            run.terms.lease = Some(run.terms.lease().min(longest));
-        }
-        Ok(self)
-    }
 }
 
 #[derive(Debug, Subcommand)]

@@ -11,15 +11,10 @@ use crate::duration;
 const TRUST: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
 const SKEW: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(60);
 
-/// Reads `life` or `quorum`, then the times that differ from their defaults: `quorum,trust=20s,skew=1s`. None for any other text.
+/// Reads `true`, or the times that differ from their defaults: `trust=20s,skew=1s`. None for any other text.
 pub(crate) fn parse(text: &str) -> Option<Durability> {
-    let (first, times) = text.split_once(',').map_or((text, None), |(first, times)| (first, Some(times)));
-    let (mut durability, times) = match first {
-        "life" => (Durability::life(), times),
-        "quorum" => (Durability::quorum(), times),
-        _ => (Durability::life(), Some(text)),
-    };
-    for setting in times.into_iter().flat_map(|times| times.split(',')) {
+    let mut durability = Durability::default();
+    for setting in text.split(',').filter(|_| text != "true") {
         durability = match setting.split_once('=') {
             Some(("trust", time)) => durability.trust(read(time, TRUST)?),
             Some(("skew", time)) => durability.skew(read(time, SKEW)?),
@@ -38,31 +33,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rule_and_its_times_are_read() {
-        let seconds = Duration::from_secs;
+    fn times_are_read() {
+        let (usual, seconds) = (Durability::default(), Duration::from_secs);
         for (text, expected) in [
-            ("life", Durability::life()),
-            ("quorum", Durability::quorum()),
-            ("trust=20s", Durability::life().trust(seconds(20))),
-            ("life,skew=2s", Durability::life().skew(seconds(2))),
-            ("trust=20", Durability::life().trust(seconds(20))),
-            ("quorum,skew=0,trust=1m", Durability::quorum().trust(seconds(60)).skew(seconds(0))),
+            ("true", usual),
+            ("trust=20s", usual.trust(seconds(20))),
+            ("skew=2s", usual.skew(seconds(2))),
+            ("trust=20", usual.trust(seconds(20))),
+            ("skew=0,trust=1m", usual.trust(seconds(60)).skew(seconds(0))),
         ] {
             assert_eq!(parse(text), Some(expected), "{text}");
         }
         for text in [
             "",
             "10s",
-            "quorum:8s",
-            "quorum,",
+            "trust=8s,",
             "trust",
             "trust=1x",
             "trust=0.9",
             "trust=61m",
             "skew=61",
-            "skew=2s,life",
+            "life",
+            "true,skew=1s",
             "lease=2s",
-            "replicas",
         ] {
             assert_eq!(parse(text), None, "{text}");
         }

@@ -38,7 +38,7 @@ fn main() -> ExitCode {
         return minder.map_or(Exit::Failed, |minder| run::mind(&minder)).into();
     }
     let ended = match Args::try_parse() {
-        Ok(args) => args.with_a_durable_lease().and_then(|args| carry_out(&args)),
+        Ok(args) => server::with_a_durable_lease(args).and_then(|args| carry_out(&args)),
         Err(error) => answer(error),
     };
     match ended {

@@ -6,11 +6,12 @@ use std::time::Duration;
 use fairlock::backend::Backend;
 use fairlock::{Client, LockName, LockState, PostgresBackend, PostgresBuilder, RedisBackend, RedisBuilder};
 
-use crate::args::Server;
+use crate::args::{Args, Command, Server};
+use crate::duration;
 use crate::exit::{Exit, Failure};
 use crate::names::with_process;
 use crate::report::say;
-use crate::settings::{Terms, in_options};
+use crate::settings::{SHORTEST_LEASE, Terms, in_options};
 
 /// How long an answer may take, by default.
 const RESPONSE: Duration = Duration::from_secs(1);
@@ -107,6 +108,26 @@ pub(crate) fn holder(server: &Server, terms: &Terms) -> Result<(Client, Store), 
         builder = builder.label(with_process(label));
     }
     Ok((builder.build()?, store))
+}
+
+/// With `--durable` the default lease is the longest that the server grants.
+///
+/// # Errors
+/// A `--lease` that is longer.
+pub(crate) fn with_a_durable_lease(mut args: Args) -> Result<Args, Failure> {
+    if let (Command::Run(run), Some(longest)) = (&mut args.command, redis(&args.server, None).longest_lease())
+    {
+        let longest = longest.max(SHORTEST_LEASE);
+        if let Some(lease) = run.terms.lease.filter(|lease| *lease > longest) {
+            let [lease, longest] = [lease, longest].map(duration::option);
+            return Err(Failure::ours(format!(
+                "--lease is {lease}, but with --durable the server grants {longest} at most: choose a shorter --lease, or a \
+                 longer trust for all programs"
+            )));
+        }
+        run.terms.lease = Some(run.terms.lease().min(longest));
+    }
+    Ok(args)
 }
 
 pub(crate) fn redis(server: &Server, response_timeout: Option<Duration>) -> RedisBuilder {

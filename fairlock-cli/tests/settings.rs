@@ -20,7 +20,7 @@ const SETTINGS: [(&str, &str, &str, &str); 15] = [
     ("postgres", "", "an address of PostgreSQL, in the form", "postgres://a:canary@127.0.0.1:1/b"),
     ("listen-on", "", "an address of PostgreSQL, with --postgres", "postgres://a:canary@127.0.0.1:1/b"),
     ("discipline", "java", "hand-off or redisson", "redisson"),
-    ("durable", "yes", "life (also --durable alone), or quorum", "life,trust=20s"),
+    ("durable", "yes", "true (also --durable alone), or other times", "trust=20s"),
     ("sentinel-login", "", "user and password with a colon between", "watcher:canary"),
     ("connections", "9", "a number from 1 to 8", "1"),
     ("connect-timeout", "5 s", "from 10ms to 1m, such as 500ms, 30s, 1h30m, or 5 for seconds", "500ms"),

@@ -186,20 +186,27 @@ impl RedisBuilder {
     }
 
     /// Makes locks survive a server that forgets: a server that restarts, is flushed, or dies and is replaced by its replica.
-    /// Such a server grants nothing for one [grace](Durability::grace), 10.6 s by default. In the grace holders reclaim their
-    /// locks by their renewals, and waiters get their places back. A server that sees its first client also begins with a grace:
+    /// Such a server grants nothing for one [grace](Durability), 10.6 s by default, and 18.2 s behind sentinels or in a cluster. In the
+    /// grace holders reclaim their locks by their renewals, and waiters get their places back. A server that sees its first client also begins with a grace:
     /// it can't know whether it has a past.
     ///
     /// All clients of the server have to use this, with the same times: a client with another grace is refused. Locks with a line
     /// only, with [`Discipline::HandOff`]; and no Redisson client may use the same locks, since it grants them in the grace. A
-    /// client's default [lease](fairlock_core::ClientBuilder::lease) is the [longest](Durability::longest_lease) one (10 s, or 7.5 s
-    /// with a quorum) if that is shorter. A master that was deposed and still answers is covered by [`Durability::quorum`] only. An
-    /// attempt in a grace finds the lock busy; the log has a line, and [`grace_left`](RedisBackend::grace_left) tells. Users need the
-    /// rights to INFO and to the key `fairlock_life` (in a cluster to the keys `fairlock_life:*`), and with a quorum to SENTINEL MYID at
-    /// the sentinels or to CLUSTER NODES. Default: off, and then not one command more runs.
+    /// client's default [lease](fairlock_core::ClientBuilder::lease) is the [longest](Self::longest_lease) one (10 s; behind sentinels, and
+    /// in a cluster, 7.5 s) if that is shorter. A master that was deposed and still answers grants nothing either, since a majority of
+    /// the sentinels or nodes has to name it. An attempt in a grace finds the lock busy; the log has a line, and
+    /// [`grace_left`](RedisBackend::grace_left) tells. Users need the rights to INFO and to the key `fairlock_life` (in a cluster to the
+    /// keys `fairlock_life:*`), and to SENTINEL MYID at the sentinels or to CLUSTER NODES. Default: off, and then not one command more
+    /// runs.
     pub fn durable(mut self, durability: Durability) -> Self {
         self.durability = Some(durability);
         self
+    }
+
+    /// The longest lease of a lock on these servers. None, if there is no limit: without [`durable`](Self::durable).
+    pub fn longest_lease(&self) -> Option<Duration> {
+        let servers = self.target.as_ref().ok()?.arrangement();
+        self.durability.map(|durability| durability.among(servers).longest_lease())
     }
 
     /// Connects, so that a wrong address or password shows now. It reads INFO from the servers, if the user may, and logs a
@@ -218,8 +225,9 @@ impl RedisBuilder {
         #[cfg(feature = "redisson")]
         let places = self.places()?;
         let (arrangement, has_own_line) = (target.arrangement(), self.discipline == Discipline::HandOff);
-        if let Some(durability) = &self.durability {
-            durability.check(arrangement)?;
+        let durability = self.durability.map(|durability| durability.among(arrangement));
+        if let Some(durability) = &durability {
+            durability.check()?;
             if !has_own_line {
                 let what = "durable is for the discipline HandOff: Redisson's clients share that line, and grant the lock in the \
                             grace";
@@ -231,7 +239,7 @@ impl RedisBuilder {
             return Err(invalid(format!("connections is {n}, it has to be from 1 to {most}")).into());
         }
         let is_cluster = arrangement == Arrangement::Cluster;
-        let calls = Calls::new(self.durability, is_cluster, has_own_line, &mut settings);
+        let calls = Calls::new(durability, is_cluster, has_own_line, &mut settings);
         let servers = connect_within(settings.connect_within, || target.clone().connect(&settings))?;
         doctor::check_info(&servers)?;
         if has_own_line {

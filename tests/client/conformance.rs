@@ -80,7 +80,7 @@ impl<const RULE: u8> Redis<RULE> {
         let builder = RedisBackend::builder(&self.server.url()).response_timeout(LEASE / 2);
         let builder = match RULE {
             HAND_OFF | PERMIT => builder,
-            DURABLE => builder.durable(Durability::life()),
+            DURABLE => builder.durable(Durability::default()),
             _ => builder.discipline(Discipline::Redisson),
         };
         builder.connect().unwrap()

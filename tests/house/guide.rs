@@ -314,6 +314,7 @@ fn every_test_that_a_table_names_exists() {
         "tests/chaos/faults/servers.md",
         "tests/java/interop/README.md",
         "docs/promises.md",
+        "docs/durable.md",
     ] {
         let text = fs::read_to_string(root().join(table)).unwrap();
         let is_part = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';

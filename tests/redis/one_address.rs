@@ -117,9 +117,9 @@ fn durable_holds_are_claimed_at_the_master_that_the_proxy_leads_to() {
     let _alone = Alone::here();
     let pair = Pair::start();
     let proxy = HaProxy::start(&[&pair.first, &pair.second], Sessions::Stay);
-    let life = Durability::life().trust(Duration::from_secs(2));
+    let durability = Durability::default().trust(Duration::from_secs(2));
     let durable = || {
-        let builder = RedisBackend::builder(&proxy.url()).durable(life);
+        let builder = RedisBackend::builder(&proxy.url()).durable(durability);
         let builder = builder.connect_timeout(LEASE / 6).response_timeout(LEASE / 6);
         Client::builder(builder.connect().unwrap()).build().unwrap()
     };

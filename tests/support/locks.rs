@@ -12,6 +12,16 @@ pub fn response_timeout_for(lease: Duration) -> Duration {
     Duration::from_secs(1).min(lease / 2)
 }
 
+/// The grace of durable clients of a single server.
+pub fn grace(trust: Duration, skew: Duration) -> Duration {
+    trust + trust / 100 + Duration::from_millis(2) + skew
+}
+
+/// The grace where a majority names the server. The longest lease is three quarters of the trust.
+pub fn grace_with_majority(trust: Duration, skew: Duration) -> Duration {
+    grace(trust - trust / 4 + trust, skew)
+}
+
 /// The lock of this kind and name.
 #[track_caller]
 pub fn lock_of(client: &Client, kind: LockKind, name: &str) -> Lock {

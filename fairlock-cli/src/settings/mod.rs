@@ -282,19 +282,16 @@ impl clap::Args for Terms {
     }
 }
 
-/// The library names its settings, and the command has options: `durable(quorum)` between backticks is --durable=quorum.
+/// The library names its settings, and the command has options: `response_timeout` between backticks is --response-timeout.
 pub(crate) fn in_options(text: &str) -> String {
     let text = text.replace(", or call PostgresBackend::migrate", "");
     let is_option = |name: &str| SERVER.iter().any(|setting| setting.name == name);
     let mut shown = String::new();
     for (at, part) in text.split('`').enumerate() {
-        let (name, value) =
-            part.strip_suffix(')').and_then(|part| part.split_once('(')).unwrap_or((part, ""));
-        let name = name.replace('_', "-");
-        shown += &match (at % 2, value) {
-            (1, "") if is_option(&name) => format!("--{name}"),
-            (1, value) if is_option(&name) => format!("--{name}={value}"),
-            (1, _) => format!("`{part}`"),
+        let name = part.replace('_', "-");
+        shown += &match at % 2 {
+            1 if is_option(&name) => format!("--{name}"),
+            1 => format!("`{part}`"),
             _ => part.to_owned(),
         };
     }
@@ -315,7 +312,7 @@ mod tests {
         let mut server = Server::usual();
         for (name, good, bad) in [
             ("discipline", &["hand-off", "redisson"][..], &["Redisson", "java"][..]),
-            ("durable", &["life", "quorum,trust=20s"], &["on", "quorum:8s"]),
+            ("durable", &["true", "trust=20s"], &["on", "trust:8s"]),
             ("connections", &["1", "8"], &["0", "9", "-1", "two"]),
             ("connect-timeout", &["10ms", "1m", "0.5"], &["9ms", "60001ms", "1 s"]),
             ("response-timeout", &["10ms", "1m"], &["9ms", "61s"]),
@@ -342,7 +339,7 @@ mod tests {
     #[test]
     fn a_setting_of_the_library_is_an_option_here() {
         for (said, shown) in [
-            ("`durable(quorum)` covers that", "--durable=quorum covers that"),
+            ("`durable` closes that", "--durable closes that"),
             ("the `response_timeout` is 1s", "the --response-timeout is 1s"),
             ("their own setting `quorum` is 2", "their own setting `quorum` is 2"),
             ("durable, `fairlock doctor`", "durable, `fairlock doctor`"),

@@ -58,14 +58,14 @@ pub(super) const SERVER: [Setting<Server>; 11] = [
     },
     Setting {
         name: "durable",
-        value: "RULE",
-        alone: Some("life"),
+        value: "TIMES",
+        alone: Some("true"),
         is_usual: true,
-        what: "All programs that use this server are durable by this rule, with these times; leases are at most the trust, and \
-               with a quorum three quarters of it. The first lock that is taken so begins the server's life (the key fairlock_life): \
+        what: "All programs that use this server are durable, with these times; leases are at most the trust, and with \
+               sentinels or a cluster three quarters of it. The first lock that is taken so begins the server's life (the key fairlock_life): \
                from then on it refuses programs that are not durable, also those that run",
-        allowed: "life (also --durable alone), or quorum, with sentinels; other times than the defaults follow, as in \
-                  quorum,trust=20s,skew=1s: a trust from 1s to 1h, a skew up to 1m",
+        allowed: "true (also --durable alone), or other times than the defaults, as in trust=20s,skew=1s: a trust from 1s to 1h, a \
+                  skew up to 1m",
         default: "they are not",
         set: |server, text| put(&mut server.durable, durable::parse(text).map(Some)),
     },

@@ -43,7 +43,7 @@ fn a_report_is_as_wide_as_the_terminal_and_speaks_of_the_command() {
     let widest = widths(&said).into_iter().max().unwrap();
     assert!((70..=80).contains(&widest), "{said}");
     let words = said.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.contains("a flush or a fail-over; --durable=life closes that"), "{words}");
+    assert!(words.contains("a flush or a fail-over; --durable closes that"), "{words}");
     for of_rust in ["`", "::", "()", "durability"] {
         assert!(!words.contains(of_rust), "{of_rust}: {words}");
     }
@@ -214,7 +214,7 @@ fn every_node_of_a_cluster_and_the_master_behind_sentinels_are_checked() {
     assert!(of(&findings, "good").contains(&"replicas"));
     assert_eq!(of(&findings, "good").iter().filter(|topic| **topic == "sentinel").count(), 3);
     assert_found(&findings, "sentinels", "good", "3 of 3 agree; 1 may fail");
-    assert_found(&findings, "durable", "note", "--durable=quorum covers that, too: 3 of 3 sentinels agree");
+    assert_found(&findings, "durable", "note", "--durable closes that: 3 of 3 sentinels agree");
 }
 
 #[test]
@@ -239,12 +239,12 @@ fn a_grace_is_told_and_ended_by_hand() {
 
 #[test]
 fn what_a_quorum_lacks_is_named() {
-    let quorum = &["--durable=quorum"];
+    let quorum = &["--durable"];
     let all = "user worker on >pw ~* &* +@all";
     let servers = Sentinels::builder().steady().server_acl(all).sentinel_acl(all).start();
     // Only once they have been up for longer than the trust.
     eventually(Duration::from_secs(60), "the sentinels count", || {
-        says(&servers.url(), "doctor --durable=quorum").status.code() == Some(0)
+        says(&servers.url(), "doctor --durable").status.code() == Some(0)
     });
     let findings = judge(&servers.url(), quorum, 0, &[]);
     assert_found(
@@ -285,6 +285,6 @@ fn what_a_quorum_lacks_is_named() {
     second.kill();
     let (_, findings) = look(&servers.url(), &[]);
     assert_found(&findings, "sentinels", "note", "1 of 3 agree, and a majority is 2: no quorum");
-    let said = says(&servers.url(), "doctor --durable=quorum").gave(122);
+    let said = says(&servers.url(), "doctor --durable").gave(122);
     said.with(&["without --durable it says what each sentinel says"]);
 }

@@ -55,10 +55,8 @@ fn a_grace_is_told_to_a_caller_whose_time_is_over_and_once_to_one_that_waits() {
 #[test]
 fn a_missing_quorum_is_named() {
     let servers = Sentinels::builder().steady().start();
-    let durable = "--durable=quorum,trust=2s";
+    let durable = "--durable=trust=2s";
     let run = format!("run x {durable} -- true");
-    let words = "a quorum is one of sentinels, or of a cluster's nodes: connect to them, or choose --durable=life for a single";
-    assert_once(&says(&servers.servers[0].url(), &run).gave(125), &[words]);
     until_they_count(&servers, durable);
     servers.sentinels[1].kill();
     servers.sentinels[2].kill();
@@ -69,7 +67,7 @@ fn a_missing_quorum_is_named() {
 #[test]
 fn a_quorum_that_is_lost_during_the_wait_gives_122() {
     let (servers, dir) = (Sentinels::builder().steady().start(), WorkDir::new());
-    let (durable, pid) = ("--durable=quorum,trust=2s", dir.file("pid"));
+    let (durable, pid) = ("--durable=trust=2s", dir.file("pid"));
     until_they_count(&servers, durable);
     let _holder = starts(&servers.url(), &format!("x {durable}"), &script(&pid, "sleep 1000"));
     process_in(&pid);

@@ -99,7 +99,7 @@ fn minder_of(process: u32) -> u32 {
 #[test]
 fn the_minder_of_a_durable_holder_gives_the_lock_back_by_a_quorum() {
     let (servers, dir) = (Sentinels::builder().steady().start(), WorkDir::new());
-    let (url, durable) = (servers.url(), "--durable=quorum,trust=20s");
+    let (url, durable) = (servers.url(), "--durable=trust=20s");
     // The sentinels count once they have been up for longer than the trust.
     eventually(Duration::from_secs(60), "the life has begun", || {
         says(&url, &format!("doctor {durable} --begin-life --yes")).status.code() == Some(0)

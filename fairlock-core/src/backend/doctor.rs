@@ -18,8 +18,8 @@ pub struct Finding {
     pub topic: &'static str,
     /// The result.
     pub verdict: Verdict,
-    /// What was found and, if it is not good, what to change. A setting of the backend's builder stands between backticks, with a
-    /// value in parentheses: `durable(quorum)`.
+    /// What was found and, if it is not good, what to change. A setting of the backend's builder stands between backticks:
+    /// `durable`.
     pub text: String,
 }
 

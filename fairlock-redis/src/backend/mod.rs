@@ -43,7 +43,7 @@ impl RedisBackend {
     ///
     /// ```no_run
     /// # use fairlock_redis::{Durability, RedisBackend};
-    /// let backend = RedisBackend::builder("redis://localhost").durable(Durability::life()).connect()?;
+    /// let backend = RedisBackend::builder("redis://localhost").durable(Durability::default()).connect()?;
     /// // … an attempt found the lock busy
     /// if let Some(left) = backend.grace_left() {
     ///     println!("the server has a new past, try again in {left:.1?}");
@@ -60,7 +60,7 @@ impl RedisBackend {
     ///
     /// ```no_run
     /// # use fairlock_redis::{Durability, RedisBackend};
-    /// let backend = RedisBackend::builder("redis://localhost").durable(Durability::life()).connect()?;
+    /// let backend = RedisBackend::builder("redis://localhost").durable(Durability::default()).connect()?;
     /// if backend.begins_life() {
     ///     eprintln!("from now on all programs that use locks of this server have to be durable");
     /// }
@@ -228,8 +228,7 @@ impl Backend for RedisBackend {
         self.0.rules(lock).is_ok_and(|rules| rules.keeps_place_by_owner())
     }
 
-    /// With [`RedisBuilder::durable`](crate::RedisBuilder::durable), see
-    /// [`Durability::longest_lease`](crate::Durability::longest_lease).
+    /// With [`RedisBuilder::durable`](crate::RedisBuilder::durable).
     fn longest_lease(&self) -> Option<Duration> {
         self.0.shared.calls.longest_lease()
     }

@@ -19,8 +19,9 @@ impl RedisBackend {
     /// # Errors
     /// As [`doctor`](RedisBackend::doctor) without a name.
     pub fn begin_life(&self) -> fairlock_core::Result<Duration> {
-        let grace = self.0.shared.calls.durability().unwrap_or_else(Durability::life).grace();
         let Shared { servers, calls, .. } = &*self.0.shared;
+        let usual = || Durability::default().among(servers.arrangement());
+        let grace = calls.durability().unwrap_or_else(usual).grace();
         let mut longest = Duration::ZERO;
         for server in servers.servers().map_err(|failure| failure.explain(servers, "looking"))? {
             let lives = lives_of(servers, &server, calls.confirms_messages(), Some(grace));
@@ -95,35 +96,27 @@ impl Visit<'_> {
 }
 
 fn survives(durability: Option<Durability>, agreed: Option<&Agreed>) -> (Verdict, String) {
+    let Some(durability) = durability else {
+        let missing = agreed.map_or(String::new(), |agreed| match agreed.spare() {
+            _ if agreed.all < 3 => "; have three sentinels for that".to_owned(),
+            None => "; a majority of the sentinels has to agree for that".to_owned(),
+            Some(_) => format!(": {} of {} sentinels agree", agreed.agree, agreed.all),
+        });
+        let text = "off: two clients can hold a lock after a restart that forgets it, a flush or a fail-over; `durable` closes that";
+        return (Verdict::Note, format!("{text}{missing}"));
+    };
     const SURVIVES: &str =
         "a hold survives a restart (empty, or with an old file), a flush, and the promotion of a replica";
     const DEPOSED: &str = "a master that was deposed and still answers";
-    let missing = agreed.map_or(String::new(), |agreed| match agreed.spare() {
-        _ if agreed.all < 3 => "; for `durable(quorum)` have three sentinels".to_owned(),
-        None => "; for `durable(quorum)` a majority of the sentinels has to agree".to_owned(),
-        Some(_) => {
-            format!(
-                "; `durable(quorum)` covers that, too: {} of {} sentinels agree",
-                agreed.agree, agreed.all
-            )
-        }
-    });
-    match durability {
-        None => {
-            let text = "off: two clients can hold a lock after a restart that forgets it, a flush or a fail-over; \
-                        `durable(life)` closes that";
-            let but = if agreed.is_some() { format!(", except for {DEPOSED}") } else { String::new() };
-            (Verdict::Note, format!("{text}{but}{missing}"))
-        }
-        Some(durability) if durability.asks_quorum() => {
+    match durability.asks_quorum() {
+        true => {
             let by = agreed.map_or(String::new(), |agreed| {
                 format!("; {} of {} sentinels have to answer", agreed.majority(), agreed.all)
             });
-            (Verdict::Good, format!("quorum: {SURVIVES}, and {DEPOSED}{by}"))
+            (Verdict::Good, format!("{SURVIVES}, and {DEPOSED}{by}"))
         }
-        Some(_) => {
-            let verdict = if agreed.is_some() { Verdict::Note } else { Verdict::Good };
-            (verdict, format!("life: {SURVIVES} of a dead master, but not {DEPOSED}{missing}"))
+        false => {
+            (Verdict::Good, format!("{SURVIVES} of a dead master, but not {DEPOSED}: that takes sentinels"))
         }
     }
 }
@@ -134,15 +127,22 @@ mod tests {
 
     #[test]
     fn it_says_what_is_survived_and_what_is_missing_for_more() {
-        let (life, quorum) = (Some(Durability::life()), Some(Durability::quorum()));
         let of = |agree, all| Some(Agreed { agree, all });
+        let among = |servers| Some(Durability::default().among(servers));
+        let (single, sentinels) = (among(Arrangement::Single), among(Arrangement::Sentinels));
         for (durability, agreed, verdict, words) in [
-            (None, None, Verdict::Note, "a fail-over; `durable(life)` closes that"),
-            (None, of(3, 3), Verdict::Note, "`durable(quorum)` covers that, too: 3 of 3 sentinels agree"),
-            (life, None, Verdict::Good, "of a dead master, but not a master that was deposed"),
-            (life, of(2, 2), Verdict::Note, "for `durable(quorum)` have three sentinels"),
-            (life, of(2, 4), Verdict::Note, "a majority of the sentinels has to agree"),
-            (quorum, of(3, 5), Verdict::Good, "still answers; 3 of 5 sentinels have to answer"),
+            (None, None, Verdict::Note, "a fail-over; `durable` closes that"),
+            (None, of(3, 3), Verdict::Note, "`durable` closes that: 3 of 3 sentinels agree"),
+            (None, of(2, 2), Verdict::Note, "have three sentinels for that"),
+            (None, of(2, 4), Verdict::Note, "a majority of the sentinels has to agree for that"),
+            (single, None, Verdict::Good, "of a dead master, but not a master that was deposed"),
+            (sentinels, of(3, 5), Verdict::Good, "still answers; 3 of 5 sentinels have to answer"),
+            (
+                among(Arrangement::Cluster),
+                None,
+                Verdict::Good,
+                "and a master that was deposed and still answers",
+            ),
         ] {
             let (found, text) = survives(durability, agreed.as_ref());
             assert!(found == verdict && text.contains(words), "{text}");

@@ -206,7 +206,7 @@ impl ReplyHook for Wrapping {
                 BackendErrorKind::Unavailable,
                 "another server was named in between, or the sentinels were set up anew",
                 "the sentinels are asked again; if they were set up anew, stop all clients, and begin a new life by `fairlock \
-                 doctor --durable=quorum --begin-life`",
+                 doctor --durable --begin-life`",
             )),
             _ => None,
         }

@@ -1,4 +1,4 @@
-//! Which faults a lock survives, and the times that this takes.
+//! The times of durable clients, and what follows from them.
 
 use std::time::Duration;
 
@@ -8,19 +8,28 @@ use crate::checks::{in_range, invalid};
 use crate::net::{Arrangement, MajorityTerms};
 use crate::script::arguments::millis;
 
-/// Which faults of the servers a lock survives; see [`RedisBuilder::durable`](crate::RedisBuilder::durable).
+/// How long durable clients believe what a server told them, and how far clocks may differ; see
+/// [`RedisBuilder::durable`](crate::RedisBuilder::durable).
 ///
 /// The life of a server is its past. A server that restarts empty or with an old file, is flushed, or is promoted from a replica
-/// may have forgotten holds. It then grants nothing for one [grace](Durability::grace). Meanwhile holders claim by renewing what
-/// was forgotten, and waiters get their places back, in their order. In a cluster each hash slot has its own life, which is
-/// new as well when the slot moves to another node.
+/// may have forgotten holds. It then grants nothing for one grace, in which holders claim by renewing what was forgotten, and
+/// waiters get their places back, in their order. In a cluster each hash slot has its own life, which is new as well when the slot
+/// moves to another node.
 ///
-/// ```
+/// Behind sentinels, and in a cluster, a request is only sent to a server that a majority has named within the last quarter of the
+/// trust: of the sentinels as the master, or of all nodes of the cluster, replicas too, as the one that keeps the lock's hash slot.
+/// So a master that was deposed and still answers grants nothing that a client believes in once the new master grants locks.
+///
+/// - **The longest lease** is the trust; with a majority three quarters of it: 7.5 s by default.
+/// - **The grace** is the longest lease, with a majority and the trust; 1 % of that, since clocks run at different rates; 2 ms; and
+///   the skew. By default 10.6 s, and 18.2 s with a majority.
+///
+/// ```no_run
 /// # use std::time::Duration;
-/// # use fairlock_redis::Durability;
-/// let durability = Durability::quorum().trust(Duration::from_secs(8));
-/// assert_eq!(durability.longest_lease(), Duration::from_secs(6));
-/// assert_eq!(durability.grace(), Duration::from_millis(14_642));
+/// # use fairlock_redis::{Durability, RedisBackend};
+/// let durability = Durability::default().trust(Duration::from_secs(20));
+/// let backend = RedisBackend::builder("redis://localhost").durable(durability).connect()?;
+/// # Ok::<(), fairlock_core::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "it is for `RedisBuilder::durable`"]
@@ -30,23 +39,21 @@ pub struct Durability {
     pub(crate) skew: Duration,
 }
 
+impl Default for Durability {
+    /// A trust of 10 s, and a skew of 500 ms.
+    fn default() -> Durability {
+        Durability { asks_quorum: false, trust: Duration::from_secs(10), skew: Duration::from_millis(500) }
+    }
+}
+
 impl Durability {
-    /// For one server, or where a master that is replaced is dead: a server with a new past grants nothing for one grace.
-    pub fn life() -> Durability {
-        let (trust, skew) = (Duration::from_secs(10), Duration::from_millis(500));
-        Durability { asks_quorum: false, trust, skew }
+    /// The same for clients of these servers: a majority is asked where there is one.
+    pub(crate) fn among(self, servers: Arrangement) -> Durability {
+        Durability { asks_quorum: servers != Arrangement::Single, ..self }
     }
 
-    /// For a master behind sentinels, or a cluster: the same, and a request is only sent to a server that a majority has named
-    /// within the last quarter of the trust: of the sentinels as the master, or of all nodes of the cluster, replicas too, as the
-    /// one that keeps the lock's hash slot. So a master that was deposed and still answers grants nothing that a client believes
-    /// in once the new master grants locks.
-    pub fn quorum() -> Durability {
-        Durability { asks_quorum: true, ..Durability::life() }
-    }
-
-    /// Sets how long a client believes what a server told it: with a quorum, from when it last asked. From 1 s to
-    /// 1 h, default 10 s. All clients of a server need the same value.
+    /// Sets how long a client believes what a server told it: with a majority, from when it last asked that. From 1 s
+    /// to 1 h, default 10 s. All clients of a server need the same value.
     pub fn trust(mut self, time: Duration) -> Durability {
         self.trust = time;
         self
@@ -60,7 +67,7 @@ impl Durability {
     }
 
     /// The longest lease that a lock can have: the trust, and with a quorum three quarters of it (7.5 s by default).
-    pub fn longest_lease(&self) -> Duration {
+    pub(crate) fn longest_lease(&self) -> Duration {
         if self.asks_quorum { self.trust - self.proof_age() } else { self.trust }
     }
 
@@ -71,7 +78,7 @@ impl Durability {
 
     /// For how long a server with a new past grants nothing: the longest lease, with a quorum and the trust; 1 % of that, since
     /// clocks run at different rates; 2 ms; and the skew. By default 10.6 s, and 18.2 s with a quorum.
-    pub fn grace(&self) -> Duration {
+    pub(crate) fn grace(&self) -> Duration {
         let time = if self.asks_quorum { self.longest_lease() + self.trust } else { self.trust };
         time + time / 100 + Duration::from_millis(2) + self.skew
     }
@@ -97,16 +104,10 @@ impl Durability {
     }
 
     /// # Errors
-    /// `InvalidConfig` for a time that is out of range, and for a quorum of a single server.
-    pub(crate) fn check(&self, servers: Arrangement) -> Result<(), BackendError> {
+    /// `InvalidConfig` for a time that is out of range.
+    pub(crate) fn check(&self) -> Result<(), BackendError> {
         in_range("trust", self.trust, Duration::from_secs(1)..=Duration::from_secs(3600))?;
-        in_range("skew", self.skew, Duration::ZERO..=Duration::from_secs(60))?;
-        if self.asks_quorum && servers == Arrangement::Single {
-            let what = "a quorum is one of sentinels, or of a cluster's nodes: connect to them, or choose `durable(life)` for a \
-                        single server";
-            return Err(invalid(what.to_owned()));
-        }
-        Ok(())
+        in_range("skew", self.skew, Duration::ZERO..=Duration::from_secs(60))
     }
 
     /// # Errors
@@ -141,9 +142,14 @@ mod tests {
         Duration::from_millis(n)
     }
 
+    /// Of a single server, and with a majority.
+    fn both() -> [Durability; 2] {
+        [Arrangement::Single, Arrangement::Sentinels].map(|servers| Durability::default().among(servers))
+    }
+
     #[test]
     fn a_grace_outlasts_all_that_a_client_may_still_believe() {
-        let (life, quorum) = (Durability::life(), Durability::quorum());
+        let [life, quorum] = both();
         assert_eq!([life.longest_lease(), quorum.longest_lease()], [ms(10_000), ms(7_500)]);
         assert_eq!([life.grace(), quorum.grace()], [ms(10_602), ms(18_177)]);
         let other = |durability: Durability| durability.trust(seconds(20)).skew(seconds(1));
@@ -152,47 +158,38 @@ mod tests {
 
     #[test]
     fn a_server_of_a_quorum_keeps_a_hold_for_a_whole_grace() {
-        assert_eq!(Durability::life().arguments(), [0, 10_602]);
-        assert_eq!(Durability::quorum().arguments(), [10_677, 18_177]);
+        assert_eq!(both()[0].arguments(), [0, 10_602]);
+        assert_eq!(both()[1].arguments(), [10_677, 18_177]);
     }
 
     #[test]
     fn only_a_quorum_has_terms_for_its_voters() {
-        let (life, quorum) = (Durability::life(), Durability::quorum());
+        let [life, quorum] = both();
         assert!(life.majority_terms().is_none() && !life.asks_quorum() && quorum.asks_quorum());
         let terms = quorum.majority_terms().unwrap();
         assert_eq!((terms.proof_age, terms.least_uptime), (ms(2_500), ms(11_600)));
     }
 
     #[test]
-    fn times_have_bounds_and_a_quorum_has_several_servers() {
-        let refused = |durability: Durability, servers| {
-            durability.check(servers).err().map(|error| (error.kind(), error.to_string()))
-        };
-        let life = Durability::life();
+    fn times_have_bounds() {
+        let usual = Durability::default();
         for (trust, skew) in [(seconds(1), Duration::ZERO), (seconds(3600), seconds(60))] {
-            assert_eq!(refused(life.trust(trust).skew(skew), Arrangement::Single), None);
+            assert!(usual.trust(trust).skew(skew).check().is_ok());
         }
         for out in [
-            life.trust(seconds(1) - NANOSECOND),
-            life.trust(seconds(3600) + NANOSECOND),
-            life.skew(seconds(60) + NANOSECOND),
+            usual.trust(seconds(1) - NANOSECOND),
+            usual.trust(seconds(3600) + NANOSECOND),
+            usual.skew(seconds(60) + NANOSECOND),
         ] {
-            let error = refused(out, Arrangement::Sentinels).unwrap();
-            assert!(
-                error.0 == BackendErrorKind::InvalidConfig && error.1.contains("it has to be"),
-                "{error:?}"
-            );
+            let error = out.check().unwrap_err();
+            assert_eq!(error.kind(), BackendErrorKind::InvalidConfig);
+            assert!(error.to_string().contains("it has to be"), "{error}");
         }
-        assert_eq!(refused(Durability::quorum(), Arrangement::Sentinels), None);
-        assert_eq!(refused(Durability::quorum(), Arrangement::Cluster), None);
-        let error = refused(Durability::quorum(), Arrangement::Single).unwrap();
-        assert!(error.0 == BackendErrorKind::InvalidConfig && error.1.contains("a quorum is"), "{error:?}");
     }
 
     #[test]
     fn a_lease_is_at_most_the_longest() {
-        let quorum = Durability::quorum();
+        let [_, quorum] = both();
         assert!(quorum.check_lease(ms(7_500)).is_ok());
         let error = quorum.check_lease(ms(7_500) + NANOSECOND).unwrap_err();
         assert_eq!(error.kind(), BackendErrorKind::InvalidConfig);

@@ -209,7 +209,7 @@ fn counts_are_told_once_one_of_them_was_not_one() {
 
 #[test]
 fn a_durable_client_claims_a_hold_that_is_alone() {
-    let durable = |builder: crate::RedisBuilder| builder.durable(Durability::life());
+    let durable = |builder: crate::RedisBuilder| builder.durable(Durability::default());
     let (backend, ran) = of(durable, |_, _| "*1\r\n+renewed\r\n".to_owned());
     let (lock, owner) = (id(LockKind::Fair), owner());
     let hold = hold(&lock, &owner);

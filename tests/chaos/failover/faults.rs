@@ -154,9 +154,9 @@ impl Fault {
         matches!(self, Fault::KillUncopied | Fault::KillPaused | Fault::PromoteStale)
     }
 
-    /// Whether holds must not overlap: with a quorum or a synchronous standby, always; with a life, where Y is dead or is the one that has forgotten.
-    pub(crate) fn is_safe(self, setting: Setting) -> bool {
-        let is_deposed = matches!(
+    /// Whether Y was deposed, and goes on.
+    pub(crate) fn deposes(self) -> bool {
+        matches!(
             self,
             Fault::Freeze
                 | Fault::FreezeWithHolder
@@ -165,12 +165,7 @@ impl Fault {
                 | Fault::PromoteStale
                 | Fault::SentinelForgets
                 | Fault::SentinelsForget
-        );
-        match setting {
-            Setting::None | Setting::Asynchronous => false,
-            Setting::Life => !is_deposed,
-            Setting::Quorum | Setting::Synchronous => true,
-        }
+        )
     }
 
     /// On Redis, before the holder asks.

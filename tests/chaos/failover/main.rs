@@ -1,9 +1,9 @@
 //! Servers that fail over, under real faults, while workers of several processes hold locks: `tests/chaos/failover/run`.
 //!
 //! ```text
-//! failover [--kills N] [--seed N] [--setting none,life,quorum|all] [--only FAULT,FAULT] [--on sentinels|cluster|postgres] [--clocks]
+//! failover [--kills N] [--seed N] [--setting none,durable|all] [--only FAULT,FAULT] [--on sentinels|cluster|postgres] [--clocks]
 //!          [--held fair,rw,semaphore,lock-all] [--at-once N] [--minutes N]
-//! failover --order [--fail-overs N] [--waiters N] [--seed N] [--setting none|life|quorum] [--at-once N] [--minutes N]
+//! failover --order [--fail-overs N] [--waiters N] [--seed N] [--setting none|durable] [--at-once N] [--minutes N]
 //! ```
 //!
 //! | file | topic |

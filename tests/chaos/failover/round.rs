@@ -96,12 +96,12 @@ pub(crate) fn run(
     let files = (0..workers.len()).map(|number| dir.join(number.to_string()));
     let events: Vec<_> = files.flat_map(|file| read(&file).expect("a history can be read")).collect();
     // A server that has forgotten the last tokens begins at its clock, and that may be behind them, unless it waits for a grace, which
-    // is longer. So does one that was deposed and grants locks again without a quorum: it has not heard of the last tokens.
+    // is longer. So does one that was deposed and grants locks again: it has not heard of the last tokens.
     let tokens_grow = match setting {
         Setting::Asynchronous => false,
         _ if clock.is_none() => true,
-        Setting::None => !fault.forgets() && fault.is_safe(Setting::Life),
-        _ => fault.is_safe(setting),
+        Setting::None => !fault.forgets() && !fault.deposes(),
+        _ => true,
     };
     let mut verdict = judge(&events, &probe, held.capacity(), tokens_grow);
     verdict.late.extend(stuck);

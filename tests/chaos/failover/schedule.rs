@@ -137,7 +137,7 @@ impl Ended {
     /// Whether holds must not overlap. A further master that was deposed is its own fault.
     fn is_safe(&self, cell: Cell) -> bool {
         let is_deposed = self.verdict.as_ref().is_ok_and(|verdict| verdict.deposed);
-        cell.fault.is_safe(cell.setting) && (cell.setting == Setting::Quorum || !is_deposed)
+        !cell.setting.is_control() && (cell.setting == Setting::Durable || !is_deposed)
     }
 
     /// A sentence for each thing that must not be. No stall makes holds overlap, or tokens fall.

@@ -8,8 +8,8 @@ use fairlock_tests::word::variant;
 
 /// The lease of all holds: long enough for two fail-overs.
 pub(crate) const LEASE: Duration = Duration::from_secs(3);
-/// With a quorum, three quarters of it are the longest lease.
-const QUORUM_TRUST: Duration = Duration::from_secs(4);
+/// Three quarters of it are the longest lease.
+const TRUST: Duration = Duration::from_secs(4);
 /// Connecting, and each answer.
 pub(crate) const ANSWER: Duration = Duration::from_millis(500);
 /// How far the clocks of two servers may be apart where a setting allows for it.
@@ -46,10 +46,8 @@ pub(crate) const OF_ORDER: Times = Times { place: Duration::from_secs(3), outage
 pub(crate) enum Setting {
     /// A grant counts at once. The control: here holds must overlap, or the run sees nothing.
     None,
-    /// `durable(Durability::life())`: a server with a new past grants nothing for one grace.
-    Life,
-    /// `durable(Durability::quorum())`: the same, and a quorum has to name the server.
-    Quorum,
+    /// A server with a new past grants nothing for one grace, and a majority has to name the server.
+    Durable,
     /// On PostgreSQL every setting is that of its server. The standby is asynchronous: the control there.
     Asynchronous,
     /// The standby is synchronous: a primary that was deposed acknowledges nothing more.
@@ -58,7 +56,7 @@ pub(crate) enum Setting {
 
 impl Setting {
     /// Those of Redis.
-    pub(crate) const OF_REDIS: [Setting; 3] = [Setting::None, Setting::Life, Setting::Quorum];
+    pub(crate) const OF_REDIS: [Setting; 2] = [Setting::None, Setting::Durable];
 
     pub(crate) fn parse(word: &str) -> Option<Setting> {
         variant(&[&Setting::OF_REDIS[..], &[Setting::Asynchronous, Setting::Synchronous]].concat(), word)
@@ -79,15 +77,14 @@ impl Setting {
         let builder = builder.connect_timeout(ANSWER).response_timeout(ANSWER);
         let builder = match self {
             Setting::None | Setting::Asynchronous | Setting::Synchronous => builder,
-            Setting::Life => builder.durable(Durability::life().trust(LEASE).skew(SKEW)),
-            Setting::Quorum => builder.durable(Durability::quorum().trust(QUORUM_TRUST).skew(SKEW)),
+            Setting::Durable => builder.durable(Durability::default().trust(TRUST).skew(SKEW)),
         };
         build(builder.connect()?, times)
     }
 
     /// How long the server keeps a hold that was renewed just now.
     pub(crate) fn kept(self) -> Duration {
-        if self == Setting::Quorum { LEASE + QUORUM_TRUST } else { LEASE }
+        if self == Setting::Durable { LEASE + TRUST } else { LEASE }
     }
 
     /// The lock of this name, of a new client.

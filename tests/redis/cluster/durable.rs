@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use fairlock::{Client, Durability, Error, OwnedGuard, RedisBackend, Verdict};
 use fairlock_tests::cluster::Replicas;
 use fairlock_tests::errors::assert_says;
-use fairlock_tests::locks::take_now as take;
+use fairlock_tests::locks::{grace_with_majority, take_now as take};
 use fairlock_tests::server_state::scripts_run;
 use fairlock_tests::{Alone, Cluster, RedisServer, eventually};
 
@@ -16,28 +16,44 @@ const TRUST: Duration = Duration::from_secs(5);
 const ANSWER: Duration = Duration::from_millis(500);
 const SKEW: Duration = Duration::from_millis(100);
 
-fn backend(cluster: &Cluster, durability: Durability) -> RedisBackend {
-    cluster.builder().connect_timeout(ANSWER).response_timeout(ANSWER).durable(durability).connect().unwrap()
+fn durability() -> Durability {
+    Durability::default().trust(TRUST).skew(SKEW)
+}
+
+fn grace() -> Duration {
+    grace_with_majority(TRUST, SKEW)
+}
+
+fn backend(cluster: &Cluster) -> RedisBackend {
+    cluster
+        .builder()
+        .connect_timeout(ANSWER)
+        .response_timeout(ANSWER)
+        .durable(durability())
+        .connect()
+        .unwrap()
 }
 
 /// For an operator, who can wait.
-fn patient(cluster: &Cluster, durability: Durability) -> RedisBackend {
-    cluster.builder().response_timeout(BOUND).durable(durability).connect().unwrap()
+fn patient(cluster: &Cluster) -> RedisBackend {
+    cluster.builder().response_timeout(BOUND).durable(durability()).connect().unwrap()
 }
 
-fn client(cluster: &Cluster, durability: Durability) -> Client {
-    Client::builder(backend(cluster, durability)).outage_limit(ANSWER).build().unwrap()
+fn client(cluster: &Cluster) -> Client {
+    Client::builder(backend(cluster)).outage_limit(ANSWER).build().unwrap()
 }
 
-fn life() -> Durability {
-    Durability::life().trust(TRUST).skew(SKEW)
+/// The nodes count once they have been up for long enough.
+fn until_they_count(client: &Client, name: &str) {
+    eventually(BOUND, "a request is answered", || client.fair_lock(name).unwrap().try_lock().is_ok());
 }
 
 /// A cluster whose past is known, and two clients.
 fn known(replicas: Replicas) -> (Cluster, Client, Client) {
     let cluster = Cluster::start(replicas);
-    patient(&cluster, life()).begin_life().unwrap();
-    let [ours, theirs] = [(); 2].map(|()| client(&cluster, life()));
+    let [ours, theirs] = [(); 2].map(|()| client(&cluster));
+    until_they_count(&ours, "any");
+    patient(&cluster).begin_life().unwrap();
     (cluster, ours, theirs)
 }
 
@@ -47,9 +63,9 @@ fn try_lock(client: &Client, name: &str) -> bool {
 }
 
 /// No other client gets the locks for longer than a grace, and the holds stay.
-fn stay(guards: &[OwnedGuard], theirs: &Client, grace: Duration) {
+fn stay(guards: &[OwnedGuard], theirs: &Client) {
     let since = Instant::now();
-    while since.elapsed() < grace + ANSWER {
+    while since.elapsed() < grace() + ANSWER {
         for guard in guards {
             assert!(!guard.is_lost(), "{} lost after {:?}", guard.name(), since.elapsed());
             let name = guard.name().to_string();
@@ -72,7 +88,6 @@ fn pass_on(guard: OwnedGuard, theirs: &Client) {
 fn holds_survive_forgetful_nodes_and_moved_slots_and_end_without_a_majority() {
     const MANY: usize = 200;
     let _alone = Alone::here();
-    let durability = Durability::quorum().trust(TRUST).skew(SKEW);
     let cluster = Cluster::start(Replicas::None);
     let (from, to) = (&cluster.nodes[0], &cluster.nodes[1]);
     let moving = cluster.name_at(from, "moving:");
@@ -80,17 +95,16 @@ fn holds_survive_forgetful_nodes_and_moved_slots_and_end_without_a_majority() {
     let slot = cluster.slot_of(&moving);
 
     // Nothing is known of a new cluster.
-    let (ours, theirs) = (client(&cluster, durability), client(&cluster, durability));
-    let backend = patient(&cluster, durability);
-    // The nodes count once they have been up for long enough.
-    eventually(BOUND, "a request is answered", || ours.fair_lock(&there).unwrap().try_lock().is_ok());
+    let (ours, theirs) = (client(&cluster), client(&cluster));
+    let backend = patient(&cluster);
+    until_they_count(&ours, &there);
     assert!(!try_lock(&ours, &there));
     let findings = backend.doctor(None).unwrap();
     let says =
         |what| findings.iter().any(|found| found.verdict == Verdict::Note && found.text.contains(what));
     assert!(says("in 1 of 5461 hash slots: it grants nothing for"), "{findings:?}");
     assert!(says("in 5460 of 5461 hash slots: with the first request"), "{findings:?}");
-    assert_eq!(backend.begin_life().unwrap(), durability.grace());
+    assert_eq!(backend.begin_life().unwrap(), grace());
     let lives = |node: &RedisServer| node.query::<Vec<String>>(&["KEYS", "fairlock_life:{*"]).len();
     assert_eq!(cluster.nodes.iter().map(lives).sum::<usize>(), 16384);
 
@@ -105,7 +119,7 @@ fn holds_survive_forgetful_nodes_and_moved_slots_and_end_without_a_majority() {
     cluster.end_move(slot, to);
     assert!(try_lock(&theirs, &there), "the past of another slot is known");
     cluster.nodes[2].query::<()>(&["FLUSHALL"]);
-    stay(&first, &theirs, durability.grace());
+    stay(&first, &theirs);
     assert!(many.iter().all(|guard| !guard.is_lost()));
     first.into_iter().chain(many).for_each(|guard| pass_on(guard, &theirs));
     cluster.assert_no_residue();
@@ -141,9 +155,9 @@ fn the_slots_of_a_promoted_replica_rest_and_the_others_do_not() {
     assert!(try_lock(&theirs, &elsewhere), "the past of other slots is known");
     assert!(!try_lock(&theirs, &free));
     let guard = [guard];
-    stay(&guard, &theirs, life().grace());
+    stay(&guard, &theirs);
     eventually(BOUND, "the grace is over", || try_lock(&theirs, &free));
-    assert!(promoted.elapsed() >= life().grace());
+    assert!(promoted.elapsed() >= grace());
     guard.into_iter().for_each(|guard| pass_on(guard, &theirs));
 }
 
@@ -153,11 +167,11 @@ fn in_a_cluster_a_client_that_is_not_durable_is_refused_as_well() {
     let _alone = Alone::here();
     let cluster = Cluster::start(Replicas::None);
     let name = cluster.name_at(&cluster.nodes[2], "lock:");
-    let _ours = backend(&cluster, life());
+    let _ours = backend(&cluster);
     let theirs = crate::support::client(&cluster);
     let error = theirs.fair_lock(&name).unwrap().try_lock().map(drop).unwrap_err();
     assert!(matches!(error, Error::InvalidConfig { .. }), "{error:?}");
-    assert_says(&error, &[&name, "other clients of the server are durable", "5152 ms"]);
+    assert_says(&error, &[&name, "other clients of the server are durable", "8939 ms"]);
     theirs.plain_lock(&name).unwrap().try_lock().unwrap().guard().expect("it is free").unlock().unwrap();
 }
 
@@ -174,7 +188,7 @@ fn a_move_that_is_broken_off_lets_no_other_client_in() {
     let moved: String = from.query(&["MIGRATE", "127.0.0.1", &to.port().to_string(), &name, "0", "5000"]);
     assert_eq!(moved, "OK");
     assert!(!try_lock(&theirs, &name), "the lock is on its way");
-    let findings = patient(&cluster, life()).doctor(None).unwrap();
+    let findings = patient(&cluster).doctor(None).unwrap();
     let open = findings.iter().filter(|found| found.topic == "slots" && found.verdict == Verdict::Note);
     assert!(
         open.clone().count() == 2 && open.clone().all(|found| found.text.contains(&slot.to_string())),
@@ -183,6 +197,6 @@ fn a_move_that_is_broken_off_lets_no_other_client_in() {
     for node in [from, to] {
         node.query::<()>(&["CLUSTER", "SETSLOT", &slot.to_string(), "STABLE"]);
     }
-    stay(&guard, &theirs, life().grace());
+    stay(&guard, &theirs);
     guard.into_iter().for_each(|guard| pass_on(guard, &theirs));
 }

@@ -91,7 +91,7 @@ fn nothing_is_granted_in_the_grace() {
     assert!(raw.backend.grace_left().is_some(), "a look says nothing of the grace");
     for number in [2, 2, 3] {
         let Acquired::Queued { recheck_in, .. } = raw.ask(number, Wait::Forever) else { panic!("{number}") };
-        assert!(recheck_in > Duration::ZERO && recheck_in <= durability().grace(), "{recheck_in:?}");
+        assert!(recheck_in > Duration::ZERO && recheck_in <= grace(), "{recheck_in:?}");
         assert!(!holds());
     }
     // A heartbeat, a withdrawal, and an operator.

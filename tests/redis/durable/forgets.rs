@@ -48,13 +48,13 @@ fn a_grace_ends_on_time_on_a_server_that_is_full() {
     };
     assert!(!is_granted("full"));
     let began = Instant::now();
-    while began.elapsed() < durability().grace() {
+    while began.elapsed() < grace() {
         assert!(!is_granted("full"));
     }
     server.query::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
     let room = Instant::now();
     eventually(BOUND, "the lock is granted", || is_granted("full"));
-    assert!(room.elapsed() < durability().grace() / 2, "{:?}", room.elapsed());
+    assert!(room.elapsed() < grace() / 2, "{:?}", room.elapsed());
 }
 
 /// A lock, several holders of a semaphore, a writer, and the locks of `lock_all`, also beside what an old file has of them.
@@ -75,7 +75,7 @@ fn several_holders_survive_a_server_that_forgets_them() {
         let both = ours.lock_all(&["one", "other"]).unwrap();
         way.forget(&server);
         let lost = Instant::now();
-        while lost.elapsed() < durability().grace() + TRUST {
+        while lost.elapsed() < grace() + TRUST {
             let is_granted = pool(&theirs).try_acquire().unwrap().guard().is_some()
                 || theirs.rw_lock("rw").unwrap().reader().try_lock().unwrap().guard().is_some()
                 || ["kept", "one", "other"].iter().any(|name| try_lock(&theirs, name));
@@ -110,11 +110,11 @@ fn a_lock_is_kept_in_a_grace_and_forgotten_with_the_server() {
         let pool = |client: &Client| client.semaphore("pool", 3).unwrap();
         let (guard, permits) = (take(&ours, "kept"), pool(&ours).acquire_many(2).unwrap());
         way.forget(&server);
-        let (at_least, asked) = (durability().grace() * 3, Instant::now());
+        let (at_least, asked) = (grace() * 3, Instant::now());
         guard.keep_for(at_least).unwrap();
         permits.keep_for(at_least).unwrap();
         let two_are_free = || pool(&theirs).try_acquire_many(2).unwrap().guard().is_some();
-        while asked.elapsed() < durability().grace() * 2 {
+        while asked.elapsed() < grace() * 2 {
             let is_granted = try_lock(&theirs, "kept") || two_are_free();
             assert!(!is_granted, "{way:?}: granted after {:?}", asked.elapsed());
         }
@@ -146,7 +146,7 @@ fn waiters_keep_their_order_and_are_served_after_the_grace() {
         let newcomer = request(&clients[0], "line");
         let mut requests = requests.into_iter().chain([newcomer]);
         let first = requests.next().unwrap().wait().unwrap();
-        assert!(forgotten.elapsed() >= durability().grace(), "{way:?}: {:?}", forgotten.elapsed());
+        assert!(forgotten.elapsed() >= grace(), "{way:?}: {:?}", forgotten.elapsed());
         let token = first.token();
         assert!(token > held, "{way:?}");
         first.unlock().unwrap();
@@ -198,7 +198,7 @@ fn the_hold_of_a_dead_process_ends_with_the_grace() {
     let (theirs, forgotten) = (client(&server), Instant::now());
     let guard = request(&theirs, "dead").wait().unwrap();
     let took = forgotten.elapsed();
-    assert!(took >= durability().grace() && took < durability().grace() + Duration::from_secs(3), "{took:?}");
+    assert!(took >= grace() && took < grace() + Duration::from_secs(3), "{took:?}");
     guard.unlock().unwrap();
 }
 
@@ -218,7 +218,7 @@ fn a_promoted_replica_grants_nothing_until_the_grace_is_over() {
     let (theirs, promoted) = (client(&replica), Instant::now());
     assert!(!try_lock(&theirs, "never held"), "what this server was not told of can't be known");
     request(&theirs, "never held").wait().unwrap().unlock().unwrap();
-    assert!(promoted.elapsed() >= durability().grace());
+    assert!(promoted.elapsed() >= grace());
 }
 
 /// In few round trips, however many there are.
@@ -228,7 +228,7 @@ fn many_holds_are_claimed_at_once() {
     let server = CleanServer::start();
     // A busy machine needs longer times.
     let backend =
-        RedisBackend::builder(&server.url()).durable(fairlock::Durability::life()).connect().unwrap();
+        RedisBackend::builder(&server.url()).durable(fairlock::Durability::default()).connect().unwrap();
     backend.begin_life().unwrap();
     let ours = Client::new(backend).unwrap();
     let guards: Vec<_> = (0..MANY).map(|number| take(&ours, &format!("many:{number}"))).collect();

@@ -27,11 +27,11 @@ fn findings(server: &RedisServer, durability: Option<Durability>) -> Vec<(Verdic
 #[test]
 fn a_client_with_another_grace_is_refused() {
     let server = known();
-    let builder = RedisBackend::builder(&server.url()).durable(Durability::life());
+    let builder = RedisBackend::builder(&server.url()).durable(Durability::default());
     let other = Client::new(builder.connect().unwrap()).unwrap();
     let says = ["other clients of the server have another grace", "2122 ms", "10602 ms"];
     invalid(other.fair_lock("a").unwrap().try_lock(), &says);
-    let found = findings(&server, Some(Durability::life()));
+    let found = findings(&server, Some(Durability::default()));
     assert!(found.iter().any(|(verdict, text)| *verdict == Verdict::Unsafe && text.contains("2122 ms")));
     let found = findings(&server, None);
     assert!(found.iter().any(|(_, text)| text.contains("other clients of this server are durable")));
@@ -113,7 +113,7 @@ fn doctor_tells_of_a_grace_and_an_operator_ends_it() {
     assert!(!try_lock(&ours, "a"), "what a new server has forgotten is not known");
     assert!(life().1.contains("it grants nothing for"), "{:?}", life());
     let left = backend(&server).begin_life().unwrap();
-    assert!(left > Duration::ZERO && left <= durability().grace(), "{left:?}");
+    assert!(left > Duration::ZERO && left <= grace(), "{left:?}");
     assert_eq!(life(), (Verdict::Good, "its past is known".to_owned()));
     assert!(try_lock(&ours, "a"));
     assert_eq!(backend(&server).begin_life().unwrap(), Duration::ZERO);
@@ -123,9 +123,9 @@ fn doctor_tells_of_a_grace_and_an_operator_ends_it() {
 fn what_can_not_be_durable_is_refused_with_the_reason() {
     let server = known();
     let durable = |durability| RedisBackend::builder(&server.url()).durable(durability);
-    let short = durable(Durability::life().trust(Duration::from_millis(999))).connect();
+    let short = durable(Durability::default().trust(Duration::from_millis(999))).connect();
     invalid(short, &["trust is 999 ms, it has to be from 1 s to 1 h"]);
-    let skewed = durable(Durability::life().skew(Duration::from_secs(61))).connect();
+    let skewed = durable(Durability::default().skew(Duration::from_secs(61))).connect();
     invalid(skewed, &["skew is 61 s, it has to be from 0 s to 60 s"]);
     let redisson = durable(durability()).discipline(Discipline::Redisson).connect();
     invalid(redisson, &["durable is for the discipline HandOff"]);

@@ -6,16 +6,21 @@ use fairlock::backend::{
     Acquire, Acquired, Backend, Hold, LockId, Place, Released, Renew, Renewal, RequestId, Wait, only,
 };
 use fairlock::{Client, ClientId, Durability, FencingToken, LockKind, LockName, OwnerId, RedisBackend};
-pub(crate) use fairlock_tests::locks::{request, take_now as take};
+pub(crate) use fairlock_tests::locks::{self, request, take_now as take};
 pub(crate) use fairlock_tests::{Alone, CleanServer, RedisServer, eventually};
 
 /// Far longer than anything here takes on a busy machine.
 pub(crate) const BOUND: Duration = Duration::from_secs(20);
 pub(crate) const TRUST: Duration = Duration::from_secs(2);
+pub(crate) const SKEW: Duration = Duration::from_millis(100);
 pub(crate) const LIFE: &str = "fairlock_life";
 
 pub(crate) fn durability() -> Durability {
-    Durability::life().trust(TRUST).skew(Duration::from_millis(100))
+    Durability::default().trust(TRUST).skew(SKEW)
+}
+
+pub(crate) fn grace() -> Duration {
+    locks::grace(TRUST, SKEW)
 }
 
 pub(crate) fn backend(server: &RedisServer) -> RedisBackend {

@@ -247,7 +247,7 @@ fn after_a_loss(server: &RedisServer, name: &str, look: &mut dyn FnMut()) {
 
 /// The server has forgotten a hold, which ends before it is claimed.
 fn in_a_grace(server: &RedisServer, name: &str, look: &mut dyn FnMut()) {
-    let backend = RedisBackend::builder(&server.url()).durable(Durability::life()).connect().unwrap();
+    let backend = RedisBackend::builder(&server.url()).durable(Durability::default()).connect().unwrap();
     backend.begin_life().unwrap();
     let ours = Client::builder(backend).place_ttl(LONG).build().unwrap();
     let guard = take(&ours, name);

@@ -1,4 +1,4 @@
-//! `Durability::quorum`: a request is sent only to a master that a majority of the sentinels names.
+//! `durable` behind sentinels: a request is sent only to a master that a majority of the sentinels names.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use fairlock::{
     Client, ClientId, Durability, Error, LockKind, LockName, OwnerId, RedisBackend, RedisBuilder,
 };
 use fairlock_tests::errors::assert_says;
-use fairlock_tests::locks::{request, take_now as take};
+use fairlock_tests::locks::{grace_with_majority, request, take_now as take};
 use fairlock_tests::sentinel::MASTER;
 use fairlock_tests::{Alone, RedisServer, Sentinels, assert_no_residue, eventually, look_until};
 
@@ -15,10 +15,16 @@ use super::{BOUND, builder};
 
 const TRUST: Duration = Duration::from_secs(4);
 const SKEW: Duration = Duration::from_millis(100);
+/// Three quarters of the trust.
+const LONGEST: Duration = Duration::from_secs(3);
 const LIFE: &str = "fairlock_life";
 
+fn grace() -> Duration {
+    grace_with_majority(TRUST, SKEW)
+}
+
 fn durability() -> Durability {
-    Durability::quorum().trust(TRUST).skew(SKEW)
+    Durability::default().trust(TRUST).skew(SKEW)
 }
 
 fn durable(sentinels: &Sentinels) -> RedisBuilder {
@@ -103,7 +109,7 @@ fn a_sentinel_that_restarts_without_its_file_counts_later_and_as_another_one() {
     let counts = Instant::now();
     drop(guard);
     eventually(BOUND, "the grace is over", || is_granted(&theirs, "forgotten"));
-    assert!(counts.elapsed() > durability().grace() - Duration::from_millis(500), "{:?}", counts.elapsed());
+    assert!(counts.elapsed() > grace() - Duration::from_millis(500), "{:?}", counts.elapsed());
     // The same ones go on, with one that is known by now or without it.
     sentinels.sentinels[2].cont();
     let again = take(&theirs, "again");
@@ -169,7 +175,7 @@ fn a_higher_epoch_is_a_new_life_and_a_lower_one_is_refused() {
     assert_eq!(master.query::<u64>(&["HGET", LIFE, "epoch"]), epoch);
     assert!(guard.renew().is_ok(), "claimed");
     eventually(BOUND, "the grace is over", || is_granted(&ours, "rests"));
-    assert!(began.elapsed() + Duration::from_millis(50) > durability().grace(), "{:?}", began.elapsed());
+    assert!(began.elapsed() + Duration::from_millis(50) > grace(), "{:?}", began.elapsed());
     guard.unlock().unwrap();
     assert_no_residue(master, &[]);
 }
@@ -182,21 +188,21 @@ fn a_hold_is_kept_for_longer_than_its_holder_believes() {
     let master = &sentinels.servers[0];
     let [ours, theirs] = [client(&sentinels), client(&sentinels)];
     // Not all of it: time passes.
-    let at_least = durability().grace() - Duration::from_millis(700);
+    let at_least = grace() - Duration::from_millis(700);
     let is_kept = |name: &str| {
         let left = kept(master, name);
-        assert!(left > at_least && left <= durability().grace(), "{left:?}");
+        assert!(left > at_least && left <= grace(), "{left:?}");
     };
     let guard = take(&ours, "kept");
     is_kept("kept");
-    assert!(guard.valid_for() <= durability().longest_lease());
+    assert!(guard.valid_for() <= LONGEST);
     assert!(guard.renew().is_ok());
     is_kept("kept");
     let next = request(&theirs, "kept");
     guard.unlock().unwrap(); // a hand-off
     is_kept("kept");
     let guard = next.wait().unwrap();
-    assert!(guard.valid_for() <= durability().longest_lease());
+    assert!(guard.valid_for() <= LONGEST);
     guard.unlock().unwrap();
     assert_no_residue(master, &[]);
 }
@@ -211,12 +217,12 @@ fn a_heartbeat_in_a_grace_does_not_raise_a_hold_that_is_only_kept() {
     let (id, lock) = (ClientId::random(), LockId::new(LockName::new("kept").unwrap(), LockKind::Fair));
     let owner = OwnerId::new(&format!("{id}:1"));
     let place = Place::new(&lock, &owner, RequestId::new(1));
-    let asked = only(backend.acquire(&[Acquire::new(place, durability().longest_lease())])).unwrap();
+    let asked = only(backend.acquire(&[Acquire::new(place, LONGEST)])).unwrap();
     assert!(matches!(asked, Acquired::Granted { .. }), "{asked:?}");
     // Less than what is kept behind a lease; and a new life.
     master.query::<()>(&["PEXPIRE", "kept", "2000"]);
     master.query::<()>(&["HSET", LIFE, "epoch", "-1"]);
-    let beat = backend.renew(id, &[Renew::Place { place, lease: durability().longest_lease() }]).remove(0);
+    let beat = backend.renew(id, &[Renew::Place { place, lease: LONGEST }]).remove(0);
     assert_eq!(beat.unwrap(), Renewal::Lost);
     assert!(kept(master, "kept") <= Duration::from_secs(2), "{:?}", kept(master, "kept"));
 }
@@ -247,10 +253,11 @@ fn a_message_grants_nothing() {
 }
 
 #[test]
-fn a_quorum_needs_sentinels_and_a_lease_that_fits() {
-    let server = RedisServer::start();
-    let error = RedisBackend::builder(&server.url()).durable(durability()).connect().map(drop).unwrap_err();
-    assert_says(&error, &["quorum", "sentinels"]);
+fn a_quorum_needs_a_lease_that_fits() {
+    assert_eq!(
+        RedisBackend::builder("redis+sentinel://a/b").durable(durability()).longest_lease(),
+        Some(LONGEST)
+    );
     let sentinels = Sentinels::builder().steady().start();
     let long = Client::builder(when_they_count(&sentinels)).lease(TRUST).build().map(drop);
     assert_says(

@@ -135,7 +135,7 @@ fn what_the_other_disciplines_do_not_keep_is_not_promised() {
     assert_eq!(keeps(&world.backend), [true; 4]);
     let exclusive_only = [true, true, false, false];
     assert_eq!(keeps(&builder().discipline(Discipline::Redisson).connect().unwrap()), exclusive_only);
-    assert_eq!(keeps(&builder().durable(Durability::life()).connect().unwrap()), [true; 4]);
+    assert_eq!(keeps(&builder().durable(Durability::default()).connect().unwrap()), [true; 4]);
 }
 
 #[test]

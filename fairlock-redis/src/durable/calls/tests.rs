@@ -4,6 +4,7 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::fake_backend::{id, owner, place};
+use crate::net::Arrangement;
 use crate::net::test_server::{Act, FakeServer, polite};
 use crate::net::{Address, Target, Timeouts};
 use crate::script::arguments::Argument;
@@ -25,7 +26,7 @@ fn keys() -> Arc<Keys> {
 /// What a lock of this kind is refused for.
 fn refused(calls: &Calls, kind: LockKind, lease: Duration) -> Option<BackendErrorKind> {
     let (lock, owner) = (id(kind), owner());
-    let servers = connect(&server(":7\r\n", GRACE).0, &client(Some(Durability::life()), false).1);
+    let servers = connect(&server(":7\r\n", GRACE).0, &client(Some(Durability::default()), false).1);
     calls.check(&Acquire::new(place(&lock, &owner), lease), &servers).err().map(|error| error.kind())
 }
 
@@ -55,10 +56,10 @@ fn connect(address: &Address, settings: &Settings) -> Servers {
 #[test]
 fn a_durable_client_has_locks_with_a_line_for_the_longest_lease() {
     let invalid = Some(BackendErrorKind::InvalidConfig);
-    let (calls, settings) = client(Some(Durability::quorum()), false);
+    let (calls, settings) = client(Some(Durability::default().among(Arrangement::Sentinels)), false);
     assert!(settings.greeting.is_none() && settings.majority.is_some());
     let longest = calls.longest_lease().unwrap();
-    assert_eq!(longest, Durability::quorum().longest_lease());
+    assert_eq!(longest, Durability::default().among(Arrangement::Sentinels).longest_lease());
     assert_eq!(refused(&calls, LockKind::Fair, longest), None);
     assert_eq!(refused(&calls, LockKind::Fair, longest + SECOND), invalid);
     assert_eq!(refused(&calls, LockKind::Plain, SECOND), invalid);
@@ -77,7 +78,9 @@ fn a_client_beside_durable_ones_has_plain_locks_only() {
 #[test]
 fn a_durable_client_claims_and_one_with_a_quorum_confirms_messages() {
     let of = |durability| client(durability, false).0;
-    let roles = [None, Some(Durability::life()), Some(Durability::quorum())].map(of);
+    let roles =
+        [None, Some(Durability::default()), Some(Durability::default().among(Arrangement::Sentinels))]
+            .map(of);
     let claims = Some(SECOND + Duration::from_millis(500));
     assert_eq!(roles.each_ref().map(|calls| calls.claims(SECOND)), [None, claims, claims]);
     assert_eq!(roles.each_ref().map(Calls::confirms_messages), [false, false, true]);
@@ -87,7 +90,7 @@ fn a_durable_client_claims_and_one_with_a_quorum_confirms_messages() {
 fn a_durable_client_needs_the_rights_to_the_life() {
     assert!(client(None, false).0.needed(&keys()).is_empty());
     for (of_slots, life) in [(false, LIFE.to_owned()), (true, key_of_slot(of_name("a").unwrap()))] {
-        let needed = client(Some(Durability::life()), of_slots).0.needed(&keys());
+        let needed = client(Some(Durability::default()), of_slots).0.needed(&keys());
         let expected = [&["INFO", "replication"][..], &["HMGET", &life, "a"], &["HSET", &life, "a", "1"]];
         assert_eq!(needed, expected);
     }
@@ -97,7 +100,7 @@ fn a_durable_client_needs_the_rights_to_the_life() {
 
 #[test]
 fn the_refusals_of_the_life_have_meanings() {
-    let (calls, _) = client(Some(Durability::life()), false);
+    let (calls, _) = client(Some(Durability::default()), false);
     let kind = |code| calls.wrapping().unwrap().meaning(code).map(|(kind, ..)| kind);
     assert_eq!(kind("INGRACE"), Some(BackendErrorKind::Unavailable));
     assert_eq!(kind("OTHERGRACE"), Some(BackendErrorKind::InvalidConfig));
@@ -108,7 +111,7 @@ fn the_refusals_of_the_life_have_meanings() {
 #[test]
 fn a_durable_script_has_its_life_behind_its_keys_and_tells_the_grace() {
     let (address, heard) = server("*3\r\n+grace\r\n:60000\r\n:7\r\n", "$-1\r\n");
-    let (calls, settings) = client(Some(Durability::life()), false);
+    let (calls, settings) = client(Some(Durability::default()), false);
     let servers = connect(&address, &settings);
     assert_eq!(calls.grace_left(), None);
     let call = calls.wrap(Call::new(&scripts::LINE_RELEASE, keys(), [Argument::Text("x")]));
@@ -138,7 +141,7 @@ fn in_a_cluster_the_life_of_a_slot_that_moves_is_ended() {
     for (of_slots, code, ends) in
         [(true, "ASK", true), (true, "TRYAGAIN", true), (true, "MOVED", false), (false, "ASK", false)]
     {
-        let (calls, settings) = client(Some(Durability::life()), of_slots);
+        let (calls, settings) = client(Some(Durability::default()), of_slots);
         let node = Pool::new(address.clone(), &settings);
         heard.lock().clear();
         let answer = calls.wrapping().unwrap().heard(&node, "a", Err(Failure::refused(code, "")));
@@ -152,7 +155,7 @@ fn in_a_cluster_the_life_of_a_slot_that_moves_is_ended() {
 fn durable_clients_and_others_meet_in_the_first_slot() {
     for (life, told) in [("$-1\r\n", true), (GRACE, false)] {
         let (address, heard) = server(":7\r\n", life);
-        let (calls, settings) = client(Some(Durability::life()), true);
+        let (calls, settings) = client(Some(Durability::default()), true);
         calls.meet(true, &connect(&address, &settings));
         let slot = key_of_slot(0);
         let asked = ["HGET", &slot, "grace"].map(str::to_owned).to_vec();
@@ -162,7 +165,7 @@ fn durable_clients_and_others_meet_in_the_first_slot() {
     }
     // The settings are another client's, so that no greeting tells it before.
     let (address, _) = server(":7\r\n", GRACE);
-    let servers = connect(&address, &client(Some(Durability::life()), true).1);
+    let servers = connect(&address, &client(Some(Durability::default()), true).1);
     let (beside, _) = client(None, true);
     beside.meet(true, &servers);
     assert_eq!(refused(&beside, LockKind::Fair, SECOND), Some(BackendErrorKind::InvalidConfig));
@@ -172,7 +175,7 @@ fn durable_clients_and_others_meet_in_the_first_slot() {
 fn a_durable_client_learns_whether_it_is_the_first() {
     for (life, is_first) in [("$-1\r\n", true), (GRACE, false), ("-NOPERM no\r\n", false)] {
         let (address, heard) = server(":7\r\n", life);
-        let (calls, settings) = client(Some(Durability::life()), false);
+        let (calls, settings) = client(Some(Durability::default()), false);
         calls.meet(false, &connect(&address, &settings));
         assert_eq!(*heard.lock(), [["HGET", LIFE, "grace"].map(str::to_owned).to_vec()]);
         assert_eq!(calls.is_first(), is_first);
@@ -182,7 +185,7 @@ fn a_durable_client_learns_whether_it_is_the_first() {
 #[test]
 fn a_server_tells_its_life() {
     let (address, heard) = server("*2\r\n:1500\r\n$5\r\n10602\r\n", "$-1\r\n");
-    let (calls, settings) = client(Some(Durability::life()), false);
+    let (calls, settings) = client(Some(Durability::default()), false);
     let servers = connect(&address, &settings);
     let route = servers.servers().map_err(|_| "no server").unwrap().remove(0);
     let lives =

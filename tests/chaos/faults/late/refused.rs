@@ -115,7 +115,7 @@ fn a_claim_after_its_end_brings_no_hold_back() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port());
-    let durability = Durability::life().trust(SOON).skew(ms(100));
+    let durability = Durability::default().trust(SOON).skew(ms(100));
     let backend = RedisBackend::builder(&proxy.url()).durable(durability).connect().unwrap();
     backend.begin_life().unwrap();
     let ours = Client::new(backend).unwrap();
