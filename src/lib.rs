@@ -36,7 +36,7 @@
 //! - `redis`, on by default: the Redis backend, `RedisBackend`.
 //! - `redisson`, on by default: locks that are shared with Java, `Discipline::Redisson` and plain locks of the Redis backend.
 //! - `memory`, on by default: the in-process backend, `MemoryBackend`.
-//! - `postgres`, on by default: the PostgreSQL backend, `PostgresBackend`.
+//! - `postgres`: the PostgreSQL backend, `PostgresBackend`.
 //! - `tls-rustls`: TLS, with addresses `rediss://…` and `postgres://…?sslmode=require`.
 //! - `serde`: [`Stats`], `LockState` and [`Lost`] can be serialized.
 //! - `metrics`: counters and histograms for the crate `metrics`.

@@ -3,7 +3,7 @@
 //! ```text
 //! cargo run --example worker
 //! cargo run --example worker -- --redis redis://127.0.0.1:6379 --processes 3
-//! cargo run --example worker -- --postgres postgres://postgres@127.0.0.1/postgres --processes 3    # makes its tables
+//! cargo run --example worker --features postgres -- --postgres postgres://postgres@127.0.0.1/postgres --processes 3    # makes its tables
 //! cargo run --example worker -- --timeline out.svg
 //! ```
 //!
