@@ -167,7 +167,8 @@ fn in_a_cluster_a_client_that_is_not_durable_is_refused_as_well() {
     let _alone = Alone::here();
     let cluster = Cluster::start(Replicas::None);
     let name = cluster.name_at(&cluster.nodes[2], "lock:");
-    let _ours = backend(&cluster);
+    until_they_count(&client(&cluster), "elsewhere");
+    let _ours = backend(&cluster); // it leaves the sign
     let theirs = crate::support::client(&cluster);
     let error = theirs.fair_lock(&name).unwrap().try_lock().map(drop).unwrap_err();
     assert!(matches!(error, Error::InvalidConfig { .. }), "{error:?}");
