@@ -12,8 +12,6 @@
 //! | `requests`, `tickets`, `releases` | repeats, forgotten places and late releases, by calls of the backend itself |
 //! | `forward` | no cases: a backend that changes a few methods of another backend |
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "the cases are tests")]
-
 mod exclusion;
 pub mod forward;
 mod holds;

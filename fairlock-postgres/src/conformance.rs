@@ -1,6 +1,5 @@
 //! The whole conformance suite, each case on a database for itself, and some cases through PgBouncer in transaction mode; CONTRIBUTING.md
 //! says how to run all of them through it.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
 use std::thread;

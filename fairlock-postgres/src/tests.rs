@@ -1,5 +1,4 @@
 //! What the conformance suite can't know: columns, layouts, rows, and other sessions.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::io::Write;
 use std::net::TcpStream;

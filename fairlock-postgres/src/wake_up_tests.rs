@@ -1,5 +1,4 @@
 //! When a client listens, what it hears, and what happens where it can't.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Once};

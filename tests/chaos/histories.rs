@@ -1,6 +1,5 @@
 //! Histories of worker processes on one lock by discipline `HandOff`: without faults, with killed processes, and with
 //! cut connections. Each is checked for violations. Those without cut connections are replayed by the rules.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

@@ -1,5 +1,4 @@
 //! The soak's checkers work: a worker that lies or misbehaves is found, and the run fails.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::process::{Child, Command, Stdio};
 use std::thread;

@@ -1,7 +1,5 @@
 //! How often an uncontended cycle asks the allocator. This test has its own binary, since it has an allocator that counts.
 
-#![allow(clippy::unwrap_used, reason = "clippy knows #[test] functions, not their helpers")]
-
 use std::time::Duration;
 
 use fairlock::{Client, Lock, MemoryBackend, RedisBackend};

@@ -1,5 +1,4 @@
 //! The example `batch`: as few lines for the lock as it says, in memory, and as processes of which one is ended by SIGTERM.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::fs;
 use std::path::Path;

@@ -1,6 +1,5 @@
 //! The conformance suite, one list for every backend and discipline: in memory with virtual time, also with each lock as bytes, and on a real
 //! Redis, each case on a new server. After each case nothing may be left: no key, no entry, no thread.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
 use std::thread;

@@ -1,6 +1,5 @@
 //! An orderly end in the middle of all that a client does, in memory and on Redis: jobs under way are finished under their locks, and
 //! nothing is left behind.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::future::poll_fn;
 use std::pin::Pin;

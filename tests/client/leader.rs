@@ -1,6 +1,5 @@
 //! The example `leader`: processes of which one leads. One is killed, one stands still, one ends in order, and each is
 //! succeeded in time.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, PipeWriter, pipe};

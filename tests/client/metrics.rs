@@ -1,5 +1,4 @@
 //! Features `metrics` and `serde`: what a real exporter shows, and that the dashboard asks for nothing else.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
 use std::error::Error;

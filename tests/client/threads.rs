@@ -1,8 +1,6 @@
 //! None of our threads outlives the last handle. This test has its own binary, since it counts the threads of the
 //! process.
 
-#![allow(clippy::unwrap_used, reason = "clippy knows #[test] functions, not their helpers")]
-
 use std::time::Duration;
 
 use fairlock::{Client, Lock, MemoryBackend, RedisBackend};

@@ -1,11 +1,5 @@
 //! What the other tests rely on and can't see: that checks find what is left, and that nothing of a killed test is.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "clippy knows #[test] functions, not their helpers"
-)]
-
 use fairlock_tests::{
     RedisServer, WorkDir, assert_no_residue, eventually, keys_without_ttl, look_until, our_threads,
     wait_until_no_threads,

@@ -1,5 +1,4 @@
 //! Modules are rooms on floors: each imports only what stands below it, and no files import each other in a loop.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

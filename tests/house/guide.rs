@@ -1,6 +1,5 @@
 //! The guide in `docs/`: its Redis examples run here, and its listings are the text of the files they name. The same
 //! for `tests/`: the tests named in its tables exist.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,5 @@
 //! The conformance suite on a cluster for Redisson's fair lock and the plain lock. Their scripts are those of a single
 //! server, and the way to the nodes is that of the hand-off: so this is its own command.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use fairlock_tests::clustered::{Clustered, PLAIN, REDISSON};
 

@@ -1,6 +1,5 @@
 //! Connections, settings, and servers that are unreachable, silent, closing or coming back. Nothing is lost, and
 //! every call ends in its time.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::thread;
 use std::time::{Duration, Instant};

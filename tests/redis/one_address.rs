@@ -1,6 +1,5 @@
 //! One address before several servers: HAProxy, or a name that leads to another host. After a fail-over the address leads to the new
 //! master, while the connections of running programs still lead to the old one, a replica now.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::fs;
 use std::process::Command;

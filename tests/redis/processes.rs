@@ -1,5 +1,4 @@
 //! Real processes on one lock: they take turns, and some are killed.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::path::Path;
 use std::time::{Duration, Instant};

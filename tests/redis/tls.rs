@@ -1,5 +1,4 @@
 //! Servers, sentinels and a cluster that speak only TLS, also with each other; and certificates that are not trusted.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::path::Path;
 use std::process::Command;

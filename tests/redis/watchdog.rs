@@ -1,5 +1,4 @@
 //! The watchdog on a real server, with the default times: outages, refusals, cut connections, hand-overs.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::time::{Duration, Instant};
 

@@ -33,12 +33,6 @@
 //! | [`mod@word`] | the names of variants in arguments and tables |
 //! | [`percent`] | any text as one word, for URLs and history lines |
 #![forbid(unsafe_code)]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "test support: a broken fixture ends the test with a message"
-)]
 
 /// The chapters of the guide that need tokio. The others are doctests of `fairlock`.
 #[cfg(doctest)]

@@ -1,5 +1,4 @@
 //! The whole conformance suite, and calls while the store does not answer.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::fs::{self, File};
 use std::path::PathBuf;

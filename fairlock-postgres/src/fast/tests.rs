@@ -1,6 +1,5 @@
 //! The fast parts beside the general part: the same commands to two locks, of which one has no fast part. Same answers, same rows, up
 //! to the clock. And how many round trips a call takes.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::thread;
 use std::time::{Duration, Instant};

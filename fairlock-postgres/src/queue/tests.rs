@@ -1,5 +1,4 @@
 //! What joins a step while its row is locked, as by the program's own transaction.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;

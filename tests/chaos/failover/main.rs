@@ -21,12 +21,6 @@
 //! | `order.rs` | the order of the waiters over many fail-overs |
 //! | `postgres.rs` | a primary and its standby |
 #![forbid(unsafe_code)]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a broken run ends with a message"
-)]
 
 mod clocks;
 mod crowd;

@@ -3,7 +3,6 @@
 //!
 //! `server_with_a_clock` starts the servers. A server's time follows the file `clock` in its dir.
 #![forbid(unsafe_code)]
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 #[path = "../../redis/server_faults/support.rs"]
 mod support;

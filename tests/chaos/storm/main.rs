@@ -17,7 +17,6 @@
 //! | `order`, `rows`, `crowd` | on PostgreSQL: who was passed; rows that others lock; a client with hundreds of locks |
 //! | `logs` | counts the lines of the log |
 //! | `finding`, `shrink`, `report`, `show` | what was found; a failing program is made smaller, and shown |
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(unreachable_pub, reason = "the modules of a test program")]
 
 mod actor;

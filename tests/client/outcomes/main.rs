@@ -1,12 +1,5 @@
 //! What calls say when replies get lost, holds end and clients stop, in memory on a manual clock. Core's own tests have each step.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "clippy knows #[test] functions, not their helpers"
-)]
-
 mod closures;
 mod ends;
 

@@ -1,12 +1,5 @@
 //! The behaviours that Redisson's own lock tests show, and no conformance case: `tests/README.md` lists both.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "clippy knows #[test] functions, not their helpers"
-)]
-
 mod crowds;
 mod outages;
 

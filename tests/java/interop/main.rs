@@ -3,7 +3,6 @@
 //! Each test starts a server, a JVM with one Redisson client ([`java`]), and our clients.
 //! `tests/java/interop/README.md` lists the tests and Redisson's own mistakes.
 #![forbid(unsafe_code)]
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod counts;
 mod exclusion;

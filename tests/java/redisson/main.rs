@@ -1,6 +1,5 @@
 //! Discipline `Redisson` key by key and field by field, as its documents describe it: the worked example, each
 //! numbered step of the acquire and release scripts, and re-ordering of the queue.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod scores;
 mod world;

@@ -1,5 +1,4 @@
 //! The PostgreSQL store when servers, networks and processes fail, and the ways to reach a server.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod disk;
 mod distance;

@@ -1,5 +1,4 @@
 //! The PostgreSQL store against real servers.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod encodings;
 mod guide;

@@ -1,6 +1,5 @@
 //! Errors about rights, keys and names: their kind, their words, and what stays at the server; `messages` has the mistakes
 //! of new users. `connections.rs` has unreachable servers, logins and settings.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod advice;
 mod foreign;

@@ -1,6 +1,5 @@
 //! Discipline `HandOff` on a real server, beyond the conformance suite: dead and deaf waiters, lost replies, tokens
 //! across failures, and costs.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod absent;
 mod cost;

@@ -1,5 +1,4 @@
 //! A master named by sentinels: it is found, followed when it is replaced, and not trusted when it comes back.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod conformance;
 mod quorum;

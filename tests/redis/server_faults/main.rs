@@ -10,7 +10,6 @@
 //! | `server_faults/looks.rs` | queries about a server |
 //! | `server_faults/scene.rs` | a lock that is held and wanted, and what becomes of both |
 //! | `server_faults/support.rs` | clients with short times, and the bounds that follow from them |
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod admins;
 mod hostile;

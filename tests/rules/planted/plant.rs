@@ -1,10 +1,4 @@
 //! Plants mistakes, one at a time, in a copy of the repository, and runs the test that must find each. `run` says more.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a machine without room or git ends it"
-)]
 
 mod table;
 

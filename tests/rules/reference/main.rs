@@ -4,13 +4,6 @@
 //! proptest draws the commands, and shrinks a difference. `FAIRLOCK_CASES=5000` runs longer. `FAIRLOCK_SEED`, which a
 //! failure prints, repeats a run.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "clippy knows #[test] functions, not their helpers"
-)]
-
 mod cast;
 mod commands;
 mod days;

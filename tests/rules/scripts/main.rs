@@ -10,7 +10,6 @@
 //! | `scripts/table.rs` | runs the table |
 //! | `scripts/disciplines.rs` | mixed disciplines on one lock |
 //! | `scripts/batches.rs` | many holds in one call |
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod batches;
 mod disciplines;

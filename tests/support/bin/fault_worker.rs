@@ -17,7 +17,6 @@
 //!   `valid`.
 //! - `signals` installs a handler for SIGUSR1. Four threads take TURNS turns each. It says `granted <number>` and the
 //!   handler's count.
-#![allow(clippy::panic, reason = "panicking is one of the tested ways to end")]
 
 use std::cell::RefCell;
 use std::error::Error;
