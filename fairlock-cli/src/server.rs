@@ -150,9 +150,6 @@ pub(crate) fn redis(server: &Server, response_timeout: Option<Duration>) -> Redi
     if let Some(time) = server.thread_wait {
         builder = builder.thread_wait(time);
     }
-    if server.refresh_on_retry {
-        builder = builder.refresh_on_retry(true);
-    }
     builder
 }
 

@@ -219,7 +219,6 @@ fn two_servers_and_settings_of_the_other_store_are_refused_in_words() {
         (None, postgres, "ls --discipline=redisson", 125, &is_for_redis("--discipline")),
         (None, postgres, "ls --sentinel-login=a:canary", 125, &is_for_redis("--sentinel-login")),
         (None, postgres, "ls --thread-wait=5m", 125, &is_for_redis("--thread-wait")),
-        (None, postgres, "ls --refresh-on-retry", 125, &is_for_redis("--refresh-on-retry")),
         (
             redis,
             None,

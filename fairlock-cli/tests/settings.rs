@@ -15,7 +15,7 @@ use support::{
 };
 
 /// A setting, a value that is refused, what is allowed, and a value that is read.
-const SETTINGS: [(&str, &str, &str, &str); 15] = [
+const SETTINGS: [(&str, &str, &str, &str); 14] = [
     ("redis", "", "an address in one of the forms", "redis://127.0.0.1:1"),
     ("postgres", "", "an address of PostgreSQL, in the form", "postgres://a:canary@127.0.0.1:1/b"),
     ("listen-on", "", "an address of PostgreSQL, with --postgres", "postgres://a:canary@127.0.0.1:1/b"),
@@ -27,7 +27,6 @@ const SETTINGS: [(&str, &str, &str, &str); 15] = [
     ("response-timeout", "1ms", "from 10ms to 1m", "0.5"),
     ("outage-limit", "never", "from 10ms to 36500d", "5"),
     ("thread-wait", "2d", "from 10ms to 1d, with --discipline redisson", "5m"),
-    ("refresh-on-retry", "on", "true or false, with --discipline redisson", "true"),
     ("lease", "10ms", "from 1s to 36500d", "10"),
     ("place-ttl", "0", "from 500ms to 36500d", "20s"),
     ("label", "a\u{7}b", "at most 256 bytes with both, without control characters", "nightly"),
@@ -73,7 +72,7 @@ fn a_wrong_value_is_named_with_its_source_and_what_is_allowed() {
 #[test]
 fn each_setting_is_read_from_its_option_and_its_variable() {
     for (name, _, _, good) in SETTINGS {
-        let of_redisson = ["thread-wait", "refresh-on-retry"].contains(&name);
+        let of_redisson = name == "thread-wait";
         let by_option =
             run(Some(&format!("--{name}={good}")), of_redisson.then_some(("discipline", "redisson")));
         let by_variable = run(of_redisson.then_some("--discipline=redisson"), Some((name, good)));
@@ -95,9 +94,7 @@ fn each_setting_is_read_from_its_option_and_its_variable() {
 fn settings_of_redissons_line_need_that_line() {
     for (option, set, source) in [
         (Some("--thread-wait=5m"), None, "--thread-wait"),
-        (Some("--refresh-on-retry"), None, "--refresh-on-retry"),
         (None, Some(("thread-wait", "5m")), "FAIRLOCK_THREAD_WAIT"),
-        (None, Some(("refresh-on-retry", "true")), "FAIRLOCK_REFRESH_ON_RETRY"),
     ] {
         let expected = format!("fairlock: {source} is for --discipline redisson, or FAIRLOCK_DISCIPLINE\n");
         run(option, set).is(125, "", &expected);

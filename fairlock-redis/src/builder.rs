@@ -90,8 +90,6 @@ pub struct RedisBuilder {
     discipline: Discipline,
     #[cfg(feature = "redisson")]
     thread_wait: Option<Duration>,
-    #[cfg(feature = "redisson")]
-    refresh_on_retry: bool,
     settings: Settings,
     durability: Option<Durability>,
 }
@@ -116,8 +114,6 @@ impl RedisBuilder {
             discipline: Discipline::default(),
             #[cfg(feature = "redisson")]
             thread_wait: None,
-            #[cfg(feature = "redisson")]
-            refresh_on_retry: false,
             settings,
             durability: None,
         }
@@ -137,20 +133,11 @@ impl RedisBuilder {
     }
 
     /// Sets how long a silent waiter in Redisson's line counts as alive, on top of the waits ahead of it. A wait with a
-    /// time-out uses that time-out in its place. Default 5 min, as in Redisson since 3.13.3, and 5 s with
-    /// [`refresh_on_retry`](Self::refresh_on_retry), as in Redisson 3.8.1. All clients of a lock must use the same value,
-    /// Java's included. From 10 ms to a day, and with [`Discipline::Redisson`] only: the hand-off keeps places by heartbeats.
+    /// time-out uses that time-out in its place. Default 5 min, as in Redisson since 3.13.3. All clients of a lock must use the same value, Java's
+    /// included. From 10 ms to a day, and with [`Discipline::Redisson`] only: the hand-off keeps places by heartbeats.
     #[cfg(feature = "redisson")]
     pub fn thread_wait(mut self, wait: Duration) -> Self {
         self.thread_wait = Some(wait);
-        self
-    }
-
-    /// Sets whether each attempt of a waiter renews its time in Redisson's line, the rule of Redisson 3.8.1. Default false;
-    /// with [`Discipline::Redisson`] only.
-    #[cfg(feature = "redisson")]
-    pub fn refresh_on_retry(mut self, refresh: bool) -> Self {
-        self.refresh_on_retry = refresh;
         self
     }
 
@@ -254,19 +241,15 @@ impl RedisBuilder {
     /// How long places in Redisson's line last.
     #[cfg(feature = "redisson")]
     fn places(&self) -> Result<Fair> {
-        let (minute, refresh_on_retry) = (Duration::from_secs(60), self.refresh_on_retry);
-        let default_wait = if refresh_on_retry { Duration::from_secs(5) } else { minute * 5 };
-        let thread_wait = self.thread_wait.unwrap_or(default_wait);
+        let minute = Duration::from_secs(60);
+        let thread_wait = self.thread_wait.unwrap_or(minute * 5);
         in_range("thread_wait", thread_wait, Duration::from_millis(10)..=minute * 60 * 24)?;
-        if self.discipline == Discipline::HandOff && (self.thread_wait.is_some() || refresh_on_retry) {
-            let setting = if refresh_on_retry { "refresh_on_retry" } else { "thread_wait" };
-            return Err(invalid(format!(
-                "{setting} is a setting of Redisson's line, and the discipline is HandOff, which does not use it: choose \
-                 `.discipline(Discipline::Redisson)` if Java's fair locks share this line, else leave {setting} out"
-            ))
-            .into());
+        if self.discipline == Discipline::HandOff && self.thread_wait.is_some() {
+            let what = "thread_wait is a setting of Redisson's line, and the discipline is HandOff, which does not use it: choose \
+                        `.discipline(Discipline::Redisson)` if Java's fair locks share this line, else leave thread_wait out";
+            return Err(invalid(what.to_owned()).into());
         }
-        Ok(Fair { thread_wait, refresh_on_retry })
+        Ok(Fair { thread_wait })
     }
 }
 

@@ -377,7 +377,6 @@ fn an_invalid_setting_is_named_in_the_error() {
         (of_backend(|it| it.thread_wait(ms(0))), "thread_wait is 0 s"),
         (of_backend(|it| it.response_timeout(ms(0))), "response_timeout is 0 s"),
         (of_backend(|it| it.thread_wait(ms(5000))), "thread_wait is a setting of Redisson's line"),
-        (of_backend(|it| it.refresh_on_retry(true)), "else leave refresh_on_retry out"),
         (of_client(|it| it.lease(ms(1999))), twice),
         (of_client(|it| it.clock(ManualClock::new())), "the client has a manual clock, but its leases"),
         (of_backend(|it| it.connect_timeout(Duration::MAX)), "connect_timeout is"),

@@ -29,7 +29,6 @@ pub(crate) struct Server {
     pub(crate) connect_timeout: Option<Duration>,
     pub(crate) response_timeout: Option<Duration>,
     pub(crate) thread_wait: Option<Duration>,
-    pub(crate) refresh_on_retry: bool,
     /// The variables that say the same.
     variables: Vec<(String, String)>,
 }
@@ -127,8 +126,7 @@ fn read<T>(
 }
 
 /// Settings that mean nothing to the other store.
-const OF_REDIS: [&str; 6] =
-    ["redis", "discipline", "durable", "sentinel-login", "thread-wait", "refresh-on-retry"];
+const OF_REDIS: [&str; 5] = ["redis", "discipline", "durable", "sentinel-login", "thread-wait"];
 const OF_POSTGRES: [&str; 2] = ["postgres", "listen-on"];
 
 /// Where the setting is given.
@@ -218,7 +216,6 @@ impl Server {
             connect_timeout: None,
             response_timeout: None,
             thread_wait: None,
-            refresh_on_retry: false,
             variables: Vec::new(),
         }
     }
@@ -231,12 +228,9 @@ impl FromArgMatches for Server {
         let except = if other.is_given { other.settings } else { &[] };
         server.variables = read(&SERVER, except, &mut server, matches)?;
         other.refuse(matches)?;
-        if server.discipline != Discipline::Redisson
-            && (server.thread_wait.is_some() || server.refresh_on_retry)
-        {
-            let name = if server.refresh_on_retry { "refresh-on-retry" } else { "thread-wait" };
+        if server.discipline != Discipline::Redisson && server.thread_wait.is_some() {
             let what = "is for --discipline redisson, or FAIRLOCK_DISCIPLINE";
-            return Err(wrong(format!("{} {what}", source(name, matches).unwrap_or_default())));
+            return Err(wrong(format!("{} {what}", source("thread-wait", matches).unwrap_or_default())));
         }
         Ok(server)
     }
@@ -317,7 +311,6 @@ mod tests {
             ("connect-timeout", &["10ms", "1m", "0.5"], &["9ms", "60001ms", "1 s"]),
             ("response-timeout", &["10ms", "1m"], &["9ms", "61s"]),
             ("thread-wait", &["10ms", "1d"], &["9ms", "25h"]),
-            ("refresh-on-retry", &["true", "false"], &["yes", "1"]),
         ] {
             let mut is_refused = |text: &&&str| refused(&SERVER, &mut server, name, text);
             assert_eq!(good.iter().filter(&mut is_refused).count(), 0, "{name}");

@@ -18,7 +18,7 @@ const LONGEST: Duration = Duration::from_secs(36_500 * 24 * 3600);
 const LONGEST_LABEL: usize = 256; // bytes
 
 /// Those of all commands.
-pub(super) const SERVER: [Setting<Server>; 11] = [
+pub(super) const SERVER: [Setting<Server>; 10] = [
     Setting {
         name: "redis",
         value: "URL",
@@ -131,18 +131,8 @@ pub(super) const SERVER: [Setting<Server>; 11] = [
         is_usual: false,
         what: "How long a silent waiter in Redisson's line counts as alive; Java's clients must use the same",
         allowed: "from 10ms to 1d, with --discipline redisson",
-        default: "5m, or 5s with --refresh-on-retry",
+        default: "5m",
         set: |server, text| put(&mut server.thread_wait, time(text, SHORTEST..=DAY).map(Some)),
-    },
-    Setting {
-        name: "refresh-on-retry",
-        value: "YES",
-        alone: Some("true"),
-        is_usual: false,
-        what: "Whether each attempt of a waiter renews its time in Redisson's line, as with Redisson 3.8.1",
-        allowed: "true or false, with --discipline redisson",
-        default: "false",
-        set: |server, text| put(&mut server.refresh_on_retry, text.parse().ok()),
     },
 ];
 

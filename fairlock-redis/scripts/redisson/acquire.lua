@@ -1,6 +1,6 @@
 -- Takes the lock, or a place at the end of the line. A plain lock has no line.
 -- KEYS: lock (Keys::lock), record (Keys::record), and unless it is plain queue (Keys::queue), timeouts (Keys::timeouts)
--- ARGV: owner, request, lease (ms), wait (ms), floor (ms), mode (`wait`, `refresh` as Redisson 3.8.1, or `once`),
+-- ARGV: owner, request, lease (ms), wait (ms), floor (ms), mode (`wait` or `once`),
 --   channel, label, until when it may begin (see lib/numbers)
 -- Returns: {granted, token, lease ms} | {queued, rank, recheck in ms or -1, 0, repaired 0/1} | {busy, ms or -1}
 -- Effects: dead waiters at the head are removed; hash and token with a lease; or list and set without one
@@ -75,12 +75,7 @@ if mode == 'once' then return { 'busy', redis.call('PTTL', lock) } end
 
 -- Step 4: already in line. (An entry in the set alone is no place.)
 local rank = timeout and redis.call('LPOS', queue, owner)
-if rank then
-  if mode == 'refresh' then
-    redis.call('ZADD', timeouts, start_behind(first ~= owner and first) + wait, owner)
-  end
-  return { 'queued', rank, look_again_in(lock, rank), 0, 0 }
-end
+if rank then return { 'queued', rank, look_again_in(lock, rank), 0, 0 } end
 
 -- Step 5: take a place.
 local repaired = 0

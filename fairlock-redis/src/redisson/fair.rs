@@ -39,7 +39,6 @@ fn is_news(lock: &LockName, now: Instant) -> bool {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fair {
     pub(crate) thread_wait: Duration,
-    pub(crate) refresh_on_retry: bool,
 }
 
 impl Kind for Fair {
@@ -50,7 +49,6 @@ impl Kind for Fair {
     fn mode(&self, place: &Place<'_>) -> &'static str {
         match place.wait {
             Wait::No => "once",
-            _ if self.refresh_on_retry => "refresh",
             _ => "wait",
         }
     }
@@ -161,7 +159,7 @@ mod tests {
     use fairlock_core::FencingToken;
     use fairlock_core::backend::{Acquire, Acquired, Backend, BackendErrorKind, HoldCountSet, only};
 
-    const FAIR: Fair = Fair { thread_wait: Duration::from_secs(300), refresh_on_retry: false };
+    const FAIR: Fair = Fair { thread_wait: Duration::from_secs(300) };
     const CHANNEL: &str = "redisson_lock__channel:{a}";
     const REQUEST: &str = "000000000000001f";
 
@@ -190,16 +188,14 @@ mod tests {
 
     #[test]
     fn an_attempt_says_how_long_its_place_lasts_and_whether_it_is_repeated() {
-        for (kind, refresh, wait, time, mode) in [
-            (LockKind::Fair, false, Wait::No, "300000", "once"),
-            (LockKind::Fair, true, Wait::No, "300000", "once"),
-            (LockKind::Fair, false, Wait::Forever, "300000", "wait"),
-            (LockKind::Fair, true, Wait::UpTo(Duration::from_secs(2)), "2000", "refresh"),
-            (LockKind::Plain, true, Wait::Forever, "1", "once"),
+        for (kind, wait, time, mode) in [
+            (LockKind::Fair, Wait::No, "300000", "once"),
+            (LockKind::Fair, Wait::Forever, "300000", "wait"),
+            (LockKind::Fair, Wait::UpTo(Duration::from_secs(2)), "2000", "wait"),
+            (LockKind::Plain, Wait::Forever, "1", "once"),
         ] {
             let build = |builder: RedisBuilder| {
-                let builder = builder.discipline(Discipline::Redisson).refresh_on_retry(refresh);
-                builder.thread_wait(FAIR.thread_wait)
+                builder.discipline(Discipline::Redisson).thread_wait(FAIR.thread_wait)
             };
             let (backend, ran) = of(build, |_, _| "*0\r\n".to_owned());
             let (lock, owner) = (id(kind), owner());

@@ -38,20 +38,6 @@ fn the_worked_example_has_the_documented_keys() {
 }
 
 #[test]
-fn with_the_rule_of_3_8_1_asking_again_moves_the_time() {
-    let world = World::with(|builder| builder.refresh_on_retry(true));
-    world.take("UUID1:ThreadID1");
-    let start = world.server.time_ms();
-    // The second time the holder has renewed.
-    for lease in [20_000, 30_000] {
-        world.set_lease(lease);
-        world.ask("UUID2:ThreadID2");
-        assert_near(world.score("UUID2:ThreadID2"), start + lease + 5_000); // its wait is five seconds
-    }
-    assert_eq!(world.queue(), ["UUID2:ThreadID2"]);
-}
-
-#[test]
 fn acquire_step_1_removes_overdue_waiters() {
     let world = World::new();
     let token = world.take("a:1");
