@@ -19,8 +19,8 @@ const HOUSE: [(&str, &str); 7] = [
     (
         "fairlock-redis",
         "fake_backend builder doctor locks backend line redisson shared wake_ups durable rules
-         script script/run script/key_at_fault script/answers script/reply script/scripts script/kept_keys script/keys
-         script/arguments checks
+         script script/run script/key_at_fault script/answers script/reply script/scripts script/kept_keys
+         script/arguments script/keys checks
          net net/target net/topology net/subscription net/commands net/settings net/connection net/hash_slot net/value",
     ),
     ("fairlock-net", "stream tls trust socket resolver endpoint failure timeouts words url secrets"),

@@ -22,7 +22,7 @@ pub(crate) struct Call<'a> {
     wrapper: Option<Wrapper>,
 }
 
-/// What a durable client puts around a script.
+/// What may stand around a script.
 pub(crate) struct Wrapper {
     /// The script with its wrapper.
     pub(crate) text: &'static Text,
