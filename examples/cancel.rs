@@ -26,6 +26,6 @@ fn main() -> Result<()> {
         cancel.cancel();
         waiter.join().expect("the waiter does not panic");
     });
-    println!("still in line: {}", lock.inspect()?.line_length);
+    println!("still in the queue: {}", lock.inspect()?.queue_length);
     Ok(())
 }

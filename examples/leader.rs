@@ -1,4 +1,4 @@
-//! Leader election: of all processes that run this, one leads. When it ends, hangs or is killed, the next one in line leads.
+//! Leader election: of all processes that run this, one leads. When it ends, hangs or is killed, the next one in the queue leads.
 //!
 //! ```text
 //! cargo run --example leader -- --redis redis://127.0.0.1:6379 --label one    # in several terminals: two, three
@@ -50,7 +50,7 @@ fn run() -> Result<(), Box<dyn StdError>> {
         ended
     })?;
     println!("{label} ends");
-    client.shutdown()?; // until the server has heard that the place in line is given up
+    client.shutdown()?; // until the server has heard that the place in the queue is given up
     Ok(())
 }
 

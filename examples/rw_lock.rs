@@ -1,4 +1,4 @@
-//! A price list that many read and few write: readers hold the lock together, a writer alone, and all wait in one line.
+//! A price list that many read and few write: readers hold the lock together, a writer alone, and all wait in one queue.
 //!
 //! ```text
 //! cargo run --example rw_lock -- --timeline out.svg    # the same load on a fair lock beside it

@@ -41,7 +41,7 @@ fn main() -> Result<()> {
                     guard.unlock()?;
                 }
                 recv(inbox) -> job => {
-                    println!("job {job:?} meanwhile; {:?} ahead of us in line", waiting.rank());
+                    println!("job {job:?} meanwhile; {:?} ahead of us in the queue", waiting.rank());
                     request = Some(waiting);
                 }
             }

@@ -22,7 +22,7 @@ fn main() -> Result<()> {
             let started = Instant::now();
             let guard = lock.try_lock_for(Duration::from_millis(200))?.guard();
             println!("try_lock_for 200 ms: {} after {:?}", guard.is_some(), started.elapsed());
-            // This request is in line when the holder releases the lock.
+            // This request is in the queue when the holder releases the lock.
             let guard = lock.try_lock_for(Duration::from_secs(5))?.guard();
             println!("try_lock_for 5 s: {}", guard.is_some());
             Ok(())

@@ -117,7 +117,7 @@ class Instructions(Meter):
         return self.dump() / times
 
 
-def line_cost(servers, peer, places):
+def queue_cost(servers, peer, places):
     meter = Meter(servers)
     line = {"fairlock": Fairlock, "seeds 3.16": Seeds}[peer](servers, places)
     costs = []

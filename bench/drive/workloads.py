@@ -3,7 +3,7 @@
 import subprocess
 import time
 
-from line import compare, line_cost
+from line import compare, queue_cost
 from redis_link import Refused
 from watch import Commands, PostgresUsage, Usage
 from workers import Stuck, Worker, new_name
@@ -194,7 +194,7 @@ def crowd(servers, scale, build=None):
 
 
 def line(servers, scale, peer, places):
-    return line_cost(servers, peer, places)
+    return queue_cost(servers, peer, places)
 
 
 def many(servers, scale, peer, _, build=None, threads=16):

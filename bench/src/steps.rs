@@ -3,12 +3,12 @@
 //!
 //! | mode | lock | who takes turns | beside them, for good |
 //! | --- | --- | --- | --- |
-//! | `steps` | fair | one, and COUNT in line | |
+//! | `steps` | fair | one, and COUNT in the queue | |
 //! | `steps-reader` | read-write | a reader | COUNT readers |
-//! | `steps-writer` | read-write | a writer, and COUNT in line | |
-//! | `steps-batch` | read-write | four readers, and a writer in line | |
+//! | `steps-writer` | read-write | a writer, and COUNT in the queue | |
+//! | `steps-batch` | read-write | four readers, and a writer in the queue | |
 //! | `steps-permit` | 32 permits | a holder of one | COUNT others |
-//! | `steps-full` | 4 permits | four holders of one, and COUNT in line | |
+//! | `steps-full` | 4 permits | four holders of one, and COUNT in the queue | |
 //!
 //! It says `ready`, and does as many as each line says, then says `did`; an empty line ends it.
 
@@ -83,7 +83,7 @@ struct Crowd {
     client: ClientId,
     lock: LockId,
     /// The units of each.
-    takes: Vec<u32>,
+    units: Vec<u32>,
 }
 
 struct Line {
@@ -102,9 +102,9 @@ pub fn run(url: &str, order: &Order) -> Outcome {
     let _subscription = backend.subscribe(client, Arc::new(Grants(sender)))?;
     let lock = LockId::new(LockName::new(&order.name)?, kind);
     let (first, last) = (beside.len(), beside.len() + holders.len());
-    let takes = [beside, holders, waiters].concat();
-    let requests = takes.len() as u64;
-    let crowd = Crowd { backend, client, lock, takes };
+    let units = [beside, holders, waiters].concat();
+    let requests = units.len() as u64;
+    let crowd = Crowd { backend, client, lock, units };
     let mut held = VecDeque::new();
     for number in 0..last as u64 {
         held.push_back(granted(number, number, crowd.ask(number, number)?)?);
@@ -162,7 +162,7 @@ impl Crowd {
     fn ask(&self, number: u64, request: u64) -> Outcome<Acquired> {
         let owner = owner(self.client, number);
         let mut place = Place::new(&self.lock, &owner, RequestId::new(request));
-        (place.ttl, place.takes) = (LONG, self.takes[number as usize]);
+        (place.ttl, place.units) = (LONG, self.units[number as usize]);
         Ok(only(self.backend.acquire(&[Acquire::new(place, LONG)]))?)
     }
 }

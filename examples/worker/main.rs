@@ -7,8 +7,8 @@
 //! cargo run --example worker -- --timeline out.svg
 //! ```
 //!
-//! In each round a conductor holds the lock until all workers are in line, reads the line, and releases the lock. The
-//! order of the grants, by their fencing tokens, must then be the order of the line.
+//! In each round a conductor holds the lock until all workers are in the queue, reads the queue, and releases the lock. The
+//! order of the grants, by their fencing tokens, must then be the order of the queue.
 //!
 //! With `--timeline` there is no conductor. The workers take turns freely, first with the fair lock, then with the
 //! plain one, and the picture shows their waits and holds.
@@ -97,11 +97,11 @@ fn conduct(lock: &Lock, workers: &mut [Worker], finished: &Receiver<Turn>) -> Re
         for (number, worker) in workers.iter_mut().enumerate() {
             worker.go()?;
             // In turn: only the lock could change the order.
-            wait_for_line(lock, number + 1)?;
+            wait_for_queue(lock, number + 1)?;
         }
-        let line = lock.inspect()?.line;
+        let line = lock.inspect()?.queue;
         let asked: Vec<String> = line.into_iter().filter_map(|waiter| waiter.label).collect();
-        println!("round {round}: {} workers are in line", asked.len());
+        println!("round {round}: {} workers are in the queue", asked.len());
         guard.unlock()?;
 
         let mut turns = Vec::new();
@@ -126,9 +126,9 @@ fn conduct(lock: &Lock, workers: &mut [Worker], finished: &Receiver<Turn>) -> Re
     Ok(in_order)
 }
 
-fn wait_for_line(lock: &Lock, length: usize) -> Result<(), Failure> {
+fn wait_for_queue(lock: &Lock, length: usize) -> Result<(), Failure> {
     let give_up_at = Instant::now() + Duration::from_secs(30);
-    while lock.inspect()?.line_length < length as u64 {
+    while lock.inspect()?.queue_length < length as u64 {
         if Instant::now() > give_up_at {
             return Err("a worker did not take its place within 30 s".into());
         }
@@ -220,7 +220,7 @@ impl Worker {
     }
 }
 
-/// Each worker has its own client, as in another process. `label` is the name under which the line shows it.
+/// Each worker has its own client, as in another process. `label` is the name under which the queue shows it.
 fn connect(options: &Options, memory: &MemoryBackend, label: &str) -> fairlock::Result<Client> {
     let builder = match (&options.redis, &options.postgres) {
         #[cfg(feature = "redis")]

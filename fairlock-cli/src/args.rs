@@ -152,7 +152,7 @@ pub(crate) struct Kind {
     /// Read under a read-write lock: beside other runs with --shared, but never beside one with --write.
     #[arg(long)]
     pub(crate) shared: bool,
-    /// Write under a read-write lock: alone, in one line with the runs with --shared.
+    /// Write under a read-write lock: alone, in one queue with the runs with --shared.
     #[arg(long)]
     pub(crate) write: bool,
     /// Take one of N permits: at most N programs run at once. All users of the name give the same N. FAIRLOCK_TOKEN then only
@@ -223,8 +223,8 @@ fn long_help() -> String {
     format!("{RUN_HELP}\n{EXIT_CODES}\n\n{EXAMPLES}")
 }
 
-/// Show the holder of a lock, the length of the line of --discipline, and its first waiters in order. One round trip, two for a
-/// read-write lock or a semaphore; more than 500 waiters take several, between which the line may move.
+/// Show the holder of a lock, the length of the queue of --discipline, and its first waiters in order. One round trip, two for a
+/// read-write lock or a semaphore; more than 500 waiters take several, between which the queue may move.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  fairlock show orders --watch\n  fairlock show orders --from 101 --lines 50"
@@ -250,7 +250,7 @@ pub(crate) struct Show {
 }
 
 /// List the locks that are held or waited for. On Redis it walks through the server's keys (SCAN): many keys take a while, but
-/// block no other client. If the line of --discipline is empty, the other discipline's line is listed.
+/// block no other client. If the queue of --discipline is empty, the other discipline's queue is listed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  fairlock ls 'orders:*'\n  fairlock ls --watch=5s")]
 pub(crate) struct Ls {
@@ -264,7 +264,7 @@ pub(crate) struct Ls {
     pub(crate) json: bool,
 }
 
-/// Take a lock from its holder, or from all its holders, after asking for confirmation. The next in line gets it; the holder is
+/// Take a lock from its holder, or from all its holders, after asking for confirmation. The next in the queue gets it; the holder is
 /// told if it is a fairlock client.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  fairlock unlock orders\n  fairlock unlock api host-7:4123")]
@@ -278,7 +278,7 @@ pub(crate) struct Unlock {
     pub(crate) yes: bool,
 }
 
-/// Move a waiter to the tail of the line, after asking for confirmation. The search reads 500 waiters in each round trip.
+/// Move a waiter to the tail of the queue, after asking for confirmation. The search reads 500 waiters in each round trip.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  fairlock kick orders host-7:4123\n  fairlock kick orders 0d1a8b3c-5f0e-4c43-9d05-6c2f0c1f4a11:1"

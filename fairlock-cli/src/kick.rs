@@ -1,4 +1,4 @@
-//! `fairlock kick`: moves a waiter to the tail of the line, after a question.
+//! `fairlock kick`: moves a waiter to the tail of the queue, after a question.
 
 use fairlock::{OwnerId, Waiter};
 
@@ -22,7 +22,7 @@ pub(crate) fn kick(server: &Server, options: &Kick) -> Result<Exit, Failure> {
     let Some((rank, waiter)) = found else { return no_place(options) };
     let name = escaped(waiter.label.as_deref().unwrap_or(&options.waiter));
     let question =
-        format!("Take the place of {name}, number {} in the line of {}?", rank + 1, escaped(&options.name));
+        format!("Take the place of {name}, number {} in the queue of {}?", rank + 1, escaped(&options.name));
     if !confirm(&question, options.yes)? {
         return Ok(Exit::No);
     }
@@ -31,7 +31,7 @@ pub(crate) fn kick(server: &Server, options: &Kick) -> Result<Exit, Failure> {
 
 /// The rank and the place of the only waiter that goes by this name.
 fn find_by_label(lock: &AnyLock, text: &str) -> Result<Option<(u64, Waiter)>, Failure> {
-    let all = (0..).zip(read(lock, 0, u64::MAX)?.line);
+    let all = (0..).zip(read(lock, 0, u64::MAX)?.queue);
     let found =
         all.filter(|(_, waiter)| waiter.label.as_deref().is_some_and(|label| goes_by(label, text))).collect();
     the_only(found, "waiters", text, |(rank, waiter)| {
@@ -42,6 +42,6 @@ fn find_by_label(lock: &AnyLock, text: &str) -> Result<Option<(u64, Waiter)>, Fa
 }
 
 fn no_place(options: &Kick) -> Result<Exit, Failure> {
-    say(&format!("{} has no place in the line of {}", escaped(&options.waiter), escaped(&options.name)));
+    say(&format!("{} has no place in the queue of {}", escaped(&options.waiter), escaped(&options.name)));
     Ok(Exit::No)
 }

@@ -23,11 +23,11 @@ impl AnyLock {
         Ok(AnyLock { exclusive: client.fair_lock(name)?, shared: client.rw_lock(name).ok() })
     }
 
-    /// Reads this part of the line. Returns the handle that can: that of a read-write lock sees semaphores, too.
+    /// Reads this part of the queue. Returns the handle that can: that of a read-write lock sees semaphores, too.
     pub(crate) fn look(&self, part: Range<u64>) -> Result<(&Lock, LockState), Failure> {
-        let seen = match (self.exclusive.inspect_line(part.clone()), &self.shared) {
+        let seen = match (self.exclusive.inspect_queue(part.clone()), &self.shared) {
             (Err(Error::Mismatch { .. }), Some(shared)) => {
-                (shared.writer(), shared.writer().inspect_line(part)?)
+                (shared.writer(), shared.writer().inspect_queue(part)?)
             }
             (state, _) => (&self.exclusive, state?),
         };
@@ -58,8 +58,8 @@ pub(crate) fn permits(state: &LockState) -> Option<u32> {
 }
 
 /// What a holder has, or a waiter wants; none where all want the same.
-pub(crate) fn units(state: &LockState, takes: u32) -> Option<String> {
-    match (state.capacity?, takes) {
+pub(crate) fn units(state: &LockState, units: u32) -> Option<String> {
+    match (state.capacity?, units) {
         (ALL, ALL) => Some("write".to_owned()),
         (ALL, _) => Some("read".to_owned()),
         (_, 1) => Some("1 permit".to_owned()),
@@ -70,7 +70,7 @@ pub(crate) fn units(state: &LockState, takes: u32) -> Option<String> {
 /// Who holds the lock, and for how long: `held by a for 3s`, `read by a for 3s and 2 more`; or `kept for 4m00s more after the end of a`.
 pub(crate) fn held_by(state: &LockState) -> String {
     let Some(first) = state.holder() else { return "not held".to_owned() };
-    let how = match (state.capacity, first.takes) {
+    let how = match (state.capacity, first.units) {
         (None, _) => None,
         (Some(ALL), ALL) => Some("written".to_owned()),
         (Some(ALL), _) => Some("read".to_owned()),
@@ -128,7 +128,7 @@ mod tests {
         ] {
             state.capacity = capacity;
             state.holders = holders.into_iter().cloned().collect();
-            state.holders.iter_mut().for_each(|holder| holder.takes = 1);
+            state.holders.iter_mut().for_each(|holder| holder.units = 1);
             assert_eq!(held_by(&state), text);
         }
     }

@@ -70,7 +70,7 @@ fn connect(server: &Server, response_timeout: Option<Duration>) -> Result<Store,
 static TOLD_OF_LIFE: Once = Once::new();
 
 /// In a cluster already a look begins it.
-const BEGINS_LIFE: &str = "no program has been durable on this server so far: the first one that takes or frees a lock with --durable begins \
+const BEGINS_LIFE: &str = "no program has been durable on this server so far: the first one that units or frees a lock with --durable begins \
                            the server's life, and from then on programs without durable are refused, also those that run, until \
                            the key fairlock_life is deleted";
 

@@ -1,4 +1,4 @@
-//! `fairlock show`: the holders of a lock, and its line in order.
+//! `fairlock show`: the holders of a lock, and its queue in order.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -36,19 +36,19 @@ pub(crate) fn show(server: &Server, options: &Show) -> Result<Exit, Failure> {
 /// Reads this part of the queue, by several calls: none keeps the server busy.
 pub(crate) fn read(lock: &AnyLock, first: u64, lines: u64) -> Result<LockState, Failure> {
     let end = first.saturating_add(lines);
-    // One at least: a look at none of the line does not tell who is absent.
+    // One at least: a look at none of the queue does not tell who is absent.
     let (lock, mut state) = lock.look(first..end.max(first.saturating_add(1)))?;
-    state.line.truncate(usize::try_from(lines).unwrap_or(usize::MAX));
+    state.queue.truncate(usize::try_from(lines).unwrap_or(usize::MAX));
     loop {
-        let next = first.saturating_add(state.line.len() as u64);
-        if next >= end.min(state.line_length) {
+        let next = first.saturating_add(state.queue.len() as u64);
+        if next >= end.min(state.queue_length) {
             return Ok(state);
         }
-        let mut more = lock.inspect_line(next..end)?.line;
+        let mut more = lock.inspect_queue(next..end)?.queue;
         if more.is_empty() {
-            return Ok(state); // the line has become shorter
+            return Ok(state); // the queue has become shorter
         }
-        state.line.append(&mut more);
+        state.queue.append(&mut more);
     }
 }
 
@@ -64,7 +64,7 @@ fn to_text(options: &Show, state: &LockState) -> String {
         text.push_str("holder  none\n");
     }
     for holder in state.holders.iter().take(MOST_HOLDERS) {
-        write_holder(&mut text, holder, kind::units(state, holder.takes), options.wide);
+        write_holder(&mut text, holder, kind::units(state, holder.units), options.wide);
     }
     if let Some(more @ 1..) = state.holders.len().checked_sub(MOST_HOLDERS) {
         let _ = writeln!(text, "        and {more} more holders: --json has them all");
@@ -77,14 +77,14 @@ fn to_text(options: &Show, state: &LockState) -> String {
         0 => String::new(),
         n => format!(", {n} absent"),
     };
-    let _ = writeln!(text, "line    {waiting}{absent}");
+    let _ = writeln!(text, "queue   {waiting}{absent}");
     let mut next = options.from;
-    for waiter in &state.line {
-        write_waiter(&mut text, next, waiter, kind::units(state, waiter.takes), options.wide);
+    for waiter in &state.queue {
+        write_waiter(&mut text, next, waiter, kind::units(state, waiter.units), options.wide);
         next += 1;
     }
-    if !state.line.is_empty() && next <= state.line_length {
-        let _ = writeln!(text, "        and {} more: --from {next}", state.line_length - next + 1);
+    if !state.queue.is_empty() && next <= state.queue_length {
+        let _ = writeln!(text, "        and {} more: --from {next}", state.queue_length - next + 1);
     }
     text
 }
@@ -146,21 +146,21 @@ fn to_json(name: &str, state: &LockState, first: u64) -> Value {
         let (host, process) = process_of(&waiter.label);
         json!({
             "number": number, "owner": waiter.owner.as_str(), "label": waiter.label, "host": host, "process": process,
-            "takes": waiter.takes, "waiting_ms": millis(waiter.waiting), "place_left_ms": millis(waiter.place_left),
+            "units": waiter.units, "waiting_ms": millis(waiter.waiting), "place_left_ms": millis(waiter.place_left),
             "absent": waiter.is_absent(),
         })
     };
     let mut object = summary(name, state);
-    object["line"] = (first + 1..).zip(&state.line).map(waiter).collect();
+    object["queue"] = (first + 1..).zip(&state.queue).map(waiter).collect();
     object
 }
 
-/// The same without the line, but with its length.
+/// The same without the queue, but with its length.
 pub(crate) fn summary(name: &str, state: &LockState) -> Value {
     let holder = |holder: &Holder| {
         let (host, process) = process_of(&holder.label);
         json!({
-            "owner": holder.owner.as_str(), "label": holder.label, "host": host, "process": process, "takes": holder.takes,
+            "owner": holder.owner.as_str(), "label": holder.label, "host": host, "process": process, "units": holder.units,
             "held_for_ms": millis(holder.held_for), "lease_left_ms": millis(holder.lease_left),
             "hold_count": holder.hold_count, "token": holder.token.map(fairlock::FencingToken::get),
         })

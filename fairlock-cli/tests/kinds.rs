@@ -27,9 +27,9 @@ fn readers_run_together_and_a_writer_alone() {
     let mut readers = vec![host.holds("--shared x", "one", &end).0, host.holds("--shared x", "two", &end).0];
     let mut writing = host.starts("--write x", &script(&writer, &end_of_writer));
     let state = || rw_lock(&host, "looks").inspect().unwrap();
-    eventually(SOON, "the writer is in line", || state().line_length == 1);
+    eventually(SOON, "the writer is in the queue", || state().queue_length == 1);
     readers.push(host.starts("--shared x", &script(&late, &end)));
-    eventually(SOON, "the late reader stands behind it", || state().line_length == 2);
+    eventually(SOON, "the late reader stands behind it", || state().queue_length == 2);
     assert!(!writer.exists() && !late.exists());
 
     host.makes("end");
@@ -137,7 +137,7 @@ fn show_and_ls_tell_the_kind_all_holders_and_their_units() {
     let all = |list: &str, key: &str| -> Vec<_> {
         seen[list].as_array().unwrap().iter().map(|one| one[key].as_u64().unwrap()).collect()
     };
-    assert_eq!((all("holders", "takes"), all("line", "takes")), (vec![3, 1], vec![2]));
+    assert_eq!((all("holders", "units"), all("queue", "units")), (vec![3, 1], vec![2]));
     assert_eq!(all("holders", "token"), [large.token().get(), small.token().get()]);
     assert_eq!(host.json("ls --json")[0]["kind"], "semaphore");
     let said = host.says("show x").out;
@@ -207,10 +207,10 @@ fn kick_takes_the_place_of_a_writer_away() {
     let ours = rw_lock(&host, "ours");
     let reading = ours.read().unwrap();
     let writer = rw_lock(&host, "writer").writer().request().unwrap();
-    eventually(SOON, "the writer is in line", || ours.inspect().unwrap().line_length == 1);
+    eventually(SOON, "the writer is in the queue", || ours.inspect().unwrap().queue_length == 1);
     let mut reader = rw_lock(&host, "reader").reader().request().unwrap();
-    eventually(SOON, "the reader is in line", || ours.inspect().unwrap().line_length == 2);
-    host.says("kick x writer").with(&["Take the place of writer, number 1 in the line of x?"]);
+    eventually(SOON, "the reader is in the queue", || ours.inspect().unwrap().queue_length == 2);
+    host.says("kick x writer").with(&["Take the place of writer, number 1 in the queue of x?"]);
     host.says("kick x writer --yes").gave(0);
     let enters = reader.wait_for(Duration::from_secs(10)).unwrap();
     drop(enters.guard().expect("it enters beside the first reader"));

@@ -13,18 +13,18 @@ use fairlock_tests::cluster::{Cluster, Replicas};
 use fairlock_tests::{Sentinels, eventually};
 use serde_json::Value;
 
-use support::{FAIRLOCK, Host, Running, SOON, fairlock, output, says, wait_for_line, words};
+use support::{FAIRLOCK, Host, Running, SOON, fairlock, output, says, wait_for_queue, words};
 
 fn names(list: &Value) -> Vec<&str> {
     list.as_array().unwrap().iter().map(|lock| lock["name"].as_str().unwrap()).collect()
 }
 
 #[test]
-fn show_shows_the_holder_and_the_line_in_order() {
+fn show_shows_the_holder_and_the_queue_in_order() {
     let host = Host::new();
     host.says("show x").is(0, "lock    x\nholder  none\nline    empty\n", "");
     let nothing = serde_json::json!({
-        "name": "x", "kind": null, "permits": null, "holder": null, "holders": [], "waiting": 0, "absent": 0, "line": []
+        "name": "x", "kind": null, "permits": null, "holder": null, "holders": [], "waiting": 0, "absent": 0, "queue": []
     });
     assert_eq!(host.json("show x --json"), nothing);
 
@@ -45,7 +45,7 @@ fn show_shows_the_holder_and_the_line_in_order() {
     assert!(holder["host"].is_string() && holder["held_for_ms"].as_u64().unwrap() < 20_000);
     assert!((1..=30_000).contains(&holder["lease_left_ms"].as_u64().unwrap()));
     assert_eq!((&seen["kind"], &seen["holders"][0]), (&"exclusive".into(), holder));
-    let line = seen["line"].as_array().unwrap();
+    let line = seen["queue"].as_array().unwrap();
     assert_eq!((line.len(), line[0]["process"].as_u64()), (2, process));
     assert_eq!((line[1]["label"].as_str(), line[1]["process"].as_u64()), (Some("night\u{1b}ly"), None));
     let left = line[0]["place_left_ms"].as_u64().unwrap();
@@ -55,7 +55,7 @@ fn show_shows_the_holder_and_the_line_in_order() {
     let lines: Vec<&str> = said.lines().collect();
     assert!(lines[1].starts_with("holder  ") && lines[1].contains(guard.owner().as_str()), "{said}");
     assert!(lines[2].contains("lease left") && lines[3].contains(&guard.token().to_string()), "{said}");
-    assert_eq!(lines[4], "line    2 waiting");
+    assert_eq!(lines[4], "queue   2 waiting");
     assert!(lines[5].contains(", waiting for ") && lines[5].contains(", place kept for "), "{said}");
     assert!(lines[6].starts_with("     2  night\\u{1b}ly ("), "{said}");
     drop((first, second));
@@ -63,7 +63,7 @@ fn show_shows_the_holder_and_the_line_in_order() {
 }
 
 /// A place that is kept for half a second, of a process that is gone.
-fn dies_in_line(backend: &RedisBackend, lock: &LockId, number: u64) {
+fn dies_in_queue(backend: &RedisBackend, lock: &LockId, number: u64) {
     let owner = OwnerId::new(&format!("00000000-0000-4000-8000-000000000000:{number}"));
     let mut place = Place::new(lock, &owner, RequestId::new(number));
     place.ttl = Duration::from_millis(500);
@@ -85,13 +85,13 @@ fn an_absent_waiter_is_marked_and_not_counted() {
     let alive = support::lock(&server, "used").request().unwrap();
     // The first takes the lock that is free.
     for number in 1..=3 {
-        locks.iter().for_each(|lock| dies_in_line(&backend, lock, number));
+        locks.iter().for_each(|lock| dies_in_queue(&backend, lock, number));
     }
     let show = |name: &str| says(&url, &format!("show {name}")).out;
     for (name, line) in
         [("used", "1 waiting, 3 absent"), ("idle", "empty, 2 absent"), ("permits", "empty, 2 absent")]
     {
-        let line = format!("line    {line}\n");
+        let line = format!("queue   {line}\n");
         eventually(SOON, "their times are over", || show(name).contains(&line));
         assert!(show(&format!("{name} --lines=0")).contains(&line));
     }
@@ -103,13 +103,13 @@ fn an_absent_waiter_is_marked_and_not_counted() {
     assert_eq!(marked, [false, true, true, true], "{shown}");
     let seen = says(&url, "show used --json").json();
     assert_eq!((&seen["waiting"], &seen["absent"]), (&1.into(), &3.into()));
-    let absent: Vec<_> = seen["line"].as_array().unwrap().iter().map(|waiter| &waiter["absent"]).collect();
+    let absent: Vec<_> = seen["queue"].as_array().unwrap().iter().map(|waiter| &waiter["absent"]).collect();
     assert_eq!(absent, [false, true, true, true]);
     for name in ["idle", "permits"] {
         let seen = says(&url, &format!("show {name} --json")).json();
         assert_eq!((&seen["waiting"], &seen["absent"], &seen["kind"]), (&0.into(), &2.into(), &Value::Null));
     }
-    // A line of absent waiters alone is none.
+    // A queue of absent waiters alone is none.
     let listed = says(&url, "ls --json").json();
     assert_eq!(names(&listed), ["used"]);
     assert_eq!((&listed[0]["waiting"], &listed[0]["absent"]), (&1.into(), &3.into()));
@@ -183,14 +183,14 @@ fn ls_lists_locks_that_are_held_or_waited_for_and_nothing_else() {
     let calls: String = host.server.query(&["INFO", "commandstats"]);
     assert!(calls.contains("cmdstat_scan") && !calls.contains("cmdstat_keys"));
     drop(waited);
-    wait_for_line(&theirs, 0);
+    wait_for_queue(&theirs, 0);
     held.into_iter().for_each(|guard| guard.unlock().unwrap());
     assert_eq!(names(&host.json("ls --json")), ["java"]);
     host.server.query::<()>(&["FLUSHALL"]);
 }
 
 #[test]
-fn ls_lists_the_waiters_of_either_line() {
+fn ls_lists_the_waiters_of_either_queue() {
     let host = Host::new();
     let of = |name: &str, discipline: Discipline| {
         let backend = RedisBackend::builder(&host.url()).discipline(discipline).connect().unwrap();
@@ -209,7 +209,7 @@ fn ls_lists_the_waiters_of_either_line() {
         let waiting = |lock: &Value| lock["waiting"].as_u64().unwrap();
         assert!(seen.as_array().unwrap().iter().all(|lock| waiting(lock) == 1), "{discipline}: {seen}");
     }
-    // The other line is optional: a user without the right to it still sees its own.
+    // The other queue is optional: a user without the right to it still sees its own.
     let rules = "ACL SETUSER worker on >pw ~ours ~fairlock_*:{ours} ~theirs ~fairlock_*:{theirs} +@all &*";
     host.server.query::<()>(&words(rules));
     let url = host.server.url_as("worker", "pw");
@@ -265,16 +265,16 @@ fn kick_takes_a_place_away() {
     let ours = host.lock("x");
     let guard = ours.lock().unwrap();
     let request = host.lock("x").request().unwrap();
-    wait_for_line(&ours, 1);
-    let owner = ours.inspect().unwrap().line[0].owner.to_string();
-    host.says(&format!("kick x {owner}")).gave(125).with(&["number 1 in the line of x"]);
+    wait_for_queue(&ours, 1);
+    let owner = ours.inspect().unwrap().queue[0].owner.to_string();
+    host.says(&format!("kick x {owner}")).gave(125).with(&["number 1 in the queue of x"]);
     let behind = host.lock("x").request().unwrap();
     host.says(&format!("kick x {owner} --yes")).gave(0);
     guard.unlock().unwrap();
     // The next one is first now.
     behind.wait().unwrap().unlock().unwrap();
     drop(request);
-    host.says("kick x a:1 --yes").gave(1).with(&["a:1 has no place in the line of x"]);
+    host.says("kick x a:1 --yes").gave(1).with(&["a:1 has no place in the queue of x"]);
 }
 
 #[test]
@@ -284,13 +284,13 @@ fn kick_finds_a_waiter_by_its_label_unless_several_have_it() {
     let guard = ours.lock().unwrap();
     let waiter = |label: &str| host.client(label).fair_lock("x").unwrap().request().unwrap();
     let waiters = ["nightly (h:1)", "nightly (h:2)", "report (h:3)"].map(waiter);
-    wait_for_line(&ours, 3);
-    let line = ours.inspect().unwrap().line;
+    wait_for_queue(&ours, 3);
+    let line = ours.inspect().unwrap().queue;
     let listed = [1, 2].map(|at: usize| format!("{at}  nightly (h:{at}) ({})", line[at - 1].owner));
     let several = "2 waiters go by nightly; name one by its owner";
     host.says("kick x nightly --yes").gave(125).with(&[several, &listed[0], &listed[1]]);
     for (label, number) in [("report", 3), ("h:3", 3), ("nightly (h:2)", 2)] {
-        output(&host.url(), &["kick", "x", label]).with(&[&format!("number {number} in the line of x")]);
+        output(&host.url(), &["kick", "x", label]).with(&[&format!("number {number} in the queue of x")]);
     }
     host.says("kick x h:1 --yes").gave(0);
     let place = |at: usize| ours.find_waiter(&line[at].owner).unwrap().map(|(rank, _)| rank);

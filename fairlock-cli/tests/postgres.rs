@@ -10,7 +10,7 @@ use fairlock_tests::{PostgresServer, RedisServer, WorkDir, assert_no_residue, ev
 use serde_json::Value;
 
 use support::{
-    FAIRLOCK, Running, SOON, fairlock, process_in, says, script, starts, wait_for_line, wait_until_dead,
+    FAIRLOCK, Running, SOON, fairlock, process_in, says, script, starts, wait_for_queue, wait_until_dead,
     words,
 };
 
@@ -109,17 +109,17 @@ fn programs_run_in_the_order_of_their_requests_and_operators_see_and_change_it()
     let guard = ours.lock().unwrap();
     let log = dir.file("log");
     let waits = ["first", "second", "third"].map(|label| {
-        let waiting = ours.inspect().unwrap().line_length;
+        let waiting = ours.inspect().unwrap().queue_length;
         let program = format!("echo {label} >> {}", log.display());
         let started = starts(&url, &format!("x --label {label}"), &program);
-        wait_for_line(&ours, waiting + 1);
+        wait_for_queue(&ours, waiting + 1);
         started
     });
     let seen = says(&url, "show x --json").json();
     let token = seen["holder"]["token"].as_u64();
     assert_eq!((token, &seen["kind"]), (Some(guard.token().get()), &"exclusive".into()));
     let labels: Vec<_> =
-        seen["line"].as_array().unwrap().iter().map(|one| one["label"].as_str().unwrap()).collect();
+        seen["queue"].as_array().unwrap().iter().map(|one| one["label"].as_str().unwrap()).collect();
     assert!(labels[0].starts_with("first (") && labels[2].starts_with("third ("), "{labels:?}");
     let listed = says(&url, "ls [w-y]*").out;
     assert!(listed.starts_with("x  held by ") && listed.ends_with(", 3 waiting\n"), "{listed}");
@@ -128,8 +128,9 @@ fn programs_run_in_the_order_of_their_requests_and_operators_see_and_change_it()
     // A kicked waiter asks again, at the tail.
     says(&url, "kick x first --yes").gave(0);
     eventually(SOON, "it stands behind the others", || {
-        let line = ours.inspect().unwrap().line;
-        line.last().is_some_and(|last| last.label.as_ref().unwrap().starts_with("first (")) && line.len() == 3
+        let queue = ours.inspect().unwrap().queue;
+        queue.last().is_some_and(|last| last.label.as_ref().unwrap().starts_with("first ("))
+            && queue.len() == 3
     });
     says(&url, "unlock x --yes").gave(0);
     for mut command in waits {

@@ -14,7 +14,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::{Pid, getpgid};
 use yaml_rust2::{Yaml, YamlLoader};
 
-use support::{FAIRLOCK, Running, SOON, children_hear_signals, lock, process_in, text, wait_for_line};
+use support::{FAIRLOCK, Running, SOON, children_hear_signals, lock, process_in, text, wait_for_queue};
 
 /// What the samples call their server.
 const ADDRESSES: [&str; 2] = ["redis://redis.internal:6379", "redis://redis:6379"];
@@ -239,7 +239,7 @@ fn of_the_three_workers_of_the_compose_file_one_works_and_the_next_takes_over() 
     for waiting in 0..worker["deploy"]["replicas"].as_i64().unwrap() {
         workers.push(host.start(&words(&worker["command"]), &environment));
         eventually(SOON, "one works", || host.log().len() == 1);
-        wait_for_line(&ours, waiting.cast_unsigned());
+        wait_for_queue(&ours, waiting.cast_unsigned());
     }
     assert_eq!(workers.len(), 3);
     let lease = ours.inspect().unwrap().holder().unwrap().lease_left.unwrap();

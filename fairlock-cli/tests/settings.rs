@@ -11,7 +11,7 @@ use fairlock_tests::proxy::{Rule, Traffic};
 use fairlock_tests::{Proxy, RedisServer, Sentinels, eventually};
 
 use support::{
-    FAIRLOCK, Host, Running, SOON, Said, fairlock, process_in, says, script, send, wait_for_line, words,
+    FAIRLOCK, Host, Running, SOON, Said, fairlock, process_in, says, script, send, wait_for_queue, words,
 };
 
 /// A setting, a value that is refused, what is allowed, and a value that is read.
@@ -91,7 +91,7 @@ fn each_setting_is_read_from_its_option_and_its_variable() {
 }
 
 #[test]
-fn settings_of_redissons_line_need_that_line() {
+fn settings_of_redissons_queue_need_that_queue() {
     for (option, set, source) in [
         (Some("--thread-wait=5m"), None, "--thread-wait"),
         (None, Some(("thread-wait", "5m")), "FAIRLOCK_THREAD_WAIT"),
@@ -121,8 +121,8 @@ fn lease_label_and_place_are_as_the_variables_say() {
     let ours = host.lock("x");
     let guard = ours.lock().unwrap();
     let mut waits = with(&host.url(), "run x -- true", &terms);
-    wait_for_line(&ours, 1);
-    let place = ours.inspect().unwrap().line[0].place_left.unwrap();
+    wait_for_queue(&ours, 1);
+    let place = ours.inspect().unwrap().queue[0].place_left.unwrap();
     assert!(place > Duration::from_secs(10), "{place:?}");
     guard.unlock().unwrap();
     waits.output().gave(0);
@@ -147,7 +147,7 @@ fn time_outs_and_the_limit_of_an_outage_are_as_the_variables_say() {
 
     let guard = host.lock("x").lock().unwrap();
     let mut waits = with(&host.url(), "run x -- true", &[("outage-limit", "2s")]);
-    wait_for_line(&host.lock("x"), 1);
+    wait_for_queue(&host.lock("x"), 1);
     host.server.stop();
     let stopped = Instant::now();
     assert_eq!(waits.status().code(), Some(122));
@@ -170,14 +170,14 @@ fn the_sentinels_may_have_a_login_of_their_own() {
 }
 
 #[test]
-fn a_waiter_in_redissons_line_lives_as_long_as_the_variable_says() {
+fn a_waiter_in_redissons_queue_lives_as_long_as_the_variable_says() {
     let host = Host::new();
     let backend = RedisBackend::builder(&host.url()).discipline(Discipline::Redisson).connect().unwrap();
     let guard = Client::new(backend).unwrap().fair_lock("x").unwrap().lock().unwrap();
     let mut waits = with(&host.url(), "run x -- true", &[("discipline", "redisson"), ("thread-wait", "2h")]);
     let of_first = ["ZRANGE", "redisson_lock_timeout:{x}", "0", "0", "WITHSCORES"];
     let ends = || host.server.query::<Vec<String>>(&of_first);
-    eventually(SOON, "it is in line", || ends().len() == 2);
+    eventually(SOON, "it is in the queue", || ends().len() == 2);
     let left = ends()[1].parse::<f64>().unwrap() - host.server.time_ms() as f64;
     assert!(left > 3_600_000.0, "{left}");
     guard.unlock().unwrap();

@@ -7,7 +7,7 @@ use fairlock_core::crossbeam_channel::bounded;
 
 use fairlock_core::{Error, LostCause};
 
-use super::{GRACE, Harness, LEASE, client, client_to_be_told, lock, lock_of, until};
+use super::{Harness, LEASE, SLACK, client, client_to_be_told, lock, lock_of, until};
 
 /// Each guard counts, and the lock is free when the last one is gone.
 pub fn re_entry_is_counted_and_the_last_unlock_gives_the_lock_back(harness: &impl Harness) {
@@ -59,7 +59,7 @@ pub fn a_fixed_lease_ends_by_itself(harness: &impl Harness) {
     let (ours, theirs) = (lock(harness, "fixed"), lock(harness, "fixed"));
     let guard = ours.fixed_lease(LEASE).lock().unwrap();
     assert!(!guard.is_lost() && theirs.try_lock().unwrap().guard().is_none());
-    harness.pass(LEASE + GRACE);
+    harness.pass(LEASE + SLACK);
     assert!(guard.is_lost());
     let next = theirs.try_lock().unwrap().guard().unwrap();
     match guard.unlock() {
@@ -88,7 +88,7 @@ pub fn an_inner_unlock_keeps_the_end_of_the_outermost_lease(harness: &impl Harne
 pub fn a_capped_hold_ends_at_its_limit(harness: &impl Harness) {
     let (ours, theirs) = (lock(harness, "capped"), lock(harness, "capped"));
     let guard = ours.max_hold(LEASE * 2).lock().unwrap();
-    harness.pass(LEASE + GRACE);
+    harness.pass(LEASE + SLACK);
     assert!(!guard.is_lost() && theirs.try_lock().unwrap().guard().is_none());
     harness.pass(LEASE);
     assert!(guard.is_lost());
@@ -182,7 +182,7 @@ pub fn renew_asks_the_server_and_prolongs(harness: &impl Harness) {
     let ours = lock(harness, "renew");
     let guard = ours.fixed_lease(LEASE).lock().unwrap();
     harness.pass(LEASE / 2);
-    assert!(guard.valid_for() < LEASE / 2 + GRACE / 2);
+    assert!(guard.valid_for() < LEASE / 2 + SLACK / 2);
     let asked = harness.clock().now();
     let certain = guard.renew().unwrap();
     // The time of the answer counts against the hold, and is added here: it is not what is tested.

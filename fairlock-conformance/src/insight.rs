@@ -3,11 +3,11 @@
 use fairlock_core::backend::{Acquire, Acquired, Waiter, only};
 use fairlock_core::{Lock, OwnedRequest, Owner, OwnerId};
 
-use super::{GRACE, Harness, LEASE, PLACE_TTL, Promise, client, lock, lock_of, until, until_in_line};
+use super::{Harness, LEASE, PLACE_TTL, Promise, SLACK, client, lock, lock_of, until, until_in_queue};
 use crate::requests::Bench;
 
 /// Waiters in the order of the queue. Each has its own client, and so its own heartbeats.
-fn stand_in_line(harness: &impl Harness, name: &str, n: usize) -> Vec<(Lock, Owner, OwnedRequest)> {
+fn stand_in_queue(harness: &impl Harness, name: &str, n: usize) -> Vec<(Lock, Owner, OwnedRequest)> {
     let waiters = (0..n).map(|_| {
         let client = client(harness);
         let (lock, owner) = (lock_of(harness, &client, name), client.new_owner());
@@ -17,38 +17,38 @@ fn stand_in_line(harness: &impl Harness, name: &str, n: usize) -> Vec<(Lock, Own
     waiters.collect()
 }
 
-/// The length is the whole line's, and a part beyond the end is empty.
-pub fn inspect_reads_the_part_of_the_line_that_is_asked_for(harness: &impl Harness) {
+/// The length is the whole queue's, and a part beyond the end is empty.
+pub fn inspect_reads_the_part_of_the_queue_that_is_asked_for(harness: &impl Harness) {
     let ours = lock(harness, "long");
     let guard = ours.lock().unwrap();
-    let waiters = stand_in_line(harness, "long", 5);
-    until_in_line(harness, &ours, 5);
+    let waiters = stand_in_queue(harness, "long", 5);
+    until_in_queue(harness, &ours, 5);
     let whole = if harness.promises(Promise::Order) { waiters.as_slice() } else { &[] };
     for part in [0..0, 0..1, 1..3, 3..100, 4..5, 5..6, 7..9, 2..2, 100..u64::MAX, u64::MAX..u64::MAX] {
-        let state = ours.inspect_line(part.clone()).unwrap();
+        let state = ours.inspect_queue(part.clone()).unwrap();
         assert_eq!(state.holder().cloned().unwrap().owner, *guard.owner());
-        assert_eq!(state.line_length, whole.len() as u64, "{part:?}");
-        let seen = state.line.iter().map(|waiter| &waiter.owner);
+        assert_eq!(state.queue_length, whole.len() as u64, "{part:?}");
+        let seen = state.queue.iter().map(|waiter| &waiter.owner);
         let there =
             (0..).zip(whole).filter(|(rank, _)| part.contains(rank)).map(|(_, (_, owner, _))| owner.id());
-        assert!(seen.eq(there), "{part:?}: {:?}", state.line);
+        assert!(seen.eq(there), "{part:?}: {:?}", state.queue);
     }
     drop(waiters);
     guard.unlock().unwrap();
     // A withdrawal may still run in the background.
     until("all have left", || {
         let state = ours.inspect().unwrap();
-        state.holder().is_none() && state.line_length == 0
+        state.holder().is_none() && state.queue_length == 0
     });
     harness.assert_nothing_is_left("long");
 }
 
 /// A waiter that lost its place asks again, at the tail.
-pub fn a_waiter_is_found_in_the_line_and_its_place_can_be_taken(harness: &impl Harness) {
+pub fn a_waiter_is_found_in_the_queue_and_its_place_can_be_taken(harness: &impl Harness) {
     let ours = lock(harness, "kick");
     let guard = ours.lock().unwrap();
-    let waiters = stand_in_line(harness, "kick", 3);
-    until_in_line(harness, &ours, 3);
+    let waiters = stand_in_queue(harness, "kick", 3);
+    until_in_queue(harness, &ours, 3);
     assert!(ours.find_waiter(guard.owner()).unwrap().is_none(), "the holder does not wait");
     let holder = Waiter::new(guard.owner().clone());
     assert!(!ours.kick(&holder).unwrap());
@@ -57,7 +57,7 @@ pub fn a_waiter_is_found_in_the_line_and_its_place_can_be_taken(harness: &impl H
         assert_eq!((rank, &second.owner), (1, waiters[1].1.id()));
         assert!(ours.kick(&second).unwrap());
         harness.pass(PLACE_TTL); // it finds out at its next heartbeat
-        let owners = || ours.inspect().unwrap().line.into_iter().map(|waiter| waiter.owner);
+        let owners = || ours.inspect().unwrap().queue.into_iter().map(|waiter| waiter.owner);
         until("it stands at the tail", || {
             owners().eq([0, 2, 1].map(|number: usize| waiters[number].1.id().clone()))
         });
@@ -67,12 +67,12 @@ pub fn a_waiter_is_found_in_the_line_and_its_place_can_be_taken(harness: &impl H
     // A withdrawal may still run in the background.
     until("all have left", || {
         let state = ours.inspect().unwrap();
-        state.holder().is_none() && state.line_length == 0
+        state.holder().is_none() && state.queue_length == 0
     });
     harness.assert_nothing_is_left("kick");
 }
 
-/// Waiters that nothing renews, behind a live one and its holder; and on a lock whose line no call has come to since.
+/// Waiters that nothing renews, behind a live one and its holder; and on a lock whose queue no call has come to since.
 pub fn an_absent_waiter_is_marked_and_not_counted(harness: &impl Harness) {
     if !harness.promises(Promise::Order) || !harness.promises(Promise::DeadWaitersArePassedOver) {
         return;
@@ -81,12 +81,12 @@ pub fn an_absent_waiter_is_marked_and_not_counted(harness: &impl Harness) {
     let guard = ours.lock().unwrap();
     let alive = lock(harness, "used").request().unwrap();
     let used = Bench::new(harness, "used");
-    let dead: Vec<OwnerId> = (0..3).map(|number| dies_in_line(&used, number)).collect();
+    let dead: Vec<OwnerId> = (0..3).map(|number| dies_in_queue(&used, number)).collect();
     harness.pass(2 * PLACE_TTL);
     // On a busy machine the live one may be late as well.
     until("only the live one counts", || {
         let state = ours.inspect().unwrap();
-        let (alive, dead) = state.line.split_first().unwrap();
+        let (alive, dead) = state.queue.split_first().unwrap();
         !alive.is_absent()
             && dead.iter().all(Waiter::is_absent)
             && (state.waiting(), state.absent) == (1, dead.len() as u64)
@@ -97,18 +97,18 @@ pub fn an_absent_waiter_is_marked_and_not_counted(harness: &impl Harness) {
     drop(alive);
     guard.unlock().unwrap();
 
-    // The holder dies as well, and nobody comes. What the last call knew of the time is all that the line has.
+    // The holder dies as well, and nobody comes. What the last call knew of the time is all that the queue has.
     let idle = Bench::new(harness, "idle");
     idle.token(&idle.owner(), 100);
-    (0..3).for_each(|number| drop(dies_in_line(&idle, number)));
-    harness.pass(LEASE + GRACE);
+    (0..3).for_each(|number| drop(dies_in_queue(&idle, number)));
+    harness.pass(LEASE + SLACK);
     let state = lock(harness, "idle").inspect().unwrap();
-    assert_eq!((state.holders.len(), state.waiting(), state.line_length), (0, 0, state.absent), "{state:?}");
-    assert!(state.line.iter().all(Waiter::is_absent), "{state:?}");
+    assert_eq!((state.holders.len(), state.waiting(), state.queue_length), (0, 0, state.absent), "{state:?}");
+    assert!(state.queue.iter().all(Waiter::is_absent), "{state:?}");
 }
 
 /// A place without a client that renews it.
-fn dies_in_line(bench: &Bench, request: u64) -> OwnerId {
+fn dies_in_queue(bench: &Bench, request: u64) -> OwnerId {
     let owner = bench.owner();
     let mut place = bench.place(&owner, request);
     place.ttl = PLACE_TTL;

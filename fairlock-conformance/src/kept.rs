@@ -7,7 +7,7 @@ use fairlock_core::backend::{
 };
 
 use super::shared::{granted, semaphores};
-use super::{GRACE, Harness, LEASE, client, lock, lock_of, until_in_line};
+use super::{Harness, LEASE, SLACK, client, lock, lock_of, until_in_queue};
 use crate::requests::Bench;
 
 /// For longer than its lease, without any renewal, and whatever becomes of the client.
@@ -21,12 +21,12 @@ pub fn a_kept_lock_is_taken_until_its_end(harness: &impl Harness) {
     assert!(ours.try_lock().unwrap().guard().is_none(), "its former owner is as any other");
     let kept = theirs.inspect().unwrap().holder().cloned().expect("it is taken");
     assert_eq!((kept.hold_count, kept.token), (0, Some(token)));
-    assert!(kept.lease_left.is_some_and(|left| left > LEASE && left <= LEASE * 2 + GRACE));
+    assert!(kept.lease_left.is_some_and(|left| left > LEASE && left <= LEASE * 2 + SLACK));
     assert_eq!(holder.stats().lost, 0);
     holder.shutdown().unwrap();
-    harness.pass(LEASE + GRACE / 2);
+    harness.pass(LEASE + SLACK / 2);
     assert!(theirs.try_lock().unwrap().guard().is_none());
-    harness.pass(LEASE + GRACE / 2);
+    harness.pass(LEASE + SLACK / 2);
     let next = theirs.try_lock().unwrap().guard().expect("its time is over");
     assert!(next.token() > token);
     next.unlock().unwrap();
@@ -38,11 +38,11 @@ pub fn the_next_waiter_gets_a_kept_lock_at_its_end(harness: &impl Harness) {
     let (ours, theirs) = (lock(harness, "short"), lock(harness, "short"));
     let guard = ours.fixed_lease(LEASE * 5).lock().unwrap();
     let heir = theirs.request().unwrap();
-    until_in_line(harness, &theirs, 1);
+    until_in_queue(harness, &theirs, 1);
     guard.keep_for(LEASE / 2).unwrap();
     assert!(heir.decided().try_recv().is_err());
-    harness.pass(LEASE / 2 + GRACE / 2);
-    heir.decided().recv_timeout(GRACE * 2).expect("at the end of its time");
+    harness.pass(LEASE / 2 + SLACK / 2);
+    heir.decided().recv_timeout(SLACK * 2).expect("at the end of its time");
     heir.wait().unwrap().unlock().unwrap();
     // A time that is over before the lock is given up.
     let guard = ours.lock().unwrap();
@@ -63,18 +63,18 @@ pub fn what_names_the_former_request_finds_no_kept_hold(harness: &impl Harness) 
     assert_eq!(keep(bench.hold(&other, 1, token), LEASE), HoldKept::NotHeld);
     assert_eq!(keep(hold, LEASE * 100), HoldKept::Kept);
     assert_eq!(keep(hold, LEASE * 200), HoldKept::Kept);
-    assert!(left() <= LEASE * 100 + GRACE / 2, "a late attempt prolongs nothing");
+    assert!(left() <= LEASE * 100 + SLACK / 2, "a late attempt prolongs nothing");
     for lease in [LEASE, LEASE * 400] {
         let late = bench.backend.renew(bench.client, &[Renew::Hold { hold, holds: 1, lease }]);
         assert!(matches!(late[..], [Ok(Renewal::Lost)]), "{late:?}");
     }
-    assert!(left() > LEASE * 99 && left() <= LEASE * 100 + GRACE / 2);
+    assert!(left() > LEASE * 99 && left() <= LEASE * 100 + SLACK / 2);
     let again = bench.ask(&owner, 1);
     assert!(matches!(again, Acquired::Queued { .. } | Acquired::Busy { .. }), "{again:?}");
     assert_eq!(only(bench.backend.withdraw(&[bench.place(&owner, 1)])).unwrap(), Withdrawn::Left);
     assert_eq!(bench.release(&owner, 1, token), Released::NotHeld);
     assert_eq!(keep(hold, LEASE * 2), HoldKept::Kept);
-    assert!(left() > LEASE && left() <= LEASE * 2 + GRACE / 2);
+    assert!(left() > LEASE && left() <= LEASE * 2 + SLACK / 2);
     let taken = bench.backend.take_hold(&bench.hold(&owner, 7, token)).unwrap();
     assert_eq!(taken, ForceReleased::Taken);
     assert_eq!(keep(hold, LEASE), HoldKept::NotHeld);
@@ -94,7 +94,7 @@ pub fn kept_permits_are_taken_until_their_end(harness: &impl Harness) {
     assert_eq!(state.holders.iter().filter(|holder| holder.hold_count == 0).count(), 1);
     harness.pass(LEASE);
     assert!(large.decided().try_recv().is_err());
-    harness.pass(LEASE + GRACE / 2);
+    harness.pass(LEASE + SLACK / 2);
     granted(large).unlock().unwrap();
     free.unlock().unwrap();
     harness.assert_nothing_is_left("kept permits");

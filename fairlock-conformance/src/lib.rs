@@ -56,13 +56,13 @@ pub const LEASE: Duration = Duration::from_secs(2);
 /// The time to live of their places.
 pub const PLACE_TTL: Duration = Duration::from_millis(600);
 /// How late a busy machine may be.
-pub const GRACE: Duration = Duration::from_secs(1);
+pub const SLACK: Duration = Duration::from_secs(1);
 
 /// Something that one discipline promises and another does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Promise {
-    /// Waiters get the lock in the order in which they asked, and `inspect` shows the line.
+    /// Waiters get the lock in the order in which they asked, and `inspect` shows the queue.
     Order,
     /// A waiter that died delays the others by its place's time to live at most.
     DeadWaitersArePassedOver,
@@ -157,17 +157,17 @@ pub(crate) fn wait_once(harness: &impl Harness, client: &Client) {
     request.wait().unwrap().unlock().unwrap();
 }
 
-/// Waits in real time until `n` requests stand in the line, where the line can be seen.
-pub(crate) fn until_in_line(harness: &impl Harness, lock: &Lock, n: usize) {
+/// Waits in real time until `n` requests stand in the queue, where the queue can be seen.
+pub(crate) fn until_in_queue(harness: &impl Harness, lock: &Lock, n: usize) {
     if harness.promises(Promise::Order) {
-        until("they stand in line", || lock.inspect().unwrap().line_length == n as u64);
+        until("they stand in the queue", || lock.inspect().unwrap().queue_length == n as u64);
     }
 }
 
-/// Waits until `n` blocked callers are known to wait: by the line, or by a manual clock. With a real clock and without a
-/// line that can't be known, but there time goes on by itself.
+/// Waits until `n` blocked callers are known to wait: by the queue, or by a manual clock. With a real clock and without a
+/// queue that can't be known, but there time goes on by itself.
 pub(crate) fn until_waiting(harness: &impl Harness, lock: &Lock, n: usize) {
-    until_in_line(harness, lock, n);
+    until_in_queue(harness, lock, n);
     if let Some(clock) = harness.clock().manual() {
         clock.wait_for_waiters(n);
     }
@@ -215,8 +215,8 @@ macro_rules! conformance_tests {
             the_next_waiter_gets_a_kept_lock_at_its_end
             what_names_the_former_request_finds_no_kept_hold
             inspect_shows_holder_and_count
-            inspect_reads_the_part_of_the_line_that_is_asked_for
-            a_waiter_is_found_in_the_line_and_its_place_can_be_taken
+            inspect_reads_the_part_of_the_queue_that_is_asked_for
+            a_waiter_is_found_in_the_queue_and_its_place_can_be_taken
             an_absent_waiter_is_marked_and_not_counted
             waiters_get_the_lock_in_the_order_in_which_they_asked
             no_newcomer_passes_a_waiter
@@ -246,7 +246,7 @@ macro_rules! conformance_tests {
             a_wait_cancelled_during_its_request_leaves_no_hold_behind
             an_attempt_leaves_no_place
             a_request_says_when_it_is_decided
-            a_dropped_request_leaves_the_line
+            a_dropped_request_leaves_the_queue
             two_waits_of_one_owner_share_a_place
             lock_all_takes_all_or_none
             lock_alls_never_deadlock

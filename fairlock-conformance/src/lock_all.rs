@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fairlock_core::{Error, LockKind, TryLock};
 
-use super::{Harness, LEASE, client, client_with, lock, until, until_in_line, until_waiting};
+use super::{Harness, LEASE, client, client_with, lock, until, until_in_queue, until_waiting};
 
 /// While one lock of the list is busy the others are free in the end; a loss of one ends the wait for the next.
 pub fn lock_all_takes_all_or_none(harness: &impl Harness) {
@@ -39,7 +39,7 @@ pub fn lock_all_takes_all_or_none(harness: &impl Harness) {
         assert!(matches!(waiter.join().unwrap(), Err(Error::Lost(lost)) if lost.lock.as_str() == "all:a"));
     });
     [first, middle].into_iter().for_each(free);
-    until_in_line(harness, last, 0);
+    until_in_queue(harness, last, 0);
     busy.unlock().unwrap();
     // All of them.
     let guard = ours.lock_all(&names).unwrap();

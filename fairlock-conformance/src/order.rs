@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use fairlock_core::backend::{Acquire, Acquired, LockId, only};
 use fairlock_core::{LockName, OwnerId};
 
-use super::{GRACE, Harness, LEASE, PLACE_TTL, Promise, client, lock, lock_of, until, until_in_line};
+use super::{Harness, LEASE, PLACE_TTL, Promise, SLACK, client, lock, lock_of, until, until_in_queue};
 use crate::requests::place_of_all;
 
 /// Ten waiters of ten clients ask one after the other.
@@ -26,7 +26,7 @@ pub fn waiters_get_the_lock_in_the_order_in_which_they_asked(harness: &impl Harn
                 grants.send((number, guard.token())).unwrap();
                 guard.unlock().unwrap();
             });
-            until_in_line(harness, &ours, number + 1);
+            until_in_queue(harness, &ours, number + 1);
         }
         guard.unlock().unwrap();
     });
@@ -50,7 +50,7 @@ pub fn no_newcomer_passes_a_waiter(harness: &impl Harness) {
             wait.recv().unwrap();
             guard.unlock().unwrap();
         });
-        until_in_line(harness, &ours, 1);
+        until_in_queue(harness, &ours, 1);
         guard.unlock().unwrap();
         // The lock is the waiter's, or on its way to the waiter: no other request can get it.
         assert!(ours.try_lock().unwrap().guard().is_none());
@@ -79,11 +79,11 @@ pub fn a_live_waiter_keeps_its_place_however_long_the_holder_works(harness: &imp
                 let _guard = theirs.lock().unwrap();
                 grants.send(number).unwrap();
             });
-            until_in_line(harness, &ours, number + 1);
+            until_in_queue(harness, &ours, number + 1);
         }
         // Between two heartbeats, so that the message comes before the next one.
         harness.pass(PLACE_TTL * 5 - PLACE_TTL / 6);
-        assert_eq!(ours.inspect().unwrap().line.len(), 2);
+        assert_eq!(ours.inspect().unwrap().queue.len(), 2);
         guard.unlock().unwrap();
     });
     assert_eq!(granted.try_iter().collect::<Vec<_>>(), [0, 1]);
@@ -110,7 +110,7 @@ pub fn a_waiter_that_leaves_is_passed_over(harness: &impl Harness) {
     let stays = second.request().unwrap();
     assert_eq!(stays.rank(), Some(1));
     drop(leaves);
-    until_in_line(harness, &ours, 1);
+    until_in_queue(harness, &ours, 1);
     guard.unlock().unwrap();
     stays.wait().unwrap().unlock().unwrap();
     harness.assert_nothing_is_left("leaves");
@@ -133,8 +133,8 @@ pub fn a_dead_waiter_delays_the_others_by_one_place_at_most(harness: &impl Harne
     }
     let alive = lock(harness, "dead").request().unwrap();
     guard.unlock().unwrap();
-    harness.pass(PLACE_TTL + GRACE);
-    alive.decided().recv_timeout(GRACE).expect("all dead waiters together cost one place's time");
+    harness.pass(PLACE_TTL + SLACK);
+    alive.decided().recv_timeout(SLACK).expect("all dead waiters together cost one place's time");
     alive.wait().unwrap().unlock().unwrap();
 }
 
@@ -149,9 +149,9 @@ pub fn the_next_waiter_gets_the_lock_when_the_lease_of_a_dead_holder_ends(harnes
     harness.pass(LEASE / 2);
     assert!(heir.decided().try_recv().is_err());
     let started = Instant::now();
-    harness.pass(LEASE / 2 + GRACE / 2);
-    heir.decided().recv_timeout(GRACE).expect("at the end of the lease");
-    assert!(started.elapsed() < LEASE / 2 + GRACE * 2);
+    harness.pass(LEASE / 2 + SLACK / 2);
+    heir.decided().recv_timeout(SLACK).expect("at the end of the lease");
+    assert!(started.elapsed() < LEASE / 2 + SLACK * 2);
     heir.wait().unwrap().unlock().unwrap();
     harness.assert_nothing_is_left("heir");
 }

@@ -50,8 +50,8 @@ pub fn a_large_request_is_not_passed_by_small_ones(harness: &impl Harness) {
     assert_waits(&small, 1);
     let state = a.inspect().unwrap();
     assert_eq!((state.taken(), state.capacity), (2, Some(5)));
-    let line: Vec<_> = state.line.iter().map(|waiter| waiter.takes).collect();
-    assert_eq!(line, [5, 1]);
+    let queue: Vec<_> = state.queue.iter().map(|waiter| waiter.units).collect();
+    assert_eq!(queue, [5, 1]);
     held.unlock().unwrap();
     let large = granted(large);
     assert!(small.decided().try_recv().is_err(), "all permits are taken");
@@ -60,7 +60,7 @@ pub fn a_large_request_is_not_passed_by_small_ones(harness: &impl Harness) {
     harness.assert_nothing_is_left("large");
 }
 
-/// It leaves nothing in the line either.
+/// It leaves nothing in the queue either.
 pub fn a_try_does_not_pass_a_large_request(harness: &impl Harness) {
     let Some([a, b, c]) = semaphores(harness, "try", 5) else { return };
     let held = a.acquire_many(2).unwrap();
@@ -70,7 +70,7 @@ pub fn a_try_does_not_pass_a_large_request(harness: &impl Harness) {
     assert!(c.try_acquire().unwrap().guard().is_none());
     assert!(c.try_acquire_many_for(3, Duration::ZERO).unwrap().guard().is_none());
     assert_waits(&large, 0);
-    assert_eq!(a.inspect().unwrap().line_length, 1);
+    assert_eq!(a.inspect().unwrap().queue_length, 1);
     held.unlock().unwrap();
     let large = granted(large);
     drop(c.try_acquire().unwrap().guard().expect("one is free, and no request waits"));
@@ -78,7 +78,7 @@ pub fn a_try_does_not_pass_a_large_request(harness: &impl Harness) {
     harness.assert_nothing_is_left("try");
 }
 
-/// In the order of the line, up to the first that does not fit.
+/// In the order of the queue, up to the first that does not fit.
 pub fn a_release_grants_all_that_fit(harness: &impl Harness) {
     let Some([a, b, c]) = semaphores(harness, "fit", 5) else { return };
     let all = a.acquire_many(5).unwrap();
@@ -87,7 +87,7 @@ pub fn a_release_grants_all_that_fit(harness: &impl Harness) {
     assert_waits(&last, 3);
     all.unlock().unwrap();
     let state = a.inspect().unwrap();
-    assert_eq!((state.taken(), state.holders.len(), state.line_length), (3, 2, 2), "{state:?}");
+    assert_eq!((state.taken(), state.holders.len(), state.queue_length), (3, 2, 2), "{state:?}");
     let (two, one) = (granted(two), granted(one));
     assert!(two.token() < one.token());
     assert!(three.decided().try_recv().is_err() && last.decided().try_recv().is_err());
@@ -114,7 +114,7 @@ pub fn another_number_of_permits_is_refused(harness: &impl Harness) {
         other => panic!("{other:?}"),
     }
     assert_mismatch(eight.request().and_then(Request::wait));
-    assert_eq!(five.inspect().unwrap().line_length, 0);
+    assert_eq!(five.inspect().unwrap().queue_length, 0);
     permit.unlock().unwrap();
     let permit = eight.acquire_many(8).unwrap();
     assert_mismatch(five.acquire());
@@ -199,8 +199,8 @@ pub fn a_large_request_that_is_kicked_lets_the_others_in(harness: &impl Harness)
     let held = a.acquire().unwrap();
     let (large, small) = (b.request_many(3).unwrap(), c.request().unwrap());
     assert_waits(&small, 1);
-    let (rank, waiter) = a.find_waiter(&a.inspect().unwrap().line[0].owner).unwrap().unwrap();
-    assert_eq!((rank, waiter.takes), (0, 3));
+    let (rank, waiter) = a.find_waiter(&a.inspect().unwrap().queue[0].owner).unwrap().unwrap();
+    assert_eq!((rank, waiter.units), (0, 3));
     assert!(a.kick(&waiter).unwrap());
     let small = granted(small);
     small.unlock().unwrap();

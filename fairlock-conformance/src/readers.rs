@@ -8,7 +8,7 @@ use fairlock_core::backend::{Acquire, Acquired, LockId, Place, RequestId, only};
 use fairlock_core::{Cancel, Error, LockKind, LockName, LostCause, OwnerId};
 
 use super::shared::{DEAD, assert_waits, granted, is_kept, rw_locks, rw_locks_of_one};
-use super::{GRACE, Harness, LEASE, PLACE_TTL, client_with, until};
+use super::{Harness, LEASE, PLACE_TTL, SLACK, client_with, until};
 use crate::requests::{Bench, place_of_all};
 
 /// Owners of one client and of others; each hold is listed.
@@ -18,8 +18,8 @@ pub fn readers_hold_together(harness: &impl Harness) {
     let (first, second, third) =
         (a.read().unwrap(), b.read().unwrap(), c.try_read().unwrap().guard().unwrap());
     let state = a.inspect().unwrap();
-    assert_eq!((state.taken(), state.capacity, state.line_length), (3, Some(u32::MAX), 0));
-    let listed = state.holders.iter().map(|holder| (&holder.owner, holder.token, holder.takes));
+    assert_eq!((state.taken(), state.capacity, state.queue_length), (3, Some(u32::MAX), 0));
+    let listed = state.holders.iter().map(|holder| (&holder.owner, holder.token, holder.units));
     let held =
         [(first.owner(), first.token()), (second.owner(), second.token()), (third.owner(), third.token())];
     assert!(listed.eq(held.map(|(owner, token)| (owner, Some(token), 1))), "{state:?}");
@@ -87,8 +87,8 @@ pub fn a_reader_does_not_pass_a_waiting_writer(harness: &impl Harness) {
     let reader = c.reader().request().unwrap();
     assert_waits(&writer, 0);
     assert_waits(&reader, 1);
-    let line: Vec<_> = a.inspect().unwrap().line.iter().map(|waiter| waiter.takes).collect();
-    assert_eq!(line, [u32::MAX, 1]);
+    let queue: Vec<_> = a.inspect().unwrap().queue.iter().map(|waiter| waiter.units).collect();
+    assert_eq!(queue, [u32::MAX, 1]);
     reading.unlock().unwrap();
     let writing = granted(writer);
     assert!(reader.decided().try_recv().is_err(), "the writer is alone");
@@ -145,7 +145,7 @@ pub fn a_write_under_the_own_read_is_misuse(harness: &impl Harness) {
     let reading = a.read().unwrap();
     refused();
     reading.renew().unwrap();
-    assert_eq!(a.inspect().unwrap().line_length, 0);
+    assert_eq!(a.inspect().unwrap().queue_length, 0);
     reading.unlock().unwrap();
     let writing = b.write().unwrap();
     let reader = a.reader().request().unwrap();
@@ -166,7 +166,7 @@ pub fn readers_behind_a_writer_enter_together(harness: &impl Harness) {
     let last = d.reader().request().unwrap();
     writing.unlock().unwrap();
     let state = a.inspect().unwrap();
-    assert_eq!((state.holders.len(), state.line_length), (3, 2), "{state:?}");
+    assert_eq!((state.holders.len(), state.queue_length), (3, 2), "{state:?}");
     let (first, second, third) = (granted(first), granted(second), granted(third));
     assert!(first.token() < second.token() && second.token() < third.token());
     second.unlock().unwrap();
@@ -210,7 +210,7 @@ pub fn a_blocked_head_that_leaves_lets_the_others_in(harness: &impl Harness) {
     let cancel = Cancel::new();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| b.cancelled_by(&cancel).write().map(drop));
-        until("the writer waits", || a.inspect().unwrap().line_length == 1);
+        until("the writer waits", || a.inspect().unwrap().queue_length == 1);
         let second = d.reader().request().unwrap();
         assert_waits(&second, 1);
         cancel.cancel();
@@ -243,7 +243,7 @@ pub fn a_dead_head_lets_the_others_in(harness: &impl Harness) {
     }
     harness.pass(DEAD + PLACE_TTL);
     for (reading, reader) in readers {
-        reader.decided().recv_timeout(GRACE).expect("a dead writer costs its place's time");
+        reader.decided().recv_timeout(SLACK).expect("a dead writer costs its place's time");
         reader.wait().unwrap().unlock().unwrap();
         reading.unlock().unwrap();
     }
@@ -264,7 +264,7 @@ pub fn a_dead_reader_delays_a_writer_by_its_lease(harness: &impl Harness) {
     assert!(!early || passed() >= DEAD, "the lease of the dead reader counts, after {:?}", passed());
     harness.pass(DEAD / 2 + DEAD / 4);
     if !early {
-        writer.decided().recv_timeout(GRACE).expect("at the end of the lease");
+        writer.decided().recv_timeout(SLACK).expect("at the end of the lease");
     }
     writer.wait().unwrap().unlock().unwrap();
     harness.assert_nothing_is_left("dead reader");

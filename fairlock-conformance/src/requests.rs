@@ -25,7 +25,7 @@ pub(super) struct Bench {
 /// A request that takes the whole lock, whatever its kind.
 pub(super) fn place_of_all<'a>(lock: &'a LockId, owner: &'a OwnerId, request: u64) -> Place<'a> {
     let mut place = Place::new(lock, owner, RequestId::new(request));
-    place.takes = lock.kind.capacity();
+    place.units = lock.kind.capacity();
     place
 }
 
@@ -76,8 +76,8 @@ impl Bench {
         only(self.backend.release(&[self.hold(owner, request, token)])).unwrap()
     }
 
-    pub(super) fn line(&self) -> u64 {
-        self.backend.inspect(&self.lock, 0..0).unwrap().line_length
+    pub(super) fn queue(&self) -> u64 {
+        self.backend.inspect(&self.lock, 0..0).unwrap().queue_length
     }
 }
 
@@ -104,7 +104,7 @@ pub fn a_repeated_request_keeps_its_one_place(harness: &impl Harness) {
         }
     }
     if harness.promises(Promise::Order) {
-        assert_eq!(bench.line(), 2);
+        assert_eq!(bench.queue(), 2);
         assert!(matches!(bench.ask(&second, 2), Acquired::Queued { rank: 1, .. }));
     }
     for owner in [&first, &second, &second] {
@@ -214,7 +214,7 @@ pub fn a_heartbeat_after_the_withdrawal_leaves_nothing(harness: &impl Harness) {
     assert_eq!(only(bench.backend.withdraw(&[place])).unwrap(), Withdrawn::Left);
     let late = bench.backend.renew(bench.client, &[Renew::Place { place, lease: LEASE }]).remove(0).unwrap();
     assert!(!matches!(late, Renewal::Granted { .. }), "{late:?}");
-    assert_eq!(bench.line(), 0);
+    assert_eq!(bench.queue(), 0);
     assert_eq!(bench.release(&holder, 1, token), Released::Released);
     let state = bench.backend.inspect(&bench.lock, 0..0).unwrap();
     assert!(state.holder().is_none(), "{state:?}");
@@ -274,7 +274,7 @@ pub fn requests_that_go_together_are_answered_each_for_itself(harness: &impl Har
             "{answers:?}"
         );
         assert_eq!(answers[1..], [Withdrawn::Left, Withdrawn::Left]);
-        assert_eq!(bench.line(), 0);
+        assert_eq!(bench.queue(), 0);
     }
     assert!(bench.backend.withdraw(&[]).is_empty() && bench.backend.acquire(&[]).is_empty());
     assert_eq!(bench.release(&owners[0], 1, token), Released::Released);

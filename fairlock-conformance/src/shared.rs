@@ -109,7 +109,7 @@ pub fn kinds_of_one_name_never_hold_together(harness: &impl Harness) {
         }
         guard.renew().unwrap();
         let state = lock.inspect().unwrap();
-        assert_eq!((state.holders.len(), state.line_length), (1, 0));
+        assert_eq!((state.holders.len(), state.queue_length), (1, 0));
         guard.unlock().unwrap();
         harness.assert_nothing_is_left(&name);
     }
@@ -125,7 +125,7 @@ pub fn kinds_of_one_name_never_hold_together(harness: &impl Harness) {
     harness.assert_nothing_is_left("in turns");
 }
 
-/// Each grant has a greater token than all before it, in the order of the line.
+/// Each grant has a greater token than all before it, in the order of the queue.
 pub fn tokens_grow_over_readers_and_writers(harness: &impl Harness) {
     let Some([a, b, c, d]) = rw_locks(harness, "tokens") else { return };
     let (first, second) = (a.read().unwrap(), b.read().unwrap());
@@ -149,7 +149,7 @@ pub fn tokens_grow_over_readers_and_writers(harness: &impl Harness) {
 /// A waiter of the client that the client does not know: its ask came after its withdrawal, for example.
 pub fn a_grant_that_its_client_does_not_know_is_given_back(harness: &impl Harness) {
     let mut wishes = vec![(LockKind::ReadWrite, 1), (LockKind::ReadWrite, u32::MAX)];
-    wishes.extend([1, 3].map(|takes| (LockKind::Semaphore { permits: 3 }, takes)));
+    wishes.extend([1, 3].map(|units| (LockKind::Semaphore { permits: 3 }, units)));
     wishes.retain(|(kind, _)| is_kept(harness, *kind));
     if harness.promises(Promise::HandOff) {
         wishes.push((harness.kind(), 1));
@@ -157,8 +157,8 @@ pub fn a_grant_that_its_client_does_not_know_is_given_back(harness: &impl Harnes
     let (ours, theirs) = (client(harness), client(harness));
     wait_once(harness, &theirs);
     let backend = harness.backend();
-    for (request, (kind, takes)) in (1..).zip(wishes) {
-        let name = format!("stray, {takes} of a {kind}");
+    for (request, (kind, units)) in (1..).zip(wishes) {
+        let name = format!("stray, {units} of a {kind}");
         let lock = ours.lock_of(&name, kind).unwrap();
         let guard = lock.lock().unwrap();
         let id = LockId::new(LockName::new(&name).unwrap(), kind);
@@ -166,7 +166,7 @@ pub fn a_grant_that_its_client_does_not_know_is_given_back(harness: &impl Harnes
         // Not as long if it is not given back but ends by itself.
         let lease = if harness.tells_unasked() { SOON * 2 } else { LEASE };
         let mut place = Place::new(&id, &owner, RequestId::new(request));
-        (place.ttl, place.takes) = (lease, takes);
+        (place.ttl, place.units) = (lease, units);
         let asked = only(backend.acquire(&[Acquire::new(place, lease)])).unwrap();
         assert!(matches!(asked, Acquired::Queued { .. }), "{asked:?}");
         let started = Instant::now();

@@ -3,7 +3,7 @@
 use fairlock_core::OwnerId;
 use fairlock_core::backend::{Acquire, Acquired, Place, Released, Renew, Renewal, Wait, Withdrawn, only};
 
-use super::{GRACE, Harness, LEASE, PLACE_TTL, Promise};
+use super::{Harness, LEASE, PLACE_TTL, Promise, SLACK};
 use crate::requests::Bench;
 
 /// Waiters of one client, which know their tickets.
@@ -13,7 +13,7 @@ struct Waiters<'a> {
 }
 
 impl<'a> Waiters<'a> {
-    /// Has `n` waiters stand in line.
+    /// Has `n` waiters stand in the queue.
     fn new(bench: &'a Bench, n: u64) -> Waiters<'a> {
         let mut waiters = Waiters { bench, all: (0..n).map(|_| (bench.owner(), 0)).collect() };
         for number in 0..n as usize {
@@ -123,7 +123,7 @@ pub fn a_waiter_whose_grant_is_over_is_next(harness: &impl Harness) {
     let token = bench.token(&holder, 1);
     let waiters = Waiters::new(&bench, 3);
     assert_eq!(bench.release(&holder, 1, token), Released::Released);
-    harness.pass(PLACE_TTL + GRACE);
+    harness.pass(PLACE_TTL + SLACK);
     // The first waiter did not take the lock in time: the second waiter gets it by its next ask.
     let Acquired::Granted { token, .. } = waiters.asks(1) else { panic!("{:?}", waiters.asks(1)) };
     assert_eq!(waiters.queues(2).0, 0);
@@ -153,7 +153,7 @@ pub fn a_heartbeat_after_the_release_of_its_hold_leaves_nothing(harness: &impl H
     let Acquired::Granted { token, .. } = waiters.asks(0) else { panic!("{:?}", waiters.asks(0)) };
     assert_eq!(bench.release(&waiters.all[0].0, 100, token), Released::Released);
     assert_eq!(waiters.renews(0), Renewal::Lost);
-    assert_eq!(bench.line(), 0);
+    assert_eq!(bench.queue(), 0);
     harness.assert_nothing_is_left("late");
 }
 

@@ -8,34 +8,34 @@ use fairlock_core::backend::{
 use fairlock_core::{FencingToken, LockKind, OwnerId};
 
 use super::shared::{DEAD, benches, is_kept};
-use super::{GRACE, Harness, LEASE, client_with, until};
+use super::{Harness, LEASE, SLACK, client_with, until};
 use crate::requests::Bench;
 
 /// All units of a lock of any kind.
 const ALL: u32 = u32::MAX;
 
 impl Bench {
-    fn place_of<'a>(&'a self, owner: &'a OwnerId, request: u64, takes: u32) -> Place<'a> {
+    fn place_of<'a>(&'a self, owner: &'a OwnerId, request: u64, units: u32) -> Place<'a> {
         let mut place = self.place(owner, request);
-        place.takes = takes;
+        place.units = units;
         place
     }
 
-    fn ask_for(&self, owner: &OwnerId, request: u64, takes: u32) -> Acquired {
-        only(self.backend.acquire(&[Acquire::new(self.place_of(owner, request, takes), LEASE)])).unwrap()
+    fn ask_for(&self, owner: &OwnerId, request: u64, units: u32) -> Acquired {
+        only(self.backend.acquire(&[Acquire::new(self.place_of(owner, request, units), LEASE)])).unwrap()
     }
 
     #[track_caller]
-    fn token_of(&self, owner: &OwnerId, request: u64, takes: u32) -> FencingToken {
-        match self.ask_for(owner, request, takes) {
+    fn token_of(&self, owner: &OwnerId, request: u64, units: u32) -> FencingToken {
+        match self.ask_for(owner, request, units) {
             Acquired::Granted { token, .. } => token,
             other => panic!("{other:?}"),
         }
     }
 
     #[track_caller]
-    fn queues(&self, owner: &OwnerId, request: u64, takes: u32, rank: u64) {
-        let asked = self.ask_for(owner, request, takes);
+    fn queues(&self, owner: &OwnerId, request: u64, units: u32, rank: u64) {
+        let asked = self.ask_for(owner, request, units);
         assert!(matches!(asked, Acquired::Queued { rank: at, .. } if at == rank), "{asked:?}");
     }
 
@@ -63,7 +63,7 @@ pub fn a_repeated_grant_takes_its_units_once(harness: &impl Harness) {
         let third = bench.token_of(&large, 3, all);
         assert_eq!(bench.token_of(&large, 3, all), third);
         let state = bench.backend.inspect(&bench.lock, 0..10).unwrap();
-        assert_eq!((state.holders.len(), state.line_length), (1, 0), "{state:?}");
+        assert_eq!((state.holders.len(), state.queue_length), (1, 0), "{state:?}");
         assert_eq!(bench.release(&large, 3, third), Released::Released);
         assert_eq!(bench.taken(), 0);
         harness.assert_nothing_is_left(bench.lock.name.as_str());
@@ -114,7 +114,7 @@ pub fn releases_that_go_together_let_the_others_in_once(harness: &impl Harness) 
             let answers: Vec<_> = bench.backend.release(&holds).into_iter().map(Result::unwrap).collect();
             assert_eq!(answers, [answer; 2]);
             let state = bench.backend.inspect(&bench.lock, 0..10).unwrap();
-            assert_eq!((state.taken(), state.line_length), (all, 1), "{state:?}");
+            assert_eq!((state.taken(), state.queue_length), (all, 1), "{state:?}");
         }
         let third = bench.token_of(&large, 3, all);
         assert_eq!(bench.release(&large, 3, third), Released::Released);
@@ -139,7 +139,7 @@ pub fn a_repeated_withdrawal_lets_the_others_in_once(harness: &impl Harness) {
                 Withdrawn::Left
             );
             let state = bench.backend.inspect(&bench.lock, 0..10).unwrap();
-            assert_eq!((state.taken(), state.line_length), (2, 1), "{state:?}");
+            assert_eq!((state.taken(), state.queue_length), (2, 1), "{state:?}");
         }
         let second = bench.token_of(&two, 3, 1);
         for _ in 0..2 {
@@ -192,14 +192,14 @@ pub fn an_expired_hold_is_not_renewed(harness: &impl Harness) {
     benches.iter().for_each(|bench| harness.assert_nothing_is_left(bench.lock.name.as_str()));
 }
 
-/// The holder is dead. A call about many grants all that fit, in the order of the line and not of the items. So does an ask,
-/// which may leave the line empty and units free.
+/// The holder is dead. A call about many grants all that fit, in the order of the queue and not of the items. So does an ask,
+/// which may leave the queue empty and units free.
 pub fn heartbeats_and_asks_grant_all_that_fit(harness: &impl Harness) {
     let (of_heartbeats, of_asks) = (benches(harness, "heartbeats"), benches(harness, "asks"));
-    let stand = |benches: &[Bench], takes: &[u32]| -> Vec<_> {
-        benches.iter().map(|bench| stand_behind_a_dead_holder(bench, takes)).collect()
+    let stand = |benches: &[Bench], units: &[u32]| -> Vec<_> {
+        benches.iter().map(|bench| stand_behind_a_dead_holder(bench, units)).collect()
     };
-    let (lines, short) = (stand(&of_heartbeats, &[1, 1, ALL, 1]), stand(&of_asks, &[1]));
+    let (queues, short) = (stand(&of_heartbeats, &[1, 1, ALL, 1]), stand(&of_asks, &[1]));
     if !of_asks.is_empty() {
         harness.pass(DEAD + DEAD / 4);
     }
@@ -210,7 +210,7 @@ pub fn heartbeats_and_asks_grant_all_that_fit(harness: &impl Harness) {
         assert_eq!(bench.release(owner, 0, token), Released::Released);
         assert_eq!(bench.taken(), 0);
     }
-    for (bench, waiters) in of_heartbeats.iter().zip(lines) {
+    for (bench, waiters) in of_heartbeats.iter().zip(queues) {
         let place = |at: usize| bench.place_of(&waiters[at].0, at as u64, waiters[at].1);
         let items = [3, 2, 1, 0].map(|at| Renew::Place { place: place(at), lease: LEASE });
         let answers = bench.backend.renew(bench.client, &items);
@@ -235,14 +235,14 @@ pub fn heartbeats_and_asks_grant_all_that_fit(harness: &impl Harness) {
 }
 
 /// Waiters for this many units, numbered by their requests.
-fn stand_behind_a_dead_holder(bench: &Bench, takes: &[u32]) -> Vec<(OwnerId, u32)> {
+fn stand_behind_a_dead_holder(bench: &Bench, units: &[u32]) -> Vec<(OwnerId, u32)> {
     let dead = bench.owner();
     let short = Acquire::new(bench.place(&dead, 9), DEAD);
     assert!(matches!(only(bench.backend.acquire(&[short])).unwrap(), Acquired::Granted { .. }));
     let capacity = bench.lock.kind.capacity();
-    let waiters: Vec<_> = takes.iter().map(|takes| (bench.owner(), capacity.min(*takes))).collect();
-    for (number, (owner, takes)) in (0..).zip(&waiters) {
-        bench.queues(owner, number, *takes, number);
+    let waiters: Vec<_> = units.iter().map(|units| (bench.owner(), capacity.min(*units))).collect();
+    for (number, (owner, units)) in (0..).zip(&waiters) {
+        bench.queues(owner, number, *units, number);
     }
     waiters
 }
@@ -252,14 +252,14 @@ pub fn an_attempt_for_units_leaves_no_place(harness: &impl Harness) {
     for bench in benches(harness, "attempt") {
         let (one, two, all) = (bench.owner(), bench.owner(), bench.lock.kind.capacity());
         let first = bench.token_of(&one, 1, 1);
-        let attempt = |takes| {
-            let mut place = bench.place_of(&two, 2, takes);
+        let attempt = |units| {
+            let mut place = bench.place_of(&two, 2, units);
             place.wait = Wait::No;
             only(bench.backend.acquire(&[Acquire::new(place, LEASE)])).unwrap()
         };
         for _ in 0..2 {
             assert!(matches!(attempt(all), Acquired::Busy { .. }));
-            assert_eq!((bench.taken(), bench.line()), (1, 0));
+            assert_eq!((bench.taken(), bench.queue()), (1, 0));
         }
         let Acquired::Granted { token, .. } = attempt(1) else { panic!("a unit is free") };
         let repeated = attempt(1);
@@ -287,9 +287,9 @@ pub fn the_next_of_a_client_looks_when_its_first_has_left(harness: &impl Harness
     assert!(matches!(only(bench.backend.acquire(&[short])).unwrap(), Acquired::Granted { .. }));
     let (first, second) = (semaphore.request_many(2).unwrap(), semaphore.request().unwrap());
     drop(first);
-    until("the first has left", || bench.line() == 1);
+    until("the first has left", || bench.queue() == 1);
     harness.pass(DEAD + DEAD / 4);
-    second.decided().recv_timeout(GRACE).expect("at the end of the dead holder's lease");
+    second.decided().recv_timeout(SLACK).expect("at the end of the dead holder's lease");
     second.wait().unwrap().unlock().unwrap();
     assert_eq!(bench.release(&live, 1, token), Released::Released);
     harness.assert_nothing_is_left("look");

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use fairlock_core::{Cancel, Error};
 
 use super::{
-    GRACE, Harness, LEASE, Promise, client, client_with, lock, lock_of, until, until_in_line, until_waiting,
+    Harness, LEASE, Promise, SLACK, client, client_with, lock, lock_of, until, until_in_queue, until_waiting,
 };
 
 /// The lock goes from client to client, each time by a message.
@@ -44,9 +44,9 @@ pub fn a_timed_wait_ends_on_time_and_leaves_nothing(harness: &impl Harness) {
         until_waiting(harness, &ours, 1);
         harness.pass(LEASE);
         let waited = waiter.join().unwrap();
-        assert!(waited >= LEASE && waited < LEASE + GRACE, "{waited:?}");
+        assert!(waited >= LEASE && waited < LEASE + SLACK, "{waited:?}");
     });
-    until_in_line(harness, &ours, 0);
+    until_in_queue(harness, &ours, 0);
     guard.unlock().unwrap();
     theirs.try_lock_for(LEASE).unwrap().guard().unwrap().unlock().unwrap();
     harness.assert_nothing_is_left("timed");
@@ -63,10 +63,10 @@ pub fn a_cancelled_wait_ends_at_once_and_leaves_nothing(harness: &impl Harness) 
         let started = Instant::now();
         cancel.cancel();
         assert!(matches!(waiter.join().unwrap(), Err(Error::Cancelled { .. })));
-        assert!(started.elapsed() < GRACE);
+        assert!(started.elapsed() < SLACK);
     });
     assert!(matches!(theirs.cancelled_by(&cancel).lock(), Err(Error::Cancelled { .. })));
-    until_in_line(harness, &ours, 0);
+    until_in_queue(harness, &ours, 0);
     guard.unlock().unwrap();
     until("nothing is left to tell the server", || theirs.try_lock().unwrap().guard().is_some());
     harness.assert_nothing_is_left("cancel");
@@ -99,12 +99,12 @@ pub fn an_attempt_leaves_no_place(harness: &impl Harness) {
     for _ in 0..4 {
         assert!(theirs.try_lock().unwrap().guard().is_none());
         assert!(theirs.try_lock_for(Duration::ZERO).unwrap().guard().is_none());
-        assert!(theirs.inspect().unwrap().line.is_empty());
+        assert!(theirs.inspect().unwrap().queue.is_empty());
     }
     guard.unlock().unwrap();
     // Any request gets it, even that of a new owner.
     for lock in [lock(harness, "once"), theirs] {
-        lock.try_lock().unwrap().guard().expect("the line is empty").unlock().unwrap();
+        lock.try_lock().unwrap().guard().expect("the queue is empty").unlock().unwrap();
     }
     harness.assert_nothing_is_left("once");
 }
@@ -131,13 +131,13 @@ pub fn a_request_says_when_it_is_decided(harness: &impl Harness) {
 }
 
 /// It may be dropped before it is granted, or after.
-pub fn a_dropped_request_leaves_the_line(harness: &impl Harness) {
+pub fn a_dropped_request_leaves_the_queue(harness: &impl Harness) {
     let (ours, theirs) = (lock(harness, "dropped"), lock(harness, "dropped"));
     let guard = ours.lock().unwrap();
     let (dropped, other) = (theirs.request().unwrap(), lock(harness, "dropped").request().unwrap());
-    until_in_line(harness, &ours, 2);
+    until_in_queue(harness, &ours, 2);
     drop(dropped);
-    until_in_line(harness, &ours, 1);
+    until_in_queue(harness, &ours, 1);
     guard.unlock().unwrap();
     other.decided().recv_timeout(Duration::from_secs(5)).unwrap();
     drop(other);
@@ -159,7 +159,7 @@ pub fn two_waits_of_one_owner_share_a_place(harness: &impl Harness) {
             counts.send(theirs.owned_by(&owner).unwrap().hold_count()).unwrap();
         });
         if harness.promises(Promise::Order) {
-            until_in_line(harness, &ours, 1);
+            until_in_queue(harness, &ours, 1);
         }
         guard.unlock().unwrap();
         let _guard = request.wait().unwrap();
@@ -203,7 +203,7 @@ pub fn a_drain_ends_waits_and_lets_holders_finish(harness: &impl Harness) {
         let waited = lock_of(harness, &leaver, "other");
         let waiter = scope.spawn(move || waited.lock().map(drop));
         until_waiting(harness, &lock_of(harness, &stayer, "other"), 1);
-        let drain = scope.spawn(|| leaver.drain(GRACE * 10));
+        let drain = scope.spawn(|| leaver.drain(SLACK * 10));
         assert!(matches!(waiter.join().unwrap(), Err(Error::Shutdown { .. })));
         held.check().unwrap();
         assert!(theirs.try_lock().unwrap().guard().is_none());

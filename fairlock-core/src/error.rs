@@ -59,7 +59,7 @@ pub enum Error {
     },
     /// The server gave no usable answer within the call's time limit. Whether the server carried out the last request is unknown;
     /// a lock that it may have granted is released in the background. Or the server takes no writes for now, since it is full or
-    /// can't save its data: this ends a call at once, unless its request already stands in line.
+    /// can't save its data: this ends a call at once, unless its request already stands in the queue.
     Unavailable {
         /// The lock, when the call was about one.
         lock: Option<LockName>,
@@ -335,7 +335,7 @@ mod tests {
             Error::Denied { lock: None, source: source() },
             Error::Corrupt { lock: lock(), source: source() },
             Error::Mismatch { lock: lock(), source: source() },
-            Error::Unsupported { lock: lock(), kind: LockKind::ReadWrite, reason: "it has no line" },
+            Error::Unsupported { lock: lock(), kind: LockKind::ReadWrite, reason: "it has no queue" },
             Error::Shutdown { lock: None },
             Error::Unsettled { count: 1, lock: lock(), source: source() },
         ];

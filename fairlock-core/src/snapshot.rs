@@ -15,7 +15,7 @@ pub struct HeldLock {
     /// The owner that holds it.
     pub owner: OwnerId,
     /// How many units the hold takes.
-    pub takes: u32,
+    pub units: u32,
     /// The fencing token.
     pub token: FencingToken,
     /// How often it is held: by guards, and by leaked holds.
@@ -40,7 +40,7 @@ pub struct WaitingRequest {
     /// The owner that waits for it.
     pub owner: OwnerId,
     /// How many units it waits for.
-    pub takes: u32,
+    pub units: u32,
     /// How many waiters are ahead, as last heard; 0 is next. None for a plain lock, and before the first answer.
     pub rank: Option<u64>,
     /// For how long it has waited.

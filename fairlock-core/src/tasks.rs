@@ -47,13 +47,13 @@ impl Drop for InHand<'_> {
 /// # Errors
 /// No request was made.
 pub(crate) fn begin(shared: &Arc<Shared>, wish: Wish<'_>) -> Result<Arc<Claim>> {
-    let Wish { lock, owner, terms, takes, patience } = wish;
+    let Wish { lock, owner, terms, units, patience } = wish;
     let name = &lock.name;
     may_begin(&shared.config, &wish)?;
     // Before the first request: no hold may be granted that no thread can renew.
     shared.timers.start_watchdog().map_err(|error| Error::about(name, error))?;
     let (lock, owner) = (lock.clone(), owner.clone());
-    let claim = Claim::new(lock, owner, patience.wait, terms, takes, &shared.config, shared.now());
+    let claim = Claim::new(lock, owner, patience.wait, terms, units, &shared.config, shared.now());
     let claim = Arc::new(claim.of_task(patience.deadline));
     let join = |_: &Arc<Claim>| None;
     shared.ledger.registry.get_or_make(name, &claim.owner, join, || (Arc::clone(&claim), ()));
@@ -72,7 +72,7 @@ fn may_begin(config: &Config, wish: &Wish<'_>) -> Result<()> {
     if config.stop.is_closed() { Err(error_of(&wish.lock.name, Failure::Shutdown)) } else { Ok(()) }
 }
 
-/// A task stops waiting: it leaves the line, or gives back what it was granted.
+/// A task stops waiting: it leaves the queue, or gives back what it was granted.
 pub(crate) fn leave(shared: &Arc<Shared>, claim: &Arc<Claim>) {
     match claim.give_up_request().map(|give_up| give_up.after) {
         Some(AfterGivingUp::Withdraw) => {

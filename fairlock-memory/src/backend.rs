@@ -11,7 +11,7 @@ use fairlock_core::backend::{
     one_by_one,
 };
 use fairlock_core::{ClientId, Clock, LockKind, LockName, OwnerId};
-use fairlock_line::{LockEntry, Turn, lock_of};
+use fairlock_rules::{LockEntry, OperationContext, lock_of};
 
 use crate::faults::Faults;
 use crate::plans::{Fate, Operation};
@@ -83,7 +83,7 @@ impl Shared {
         lock: &LockName,
         operation: Operation,
         caller: Caller<'_>,
-        operate: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,
+        operate: impl FnOnce(&mut LockEntry, &mut OperationContext<'_>) -> T,
     ) -> Result<T, BackendError> {
         let (store, fate) = self.admit(|| self.store_of(lock), operation, caller)?;
         let now = self.now();
@@ -137,7 +137,8 @@ impl Shared {
                 let renewed = self.then_deliver(store, |store| {
                     let by_lock = part_items.chunk_by(|one, other| lock_of(one).name == lock_of(other).name);
                     let renew = |items: &[_]| {
-                        store.with(now, &lock_of(&items[0]).name, |entry, turn| entry.renew(turn, items))
+                        store
+                            .with(now, &lock_of(&items[0]).name, |entry, context| entry.renew(context, items))
                     };
                     by_lock.flat_map(renew).collect::<Vec<_>>()
                 });
@@ -181,14 +182,15 @@ impl Backend for MemoryBackend {
         one_by_one(asks, |ask| {
             let Place { lock, owner, .. } = ask.place;
             let caller = Caller::Owner(owner);
-            self.0.call(&lock.name, Operation::Acquire, caller, |entry, turn| entry.acquire(turn, ask))?
+            self.0
+                .call(&lock.name, Operation::Acquire, caller, |entry, context| entry.acquire(context, ask))?
         })
     }
 
     fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
         let caller = Caller::Owner(hold.owner);
-        self.0.call(&hold.lock.name, Operation::SetHoldCount, caller, |entry, turn| {
-            entry.set_hold_count(turn, hold, holds)
+        self.0.call(&hold.lock.name, Operation::SetHoldCount, caller, |entry, context| {
+            entry.set_hold_count(context, hold, holds)
         })
     }
 
@@ -196,14 +198,14 @@ impl Backend for MemoryBackend {
         one_by_one(holds, |hold| {
             let Hold { lock, owner, .. } = hold;
             let caller = Caller::Owner(owner);
-            self.0.call(&lock.name, Operation::Release, caller, |entry, turn| entry.release(turn, hold))
+            self.0.call(&lock.name, Operation::Release, caller, |entry, context| entry.release(context, hold))
         })
     }
 
     fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Result<HoldKept, BackendError> {
         let caller = Caller::Owner(hold.owner);
-        self.0.call(&hold.lock.name, Operation::Keep, caller, |entry, turn| {
-            entry.keep(turn, hold, keeper, lease)
+        self.0.call(&hold.lock.name, Operation::Keep, caller, |entry, context| {
+            entry.keep(context, hold, keeper, lease)
         })
     }
 
@@ -218,31 +220,37 @@ impl Backend for MemoryBackend {
         one_by_one(places, |place| {
             let Place { lock, owner, .. } = place;
             let caller = Caller::Owner(owner);
-            self.0.call(&lock.name, Operation::Withdraw, caller, |entry, turn| entry.withdraw(turn, place))
+            self.0.call(&lock.name, Operation::Withdraw, caller, |entry, context| {
+                entry.withdraw(context, place)
+            })
         })
     }
 
     fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
         let caller = Caller::Unknown;
-        self.0.call(&place.lock.name, Operation::Withdraw, caller, |entry, turn| entry.kick(turn, place))
+        self.0
+            .call(&place.lock.name, Operation::Withdraw, caller, |entry, context| entry.kick(context, place))
     }
 
     fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
         let caller = Caller::Unknown;
-        self.0.call(&lock.name, Operation::ForceRelease, caller, |entry, turn| {
-            entry.force_release(turn, lock)
+        self.0.call(&lock.name, Operation::ForceRelease, caller, |entry, context| {
+            entry.force_release(context, lock)
         })?
     }
 
     fn take_hold(&self, hold: &Hold<'_>) -> Result<ForceReleased, BackendError> {
         let caller = Caller::Unknown;
-        self.0
-            .call(&hold.lock.name, Operation::ForceRelease, caller, |entry, turn| entry.take_hold(turn, hold))
+        self.0.call(&hold.lock.name, Operation::ForceRelease, caller, |entry, context| {
+            entry.take_hold(context, hold)
+        })
     }
 
     fn inspect(&self, lock: &LockId, part: Range<u64>) -> Result<LockState, BackendError> {
         let caller = Caller::Unknown;
-        self.0.call(&lock.name, Operation::Inspect, caller, |entry, turn| entry.inspect(turn, lock, part))?
+        self.0.call(&lock.name, Operation::Inspect, caller, |entry, context| {
+            entry.inspect(context, lock, part)
+        })?
     }
 
     fn subscribe(&self, client: ClientId, sink: Arc<dyn WakeSink>) -> Result<Subscription, BackendError> {

@@ -43,7 +43,7 @@ impl Faults {
         self.0.wake_ups.lose_next(times);
     }
 
-    /// All holds of this lock vanish without a wake-up, as if the server had lost them. The line stays, and the next call for
+    /// All holds of this lock vanish without a wake-up, as if the server had lost them. The queue stays, and the next call for
     /// this lock finds it free.
     pub fn lose_hold(&self, name: &str) {
         // An invalid name names no lock, so there is no hold to lose.
@@ -54,10 +54,10 @@ impl Faults {
 
     /// The places of all waiters for this lock vanish without a wake-up, as if the server had lost them. Live waiters ask again
     /// after their clients' next heartbeats, within a third of the places' time to live, and get their places back.
-    pub fn lose_line(&self, name: &str) {
+    pub fn lose_queue(&self, name: &str) {
         let Ok(name) = LockName::new(name) else { return };
         let mut store = self.0.store_of(&name);
-        store.with(self.0.now(), &name, |entry, _| entry.lose_line());
+        store.with(self.0.now(), &name, |entry, _| entry.lose_queue());
     }
 
     /// Every call of this client fails with `Unavailable`, and no wake-up reaches it, until it is brought back: it counts as

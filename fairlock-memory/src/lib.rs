@@ -23,7 +23,7 @@
 //! ```text
 //!  backend   impl Backend: faults, one shard, wake-ups delivered after it     faults   what tests inject
 //!     └► shared   the clock, and the locks in shards, each behind a mutex   └► plans   the planned faults
-//!          └► store   a shard: locks by name, by the rules of fairlock-line; removes what is abandoned
+//!          └► store   a shard: locks by name, by the rules of fairlock-rules; removes what is abandoned
 //!               └► wake_ups   the subscribed clients
 //! ```
 

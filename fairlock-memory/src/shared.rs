@@ -22,7 +22,7 @@ use std::time::{Duration, Instant, SystemTime};
 use parking_lot::{Mutex, MutexGuard};
 
 use fairlock_core::{Clock, LockName};
-use fairlock_line::Moment;
+use fairlock_rules::Moment;
 
 use crate::plans::Plans;
 use crate::store::Store;

@@ -6,7 +6,7 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
 use fairlock_core::LockName;
-use fairlock_line::{Desk, LockEntry, Moment, Turn, WakeUp};
+use fairlock_rules::{LockEntry, Moment, OperationContext, StoreContext, WakeUp};
 
 use crate::wake_ups::WakeUps;
 
@@ -16,7 +16,7 @@ const FEW_LOCKS: usize = 16;
 /// The locks of a shard that are held or waited for. Some empty entries are kept for reuse, and count as absent.
 pub(crate) struct Store {
     locks: HashTable<(LockName, LockEntry)>,
-    desk: Desk,
+    store_context: StoreContext,
     wake_ups: Arc<WakeUps>,
     /// With more locks than this, abandoned ones are removed.
     sweep_above: usize,
@@ -24,12 +24,17 @@ pub(crate) struct Store {
 
 impl Store {
     pub(crate) fn new(wake_ups: Arc<WakeUps>) -> Store {
-        Store { locks: HashTable::new(), desk: Desk::default(), wake_ups, sweep_above: FEW_LOCKS }
+        Store {
+            locks: HashTable::new(),
+            store_context: StoreContext::default(),
+            wake_ups,
+            sweep_above: FEW_LOCKS,
+        }
     }
 
     /// The wake-ups to deliver, in this order, once the shard's mutex is free.
     pub(crate) fn take_outgoing(&mut self) -> Vec<WakeUp> {
-        self.desk.take_wake_ups()
+        self.store_context.take_wake_ups()
     }
 
     #[cfg(test)]
@@ -42,16 +47,16 @@ impl Store {
         &mut self,
         now: Moment,
         lock: &LockName,
-        operate: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,
+        operate: impl FnOnce(&mut LockEntry, &mut OperationContext<'_>) -> T,
     ) -> T {
-        let Store { locks, desk, wake_ups, sweep_above } = self;
+        let Store { locks, store_context, wake_ups, sweep_above } = self;
         let is_listening = |owner: &_| wake_ups.is_subscribed(owner);
-        let mut turn = desk.turn(lock, now, &is_listening);
+        let mut context = store_context.operation(lock, now, &is_listening);
         let are_few = locks.len() <= FEW_LOCKS;
         match locks.entry(lock.hash_code(), |(name, _)| name == lock, |(name, _)| name.hash_code()) {
             Entry::Occupied(mut found) => {
                 let (_, entry) = found.get_mut();
-                let answer = operate(entry, &mut turn);
+                let answer = operate(entry, &mut context);
                 if entry.is_empty() && !are_few {
                     found.remove();
                 }
@@ -59,7 +64,7 @@ impl Store {
             }
             Entry::Vacant(free) => {
                 let mut entry = LockEntry::default();
-                let answer = operate(&mut entry, &mut turn);
+                let answer = operate(&mut entry, &mut context);
                 if !entry.is_empty() {
                     free.insert((lock.clone(), entry));
                     if locks.len() > *sweep_above {
@@ -89,7 +94,9 @@ mod tests {
         let lock = LockId::new(LockName::new(&number.to_string()).unwrap(), LockKind::Fair);
         let owner = OwnerId::new("c:1");
         let ask = Acquire::new(Place::new(&lock, &owner, RequestId::new(number)), Duration::from_secs(30));
-        store.with(Duration::from_secs(since), &lock.name, |entry, turn| entry.acquire(turn, &ask)).unwrap();
+        store
+            .with(Duration::from_secs(since), &lock.name, |entry, context| entry.acquire(context, &ask))
+            .unwrap();
     }
 
     #[test]

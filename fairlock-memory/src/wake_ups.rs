@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use fairlock_core::OwnerId;
 use fairlock_core::backend::WakeSink;
-use fairlock_line::WakeUp;
+use fairlock_rules::WakeUp;
 
 struct Listener {
     sink: Arc<dyn WakeSink>,
@@ -118,7 +118,7 @@ mod tests {
 
     use fairlock_core::LockName;
     use fairlock_core::backend::Wake;
-    use fairlock_line::News;
+    use fairlock_rules::WakeUpKind;
 
     use super::*;
 
@@ -150,7 +150,7 @@ mod tests {
         wake_ups.lose_next(1);
         let heard_after = |owner| {
             let (lock, owner) = (LockName::new("x").unwrap(), OwnerId::new(owner));
-            wake_ups.deliver(&WakeUp { lock, owner, news: News::RecheckAny });
+            wake_ups.deliver(&WakeUp { lock, owner, kind: WakeUpKind::RecheckAny });
             heard.0.load(Ordering::SeqCst)
         };
         assert_eq!([heard_after("b:1"), heard_after("a:1"), heard_after("a:1")], [0, 0, 1]);

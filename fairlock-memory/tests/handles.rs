@@ -36,12 +36,12 @@ fn of_a_lock() {
 
     let mut requests: Vec<_> =
         (0..3).map(|_| theirs.owned_by(&other.new_owner()).unwrap().request().unwrap()).collect();
-    let first = lock.inspect().unwrap().line.remove(0);
-    let line = lock.inspect_line(1..3).unwrap();
-    assert_eq!((line.line_length, line.line.len()), (3, 2));
-    assert_eq!(lock.inspect_line(Range { start: 2, end: 1 }).unwrap().line.len(), 0);
-    let (rank, found) = lock.find_waiter(&line.line[1].owner).unwrap().unwrap();
-    assert_eq!((rank, found.request), (2, line.line[1].request));
+    let first = lock.inspect().unwrap().queue.remove(0);
+    let queue = lock.inspect_queue(1..3).unwrap();
+    assert_eq!((queue.queue_length, queue.queue.len()), (3, 2));
+    assert_eq!(lock.inspect_queue(Range { start: 2, end: 1 }).unwrap().queue.len(), 0);
+    let (rank, found) = lock.find_waiter(&queue.queue[1].owner).unwrap().unwrap();
+    assert_eq!((rank, found.request), (2, queue.queue[1].request));
     assert!(lock.find_waiter(&nobody()).unwrap().is_none());
     assert!(lock.kick(&found).unwrap());
     drop(requests.pop()); // or it asks again, at the tail
@@ -55,7 +55,7 @@ fn of_a_lock() {
 }
 
 #[test]
-fn a_waiter_is_found_in_a_line_that_is_longer_than_one_look() {
+fn a_waiter_is_found_in_a_queue_that_is_longer_than_one_look() {
     let store = MemoryBackend::new();
     let lock = Client::new(store.clone()).unwrap().fair_lock("orders").unwrap();
     let id = LockId::new(LockName::new("orders").unwrap(), LockKind::Fair);
@@ -93,8 +93,8 @@ fn of_a_read_write_lock() {
     assert_eq!((state.holders.len(), state.taken(), state.capacity), (2, 2, Some(u32::MAX)));
 
     let request = prices.owned_by(&client.new_owner()).unwrap().writer().request().unwrap();
-    let waiter = theirs.inspect().unwrap().line.remove(0);
-    assert_eq!(waiter.takes, u32::MAX);
+    let waiter = theirs.inspect().unwrap().queue.remove(0);
+    assert_eq!(waiter.units, u32::MAX);
     assert!(theirs.kick(&waiter).unwrap() && !theirs.kick(&Waiter::new(nobody())).unwrap());
     drop(request);
     assert!(!theirs.force_unlock_of(&nobody()).unwrap());
@@ -116,10 +116,10 @@ fn of_a_semaphore() {
     assert_eq!((state.holders.len(), state.taken(), state.capacity), (2, 3, Some(3)));
 
     let requests: Vec<_> = (1..=3).map(|n| theirs.request_many(n).unwrap()).collect();
-    let line = mails.inspect_line(1..2).unwrap();
-    assert_eq!((line.line_length, line.line.len(), line.line[0].takes), (3, 1, 2));
-    let (rank, found) = mails.find_waiter(&line.line[0].owner).unwrap().unwrap();
-    assert_eq!((rank, found.takes), (1, 2));
+    let queue = mails.inspect_queue(1..2).unwrap();
+    assert_eq!((queue.queue_length, queue.queue.len(), queue.queue[0].units), (3, 1, 2));
+    let (rank, found) = mails.find_waiter(&queue.queue[0].owner).unwrap().unwrap();
+    assert_eq!((rank, found.units), (1, 2));
     assert!(mails.find_waiter(&nobody()).unwrap().is_none());
     assert!(mails.kick(&found).unwrap() && !mails.kick(&Waiter::new(nobody())).unwrap());
     drop(requests);

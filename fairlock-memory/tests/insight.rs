@@ -67,7 +67,7 @@ fn holds_are_counted_when_they_are_given_back_passed_on_or_lost() {
     let watches = client.clone();
     let taken = std::thread::spawn(move || {
         let taken = other.wait().unwrap();
-        // Until the holder stands in line again: else it would get the free lock, and for a full lease.
+        // Until the holder stands in the queue again: else it would get the free lock, and for a full lease.
         while watches.waiting().is_empty() {
             std::thread::yield_now();
         }

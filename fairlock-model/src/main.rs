@@ -3,14 +3,14 @@
 //!
 //! | folder | what it has |
 //! | --- | --- |
-//! | `line` | the model of one server's line |
+//! | `line` | the model of one server's queue |
 //! | `fail_over` | the model of several servers that may forget |
 //! | `checks` | the checks of both |
 //! | `ranks` | numbers of which only the order counts |
 
 mod checks;
 mod fail_over;
-mod line;
+mod queue;
 mod ranks;
 
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ use std::thread;
 
 fn main() -> ExitCode {
     let names: Vec<String> = std::env::args().skip(1).filter(|word| word != checks::WHOLE).collect();
-    let mut checks = checks::line::all();
+    let mut checks = checks::queue::all();
     checks.extend(checks::fail_over::all());
     checks.retain(|check| names.is_empty() || names.iter().any(|name| check.name.contains(name)));
     let (all, is_one) = (checks.len(), checks.len() == 1);

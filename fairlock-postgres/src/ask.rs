@@ -38,7 +38,7 @@ pub(crate) fn ask_one<T: TryFrom<Answer, Error = Failure>>(
 
 /// Gets the questions of one call answered.
 pub(crate) fn answer(store: &Store, questions: Vec<Question>, deadline: Instant) {
-    store.queue.turn(questions, deadline, |questions, part| match part {
+    store.queue.operation(questions, deadline, |questions, part| match part {
         Part::Fast => fast::make(store, questions, false),
         Part::Step { waits } => step::make(store, questions, waits, false),
     });

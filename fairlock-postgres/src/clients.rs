@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fairlock_core::backend::{Place, WakeSink};
-use fairlock_line::{News, WakeUp};
+use fairlock_rules::{WakeUp, WakeUpKind};
 use parking_lot::{Mutex, RwLock};
 
 use crate::link::{Link, Phase, Waiting};
@@ -123,7 +123,7 @@ impl Clients {
 impl Client {
     /// Hears a message, whether it waits for that or not.
     pub(crate) fn hear(&self, wake_up: &WakeUp) {
-        if let News::Granted { request, .. } = wake_up.news {
+        if let WakeUpKind::Granted { request, .. } = wake_up.kind {
             let (lock, owner) = (wake_up.lock.clone(), wake_up.owner.clone());
             self.link.waits_no_longer(&Waiting { lock, owner, request });
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fairlock_core::backend::{Acquire, BackendError, Hold, LockId, Place, Renew, RequestId, Wait};
 use fairlock_core::{FencingToken, OwnerId};
-use fairlock_line::{LockEntry, Turn};
+use fairlock_rules::{LockEntry, OperationContext};
 
 use crate::answer::Answer;
 
@@ -37,7 +37,7 @@ pub(crate) struct Named {
     wait: Wait,
     ttl: Duration,
     ticket: u64,
-    takes: u32,
+    units: u32,
 }
 
 impl Command {
@@ -59,31 +59,31 @@ impl Command {
     pub(crate) fn decide(
         &self,
         entry: &mut LockEntry,
-        turn: &mut Turn<'_>,
+        context: &mut OperationContext<'_>,
         late: Duration,
     ) -> Result<Answer, BackendError> {
         let mut answer: Answer = match self {
             Command::Acquire { place, lease, label } => {
                 let mut ask = Acquire::new(place.place(late), lease.saturating_add(late));
                 ask.label = label;
-                entry.acquire(turn, &ask)?.into()
+                entry.acquire(context, &ask)?.into()
             }
-            Command::SetHoldCount(hold, holds) => entry.set_hold_count(turn, &hold.hold(), *holds).into(),
-            Command::Release(hold) => entry.release(turn, &hold.hold()).into(),
+            Command::SetHoldCount(hold, holds) => entry.set_hold_count(context, &hold.hold(), *holds).into(),
+            Command::Release(hold) => entry.release(context, &hold.hold()).into(),
             Command::Keep(hold, keeper, lease) => {
-                entry.keep(turn, &hold.hold(), *keeper, lease.saturating_add(late)).into()
+                entry.keep(context, &hold.hold(), *keeper, lease.saturating_add(late)).into()
             }
             Command::Renew(items) => {
                 let items = items.iter().map(|(named, holds, lease)| match lease.saturating_add(late) {
                     lease if holds.is_none() => Renew::Place { place: named.place(late), lease },
                     lease => Renew::Hold { hold: named.hold(), holds: holds.unwrap_or_default(), lease },
                 });
-                entry.renew(turn, &items.collect::<Vec<_>>()).into()
+                entry.renew(context, &items.collect::<Vec<_>>()).into()
             }
-            Command::Withdraw(place) => entry.withdraw(turn, &place.place(late)).into(),
-            Command::Kick(place) => entry.kick(turn, &place.place(late)).into(),
-            Command::ForceRelease(lock) => entry.force_release(turn, lock)?.into(),
-            Command::TakeHold(hold) => entry.take_hold(turn, &hold.hold()).into(),
+            Command::Withdraw(place) => entry.withdraw(context, &place.place(late)).into(),
+            Command::Kick(place) => entry.kick(context, &place.place(late)).into(),
+            Command::ForceRelease(lock) => entry.force_release(context, lock)?.into(),
+            Command::TakeHold(hold) => entry.take_hold(context, &hold.hold()).into(),
             #[cfg(test)]
             Command::LoseHold => {
                 entry.lose_hold();
@@ -97,9 +97,9 @@ impl Command {
 
 impl From<&Place<'_>> for Named {
     fn from(place: &Place<'_>) -> Named {
-        let Place { lock, owner, request, wait, ttl, ticket, takes, .. } = *place;
+        let Place { lock, owner, request, wait, ttl, ticket, units, .. } = *place;
         let (lock, owner, token) = (lock.clone(), owner.clone(), FencingToken::new(0));
-        Named { lock, owner, request, token, wait, ttl, ticket, takes }
+        Named { lock, owner, request, token, wait, ttl, ticket, units }
     }
 }
 
@@ -114,7 +114,7 @@ impl Named {
     /// Its time counts from this much later on.
     fn place(&self, late: Duration) -> Place<'_> {
         let mut place = Place::new(&self.lock, &self.owner, self.request);
-        (place.wait, place.ticket, place.takes) = (self.wait, self.ticket, self.takes);
+        (place.wait, place.ticket, place.units) = (self.wait, self.ticket, self.units);
         place.ttl = self.ttl.saturating_add(late);
         place
     }

@@ -8,7 +8,7 @@
 //! | --- | --- | --- | --- |
 //! | `state` is empty, and the hold is over, or there is none | grants | general part | general part |
 //! | `state` is empty, and this hold lasts | general part: it may be a repeat | ends the hold | prolongs it |
-//! | `state` is not empty: a line, or what it remembers | general part | general part | prolongs it: a holder hands nothing on |
+//! | `state` is not empty: a queue, or what it remembers | general part | general part | prolongs it: a holder hands nothing on |
 //! | another transaction has it locked, or has written it since the statement began | general part | general part | general part |
 //! | there is none | general part | general part | general part |
 //!
@@ -45,7 +45,7 @@ use crate::store::Store;
 /// The attempt, if it can be one.
 pub(crate) fn acquire(store: &Store, ask: &Acquire<'_>, deadline: Instant) -> Option<Attempt> {
     let (place, lease) = (&ask.place, micros(ask.lease));
-    let is_plain = !place.lock.kind.is_shared() && place.takes == 1 && place.ticket == 0;
+    let is_plain = !place.lock.kind.is_shared() && place.units == 1 && place.ticket == 0;
     let encoding = store.pool.encoding();
     let is_fit = lease <= LONGEST && is_text(place.owner, ask.label, encoding);
     if !is_plain || !is_fit || store.recent.was_busy(&place.lock.name) {

@@ -1,4 +1,4 @@
-//! PostgreSQL backend of fairlock: one row a lock, decided by the rules of `fairlock-line` under its row lock.
+//! PostgreSQL backend of fairlock: one row a lock, decided by the rules of `fairlock-rules` under its row lock.
 //!
 //! ```text
 //!  doctor ──► builder   locks ──► backend   the operations, in the order of the trait

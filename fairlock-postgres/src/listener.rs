@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use fairlock_core::backend::{BackendError, LineLimit, Wake, log_safely, pause};
-use fairlock_line::WakeUp;
+use fairlock_rules::WakeUp;
 
 use crate::clients::Client;
 use crate::link::{Link, Phase};

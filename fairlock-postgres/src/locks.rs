@@ -2,7 +2,7 @@
 
 use fairlock_core::backend::{BackendError, BackendErrorKind, LockId, LockState};
 use fairlock_core::{LockKind, LockName};
-use fairlock_line::Desk;
+use fairlock_rules::StoreContext;
 
 use crate::backend::PostgresBackend;
 use crate::net::{Row, Statement};
@@ -50,15 +50,15 @@ fn state_of(name: &LockName, row: &Row) -> Result<Option<LockState>, BackendErro
         Err(failure) if failure.kind == BackendErrorKind::Corrupt => return Ok(None),
         loaded => loaded?,
     };
-    let mut desk = Desk::after(last);
-    let turn = desk.turn(name, now, &|_| true);
-    // One waiter at least: a look at none of the line does not tell who is absent.
-    let look = |kind| entry.inspect(&turn, &LockId::new(name.clone(), kind), 0..1);
+    let mut store_context = StoreContext::after(last);
+    let context = store_context.operation(name, now, &|_| true);
+    // One waiter at least: a look at none of the queue does not tell who is absent.
+    let look = |kind| entry.inspect(&context, &LockId::new(name.clone(), kind), 0..1);
     let mut state = match look(LockKind::Fair) {
         Err(error) if error.kind() == BackendErrorKind::Mismatch => look(LockKind::ReadWrite)?,
         state => state?,
     };
-    state.line.clear();
+    state.queue.clear();
     Ok(Some(state).filter(|state| !state.holders.is_empty() || state.waiting() > 0))
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use fairlock_core::LockName;
 use fairlock_core::backend::BackendError;
-use fairlock_line::{LockEntry, Turn};
+use fairlock_rules::{LockEntry, OperationContext};
 use parking_lot::{Condvar, Mutex};
 
 use crate::answer::Answer;
@@ -61,9 +61,14 @@ impl Question {
     }
 
     /// Decides, this long after the clock was read at most. Whether the answer is a promise. A step that fails decides again.
-    pub(crate) fn decide(&mut self, entry: &mut LockEntry, turn: &mut Turn<'_>, late: Duration) -> bool {
+    pub(crate) fn decide(
+        &mut self,
+        entry: &mut LockEntry,
+        context: &mut OperationContext<'_>,
+        late: Duration,
+    ) -> bool {
         self.is_sent = true;
-        let answer = self.answer.insert(self.command.decide(entry, turn, late));
+        let answer = self.answer.insert(self.command.decide(entry, context, late));
         answer.as_ref().is_ok_and(Answer::is_promise)
     }
 

@@ -87,7 +87,7 @@ impl Queue {
 
     /// Returns when all these questions of one call are answered, or the call's time is over. `make` makes a flight or a step, and returns
     /// the questions that are left.
-    pub(crate) fn turn(
+    pub(crate) fn operation(
         &self,
         mut questions: Vec<Question>,
         deadline: Instant,

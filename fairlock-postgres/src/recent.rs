@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use fairlock_core::LockName;
-use fairlock_line::Moment;
+use fairlock_rules::Moment;
 use parking_lot::Mutex;
 
 /// An older reading of the clock may have drifted by more than half a second.
@@ -51,7 +51,7 @@ impl Recent {
         (age <= OLDEST).then(|| then.saturating_add(age))
     }
 
-    /// The lock was found with a line, or held by another owner.
+    /// The lock was found with a queue, or held by another owner.
     pub(crate) fn is_busy(&self, lock: &LockName) {
         self.busy.set(lock, self.made.elapsed() + BUSY);
     }
@@ -61,7 +61,7 @@ impl Recent {
         self.busy.is_set(lock, self.made.elapsed())
     }
 
-    /// The lock was found with a line.
+    /// The lock was found with a queue.
     pub(crate) fn is_waited_for(&self, lock: &LockName) {
         self.waited_for.set(lock, self.made.elapsed() + WAITED);
     }

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use fairlock_core::LockName;
 use fairlock_core::backend::{BackendError, Renew, Renewal};
-use fairlock_line::lock_of;
+use fairlock_rules::lock_of;
 
 use crate::ask::{answer, answer_what_is_free};
 use crate::command::Command;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fairlock_core::backend::{BackendErrorKind, RequestId};
 use fairlock_core::{FencingToken, LockName, OwnerId};
-use fairlock_line::{KeptHold, LockEntry, Moment};
+use fairlock_rules::{KeptHold, LockEntry, Moment};
 
 use crate::net::{BYTEA, Encoding, Failure, INT8, Row, Statement, Value};
 use crate::presence::key_of;
@@ -16,7 +16,7 @@ use crate::sql::{CHANGED, WRITE};
 /// No lease that SQL adds to a time is longer, in microseconds: a thousand years.
 pub(crate) const LONGEST: i64 = 31_536_000_000_000_000;
 
-/// The column with the keys of those in line that were present when they asked, the first in line first. Other waiters are never taken
+/// The column with the keys of those in the queue that were present when they asked, the first in the queue first. Other waiters are never taken
 /// for gone: a client may poll, or not listen yet.
 pub(crate) const HEADS: usize = 8;
 /// Never null in a row.
@@ -55,7 +55,7 @@ impl Loaded {
         let state = row.bytes(STATE)?;
         let decoded = if state.is_empty() { Ok(LockEntry::default()) } else { LockEntry::decode(state) };
         let corrupt =
-            |error: fairlock_line::DecodeError| Failure::new(BackendErrorKind::Corrupt, error.to_string());
+            |error: fairlock_rules::DecodeError| Failure::new(BackendErrorKind::Corrupt, error.to_string());
         let mut entry = decoded.map_err(corrupt)?;
         if let Some(hold) = hold_of(row)? {
             entry.put_sole_hold(hold);
@@ -66,7 +66,7 @@ impl Loaded {
 }
 
 impl LockRow {
-    /// The entry is of no use afterwards. `shows_itself` is asked of each client in line, with the client's key.
+    /// The entry is of no use afterwards. `shows_itself` is asked of each client in the queue, with the client's key.
     pub(crate) fn of(
         mut entry: LockEntry,
         last: u64,
@@ -143,7 +143,7 @@ fn hold_of(row: &Row) -> Result<Option<KeptHold>, Failure> {
         owner: OwnerId::new(row.text(1)?),
         request: RequestId::new(row.number(2)?.cast_unsigned()),
         token: FencingToken::new(row.number(3)?.cast_unsigned()),
-        takes: 1,
+        units: 1,
         holds: row.count(4)?.cast_unsigned(),
         since: moment(row.number(5)?),
         ends: moment(row.number(6)?),

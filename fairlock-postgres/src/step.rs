@@ -1,4 +1,4 @@
-//! A step: loads the rows of some locks under row locks, decides by fairlock-line, writes back, commits, and sends messages.
+//! A step: loads the rows of some locks under row locks, decides by fairlock-rules, writes back, commits, and sends messages.
 //!
 //! It is two round trips, and three if a name has no row:
 //!
@@ -48,7 +48,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
 
 use fairlock_core::{LockName, OwnerId};
-use fairlock_line::{Desk, LockEntry, Moment, News, Turn, WakeUp};
+use fairlock_rules::{LockEntry, Moment, OperationContext, StoreContext, WakeUp, WakeUpKind};
 
 use crate::clients::Clients;
 use crate::net::pool::{Pool, SOON};
@@ -189,15 +189,16 @@ impl Plan {
         };
         let shows_itself =
             |client: &str, key| clients.is_present(client).unwrap_or_else(|| known.contains(&key));
-        let mut desk = Desk::after(last);
-        self.is_promise |= step.decide(&lock, &mut entry, &mut desk.turn(&lock, now, &is_listening));
+        let mut store_context = StoreContext::after(last);
+        self.is_promise |=
+            step.decide(&lock, &mut entry, &mut store_context.operation(&lock, now, &is_listening));
         self.has_standby = row.flag(HAS_STANDBY)?;
-        let written = LockRow::of(entry, desk.last_number(), store.pool.encoding(), shows_itself);
+        let written = LockRow::of(entry, store_context.last_number(), store.pool.encoding(), shows_itself);
         if written.has_state() {
             store.recent.is_busy(&lock);
             store.recent.is_waited_for(&lock);
         }
-        let wake_ups = desk.take_wake_ups();
+        let wake_ups = store_context.take_wake_ups();
         if !wake_ups.is_empty() || !written.is_as_loaded(row)? {
             self.write.push((lock, written));
         }
@@ -241,8 +242,8 @@ impl Plan {
     /// Tells clients of this process. After a failure one that may have been granted the lock has to look.
     fn tell_here(self, clients: &Clients, has_failed: bool) {
         for mut wake_up in self.local {
-            if has_failed && wake_up.news != News::RecheckAny {
-                wake_up.news = News::Recheck;
+            if has_failed && wake_up.kind != WakeUpKind::RecheckAny {
+                wake_up.kind = WakeUpKind::Recheck;
             }
             clients.deliver(&wake_up);
         }
@@ -303,10 +304,10 @@ impl<'q> Step<'q> {
     }
 
     /// Whether an answer is a promise.
-    fn decide(&mut self, lock: &LockName, entry: &mut LockEntry, turn: &mut Turn<'_>) -> bool {
+    fn decide(&mut self, lock: &LockName, entry: &mut LockEntry, context: &mut OperationContext<'_>) -> bool {
         let mut is_promise = false;
         for (mut question, late) in self.asked.remove(lock).unwrap_or_default() {
-            is_promise |= question.decide(entry, turn, late);
+            is_promise |= question.decide(entry, context, late);
             self.decided.push(question);
         }
         is_promise

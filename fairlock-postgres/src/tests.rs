@@ -251,7 +251,7 @@ fn locks_in_use_are_listed_page_by_page() {
     assert_eq!((name.as_str(), state.capacity, state.taken()), ("pool", Some(2), 1));
     let holder = waited.holder().unwrap().owner.as_str();
     assert_eq!((other.as_str(), holder, waited.waiting()), ("waited for", "ann:1", 1));
-    assert!(waited.line.is_empty());
+    assert!(waited.queue.is_empty());
 }
 
 #[test]
@@ -276,9 +276,9 @@ fn a_client_that_renews_or_releases_deletes_the_rows_of_unused_locks_however_man
     let renew = || drop(backend.renew(ClientId::random(), &[Renew::Hold { hold, holds: 1, lease: LEASE }]));
     let release = || assert!(only(backend.release(&[hold])).is_ok());
     // Anywhere in the table it begins; the last window may end behind the table.
-    for turn in 0..8 {
+    for context in 0..8 {
         backend.0.sweeper.lock().next = Instant::now();
-        [&renew as &dyn Fn(), &release][turn % 2]();
+        [&renew as &dyn Fn(), &release][context % 2]();
         let is_swept = || backend.0.sweeper.lock().next < Instant::now() + SECOND * 599;
         eventually(SECOND * 5, "a window was swept", is_swept);
     }

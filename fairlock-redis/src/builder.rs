@@ -10,12 +10,12 @@ use crate::backend::{Inner, RedisBackend};
 use crate::checks::{in_range, invalid};
 use crate::doctor;
 use crate::durable::{Calls, Durability};
-use crate::line::HandOff;
+use crate::hand_off::HandOff;
 use crate::net::{Arrangement, Servers, Settings, Target, Timeouts};
 #[cfg(feature = "redisson")]
 use crate::redisson::{Channels, Fair, Locks, Plain};
 #[cfg(feature = "redisson")]
-use crate::rules::Line;
+use crate::rules::Queue;
 use crate::script::kept_keys::KeptKeys;
 use crate::shared::Shared;
 use crate::wake_ups::WakeUps;
@@ -24,11 +24,11 @@ use crate::wake_ups::WakeUps;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Discipline {
-    /// The releaser makes the next waiter the holder: one trip, however long the line. For Rust programs: Java's fair
-    /// lock and this one exclude each other but have separate lines without an order: choose one discipline for a name.
+    /// The releaser makes the next waiter the holder: one trip, however long the queue. For Rust programs: Java's fair
+    /// lock and this one exclude each other but have separate queues without an order: choose one discipline for a name.
     #[default]
     HandOff,
-    /// Redisson's `RedissonFairLock`: one line for Rust and Java. Needs the feature `redisson`.
+    /// Redisson's `RedissonFairLock`: one queue for Rust and Java. Needs the feature `redisson`.
     #[cfg(feature = "redisson")]
     Redisson,
 }
@@ -132,7 +132,7 @@ impl RedisBuilder {
         self
     }
 
-    /// Sets how long a silent waiter in Redisson's line counts as alive, on top of the waits ahead of it. A wait with a
+    /// Sets how long a silent waiter in Redisson's queue counts as alive, on top of the waits ahead of it. A wait with a
     /// time-out uses that time-out in its place. Default 5 min, as in Redisson since 3.13.3. All clients of a lock must use the same value, Java's
     /// included. From 10 ms to a day, and with [`Discipline::Redisson`] only: the hand-off keeps places by heartbeats.
     #[cfg(feature = "redisson")]
@@ -177,7 +177,7 @@ impl RedisBuilder {
     /// grace holders reclaim their locks by their renewals, and waiters get their places back. A server that sees its first client also begins with a grace:
     /// it can't know whether it has a past.
     ///
-    /// All clients of the server have to use this, with the same times: a client with another grace is refused. Locks with a line
+    /// All clients of the server have to use this, with the same times: a client with another grace is refused. Locks with a queue
     /// only, with [`Discipline::HandOff`]; and no Redisson client may use the same locks, since it grants them in the grace. A
     /// client's default [lease](fairlock_core::ClientBuilder::lease) is the [longest](Self::longest_lease) one (10 s; behind sentinels, and
     /// in a cluster, 7.5 s) if that is shorter. A master that was deposed and still answers grants nothing either, since a majority of
@@ -201,7 +201,7 @@ impl RedisBuilder {
     ///
     /// # Errors
     /// As [`RedisBackend::connect`]; `InvalidConfig` for a time-out outside 10 ms to 1 min, a thread wait outside
-    /// 10 ms to a day, a setting of Redisson's line without [`Discipline::Redisson`], connections outside 1 to 8, or a
+    /// 10 ms to a day, a setting of Redisson's queue without [`Discipline::Redisson`], connections outside 1 to 8, or a
     /// [`durable`](Self::durable) that does not suit the servers or the discipline.
     pub fn connect(self) -> Result<RedisBackend> {
         let (target, mut settings) = (self.target.clone()?, self.settings.clone());
@@ -211,12 +211,12 @@ impl RedisBuilder {
         in_range("response_timeout", settings.timeouts.response, shortest..=minute)?;
         #[cfg(feature = "redisson")]
         let places = self.places()?;
-        let (arrangement, has_own_line) = (target.arrangement(), self.discipline == Discipline::HandOff);
+        let (arrangement, has_own_queue) = (target.arrangement(), self.discipline == Discipline::HandOff);
         let durability = self.durability.map(|durability| durability.among(arrangement));
         if let Some(durability) = &durability {
             durability.check()?;
-            if !has_own_line {
-                let what = "durable is for the discipline HandOff: Redisson's clients share that line, and grant the lock in the \
+            if !has_own_queue {
+                let what = "durable is for the discipline HandOff: Redisson's clients share that queue, and grant the lock in the \
                             grace";
                 return Err(invalid(what.to_owned()).into());
             }
@@ -226,10 +226,10 @@ impl RedisBuilder {
             return Err(invalid(format!("connections is {n}, it has to be from 1 to {most}")).into());
         }
         let is_cluster = arrangement == Arrangement::Cluster;
-        let calls = Calls::new(durability, is_cluster, has_own_line, &mut settings);
+        let calls = Calls::new(durability, is_cluster, has_own_queue, &mut settings);
         let servers = connect_within(settings.connect_within, || target.clone().connect(&settings))?;
         doctor::check_info(&servers)?;
-        if has_own_line {
+        if has_own_queue {
             calls.meet(is_cluster, &servers);
         }
         #[cfg(feature = "redisson")]
@@ -238,15 +238,15 @@ impl RedisBuilder {
         Ok(RedisBackend::of(servers, calls))
     }
 
-    /// How long places in Redisson's line last.
+    /// How long places in Redisson's queue last.
     #[cfg(feature = "redisson")]
     fn places(&self) -> Result<Fair> {
         let minute = Duration::from_secs(60);
         let thread_wait = self.thread_wait.unwrap_or(minute * 5);
         in_range("thread_wait", thread_wait, Duration::from_millis(10)..=minute * 60 * 24)?;
         if self.discipline == Discipline::HandOff && self.thread_wait.is_some() {
-            let what = "thread_wait is a setting of Redisson's line, and the discipline is HandOff, which does not use it: choose \
-                        `.discipline(Discipline::Redisson)` if Java's fair locks share this line, else leave thread_wait out";
+            let what = "thread_wait is a setting of Redisson's queue, and the discipline is HandOff, which does not use it: choose \
+                        `.discipline(Discipline::Redisson)` if Java's fair locks share this queue, else leave thread_wait out";
             return Err(invalid(what.to_owned()).into());
         }
         Ok(Fair { thread_wait })
@@ -259,9 +259,9 @@ impl RedisBackend {
         let channels: Arc<Channels> = Arc::default();
         let wake_ups = WakeUps::new(&servers, calls.confirms_messages(), Some(Arc::clone(&channels) as _));
         let shared = Arc::new(Shared { servers, calls, wake_ups, kept_keys: KeptKeys::default() });
-        let lines: [Box<dyn Line>; 2] =
+        let queues: [Box<dyn Queue>; 2] =
             [Box::new(HandOff::new(&shared)), Box::new(Locks::new(&shared, &channels, places))];
-        let [ours, theirs] = lines;
+        let [ours, theirs] = queues;
         let (fair, other) = match discipline {
             Discipline::HandOff => (ours, theirs),
             Discipline::Redisson => (theirs, ours),

@@ -2,7 +2,7 @@
 //! Redisson.
 //!
 //! ```text
-//!                             ┌─► line ─────► durable ─┐
+//!                             ┌─► queue ─────► durable ─┐
 //!  core ──► backend ── rules ─┤                        ├─► script ──► net ──► scripts/*.lua
 //!                             └─► redisson ────────────┘                        │ PUBLISH
 //!  core's sink ◄── wake_ups ◄── net (one thread a client) ◄─────────────────────┘
@@ -28,7 +28,7 @@ mod doctor;
 mod durable;
 #[cfg(test)]
 mod fake_backend;
-mod line;
+mod hand_off;
 mod locks;
 mod net;
 #[cfg(feature = "redisson")]

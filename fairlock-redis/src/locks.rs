@@ -8,8 +8,8 @@ use redis::cmd;
 
 use crate::backend::RedisBackend;
 use crate::net::{Order, Pool, ServerFailure};
-use crate::rules::{Kinds, Line, Look};
-use crate::script::keys::{Keys, name_of_line};
+use crate::rules::{Kinds, Look, Queue};
+use crate::script::keys::{Keys, name_of_queue};
 use crate::script::reply::{items, number, text, unintelligible};
 use crate::script::run::run_all;
 
@@ -23,7 +23,7 @@ impl RedisBackend {
     ///
     /// It scans all keys with SCAN: that never blocks the server for long, but takes a while where there are many. The list
     /// is not a snapshot. Hashes of other programs are left out, and so are locks whose key has another type. For a lock
-    /// without waiters in the line of this backend's discipline, the line of the other discipline counts, if the user may
+    /// without waiters in the queue of this backend's discipline, the queue of the other discipline counts, if the user may
     /// read it.
     ///
     /// # Errors
@@ -35,9 +35,9 @@ impl RedisBackend {
         let servers = &self.0.shared.servers;
         for server in servers.servers().map_err(|failure| failure.explain(servers, "SCAN"))? {
             let pool = &server.pool;
-            names.extend(in_line(pool, pattern, ours)?);
+            names.extend(in_queue(pool, pattern, ours)?);
             if let Some(theirs) = theirs {
-                others.extend(in_line(pool, pattern, theirs)?);
+                others.extend(in_queue(pool, pattern, theirs)?);
             }
             let hashes = scan(pool, pattern, "hash")?;
             names.extend(small(pool, hashes)?);
@@ -57,7 +57,7 @@ impl RedisBackend {
     fn inspect_all(
         &self,
         names: &BTreeSet<String>,
-        rules: &dyn Line,
+        rules: &dyn Queue,
         is_own: bool,
         found: &mut BTreeMap<LockName, LockState>,
     ) -> Result<(), BackendError> {
@@ -75,7 +75,7 @@ impl RedisBackend {
             BackendErrorKind::Denied => !is_own,
             _ => false,
         };
-        // The length of the line, and who of it is absent, without a list: there may be many.
+        // The length of the queue, and who of it is absent, without a list: there may be many.
         let at = Look { from: 0, many: 0, examined: MOST_INSPECTED, kinds: Kinds::Any };
         for page in locks.chunks(100) {
             let calls = page.iter().map(|lock| rules.look(lock, &at)).collect::<Result<Vec<_>, _>>()?;
@@ -93,13 +93,14 @@ impl RedisBackend {
     }
 }
 
-/// The names of the locks with a line by these rules, or several holders.
-fn in_line(pool: &Pool, pattern: &str, rules: &dyn Line) -> Result<Vec<String>, BackendError> {
+/// The names of the locks with a queue by these rules, or several holders.
+fn in_queue(pool: &Pool, pattern: &str, rules: &dyn Queue) -> Result<Vec<String>, BackendError> {
     let (patterns, kind) = rules.keys_like(pattern);
     let mut names = Vec::new();
     for pattern in &patterns {
-        names
-            .extend(scan(pool, pattern, kind)?.iter().filter_map(|key| name_of_line(key)).map(str::to_owned));
+        names.extend(
+            scan(pool, pattern, kind)?.iter().filter_map(|key| name_of_queue(key)).map(str::to_owned),
+        );
     }
     Ok(names)
 }

@@ -55,7 +55,7 @@ pub(crate) trait Rules: Send + Sync {
         places: &[(&'a Place<'_>, Duration)],
     ) -> Result<Call<'a>, BackendError>;
 
-    /// The script that takes a request out of the line.
+    /// The script that takes a request out of the queue.
     fn withdraw<'a>(&self, place: &'a Place<'_>, by: By) -> Result<Call<'a>, BackendError>;
 
     fn withdrawn(&self, _place: &Place<'_>, reply: &Value) -> Result<Withdrawn, BackendError> {
@@ -76,8 +76,8 @@ pub(crate) trait Rules: Send + Sync {
     }
 }
 
-/// The rules of locks with a line, which can be looked at.
-pub(crate) trait Line: Rules {
+/// The rules of locks with a queue, which can be looked at.
+pub(crate) trait Queue: Rules {
     /// The script that looks at a lock.
     fn look(&self, lock: &LockId, at: &Look) -> Result<Call<'static>, BackendError>;
 
@@ -94,10 +94,10 @@ pub(crate) trait Line: Rules {
 /// What is to be seen of a lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Look {
-    /// The first rank in the line, and how many are listed.
+    /// The first rank in the queue, and how many are listed.
     pub(crate) from: u64,
     pub(crate) many: u64,
-    /// How many of the line are examined for absent ones.
+    /// How many of the queue are examined for absent ones.
     pub(crate) examined: u64,
     pub(crate) kinds: Kinds,
 }
@@ -109,7 +109,7 @@ pub(crate) enum Kinds {
     Any,
 }
 
-/// Who makes a request leave the line.
+/// Who makes a request leave the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {
     Waiter,

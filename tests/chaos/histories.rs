@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fairlock::{Client, Discipline, RedisBackend};
 use fairlock_tests::history::{Event, Recorder, Recording, Replayed, Rules, What, now_ns, read, replay};
-use fairlock_tests::monitor::{self, Line, Seen};
+use fairlock_tests::monitor::{self, Queue, Seen};
 use fairlock_tests::oracle::{check_all, count};
 use fairlock_tests::soak::Dice;
 use fairlock_tests::{Alone, Monitor, RedisServer, WorkDir, Worker, assert_no_residue, eventually};
@@ -54,7 +54,7 @@ impl Run {
 
     /// What the server did.
     fn seen(&self) -> Vec<Seen> {
-        monitor::read(&self.monitor.until_now(&self.server), Line::HandOff, "turns")
+        monitor::read(&self.monitor.until_now(&self.server), Queue::HandOff, "turns")
     }
 
     /// Starts `n` workers with holds of 3 ms. All are connected before the first one goes.
@@ -202,7 +202,7 @@ fn randomly_killed_workers_cost_one_place_or_lease_each_and_no_order() {
     let backend = RedisBackend::builder(&run.server.url()).discipline(Discipline::HandOff).connect().unwrap();
     let lock = Client::builder(backend).build().unwrap().fair_lock("turns").unwrap();
     lock.try_lock_for(LEASE * 2 + SLACK).unwrap().guard().expect("in time").unlock().unwrap();
-    let left = ["test:counter", "fairlock_line:{turns}", "fairlock_record:{turns}"];
+    let left = ["test:counter", "fairlock_queue:{turns}", "fairlock_record:{turns}"];
     assert_no_residue(&run.server, &left);
 }
 

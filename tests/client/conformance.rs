@@ -56,7 +56,7 @@ impl<S: Memory, const KIND: usize> Harness for InMemory<S, KIND> {
         // While it is in use a lock of another kind is an error.
         let lock = LockId::new(LockName::new(name).unwrap(), self.kind());
         let state = self.store.inspect(&lock, 0..1).unwrap();
-        assert!(state.holder().is_none() && state.line.is_empty(), "{state:?}");
+        assert!(state.holder().is_none() && state.queue.is_empty(), "{state:?}");
     }
 }
 

@@ -64,7 +64,7 @@ fn assert_ended(client: &Client, other: &Client) {
     let id = client.id().to_string();
     for state in Jobs::locks(other).map(|lock| lock.inspect().unwrap()) {
         let holders = state.holders.iter().map(|holder| &holder.owner);
-        let mut owners = holders.chain(state.line.iter().map(|waiter| &waiter.owner));
+        let mut owners = holders.chain(state.queue.iter().map(|waiter| &waiter.owner));
         assert!(owners.all(|owner| owner.client() != id), "{state:?}");
     }
 }
@@ -130,7 +130,7 @@ fn tasks_in_full_swing_end_in_order_and_leave_nothing() {
                 async move {
                     loop {
                         if (at + jobs.done()).is_multiple_of(5) {
-                            // Polled once and dropped, it leaves the line, or passes the lock on.
+                            // Polled once and dropped, it leaves the queue, or passes the lock on.
                             let mut left = lock.lock();
                             poll_fn(|context| Poll::Ready(_ = Pin::new(&mut left).poll(context))).await;
                             tokio::task::yield_now().await;

@@ -119,16 +119,16 @@ fn a_leader_that_is_killed_stands_still_or_ends_is_succeeded_in_time_and_acts_no
     let server = RedisServer::start();
     let looker = Client::new(RedisBackend::connect(&server.url()).unwrap()).unwrap();
     let lock = looker.fair_lock("lock:example-leader").unwrap();
-    let wait_for_two_in_line =
-        || eventually(SOON, "two stand in line", || lock.inspect().unwrap().line_length == 2);
+    let wait_for_two_in_queue =
+        || eventually(SOON, "two stand in the queue", || lock.inspect().unwrap().queue_length == 2);
 
     let mut office = Office::open();
     ["one", "two", "three"].iter().for_each(|label| office.start(&server, label));
     let (_, first) = office.next_leader("");
-    wait_for_two_in_line();
-    let successor = || lock.inspect().unwrap().line[0].label.clone().unwrap();
+    wait_for_two_in_queue();
+    let successor = || lock.inspect().unwrap().queue[0].label.clone().unwrap();
 
-    // kill -9: the first in line leads when the lease is over.
+    // kill -9: the first in the queue leads when the lease is over.
     let heir = successor();
     office.act_of(&first);
     let killed = Instant::now();
@@ -137,7 +137,7 @@ fn a_leader_that_is_killed_stands_still_or_ends_is_succeeded_in_time_and_acts_no
     assert_eq!(second, heir);
     assert!(at - killed <= LEASE + A_LITTLE, "{:?}", at - killed);
 
-    // SIGSTOP: the same. When it goes on it knows that it does not lead any more, and stands in line again.
+    // SIGSTOP: the same. When it goes on it knows that it does not lead any more, and stands in the queue again.
     office.act_of(&second);
     let stopped = Instant::now();
     signals::stop(office.candidate(&second));
@@ -148,7 +148,7 @@ fn a_leader_that_is_killed_stands_still_or_ends_is_succeeded_in_time_and_acts_no
     let says = format!("{second} does not lead: ");
     office.until(&says, |line| line.starts_with(&says).then_some(()));
     office.start(&server, "four");
-    wait_for_two_in_line();
+    wait_for_two_in_queue();
 
     // SIGTERM: at once.
     let heir = successor();

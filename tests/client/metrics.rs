@@ -25,7 +25,7 @@ fn install() -> Result<PrometheusHandle, Box<dyn Error>> {
     let waiters = [0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 1000.0, 10000.0];
     let recorder = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &seconds)?
-        .set_buckets_for_metric(Matcher::Full("fairlock_line_length".to_owned()), &waiters)?
+        .set_buckets_for_metric(Matcher::Full("fairlock_queue_length".to_owned()), &waiters)?
         .build_recorder();
     let exporter = recorder.handle(); // `exporter.render()` is the page that Prometheus reads
     metrics::set_global_recorder(recorder)?; // before the client is built
@@ -88,8 +88,8 @@ fn an_exporter_shows_every_metric_and_the_dashboard_asks_for_no_other() {
         (r#"fairlock_wait_seconds_count{lock="",by="at_once"}"#, 1.0),
         (r#"fairlock_hold_seconds_count{lock="orders"}"#, 3.0),
         (r#"fairlock_hold_seconds_count{lock=""}"#, 1.0),
-        (r#"fairlock_line_length_bucket{lock="orders",le="0"}"#, 4.0),
-        (r#"fairlock_line_length_bucket{lock="orders",le="1"}"#, 5.0),
+        (r#"fairlock_queue_length_bucket{lock="orders",le="0"}"#, 4.0),
+        (r#"fairlock_queue_length_bucket{lock="orders",le="1"}"#, 5.0),
         (r#"fairlock_lost_total{lock="orders",cause="taken"}"#, 1.0),
         (r#"fairlock_lost_total{lock="",cause="taken"}"#, 0.0),
         (r#"fairlock_late_renewals_total{lock="orders"}"#, 1.0),
@@ -193,8 +193,8 @@ fn stats_the_state_of_a_lock_and_a_loss_are_serialized_with_their_names() {
         (&state, "/holders/0/token", guard.token().get().into()),
         (&state, "/holders/0/hold_count", 1.into()),
         (&state, "/holders/0/request", guard.request_id().to_string().into()),
-        (&state, "/line_length", 1.into()),
-        (&state, "/line/0/takes", 1.into()),
+        (&state, "/queue_length", 1.into()),
+        (&state, "/queue/0/units", 1.into()),
         (&lost, "/lock", "orders".into()),
         (&lost, "/cause", "taken".into()),
         (&lost, "/label", "worker 3".into()),

@@ -41,7 +41,7 @@ fn every_leftover_is_found_and_nothing_else() {
 
     server.query::<()>(&["HSET", "orders", "owner", "1"]);
     server.query::<()>(&["SET", "fairlock_record:{bills}", "1"]);
-    server.query::<()>(&["SET", "fairlock_line:{orders}", "1", "PX", "60000"]);
+    server.query::<()>(&["SET", "fairlock_queue:{orders}", "1", "PX", "60000"]);
     server.query::<()>(&["RPUSH", "redisson_lock_queue:{orders}", "owner"]);
     let mut other = server.con_to_db(3);
     redis::cmd("SET").arg("far\naway").arg(1).exec(&mut other).unwrap();
@@ -49,7 +49,7 @@ fn every_leftover_is_found_and_nothing_else() {
     for part in [
         "`orders` (no TTL)",
         "`fairlock_record:{bills}` (no TTL)",
-        "`fairlock_line:{orders}` (TTL ",
+        "`fairlock_queue:{orders}` (TTL ",
         "`redisson_lock_queue:{orders}` (no TTL)",
         "`far\\naway` in database 3 (no TTL)",
     ] {

@@ -18,7 +18,7 @@ const HOUSE: [(&str, &str); 7] = [
     ),
     (
         "fairlock-redis",
-        "fake_backend builder doctor locks backend line redisson shared wake_ups durable rules
+        "fake_backend builder doctor locks backend hand_off redisson shared wake_ups durable rules
          script script/run script/key_at_fault script/answers script/reply script/scripts script/kept_keys
          script/arguments script/keys checks
          net net/target net/topology net/subscription net/commands net/settings net/connection net/hash_slot net/value",
@@ -30,7 +30,7 @@ const HOUSE: [(&str, &str); 7] = [
          link recent row window presence schema
          net net/pool net/open net/login net/connection net/wire net/rows net/statement net/address net/tls net/encoding net/failure sql",
     ),
-    ("fairlock-line", "lock_entry queue interest turn wrong wake_up bytes"),
+    ("fairlock-rules", "lock_entry queue interest context wrong wake_up bytes"),
     ("fairlock-memory", "backend faults shared plans store wake_ups"),
     (
         "fairlock-cli",

@@ -51,7 +51,7 @@ fn a_lock_shared_with_java() -> fairlock::Result<()> {
     let guard = lock.lock()?;
     let other = RedisBackend::builder(url).discipline(Discipline::Redisson).connect()?;
     let waiting = Client::new(other)?.fair_lock("orders")?.request()?;
-    assert_eq!(server.query::<u64>(&["LLEN", "redisson_lock_queue:{orders}"]), 1, "Java's line");
+    assert_eq!(server.query::<u64>(&["LLEN", "redisson_lock_queue:{orders}"]), 1, "Java's queue");
     drop(waiting);
     guard.unlock()?;
     Ok(())
@@ -289,7 +289,7 @@ fn every_test_that_a_table_names_exists() {
         "tests",
         "fairlock-conformance",
         "fairlock-core",
-        "fairlock-line",
+        "fairlock-rules",
         "fairlock-memory",
         "fairlock-net",
         "fairlock-postgres",

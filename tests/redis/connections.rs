@@ -294,7 +294,7 @@ fn a_connection_that_is_cut_loses_nothing() {
             });
             eventually(BOUND, "the waiter waits", || {
                 if kind == LockKind::Fair {
-                    return first.inspect().is_ok_and(|state| state.line.len() == 1);
+                    return first.inspect().is_ok_and(|state| state.queue.len() == 1);
                 }
                 let channel = "redisson_lock__channel:{orders}";
                 server.query::<Vec<String>>(&["PUBSUB", "CHANNELS", channel]).len() == 1
@@ -376,7 +376,7 @@ fn an_invalid_setting_is_named_in_the_error() {
         (of_backend(|it| it.connections(9)), "connections is 9, it has to be from 1 to 8"),
         (of_backend(|it| it.thread_wait(ms(0))), "thread_wait is 0 s"),
         (of_backend(|it| it.response_timeout(ms(0))), "response_timeout is 0 s"),
-        (of_backend(|it| it.thread_wait(ms(5000))), "thread_wait is a setting of Redisson's line"),
+        (of_backend(|it| it.thread_wait(ms(5000))), "thread_wait is a setting of Redisson's queue"),
         (of_client(|it| it.lease(ms(1999))), twice),
         (of_client(|it| it.clock(ManualClock::new())), "the client has a manual clock, but its leases"),
         (of_backend(|it| it.connect_timeout(Duration::MAX)), "connect_timeout is"),

@@ -107,7 +107,7 @@ fn a_replica_behind_the_address_is_an_outage_and_no_mistake() {
     own.lock().unwrap().unlock().unwrap();
     assert_eq!(guard.check().is_ok(), patient.stats().lost == 0);
     drop((guard, own, hasty, patient));
-    assert_no_residue(&pair.second, &["fairlock_line:*", "fairlock_record:*"]);
+    assert_no_residue(&pair.second, &["fairlock_queue:*", "fairlock_record:*"]);
 }
 
 /// What a new master lacks is claimed; here it only has another past.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use fairlock::{Client, Discipline, Lock, RedisBackend};
 use fairlock_tests::history::{Event, Rules, check_overlap, check_token_order, count, read, replay};
-use fairlock_tests::monitor::{self, Line};
+use fairlock_tests::monitor::{self, Queue};
 use fairlock_tests::{CleanServer, Monitor, RedisServer, WorkDir, Worker, eventually};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lock_worker");
@@ -53,7 +53,7 @@ fn sixteen_processes_take_a_hundred_exclusive_turns_each_in_order() {
     let all_well = "granted 100 failed 0 unknown 0 lost 0 polled 0 places_lost 0";
     let events = take_turns(&server, "redisson", 16, Rules::Redisson, all_well);
     check_token_order(&events).unwrap();
-    let seen = monitor::read(&monitor.until_now(&server), Line::Redisson, "turns");
+    let seen = monitor::read(&monitor.until_now(&server), Queue::Redisson, "turns");
     assert_eq!(monitor::grants(&seen), 1600);
     monitor::check_order(&seen).unwrap();
 }
@@ -71,9 +71,9 @@ fn a_killed_waiter_delays_the_others_by_redissons_rule_and_no_longer() {
     let guard = ours.lock().unwrap();
     let mut dead = Worker::start(PROGRAM, &["hold", "redisson", &server.url(), "waiter", "30000"]);
     dead.go();
-    let line = || server.query::<Vec<String>>(&["LRANGE", queue, "0", "-1"]);
-    eventually(SOON, "the dead waiter is in line", || line().len() == 1);
-    let owner = line().remove(0);
+    let queue = || server.query::<Vec<String>>(&["LRANGE", queue, "0", "-1"]);
+    eventually(SOON, "the dead waiter is in the queue", || queue().len() == 1);
+    let owner = queue().remove(0);
     let alive = lock(&server, "waiter").request().unwrap();
     dead.kill();
     guard.unlock().unwrap();

@@ -56,8 +56,8 @@ pub enum What {
         /// How many.
         units: u32,
     },
-    /// The request has a place in line: the call that takes one has returned.
-    InLine {
+    /// The request has a place in the queue: the call that takes one has returned.
+    InQueue {
         /// Its ticket, if that is known.
         ticket: Option<u64>,
     },
@@ -167,7 +167,7 @@ impl Recorder {
             What::Wants { units } => ("wants", Some(u64::from(units))),
             What::Granted { token } => ("granted", Some(token)),
             What::Valid { until } => ("valid", Some(until)),
-            What::InLine { ticket } => ("in_line", ticket),
+            What::InQueue { ticket } => ("in_queue", ticket),
             What::PlaceKept { sent } => ("place_kept", Some(sent)),
             What::Renewed { sent } => ("renewed", Some(sent)),
             What::Failed => ("failed", None),
@@ -207,8 +207,8 @@ pub(crate) fn parse(line: &str) -> Option<Event> {
         ("wants", units) => What::Wants { units: units.parse().ok()? },
         ("granted", token) => What::Granted { token: token.parse().ok()? },
         ("valid", until) => What::Valid { until: until.parse().ok()? },
-        ("in_line", "-") => What::InLine { ticket: None },
-        ("in_line", ticket) => What::InLine { ticket: Some(ticket.parse().ok()?) },
+        ("in_queue", "-") => What::InQueue { ticket: None },
+        ("in_queue", ticket) => What::InQueue { ticket: Some(ticket.parse().ok()?) },
         ("place_kept", sent) => What::PlaceKept { sent: sent.parse().ok()? },
         ("renewed", sent) => What::Renewed { sent: sent.parse().ok()? },
         ("ask", "-") => What::Ask { limit: None },

@@ -15,7 +15,7 @@
 //! | [`locks`] | takes a lock, requests it, waits for the grant |
 //! | [`mod@log_lines`] | keeps what this process logs |
 //! | [`errors`] | checks the kind and the message of an error |
-//! | [`server_state`] | the members of a line, listeners, command counts |
+//! | [`server_state`] | the members of a queue, listeners, command counts |
 //! | [`residue`] | checks that nothing is left in the server |
 //! | [`threads`] | checks that no thread of fairlock is left in this process |
 //! | [`history`] | what several processes saw, in one order of time, and its replay through the model |

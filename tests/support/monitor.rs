@@ -13,14 +13,14 @@ use std::time::Duration;
 /// One thing that a script did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// The waiter stands in line with this ticket. It may come back to it after it left.
-    InLine {
+    /// The waiter stands in the queue with this ticket. It may come back to it after it left.
+    InQueue {
         /// The owner, with discipline `HandOff` followed by its request.
         who: String,
         /// The ticket.
         ticket: u64,
     },
-    /// The waiter left the line: as a holder, by itself, or since it was absent at its turn.
+    /// The waiter left the queue: as a holder, by itself, or since it was absent at its turn.
     Left(String),
     /// The waiter got the lock.
     Granted(String),
@@ -28,7 +28,7 @@ pub enum Seen {
 
 /// Which keys to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Line {
+pub enum Queue {
     /// Those of `HandOff`.
     HandOff,
     /// Those of Redisson, which has no ticket numbers: they are counted here.
@@ -83,14 +83,14 @@ impl Drop for Monitor {
 }
 
 /// What these lines of MONITOR say about a lock.
-pub fn read(lines: &[String], line: Line, lock: &str) -> Vec<Seen> {
+pub fn read(lines: &[String], line: Queue, lock: &str) -> Vec<Seen> {
     let mut joined = 0;
     let mut last_hold = String::new();
     let events = lines.iter().filter_map(|text| text.split_once("] ")).flat_map(|(_, command)| {
         let words: Vec<&str> = command.trim_matches('"').split("\" \"").collect();
         match line {
-            Line::HandOff => hand_off(&words, lock, &format!("fairlock_line:{{{lock}}}"), &mut last_hold),
-            Line::Redisson => {
+            Queue::HandOff => hand_off(&words, lock, &format!("fairlock_queue:{{{lock}}}"), &mut last_hold),
+            Queue::Redisson => {
                 let queue = format!("redisson_lock_queue:{{{lock}}}");
                 redisson(&words, lock, &queue, &mut joined).into_iter().collect()
             }
@@ -104,12 +104,12 @@ pub fn read(lines: &[String], line: Line, lock: &str) -> Vec<Seen> {
     seen
 }
 
-/// A script takes a waiter out of the line before it writes the hold: the grant stands before its leaving.
+/// A script takes a waiter out of the queue before it writes the hold: the grant stands before its leaving.
 fn place_of_a_grant(seen: &[Seen], event: &Seen) -> Option<usize> {
     let Seen::Granted(who) = event else { return None };
     let recent = seen.iter().enumerate().rev().take(300);
     let (at, last) = recent.into_iter().find(|(_, event)| match event {
-        Seen::Left(other) | Seen::InLine { who: other, .. } => other == who,
+        Seen::Left(other) | Seen::InQueue { who: other, .. } => other == who,
         _ => false,
     })?;
     matches!(last, Seen::Left(_)).then_some(at)
@@ -118,7 +118,7 @@ fn place_of_a_grant(seen: &[Seen], event: &Seen) -> Option<usize> {
 /// A script passes over many absent waiters by one command.
 fn hand_off(words: &[&str], lock: &str, queue: &str, last_hold: &mut String) -> Vec<Seen> {
     match *words {
-        ["ZADD", key, ref pairs @ ..] if key == queue => pairs.chunks(2).filter_map(in_line).collect(),
+        ["ZADD", key, ref pairs @ ..] if key == queue => pairs.chunks(2).filter_map(in_queue).collect(),
         ["ZREM", key, ref left @ ..] if key == queue => {
             let waiters = left.iter().filter(|who| who.contains(':'));
             waiters.map(|who| Seen::Left((*who).to_owned())).collect()
@@ -139,17 +139,17 @@ fn hand_off(words: &[&str], lock: &str, queue: &str, last_hold: &mut String) -> 
 }
 
 /// A ticket and its member.
-fn in_line(pair: &[&str]) -> Option<Seen> {
+fn in_queue(pair: &[&str]) -> Option<Seen> {
     let [ticket, who] = *pair else { return None };
     let (who, ticket) = (who.to_owned(), ticket.parse::<u64>().ok()?);
-    Some(Seen::InLine { who, ticket })
+    Some(Seen::InQueue { who, ticket })
 }
 
 fn redisson(words: &[&str], lock: &str, queue: &str, joined: &mut u64) -> Option<Seen> {
     match *words {
         ["RPUSH", key, who] if key == queue => {
             *joined += 1;
-            Some(Seen::InLine { who: who.to_owned(), ticket: *joined })
+            Some(Seen::InQueue { who: who.to_owned(), ticket: *joined })
         }
         ["HSET", key, who, "1"] if key == lock => Some(Seen::Granted(who.to_owned())),
         _ => None,
@@ -166,8 +166,8 @@ pub fn grants(seen: &[Seen]) -> usize {
     seen.iter().filter(|event| matches!(event, Seen::Granted(_))).count()
 }
 
-/// Checks the order. Tickets grow. Each grant goes to the smallest ticket in line, or to a newcomer if there is none: who is passed over
-/// has no turn later, since it was dead. Nobody comes back to a place that it left. The line is empty at the end.
+/// Checks the order. Tickets grow. Each grant goes to the smallest ticket in the queue, or to a newcomer if there is none: who is passed over
+/// has no turn later, since it was dead. Nobody comes back to a place that it left. The queue is empty at the end.
 pub fn check_order(seen: &[Seen]) -> Result<(), Violations> {
     check_order_with_cuts(seen, 0)
 }
@@ -180,18 +180,18 @@ pub fn check_order_with_cuts(seen: &[Seen], mut cuts: usize) -> Result<(), Viola
         cuts -= usize::from(is_excused);
         !is_excused
     });
-    found.extend(left.into_iter().map(|who| format!("`{who}` is still in line")));
+    found.extend(left.into_iter().map(|who| format!("`{who}` is still in the queue")));
     Violations::none_of(found)
 }
 
 const LIVES: &str = "was passed over and lives";
 
-/// The same for a run that ended with waiters in line.
+/// The same for a run that ended with waiters in the queue.
 pub fn check_order_so_far(seen: &[Seen]) -> Result<(), Violations> {
     Violations::none_of(look_at_order(seen).found)
 }
 
-/// The violations; the waiters in line at the end; those that had no turn.
+/// The violations; the waiters in the queue at the end; those that had no turn.
 struct Order<'a> {
     found: Vec<String>,
     left: Vec<&'a str>,
@@ -205,7 +205,7 @@ fn look_at_order(seen: &[Seen]) -> Order<'_> {
     let mut greatest = 0;
     for event in seen {
         match event {
-            Seen::InLine { who, ticket } => {
+            Seen::InQueue { who, ticket } => {
                 let before = line.insert(*ticket, who);
                 if former.get(ticket) == Some(&who.as_str()) {
                     passed.remove(who.as_str());
@@ -241,7 +241,7 @@ fn look_at_order(seen: &[Seen]) -> Order<'_> {
 mod tests {
     use super::*;
 
-    /// `a=1` stands in line with ticket 1, `a-` left, `a!` got the lock.
+    /// `a=1` stands in the queue with ticket 1, `a-` left, `a!` got the lock.
     fn seen(story: &str) -> Vec<Seen> {
         let event = |word: &str| {
             let (who, what) = word.split_at(word.find(['=', '-', '!']).unwrap());
@@ -249,7 +249,7 @@ mod tests {
             match what {
                 "-" => Seen::Left(who),
                 "!" => Seen::Granted(who),
-                ticket => Seen::InLine { who, ticket: ticket[1..].parse().unwrap() },
+                ticket => Seen::InQueue { who, ticket: ticket[1..].parse().unwrap() },
             }
         };
         story.split(' ').map(event).collect()
@@ -270,7 +270,7 @@ mod tests {
             ("a=1 b=2 a=3 a! b!", "`b` was passed over and lives"),
             ("a=1 b=2 c=3 a- b! a=1 c! a!", "`a` was passed over and lives; `a` was passed over and lives"),
             ("a=5 b=4 b! a!", "`b` got ticket 4 after 5"),
-            ("a=1", "`a` is still in line"),
+            ("a=1", "`a` is still in the queue"),
             ("a=1 a-", ""),
         ] {
             let violations =
@@ -289,22 +289,22 @@ mod tests {
     #[test]
     fn lines_of_both_disciplines_are_read() {
         let text = [
-            r#"1.5 [0 lua] "ZADD" "fairlock_line:{x}" "7" "u:1:ab""#,
-            r#"1.5 [0 lua] "ZADD" "fairlock_line:{x}" "XX" "0" "nobody""#,
-            r#"1.5 [0 lua] "ZADD" "fairlock_line:{y}" "8" "u:2:ab""#,
-            r#"1.5 [0 lua] "ZREM" "fairlock_line:{x}" "nobody""#,
-            r#"1.5 [0 lua] "ZREM" "fairlock_line:{x}" "u:1:ab""#,
+            r#"1.5 [0 lua] "ZADD" "fairlock_queue:{x}" "7" "u:1:ab""#,
+            r#"1.5 [0 lua] "ZADD" "fairlock_queue:{x}" "XX" "0" "nobody""#,
+            r#"1.5 [0 lua] "ZADD" "fairlock_queue:{y}" "8" "u:2:ab""#,
+            r#"1.5 [0 lua] "ZREM" "fairlock_queue:{x}" "nobody""#,
+            r#"1.5 [0 lua] "ZREM" "fairlock_queue:{x}" "u:1:ab""#,
             r#"1.5 [0 lua] "HSET" "x" "u:1:ab" "1 9 1 0 label""#,
             r#"1.5 [0 lua] "HSET" "x" "u:1:ab" "1 9 2 0 label""#,
             r#"1.5 [0 lua] "HSET" "x" "mode" "1" "u:6:ab" "1 10 1 0 label""#,
-            r#"1.5 [0 lua] "ZREM" "fairlock_line:{x}" "u:4:ab" "u:5:ab""#,
+            r#"1.5 [0 lua] "ZREM" "fairlock_queue:{x}" "u:4:ab" "u:5:ab""#,
             r#"1.5 [0 lua] "RPUSH" "redisson_lock_queue:{x}" "u:3""#,
             r#"1.5 [0 lua] "HSET" "x" "u:3" "1""#,
             r#"1.5 [0 127.0.0.1:1] "PING""#,
         ]
         .map(str::to_owned);
         let told = "u:1:ab=7 u:1:ab! u:1:ab- u:6:ab! u:4:ab- u:5:ab-";
-        assert_eq!(read(&text, Line::HandOff, "x"), seen(told));
-        assert_eq!(read(&text, Line::Redisson, "x"), seen("u:3=1 u:3!"));
+        assert_eq!(read(&text, Queue::HandOff, "x"), seen(told));
+        assert_eq!(read(&text, Queue::Redisson, "x"), seen("u:3=1 u:3!"));
     }
 }

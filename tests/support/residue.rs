@@ -1,7 +1,7 @@
 //! Checks that the server keeps nothing of fairlock's. After every test only keys that expire may be.
 //!
 //! Once all is released, only `fairlock_record:{name}` and `fairlock_record_raw:name` may remain. They hold the last
-//! token of a lock, so that the next one is greater, and have a TTL. The lock, lines, places, ends and time-outs must be
+//! token of a lock, so that the next one is greater, and have a TTL. The lock, queues, places, ends and time-outs must be
 //! gone. With `durable`, the key of the server's life stays, or of each hash slot's.
 
 use std::time::Duration;

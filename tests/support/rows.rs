@@ -1,4 +1,4 @@
-//! A store in memory that keeps each lock as bytes, as a database keeps rows: each step reads the row, decides by fairlock-line,
+//! A store in memory that keeps each lock as bytes, as a database keeps rows: each step reads the row, decides by fairlock-rules,
 //! and writes it back. What the rules know beside those bytes is forgotten.
 
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use fairlock::backend::{
     Place, Released, Renew, Renewal, RequestId, Subscription, WakeSink, Withdrawn, one_by_one,
 };
 use fairlock::{ClientId, Clock, LockKind, LockName, ManualClock, MemoryBackend, OwnerId};
-use fairlock_line::{Desk, LockEntry, Turn, WakeUp, renew_by_lock};
+use fairlock_rules::{LockEntry, OperationContext, StoreContext, WakeUp, renew_by_lock};
 
 /// A store in this process that a test can make on its clock, and make forget.
 pub trait Memory: Backend {
@@ -22,7 +22,7 @@ pub trait Memory: Backend {
     /// The holds vanish.
     fn lose_hold(&self, name: &str);
     /// The places vanish.
-    fn lose_line(&self, name: &str);
+    fn lose_queue(&self, name: &str);
 }
 
 impl Memory for MemoryBackend {
@@ -34,8 +34,8 @@ impl Memory for MemoryBackend {
         self.faults().lose_hold(name);
     }
 
-    fn lose_line(&self, name: &str) {
-        self.faults().lose_line(name);
+    fn lose_queue(&self, name: &str) {
+        self.faults().lose_queue(name);
     }
 }
 
@@ -60,23 +60,27 @@ impl Memory for Rows {
         self.step(&LockName::new(name).unwrap(), |entry, _| entry.lose_hold());
     }
 
-    fn lose_line(&self, name: &str) {
-        self.step(&LockName::new(name).unwrap(), |entry, _| entry.lose_line());
+    fn lose_queue(&self, name: &str) {
+        self.step(&LockName::new(name).unwrap(), |entry, _| entry.lose_queue());
     }
 }
 
 impl Rows {
-    fn step<T>(&self, lock: &LockName, operate: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T) -> T {
+    fn step<T>(
+        &self,
+        lock: &LockName,
+        operate: impl FnOnce(&mut LockEntry, &mut OperationContext<'_>) -> T,
+    ) -> T {
         let mut rows = self.0.rows.lock().unwrap();
         let now = Duration::from_secs(1_800_000_000) + (self.0.clock.now() - self.0.made);
         let (bytes, last) = rows.entry(lock.clone()).or_insert_with(|| (LockEntry::default().encode(), 0));
         let mut entry = LockEntry::decode(bytes).unwrap();
-        let mut desk = Desk::after(*last);
+        let mut store_context = StoreContext::after(*last);
         let is_listening = |owner: &OwnerId| self.0.sinks.lock().unwrap().contains_key(owner.client());
-        let answer = operate(&mut entry, &mut desk.turn(lock, now, &is_listening));
-        (*bytes, *last) = (entry.encode(), desk.last_number());
+        let answer = operate(&mut entry, &mut store_context.operation(lock, now, &is_listening));
+        (*bytes, *last) = (entry.encode(), store_context.last_number());
         drop(rows);
-        for wake_up in desk.take_wake_ups() {
+        for wake_up in store_context.take_wake_ups() {
             // Also as a text, as it would be sent.
             let wake_up: WakeUp = wake_up.to_string().parse().unwrap();
             let sink = self.0.sinks.lock().unwrap().get(wake_up.owner.client()).cloned();
@@ -90,45 +94,50 @@ impl Rows {
 
 impl Backend for Rows {
     fn acquire(&self, asks: &[Acquire<'_>]) -> Vec<Result<Acquired, BackendError>> {
-        one_by_one(asks, |ask| self.step(&ask.place.lock.name, |entry, turn| entry.acquire(turn, ask)))
+        one_by_one(asks, |ask| self.step(&ask.place.lock.name, |entry, context| entry.acquire(context, ask)))
     }
 
     fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
-        Ok(self.step(&hold.lock.name, |entry, turn| entry.set_hold_count(turn, hold, holds)))
+        Ok(self.step(&hold.lock.name, |entry, context| entry.set_hold_count(context, hold, holds)))
     }
 
     fn release(&self, holds: &[Hold<'_>]) -> Vec<Result<Released, BackendError>> {
-        one_by_one(holds, |hold| Ok(self.step(&hold.lock.name, |entry, turn| entry.release(turn, hold))))
+        one_by_one(
+            holds,
+            |hold| Ok(self.step(&hold.lock.name, |entry, context| entry.release(context, hold))),
+        )
     }
 
     fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Result<HoldKept, BackendError> {
-        Ok(self.step(&hold.lock.name, |entry, turn| entry.keep(turn, hold, keeper, lease)))
+        Ok(self.step(&hold.lock.name, |entry, context| entry.keep(context, hold, keeper, lease)))
     }
 
     fn renew(&self, _: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
         let renewed =
-            renew_by_lock(items, |lock, items| self.step(lock, |entry, turn| entry.renew(turn, items)));
+            renew_by_lock(items, |lock, items| self.step(lock, |entry, context| entry.renew(context, items)));
         renewed.into_iter().map(Ok).collect()
     }
 
     fn withdraw(&self, places: &[Place<'_>]) -> Vec<Result<Withdrawn, BackendError>> {
-        one_by_one(places, |place| Ok(self.step(&place.lock.name, |entry, turn| entry.withdraw(turn, place))))
+        one_by_one(places, |place| {
+            Ok(self.step(&place.lock.name, |entry, context| entry.withdraw(context, place)))
+        })
     }
 
     fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
-        Ok(self.step(&place.lock.name, |entry, turn| entry.kick(turn, place)))
+        Ok(self.step(&place.lock.name, |entry, context| entry.kick(context, place)))
     }
 
     fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
-        self.step(&lock.name, |entry, turn| entry.force_release(turn, lock))
+        self.step(&lock.name, |entry, context| entry.force_release(context, lock))
     }
 
     fn take_hold(&self, hold: &Hold<'_>) -> Result<ForceReleased, BackendError> {
-        Ok(self.step(&hold.lock.name, |entry, turn| entry.take_hold(turn, hold)))
+        Ok(self.step(&hold.lock.name, |entry, context| entry.take_hold(context, hold)))
     }
 
     fn inspect(&self, lock: &LockId, part: Range<u64>) -> Result<LockState, BackendError> {
-        self.step(&lock.name, |entry, turn| entry.inspect(turn, lock, part))
+        self.step(&lock.name, |entry, context| entry.inspect(context, lock, part))
     }
 
     fn subscribe(&self, client: ClientId, sink: Arc<dyn WakeSink>) -> Result<Subscription, BackendError> {

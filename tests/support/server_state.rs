@@ -1,4 +1,4 @@
-//! What the server says about a line of discipline `HandOff`, its listeners and its own work.
+//! What the server says about a queue of discipline `HandOff`, its listeners and its own work.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use crate::{RedisServer, eventually};
 
-/// The members in line, the first one first.
-pub fn line(server: &RedisServer, name: &str) -> Vec<String> {
-    server.query(&["ZRANGE", &format!("fairlock_line:{{{name}}}"), "0", "-1"])
+/// The members in the queue, the first one first.
+pub fn queue(server: &RedisServer, name: &str) -> Vec<String> {
+    server.query(&["ZRANGE", &format!("fairlock_queue:{{{name}}}"), "0", "-1"])
 }
 
-/// Waits until the line has `n` members.
+/// Waits until the queue has `n` members.
 #[track_caller]
-pub fn until_in_line(server: &RedisServer, name: &str, n: usize) {
-    eventually(Duration::from_secs(10), "the line has its length", || line(server, name).len() == n);
+pub fn until_in_queue(server: &RedisServer, name: &str, n: usize) {
+    eventually(Duration::from_secs(10), "the queue has its length", || queue(server, name).len() == n);
 }
 
-/// Puts places of a client that is dead into the line, ahead of all others: of its owners with these numbers, as `acquire` writes them.
+/// Puts places of a client that is dead into the queue, ahead of all others: of its owners with these numbers, as `acquire` writes them.
 pub fn add_dead_places(server: &RedisServer, name: &str, owners: RangeInclusive<u64>, lives: Duration) {
     const ADD: &str = "local time = redis.call('TIME') \
         local now = time[1] * 1000 + math.floor(time[2] / 1000) \
@@ -27,7 +27,7 @@ pub fn add_dead_places(server: &RedisServer, name: &str, owners: RangeInclusive<
           redis.call('HSET', KEYS[2], member, string.format('1 1 %.0f %.0f 30000 - dead', now * 1000 + at, now + ARGV[3])) \
         end \
         for _, key in ipairs(KEYS) do redis.call('PEXPIRE', key, ARGV[3] * 2) end";
-    let keys = ["line", "record"].map(|what| format!("fairlock_{what}:{{{name}}}"));
+    let keys = ["queue", "record"].map(|what| format!("fairlock_{what}:{{{name}}}"));
     let [first, last] = [owners.start(), owners.end()].map(u64::to_string);
     let lives = lives.as_millis().to_string();
     server.query::<()>(&["EVAL", ADD, "2", &keys[0], &keys[1], &first, &last, &lives]);
@@ -43,7 +43,7 @@ pub fn all_calls(server: &RedisServer) -> BTreeMap<String, u64> {
     let stats: String = server.query(&["INFO", "commandstats"]);
     stats
         .lines()
-        .filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(":calls="))
+        .filter_map(|queue| queue.strip_prefix("cmdstat_")?.split_once(":calls="))
         .map(|(command, rest)| (command.to_owned(), rest.split(',').next().unwrap().parse().unwrap()))
         .collect()
 }

@@ -21,11 +21,11 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// Asks for the fair lock and returns when the waiter is in line.
+    /// Asks for the fair lock and returns when the waiter is in the queue.
     #[track_caller]
     pub fn start(client: Client, name: &str) -> Waiter {
         let lock = client.fair_lock(name).unwrap();
-        let before = lock.inspect().unwrap().line_length;
+        let before = lock.inspect().unwrap().queue_length;
         let (tell, got) = channel();
         let (go, told) = channel();
         let waiting = lock.clone();
@@ -35,7 +35,7 @@ impl Waiter {
             told.recv_timeout(BOUND).unwrap();
             guard.unlock().unwrap();
         });
-        eventually(BOUND, "the waiter stands in line", || lock.inspect().unwrap().line_length > before);
+        eventually(BOUND, "the waiter stands in the queue", || lock.inspect().unwrap().queue_length > before);
         Waiter { client, got, go, thread }
     }
 

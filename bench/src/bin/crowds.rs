@@ -68,7 +68,7 @@ fn ask(backend: &PostgresBackend, lock: &LockId, owner: &OwnerId, request: u64) 
 }
 
 impl Crowd {
-    /// `clients` have their backends each, and together `waiters` in line; `listeners` wait for another lock.
+    /// `clients` have their backends each, and together `waiters` in the queue; `listeners` wait for another lock.
     fn gather(server: &Server, clients: usize, waiters: usize, listeners: usize) -> Crowd {
         let url = server.new_database();
         let connect = || PostgresBackend::connect(&url).unwrap();
@@ -172,6 +172,6 @@ fn measure(server: &Server, what: &str, sizes: &[usize], gather: impl Fn(usize) 
 
 fn main() {
     let server = Server(std::env::var("BENCH_POSTGRES").expect("BENCH_POSTGRES"));
-    measure(&server, "in line", &WAITERS, |waiters| Crowd::gather(&server, 1, waiters, 0));
+    measure(&server, "in the queue", &WAITERS, |waiters| Crowd::gather(&server, 1, waiters, 0));
     measure(&server, "listening beside", &LISTENERS, |listeners| Crowd::gather(&server, 2, 1, listeners));
 }

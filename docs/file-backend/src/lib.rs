@@ -1,7 +1,7 @@
 //! A small, complete backend of fairlock: locks among the processes of one machine, kept in one file.
 //!
 //! It is made for reading (`docs/writing-a-backend.md` walks through it), and passes the whole conformance suite. Its rules are
-//! those of `fairlock-line`: what stands here is a store. Its limits keep it small. Each step rewrites the whole file: enough for
+//! those of `fairlock-rules`: what stands here is a store. Its limits keep it small. Each step rewrites the whole file: enough for
 //! dozens of locks, not for thousands. The clock is the machine's, which must not be set back.
 //!
 //! ```text
@@ -30,7 +30,7 @@ use fairlock_core::backend::{
     one_by_one,
 };
 use fairlock_core::{ClientId, LockKind, LockName, OwnerId};
-use fairlock_line::{Desk, LockEntry, Turn, renew_by_lock};
+use fairlock_rules::{LockEntry, OperationContext, StoreContext, renew_by_lock};
 
 use locks::Locks;
 
@@ -60,7 +60,7 @@ impl FileBackend {
     fn step<T>(
         &self,
         lock: &LockName,
-        decide: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,
+        decide: impl FnOnce(&mut LockEntry, &mut OperationContext<'_>) -> T,
     ) -> Result<T, BackendError> {
         let mutex = self.mutex()?;
         // Load.
@@ -68,17 +68,17 @@ impl FileBackend {
         let mut entry = locks.entries.remove(lock).unwrap_or_default();
         // Decide.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let mut desk = Desk::after(locks.last);
+        let mut store_context = StoreContext::after(locks.last);
         let is_listening = |owner: &OwnerId| wake_ups::socket_of(&self.dir, owner.client()).exists();
-        let answer = decide(&mut entry, &mut desk.turn(lock, now, &is_listening));
+        let answer = decide(&mut entry, &mut store_context.operation(lock, now, &is_listening));
         // Write back. What nobody uses any more goes, also of other locks.
-        locks.last = desk.last_number();
+        locks.last = store_context.last_number();
         locks.entries.insert(lock.clone(), entry);
         locks.entries.retain(|_, entry| now < entry.over_at());
         self.save(&locks)?;
         drop(mutex);
         // Last, and nothing depends on it: a waiter that gets no message finds out at its next heartbeat.
-        desk.take_wake_ups().iter().for_each(|wake_up| wake_ups::send(&self.dir, wake_up));
+        store_context.take_wake_ups().iter().for_each(|wake_up| wake_ups::send(&self.dir, wake_up));
         Ok(answer)
     }
 
@@ -121,27 +121,30 @@ impl FileBackend {
 
 impl Backend for FileBackend {
     fn acquire(&self, asks: &[Acquire<'_>]) -> Vec<Result<Acquired, BackendError>> {
-        one_by_one(asks, |ask| self.step(&ask.place.lock.name, |entry, turn| entry.acquire(turn, ask))?)
+        one_by_one(asks, |ask| {
+            self.step(&ask.place.lock.name, |entry, context| entry.acquire(context, ask))?
+        })
     }
 
     fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
-        self.step(&hold.lock.name, |entry, turn| entry.set_hold_count(turn, hold, holds))
+        self.step(&hold.lock.name, |entry, context| entry.set_hold_count(context, hold, holds))
     }
 
     fn release(&self, holds: &[Hold<'_>]) -> Vec<Result<Released, BackendError>> {
-        one_by_one(holds, |hold| self.step(&hold.lock.name, |entry, turn| entry.release(turn, hold)))
+        one_by_one(holds, |hold| self.step(&hold.lock.name, |entry, context| entry.release(context, hold)))
     }
 
     fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Result<HoldKept, BackendError> {
-        self.step(&hold.lock.name, |entry, turn| entry.keep(turn, hold, keeper, lease))
+        self.step(&hold.lock.name, |entry, context| entry.keep(context, hold, keeper, lease))
     }
 
     fn renew(&self, _: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
         let mut failed: Option<BackendError> = None;
         renew_by_lock(items, |lock, items| {
             // After a lock that could not be asked about no other is: each might wait as long.
-            let renewed =
-                failed.clone().map_or_else(|| self.step(lock, |entry, turn| entry.renew(turn, items)), Err);
+            let renewed = failed
+                .clone()
+                .map_or_else(|| self.step(lock, |entry, context| entry.renew(context, items)), Err);
             failed = renewed.as_ref().err().cloned();
             renewed
                 .map_or_else(|error| vec![Err(error); items.len()], |all| all.into_iter().map(Ok).collect())
@@ -149,23 +152,25 @@ impl Backend for FileBackend {
     }
 
     fn withdraw(&self, places: &[Place<'_>]) -> Vec<Result<Withdrawn, BackendError>> {
-        one_by_one(places, |place| self.step(&place.lock.name, |entry, turn| entry.withdraw(turn, place)))
+        one_by_one(places, |place| {
+            self.step(&place.lock.name, |entry, context| entry.withdraw(context, place))
+        })
     }
 
     fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
-        self.step(&place.lock.name, |entry, turn| entry.kick(turn, place))
+        self.step(&place.lock.name, |entry, context| entry.kick(context, place))
     }
 
     fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
-        self.step(&lock.name, |entry, turn| entry.force_release(turn, lock))?
+        self.step(&lock.name, |entry, context| entry.force_release(context, lock))?
     }
 
     fn take_hold(&self, hold: &Hold<'_>) -> Result<ForceReleased, BackendError> {
-        self.step(&hold.lock.name, |entry, turn| entry.take_hold(turn, hold))
+        self.step(&hold.lock.name, |entry, context| entry.take_hold(context, hold))
     }
 
     fn inspect(&self, lock: &LockId, part: Range<u64>) -> Result<LockState, BackendError> {
-        self.step(&lock.name, |entry, turn| entry.inspect(turn, lock, part))?
+        self.step(&lock.name, |entry, context| entry.inspect(context, lock, part))?
     }
 
     fn subscribe(&self, client: ClientId, sink: Arc<dyn WakeSink>) -> Result<Subscription, BackendError> {

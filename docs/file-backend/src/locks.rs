@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use fairlock_core::LockName;
-use fairlock_line::LockEntry;
+use fairlock_rules::LockEntry;
 
 #[derive(Default)]
 pub(crate) struct Locks {

@@ -10,7 +10,7 @@ use std::thread;
 
 use fairlock_core::ClientId;
 use fairlock_core::backend::{Subscription, WakeSink};
-use fairlock_line::WakeUp;
+use fairlock_rules::WakeUp;
 
 /// Where the client listens, if it does.
 pub(crate) fn socket_of(dir: &Path, client: &str) -> PathBuf {

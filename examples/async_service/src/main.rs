@@ -78,7 +78,7 @@ fn connect() -> fairlock::Result<Client> {
     }
 }
 
-/// Answers with what the API says. If the request is dropped, its place in line, or its permit, is given up.
+/// Answers with what the API says. If the request is dropped, its place in the queue, or its permit, is given up.
 async fn report(State(service): State<Service>) -> Result<String, (StatusCode, String)> {
     let refused = |status: StatusCode, reason: &dyn ToString| (status, reason.to_string());
     let permit = match service.permit.try_lock_for(PATIENCE).await {

@@ -81,8 +81,8 @@ fn two_processes_never_make_a_sixth_call_and_end_without_cutting_one_off() {
     let (other, _) = Service::start(&server, Some(&api));
 
     let (at_one, at_other) = (callers(&one.address, 10), callers(&other.address, 1000));
-    let in_line = || server.query::<u64>(&["ZCARD", "fairlock_line:{lock:example-service}"]);
-    eventually(SOON, "requests of both stand in line", || in_line() > 25);
+    let in_queue = || server.query::<u64>(&["ZCARD", "fairlock_queue:{lock:example-service}"]);
+    eventually(SOON, "requests of both stand in the queue", || in_queue() > 25);
     let ended = Instant::now();
     other.ends();
     assert!(

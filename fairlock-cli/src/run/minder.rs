@@ -14,9 +14,9 @@
 //!
 //! | at this time | the program | the lock |
 //! | --- | --- | --- |
-//! | in line, before the grant | does not start | the place is passed over; the minder ends |
+//! | in the queue, before the grant | does not start | the place is passed over; the minder ends |
 //! | after the grant, before `hold` is sent | does not start | ends with its lease |
-//! | in line for the next of several | does not start | the locks that it has are released at once |
+//! | in the queue for the next of several | does not start | the locks that it has are released at once |
 //! | after `hold`, before the first `until` | does not start | is released at once |
 //! | from the first `until` on | TERM, then KILL | is released when the group is empty; after `keep`, kept until that time |
 //! | the program has ended, and fairlock has killed the minder | has ended | ends with its lease, unless the release was sent |
@@ -234,7 +234,7 @@ pub(crate) fn mind(options: &args::Minder) -> Exit {
                 _ => break (now() + kill_after, false), // taken
             },
             Err(RecvTimeoutError::Timeout) => {
-                // Or after an hour in line.
+                // Or after an hour in the queue.
                 if let Some(until) = until
                     && now() >= until.saturating_sub(kill_after)
                 {

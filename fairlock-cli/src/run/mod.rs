@@ -1,6 +1,6 @@
 //! `fairlock run`: acquires the lock, runs a program under it, releases the lock.
 //!
-//! `connect` finds the server, `wanted` names the locks, `wait` is the time in line, `holds` has the granted locks, `program` is
+//! `connect` finds the server, `wanted` names the locks, `wait` is the time in the queue, `holds` has the granted locks, `program` is
 //! the time under the lock, with signals and terminal. `minder` is a separate process that ends the program in time, even if this
 //! process is stopped or killed. `children` collects all other children.
 

@@ -74,15 +74,16 @@ impl Outer {
             holder.hold_count > 0 && self.0.iter().any(|owner| owner == holder.owner.as_str())
         };
         let holder = state.holders.iter().find(is_outer)?;
-        let taken = state.holders.iter().filter(is_outer).map(|holder| u64::from(holder.takes)).sum();
+        let taken = state.holders.iter().filter(is_outer).map(|holder| u64::from(holder.units)).sum();
         let most = capacity(state).saturating_sub(taken);
         let name = escaped(lock.name());
         let outer = format!("the command that this one runs under, {}", named(holder));
-        if u64::from(lock.takes()) > most {
+        if u64::from(lock.units()) > most {
             let what = format!("{name} is held by {outer}: they would wait for each other");
             return Some(Failure::ours(what));
         }
-        let stuck = state.line.iter().find(|waiter| !waiter.is_absent() && u64::from(waiter.takes) > most)?;
+        let stuck =
+            state.queue.iter().find(|waiter| !waiter.is_absent() && u64::from(waiter.units) > most)?;
         let first = escaped(stuck.label.as_deref().unwrap_or_else(|| stuck.owner.as_str()));
         Some(Failure::ours(format!(
             "{name}: {first} is ahead, and waits for {outer}: all would wait for ever"

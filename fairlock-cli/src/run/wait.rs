@@ -1,4 +1,4 @@
-//! The time in line: silent, except for a progress line on a terminal.
+//! The time in the queue: silent, except for a progress line on a terminal.
 
 use std::io::{IsTerminal, Write, stderr};
 use std::time::{Duration, Instant};
@@ -162,9 +162,9 @@ impl Progress<'_> {
 
     fn text(&self, request: &OwnedRequest) -> String {
         let place = match request.rank() {
-            _ if !self.lock.has_line() => String::new(),
+            _ if !self.lock.has_queue() => String::new(),
             None => String::new(),
-            Some(0) => "next in line, ".to_owned(),
+            Some(0) => "next in the queue, ".to_owned(),
             Some(ahead) => format!("{ahead} ahead, "),
         };
         let (name, waited) = (escaped(self.lock.name()), self.since.elapsed().as_secs());
@@ -197,7 +197,7 @@ fn held_up_by(lock: &Wanted, store: &Store) -> Result<String, Failure> {
         return Ok(match (state.holders.is_empty(), state.waiting()) {
             (false, _) => held_by,
             (true, 0) => "it has just become free".to_owned(),
-            (true, ahead) => format!("not held, but {ahead} in line before it"),
+            (true, ahead) => format!("not held, but {ahead} in the queue before it"),
         });
     };
     let left = duration::show(left);

@@ -56,14 +56,14 @@ impl Wanted {
                 limit.map_or_else(|| semaphore.clone(), |limit| semaphore.max_hold(limit)),
             ));
         }
-        let (lock, takes): (Lock, u32) = match kind.of_lock() {
+        let (lock, units): (Lock, u32) = match kind.of_lock() {
             LockKind::ReadWrite if kind.shared => (client.rw_lock(name)?.reader().clone(), 1),
             LockKind::ReadWrite => (client.rw_lock(name)?.writer().clone(), u32::MAX),
             LockKind::Plain => (client.plain_lock(name)?, 1),
             _ => (client.fair_lock(name)?, 1),
         };
         let lock = limit.map_or_else(|| lock.clone(), |limit| lock.max_hold(limit));
-        Ok(Wanted::Lock(lock.owned_by(owner)?, takes))
+        Ok(Wanted::Lock(lock.owned_by(owner)?, units))
     }
 
     pub(super) fn try_lock(&self) -> Result<TryLock<OwnedGuard>> {
@@ -80,18 +80,18 @@ impl Wanted {
         }
     }
 
-    /// Its holders, the length of the line, and this part of it.
+    /// Its holders, the length of the queue, and this part of it.
     pub(super) fn look(&self, part: Range<u64>) -> Result<LockState> {
         match self {
-            Wanted::Lock(lock, _) => lock.inspect_line(part),
-            Wanted::Permit(semaphore) => semaphore.inspect_line(part),
+            Wanted::Lock(lock, _) => lock.inspect_queue(part),
+            Wanted::Permit(semaphore) => semaphore.inspect_queue(part),
         }
     }
 
     /// How many of the lock's units the program gets.
-    pub(super) fn takes(&self) -> u32 {
+    pub(super) fn units(&self) -> u32 {
         match self {
-            Wanted::Lock(_, takes) => *takes,
+            Wanted::Lock(_, units) => *units,
             Wanted::Permit(_) => 1,
         }
     }
@@ -103,8 +103,8 @@ impl Wanted {
         }
     }
 
-    /// Whether a waiter has a place in a line.
-    pub(super) fn has_line(&self) -> bool {
+    /// Whether a waiter has a place in a queue.
+    pub(super) fn has_queue(&self) -> bool {
         !matches!(self, Wanted::Lock(lock, _) if lock.kind() == LockKind::Plain)
     }
 }

@@ -158,7 +158,7 @@ fn each_missing_right_is_named() {
 fn the_rights_to_one_lock_are_checked_without_touching_it() {
     let server = RedisServer::start();
     let guard = support::lock(&server, "orders").lock().unwrap();
-    let keys = "~orders ~fairlock_line:{orders} ~fairlock_record:{orders} ~fairlock_record:{orders}";
+    let keys = "~orders ~fairlock_queue:{orders} ~fairlock_record:{orders} ~fairlock_record:{orders}";
     let rules = RIGHTS.replace("~*", keys);
     server.query::<()>(&words(&format!("ACL SETUSER worker on >pw {rules}")));
     let url = server.url_as("worker", "pw");
@@ -176,7 +176,7 @@ fn the_rights_to_one_lock_are_checked_without_touching_it() {
 #[test]
 fn rights_that_end_at_a_prefix_are_not_unsafe() {
     let server = RedisServer::start();
-    let keys = "~lock:* ~fairlock_line:{lock:*} ~fairlock_record:{lock:*}";
+    let keys = "~lock:* ~fairlock_queue:{lock:*} ~fairlock_record:{lock:*}";
     let rules =
         RIGHTS.replace("~*", keys).replace("redisson_lock__channel:*", "redisson_lock__channel:{lock:*");
     server.query::<()>(&words(&format!("ACL SETUSER worker reset on >pw {rules}")));

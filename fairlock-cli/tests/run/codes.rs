@@ -123,7 +123,7 @@ fn a_lock_that_is_not_acquired_in_time_gives_124_and_leaves_no_place() {
         let said = host.runs(&format!("x --wait {wait}"), "echo no").failed(124, &[&holder]);
         assert!(said.err.starts_with(message), "{}", said.err);
         assert!(wait != "300ms" || start.elapsed() >= Duration::from_millis(300));
-        assert_eq!(ours.inspect().unwrap().line.len(), 0);
+        assert_eq!(ours.inspect().unwrap().queue.len(), 0);
     }
     guard.unlock().unwrap();
     host.runs("x --plain --wait 20s", "echo yes").is(0, "yes\n", "");
@@ -208,7 +208,7 @@ fn a_lock_that_nobody_holds_is_not_acquired_because_of_those_ahead() {
     host.server.query::<()>(&["RPUSH", "redisson_lock_queue:{x}", owner]);
     host.server.query::<()>(&["ZADD", "redisson_lock_timeout:{x}", "9999999999999", owner]);
     for (wait, first) in [("0", "x is not free: "), ("300ms", "x was not acquired within 300ms: ")] {
-        let words = format!("fairlock: {first}not held, but 1 in line before it\n");
+        let words = format!("fairlock: {first}not held, but 1 in the queue before it\n");
         host.runs(&format!("x --discipline redisson --wait {wait}"), "echo no").is(124, "", &words);
     }
     host.server.query::<()>(&["DEL", "redisson_lock_queue:{x}", "redisson_lock_timeout:{x}"]);

@@ -2,7 +2,7 @@
 
 use fairlock_tests::{Sentinels, WorkDir, eventually};
 
-use crate::support::{Host, Said, lock, process_in, says, script, starts, wait_for_line};
+use crate::support::{Host, Said, lock, process_in, says, script, starts, wait_for_queue};
 
 /// Waits until the sentinels have been up for as long as the trust asks.
 fn until_they_count(servers: &Sentinels, durable: &str) {
@@ -72,7 +72,7 @@ fn a_quorum_that_is_lost_during_the_wait_gives_122() {
     let _holder = starts(&servers.url(), &format!("x {durable}"), &script(&pid, "sleep 1000"));
     process_in(&pid);
     let mut waits = starts(&servers.url(), &format!("x {durable} --wait 4s"), "echo no");
-    wait_for_line(&lock(&servers.servers[0], "x"), 1);
+    wait_for_queue(&lock(&servers.servers[0], "x"), 1);
     servers.sentinels[1].kill();
     servers.sentinels[2].kill();
     let said = waits.output().failed(122, &[]);

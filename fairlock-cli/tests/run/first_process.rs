@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use fairlock_tests::{eventually, look_until};
 
-use crate::support::{FAIRLOCK, Host, Running, SOON, process_in, script, send, text, wait_for_line};
+use crate::support::{FAIRLOCK, Host, Running, SOON, process_in, script, send, text, wait_for_queue};
 
 /// The rest of the command line begins with the first process of a new namespace of processes. None where the system forbids that.
 fn first_process() -> Option<Command> {
@@ -57,10 +57,10 @@ fn a_signal_ends_it_with_its_code_while_it_waits_and_while_its_program_runs() {
         let ours = host.lock("x");
         let guard = ours.try_lock().unwrap().guard().expect("it was released");
         let mut waiter = starts(&host, &["x"], "echo no").unwrap();
-        wait_for_line(&ours, 1);
+        wait_for_queue(&ours, 1);
         send(signal, children_of(waiter.0.id())[0]);
         waiter.output().is(code, "", "");
-        assert_eq!(ours.inspect().unwrap().line_length, 0);
+        assert_eq!(ours.inspect().unwrap().queue_length, 0);
         guard.unlock().unwrap();
     }
 }
@@ -102,7 +102,7 @@ fn orphans_are_collected_while_it_waits() {
     command.args(["sh", "-c", &orphans, "sh", FAIRLOCK, "run", "x", "--", "sh", "-c", "exit 7"]);
     command.env("FAIRLOCK_REDIS", host.url());
     let mut waiter = Running::start(command);
-    wait_for_line(&ours, 1);
+    wait_for_queue(&ours, 1);
     let first = children_of(waiter.0.id())[0];
     assert_eq!(children_of(first).len(), 6, "five orphans, and the minder");
     host.makes("go");

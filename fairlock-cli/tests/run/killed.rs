@@ -10,7 +10,7 @@ use fairlock_tests::{Proxy, RedisServer, Sentinels, WorkDir, assert_no_residue, 
 
 use crate::support::{
     Host, Running, SOON, arguments, fairlock, is_alive, process_in, says, script, send, starts, text,
-    wait_for_line, wait_until_dead, words,
+    wait_for_queue, wait_until_dead, words,
 };
 
 const LEASE: Duration = Duration::from_secs(3);
@@ -25,7 +25,7 @@ fn a_killed_waiter_is_passed_over_and_its_program_never_runs() {
     let guard = ours.lock().unwrap();
     let pid = host.dir.file("pid");
     let mut dead = host.starts("x", &script(&pid, "sleep 1000"));
-    wait_for_line(&ours, 1);
+    wait_for_queue(&ours, 1);
     let behind = host.lock("x").request().unwrap();
     dead.0.kill().unwrap();
     dead.0.wait().unwrap();
@@ -41,16 +41,16 @@ fn a_killed_waiter_is_passed_over_and_its_program_never_runs() {
 }
 
 #[test]
-fn a_waiter_that_is_told_to_end_leaves_the_line_at_once() {
+fn a_waiter_that_is_told_to_end_leaves_the_queue_at_once() {
     let host = Host::new();
     let ours = host.lock("x");
     let guard = ours.lock().unwrap();
     for (signal, number) in [("TERM", 15), ("INT", 2), ("HUP", 1), ("QUIT", 3), ("USR1", 10)] {
         let mut waiter = host.starts("x", "echo no");
-        wait_for_line(&ours, 1);
+        wait_for_queue(&ours, 1);
         waiter.signal(signal);
         waiter.output().ended_by(number);
-        assert_eq!(ours.inspect().unwrap().line.len(), 0);
+        assert_eq!(ours.inspect().unwrap().queue.len(), 0);
     }
     guard.unlock().unwrap();
 }

@@ -3,7 +3,7 @@
 use fairlock_tests::RedisServer;
 
 use crate::support::{
-    FAIRLOCK, Host, Running, SOON, fairlock, process_in, says, script, wait_for_line, words,
+    FAIRLOCK, Host, Running, SOON, fairlock, process_in, says, script, wait_for_queue, words,
 };
 
 /// Commands inside each other: the options and names of each, and a script under the last.
@@ -93,7 +93,7 @@ fn a_reader_behind_a_writer_that_waits_for_what_it_runs_under_does_not_wait_for_
         let inner = format!("{}; \"{FAIRLOCK}\" run --shared x {options} -- echo no", host.until("go"));
         let (mut outer, _) = host.holds("--shared x", "pid", &inner);
         let writer = lock.writer().request().unwrap();
-        wait_for_line(lock.writer(), 1);
+        wait_for_queue(lock.writer(), 1);
         host.makes("go");
         let said = outer.output().failed(code, &[why]);
         assert_eq!(said.err.contains("fairlock: x: the writer is ahead"), code == 125, "{}", said.err);

@@ -10,7 +10,7 @@ use fairlock_tests::haproxy::Sessions;
 use fairlock_tests::{HaProxy, Pair, RedisServer, WorkDir, eventually};
 
 use crate::support::{
-    Host, Running, SOON, arguments, fairlock, lock, process_in, script, starts, wait_for_line,
+    Host, Running, SOON, arguments, fairlock, lock, process_in, script, starts, wait_for_queue,
     wait_until_dead, words,
 };
 
@@ -134,7 +134,7 @@ fn a_server_that_goes_away_during_the_wait_gives_122_in_time() {
         let guard = ours.lock().unwrap();
         let said = within(Duration::from_secs(3) + IN_TIME, || {
             let mut waits = starts(&server.url(), "x --wait 3s", "echo no");
-            wait_for_line(&ours, 1);
+            wait_for_queue(&ours, 1);
             go(&server);
             waits.output()
         });
@@ -184,7 +184,7 @@ fn a_program_runs_on_while_its_address_leads_to_another_master() {
     let mut holds = starts(&proxy.url(), "x --lease 2s", &script(&pid, &until_done));
     process_in(&pid);
     let mut waits = starts(&proxy.url(), "x --lease 2s", "echo in");
-    wait_for_line(&lock(&pair.first, "x"), 1);
+    wait_for_queue(&lock(&pair.first, "x"), 1);
     pair.fail_over();
     std::thread::sleep(Duration::from_secs(3)); // longer than the lease
     std::fs::write(done, "").unwrap();

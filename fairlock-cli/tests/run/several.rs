@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use fairlock_tests::eventually;
 
-use crate::support::{FAIRLOCK, Host, Running, SOON, fairlock, is_alive, process_in, script, wait_for_line};
+use crate::support::{FAIRLOCK, Host, Running, SOON, fairlock, is_alive, process_in, script, wait_for_queue};
 
 #[test]
 fn the_program_holds_all_and_knows_the_token_of_each() {
@@ -63,19 +63,19 @@ fn if_one_is_busy_none_is_kept() {
 /// Starts a command that has `a` and waits for `b`.
 fn between(host: &Host, options: &str) -> Running {
     let command = host.starts(&format!("{options} b a"), "echo no");
-    wait_for_line(&host.lock("b"), 1);
+    wait_for_queue(&host.lock("b"), 1);
     assert!(host.lock("a").is_locked().unwrap());
     command
 }
 
 #[test]
-fn a_command_that_ends_in_line_for_the_next_gives_back_what_it_has() {
+fn a_command_that_ends_in_queue_for_the_next_gives_back_what_it_has() {
     let host = Host::new();
     let (ours, guard) = (host.lock("b"), host.lock("b").lock().unwrap());
     let mut told = between(&host, "--lease 60s");
     told.signal("TERM");
     told.output().ended_by(15);
-    assert!(!host.lock("a").is_locked().unwrap() && ours.inspect().unwrap().line.is_empty());
+    assert!(!host.lock("a").is_locked().unwrap() && ours.inspect().unwrap().queue.is_empty());
     guard.unlock().unwrap();
 
     let guard = ours.lock().unwrap();
@@ -95,7 +95,7 @@ fn a_lock_that_is_taken_while_the_next_is_waited_for_ends_the_wait() {
     assert!(host.lock("a").force_unlock().unwrap());
     let said = waits.output().failed(123, &["; the program was not started\n"]);
     assert!(said.err.starts_with("fairlock: lock `a` was lost by "), "{}", said.err);
-    assert!(ours.inspect().unwrap().line.is_empty());
+    assert!(ours.inspect().unwrap().queue.is_empty());
     guard.unlock().unwrap();
 }
 

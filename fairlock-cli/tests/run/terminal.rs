@@ -8,7 +8,7 @@ use std::thread;
 use fairlock_tests::{eventually, look_until};
 
 use crate::support::{
-    FAIRLOCK, Host, SOON, arguments, children_hear_signals, process_in, script, text, wait_for_line,
+    FAIRLOCK, Host, SOON, arguments, children_hear_signals, process_in, script, text, wait_for_queue,
 };
 
 /// A command at its own terminal.
@@ -94,7 +94,7 @@ fn a_waiter_at_a_terminal_sees_its_rank_and_the_holder() {
     typed.wait_for(&format!(":{} for ", std::process::id()));
     guard.unlock().unwrap();
     let guard = first.wait().unwrap();
-    typed.wait_for("x: next in line, waiting for ");
+    typed.wait_for("x: next in the queue, waiting for ");
     guard.unlock().unwrap();
     assert_eq!(typed.status().code(), Some(0));
     typed.wait_for("\r\u{1b}[Kour turn");
@@ -136,10 +136,10 @@ fn show_fits_a_terminal_of_80_columns() {
     let guard = ours.lock().unwrap();
     let label = "orders-worker-7f9c5d8b6-x2x4z of the nightly report (orders-worker-7f9c5d8b6-x2x4z:1)";
     let request = host.client(label).fair_lock("x").unwrap().request().unwrap();
-    wait_for_line(&ours, 1);
+    wait_for_queue(&ours, 1);
     let mut typed = Typed::begin(80, &host.url(), FAIRLOCK, &["show", "x"]);
     assert_eq!(typed.status().code(), Some(0));
-    typed.wait_for("line    1 waiting");
+    typed.wait_for("queue   1 waiting");
     typed.wait_for("x2x4z:1), waiting for ");
     let shown = typed.shown();
     assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
@@ -157,9 +157,9 @@ fn a_waiter_without_a_terminal_or_with_quiet_is_silent() {
     let ours = host.lock("x");
     let guard = ours.lock().unwrap();
     let mut waiter = host.starts("x", "true");
-    wait_for_line(&ours, 1);
+    wait_for_queue(&ours, 1);
     let mut quiet = Typed::start(&host.url(), &arguments(&["x", "--quiet"], "echo our turn"));
-    wait_for_line(&ours, 2);
+    wait_for_queue(&ours, 2);
     guard.unlock().unwrap();
     assert_eq!(quiet.status().code(), Some(0));
     quiet.wait_for("our turn");
@@ -173,10 +173,10 @@ fn the_keyboards_interrupt_ends_a_wait_and_leaves_no_place() {
     let ours = host.lock("x");
     let guard = ours.lock().unwrap();
     let mut typed = Typed::start(&host.url(), &arguments(&["x"], "echo no"));
-    typed.wait_for("next in line");
+    typed.wait_for("next in the queue");
     typed.type_in("\u{3}");
     assert_eq!(typed.status().code(), None, "it ends by the signal");
-    assert_eq!(ours.inspect().unwrap().line.len(), 0);
+    assert_eq!(ours.inspect().unwrap().queue.len(), 0);
     guard.unlock().unwrap();
 }
 
@@ -266,7 +266,7 @@ fn a_waiter_that_was_stopped_at_the_keyboard_goes_on_waiting() {
     let guard = ours.lock().unwrap();
     let mut shell = Typed::shell(&host.url());
     shell.type_in("$F run x -- sh -c 'echo turn$((1 + 1))'\n");
-    shell.wait_for("next in line");
+    shell.wait_for("next in the queue");
     shell.type_in(STOP);
     shell.wait_for("Stopped");
     shell.type_in("fg\n");

@@ -275,8 +275,8 @@ pub(crate) fn lock(server: &RedisServer, name: &str) -> Lock {
 }
 
 #[track_caller]
-pub(crate) fn wait_for_line(lock: &Lock, waiting: u64) {
-    eventually(SOON, "they are in line", || lock.inspect().unwrap().line_length == waiting);
+pub(crate) fn wait_for_queue(lock: &Lock, waiting: u64) {
+    eventually(SOON, "they are in the queue", || lock.inspect().unwrap().queue_length == waiting);
 }
 
 pub(crate) fn arguments<'a>(run: &[&'a str], script: &'a str) -> Vec<&'a str> {

@@ -32,7 +32,7 @@ pub enum Wait {
     Forever,
 }
 
-/// One owner's request for one lock: a waiter's position in the line.
+/// One owner's request for one lock: a waiter's position in the queue.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Place<'a> {
@@ -50,13 +50,13 @@ pub struct Place<'a> {
     /// ask puts it back at this ticket: no waiter loses its turn when a store forgets.
     pub ticket: u64,
     /// How many of the lock's units the request takes, from 1 to its [capacity](LockKind::capacity); the same in each repeat.
-    pub takes: u32,
+    pub units: u32,
 }
 
 impl<'a> Place<'a> {
     /// A place with [`Wait::Forever`], a time to live of 5 s and no ticket yet, which takes one unit.
     pub fn new(lock: &'a LockId, owner: &'a OwnerId, request: RequestId) -> Place<'a> {
-        Place { lock, owner, request, wait: Wait::Forever, ttl: Duration::from_secs(5), ticket: 0, takes: 1 }
+        Place { lock, owner, request, wait: Wait::Forever, ttl: Duration::from_secs(5), ticket: 0, units: 1 }
     }
 }
 
@@ -92,13 +92,13 @@ pub struct Hold<'a> {
     /// The token that it was granted with.
     pub token: FencingToken,
     /// How many of the lock's units it takes. Nothing but a [renewal](super::Backend::renew) has to tell that.
-    pub takes: u32,
+    pub units: u32,
 }
 
 impl<'a> Hold<'a> {
     /// The hold that `request` was granted as `token`, of one unit.
     pub fn new(lock: &'a LockId, owner: &'a OwnerId, request: RequestId, token: FencingToken) -> Hold<'a> {
-        Hold { lock, owner, request, token, takes: 1 }
+        Hold { lock, owner, request, token, units: 1 }
     }
 }
 
@@ -133,7 +133,7 @@ pub enum Acquired {
         /// The rest of the lease.
         lease: Duration,
     },
-    /// The caller has a place in the line.
+    /// The caller has a place in the queue.
     Queued {
         /// How many are ahead; 0 is next.
         rank: u64,
@@ -253,13 +253,13 @@ pub struct LockState {
     pub unlisted_holders: u64,
     /// How many units those take together.
     pub unlisted_units: u32,
-    /// How many places the line has, also those of absent waiters. A plain lock has no line.
-    pub line_length: u64,
+    /// How many places the queue has, also those of absent waiters. A plain lock has no queue.
+    pub queue_length: u64,
     /// How many of them are known to be of absent waiters: all that others have passed, and what is silent among the first
-    /// [`MOST_INSPECTED`](super::MOST_INSPECTED) of the rest. A look that lists none of the line (`0..0`) examines none.
+    /// [`MOST_INSPECTED`](super::MOST_INSPECTED) of the rest. A look that lists none of the queue (`0..0`) examines none.
     pub absent: u64,
-    /// The part of the line that was asked for, first in front; `line_length` counts all of it.
-    pub line: Vec<Waiter>,
+    /// The part of the queue that was asked for, first in front; `queue_length` counts all of it.
+    pub queue: Vec<Waiter>,
 }
 
 impl LockState {
@@ -270,12 +270,12 @@ impl LockState {
 
     /// How many requests wait, without those of waiters that are known to be absent.
     pub fn waiting(&self) -> u64 {
-        self.line_length.saturating_sub(self.absent)
+        self.queue_length.saturating_sub(self.absent)
     }
 
     /// How many units all holders take together.
     pub fn taken(&self) -> u32 {
-        self.holders.iter().fold(self.unlisted_units, |taken, holder| taken.saturating_add(holder.takes))
+        self.holders.iter().fold(self.unlisted_units, |taken, holder| taken.saturating_add(holder.units))
     }
 }
 
@@ -287,7 +287,7 @@ pub struct Holder {
     /// The owner, as the server spells it.
     pub owner: OwnerId,
     /// How many units it takes.
-    pub takes: u32,
+    pub units: u32,
     /// How often it is held; 0 if the lock is only [kept](crate::Guard::keep_for) taken.
     pub hold_count: u32,
     /// The request, where the discipline keeps it.
@@ -307,7 +307,7 @@ impl Holder {
     pub fn new(owner: OwnerId, hold_count: u32) -> Holder {
         Holder {
             owner,
-            takes: 1,
+            units: 1,
             hold_count,
             request: None,
             token: None,
@@ -328,7 +328,7 @@ pub struct Waiter {
     /// The request, where the discipline keeps it.
     pub request: Option<RequestId>,
     /// How many units it waits for.
-    pub takes: u32,
+    pub units: u32,
     /// For how long it has waited, where the discipline keeps it.
     pub waiting: Option<Duration>,
     /// How long until the place counts as abandoned; zero if it does.
@@ -340,7 +340,7 @@ pub struct Waiter {
 impl Waiter {
     /// A waiter for one unit, of which nothing else is known.
     pub fn new(owner: OwnerId) -> Waiter {
-        Waiter { owner, request: None, takes: 1, waiting: None, place_left: None, label: None }
+        Waiter { owner, request: None, units: 1, waiting: None, place_left: None, label: None }
     }
 
     /// Whether others go first until this waiter is heard again: it was silent for its place's time, or has lost its connection for
@@ -357,14 +357,14 @@ mod tests {
     #[test]
     fn those_that_are_absent_do_not_wait_and_the_units_of_unlisted_holders_count() {
         let owner = OwnerId::new("c:1");
-        let mut state = LockState { line_length: 5, absent: 2, unlisted_units: 3, ..LockState::default() };
+        let mut state = LockState { queue_length: 5, absent: 2, unlisted_units: 3, ..LockState::default() };
         assert_eq!((state.waiting(), state.taken(), state.holder().is_none()), (3, 3, true));
         state.absent = 6; // a call came between two of the store's counts
         assert_eq!(state.waiting(), 0);
-        for takes in [2, 4] {
-            state.holders.push(Holder { takes, ..Holder::new(owner.clone(), 1) });
+        for units in [2, 4] {
+            state.holders.push(Holder { units, ..Holder::new(owner.clone(), 1) });
         }
-        assert_eq!((state.taken(), state.holder().map(|holder| holder.takes)), (9, Some(2)));
+        assert_eq!((state.taken(), state.holder().map(|holder| holder.units)), (9, Some(2)));
         state.unlisted_units = u32::MAX;
         assert_eq!(state.taken(), u32::MAX);
         let mut waiter = Waiter::new(owner);

@@ -92,7 +92,7 @@ pub const MOST_INSPECTED: u64 = 500;
 /// let heartbeat = [Renew::Hold { hold, holds: 2, lease }];
 /// assert!(matches!(store.renew(client, &heartbeat)[..], [Ok(Renewal::Renewed)]));
 /// let state = store.inspect(&lock, 0..100)?;
-/// assert_eq!((state.holder().map(|holder| holder.hold_count), state.line_length), (Some(2), 1));
+/// assert_eq!((state.holder().map(|holder| holder.hold_count), state.queue_length), (Some(2), 1));
 ///
 /// // The release hands the lock on; a repeat touches nothing, and the former hold is lost.
 /// assert!(matches!(store.release(&[hold, hold])[..], [Ok(Released::Released), Ok(Released::NotHeld)]));
@@ -116,7 +116,7 @@ pub const MOST_INSPECTED: u64 = 500;
 /// # Ok::<(), fairlock_core::Error>(())
 /// ```
 pub trait Backend: Send + Sync + 'static {
-    /// For each request: takes the lock, or a place in its line. With [`Wait::No`] it takes the lock or does nothing.
+    /// For each request: takes the lock, or a place in its queue. With [`Wait::No`] it takes the lock or does nothing.
     ///
     /// Called with one request by the thread that wants the lock, again after each wake-up; and with up to 64 by the thread for
     /// tasks, and by the watchdog for requests that no thread waits on.
@@ -126,7 +126,7 @@ pub trait Backend: Send + Sync + 'static {
     ///   token, and its hold ends no earlier for that. A new request gets a greater token than any before of this lock. A hold of
     ///   the same owner under a *different* request blocks it like any other hold: the store can't tell which of the two requests
     ///   is late.
-    /// - [`Queued`](Acquired::Queued): the place is in the line, behind all earlier ones; a repeat keeps it. Asking again after
+    /// - [`Queued`](Acquired::Queued): the place is in the queue, behind all earlier ones; a repeat keeps it. Asking again after
     ///   `recheck_in` is enough, even if no wake-up ever comes. A request with a [ticket](Place::ticket) of this lock stands at
     ///   this ticket, even if the place was gone, but not after a [`kick`](Backend::kick). If the place was gone, this call may
     ///   grant nothing: `recheck_in` is zero if the request may be next. Whatever is granted to the place has a greater token
@@ -148,9 +148,9 @@ pub trait Backend: Send + Sync + 'static {
     /// The hold is found by its owner, request and token, whatever kind of lock is named. Core may not know the kind, and then says
     /// [`ReadWrite`](crate::LockKind::ReadWrite) if the backend keeps that.
     ///
-    /// - [`Released`](Released::Released): the hold is gone, and the first in line has the lock or was told.
+    /// - [`Released`](Released::Released): the hold is gone, and the first in the queue has the lock or was told.
     /// - [`NotHeld`](Released::NotHeld): the store has no hold with this owner, request and token. No other hold was touched. The
-    ///   line may have changed: a place of the hold's own request is removed, since a late repeat of its `acquire` may have made
+    ///   queue may have changed: a place of the hold's own request is removed, since a late repeat of its `acquire` may have made
     ///   one.
     fn release(&self, holds: &[Hold<'_>]) -> Vec<Result<Released, BackendError>>;
 
@@ -161,7 +161,7 @@ pub trait Backend: Send + Sync + 'static {
     /// neither prolongs nor ends it. It ends by itself, and the lock goes on as after a holder that died.
     ///
     /// - [`Kept`](HoldKept::Kept): its end is `lease` from now, even if that is earlier than it was. After a repeat it is the earliest
-    ///   that any attempt has named. The first in line was told to look, where it waited for a later end.
+    ///   that any attempt has named. The first in the queue was told to look, where it waited for a later end.
     /// - [`NotHeld`](HoldKept::NotHeld): the store has no hold with this owner and token that is of one of the two requests. Nothing has
     ///   changed.
     ///
@@ -174,7 +174,7 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Keeps holds and places alive, and hands a lock on that it finds free. Called by the watchdog only.
     ///
-    /// All places of one lock are heard before that lock is handed on: it goes to the first in line, whatever the order of the items.
+    /// All places of one lock are heard before that lock is handed on: it goes to the first in the queue, whatever the order of the items.
     ///
     /// - [`Renewed`](Renewal::Renewed): the hold lasts for `lease` from now.
     /// - [`Waiting`](Renewal::Waiting): the place lasts for its `ttl` from now.
@@ -184,10 +184,10 @@ pub trait Backend: Send + Sync + 'static {
     ///   the place became. After `Lost` a live waiter asks, with its ticket.
     fn renew(&self, client: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>>;
 
-    /// Takes each request out of the line: up to 64. Called when the last caller that wanted it has gone, and once more if an attempt
+    /// Takes each request out of the queue: up to 64. Called when the last caller that wanted it has gone, and once more if an attempt
     /// of it was not answered, see [`attempt_ttl`](Backend::attempt_ttl).
     ///
-    /// - [`Left`](Withdrawn::Left): the request is not in the line, and is granted nothing unless an attempt of it comes later.
+    /// - [`Left`](Withdrawn::Left): the request is not in the queue, and is granted nothing unless an attempt of it comes later.
     /// - [`WasGranted`](Withdrawn::WasGranted): it holds the lock, and goes on holding it.
     fn withdraw(&self, places: &[Place<'_>]) -> Vec<Result<Withdrawn, BackendError>>;
 
@@ -195,7 +195,7 @@ pub trait Backend: Send + Sync + 'static {
     /// [`withdraw`](Backend::withdraw). The waiter is told to look; whichever ticket it names, it keeps the new place.
     fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError>;
 
-    /// Takes the lock from all its holders, whichever they are, and hands it on. The line stays. The former holders are told by
+    /// Takes the lock from all its holders, whichever they are, and hands it on. The queue stays. The former holders are told by
     /// [`Wake::Taken`].
     fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError>;
 
@@ -205,14 +205,14 @@ pub trait Backend: Send + Sync + 'static {
         only(self.release(&[*hold])).map(ForceReleased::from)
     }
 
-    /// Tells the holders, the length of the line, how many of it are absent, and the waiters at the ranks `part`; rank 0 is next.
-    /// Ranks beyond the end of the line are left out.
+    /// Tells the holders, the length of the queue, how many of it are absent, and the waiters at the ranks `part`; rank 0 is next.
+    /// Ranks beyond the end of the queue are left out.
     ///
-    /// The answer is one moment of the store. The work does not grow with the line: core asks for at most [`MOST_INSPECTED`] waiters
+    /// The answer is one moment of the store. The work does not grow with the queue: core asks for at most [`MOST_INSPECTED`] waiters
     /// at once, and as many are examined for absent ones. For `0..0` none are: core only wants to know whether the lock is held.
     ///
     /// A waiter of which nothing was heard for its place's time is shown as absent ([`Waiter::is_absent`]), even if no call has
-    /// come to the line since.
+    /// come to the queue since.
     fn inspect(&self, lock: &LockId, part: Range<u64>) -> Result<LockState, BackendError>;
 
     /// Delivers wake-ups for this client to `sink` until the subscription is dropped. Called once, before all other calls.
@@ -274,7 +274,7 @@ pub trait Backend: Send + Sync + 'static {
         None
     }
 
-    /// Whether the lock's places are named by owners alone, as in Redisson's line. Then the store takes a late attempt of an
+    /// Whether the lock's places are named by owners alone, as in Redisson's queue. Then the store takes a late attempt of an
     /// earlier request for the owner's next request, so core lets the next request wait. Asks no server.
     fn keeps_place_by_owner(&self, lock: &LockId) -> bool {
         let _ = lock;

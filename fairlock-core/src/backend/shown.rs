@@ -25,9 +25,9 @@ impl fmt::Debug for LockState {
             .field("holders", &self.holders)
             .field("unlisted_holders", &self.unlisted_holders)
             .field("unlisted_units", &Units(self.unlisted_units))
-            .field("line_length", &self.line_length)
+            .field("queue_length", &self.queue_length)
             .field("absent", &self.absent)
-            .field("line", &self.line)
+            .field("queue", &self.queue)
             .finish()
     }
 }
@@ -36,7 +36,7 @@ impl fmt::Debug for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Holder")
             .field("owner", &self.owner)
-            .field("takes", &Units(self.takes))
+            .field("units", &Units(self.units))
             .field("hold_count", &self.hold_count)
             .field("request", &self.request)
             .field("token", &self.token)
@@ -52,7 +52,7 @@ impl fmt::Debug for Waiter {
         f.debug_struct("Waiter")
             .field("owner", &self.owner)
             .field("request", &self.request)
-            .field("takes", &Units(self.takes))
+            .field("units", &Units(self.units))
             .field("waiting", &self.waiting)
             .field("place_left", &self.place_left)
             .field("label", &self.label)
@@ -82,7 +82,7 @@ impl fmt::Display for LockState {
         for holder in self.holders.iter().take(LISTED) {
             write_name(f, "holder", holder.label.as_deref(), &holder.owner)?;
             if has_permits {
-                write!(f, ", takes {}", holder.takes)?;
+                write!(f, ", takes {}", holder.units)?;
             }
             write_time(f, "for", holder.held_for)?;
             write_time(f, "lease left", holder.lease_left)?;
@@ -98,9 +98,9 @@ impl fmt::Display for LockState {
         if let Some(more @ 1..) = count.checked_sub(LISTED as u64) {
             write!(f, "\n  and {more} more")?;
         }
-        for waiter in self.line.iter().take(LISTED) {
+        for waiter in self.queue.iter().take(LISTED) {
             write_name(f, "waiter", waiter.label.as_deref(), &waiter.owner)?;
-            match waiter.takes {
+            match waiter.units {
                 u32::MAX => f.write_str(", writes")?,
                 n if has_permits => write!(f, ", wants {n}")?,
                 _ => {}
@@ -110,7 +110,7 @@ impl fmt::Display for LockState {
                 f.write_str(", absent")?;
             }
         }
-        match self.line.len().checked_sub(LISTED) {
+        match self.queue.len().checked_sub(LISTED) {
             Some(more @ 1..) => write!(f, "\n  and {more} more"),
             _ => Ok(()),
         }
@@ -133,8 +133,8 @@ mod tests {
 
     const S: Duration = Duration::from_secs(1);
 
-    fn holder(owner: &str, takes: u32, hold_count: u32) -> Holder {
-        Holder { takes, ..Holder::new(OwnerId::new(owner), hold_count) }
+    fn holder(owner: &str, units: u32, hold_count: u32) -> Holder {
+        Holder { units, ..Holder::new(OwnerId::new(owner), hold_count) }
     }
 
     #[test]
@@ -144,13 +144,13 @@ mod tests {
 
     #[test]
     fn holders_and_waiters_have_a_line_each() {
-        let mut state = LockState { line_length: 3, absent: 1, ..LockState::default() };
+        let mut state = LockState { queue_length: 3, absent: 1, ..LockState::default() };
         let (token, lease_left, held_for) = (Some(FencingToken::new(7)), Some(28 * S), Some(3 * S / 2));
         let label = Some("worker\n3".to_owned());
         state.holders = vec![Holder { token, lease_left, held_for, label, ..holder("c:1", 1, 2) }];
         let waiter = Waiter::new(OwnerId::new("d:1"));
         let absent = Waiter { place_left: Some(Duration::ZERO), waiting: Some(S), ..waiter.clone() };
-        state.line = vec![waiter, absent];
+        state.queue = vec![waiter, absent];
         assert_eq!(
             state.to_string(),
             "held, 2 wait, 1 absent\n  \
@@ -166,8 +166,8 @@ mod tests {
         state.holders = (0..12).map(|n| holder(&format!("c:{n}"), 2, 1)).collect();
         (state.unlisted_holders, state.unlisted_units) = (3, 6);
         let waiter = Waiter::new(OwnerId::new("d:1"));
-        state.line = vec![Waiter { takes: 21, ..waiter.clone() }; 11];
-        (state.line_length, state.holders[0].hold_count) = (11, 0);
+        state.queue = vec![Waiter { units: 21, ..waiter.clone() }; 11];
+        (state.queue_length, state.holders[0].hold_count) = (11, 0);
         let text = state.to_string();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!((lines.len(), lines[0]), (23, "30 of 50 permits held, 11 wait"));
@@ -180,13 +180,13 @@ mod tests {
 
     #[test]
     fn no_text_has_the_number_that_stands_for_all_units() {
-        let waiter = Waiter { takes: u32::MAX, ..Waiter::new(OwnerId::new("d:1")) };
-        for (takes, how) in [(1, "held for reading"), (u32::MAX, "held for writing")] {
+        let waiter = Waiter { units: u32::MAX, ..Waiter::new(OwnerId::new("d:1")) };
+        for (units, how) in [(1, "held for reading"), (u32::MAX, "held for writing")] {
             let state = LockState {
                 capacity: Some(u32::MAX),
-                holders: vec![holder("c:1", takes, 1)],
-                line_length: 1,
-                line: vec![waiter.clone()],
+                holders: vec![holder("c:1", units, 1)],
+                queue_length: 1,
+                queue: vec![waiter.clone()],
                 ..LockState::default()
             };
             let (shown, debug) = (state.to_string(), format!("{state:?}"));

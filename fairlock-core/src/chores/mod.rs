@@ -231,9 +231,9 @@ mod tests {
 
     /// Whether the claim's callers look again after this.
     fn hears<T>(claim: &Claim, of: impl FnOnce() -> T) -> bool {
-        let seen = claim.signal.epoch();
+        let seen = claim.signal.generation();
         of();
-        claim.signal.epoch() != seen
+        claim.signal.generation() != seen
     }
 
     /// A caller of the same owner waits for that: it does the chore itself, or goes on waiting.

@@ -44,9 +44,9 @@ pub(crate) enum Failure {
 impl Claim {
     /// The hold of a request that this client does not know any more: it is to be released.
     pub(crate) fn of_stray_grant(hold: &Hold<'_>, config: &Arc<Config>, now: Instant) -> Claim {
-        let Hold { lock, owner, request, token, takes } = *hold;
+        let Hold { lock, owner, request, token, units } = *hold;
         let terms = Terms::Renewed(config.lease);
-        let claim = Claim::new(lock.clone(), owner.clone(), Wait::No, terms, takes, config, now);
+        let claim = Claim::new(lock.clone(), owner.clone(), Wait::No, terms, units, config, now);
         let news = News { claim: &claim, contact: &mut Contact::default(), sent: now, now };
         let held = Held::new(&news, token, 0, Duration::ZERO);
         claim.that_leaves(request, Some(held))
@@ -54,8 +54,8 @@ impl Claim {
 
     /// The same request once more, to be withdrawn: this claim has ended, and an attempt of it may begin anew.
     pub(crate) fn once_more(&self, now: Instant) -> Arc<Claim> {
-        let Claim { lock, owner, request, wait, terms, takes, config, .. } = self;
-        let claim = Claim::new(lock.clone(), owner.clone(), *wait, *terms, *takes, config, now);
+        let Claim { lock, owner, request, wait, terms, units, config, .. } = self;
+        let claim = Claim::new(lock.clone(), owner.clone(), *wait, *terms, *units, config, now);
         Arc::new(claim.that_leaves(*request, None))
     }
 

@@ -74,7 +74,7 @@ pub(crate) struct Claim {
     pub(crate) wait: Wait,
     pub(crate) terms: Terms,
     /// How many of the lock's units it takes.
-    pub(crate) takes: u32,
+    pub(crate) units: u32,
     /// When the first attempt was made.
     since: Instant,
     /// The client's.
@@ -160,11 +160,11 @@ impl Claim {
         owner: OwnerId,
         wait: Wait,
         terms: Terms,
-        takes: u32,
+        units: u32,
         config: &Arc<Config>,
         since: Instant,
     ) -> Claim {
-        debug_assert!((1..=lock.kind.capacity()).contains(&takes), "{takes} units of {lock:?} never fit");
+        debug_assert!((1..=lock.kind.capacity()).contains(&units), "{units} units of {lock:?} never fit");
         let phase = Phase::Waiting(Waiting::of_maker());
         let state = State { phase, contact: Contact::default(), recheck: None };
         Claim {
@@ -173,7 +173,7 @@ impl Claim {
             request: RequestId::fresh(),
             wait,
             terms,
-            takes,
+            units,
             since,
             config: Arc::clone(config),
             signal: Signal::new(&config.clock),
@@ -185,10 +185,10 @@ impl Claim {
 
     /// A caller of the same owner comes to this claim. While the claim waits the caller attends to it, until
     /// [`Claim::stop_attending`].
-    pub(crate) fn join(&self, kind: LockKind, takes: u32, now: Instant) -> Joined {
+    pub(crate) fn join(&self, kind: LockKind, units: u32, now: Instant) -> Joined {
         let refused = || match self.lock.kind.agrees_with(kind) {
             false => Some(Joined::OtherKind),
-            true => (takes > self.takes).then_some(Joined::TooFew),
+            true => (units > self.units).then_some(Joined::TooFew),
         };
         match &mut self.lock_state().phase {
             Phase::Waiting(waiting) => refused().unwrap_or_else(|| {
@@ -212,9 +212,9 @@ impl Claim {
     }
 
     pub(crate) fn place(&self) -> Place<'_> {
-        let Claim { lock, owner, request, wait, takes, config, .. } = self;
-        let (request, wait, takes) = (*request, *wait, *takes);
-        Place { lock, owner, request, wait, ttl: config.place_ttl, ticket: self.ticket(), takes }
+        let Claim { lock, owner, request, wait, units, config, .. } = self;
+        let (request, wait, units) = (*request, *wait, *units);
+        Place { lock, owner, request, wait, ttl: config.place_ttl, ticket: self.ticket(), units }
     }
 
     pub(crate) fn acquire<'a>(&'a self, label: &'a str) -> Acquire<'a> {
@@ -222,7 +222,7 @@ impl Claim {
     }
 
     pub(crate) fn hold(&self, token: FencingToken) -> Hold<'_> {
-        Hold { takes: self.takes, ..Hold::new(&self.lock, &self.owner, self.request, token) }
+        Hold { units: self.units, ..Hold::new(&self.lock, &self.owner, self.request, token) }
     }
 
     fn ticket(&self) -> u64 {
@@ -280,7 +280,7 @@ impl Claim {
             lock: self.lock.name.clone(),
             kind: self.lock.kind,
             owner: self.owner.clone(),
-            takes: self.takes,
+            units: self.units,
             token: held.token,
             hold_count: held.count,
             leaked: held.leaked,
@@ -296,7 +296,7 @@ impl Claim {
             lock: self.lock.name.clone(),
             kind: self.lock.kind,
             owner: self.owner.clone(),
-            takes: self.takes,
+            units: self.units,
             rank: waiting.place.rank,
             waiting_for: now.saturating_duration_since(self.since),
         })

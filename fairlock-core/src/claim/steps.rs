@@ -15,7 +15,7 @@ pub(crate) struct Patience {
     pub(crate) wait: Wait,
     pub(crate) deadline: Option<Instant>,
     pub(crate) cancel: Option<Cancel>,
-    /// A request keeps its place when the wait is over; a call leaves the line.
+    /// A request keeps its place when the wait is over; a call leaves the queue.
     pub(crate) keeps_place: bool,
 }
 

@@ -187,7 +187,7 @@ impl Claim {
     }
 
     /// Whether it waits, and the server knows of it.
-    pub(crate) fn is_in_line(&self) -> bool {
+    pub(crate) fn is_in_queue(&self) -> bool {
         matches!(&self.lock_state().phase, Phase::Waiting(waiting) if waiting.place.renewal.planned.is_some())
     }
 
@@ -339,7 +339,7 @@ impl Waiting {
         }
     }
 
-    /// A pushed grant is good for the rest of the place. That counts from the last command that was answered "in line",
+    /// A pushed grant is good for the rest of the place. That counts from the last command that was answered "in the queue",
     /// since the server's deadline of the place can't be earlier; past it, the server is asked. An answer that tells of the
     /// grant itself does not count: it prolongs nothing, and where it came too late to be believed, a later push must not be
     /// believed either.

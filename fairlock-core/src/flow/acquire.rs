@@ -21,7 +21,7 @@ pub(crate) struct Wish<'a> {
     pub(crate) lock: &'a LockId,
     pub(crate) owner: &'a OwnerId,
     pub(crate) terms: Terms,
-    pub(crate) takes: u32,
+    pub(crate) units: u32,
     pub(crate) patience: &'a Patience,
 }
 
@@ -118,7 +118,7 @@ impl Parts<'_> {
         let mut last_ask = None;
         let waited = loop {
             // Read before the claim is: a raise in between ends the sleep at once.
-            let seen = claim.signal.epoch();
+            let seen = claim.signal.generation();
             match claim.caller_step(patience, now) {
                 CallerStep::Take { token, count } => {
                     // The second hold and later ones are re-entries.
@@ -136,7 +136,7 @@ impl Parts<'_> {
                 }
                 CallerStep::Sleep(until) => {
                     // Not where the server takes longer to answer: its message can't come that soon. And only the first in
-                    // line may be granted that soon.
+                    // the queue may be granted that soon.
                     let is_near = last_ask.is_some_and(|(sent, answered)| answered < sent + MOMENT);
                     if is_near && claim.rank() == Some(0) {
                         claim.signal.watch(seen);
@@ -220,14 +220,14 @@ impl Parts<'_> {
     /// `began`: when the call began. A new claim counts the server's silence from then: the caller heard nothing either
     /// while it waited for an earlier claim to end.
     fn join_or_make(self, wish: Wish<'_>, now: Instant, began: Instant) -> (Arc<Claim>, Joined) {
-        let join = |claim: &Arc<Claim>| match claim.join(wish.lock.kind, wish.takes, now) {
+        let join = |claim: &Arc<Claim>| match claim.join(wish.lock.kind, wish.units, now) {
             Joined::Gone => None,
             joined => Some((Arc::clone(claim), joined)),
         };
         let make = || {
-            let Wish { lock, owner, terms, takes, patience } = wish;
+            let Wish { lock, owner, terms, units, patience } = wish;
             let (lock, owner) = (lock.clone(), owner.clone());
-            let claim = Claim::new(lock, owner, patience.wait, terms, takes, self.config, began);
+            let claim = Claim::new(lock, owner, patience.wait, terms, units, self.config, began);
             let claim = Arc::new(claim);
             (Arc::clone(&claim), (claim, Joined::Waiting))
         };

@@ -38,7 +38,7 @@ impl Parts<'_> {
         let Some((failed_before, _)) = claim.leaving() else { return Ok(true) };
         let (mut attempts, mut try_at) = (0, self.config.now());
         loop {
-            let seen = claim.signal.epoch();
+            let seen = claim.signal.generation();
             let Some((failed, error)) = claim.leaving() else { return Ok(true) };
             if self.config.stop.is_closed() {
                 return Err(error_of(&claim.lock.name, Failure::Shutdown));

@@ -87,7 +87,7 @@ fn follow_giving_up(ledger: &Ledger, claim: &Arc<Claim>, after: AfterGivingUp) {
 fn last_word(chores: &Chores, claim: &Claim) -> LastWord {
     let until = claim.config.now() + LAST_WORD_WAIT;
     loop {
-        let seen = claim.signal.epoch();
+        let seen = claim.signal.generation();
         let Some((failed, error)) = claim.leaving() else {
             return claim.valid_token(claim.config.now()).map_or(LastWord::Left, LastWord::Granted);
         };

@@ -204,7 +204,7 @@ pub(super) fn settle_renewal(claim: &Claim, effort: Effort) {
 pub(super) fn wait_while(claim: &Claim, is_under_way: impl Fn(&Claim) -> bool) {
     let mut until = None;
     loop {
-        let seen = claim.signal.epoch();
+        let seen = claim.signal.generation();
         if !is_under_way(claim) {
             return; // the usual case, without reading the clock
         }

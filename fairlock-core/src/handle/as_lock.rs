@@ -23,7 +23,7 @@ macro_rules! as_lock {
                 self.with(|lock| lock.cancelled_by(cancel))
             }
 
-            /// All holders and how many units each has (a writer `u32::MAX`, a reader 1), the length of the line, and the first
+            /// All holders and how many units each has (a writer `u32::MAX`, a reader 1), the length of the queue, and the first
             /// 100 waiters. One round trip.
             ///
             /// ```
@@ -43,15 +43,15 @@ macro_rules! as_lock {
                 self.$all.inspect()
             }
 
-            /// As [`Lock::inspect_line`](crate::Lock::inspect_line).
+            /// As [`Lock::inspect_queue`](crate::Lock::inspect_queue).
             ///
             /// # Errors
             /// As [`Lock::inspect`](crate::Lock::inspect).
-            pub fn inspect_line(
+            pub fn inspect_queue(
                 &self,
                 part: std::ops::Range<u64>,
             ) -> crate::error::Result<crate::backend::LockState> {
-                self.$all.inspect_line(part)
+                self.$all.inspect_queue(part)
             }
 
             /// As [`Lock::find_waiter`](crate::Lock::find_waiter).

@@ -21,7 +21,7 @@ pub(super) struct Caller<O> {
     pub(super) owner: O,
     pub(super) terms: Terms,
     /// How many of the lock's units.
-    pub(super) takes: u32,
+    pub(super) units: u32,
     pub(super) cancel: Option<Cancel>,
 }
 
@@ -59,7 +59,7 @@ impl<O: Ownership> Caller<O> {
     }
 
     pub(super) fn wish<'a>(&'a self, owner: &'a OwnerId, patience: &'a Patience) -> Result<Wish<'a>> {
-        Ok(Wish { lock: &self.lock, owner, terms: self.terms.check()?, takes: self.takes, patience })
+        Ok(Wish { lock: &self.lock, owner, terms: self.terms.check()?, units: self.units, patience })
     }
 
     pub(super) fn time_to(&self, deadline: Instant) -> Duration {

@@ -124,7 +124,7 @@ impl Client {
         self.0.ledger.snapshot(Claim::as_held)
     }
 
-    /// What this client waits for now, and where in the line, in no particular order. Makes no round trip.
+    /// What this client waits for now, and where in the queue, in no particular order. Makes no round trip.
     pub fn waiting(&self) -> Vec<WaitingRequest> {
         self.0.ledger.snapshot(Claim::as_waiting)
     }

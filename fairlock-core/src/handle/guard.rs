@@ -183,7 +183,7 @@ impl<O: Ownership> Guard<O> {
 
     /// Gives up the guard, but has the server keep the lock taken until `at_least` after the grant: a job that took a moment must
     /// not run again on a host whose clock is late. In that time the lock has no holder, nothing is renewed, and the end of this
-    /// client does not free the lock: [`force_unlock`](crate::Lock::force_unlock) does. Afterwards the next in line gets the
+    /// client does not free the lock: [`force_unlock`](crate::Lock::force_unlock) does. Afterwards the next in the queue gets the
     /// lock, as after a dead holder. If the time is over already this is [`unlock`](Self::unlock). One round trip.
     ///
     /// The time counts whatever the lease is: it may be longer than a [`fixed_lease`](crate::Lock::fixed_lease) or a
@@ -301,7 +301,7 @@ pub enum TryLock<G> {
     /// The lock was granted, and is held until this guard is dropped. Or it was granted to `try_with` or `with_for`, and this is
     /// the closure's result.
     Granted(G),
-    /// Other owners had the lock, or stood ahead in its line, until the wait was over.
+    /// Other owners had the lock, or stood ahead in its queue, until the wait was over.
     Busy,
 }
 

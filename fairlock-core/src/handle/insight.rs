@@ -12,18 +12,18 @@ use crate::handle::owner::Ownership;
 use crate::ids::OwnerId;
 
 /// How many waiters `inspect` lists.
-const FIRST_OF_THE_LINE: u64 = 100;
+const FIRST_OF_THE_QUEUE: u64 = 100;
 
 impl<O: Ownership> Lock<O> {
-    /// Whether any owner holds the lock. One round trip, which does not read the line.
+    /// Whether any owner holds the lock. One round trip, which does not read the queue.
     ///
     /// # Errors
     /// As [`inspect`](Self::inspect).
     pub fn is_locked(&self) -> Result<bool> {
-        self.inspect_line(0..0).map(|state| state.holder().is_some())
+        self.inspect_queue(0..0).map(|state| state.holder().is_some())
     }
 
-    /// The holder of the lock, the length of its line, and the first 100 waiters. One round trip.
+    /// The holder of the lock, the length of its queue, and the first 100 waiters. One round trip.
     ///
     /// ```
     /// # use fairlock::{Client, MemoryBackend};
@@ -33,51 +33,51 @@ impl<O: Ownership> Lock<O> {
     /// let state = lock.inspect()?;
     /// let holder = state.holder().cloned().expect("the guard is there");
     /// assert_eq!((&holder.owner, holder.token), (guard.owner(), Some(guard.token())));
-    /// assert_eq!(state.line_length, 0);
+    /// assert_eq!(state.queue_length, 0);
     /// # Ok::<(), fairlock::Error>(())
     /// ```
     ///
     /// # Errors
     /// [`Error::Unavailable`], [`Error::Denied`], [`Error::Corrupt`], [`Error::Shutdown`].
     pub fn inspect(&self) -> Result<LockState> {
-        self.inspect_line(0..FIRST_OF_THE_LINE)
+        self.inspect_queue(0..FIRST_OF_THE_QUEUE)
     }
 
-    /// [`inspect`](Self::inspect) for another part of the line: `100..200` are the second hundred. One call reads at most 500
+    /// [`inspect`](Self::inspect) for another part of the queue: `100..200` are the second hundred. One call reads at most 500
     /// waiters, and so never keeps the server busy, however many wait. For more, ask again from `part.start + line.len()` until
     /// the list is empty; waiters may move up between two calls.
     ///
     /// # Errors
     /// As [`inspect`](Self::inspect).
-    pub fn inspect_line(&self, part: Range<u64>) -> Result<LockState> {
+    pub fn inspect_queue(&self, part: Range<u64>) -> Result<LockState> {
         let end = part.end.min(part.start.saturating_add(MOST_INSPECTED));
         self.ask(|backend| backend.inspect(&self.0.lock, part.start..end.max(part.start)))
     }
 
-    /// The rank of an owner in the line (0 is next) and its place. Reads the line from the tail, 500 waiters in one round
-    /// trip, until the owner is found: no call keeps the server busy, but a line of thousands takes many round trips.
+    /// The rank of an owner in the queue (0 is next) and its place. Reads the queue from the tail, 500 waiters in one round
+    /// trip, until the owner is found: no call keeps the server busy, but a queue of thousands takes many round trips.
     ///
     /// # Errors
     /// As [`inspect`](Self::inspect).
     pub fn find_waiter(&self, owner: &OwnerId) -> Result<Option<(u64, Waiter)>> {
-        let mut length = self.inspect_line(0..0)?.line_length;
+        let mut length = self.inspect_queue(0..0)?.queue_length;
         let mut end = length;
         while end > 0 {
             // From the tail to the head: when waiters are granted or leave between two calls the rest move up, into the
             // part that is still to be read. Read from the head, a waiter could slip past.
             let start = end.saturating_sub(MOST_INSPECTED);
-            let state = self.inspect_line(start..end)?;
-            if let Some(found) = find_in(state.line, start, owner) {
+            let state = self.inspect_queue(start..end)?;
+            if let Some(found) = find_in(state.queue, start, owner) {
                 return Ok(Some(found));
             }
-            (end, length) = (start, state.line_length);
+            (end, length) = (start, state.queue_length);
         }
         // A waiter that was passed over as absent between two calls has moved from the unread part to the tail.
         let start = length.saturating_sub(MOST_INSPECTED);
-        Ok(find_in(self.inspect_line(start..length)?.line, start, owner))
+        Ok(find_in(self.inspect_queue(start..length)?.queue, start, owner))
     }
 
-    /// Takes the lock from its holder; false if the lock is free. The line stays, and the first waiter gets the lock. A holder
+    /// Takes the lock from its holder; false if the lock is free. The queue stays, and the first waiter gets the lock. A holder
     /// that is a fairlock client is told at once, any other holder by its next renewal.
     ///
     /// ```
@@ -101,7 +101,7 @@ impl<O: Ownership> Lock<O> {
 
     /// Takes the hold of this owner; false if it has none.
     pub(super) fn take_from(&self, owner: &OwnerId) -> Result<bool> {
-        let state = self.inspect_line(0..0)?;
+        let state = self.inspect_queue(0..0)?;
         let Some(holder) = state.holders.iter().find(|holder| holder.owner == *owner) else {
             return Ok(false);
         };
@@ -116,8 +116,8 @@ impl<O: Ownership> Lock<O> {
         ask(&*shared.backend).map_err(|error| Error::about(&lock.name, error))
     }
 
-    /// Moves a waiter, as listed by [`inspect`](Self::inspect) or [`find_waiter`](Self::find_waiter), to the tail of the line.
-    /// Returns false if the waiter already holds the lock or is not in line.
+    /// Moves a waiter, as listed by [`inspect`](Self::inspect) or [`find_waiter`](Self::find_waiter), to the tail of the queue.
+    /// Returns false if the waiter already holds the lock or is not in the queue.
     ///
     /// ```
     /// # use fairlock::{Client, MemoryBackend};
@@ -126,12 +126,12 @@ impl<O: Ownership> Lock<O> {
     /// let lock = client.fair_lock("lock:orders")?;
     /// let guard = lock.lock()?;
     /// let request = other.fair_lock("lock:orders")?.request()?;
-    /// let waiter = &lock.inspect()?.line[0];
+    /// let waiter = &lock.inspect()?.queue[0];
     /// assert!(lock.kick(waiter)?);
     /// # Ok::<(), fairlock::Error>(())
     /// ```
     ///
-    /// One round trip if the waiter has a request number; otherwise (Redisson's line keeps none) it is found first.
+    /// One round trip if the waiter has a request number; otherwise (Redisson's queue keeps none) it is found first.
     ///
     /// # Errors
     /// As [`inspect`](Self::inspect).
@@ -148,6 +148,6 @@ impl<O: Ownership> Lock<O> {
     }
 }
 
-fn find_in(line: Vec<Waiter>, start: u64, owner: &OwnerId) -> Option<(u64, Waiter)> {
-    (start..).zip(line).find(|(_, waiter)| waiter.owner == *owner)
+fn find_in(queue: Vec<Waiter>, start: u64, owner: &OwnerId) -> Option<(u64, Waiter)> {
+    (start..).zip(queue).find(|(_, waiter)| waiter.owner == *owner)
 }

@@ -27,7 +27,7 @@ use crate::shared::Shared;
 /// lock.lock()?`, which releases the lock in the same line. A name such as `_guard` keeps the guard.
 ///
 /// # Variants
-/// [`request`](Self::request) takes a place in the line and waits later, for example in a `select!`.
+/// [`request`](Self::request) takes a place in the queue and waits later, for example in a `select!`.
 /// [`cancelled_by`](Self::cancelled_by), [`fixed_lease`](Self::fixed_lease) and [`max_hold`](Self::max_hold) return a handle
 /// whose waits can be cancelled or whose holds are bounded, and [`owned_by`](Self::owned_by) one for an [`Owner`] that is not a
 /// thread. [`inspect`](Self::inspect), [`kick`](Self::kick) and [`force_unlock`](Self::force_unlock) are for operators.
@@ -50,9 +50,9 @@ pub type OwnedLock = Lock<Owner>;
 
 impl Lock {
     pub(crate) fn new(shared: Arc<Shared>, name: LockName, kind: LockKind) -> Lock {
-        let (lock, takes) = (LockId::new(name, kind), kind.capacity());
+        let (lock, units) = (LockId::new(name, kind), kind.capacity());
         let terms = Terms::Renewed(shared.config.lease);
-        Lock(Caller { shared, lock, owner: ThisThread, terms, takes, cancel: None })
+        Lock(Caller { shared, lock, owner: ThisThread, terms, units, cancel: None })
     }
 }
 
@@ -95,7 +95,7 @@ impl<O: Ownership> Lock<O> {
         }
     }
 
-    /// Makes one attempt. It never waits in line, and never passes a waiter that does.
+    /// Makes one attempt. It never waits in the queue, and never passes a waiter that does.
     ///
     /// ```
     /// # use fairlock::{Client, MemoryBackend};
@@ -116,7 +116,7 @@ impl<O: Ownership> Lock<O> {
         self.0.obtain(Wait::No)
     }
 
-    /// Waits for the lock, at most `timeout`; zero is [`try_lock`](Self::try_lock). A wait that ends leaves the line.
+    /// Waits for the lock, at most `timeout`; zero is [`try_lock`](Self::try_lock). A wait that ends leaves the queue.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -126,7 +126,7 @@ impl<O: Ownership> Lock<O> {
     /// let guard = client.fair_lock("lock:orders")?.lock()?;
     /// let theirs = other.fair_lock("lock:orders")?;
     /// assert!(matches!(theirs.try_lock_for(Duration::from_millis(20))?, TryLock::Busy));
-    /// assert_eq!(theirs.inspect()?.line_length, 0);
+    /// assert_eq!(theirs.inspect()?.queue_length, 0);
     /// # Ok::<(), fairlock::Error>(())
     /// ```
     ///
@@ -215,7 +215,7 @@ impl<O: Ownership> Lock<O> {
         self.try_lock_for(timeout)?.finish(f)
     }
 
-    /// Takes a place in the line and returns at once. The place is kept while the thread does other work.
+    /// Takes a place in the queue and returns at once. The place is kept while the thread does other work.
     ///
     /// ```
     /// # use fairlock::{Client, MemoryBackend};
@@ -223,7 +223,7 @@ impl<O: Ownership> Lock<O> {
     /// # let (client, other) = (Client::new(store.clone())?, Client::new(store)?);
     /// let guard = client.fair_lock("lock:orders")?.lock()?;
     /// let request = other.fair_lock("lock:orders")?.request()?;
-    /// assert_eq!(request.rank(), Some(0)); // next in line
+    /// assert_eq!(request.rank(), Some(0)); // next in the queue
     /// guard.unlock()?;
     /// request.decided().recv().expect("the request is open"); // or in a `select!`
     /// let guard = request.wait()?;
@@ -289,9 +289,9 @@ impl<O: Ownership> Lock<O> {
     /// # Errors
     /// [`Error::Misuse`] for the owner of another client.
     pub fn owned_by(&self, owner: &Owner) -> Result<OwnedLock> {
-        let Caller { shared, lock, terms, takes, cancel, .. } = self.0.clone();
+        let Caller { shared, lock, terms, units, cancel, .. } = self.0.clone();
         if owner.id().client() == shared.id.to_string() {
-            return Ok(Lock(Caller { shared, lock, owner: owner.clone(), terms, takes, cancel }));
+            return Ok(Lock(Caller { shared, lock, owner: owner.clone(), terms, units, cancel }));
         }
         Err(Error::Misuse { lock: lock.name, reason: "the owner was made by another client" })
     }

@@ -1,4 +1,4 @@
-//! A place in a line in the program's hands, which can be waited for later, beside other events.
+//! A place in a queue in the program's hands, which can be waited for later, beside other events.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use crate::handle::guard::{Guard, TryLock};
 use crate::handle::owner::{Owner, Ownership, ThisThread};
 use crate::ids::FencingToken;
 
-/// A place in the line of a lock. A thread has a [`LockRequest`], an [`Owner`] an [`OwnedRequest`]. Dropping it leaves the
-/// line, or releases the lock if it was granted.
+/// A place in the queue of a lock. A thread has a [`LockRequest`], an [`Owner`] an [`OwnedRequest`]. Dropping it leaves the
+/// queue, or releases the lock if it was granted.
 ///
 /// Without a waiting thread the client's watchdog asks for the lock, so the request is granted in its turn all the same. A grant
 /// that was not taken yet is a hold: it is renewed, and keeps other owners out.
@@ -87,7 +87,7 @@ impl<O: Ownership> Request<O> {
         self.wait_for(self.caller.time_to(deadline))
     }
 
-    /// Stops waiting and leaves the line. `Granted` if the lock was granted by then; `Busy` if by the server's last answer other
+    /// Stops waiting and leaves the queue. `Granted` if the lock was granted by then; `Busy` if by the server's last answer other
     /// owners have the lock, or stand ahead. Takes one round trip, or 50 ms without an answer. First waits for an attempt that is
     /// under way, until its time-out is over.
     ///

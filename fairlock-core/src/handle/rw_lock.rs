@@ -15,7 +15,7 @@ use crate::handle::owner::{Owner, Ownership, ThisThread};
 /// [`Client::rw_lock`](crate::Client::rw_lock). Cheap to clone.
 ///
 /// # Order
-/// Readers and writers stand in one line and are served in the order in which they asked. Readers that stand behind each other
+/// Readers and writers stand in one queue and are served in the order in which they asked. Readers that stand behind each other
 /// enter together. A new reader stands behind a waiting writer, so writers never starve: a writer waits only for the readers
 /// ahead. Each hold has its own lease: a dead reader delays a writer by its lease at most.
 ///
@@ -53,7 +53,7 @@ pub struct RwLock<O: Ownership = ThisThread> {
 impl RwLock {
     /// `write` takes all units of its lock.
     pub(super) fn new(write: Lock) -> RwLock {
-        RwLock { read: Lock(Caller { takes: 1, ..write.0.clone() }), write }
+        RwLock { read: Lock(Caller { units: 1, ..write.0.clone() }), write }
     }
 }
 

@@ -15,7 +15,7 @@ use crate::handle::tasks::AsyncLock;
 /// [`Client::semaphore`](crate::Client::semaphore). Cheap to clone.
 ///
 /// # Order
-/// Requests stand in one line and are served in the order in which they asked, by the number of their permits: a request for five
+/// Requests stand in one queue and are served in the order in which they asked, by the number of their permits: a request for five
 /// is not passed by requests for one that came later. A release grants all requests at the head that fit. Each hold has its own
 /// lease: a holder that dies keeps its permits for its lease at most.
 ///
@@ -129,7 +129,7 @@ impl Semaphore {
         self.lock_of(n)?.try_lock_for(timeout)
     }
 
-    /// Takes a place in the line for a permit and returns at once. See [`Lock::request`].
+    /// Takes a place in the queue for a permit and returns at once. See [`Lock::request`].
     ///
     /// ```
     /// # use fairlock::{Client, MemoryBackend};
@@ -184,7 +184,7 @@ impl Semaphore {
         }
         // An owner that was given is this client's: `owned_by` has checked it.
         let owner = self.owner.clone().unwrap_or_else(|| Owner::new(shared.id));
-        Ok(Lock(Caller { shared, lock, owner, terms, takes: n, cancel }))
+        Ok(Lock(Caller { shared, lock, owner, terms, units: n, cancel }))
     }
 
     /// A handle whose permits belong to `owner`. An owner that holds some gets as many or fewer again at once, as a re-entry that

@@ -139,9 +139,9 @@ mod tests {
         let signal = Arc::new(Signal::new(&clock));
         let outage = Outage::new(&Arc::new(Config::of_tests(clock)), &signal);
         let heard = || {
-            let seen = signal.epoch();
+            let seen = signal.generation();
             outage.heard();
-            signal.epoch() != seen
+            signal.generation() != seen
         };
         assert!(!heard());
         let failed = (LockName::new("x").unwrap(), BackendError::new(BackendErrorKind::Unavailable, "down"));

@@ -25,7 +25,7 @@ pub(crate) fn drain(shared: &Shared, at_most: Duration, limit: Duration) -> Resu
     let signal = &shared.ledger.ending.signal;
     loop {
         // Read first: a hold that is given back after that ends the sleep at once.
-        let seen = signal.epoch();
+        let seen = signal.generation();
         if shared.config.stop.is_stopped()
             || is_drained(&shared.ledger, &shared.chores)
             || signal.wait(seen, until) == Woken::TimeOut
@@ -36,7 +36,7 @@ pub(crate) fn drain(shared: &Shared, at_most: Duration, limit: Duration) -> Resu
     let until = shared.now() + limit;
     let _ = end(shared, limit, &not_told); // it is kept
     loop {
-        let seen = signal.epoch();
+        let seen = signal.generation();
         if let Some(ended) = shared.ledger.ending.ended() {
             return ended.cut_off();
         }
@@ -78,7 +78,7 @@ fn end_waits(shared: &Shared, until: Option<Instant>) -> Vec<Arc<Claim>> {
 /// Waits for the calls about its place that are under way.
 fn is_quiet_by(claim: &Claim, until: Option<Instant>) -> bool {
     loop {
-        let seen = claim.signal.epoch();
+        let seen = claim.signal.generation();
         if !claim.may_make_a_place() {
             return true;
         }

@@ -104,7 +104,7 @@ fn settle_all(shared: &Shared, settling: &Arc<Settling>, until: Instant) -> Opti
     let is_open = |claim: &Claim| claim.is_waiting() || claim.leaving().is_some();
     loop {
         // Read first: what is added, done or put back after that ends the sleep at once.
-        let seen = signal.epoch();
+        let seen = signal.generation();
         // Left by earlier calls, by calls that fail now, by the watchdog, which may have had some in hand, and by tasks.
         for chore in shared.chores.take_all() {
             settling.add(&chore.claim, chore.duty, chore.claim.token());

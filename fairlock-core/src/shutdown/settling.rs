@@ -128,7 +128,7 @@ impl Settling {
     fn run(&self, until: Instant) {
         let _here = self.clock.attend_in_background();
         loop {
-            let seen = self.signal.epoch();
+            let seen = self.signal.generation();
             match self.next(until) {
                 Next::Do(items) => self.settle(items, until),
                 Next::Sleep(at) => _ = self.signal.wait_at_the_end(seen, at),
@@ -221,7 +221,7 @@ impl Settling {
     fn withdraw(&self, items: &mut [Item], until: Instant) -> Vec<Answer<()>> {
         for Item { claim, .. } in &*items {
             loop {
-                let seen = claim.signal.epoch();
+                let seen = claim.signal.generation();
                 if !claim.may_make_a_place() || claim.signal.wait_at_the_end(seen, until) == Woken::TimeOut {
                     break;
                 }

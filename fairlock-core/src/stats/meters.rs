@@ -41,8 +41,8 @@ mod recorded {
         failed_waits: Histogram,
         holding: Level,
         holds: Histogram,
-        /// Plain locks have no line.
-        line_length: OnceLock<Histogram>,
+        /// Plain locks have no queue.
+        queue_length: OnceLock<Histogram>,
         /// Of each cause that its holds can have.
         lost: [OnceLock<Counter>; CAUSES.len()],
         renewals: Counter,
@@ -76,7 +76,7 @@ mod recorded {
             log_safely(|| self.gauge.decrement(1.0));
         }
 
-        #[allow(clippy::cast_precision_loss, reason = "no line is that long")]
+        #[allow(clippy::cast_precision_loss, reason = "no queue is that long")]
         fn set(&self, now: i64) {
             let more = now.saturating_sub(self.share.swap(now, Ordering::Relaxed));
             if more != 0 {
@@ -115,7 +115,7 @@ mod recorded {
         describe_gauge!("fairlock_waiting", "Requests that wait.");
         describe_gauge!("fairlock_outage", "Clients whose server does not answer.");
         describe_histogram!("fairlock_hold_seconds", Unit::Seconds, "How long finished holds lasted.");
-        describe_histogram!("fairlock_line_length", "Waiters ahead of a request when it joined the line.");
+        describe_histogram!("fairlock_queue_length", "Waiters ahead of a request when it joined the queue.");
         describe_counter!("fairlock_lost_total", "Lost holds.");
         describe_counter!("fairlock_renewals_total", "Renewals of holds that were answered.");
         describe_counter!("fairlock_late_renewals_total", "Renewals of holds that were late.");
@@ -135,7 +135,7 @@ mod recorded {
                 failed_waits: Histogram::noop(),
                 holding: Level::noop(),
                 holds: Histogram::noop(),
-                line_length: OnceLock::new(),
+                queue_length: OnceLock::new(),
                 lost: [const { OnceLock::new() }; CAUSES.len()],
                 renewals: Counter::noop(),
                 late_renewals: Counter::noop(),
@@ -146,7 +146,7 @@ mod recorded {
                 .filter(|place| is_any(*place))
                 .for_each(|place| _ = meters.not_granted_of(place));
             if lock.is_none_or(|lock| lock.kind != LockKind::Plain) {
-                meters.line_length();
+                meters.queue_length();
             }
             let is_own_end = |cause| matches!(cause, LostCause::LeaseOver | LostCause::MaxHold);
             for (cause, _) in CAUSES {
@@ -182,10 +182,10 @@ mod recorded {
             })
         }
 
-        fn line_length(&self) -> &Histogram {
-            self.line_length.get_or_init(|| {
+        fn queue_length(&self) -> &Histogram {
+            self.queue_length.get_or_init(|| {
                 let mut length = Histogram::noop();
-                log_safely(|| length = histogram!("fairlock_line_length", "lock" => self.lock.clone()));
+                log_safely(|| length = histogram!("fairlock_queue_length", "lock" => self.lock.clone()));
                 length
             })
         }
@@ -226,8 +226,8 @@ mod recorded {
         }
 
         pub(crate) fn asked(&self, waiters_ahead: u64) {
-            #[allow(clippy::cast_precision_loss, reason = "no line is that long")]
-            log_safely(|| self.line_length().record(waiters_ahead as f64));
+            #[allow(clippy::cast_precision_loss, reason = "no queue is that long")]
+            log_safely(|| self.queue_length().record(waiters_ahead as f64));
         }
 
         pub(crate) fn lost(&self, cause: LostCause) {

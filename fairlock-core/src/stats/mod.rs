@@ -77,7 +77,7 @@ impl Counters {
         self.meter(lock, |tally| tally.meters.not_granted(lock.kind, outcome, waited));
     }
 
-    /// The number of requests that stand in line or wait for a plain lock now.
+    /// The number of requests that stand in the queue or wait for a plain lock now.
     pub(crate) fn waiting(&self, now: usize) {
         self.of_client.waiting(now);
     }
@@ -87,7 +87,7 @@ impl Counters {
         self.of_client.outage(lasts);
     }
 
-    /// A request has joined the line, or got the lock at once.
+    /// A request has joined the queue, or got the lock at once.
     pub(crate) fn asked(&self, lock: &LockId, waiters_ahead: u64) {
         self.meter(lock, |tally| tally.meters.asked(waiters_ahead));
     }

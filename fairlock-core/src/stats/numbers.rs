@@ -45,7 +45,7 @@ pub struct Stats {
     pub holding: u64,
     /// For how long the server has not answered the watchdog, or a server of several. None if it answers, and for one lock.
     pub outage: Option<Duration>,
-    /// The requests that wait now, and where in the line, as in [`Client::waiting`](crate::Client::waiting).
+    /// The requests that wait now, and where in the queue, as in [`Client::waiting`](crate::Client::waiting).
     pub waiting: Vec<WaitingRequest>,
 }
 
@@ -191,7 +191,7 @@ mod tests {
             lock: LockName::new(&format!("n:{n}")).unwrap(),
             kind: LockKind::Fair,
             owner: owner.clone(),
-            takes: 1,
+            units: 1,
             rank: [Some(0), Some(2), None].get(n as usize).copied().flatten(),
             waiting_for: Duration::from_millis(1500),
         };

@@ -135,7 +135,7 @@ impl Default for TimesKept {
 impl TimesKept {
     fn add(&self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).min(u64::MAX - 1);
-        // Most times are not the longest: reading leaves the line to the other threads.
+        // Most times are not the longest: reading leaves the queue to the other threads.
         if nanos > self.longest.load(Ordering::Relaxed) {
             self.longest.fetch_max(nanos, Ordering::Relaxed);
         }

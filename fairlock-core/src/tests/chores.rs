@@ -137,7 +137,7 @@ fn chores_that_are_given_up_together_are_one_line() {
 #[test]
 fn a_request_that_is_the_last_handle_is_withdrawn() {
     let world = World::without_watchdog();
-    let request = world.in_line("last");
+    let request = world.in_queue("last");
     let (store, ..) = world.without_handles();
     assert_eq!(store.ops(), [Op::Acquire]);
     drop(request);

@@ -64,7 +64,7 @@ fn a_hold_is_renewed_for_as_long_as_the_drain_lasts() {
 }
 
 #[test]
-fn waits_and_requests_end_at_once_and_leave_the_line() {
+fn waits_and_requests_end_at_once_and_leave_the_queue() {
     let s = threads().a().locks().acquire().says([rank(0), rank(1), rank(2)]).b().on(A).locks();
     s.c().on(A).tries_for(60 * S).d().on(A).requests().x().drains(20 * S).b().fails(Shutdown);
     s.c().fails(Shutdown).d().decided().waits().fails(Shutdown).at(WITHDRAW, [ms(0), ms(0), ms(0)]);
@@ -229,10 +229,10 @@ fn a_caller_of_lock_all_that_waits_gives_back_what_it_has() {
     let world = World::new();
     world.store.delay_about("all:2", 2 * S);
     let client = world.client.clone();
-    let takes = world.begin(move || client.lock_all(&["all:1", "all:2"]).map(|_| ()));
+    let units = world.begin(move || client.lock_all(&["all:1", "all:2"]).map(|_| ()));
     assert_eq!(world.client.held().len(), 1);
     assert_in_order(&world, &drain(&world, 20 * S), 2 * S);
-    assert_shut_down(world.finish(&takes).0);
+    assert_shut_down(world.finish(&units).0);
     assert_eq!(world.store.calls_about("all:1", Op::Release), 1);
     let withdrawn = world.store.calls_about("all:2", Op::Withdraw);
     assert!(withdrawn >= 1, "maybe once more, since the answer tells of a grant");

@@ -43,7 +43,7 @@ fn one_attempt_that_ends_busy_may_be_withdrawn_later() {
 
 /// At once, and after the attempt's end.
 #[test]
-fn a_request_that_left_the_line_is_withdrawn_once_more() {
+fn a_request_that_left_the_queue_is_withdrawn_once_more() {
     let s = late().acquire().says([DOWN, rank(0)]).a().requests().pass(S).a().drops().called(WITHDRAW, 1);
     s.pass(6 * S).called(WITHDRAW, 2);
 }

@@ -9,7 +9,7 @@ use crate::claim::{CallerStep, Patience};
 use crate::flow::{Waited, give_up};
 
 #[test]
-fn a_wait_that_is_over_leaves_the_line_and_is_not_granted() {
+fn a_wait_that_is_over_leaves_the_queue_and_is_not_granted() {
     both(|s| {
         s.acquire().says(rank(0)).a().tries_for(S).is_busy().after(S).asked([ACQUIRE, WITHDRAW]).waiting(&[]);
     });
@@ -128,7 +128,7 @@ fn a_wait_for_a_plain_lock_that_is_over_is_withdrawn_as_well() {
 #[test]
 fn a_caller_that_only_looked_waits_for_no_withdrawal() {
     let world = World::without_watchdog();
-    let request = world.in_line("looked");
+    let request = world.in_queue("looked");
     let claim = world.claim("looked");
     let patience = Patience { wait: Wait::No, deadline: None, cancel: None, keeps_place: false };
     let CallerStep::GiveUp(step) = claim.caller_step(&patience, world.clock.now()) else {

@@ -134,7 +134,8 @@ fn a_lock_has_the_series_of_its_kind_and_terms() {
         let is_it = |series: &&String| series.contains(part) && format!("{series} ").contains(&label);
         registered.keys().filter(is_it).count()
     };
-    let all = |lock| [of(lock, ""), of(lock, "not_granted"), of(lock, "lost_total"), of(lock, "line_length")];
+    let all =
+        |lock| [of(lock, ""), of(lock, "not_granted"), of(lock, "lost_total"), of(lock, "queue_length")];
     assert_eq!(all("fair"), [17, 5, 3, 1]);
     assert_eq!(all("fixed"), [18, 5, 4, 1]);
     assert_eq!(all("capped"), [18, 5, 4, 1]);
@@ -146,11 +147,11 @@ fn a_lock_has_the_series_of_its_kind_and_terms() {
 }
 
 #[test]
-fn the_length_of_a_line_is_recorded_when_a_request_joins_it() {
+fn the_length_of_a_queue_is_recorded_when_a_request_joins_it() {
     let records = Records::default();
     let s = metrics::with_local_recorder(&records, threads);
     let joined = |lengths: &[f64]| {
-        let recorded = records.of("fairlock_line_length").into_iter().map(|(_, ahead)| ahead);
+        let recorded = records.of("fairlock_queue_length").into_iter().map(|(_, ahead)| ahead);
         assert_eq!(recorded.collect::<Vec<_>>(), lengths);
     };
     s.a().locks().unlocks().done();
@@ -160,7 +161,7 @@ fn the_length_of_a_line_is_recorded_when_a_request_joins_it() {
     s.b().is_woken().rank(2).is_pushed(9).waits().gets(9).unlocks().done();
     joined(&[]); // each is recorded once
     s.c().plain().requests().d().plain().locks().unlocks().done();
-    joined(&[]); // a plain lock has no line
+    joined(&[]); // a plain lock has no queue
 }
 
 #[test]
@@ -253,7 +254,7 @@ fn gauges_tell_who_waits_and_of_an_outage() {
         totals.get(name).copied().unwrap_or(0.0)
     };
     world.store.plan().acquire.extend([queued(0), queued(1)]);
-    let (one, two) = (world.lock("line").request().unwrap(), world.lock("line").request().unwrap());
+    let (one, two) = (world.lock("queue").request().unwrap(), world.lock("queue").request().unwrap());
     world.clock.advance(2 * S);
     assert_eq!(of("fairlock_waiting"), 2.0);
     drop(one);

@@ -126,5 +126,5 @@ fn places_that_the_server_lost_are_one_line() {
     (0..100).for_each(|n| _ = s.by(&format!("waiter {n}")).on("outage:places").requests());
     s.pass(3 * S).stats(|s| s.places_lost, 100).called(ACQUIRE, 200);
     let said = lines_about("for lock `outage:places`");
-    assert!(said.len() == 1 && said[0].1.contains("100 place(s) are not in line"), "{said:?}");
+    assert!(said.len() == 1 && said[0].1.contains("100 place(s) are not in the queue"), "{said:?}");
 }

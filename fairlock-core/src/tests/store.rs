@@ -94,7 +94,7 @@ pub(crate) fn denied<T>() -> Answer<T> {
     Err(BackendError::new(BackendErrorKind::Denied, "planned: denied"))
 }
 
-/// In line, this many behind the first, and nothing to look for before the next heartbeat.
+/// In the queue, this many behind the first, and nothing to look for before the next heartbeat.
 pub(super) fn queued(rank: u64) -> Answer<Acquired> {
     Ok(Acquired::Queued { rank, recheck_in: Duration::MAX, ticket: 1, latest: 1 })
 }

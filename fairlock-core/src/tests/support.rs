@@ -89,8 +89,8 @@ impl World {
         self.client.fair_lock(name).unwrap().owned_by(&self.client.new_owner()).unwrap()
     }
 
-    /// A request for it that stands in line.
-    pub(super) fn in_line(&self, name: &str) -> OwnedRequest {
+    /// A request for it that stands in the queue.
+    pub(super) fn in_queue(&self, name: &str) -> OwnedRequest {
         self.store.plan().acquire.push_back(queued(0));
         self.lock(name).request().unwrap()
     }

@@ -134,12 +134,12 @@ fn what_is_held_and_waited_for_tells_kind_and_units() {
     let client = &world.client;
     let _reading = client.rw_lock("prices").unwrap().read().unwrap();
     let _two = client.semaphore("mails", 5).unwrap().acquire_many(2).unwrap();
-    let mut held: Vec<_> = client.held().iter().map(|hold| (hold.takes, hold.kind)).collect();
-    held.sort_by_key(|(takes, _)| *takes);
+    let mut held: Vec<_> = client.held().iter().map(|hold| (hold.units, hold.kind)).collect();
+    held.sort_by_key(|(units, _)| *units);
     assert_eq!(held, [(1, LockKind::ReadWrite), (2, FIVE)]);
     world.store.plan().acquire.push_back(queued(0));
     let _writer = client.rw_lock("other").unwrap().writer().request().unwrap();
-    let waiting: Vec<_> = client.waiting().iter().map(|request| (request.kind, request.takes)).collect();
+    let waiting: Vec<_> = client.waiting().iter().map(|request| (request.kind, request.units)).collect();
     assert_eq!(waiting, [(LockKind::ReadWrite, u32::MAX)]);
 }
 

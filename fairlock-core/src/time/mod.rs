@@ -28,7 +28,7 @@ impl Clock {
     /// Sleeps; with a manual clock, until a test has moved it that far.
     pub fn sleep(&self, time: Duration) {
         let signal = Signal::new(self);
-        signal.wait(signal.epoch(), self.now().checked_add(time));
+        signal.wait(signal.generation(), self.now().checked_add(time));
     }
 
     /// The calling thread is inside this library until the result is dropped: a manual clock waits for it before it moves

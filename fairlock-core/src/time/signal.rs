@@ -12,12 +12,12 @@ use super::manual::PATIENCE;
 /// For how long [`Signal::watch`] watches: about the time that it takes to wake a thread that sleeps in the kernel.
 pub(crate) const MOMENT: Duration = Duration::from_micros(20);
 
-/// Counts how often it was raised. A waiter reads [`epoch`](Self::epoch), *then* checks the state that it waits for, then
-/// waits for the epoch to change. So a raise between the check and the wait is not missed, and one raise wakes all waiters.
+/// Counts how often it was raised. A waiter reads [`generation`](Self::generation), *then* checks the state that it waits for, then
+/// waits for the generation to change. So a raise between the check and the wait is not missed, and one raise wakes all waiters.
 #[derive(Debug)]
 pub(crate) struct Signal {
     clock: Clock,
-    epoch: AtomicU64,
+    generation: AtomicU64,
     /// The threads that sleep or are about to; counted under the mutex.
     sleepers: AtomicUsize,
     falling_asleep: Mutex<()>,
@@ -40,15 +40,15 @@ impl Signal {
     pub(crate) fn new(clock: &Clock) -> Signal {
         Signal {
             clock: clock.clone(),
-            epoch: AtomicU64::new(0),
+            generation: AtomicU64::new(0),
             sleepers: AtomicUsize::new(0),
             falling_asleep: Mutex::new(()),
             changed: Condvar::new(),
         }
     }
 
-    pub(crate) fn epoch(&self) -> u64 {
-        self.epoch.load(Ordering::SeqCst)
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::SeqCst)
     }
 
     pub(crate) fn raise(&self) {
@@ -58,10 +58,10 @@ impl Signal {
             Some(clock) => clock.raise(self, || self.count()),
             None => {
                 self.count();
-                // Here the epoch is written before the sleepers are read; in the wait it is the other way round (all of it
-                // `SeqCst`). So either this thread sees the sleeper, or the sleeper sees the new epoch and does not sleep.
+                // Here the generation is written before the sleepers are read; in the wait it is the other way round (all of it
+                // `SeqCst`). So either this thread sees the sleeper, or the sleeper sees the new generation and does not sleep.
                 if self.sleepers.load(Ordering::SeqCst) > 0 {
-                    // The sleeper may be between its check of the epoch and its sleep: then it holds the mutex.
+                    // The sleeper may be between its check of the generation and its sleep: then it holds the mutex.
                     drop(self.falling_asleep.lock());
                     self.changed.notify_all();
                 }
@@ -72,7 +72,7 @@ impl Signal {
     /// Sleeps until the signal is raised for the first time after `seen`, or until `deadline`.
     pub(crate) fn wait(&self, seen: u64, deadline: Option<Instant>) -> Woken {
         match self.clock.manual() {
-            Some(clock) => clock.wait(self, || self.epoch() != seen, deadline, None),
+            Some(clock) => clock.wait(self, || self.generation() != seen, deadline, None),
             None => self.wait_on_system_clock(seen, deadline),
         }
     }
@@ -83,7 +83,7 @@ impl Signal {
         match self.clock.manual() {
             Some(clock) => {
                 let give_up_at = Some(Instant::now() + PATIENCE);
-                clock.wait(self, || self.epoch() != seen, Some(deadline), give_up_at)
+                clock.wait(self, || self.generation() != seen, Some(deadline), give_up_at)
             }
             None => self.wait_on_system_clock(seen, Some(deadline)),
         }
@@ -96,25 +96,25 @@ impl Signal {
             return;
         }
         let until = Instant::now() + MOMENT;
-        while self.epoch() == seen && Instant::now() < until {
+        while self.generation() == seen && Instant::now() < until {
             thread::yield_now();
         }
     }
 
     fn count(&self) {
-        self.epoch.fetch_add(1, Ordering::SeqCst);
+        self.generation.fetch_add(1, Ordering::SeqCst);
     }
 
     fn wait_on_system_clock(&self, seen: u64, deadline: Option<Instant>) -> Woken {
         let mut falling_asleep = self.falling_asleep.lock();
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         let mut woken = Woken::Raised;
-        while self.epoch() == seen {
+        while self.generation() == seen {
             match deadline {
                 None => self.changed.wait(&mut falling_asleep),
                 Some(deadline) => {
                     let timed_out = self.changed.wait_until(&mut falling_asleep, deadline).timed_out();
-                    if timed_out && self.epoch() == seen {
+                    if timed_out && self.generation() == seen {
                         woken = Woken::TimeOut;
                         break;
                     }
@@ -134,10 +134,10 @@ mod tests {
     fn a_raise_before_the_wait_is_not_missed_and_wakes_all_waiters() {
         for clock in [Clock::system(), super::super::ManualClock::new().into()] {
             let signal = Signal::new(&clock);
-            let seen = signal.epoch();
+            let seen = signal.generation();
             signal.raise();
             assert_eq!(signal.wait(seen, None), Woken::Raised);
-            let seen = signal.epoch();
+            let seen = signal.generation();
             std::thread::scope(|scope| {
                 let waiters: Vec<_> = (0..3).map(|_| scope.spawn(|| signal.wait(seen, None))).collect();
                 signal.raise();
@@ -152,7 +152,7 @@ mod tests {
     fn a_wait_ends_at_its_deadline() {
         let signal = Signal::new(&Clock::system());
         let deadline = Instant::now() + Duration::from_millis(20);
-        assert_eq!(signal.wait(signal.epoch(), Some(deadline)), Woken::TimeOut);
+        assert_eq!(signal.wait(signal.generation(), Some(deadline)), Woken::TimeOut);
         assert!(Instant::now() >= deadline);
     }
 
@@ -184,8 +184,8 @@ mod tests {
     #[test]
     fn a_watch_ends_without_a_raise() {
         let signal = Signal::new(&Clock::system());
-        signal.watch(signal.epoch());
-        assert_eq!(signal.epoch(), 0);
+        signal.watch(signal.generation());
+        assert_eq!(signal.generation(), 0);
     }
 
     #[test]

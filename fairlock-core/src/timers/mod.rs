@@ -131,9 +131,9 @@ mod tests {
 
     /// Whether this wakes the watchdog.
     fn wakes(timers: &Timers, act: impl FnOnce()) -> bool {
-        let seen = timers.signal().epoch();
+        let seen = timers.signal().generation();
         act();
-        timers.signal().epoch() != seen
+        timers.signal().generation() != seen
     }
 
     #[test]

@@ -50,7 +50,7 @@ fn keep(client: &Weak<Shared>, sleeper: fn(&Timers) -> &Sleeper, look: fn(&Share
         return;
     };
     loop {
-        let seen = signal.epoch();
+        let seen = signal.generation();
         let Some(shared) = client.upgrade() else { return };
         let timers = &shared.timers;
         sleeper(timers).awake();

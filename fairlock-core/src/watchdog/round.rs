@@ -31,7 +31,7 @@ struct Round {
     /// The requests to be asked for, and since when that is due.
     asks: Vec<(Instant, Arc<Claim>)>,
     next: Option<Instant>,
-    /// How many requests are in line, for the metrics. A round follows within a heartbeat, which finds fewer.
+    /// How many requests are in the queue, for the metrics. A round follows within a heartbeat, which finds fewer.
     waiting: usize,
 }
 
@@ -123,7 +123,7 @@ fn renew(shared: &Shared, due: Vec<Due>) -> Vec<Due> {
         let (lock, owner) = (&claim.lock.name, &claim.owner);
         log_line!(warn, "fairlock::watchdog",
             event = "place gone", lock = lock.as_str(), owner = owner.as_str(), places = places;
-            "{places} place(s) are not in line any more: the server has lost them, or could not reach this client at their turn. \
+            "{places} place(s) are not in the queue any more: the server has lost them, or could not reach this client at their turn. \
              They are asked for again; one is {owner}'s for lock {lock}"
         );
     }
@@ -178,7 +178,7 @@ fn ask(parts: Parts<'_>, unattended: impl Iterator<Item = Arc<Claim>>, gone: Vec
 
 impl Round {
     fn note(&mut self, claim: &Arc<Claim>, look: &RoundTimes) {
-        if cfg!(feature = "metrics") && claim.is_in_line() {
+        if cfg!(feature = "metrics") && claim.is_in_queue() {
             self.waiting += 1;
         }
         let step = claim.watchdog_step(look);

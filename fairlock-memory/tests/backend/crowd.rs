@@ -28,11 +28,11 @@ impl Crowd {
         OwnerId::new(&format!("{}:{number}", self.1))
     }
 
-    fn asks(&self, number: u64, takes: u32, wait: Wait) -> Acquired {
+    fn asks(&self, number: u64, units: u32, wait: Wait) -> Acquired {
         let owner = self.owner(number);
         let lock = self.0.lock();
         let mut place = Place::new(&lock, &owner, RequestId::new(number));
-        (place.takes, place.wait) = (takes, wait);
+        (place.units, place.wait) = (units, wait);
         only(self.0.backend.acquire(&[Acquire::new(place, LEASE)])).unwrap()
     }
 
@@ -98,7 +98,7 @@ fn the_cost_of_an_operation_does_not_grow_with_the_holders() {
 }
 
 /// A hand off costs no more with twenty thousand waiters than with ten. The median of many hand-offs. Work for each waiter would
-/// make the long line some hundred times slower.
+/// make the long queue some hundred times slower.
 #[test]
 fn a_hand_off_costs_no_more_with_many_waiters() {
     let median = |waiters: u64| {
@@ -119,5 +119,5 @@ fn a_hand_off_costs_no_more_with_many_waiters() {
         times[times.len() / 2]
     };
     let (short, long) = (median(10), median(20_000));
-    assert!(long < short * 20, "{long:?} with a long line, {short:?} with a short one");
+    assert!(long < short * 20, "{long:?} with a long queue, {short:?} with a short one");
 }

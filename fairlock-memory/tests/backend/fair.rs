@@ -8,7 +8,7 @@ fn waiters_get_the_lock_in_the_order_in_which_they_asked() {
     s.c().hears().releases().d().hears().releases().held_by(&[]);
 }
 
-/// Neither a newcomer nor an attempt without wait barges past the line.
+/// Neither a newcomer nor an attempt without wait barges past the queue.
 #[test]
 fn neither_a_newcomer_nor_an_attempt_barges() {
     let s = fair().a().gets().b().waits(0).lose_hold().c().is_busy().held_by(&[B]).b().hears().lose_hold();
@@ -21,7 +21,7 @@ fn an_attempt_without_wait_leaves_nothing_behind() {
     s.a().releases().b().tries().lasting(30 * S);
 }
 
-/// The first in line rechecks when the hold would end and the others with their heartbeats.
+/// The first in the queue rechecks when the hold would end and the others with their heartbeats.
 #[test]
 fn the_first_waiter_looks_when_the_hold_would_end() {
     let s = fair().a().gets().pass(10 * S).b().waits(0).looking_in(ms(20_001)).c().waits(1).looking_in(EVER);
@@ -134,7 +134,7 @@ fn a_waiter_that_may_not_know_its_ticket_stays() {
     s.a().releases().c().hears().queue(&[B]).c().releases().held_by(&[]).b().gets();
 }
 
-/// The line's clock moves by half of a place's time at most while no waiter is heard: its process may have stood still.
+/// The queue's clock moves by half of a place's time at most while no waiter is heard: its process may have stood still.
 #[test]
 fn calls_about_a_held_lock_make_no_waiter_overdue() {
     let s = fair().a().gets().b().waits(0);
@@ -143,11 +143,11 @@ fn calls_about_a_held_lock_make_no_waiter_overdue() {
 }
 
 #[test]
-fn inspect_shows_the_holder_and_the_line() {
+fn inspect_shows_the_holder_and_the_queue() {
     let s = fair().a().gets().b().waits(0).pass(2 * S).c().waits(1).a().has(28 * S, 1).queue(&[B, C]);
     let state = s.seen();
     assert_eq!(state.holders[0].label.as_deref(), Some("a test"));
-    let times = state.line.iter().map(|waiter| (waiter.waiting.unwrap(), waiter.place_left.unwrap()));
+    let times = state.queue.iter().map(|waiter| (waiter.waiting.unwrap(), waiter.place_left.unwrap()));
     assert!(times.eq([(2 * S, 3 * S), (ms(0), 5 * S)]));
-    assert_eq!(state.line[0].label.as_deref(), Some("a test"));
+    assert_eq!(state.queue[0].label.as_deref(), Some("a test"));
 }

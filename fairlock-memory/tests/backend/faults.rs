@@ -95,7 +95,7 @@ fn a_call_whose_client_is_cut_off_during_its_delay_fails() {
     s.held_by(&[]);
 }
 
-/// A lost hold causes no wake up and the next call hands the lock on. A call about the hold hands nothing on; one about the line
+/// A lost hold causes no wake up and the next call hands the lock on. A call about the hold hands nothing on; one about the queue
 /// does.
 #[test]
 fn a_lost_hold_is_handed_on_by_the_next_call() {

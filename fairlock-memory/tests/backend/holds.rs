@@ -38,7 +38,7 @@ fn a_lease_may_be_endless() {
     fair().lease(EVER).ttl(EVER).a().tries().pass(3_600 * S).held_by(&[A]);
 }
 
-/// A fair and a plain handle of one name exclude each other and the line comes first.
+/// A fair and a plain handle of one name exclude each other and the queue comes first.
 #[test]
 fn fair_and_plain_handles_of_one_name_exclude_each_other() {
     let s = fair().as_plain().a().gets().b().knocks().as_fair().c().waits(0);

@@ -60,7 +60,7 @@ fn a_name_held_as_another_kind_is_refused_with_both() {
     }
 }
 
-/// The one that asks for it as another kind finds the first waiter in line, and makes it the holder.
+/// The one that asks for it as another kind finds the first waiter in the queue, and makes it the holder.
 #[test]
 fn a_name_that_is_waited_for_as_another_kind_is_refused() {
     let s = semaphore(5).a().units(5).gets().b().waits(0).lose_hold().as_semaphore(8);
@@ -91,7 +91,7 @@ fn plain_waiters_keep_the_name_while_they_are_heard() {
 }
 
 #[test]
-fn one_request_for_too_many_units_leaves_the_line_as_it_is() {
+fn one_request_for_too_many_units_leaves_the_queue_as_it_is() {
     let s = semaphore(2).a().gets().b().units(2).waits(0);
     s.c().units(3).ask().fails(InvalidConfig).queue(&[B]);
 }
@@ -121,12 +121,12 @@ fn a_request_for_no_units_or_too_many_leaves_nothing() {
         [(FAIR, 2), (PLAIN, 2), (SEMAPHORE_OF_5, 6), (LockKind::Semaphore { permits: 0 }, 1)]
     {
         let s = Story::of(kind);
-        for takes in [0, too_many, u32::MAX] {
-            let asks = s.by(&format!("for {takes}")).units(takes);
+        for units in [0, too_many, u32::MAX] {
+            let asks = s.by(&format!("for {units}")).units(units);
             for wait in [Wait::No, Wait::Forever] {
                 let error = asks.acquire(wait).unwrap_err();
                 assert_eq!(error.kind(), InvalidConfig);
-                let message = format!("a request for {takes} units of what is a {kind}");
+                let message = format!("a request for {units} units of what is a {kind}");
                 assert_eq!(error.message(), message);
             }
             asks.beat_once().gone().held_by(&[]).queue(&[]);

@@ -1,4 +1,4 @@
-//! Plain locks: there is no line, the first caller gets a free lock, and every waiting client is woken.
+//! Plain locks: there is no queue, the first caller gets a free lock, and every waiting client is woken.
 
 use crate::story::*;
 

@@ -69,7 +69,7 @@ fn a_place_that_was_granted_and_expired_is_lost() {
 
 /// Or a waiter that is silent because its process stands still would lose its turn.
 #[test]
-fn a_release_that_changes_nothing_is_no_heartbeat_of_the_line() {
+fn a_release_that_changes_nothing_is_no_heartbeat_of_the_queue() {
     let s = fair().a().gets().b().waits(0);
     (0..3).for_each(|_| _ = s.pass(2 * S).z().naming(A).release().gone());
     s.a().releases().b().hears();

@@ -1,4 +1,4 @@
-//! Semaphores and read-write locks: several holders, and a line in which no request passes another.
+//! Semaphores and read-write locks: several holders, and a queue in which no request passes another.
 
 use crate::story::*;
 
@@ -105,7 +105,7 @@ fn inspect_shows_all_holders_and_what_each_waiter_wants() {
     s.a().units(3).gets().b().gets().c().units(4).waits(0).b().counts(2).a().has(30 * S, 1);
     s.b().has(30 * S, 2).taken(4).held_by(&[A, B]).queue(&[C]);
     let state = s.seen();
-    assert_eq!((state.capacity, state.line_length, state.line[0].takes), (Some(5), 1, 4));
+    assert_eq!((state.capacity, state.queue_length, state.queue[0].units), (Some(5), 1, 4));
     s.a().releases().taken(5).c().hears();
 }
 

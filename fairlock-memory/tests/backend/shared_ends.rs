@@ -10,7 +10,7 @@ fn each_hold_has_an_end_of_its_own() {
     s.a().release().gone().c().gets().held_by(&[B, C]).taken(2);
 }
 
-/// The first in line and the first of each client look at the earliest end. Not when enough of them would be over: a live holder
+/// The first in the queue and the first of each client look at the earliest end. Not when enough of them would be over: a live holder
 /// may release before that.
 #[test]
 fn the_first_of_each_client_look_at_the_earliest_end() {
@@ -74,11 +74,11 @@ fn a_lost_grant_is_found_by_a_heartbeat() {
     s.c().hears().b().beat_once().finds().lasting(4 * S).keeps().taken(2);
 }
 
-/// A line that was lost beside free units is served in its former order.
+/// A queue that was lost beside free units is served in its former order.
 #[test]
 fn a_lost_queue_beside_free_units_keeps_its_order() {
     let s = semaphore(3).a().units(2).gets().b().with_ticket().units(3).waits(0).c().with_ticket().waits(1);
-    s.lose_line().c().waits(0).looking_in(5 * S); // the waiters ahead have so long to come back
+    s.lose_queue().c().waits(0).looking_in(5 * S); // the waiters ahead have so long to come back
     s.d().is_busy().b().waits(0).pass_with(5 * S, &[B, C]).held_by(&[A]).taken(2).n().of_client(1).waits(2);
     s.queue(&[B, C, N]);
 }

@@ -6,16 +6,16 @@ use crate::story::*;
 #[test]
 fn lost_places_are_restored_in_the_order_of_their_tickets() {
     let s = fair().a().gets().b().with_ticket().waits(0).c().with_ticket().waits(1);
-    s.d().with_ticket().waits(2).lose_line().d().waits(0).e().waits(1).beat(&[C, B], &["gone", "gone"]);
+    s.d().with_ticket().waits(2).lose_queue().d().waits(0).e().waits(1).beat(&[C, B], &["gone", "gone"]);
     s.b().waits(0).c().waits(1).queue(&[B, C, D, E]).pass_with(5 * S, &[B, C, D, E]).a().releases();
     s.b().hears();
 }
 
-/// A line that was lost with its hold is served in its former order. The first to ask does not get the lock: waiters that stood
+/// A queue that was lost with its hold is served in its former order. The first to ask does not get the lock: waiters that stood
 /// ahead may be heard within a place's time.
 #[test]
 fn a_queue_lost_with_its_hold_keeps_its_order() {
-    let s = fair().a().gets().b().with_ticket().waits(0).c().with_ticket().of_client(1).waits(1).lose_line();
+    let s = fair().a().gets().b().with_ticket().waits(0).c().with_ticket().of_client(1).waits(1).lose_queue();
     // the last moment of a living waiter
     s.lose_hold().c().waits(0).looking_in(5 * S).pass_with(ms(4999), &[C]).b().waits(0).looking_in(ms(1));
     s.d().of_client(1).waits(2).a().is_busy().held_by(&[]).pass(ms(1)).c().waits(0).b().hears();
@@ -44,7 +44,7 @@ fn a_heartbeat_that_comes_after_the_withdrawal_begins_nothing() {
     s.e()
         .with_ticket()
         .waits(1)
-        .lose_line()
+        .lose_queue()
         .e()
         .leaves()
         .beat_once()
@@ -61,7 +61,7 @@ fn a_heartbeat_that_comes_after_the_withdrawal_begins_nothing() {
 fn a_waiter_that_was_kicked_goes_to_the_tail_and_no_further() {
     let s = fair().a().gets().b().with_ticket().waits(0).c().with_ticket().waits(1).b().is_kicked();
     s.client(0).hears(RECHECK_OF_ONE).queue(&[C, B]).d().waits(2).b().beat_once().gone().ask().waits_anew(1);
-    s.b().beats(1).lose_line(); // the new place is like any other
+    s.b().beats(1).lose_queue(); // the new place is like any other
     s.b().waits(0).c().waits(0).queue(&[C, B]);
 }
 
@@ -73,11 +73,11 @@ fn a_kicked_waiter_that_is_absent_keeps_its_new_place() {
     s.c().releases().d().hears().queue(&[B]).e().waits(1).b().ask().waits_anew(0).queue(&[B, E]);
 }
 
-/// A lost line whose waiters are silent gives way to others that ask. Each of their calls is a heartbeat of the line, whose clock
+/// A lost queue whose waiters are silent gives way to others that ask. Each of their calls is a heartbeat of the queue, whose clock
 /// would stand still.
 #[test]
 fn a_lost_queue_of_silent_waiters_gives_way() {
-    let s = fair().a().gets().b().with_ticket().waits(0).lose_line().lose_hold();
+    let s = fair().a().gets().b().with_ticket().waits(0).lose_queue().lose_hold();
     s.b().waits(0).looking_in(5 * S).pass(2 * S).c().is_busy().pass(2 * S).c().is_busy().pass(S).c().tries();
 }
 
@@ -88,12 +88,12 @@ fn a_waiter_that_was_granted_the_lock_is_kicked_no_more() {
     s.a().releases().b().hears().kick().holding().pass_with(6 * S, &[C, D]).c().gets().b().waits(0);
 }
 
-/// A line that rests is looked at when a hold ends or it has rested. A waiter without a place would ask again and again without a
+/// A queue that rests is looked at when a hold ends or it has rested. A waiter without a place would ask again and again without a
 /// pause, since the lock is not held.
 #[test]
 fn a_queue_that_rests_is_looked_at_in_time() {
-    fair().a().gets().b().with_ticket().waits(0).lose_line().b().waits(0).looking_in(ms(30_001));
-    let s = fair().a().gets().b().with_ticket().waits(0).lose_line().a().releases();
+    fair().a().gets().b().with_ticket().waits(0).lose_queue().b().waits(0).looking_in(ms(30_001));
+    let s = fair().a().gets().b().with_ticket().waits(0).lose_queue().a().releases();
     s.b().waits(0).looking_in(5 * S).as_plain().c().knocks().looking_in(5 * S);
 }
 

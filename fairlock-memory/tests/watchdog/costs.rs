@@ -20,7 +20,7 @@ fn threads_started() -> u64 {
 }
 
 /// Ten locks with a holder, and a hundred requests of another client for each.
-struct Lines {
+struct Queues {
     holder: Client,
     client: Client,
     names: Vec<String>,
@@ -28,24 +28,24 @@ struct Lines {
     requests: Vec<OwnedRequest>,
 }
 
-impl Lines {
-    fn of(world: &World, client: Client, name: &str) -> Lines {
+impl Queues {
+    fn of(world: &World, client: Client, name: &str) -> Queues {
         let holder = world.client();
         let names: Vec<String> = (0..REQUESTS / 100).map(|number| format!("{name}:{number}")).collect();
         let guards = names.iter().map(|name| holder.fair_lock(name).unwrap().lock().unwrap()).collect();
         let name = |number: u32| &names[number as usize % names.len()];
         let requests = (0..REQUESTS).map(|number| ask(&client, name(number))).collect();
-        Lines { holder, client, names, _guards: guards, requests }
+        Queues { holder, client, names, _guards: guards, requests }
     }
 
     fn length(&self) -> u64 {
-        let length = |name| self.holder.fair_lock(name).unwrap().inspect().unwrap().line_length;
+        let length = |name| self.holder.fair_lock(name).unwrap().inspect().unwrap().queue_length;
         self.names.iter().map(|name| length(name.as_str())).sum()
     }
 
     /// The places vanish, and each is restored when its request asks.
     fn lose_places(&self, world: &World) {
-        self.names.iter().for_each(|name| world.faults().lose_line(name));
+        self.names.iter().for_each(|name| world.faults().lose_queue(name));
         assert_eq!(self.length(), 0);
     }
 }
@@ -83,13 +83,13 @@ fn a_client_whose_watchdog_never_waits_for_the_server_has_one_thread() {
 #[test]
 fn dropped_requests_are_withdrawn_many_in_a_call() {
     let world = World::new();
-    let mut lines = Lines::of(&world, world.client(), "line");
+    let mut queues = Queues::of(&world, world.client(), "queue");
     world.faults().delay_next(Operation::Withdraw, 1, S);
-    drop(lines.requests.pop());
+    drop(queues.requests.pop());
     world.clock.advance(Duration::ZERO); // the first withdrawal is under way
-    lines.requests.clear();
+    queues.requests.clear();
     world.clock.advance(S);
-    assert_eq!((lines.length(), lines.client.waiting().len()), (0, 0));
+    assert_eq!((queues.length(), queues.client.waiting().len()), (0, 0));
     let calls = world.backend.calls("withdraw");
     assert!(calls <= 1 + REQUESTS.div_ceil(AT_ONCE), "{calls} calls for {REQUESTS} requests");
 }
@@ -115,11 +115,11 @@ fn releases_that_were_not_answered_are_repeated_many_in_a_call() {
 #[test]
 fn lost_places_are_asked_for_many_in_a_call() {
     let world = World::new();
-    let lines = Lines::of(&world, world.client(), "line");
-    lines.lose_places(&world);
+    let queues = Queues::of(&world, world.client(), "queue");
+    queues.lose_places(&world);
     let [asked, renewed] = ["acquire", "renew"].map(|name| world.backend.calls(name));
     world.clock.advance(2 * S);
-    assert_eq!((lines.length(), lines.client.stats().places_lost), (REQUESTS.into(), 0));
+    assert_eq!((queues.length(), queues.client.stats().places_lost), (REQUESTS.into(), 0));
     let calls = world.backend.calls("acquire") - asked;
     assert!(calls <= REQUESTS.div_ceil(AT_ONCE), "{calls} calls for {REQUESTS} places");
     let calls = world.backend.calls("renew") - renewed;
@@ -132,9 +132,9 @@ fn a_hold_is_renewed_in_time_while_lost_places_and_dropped_requests_are_settled(
     let world = World::new();
     let client = world.builder().lease(3 * S).build().unwrap();
     let kept = client.fair_lock("kept").unwrap().lock().unwrap();
-    let [live, mut dropped] = ["live", "dropped"].map(|name| Lines::of(&world, client.clone(), name));
+    let [live, mut dropped] = ["live", "dropped"].map(|name| Queues::of(&world, client.clone(), name));
     live.lose_places(&world);
-    *world.backend.takes.lock().unwrap() = S / 5;
+    *world.backend.units.lock().unwrap() = S / 5;
     dropped.requests.clear();
     world.clock.advance(15 * S);
     assert_eq!((live.length(), dropped.length()), (REQUESTS.into(), 0));
@@ -144,7 +144,7 @@ fn a_hold_is_renewed_in_time_while_lost_places_and_dropped_requests_are_settled(
         "{late_renewals} of {renewals} are late"
     );
     // The requests are dropped below, and the clock stands still.
-    *world.backend.takes.lock().unwrap() = Duration::ZERO;
+    *world.backend.units.lock().unwrap() = Duration::ZERO;
 }
 
 /// All of them are carried out, and some of the replies are lost.
@@ -152,19 +152,19 @@ fn a_hold_is_renewed_in_time_while_lost_places_and_dropped_requests_are_settled(
 fn requests_of_a_call_that_were_not_answered_are_repeated_and_the_others_are_done() {
     const HALF: usize = AT_ONCE as usize / 2;
     let world = World::new();
-    let mut lines = Lines::of(&world, world.client(), "line");
-    lines.lose_places(&world);
+    let mut queues = Queues::of(&world, world.client(), "queue");
+    queues.lose_places(&world);
     world.backend.leave_out_answers(HALF);
     world.clock.advance(3 * S);
     world.backend.leave_out_answers(0);
     world.clock.advance(2 * S);
-    assert_eq!((lines.length(), lines.client.waiting().len()), (REQUESTS.into(), REQUESTS as usize));
-    assert_eq!(lines.client.stats().places_lost, 0, "each is back at its ticket");
+    assert_eq!((queues.length(), queues.client.waiting().len()), (REQUESTS.into(), REQUESTS as usize));
+    assert_eq!(queues.client.stats().places_lost, 0, "each is back at its ticket");
     world.backend.leave_out_answers(HALF);
-    lines.requests.clear();
+    queues.requests.clear();
     world.clock.advance(Duration::ZERO);
-    let left = lines.client.waiting().len();
-    assert_eq!((lines.length(), left), (0, 0));
+    let left = queues.client.waiting().len();
+    assert_eq!((queues.length(), left), (0, 0));
     world.backend.leave_out_answers(0);
     world.clock.advance(S);
     let calls = world.backend.calls("withdraw");

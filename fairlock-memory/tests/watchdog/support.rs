@@ -29,7 +29,7 @@ pub(crate) struct Counting {
     calls: Arc<Mutex<HashMap<&'static str, u32>>>,
     answers_left_out: Arc<AtomicUsize>,
     /// How long a call about many requests takes, by the test's clock.
-    pub(crate) takes: Arc<Mutex<Duration>>,
+    pub(crate) units: Arc<Mutex<Duration>>,
 }
 
 impl Counting {
@@ -56,9 +56,9 @@ impl Counting {
         if many == 1 {
             return ask(store);
         }
-        let takes = *locked(&self.takes);
-        if !takes.is_zero() {
-            store.clock().sleep(takes);
+        let units = *locked(&self.units);
+        if !units.is_zero() {
+            store.clock().sleep(units);
         }
         self.without_some(ask(store))
     }
@@ -140,7 +140,7 @@ impl World {
                 store,
                 calls: Arc::default(),
                 answers_left_out: Arc::default(),
-                takes: Arc::default(),
+                units: Arc::default(),
             },
             clock,
             watchdogs_before: watchdogs(),

@@ -17,7 +17,7 @@ const RESTART: Faults = Faults { restarts: 1, ..NONE };
 const OLD_FILE: Faults = Faults { old_files: 1, ..NONE };
 
 /// Two clients that ask once each, of a server that is dead when it is replaced.
-fn line(faults: Faults) -> Bounds {
+fn queue(faults: Faults) -> Bounds {
     Bounds {
         rules: Rules::Right,
         quorum: false,
@@ -36,17 +36,17 @@ fn line(faults: Faults) -> Bounds {
 }
 
 /// The same with the quorum rule. With a trust of 2 a lease would be one tick: too coarse to refute a short lease at the server.
-fn quorum_line(faults: Faults) -> Bounds {
-    Bounds { quorum: true, times: Times::quorum(3), keeps: faults.namings < 2, ..line(faults) }
+fn quorum_queue(faults: Faults) -> Bounds {
+    Bounds { quorum: true, times: Times::quorum(3), keeps: faults.namings < 2, ..queue(faults) }
 }
 
-/// Without a line: a request takes a free lock, or gets nothing.
+/// Without a queue: a request takes a free lock, or gets nothing.
 fn life(faults: Faults) -> Bounds {
-    Bounds { waits: false, ..line(faults) }
+    Bounds { waits: false, ..queue(faults) }
 }
 
 fn quorum(faults: Faults) -> Bounds {
-    Bounds { waits: false, ..quorum_line(faults) }
+    Bounds { waits: false, ..quorum_queue(faults) }
 }
 
 fn late(calls: u8, faults: Faults) -> Faults {
@@ -129,9 +129,9 @@ fn right() -> Vec<Check> {
     let three = Faults { namings: 2, ..demoted };
     vec![
         holds("life: promotion, restart, FLUSHALL, a late call (quick)", life(late(1, flushed(restarted)))),
-        holds("life: a line, promotion, a late call (quick)", line(late(1, PROMOTION))),
+        holds("life: a queue, promotion, a late call (quick)", queue(late(1, PROMOTION))),
         holds("quorum: fail-over, FLUSHALL (quick)", quorum(flushed(FAIL_OVER))),
-        holds("quorum: a line, fail-over (quick)", quorum_line(FAIL_OVER)),
+        holds("quorum: a queue, fail-over (quick)", quorum_queue(FAIL_OVER)),
         holds("life: demotion, an old file, a late call", life(late(1, demoted_and_old))),
         holds("life: two requests each, restart, two late calls", twice(life(late(2, RESTART)))),
         holds("quorum: fail-over, two late calls", quorum(late(2, FAIL_OVER))),
@@ -139,14 +139,14 @@ fn right() -> Vec<Check> {
         holds("quorum: the old master named again, FLUSHALL", quorum(flushed(NAMED_AGAIN))),
         holds("quorum: demotion, restart, FLUSHALL", quorum(flushed(demoted_and_named))),
         holds("quorum: fail-over, an old file", quorum(Faults { old_files: 1, ..FAIL_OVER })),
-        holds("quorum: a line, fail-over, FLUSHALL", quorum_line(flushed(FAIL_OVER))),
-        holds_to("quorum: a line, fail-over, a late call", quorum_line(late(1, FAIL_OVER)), 16),
+        holds("quorum: a queue, fail-over, FLUSHALL", quorum_queue(flushed(FAIL_OVER))),
+        holds_to("quorum: a queue, fail-over, a late call", quorum_queue(late(1, FAIL_OVER)), 16),
         holds_to("quorum: three servers, demotion", Bounds { servers: 3, ..quorum(three) }, 14),
         holds("life: a force, promotion, restart (quick)", life(forced(restarted))),
-        holds("life: a line, a force, promotion", line(forced(PROMOTION))),
+        holds("life: a queue, a force, promotion", queue(forced(PROMOTION))),
         holds("quorum: a force, fail-over", quorum(forced(FAIL_OVER))),
         holds("life: a force, a late call, restart", life(late(1, forced(RESTART)))),
-        holds_to("quorum: a line, a force, fail-over", quorum_line(forced(FAIL_OVER)), 16),
+        holds_to("quorum: a queue, a force, fail-over", quorum_queue(forced(FAIL_OVER)), 16),
         // What a client learns under an old epoch ends before the grace of the new one. It is refused all the same.
         holds("an old epoch that is served", wrong(Rules::OldEpochIsServed, quorum(NAMED_AGAIN))),
     ]
@@ -169,7 +169,7 @@ fn right_parts() -> Vec<Check> {
         holds("life: 2, 1 of 2, two requests each", twice(all_and_part(life(late(2, RESTART))))),
         holds("quorum: 2, 1 of 2, fail-over, a late call", all_and_part(quorum(late(1, FAIL_OVER)))),
         holds_to("quorum: 1, 1, 1 of 2, fail-over", two_servers, 14),
-        holds_to("life: a line, 1, 1, 1 of 2, an old file", parts(line(OLD_FILE)), 14),
+        holds_to("life: a queue, 1, 1, 1 of 2, an old file", parts(queue(OLD_FILE)), 14),
     ]
 }
 
@@ -189,20 +189,20 @@ fn wrong_rules() -> Vec<Check> {
         check(Rules::NoEpochInTheKey, quorum(NAMED_AGAIN), EXCLUSION, 14),
         check(Rules::OldEpochIsNamedAgain, quorum(NAMED_AGAIN), EXCLUSION, 14),
         check(Rules::FreeIsGrantedInTheGrace, life(RESTART), EXCLUSION, 5),
-        check(Rules::HandedOnInTheGrace, twice(line(late(1, PROMOTION))), EXCLUSION, 13),
+        check(Rules::HandedOnInTheGrace, twice(queue(late(1, PROMOTION))), EXCLUSION, 13),
         check(Rules::FoundInTheGrace, quorum(NAMED_AGAIN), EXCLUSION, 16),
         check(Rules::ValidFromTheAnswer, quorum(FAIL_OVER), EXCLUSION, 13),
         check(Rules::BeliefRevives, life(RESTART), EXCLUSION, 9),
         check(Rules::RepeatProlongs, quorum(late(1, FAIL_OVER)), EXCLUSION, 12),
         check(Rules::RenewalsWithoutProof, quorum(FAIL_OVER), EXCLUSION, 19),
         check(Rules::NoQuorum, life(PROMOTION), EXCLUSION, 9),
-        check(Rules::PushFromAnyServer, quorum_line(FAIL_OVER), EXCLUSION, 22),
-        check(Rules::HandedOnForThePlace, quorum_line(FAIL_OVER), EXCLUSION, 12),
+        check(Rules::PushFromAnyServer, quorum_queue(FAIL_OVER), EXCLUSION, 22),
+        check(Rules::HandedOnForThePlace, quorum_queue(FAIL_OVER), EXCLUSION, 12),
         check(Rules::ClaimsInAnyOrder, twice(life(late(2, RESTART))), EXCLUSION, 19),
         check(Rules::EndedIsForgotten, life(late(1, RESTART)), RELEASED, 8),
         check(Rules::EndedBesideAnotherHold, life(late(1, PROMOTION)), RELEASED, 13),
         check(Rules::ClaimsAfterTheGrace, life(late(1, NONE)), RELEASED, 7),
-        check(Rules::PutBackAtTheTail, line(RESTART), ORDER, 17),
+        check(Rules::PutBackAtTheTail, queue(RESTART), ORDER, 17),
         check(Rules::NoEndOfAnAsk, life(late(1, RESTART)), RESIDUE, 10),
         check(Rules::NoEndOfAClaim, life(late(1, RESTART)), RESIDUE, 11),
         check(Rules::NoEndOfAForce, life(forced(RESTART)), FORCE, 7),
@@ -281,9 +281,9 @@ fn three_that_believe_in_two_units() -> Check {
 
 fn witnesses() -> Vec<Check> {
     vec![
-        examples("the life rule", line(late(1, PROMOTION)), &[0, 1, 2, 3, 6]),
-        examples("the quorum rule", quorum_line(FAIL_OVER), &[0, 1, 2, 3, 4]),
-        examples("a master that is named again", quorum_line(NAMED_AGAIN), &[5]),
+        examples("the life rule", queue(late(1, PROMOTION)), &[0, 1, 2, 3, 6]),
+        examples("the quorum rule", quorum_queue(FAIL_OVER), &[0, 1, 2, 3, 4]),
+        examples("a master that is named again", quorum_queue(NAMED_AGAIN), &[5]),
         examples("holds that take a part", parts(life(OLD_FILE)), &[7, 8]),
     ]
 }

@@ -1,7 +1,7 @@
 //! The checks of both models, each with its name, its limits, and what it must find.
 
 pub mod fail_over;
-pub mod line;
+pub mod queue;
 
 use std::fmt::{Debug, Display};
 use std::hash::Hash;
@@ -36,7 +36,7 @@ pub trait Checkable:
 {
 }
 
-impl Checkable for crate::line::bounds::Bounds {}
+impl Checkable for crate::queue::bounds::Bounds {}
 impl Checkable for crate::fail_over::bounds::Bounds {}
 
 /// Every property holds in every state.

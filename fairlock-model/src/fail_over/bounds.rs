@@ -89,7 +89,7 @@ pub struct Bounds {
     pub clients: usize,
     /// The number of requests of each.
     pub requests: u8,
-    /// Whether clients wait in line. If not, a request takes a free lock or gets nothing.
+    /// Whether clients wait in the queue. If not, a request takes a free lock or gets nothing.
     pub waits: bool,
     /// Whether a live holder has to keep its hold. Not if a deposed server is named again: there a hold may have a greater token
     /// than a later grant, since a repeat gets a kept hold with its old token.

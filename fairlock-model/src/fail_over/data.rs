@@ -4,7 +4,7 @@ use std::fmt;
 
 /// The most holds of a lock.
 pub const HOLDS: usize = 3;
-/// The most places in line.
+/// The most places in the queue.
 pub const PLACES: usize = 4;
 
 /// The life of a server, a key in its data.

@@ -6,7 +6,7 @@
 //! | `bounds` | the times, the faults, and the other limits of a check |
 //! | `data` | what a server keeps, and a replica copies |
 //! | `state` | servers with their data, clients, calls and pushes in flight |
-//! | `server` | the scripts behind the life rule: `scripts/lib/life.lua`, `scripts/line/` |
+//! | `server` | the scripts behind the life rule: `scripts/lib/life.lua`, `scripts/hand_off/` |
 //! | `claims` | renewals and claims of holds, and what gives way to them |
 //! | `client` | what a client believes |
 //! | `steps` | all possible next steps |

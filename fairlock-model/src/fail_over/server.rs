@@ -17,7 +17,7 @@ pub enum Answer {
         /// For how long, as far as the client may know.
         left: u8,
     },
-    /// It is in line.
+    /// It is in the queue.
     Queued {
         /// The ticket.
         ticket: u8,
@@ -208,7 +208,7 @@ impl Bounds {
         }
     }
 
-    /// The first in line get the units that are free, by a push but for the one that asks, whose grant is returned.
+    /// The first in the queue get the units that are free, by a push but for the one that asks, whose grant is returned.
     fn serve_the_first(&self, state: &mut State, at: usize, asker: Option<Entry>) -> Option<Entry> {
         let mut won = None;
         loop {

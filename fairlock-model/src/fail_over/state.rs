@@ -174,7 +174,7 @@ pub enum Event {
     BelievedAPush,
     /// A place was put back in front of another.
     PutBackInFront,
-    /// Such a waiter was granted the lock, and the other was still in line.
+    /// Such a waiter was granted the lock, and the other was still in the queue.
     PutBackServedFirst,
     /// A deposed master granted the lock, and the client believed it.
     GrantedByADeposed,

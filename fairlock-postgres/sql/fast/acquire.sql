@@ -6,7 +6,7 @@
 -- All else changes nothing here: a step answers it.
 --
 -- $1 name, $2 owner, $3 request, $4 lease, $5 label, $6 end of the call, $7 end of the grace, as the session knows it.
--- The token is the number that `Turn::next_number` would draw; the times are those of `LockRow`.
+-- The token is the number that `OperationContext::next_number` would draw; the times are those of `LockRow`.
 --
 -- The clock is read before the row is looked at and locked. The write finds the row by its place in the table: a version that is newer
 -- than the statement's snapshot is not found there, so nobody has changed the row since that look.

@@ -192,9 +192,9 @@ impl<'a> Way<'a> {
         format!("{} {token} {}", row.text(0).unwrap(), last > greatest)
     }
 
-    fn line(&self) -> Vec<String> {
+    fn queue(&self) -> Vec<String> {
         let state = self.backend.inspect(&LockId::new(self.name.clone(), LockKind::Fair), 0..9).unwrap();
-        state.line.iter().map(|waiter| format!("{} {:?}", waiter.owner, waiter.request)).collect()
+        state.queue.iter().map(|waiter| format!("{} {:?}", waiter.owner, waiter.request)).collect()
     }
 }
 
@@ -245,7 +245,7 @@ fn the_fast_parts_do_what_the_general_part_does() {
             con.script(&sql, soon()).unwrap();
         }
         for (at, command) in commands.iter().enumerate() {
-            let mut outcome = |way: &mut Way<'_>| (way.run(*command, con), way.row(con), way.line());
+            let mut outcome = |way: &mut Way<'_>| (way.run(*command, con), way.row(con), way.queue());
             let outcomes = [outcome(&mut fast), outcome(&mut general)];
             prop_assert_eq!(&outcomes[0], &outcomes[1], "after {:?}", &commands[..=at]);
         }

@@ -12,7 +12,7 @@ use postgres_protocol::message::backend::{ErrorResponseBody, Message as Received
 use super::address::Address;
 use super::failure::Failure;
 
-/// The most bytes that one message can have: a line of some thousands of waiters is below 1 MB.
+/// The most bytes that one message can have: a queue of some thousands of waiters is below 1 MB.
 const LONGEST: usize = 256 << 20;
 
 pub(crate) struct Wire {

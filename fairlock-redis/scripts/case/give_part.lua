@@ -1,4 +1,4 @@
--- Case: when nobody is in line, the units that are released are free.
+-- Case: when nobody is in the queue, the units that are released are free.
 if first == nil and used and ends then
   if fields[2] == units then
     call('DEL', lock, ends)

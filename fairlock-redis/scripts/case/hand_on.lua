@@ -3,7 +3,7 @@ if place and used - units + place.units == tonumber(capacity) then
   local left = ends and call('PTTL', lock) or 0
   if left >= 0 and is_present(place, clock, {}) then
     if tonumber(place.ticket) > tonumber(served) then served = place.ticket end
-    local lasts, keep = lease_of(place, clock) + kept, keep_anew(line, pulse, least)
+    local lasts, keep = lease_of(place, clock) + kept, keep_anew(waiters, pulse, least)
     local lives = text(ends and math.max(lasts + 1000, left) or lasts)
     -- PEXPIRE comes first, since a full server never refuses it. It changes a lease that ends anyway. What else comes before a
     -- right that is missing, HSET takes back.
@@ -11,7 +11,7 @@ if place and used - units + place.units == tonumber(capacity) then
     if ends then call('ZADD', ends, 'XX', '0', 'nobody') end
     call('HSET', record, 'last', number, 'queue', queue_text(served, since, text(clock), least, rests))
     local left_line = redis.pcall('HDEL', record, first)
-    if left_line == 1 then left_line = redis.pcall('ZREM', line, first) end
+    if left_line == 1 then left_line = redis.pcall('ZREM', waiters, first) end
     if type(left_line) == 'table' then
       call('HSET', record, 'last', texts[1], 'queue', texts[2], first, texts[3])
       return left_line
@@ -25,7 +25,7 @@ if place and used - units + place.units == tonumber(capacity) then
       call('PEXPIRE', ends, lives)
     end
     if keep then
-      call('PEXPIRE', line, keep)
+      call('PEXPIRE', waiters, keep)
       call('PEXPIRE', record, keep)
     end
     redis.pcall('PUBLISH', CLIENT_PREFIX .. place.client, 'granted ' .. first .. ' ' .. number .. ' ' .. lock)

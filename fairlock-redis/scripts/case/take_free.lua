@@ -1,4 +1,4 @@
--- Case: when a lock of one unit is free and nobody is in line, the caller takes it.
+-- Case: when a lock of one unit is free and nobody is in the queue, the caller takes it.
 if not ends and is_idle and told_ticket == '0' and not grace_left and number <= begin_by then
   local last = call('HGET', record, 'last') or ''
   if last < number then

@@ -1,4 +1,4 @@
--- Who waits. The line is a sorted set of members by ticket. The record beside it has a field for each place, and two more:
+-- Who waits. The queue is a sorted set of members by ticket. The record beside it has a field for each place, and two more:
 --
 --   last   the last token or ticket that was drawn. Both come from one sequence, so both grow, even if the keys are lost
 --   queue  five numbers:
@@ -20,7 +20,7 @@ local NOBODY = 'nobody'
 
 -- Reads the queue's head, the numbers, and the place of one member. Writes nothing.
 local function read_queue(member)
-  local head = redis.call('ZRANGE', line, '0', '0')[1]
+  local head = redis.call('ZRANGE', waiters, '0', '0')[1]
   local fields = redis.call('HMGET', record, 'last', 'queue', member, head or NOBODY)
   local served, pulse, clock, ttl, rests = read_numbers(fields[2])
   rests = head and tonumber(rests) < LAST_TIME and tonumber(rests) or 0

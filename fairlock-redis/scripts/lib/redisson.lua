@@ -1,15 +1,15 @@
--- Redisson's line: a list of owners, and a sorted set of the times after which each counts as dead.
+-- Redisson's queue: a list of owners, and a sorted set of the times after which each counts as dead.
 
 -- @include lib/clock: now
 
 -- How many dead waiters one call removes at most.
 local MOST_DEAD = 128
 
--- Removes dead waiters from the head of the line. Returns the first that remains, and how many were removed. An owner
--- without a time would never die and block the line for ever, so it is removed, too. A plain lock has no line.
+-- Removes dead waiters from the head of the queue. Returns the first that remains, and how many were removed. An owner
+-- without a time would never die and block the queue for ever, so it is removed, too. A plain lock has no queue.
 local function drop_expired(queue, timeouts)
   if not queue then return nil, 0 end
-  redis.call('ZCARD', timeouts) -- finds a key of another type even if the line is empty
+  redis.call('ZCARD', timeouts) -- finds a key of another type even if the queue is empty
   local dropped = 0
   local first = redis.call('LINDEX', queue, 0)
   while first and dropped < MOST_DEAD do
@@ -36,7 +36,7 @@ local function move_up(timeouts, members, from, wait, floor)
   end
 end
 
--- Tells the first in line, or all waiters for a plain lock, that the lock may be free.
+-- Tells the first in the queue, or all waiters for a plain lock, that the lock may be free.
 local function wake_first(channel, queue, first)
   if first or not queue then redis.pcall('PUBLISH', first and channel .. ':' .. first or channel, '0') end
 end

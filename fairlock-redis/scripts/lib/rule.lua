@@ -60,7 +60,7 @@ local function hand_on(holds, queue, plan, capacity)
     rank = rank + #members
     plan.more_to_scan = rank - #passed >= MOST_REMOVED or rank >= MOST_READ
     if plan.more_to_scan then break end
-    members = redis.call('ZRANGE', line, rank, rank + math.min(8 * rank, MOST_REMOVED - (rank - #passed)) - 1)
+    members = redis.call('ZRANGE', waiters, rank, rank + math.min(8 * rank, MOST_REMOVED - (rank - #passed)) - 1)
     places = members[1] and redis.call('HMGET', record, unpack(members))
   end
   -- The bound was reached. The places that were passed leave, too: else no script would ever come to the waiters behind them.

@@ -23,19 +23,19 @@ local function write_drops(holds, plan)
 end
 
 local function write(holds, queue, plan, is_newcomer)
-  local grants, drops, leaves, has_line = plan.grants, plan.drops, plan.leaves, queue.head or #plan.joins > 0
-  if is_newcomer then redis.call('ZADD', line, 'XX', '0', NOBODY) end
+  local grants, drops, leaves, has_queue = plan.grants, plan.drops, plan.leaves, queue.head or #plan.joins > 0
+  if is_newcomer then redis.call('ZADD', waiters, 'XX', '0', NOBODY) end
   -- The reply and the holds' end need these after the writes.
-  if #plan.places > 0 then redis.call('ZRANK', line, NOBODY) end
+  if #plan.places > 0 then redis.call('ZRANK', waiters, NOBODY) end
   if #plan.places + #leaves > 0 or #grants > 0 and ends then redis.call('PTTL', lock) end
   -- Another waiter may be silent for longer than those that are heard now.
-  local lives = math.max(sequence_ttl(queue.last), 12 * math.min(queue.asks or 0, 4e12), has_line and redis.call('PTTL', line) or 0)
+  local lives = math.max(sequence_ttl(queue.last), 12 * math.min(queue.asks or 0, 4e12), has_queue and redis.call('PTTL', waiters) or 0)
   local is_known = redis.call('PEXPIRE', record, lives) == 1
   if #drops + #leaves > 0 then
-    redis.call('ZREM', line, NOBODY)
+    redis.call('ZREM', waiters, NOBODY)
     redis.call('HDEL', record, NOBODY)
   end
-  if not is_newcomer and (#plan.joins > 0 or #grants > 0 and ends) then redis.call('ZADD', line, 'XX', '0', NOBODY) end
+  if not is_newcomer and (#plan.joins > 0 or #grants > 0 and ends) then redis.call('ZADD', waiters, 'XX', '0', NOBODY) end
   redis.call('HSET', record, 'last', text(queue.last),
     'queue', queue_text(text(queue.served), since, text(queue.clock), text(queue.ttl), text(queue.rests)), unpack(plan.places))
   if not is_known then redis.call('PEXPIRE', record, lives) end
@@ -43,9 +43,9 @@ local function write(holds, queue, plan, is_newcomer)
   write_drops(holds, plan)
   if #grants > 0 then write_grants(holds, grants) end
   if #leaves > 0 then
-    redis.call('ZREM', line, unpack(leaves))
+    redis.call('ZREM', waiters, unpack(leaves))
     redis.call('HDEL', record, unpack(leaves))
   end
-  if #plan.joins > 0 then redis.call('ZADD', line, unpack(plan.joins)) end
-  if has_line then redis.call('PEXPIRE', line, lives) end
+  if #plan.joins > 0 then redis.call('ZADD', waiters, unpack(plan.joins)) end
+  if has_queue then redis.call('PEXPIRE', waiters, lives) end
 end

@@ -1,4 +1,4 @@
--- Takes the lock, or a place at the end of the line. A plain lock has no line.
+-- Takes the lock, or a place at the end of the queue. A plain lock has no queue.
 -- KEYS: lock (Keys::lock), record (Keys::record), and unless it is plain queue (Keys::queue), timeouts (Keys::timeouts)
 -- ARGV: owner, request, lease (ms), wait (ms), floor (ms), mode (`wait` or `once`),
 --   channel, label, until when it may begin (see lib/numbers)
@@ -73,7 +73,7 @@ if dropped > 0 and not holder then wake_first(channel, queue, first) end
 
 if mode == 'once' then return { 'busy', redis.call('PTTL', lock) } end
 
--- Step 4: already in line. (An entry in the set alone is no place.)
+-- Step 4: already in the queue. (An entry in the set alone is no place.)
 local rank = timeout and redis.call('LPOS', queue, owner)
 if rank then return { 'queued', rank, look_again_in(lock, rank), 0, 0 } end
 

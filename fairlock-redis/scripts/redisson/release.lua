@@ -1,8 +1,8 @@
--- Releases the lock and tells the first in line, or all waiters for a lock without one.
+-- Releases the lock and tells the first in the queue, or all waiters for a lock without one.
 -- KEYS: lock (Keys::lock), record (Keys::record), and unless it is plain queue (Keys::queue), timeouts (Keys::timeouts)
 -- ARGV: owner, request, token, channel
 -- Returns: {released} | {not_held}
--- Effects: hash deleted; dead waiters at the head are removed; the first in line is told, or all
+-- Effects: hash deleted; dead waiters at the head are removed; the first in the queue is told, or all
 local lock, record, queue, timeouts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, request, token, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 -- @include lib/last_grant: read_last_grant, is_hold

@@ -3,7 +3,7 @@
 -- ARGV: channel, then for each place: owner, request, wait (ms), lease (ms)
 -- Returns: a row for each place: {granted, token, lease ms} | {waiting, rank, recheck in ms or -1, 0} | {lost}
 -- Effects: an endless hold of a waiter gets a lease; dead waiters at the head are removed; a time of which less than half is left is
---   raised to now + wait, and the times of those behind by as much; the first in line is told if the lock is free
+--   raised to now + wait, and the times of those behind by as much; the first in the queue is told if the lock is free
 local lock, record, queue, timeouts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local channel = ARGV[1]
 -- @include lib/clock: now

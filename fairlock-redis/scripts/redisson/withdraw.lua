@@ -1,8 +1,8 @@
--- Leaves the line, if the lock has one, and says whether the request was granted.
+-- Leaves the queue, if the lock has one, and says whether the request was granted.
 -- KEYS: lock (Keys::lock), record (Keys::record), and unless it is plain queue (Keys::queue), timeouts (Keys::timeouts)
 -- ARGV: owner, request, wait (ms), floor (ms), channel, until when it may remove the place (see lib/numbers)
 -- Returns: {left} | {was_granted, token, lease left ms}
--- Effects: entry removed from list and set, those behind move up; the new first in line is told
+-- Effects: entry removed from list and set, those behind move up; the new first in the queue is told
 local lock, record, queue, timeouts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, request, wait, floor, channel, begin_by = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 -- @include lib/numbers: late

@@ -16,7 +16,7 @@ use fairlock_core::{ClientId, Clock, LockKind};
 use redis::Value;
 
 use crate::net::{Order, attempt_ttl};
-use crate::rules::{By, Kinds, Line, Look, Rules};
+use crate::rules::{By, Kinds, Look, Queue, Rules};
 use crate::script::reply::missing;
 use crate::script::run::{Call, run_all};
 use crate::shared::Shared;
@@ -29,10 +29,10 @@ pub struct RedisBackend(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
     pub(crate) shared: Arc<Shared>,
-    /// The rules of the locks with a line, by the backend's discipline. A plain handle, too, shows the line of these locks.
-    pub(crate) fair: Box<dyn Line>,
+    /// The rules of the locks with a queue, by the backend's discipline. A plain handle, too, shows the queue of these locks.
+    pub(crate) fair: Box<dyn Queue>,
     /// The rules of the other discipline, to list the locks of that discipline.
-    pub(crate) other: Option<Box<dyn Line>>,
+    pub(crate) other: Option<Box<dyn Queue>>,
     pub(crate) plain: Option<Box<dyn Rules>>,
 }
 
@@ -55,7 +55,7 @@ impl RedisBackend {
     }
 
     /// Whether this client is the first [`durable`](crate::RedisBuilder::durable) client of the servers. If so, its first request
-    /// begins their life: from then on clients without `durable` are refused locks with a line, until the key `fairlock_life` is
+    /// begins their life: from then on clients without `durable` are refused locks with a queue, until the key `fairlock_life` is
     /// deleted. False without `durable`, and if the servers could not tell. Asks nothing.
     ///
     /// ```no_run
@@ -223,7 +223,7 @@ impl Backend for RedisBackend {
         Some(attempt_ttl(self.0.shared.servers.timeouts().response))
     }
 
-    /// In Redisson's line.
+    /// In Redisson's queue.
     fn keeps_place_by_owner(&self, lock: &LockId) -> bool {
         self.0.rules(lock).is_ok_and(|rules| rules.keeps_place_by_owner())
     }

@@ -96,8 +96,8 @@ impl Visit<'_> {
             vec!["HGETALL", key],
             vec!["HLEN", key],
         ];
-        let [of_line, by_several] = inner.fair.needed(&keys, &client);
-        all.extend(of_line);
+        let [of_queue, by_several] = inner.fair.needed(&keys, &client);
+        all.extend(of_queue);
         all.extend(inner.shared.servers.commands().iter().map(|words| words.to_vec()));
         let owned = |words: Vec<&str>| words.into_iter().map(str::to_owned).collect();
         let [mut all, by_several]: [Vec<_>; 2] =

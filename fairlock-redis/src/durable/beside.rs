@@ -1,4 +1,4 @@
-//! Whether other clients of the servers are durable: a client that is not must not use locks with a line beside them.
+//! Whether other clients of the servers are durable: a client that is not must not use locks with a queue beside them.
 //!
 //! | what is known | moves to | by |
 //! | --- | --- | --- |
@@ -78,7 +78,7 @@ impl Beside {
                     log::warn!(
                         target: "fairlock::net",
                         event = "durable clients beside", grace_ms = grace;
-                        "other clients of these servers are durable and this one is not: it may use no lock with a line until `{}` is \
+                        "other clients of these servers are durable and this one is not: it may use no lock with a queue until `{}` is \
                          gone, which they have made", self.life
                     );
                 }

@@ -1,4 +1,4 @@
-//! The scripts of the locks with a line: wrapped in their life for a durable client, and refused to another one beside it.
+//! The scripts of the locks with a queue: wrapped in their life for a durable client, and refused to another one beside it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,16 +38,16 @@ struct Wrapping {
 }
 
 impl Calls {
-    /// Before the backend connects, with the settings that it connects with. `has_line`: it has locks with a line of our own, which
+    /// Before the backend connects, with the settings that it connects with. `has_queue`: it has locks with a queue of our own, which
     /// a durable client may have as well.
     pub(crate) fn new(
         durability: Option<Durability>,
         of_slots: bool,
-        has_line: bool,
+        has_queue: bool,
         settings: &mut Settings,
     ) -> Calls {
         let Some(durability) = durability else {
-            if !has_line {
+            if !has_queue {
                 return Calls(Role::Apart);
             }
             let beside = Arc::new(Beside::looking(of_slots));

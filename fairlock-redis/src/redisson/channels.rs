@@ -1,4 +1,4 @@
-//! Which waiter listens on which of Redisson's channels. In the fair lock's line each has its own; those of a plain lock share one.
+//! Which waiter listens on which of Redisson's channels. In the fair lock's queue each has its own; those of a plain lock share one.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Discipline `Redisson`: the fair lock whose line is shared with Java.
+//! Discipline `Redisson`: the fair lock whose queue is shared with Java.
 //!
 //! Each waiter has its own channel, on which the releaser tells it to ask again. The list holds the order; the
 //! sorted set holds the time at which each waiter counts as dead, and heartbeats keep our own entries alive in it.
@@ -11,9 +11,9 @@ use parking_lot::Mutex;
 use redis::Value;
 
 use super::{Kind, Locks};
-use crate::rules::{Line, Look};
+use crate::rules::{Look, Queue};
 use crate::script::arguments::Argument;
-use crate::script::keys::{Keys, queues};
+use crate::script::keys::{Keys, redisson_queues};
 use crate::script::reply::{Row, items, number, rank, text, time, token, written};
 use crate::script::run::{Call, foreign};
 use crate::script::scripts;
@@ -24,7 +24,7 @@ static LOGGED: Mutex<Vec<(LockName, Instant)>> = Mutex::new(Vec::new());
 const MOST_LOGGED: usize = 16;
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Whether a repair of this lock's line is worth a line in the log.
+/// Whether a repair of this lock's queue is worth a line in the log.
 fn is_news(lock: &LockName, now: Instant) -> bool {
     let mut logged = LOGGED.lock();
     logged.retain(|(_, at)| now.saturating_duration_since(*at) < MINUTE);
@@ -35,7 +35,7 @@ fn is_news(lock: &LockName, now: Instant) -> bool {
     is_news
 }
 
-/// How long places in Redisson's line last.
+/// How long places in Redisson's queue last.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fair {
     pub(crate) thread_wait: Duration,
@@ -85,7 +85,7 @@ impl Kind for Fair {
     }
 }
 
-impl Line for Locks<Fair> {
+impl Queue for Locks<Fair> {
     fn look(&self, lock: &LockId, at: &Look) -> Result<Call<'static>, BackendError> {
         let arguments = [at.from, at.many, at.examined].map(Argument::Number);
         Ok(Call::new(&scripts::INSPECT, self.shared.keys(lock)?, arguments))
@@ -99,13 +99,13 @@ impl Line for Locks<Fair> {
         let holder =
             holder.map_err(|_| foreign(&self.shared.servers, "the holder can't be read", "inspect"))?;
         state.holders = holder.into_iter().collect();
-        (state.line_length, state.absent) = (row.at(2, rank)?, row.at(3, rank)?);
-        state.line = row.at(4, items)?.chunks_exact(2).map(waiter).collect::<Result<_, _>>()?;
+        (state.queue_length, state.absent) = (row.at(2, rank)?, row.at(3, rank)?);
+        state.queue = row.at(4, items)?.chunks_exact(2).map(waiter).collect::<Result<_, _>>()?;
         Ok(state)
     }
 
     fn keys_like(&self, pattern: &str) -> (Vec<String>, &'static str) {
-        (queues(pattern).to_vec(), "list")
+        (redisson_queues(pattern).to_vec(), "list")
     }
 
     fn needed<'k>(&self, keys: &'k Keys, _: &'k str) -> [Vec<Vec<&'k str>>; 2] {
@@ -167,11 +167,11 @@ mod tests {
         with(Discipline::Redisson, |_, _| String::new()).0
     }
 
-    /// {state, holder, lease left, length of the line, absent, line}
-    fn reply(holder: Vec<Value>, line: Vec<Value>) -> Value {
+    /// {state, holder, lease left, length of the queue, absent, queue}
+    fn reply(holder: Vec<Value>, queue: Vec<Value>) -> Value {
         let numbers = [1500, 4, 1].map(Value::Int);
         let items = [bulk("state"), Value::Array(holder)].into_iter().chain(numbers);
-        Value::Array(items.chain([Value::Array(line)]).collect())
+        Value::Array(items.chain([Value::Array(queue)]).collect())
     }
 
     #[test]
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn redissons_line_has_fair_locks_and_finds_places_by_their_owners() {
+    fn redissons_queue_has_fair_locks_and_finds_places_by_their_owners() {
         let kinds =
             [LockKind::Fair, LockKind::Plain, LockKind::ReadWrite, LockKind::Semaphore { permits: 1 }];
         assert_eq!(kinds.map(|kind| FAIR.keeps(kind)), [true, false, false, false]);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_of_the_line_tells_whether_it_was_repaired() {
+    fn an_answer_of_the_queue_tells_whether_it_was_repaired() {
         let answer = |reply: &'static str| {
             let (backend, _) = with(Discipline::Redisson, move |_, _| reply.to_owned());
             only(backend.acquire(&[Acquire::new(place(&id(LockKind::Fair), &owner()), LEASE)])).ok()
@@ -261,18 +261,18 @@ mod tests {
     }
 
     #[test]
-    fn a_look_shows_the_holder_and_the_line() {
-        let seen = |holder, line| backend().0.fair.seen(LockKind::Fair, &reply(holder, line));
+    fn a_look_shows_the_holder_and_the_queue() {
+        let seen = |holder, queue| backend().0.fair.seen(LockKind::Fair, &reply(holder, queue));
         let of_java = vec![bulk("u:1"), Value::Int(2)];
         let state =
             seen(of_java.clone(), vec![bulk("v:1"), Value::Int(700), bulk("v:2"), Value::Int(-1)]).unwrap();
         let holder = state.holder().unwrap();
         assert_eq!((holder.owner.as_str(), holder.hold_count, holder.token), ("u:1", 2, None));
         assert_eq!(holder.lease_left, Some(Duration::from_millis(1500)));
-        assert_eq!((state.line_length, state.absent), (4, 1));
-        let line: Vec<_> =
-            state.line.iter().map(|waiter| (waiter.owner.as_str(), waiter.place_left)).collect();
-        assert_eq!(line, [("v:1", Some(Duration::from_millis(700))), ("v:2", None)]);
+        assert_eq!((state.queue_length, state.absent), (4, 1));
+        let queue: Vec<_> =
+            state.queue.iter().map(|waiter| (waiter.owner.as_str(), waiter.place_left)).collect();
+        assert_eq!(queue, [("v:1", Some(Duration::from_millis(700))), ("v:2", None)]);
         let grant = |label: &str| {
             let ours = [of_java.clone(), vec![bulk("7"), bulk(label), bulk("250")]].concat();
             let holder = seen(ours, Vec::new()).unwrap().holder().cloned().unwrap();
@@ -287,9 +287,9 @@ mod tests {
     }
 
     #[test]
-    fn the_line_is_found_by_its_key_and_needs_the_rights_to_it() {
+    fn the_queue_is_found_by_its_key_and_needs_the_rights_to_it() {
         let (backend, lock) = (backend(), id(LockKind::Fair));
-        assert_eq!(backend.0.fair.keys_like("a*"), (queues("a*").to_vec(), "list"));
+        assert_eq!(backend.0.fair.keys_like("a*"), (redisson_queues("a*").to_vec(), "list"));
         let keys = Keys::of(&lock).unwrap();
         let [all, of_several] = backend.0.fair.needed(&keys, "");
         let on = |key: &str| all.iter().filter(|words| words[1] == key).count();
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_names_the_part_of_the_line() {
+    fn a_look_names_the_part_of_the_queue() {
         let empty = "*6\r\n+state\r\n*0\r\n:-1\r\n:0\r\n:0\r\n*0\r\n";
         let (backend, ran) = with(Discipline::Redisson, |_, _| empty.to_owned());
         let at = Look { from: 5, many: 6, examined: 7, kinds: Kinds::This };

@@ -36,7 +36,7 @@ pub(crate) struct Locks<K> {
     kind: K,
 }
 
-/// What fair and plain locks differ in: the line, and channels.
+/// What fair and plain locks differ in: the queue, and channels.
 pub(crate) trait Kind: Send + Sync {
     fn keeps(&self, kind: LockKind) -> bool;
 
@@ -49,7 +49,7 @@ pub(crate) trait Kind: Send + Sync {
     /// The channel on which this waiter is told to ask again.
     fn channel(&self, place: &Place<'_>, keys: &Keys) -> String;
 
-    /// The answer to a request found the lock's line damaged.
+    /// The answer to a request found the lock's queue damaged.
     fn warn_of(&self, _place: &Place<'_>, _answer: &Row<'_>, _shared: &Shared) -> Result<(), BackendError> {
         Ok(())
     }
@@ -165,7 +165,7 @@ impl<K: Kind> Rules for Locks<K> {
         Ok(Call::new(&scripts::REDISSON_RENEW, keys, arguments))
     }
 
-    /// These lines restore no places, so they need not be told of a kick.
+    /// These queues restore no places, so they need not be told of a kick.
     fn withdraw<'a>(&self, place: &'a Place<'_>, _: By) -> Result<Call<'a>, BackendError> {
         let keys = self.shared.keys(place.lock)?;
         let arguments = [

@@ -1,4 +1,4 @@
-//! The plain lock, as Redisson's `RedissonLock`: no line, and one channel a lock for all waiters.
+//! The plain lock, as Redisson's `RedissonLock`: no queue, and one channel a lock for all waiters.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ mod tests {
     use crate::fake_backend::{id, owner, place};
 
     #[test]
-    fn a_plain_lock_has_one_channel_and_neither_a_line_nor_a_time_to_wait() {
+    fn a_plain_lock_has_one_channel_and_neither_a_queue_nor_a_time_to_wait() {
         let kinds = [LockKind::Plain, LockKind::Fair, LockKind::ReadWrite];
         assert_eq!(kinds.map(|kind| Plain.keeps(kind)), [true, false, false]);
         let (lock, owner) = (id(LockKind::Plain), owner());

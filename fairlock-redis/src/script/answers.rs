@@ -10,7 +10,7 @@ pub(crate) fn acquired(row: &Row<'_>) -> Result<Acquired, BackendError> {
         "granted" => Ok(Acquired::Granted { token: row.at(0, token)?, lease: row.at(1, lease)? }),
         "queued" => {
             let (at, recheck_in, ticket) = (row.at(0, rank)?, row.at(1, recheck_in)?, row.at(2, rank)?);
-            // Redisson's line has no tickets, and sends no message about a grant.
+            // Redisson's queue has no tickets, and sends no message about a grant.
             let latest = if ticket == 0 { 0 } else { row.at(3, rank)? };
             Ok(Acquired::Queued { rank: at, recheck_in, ticket, latest })
         }

@@ -56,6 +56,6 @@ mod tests {
             }
         }
         assert!(kept.slots.iter().filter(|slot| slot.lock().is_some()).count() > SLOTS / 2);
-        assert!(of(&kept, "fairlock_line:{a}").is_err());
+        assert!(of(&kept, "fairlock_queue:{a}").is_err());
     }
 }

@@ -5,8 +5,8 @@
 //! | lock (hash) | `orders` | `a{b}` |
 //! | queue (list, shared with Redisson) | `redisson_lock_queue:{orders}` | `redisson_lock_queue:a{b}` |
 //! | timeouts (sorted set, shared) | `redisson_lock_timeout:{orders}` | `redisson_lock_timeout:a{b}` |
-//! | line (sorted set, ours) | `fairlock_line:{orders}` | `fairlock_line_raw:a{b}` |
-//! | record (hash, ours): sequence, line clock, places | `fairlock_record:{orders}` | `fairlock_record_raw:a{b}` |
+//! | queue (sorted set, ours) | `fairlock_queue:{orders}` | `fairlock_queue_raw:a{b}` |
+//! | record (hash, ours): sequence, queue clock, places | `fairlock_record:{orders}` | `fairlock_record_raw:a{b}` |
 //! | ends of holds that take a part (sorted set, ours) | `fairlock_ends:{orders}` | `fairlock_ends_raw:a{b}` |
 //! | channel (shared) | `redisson_lock__channel:{orders}` | `redisson_lock__channel:a{b}` |
 //! | channel of a fair waiter (shared) | the same, `:` and the owner | |
@@ -26,7 +26,7 @@ pub(crate) const CLIENT_CHANNEL_PREFIX: &str = "fairlock:";
 
 /// Prefixes of keys that belong to other locks. A lock with such a name would overwrite them.
 const TAKEN: [&str; 6] = [
-    "fairlock_line",
+    "fairlock_queue",
     "fairlock_record",
     "fairlock_ends",
     "fairlock_life",
@@ -60,7 +60,7 @@ impl Keys {
         let mut texts = String::with_capacity(7 * (name.len() + 25));
         let ends = [
             [name, "", "", "", ""],
-            ["fairlock_line", raw, before, name, after],
+            ["fairlock_queue", raw, before, name, after],
             ["fairlock_record", raw, before, name, after],
             ["fairlock_ends", raw, before, name, after],
             ["redisson_lock_queue", "", before, name, after],
@@ -84,7 +84,7 @@ impl Keys {
         self.at(0)
     }
 
-    pub(crate) fn line(&self) -> &str {
+    pub(crate) fn waiters(&self) -> &str {
         self.at(1)
     }
 
@@ -130,35 +130,35 @@ impl Keys {
             (self.lock(), "hash"),
             (self.queue(), "list"),
             (self.timeouts(), "zset"),
-            (self.line(), "zset"),
+            (self.waiters(), "zset"),
             (self.record(), "hash"),
             (self.ends(), "zset"),
         ]
     }
 
-    /// The keys of the line's scripts, in their order. A lock of one unit has no parts, and so no ends.
-    pub(crate) fn of_line(&self) -> KeysOfScript<'_> {
+    /// The keys of the queue's scripts, in their order. A lock of one unit has no parts, and so no ends.
+    pub(crate) fn of_queue(&self) -> KeysOfScript<'_> {
         match self.has_parts() {
-            false => smallvec![self.lock(), self.line(), self.record()],
-            true => smallvec![self.lock(), self.line(), self.record(), self.ends()],
+            false => smallvec![self.lock(), self.waiters(), self.record()],
+            true => smallvec![self.lock(), self.waiters(), self.record(), self.ends()],
         }
     }
 
-    /// The keys of the script that shows Redisson's line, in their order.
+    /// The keys of the script that shows Redisson's queue, in their order.
     #[cfg(any(feature = "redisson", test))]
     pub(crate) fn redisson(&self) -> KeysOfScript<'_> {
         smallvec![self.lock(), self.record(), self.queue(), self.timeouts()]
     }
 
-    /// The same for the other scripts of that line. A plain lock has no line.
+    /// The same for the other scripts of that queue. A plain lock has no queue.
     #[cfg(any(feature = "redisson", test))]
     pub(crate) fn in_redisson(&self) -> KeysOfScript<'_> {
-        if self.kind == LockKind::Plain { self.without_line() } else { self.redisson() }
+        if self.kind == LockKind::Plain { self.without_queue() } else { self.redisson() }
     }
 
     /// The keys of a hold by these scripts.
     #[cfg(any(feature = "redisson", test))]
-    pub(crate) fn without_line(&self) -> KeysOfScript<'_> {
+    pub(crate) fn without_queue(&self) -> KeysOfScript<'_> {
         smallvec![self.lock(), self.record()]
     }
 
@@ -168,11 +168,11 @@ impl Keys {
     }
 }
 
-/// Patterns for SCAN's MATCH that find the lines, and the ends of holds that take a part, of locks whose name matches `pattern`.
-pub(crate) fn lines(pattern: &str) -> [String; 4] {
+/// Patterns for SCAN's MATCH that find the queues, and the ends of holds that take a part, of locks whose name matches `pattern`.
+pub(crate) fn queues(pattern: &str) -> [String; 4] {
     [
-        format!("fairlock_line:{{{pattern}}}"),
-        format!("fairlock_line_raw:{pattern}"),
+        format!("fairlock_queue:{{{pattern}}}"),
+        format!("fairlock_queue_raw:{pattern}"),
         format!("fairlock_ends:{{{pattern}}}"),
         format!("fairlock_ends_raw:{pattern}"),
     ]
@@ -180,17 +180,17 @@ pub(crate) fn lines(pattern: &str) -> [String; 4] {
 
 /// The same for Redisson's queues.
 #[cfg(any(feature = "redisson", test))]
-pub(crate) fn queues(pattern: &str) -> [String; 2] {
+pub(crate) fn redisson_queues(pattern: &str) -> [String; 2] {
     [format!("redisson_lock_queue:{{{pattern}}}"), format!("redisson_lock_queue:{pattern}")]
 }
 
-/// The name of the lock that this line, set of ends, or queue of Redisson's belongs to.
-pub(crate) fn name_of_line(key: &str) -> Option<&str> {
+/// The name of the lock that this queue, set of ends, or queue of Redisson's belongs to.
+pub(crate) fn name_of_queue(key: &str) -> Option<&str> {
     let after = |prefixes: &[&str]| prefixes.iter().find_map(|prefix| key.strip_prefix(prefix));
-    if let Some(name) = after(&["fairlock_line_raw:", "fairlock_ends_raw:"]) {
+    if let Some(name) = after(&["fairlock_queue_raw:", "fairlock_ends_raw:"]) {
         return Some(name);
     }
-    let rest = after(&["fairlock_line:", "fairlock_ends:", "redisson_lock_queue:"])?;
+    let rest = after(&["fairlock_queue:", "fairlock_ends:", "redisson_lock_queue:"])?;
     let inner = rest.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
     // A name with a brace was written without further braces.
     Some(inner.filter(|inner| !inner.contains('{')).unwrap_or(rest))
@@ -229,9 +229,9 @@ mod tests {
         let lock = named("a", LockKind::ReadWrite);
         let (keys, with_ends) = (Keys::of(&id("a")).unwrap(), Keys::of(&lock).unwrap());
         let texts = |keys: KeysOfScript<'_>| keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>();
-        let [line, record, ends] = ["fairlock_line:{a}", "fairlock_record:{a}", "fairlock_ends:{a}"];
-        assert_eq!(texts(keys.of_line()), ["a", line, record]);
-        assert_eq!(texts(with_ends.of_line()), ["a", line, record, ends]);
+        let [queue, record, ends] = ["fairlock_queue:{a}", "fairlock_record:{a}", "fairlock_ends:{a}"];
+        assert_eq!(texts(keys.of_queue()), ["a", queue, record]);
+        assert_eq!(texts(with_ends.of_queue()), ["a", queue, record, ends]);
         assert_eq!(
             texts(keys.redisson()),
             ["a", record, "redisson_lock_queue:{a}", "redisson_lock_timeout:{a}"]
@@ -240,12 +240,12 @@ mod tests {
         assert_eq!(texts(Keys::of(&plain).unwrap().in_redisson()), ["a", record]);
         assert_eq!(texts(keys.in_redisson()), texts(keys.redisson()));
         assert!(keys.are_of(&id("a")) && !keys.are_of(&plain));
-        assert_eq!(texts(keys.without_line()), ["a", record]);
+        assert_eq!(texts(keys.without_queue()), ["a", record]);
         assert_eq!(
             (texts(keys.of_hold()), texts(with_ends.of_hold())),
             (vec!["a".into()], vec!["a".into(), ends.into()])
         );
-        let mut all = [texts(with_ends.of_line()), texts(keys.redisson())].concat();
+        let mut all = [texts(with_ends.of_queue()), texts(keys.redisson())].concat();
         all.sort();
         all.dedup();
         let mut typed = keys.typed().map(|(key, _)| key);
@@ -254,11 +254,11 @@ mod tests {
     }
 
     #[test]
-    fn patterns_find_the_lines_of_a_lock() {
+    fn patterns_find_the_queues_of_a_lock() {
         for name in ["a", "a:{t}:b"] {
             let keys = Keys::of(&id(name)).unwrap();
             let is_in = |patterns: &[String], key: &str| patterns.iter().any(|pattern| pattern == key);
-            assert!(is_in(&lines(name), keys.line()) && is_in(&lines(name), keys.ends()));
+            assert!(is_in(&queues(name), keys.queue()) && is_in(&queues(name), keys.ends()));
             assert!(is_in(&queues(name), keys.queue()));
         }
     }
@@ -270,22 +270,22 @@ mod tests {
     }
 
     #[test]
-    fn the_name_of_a_lock_can_be_read_from_its_lines() {
+    fn the_name_of_a_lock_can_be_read_from_its_queues() {
         for name in ["a", "a:{t}:b", "{a}", "a b", "a}"] {
             let keys = Keys::of(&id(name)).unwrap();
-            assert_eq!(name_of_line(keys.line()), Some(name));
-            assert_eq!(name_of_line(keys.ends()), Some(name));
+            assert_eq!(name_of_queue(keys.queue()), Some(name));
+            assert_eq!(name_of_queue(keys.ends()), Some(name));
             // Redisson gives `a` and `{a}` one queue.
-            assert_eq!(name_of_line(keys.queue()), Some(if name == "{a}" { "a" } else { name }));
+            assert_eq!(name_of_queue(keys.queue()), Some(if name == "{a}" { "a" } else { name }));
         }
-        assert_eq!(name_of_line("fairlock_record:{a}"), None);
+        assert_eq!(name_of_queue("fairlock_record:{a}"), None);
     }
 
     #[test]
     fn own_keys_keep_a_name_and_the_same_name_in_braces_apart() {
         let names = ["a", "{a}", "{{a}}", "a}", "{a"];
         let keys = names.map(|name| Keys::of(&id(name)).unwrap());
-        let spelled = keys.iter().flat_map(|keys| [keys.line(), keys.record(), keys.ends()]);
+        let spelled = keys.iter().flat_map(|keys| [keys.queue(), keys.record(), keys.ends()]);
         assert_eq!(spelled.collect::<std::collections::HashSet<_>>().len(), 3 * names.len());
     }
 

@@ -217,7 +217,7 @@ mod tests {
     use crate::builder::Discipline;
     use crate::fake_backend::{hold, id, named, owner, with};
     use crate::net::test_server::{Act, FakeServer, polite};
-    use crate::script::scripts::LINE_RELEASE;
+    use crate::script::scripts::HAND_OFF_RELEASE;
 
     /// The result of a release when the server gives these answers in turn; and the number of calls.
     fn released(said: &[&'static str]) -> (Result<(), BackendError>, usize) {
@@ -318,22 +318,22 @@ mod tests {
             "EVALSHA" if is_loaded.load(Ordering::SeqCst) => Act::Say(":7\r\n".to_owned()),
             "EVALSHA" => Act::Say("-NOSCRIPT no\r\n".to_owned()),
             "SCRIPT" => {
-                is_loaded.store(words[1..] == ["LOAD", &LINE_RELEASE.text.source], Ordering::SeqCst);
+                is_loaded.store(words[1..] == ["LOAD", &HAND_OFF_RELEASE.text.source], Ordering::SeqCst);
                 polite(words)
             }
             _ => polite(words),
         });
         let backend = RedisBackend::builder(&format!("redis://{}", server.address())).connect().unwrap();
-        let call = Call::new(&LINE_RELEASE, keys("a"), []);
+        let call = Call::new(&HAND_OFF_RELEASE, keys("a"), []);
         assert_eq!(backend.0.shared.run(&call).unwrap(), Value::Int(7));
     }
 
     #[test]
     fn the_name_of_the_first_lock_decides_the_server() {
-        assert_eq!(Call::new(&LINE_RELEASE, keys("a"), []).lock(), "a");
-        let call = Call::for_many(&LINE_RELEASE, [keys("b"), keys("a")], []);
+        assert_eq!(Call::new(&HAND_OFF_RELEASE, keys("a"), []).lock(), "a");
+        let call = Call::for_many(&HAND_OFF_RELEASE, [keys("b"), keys("a")], []);
         assert_eq!(call.unwrap().lock(), "b");
-        assert!(Call::for_many(&LINE_RELEASE, [], []).is_none());
+        assert!(Call::for_many(&HAND_OFF_RELEASE, [], []).is_none());
     }
 
     #[test]
@@ -342,7 +342,7 @@ mod tests {
             "b" => "-MISMATCH 5\r\n".to_owned(),
             _ => ":7\r\n".to_owned(),
         });
-        let calls = ["a", "b", "c"].map(|name| Call::new(&LINE_RELEASE, keys(name), []));
+        let calls = ["a", "b", "c"].map(|name| Call::new(&HAND_OFF_RELEASE, keys(name), []));
         let answers = run_all(&backend.0.shared.servers, &calls, Order::AtOnce);
         let [Ok(Value::Int(7)), Err(refused), Ok(Value::Int(7))] = &answers[..] else {
             panic!("{answers:?}")

@@ -94,15 +94,15 @@ macro_rules! script {
     };
 }
 
-script!(LINE_ACQUIRE, "line/acquire.lua", of_line);
-script!(LINE_RENEW, "line/renew.lua", of_line);
-script!(LINE_RENEW_HOLDS, "line/renew_holds.lua", of_hold);
-script!(LINE_CLAIM, "line/claim.lua", of_line);
-script!(LINE_RELEASE, "line/release.lua", of_line);
-script!(LINE_KEEP, "line/keep.lua", of_line);
-script!(LINE_WITHDRAW, "line/withdraw.lua", of_line);
-script!(LINE_FORCE_RELEASE, "line/force_release.lua", of_line);
-script!(LINE_INSPECT, "line/inspect.lua", of_line);
+script!(HAND_OFF_ACQUIRE, "hand_off/acquire.lua", of_queue);
+script!(HAND_OFF_RENEW, "hand_off/renew.lua", of_queue);
+script!(HAND_OFF_RENEW_HOLDS, "hand_off/renew_holds.lua", of_hold);
+script!(HAND_OFF_CLAIM, "hand_off/claim.lua", of_queue);
+script!(HAND_OFF_RELEASE, "hand_off/release.lua", of_queue);
+script!(HAND_OFF_KEEP, "hand_off/keep.lua", of_queue);
+script!(HAND_OFF_WITHDRAW, "hand_off/withdraw.lua", of_queue);
+script!(HAND_OFF_FORCE_RELEASE, "hand_off/force_release.lua", of_queue);
+script!(HAND_OFF_INSPECT, "hand_off/inspect.lua", of_queue);
 
 macro_rules! of_redisson {
     ($($item:item)*) => { $(#[cfg(feature = "redisson")] $item)* };
@@ -115,7 +115,7 @@ of_redisson! {
     script!(REDISSON_KEEP, "redisson/keep.lua", in_redisson);
     script!(REDISSON_WITHDRAW, "redisson/withdraw.lua", in_redisson);
     script!(REDISSON_FORCE_RELEASE, "redisson/force_release.lua", in_redisson);
-    script!(REDISSON_RENEW_HOLDS, "redisson/renew_holds.lua", without_line);
+    script!(REDISSON_RENEW_HOLDS, "redisson/renew_holds.lua", without_queue);
     script!(INSPECT, "inspect.lua", redisson);
 }
 
@@ -132,15 +132,15 @@ mod tests {
     pub(crate) fn all() -> Vec<(&'static Script, usize, usize)> {
         #[cfg_attr(not(feature = "redisson"), expect(unused_mut, reason = "nothing is added"))]
         let mut all: Vec<(&'static Script, usize, usize)> = vec![
-            (&LINE_ACQUIRE, 4, 9),
-            (&LINE_RENEW, 4, 3),
-            (&LINE_RENEW_HOLDS, 2, 3),
-            (&LINE_CLAIM, 4, 8),
-            (&LINE_RELEASE, 4, 5),
-            (&LINE_KEEP, 4, 6),
-            (&LINE_WITHDRAW, 4, 4),
-            (&LINE_FORCE_RELEASE, 4, 7),
-            (&LINE_INSPECT, 4, 5),
+            (&HAND_OFF_ACQUIRE, 4, 9),
+            (&HAND_OFF_RENEW, 4, 3),
+            (&HAND_OFF_RENEW_HOLDS, 2, 3),
+            (&HAND_OFF_CLAIM, 4, 8),
+            (&HAND_OFF_RELEASE, 4, 5),
+            (&HAND_OFF_KEEP, 4, 6),
+            (&HAND_OFF_WITHDRAW, 4, 4),
+            (&HAND_OFF_FORCE_RELEASE, 4, 7),
+            (&HAND_OFF_INSPECT, 4, 5),
         ];
         #[cfg(feature = "redisson")]
         all.extend::<[(&'static Script, usize, usize); 8]>([
@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn every_file_is_a_script_that_is_used() {
         let mut files = Vec::new();
-        for folder in ["", "line/", "redisson/"] {
+        for folder in ["", "hand_off/", "redisson/"] {
             let path = format!("{}/scripts/{folder}", env!("CARGO_MANIFEST_DIR"));
             for entry in std::fs::read_dir(path).unwrap() {
                 let name = entry.unwrap().file_name().into_string().unwrap();

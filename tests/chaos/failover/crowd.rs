@@ -4,7 +4,7 @@
 //! failover crowd SETTING URL HISTORY LOCK THREADS
 //! ```
 //!
-//! The process says `ready`. At the line `wait` each of its threads asks for a place, and the process says `in line` when
+//! The process says `ready`. At the line `wait` each of its threads asks for a place, and the process says `in the queue` when
 //! all have one. Each thread records its grant under its owner's id and releases the lock. When all are served the process
 //! says `served <granted> <failed>`, and waits for the next line.
 
@@ -36,7 +36,7 @@ pub(crate) fn wait(words: &[&str]) -> Result<(), Failure> {
     for line in std::io::stdin().lock().lines() {
         line?;
         let granted = thread::scope(|scope| -> Result<usize, Failure> {
-            let (tell, in_line) = channel();
+            let (tell, in_queue) = channel();
             let waiting: Vec<_> = (0..threads)
                 .map(|_| {
                     let (tell, owner) = (tell.clone(), client.new_owner());
@@ -54,8 +54,8 @@ pub(crate) fn wait(words: &[&str]) -> Result<(), Failure> {
                     })
                 })
                 .collect();
-            let standing = in_line.iter().take(threads).filter(|stands| *stands).count();
-            say(if standing == threads { "in line" } else { "not in line" })?;
+            let standing = in_queue.iter().take(threads).filter(|stands| *stands).count();
+            say(if standing == threads { "in the queue" } else { "not in the queue" })?;
             let mut granted = 0;
             for thread in waiting {
                 match thread.join().map_err(|_| "a thread panicked")? {

@@ -67,26 +67,26 @@ impl Held {
     }
 
     /// How many wait for this lock.
-    pub(crate) fn line_length(self, client: &Client, name: &str) -> fairlock::Result<u64> {
+    pub(crate) fn queue_length(self, client: &Client, name: &str) -> fairlock::Result<u64> {
         let state = match self {
             Held::Fair | Held::LockAll => client.fair_lock(name)?.inspect(),
             Held::Rw => client.rw_lock(name)?.inspect(),
             Held::Semaphore => client.semaphore(name, PERMITS)?.inspect(),
         };
-        Ok(state?.line_length)
+        Ok(state?.queue_length)
     }
 
     /// What this part asks for. Only `lock-all` has a second lock.
     pub(crate) fn handle(self, client: &Client, part: Part, names: [&str; 2]) -> fairlock::Result<Handle> {
         let [first, second] = names;
-        let one = |lock: Lock, name: &str, takes| Handle {
+        let one = |lock: Lock, name: &str, units| Handle {
             ask: Ask::Lock(lock),
             names: vec![name.to_owned()],
-            takes,
+            units,
         };
         Ok(match (self, part) {
             (Held::LockAll, Part::Holder) => {
-                Handle { ask: Ask::All(client.clone()), names: names.map(str::to_owned).to_vec(), takes: 1 }
+                Handle { ask: Ask::All(client.clone()), names: names.map(str::to_owned).to_vec(), units: 1 }
             }
             (Held::LockAll, Part::Poller) => one(client.fair_lock(second)?, second, 1),
             (Held::Fair | Held::LockAll, _) => one(client.fair_lock(first)?, first, 1),
@@ -95,7 +95,7 @@ impl Held {
             (Held::Semaphore, _) => Handle {
                 ask: Ask::Permits(client.semaphore(first, PERMITS)?),
                 names: vec![first.to_owned()],
-                takes: if part == Part::Holder { 2 } else { 1 },
+                units: if part == Part::Holder { 2 } else { 1 },
             },
         })
     }
@@ -107,7 +107,7 @@ pub(crate) struct Handle {
     /// The names of the locks.
     pub(crate) names: Vec<String>,
     /// Units of each.
-    pub(crate) takes: u32,
+    pub(crate) units: u32,
 }
 
 enum Ask {
@@ -122,7 +122,7 @@ impl Handle {
         Ok(match &self.ask {
             Ask::Lock(lock) => lock.try_lock_for(wait)?.guard().map(Guard::One),
             Ask::Permits(semaphore) => {
-                semaphore.try_acquire_many_for(self.takes, wait)?.guard().map(Guard::Permits)
+                semaphore.try_acquire_many_for(self.units, wait)?.guard().map(Guard::Permits)
             }
             Ask::All(client) => client.try_lock_all_for(&self.names, wait)?.guard().map(Guard::All),
         })

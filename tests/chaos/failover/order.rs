@@ -1,6 +1,6 @@
 //! Waiters keep their order through a fail-over: fifty of several processes, over a hundred fail-overs.
 //!
-//! The order before is that of the line at the old master, just before it is killed. The order after is that of the grants,
+//! The order before is that of the queue at the old master, just before it is killed. The order after is that of the grants,
 //! by their tokens.
 
 use std::collections::BTreeMap;
@@ -21,12 +21,12 @@ use crate::side_by_side::{Watch, caught, each};
 
 /// The processes that wait, by their numbers.
 const CROWD: std::ops::RangeInclusive<u8> = 1..=5;
-/// The number of this process, which holds the lock, and reads the line.
+/// The number of this process, which holds the lock, and reads the queue.
 const HOLDER: u8 = 0;
 /// Longer than all waits of a fail-over together.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// What the new master knows of the line.
+/// What the new master knows of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Known {
     /// The hold and all waiters.
@@ -159,9 +159,9 @@ impl Theatre {
         if self.all.master() != Some(old) {
             return None;
         }
-        let line = self.lock.inspect_line(0..500).expect("the line can be read").line;
-        let before: Vec<String> = line.iter().map(|waiter| waiter.owner.as_str().to_owned()).collect();
-        assert_eq!(before.len(), self.waiters, "all stand in line");
+        let queue = self.lock.inspect_queue(0..500).expect("the queue can be read").queue;
+        let before: Vec<String> = queue.iter().map(|waiter| waiter.owner.as_str().to_owned()).collect();
+        assert_eq!(before.len(), self.waiters, "all stand in the queue");
 
         self.all.servers[old].server.kill();
         if released == Released::AtOnce {
@@ -185,7 +185,7 @@ impl Theatre {
     /// The processes of this part of the crowd take their places.
     fn queue(&mut self, part: std::ops::Range<usize>) {
         self.crowd[part.clone()].iter_mut().for_each(|worker| worker.say("wait"));
-        self.crowd[part].iter().for_each(|worker| worker.expect("in line", BOUND));
+        self.crowd[part].iter().for_each(|worker| worker.expect("in the queue", BOUND));
     }
 
     /// The replicas of this master hear nothing more of it.
@@ -207,7 +207,7 @@ impl Theatre {
     }
 }
 
-/// The new master may not know the hold. Then the release says that it was lost, which the line does not mind.
+/// The new master may not know the hold. Then the release says that it was lost, which the queue does not mind.
 fn release(guard: LockGuard) {
     let _ = guard.unlock();
 }

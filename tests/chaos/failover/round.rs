@@ -68,8 +68,8 @@ pub(crate) fn run(
     probing.for_each(|(_, worker)| worker.say("ask"));
     let seen = look_until(BOUND, || setting.client(&all.url(WATCH), OF_FAULTS).ok())
         .expect("the servers answer in time");
-    eventually(BOUND, "the waiters stand in line", || {
-        held.line_length(&seen, &lock).is_ok_and(|length| length >= 2)
+    eventually(BOUND, "the waiters stand in the queue", || {
+        held.queue_length(&seen, &lock).is_ok_and(|length| length >= 2)
     });
     if !all.inject(About { fault, lock: &lock, holder: &holder, held, setting }, clock) {
         return None;

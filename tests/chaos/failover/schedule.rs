@@ -24,7 +24,7 @@ const JUDGED: usize = 20;
 /// From this many quick rounds on, each fault of the control must have led to an overlap, and so must each kind of lock.
 const JUDGED_ALONE: usize = 5;
 /// A round whose servers granted no lock for longer than this had no room for an overlap: the holder believes for a lease, and
-/// a line that was lost rests for a place's time.
+/// a queue that was lost rests for a place's time.
 const ROOM: Duration = LEASE.saturating_sub(OF_FAULTS.place.saturating_mul(2));
 /// On PostgreSQL, how many rounds follow one of the control.
 const CONTROL: usize = 10;

@@ -33,7 +33,7 @@ pub(crate) struct Times {
     pub(crate) outage: Duration,
 }
 
-/// Where faults are injected. A line that was lost rests for a place's time, and the holder renews once in a third of the
+/// Where faults are injected. A queue that was lost rests for a place's time, and the holder renews once in a third of the
 /// lease: with the shortest places there is time for holds to overlap.
 pub(crate) const OF_FAULTS: Times =
     Times { place: Duration::from_millis(500), outage: Duration::from_secs(6) };

@@ -145,8 +145,8 @@ impl Turns<'_> {
     fn ask(self, handle: &Handle, who: &str, wait: Duration) -> Option<Guard> {
         for name in &handle.names {
             self.recorder.ask(who, name, Some(wait));
-            if handle.takes > 1 {
-                self.recorder.note(now_ns(), who, What::Wants { units: handle.takes }, name);
+            if handle.units > 1 {
+                self.recorder.note(now_ns(), who, What::Wants { units: handle.units }, name);
             }
         }
         match handle.ask(wait) {

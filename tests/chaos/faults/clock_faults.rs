@@ -83,18 +83,18 @@ fn a_server_clock_that_jumps_ahead_is_noticed_by_the_next_renewal_and_tokens_gro
     }
 }
 
-/// F1. Leases end, and with a jump of days the line's keys as well. The order in which the waiters asked stays.
+/// F1. Leases end, and with a jump of days the queue's keys as well. The order in which the waiters asked stays.
 #[test]
 fn a_server_clock_that_jumps_ahead_costs_no_waiter_its_turn() {
     let _alone = Alone::here();
     for (shift, seconds) in [("+200s", 200), ("+7200s", 7200), ("+172800s", 172_800)] {
         let server = server();
         let clients: Vec<_> = (0..5).map(|_| client(&server)).collect();
-        let guard = take(&clients[0], "line");
-        let lock = clients[0].fair_lock("line").unwrap();
+        let guard = take(&clients[0], "queue");
+        let lock = clients[0].fair_lock("queue").unwrap();
         let waiting = clients[1..].iter().zip(1..).map(|(client, number)| {
-            let waiting = request(client, "line");
-            eventually(SOON, "it stands in line", || lock.inspect().unwrap().line_length == number);
+            let waiting = request(client, "queue");
+            eventually(SOON, "it stands in the queue", || lock.inspect().unwrap().queue_length == number);
             waiting
         });
         let waiting: Vec<_> = waiting.collect();
@@ -204,9 +204,9 @@ fn a_client_whose_wall_clock_jumps_keeps_its_lock_and_its_place() {
     holder.expect("held", SOON);
     let lock = ours.fair_lock("jumpy").unwrap();
     let waiter = start(&["try", "hand_off", &server.url(), "jumpy", "60000"]);
-    eventually(SOON, "the waiter is in line", || lock.inspect().unwrap().line.len() == 1);
+    eventually(SOON, "the waiter is in the queue", || lock.inspect().unwrap().queue.len() == 1);
     let state = lock.inspect().unwrap();
-    let (token, place) = (state.holder().unwrap().token, state.line[0].owner.clone());
+    let (token, place) = (state.holder().unwrap().token, state.queue[0].owner.clone());
     for shift in ["+7200s", "-7200s", "+60s", "+0"] {
         sets(&clock, shift);
         let seen = Command::new(with_a_clock).arg(&clock).args(["date", "+%s"]).output().unwrap().stdout;
@@ -222,7 +222,7 @@ fn a_client_whose_wall_clock_jumps_keeps_its_lock_and_its_place() {
         }
     }
     let state = lock.inspect().unwrap();
-    assert_eq!((state.holder().unwrap().token, &state.line[0].owner), (token, &place));
+    assert_eq!((state.holder().unwrap().token, &state.queue[0].owner), (token, &place));
     holder.go();
     holder.expect("unlocked", SOON);
     waiter.expect("got", SOON);

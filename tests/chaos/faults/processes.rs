@@ -11,8 +11,8 @@ use fairlock_tests::soak::nemesis::{Done, Fault, Whom};
 use fairlock_tests::{Alone, Proxy, RedisServer, WorkDir, Worker, assert_no_residue, eventually, signals};
 
 use crate::support::{
-    LEASE, SLACK, SOON, client, crew, granted, grants_of, is_grant, judged, line, lock_worker, ms, patient,
-    request, take, until_free, until_in_line, warm_server, worker,
+    LEASE, SLACK, SOON, client, crew, granted, grants_of, is_grant, judged, lock_worker, ms, patient, queue,
+    request, take, until_free, until_in_queue, warm_server, worker,
 };
 
 /// Promise P5: the lease, and this much more.
@@ -26,7 +26,7 @@ fn holder(words: &[&str]) -> Worker {
     holder
 }
 
-/// A process with one waiter in line.
+/// A process with one waiter in the queue.
 fn waiter(server: &RedisServer, name: &str, place_ms: &str) -> Worker {
     let mut waiter = lock_worker(&["wait", "hand_off", &server.url(), name, "1", place_ms]);
     waiter.go();
@@ -113,15 +113,15 @@ fn a_waiter_that_was_stopped_when_its_turn_came_is_served_next() {
     let guard = take(&ours.fair_lock("turn").unwrap());
     let mut first = lock_worker(&["try", "hand_off", &server.url(), "turn", "120000"]);
     first.go();
-    until_in_line(&server, "turn", 1);
-    let member = line(&server, "turn").remove(0);
+    until_in_queue(&server, "turn", 1);
+    let member = queue(&server, "turn").remove(0);
     let [second, third, fourth] = [(); 3].map(|()| request(&ours, "turn"));
     signals::stop(first.child());
     guard.unlock().unwrap();
     let second = granted(second, 2 * SOON);
     signals::cont(first.child());
     eventually(SOON, "the first is back before all others", || {
-        line(&server, "turn").first() == Some(&member)
+        queue(&server, "turn").first() == Some(&member)
     });
     second.unlock().unwrap();
     first.expect("got", SOON);
@@ -140,14 +140,14 @@ fn killed_waiters_delay_no_other_wherever_they_stood() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let ours = patient(&server.url());
-    let guard = take(&ours.fair_lock("line").unwrap());
+    let guard = take(&ours.fair_lock("queue").unwrap());
     let mut dead = Vec::new();
     let mut live = Vec::new();
     for _ in 0..2 {
-        dead.push(waiter(&server, "line", "60000"));
-        live.push(request(&ours, "line"));
+        dead.push(waiter(&server, "queue", "60000"));
+        live.push(request(&ours, "queue"));
     }
-    dead.push(waiter(&server, "line", "60000"));
+    dead.push(waiter(&server, "queue", "60000"));
     dead.iter_mut().for_each(Worker::kill);
     let heard = || server.query::<Vec<String>>(&["PUBSUB", "CHANNELS", "fairlock:*"]).len();
     eventually(SOON, "the server sees that they are gone", || heard() == 1);
@@ -159,8 +159,8 @@ fn killed_waiters_delay_no_other_wherever_they_stood() {
         released = Instant::now();
         guard.unlock().unwrap();
     }
-    take(&ours.fair_lock("line").unwrap()).unlock().unwrap();
-    assert_no_residue(&server, &["fairlock_line:{line}", "fairlock_record:{line}"]);
+    take(&ours.fair_lock("queue").unwrap()).unlock().unwrap();
+    assert_no_residue(&server, &["fairlock_queue:{queue}", "fairlock_record:{queue}"]);
 }
 
 /// A7: Redisson's issue 3004 hung for ever.
@@ -172,8 +172,8 @@ fn a_stopped_waiter_is_passed_over_and_gets_its_place_back() {
     let guard = take(&ours.fair_lock("again").unwrap());
     let mut still = worker(&["look", &server.url(), "again", "1500"]);
     still.go();
-    until_in_line(&server, "again", 1);
-    let member = line(&server, "again").remove(0);
+    until_in_queue(&server, "again", 1);
+    let member = queue(&server, "again").remove(0);
     let (second, third) = (request(&ours, "again"), request(&ours, "again"));
     signals::stop(still.child());
     thread::sleep(ms(2500)); // longer than its place lives, as tested
@@ -182,8 +182,8 @@ fn a_stopped_waiter_is_passed_over_and_gets_its_place_back() {
     signals::cont(still.child());
     let lock = ours.fair_lock("again").unwrap();
     eventually(SOON, "the waiter is first again, and heard", || {
-        let first = lock.inspect().unwrap().line.remove(0);
-        line(&server, "again").first() == Some(&member) && first.place_left > Some(Duration::ZERO)
+        let first = lock.inspect().unwrap().queue.remove(0);
+        queue(&server, "again").first() == Some(&member) && first.place_left > Some(Duration::ZERO)
     });
     second.unlock().unwrap();
     still.expect("held", SOON);

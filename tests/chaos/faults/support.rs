@@ -6,7 +6,7 @@ use fairlock::{Client, ClientBuilder, Discipline, Lock, LockGuard, RedisBackend}
 use fairlock_tests::history::{Event, What, read};
 pub(crate) use fairlock_tests::locks::{granted, request, take};
 use fairlock_tests::server_state::scripts_run;
-pub(crate) use fairlock_tests::server_state::{line, until_in_line};
+pub(crate) use fairlock_tests::server_state::{queue, until_in_queue};
 use fairlock_tests::soak::crew::Crew;
 use fairlock_tests::soak::nemesis::Done;
 use fairlock_tests::soak::remains::residue;
@@ -56,7 +56,7 @@ pub(crate) fn warm_server() -> RedisServer {
     let guard = take(&lock);
     guard.renew().unwrap();
     let waiting = request(&ours, "warm");
-    until_in_line(&server, "warm", 1);
+    until_in_queue(&server, "warm", 1);
     let before = scripts_run(&server);
     eventually(SOON, "heartbeats have come", || scripts_run(&server) >= before + 2);
     drop(waiting);
@@ -81,10 +81,10 @@ pub(crate) fn believed_for(guard: &LockGuard, since: Instant) -> Duration {
     believed
 }
 
-/// Waits until the line is empty and the lock is free.
+/// Waits until the queue is empty and the lock is free.
 pub(crate) fn until_free(server: &RedisServer, name: &str) {
     eventually(SOON, "all is given back", || {
-        line(server, name).is_empty() && !server.query::<bool>(&["EXISTS", name])
+        queue(server, name).is_empty() && !server.query::<bool>(&["EXISTS", name])
     });
 }
 

@@ -22,16 +22,16 @@ pub fn exclusion(world: &World, lock: &LockAtServer, said: &[Said], state: &Lock
     believed.retain(|(_, hold)| hold.lock == *name && !lock.forced.contains(&hold.token));
     for (_, hold) in &believed {
         let who = world.name_of(hold.owner.as_str());
-        let HeldLock { token, takes, valid_for, .. } = hold;
+        let HeldLock { token, units, valid_for, .. } = hold;
         let kept = state
             .holders
             .iter()
-            .find(|kept| kept.owner == hold.owner && kept.token == Some(*token) && kept.takes == *takes);
+            .find(|kept| kept.owner == hold.owner && kept.token == Some(*token) && kept.units == *units);
         let Some(kept) = kept else {
             let holders: Vec<_> =
                 lock.holders.iter().map(|kept| (world.name_of(&kept.owner), kept)).collect();
             let what = format!(
-                "{name}: {who} believes in {token}, {takes} units, for {valid_for:?} more; the server says {holders:?}"
+                "{name}: {who} believes in {token}, {units} units, for {valid_for:?} more; the server says {holders:?}"
             );
             world.found(Promise::Exclusion, what);
             continue;
@@ -82,13 +82,13 @@ fn beliefs(said: &[Said]) -> Beliefs<'_> {
 fn do_not_fit(believed: &Beliefs<'_>) -> Option<String> {
     let (_, first) = believed.first()?;
     let units = u64::from(first.kind.capacity());
-    let taken: u64 = believed.iter().map(|(_, hold)| u64::from(hold.takes)).sum();
+    let taken: u64 = believed.iter().map(|(_, hold)| u64::from(hold.units)).sum();
     let is_other = |kind: LockKind| !kind.agrees_with(first.kind);
     if taken <= units && !believed.iter().any(|(_, hold)| is_other(hold.kind)) {
         return None;
     }
     let all = believed.iter().map(|(life, hold)| {
-        format!("{life} believes in {}, {} units of a {}", hold.token, hold.takes, hold.kind)
+        format!("{life} believes in {}, {} units of a {}", hold.token, hold.units, hold.kind)
     });
     Some(all.collect::<Vec<_>>().join("; "))
 }

@@ -170,7 +170,7 @@ impl Plan {
             true => kind(dice),
             false => self.locks[lock],
         };
-        let takes = match kind {
+        let units = match kind {
             LockKind::ReadWrite if dice.roll(5) < 2 => kind.capacity(),
             LockKind::Semaphore { permits } if dice.roll(2) == 0 => 1 + dice.roll(u64::from(permits)) as u32,
             _ => 1,
@@ -183,7 +183,7 @@ impl Plan {
             _ => Terms::Renewed,
         };
         let owner = (dice.roll(4) == 0).then(|| index(dice, 2));
-        Ask { lock, kind, takes, terms, owner, by_task: false }
+        Ask { lock, kind, units, terms, owner, by_task: false }
     }
 }
 

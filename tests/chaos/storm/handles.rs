@@ -60,13 +60,13 @@ impl Handle {
         match self {
             Handle::Thread(lock) => get(lock, wait),
             Handle::Owned(lock) => get(lock, wait),
-            Handle::Permits(semaphore) => Ok(match (wait, ask.takes) {
+            Handle::Permits(semaphore) => Ok(match (wait, ask.units) {
                 (Wait::No, 1) => semaphore.try_acquire()?.guard(),
-                (Wait::No, takes) => semaphore.try_acquire_many(takes)?.guard(),
+                (Wait::No, units) => semaphore.try_acquire_many(units)?.guard(),
                 (Wait::UpTo(time), 1) => semaphore.try_acquire_for(time)?.guard(),
-                (Wait::UpTo(time), takes) => semaphore.try_acquire_many_for(takes, time)?.guard(),
+                (Wait::UpTo(time), units) => semaphore.try_acquire_many_for(units, time)?.guard(),
                 (Wait::Forever, 1) => Some(semaphore.acquire()?),
-                (Wait::Forever, takes) => Some(semaphore.acquire_many(takes)?),
+                (Wait::Forever, units) => Some(semaphore.acquire_many(units)?),
             }
             .map(AnyGuard::Owned)),
         }
@@ -76,7 +76,7 @@ impl Handle {
         Ok(match self {
             Handle::Thread(lock) => lock.to_async(),
             Handle::Owned(lock) => lock.to_async(),
-            Handle::Permits(semaphore) => semaphore.to_async(ask.takes)?,
+            Handle::Permits(semaphore) => semaphore.to_async(ask.units)?,
         })
     }
 
@@ -87,8 +87,8 @@ impl Handle {
         Ok(match self {
             Handle::Thread(lock) => Pending::Thread(lock.request()?),
             Handle::Owned(lock) => Pending::Owned(lock.request()?),
-            Handle::Permits(semaphore) if ask.takes == 1 => Pending::Owned(semaphore.request()?),
-            Handle::Permits(semaphore) => Pending::Owned(semaphore.request_many(ask.takes)?),
+            Handle::Permits(semaphore) if ask.units == 1 => Pending::Owned(semaphore.request()?),
+            Handle::Permits(semaphore) => Pending::Owned(semaphore.request_many(ask.units)?),
         })
     }
 

@@ -14,7 +14,7 @@ use crate::world::{World, locked};
 
 /// A day, for which the row of an unused lock stays, in microseconds.
 const DAY: &str = "86400000000";
-/// For how long a line remembers, in microseconds.
+/// For how long a queue remembers, in microseconds.
 const REMEMBERED: &str = "122000000";
 
 /// What keeps the locks of a program.
@@ -125,7 +125,7 @@ impl Keeper {
                 left.extend(forever.iter().map(|key| format!("{key}, without a time to live")));
                 left
             }
-            // The row of an unused lock stays for a day, and is deleted by any client then. Before that its line remembers for two
+            // The row of an unused lock stays for a day, and is deleted by any client then. Before that its queue remembers for two
             // minutes who was silent: a message that arrives after its withdrawal leaves such a one.
             Keeper::Postgres(database) => {
                 let mut left = database.query(
@@ -147,14 +147,14 @@ impl Keeper {
     }
 }
 
-/// Whether it is a line of places that messages made which arrived after the end of their clients: nobody is left to withdraw them.
+/// Whether it is a queue of places that messages made which arrived after the end of their clients: nobody is left to withdraw them.
 fn has_only_orphans(server: &RedisServer, world: &World, key: &str) -> bool {
     let is_orphan = |member: &String| {
         let owner = member.rsplit_once(':').map_or("", |(owner, _)| owner);
         world.life_of(owner).is_some_and(|life| locked(&life.fate).sends_late)
     };
     let members = || server.query::<Vec<String>>(&["ZRANGE", key, "0", "-1"]);
-    key.starts_with("fairlock_line:") && members().iter().all(is_orphan)
+    key.starts_with("fairlock_queue:") && members().iter().all(is_orphan)
 }
 
 /// The way of one client, through a proxy.

@@ -122,7 +122,7 @@ fn owned<T: Clone>(it: &T) -> &'static T {
 pub fn place(place: &Place<'_>) -> Place<'static> {
     let mut owned = Place::new(owned(place.lock), owned(place.owner), place.request);
     (owned.wait, owned.ttl) = (place.wait, place.ttl);
-    (owned.ticket, owned.takes) = (place.ticket, place.takes);
+    (owned.ticket, owned.units) = (place.ticket, place.units);
     owned
 }
 

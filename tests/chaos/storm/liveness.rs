@@ -14,7 +14,7 @@ const REPLACED: Duration = Duration::from_millis(250);
 
 impl Oracle {
     /// Units that are free go to the first waiter that could be reached, if it fits. One that can't be reached is passed when its
-    /// place is over, also if it does not fit. Not before the line has rested.
+    /// place is over, also if it does not fit. Not before the queue has rested.
     pub fn served(
         &mut self,
         world: &World,
@@ -24,7 +24,7 @@ impl Oracle {
     ) {
         let (name, now) = (name_of(lock), world.now());
         let free = units_of(state).saturating_sub(taken_of(state));
-        let first = state.line.first().map(|waiter| waiter.owner.as_str());
+        let first = state.queue.first().map(|waiter| waiter.owner.as_str());
         let first_since = self.first_since(lock);
         let waits = |said: &Said, owner: &str| {
             let mut of_lock = said.waiting.iter().filter(|waiting| waiting.lock.as_str() == name);
@@ -34,10 +34,10 @@ impl Oracle {
         let is_before_others = |waiter: &&Waiter| {
             said.iter().any(|said| {
                 let is_calm = world.weather.calm_since(said.life.client, now).is_some();
-                (is_calm || u64::from(waiter.takes) > free) && waits(said, waiter.owner.as_str())
+                (is_calm || u64::from(waiter.units) > free) && waits(said, waiter.owner.as_str())
             })
         };
-        let next = state.line.iter().find(is_before_others);
+        let next = state.queue.iter().find(is_before_others);
         for said in said {
             let life = &said.life;
             let Some(calm) = world.weather.calm_since(life.client, now) else { continue };
@@ -45,7 +45,7 @@ impl Oracle {
                 let owner = waiting.owner.as_str();
                 let is_passed = next.is_some_and(|next| next.owner.as_str() != owner);
                 let is_of_its_kind = state.capacity.is_none_or(|units| units == waiting.kind.capacity());
-                if is_passed || !is_of_its_kind || u64::from(waiting.takes) > free {
+                if is_passed || !is_of_its_kind || u64::from(waiting.units) > free {
                     continue;
                 }
                 let began = now.saturating_sub(waiting.waiting_for);
@@ -109,13 +109,13 @@ impl Oracle {
                     format!("{name}: the server keeps hold {token} of {who} since {since:?}, which knows nothing of it")
                 });
             }
-            for waiter in state.line.iter().filter(|waiter| is_ours(waiter.owner.as_str(), &prefix)) {
+            for waiter in state.queue.iter().filter(|waiter| is_ours(waiter.owner.as_str(), &prefix)) {
                 let owner = waiter.owner.as_str();
                 let waits = |waiting: &&WaitingRequest| {
                     waiting.lock.as_str() == name && waiting.owner.as_str() == owner
                 };
                 // A withdrawal that was not answered for as long as lease and place last is given up: the place is
-                // overdue, and goes when the line is looked at.
+                // overdue, and goes when the queue is looked at.
                 let joined = now.saturating_sub(waiter.waiting.unwrap_or_default());
                 let given_up = world.weather.trouble_since(said.life.client, joined) * 2 >= ttl;
                 if !given_up && !said.waiting.iter().any(|waiting| waits(&waiting)) {
@@ -130,9 +130,9 @@ impl Oracle {
             }
             for waiting in said.waiting.iter().filter(|waiting| waiting.lock.as_str() == name) {
                 let owner = waiting.owner.as_str();
-                let in_line = state.line.iter().any(|waiter| waiter.owner.as_str() == owner);
+                let in_queue = state.queue.iter().any(|waiter| waiter.owner.as_str() == owner);
                 let holds = state.holders.iter().any(|hold| hold.owner.as_str() == owner);
-                if !in_line && !holds && waiting.kind != LockKind::Plain {
+                if !in_queue && !holds && waiting.kind != LockKind::Plain {
                     let who = world.name_of(owner);
                     self.not_for_long(
                         world,

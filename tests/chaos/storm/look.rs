@@ -25,7 +25,7 @@ pub struct Oracle {
     /// Since when something is as it should not be for long.
     since: HashMap<(String, &'static str), Duration>,
     seen: Vec<(String, &'static str)>,
-    /// Who is the first in the line of each lock, and since when.
+    /// Who is the first in the queue of each lock, and since when.
     first: HashMap<usize, (RequestId, Duration)>,
 }
 
@@ -79,7 +79,7 @@ impl Oracle {
     }
 
     fn note_first(&mut self, lock: usize, state: &LockState, now: Duration) {
-        match state.line.first().and_then(|waiter| waiter.request) {
+        match state.queue.first().and_then(|waiter| waiter.request) {
             Some(request) if self.first.get(&lock).is_some_and(|(first, _)| *first == request) => {}
             Some(request) => _ = self.first.insert(lock, (request, now)),
             None => _ = self.first.remove(&lock),
@@ -152,11 +152,11 @@ impl Oracle {
                     .filter(|holder| holder.token.is_none_or(|token| !kept_on.contains(&token)));
                 let holder = holder.map(|holder| ("a hold", holder.owner.as_str()));
                 // A withdrawal that was not answered is repeated until the place is overdue: then no grant can go to it.
-                let line = state.line.iter().filter(|waiter| {
+                let queue = state.queue.iter().filter(|waiter| {
                     waiter.place_left != Some(Duration::ZERO) && !is_orphan(&waiter.request)
                 });
-                let line = line.map(|waiter| ("a place", waiter.owner.as_str()));
-                holder.chain(line).find(|(_, owner)| owner.starts_with(&id)).map(|(what, _)| (what, lock))
+                let queue = queue.map(|waiter| ("a place", waiter.owner.as_str()));
+                holder.chain(queue).find(|(_, owner)| owner.starts_with(&id)).map(|(what, _)| (what, lock))
             });
             if let (Ok(()), Some((what, lock))) = (result, kept) {
                 let what = format!(

@@ -12,7 +12,7 @@ use crate::judge;
 use crate::life::Life;
 use crate::world::{Promise, World};
 
-/// Of each lock, the requests that have stood in its line or were granted, but for those that an operator has kicked.
+/// Of each lock, the requests that have stood in its queue or were granted, but for those that an operator has kicked.
 #[derive(Default)]
 pub struct Order {
     lines: HashMap<String, HashMap<RequestId, Request>>,
@@ -37,7 +37,7 @@ struct Request {
 }
 
 impl Request {
-    /// Whether it stood in line before the other one, and was granted after it.
+    /// Whether it stood in the queue before the other one, and was granted after it.
     fn is_passed_by(&self, other: &Request) -> bool {
         let is_before = match (self.ticket, other.ticket) {
             (Some(first), Some(second)) => first < second,
@@ -55,8 +55,8 @@ impl Order {
         if lock.kind == LockKind::Plain || self.kicked.contains(&ask.place.request) {
             return;
         }
-        let line = self.lines.entry(lock.name.as_str().to_owned()).or_default();
-        line.entry(ask.place.request).or_insert_with(|| Request {
+        let queue = self.lines.entry(lock.name.as_str().to_owned()).or_default();
+        queue.entry(ask.place.request).or_insert_with(|| Request {
             life: Arc::clone(life),
             owner: ask.place.owner.to_string(),
             ticket: None,
@@ -72,8 +72,8 @@ impl Order {
     /// This was the answer.
     pub fn answered(&mut self, world: &World, ask: &Acquire<'_>, answer: &Acquired) {
         let (lock, request, now) = (ask.place.lock, ask.place.request, world.now());
-        let line = self.lines.get_mut(lock.name.as_str());
-        let Some(waiter) = line.and_then(|line| line.get_mut(&request)) else { return };
+        let queue = self.lines.get_mut(lock.name.as_str());
+        let Some(waiter) = queue.and_then(|queue| queue.get_mut(&request)) else { return };
         match *answer {
             Acquired::Queued { ticket, latest, .. } if ticket > 0 => {
                 waiter.since = waiter.since.min(now);
@@ -96,14 +96,14 @@ impl Order {
 
     /// It was granted.
     pub fn granted(&mut self, world: &World, lock: &str, request: RequestId, token: FencingToken) {
-        let Some(line) = self.lines.get_mut(lock) else { return };
-        let Some(granted) = line.get_mut(&request) else { return };
+        let Some(queue) = self.lines.get_mut(lock) else { return };
+        let Some(granted) = queue.get_mut(&request) else { return };
         if token.get() <= granted.latest || granted.token.is_some_and(|first| first <= token.get()) {
             return;
         }
         (granted.token, granted.until) = (Some(token.get()), world.now());
-        let granted = &line[&request];
-        for other in line.values().filter(|other| other.token.is_some()) {
+        let granted = &queue[&request];
+        for other in queue.values().filter(|other| other.token.is_some()) {
             let pair = [(granted, other), (other, granted)].into_iter();
             for (first, second) in pair.filter(|(first, second)| first.is_passed_by(second)) {
                 if judge::could_be_reached(world, &first.life, first.since, first.until) {
@@ -119,11 +119,11 @@ impl Order {
         }
     }
 
-    /// It is at the tail from now on, or out of the line, or will be: the kick may have to wait for the row, and the request ask before.
+    /// It is at the tail from now on, or out of the queue, or will be: the kick may have to wait for the row, and the request ask before.
     pub fn kicked(&mut self, lock: &str, request: RequestId) {
         self.kicked.insert(request);
-        if let Some(line) = self.lines.get_mut(lock) {
-            line.remove(&request);
+        if let Some(queue) = self.lines.get_mut(lock) {
+            queue.remove(&request);
         }
     }
 }

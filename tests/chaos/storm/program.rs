@@ -71,7 +71,7 @@ pub struct Ask {
     pub lock: usize,
     pub kind: LockKind,
     /// How many of its units: a writer takes all.
-    pub takes: u32,
+    pub units: u32,
     pub terms: Terms,
     /// One of the owners that all actors of the client share; none for the thread itself, or for an owner of the call's own
     /// where permits are asked for.
@@ -235,7 +235,7 @@ impl Ask {
     }
 
     pub fn writes(&self) -> bool {
-        self.takes > 1
+        self.units > 1
     }
 }
 

@@ -35,14 +35,14 @@ pub struct LockAtServer {
     /// Who holds it, in the order of the tokens.
     pub holders: Vec<HeldAtServer>,
     last_token: u64,
-    /// Who waits in line, in the order in which they asked.
-    line: Vec<Waiter>,
-    /// The number of each request that stood in line, and the ticket that it had then.
+    /// Who waits in the queue, in the order in which they asked.
+    queue: Vec<Waiter>,
+    /// The number of each request that stood in the queue, and the ticket that it had then.
     numbers: HashMap<(String, RequestId), (u64, u64)>,
-    /// The latest grant that an answer told of, and of which request it is: an owner may have two in line, one of which was
+    /// The latest grant that an answer told of, and of which request it is: an owner may have two in the queue, one of which was
     /// withdrawn, and came back late.
     answered: Option<(FencingToken, RequestId)>,
-    /// Until when the line may rest: a place came back that the server does not know to have been withdrawn.
+    /// Until when the queue may rest: a place came back that the server does not know to have been withdrawn.
     pub rests_until: Duration,
     /// Holds that were taken by force from a client that may not have heard of it.
     pub forced: HashSet<FencingToken>,
@@ -52,7 +52,7 @@ pub struct LockAtServer {
 pub struct HeldAtServer {
     pub owner: String,
     pub token: FencingToken,
-    pub takes: u32,
+    pub units: u32,
 }
 
 struct Waiter {
@@ -63,7 +63,7 @@ struct Waiter {
     life: Arc<Life>,
 }
 
-/// The whole line: there are few actors.
+/// The whole queue: there are few actors.
 pub const ALL: Range<u64> = 0..500;
 
 pub fn name_of(lock: usize) -> String {
@@ -76,7 +76,7 @@ impl Server {
             name: LockName::new(&name_of(number)).expect("a good name"),
             holders: Vec::new(),
             last_token: 0,
-            line: Vec::new(),
+            queue: Vec::new(),
             numbers: HashMap::new(),
             answered: None,
             rests_until: Duration::ZERO,
@@ -116,7 +116,7 @@ impl Server {
         let holders = state.holders.iter().map(|holder| HeldAtServer {
             owner: holder.owner.as_str().to_owned(),
             token: holder.token.expect("holds in memory have tokens"),
-            takes: holder.takes,
+            units: holder.units,
         });
         let holders: Vec<_> = holders.collect();
         for gone in lock.holders.iter().filter(|hold| !holders.contains(hold)) {
@@ -130,7 +130,7 @@ impl Server {
         }
         let (units, taken) = (units_of(&state), taken_of(&state));
         if taken > units {
-            let all: Vec<_> = holders.iter().map(|hold| (world.name_of(&hold.owner), hold.takes)).collect();
+            let all: Vec<_> = holders.iter().map(|hold| (world.name_of(&hold.owner), hold.units)).collect();
             world.found(Promise::Exclusion, format!("{}: {units} units, and {all:?} hold it", id.name));
         }
         self.grants += new.len() as u64;
@@ -156,8 +156,8 @@ impl Server {
             Acquired::Queued { ticket, .. } => self.queued(world, life, &ask.place, *ticket),
             Acquired::Granted { .. } => {}
             Acquired::Busy { .. } => {
-                let fits = taken_of(&state) + u64::from(ask.place.takes) <= units_of(&state);
-                let busy = !fits && state.holder().is_some() || !state.line.is_empty();
+                let fits = taken_of(&state) + u64::from(ask.place.units) <= units_of(&state);
+                let busy = !fits && state.holder().is_some() || !state.queue.is_empty();
                 if ask.place.wait == Wait::No && !busy {
                     world.found(
                         Promise::Answer,
@@ -176,7 +176,7 @@ impl Server {
             return;
         }
         // A waiter for a plain lock keeps it in use, and can't be seen.
-        let is_idle = state.holders.is_empty() && state.line.is_empty() && state.capacity.is_some();
+        let is_idle = state.holders.is_empty() && state.queue.is_empty() && state.capacity.is_some();
         let is_the_same = state.capacity == kind.is_shared().then_some(kind.capacity());
         if is_idle || is_the_same && kind.is_shared() {
             world.found(Promise::Answer, format!("{name}: a {kind} is refused, and it is one: {error}"));
@@ -220,13 +220,13 @@ impl Server {
         }
         let state = self.observe(world, place.lock);
         // It stands at the tail from now on, before it asks for its new ticket.
-        let stands = state.line.iter().any(|waiter| waiter.request == Some(place.request));
+        let stands = state.queue.iter().any(|waiter| waiter.request == Some(place.request));
         if let Some(kicked) = left.filter(|_| is_kick && stands) {
             self.asked += 1;
             let (number, since) = (self.asked, world.now());
             let lock = self.lock(place.lock);
             lock.numbers.insert(key, (number, UNKNOWN));
-            lock.line.push(Waiter { number, since, ..kicked });
+            lock.queue.push(Waiter { number, since, ..kicked });
         }
     }
 
@@ -258,12 +258,12 @@ impl Server {
         let (since, life) = (world.now(), Arc::clone(life));
         let (owner, request) = (place.owner.as_str().to_owned(), place.request);
         let lock = self.lock(place.lock);
-        let stands = lock.line.iter().any(|waiter| waiter.owner == owner && waiter.request == request);
+        let stands = lock.queue.iter().any(|waiter| waiter.owner == owner && waiter.request == request);
         if let Some((number, _)) = lock.numbers.get(&(owner.clone(), request)).copied()
             && place.ticket != 0
             && !stands
         {
-            lock.line.push(Waiter { owner, request, number, since, life });
+            lock.queue.push(Waiter { owner, request, number, since, life });
         }
     }
 
@@ -280,14 +280,14 @@ impl Server {
         } else if is_moved {
             lock.leaves(&owner, request); // it went to the tail
         }
-        if lock.line.iter().any(|waiter| waiter.owner == owner && waiter.request == request)
+        if lock.queue.iter().any(|waiter| waiter.owner == owner && waiter.request == request)
             || place.lock.kind == LockKind::Plain
         {
             return;
         }
         lock.numbers.insert((owner.clone(), request), (number, ticket));
         let (since, life) = (world.now(), Arc::clone(life));
-        lock.line.push(Waiter { owner, request, number, since, life });
+        lock.queue.push(Waiter { owner, request, number, since, life });
     }
 }
 
@@ -306,13 +306,13 @@ pub fn units_of(state: &LockState) -> u64 {
 
 /// How many of them are held.
 pub fn taken_of(state: &LockState) -> u64 {
-    state.holders.iter().map(|holder| u64::from(holder.takes)).sum()
+    state.holders.iter().map(|holder| u64::from(holder.units)).sum()
 }
 
 impl LockAtServer {
     fn leaves(&mut self, owner: &str, request: RequestId) -> Option<Waiter> {
-        let at = self.line.iter().position(|waiter| waiter.owner == owner && waiter.request == request)?;
-        Some(self.line.remove(at))
+        let at = self.queue.iter().position(|waiter| waiter.owner == owner && waiter.request == request)?;
+        Some(self.queue.remove(at))
     }
 
     fn granted(&mut self, world: &World, now: Duration, owner: &str, token: FencingToken) {
@@ -322,12 +322,12 @@ impl LockAtServer {
             world.found(Promise::Token, format!("{name}: token {token} after {}", self.last_token));
         }
         self.last_token = self.last_token.max(token.get());
-        // One that is not in the line was granted at its first ask: it came after all of them.
+        // One that is not in the queue was granted at its first ask: it came after all of them.
         let of = self.answered.filter(|(answered, _)| *answered == token).map(|(_, request)| request);
         let is_its = |waiter: &Waiter| waiter.owner == owner && of.is_none_or(|of| of == waiter.request);
-        let at = self.line.iter().position(is_its);
-        let number = at.map_or(u64::MAX, |at| self.line[at].number);
-        for waiter in self.line.iter().filter(|waiter| waiter.number < number && waiter.owner != owner) {
+        let at = self.queue.iter().position(is_its);
+        let number = at.map_or(u64::MAX, |at| self.queue[at].number);
+        for waiter in self.queue.iter().filter(|waiter| waiter.number < number && waiter.owner != owner) {
             let (is_there, since) = {
                 let fate = locked(&waiter.life.fate);
                 (fate.shutdown.is_none() && fate.dropped.is_none(), waiter.since)
@@ -341,7 +341,7 @@ impl LockAtServer {
             }
         }
         if let Some(at) = at {
-            self.line.remove(at);
+            self.queue.remove(at);
         }
     }
 }

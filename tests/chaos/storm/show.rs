@@ -39,7 +39,7 @@ impl fmt::Debug for Ask {
         write!(f, "L{} ", self.lock)?;
         match self.kind {
             LockKind::ReadWrite => f.write_str(if self.writes() { "write" } else { "read" })?,
-            LockKind::Semaphore { permits } => write!(f, "{} of {permits} permits", self.takes)?,
+            LockKind::Semaphore { permits } => write!(f, "{} of {permits} permits", self.units)?,
             kind => write!(f, "{kind:?}")?,
         }
         match self.terms {

@@ -122,7 +122,7 @@ fn a_closure_is_not_called_without_the_lock() {
         world.clock.advance(Duration::from_secs(60));
         assert!(matches!(waiter.join().unwrap().unwrap(), TryLock::Busy));
     });
-    assert_eq!(lock.inspect().unwrap().line_length, 0);
+    assert_eq!(lock.inspect().unwrap().queue_length, 0);
 
     // Cancelled.
     let cancel = Cancel::new();

@@ -99,6 +99,6 @@ fn what_ends_in_the_moment_of_a_shutdown_is_given_back_all_the_same() {
             assert!(granted.is_some(), "in round {round}: {:?}", theirs.inspect().unwrap());
         });
         let state = theirs.inspect().unwrap();
-        assert!(state.holder().is_none() && state.line.is_empty(), "in round {round}: {state:?}");
+        assert!(state.holder().is_none() && state.queue.is_empty(), "in round {round}: {state:?}");
     }
 }

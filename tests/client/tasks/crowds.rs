@@ -28,12 +28,12 @@ fn wait_on_few_threads(runtime: &Runtime, server: &RedisServer) {
             runtime.spawn(async move { turn(&lock, &resource, 1, nth).await })
         })
         .collect();
-    let line = other.fair_lock("lock:crowd").unwrap();
+    let queue = other.fair_lock("lock:crowd").unwrap();
     runtime.block_on(async {
         // In its own thread: `inspect` blocks.
         let all_wait = move || {
-            eventually(SOON, "all stand in line", || {
-                line.inspect_line(0..0).unwrap().line_length as usize == CROWD
+            eventually(SOON, "all stand in the queue", || {
+                queue.inspect_queue(0..0).unwrap().queue_length as usize == CROWD
             })
         };
         tokio::task::spawn_blocking(all_wait).await.unwrap();

@@ -20,17 +20,18 @@ fn on_each_backend(test: impl Fn(&[Client; 2])) {
 }
 
 #[test]
-fn a_wait_that_is_dropped_leaves_the_line() {
+fn a_wait_that_is_dropped_leaves_the_queue() {
     on_each_backend(|[one, other]| {
         let lock = one.fair_lock("lock:a").unwrap();
         let held = take(&other.fair_lock("lock:a").unwrap().to_async());
         let mut waits: Vec<_> = (0..10).map(|_| lock.to_async().lock()).collect();
         waits.iter_mut().for_each(begin);
-        let in_line =
-            |n: u64| eventually(SOON, "the line has its length", || lock.inspect().unwrap().line_length == n);
-        in_line(10);
+        let in_queue = |n: u64| {
+            eventually(SOON, "the queue has its length", || lock.inspect().unwrap().queue_length == n)
+        };
+        in_queue(10);
         drop(waits.drain(..9));
-        in_line(1);
+        in_queue(1);
         unlock(held);
         unlock(block_on(waits.remove(0)).unwrap());
     });
@@ -45,7 +46,7 @@ fn a_timed_wait_ends_on_time_and_a_time_out_of_the_runtime_is_a_drop() {
         let is_on_time = |began: Instant| {
             let took = began.elapsed();
             assert!(took >= time && took < time + SLACK, "{took:?}");
-            eventually(SOON, "the line is empty", || lock.inspect().unwrap().line_length == 0);
+            eventually(SOON, "the queue is empty", || lock.inspect().unwrap().queue_length == 0);
         };
         let began = Instant::now();
         assert!(matches!(block_on(lock.to_async().try_lock_for(time)), Ok(TryLock::Busy)));

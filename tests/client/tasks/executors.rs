@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use fairlock::{AsyncLock, Client, Discipline, RedisBackend};
-use fairlock_tests::monitor::{self, Line};
+use fairlock_tests::monitor::{self, Queue};
 use fairlock_tests::{Alone, Monitor, RedisServer, assert_no_residue};
 
 use crate::support::{
@@ -45,11 +45,11 @@ fn takes_turns(clients: &[Client; 2], (name, executor): (&str, Executor), kind: 
     let (_, _, units) = locks[0][0];
     let resource = Resource::new(units);
     let tasks = (0..TASKS).map(|nth| -> Task {
-        let (lock, takes, _) = locks[nth % 2][usize::from(nth % 5 == 0)].clone();
+        let (lock, units, _) = locks[nth % 2][usize::from(nth % 5 == 0)].clone();
         let resource = Arc::clone(&resource);
         task(async move {
             for round in 0..TURNS {
-                turn(&lock, &resource, takes, nth + round).await;
+                turn(&lock, &resource, units, nth + round).await;
             }
         })
     });
@@ -144,8 +144,8 @@ fn tasks_are_granted_a_lock_in_the_order_of_their_first_polls() {
 #[test]
 fn tasks_and_threads_of_two_clients_are_served_in_the_order_in_which_the_server_saw_them() {
     let _alone = Alone::here();
-    for (line, connect) in
-        [(Line::HandOff, on_redis as fn(&RedisServer) -> [Client; 2]), (Line::Redisson, by_redissons_rules)]
+    for (queue, connect) in
+        [(Queue::HandOff, on_redis as fn(&RedisServer) -> [Client; 2]), (Queue::Redisson, by_redissons_rules)]
     {
         let server = RedisServer::start();
         let monitor = Monitor::start(&server);
@@ -179,7 +179,7 @@ fn tasks_and_threads_of_two_clients_are_served_in_the_order_in_which_the_server_
         }
         assert_eq!(resource.uses(), 440);
         clients.iter().for_each(|client| client.shutdown().unwrap());
-        let seen = monitor::read(&monitor.until_now(&server), line, "mixed");
+        let seen = monitor::read(&monitor.until_now(&server), queue, "mixed");
         assert_eq!(monitor::grants(&seen), 440);
         monitor::check_order(&seen).unwrap();
         assert_no_residue(&server, &[]);

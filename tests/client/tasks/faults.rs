@@ -4,7 +4,7 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 use fairlock::{Client, Error, LostCause, RedisBackend};
-use fairlock_tests::monitor::{self, Line};
+use fairlock_tests::monitor::{self, Queue};
 use fairlock_tests::{Alone, Monitor, Proxy, RedisServer, eventually, wait_until_no_residue};
 use futures::executor::block_on;
 
@@ -21,7 +21,7 @@ fn client(url: &str) -> Client {
 
 /// The grants in the server's own record.
 fn grants(monitor: &Monitor, server: &RedisServer, name: &str) -> usize {
-    monitor::grants(&monitor::read(&monitor.until_now(server), Line::HandOff, name))
+    monitor::grants(&monitor::read(&monitor.until_now(server), Queue::HandOff, name))
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn what_a_lost_reply_said_is_asked_again_and_takes_effect_once() {
     let held = take(&warm);
     let mut waiting = warm.lock();
     begin(&mut waiting);
-    eventually(SOON, "it stands in line", || waiting.rank() == Some(0));
+    eventually(SOON, "it stands in the queue", || waiting.rank() == Some(0));
     drop(waiting);
     unlock(held);
     is_free_soon(&warm);
@@ -50,7 +50,7 @@ fn what_a_lost_reply_said_is_asked_again_and_takes_effect_once() {
     // The release: the lock goes to the next one, and the repeat takes nothing from it.
     let mut next = other.lock();
     begin(&mut next);
-    eventually(SOON, "it stands in line", || next.rank() == Some(0));
+    eventually(SOON, "it stands in the queue", || next.rank() == Some(0));
     proxy.lose_reply_to("orders");
     unlock(guard);
     let guard = block_on(next).unwrap();
@@ -59,8 +59,8 @@ fn what_a_lost_reply_said_is_asked_again_and_takes_effect_once() {
     proxy.lose_reply_to("orders");
     let mut waiting = lock.lock();
     begin(&mut waiting);
-    eventually(SOON, "it stands in line", || waiting.rank() == Some(0));
-    assert_eq!((proxy.lost(), theirs.fair_lock("orders").unwrap().inspect().unwrap().line_length), (3, 1));
+    eventually(SOON, "it stands in the queue", || waiting.rank() == Some(0));
+    assert_eq!((proxy.lost(), theirs.fair_lock("orders").unwrap().inspect().unwrap().queue_length), (3, 1));
     // The withdrawal.
     proxy.lose_reply_to("orders");
     drop(waiting);

@@ -14,7 +14,7 @@ use crate::support::{Resource, SLACK, SOON, current, is_free_soon, multi, take, 
 const OUTAGE: Duration = Duration::from_secs(30);
 
 #[test]
-fn tasks_in_line_are_served_by_the_new_master() {
+fn tasks_in_queue_are_served_by_the_new_master() {
     let _alone = Alone::here();
     let sentinels = Sentinels::start();
     let urls = sentinels.urls();

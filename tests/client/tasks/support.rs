@@ -115,12 +115,12 @@ impl Resource {
     }
 
     /// Uses this many of them while other tasks run.
-    pub(crate) async fn work(&self, takes: u32) {
-        let before = self.in_use.fetch_add(takes, SeqCst);
-        assert!(before + takes <= self.units, "{} of {} units are in use", before + takes, self.units);
+    pub(crate) async fn work(&self, units: u32) {
+        let before = self.in_use.fetch_add(units, SeqCst);
+        assert!(before + units <= self.units, "{} of {} units are in use", before + units, self.units);
         pause().await;
         pause().await;
-        self.in_use.fetch_sub(takes, SeqCst);
+        self.in_use.fetch_sub(units, SeqCst);
         self.uses.fetch_add(1, SeqCst);
     }
 
@@ -130,9 +130,9 @@ impl Resource {
 }
 
 /// A turn of a task. Some turns end by a drop.
-pub(crate) async fn turn(lock: &AsyncLock, resource: &Resource, takes: u32, nth: usize) {
+pub(crate) async fn turn(lock: &AsyncLock, resource: &Resource, units: u32, nth: usize) {
     let guard = lock.lock().await.unwrap();
-    resource.work(takes).await;
+    resource.work(units).await;
     guard.check().unwrap();
     if nth.is_multiple_of(3) { drop(guard) } else { guard.unlock().await.unwrap() }
 }

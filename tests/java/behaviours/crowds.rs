@@ -63,8 +63,8 @@ fn thousands_of_waits_of_one_client_leave_no_channel_subscribed() {
         assert!(missed.load(Ordering::Relaxed) as usize <= OPERATIONS / 4 && client.stats().lost == 0);
         until_only_its_own_channel(&server, &client);
         assert_eq!(ears(&server), 1);
-        eventually(SOON, "the last timed-out waiters have left the line", || {
-            locks.iter().all(|lock| lock.inspect().unwrap().line.is_empty() && !lock.is_locked().unwrap())
+        eventually(SOON, "the last timed-out waiters have left the queue", || {
+            locks.iter().all(|lock| lock.inspect().unwrap().queue.is_empty() && !lock.is_locked().unwrap())
         });
         assert_no_residue(&server, &[]);
     }
@@ -93,8 +93,8 @@ fn waits_that_end_while_subscribing_do_not_break_the_next() {
         });
         let before = client.stats();
         let request = theirs.request().unwrap();
-        eventually(SOON, "the timed-out waiters have left the line", || {
-            theirs.inspect().unwrap().line.len() == usize::from(kind == LockKind::Fair)
+        eventually(SOON, "the timed-out waiters have left the queue", || {
+            theirs.inspect().unwrap().queue.len() == usize::from(kind == LockKind::Fair)
         });
         let released = Instant::now();
         guard.unlock().unwrap();

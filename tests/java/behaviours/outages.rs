@@ -21,7 +21,7 @@ fn client(server: &RedisServer) -> Client {
 
 /// Redisson: `testAcquireFailedNotCalledOnRedisTimeout`.
 #[test]
-fn waiters_that_time_out_while_the_server_stands_still_leave_the_line() {
+fn waiters_that_time_out_while_the_server_stands_still_leave_the_queue() {
     let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::start();
     let clients = [client(&server), client(&server), client(&server)];
@@ -36,7 +36,7 @@ fn waiters_that_time_out_while_the_server_stands_still_leave_the_line() {
                 (result, started.elapsed())
             })
         });
-        eventually(SOON, "both waiters are in line", || holder.inspect().unwrap().line.len() == 2);
+        eventually(SOON, "both waiters are in the queue", || holder.inspect().unwrap().queue.len() == 2);
         server.stop();
         for waiter in waiters {
             let (result, took) = waiter.join().unwrap();
@@ -45,11 +45,11 @@ fn waiters_that_time_out_while_the_server_stands_still_leave_the_line() {
         }
         server.cont();
     });
-    let line = ["EXISTS", "redisson_lock_queue:{still}", "redisson_lock_timeout:{still}"];
-    eventually(SOON, "no ghost is left in the line", || server.query::<u32>(&line) == 0);
+    let queue = ["EXISTS", "redisson_lock_queue:{still}", "redisson_lock_timeout:{still}"];
+    eventually(SOON, "no ghost is left in the queue", || server.query::<u32>(&queue) == 0);
     assert!(!guard.is_lost());
     guard.unlock().unwrap();
-    waiters[0].try_lock_for(SOON).unwrap().guard().expect("the line is empty").unlock().unwrap();
+    waiters[0].try_lock_for(SOON).unwrap().guard().expect("the queue is empty").unlock().unwrap();
     assert_no_residue(&server, &[]);
 }
 

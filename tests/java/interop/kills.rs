@@ -64,7 +64,7 @@ fn a_killed_java_waiter_delays_ours_by_redissons_rule_and_no_longer() {
     guard.unlock().unwrap();
     // Ours finds out by a heartbeat.
     assert_delays_by_its_time(&world, &owner, FOUND_OUT, || _ = turn.soon());
-    world.assert_no_line("dead");
+    world.assert_no_queue("dead");
 }
 
 /// The dead waiter keeps its place for its time, and `next` has the lock when that is over, or this much later.
@@ -85,14 +85,14 @@ fn a_killed_waiter_of_ours_delays_java_by_redissons_rule_and_no_longer() {
     let mut dying = Worker::start(PROGRAM, &["try", "redisson", &world.server.url(), "dead", &wait]);
     dying.go();
     world.until_waiting(LockKind::Fair, "dead", 1);
-    let owner = world.line("dead").remove(0);
+    let owner = world.queue("dead").remove(0);
     let turn = world.java.tell("j", "lock fair dead");
     world.until_waiting(LockKind::Fair, "dead", 2);
     dying.kill();
     guard.unlock().unwrap();
     assert_delays_by_its_time(&world, &owner, SLACK, || _ = turn.expect("ok"));
     world.java.expect("j", "unlock fair dead", "ok");
-    world.assert_no_line("dead");
+    world.assert_no_queue("dead");
 }
 
 /// The same, after heartbeats have moved the dead waiter's time. Java's next waiter checks at the time that it saw
@@ -102,11 +102,11 @@ fn a_killed_waiter_of_ours_that_had_waited_long_delays_java_no_longer() {
     let world = World::new();
     let guard = world.lock_with(LockKind::Fair, "old", LEASE).lock().unwrap();
     let mut dying =
-        Worker::start(PROGRAM, &["line", &world.server.url(), "old", &WAIT.as_millis().to_string()]);
+        Worker::start(PROGRAM, &["queue", &world.server.url(), "old", &WAIT.as_millis().to_string()]);
     dying.go();
     world.until_waiting(LockKind::Fair, "old", 1);
-    let owner = world.line("old").remove(0);
-    let score = || world.score("old", &owner).expect("the waiter is in line");
+    let owner = world.queue("old").remove(0);
+    let score = || world.score("old", &owner).expect("the waiter is in the queue");
     let first = score();
     let turn = world.java.tell("j", "lock fair old");
     world.until_waiting(LockKind::Fair, "old", 2);
@@ -122,10 +122,10 @@ fn a_killed_waiter_of_ours_that_had_waited_long_delays_java_no_longer() {
     let bound = if is_old() { SLACK } else { LEASE + SLACK };
     assert!((0..=bound.as_millis() as i64).contains(&late), "{late} ms");
     world.java.expect("j", "unlock fair old", "ok");
-    world.assert_no_line("old");
+    world.assert_no_queue("old");
 }
 
-/// A plain lock has no line, so a dead waiter does not matter.
+/// A plain lock has no queue, so a dead waiter does not matter.
 #[test]
 fn a_killed_waiter_for_a_plain_lock_delays_nobody() {
     let world = World::new();

@@ -25,7 +25,7 @@ type Turns = BTreeMap<String, u64>;
 #[test]
 fn four_and_four_workers_at_full_speed_share_the_fair_lock() {
     let turns = full_speed(LockKind::Fair, time());
-    // One line: each worker goes to its end after a turn, so the counts stay close.
+    // One queue: each worker goes to its end after a turn, so the counts stay close.
     let (least, most) = (turns.values().min().unwrap(), turns.values().max().unwrap());
     assert!(2 * least >= *most, "{turns:?}");
 }
@@ -87,6 +87,6 @@ fn work_together(
         *turns.entry(event.who.clone()).or_insert(0) += 1;
     }
     assert_eq!((turns.len(), turns.values().sum()), (8, ours + theirs), "{turns:?}");
-    world.assert_no_line(name);
+    world.assert_no_queue(name);
     (events, turns)
 }

@@ -1,4 +1,4 @@
-//! One line for both sides, and each side woken by the other's unlock.
+//! One queue for both sides, and each side woken by the other's unlock.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ const WOKEN: Duration = Duration::from_millis(400);
 const LINES: [[&str; 8]; 2] =
     [["j1", "r1", "j2", "r2", "j3", "r3", "j4", "r4"], ["r1", "r2", "j1", "j2", "j3", "r3", "r4", "j4"]];
 
-/// Puts them in line behind a holder, releases the lock, and returns the gap before each grant.
-fn hand_over(world: &World, clients: &[Client; 2], name: &str, line: [&'static str; 8]) -> Vec<Duration> {
+/// Puts them in the queue behind a holder, releases the lock, and returns the gap before each grant.
+fn hand_over(world: &World, clients: &[Client; 2], name: &str, queue: [&'static str; 8]) -> Vec<Duration> {
     let dir = WorkDir::new();
     let history = dir.file("history");
     let recorder = fairlock_tests::history::Recorder::open(&history).unwrap();
@@ -26,7 +26,7 @@ fn hand_over(world: &World, clients: &[Client; 2], name: &str, line: [&'static s
     let guard = lock.lock().unwrap();
     recorder.granted("first", name, guard.token().get());
     let (mut javas, mut rusts) = (Vec::new(), Vec::new());
-    for (number, who) in line.into_iter().enumerate() {
+    for (number, who) in queue.into_iter().enumerate() {
         if who.starts_with('j') {
             javas.push(world.java.tell(who, &format!("work fair {name} 0 1 {}", history.display())));
         } else {
@@ -36,19 +36,19 @@ fn hand_over(world: &World, clients: &[Client; 2], name: &str, line: [&'static s
         }
         world.until_waiting(LockKind::Fair, name, number + 1);
     }
-    // A waiter in line may not be asleep yet: it subscribes and checks once more.
+    // A waiter in the queue may not be asleep yet: it subscribes and checks once more.
     eventually(SOON, "all of them are subscribed", || {
         let all = format!("redisson_lock__channel:{{{name}}}:*");
-        world.server.query::<Vec<String>>(&["PUBSUB", "CHANNELS", &all]).len() == line.len()
+        world.server.query::<Vec<String>>(&["PUBSUB", "CHANNELS", &all]).len() == queue.len()
     });
-    line.iter().filter(|who| who.starts_with('j')).for_each(|who| world.java.until_asleep(who));
+    queue.iter().filter(|who| who.starts_with('j')).for_each(|who| world.java.until_asleep(who));
     recorder.release("first", name);
     guard.unlock().unwrap();
     javas.iter().for_each(|java| drop(java.expect("1")));
     rusts.iter().for_each(|rust| assert_eq!(rust.soon(), 1));
     let events = read(&history).unwrap();
     check_overlap(&events).unwrap();
-    check_order(&grants(&events, name)[1..], &line).unwrap();
+    check_order(&grants(&events, name)[1..], &queue).unwrap();
     gaps(&events)
 }
 
@@ -58,11 +58,11 @@ fn eight_waiters_of_both_sides_get_the_fair_lock_in_the_order_in_which_they_aske
     let clients = [world.client(), world.client()];
     // A JVM does everything slowly the first time.
     for _ in 0..10 {
-        LINES.iter().for_each(|line| drop(hand_over(&world, &clients, "warm", *line)));
+        LINES.iter().for_each(|queue| drop(hand_over(&world, &clients, "warm", *queue)));
     }
-    for line in LINES {
-        let gaps = hand_over(&world, &clients, "line", line);
-        println!("gaps of {line:?}: {gaps:?}");
+    for queue in LINES {
+        let gaps = hand_over(&world, &clients, "queue", queue);
+        println!("gaps of {queue:?}: {gaps:?}");
         assert_eq!(gaps.len(), 8);
         assert!(gaps.iter().all(|gap| *gap < WOKEN), "{gaps:?}");
     }
@@ -70,7 +70,7 @@ fn eight_waiters_of_both_sides_get_the_fair_lock_in_the_order_in_which_they_aske
         assert_eq!(client.stats().granted_by_polling, 0);
         assert_eq!(client.stats().places_lost, 0);
     }
-    world.assert_no_line("line");
+    world.assert_no_queue("queue");
 }
 
 /// A plain lock has no order, so only one waits at a time: ours for Java, then Java for ours.

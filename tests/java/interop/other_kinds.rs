@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use fairlock::{Client, Discipline, Error, LockGuard, LockKind, OwnedGuard};
-use fairlock_tests::server_state::until_in_line;
+use fairlock_tests::server_state::until_in_queue;
 
 use crate::world::{FAILED_WAIT, FOUND_OUT, KINDS, LONG, World, since, wait_for_turn, word};
 
@@ -191,7 +191,7 @@ fn a_waiter_of_ours_gets_its_turn_after_javas_readers_and_writers() {
         world.java.expect("j", &format!("trylock {theirs} {name}"), "true");
         let client = world.client_with(Discipline::HandOff, LONG);
         let turn = wait_for_turn(&client.fair_lock(&name).unwrap());
-        until_in_line(&world.server, &name, 1);
+        until_in_queue(&world.server, &name, 1);
         let released = world.java.expect("j", &format!("unlock {theirs} {name}"), "ok").began;
         let waited = since(released, turn.soon());
         assert!(waited <= FOUND_OUT, "{theirs}: {waited:?}");

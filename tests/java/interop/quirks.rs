@@ -94,13 +94,14 @@ fn a_failed_asynchronous_wait_of_java_takes_five_minutes_from_ours_which_still_g
     world.until_waiting(LockKind::Fair, "async", 2);
     theirs.expect("false");
     world.java.expect("j1", "trylock fair async", "false"); // removes waiters that count as dead
-    eventually(SOON, "ours is in line with time left", || {
-        let line = world.line("async");
-        line.len() == 1 && world.score("async", &line[0]).is_some_and(|score| score > world.server.time_ms())
+    eventually(SOON, "ours is in the queue with time left", || {
+        let queue = world.queue("async");
+        queue.len() == 1
+            && world.score("async", &queue[0]).is_some_and(|score| score > world.server.time_ms())
     });
     guard.unlock().unwrap();
     timed.soon();
-    world.assert_no_line("async");
+    world.assert_no_queue("async");
 }
 
 /// Java's times are set once. A waiter that waits longer than its time, behind a holder that keeps working, is
@@ -120,12 +121,12 @@ fn a_waiter_of_ours_keeps_its_place_however_long_the_holder_works_and_however_of
     let guard = lock.lock().unwrap();
     let ours = wait_for_turn(&lock);
     world.until_waiting(LockKind::Fair, "long", 1);
-    let place = world.line("long").remove(0);
-    // The waiter's time in line is the lease and 1 s; this is three times as long.
+    let place = world.queue("long").remove(0);
+    // The waiter's time in the queue is the lease and 1 s; this is three times as long.
     let start = now_ns();
     eventually(SOON, "6 s", || {
         world.java.expect("j", "trylock fair long", "false"); // removes waiters that count as dead
-        assert_eq!(world.line("long"), std::slice::from_ref(&place));
+        assert_eq!(world.queue("long"), std::slice::from_ref(&place));
         since(start, now_ns()) > Duration::from_secs(6)
     });
     assert!(ours.is_quiet());
@@ -134,7 +135,7 @@ fn a_waiter_of_ours_keeps_its_place_however_long_the_holder_works_and_however_of
     assert_eq!(client.stats().places_lost, 0);
 }
 
-/// An interrupted wait leaves its entry in the line, which counts as alive until its time ends.
+/// An interrupted wait leaves its entry in the queue, which counts as alive until its time ends.
 #[test]
 fn an_interrupted_java_waiter_leaves_a_ghost_for_its_time_and_ours_leaves_none() {
     let world = World::new();
@@ -147,7 +148,7 @@ fn an_interrupted_java_waiter_leaves_a_ghost_for_its_time_and_ours_leaves_none()
     world.java.expect("other", "interrupt j", "ok");
     let result = theirs.wait(SOON).result;
     assert!(result.starts_with("!InterruptedException"), "{result}");
-    assert_eq!(world.line("ghost"), std::slice::from_ref(&owner), "the ghost");
+    assert_eq!(world.queue("ghost"), std::slice::from_ref(&owner), "the ghost");
 
     let cancel = Cancel::new();
     let cancellable = lock.cancelled_by(&cancel);
@@ -164,11 +165,11 @@ fn an_interrupted_java_waiter_leaves_a_ghost_for_its_time_and_ours_leaves_none()
     ours.soon();
     let late = world.server.time_ms() - score;
     assert!(late <= FOUND_OUT.as_millis() as i64, "{late} ms");
-    world.assert_no_line("ghost");
+    world.assert_no_queue("ghost");
 }
 
 /// A lock that vanishes without a message (Redisson's `delete`, an eviction) wakes no Java waiter. Nor does the first
-/// one when it leaves. Our heartbeats find out, and notify Java's first in line too.
+/// one when it leaves. Our heartbeats find out, and notify Java's first in the queue too.
 #[test]
 fn a_lock_that_vanishes_silently_is_found_by_our_heartbeats_for_java_too() {
     let world = World::new();
@@ -189,7 +190,7 @@ fn a_lock_that_vanishes_silently_is_found_by_our_heartbeats_for_java_too() {
 /// `acquire failed` does not notify the new first waiter. The lock is free when Java's first gives up, and Java would
 /// not check before the former holder's lease ends.
 #[test]
-fn a_java_waiter_that_gives_up_first_in_line_is_noticed_by_our_heartbeat() {
+fn a_java_waiter_that_gives_up_first_in_queue_is_noticed_by_our_heartbeat() {
     let world = World::new();
     let guard = world.lock(LockKind::Fair, "first").lock().unwrap();
     let theirs = world.java.tell("j", "trylock fair first 1000 1000");
@@ -264,9 +265,9 @@ fn locks_of_two_kinds_wake_only_their_own_and_ours_find_out_by_heartbeats() {
         let turn = wait_for_turn(&lock);
         eventually(SOON, "the waiter waits", || match (discipline, ours) {
             (Discipline::HandOff, _) => {
-                world.server.query::<i64>(&["EXISTS", &format!("fairlock_line:{{{name}}}")]) == 1
+                world.server.query::<i64>(&["EXISTS", &format!("fairlock_queue:{{{name}}}")]) == 1
             }
-            (_, LockKind::Fair) => world.line(&name).len() == 1,
+            (_, LockKind::Fair) => world.queue(&name).len() == 1,
             _ => {
                 let channel = format!("redisson_lock__channel:{{{name}}}");
                 world.server.query::<(String, i64)>(&["PUBSUB", "NUMSUB", &channel]).1 == 1

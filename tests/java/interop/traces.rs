@@ -15,13 +15,13 @@ fn a_failed_wait_of_either_side_leaves_no_trace() {
         let (name, lock) = (word(kind), world.lock(kind, word(kind)));
         world.java.expect("j", &format!("lock {name} {name}"), "ok");
         assert!(lock.try_lock_for(Duration::from_millis(200)).unwrap().guard().is_none());
-        world.assert_no_line(name);
+        world.assert_no_queue(name);
         world.java.expect("j", &format!("unlock {name} {name}"), "ok");
 
         let guard = lock.lock().unwrap();
         world.java.expect("j", &format!("trylock {name} {name} {FAILED_WAIT}"), "false");
         world.java.expect("j", &format!("trylock {name} {name} {FAILED_WAIT} 1000"), "false");
-        world.assert_no_line(name);
+        world.assert_no_queue(name);
         guard.unlock().unwrap();
     }
 }
@@ -40,7 +40,7 @@ fn waiters_behind_a_failed_wait_keep_their_order() {
         world.until_waiting(LockKind::Fair, name, standing);
     };
     for (gives_up, rust, java) in [("j-fails-1", "r1", "j1"), ("j-fails-2", "r2", "j2")] {
-        // The waits are long enough that all are in line before the first one ends.
+        // The waits are long enough that all are in the queue before the first one ends.
         failing.push(world.java.tell(gives_up, &format!("trylock fair {name} 3000 1000")));
         next();
         let ours = world.lock(LockKind::Fair, name);
@@ -62,12 +62,12 @@ fn waiters_behind_a_failed_wait_keep_their_order() {
         }
     }
     // A wait returns on time, and its place is withdrawn in the background.
-    eventually(SOON, "the others stand in line", || world.line(name).len() == 4);
+    eventually(SOON, "the others stand in the queue", || world.queue(name).len() == 4);
     guard.unlock().unwrap();
     javas.iter().for_each(|java| drop(java.expect("1")));
     for rust in rusts.iter().skip(1).step_by(2) {
         assert_eq!(rust.soon(), 1);
     }
     check_order(&grants(&read(&history).unwrap(), name), &["r1", "j1", "r2", "j2"]).unwrap();
-    world.assert_no_line(name);
+    world.assert_no_queue(name);
 }

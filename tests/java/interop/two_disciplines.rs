@@ -18,13 +18,13 @@ fn hand_off(world: &World) -> Client {
 }
 
 fn until_ours_wait(world: &World, name: &str, n: u64) {
-    let line = format!("fairlock_line:{{{name}}}");
-    eventually(SOON, "ours are in line", || world.server.query::<u64>(&["ZCARD", &line]) == n);
+    let queue = format!("fairlock_queue:{{{name}}}");
+    eventually(SOON, "ours are in the queue", || world.server.query::<u64>(&["ZCARD", &queue]) == n);
 }
 
 /// Neither a message nor a heartbeat nor the end of a lease tells it.
 #[test]
-fn our_first_in_line_finds_javas_release_within_its_look() {
+fn our_first_in_queue_finds_javas_release_within_its_look() {
     let world = World::alone();
     let client = hand_off(&world);
     for kind in crate::world::KINDS {
@@ -53,7 +53,7 @@ fn our_release_wakes_java_that_waits_for_a_plain_lock() {
     world.until_waiting(LockKind::Plain, "plain", 0);
 }
 
-/// And ours get the lock when Java's line is empty.
+/// And ours get the lock when Java's queue is empty.
 #[test]
 fn a_fair_lock_that_java_waits_for_as_well_is_warned_of_once() {
     keep_log_lines(log::LevelFilter::Warn);
@@ -66,7 +66,7 @@ fn a_fair_lock_that_java_waits_for_as_well_is_warned_of_once() {
     world.java.until_asleep("j2");
     let turns = [(); 3].map(|()| wait_for_turn(&lock));
     until_ours_wait(&world, "both", 3);
-    let warned = || log_lines("lock `both`: clients wait for it in Redisson's line").len();
+    let warned = || log_lines("lock `both`: clients wait for it in Redisson's queue").len();
     eventually(SOON, "the warning", || warned() == 1);
     assert!(lock.try_lock().unwrap().guard().is_none());
     world.java.expect("j1", "unlock fair both", "ok");
@@ -76,5 +76,5 @@ fn a_fair_lock_that_java_waits_for_as_well_is_warned_of_once() {
     world.java.expect("j2", "unlock fair both", "ok");
     turns.iter().for_each(|turn| _ = turn.soon());
     assert_eq!(warned(), 1);
-    world.assert_no_line("both");
+    world.assert_no_queue("both");
 }

@@ -111,8 +111,8 @@ impl World {
         (Some(wait_for_turn(&self.lock(kind, name))), FOUND_OUT)
     }
 
-    /// The members of the shared line.
-    pub(crate) fn line(&self, name: &str) -> Vec<String> {
+    /// The members of the shared queue.
+    pub(crate) fn queue(&self, name: &str) -> Vec<String> {
         self.server.query(&["LRANGE", &queue(name), "0", "-1"])
     }
 
@@ -122,12 +122,12 @@ impl World {
         score.map(|score| score as i64)
     }
 
-    /// Waits until `n` wait: in the line of a fair lock, or on the channel of a plain one, where all waiters of one
+    /// Waits until `n` wait: in the queue of a fair lock, or on the channel of a plain one, where all waiters of one
     /// client count as one.
     #[track_caller]
     pub(crate) fn until_waiting(&self, kind: LockKind, name: &str, n: usize) {
         eventually(SOON, "they wait", || match kind {
-            LockKind::Fair => self.line(name).len() == n,
+            LockKind::Fair => self.queue(name).len() == n,
             _ => {
                 let channel = format!("redisson_lock__channel:{{{name}}}");
                 let (_, listeners): (String, usize) = self.server.query(&["PUBSUB", "NUMSUB", &channel]);
@@ -136,13 +136,13 @@ impl World {
         });
     }
 
-    /// The line is empty: both of its keys are gone.
+    /// The queue is empty: both of its keys are gone.
     #[track_caller]
-    pub(crate) fn assert_no_line(&self, name: &str) {
+    pub(crate) fn assert_no_queue(&self, name: &str) {
         let times = || self.server.query::<Vec<String>>(&["ZRANGE", &timeouts(name), "0", "-1"]);
         // A wait returns on time, and its place is withdrawn in the background.
-        let gone = look_until(SOON, || (self.line(name).is_empty() && times().is_empty()).then_some(()));
-        assert!(gone.is_some(), "still in line: {:?} {:?}", self.line(name), times());
+        let gone = look_until(SOON, || (self.queue(name).is_empty() && times().is_empty()).then_some(()));
+        assert!(gone.is_some(), "still in the queue: {:?} {:?}", self.queue(name), times());
     }
 
     /// Nothing is left of any lock of either side: no key without a TTL, and no subscription.

@@ -64,7 +64,7 @@ fn acquire_step_2_grants_a_free_lock_only_to_the_first() {
     world.ask("c:3");
     let before = world.score("c:3");
     world.release("a:1", token);
-    assert_eq!(world.rank("c:3"), 1, "the second in line asks first");
+    assert_eq!(world.rank("c:3"), 1, "the second in the queue asks first");
     world.assert_busy("d:4"); // so does a newcomer
     assert_eq!(world.queue(), ["b:2", "c:3"], "which leaves no trace");
     world.take("b:2");
@@ -110,17 +110,17 @@ fn acquire_step_3_takes_over_no_hold_whose_record_is_missing_or_names_another() 
 }
 
 #[test]
-fn acquire_step_4_keeps_the_place_of_a_waiter_in_line() {
+fn acquire_step_4_keeps_the_place_of_a_waiter_in_queue() {
     let world = World::new();
     world.take("a:1");
     world.ask("b:2");
     world.ask("c:3");
-    let line = || (world.scores(), world.queue());
-    let before = line();
+    let queue = || (world.scores(), world.queue());
+    let before = queue();
     for _ in 0..3 {
         assert!(matches!(world.ask("c:3"), Acquired::Queued { rank: 1, recheck_in: Duration::MAX, .. }));
     }
-    assert_eq!(line(), before);
+    assert_eq!(queue(), before);
 }
 
 #[test]
@@ -206,12 +206,12 @@ fn a_waiter_whose_time_is_over_is_shown_as_absent_and_not_counted() {
     world.set_score("dead", -1);
     let state = world.backend.inspect(&world.lock, 0..9).unwrap();
     let absent: Vec<_> =
-        state.line.iter().map(|waiter| (waiter.owner.as_str(), waiter.is_absent())).collect();
+        state.queue.iter().map(|waiter| (waiter.owner.as_str(), waiter.is_absent())).collect();
     assert_eq!(absent, [("dead", true), ("alive", false)]);
-    assert_eq!((state.line_length, state.absent, state.waiting()), (2, 1, 1));
+    assert_eq!((state.queue_length, state.absent, state.waiting()), (2, 1, 1));
     world.server.query::<()>(&["DEL", NAME]);
     world.set_score("alive", -1);
-    assert!(world.backend.locks(None).unwrap().is_empty(), "a line of absent waiters alone is none");
+    assert!(world.backend.locks(None).unwrap().is_empty(), "a queue of absent waiters alone is none");
 }
 
 #[test]

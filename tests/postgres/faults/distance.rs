@@ -46,7 +46,7 @@ fn many_waits_and_readers_far_from_the_server_lose_nothing() {
     while Instant::now() < until {
         for name in &names {
             let state = theirs.fair_lock(name).unwrap().inspect().unwrap();
-            assert_eq!((state.line_length, state.absent), (1, 0), "lock {name}");
+            assert_eq!((state.queue_length, state.absent), (1, 0), "lock {name}");
             seen += 1;
         }
         assert_eq!(reading.iter().filter(|guard| guard.is_lost()).count(), 0);

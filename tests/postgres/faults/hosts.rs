@@ -8,7 +8,7 @@ use fairlock_tests::errors::{assert_says, assert_unavailable};
 use fairlock_tests::{Alone, PgPool, PostgresServer, eventually};
 
 use crate::support::{
-    SOON, client, granted, patient, request, take, until_in_line, until_nothing_left, within,
+    SOON, client, granted, patient, request, take, until_in_queue, until_nothing_left, within,
 };
 
 fn url_of(servers: [&PostgresServer; 2]) -> String {
@@ -29,7 +29,7 @@ fn the_host_that_takes_writes_is_found_before_and_after_a_fail_over() {
     let (ours, theirs) = (patient(&url_of([&standby, &primary])), patient(&url_of([&primary, &standby])));
     let guard = take(&ours.fair_lock("x").unwrap());
     let waiting = request(&theirs, "x");
-    until_in_line(&ours, "x", 1);
+    until_in_queue(&ours, "x", 1);
     primary.kill();
     standby.promote();
     eventually(SOON, "it takes writes", || PostgresBackend::connect(&standby.url()).is_ok());

@@ -7,7 +7,7 @@ use fairlock::{Client, PostgresBackend};
 use fairlock_tests::{Alone, PostgresServer, eventually};
 
 use crate::support::{
-    SLACK, SOON, builder, granted, ms, request, take, until_in_line, until_nothing_left, within,
+    SLACK, SOON, builder, granted, ms, request, take, until_in_queue, until_nothing_left, within,
 };
 
 /// More than a client has connections.
@@ -57,7 +57,7 @@ fn releases(server: &PostgresServer, has_standby: bool, connections: usize) {
     let names: Vec<_> = (0..LOCKS).map(|number| format!("{connections} {number}")).collect();
     let guards: Vec<_> = names.iter().map(|name| take(&ours.fair_lock(name).unwrap())).collect();
     let waiting: Vec<_> = names.iter().map(|name| request(&theirs, name)).collect();
-    names.iter().for_each(|name| until_in_line(&ours, name, 1));
+    names.iter().for_each(|name| until_in_queue(&ours, name, 1));
     let mut longest = Duration::ZERO;
     beside_a_stuck_commit(server, has_standby, || {
         for guard in guards {

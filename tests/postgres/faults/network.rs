@@ -12,7 +12,7 @@ use postgres::NoTls;
 
 use crate::support::{
     ANSWER, IDLE, LEASE, OUTAGE, PLACE, SLACK, SOON, client, granted, left, ms, patient, request, server,
-    take, through, until_in_line, until_nothing_left, within,
+    take, through, until_in_queue, until_nothing_left, within,
 };
 
 /// No cycle below has more flights.
@@ -91,7 +91,7 @@ fn a_waiter_of_the_same_process_hears_of_a_hand_over_whose_reply_was_lost() {
         let name = format!("handed:{number}");
         let first = take(&ours.fair_lock(&name).unwrap());
         let waiting = request(&ours, &name);
-        until_in_line(&ours, &name, 1);
+        until_in_queue(&ours, &name, 1);
         proxy.lose_later_reply_to(&name, number);
         let began = Instant::now();
         first.unlock().unwrap();
@@ -165,7 +165,7 @@ fn no_call_hangs_whatever_the_server_leaves_unsaid() {
         assert!(silenced.into_iter().any(|calls| !calls.join().unwrap()), "there was silence");
     });
     assert!(calls_in_time(usize::MAX), "no call asks for more than is said");
-    // What could not be given back is over soon: an attempt that waited for its row may even begin a hold now. A line remembers for a
+    // What could not be given back is over soon: an attempt that waited for its row may even begin a hold now. A queue remembers for a
     // minute who waited.
     let client = patient(&server().url());
     eventually(SOON, "nobody holds anything", || {

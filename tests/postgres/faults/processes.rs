@@ -7,7 +7,7 @@ use fairlock_tests::proxy::{Rule, Traffic};
 use fairlock_tests::{Alone, Proxy, Worker, eventually, signals};
 
 use crate::support::{
-    ANSWER, IDLE, SLACK, SOON, granted, patient, request, server, through, until_in_line, until_nothing_left,
+    ANSWER, IDLE, SLACK, SOON, granted, patient, request, server, through, until_in_queue, until_nothing_left,
 };
 
 /// A process that asks for the lock, which is held, and has got as far as to keep its row: it has not heard so yet.
@@ -47,9 +47,9 @@ fn a_client_that_stops_between_its_two_trips_delays_others_by_a_second_and_its_s
     proxy.set_all(&Traffic::ALL, Rule::Pass);
     let guard = turns(&ours, "still", guard);
     assert!(kept.elapsed() < IDLE + ANSWER + SLACK, "{:?}", kept.elapsed());
-    assert_eq!(ours.fair_lock("still").unwrap().inspect().unwrap().line_length, 0);
+    assert_eq!(ours.fair_lock("still").unwrap().inspect().unwrap().queue_length, 0);
     signals::cont(stopped.child());
-    until_in_line(&ours, "still", 1);
+    until_in_queue(&ours, "still", 1);
     guard.renew().unwrap();
     guard.unlock().unwrap();
     stopped.expect("held", SOON);

@@ -11,12 +11,12 @@ use futures::executor::block_on;
 use futures::future::join_all;
 
 use crate::support::{
-    ANSWER, OUTAGE, SLACK, SOON, client, granted, ms, patient, request, take, until_in_line,
+    ANSWER, OUTAGE, SLACK, SOON, client, granted, ms, patient, request, take, until_in_queue,
     until_nothing_left, within,
 };
 
 #[test]
-fn a_line_goes_on_over_restarts_and_killed_processes_of_the_server() {
+fn a_queue_goes_on_over_restarts_and_killed_processes_of_the_server() {
     let _alone = Alone::here();
     let server = PostgresServer::builder().start();
     let clients = [(); 3].map(|()| patient(&server.url()));
@@ -25,7 +25,7 @@ fn a_line_goes_on_over_restarts_and_killed_processes_of_the_server() {
         let mut guard = granted(request(&clients[0], "line"), SOON);
         for number in 1..=6_u8 {
             let (request, tell) = (request(&clients[usize::from(number) % 3], "line"), tell.clone());
-            until_in_line(&clients[0], "line", number.into());
+            until_in_queue(&clients[0], "line", number.into());
             scope.spawn(move || tell.send(granted(request, SOON * 4)));
         }
         for number in 0..6 {

@@ -52,11 +52,11 @@ pub(crate) fn through(server: &PostgresServer, proxy: &Proxy) -> String {
     server.url().replace(&server.address(), &format!("127.0.0.1:{}", proxy.port()))
 }
 
-/// Waits until this many stand in line.
-pub(crate) fn until_in_line(client: &Client, name: &str, waiters: u64) {
+/// Waits until this many stand in the queue.
+pub(crate) fn until_in_queue(client: &Client, name: &str, waiters: u64) {
     let lock = client.fair_lock(name).unwrap();
-    eventually(SOON, "the waiters stand in line", || {
-        lock.inspect().is_ok_and(|state| state.line_length == waiters)
+    eventually(SOON, "the waiters stand in the queue", || {
+        lock.inspect().is_ok_and(|state| state.queue_length == waiters)
     });
 }
 

@@ -65,7 +65,7 @@ fn a_label_that_the_database_can_not_hold_is_replaced() {
             let waiting = request(&theirs, name);
             guard.renew().unwrap();
             let state = ours.fair_lock(name).unwrap().inspect().unwrap();
-            assert_eq!(state.line[0].label.as_deref(), Some(LABEL), "{encoding}");
+            assert_eq!(state.queue[0].label.as_deref(), Some(LABEL), "{encoding}");
             guard.unlock().unwrap();
             let next = granted(waiting, LEASE);
             held(&mut con, next.token().as_i64());

@@ -86,11 +86,11 @@ fn a_transaction_that_outlasts_the_lease_and_the_places_is_written_before_all_ot
     let lock = client.fair_lock("outlasts").unwrap();
     let guard = take(&lock);
     let bob = thread::spawn(writes("bob"));
-    eventually(SOON, "bob stands in line", || lock.inspect().unwrap().line_length == 1);
+    eventually(SOON, "bob stands in the queue", || lock.inspect().unwrap().queue_length == 1);
     let mut work = con.transaction().unwrap();
     assert!(still_held(&mut work, "outlasts", guard.token()));
     let began = Instant::now();
-    let carl = thread::spawn(writes("carl")); // who can't join the line yet
+    let carl = thread::spawn(writes("carl")); // who can't join the queue yet
     eventually(SOON, "the guard says that it is lost", || guard.is_lost());
     thread::sleep((PLACE + SLACK).saturating_sub(began.elapsed())); // also the place is over by then
     work.execute("insert into written (who) values ('ann')", &[]).unwrap();

@@ -108,7 +108,7 @@ fn eight_processes_take_exclusive_turns_in_order_and_without_polling() {
     }
     assert_eq!(run.progress(), 480);
     let events = run.judged(Duration::ZERO, Duration::ZERO);
-    let done = replay(&events, "turns", Rules::Line, lease, place).unwrap();
+    let done = replay(&events, "turns", Rules::Queue, lease, place).unwrap();
     assert!(done.grants == 480 && done.handed_over > 300 && done.unseen == 0, "{done:?}");
     // The same with two grants out of order.
     let is_grant = |event: &Event| matches!(event.what, What::Granted { .. });
@@ -116,7 +116,7 @@ fn eight_processes_take_exclusive_turns_in_order_and_without_polling() {
     for pair in granted.windows(2).step_by(60) {
         let mut swapped = events.clone();
         (swapped[pair[0]].what, swapped[pair[1]].what) = (events[pair[1]].what, events[pair[0]].what);
-        assert!(replay(&swapped, "turns", Rules::Line, lease, place).is_err(), "{:?}", swapped[pair[0]]);
+        assert!(replay(&swapped, "turns", Rules::Queue, lease, place).is_err(), "{:?}", swapped[pair[0]]);
     }
     drop(workers);
     run.assert_unused();
@@ -136,7 +136,7 @@ fn randomly_killed_workers_cost_one_place_or_lease_each_and_no_order() {
     workers.into_iter().for_each(|worker| run.kill(worker));
     // A place and a lease have the same length here; a death costs one of them.
     let events = run.judged(TIME, Duration::ZERO);
-    let done = replay(&events, "turns", Rules::Line, TIME, TIME).unwrap();
+    let done = replay(&events, "turns", Rules::Queue, TIME, TIME).unwrap();
     assert_eq!(done.grants, count(&events, "turns"));
     // Afterwards the lock is free.
     let lock = Client::new(PostgresBackend::connect(&run.server.url()).unwrap()).unwrap();

@@ -92,7 +92,7 @@ impl WakeSink for Heard {
     }
 }
 
-/// What the next one in line is told of a hand-over whose commit was cancelled, and then of the loss of another lock.
+/// What the next one in the queue is told of a hand-over whose commit was cancelled, and then of the loss of another lock.
 fn told_of_a_cancelled_hand_over(wake_ups: WakeUps) -> Vec<String> {
     let server = PostgresServer::builder().start();
     let connect = || PostgresBackend::builder(&server.url()).response_timeout(SOON).wake_ups(wake_ups);

@@ -55,7 +55,7 @@ fn a_lock_that_is_held_and_waited_for_moves_with_its_slot() {
     cluster.assert_no_residue();
 }
 
-/// Redis refuses a script if some of its keys are elsewhere, or don't exist: those of a line without waiters.
+/// Redis refuses a script if some of its keys are elsewhere, or don't exist: those of a queue without waiters.
 #[test]
 fn a_lock_without_waiters_can_be_renewed_only_while_it_moves() {
     let _alone = Alone::here();

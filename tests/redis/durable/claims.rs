@@ -103,7 +103,7 @@ fn nothing_is_granted_in_the_grace() {
     let other = Raw::new(&server, "other");
     other.backend.force_release(&other.lock).unwrap();
     assert!(!server.query::<bool>(&["EXISTS", "other"]));
-    // The claim, and the release after it, although a live waiter is first in line.
+    // The claim, and the release after it, although a live waiter is first in the queue.
     let place = Place::new(&raw.lock, &third, RequestId::new(3));
     assert_eq!(only(raw.backend.withdraw(&[place])).unwrap(), Withdrawn::Left);
     let theirs = client(&server);

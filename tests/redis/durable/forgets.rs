@@ -133,9 +133,9 @@ fn waiters_keep_their_order_and_are_served_after_the_grace() {
     for way in WAYS {
         let server = known();
         let clients: Vec<_> = (0..5).map(|_| client(&server)).collect();
-        let guard = take(&clients[0], "line");
+        let guard = take(&clients[0], "queue");
         way.prepare(&server);
-        let requests: Vec<_> = clients.iter().map(|client| request(client, "line")).collect();
+        let requests: Vec<_> = clients.iter().map(|client| request(client, "queue")).collect();
         way.forget(&server);
         let forgotten = Instant::now();
         // A restart breaks the connections, so the first attempt may fail.
@@ -143,7 +143,7 @@ fn waiters_keep_their_order_and_are_served_after_the_grace() {
         let held = guard.token();
         guard.unlock().unwrap();
         // A newcomer stands behind all of them.
-        let newcomer = request(&clients[0], "line");
+        let newcomer = request(&clients[0], "queue");
         let mut requests = requests.into_iter().chain([newcomer]);
         let first = requests.next().unwrap().wait().unwrap();
         assert!(forgotten.elapsed() >= grace(), "{way:?}: {:?}", forgotten.elapsed());
@@ -182,7 +182,7 @@ fn a_holder_that_is_cut_off_stops_to_believe_before_the_grace_is_over() {
     assert!(guard.renew().is_ok()); // as late as can be
     proxy.set_all(&Traffic::ALL, Rule::Hold);
     server.query::<()>(&["FLUSHALL"]);
-    // A newcomer: a line that comes back would rest for a while.
+    // A newcomer: a queue that comes back would rest for a while.
     let next = request(&theirs, "cut off").wait().unwrap();
     assert!(guard.is_lost(), "{:?}", guard.valid_for());
     next.unlock().unwrap();

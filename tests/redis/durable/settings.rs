@@ -39,7 +39,7 @@ fn a_client_with_another_grace_is_refused() {
 
 /// It would be granted a lock whose holder the server has forgotten.
 #[test]
-fn a_client_that_is_not_durable_is_refused_locks_with_a_line_beside_those_that_are() {
+fn a_client_that_is_not_durable_is_refused_locks_with_a_queue_beside_those_that_are() {
     let server = CleanServer::start();
     let not = || Client::new(RedisBackend::connect(&server.url()).unwrap()).unwrap();
     // It connects, and locks, before any client is durable.

@@ -62,14 +62,14 @@ fn a_key_of_another_type_is_named_and_left_alone() {
     let server = CleanServer::start();
     let clients = DISCIPLINES.map(|discipline| client(&server, discipline));
     let keys_of = [
-        "orders fairlock_line:{orders} fairlock_record:{orders}",
+        "orders fairlock_queue:{orders} fairlock_record:{orders}",
         "orders redisson_lock_queue:{orders} redisson_lock_timeout:{orders} fairlock_record:{orders}",
         "orders fairlock_record:{orders}",
     ];
     let locks = locks(&clients, "orders");
     let each = locks.iter().zip(keys_of).flat_map(|(lock, keys)| keys.split(' ').map(move |key| (key, lock)));
     for (key, lock) in each {
-        let is_sorted_set = key.contains("_timeout") || key.starts_with("fairlock_line");
+        let is_sorted_set = key.contains("_timeout") || key.starts_with("fairlock_queue");
         let is_list = key.starts_with("redisson_lock_queue");
         for (foreign, is_own_type) in [
             (&["SET", key, "theirs"][..], false),
@@ -123,12 +123,12 @@ fn a_queue_and_set_that_disagree_are_repaired_with_a_warning() {
 }
 
 #[test]
-fn waiting_beside_redissons_line_is_warned_of_once_per_lock() {
+fn waiting_beside_redissons_queue_is_warned_of_once_per_lock() {
     let server = CleanServer::start();
     capture_logs();
     let [hand_off, redisson] = DISCIPLINES.map(|discipline| client(&server, discipline));
     let lock = hand_off.fair_lock("two-lines").unwrap();
-    let warned = || log_lines("lock `two-lines`: clients wait for it in Redisson's line").len();
+    let warned = || log_lines("lock `two-lines`: clients wait for it in Redisson's queue").len();
     let guard = redisson.fair_lock("two-lines").unwrap().lock().unwrap();
     let theirs = fairlock_tests::locks::request(&redisson, "two-lines");
     let ask = || drop(lock.owned_by(&hand_off.new_owner()).unwrap().request().unwrap());
@@ -151,7 +151,7 @@ fn invalid_names_are_refused_with_the_reason() {
     refusal(client.fair_lock("").unwrap_err(), &["invalid lock name ``: it is empty"]);
     refusal(client.plain_lock(&"ü".repeat(257)).unwrap_err(), &["it has 514 bytes, 512 are allowed"]);
     refusal(client.fair_lock(&"x".repeat(513)).unwrap_err(), &["…`: it has 513 bytes, 512 are allowed"]);
-    for prefix in "fairlock_line fairlock_record redisson_lock_queue redisson_lock_timeout".split(' ') {
+    for prefix in "fairlock_rules fairlock_record redisson_lock_queue redisson_lock_timeout".split(' ') {
         for lock_of in [Client::fair_lock, Client::plain_lock] {
             let lock = lock_of(&client, &format!("{prefix}:{{a}}\n\u{1b}\0")).unwrap();
             let name = format!("`{prefix}:{{a}}\\n\\u{{1b}}\\0`");

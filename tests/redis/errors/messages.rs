@@ -117,8 +117,8 @@ fn a_missing_right_to_a_key_names_the_key_and_a_way_to_see_all() {
     let server = CleanServer::start();
     for (keys, missing) in [
         ("~other", "orders"),
-        ("~orders", "fairlock_line:{orders}"),
-        ("~orders ~fairlock_line:*", "fairlock_record:{orders}"),
+        ("~orders", "fairlock_queue:{orders}"),
+        ("~orders ~fairlock_queue:*", "fairlock_record:{orders}"),
     ] {
         let bob = bob(&server, keys);
         let lock = bob.fair_lock("orders").unwrap();

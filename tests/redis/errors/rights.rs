@@ -52,7 +52,9 @@ fn a_user_without_the_locks_channel_is_refused_before_waiting() {
         let parts = ["(lock `orders`)", "lacks a right", "channel redisson_lock__channel:{orders}"];
         assert_denied(first.lock(), &parts);
         assert_denied(first.try_lock_for(BOUND), &parts);
-        eventually(BOUND, "the first user's place is given up", || second.inspect().unwrap().line.is_empty());
+        eventually(BOUND, "the first user's place is given up", || {
+            second.inspect().unwrap().queue.is_empty()
+        });
         guard.unlock().unwrap();
     }
     wait_until_no_residue(&server);
@@ -121,7 +123,7 @@ fn line_up(client: &Client, discipline: Discipline, lock: &Lock) -> Result<(), E
     let mut second = lock.owned_by(&client.new_owner())?.request()?;
     assert!(lock.owned_by(&client.new_owner())?.try_lock()?.guard().is_none(), "others wait");
     if discipline == Discipline::HandOff {
-        assert!(lock.kick(&lock.inspect()?.line[0])?);
+        assert!(lock.kick(&lock.inspect()?.queue[0])?);
         std::mem::swap(&mut first, &mut second);
     }
     guard.unlock()?;
@@ -144,7 +146,7 @@ fn the_least_rights_are_enough_and_each_of_them_is_needed(discipline: Discipline
     capture_logs();
     let all = commands(discipline);
     let keys_of = match discipline {
-        Discipline::HandOff => &["fairlock_line:", "fairlock_record:"][..],
+        Discipline::HandOff => &["fairlock_queue:", "fairlock_record:"][..],
         _ => &["redisson_lock_queue:", "redisson_lock_timeout:", "fairlock_record:"],
     };
     // The keys and channels of one lock, and no others.
@@ -193,7 +195,7 @@ fn the_least_rights_are_enough_and_each_of_them_is_needed(discipline: Discipline
 #[test]
 fn the_least_rights_are_enough_for_a_semaphore_and_doctor_notes_those_that_miss() {
     let server = CleanServer::start();
-    let all = ["fairlock_ends:", "fairlock_line:", "fairlock_record:"].map(|key| format!("~{key}{{pool}}"));
+    let all = ["fairlock_ends:", "fairlock_queue:", "fairlock_record:"].map(|key| format!("~{key}{{pool}}"));
     let of_user = |name: &str, keys: &[String]| {
         let rest = ["~pool", "&redisson_lock__channel:{pool}*", "&fairlock:*", "+zscore", "+multi"]
             .map(str::to_owned);
@@ -207,7 +209,7 @@ fn the_least_rights_are_enough_for_a_semaphore_and_doctor_notes_those_that_miss(
     let guard = pool.acquire_many(2).unwrap();
     guard.renew().unwrap();
     let mut request = pool.request().unwrap();
-    eventually(BOUND, "it waits", || pool.inspect().unwrap().line_length == 1);
+    eventually(BOUND, "it waits", || pool.inspect().unwrap().queue_length == 1);
     guard.unlock().unwrap();
     let guard = request.wait_for(BOUND).unwrap().guard().unwrap();
     assert!(pool.force_unlock().unwrap());

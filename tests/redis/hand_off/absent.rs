@@ -10,7 +10,7 @@ use fairlock_tests::{Worker, signals};
 
 use crate::support::*;
 
-/// A process in which two hundred threads wait in line for the lock.
+/// A process in which two hundred threads wait in the queue for the lock.
 fn crowd(server: &RedisServer, place_ms: &str) -> Worker {
     let mut crowd = Worker::start(PROGRAM, &["wait", "hand_off", &server.url(), "crowd", "200", place_ms]);
     crowd.go();
@@ -22,7 +22,7 @@ fn crowd(server: &RedisServer, place_ms: &str) -> Worker {
 #[track_caller]
 fn delays(ttl: Duration, at_most: Duration, is_away: fn(&RedisServer, &mut Worker)) {
     // The places of the crowd expire.
-    let server = CleanServer::start().allow(&["fairlock_line:{crowd}", "fairlock_record:{crowd}"]);
+    let server = CleanServer::start().allow(&["fairlock_queue:{crowd}", "fairlock_record:{crowd}"]);
     let ours = with_places(&server.url(), ttl);
     let guard = take(&ours, "crowd");
     let mut away = crowd(&server, &ttl.as_millis().to_string());
@@ -54,11 +54,11 @@ fn two_hundred_stopped_waiters_delay_the_next_by_one_place_in_total() {
     });
 }
 
-/// No heartbeat comes in this time: the releasing client repeats its call until the lock is granted or the line is
+/// No heartbeat comes in this time: the releasing client repeats its call until the lock is granted or the queue is
 /// empty.
 #[test]
 fn thousands_of_dead_connections_delay_no_live_waiter_however_the_lock_becomes_free() {
-    let server = CleanServer::start().allow(&["fairlock_line:*", "fairlock_record:*"]);
+    let server = CleanServer::start().allow(&["fairlock_queue:*", "fairlock_record:*"]);
     let (ours, others) = (client(&server.url()), client(&server.url()));
     for name in ["released", "forced", "withdrawn", "asked", "tried"] {
         let guard = take(&ours, name);
@@ -102,7 +102,7 @@ fn an_unreachable_waiter_is_passed_over_and_keeps_its_place() {
     let (ours, deaf) = (client(&server.url()), client(&proxy.url()));
     let guard = take(&ours, "deaf");
     let [first, second, third] = [&deaf, &ours, &ours].map(|client| request(client, "deaf"));
-    let places = line(&server, "deaf");
+    let places = queue(&server, "deaf");
 
     proxy.set(Traffic::Subscriptions, Rule::Swallow);
     proxy.cut_subscriptions();
@@ -112,11 +112,11 @@ fn an_unreachable_waiter_is_passed_over_and_keeps_its_place() {
     // may not know it, and stays.
     let second = granted(second, SOON);
     let others = [&places[0], &places[2]].map(String::clone);
-    assert_eq!(line(&server, "deaf"), others);
+    assert_eq!(queue(&server, "deaf"), others);
 
     proxy.set(Traffic::Subscriptions, Rule::Pass);
     eventually(SOON, "the waiter's client is back", || listeners(&server) == 2);
-    assert_eq!(line(&server, "deaf"), others);
+    assert_eq!(queue(&server, "deaf"), others);
     second.unlock().unwrap();
     let first = granted(first, SOON);
     assert!(third.decided().try_recv().is_err());
@@ -142,7 +142,7 @@ fn the_order_survives_a_server_stopped_for_longer_than_a_place_lives() {
     let urls = [slow.url(), server.url(), server.url(), server.url()];
     let clients = urls.map(|url| with_places(&url, Duration::from_secs(6)));
     let requests: Vec<_> = (0..12).map(|number| request(&clients[number % 4], "frozen")).collect();
-    until_in_line(&server, "frozen", 12);
+    until_in_queue(&server, "frozen", 12);
     slow.set(Traffic::Commands, Rule::Delay(Duration::from_millis(100)));
     thread::scope(|scope| {
         server.stop();

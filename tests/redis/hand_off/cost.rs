@@ -28,7 +28,7 @@ fn waiting_costs_one_script_a_heartbeat_however_many_wait() {
         drop(requests);
         guard.unlock().unwrap();
         eventually(SOON, "all requests have left", || {
-            server.query::<i64>(&["EXISTS", "crowd", "fairlock_line:{crowd}"]) == 0
+            server.query::<i64>(&["EXISTS", "crowd", "fairlock_queue:{crowd}"]) == 0
         });
     }
 }
@@ -56,7 +56,7 @@ fn a_contended_turn_costs_two_scripts_and_nothing_is_found_by_polling() {
     assert!(clients.iter().all(|client| client.stats().granted_by_polling == 0));
 }
 
-/// Counts the server's commands in a call that joins the line, and in a release that hands the lock on.
+/// Counts the server's commands in a call that joins the queue, and in a release that hands the lock on.
 #[test]
 fn joining_and_handing_over_take_the_same_commands_whether_ten_wait_or_a_thousand() {
     let cost = |waiters: usize| {

@@ -99,7 +99,7 @@ fn a_client_that_may_not_listen_any_more_gets_its_turns_in_order_beside_others()
             let waited = asked.elapsed();
             let guard = turn?;
             // So both come before its next turn.
-            eventually(SOON, "both others wait", || lock.inspect().unwrap().line_length == 2);
+            eventually(SOON, "both others wait", || lock.inspect().unwrap().queue_length == 2);
             guard.unlock().unwrap();
             Some(waited)
         };

@@ -9,7 +9,7 @@ use fairlock_core::backend::{
 use crate::support::*;
 
 const NAME: &str = "late";
-const LINE: &str = "fairlock_line:{late}";
+const QUEUE: &str = "fairlock_queue:{late}";
 const RECORD: &str = "fairlock_record:{late}";
 
 /// A waiter whose messages the test sends one by one.
@@ -54,17 +54,17 @@ impl ByHand {
 
     /// The late heartbeat begins nothing.
     fn speaks_in_vain(&self, server: &RedisServer) {
-        let before = line(server, NAME);
+        let before = queue(server, NAME);
         let item = Renew::Place { place: self.place(), lease: LONG };
         let answer = self.backend.renew(self.client, &[item]).remove(0).unwrap();
         assert!(matches!(answer, Renewal::Lost), "{answer:?}");
-        assert_eq!(line(server, NAME), before);
+        assert_eq!(queue(server, NAME), before);
         assert!(!is_resting(server, NAME));
     }
 }
 
 fn world() -> (CleanServer, Client, ByHand) {
-    let server = CleanServer::start().allow(&[LINE, RECORD]);
+    let server = CleanServer::start().allow(&[QUEUE, RECORD]);
     let (client, late) = (client(&server.url()), ByHand::new(&server));
     (server, client, late)
 }
@@ -76,10 +76,10 @@ fn a_late_heartbeat_of_a_withdrawn_request_begins_nothing() {
         let guard = take(&client, NAME);
         late.ask();
         let live = request(&client, NAME);
-        until_in_line(&server, NAME, 2);
+        until_in_queue(&server, NAME, 2);
         if kicked {
             let lock = client.fair_lock(NAME).unwrap();
-            let place = lock.inspect().unwrap().line.remove(0);
+            let place = lock.inspect().unwrap().queue.remove(0);
             assert!(lock.kick(&place).unwrap());
         } else {
             late.withdraw();
@@ -90,13 +90,13 @@ fn a_late_heartbeat_of_a_withdrawn_request_begins_nothing() {
     }
 }
 
-/// The line alone was evicted, and the places have stayed in the record.
+/// The queue alone was evicted, and the places have stayed in the record.
 #[test]
 fn a_withdrawal_ends_a_place_that_the_server_has_forgotten() {
     let (server, client, mut late) = world();
     let guard = take(&client, NAME);
     late.ask();
-    server.query::<()>(&["DEL", LINE]);
+    server.query::<()>(&["DEL", QUEUE]);
     late.withdraw();
     late.speaks_in_vain(&server);
     guard.unlock().unwrap();
@@ -123,14 +123,14 @@ fn a_waiter_that_was_absent_at_its_turn_is_back_and_no_queue_rests() {
     late.ask(); // It knows its ticket.
     let ticket = late.ticket;
     guard.unlock().unwrap(); // It has no subscription.
-    assert!(line(&server, NAME).is_empty());
+    assert!(queue(&server, NAME).is_empty());
     let guard = take(&client, NAME);
     let mut other = ByHand::new(&server);
     other.ask();
     late.speaks_in_vain(&server);
     assert!(matches!(late.ask(), Acquired::Queued { rank: 0, .. }));
     assert_eq!(late.ticket, ticket);
-    assert_eq!(line(&server, NAME), [late.member(), other.member()]);
+    assert_eq!(queue(&server, NAME), [late.member(), other.member()]);
     assert!(!is_resting(&server, NAME));
     other.withdraw();
     late.withdraw();
@@ -139,7 +139,7 @@ fn a_waiter_that_was_absent_at_its_turn_is_back_and_no_queue_rests() {
 
 /// A newcomer's grant draws a number past every ticket that the server has forgotten.
 #[test]
-fn a_forgotten_line_rests_though_a_newcomer_came_first() {
+fn a_forgotten_queue_rests_though_a_newcomer_came_first() {
     let (server, client, mut late) = world();
     let guard = take(&client, NAME);
     late.ask();

@@ -27,8 +27,8 @@ impl Tables {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fairlock-redis/scripts/KEYS.md");
         let text = fs::read_to_string(path).unwrap();
         let rows_of = |title: &str| -> Vec<Vec<String>> {
-            let table = text.lines().skip_while(|line| !line.starts_with(&format!("| {title} |"))).skip(2);
-            let rows = table.take_while(|line| line.starts_with('|'));
+            let table = text.lines().skip_while(|queue| !queue.starts_with(&format!("| {title} |"))).skip(2);
+            let rows = table.take_while(|queue| queue.starts_with('|'));
             rows.map(|row| {
                 let cells = row.trim_matches('|').split('|');
                 cells.map(|cell| cell.trim().trim_matches('`').to_owned()).collect()
@@ -171,7 +171,7 @@ fn by_hand_off(server: &RedisServer, name: &str, look: &mut dyn FnMut()) {
     let ours = client(server, Discipline::HandOff, "");
     let guard = take(&ours, name);
     look();
-    // The first in line has no subscription, so it is passed over; the second is kicked; the third gets the lock.
+    // The first in the queue has no subscription, so it is passed over; the second is kicked; the third gets the lock.
     let absent = RedisBackend::builder(&server.url()).discipline(Discipline::HandOff).connect().unwrap();
     let id = LockId::new(LockName::new(name).unwrap(), LockKind::Fair);
     let owner = OwnerId::new(&format!("{}:1", ClientId::random()));
@@ -182,7 +182,7 @@ fn by_hand_off(server: &RedisServer, name: &str, look: &mut dyn FnMut()) {
     let (_second, third) = (request(&ours, name), request(&labelled, name));
     look();
     let lock = ours.fair_lock(name).unwrap();
-    let second = lock.inspect().unwrap().line.remove(1);
+    let second = lock.inspect().unwrap().queue.remove(1);
     assert!(lock.kick(&second).unwrap());
     look();
     guard.unlock().unwrap();
@@ -212,7 +212,7 @@ fn by_several(server: &RedisServer, name: &str, look: &mut dyn FnMut()) {
     let permits = [(); 2].map(|()| pool.acquire().unwrap());
     look();
     let mut waiting = pool.request_many(2).unwrap();
-    eventually(SOON, "it waits", || pool.inspect().unwrap().line_length == 1);
+    eventually(SOON, "it waits", || pool.inspect().unwrap().queue_length == 1);
     look();
     permits.into_iter().for_each(|permit| permit.unlock().unwrap());
     waiting.wait_for(SOON).unwrap().guard().unwrap().unlock().unwrap();
@@ -238,7 +238,7 @@ fn after_a_loss(server: &RedisServer, name: &str, look: &mut dyn FnMut()) {
     only(backend.acquire(&[Acquire::new(place, LONG)])).unwrap();
     look();
     place.ttl = LONG;
-    eventually(SOON, "the line has rested", || {
+    eventually(SOON, "the queue has rested", || {
         matches!(only(backend.acquire(&[Acquire::new(place, LONG)])).unwrap(), Acquired::Granted { .. })
     });
     look();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fairlock::{Client, Error};
 use fairlock_tests::Monitor;
-use fairlock_tests::monitor::{self, Line};
+use fairlock_tests::monitor::{self, Queue};
 use fairlock_tests::proxy::{Rule, Traffic};
 
 use crate::support::*;
@@ -26,7 +26,7 @@ impl World {
         let guard = take(&theirs, "warm");
         guard.renew().unwrap();
         drop(request(&theirs, "warm"));
-        until_in_line(&server, "warm", 0);
+        until_in_queue(&server, "warm", 0);
         guard.unlock().unwrap();
         theirs.fair_lock("warm").unwrap().inspect().unwrap();
         let proxy = Proxy::start(server.port());
@@ -40,7 +40,7 @@ impl World {
 
     /// In the server's own record.
     fn grants(&self) -> usize {
-        monitor::grants(&monitor::read(&self.monitor.until_now(&self.server), Line::HandOff, "lossy"))
+        monitor::grants(&monitor::read(&self.monitor.until_now(&self.server), Queue::HandOff, "lossy"))
     }
 
     fn token(&self) -> Option<u64> {
@@ -81,7 +81,7 @@ fn lost_replies_cost_no_place_and_no_hold_and_leave_no_ghost() {
     let [waiting, behind] =
         [(); 2].map(|()| waits.owned_by(&world.ours.new_owner()).unwrap().request().unwrap());
     eventually(SOON, "the request was repeated", || behind.rank() == Some(1) && waiting.rank() == Some(0));
-    assert_eq!((world.proxy.lost(), line(&world.server, "lossy").len()), (1, 2));
+    assert_eq!((world.proxy.lost(), queue(&world.server, "lossy").len()), (1, 2));
 
     world.lose();
     let unanswered = guard.renew();
@@ -94,7 +94,7 @@ fn lost_replies_cost_no_place_and_no_hold_and_leave_no_ghost() {
     world.lose();
     drop(waiting);
     eventually(SOON, "the reply is lost", || world.proxy.lost() == 3);
-    until_in_line(&world.server, "lossy", 1);
+    until_in_queue(&world.server, "lossy", 1);
     again.unlock().unwrap();
     guard.unlock().unwrap();
     served(behind);

@@ -6,7 +6,7 @@ mod cost;
 mod deaf;
 mod late_heartbeats;
 mod layout;
-mod long_line;
+mod long_queue;
 mod lost_replies;
 mod messages;
 mod shared_name;

@@ -30,7 +30,7 @@ fn the_late_message_of_an_ended_grant_is_not_believed_by_a_request_that_asked_ag
     let (holder, ours) = (client(&server.url()), with_places(&proxy.url(), Duration::from_millis(900)));
     let guard = take(&holder, "late");
     let waiting = request(&ours, "late");
-    let member = line(&server, "late").remove(0);
+    let member = queue(&server, "late").remove(0);
     // Nothing passes between the waiter and the server. Meanwhile the waiter is granted the lock, and the grant ends.
     proxy.set_all(&Traffic::ALL, Rule::Hold);
     guard.unlock().unwrap();
@@ -39,7 +39,7 @@ fn the_late_message_of_an_ended_grant_is_not_believed_by_a_request_that_asked_ag
     eventually(SOON, "the grant has ended", || !server.query::<bool>(&["EXISTS", "late"]));
     let guard = take(&holder, "late");
     proxy.set_all(&Traffic::ALL, Rule::Pass);
-    eventually(SOON, "the waiter has asked again", || line(&server, "late") == [member.clone()]);
+    eventually(SOON, "the waiter has asked again", || queue(&server, "late") == [member.clone()]);
     eventually(SOON, "the waiter has the answer", || waiting.rank() == Some(0));
     eventually(SOON, "the waiter is subscribed", || {
         let message = format!("granted {member} {token} late");

@@ -1,5 +1,5 @@
 //! A name that clients of discipline `Redisson` use as well, which stand where Java would: no order, but no hold beside another, a
-//! warning, and looks of our first in line.
+//! warning, and looks of our first in the queue.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use fairlock_tests::log_lines::{keep_log_lines, log_lines};
 
 use crate::support::*;
 
-/// A client in Redisson's line, without heartbeats that could interfere.
+/// A client in Redisson's queue, without heartbeats that could interfere.
 fn redisson(server: &RedisServer) -> Client {
     let backend = RedisBackend::builder(&server.url()).discipline(Discipline::Redisson).connect().unwrap();
     Client::builder(backend).place_ttl(LONG).lease(LONG).build().unwrap()
@@ -16,13 +16,13 @@ fn redisson(server: &RedisServer) -> Client {
 
 /// Its release tells our waiter nothing, and neither a heartbeat nor the end of the lease comes before the test is over.
 #[test]
-fn the_first_in_line_finds_the_release_of_a_foreign_hold_by_its_own_look() {
+fn the_first_in_queue_finds_the_release_of_a_foreign_hold_by_its_own_look() {
     let server = CleanServer::start();
     let (ours, theirs) = (client(&server.url()), redisson(&server));
     for (name, theirs) in [("fair", theirs.fair_lock("fair")), ("plain", theirs.plain_lock("plain"))] {
         let guard = theirs.unwrap().lock().unwrap();
         let waiting = request(&ours, name);
-        until_in_line(&server, name, 1);
+        until_in_queue(&server, name, 1);
         assert!(ours.fair_lock(name).unwrap().try_lock().unwrap().guard().is_none());
         guard.unlock().unwrap();
         let released = Instant::now();
@@ -39,7 +39,7 @@ fn a_waiter_looks_too_if_the_foreign_hold_came_after_it() {
     let server = CleanServer::start();
     let ours = with_places(&server.url(), Duration::from_secs(6));
     let (guard, waiting) = (take(&ours, "later"), request(&ours, "later"));
-    until_in_line(&server, "later", 1);
+    until_in_queue(&server, "later", 1);
     let before = scripts_run(&server);
     server.query::<()>(&["EVAL", JAVA_TAKES, "1", "later"]);
     eventually(SOON, "a heartbeat, and a look", || scripts_run(&server) >= before + 3);
@@ -66,8 +66,8 @@ fn clients_of_two_disciplines_on_one_name_are_warned_of_once() {
     let guard = take(&theirs, "both");
     let behind = request(&theirs, "both");
     let waiting = [(); 3].map(|()| request(&ours, "both"));
-    let warned = || log_lines("lock `both`: clients wait for it in Redisson's line").len();
-    eventually(SOON, "all of them are in line", || line(&server, "both").len() == 3);
+    let warned = || log_lines("lock `both`: clients wait for it in Redisson's queue").len();
+    eventually(SOON, "all of them are in the queue", || queue(&server, "both").len() == 3);
     eventually(SOON, "the warning", || warned() == 1);
     assert!(ours.fair_lock("both").unwrap().try_lock().unwrap().guard().is_none());
     guard.unlock().unwrap();
@@ -76,15 +76,15 @@ fn clients_of_two_disciplines_on_one_name_are_warned_of_once() {
     assert_eq!(warned(), 1);
 }
 
-/// A plain lock has no line that ours could have an order with.
+/// A plain lock has no queue that ours could have an order with.
 #[test]
-fn a_foreign_hold_without_a_line_is_nothing_to_warn_of() {
+fn a_foreign_hold_without_a_queue_is_nothing_to_warn_of() {
     keep_log_lines(log::LevelFilter::Warn);
     let server = CleanServer::start();
     let (ours, theirs) = (client(&server.url()), redisson(&server));
     let guard = theirs.plain_lock("alone").unwrap().lock().unwrap();
     let waiting = request(&ours, "alone");
-    until_in_line(&server, "alone", 1);
+    until_in_queue(&server, "alone", 1);
     guard.unlock().unwrap();
     granted(waiting, SOON).unlock().unwrap();
     assert_eq!(log_lines("lock `alone`"), [""; 0]);
@@ -101,7 +101,7 @@ fn without_the_right_to_redissons_queue_all_works_and_one_look_is_refused() {
     assert_eq!(refusals(&server), 0, "nobody else uses the name");
     let guard = take(&theirs, "log");
     let mut waiting: Vec<_> = (0..20).map(|_| request(&ours, "log")).collect();
-    until_in_line(&server, "log", 20);
+    until_in_queue(&server, "log", 20);
     guard.unlock().unwrap();
     waiting.drain(..).for_each(|waiting| granted(waiting, SOON).unlock().unwrap());
     assert_eq!(refusals(&server), 1);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use fairlock::{Client, Discipline, RedisBackend};
 pub(crate) use fairlock_tests::locks::{granted, in_turn, request, served, take_soon as take};
 use fairlock_tests::server_state::all_calls;
-pub(crate) use fairlock_tests::server_state::{line, listeners, scripts_run, until_in_line};
+pub(crate) use fairlock_tests::server_state::{listeners, queue, scripts_run, until_in_queue};
 pub(crate) use fairlock_tests::{CleanServer, Proxy, RedisServer, eventually};
 
 /// The program of worker processes.
@@ -55,7 +55,7 @@ pub(crate) fn is_resting(server: &RedisServer, name: &str) -> bool {
     let numbers: Vec<u64> =
         numbers.unwrap_or_default().split(' ').filter_map(|word| word.parse().ok()).collect();
     let [_, _, clock, _, rests] = numbers[..] else { return false };
-    clock < rests && !line(server, name).is_empty()
+    clock < rests && !queue(server, name).is_empty()
 }
 
 /// Makes this the last number that was drawn.

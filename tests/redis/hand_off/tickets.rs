@@ -8,7 +8,7 @@ use crate::support::*;
 
 const TTL: Duration = Duration::from_millis(1500);
 const NAME: &str = "lost";
-const LINE: &str = "fairlock_line:{lost}";
+const QUEUE: &str = "fairlock_queue:{lost}";
 const PLACES: &str = "fairlock_record:{lost}";
 
 /// A holder, and four waiters behind it, each with its own client.
@@ -21,12 +21,12 @@ struct World {
 
 impl World {
     fn new() -> World {
-        let server = CleanServer::start().allow(&[LINE, PLACES]);
+        let server = CleanServer::start().allow(&[QUEUE, PLACES]);
         let clients: Vec<_> = (0..5).map(|_| with_places(&server.url(), TTL)).collect();
         let guard = take(&clients[0], NAME);
         let requests = clients[1..].iter().enumerate().map(|(number, client)| {
             let request = request(client, NAME);
-            until_in_line(&server, NAME, number + 1);
+            until_in_queue(&server, NAME, number + 1);
             request
         });
         World { requests: requests.collect(), clients, guard, server }
@@ -34,7 +34,7 @@ impl World {
 
     fn serve_in_order(self, more: Option<OwnedRequest>) {
         let held = self.guard.token();
-        let _ = self.guard.unlock(); // or lost with the line
+        let _ = self.guard.unlock(); // or lost with the queue
         in_turn(self.requests.into_iter().chain(more), held);
         assert!(self.clients.iter().all(|client| client.stats().places_lost == 0));
     }
@@ -43,20 +43,20 @@ impl World {
 /// Evicted or deleted by hand: both keys, or one of them; or all, by FLUSHALL or a restart: nothing says who held the lock, nor
 /// that there ever was one. The holder releases the lock before any heartbeat, or when all have spoken.
 #[test]
-fn a_line_whose_keys_are_gone_is_served_in_its_order() {
+fn a_queue_whose_keys_are_gone_is_served_in_its_order() {
     for (keys, have_spoken) in [
-        (&[LINE, PLACES][..], false),
-        (&[LINE], false),
+        (&[QUEUE, PLACES][..], false),
+        (&[QUEUE], false),
         (&[PLACES], false),
-        (&[NAME, LINE, PLACES], false),
-        (&[LINE, PLACES], true),
+        (&[NAME, QUEUE, PLACES], false),
+        (&[QUEUE, PLACES], true),
     ] {
         println!("without {keys:?}, and all have spoken: {have_spoken}");
         let world = World::new();
-        let before = line(&world.server, NAME);
+        let before = queue(&world.server, NAME);
         world.server.query::<()>(&[&["DEL"], keys].concat());
         if have_spoken {
-            eventually(SOON, "the line is back", || line(&world.server, NAME) == before);
+            eventually(SOON, "the queue is back", || queue(&world.server, NAME) == before);
         }
         world.serve_in_order(None);
     }
@@ -66,17 +66,17 @@ fn a_line_whose_keys_are_gone_is_served_in_its_order() {
 #[test]
 fn places_that_a_fail_over_has_forgotten_are_put_back() {
     let mut world = World::new();
-    let before = line(&world.server, NAME);
-    let score: String = world.server.query(&["ZSCORE", LINE, &before[1]]);
+    let before = queue(&world.server, NAME);
+    let score: String = world.server.query(&["ZSCORE", QUEUE, &before[1]]);
     set_last_number(&world.server, NAME, score.parse().unwrap());
     for member in &before[2..] {
-        world.server.query::<()>(&["ZREM", LINE, member]);
+        world.server.query::<()>(&["ZREM", QUEUE, member]);
         world.server.query::<()>(&["HDEL", PLACES, member]);
     }
     // A newcomer stands behind those that have not spoken yet.
     world.clients.push(with_places(&world.server.url(), TTL));
     let newest = request(&world.clients[5], NAME);
-    eventually(SOON, "all are back", || line(&world.server, NAME).starts_with(&before));
+    eventually(SOON, "all are back", || queue(&world.server, NAME).starts_with(&before));
     world.serve_in_order(Some(newest));
 }
 
@@ -84,30 +84,30 @@ fn places_that_a_fail_over_has_forgotten_are_put_back() {
 #[test]
 fn thousands_of_lost_places_of_a_client_are_back_in_few_trips() {
     const WAITERS: usize = 3000;
-    let server = CleanServer::start().allow(&[LINE, PLACES]);
+    let server = CleanServer::start().allow(&[QUEUE, PLACES]);
     let [holder, ours] = [LONG, Duration::from_secs(6)].map(|ttl| with_places(&server.url(), ttl));
     let guard = take(&holder, NAME);
     let requests: Vec<_> = (0..WAITERS).map(|_| request(&ours, NAME)).collect();
-    let before = line(&server, NAME);
+    let before = queue(&server, NAME);
     assert_eq!(before.len(), WAITERS);
     let stat = |section, name: &str| -> f64 {
         let info: String = server.query(&["INFO", section]);
-        let value = info.lines().find_map(|line| line.strip_prefix(&format!("{name}:")));
+        let value = info.lines().find_map(|queue| queue.strip_prefix(&format!("{name}:")));
         value.unwrap().trim().parse().unwrap()
     };
     let mut con = server.con();
     let mut own = 0; // reads of our own: INFO over a new connection, DEL, and each look
     let [reads, work] = [stat("stats", "total_reads_processed"), stat("cpu", "used_cpu_user")];
-    redis::cmd("DEL").arg(&[LINE, PLACES]).exec(&mut con).unwrap();
+    redis::cmd("DEL").arg(&[QUEUE, PLACES]).exec(&mut con).unwrap();
     let took = eventually(Duration::from_secs(60), "all are back", || {
         own += 1;
-        redis::cmd("ZCARD").arg(LINE).query::<usize>(&mut con).unwrap() == WAITERS
+        redis::cmd("ZCARD").arg(QUEUE).query::<usize>(&mut con).unwrap() == WAITERS
     });
     let reads = stat("stats", "total_reads_processed") - reads - f64::from(own);
     let work = stat("cpu", "used_cpu_user") - work;
     println!("{WAITERS} places were back after {took:?}, {reads} reads and {work:.2} s of the server");
     assert!(reads < WAITERS as f64 / 10.0, "{reads} reads for {WAITERS} places");
-    assert_eq!(line(&server, NAME), before);
+    assert_eq!(queue(&server, NAME), before);
     drop((requests, guard));
-    eventually(SOON, "all have left", || line(&server, NAME).is_empty());
+    eventually(SOON, "all have left", || queue(&server, NAME).is_empty());
 }

@@ -236,7 +236,7 @@ fn a_message_grants_nothing() {
     let [ours, theirs] = [client(&sentinels), client(&sentinels)];
     let guard = take(&ours, "message");
     let mut waiting = request(&theirs, "message");
-    let place = master.query::<Vec<String>>(&["ZRANGE", "fairlock_line:{message}", "0", "0"]).remove(0);
+    let place = master.query::<Vec<String>>(&["ZRANGE", "fairlock_queue:{message}", "0", "0"]).remove(0);
     let client_id = place.split(':').next().unwrap();
     let token = guard.token().get() + 1_000_000; // later than its ticket
     let said = format!("granted {place} {token} message");
@@ -245,8 +245,8 @@ fn a_message_grants_nothing() {
     assert!(waited.guard().is_none(), "believed");
     drop(waiting);
     // The watchdog withdraws it. Before that the unlock would grant it, and a client that ends gives nothing back.
-    let line = || master.query::<u64>(&["ZCARD", "fairlock_line:{message}"]);
-    eventually(BOUND, "the request has left the line", || line() == 0);
+    let queue = || master.query::<u64>(&["ZCARD", "fairlock_queue:{message}"]);
+    eventually(BOUND, "the request has left the queue", || queue() == 0);
     guard.unlock().unwrap();
     drop((ours, theirs));
     assert_no_residue(master, &[]);

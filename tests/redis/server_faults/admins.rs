@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use fairlock::{Client, Discipline, RedisBackend};
 use fairlock_tests::errors::assert_denied;
-use fairlock_tests::server_state::{line, listeners, scripts_run};
+use fairlock_tests::server_state::{listeners, queue, scripts_run};
 use fairlock_tests::{CleanServer, RedisServer, Worker, eventually};
 
 use crate::looks::info;
@@ -17,8 +17,8 @@ use crate::support::*;
 /// are two holders.
 #[test]
 fn a_lock_that_vanishes_is_granted_after_a_heartbeat_and_lost_after_a_renewal() {
-    let server = CleanServer::start().allow(&["fairlock_line:*", "fairlock_record:*"]);
-    // Some take the line as well, which rests when it comes back.
+    let server = CleanServer::start().allow(&["fairlock_queue:*", "fairlock_record:*"]);
+    // Some take the queue as well, which rests when it comes back.
     for (command, rest) in [
         ("DEL orders", Duration::ZERO),
         ("UNLINK orders", Duration::ZERO),
@@ -83,7 +83,7 @@ fn an_endless_lock_gets_an_end_from_its_holder_and_waiters_keep_asking() {
     thread::sleep(LEASE + SLACK); // nothing may happen for longer than a lease
     let lock = waiter.fair_lock("endless").unwrap();
     let state = lock.inspect().unwrap();
-    assert_eq!((state.holder().unwrap().lease_left, state.line.len()), (None, 2));
+    assert_eq!((state.holder().unwrap().lease_left, state.queue.len()), (None, 2));
     let before = scripts_run(&server);
     eventually(heartbeat_bound(), "the waiters look", || scripts_run(&server) > before);
     server.query::<()>(&["DEL", "endless"]);
@@ -178,5 +178,5 @@ fn clients_with_different_times_take_turns_each_with_its_own_lease() {
         }
     });
     assert!(times.iter().all(|(_, client)| client.stats().places_lost + client.stats().lost == 0));
-    assert!(line(server, "mixed").is_empty());
+    assert!(queue(server, "mixed").is_empty());
 }

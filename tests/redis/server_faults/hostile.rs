@@ -5,17 +5,17 @@ use std::time::{Duration, Instant};
 
 use fairlock::{Client, ClientId, Discipline, RedisBackend};
 use fairlock_tests::cluster::Replicas;
-use fairlock_tests::server_state::{add_dead_places, line, scripts_run, until_in_line};
+use fairlock_tests::server_state::{add_dead_places, queue, scripts_run, until_in_queue};
 use fairlock_tests::{Alone, CleanServer, Cluster, RedisServer, eventually};
 
-use crate::looks::{info, line_bytes, memory};
+use crate::looks::{info, memory, queue_bytes};
 use crate::scene::held_and_wanted;
 use crate::support::*;
 
-const LINE: &str = "fairlock_line:{poisoned}";
+const QUEUE: &str = "fairlock_queue:{poisoned}";
 const RECORD: &str = "fairlock_record:{poisoned}";
 
-/// Members of a line that none of our clients has written.
+/// Members of a queue that none of our clients has written.
 fn poison() -> Vec<Vec<u8>> {
     let huge = vec![b'x'; 1_000_000];
     let small: [&[u8]; 8] = [
@@ -38,7 +38,7 @@ fn survives(server: &RedisServer, clients: &[Client; 2], what: &str, spoil: impl
     let [holder, waiter] = clients;
     let guard = take(holder, "poisoned");
     let waiting = request(waiter, "poisoned");
-    let ours = line_bytes(server, "poisoned").pop().unwrap();
+    let ours = queue_bytes(server, "poisoned").pop().unwrap();
     spoil(&ours);
     let (token, since) = (guard.token(), Instant::now());
     assert!(guard.renew().is_ok(), "{what}");
@@ -47,11 +47,11 @@ fn survives(server: &RedisServer, clients: &[Client; 2], what: &str, spoil: impl
     assert_within(since, heartbeat_bound(), &format!("{what}: the hand-over"));
     assert!(later.token() > token, "{what}");
     later.unlock().unwrap();
-    let left = line_bytes(server, "poisoned");
+    let left = queue_bytes(server, "poisoned");
     assert!(!left.contains(&ours), "{what}");
     // Members behind all others are removed when a call reaches them.
     let ahead = |member: &Vec<u8>| {
-        let score: f64 = redis::cmd("ZSCORE").arg(LINE).arg(member).query(&mut server.con()).unwrap();
+        let score: f64 = redis::cmd("ZSCORE").arg(QUEUE).arg(member).query(&mut server.con()).unwrap();
         score < 4_503_599_627_370_496.0
     };
     assert!(!left.iter().any(ahead), "{} are left", left.len());
@@ -62,7 +62,7 @@ fn survives(server: &RedisServer, clients: &[Client; 2], what: &str, spoil: impl
 
 /// G3, G4. Malformed members are removed. A possible waiter of an unknown client leaves, too, and delays no other.
 #[test]
-fn poison_in_a_line_is_passed_over_and_removed() {
+fn poison_in_a_queue_is_passed_over_and_removed() {
     let server = CleanServer::start();
     let clients = [(); 2].map(|()| client(&server));
     // Members without an end: no place, an unreadable one, and one that never expires.
@@ -78,7 +78,7 @@ fn poison_in_a_line_is_passed_over_and_removed() {
 /// The same where the server can't know who listens, so that every valid place counts. A member without a readable
 /// owner is not one of them. (A complete forgery would be granted the lock.)
 #[test]
-fn poison_in_a_line_of_a_cluster_is_removed() {
+fn poison_in_a_queue_of_a_cluster_is_removed() {
     let _alone = Alone::here();
     let cluster = Cluster::start(Replicas::None);
     let clients = [(); 2].map(|()| {
@@ -104,19 +104,19 @@ fn passes_poison_over(
     place: Option<&[u8]>,
     members: &[Vec<u8>],
 ) {
-    survives(server, clients, "poison in the line", |_| {
+    survives(server, clients, "poison in the queue", |_| {
         let mut pipe = redis::pipe();
         for (score, member) in ["1", "2", "-5", "0.5", "-inf", "+inf"].iter().cycle().zip(members) {
-            pipe.cmd("ZADD").arg(LINE).arg(score).arg(member).ignore();
+            pipe.cmd("ZADD").arg(QUEUE).arg(score).arg(member).ignore();
             if let Some(place) = place {
                 pipe.cmd("HSET").arg(RECORD).arg(member).arg(place).ignore();
             }
         }
         pipe.exec(&mut server.con()).unwrap();
-        // `inspect` can read the line.
+        // `inspect` can read the queue.
         clients[0].fair_lock("poisoned").unwrap().inspect().unwrap();
     });
-    server.query::<()>(&["DEL", LINE, RECORD]);
+    server.query::<()>(&["DEL", QUEUE, RECORD]);
 }
 
 /// G3. Owners and labels that are not text belong to others. They are shown escaped, and hide no other lock.
@@ -130,7 +130,7 @@ fn an_owner_that_is_not_text_is_shown_and_hides_nothing() {
         let mut pipe = redis::pipe();
         pipe.cmd("HSET").arg("poisoned").arg(b"\xfe:1").arg(2).ignore();
         pipe.cmd("HSET").arg(RECORD).arg(&[&b"grant"[..], b"\xfe:1:ab 7 a\xfd"]).ignore();
-        pipe.cmd("ZADD").arg(LINE).arg(1).arg(b"\xff:1:2").ignore();
+        pipe.cmd("ZADD").arg(QUEUE).arg(1).arg(b"\xff:1:2").ignore();
         pipe.cmd("HSET").arg(RECORD).arg(b"\xff:1:2").arg(b"1 1 1 4503599627370495 60000 - \xfc").ignore();
         pipe.cmd("RPUSH").arg("redisson_lock_queue:{poisoned}").arg(b"\xff:1").ignore();
         pipe.exec(&mut server.con()).unwrap();
@@ -138,12 +138,12 @@ fn an_owner_that_is_not_text_is_shown_and_hides_nothing() {
         let state = client.fair_lock("poisoned").unwrap().inspect().unwrap();
         let holder = state.holder().cloned().unwrap();
         assert_eq!((holder.owner.as_str(), holder.label.as_deref()), ("\\xfe:1", Some("a\\xfd")));
-        assert_eq!((state.line_length, state.line[0].owner.as_str()), (1, "\\xff:1"));
+        assert_eq!((state.queue_length, state.queue[0].owner.as_str()), (1, "\\xff:1"));
         if discipline == Discipline::HandOff {
-            assert_eq!(state.line[0].label.as_deref(), Some("\\xfc"));
+            assert_eq!(state.queue[0].label.as_deref(), Some("\\xfc"));
         }
         let locks = backend.locks(None).unwrap();
-        let seen: Vec<_> = locks.iter().map(|(name, state)| (name.as_str(), state.line_length)).collect();
+        let seen: Vec<_> = locks.iter().map(|(name, state)| (name.as_str(), state.queue_length)).collect();
         assert_eq!(seen, [("good", 0), ("poisoned", 1)]);
         guard.unlock().unwrap();
         server.query::<()>(&["FLUSHALL"]);
@@ -157,14 +157,14 @@ fn a_waiter_with_a_spoilt_ticket_still_gets_its_turn() {
     let clients = [(); 2].map(|()| client(&server));
     for ticket in ["+inf", "-inf", "-5", "1e300", "9007199254740992", "4503599627370496", "0.5"] {
         survives(&server, &clients, ticket, |ours| {
-            redis::cmd("ZADD").arg(LINE).arg(ticket).arg(ours).exec(&mut server.con()).unwrap();
+            redis::cmd("ZADD").arg(QUEUE).arg(ticket).arg(ours).exec(&mut server.con()).unwrap();
         });
-        assert!(line(&server, "poisoned").is_empty(), "{ticket}");
+        assert!(queue(&server, "poisoned").is_empty(), "{ticket}");
     }
     assert_eq!(clients[1].stats().places_lost, 0);
 }
 
-/// G3, G4. The same for the description of the latest grant and for the line's clock.
+/// G3, G4. The same for the description of the latest grant and for the queue's clock.
 #[test]
 fn poison_in_the_description_of_a_grant_stops_no_client() {
     let server = CleanServer::start();
@@ -190,7 +190,7 @@ fn poison_in_the_description_of_a_grant_stops_no_client() {
             });
         }
     }
-    // A line clock beside the greatest number overflows once, and costs a place, which is requested again.
+    // A queue clock beside the greatest number overflows once, and costs a place, which is requested again.
     let stats = clients[1].stats();
     assert!(stats.places_lost <= 1, "{stats:?}");
 }
@@ -199,7 +199,7 @@ fn poison_in_the_description_of_a_grant_stops_no_client() {
 #[test]
 fn a_hundred_thousand_dead_places_cause_no_long_call_and_no_long_delay() {
     let server = CleanServer::of(RedisServer::builder().arg("slowlog-log-slower-than", "50000"))
-        .allow(&["fairlock_line:{flooded}", "fairlock_record:{flooded}"]);
+        .allow(&["fairlock_queue:{flooded}", "fairlock_record:{flooded}"]);
     let (holder, waiter) = (client(&server), client(&server));
     let guard = take(&holder, "flooded");
     add_dead_places(&server, "flooded", 1..=100_000, Duration::from_secs(3600));
@@ -230,7 +230,7 @@ fn a_hundred_thousand_dead_places_cause_no_long_call_and_no_long_delay() {
 fn a_flood_of_wake_ups_is_survived_and_forged_ones_are_not_believed() {
     let server = CleanServer::start();
     let (_holder, waiter, guard, waiting) = held_and_wanted(&server, "flood");
-    let member = line(&server, "flood").pop().unwrap();
+    let member = queue(&server, "flood").pop().unwrap();
     let [uuid, number, _] = member.split(':').collect::<Vec<_>>()[..] else { panic!("{member}") };
     let channel = format!("fairlock:{}", waiter.id());
     let storm = |messages: &[String], count: usize| {
@@ -246,8 +246,8 @@ fn a_flood_of_wake_ups_is_survived_and_forged_ones_are_not_believed() {
     let heard = || {
         eventually(SOON, "all messages are received", || {
             let clients = server.clients();
-            let mut listeners = clients.iter().filter(|line| line.contains("sub=1"));
-            listeners.all(|line| line.contains(" oll=0 ") && line.contains(" obl=0 "))
+            let mut listeners = clients.iter().filter(|queue| queue.contains("sub=1"));
+            listeners.all(|queue| queue.contains(" oll=0 ") && queue.contains(" obl=0 "))
         })
     };
     let before = memory();
@@ -305,11 +305,11 @@ fn client_and_request_ids_cannot_be_guessed() {
     let guard = take(&ours, "drawn");
     let requests: Vec<_> = (0..200).map(|_| request(&ours, "drawn")).collect();
     let number = |member: String| u64::from_str_radix(member.rsplit(':').next().unwrap(), 16).unwrap();
-    let numbers: Vec<u64> = line(&server, "drawn").into_iter().map(number).collect();
+    let numbers: Vec<u64> = queue(&server, "drawn").into_iter().map(number).collect();
     assert_eq!(numbers.iter().collect::<HashSet<_>>().len(), 200);
     assert_eq!(numbers.iter().fold((u64::MAX, 0), |(all, any), bit| (all & bit, any | bit)), (0, u64::MAX));
     drop(requests);
     guard.unlock().unwrap();
-    until_in_line(&server, "drawn", 0);
+    until_in_queue(&server, "drawn", 0);
     eventually(SOON, "the last hold has ended", || info(&server, "keyspace", "db0:keys=") == 1);
 }

@@ -2,9 +2,9 @@
 
 use fairlock_tests::RedisServer;
 
-/// The members in line, the first one first, including those that are not UTF-8.
-pub(crate) fn line_bytes(server: &RedisServer, name: &str) -> Vec<Vec<u8>> {
-    server.query(&["ZRANGE", &format!("fairlock_line:{{{name}}}"), "0", "-1"])
+/// The members in the queue, the first one first, including those that are not UTF-8.
+pub(crate) fn queue_bytes(server: &RedisServer, name: &str) -> Vec<Vec<u8>> {
+    server.query(&["ZRANGE", &format!("fairlock_queue:{{{name}}}"), "0", "-1"])
 }
 
 /// A number from INFO: `info(server, "stats", "rejected_connections:")`.

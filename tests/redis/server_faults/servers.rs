@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use fairlock::{Client, Discipline, Error, LostCause, RedisBackend};
 use fairlock_tests::errors::assert_unavailable;
 use fairlock_tests::proxy::{Rule, Traffic};
-use fairlock_tests::server_state::{line, listeners};
+use fairlock_tests::server_state::{listeners, queue};
 use fairlock_tests::{Alone, CleanServer, Proxy, RedisServer, Worker, eventually, signals};
 
 use crate::looks::info;
@@ -98,12 +98,12 @@ fn a_loss_is_reported_on_time_while_an_answer_is_pending() {
 /// holders, and the tokens show their order.
 #[test]
 fn a_restart_without_data_is_noticed_by_the_next_renewal() {
-    let server = CleanServer::start().allow(&["fairlock_line:*", "fairlock_record:*"]);
+    let server = CleanServer::start().allow(&["fairlock_queue:*", "fairlock_record:*"]);
     let (_holder, _waiter, guard, waiting) = held_and_wanted(&server, "forgotten");
     server.restart();
     let back = Instant::now();
     let later = granted(waiting, SOON);
-    // The connections come back with pauses of at most a second, and then the line rests.
+    // The connections come back with pauses of at most a second, and then the queue rests.
     let bound = heartbeat_bound() + Duration::from_secs(1) + PLACE;
     assert_within(back, bound, "the grant after the restart");
     assert!(later.token() > guard.token());
@@ -116,17 +116,17 @@ fn a_restart_without_data_is_noticed_by_the_next_renewal() {
 /// D4. `kill -9` loses nothing that the server acknowledged. Only a power loss would show the effect of
 /// `appendfsync`.
 #[test]
-fn a_restart_with_data_keeps_the_hold_and_the_line() {
+fn a_restart_with_data_keeps_the_hold_and_the_queue() {
     let server = CleanServer::of(RedisServer::builder().arg("appendonly", "yes"))
-        .allow(&["fairlock_line:*", "fairlock_record:*"]);
+        .allow(&["fairlock_queue:*", "fairlock_record:*"]);
     let (_holder, waiter, guard, first) = held_and_wanted(&server, "kept");
     let token = guard.token();
     let second = request(&waiter, "kept");
-    let places = line(&server, "kept");
+    let places = queue(&server, "kept");
     server.restart();
     eventually(SOON, "the client has reconnected", || guard.renew().is_ok());
     assert!(!guard.is_lost());
-    assert_eq!((guard.token(), line(&server, "kept")), (token, places));
+    assert_eq!((guard.token(), queue(&server, "kept")), (token, places));
     eventually(SOON, "the subscriptions are back", || listeners(&server) == 2);
     guard.unlock().unwrap();
     let first = granted(first, SOON);
@@ -137,25 +137,25 @@ fn a_restart_with_data_keeps_the_hold_and_the_line() {
     assert_nothing_is_left_but_late_places(&server, &[]);
 }
 
-/// The line is back at once, and the clients are one by one: until then nobody passes over a waiter whose client is not back.
+/// The queue is back at once, and the clients are one by one: until then nobody passes over a waiter whose client is not back.
 #[test]
 fn a_restart_with_data_passes_over_no_waiter() {
     let server = CleanServer::of(RedisServer::builder().arg("appendonly", "yes"))
-        .allow(&["fairlock_line:*", "fairlock_record:*"]);
+        .allow(&["fairlock_queue:*", "fairlock_record:*"]);
     let proxy = Proxy::start(server.port());
     // Their places outlast the test.
     let [holder, slow, quick] = [&server.url(), &proxy.url(), &server.url()]
         .map(|url| builder(url).place_ttl(4 * LEASE).lease(4 * LEASE).build().unwrap());
     let guard = take(&holder, "kept");
     let [first, second] = [&slow, &quick].map(|client| request(client, "kept"));
-    let places = line(&server, "kept");
+    let places = queue(&server, "kept");
     proxy.set_all(&[Traffic::Commands, Traffic::Subscriptions], Rule::Swallow);
     server.restart();
     eventually(SOON, "the holder has reconnected", || guard.renew().is_ok());
     eventually(SOON, "the subscriptions of the others are back", || listeners(&server) == 2);
-    assert_eq!(line(&server, "kept"), places);
+    assert_eq!(queue(&server, "kept"), places);
     guard.unlock().unwrap();
-    assert_eq!(line(&server, "kept"), places[1..], "the first has the lock");
+    assert_eq!(queue(&server, "kept"), places[1..], "the first has the lock");
     proxy.set_all(&[Traffic::Commands, Traffic::Subscriptions], Rule::Pass);
     granted(first, SOON).unlock().unwrap();
     granted(second, SOON).unlock().unwrap();
@@ -169,7 +169,7 @@ fn a_restart_with_data_passes_over_no_waiter() {
     gone.kill();
     eventually(SOON, "the server sees that the waiter is gone", || listeners(&server) == 3);
     guard.unlock().unwrap();
-    assert_eq!(line(&server, "kept").len(), 1, "the dead waiter is passed over");
+    assert_eq!(queue(&server, "kept").len(), 1, "the dead waiter is passed over");
     granted(live, SOON).unlock().unwrap();
     drop((holder, slow, quick));
     assert_nothing_is_left_but_late_places(&server, &[]);
@@ -178,7 +178,7 @@ fn a_restart_with_data_passes_over_no_waiter() {
 /// D8. A server that requires a replica and has none refuses all writes, even DEL and PEXPIRE.
 #[test]
 fn a_server_without_its_replica_ends_holds_on_time_and_is_retried() {
-    let server = CleanServer::start().allow(&["fairlock_line:*", "fairlock_record:*"]);
+    let server = CleanServer::start().allow(&["fairlock_queue:*", "fairlock_record:*"]);
     let (holder, waiter) = (client(&server), client(&server));
     let missing = |replicas: &str| server.query::<()>(&["CONFIG", "SET", "min-replicas-to-write", replicas]);
     let guard = take(&holder, "alone");
@@ -208,7 +208,7 @@ fn a_server_without_its_replica_ends_holds_on_time_and_is_retried() {
 #[test]
 fn a_busy_server_is_retried_without_a_storm() {
     let server = CleanServer::of(RedisServer::builder().arg("lua-time-limit", "200"))
-        .allow(&["fairlock_line:*", "fairlock_record:*"]);
+        .allow(&["fairlock_queue:*", "fairlock_record:*"]);
     let (_holder, waiter, guard, waiting) = held_and_wanted(&server, "busy");
     let busy = |error: &str| error.contains("BUSY") || error.contains("busy with a script");
     thread::scope(|scope| {
@@ -245,7 +245,7 @@ fn a_slow_listener_is_cut_off_and_still_finds_its_grant() {
     let guard = take(&holder, "slow");
     let mut slow = Worker::start(PROGRAM, &["try", "hand_off", &server.url(), "slow", "60000"]);
     slow.go();
-    eventually(SOON, "the waiter is in line", || line(&server, "slow").len() == 1);
+    eventually(SOON, "the waiter is in the queue", || queue(&server, "slow").len() == 1);
     let channels: Vec<String> = server.query(&["PUBSUB", "CHANNELS", "fairlock:*"]);
     let its = channels.iter().find(|channel| !channel.contains(&holder.id().to_string())).unwrap();
     signals::stop(slow.child());
@@ -267,7 +267,7 @@ fn a_slow_listener_is_cut_off_and_still_finds_its_grant() {
 #[test]
 fn a_loading_server_is_waited_for() {
     let server = RedisServer::builder().arg("appendonly", "yes").arg("key-load-delay", "250");
-    let server = CleanServer::of(server).allow(&["filler*", "fairlock_line:*", "fairlock_record:*"]);
+    let server = CleanServer::of(server).allow(&["filler*", "fairlock_queue:*", "fairlock_record:*"]);
     // Every thousand commands it serves its clients.
     server.query::<()>(&["EVAL", "for i = 1, 6000 do redis.call('SET', 'filler' .. i, i) end", "0"]);
     let (_holder, waiter, guard, waiting) = held_and_wanted(&server, "loaded");

@@ -60,5 +60,5 @@ pub(crate) fn assert_nothing_is_left_but_late_places(server: &RedisServer, allow
     eventually(LEASE + SOON, "no hold is left", || {
         !server.query::<Vec<String>>(&["KEYS", "*"]).iter().any(ours)
     });
-    assert_no_residue(server, &[allow, &["fairlock_line:*", "fairlock_record:*"]].concat());
+    assert_no_residue(server, &[allow, &["fairlock_queue:*", "fairlock_record:*"]].concat());
 }

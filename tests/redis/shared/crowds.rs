@@ -28,7 +28,7 @@ fn dead_writers_behind_a_reader_delay_the_next_one_by_half_a_place_and_a_heartbe
     let reader = table.read().unwrap();
     let writers: Vec<_> =
         (0..20).map(|_| theirs.owned_by(&dying.new_owner()).unwrap().writer().request().unwrap()).collect();
-    eventually(TIME, "they wait", || table.inspect().unwrap().line_length == 20);
+    eventually(TIME, "they wait", || table.inspect().unwrap().queue_length == 20);
     proxy.set_all(&Traffic::ALL, Rule::Hold); // also of new connections
     proxy.cut();
     let died = Instant::now();

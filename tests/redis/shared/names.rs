@@ -11,10 +11,10 @@ fn as_kind(world: &World, kind: LockKind) -> LockId {
     LockId::new(world.lock.name.clone(), kind)
 }
 
-fn ask(backend: &RedisBackend, lock: &LockId, takes: u32, wait: Wait) -> Result<Acquired, BackendError> {
+fn ask(backend: &RedisBackend, lock: &LockId, units: u32, wait: Wait) -> Result<Acquired, BackendError> {
     let owner = OwnerId::new("6e55cd0a-2b34-4b6c-8df1-9ef7f6c0b1aa:9");
     let mut place = Place::new(lock, &owner, RequestId::new(9));
-    (place.takes, place.wait) = (takes, wait);
+    (place.units, place.wait) = (units, wait);
     only(backend.acquire(&[Acquire::new(place, crate::support::LEASE)]))
 }
 
@@ -56,7 +56,7 @@ fn a_semaphores_name_is_no_lock_of_redissons() {
     }
 }
 
-/// The capacity of an idle name is that of its first waiter: one of another kind is refused, and takes nothing from the line.
+/// The capacity of an idle name is that of its first waiter: one of another kind is refused, and takes nothing from the queue.
 #[test]
 fn a_name_that_is_waited_for_and_not_held_is_no_other_kind_of_lock() {
     for waits_for in [LockKind::Fair, LockKind::Semaphore { permits: 5 }] {
@@ -103,16 +103,16 @@ fn a_waiter_with_another_number_leaves_and_is_told_when_it_asks() {
     world.granted(&dead);
     world.queued(&waiter);
     world.queued(&silent);
-    // The holds end, and the line is passed over: as after an operator has removed it for a while.
+    // The holds end, and the queue is passed over: as after an operator has removed it for a while.
     world.end(&dead);
-    let line = "fairlock_line:{pool}";
-    let kept: Vec<u8> = world.server.query(&["DUMP", line]);
-    world.server.query::<()>(&["DEL", line]);
+    let queue = "fairlock_queue:{pool}";
+    let kept: Vec<u8> = world.server.query(&["DUMP", queue]);
+    world.server.query::<()>(&["DEL", queue]);
     world.lock = as_kind(&world, LockKind::Semaphore { permits: 8 });
     let (newcomer, other) = (world.asker(3, 4), world.asker(6, 4));
     let token = world.granted(&newcomer);
     world.granted(&other);
-    redis::cmd("RESTORE").arg(line).arg(0).arg(kept).exec(&mut world.server.con()).unwrap();
+    redis::cmd("RESTORE").arg(queue).arg(0).arg(kept).exec(&mut world.server.con()).unwrap();
     world.lock = as_kind(&world, LockKind::Semaphore { permits: 5 });
     mismatch(world.ask(&waiter), ["8 permits", "you asked for 5"]);
     assert_eq!(world.heartbeat(&waiter), Renewal::Lost);
@@ -153,7 +153,7 @@ fn locks_with_several_holders_are_listed() {
     assert!(listed.iter().map(|(name, _)| name.as_str()).eq(["a{b}c", "pool"]), "{listed:?}");
     for (_, state) in listed {
         let holders: Vec<_> = state.holders.iter().map(|holder| number(&holder.owner)).collect();
-        assert_eq!((state.capacity, holders, state.line_length), (Some(2), vec![1, 2], 1));
+        assert_eq!((state.capacity, holders, state.queue_length), (Some(2), vec![1, 2], 1));
     }
     assert_eq!(world.backend.locks(Some("po*")).unwrap().len(), 1);
 }

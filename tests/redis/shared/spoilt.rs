@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use fairlock::LockKind;
 use fairlock::backend::{Acquire, Backend, HoldKept, Renewal, RequestId, Wait, only};
-use fairlock_tests::server_state::line;
+use fairlock_tests::server_state::queue;
 
 use crate::support::{Asker, HOLDS, NAME, Told, World};
 
-const LINE: &str = "fairlock_line:{pool}";
+const QUEUE: &str = "fairlock_queue:{pool}";
 const RECORD: &str = "fairlock_record:{pool}";
 
 fn as_semaphore(world: &mut World, permits: u32) {
@@ -60,7 +60,7 @@ fn a_short_wait_does_not_shorten_the_life_of_a_queue() {
     ask(&world.asker(1, 1), DAYS);
     ask(&world.asker(2, 1), DAYS);
     let lives = |what: &str| {
-        for key in [LINE, RECORD] {
+        for key in [QUEUE, RECORD] {
             let left: u128 = world.server.query(&["PTTL", key]);
             assert!(left > 11 * DAYS.as_millis(), "{what}: {key} lives for {left} ms");
         }
@@ -101,7 +101,7 @@ fn an_end_that_is_no_number_of_milliseconds_leaves_nothing_half_done() {
     for end in ["inf", "1e300", "1900000000000.5"] {
         let world = World::with(5);
         let [lasting, leaving, waiting] =
-            [(1, 2), (2, 3), (3, 3)].map(|(number, takes)| world.asker(number, takes));
+            [(1, 2), (2, 3), (3, 3)].map(|(number, units)| world.asker(number, units));
         let [token, other] = [&lasting, &leaving].map(|asker| world.granted(asker));
         world.queued(&waiting);
         for key in [NAME, HOLDS] {
@@ -110,7 +110,7 @@ fn an_end_that_is_no_number_of_milliseconds_leaves_nothing_half_done() {
         world.server.query::<()>(&["ZADD", HOLDS, "XX", end, &member(&lasting)]);
         world.release(&leaving, other);
         assert_eq!(world.holders(), [1, 3], "{end}");
-        assert!(line(&world.server, NAME).is_empty(), "{end}");
+        assert!(queue(&world.server, NAME).is_empty(), "{end}");
         for key in [NAME, HOLDS] {
             assert!(world.server.query::<i64>(&["PTTL", key]) > 0, "{end}: {key}");
         }
@@ -137,8 +137,8 @@ fn hundreds_that_may_not_know_their_tickets_keep_their_places() {
     let silent: Vec<_> = (2..602).map(|number| world.deaf(number, 1)).collect();
     silent.iter().for_each(|asker| _ = world.queued(asker));
     world.queued(&world.asker(602, 1));
-    let places = line(&world.server, NAME);
+    let places = queue(&world.server, NAME);
     world.release(&holder, token);
     assert!(matches!(world.next_told(), Told::Granted(602, _)));
-    assert_eq!(line(&world.server, NAME), places[..600]);
+    assert_eq!(queue(&world.server, NAME), places[..600]);
 }

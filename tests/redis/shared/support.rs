@@ -56,7 +56,7 @@ impl WakeSink for Ear {
 pub(crate) struct Asker {
     pub(crate) owner: OwnerId,
     pub(crate) request: RequestId,
-    pub(crate) takes: u32,
+    pub(crate) units: u32,
     pub(crate) lease: Duration,
 }
 
@@ -77,22 +77,22 @@ impl World {
     }
 
     /// The owner with this number. Its place lasts for a minute.
-    pub(crate) fn asker(&self, number: u64, takes: u32) -> Asker {
+    pub(crate) fn asker(&self, number: u64, units: u32) -> Asker {
         let owner = OwnerId::new(&format!("{}:{number}", self.client));
-        Asker { owner, request: RequestId::new(number), takes, lease: LEASE }
+        Asker { owner, request: RequestId::new(number), units, lease: LEASE }
     }
 
     /// The same in a process that no longer listens.
-    pub(crate) fn deaf(&self, number: u64, takes: u32) -> Asker {
+    pub(crate) fn deaf(&self, number: u64, units: u32) -> Asker {
         Asker {
             owner: OwnerId::new(&format!("{}:{number}", ClientId::random())),
-            ..self.asker(number, takes)
+            ..self.asker(number, units)
         }
     }
 
     pub(crate) fn place<'a>(&'a self, of: &'a Asker, wait: Wait) -> Place<'a> {
         let mut place = Place::new(&self.lock, &of.owner, of.request);
-        (place.wait, place.ttl, place.takes) = (wait, LEASE, of.takes);
+        (place.wait, place.ttl, place.units) = (wait, LEASE, of.units);
         place
     }
 
@@ -178,9 +178,9 @@ impl World {
     }
 
     /// The numbers of the waiters, first in front.
-    pub(crate) fn line(&self) -> Vec<u64> {
+    pub(crate) fn queue(&self) -> Vec<u64> {
         let state = self.backend.inspect(&self.lock, 0..500).unwrap();
-        state.line.iter().map(|waiter| number(&waiter.owner)).collect()
+        state.queue.iter().map(|waiter| number(&waiter.owner)).collect()
     }
 
     /// Ends the hold now, as if its holder had died a lease ago. Nobody is told.

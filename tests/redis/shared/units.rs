@@ -1,14 +1,14 @@
-//! Lines longer than one script walks along, and one that no script has to.
+//! Queues longer than one script walks along, and one that no script has to.
 
 use fairlock::LockKind;
 use fairlock::backend::{Renewal, Withdrawn};
-use fairlock_tests::server_state::{all_calls, line};
+use fairlock_tests::server_state::{all_calls, queue};
 
 use crate::support::{NAME, Told, World};
 
-/// While no unit is free, a script does not walk along the line: an entry without a place stays at its head until one is.
+/// While no unit is free, a script does not walk along the queue: an entry without a place stays at its head until one is.
 #[test]
-fn the_line_is_not_walked_while_no_unit_is_free() {
+fn the_queue_is_not_walked_while_no_unit_is_free() {
     let world = World::with(2);
     let [holder, other] = [1, 2].map(|number| world.asker(number, 1));
     let token = world.granted(&holder);
@@ -17,7 +17,7 @@ fn the_line_is_not_walked_while_no_unit_is_free() {
     for waiter in &waiters {
         world.queued(waiter);
     }
-    let head = line(&world.server, NAME).remove(0);
+    let head = queue(&world.server, NAME).remove(0);
     world.server.query::<()>(&["HDEL", "fairlock_record:{pool}", &head]);
     let before = all_calls(&world.server);
     // One in the middle speaks, asks again, and leaves.
@@ -26,10 +26,10 @@ fn the_line_is_not_walked_while_no_unit_is_free() {
     assert_eq!(world.leave(&waiters[20]), Withdrawn::Left);
     let after = all_calls(&world.server);
     let calls = |name: &str| after.get(name).unwrap_or(&0) - before.get(name).unwrap_or(&0);
-    assert_eq!(line(&world.server, NAME).remove(0), head, "a walk removes it");
+    assert_eq!(queue(&world.server, NAME).remove(0), head, "a walk removes it");
     assert_eq!(calls("pubsub|numsub") + calls("pubsub"), 0);
     world.release(&holder, token);
-    assert_eq!((world.holders(), line(&world.server, NAME).len()), (vec![2, 4], 34));
+    assert_eq!((world.holders(), queue(&world.server, NAME).len()), (vec![2, 4], 34));
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn many_waiters_enter_in_parts_each_of_which_tells_the_next_to_look() {
             Told::Taken(..) => panic!(),
         }
     }
-    assert_eq!(world.line(), []);
+    assert_eq!(world.queue(), []);
     assert_eq!(world.holders().len(), 200);
 }
 
@@ -77,7 +77,7 @@ fn a_newcomer_between_two_parts_goes_on_with_the_loop_and_queues() {
     assert_eq!(world.holders().len(), 64);
     // A reader that comes now does not pass the six readers and the writer ahead.
     assert_eq!(world.queued(&world.asker(101, 1)).0, 1);
-    assert_eq!((world.holders().len(), world.line()), (70, vec![100, 101]));
+    assert_eq!((world.holders().len(), world.queue()), (70, vec![100, 101]));
 }
 
 #[test]

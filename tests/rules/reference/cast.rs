@@ -11,7 +11,7 @@ struct Request {
     token: Option<u64>,
     /// 0 before it was told one.
     ticket: u64,
-    takes: u32,
+    units: u32,
 }
 
 /// Ahead of every clock.
@@ -80,7 +80,7 @@ impl Cast {
             }
             Step::Force(lock) => vec![Command::ForceRelease { lock }],
             Step::Expire(lock) => vec![Command::LoseHold { lock }],
-            Step::LoseLine(lock) => vec![Command::LoseLine { lock }],
+            Step::LoseQueue(lock) => vec![Command::LoseQueue { lock }],
             Step::Repeat => self.last.clone().into_iter().collect(),
             Step::Crash(client) => {
                 for slot in self.slots().filter(|slot| slot.client == client) {
@@ -152,8 +152,8 @@ impl Cast {
         self.last_request += 1;
         let member = Member { client: slot.client, owner: slot.owner, request: self.last_request };
         self.give_up(slot);
-        let takes = slot.takes(self.scale.kind);
-        self.requests[index(slot)].current = Some(Request { member, token: None, ticket: 0, takes });
+        let units = slot.units(self.scale.kind);
+        self.requests[index(slot)].current = Some(Request { member, token: None, ticket: 0, units });
         member
     }
 
@@ -166,7 +166,7 @@ impl Cast {
             ttl: self.ttl_of(slot.client),
             label: LABELS[(slot.choice + slot.client) % 3],
             ticket: known.map_or(0, |request| request.ticket),
-            takes: known.map_or(1, |request| request.takes),
+            units: known.map_or(1, |request| request.units),
         }
     }
 
@@ -198,7 +198,7 @@ impl Cast {
             lock: slot.lock,
             member: request.member,
             token: token_of(request),
-            takes: request.takes,
+            units: request.units,
         };
         request.map(command).into_iter().collect()
     }
@@ -216,8 +216,8 @@ impl Cast {
         self.renew_places(client, lock, alive.iter().filter_map(place).collect())
     }
 
-    fn renew_of(&self, Request { member, ticket, takes, .. }: Request) -> Renew {
-        Renew { member, lease: self.scale.leases[1], ticket, takes }
+    fn renew_of(&self, Request { member, ticket, units, .. }: Request) -> Renew {
+        Renew { member, lease: self.scale.leases[1], ticket, units }
     }
 
     fn renew_places(&self, client: ClientNumber, lock: usize, places: Vec<Renew>) -> Vec<Command> {

@@ -36,7 +36,7 @@ pub(crate) enum Command {
         lock: usize,
         member: Member,
         token: u64,
-        takes: u32,
+        units: u32,
     },
     Withdraw {
         lock: usize,
@@ -60,7 +60,7 @@ pub(crate) enum Command {
         lock: usize,
     },
     /// The same with all places.
-    LoseLine {
+    LoseQueue {
         lock: usize,
     },
     /// The client's subscription is gone.
@@ -83,7 +83,7 @@ impl Command {
             | Command::ForceRelease { lock }
             | Command::TakeHold { lock, .. }
             | Command::LoseHold { lock }
-            | Command::LoseLine { lock } => Some(*lock),
+            | Command::LoseQueue { lock } => Some(*lock),
             Command::GoesDeaf(_) | Command::Hears(_) | Command::Advance(_) | Command::Harm(_) => None,
         }
     }
@@ -150,8 +150,8 @@ pub(crate) enum Step {
     Take(Slot),
     /// The hold of this lock is gone.
     Expire(usize),
-    /// The line of this lock is gone.
-    LoseLine(usize),
+    /// The queue of this lock is gone.
+    LoseQueue(usize),
     /// Asks with a ticket that no lock has given out.
     Forge(Slot),
     /// The last command arrives twice: its answer was lost.
@@ -191,7 +191,7 @@ pub(crate) struct Slot {
 
 impl Slot {
     /// One unit of an exclusive lock. Most requests for others are small.
-    pub(crate) fn takes(self, kind: LockKind) -> u32 {
+    pub(crate) fn units(self, kind: LockKind) -> u32 {
         let capacity = kind.capacity();
         [1, 1, 1, 2.min(capacity), capacity / 2 + 1, capacity][self.choice / 6 % 6]
     }
@@ -249,7 +249,7 @@ pub(crate) fn steps(scale: Scale, most: usize) -> impl Strategy<Value = Vec<Step
         1 => slot().prop_map(Step::HeartbeatOfFormer),
         1 => lock().prop_map(Step::Force),
         1 => lock().prop_map(Step::Expire),
-        1 => lock().prop_map(Step::LoseLine),
+        1 => lock().prop_map(Step::LoseQueue),
         3 => Just(Step::Repeat),
         1 => client().prop_map(Step::Crash),
         1 => client().prop_map(Step::GoesDeaf),

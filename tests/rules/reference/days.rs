@@ -1,4 +1,4 @@
-//! Days of one lock, in virtual time: what is in use is never forgotten. (That line and record live for a day after each command is
+//! Days of one lock, in virtual time: what is in use is never forgotten. (That queue and record live for a day after each command is
 //! seen by `lua_replies::Stored`.)
 
 use fairlock_core::LockKind;
@@ -40,7 +40,7 @@ fn pauses() -> [Millis; 4] {
 }
 
 #[test]
-fn a_line_that_is_always_waited_for_is_never_lost() {
+fn a_queue_that_is_always_waited_for_is_never_lost() {
     for kind in KINDS {
         let [a, b, _] = slots(if kind.is_shared() { 32 } else { 2 });
         for pause in pauses() {
@@ -55,7 +55,7 @@ fn a_line_that_is_always_waited_for_is_never_lost() {
 }
 
 #[test]
-fn a_line_of_waits_that_time_out_is_never_lost() {
+fn a_queue_of_waits_that_time_out_is_never_lost() {
     for kind in KINDS {
         let [a, b, holder] = slots(if kind.is_shared() { 32 } else { 2 });
         for pause in pauses() {

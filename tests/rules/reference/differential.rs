@@ -86,7 +86,7 @@ fn outcome(command: &Command, exchange: &Exchange) -> Outcome {
     Outcome { answers, pushes: ours.map(|(channel, message)| push(channel, message)).collect() }
 }
 
-/// Line and record are kept for longer than this (ms): their times to live are not raised by each command.
+/// Queue and record are kept for longer than this (ms): their times to live are not raised by each command.
 const KEPT_FOR: i64 = 86_400_000;
 
 /// What must be equal. The numbers of an empty queue judge nothing, but for which tickets have had their turn. What a reply says of a
@@ -95,16 +95,16 @@ fn shown(exchange: &Exchange, now: u64) -> String {
     let mut all = String::new();
     let _ = writeln!(all, "    {:?}\n    {:?}", exchange.reply, exchange.told);
     for (seen, dump) in &exchange.looks {
-        let [lock, line, record, parts @ .., ends] = list(dump) else { panic!("three keys or more") };
+        let [lock, queue, record, parts @ .., ends] = list(dump) else { panic!("three keys or more") };
         let (places, mut record): (BTreeMap<_, _>, BTreeMap<_, _>) =
             pairs(record).into_iter().partition(|(field, _)| field.contains(':'));
         let numbers = Numbers::take(&mut record, now);
-        let (clock, line) = (numbers.clock_at(now), texts(line));
+        let (clock, queue) = (numbers.clock_at(now), texts(queue));
         let places = places.into_iter().map(|(member, place)| {
             let mut words: Vec<String> = place.split(' ').map(str::to_owned).collect();
             let deadline = i128::from(words.remove(3).parse::<u64>().unwrap()) - i128::from(clock);
-            // One that is left over from a lost line is never judged.
-            (line.contains(&member).then_some(deadline), words, member)
+            // One that is left over from a lost queue is never judged.
+            (queue.contains(&member).then_some(deadline), words, member)
         });
         let ends: Vec<i64> = list(ends).iter().map(number).collect();
         let parts = parts.first().map(texts).unwrap_or_default();
@@ -115,10 +115,10 @@ fn shown(exchange: &Exchange, now: u64) -> String {
         let is_torn = last_end.is_none() && lock.contains_key("used");
         let are_over = is_torn || last_end.is_some_and(|last| last <= i64::try_from(now).unwrap());
         let (lock, parts) = if are_over { Default::default() } else { (lock, parts) };
-        let _ = writeln!(all, "    {seen:?}\n    {lock:?} {parts:?} {line:?}");
+        let _ = writeln!(all, "    {seen:?}\n    {lock:?} {parts:?} {queue:?}");
         let is_kept = |end: i64| end > i64::try_from(now).unwrap() + KEPT_FOR;
-        let of_line = if ends[1] < 0 { ends[1] } else { i64::from(is_kept(ends[1])) };
-        let remembers = numbers.last > 0 || !line.is_empty();
+        let of_queue = if ends[1] < 0 { ends[1] } else { i64::from(is_kept(ends[1])) };
+        let remembers = numbers.last > 0 || !queue.is_empty();
         let of_record = remembers.then_some(is_kept(ends[2]));
         let of_holds: Vec<_> = [Some(&ends[0]), ends.get(3)]
             .into_iter()
@@ -131,9 +131,9 @@ fn shown(exchange: &Exchange, now: u64) -> String {
             })
             .collect();
         let _ =
-            writeln!(all, "    {:?}\n    {of_holds:?} {of_line} {of_record:?}", places.collect::<Vec<_>>());
+            writeln!(all, "    {:?}\n    {of_holds:?} {of_queue} {of_record:?}", places.collect::<Vec<_>>());
         let Numbers { last, served, pulse, ttl, rests_until, .. } = numbers;
-        let judges = (!line.is_empty()).then(|| (pulse, ttl, rests_until.saturating_sub(clock)));
+        let judges = (!queue.is_empty()).then(|| (pulse, ttl, rests_until.saturating_sub(clock)));
         let _ = writeln!(all, "    {record:?} {last} {served} {judges:?}");
     }
     all

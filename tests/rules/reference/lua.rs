@@ -21,13 +21,13 @@ use crate::words::{ClientNumber, Millis, Outcome};
 
 const NAMES: [&str; LOCKS] = ["orders", "{orders}"];
 const OPERATIONS: [&str; 8] = [
-    "line/acquire",
-    "line/force_release",
-    "line/inspect",
-    "line/release",
-    "line/renew",
-    "line/renew_holds",
-    "line/withdraw",
+    "hand_off/acquire",
+    "hand_off/force_release",
+    "hand_off/inspect",
+    "hand_off/release",
+    "hand_off/renew",
+    "hand_off/renew_holds",
+    "hand_off/withdraw",
     "redisson/acquire",
 ];
 
@@ -206,7 +206,7 @@ impl<'a> LuaSubject<'a> {
         let last_moment = format!("{:016}", self.now * 1000 + self.micros - 1);
         let begin_by = if self.arrives_late { &last_moment } else { IN_TIME };
         let mut call = call_of(self.kind, &self.say_deaf, begin_by, command);
-        if let Some(call) = call.as_mut().filter(|call| call.script == "line/renew_holds") {
+        if let Some(call) = call.as_mut().filter(|call| call.script == "hand_off/renew_holds") {
             // As the backend does: the counts are told only once one of them was not that of a grant.
             self.tells_counts |= call.arguments[0] != "1";
             if !self.tells_counts {
@@ -216,7 +216,7 @@ impl<'a> LuaSubject<'a> {
         let (is_call, keys) = (call.is_some(), |lock| keys_of(self.kind, lock));
         if let Some(call) = call {
             let mut keys = keys(call.lock);
-            if call.script == "line/renew_holds" {
+            if call.script == "hand_off/renew_holds" {
                 keys.drain(1..3);
             }
             self.call(&mut pipe, &call.script, &keys, &call.arguments);
@@ -224,7 +224,7 @@ impl<'a> LuaSubject<'a> {
             let mut keys = keys(*lock);
             keys.drain(1..3);
             pipe.cmd("DEL").arg(&keys).ignore();
-        } else if let Command::LoseLine { lock } = command {
+        } else if let Command::LoseQueue { lock } = command {
             pipe.cmd("DEL").arg(&keys(*lock)[1]).ignore();
         }
         pipe.cmd("LRANGE").arg("virtual:told").arg(0).arg(-1);
@@ -232,7 +232,7 @@ impl<'a> LuaSubject<'a> {
         let capacity = self.kind.capacity().to_string();
         let part = ["500", "0", "1000", "500", &capacity].map(str::to_owned);
         for lock in 0..LOCKS {
-            self.call(&mut pipe, "line/inspect", &keys(lock), &part);
+            self.call(&mut pipe, "hand_off/inspect", &keys(lock), &part);
             self.call(&mut pipe, "dump", &keys(lock), &[]);
         }
         let mut replies: Vec<Value> =
@@ -268,7 +268,7 @@ fn ear(server: &RedisServer, channel: &str) -> Connection {
     ear
 }
 
-/// Lock, line, record, and the ends of holds.
+/// Lock, queue, record, and the ends of holds.
 pub(crate) fn keys(lock: usize) -> [String; 4] {
     [NAMES[lock].to_owned(), own_key(lock, "line"), own_key(lock, "record"), own_key(lock, "ends")]
 }

@@ -32,7 +32,7 @@ pub(crate) fn call_of(
             let waits = if *patience == Patience::Once { "" } else { "w" };
             let mut arguments = asker(ask).to_vec();
             arguments.extend([options_of(ask.member.client) + waits, ask.label.to_owned()]);
-            arguments.extend([ask.takes.to_string(), capacity, begin_by, ask.ticket.to_string()]);
+            arguments.extend([ask.units.to_string(), capacity, begin_by, ask.ticket.to_string()]);
             ("acquire", arguments)
         }
         Command::RenewPlaces { ttl, places, .. } => {
@@ -50,8 +50,8 @@ pub(crate) fn call_of(
                 [vec![count.to_string(), lease.to_string(), keys_of_each], hold.to_vec()].concat(),
             )
         }
-        Command::Release { member: request, token, takes, .. } => {
-            let units = takes.to_string();
+        Command::Release { member: request, token, units, .. } => {
+            let units = units.to_string();
             ("release", vec![capacity, member(*request), units, token.to_string(), options])
         }
         Command::Withdraw { member: request, .. } | Command::Kick { member: request, .. } => {
@@ -65,13 +65,13 @@ pub(crate) fn call_of(
             ("force_release", vec![options, capacity, begin_by, member(*request), token.to_string()])
         }
         Command::LoseHold { .. }
-        | Command::LoseLine { .. }
+        | Command::LoseQueue { .. }
         | Command::GoesDeaf(_)
         | Command::Hears(_)
         | Command::Harm(_)
         | Command::Advance(_) => return None,
     };
-    Some(Call { script: format!("line/{operation}"), lock: command.lock()?, arguments })
+    Some(Call { script: format!("hand_off/{operation}"), lock: command.lock()?, arguments })
 }
 
 fn asker(ask: &Ask) -> [String; 3] {

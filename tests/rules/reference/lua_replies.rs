@@ -8,7 +8,7 @@ use crate::commands::{CLIENTS, Command};
 use crate::lua::client;
 use crate::words::{Answer, ClientNumber, Member, Millis, Push, Seen, SeenHolder, SeenPlace};
 
-/// Redis may drop a line, or the sequence, when no command has used it for so long.
+/// Redis may drop a queue, or the sequence, when no command has used it for so long.
 const KEPT_FOR: Millis = 24 * 3600 * 1000;
 
 fn answer(reply: &Value) -> Answer {
@@ -75,7 +75,7 @@ fn seen(reply: &Value) -> Result<Seen, String> {
     let row = list(reply);
     let holder = |row: &[Value]| SeenHolder {
         member: member_of(&format!("{}:{}", text(&row[0]), text(&row[1]))),
-        takes: number(&row[2]),
+        units: number(&row[2]),
         count: number(&row[4]),
         token: number(&row[3]),
         left: number(&row[6]),
@@ -86,7 +86,7 @@ fn seen(reply: &Value) -> Result<Seen, String> {
         let (units, label) = label.split_once(' ').unwrap();
         SeenPlace {
             member: member_of(&format!("{}:{}", text(&row[0]), text(&row[1]))),
-            takes: units.split_once('/').unwrap().0.parse().unwrap(),
+            units: units.split_once('/').unwrap().0.parse().unwrap(),
             waiting: number(&row[2]),
             left: number(&row[3]),
             label: label.to_owned(),
@@ -94,14 +94,14 @@ fn seen(reply: &Value) -> Result<Seen, String> {
     };
     let mut holders: Vec<_> = list(&row[4]).chunks_exact(8).map(holder).collect();
     holders.sort_by_key(|holder| holder.token);
-    let line: Vec<_> = list(&row[7]).chunks_exact(5).map(place).collect();
+    let queue: Vec<_> = list(&row[7]).chunks_exact(5).map(place).collect();
     let told = [3, 5].map(|at| number::<usize>(&row[at]));
-    if told != [holders.len(), line.len()] {
+    if told != [holders.len(), queue.len()] {
         return Err(format!(
-            "the numbers of holders and waiters are told as {told:?}: {holders:?}, {line:?}"
+            "the numbers of holders and waiters are told as {told:?}: {holders:?}, {queue:?}"
         ));
     }
-    Ok(Seen { holders, line, absent: number(&row[6]) })
+    Ok(Seen { holders, queue, absent: number(&row[6]) })
 }
 
 /// The record's fields `last` and `queue`.
@@ -142,7 +142,7 @@ impl Stored {
     /// # Errors
     /// If the keys contradict each other, or end too early or never.
     pub(crate) fn read(inspected: &Value, dump: &Value, now: Millis) -> Result<Stored, String> {
-        let [lock, line, record, parts @ .., ends] = list(dump) else { panic!("four keys' worth or five") };
+        let [lock, queue, record, parts @ .., ends] = list(dump) else { panic!("four keys' worth or five") };
         let (lock, mut record) = (pairs(lock), pairs(record));
         let ends: Vec<i64> = list(ends).iter().map(number).collect();
         let kept_until = |key: usize| u64::try_from(ends[key]).unwrap_or(0);
@@ -159,19 +159,19 @@ impl Stored {
             return Err(format!("a record has a TTL: {ends:?}"));
         }
         let Numbers { last, pulse, .. } = Numbers::take(&mut record, now);
-        let tickets = tickets(&texts(line), &record)?;
+        let tickets = tickets(&texts(queue), &record)?;
         let is_kept = |key, used: Millis| kept_until(key) >= used + KEPT_FOR;
         if last > 0 && !is_kept(2, last / 1000) || !tickets.is_empty() && !is_kept(1, pulse) {
-            return Err(format!("a line or a record ends within a day, at {ends:?}; it is {now}"));
+            return Err(format!("a queue or a record ends within a day, at {ends:?}; it is {now}"));
         }
         Ok(Stored { seen: seen(inspected)?, last_number: last, tickets })
     }
 
     /// A wait that is counted from the ticket of its place becomes one that is counted by the rules.
     pub(crate) fn count_waits_alike(&mut self, expected: &Seen, now: Millis) {
-        for place in &mut self.seen.line {
+        for place in &mut self.seen.queue {
             let since = self.tickets.get(&place.member).map_or(0, |ticket| ticket / 1000);
-            let same = expected.line.iter().find(|expected| expected.member == place.member);
+            let same = expected.queue.iter().find(|expected| expected.member == place.member);
             if let Some(same) = same.filter(|_| place.waiting == now.saturating_sub(since)) {
                 place.waiting = same.waiting;
             }
@@ -179,17 +179,18 @@ impl Stored {
     }
 }
 
-/// The line, and the places in the record, of which a lost line leaves more than that.
-fn tickets(line: &[String], record: &BTreeMap<String, String>) -> Result<BTreeMap<Member, u64>, String> {
+/// The queue, and the places in the record, of which a lost queue leaves more than that.
+fn tickets(queue: &[String], record: &BTreeMap<String, String>) -> Result<BTreeMap<Member, u64>, String> {
     let ticket = |entry: &[String]| {
         let (member, score) = (&entry[0], &entry[1]);
-        let place = record.get(member).ok_or_else(|| format!("{member} stands in line without a place"))?;
+        let place =
+            record.get(member).ok_or_else(|| format!("{member} stands in the queue without a place"))?;
         match place.split(' ').nth(2) {
             Some(told) if told == score => Ok((member_of(member), score.parse().unwrap())),
-            _ => Err(format!("{member} stands in line as {score}, with the place {place}")),
+            _ => Err(format!("{member} stands in the queue as {score}, with the place {place}")),
         }
     };
-    line.chunks_exact(2).map(ticket).collect()
+    queue.chunks_exact(2).map(ticket).collect()
 }
 
 /// A lock of several units: how many are taken, and an end of each hold.

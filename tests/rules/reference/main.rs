@@ -1,4 +1,4 @@
-//! The rules of the hand-off are written twice: as fairlock-line, and as the Lua, which runs here on a real server. Both get the same
+//! The rules of the hand-off are written twice: as fairlock-rules, and as the Lua, which runs here on a real server. Both get the same
 //! commands, and must give the same answers and messages, and show the same lock.
 //!
 //! proptest draws the commands, and shrinks a difference. `FAIRLOCK_CASES=5000` runs longer. `FAIRLOCK_SEED`, which a
@@ -44,7 +44,7 @@ fn kinds(cases: [u32; 3]) -> impl Iterator<Item = (LockKind, u32)> {
 
 fn scale(time: Time, kind: LockKind) -> Scale {
     let ttls = match time {
-        // One time to live is what the scripts take for that of a line whose state was lost.
+        // One time to live is what the scripts take for that of a queue whose state was lost.
         Time::VirtualWithHarm if kind.is_shared() => [5_000, 9_000],
         _ => [6_000, 9_000],
     };
@@ -89,14 +89,14 @@ fn the_cases_do_what_the_rule_does() {
     ways.iter().for_each(Ways::assert_fast);
 }
 
-/// More waiters died than one script examines: it can't know whether a live one is behind them. (fairlock-line looks at all.)
+/// More waiters died than one script examines: it can't know whether a live one is behind them. (fairlock-rules looks at all.)
 #[test]
 fn nobody_barges_past_more_absent_waiters_than_one_command_looks_at() {
     let lua = LuaServer::start(Parts::Both);
     let mut subject = LuaSubject::new(&lua, LockKind::Fair);
     let told = |client, request, patience, ticket| {
         let member = Member { client, owner: request, request };
-        let ask = Ask { member, lease: 30_000, ttl: 6_000, label: "", ticket, takes: 1 };
+        let ask = Ask { member, lease: 30_000, ttl: 6_000, label: "", ticket, units: 1 };
         Command::Acquire { lock: 0, ask, patience }
     };
     let ask = |client, request, patience| told(client, request, patience, 0);

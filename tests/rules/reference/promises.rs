@@ -18,7 +18,7 @@ pub(crate) fn are_kept(scale: Scale, steps: &[Step]) -> Result<(), String> {
             cast.learn(&command, &outcome);
             learn_ticket(&mut tickets, &command, &outcome, &rules);
             let Some(lock) = command.lock() else { continue };
-            was_lost[lock] |= matches!(command, Command::LoseLine { .. });
+            was_lost[lock] |= matches!(command, Command::LoseQueue { .. });
             let seen = [before.seen(lock), rules.seen(lock)];
             let grown = grow(before.last_number(lock), &seen);
             let checked = grown
@@ -58,7 +58,7 @@ fn grow(mut last: u64, seen: &[Seen; 2]) -> Result<(), String> {
 
 /// P1: the holds together take no more units than there are.
 fn none_hold_too_much(scale: Scale, seen: &Seen) -> Result<(), String> {
-    let taken: u64 = seen.holders.iter().map(|hold| u64::from(hold.takes)).sum();
+    let taken: u64 = seen.holders.iter().map(|hold| u64::from(hold.units)).sum();
     if taken > u64::from(scale.kind.capacity()) { Err(format!("{taken} units are held")) } else { Ok(()) }
 }
 
@@ -70,13 +70,13 @@ fn nobody_is_overtaken(
     seen: &[Seen; 2],
 ) -> Result<(), String> {
     let [before, after] = seen;
-    let had_place = |member: Member| before.line.iter().any(|place| place.member == member);
+    let had_place = |member: Member| before.queue.iter().any(|place| place.member == member);
     for hold in newly_held(seen) {
         // It may have been put back in this command.
         let is_told = |ticket| matches!(command, Command::Acquire { ask, .. } if ask.ticket == ticket);
         let ticket = tickets.get(&hold.member).filter(|ticket| had_place(hold.member) || is_told(**ticket));
-        let is_overtaken = after.line.iter().any(|place| {
-            let was_alive = before.line.iter().any(|was| was.member == place.member && was.left > 0);
+        let is_overtaken = after.queue.iter().any(|place| {
+            let was_alive = before.queue.iter().any(|was| was.member == place.member && was.left > 0);
             let is_alive = place.left > 0 && rules.hearing.contains(&place.member.client);
             was_alive && is_alive && tickets.get(&place.member) < ticket.or(Some(&u64::MAX))
         });
@@ -104,7 +104,7 @@ fn a_repeat_changes_nothing(
     }
     let mut again = rules.clone();
     again.run(command);
-    // While a lost line comes back the lock stays free, until one command finds it whole, or empty.
+    // While a lost queue comes back the lock stays free, until one command finds it whole, or empty.
     if was_lost {
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! The rules of fairlock-line in a whole world: some locks, the subscribed clients, and the time.
+//! The rules of fairlock-rules in a whole world: some locks, the subscribed clients, and the time.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use fairlock_core::backend::{
     Acquire, Acquired, ForceReleased, Hold, LockId, Place, Released, Renewal, RequestId, Wait, Withdrawn,
 };
 use fairlock_core::{FencingToken, LockKind, LockName, OwnerId};
-use fairlock_line::{Desk, LockEntry, News, Turn, WakeUp};
+use fairlock_rules::{LockEntry, OperationContext, StoreContext, WakeUp, WakeUpKind};
 
 use crate::commands::{CLIENTS, Command, LOCKS};
 use crate::words::{
@@ -57,19 +57,19 @@ impl Kept {
         let Kept { id, entry, last } = self;
         // The rules know one clock. Here holds and places end in whole milliseconds, as on Redis, and numbers are microseconds.
         let before = (now * 1000 + micros - 1).max(*last);
-        let mut desk = Desk::after(before);
+        let mut store_context = StoreContext::after(before);
         let is_listening = |owner: &OwnerId| hearing.contains(&owner_of(owner.as_str()).0);
-        let mut turn = desk.turn(&id.name, Duration::from_millis(now), &is_listening);
-        let mut answers = answers(command, id, entry, &mut turn);
-        if desk.last_number() > before {
-            *last = desk.last_number();
+        let mut context = store_context.operation(&id.name, Duration::from_millis(now), &is_listening);
+        let mut answers = answers(command, id, entry, &mut context);
+        if store_context.last_number() > before {
+            *last = store_context.last_number();
         }
         for answer in &mut answers {
             if let Answer::Queued { latest, .. } | Answer::Waiting { latest, .. } = answer {
                 *latest = *last;
             }
         }
-        let mut pushes: Vec<Push> = desk.take_wake_ups().iter().filter_map(push).collect();
+        let mut pushes: Vec<Push> = store_context.take_wake_ups().iter().filter_map(push).collect();
         pushes.retain(|push| hearing.contains(&push.client()));
         Outcome { answers, pushes }
     }
@@ -107,25 +107,25 @@ impl Rules {
     /// The lock as `inspect` shows it.
     pub(crate) fn seen(&self, lock: usize) -> Seen {
         let Kept { id, entry, .. } = &self.locks[lock];
-        let mut desk = Desk::default();
-        let turn = desk.turn(&id.name, Duration::from_millis(self.now), &|_| true);
-        let state = entry.inspect(&turn, id, 0..u64::MAX).unwrap();
+        let mut store_context = StoreContext::default();
+        let context = store_context.operation(&id.name, Duration::from_millis(self.now), &|_| true);
+        let state = entry.inspect(&context, id, 0..u64::MAX).unwrap();
         let holders = state.holders.into_iter().map(|holder| SeenHolder {
             member: member(&holder.owner, holder.request.unwrap()),
-            takes: holder.takes,
+            units: holder.units,
             count: holder.hold_count,
             token: holder.token.unwrap().get(),
             left: millis(holder.lease_left.unwrap()),
             label: holder.label.unwrap_or_default(),
         });
-        let line = state.line.into_iter().map(|waiter| SeenPlace {
+        let queue = state.queue.into_iter().map(|waiter| SeenPlace {
             member: member(&waiter.owner, waiter.request.unwrap()),
-            takes: waiter.takes,
+            units: waiter.units,
             waiting: millis(waiter.waiting.unwrap()),
             left: millis(waiter.place_left.unwrap()),
             label: waiter.label.unwrap_or_default(),
         });
-        Seen { holders: holders.collect(), line: line.collect(), absent: state.absent }
+        Seen { holders: holders.collect(), queue: queue.collect(), absent: state.absent }
     }
 }
 
@@ -137,46 +137,51 @@ pub(crate) fn pass(now: &mut Millis, micros: &mut u64, command: &Command) {
     }
 }
 
-fn answers(command: &Command, id: &LockId, entry: &mut LockEntry, turn: &mut Turn<'_>) -> Vec<Answer> {
+fn answers(
+    command: &Command,
+    id: &LockId,
+    entry: &mut LockEntry,
+    context: &mut OperationContext<'_>,
+) -> Vec<Answer> {
     let answer = match command {
         Command::Acquire { ask, patience, .. } => {
             let owner = owner(ask.member);
-            acquired(entry.acquire(turn, &acquire(id, &owner, ask, *patience)).unwrap())
+            acquired(entry.acquire(context, &acquire(id, &owner, ask, *patience)).unwrap())
         }
         Command::RenewPlaces { ttl, places, .. } => {
             let owners: Vec<OwnerId> = places.iter().map(|place| owner(place.member)).collect();
             let item = |(renew, owner)| renewal(id, owner, *ttl, renew);
             let items: Vec<_> = places.iter().zip(&owners).map(item).collect();
-            return entry.renew(turn, &items).into_iter().map(renewed).collect();
+            return entry.renew(context, &items).into_iter().map(renewed).collect();
         }
         Command::RenewHold { member, token, count, lease, .. } => {
             let (owner, lease) = (owner(*member), Duration::from_millis(*lease));
             let hold = hold(id, &owner, *member, *token);
             let item = fairlock_core::backend::Renew::Hold { hold, holds: *count, lease };
-            renewed(entry.renew(turn, &[item]).remove(0))
+            renewed(entry.renew(context, &[item]).remove(0))
         }
         Command::Release { member, token, .. } => {
-            match entry.release(turn, &hold(id, &owner(*member), *member, *token)) {
+            match entry.release(context, &hold(id, &owner(*member), *member, *token)) {
                 Released::Released => Answer::Released,
                 Released::NotHeld => Answer::NotHeld,
             }
         }
-        Command::Withdraw { member, .. } => {
-            withdrawn(entry.withdraw(turn, &Place::new(id, &owner(*member), RequestId::new(member.request))))
-        }
+        Command::Withdraw { member, .. } => withdrawn(
+            entry.withdraw(context, &Place::new(id, &owner(*member), RequestId::new(member.request))),
+        ),
         Command::Kick { member, .. } => {
-            withdrawn(entry.kick(turn, &Place::new(id, &owner(*member), RequestId::new(member.request))))
+            withdrawn(entry.kick(context, &Place::new(id, &owner(*member), RequestId::new(member.request))))
         }
-        Command::ForceRelease { .. } => taken(entry.force_release(turn, id).unwrap()),
+        Command::ForceRelease { .. } => taken(entry.force_release(context, id).unwrap()),
         Command::TakeHold { member, token, .. } => {
-            taken(entry.take_hold(turn, &hold(id, &owner(*member), *member, *token)))
+            taken(entry.take_hold(context, &hold(id, &owner(*member), *member, *token)))
         }
         Command::LoseHold { .. } => {
             entry.lose_hold();
             return Vec::new();
         }
-        Command::LoseLine { .. } => {
-            entry.lose_line();
+        Command::LoseQueue { .. } => {
+            entry.lose_queue();
             return Vec::new();
         }
         Command::GoesDeaf(_) | Command::Hears(_) | Command::Harm(_) | Command::Advance(_) => {
@@ -188,7 +193,7 @@ fn answers(command: &Command, id: &LockId, entry: &mut LockEntry, turn: &mut Tur
 
 fn acquire<'a>(id: &'a LockId, owner: &'a OwnerId, ask: &'a Ask, patience: Patience) -> Acquire<'a> {
     let mut place = Place::new(id, owner, RequestId::new(ask.member.request));
-    (place.ttl, place.ticket, place.takes) = (Duration::from_millis(ask.ttl), ask.ticket, ask.takes);
+    (place.ttl, place.ticket, place.units) = (Duration::from_millis(ask.ttl), ask.ticket, ask.units);
     place.wait = if patience == Patience::Once { Wait::No } else { Wait::Forever };
     let mut acquire = Acquire::new(place, Duration::from_millis(ask.lease));
     acquire.label = ask.label;
@@ -202,7 +207,7 @@ fn renewal<'a>(
     renew: &Renew,
 ) -> fairlock_core::backend::Renew<'a> {
     let mut place = Place::new(id, owner, RequestId::new(renew.member.request));
-    (place.ttl, place.ticket, place.takes) = (Duration::from_millis(ttl), renew.ticket, renew.takes);
+    (place.ttl, place.ticket, place.units) = (Duration::from_millis(ttl), renew.ticket, renew.units);
     fairlock_core::backend::Renew::Place { place, lease: Duration::from_millis(renew.lease) }
 }
 
@@ -248,15 +253,15 @@ fn taken(answer: ForceReleased) -> Answer {
 }
 
 fn push(wake_up: &WakeUp) -> Option<Push> {
-    match wake_up.news {
-        News::Granted { request, token } => {
+    match wake_up.kind {
+        WakeUpKind::Granted { request, token } => {
             Some(Push::Granted { to: member(&wake_up.owner, request), token: token.get() })
         }
-        News::Taken { token } => {
+        WakeUpKind::Taken { token } => {
             let (client, owner) = owner_of(wake_up.owner.as_str());
             Some(Push::Taken { client, owner, token: token.get() })
         }
-        News::Recheck | News::RecheckAny => None,
+        WakeUpKind::Recheck | WakeUpKind::RecheckAny => None,
     }
 }
 

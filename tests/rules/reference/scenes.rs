@@ -5,7 +5,7 @@ use crate::differential::{Ways, differ};
 use crate::lua::LuaServer;
 use crate::words::Millis;
 use Step::{
-    Advance, Ask, Expire, Force, GoesDeaf, Hears, Kick, LoseLine, ReEnter, Release, Repeat, Try, Withdraw,
+    Advance, Ask, Expire, Force, GoesDeaf, Hears, Kick, LoseQueue, ReEnter, Release, Repeat, Try, Withdraw,
 };
 
 /// Returns the first difference.
@@ -95,26 +95,26 @@ fn of_one_holder(scale: Scale) -> Vec<Vec<Step>> {
         vec![Ask(A), Ask(B), Advance(half), Ask(C), Advance(half), Release(A)],
         vec![Ask(A), Ask(B), GoesDeaf(1), Release(A)],
         vec![Ask(A), Ask(B), GoesDeaf(1), Release(A), Ask(D), Hears(1), Release(D)],
-        // The line clock is behind.
+        // The queue clock is behind.
         vec![Ask(A), Ask(B), Advance(half + 500), Release(A)],
         vec![Ask(A), Ask(B), Advance(half + 500), Ask(C), Release(A)],
         // The least time to live is silent.
         vec![Ask(A), Ask(D), Advance(half), Ask(B), Release(A)],
         // The queue was lost, and one is back after the rest.
-        vec![Ask(A), Ask(B), Ask(D), LoseLine(0), Ask(B), Step::Live(9100), Release(A), Ask(D), Release(B)],
+        vec![Ask(A), Ask(B), Ask(D), LoseQueue(0), Ask(B), Step::Live(9100), Release(A), Ask(D), Release(B)],
         // Numbers ahead of the clock.
         vec![Ask(A), Ask(B), AHEAD, Release(A), Ask(C), Release(B), Release(C), Ask(D)],
-        vec![Ask(A), Ask(B), Ask(C), LoseLine(0), Expire(0), Ask(C), Ask(B)],
+        vec![Ask(A), Ask(B), Ask(C), LoseQueue(0), Expire(0), Ask(C), Ask(B)],
         vec![Ask(A), Ask(B), Ask(C), lose(1), lose(2), Ask(C), Ask(B), Release(A)],
         vec![Ask(A), Ask(B), Ask(C), Try(B), Try(D), Release(A)],
-        // An attempt after its end: of a newcomer, of the holder, of waiters, and after the line was lost.
+        // An attempt after its end: of a newcomer, of the holder, of waiters, and after the queue was lost.
         vec![Ask(A), Ask(D), LATE, Ask(F), IN_TIME, Ask(F), LATE, Repeat, Release(A)],
         long(
             [LATE, Ask(A), Try(B), IN_TIME, Ask(A), LATE, Repeat],
             [Try(B), Ask(B), IN_TIME, Ask(B), LATE, Repeat, Release(A)],
         ),
         long(
-            [Ask(A), Ask(B), LoseLine(0), LATE, Step::Heartbeats],
+            [Ask(A), Ask(B), LoseQueue(0), LATE, Step::Heartbeats],
             [Ask(B), Force(0), IN_TIME, Ask(B), Force(0)],
         ),
     ]
@@ -146,7 +146,7 @@ fn newcomers() -> Vec<Vec<Step>> {
         ),
         long(
             [Ask(all(A)), LATE, Ask(B), Try(D), IN_TIME, Ask(B)],
-            [LoseLine(0), LATE, Step::Heartbeats, Force(0), Ask(B)],
+            [LoseQueue(0), LATE, Step::Heartbeats, Force(0), Ask(B)],
         ),
         // Numbers ahead of the clock, or a clock that was set back.
         vec![Ask(A), AHEAD, Ask(B), Release(A), Ask(D)],
@@ -175,7 +175,7 @@ fn releases(scale: Scale) -> Vec<Vec<Step>> {
         vec![Ask(all(A)), ReEnter(A), Ask(D), Ask(E), Release(A), Repeat, Step::ReleaseFormer(A)],
         vec![Ask(A), Ask(all(D)), Step::ReleaseFormer(A), Release(D), Release(A)],
         vec![Ask(A), Ask(B), Ask(all(D)), Release(A), Repeat, Release(B), Release(D)],
-        // The line clock is behind.
+        // The queue clock is behind.
         vec![Ask(all(A)), Ask(D), Ask(E), Advance(half + 500), Release(A)],
         vec![Ask(all(A)), Ask(D), Advance(half + 500), Ask(E), Release(A)],
         vec![Ask(all(A)), Ask(B), Advance(half + 500), Ask(D), Advance(half + 500), Ask(C), Release(A)],
@@ -247,16 +247,16 @@ fn absent(scale: Scale) -> Vec<Vec<Step>> {
 
 /// Keys are lost, or others use them.
 fn losses() -> Vec<Vec<Step>> {
-    let [takes, gives, intrudes, resizes] =
+    let [units, gives, intrudes, resizes] =
         [Harm::PlainTakes(0), Harm::PlainGives(0), Harm::Intrudes(0), Harm::Resizes(0)].map(Step::Harm);
     let persists = Step::Harm(Harm::Persists(0));
     let mut scenes = vec![
-        vec![Ask(all(A)), Ask(B), Ask(C), LoseLine(0), Expire(0), Ask(C), Ask(B), Release(C)],
-        vec![Ask(all(A)), Ask(D), Ask(E), LoseLine(0), Ask(E), Ask(F), Release(A), Ask(D)],
+        vec![Ask(all(A)), Ask(B), Ask(C), LoseQueue(0), Expire(0), Ask(C), Ask(B), Release(C)],
+        vec![Ask(all(A)), Ask(D), Ask(E), LoseQueue(0), Ask(E), Ask(F), Release(A), Ask(D)],
         vec![Ask(all(A)), Ask(D), Ask(E), Expire(0), Ask(E), Release(D)],
-        vec![takes, Ask(A), Try(A), gives, Ask(A), takes, Ask(B), Release(A)],
-        vec![Ask(A), takes, Ask(B), Expire(0), takes, Ask(all(D)), Release(A), gives, Ask(E)],
-        vec![Ask(all(A)), Ask(B), Expire(0), takes, Ask(D), Release(A), gives, Ask(D)],
+        vec![units, Ask(A), Try(A), gives, Ask(A), units, Ask(B), Release(A)],
+        vec![Ask(A), units, Ask(B), Expire(0), units, Ask(all(D)), Release(A), gives, Ask(E)],
+        vec![Ask(all(A)), Ask(B), Expire(0), units, Ask(D), Release(A), gives, Ask(D)],
         vec![Ask(all(A)), Ask(B), intrudes, Ask(D), Release(A)],
         vec![Ask(A), Ask(all(D)), intrudes, Release(A)],
         // Made endless by hand: it gets an end again, and none of its holds loses its own.
@@ -293,16 +293,16 @@ fn late() -> Vec<Vec<Step>> {
         vec![Ask(A), Release(A), Ask(A), Step::ReleaseFormer(A), Ask(B), Step::WithdrawFormer(A)],
         vec![Ask(all(A)), Ask(D), Withdraw(D), beats(D), Ask(E), Release(A)],
         vec![Ask(all(A)), Ask(D), Release(A), Release(D), Ask(A), beats(D), Release(A), Ask(B)],
-        vec![Ask(all(A)), Ask(D), Ask(E), LoseLine(0), Withdraw(D), beats(D), Ask(E), Release(A)],
+        vec![Ask(all(A)), Ask(D), Ask(E), LoseQueue(0), Withdraw(D), beats(D), Ask(E), Release(A)],
     ]
 }
 
-/// A lost line comes back and rests, and its waiters leave again. Only waiters and grants move the clock of an empty line: the fast
+/// A lost queue comes back and rests, and its waiters leave again. Only waiters and grants move the clock of an empty line: the fast
 /// part of a release can't. By how much it moved shows at the next waiter, since that one rests for the remaining time.
 fn rests_of_nobody(scale: Scale) -> Vec<Vec<Step>> {
     let [ttl, ..] = scale.ttls;
     let (third, more) = (ttl / 3, ttl / 6 + 1);
-    let lost = |holder, leaves| vec![Ask(holder), Ask(all(D)), LoseLine(0), Ask(D), leaves];
+    let lost = |holder, leaves| vec![Ask(holder), Ask(all(D)), LoseQueue(0), Ask(D), leaves];
     let beats = |client| Step::Heartbeat { client, lock: 0, missing: 0 };
     let scene = |before: Vec<Step>, then: &[Step]| [&before[..], then].concat();
     let [left, kicked] = [Withdraw(D), Kick(D)];
@@ -336,7 +336,7 @@ fn rests_of_nobody(scale: Scale) -> Vec<Vec<Step>> {
         let waits = [Advance(1), Ask(all(B)), Advance(more), Ask(F), Release(A), Ask(F), Ask(B)];
         // One of two holds is over.
         for then in [Try(all(B)), Withdraw(D), beats(0), Release(short(F))] {
-            let before = vec![Ask(short(F)), Ask(A), Ask(all(D)), LoseLine(0), Ask(D), kicked];
+            let before = vec![Ask(short(F)), Ask(A), Ask(all(D)), LoseQueue(0), Ask(D), kicked];
             scenes.push(scene(before, &[&[Advance(lease), then, Advance(1)], &waits[..]].concat()));
         }
     }

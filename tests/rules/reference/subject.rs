@@ -1,8 +1,8 @@
-//! The Lua and the rules of fairlock-line side by side: the same commands, answers and messages, the same lock for who looks.
+//! The Lua and the rules of fairlock-rules side by side: the same commands, answers and messages, the same lock for who looks.
 //!
 //! Differences by design, and how the comparison handles them:
 //!
-//! - The tickets of fairlock-line count the places of a line; those of the Lua are numbers of the sequence. They are paired as
+//! - The tickets of fairlock-rules count the places of a queue; those of the Lua are numbers of the sequence. They are paired as
 //!   they are told, and must grow alike.
 //! - A hold ends *with* its last millisecond, while Redis keeps a key through it. So no command comes in such a millisecond
 //!   ([`Time::Virtual`](crate::commands::Time)).
@@ -35,7 +35,7 @@ pub(crate) fn differ(lua: LuaSubject<'_>, scale: Scale, steps: &[Step]) -> Resul
 struct Both<'a> {
     rules: Rules,
     lua: LuaSubject<'a>,
-    /// Of each lock: the tickets of fairlock-line, and of the Lua.
+    /// Of each lock: the tickets of fairlock-rules, and of the Lua.
     tickets: [Vec<(u64, u64)>; LOCKS],
     story: String,
 }
@@ -76,7 +76,7 @@ impl<'a> Both<'a> {
         Ok(expected)
     }
 
-    /// The clients learn the tickets of fairlock-line.
+    /// The clients learn the tickets of fairlock-rules.
     fn put_tickets(&self, command: &mut Command) {
         let told: Vec<(usize, &mut u64)> = match command {
             Command::Acquire { lock, ask, .. } => vec![(*lock, &mut ask.ticket)],
@@ -91,7 +91,7 @@ impl<'a> Both<'a> {
         }
     }
 
-    /// A ticket of the Lua that is the one of fairlock-line becomes that. Any other stays, and shows as a difference.
+    /// A ticket of the Lua that is the one of fairlock-rules becomes that. Any other stays, and shows as a difference.
     fn pair_tickets(&mut self, lock: usize, expected: &Outcome, got: &mut Outcome) {
         let pairs = &mut self.tickets[lock];
         for answers in expected.answers.iter().zip(&mut got.answers) {

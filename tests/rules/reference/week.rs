@@ -16,7 +16,7 @@ use crate::words::{Answer, Ask, Member, Millis, Patience, Renew};
 
 const MINUTE: Millis = 60_000;
 const DAY: Millis = 24 * 60 * MINUTE;
-/// Line and record may live for so much longer than a day: their times to live are not raised by each command.
+/// Queue and record may live for so much longer than a day: their times to live are not raised by each command.
 const RAISED_EVERY: Millis = 10_000_000;
 /// The lock changes hands so often. Waiters are heard as often.
 const ROUND: Millis = 20 * MINUTE;
@@ -44,7 +44,7 @@ trait Store {
 enum What {
     Lock,
     Ends,
-    Line,
+    Queue,
     Record,
     /// Of a database.
     Row,
@@ -55,7 +55,7 @@ impl What {
     fn stays_for(self) -> Millis {
         match self {
             What::Lock | What::Ends => LEASE + MINUTE + 1000,
-            What::Line | What::Record => DAY + RAISED_EVERY,
+            What::Queue | What::Record => DAY + RAISED_EVERY,
             // Waiters that were not heard in 12 times their time to live are gone.
             What::Row => DAY + 12 * TTL,
         }
@@ -93,7 +93,7 @@ impl Store for Redis<'_> {
         for (name, kind, command) in commands {
             let call = call_of(*kind, &self.0.say_deaf, IN_TIME, command).expect("a script");
             let mut keys = keys(*kind, name);
-            if call.script == "line/renew_holds" {
+            if call.script == "hand_off/renew_holds" {
                 keys.drain(1..3);
             }
             self.0.call(&mut pipe, &call.script, &keys, &call.arguments);
@@ -109,7 +109,7 @@ impl Store for Redis<'_> {
         pipe.cmd("EVAL").arg(LEFT).arg(0);
         let (left,): (Vec<(String, String)>,) = pipe.query(&mut self.0.con).unwrap();
         let of = |(key, ends): (String, String)| {
-            let what = [("line", What::Line), ("record", What::Record), ("ends", What::Ends)];
+            let what = [("queue", What::Queue), ("record", What::Record), ("ends", What::Ends)];
             let named = what.into_iter().find_map(|(word, what)| {
                 let name = key.strip_prefix(&format!("fairlock_{word}:{{"))?.strip_suffix('}')?;
                 Some((name.to_owned(), what))
@@ -121,22 +121,22 @@ impl Store for Redis<'_> {
     }
 
     fn size(&mut self, name: &str) -> usize {
-        let [_, line, record, ends] = &keys(LockKind::ReadWrite, name)[..] else { panic!("four keys") };
+        let [_, queue, record, ends] = &keys(LockKind::ReadWrite, name)[..] else { panic!("four keys") };
         let mut pipe = redis::pipe();
-        pipe.cmd("ZCARD").arg(line).cmd("HLEN").arg(record).cmd("ZCARD").arg(ends).cmd("HLEN").arg(name);
+        pipe.cmd("ZCARD").arg(queue).cmd("HLEN").arg(record).cmd("ZCARD").arg(ends).cmd("HLEN").arg(name);
         pipe.query::<Vec<Value>>(&mut self.0.con).unwrap().iter().map(number::<usize>).sum()
     }
 
     fn needs(&self, kind: LockKind) -> (Vec<What>, Vec<What>) {
-        let ends = kind.is_shared().then_some(What::Ends).filter(|_| takes(kind) < kind.capacity());
-        let waited_for = [What::Lock, What::Line, What::Record].into_iter().chain(ends);
+        let ends = kind.is_shared().then_some(What::Ends).filter(|_| units(kind) < kind.capacity());
+        let waited_for = [What::Lock, What::Queue, What::Record].into_iter().chain(ends);
         (waited_for.collect(), vec![What::Record])
     }
 }
 
 fn keys(kind: LockKind, name: &str) -> Vec<String> {
     let own = |what| format!("fairlock_{what}:{{{name}}}");
-    let keys = [name.to_owned(), own("line"), own("record"), own("ends")];
+    let keys = [name.to_owned(), own("queue"), own("record"), own("ends")];
     keys[..if kind.is_shared() { 4 } else { 3 }].to_vec()
 }
 
@@ -185,7 +185,7 @@ impl Store for Rows {
 }
 
 /// What a request takes: the unit of a fair lock, most of a semaphore's, all of a read-write lock's.
-fn takes(kind: LockKind) -> u32 {
+fn units(kind: LockKind) -> u32 {
     match kind {
         LockKind::Semaphore { permits } => permits - 1,
         kind => kind.capacity(),
@@ -209,12 +209,12 @@ impl Request {
 
     fn ask(self) -> Command {
         let Request { kind, member, ticket, .. } = self;
-        let ask = Ask { member, lease: LEASE, ttl: TTL, label: "", ticket, takes: takes(kind) };
+        let ask = Ask { member, lease: LEASE, ttl: TTL, label: "", ticket, units: units(kind) };
         Command::Acquire { lock: 0, ask, patience: Patience::Wait }
     }
 
     fn release(self) -> Command {
-        Command::Release { lock: 0, member: self.member, token: self.token, takes: takes(self.kind) }
+        Command::Release { lock: 0, member: self.member, token: self.token, units: units(self.kind) }
     }
 
     fn renew(self) -> Command {
@@ -224,7 +224,7 @@ impl Request {
 
     fn renew_place(self) -> Command {
         let Request { kind, member, ticket, .. } = self;
-        let place = Renew { member, lease: LEASE, ticket, takes: takes(kind) };
+        let place = Renew { member, lease: LEASE, ticket, units: units(kind) };
         Command::RenewPlaces { lock: 0, ttl: TTL, places: vec![place] }
     }
 

@@ -24,7 +24,7 @@ pub(crate) struct Ask {
     pub(crate) label: &'static str,
     /// 0 before it was told one.
     pub(crate) ticket: u64,
-    pub(crate) takes: u32,
+    pub(crate) units: u32,
 }
 
 /// What a client's heartbeat says of one waiter.
@@ -33,7 +33,7 @@ pub(crate) struct Renew {
     pub(crate) member: Member,
     pub(crate) lease: Millis,
     pub(crate) ticket: u64,
-    pub(crate) takes: u32,
+    pub(crate) units: u32,
 }
 
 /// Whether the caller waits if the lock is busy.
@@ -89,14 +89,14 @@ pub(crate) struct Outcome {
 pub(crate) struct Seen {
     /// By token.
     pub(crate) holders: Vec<SeenHolder>,
-    pub(crate) line: Vec<SeenPlace>,
+    pub(crate) queue: Vec<SeenPlace>,
     pub(crate) absent: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SeenHolder {
     pub(crate) member: Member,
-    pub(crate) takes: u32,
+    pub(crate) units: u32,
     pub(crate) count: u32,
     pub(crate) token: u64,
     pub(crate) left: Millis,
@@ -106,7 +106,7 @@ pub(crate) struct SeenHolder {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SeenPlace {
     pub(crate) member: Member,
-    pub(crate) takes: u32,
+    pub(crate) units: u32,
     pub(crate) waiting: Millis,
     pub(crate) left: Millis,
     pub(crate) label: String,

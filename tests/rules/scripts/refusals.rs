@@ -50,7 +50,7 @@ impl Refusal {
     pub(crate) fn is_for_every_state(self, rules: Rules) -> bool {
         let write: &[&str] = match rules {
             Rules::HandOff => &["del", "pexpire", "hset", "hdel", "zadd", "zrem"],
-            // The line is the same.
+            // The queue is the same.
             Rules::Parts | Rules::All => &["hset", "zrem"],
             Rules::Redisson => &["del", "pexpire", "hset", "lpop", "lrem", "rpush", "zadd", "zrem"],
             Rules::Plain => &["del", "pexpire", "hset", "zadd"],
@@ -137,11 +137,11 @@ pub(crate) struct Users(BTreeMap<String, RedisBackend>);
 
 impl Users {
     pub(crate) fn new(server: &RedisServer, rules: Rules) -> Users {
-        // `inspect` reads that line, whatever the kind of the lock.
-        let line = (rules == Rules::Plain).then_some("redisson_lock_*");
+        // `inspect` reads that queue, whatever the kind of the lock.
+        let queue = (rules == Rules::Plain).then_some("redisson_lock_*");
         let of_users = |refusal: &Refusal| !refusal.is_of_the_server() || *refusal == Refusal::Channels;
         let users = Refusal::all(rules).into_iter().filter(of_users).map(|refusal| {
-            let url = user(server, refusal, rules.keys().iter().copied().chain(line));
+            let url = user(server, refusal, rules.keys().iter().copied().chain(queue));
             (format!("{refusal:?}"), rules.connect(&url))
         });
         Users(users.collect())

@@ -18,11 +18,11 @@ pub(crate) enum Before {
     /// Anna holds it.
     Held,
     /// Anna holds it, and Cleo and Ben wait: Cleo is first, but deaf.
-    Line,
+    Queue,
     /// Anna holds it, and Ben waits, who would hear of a grant.
-    LineOfBen,
+    QueueOfBen,
     /// They wait, and Anna's lease has ended.
-    LineAndFree,
+    QueueAndFree,
 }
 
 /// The operation.
@@ -65,13 +65,13 @@ pub(crate) fn scenes(rules: Rules) -> Vec<Scene> {
     let of_a_holder = [RenewHold, RenewHoldTwice, SetHoldCount, Release, Keep];
     let all = [&of_a_free_lock[..], &of_a_waiter, &of_a_holder].concat();
     let mut scenes = Vec::new();
-    for before in [New, Used, Held, Line, LineOfBen, LineAndFree] {
-        if rules == Rules::Plain && matches!(before, Line | LineOfBen | LineAndFree) {
-            continue; // there is no line
+    for before in [New, Used, Held, Queue, QueueOfBen, QueueAndFree] {
+        if rules == Rules::Plain && matches!(before, Queue | QueueOfBen | QueueAndFree) {
+            continue; // there is no queue
         }
         let asks = match before {
             New | Used => &of_a_free_lock[..],
-            LineOfBen => &[Release], // what differs: the scripts' case of a hand-over
+            QueueOfBen => &[Release], // what differs: the scripts' case of a hand-over
             _ => &all,
         };
         scenes.extend(asks.iter().map(|ask| {
@@ -84,17 +84,17 @@ pub(crate) fn scenes(rules: Rules) -> Vec<Scene> {
 
 /// A request without a hold or a place is refused, unless there is nothing to write.
 fn is_refused_when_full(rules: Rules, before: Before, ask: Ask) -> bool {
-    let held = matches!(before, Before::Held | Before::Line | Before::LineOfBen);
-    let in_line = matches!(before, Before::Line | Before::LineOfBen | Before::LineAndFree);
+    let held = matches!(before, Before::Held | Before::Queue | Before::QueueOfBen);
+    let in_queue = matches!(before, Before::Queue | Before::QueueOfBen | Before::QueueAndFree);
     let newcomer = match ask {
         Ask::Acquire | Ask::AcquireOnce | Ask::AcquireAnew => true,
-        Ask::AcquireAgain | Ask::AcquireOnceAgain => !in_line,
+        Ask::AcquireAgain | Ask::AcquireOnceAgain => !in_queue,
         Ask::AcquireRepeated => !held,
         _ => false,
     };
     let only_looks = match rules {
         Rules::HandOff | Rules::All => held && matches!(ask, Ask::AcquireOnce | Ask::AcquireOnceAgain),
-        // Where units are free beside a line, any request is a heartbeat of the line.
+        // Where units are free beside a queue, any request is a heartbeat of the queue.
         Rules::Parts => before == Before::Held && matches!(ask, Ask::AcquireOnce | Ask::AcquireOnceAgain),
         Rules::Redisson => false,
         Rules::Plain => held,
@@ -115,8 +115,8 @@ impl Before {
             other => panic!("{other:?}"),
         }
         let waiters = match self {
-            Before::Line | Before::LineAndFree => &[&world.cleo, &world.ben][..],
-            Before::LineOfBen => &[&world.ben],
+            Before::Queue | Before::QueueAndFree => &[&world.cleo, &world.ben][..],
+            Before::QueueOfBen => &[&world.ben],
             _ => &[],
         };
         for who in waiters {
@@ -127,7 +127,7 @@ impl Before {
             Before::Used => {
                 only(world.backend.release(&[world.hold(&world.anna, token)])).unwrap();
             }
-            Before::LineAndFree => {
+            Before::QueueAndFree => {
                 world.query::<()>(&["DEL", NAME, "fairlock_ends:{orders}"]);
             }
             _ => {}
@@ -175,8 +175,8 @@ impl Ask {
             Ask::Inspect => backend.inspect(&world.lock, 0..100).map(|state| {
                 let holder =
                     state.holder().cloned().map(|holder| (holder.owner.to_string(), holder.hold_count));
-                let line: Vec<_> = state.line.iter().map(|waiter| waiter.owner.to_string()).collect();
-                format!("{holder:?} before {line:?}")
+                let queue: Vec<_> = state.queue.iter().map(|waiter| waiter.owner.to_string()).collect();
+                format!("{holder:?} before {queue:?}")
             }),
         }
     }

@@ -42,7 +42,7 @@ impl State {
             State::NoTtl => world.query(&["PERSIST", key]),
             State::Foreign => match kind(key) {
                 Kind::Hash => world.query(&["HSET", key, "theirs", "1"]),
-                Kind::Line => world.query(&["ZADD", key, "1", "theirs"]),
+                Kind::Queue => world.query(&["ZADD", key, "1", "theirs"]),
                 Kind::List => world.query(&["LPUSH", key, "theirs"]),
             },
             State::Garbled => garble(world, key, "99999999999999999999999999 1e400 -1 nan"),
@@ -54,7 +54,7 @@ impl State {
                     world.query::<()>(&["HSET", key, place, "1 1 1 1 60000 - label"]);
                 }
             }
-            State::Expired if kind(key) == Kind::Line => {
+            State::Expired if kind(key) == Kind::Queue => {
                 for member in world.query::<Vec<String>>(&["ZRANGE", key, "0", "-1"]) {
                     world.query::<()>(&["ZADD", key, "1", &member]);
                 }
@@ -72,7 +72,7 @@ fn garble(world: &World, key: &str, value: &str) {
                 world.query::<()>(&["HSET", key, &field, value]);
             }
         }
-        Kind::Line => {
+        Kind::Queue => {
             for member in world.query::<Vec<String>>(&["ZRANGE", key, "0", "-1"]) {
                 world.query::<()>(&["ZADD", key, "+inf", &member]);
             }
@@ -84,15 +84,15 @@ fn garble(world: &World, key: &str, value: &str) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Hash,
-    Line,
+    Queue,
     List,
 }
 
 fn kind(key: &str) -> Kind {
     match key {
         _ if key.starts_with("redisson_lock_queue") => Kind::List,
-        _ if key.starts_with("redisson_lock_timeout") => Kind::Line,
-        _ if key.starts_with("fairlock_line") || key.starts_with("fairlock_ends") => Kind::Line,
+        _ if key.starts_with("redisson_lock_timeout") => Kind::Queue,
+        _ if key.starts_with("fairlock_queue") || key.starts_with("fairlock_ends") => Kind::Queue,
         _ => Kind::Hash,
     }
 }

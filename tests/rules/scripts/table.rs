@@ -151,10 +151,10 @@ impl Table {
                 same("all of the effect", &after, &expected)?;
             }
             Err(error) => {
-                // In Redisson's line, any newcomer removes dead waiters, whatever its own outcome.
-                let line_may_change = rules == Rules::Redisson
+                // In Redisson's queue, any newcomer removes dead waiters, whatever its own outcome.
+                let queue_may_change = rules == Rules::Redisson
                     && matches!(cell.state, State::Foreign | State::Garbled | State::Expired | State::Absent);
-                for key in rules.keys().iter().filter(|key| !line_may_change || !key.starts_with("redisson"))
+                for key in rules.keys().iter().filter(|key| !queue_may_change || !key.starts_with("redisson"))
                 {
                     let after = cell.after.get(key).cloned();
                     let mut before = cell.before.get(key).cloned();

@@ -35,9 +35,9 @@ impl Rules {
     /// The keys of the lock, the lock itself first.
     pub(crate) fn keys(self) -> &'static [&'static str] {
         match self {
-            Rules::HandOff => &[NAME, "fairlock_line:{orders}", "fairlock_record:{orders}"],
+            Rules::HandOff => &[NAME, "fairlock_queue:{orders}", "fairlock_record:{orders}"],
             Rules::Parts | Rules::All => {
-                &[NAME, "fairlock_line:{orders}", "fairlock_record:{orders}", "fairlock_ends:{orders}"]
+                &[NAME, "fairlock_queue:{orders}", "fairlock_record:{orders}", "fairlock_ends:{orders}"]
             }
             Rules::Redisson => &[
                 NAME,
@@ -58,7 +58,7 @@ impl Rules {
     }
 
     /// The units that each request takes.
-    pub(crate) fn takes(self) -> u32 {
+    pub(crate) fn units(self) -> u32 {
         match self {
             Rules::Parts => 2,
             Rules::All => 3,
@@ -140,7 +140,7 @@ impl World {
         let mut place = Place::new(&self.lock, &who.owner, who.request);
         place.wait = wait;
         place.ttl = PLACE_TTL;
-        place.takes = self.rules.takes();
+        place.units = self.rules.units();
         place
     }
 
@@ -204,7 +204,7 @@ impl World {
                 .chunks(2)
                 .map(|pair| (pair[0].clone(), pair.get(1).cloned().unwrap_or_default()))
                 .collect();
-            if !name.contains("queue") && !name.contains("line") {
+            if !name.contains("queue") && !name.contains("queue") {
                 content.sort();
             }
             Some((*name, Key { lasts, content }))

@@ -19,7 +19,7 @@
 //!   says `got`.
 //! - `kinds`, on PostgreSQL, holds the fair lock `fair`, reads `table`, has one of two permits of `pool`, and `lock_all` of `a` and
 //!   `b`. It says `held`, waits for a line, gives all back and says `unlocked`.
-//! - `wait` starts THREADS threads that wait without limit. It says `waiting` when all are in line.
+//! - `wait` starts THREADS threads that wait without limit. It says `waiting` when all are in the queue.
 
 use std::error::Error;
 use std::path::Path;
@@ -70,7 +70,7 @@ fn main() -> Result<(), Failure> {
             try_for(&client, lock, millis(wait)?)
         }
         ["kinds", url, lease] => kinds(&connect("postgres", url, millis(lease)?, Duration::from_secs(5))?),
-        ["line", url, lock, thread_wait] => line(url, lock, millis(thread_wait)?),
+        ["line", url, lock, thread_wait] => queue(url, lock, millis(thread_wait)?),
         _ => Err("see the top of lock_worker.rs".into()),
     }
 }
@@ -247,12 +247,12 @@ fn hold(client: &Client, name: &str) -> Result<(), Failure> {
 fn wait(client: &Client, name: &str, threads: usize) -> Result<(), Failure> {
     let lock = client.fair_lock(name)?;
     say_and_wait("ready")?;
-    let (in_line, standing) = channel();
+    let (in_queue, standing) = channel();
     for _ in 0..threads {
-        let (lock, in_line) = (lock.clone(), in_line.clone());
+        let (lock, in_queue) = (lock.clone(), in_queue.clone());
         thread::spawn(move || {
             let request = lock.request();
-            let _ = in_line.send(request.is_ok());
+            let _ = in_queue.send(request.is_ok());
             request.and_then(fairlock::LockRequest::wait).map(|guard| guard.leak())
         });
     }
@@ -283,7 +283,7 @@ fn kinds(client: &Client) -> Result<(), Failure> {
     say("unlocked")
 }
 
-fn line(url: &str, name: &str, thread_wait: Duration) -> Result<(), Failure> {
+fn queue(url: &str, name: &str, thread_wait: Duration) -> Result<(), Failure> {
     let backend = RedisBackend::builder(url).discipline(Discipline::Redisson).thread_wait(thread_wait);
     let client = Client::builder(backend.connect()?).place_ttl(Duration::from_millis(1500)).build()?;
     let lock = client.fair_lock(name)?;

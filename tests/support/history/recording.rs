@@ -28,10 +28,10 @@ impl<B: Backend> Recording<B> {
             Ok(Acquired::Queued { ticket, .. }) if *ticket > 0 && *ticket == place.ticket => {
                 self.note(place.owner, place.lock, What::PlaceKept { sent });
             }
-            // Redisson's line has no tickets: 0.
+            // Redisson's queue has no tickets: 0.
             Ok(Acquired::Queued { ticket, .. }) => {
                 let ticket = Some(*ticket).filter(|ticket| *ticket > 0);
-                self.note(place.owner, place.lock, What::InLine { ticket });
+                self.note(place.owner, place.lock, What::InQueue { ticket });
             }
             _ => {}
         }

@@ -55,7 +55,7 @@ fn lines_of_many_threads_do_not_mix() {
 }
 
 #[test]
-fn a_malformed_line_is_refused_with_its_number() {
+fn a_malformed_queue_is_refused_with_its_number() {
     let dir = WorkDir::new();
     let path = dir.file("history");
     for bad in [

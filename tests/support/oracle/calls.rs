@@ -24,31 +24,31 @@ pub fn wake_up_gaps(events: &[Event], bound: Duration) -> Vec<Finding> {
         // Every current waiter has waited since before the bound: only this event could change that.
         open.retain(|lock, released| {
             let late = event.at > released.saturating_add(bound);
-            if late && waiting.get(lock).is_some_and(|line| !line.is_empty()) {
+            if late && waiting.get(lock).is_some_and(|queue| !queue.is_empty()) {
                 found.push(gap(lock, *released, event.at));
             }
             !late
         });
         let (lock, me) = (event.lock.as_str(), (event.pid, event.who.as_str()));
-        let line = waiting.entry(lock).or_default();
+        let queue = waiting.entry(lock).or_default();
         match event.what {
-            What::Ask { .. } => drop(line.insert(me)),
+            What::Ask { .. } => drop(queue.insert(me)),
             What::Failed | What::Unknown => {
-                line.remove(&me);
-                if line.is_empty() {
+                queue.remove(&me);
+                if queue.is_empty() {
                     open.remove(lock);
                 }
             }
             What::Granted { .. } => {
-                line.remove(&me);
+                queue.remove(&me);
                 open.remove(lock);
             }
-            What::Release if !line.is_empty() => drop(open.insert(lock, event.at)),
-            What::Gone => waiting.values_mut().for_each(|line| line.retain(|(pid, _)| *pid != event.pid)),
+            What::Release if !queue.is_empty() => drop(open.insert(lock, event.at)),
+            What::Gone => waiting.values_mut().for_each(|queue| queue.retain(|(pid, _)| *pid != event.pid)),
             _ => {}
         }
     }
-    let is_waited_for = |lock: &&str| waiting.get(lock).is_some_and(|line| !line.is_empty());
+    let is_waited_for = |lock: &&str| waiting.get(lock).is_some_and(|queue| !queue.is_empty());
     found.extend(open.iter().filter(|(lock, _)| is_waited_for(lock)).map(|(lock, at)| gap(lock, *at, end)));
     found
 }
@@ -77,7 +77,7 @@ pub fn call_bounds(events: &[Event], outage_limit: Duration, slack: Duration) ->
                 continue;
             }
             // These neither begin nor end a call.
-            What::Wants { .. } | What::InLine { .. } | What::Valid { .. } => continue,
+            What::Wants { .. } | What::InQueue { .. } | What::Valid { .. } => continue,
             What::PlaceKept { .. } | What::Renewed { .. } => continue,
             What::Ask { limit: Some(limit) } => Some(event.at + nanos(Duration::from_millis(limit)) + slack),
             What::Ask { limit: None } => Some(u64::MAX),

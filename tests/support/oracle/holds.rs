@@ -18,11 +18,11 @@ pub struct Hold {
     /// The fencing token.
     pub token: u64,
     /// How many of the lock's units.
-    pub takes: u32,
+    pub units: u32,
     /// When the call began that asked for the lock.
     pub asked: u64,
     /// When it had its place, if known.
-    pub in_line: Option<u64>,
+    pub in_queue: Option<u64>,
     /// When the call had returned with the lock.
     pub from: u64,
     /// When its holder believed in it no more.
@@ -31,11 +31,11 @@ pub struct Hold {
 
 impl fmt::Display for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Hold { pid, who, token, takes, asked, in_line, from, until, .. } = self;
-        let place = in_line.map_or("not known".to_owned(), |at| at.to_string());
+        let Hold { pid, who, token, units, asked, in_queue, from, until, .. } = self;
+        let place = in_queue.map_or("not known".to_owned(), |at| at.to_string());
         write!(
             f,
-            "process {pid} `{who}` ({takes} units, token {token}, asked {asked}, in line {place}, held {from} to {until})"
+            "process {pid} `{who}` ({units} units, token {token}, asked {asked}, in the queue {place}, held {from} to {until})"
         )
     }
 }
@@ -63,9 +63,9 @@ pub(super) fn holds_and_strays(events: &[Event]) -> (Vec<Hold>, Vec<Finding>) {
         let me = (event.lock.as_str(), event.pid, event.who.as_str());
         match event.what {
             What::Ask { .. } => drop(requests.insert(me, asked(event))),
-            What::Wants { units } => drop(requests.entry(me).and_modify(|request| request.takes = units)),
-            What::InLine { .. } => {
-                _ = requests.entry(me).and_modify(|request| request.in_line = Some(event.at));
+            What::Wants { units } => drop(requests.entry(me).and_modify(|request| request.units = units)),
+            What::InQueue { .. } => {
+                _ = requests.entry(me).and_modify(|request| request.in_queue = Some(event.at));
             }
             What::Granted { token } => {
                 let request = requests.remove(&me).unwrap_or_else(|| asked(event));
@@ -111,7 +111,7 @@ pub(super) fn holds_and_strays(events: &[Event]) -> (Vec<Hold>, Vec<Finding>) {
 fn asked(event: &Event) -> Hold {
     let Event { at, pid, .. } = *event;
     let (lock, who) = (event.lock.clone(), event.who.clone());
-    Hold { lock, pid, who, token: 0, takes: 1, asked: at, in_line: None, from: at, until: at }
+    Hold { lock, pid, who, token: 0, units: 1, asked: at, in_queue: None, from: at, until: at }
 }
 
 fn stray(event: &Event) -> Finding {

@@ -113,7 +113,7 @@ fn none(found: Vec<Finding>) -> Result<(), Violations> {
 
 /// Each hold that began while too few units were left for it, for as long as they were too few. `capacity` has the units of a lock.
 pub fn overlaps(holds: &[Hold], capacity: impl Fn(&str) -> u32) -> Vec<Finding> {
-    let used = |holds: &[&Hold]| holds.iter().map(|hold| u64::from(hold.takes)).sum::<u64>();
+    let used = |holds: &[&Hold]| holds.iter().map(|hold| u64::from(hold.units)).sum::<u64>();
     let (mut found, mut current) = (Vec::new(), Vec::<&Hold>::new());
     for hold in holds {
         current.retain(|other| other.lock == hold.lock && other.until > hold.from);
@@ -190,10 +190,10 @@ pub fn inversions(holds: &[Hold], was_there: impl Fn(&Hold) -> bool) -> Vec<Find
         // Of those with a greater token, the longest waiter.
         let mut earliest: Option<&Hold> = None;
         for hold in holds {
-            if let Some(passed) = earliest.filter(|passed| passed.in_line < Some(hold.asked)) {
-                found.push(Finding::about(Promise::Order, passed, "was in line and passed by", hold));
+            if let Some(passed) = earliest.filter(|passed| passed.in_queue < Some(hold.asked)) {
+                found.push(Finding::about(Promise::Order, passed, "was in the queue and passed by", hold));
             }
-            let waited = hold.in_line.is_some() && earliest.is_none_or(|best| hold.in_line < best.in_line);
+            let waited = hold.in_queue.is_some() && earliest.is_none_or(|best| hold.in_queue < best.in_queue);
             if waited && was_there(hold) {
                 earliest = Some(hold);
             }

@@ -74,13 +74,13 @@ pub fn residue(server: &RedisServer, rests: &[Rest], ghosts: u64) -> Vec<String>
     }
     let places = || -> Vec<String> {
         let lines = LOCKS.iter().filter(|lock| kind_of(lock) != LockKind::Plain);
-        let lines = lines.map(|lock| format!("fairlock_line:{{{lock}}}"));
+        let lines = lines.map(|lock| format!("fairlock_queue:{{{lock}}}"));
         let members = lines.flat_map(|line| server.query::<Vec<String>>(&["ZRANGE", &line, "0", "-1"]));
         members.filter(|member| rests.iter().any(|rest| member.starts_with(&rest.client))).collect()
     };
     let few = || (places().len() as u64 <= ghosts).then_some(());
     if look_until(PLACE + 2 * SLACK, few).is_none() {
-        found.push(format!("in line though all rest: {:?}", places()));
+        found.push(format!("in the queue though all rest: {:?}", places()));
     }
     found.extend(keys_without_ttl(server).into_iter().map(|key| format!("`{key}` has no time to live")));
     // Command connections and a subscription each: two, and eight if faults have made the server seem far away.

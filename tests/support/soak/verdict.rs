@@ -19,12 +19,15 @@ pub fn judge(events: &[Event], done: &[Done]) -> (u64, Vec<Finding>) {
     done.iter().for_each(|done| excuse(&mut holds, done));
     // Holders that hold together may learn of their grants in any order.
     let since = |hold: &Hold| if kind_of(&hold.lock).is_shared() { hold.asked } else { hold.from };
-    // A plain lock has no line.
+    // A plain lock has no queue.
     let was_there = |hold: &Hold| {
         let whom = Whom::Process(hold.pid);
         let disturbs = |done: &&Done| done.whom == whom || !matches!(done.whom, Whom::Process(_));
         kind_of(&hold.lock) != LockKind::Plain
-            && !done.iter().filter(disturbs).any(|done| is_active(done, hold.in_line.unwrap_or(0), hold.from))
+            && !done
+                .iter()
+                .filter(disturbs)
+                .any(|done| is_active(done, hold.in_queue.unwrap_or(0), hold.from))
     };
     // Where others hold it still, the first waiter may not fit.
     let is_unexcused = |gap: &Finding| {

@@ -126,24 +126,24 @@ struct Diary<'a> {
 }
 
 impl Diary<'_> {
-    fn ask(&self, takes: u32, way: Way) {
+    fn ask(&self, units: u32, way: Way) {
         let limit = match way {
             Way::For(wait) => Some(wait),
             Way::Try => Some(Duration::ZERO),
             Way::Request | Way::Lock | Way::Drop => None,
         };
         self.recorder.ask(self.who, self.name, limit);
-        if takes > 1 {
-            self.recorder.note(now_ns(), self.who, What::Wants { units: takes }, self.name);
+        if units > 1 {
+            self.recorder.note(now_ns(), self.who, What::Wants { units }, self.name);
         }
     }
 
-    fn in_line<O: Ownership>(
+    fn in_queue<O: Ownership>(
         &self,
         request: fairlock::Result<Request<O>>,
     ) -> fairlock::Result<Option<Guard<O>>> {
         let request = request?;
-        self.recorder.now(self.who, What::InLine { ticket: None }, self.name);
+        self.recorder.now(self.who, What::InQueue { ticket: None }, self.name);
         request.wait().map(Some)
     }
 }
@@ -174,7 +174,7 @@ impl Shop {
                 let n = u32::try_from(1 + by.dice.roll(most).min(by.dice.roll(most))).unwrap_or(1);
                 by.ask(n, way);
                 let asked = match way {
-                    Way::Request => by.in_line(semaphore.request_many(n)),
+                    Way::Request => by.in_queue(semaphore.request_many(n)),
                     Way::Lock => semaphore.acquire_many(n).map(Some),
                     Way::For(wait) => semaphore.try_acquire_many_for(n, wait).map(TryLock::guard),
                     Way::Try => semaphore.try_acquire_many(n).map(TryLock::guard),
@@ -188,10 +188,10 @@ impl Shop {
         name
     }
 
-    fn turn_on(&self, by: &mut Diary<'_>, lock: &Lock, takes: u32, way: Way) {
-        by.ask(takes, way);
+    fn turn_on(&self, by: &mut Diary<'_>, lock: &Lock, units: u32, way: Way) {
+        by.ask(units, way);
         let asked = match way {
-            Way::Request => by.in_line(lock.request()),
+            Way::Request => by.in_queue(lock.request()),
             Way::Lock => lock.lock().map(Some),
             Way::For(wait) => lock.try_lock_for(wait).map(TryLock::guard),
             Way::Try => lock.try_lock().map(TryLock::guard),
@@ -308,7 +308,7 @@ impl Shop {
             Plant::Order => {
                 for (liar, asked, granted) in [(&liar, 4, 1), (&other, 3, 2)] {
                     note_of(liar, now - asked * moment, What::Ask { limit: None });
-                    note_of(liar, now - asked * moment, What::InLine { ticket: None });
+                    note_of(liar, now - asked * moment, What::InQueue { ticket: None });
                     hold(liar, now - granted * moment, now - granted * moment, u64::MAX - granted);
                 }
             }

@@ -36,9 +36,10 @@ fn a_request_without_a_caller_looks_when_the_lease_ends() {
 /// a renewal is still to come.
 #[test]
 fn a_request_without_a_caller_fails_after_the_outage_limit() {
-    let c = in_line().leave().at(2 * S).beat(DOWN).at(9 * S).dog().renews_place().at(10 * S).dog().gives_up();
+    let c =
+        in_queue().leave().at(2 * S).beat(DOWN).at(9 * S).dog().renews_place().at(10 * S).dog().gives_up();
     c.caller().fails();
-    in_line().leave().at(2 * S).dog().renews_place().at(10 * S).dog().asks();
+    in_queue().leave().at(2 * S).dog().renews_place().at(10 * S).dog().asks();
 }
 
 #[test]
@@ -58,10 +59,10 @@ fn a_recheck_that_was_passed_on_is_kept_until_it_is_done() {
 }
 
 /// A hold that was handed over is raised to the full lease after a tenth of a second. A round of the watchdog before that does
-/// not renew: it costs a fast line nothing.
+/// not renew: it costs a fast queue nothing.
 #[test]
 fn a_handed_over_hold_gets_the_full_lease_after_100_ms() {
-    let c = in_line().at(2 * S).push().yes().at(ms(2089)).dog().waits_until(ms(2100)).at(ms(2100));
+    let c = in_queue().at(2 * S).push().yes().at(ms(2089)).dog().waits_until(ms(2100)).at(ms(2100));
     c.dog().renews_hold_for(1, 30 * S).beat(DONE).renewal_over().until(ms(31_798)).due(ms(12_100));
 }
 
@@ -84,7 +85,7 @@ fn a_grant_that_is_nearly_over_is_not_asked_about() {
 /// A renewal that comes earlier for another claim goes no earlier with others.
 #[test]
 fn an_early_renewal_goes_no_earlier_with_others() {
-    in_line().recheck(ms(1400)).yes().at(ms(1110)).dog().waits().at(ms(1113)).dog().renews_place();
+    in_queue().recheck(ms(1400)).yes().at(ms(1110)).dog().waits().at(ms(1113)).dog().renews_place();
 }
 
 /// How often the watchdog renews the claim in that time if no renewal is answered. The pause of the client's retries is one
@@ -124,7 +125,7 @@ fn what_is_not_renewed_is_tried_again_after_the_pause() {
 
 #[test]
 fn a_request_that_fails_without_a_caller_is_decided() {
-    let case = in_line().leave().at(2 * S).beat(DOWN);
+    let case = in_queue().leave().at(2 * S).beat(DOWN);
     let (sender, decided) = crossbeam_channel::bounded(1);
     case.claim.tell_when_decided(sender);
     let _case = case.at(9 * S).dog().renews_place().at(10 * S).dog().gives_up();

@@ -26,12 +26,12 @@ fn one_attempt_is_repeated_once_if_it_was_not_answered() {
 
 #[test]
 fn a_silent_server_is_asked_after_the_outage_limit() {
-    in_line().at(S).caller().waits_until(10 * S).at(10 * S).caller().asks();
+    in_queue().at(S).caller().waits_until(10 * S).at(10 * S).caller().asks();
 }
 
 #[test]
 fn a_failed_heartbeat_does_not_keep_a_waiter_from_asking() {
-    let c = in_line().at(2 * S).beat(DOWN).is(AfterRenewal::Unanswered).caller().waits().wake();
+    let c = in_queue().at(2 * S).beat(DOWN).is(AfterRenewal::Unanswered).caller().waits().wake();
     c.caller().asks();
 }
 
@@ -49,7 +49,7 @@ fn late_grants_are_an_error_if_they_follow_each_other() {
 fn a_request_that_was_heard_before_is_not_refused_as_a_whole() {
     let c = claim().caller().asks().at(S).answer(error(BackendErrorKind::Mismatch)).is(AfterAnswer::Withdraw);
     c.was_refused().yes();
-    let c = in_line().at(S).answer(error(BackendErrorKind::Mismatch)).is(AfterAnswer::Withdraw);
+    let c = in_queue().at(S).answer(error(BackendErrorKind::Mismatch)).is(AfterAnswer::Withdraw);
     c.was_refused().no();
 }
 
@@ -63,7 +63,7 @@ fn a_store_without_writes_ends_newcomers_calls_only() {
     c.caller().fails();
     let c = claim().caller().asks().answer(FULL).is(AfterAnswer::Withdraw).was_refused().yes();
     c.caller().fails();
-    let c = in_line().answer(FULL).is(AfterAnswer::Nothing).at(9 * S).answer(FULL).is(AfterAnswer::Nothing);
+    let c = in_queue().answer(FULL).is(AfterAnswer::Nothing).at(9 * S).answer(FULL).is(AfterAnswer::Nothing);
     c.at(10 * S).answer(FULL).is(AfterAnswer::Withdraw).was_refused().no();
     let c = claim().caller().asks().answer(DOWN).answer(FULL).is(AfterAnswer::Nothing).at(9 * S);
     let c = c.answer(FULL).is(AfterAnswer::Nothing).at(10 * S).answer(FULL).is(AfterAnswer::Withdraw);
@@ -80,7 +80,7 @@ fn a_request_of_which_no_attempt_was_sent_is_over_when_it_fails() {
     c.caller().fails();
     let c = claim().caller().asks().answer(DENIED).is(AfterAnswer::Withdraw).was_refused().yes();
     c.caller().fails();
-    in_line().answer(UNSENT_DENIED).is(AfterAnswer::Withdraw).was_refused().no().caller().fails();
+    in_queue().answer(UNSENT_DENIED).is(AfterAnswer::Withdraw).was_refused().no().caller().fails();
     let c = claim().caller().asks().give_up().is(Some(AfterGivingUp::Withdraw));
     c.answer(UNSENT).is(AfterAnswer::Unsent);
     claim().caller().asks().answer(UNSENT).give_up().is(Some(AfterGivingUp::Nothing));

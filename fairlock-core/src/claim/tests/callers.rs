@@ -18,23 +18,23 @@ fn a_caller_gives_up_at_its_deadline_and_sleeps_until_then() {
 
 #[test]
 fn a_request_keeps_its_place_when_a_wait_for_it_is_over() {
-    let c = in_line().patience(Wait::UpTo(S)).keeping_place().caller().waits().at(S).caller().is_not_yet();
+    let c = in_queue().patience(Wait::UpTo(S)).keeping_place().caller().waits().at(S).caller().is_not_yet();
     c.patience(Wait::UpTo(S)).keeping_place().cancelled().caller().is_cancelled();
-    in_line().patience(Wait::No).keeping_place().caller().is_not_yet();
+    in_queue().patience(Wait::No).keeping_place().caller().is_not_yet();
 }
 
 /// A grant that the withdrawal finds is not for a caller that was cancelled, or that only looked.
 #[test]
 fn only_a_wait_that_is_over_wants_a_grant_of_that_moment() {
-    in_line().patience(Wait::UpTo(S)).at(S).caller().gives_up().late_grant().yes();
-    in_line().patience(Wait::UpTo(S)).cancelled().at(S).caller().is_cancelled().late_grant().no();
-    in_line().patience(Wait::No).at(S).caller().gives_up().late_grant().no();
+    in_queue().patience(Wait::UpTo(S)).at(S).caller().gives_up().late_grant().yes();
+    in_queue().patience(Wait::UpTo(S)).cancelled().at(S).caller().is_cancelled().late_grant().no();
+    in_queue().patience(Wait::No).at(S).caller().gives_up().late_grant().no();
 }
 
 /// One attempt that joins a longer wait only looks and one of its own asks.
 #[test]
 fn one_attempt_that_joins_a_longer_wait_only_looks() {
-    in_line().wake().join().patience(Wait::No).caller().gives_up_with(AfterGivingUp::OthersWait);
+    in_queue().wake().join().patience(Wait::No).caller().gives_up_with(AfterGivingUp::OthersWait);
     claim().tries().caller().asks();
 }
 
@@ -47,20 +47,20 @@ fn a_caller_that_was_cancelled_before_it_asked_leaves_nothing() {
 /// The other one asks.
 #[test]
 fn a_caller_that_joins_attends_until_it_stops() {
-    in_line().join().leave().wake().dog().waits().leave().dog().asks();
+    in_queue().join().leave().wake().dog().waits().leave().dog().asks();
 }
 
 /// A failure is told to every caller and the request is not given up once more.
 #[test]
 fn a_failure_is_told_to_every_caller() {
-    let c = in_line().join().shutdown().is(Some(AfterGivingUp::Withdraw)).caller().is_shut_down();
+    let c = in_queue().join().shutdown().is(Some(AfterGivingUp::Withdraw)).caller().is_shut_down();
     c.caller().is_shut_down().give_up().none();
 }
 
 /// A hold is unlocked instead.
 #[test]
 fn a_dropped_request_gives_up_its_share_of_what_waits_only() {
-    let c = in_line().join().give_up().is(Some(AfterGivingUp::OthersWait));
+    let c = in_queue().join().give_up().is(Some(AfterGivingUp::OthersWait));
     c.give_up().is(Some(AfterGivingUp::Withdraw)).give_up().none();
     held().give_up().none();
 }
@@ -69,7 +69,7 @@ fn a_dropped_request_gives_up_its_share_of_what_waits_only() {
 #[test]
 fn a_shutdown_fails_what_waits_and_withdraws_what_was_asked_for() {
     claim().shutdown().is(Some(AfterGivingUp::Nothing)).join().is(Joined::Gone);
-    in_line().shutdown().is(Some(AfterGivingUp::Withdraw)).shutdown().none(); // it fails once
+    in_queue().shutdown().is(Some(AfterGivingUp::Withdraw)).shutdown().none(); // it fails once
     held().shutdown().none().count(1);
 }
 
@@ -82,7 +82,7 @@ fn a_plain_lock_that_is_busy_is_waited_for_without_a_rank() {
 /// A receiver is told when the request is decided and not before.
 #[test]
 fn a_receiver_is_told_when_the_request_is_decided() {
-    let case = in_line();
+    let case = in_queue();
     let (sender, decided) = crossbeam_channel::bounded(1);
     case.claim.tell_when_decided(sender);
     assert!(decided.try_recv().is_err());
@@ -96,7 +96,7 @@ fn a_receiver_is_told_when_the_request_is_decided() {
 /// A claim tells how long it has waited and for how long the server was silent.
 #[test]
 fn a_claim_tells_how_long_it_has_waited() {
-    let case = in_line();
+    let case = in_queue();
     let at = case.start + 3 * S;
     let waiting = case.claim.as_waiting(at).unwrap();
     assert_eq!((waiting.rank, waiting.waiting_for), (Some(1), 3 * S));
@@ -126,9 +126,9 @@ fn a_cancel_raises_the_signal_of_its_claim() {
     let case = Case::new();
     let claim = Arc::new(case.claim);
     let cancel = Cancel::new();
-    let seen = claim.signal.epoch();
+    let seen = claim.signal.generation();
     let listening = cancel.listen(&claim);
     cancel.cancel();
-    assert_eq!(claim.signal.epoch(), seen + 1);
+    assert_eq!(claim.signal.generation(), seen + 1);
     drop(listening);
 }

@@ -49,9 +49,9 @@ fn failed_attempts_to_leave_are_counted_with_their_last_error() {
     let case = held().leaving().none().unlock().leaving().is(Some((0, None::<&str>)));
     assert!(matches!(case.claim.leaving(), Some((0, None))));
     case.claim.leaving_failed(unavailable());
-    let seen = case.claim.signal.epoch();
+    let seen = case.claim.signal.generation();
     case.claim.leaving_failed(BackendError::new(BackendErrorKind::Denied, "last"));
-    assert!(case.claim.signal.epoch() > seen, "callers look again");
+    assert!(case.claim.signal.generation() > seen, "callers look again");
     case.leaving().is(Some((2, Some("last")))).retire().leaving().none();
 }
 

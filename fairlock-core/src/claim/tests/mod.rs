@@ -17,7 +17,7 @@ mod units;
 
 use std::time::{Duration, Instant};
 
-use story::{claim, held, in_line};
+use story::{claim, held, in_queue};
 
 use super::*;
 use crate::backend::{Acquired, BackendError, BackendErrorKind, Renewal};
@@ -73,9 +73,9 @@ impl Case {
         Case::with(Wait::Forever, Terms::Renewed(LEASE))
     }
 
-    fn of_units(kind: LockKind, takes: u32) -> Case {
+    fn of_units(kind: LockKind, units: u32) -> Case {
         let mut case = Case::new();
-        (case.claim.lock.kind, case.claim.takes) = (kind, takes);
+        (case.claim.lock.kind, case.claim.units) = (kind, units);
         case
     }
 

@@ -11,32 +11,32 @@ fn a_push_that_overtakes_the_answer_waits_for_it() {
 
 #[test]
 fn a_late_answer_does_not_undo_a_push() {
-    let c = in_line().wake().at(S).caller().asks().push().yes().answer(rank(1)).is(AfterAnswer::Nothing);
+    let c = in_queue().wake().at(S).caller().asks().push().yes().answer(rank(1)).is(AfterAnswer::Nothing);
     c.caller().gets(7);
 }
 
 /// The server is asked instead.
 #[test]
 fn a_push_is_not_believed_past_the_place_it_was_for() {
-    in_line().at(5 * S).push().no().caller().asks();
+    in_queue().at(5 * S).push().no().caller().asks();
 }
 
 /// A grant that is over is not believed because its push comes later. The process stood still until its grant was nearly over. It
 /// hears that from a heartbeat, and only then hears the push.
 #[test]
 fn a_grant_that_is_over_is_not_believed_by_its_push() {
-    in_line().at(5 * S).beat(got(7).time(ms(2))).is(AfterRenewal::Nothing).push().no().count(0);
+    in_queue().at(5 * S).beat(got(7).time(ms(2))).is(AfterRenewal::Nothing).push().no().count(0);
 }
 
 #[test]
 fn heartbeats_move_the_time_from_which_a_push_counts() {
-    in_line().at(4 * S).beat(rank(0)).at(6 * S).push().yes().until(ms(8948));
+    in_queue().at(4 * S).beat(rank(0)).at(6 * S).push().yes().until(ms(8948));
 }
 
 /// A heartbeat's answer that a push has overtaken changes nothing. No renewal is hurried by it.
 #[test]
 fn a_heartbeat_that_a_push_has_overtaken_changes_nothing() {
-    let c = in_line().at(S).push().yes().due(ms(1100)).beat(rank(0)).is(AfterRenewal::Nothing).due(ms(1100));
+    let c = in_queue().at(S).push().yes().due(ms(1100)).beat(rank(0)).is(AfterRenewal::Nothing).due(ms(1100));
     c.beat(got(7)).is(AfterRenewal::Nothing).due(ms(1100));
 }
 

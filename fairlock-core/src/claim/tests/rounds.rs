@@ -11,31 +11,31 @@ fn nothing_is_due_for_a_request_whose_ask_is_under_way() {
 /// A heartbeat has failed, so there is an error; but the answer to an ask may come any moment.
 #[test]
 fn a_request_does_not_fail_while_an_ask_is_under_way() {
-    let c = in_line().at(2 * S).beat(DOWN).leave().begin_to_ask().yes().pauses_renewals(60 * S).at(10 * S);
+    let c = in_queue().at(2 * S).beat(DOWN).leave().begin_to_ask().yes().pauses_renewals(60 * S).at(10 * S);
     c.dog().waits();
 }
 
 #[test]
 fn a_request_on_which_a_caller_waits_is_given_up_by_that_caller() {
-    let c = in_line().at(2 * S).beat(DOWN).pauses_renewals(60 * S).at(10 * S).dog().waits().leave();
+    let c = in_queue().at(2 * S).beat(DOWN).pauses_renewals(60 * S).at(10 * S).dog().waits().leave();
     c.dog().gives_up();
 }
 
 /// An ask renews the place as well. A place goes with others a little earlier, and after a third of its time it can't wait.
 #[test]
 fn an_ask_that_is_due_goes_before_a_renewal_that_can_wait() {
-    let c = in_line().leave().at(ms(1665)).dog().renews_place().renewal_over().wake().dog().asks();
+    let c = in_queue().leave().at(ms(1665)).dog().renews_place().renewal_over().wake().dog().asks();
     c.at(ns(1_666_666_666)).dog().renews_place();
 }
 
 #[test]
 fn a_renewal_under_way_does_not_keep_the_watchdog_from_asking() {
-    in_line().leave().at(ns(1_666_666_666)).dog().renews_place_for(30 * S).wake().dog().asks();
+    in_queue().leave().at(ns(1_666_666_666)).dog().renews_place_for(30 * S).wake().dog().asks();
 }
 
 #[test]
 fn only_what_waits_is_asked_for() {
-    in_line().begin_to_ask().yes().at(S).answer(rank(1)).push().yes().begin_to_ask().no();
+    in_queue().begin_to_ask().yes().at(S).answer(rank(1)).push().yes().begin_to_ask().no();
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn a_refusal_is_no_reason_to_ask_again() {
 /// By an ask alone, too.
 #[test]
 fn an_outage_concerns_what_was_not_answered_since_it_began() {
-    let c = in_line().concerned(None).none().concerned(Some(ms(0))).none();
+    let c = in_queue().concerned(None).none().concerned(Some(ms(0))).none();
     let c = c.concerned(Some(S)).is(Some(Standing::Waits)).at(S).beat(DOWN);
     let c = c.concerned(None).is(Some(Standing::Waits)).concerned(Some(ms(0))).is(Some(Standing::Waits));
     let c = c.beat(rank(0)).concerned(None).none().concerned(Some(S)).none().wake().caller().asks();
@@ -67,29 +67,29 @@ fn an_outage_concerns_what_was_not_answered_since_it_began() {
 /// Without an ask it has no place.
 #[test]
 fn after_a_gap_the_next_renewal_is_at_once() {
-    in_line().at(ms(100)).renew_at_once().dog().renews_place();
+    in_queue().at(ms(100)).renew_at_once().dog().renews_place();
     claim().renew_at_once().dog().waits();
 }
 
 #[test]
 fn a_grant_is_by_the_wake_up_or_by_polling_as_its_ask_was() {
-    in_line().wake().caller().asks().answer(got(7)).is(AfterAnswer::Granted(GrantedBy::WakeUp));
+    in_queue().wake().caller().asks().answer(got(7)).is(AfterAnswer::Granted(GrantedBy::WakeUp));
     let c = claim().caller().asks().answer(rank(0).time(S)).at(S).caller().asks();
     c.answer(got(7)).is(AfterAnswer::Granted(GrantedBy::Polling));
 }
 
 #[test]
 fn the_same_ticket_told_again_is_no_lost_place() {
-    in_line().wake().at(S).caller().asks().answer(rank(1)).is(AfterAnswer::Nothing);
+    in_queue().wake().at(S).caller().asks().answer(rank(1)).is(AfterAnswer::Nothing);
 }
 
 #[test]
 fn a_wake_up_is_for_what_waits_only() {
-    let case = in_line().leave();
-    let seen = case.claim.signal.epoch();
+    let case = in_queue().leave();
+    let seen = case.claim.signal.generation();
     assert!(case.claim.wake());
-    assert_eq!(case.claim.signal.epoch(), seen + 1);
+    assert_eq!(case.claim.signal.generation(), seen + 1);
     case.push_at(S);
     assert!(!case.claim.wake());
-    assert_eq!(case.claim.signal.epoch(), seen + 1);
+    assert_eq!(case.claim.signal.generation(), seen + 1);
 }

@@ -16,12 +16,12 @@ fn assert_not_held(story: impl Fn(fn(Case) -> Case) -> Case) {
 
 #[test]
 fn a_push_is_not_believed_after_the_stop() {
-    assert_not_held(|stop| stop(in_line()).push().no());
+    assert_not_held(|stop| stop(in_queue()).push().no());
 }
 
 #[test]
 fn an_answer_is_not_believed_after_the_stop() {
-    assert_not_held(|stop| stop(in_line()).answer(got(7)).is(AfterAnswer::Nothing));
+    assert_not_held(|stop| stop(in_queue()).answer(got(7)).is(AfterAnswer::Nothing));
 }
 
 /// A push that overtook an answer is not believed after the stop. It was kept for the answer.
@@ -34,7 +34,7 @@ fn an_early_push_is_not_believed_after_the_stop() {
 
 #[test]
 fn a_grant_that_a_renewal_finds_is_not_believed_after_the_stop() {
-    assert_not_held(|stop| stop(in_line()).beat(got(7)).is(AfterRenewal::Nothing));
+    assert_not_held(|stop| stop(in_queue()).beat(got(7)).is(AfterRenewal::Nothing));
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn a_claim_is_a_hold_only_if_its_grant_came_before_the_stop() {
     ];
     for (stop, grant) in STOPS.into_iter().flat_map(|stop| grants.map(|grant| (stop, grant))) {
         for moment in 0..3 {
-            let case = in_line();
+            let case = in_queue();
             let grant_at = |now: i32| {
                 if now == moment {
                     grant(&case)

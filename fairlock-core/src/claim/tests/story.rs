@@ -24,7 +24,7 @@ pub(super) fn claim() -> Case {
 
 /// Its caller has asked, and it stands behind one other.
 #[track_caller]
-pub(super) fn in_line() -> Case {
+pub(super) fn in_queue() -> Case {
     claim().caller().asks().answer(rank(1)).is(AfterAnswer::Nothing)
 }
 

@@ -6,14 +6,14 @@ use super::*;
 /// put back where it was, with the same ticket.
 #[test]
 fn a_push_of_an_earlier_place_is_not_believed() {
-    let c = in_line().at(10 * S).beat(GONE).is(AfterRenewal::PlaceGone).caller().asks().ticket(1);
+    let c = in_queue().at(10 * S).beat(GONE).is(AfterRenewal::PlaceGone).caller().asks().ticket(1);
     c.answer(rank(1).latest(8)).is(AfterAnswer::Nothing).push().no().push_with(9).yes();
 }
 
 /// The same when a heartbeat is answered later than the ask that put the place back, and the answer to that ask after it.
 #[test]
 fn a_heartbeat_of_a_restored_place_says_which_pushes_are_old() {
-    let c = in_line().wake().at(10 * S).caller().asks().beat(rank(0).latest(7)).is(AfterRenewal::Nothing);
+    let c = in_queue().wake().at(10 * S).caller().asks().beat(rank(0).latest(7)).is(AfterRenewal::Nothing);
     c.at(ms(0)).answer(rank(1)).at(10 * S).push().no();
 }
 

@@ -45,13 +45,13 @@ fn a_holder_that_renews_a_fixed_lease_begins_it_anew() {
 /// A hold of which little is left is renewed when a third of that is over. Of the place 150 ms are left, and hardly earlier.
 #[test]
 fn a_hold_with_little_left_is_renewed_after_a_third() {
-    in_line().at(ms(4798)).push().yes().due(ms(4848)).at(ms(4823)).dog().waits();
+    in_queue().at(ms(4798)).push().yes().due(ms(4848)).at(ms(4823)).dog().waits();
 }
 
 /// A late grant by a heartbeat leaves the next heartbeat where it was.
 #[test]
 fn a_late_grant_does_not_move_the_next_heartbeat() {
-    in_line().at(3 * S).beat(got(7).time(ms(2))).is(AfterRenewal::Nothing).due(ns(4_666_666_666));
+    in_queue().at(3 * S).beat(got(7).time(ms(2))).is(AfterRenewal::Nothing).due(ns(4_666_666_666));
 }
 
 /// An answer that an earlier one has overtaken takes no time away. Answers to commands that were under way together.

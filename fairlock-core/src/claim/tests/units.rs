@@ -70,5 +70,5 @@ fn fair_and_plain_handles_of_one_name_are_one_lock() {
 #[test]
 fn a_request_and_its_hold_name_its_units() {
     let case = Case::of_units(LockKind::Semaphore { permits: 5 }, 3);
-    assert_eq!((case.claim.place().takes, case.claim.hold(TOKEN).takes), (3, 3));
+    assert_eq!((case.claim.place().units, case.claim.hold(TOKEN).units), (3, 3));
 }

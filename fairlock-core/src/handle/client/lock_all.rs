@@ -152,7 +152,7 @@ fn held_in_order(locks: &[Lock]) -> Result<usize> {
         }
         [free, later @ ..] if later.iter().any(Lock::is_held) => {
             let reason = "the thread holds a lock of a later name, and to wait for this one then can deadlock with a thread that \
-                          takes both in order: take all of them by one lock_all";
+                          units both in order: take all of them by one lock_all";
             Err(Error::Misuse { lock: free.lock_name().clone(), reason })
         }
         _ => Ok(held),

@@ -55,7 +55,7 @@ pub use guard::AsyncGuard;
 /// for itself. Take several locks in one order everywhere.
 ///
 /// # Order
-/// A place in the line is taken by the first poll. Dropping the future leaves the line; a grant that crosses that is passed on. A
+/// A place in the queue is taken by the first poll. Dropping the future leaves the queue; a grant that crosses that is passed on. A
 /// `select!` in a loop has to keep the future outside of the loop, or it loses its place at each turn.
 ///
 /// # A task that is not polled
@@ -83,9 +83,9 @@ impl<O: Ownership> Lock<O> {
     /// The same lock for tasks, with the terms and the [`Cancel`] of this handle. Its waits and releases block no thread. Makes no round
     /// trip.
     pub fn to_async(&self) -> AsyncLock {
-        let Caller { shared, lock, terms, takes, cancel, .. } = self.0.clone();
+        let Caller { shared, lock, terms, units, cancel, .. } = self.0.clone();
         let ends = Ends(Some(Arc::clone(&shared)));
-        AsyncLock(Caller { shared, lock, owner: ThisThread, terms, takes, cancel }, ends)
+        AsyncLock(Caller { shared, lock, owner: ThisThread, terms, units, cancel }, ends)
     }
 }
 
@@ -108,7 +108,7 @@ impl AsyncLock {
         Locking(Attempt::new(self, Wait::Forever))
     }
 
-    /// Makes one attempt. It never waits in line, and never passes a waiter that does.
+    /// Makes one attempt. It never waits in the queue, and never passes a waiter that does.
     ///
     /// # Errors
     /// See [`Lock`].
@@ -127,14 +127,14 @@ impl AsyncLock {
     }
 }
 
-/// A wait for a lock, of [`AsyncLock::lock`]. Dropping it leaves the line in the background.
+/// A wait for a lock, of [`AsyncLock::lock`]. Dropping it leaves the queue in the background.
 ///
 /// After it was ready it has only [`Error::Misuse`].
 #[must_use = "futures do nothing unless polled"]
 #[derive(Debug)]
 pub struct Locking(Attempt);
 
-/// A wait for a lock that may end without it, of [`AsyncLock::try_lock`] and [`AsyncLock::try_lock_for`]. Dropping it leaves the line
+/// A wait for a lock that may end without it, of [`AsyncLock::try_lock`] and [`AsyncLock::try_lock_for`]. Dropping it leaves the queue
 /// in the background.
 ///
 /// After it was ready it has only [`Error::Misuse`].
@@ -201,7 +201,7 @@ impl Attempt {
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<TryLock<AsyncGuard>>> {
-        let polled = self.poll_uncounted(context);
+        let polled = self.poll_inner(context);
         if let Poll::Ready(ended) = &polled {
             let is_granted = ended.as_ref().map(|lock| matches!(lock, TryLock::Granted(_)));
             let Caller { shared, lock, .. } = &self.lock.0;
@@ -210,7 +210,7 @@ impl Attempt {
         polled
     }
 
-    fn poll_uncounted(&mut self, context: &mut Context<'_>) -> Poll<Result<TryLock<AsyncGuard>>> {
+    fn poll_inner(&mut self, context: &mut Context<'_>) -> Poll<Result<TryLock<AsyncGuard>>> {
         loop {
             let claim = match &self.stage {
                 Stage::Waiting { claim, .. } => claim,

@@ -46,7 +46,7 @@ pub(crate) const fn got(token: u64) -> Says {
     Says::of(What::Got(token, LEASE))
 }
 
-/// In line, with nothing to look for before the next heartbeat.
+/// In the queue, with nothing to look for before the next heartbeat.
 pub(crate) const fn rank(rank: u64) -> Says {
     Says::of(What::Rank { rank, recheck_in: Duration::MAX, ticket: 1, latest: None })
 }

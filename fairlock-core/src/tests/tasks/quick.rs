@@ -21,7 +21,7 @@ fn an_unlock_and_a_drop_tell_the_store_before_they_return() {
 }
 
 #[test]
-fn a_future_that_is_dropped_leaves_the_line_at_once() {
+fn a_future_that_is_dropped_leaves_the_queue_at_once() {
     let s = quick_tasks().acquire().says(rank(0)).a().locks().drops().asked([ACQUIRE, WITHDRAW.at(ms(0))]);
     s.claims(0);
 }

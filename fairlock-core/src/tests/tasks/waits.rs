@@ -19,7 +19,7 @@ fn each_wait_of_a_task_is_an_owner_of_its_own() {
     tasks().a().locks().gets(1001).a2().locks().gets(1002).asked([ACQUIRE, ACQUIRE]).held(&[A, A]);
 }
 
-/// Ten places' times in line: heartbeats, wake-ups to ask again, and their answers.
+/// Ten places' times in the queue: heartbeats, wake-ups to ask again, and their answers.
 #[test]
 fn no_news_but_the_end_of_its_wait_wakes_a_task() {
     let s = tasks().acquire().says([rank(3), rank(2), rank(1)]).a().locks().pass(50 * S).a().is_woken();
@@ -28,7 +28,7 @@ fn no_news_but_the_end_of_its_wait_wakes_a_task() {
 }
 
 #[test]
-fn a_future_that_is_dropped_leaves_the_line() {
+fn a_future_that_is_dropped_leaves_the_queue() {
     tasks().acquire().says(rank(0)).a().locks().drops().asked([ACQUIRE, WITHDRAW]).waiting(&[]);
 }
 
@@ -91,7 +91,7 @@ fn a_grant_that_a_heartbeat_finds_wakes_the_task() {
     tasks().acquire().says(rank(0)).a().locks().renew().says(got(9)).pass(ms(1667)).a().gets(9);
 }
 
-/// A push before the answer to the first attempt wakes the task with that answer. It overtakes the answer that says "in line".
+/// A push before the answer to the first attempt wakes the task with that answer. It overtakes the answer that says "in the queue".
 #[test]
 fn a_push_before_the_first_answer_wakes_with_that_answer() {
     let s = tasks().acquire().takes(S).acquire().says(rank(0)).a().locks().is_pushed(9).pending().pass(S);
@@ -158,12 +158,12 @@ fn the_kinds_and_the_terms_of_a_handle_are_kept() {
     ];
     assert!(matches!(mails.to_async(0), Err(Error::InvalidConfig { .. })));
     let mut guards = Vec::new();
-    for (lock, takes) in locks {
+    for (lock, units) in locks {
         let task = world.task(lock.lock());
         world.settle();
         guards.push(task.ended().unwrap());
         let held = world.client.held().into_iter().find(|held| held.owner == *guards.last().unwrap().owner());
-        assert_eq!(held.map(|held| (held.kind, held.takes)), Some((lock.kind(), takes)));
+        assert_eq!(held.map(|held| (held.kind, held.units)), Some((lock.kind(), units)));
     }
     world.clock.advance(60 * S);
     let lost: Vec<_> = guards.iter().map(|guard| guard.is_lost()).collect();

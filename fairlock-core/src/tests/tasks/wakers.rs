@@ -60,8 +60,8 @@ impl Wake for Inline {
     }
 }
 
-/// They wait for one lock, and are in line.
-fn in_line(world: &World, name: &str, wakers: &[Waker]) -> Vec<Pin<Box<crate::Locking>>> {
+/// They wait for one lock, and are in the queue.
+fn in_queue(world: &World, name: &str, wakers: &[Waker]) -> Vec<Pin<Box<crate::Locking>>> {
     let lock = world.async_lock(name);
     let begin = |waker| {
         world.store.plan().acquire.push_back(queued(0));
@@ -81,7 +81,7 @@ fn poll_with<T>(future: &mut Pin<Box<impl Future<Output = T>>>, waker: &Waker) -
 fn a_waker_that_panics_harms_nobody_else() {
     let world = World::new();
     let panics = Waker::from(Arc::new(Panics));
-    let mut pushed = in_line(&world, "pushed", std::slice::from_ref(&panics));
+    let mut pushed = in_queue(&world, "pushed", std::slice::from_ref(&panics));
     world.push(&world.claim("pushed"), 9); // on the thread of a wake-up
     let mut first = Box::pin(world.async_lock("granted").lock());
     assert!(world.before_the_answer(|| poll_with(&mut first, &panics)).is_pending()); // on the thread for tasks
@@ -156,7 +156,7 @@ fn the_task_that_polled_last_is_woken() {
     let world = World::new();
     let tasks = [(); 3].map(|()| Arc::new(Wakes::default()));
     let wakers = tasks.each_ref().map(|task| Waker::from(Arc::clone(task)));
-    let mut waits = in_line(&world, "moves", &wakers[..1]);
+    let mut waits = in_queue(&world, "moves", &wakers[..1]);
     for waker in [&wakers[1], &wakers[2], &wakers[1], &wakers[1]] {
         assert!(poll_with(&mut waits[0], waker).is_pending());
     }

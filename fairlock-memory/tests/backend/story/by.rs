@@ -75,8 +75,8 @@ impl By {
         })
     }
 
-    pub(crate) fn units(&self, takes: u32) -> By {
-        self.change(|request| request.takes = takes)
+    pub(crate) fn units(&self, units: u32) -> By {
+        self.change(|request| request.units = units)
     }
 
     /// Each repeat sends the ticket that it was told.
@@ -301,7 +301,7 @@ impl By {
             let hold = self.seen().holders.into_iter().find(|hold| hold.request == Some(request.id));
             let hold = hold.unwrap_or_else(|| panic!("{} holds nothing", request.name));
             assert_eq!((&hold.owner, hold.token), (&request.owner, request.tokens.last().copied()));
-            assert_eq!((hold.takes, hold.lease_left, hold.hold_count), (request.takes, Some(lease), count));
+            assert_eq!((hold.units, hold.lease_left, hold.hold_count), (request.units, Some(lease), count));
         }
         /// The lease that it was just granted.
         lasting(self, lease: Duration) {
@@ -341,13 +341,13 @@ impl Said {
         /// Granted with a token of which it had not heard, though a greater one is known.
         finds "finds"
         waits(rank) "waits {rank}"
-        /// In line with another ticket than the one that it sent.
+        /// In the queue with another ticket than the one that it sent.
         waits_anew(rank) "waits anew {rank}"
         busy "busy"
         done "done"
         /// It has nothing that the call is about.
         gone "gone"
-        /// It has the lock, and can't leave the line.
+        /// It has the lock, and can't leave the queue.
         holding "holding"
     }
 

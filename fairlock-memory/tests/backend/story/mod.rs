@@ -72,7 +72,7 @@ struct Request {
     client: usize,
     owner: OwnerId,
     id: RequestId,
-    takes: u32,
+    units: u32,
     ticket: u64,
     sends_ticket: bool,
     tokens: Vec<FencingToken>,
@@ -151,7 +151,7 @@ impl Names for Story {
         let (id, owner) = (RequestId::new(at as u64 + 1), OwnerId::new(name));
         let (name, tokens) = (name.to_owned(), Vec::new());
         let request =
-            Request { name, client: 0, owner, id, takes: 1, ticket: 0, sends_ticket: false, tokens };
+            Request { name, client: 0, owner, id, units: 1, ticket: 0, sends_ticket: false, tokens };
         self.change().requests.push(request);
         By { story: self.clone(), at, names: None }.of_client(0)
     }
@@ -187,7 +187,7 @@ impl Story {
         jump(self, time: Duration) { self.clock.jump(time) }
         fail(self, operation: Operation, times: usize) { self.backend.faults().fail_next(operation, times) }
         lose_hold(self) { self.backend.faults().lose_hold("orders") }
-        lose_line(self) { self.backend.faults().lose_line("orders") }
+        lose_queue(self) { self.backend.faults().lose_queue("orders") }
         lose_message(self) { self.backend.faults().lose_wake_ups(1) }
         lose_reply(self, operation: Operation) { self.backend.faults().lose_reply(operation, 1) }
         /// An operator takes all holds.
@@ -200,8 +200,8 @@ impl Story {
             assert_eq!(found, names, "who holds the lock");
         }
         queue(self, names: &[&str]) {
-            let line = self.seen().line;
-            let found: Vec<_> = line.iter().map(|one| self.name(&one.owner, one.request)).collect();
+            let queue = self.seen().queue;
+            let found: Vec<_> = queue.iter().map(|one| self.name(&one.owner, one.request)).collect();
             assert_eq!(found, names, "who is in the queue");
         }
         /// How many units are taken.
@@ -259,7 +259,7 @@ impl Story {
 
     fn place<'a>(&self, request: &'a Request, lock: &'a LockId) -> Place<'a> {
         let mut place = Place::new(lock, &request.owner, request.id);
-        (place.ttl, place.ticket, place.takes) = (self.state().ttl, request.ticket, request.takes);
+        (place.ttl, place.ticket, place.units) = (self.state().ttl, request.ticket, request.units);
         place
     }
 

@@ -51,7 +51,7 @@ fn each_hold_of_a_script_that_is_refused_is_renewed_alone() {
     let answers = backend.0.renew(&items(&locks, &owner)[0]);
     assert!(matches!(&answers[..], [Ok(Renewal::Renewed), Err(_), Ok(Renewal::Renewed)]), "{answers:?}");
     let scripts: Vec<_> =
-        ran.lock().iter().map(|ran| (is(&ran.sha, &scripts::LINE_RENEW_HOLDS), ran.keys.len())).collect();
+        ran.lock().iter().map(|ran| (is(&ran.sha, &scripts::HAND_OFF_RENEW_HOLDS), ran.keys.len())).collect();
     assert_eq!(scripts, [(true, 3), (true, 1), (true, 1), (true, 1)]);
     // A hold that was alone, and places, which have a row each, are not asked for again.
     let two = [locks[1].clone(), locks[1].clone()];
@@ -81,8 +81,8 @@ fn a_hold_that_is_refused_among_others_is_renewed_alone() {
 fn each_item_gets_the_answer_of_its_own_script() {
     let waiting = |rank: u64| format!("*4\r\n+waiting\r\n:{rank}\r\n:-1\r\n:9\r\n");
     let (backend, ran) = with(Discipline::HandOff, move |sha, keys| match sha {
-        _ if is(sha, &scripts::LINE_RENEW) && keys[0] == "fair" => format!("*1\r\n{}", waiting(1)),
-        _ if is(sha, &scripts::LINE_RENEW) => format!("*1\r\n{}", waiting(2)),
+        _ if is(sha, &scripts::HAND_OFF_RENEW) && keys[0] == "fair" => format!("*1\r\n{}", waiting(1)),
+        _ if is(sha, &scripts::HAND_OFF_RENEW) => format!("*1\r\n{}", waiting(2)),
         _ if is(sha, &scripts::REDISSON_RENEW) => format!("*1\r\n{}", waiting(3)),
         _ if keys[0] == "shared" => "*2\r\n+renewed\r\n:1\r\n".to_owned(),
         _ => RENEWED.to_owned(),
@@ -97,8 +97,8 @@ fn each_item_gets_the_answer_of_its_own_script() {
     let times = |script: &Script| ran.lock().iter().filter(|ran| is(&ran.sha, script)).count();
     // A script of holds names two keys of each, or one.
     let each = [
-        &scripts::LINE_RENEW_HOLDS,
-        &scripts::LINE_RENEW,
+        &scripts::HAND_OFF_RENEW_HOLDS,
+        &scripts::HAND_OFF_RENEW,
         &scripts::REDISSON_RENEW_HOLDS,
         &scripts::REDISSON_RENEW,
     ];
@@ -106,7 +106,7 @@ fn each_item_gets_the_answer_of_its_own_script() {
 }
 
 #[test]
-fn a_round_of_redissons_line_has_the_scripts_of_that_line() {
+fn a_round_of_redissons_queue_has_the_scripts_of_that_queue() {
     let (backend, ran) = with(Discipline::Redisson, |sha, _| match sha {
         _ if is(sha, &scripts::REDISSON_RENEW) => "*1\r\n*4\r\n+waiting\r\n:1\r\n:-1\r\n:0\r\n".to_owned(),
         _ => RENEWED.to_owned(),

@@ -54,7 +54,7 @@ fn connect(address: &Address, settings: &Settings) -> Servers {
 }
 
 #[test]
-fn a_durable_client_has_locks_with_a_line_for_the_longest_lease() {
+fn a_durable_client_has_locks_with_a_queue_for_the_longest_lease() {
     let invalid = Some(BackendErrorKind::InvalidConfig);
     let (calls, settings) = client(Some(Durability::default().among(Arrangement::Sentinels)), false);
     assert!(settings.greeting.is_none() && settings.majority.is_some());
@@ -114,12 +114,12 @@ fn a_durable_script_has_its_life_behind_its_keys_and_tells_the_grace() {
     let (calls, settings) = client(Some(Durability::default()), false);
     let servers = connect(&address, &settings);
     assert_eq!(calls.grace_left(), None);
-    let call = calls.wrap(Call::new(&scripts::LINE_RELEASE, keys(), [Argument::Text("x")]));
+    let call = calls.wrap(Call::new(&scripts::HAND_OFF_RELEASE, keys(), [Argument::Text("x")]));
     assert_eq!(run(&servers, &call).unwrap(), Value::Int(7));
     assert!(calls.grace_left().is_some_and(|left| left > 50 * SECOND));
-    let sha = &wrapped(&scripts::LINE_RELEASE).sha;
-    let [line, record] = ["fairlock_line:{a}", "fairlock_record:{a}"];
-    let sent = ["EVALSHA", sha, "4", "a", line, record, LIFE, "x", "0", "10602", "0", ""];
+    let sha = &wrapped(&scripts::HAND_OFF_RELEASE).sha;
+    let [queue, record] = ["fairlock_queue:{a}", "fairlock_record:{a}"];
+    let sent = ["EVALSHA", sha, "4", "a", queue, record, LIFE, "x", "0", "10602", "0", ""];
     assert_eq!(*heard.lock(), [sent.map(str::to_owned)]);
 }
 
@@ -128,10 +128,10 @@ fn another_client_sends_a_script_as_it_is() {
     let (address, heard) = server(":7\r\n", "$-1\r\n");
     let (calls, settings) = client(None, false);
     let servers = connect(&address, &settings);
-    let call = calls.wrap(Call::new(&scripts::LINE_RELEASE, keys(), [Argument::Text("x")]));
+    let call = calls.wrap(Call::new(&scripts::HAND_OFF_RELEASE, keys(), [Argument::Text("x")]));
     assert_eq!(run(&servers, &call).unwrap(), Value::Int(7));
-    let sha = &scripts::LINE_RELEASE.text.sha;
-    let sent = ["EVALSHA", sha, "3", "a", "fairlock_line:{a}", "fairlock_record:{a}", "x"];
+    let sha = &scripts::HAND_OFF_RELEASE.text.sha;
+    let sent = ["EVALSHA", sha, "3", "a", "fairlock_queue:{a}", "fairlock_record:{a}", "x"];
     assert_eq!(heard.lock().last().unwrap(), &sent);
 }
 
@@ -198,7 +198,7 @@ fn a_server_tells_its_life() {
 }
 
 #[test]
-fn a_client_without_a_line_looks_at_nothing() {
+fn a_client_without_a_queue_looks_at_nothing() {
     let mut settings = Settings::new(Timeouts { connect: SECOND, response: SECOND }, 1);
     let calls = Calls::new(None, false, false, &mut settings);
     assert!(settings.greeting.is_none());

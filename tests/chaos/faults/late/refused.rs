@@ -25,7 +25,7 @@ fn an_ask_after_its_end_takes_no_free_lock() {
     });
 }
 
-/// C10: it was in line, and left. Nobody stands there for it again.
+/// C10: it was in the queue, and left. Nobody stands there for it again.
 #[test]
 fn an_ask_after_its_end_takes_no_place() {
     let kinds = [Kind::Fair, Kind::Writer, Kind::Reader, Kind::Permit, Kind::Redisson];
@@ -58,7 +58,10 @@ fn a_heartbeat_after_its_end_puts_no_place_back() {
         let is_lost = |end| {
             let answer = proxy.replay(&ending(&server, &heartbeat, end));
             assert!(answer.contains("lost"), "{kind:?}, {end}: {answer}");
-            assert!(!all_keys(&server).keys().any(|key| key.starts_with("fairlock_line")), "{kind:?}, {end}");
+            assert!(
+                !all_keys(&server).keys().any(|key| key.starts_with("fairlock_queue")),
+                "{kind:?}, {end}"
+            );
             assert_eq!(all_keys(&server)[NAME].0, before[NAME].0, "{kind:?}, {end}");
         };
         is_lost(-1);
@@ -102,7 +105,7 @@ fn a_withdrawal_after_its_end_takes_no_place_of_the_owners_next_request() {
         drop(lock.request().unwrap());
         let withdrawal = first_other(proxy, "withdrawal");
         let waiting = lock.request().unwrap();
-        eventually(SOON, "the next one is in line", || kind.waiting(theirs, NAME) == 1);
+        eventually(SOON, "the next one is in the queue", || kind.waiting(theirs, NAME) == 1);
         assert_refused(server, proxy, &withdrawal, "withdraw");
         guard.unlock().unwrap();
         granted(waiting, SOON).unlock().unwrap();

@@ -101,7 +101,7 @@ impl Kind {
             Some(lock) => lock.inspect(),
             None => client.semaphore(name, 1).unwrap().inspect(),
         };
-        state.unwrap().line_length
+        state.unwrap().queue_length
     }
 
     /// Has a server learn the scripts that the tests have arrive late.

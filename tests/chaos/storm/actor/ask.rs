@@ -108,7 +108,7 @@ impl Actor {
         let asks = locks.iter().map(|lock| Ask {
             lock,
             kind: LockKind::Fair,
-            takes: 1,
+            units: 1,
             terms: Terms::Renewed,
             owner: None,
             by_task: false,

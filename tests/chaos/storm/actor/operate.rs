@@ -25,8 +25,8 @@ impl Actor {
 
     pub(super) fn kick(&self, lock: usize, nth: usize) {
         self.operate(lock, "kick", |desk| {
-            let line = desk.inspect()?.line;
-            let Some(waiter) = line.get(nth % line.len().max(1)) else { return Ok(()) };
+            let queue = desk.inspect()?.queue;
+            let Some(waiter) = queue.get(nth % queue.len().max(1)) else { return Ok(()) };
             desk.kick(waiter).map(|_| ())
         });
     }

@@ -13,11 +13,11 @@ pub(super) struct Call {
     /// When the call began. Its request was sent later.
     pub(super) asked: u64,
     limit: Option<u64>,
-    /// The place in line, if the store answered that there is one.
+    /// The place in the queue, if the store answered that there is one.
     pub(super) place: Option<Place>,
     /// When the call had returned with the lock, and the token.
     pub(super) granted: Option<(u64, u64)>,
-    /// The earliest time at which a request without a grant can have left the line.
+    /// The earliest time at which a request without a grant can have left the queue.
     pub(super) leaves: u64,
     /// The release of the hold, if it was tried.
     pub(super) release: Option<Release>,
@@ -81,7 +81,7 @@ pub(super) fn calls(events: &[Event], lock: &str) -> Result<Vec<Call>, String> {
         let Some(number) = current else { continue };
         let call = &mut calls[number];
         match event.what {
-            What::InLine { ticket } if is_waiting => {
+            What::InQueue { ticket } if is_waiting => {
                 let is_new = call.place.is_some_and(|place| place.ticket != ticket);
                 if is_new {
                     // The first request of the call is over, and the call has made another one.
@@ -140,7 +140,7 @@ impl Call {
         }
     }
 
-    /// When the last heartbeat was sent that found the request in line. It was granted the lock later.
+    /// When the last heartbeat was sent that found the request in the queue. It was granted the lock later.
     pub(super) fn last_kept(&self) -> u64 {
         let places = self.heartbeats.iter().filter(|heartbeat| !heartbeat.of_hold);
         places.map(|heartbeat| heartbeat.sent).max().unwrap_or(0)

@@ -6,7 +6,7 @@ use fairlock_core::backend::{
     Acquire, Acquired, Hold, LockId, Place, Released, Renew, Renewal, RequestId, Wait,
 };
 use fairlock_core::{FencingToken, LockKind, LockName, OwnerId};
-use fairlock_line::{Desk, KeptHold, LockEntry, Turn};
+use fairlock_rules::{KeptHold, LockEntry, OperationContext, StoreContext};
 
 use super::calls::Call;
 
@@ -108,7 +108,7 @@ impl Lock {
             owner,
             request: UNSEEN,
             token,
-            takes: 1,
+            units: 1,
             holds: 1,
             since,
             ends,
@@ -151,24 +151,24 @@ impl Lock {
 
     fn acquire(&mut self, now: u64, index: usize, wait: Wait, told: Option<u64>) -> Acquired {
         let lease = self.lease;
-        let answer = self.command(now, told, |lock, entry, turn| {
+        let answer = self.command(now, told, |lock, entry, context| {
             let mut place = lock.place(index);
             place.wait = wait;
-            entry.acquire(turn, &Acquire::new(place, lease))
+            entry.acquire(context, &Acquire::new(place, lease))
         });
         answer.expect("the name is no other lock")
     }
 
     pub(super) fn withdraw(&mut self, now: u64, index: usize) {
-        self.command(now, None, |lock, entry, turn| entry.withdraw(turn, &lock.place(index)));
+        self.command(now, None, |lock, entry, context| entry.withdraw(context, &lock.place(index)));
     }
 
     /// The holder gives the lock up. `token` is that of the next hold, if it is known. Returns whether the
     /// lock was held.
     pub(super) fn release(&mut self, now: u64, token: Option<u64>) -> bool {
         let Some(held) = self.any_hold() else { return false };
-        let released = self.command(now, token, |lock, entry, turn| {
-            entry.release(turn, &Hold::new(&lock.id, &held.owner, held.request, held.token))
+        let released = self.command(now, token, |lock, entry, context| {
+            entry.release(context, &Hold::new(&lock.id, &held.owner, held.request, held.token))
         });
         released == Released::Released
     }
@@ -177,9 +177,9 @@ impl Lock {
     pub(super) fn renew_hold(&mut self, now: u64) -> bool {
         let Some(held) = self.any_hold() else { return false };
         let lease = self.lease;
-        let renewed = self.command(now, None, |lock, entry, turn| {
+        let renewed = self.command(now, None, |lock, entry, context| {
             let hold = Hold::new(&lock.id, &held.owner, held.request, held.token);
-            entry.renew(turn, &[Renew::Hold { hold, holds: 1, lease }])
+            entry.renew(context, &[Renew::Hold { hold, holds: 1, lease }])
         });
         renewed == [Renewal::Renewed]
     }
@@ -187,8 +187,8 @@ impl Lock {
     /// Returns whether the request has a place.
     pub(super) fn renew_place(&mut self, now: u64, index: usize) -> bool {
         let lease = self.lease;
-        let renewed = self.command(now, None, |lock, entry, turn| {
-            entry.renew(turn, &[Renew::Place { place: lock.place(index), lease }])
+        let renewed = self.command(now, None, |lock, entry, context| {
+            entry.renew(context, &[Renew::Place { place: lock.place(index), lease }])
         });
         matches!(renewed[..], [Renewal::Waiting { .. }])
     }
@@ -198,7 +198,8 @@ impl Lock {
         let mut entry = LockEntry::decode(&self.entry.encode()).expect("it was written just now");
         entry.take_sole_hold();
         let nobody = Place::new(&self.id, &self.nobody, UNSEEN);
-        entry.withdraw(&mut Desk::default().turn(&self.id.name, moment(now), &|_| true), &nobody);
+        entry
+            .withdraw(&mut StoreContext::default().operation(&self.id.name, moment(now), &|_| true), &nobody);
         entry.take_sole_hold().and_then(|hold| usize::try_from(hold.request.get()).ok())
     }
 
@@ -207,14 +208,15 @@ impl Lock {
         &mut self,
         now: u64,
         told: Option<u64>,
-        run: impl FnOnce(&Lock, &mut LockEntry, &mut Turn<'_>) -> A,
+        run: impl FnOnce(&Lock, &mut LockEntry, &mut OperationContext<'_>) -> A,
     ) -> A {
         let before = told.map_or(self.last, |told| self.last.max(number(told) - 1));
-        let (mut desk, mut entry) = (Desk::after(before), std::mem::take(&mut self.entry));
-        let answer = run(self, &mut entry, &mut desk.turn(&self.id.name, moment(now), &|_| true));
+        let (mut store_context, mut entry) = (StoreContext::after(before), std::mem::take(&mut self.entry));
+        let answer =
+            run(self, &mut entry, &mut store_context.operation(&self.id.name, moment(now), &|_| true));
         self.entry = entry;
-        if desk.last_number() > before {
-            self.last = desk.last_number();
+        if store_context.last_number() > before {
+            self.last = store_context.last_number();
         }
         answer
     }

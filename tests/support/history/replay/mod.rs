@@ -1,4 +1,4 @@
-//! Replays a history through the rules of fairlock-line: could a lock have done what the processes saw?
+//! Replays a history through the rules of fairlock-rules: could a lock have done what the processes saw?
 //!
 //! A process knows when a call began and when it had returned; what the store did in between has no time. So the replay
 //! looks for times. The order is known: tickets and tokens come from one sequence, so they say in which order the store gave
@@ -19,7 +19,7 @@ mod tests;
 use std::time::Duration;
 
 use fairlock_core::backend::Acquired;
-use fairlock_line::KeptHold;
+use fairlock_rules::KeptHold;
 
 use super::{Event, Violations, sort};
 use calls::{Call, Heartbeat, calls};
@@ -33,10 +33,10 @@ const ROUNDING: u64 = 2 * MS;
 pub enum Rules {
     /// The rules as they are: tickets, hand-overs, tokens, leases, exclusion.
     HandOff,
-    /// The same, of fairlock-line, where tickets count the places of a line, and are no numbers of the sequence of tokens. So a place
+    /// The same, of fairlock-rules, where tickets count the places of a queue, and are no numbers of the sequence of tokens. So a place
     /// may be taken late: before any of a greater ticket, before its grant, and before a grant without a place that was asked for later.
-    Line,
-    /// As in Redisson's line: a free lock waits until the first in line asks. There are no tickets: two requests have an order if one
+    Queue,
+    /// As in Redisson's queue: a free lock waits until the first in the queue asks. There are no tickets: two requests have an order if one
     /// had its place before the other one's call began.
     Redisson,
     /// The rules without the line: tokens, leases and exclusion.
@@ -82,7 +82,7 @@ pub fn replay(
     sort(&mut events);
     let millis = |time: Duration| u64::try_from(time.as_millis()).expect("no lease is that long");
     let replayed = calls(&events, lock).and_then(|calls| {
-        let ttl = if matches!(rules, Rules::HandOff | Rules::Line) { millis(place_ttl) } else { NO_END };
+        let ttl = if matches!(rules, Rules::HandOff | Rules::Queue) { millis(place_ttl) } else { NO_END };
         Replay::new(rules, millis(lease), ttl, &calls).run()
     });
     replayed.map_err(|sentence| Violations(vec![format!("`{lock}`: {sentence}")]))
@@ -136,7 +136,7 @@ impl Replay<'_> {
                     places().filter_map(|(index, _, place)| Some(((place.ticket?, 1), index))).collect();
                 grants.iter().map(|&index| (calls[index].token(), 0)).collect()
             }
-            Rules::Line => {
+            Rules::Queue => {
                 self.places =
                     places().filter_map(|(index, _, place)| Some(((place.ticket?, 1), index))).collect();
                 let due = |call: &Call| match call.place.and_then(|place| place.ticket) {
@@ -179,7 +179,7 @@ impl Replay<'_> {
         }
         let told = place.ticket.filter(|_| self.rules == Rules::HandOff);
         if told.is_some() {
-            self.check_limit(index, "was in line", place.seen)?;
+            self.check_limit(index, "was in the queue", place.seen)?;
         }
         self.keep_held(self.now)?;
         if self.lock.hold().is_none() {
@@ -188,7 +188,7 @@ impl Replay<'_> {
         }
         match self.lock.queue(self.now, index, told) {
             Acquired::Queued { .. } if told.is_none_or(|told| number(told) == self.lock.last_number()) => {
-                if self.rules == Rules::Line {
+                if self.rules == Rules::Queue {
                     self.late[index] = (self.now - self.calls[index].asked) / MS;
                 }
                 Ok(())

@@ -26,7 +26,7 @@ impl Replay<'_> {
             Because::Holds(other) => format!("{} releases it", self.name(other)),
             Because::Leased(other) => format!("the lease of {} ends", self.name(other)),
             Because::IsKept(other) => format!("{} still has its place", self.name(other)),
-            Because::Waits(other) => format!("{} leaves the line", self.name(other)),
+            Because::Waits(other) => format!("{} leaves the queue", self.name(other)),
         };
         let (name, now) = (self.name(index), self.now);
         Err(format!("{name} {what} at {limit} ns, which can't be before {now} ns, when {because}"))
@@ -34,7 +34,7 @@ impl Replay<'_> {
 
     /// Not by the rules `Line`, where a lease that was handed over with a place may end later than here.
     pub(super) fn check_belief(&mut self, holder: usize, believed: Option<u64>) -> Result<(), String> {
-        if self.rules == Rules::Line {
+        if self.rules == Rules::Queue {
             return Ok(());
         }
         let ends = self.lock.lease_end();
@@ -50,7 +50,7 @@ impl Replay<'_> {
     }
 
     pub(super) fn out_of_turn(&self, index: usize, first: usize) -> String {
-        format!("{} got the lock while {} was first in line", self.name(index), self.name(first))
+        format!("{} got the lock while {} was first in the queue", self.name(index), self.name(first))
     }
 
     pub(super) fn name(&self, index: usize) -> String {

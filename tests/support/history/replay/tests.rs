@@ -19,8 +19,8 @@ fn asks_for(ms: u64, who: &str, limit: u64) -> Event {
     at(ms, who, What::Ask { limit: Some(limit) })
 }
 
-fn in_line(ms: u64, who: &str, ticket: u64) -> Event {
-    at(ms, who, What::InLine { ticket: Some(ticket).filter(|ticket| *ticket > 0) })
+fn in_queue(ms: u64, who: &str, ticket: u64) -> Event {
+    at(ms, who, What::InQueue { ticket: Some(ticket).filter(|ticket| *ticket > 0) })
 }
 
 fn gets(ms: u64, who: &str, token: u64) -> Event {
@@ -44,8 +44,8 @@ fn refused(rules: Rules, events: &[&[Event]], why: &str) {
 
 /// `a` has the lock from 1 to 10 ms. `b` and `c` queue meanwhile.
 fn two_behind_one() -> Vec<Event> {
-    let line = [asks(2, "b"), in_line(4, "b", 20), asks(3, "c"), in_line(5, "c", 30)];
-    [&[asks(0, "a"), gets(1, "a", 10)][..], &line, &releases(10, "a")].concat()
+    let queue = [asks(2, "b"), in_queue(4, "b", 20), asks(3, "c"), in_queue(5, "c", 30)];
+    [&[asks(0, "a"), gets(1, "a", 10)][..], &queue, &releases(10, "a")].concat()
 }
 
 #[test]
@@ -66,11 +66,11 @@ fn hand_overs_in_the_order_of_tickets_are_accepted() {
 #[test]
 fn an_order_within_overlapping_calls_is_found() {
     let asked = [asks(0, "a"), asks(0, "b"), asks(0, "c"), gets(18, "a", 30)];
-    let line = [in_line(19, "b", 50), in_line(19, "c", 40), at(20, "a", What::Release)];
+    let queue = [in_queue(19, "b", 50), in_queue(19, "c", 40), at(20, "a", What::Release)];
     let served = [gets(22, "c", 60), at(23, "c", What::Release), gets(24, "b", 70)];
     // The release returns after the next grants.
     let late = [at(25, "a", What::Released), at(26, "c", What::Released)];
-    let done = replayed(Rules::HandOff, &[&asked, &line, &served, &late]).unwrap();
+    let done = replayed(Rules::HandOff, &[&asked, &queue, &served, &late]).unwrap();
     assert_eq!(done, Replayed { grants: 3, handed_over: 2, unseen: 0 });
 }
 
@@ -93,37 +93,38 @@ fn two_holders_at_a_time_are_refused() {
 
 #[test]
 fn a_turn_out_of_order_is_refused() {
-    let because = "process 1 `c` (token 40) got the lock while process 1 `b` (token 50) was first in line";
+    let because =
+        "process 1 `c` (token 40) got the lock while process 1 `b` (token 50) was first in the queue";
     let wrong = [&[gets(11, "c", 40)][..], &releases(12, "c"), &[gets(13, "b", 50)]].concat();
     refused(Rules::HandOff, &[&two_behind_one(), &wrong], because);
     // The same by a newcomer without a place.
     let barging = [asks(11, "d"), gets(12, "d", 40), at(13, "d", What::Release), gets(14, "b", 50)];
     refused(Rules::HandOff, &[&two_behind_one(), &barging], "`d` (token 40) got the lock while");
     // By a waiter that has not left, or can't have left yet.
-    let line = [asks_for(2, "b", 10), in_line(4, "b", 20), asks(3, "c"), in_line(5, "c", 30)];
-    let start = [&[asks(0, "a"), gets(1, "a", 10)][..], &line, &releases(6, "a")].concat();
+    let queue = [asks_for(2, "b", 10), in_queue(4, "b", 20), asks(3, "c"), in_queue(5, "c", 30)];
+    let start = [&[asks(0, "a"), gets(1, "a", 10)][..], &queue, &releases(6, "a")].concat();
     let leaves = |ms| [gets(ms, "c", 40), at(13, "b", What::Failed)];
     assert!(replayed(Rules::HandOff, &[&start, &leaves(12)]).is_ok());
-    refused(Rules::HandOff, &[&start, &leaves(8)], "when process 1 `b` leaves the line");
+    refused(Rules::HandOff, &[&start, &leaves(8)], "when process 1 `b` leaves the queue");
 }
 
 #[test]
-fn redissons_waiters_have_an_order_only_if_one_was_in_line_before_the_other_asked() {
+fn redissons_waiters_have_an_order_only_if_one_was_in_queue_before_the_other_asked() {
     let start = [&[asks(0, "a"), gets(1, "a", 10)][..], &releases(10, "a")].concat();
-    let line = |asked| [asks(2, "b"), in_line(4, "b", 0), asks(asked, "c"), in_line(6, "c", 0)];
+    let queue = |asked| [asks(2, "b"), in_queue(4, "b", 0), asks(asked, "c"), in_queue(6, "c", 0)];
     let served = [gets(12, "c", 40), at(13, "c", What::Release), gets(14, "b", 50)];
-    assert!(replayed(Rules::Redisson, &[&start, &line(3), &served]).is_ok());
+    assert!(replayed(Rules::Redisson, &[&start, &queue(3), &served]).is_ok());
     refused(
         Rules::Redisson,
-        &[&start, &line(5), &served],
-        "while process 1 `b` (token 50) was first in line",
+        &[&start, &queue(5), &served],
+        "while process 1 `b` (token 50) was first in the queue",
     );
-    let done = replayed(Rules::Plain, &[&start, &line(5), &served]).unwrap();
+    let done = replayed(Rules::Plain, &[&start, &queue(5), &served]).unwrap();
     assert_eq!(done, Replayed { grants: 3, handed_over: 0, unseen: 0 });
     // The waiter that was first has left, but not before its limit.
-    let line = [asks_for(2, "b", 10), in_line(4, "b", 0), at(13, "b", What::Failed), asks(5, "c")];
-    assert!(replayed(Rules::Redisson, &[&start, &line, &[gets(12, "c", 20)]]).is_ok());
-    refused(Rules::Redisson, &[&start, &line, &[gets(11, "c", 20)]], "when process 1 `b` leaves the line");
+    let queue = [asks_for(2, "b", 10), in_queue(4, "b", 0), at(13, "b", What::Failed), asks(5, "c")];
+    assert!(replayed(Rules::Redisson, &[&start, &queue, &[gets(12, "c", 20)]]).is_ok());
+    refused(Rules::Redisson, &[&start, &queue, &[gets(11, "c", 20)]], "when process 1 `b` leaves the queue");
 }
 
 #[test]
@@ -139,17 +140,17 @@ fn a_token_that_does_not_grow_is_refused() {
         refused(rules, &[&turns(9)], "`a` (token 10) had the lock at 1000000 ns, which can't be before");
     }
     // Tickets come from the same sequence.
-    let ticket = |ticket| [asks(2, "b"), in_line(4, "b", ticket), gets(11, "b", 20)];
+    let ticket = |ticket| [asks(2, "b"), in_queue(4, "b", ticket), gets(11, "b", 20)];
     let start = [&[asks(0, "a"), gets(1, "a", 10)][..], &releases(10, "a")].concat();
     assert!(replayed(Rules::HandOff, &[&start, &ticket(11)]).is_ok());
     refused(Rules::HandOff, &[&start, &ticket(10)], "an earlier place or grant had no smaller number");
-    refused(Rules::HandOff, &[&start, &ticket(9)], "while process 1 `b` (token 20) was first in line");
+    refused(Rules::HandOff, &[&start, &ticket(9)], "while process 1 `b` (token 20) was first in the queue");
     refused(Rules::HandOff, &[&start, &ticket(20)], "had a ticket that is not less than its token");
 }
 
 #[test]
 fn a_grant_to_a_request_that_had_left_is_refused() {
-    let start = [asks(0, "a"), gets(1, "a", 10), asks_for(2, "b", 5), in_line(4, "b", 20)];
+    let start = [asks(0, "a"), gets(1, "a", 10), asks_for(2, "b", 5), in_queue(4, "b", 20)];
     let left = [at(8, "b", What::Failed), at(10, "a", What::Release), at(11, "a", What::Released)];
     let over = "`b` got it at 12000000 ns (token 30), and its request was over or never made";
     refused(Rules::HandOff, &[&start, &left, &[gets(12, "b", 30)]], over);
@@ -162,10 +163,10 @@ fn a_grant_to_a_request_that_had_left_is_refused() {
 /// The lock is handed to a request that is leaving, which gives it back: no process sees that hold.
 #[test]
 fn a_grant_that_crosses_the_end_of_a_wait_is_accepted() {
-    let start = [asks(0, "a"), gets(1, "a", 10), asks_for(2, "b", 10), in_line(4, "b", 20)];
-    let line = [asks(5, "c"), in_line(6, "c", 30), at(8, "a", What::Release), at(9, "a", What::Released)];
+    let start = [asks(0, "a"), gets(1, "a", 10), asks_for(2, "b", 10), in_queue(4, "b", 20)];
+    let queue = [asks(5, "c"), in_queue(6, "c", 30), at(8, "a", What::Release), at(9, "a", What::Released)];
     let end = [at(13, "b", What::Failed), gets(14, "c", 50)];
-    let done = replayed(Rules::HandOff, &[&start, &line, &end]).unwrap();
+    let done = replayed(Rules::HandOff, &[&start, &queue, &end]).unwrap();
     assert_eq!(done, Replayed { grants: 2, handed_over: 1, unseen: 0 });
 }
 
@@ -184,7 +185,7 @@ fn a_hold_beyond_its_lease_that_was_not_renewed_is_refused() {
         refused(rules, &[&until(182, &[30, 80])], "its lease ended at 180000000 ns");
         refused(rules, &[&until(180, &[102])], "its lease ended at 100000000 ns");
     }
-    let late = [asks(150, "b"), in_line(151, "b", 20), gets(182, "b", 30)];
+    let late = [asks(150, "b"), in_queue(151, "b", 20), gets(182, "b", 30)];
     let because = "renewed its hold at 102000000 ns, after its lease";
     refused(Rules::HandOff, &[&until(180, &[102]), &late], because);
     // A hold that was handed over lasts for the rest of its place's time.
@@ -205,8 +206,8 @@ fn the_hold_of_a_killed_process_lasts_as_long_as_its_lease() {
         refused(rules, &[&killed, &next(120)], "when the lease of process 1 `a` (token 10) ends");
     }
     // A waiter that was killed gets nothing, and those behind it get their turns.
-    let line = [asks(2, "b"), in_line(4, "b", 20), asks(3, "c"), in_line(5, "c", 30), gets(140, "c", 40)];
-    assert_eq!(replayed(Rules::HandOff, &[&killed, &line]).unwrap().grants, 2);
+    let queue = [asks(2, "b"), in_queue(4, "b", 20), asks(3, "c"), in_queue(5, "c", 30), gets(140, "c", 40)];
+    assert_eq!(replayed(Rules::HandOff, &[&killed, &queue]).unwrap().grants, 2);
 }
 
 /// `b` was killed, which no event says. What it may have had is over at once, but the place of `c` was kept after that.
@@ -218,14 +219,14 @@ fn a_kept_place_was_granted_the_lock_later() {
     refused(Rules::HandOff, &[&two_behind_one(), &served[1..]], "believed in its hold until 65000000 ns");
 }
 
-/// It stands in line although no process is known to hold the lock: a process that was killed just then may.
+/// It stands in the queue although no process is known to hold the lock: a process that was killed just then may.
 #[test]
 fn a_hold_that_no_process_has_seen_is_counted() {
-    let line = [asks(2, "b"), in_line(4, "b", 20), gets(30, "b", 40)];
-    let done = replayed(Rules::HandOff, &[&line]).unwrap();
+    let queue = [asks(2, "b"), in_queue(4, "b", 20), gets(30, "b", 40)];
+    let done = replayed(Rules::HandOff, &[&queue]).unwrap();
     assert_eq!(done, Replayed { grants: 1, handed_over: 1, unseen: 1 });
     let free = [&[asks(0, "a"), gets(1, "a", 10)][..], &releases(2, "a")].concat();
-    let line = [asks(12, "b"), in_line(14, "b", 20), gets(30, "b", 40)];
-    let done = replayed(Rules::HandOff, &[&free, &line]).unwrap();
+    let queue = [asks(12, "b"), in_queue(14, "b", 20), gets(30, "b", 40)];
+    let done = replayed(Rules::HandOff, &[&free, &queue]).unwrap();
     assert_eq!(done, Replayed { grants: 2, handed_over: 1, unseen: 1 });
 }

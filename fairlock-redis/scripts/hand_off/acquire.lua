@@ -1,0 +1,90 @@
+-- Takes units of the lock, or a place in the queue; grants it to all at the head whose units are free.
+-- KEYS: lock (Keys::lock), waiters (Keys::waiters), record (Keys::record), and unless the capacity is 1 ends (Keys::ends)
+-- ARGV: member, lease (ms), ttl of the place (ms), options (`w` it waits, `s` the server knows all subscribers, `u<time>` but for a
+--   waiter with a smaller ticket, `d` the client is deaf), label, units, capacity, until when it may begin (see lib/numbers), the
+--   ticket that the request was told, or 0
+-- Returns: token, if granted for the lease that was asked | {granted, token, lease left ms} | {busy, ms or -1, 1 if there is more to
+--   do} | [rank, look again in ms or -1, ticket, last number, 1 if a foreign holder has the lock]
+-- Effects: holds that are over are dropped; a hold; or ticket and place, with a time to live; sequence; a push to each new holder
+local lock, waiters, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local member, lease, ttl, options, label = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local units, capacity, begin_by, told_ticket = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
+local call = redis.call
+-- @include lib/clock: number, since, now
+-- @include format/hold: hold_text
+local is_idle, fields, first_end = call('EXISTS', lock, waiters, ends or lock) == 0, {}, nil
+-- @include case/take_free: -
+if not is_idle then fields, first_end = call('HMGET', lock, 'mode', 'used', member), ends and call('ZRANGE', ends, '0', '0', 'WITHSCORES')[2] end
+-- How many units are taken, if no hold is over. All further cases need that.
+local own, used = fields[3], is_idle and 0
+  or fields[1] == capacity and (not ends and 1 or first_end and tonumber(first_end) > now and tonumber(fields[2]))
+-- @include lib/numbers: text, late
+-- @include case/take_part: -
+local waits, is_full = string.find(options, 'w', 1, true), used == tonumber(capacity)
+-- @include case/busy: -
+-- @include format/queue: queue_text, read_numbers
+-- @include format/place: place_text, read_place
+-- @include lib/queue_clock: clock_at, keep_anew
+-- @include lib/look_after: look_after
+-- @include case/queue: -
+
+-- All else.
+-- @include lib/holds: read_holds, hold_of, refusal
+-- @include lib/lease: lease_left
+-- @include lib/queue: read_queue, may_restore
+-- @include lib/plan: new_plan, drop, grant, hear, join, restore, keep_place
+-- @include lib/rule: hand_on
+-- @include lib/write: write
+-- @include lib/tell: tell
+-- @include lib/look: more_to_do, busy_for, look_in
+-- @include lib/kind: mismatch
+
+local function by_rule()
+  lease, ttl, units, capacity, told_ticket = tonumber(lease), tonumber(ttl), tonumber(units), tonumber(capacity), tonumber(told_ticket)
+  local holds = read_holds(member)
+  local refused = refusal(holds, capacity)
+  if refused then return refused end
+  local hold = hold_of(holds, member, holds.own)
+  if hold and grace_left then return in_grace() end
+  -- A repeat, whose first answer was lost; or the push was lost. A hold of this owner under another request does not matter: which of
+  -- the two is the late one can't be known here.
+  if hold then return { 'granted', hold.token, lease_left(hold, member, lease) } end
+
+  local queue, plan = read_queue(member), new_plan()
+  local place = queue.head and queue.own and redis.call('ZRANK', waiters, member) and read_place(member, queue.own)
+  local is_taken = holds.capacity and (holds.used >= holds.capacity or not queue.head and holds.used + units > capacity)
+  if not place and not waits and is_taken and #holds.over == 0 then return { 'busy', busy_for(holds), 0 } end
+  if not place and late(begin_by) then return late(begin_by) end
+
+  local is_newcomer = not place and not (waits and may_restore(queue, told_ticket))
+  local is_restored = not place and not is_newcomer
+  place = place or {}
+  place.units, place.capacity, place.lease, place.label, place.leaves = units, capacity, lease, label, not waits
+  hear(queue, place, ttl, told_ticket)
+  if not is_newcomer then plan.heard[member] = place end
+  drop(holds, plan, holds.over)
+  if is_restored then restore(queue, plan, member, place, ttl, told_ticket) else hand_on(holds, queue, plan, capacity) end
+
+  -- A newcomer gets its units if no waiter is ahead of it, and they are free.
+  local is_behind = plan.blocked or plan.more_to_scan or grace_left
+  local other = plan.other or holds.capacity ~= capacity and holds.capacity
+  if is_newcomer and not is_behind and not other and holds.used + units <= capacity then
+    grant(holds, queue, plan, member, place, lease)
+  elseif is_newcomer and waits and not other then
+    join(queue, plan, member, place)
+  end
+  local granted = plan.grants[member]
+  if not granted and place.ticket and waits then keep_place(plan, member, place) end
+  if not granted and place.ticket and not waits then plan.leaves[#plan.leaves + 1] = member end
+  plan.heard[member] = place
+  write(holds, queue, plan, is_newcomer)
+  tell(holds, plan)
+
+  if granted then return granted.lease == lease and granted.token or { 'granted', granted.token, granted.lease } end
+  if other then return mismatch(other) end
+  if not waits then return { 'busy', busy_for(holds), more_to_do(holds, plan) } end
+  local rank = redis.call('ZRANK', waiters, member)
+  return { rank, look_in(holds, queue, plan, rank, ttl), tonumber(place.ticket), queue.last, holds.is_foreign and 1 or 0 }
+end
+
+return by_rule()

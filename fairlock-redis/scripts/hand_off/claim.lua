@@ -1,0 +1,68 @@
+-- Renews one hold of a durable client. In a grace a forgotten hold is claimed: the script writes it again.
+-- KEYS: lock (Keys::lock), waiters (Keys::waiters), record (Keys::record), and unless the capacity is 1 ends (Keys::ends)
+-- ARGV: count of the hold (or empty: as it is), lease (ms); capacity, member, units and token of the hold; until when it may claim
+--   (see lib/numbers), how long before that it may have been sent (ms)
+-- Returns: {renewed} | {renewed, 1} if it is lost
+-- Effects: the lease is raised, and the count set; in a grace: the hold, and the sequence
+local lock, waiters, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local count, lease, capacity, member = ARGV[1] ~= '' and ARGV[1] or nil, tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+local units, token, begin_by, attempt_ttl = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8])
+local options = ''
+-- @include lib/numbers: late
+-- @include format/hold: read_hold
+-- @include lib/hold: renew
+-- @include lib/holds: read_holds
+-- @include lib/queue: read_queue
+-- @include lib/plan: new_plan, drop, grant
+-- @include lib/write: write
+
+-- Holds of an old file are in the way of live holds. A hold that was heard in this grace is live. The others give way, the oldest
+-- first, until the claim fits: the holder of a live one claims it later in this grace. Live holds always fit beside each other, so in
+-- the end all live holds are there. But if one of two holds takes all units, they were held one after the other: the later hold counts,
+-- and a claim of the earlier one is late.
+--
+-- Returns the members whose holds give way; nil if the claim does not fit even then.
+local function make_room(holds)
+  local others, gone, used, n_others = {}, {}, holds.used, 0
+  local fits = not holds.capacity or holds.capacity == capacity and used + units <= capacity
+  -- The request itself may have had an earlier hold. All holds are read only if it doesn't fit beside them.
+  local fields = fits and { member, holds.own or '' } or redis.call('HGETALL', lock)
+  for at = 1, #fields, 2 do
+    local takes, its_token, _, its_grace = read_hold(fields[at + 1])
+    if its_token then
+      n_others = n_others + 1
+      local it = { member = fields[at], token = its_token, units = takes, all = takes == holds.capacity }
+      if its_grace ~= grace_id or units == capacity or it.all then others[#others + 1] = it end
+    end
+  end
+  table.sort(others, function(one, other) return one.token < other.token end)
+  for _, other in ipairs(others) do
+    local is_in_the_way = used + units > capacity or holds.capacity ~= capacity
+    local gives_way = is_in_the_way and (units < capacity and not other.all or other.token < token)
+    if gives_way or other.member == member then
+      used, n_others = used - other.units, n_others - 1
+      gone[#gone + 1] = other.member
+    end
+  end
+  return (n_others == 0 or holds.capacity == capacity) and used + units <= capacity and gone or nil
+end
+
+-- A mark tells that the hold was heard in this grace. Only what was sent in this life counts: the hold of a late claim may be
+-- over, and its units another's.
+local was_sent_in_this_life = grace_left and begin_by / 1000 - attempt_ttl >= life_began and not late(begin_by)
+local heard = was_sent_in_this_life and grace_id or nil
+if renew(lock, ends, member, token, count, lease + kept, heard) then return { 'renewed' } end
+if not grace_left then return { 'renewed', 1 } end
+if late(begin_by) then return late(begin_by) end
+local holds, queue, plan = read_holds(member), read_queue(member), new_plan()
+if holds.is_foreign or has_ended(record, token) then return { 'renewed', 1 } end
+local gone = make_room(holds)
+if not gone then return { 'renewed', 1 } end
+queue.last = math.max(queue.last, token)
+drop(holds, plan, gone)
+grant(holds, queue, plan, member, { units = units, capacity = capacity, label = '' }, lease)
+plan.grants[1].token = token
+plan.leaves[1] = member
+write(holds, queue, plan)
+renew(lock, ends, member, token, count, lease + kept, heard)
+return { 'renewed' }

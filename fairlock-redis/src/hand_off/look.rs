@@ -1,0 +1,203 @@
+//! Looks at a lock with our queue: what the reply says of holders and waiters.
+
+use fairlock_core::backend::{BackendError, Holder, LockId, LockState, MOST_INSPECTED, RequestId, Waiter};
+use fairlock_core::{LockKind, OwnerId};
+use redis::Value;
+
+use super::HandOff;
+use crate::rules::{Kinds, Look, Queue};
+use crate::script::arguments::Argument;
+use crate::script::keys::{Keys, queues};
+use crate::script::reply::{Row, items, number, rank, time, token, written};
+use crate::script::run::Call;
+use crate::script::scripts;
+
+impl Queue for HandOff {
+    fn look(&self, lock: &LockId, at: &Look) -> Result<Call<'static>, BackendError> {
+        let capacity = if at.kinds == Kinds::Any { 0 } else { u64::from(lock.kind.capacity()) };
+        let arguments = [MOST_INSPECTED, at.from, at.many, at.examined, capacity].map(Argument::Number);
+        Ok(Call::new(&scripts::HAND_OFF_INSPECT, self.shared.keys(lock)?, arguments))
+    }
+
+    fn seen(&self, asked: LockKind, reply: &Value) -> Result<LockState, BackendError> {
+        let row = Row::of(reply)?;
+        let mut state = LockState::default();
+        let is_told = |capacity: &u32| *capacity > 1 || asked.is_shared() && asked.capacity() == 1;
+        state.capacity = u32::try_from(row.at(0, number)?).ok().filter(is_told);
+        state.holders = row.at(3, items)?.chunks_exact(8).map(holder).collect::<Result<_, _>>()?;
+        state.holders.sort_by_key(|holder| holder.token);
+        state.unlisted_holders = row.at(2, rank)?.saturating_sub(state.holders.len() as u64);
+        if state.unlisted_holders > 0 {
+            let used = u32::try_from(row.at(1, rank)?).unwrap_or(u32::MAX);
+            state.unlisted_units = used.saturating_sub(state.taken());
+        }
+        (state.queue_length, state.absent) = (row.at(4, rank)?, row.at(5, rank)?);
+        state.queue = row.at(6, items)?.chunks_exact(5).map(waiter).collect::<Result<_, _>>()?;
+        Ok(state)
+    }
+
+    fn keys_like(&self, pattern: &str) -> (Vec<String>, &'static str) {
+        (queues(pattern).to_vec(), "zset")
+    }
+
+    fn needed<'k>(&self, keys: &'k Keys, client_channel: &'k str) -> [Vec<Vec<&'k str>>; 2] {
+        let (queue, record, ends) = (keys.queue(), keys.record(), keys.ends());
+        let all = vec![
+            vec!["ZADD", queue, "XX", "0", "a"],
+            vec!["ZREM", queue, "a"],
+            vec!["ZRANGE", queue, "0", "0"],
+            vec!["ZCARD", queue],
+            vec!["ZCOUNT", queue, "-inf", "0"],
+            vec!["HDEL", record, "a"],
+            vec!["ZRANK", queue, "a"],
+            vec!["PUBSUB", "NUMSUB", client_channel],
+        ];
+        [all, vec![vec!["ZADD", ends, "XX", "0", "a"], vec!["ZSCORE", ends, "a"]]]
+    }
+}
+
+/// Owner, request, time waited, rest of the place, and the label behind `<takes>/<capacity> `.
+fn waiter(place: &[Value]) -> Result<Waiter, BackendError> {
+    let mut waiter = Waiter::new(OwnerId::new(&written(&place[0])?));
+    waiter.request = request(&place[1])?;
+    waiter.waiting = time(&place[2])?;
+    waiter.place_left = time(&place[3])?;
+    let label = written(&place[4])?;
+    let (units, label) = label.split_once(' ').unwrap_or((&label, ""));
+    let units = units.split_once('/').and_then(|(units, _)| units.parse().ok());
+    waiter.units = units.unwrap_or(waiter.units);
+    waiter.label = Some(label.to_owned()).filter(|label| !label.is_empty());
+    Ok(waiter)
+}
+
+/// Owner, request, units, token, count, label, the rest of the lease, for how long it is held. What only our own holds have may be
+/// empty.
+fn holder(hold: &[Value]) -> Result<Holder, BackendError> {
+    let small = |value: &Value| number(value).map(|number| u32::try_from(number).unwrap_or(u32::MAX));
+    let mut holder = Holder::new(OwnerId::new(&written(&hold[0])?), small(&hold[4])?);
+    holder.request = request(&hold[1])?;
+    holder.units = small(&hold[2])?;
+    holder.token = if written(&hold[3])?.is_empty() { None } else { Some(token(&hold[3])?) };
+    holder.label = Some(written(&hold[5])?.into_owned()).filter(|label| !label.is_empty());
+    holder.lease_left = time(&hold[6])?;
+    holder.held_for = time(&hold[7])?;
+    Ok(holder)
+}
+
+fn request(written_in_hex: &Value) -> Result<Option<RequestId>, BackendError> {
+    Ok(u64::from_str_radix(&written(written_in_hex)?, 16).ok().map(RequestId::new))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::backend::RedisBackend;
+    use crate::builder::Discipline;
+    use crate::fake_backend::{bulk, id, with};
+    use fairlock_core::FencingToken;
+
+    fn backend() -> RedisBackend {
+        with(Discipline::HandOff, |_, _| String::new()).0
+    }
+
+    /// Owner, request, units, token, count, label, lease left, held for.
+    fn hold(token: &str, label: &str) -> [Value; 8] {
+        let of_owner = [bulk("u:1"), bulk("000000000000001f"), Value::Int(2), bulk(token), Value::Int(3)];
+        let [a, b, c, d, e] = of_owner;
+        [a, b, c, d, e, bulk(label), Value::Int(1500), Value::Int(-1)]
+    }
+
+    /// {state, capacity, used units, number of holders, holders, length of the queue, absent, queue}
+    fn reply(capacity: i64, used: i64, count: i64, holders: Vec<Value>) -> Value {
+        let numbers = [capacity, used, count].map(Value::Int);
+        let queue = [Value::Int(4), Value::Int(1), Value::Array(Vec::new())];
+        let items = [bulk("state")].into_iter().chain(numbers).chain([Value::Array(holders)]).chain(queue);
+        Value::Array(items.collect())
+    }
+
+    #[test]
+    fn a_holder_has_what_is_known_of_it() {
+        let known = holder(&hold("7", "nightly")).unwrap();
+        assert_eq!((known.owner.as_str(), known.units, known.hold_count), ("u:1", 2, 3));
+        assert_eq!((known.request, known.token), (Some(RequestId::new(0x1f)), Some(FencingToken::new(7))));
+        assert_eq!((known.lease_left, known.held_for), (Some(Duration::from_millis(1500)), None));
+        assert_eq!(known.label.as_deref(), Some("nightly"));
+        let mut of_java = hold("", "");
+        of_java[1] = bulk("");
+        let of_java = holder(&of_java).unwrap();
+        assert_eq!((of_java.request, of_java.token, of_java.label), (None, None, None));
+    }
+
+    #[test]
+    fn a_waiter_has_a_label_behind_its_units() {
+        let of = |label: &str| {
+            let times = [Value::Int(20), Value::Int(30)];
+            let place = [bulk("u:1"), bulk("1f"), times[0].clone(), times[1].clone(), bulk(label)];
+            waiter(&place).unwrap()
+        };
+        let known = of("2/4 a b");
+        assert_eq!((known.owner.as_str(), known.request), ("u:1", Some(RequestId::new(0x1f))));
+        let times = (Some(Duration::from_millis(20)), Some(Duration::from_millis(30)));
+        assert_eq!((known.waiting, known.place_left), times);
+        assert_eq!((known.units, known.label.as_deref()), (2, Some("a b")));
+        let without = of("1/1 ");
+        assert_eq!((without.units, without.label), (1, None));
+    }
+
+    #[test]
+    fn a_capacity_is_told_of_locks_of_several_units_and_of_a_semaphore_of_one() {
+        let (backend, one) = (backend(), LockKind::Semaphore { permits: 1 });
+        let told =
+            |kind, capacity| backend.0.fair.seen(kind, &reply(capacity, 0, 0, Vec::new())).unwrap().capacity;
+        assert_eq!([told(LockKind::Fair, 2), told(one, 2), told(LockKind::ReadWrite, 2)], [Some(2); 3]);
+        assert_eq!(
+            [told(LockKind::Fair, 1), told(one, 1), told(LockKind::ReadWrite, 1)],
+            [None, Some(1), None]
+        );
+        assert_eq!(told(one, -1), None);
+    }
+
+    #[test]
+    fn holders_come_by_their_tokens_and_the_others_are_counted() {
+        let (backend, kind) = (backend(), LockKind::ReadWrite);
+        let two = [hold("9", ""), hold("7", "")].concat();
+        let all = backend.0.fair.seen(kind, &reply(8, 4, 2, two.clone())).unwrap();
+        let tokens: Vec<_> = all.holders.iter().filter_map(|holder| holder.token).collect();
+        assert_eq!(tokens, [7, 9].map(FencingToken::new));
+        assert_eq!((all.unlisted_holders, all.unlisted_units, all.taken()), (0, 0, 4));
+        assert_eq!((all.queue_length, all.absent, all.queue.len()), (4, 1, 0));
+        let more = backend.0.fair.seen(kind, &reply(8, 7, 3, two.clone())).unwrap();
+        assert_eq!((more.unlisted_holders, more.unlisted_units, more.taken()), (1, 3, 7));
+        // Units that no holder has are not told.
+        let odd = backend.0.fair.seen(kind, &reply(8, 9, 2, two)).unwrap();
+        assert_eq!((odd.unlisted_holders, odd.unlisted_units), (0, 0));
+    }
+
+    #[test]
+    fn a_look_names_the_capacity_unless_any_kind_is_shown() {
+        let empty = "*8\r\n+state\r\n:-1\r\n:0\r\n:0\r\n*0\r\n:0\r\n:0\r\n*0\r\n";
+        let (backend, ran) = with(Discipline::HandOff, |_, _| empty.to_owned());
+        let lock = id(LockKind::Semaphore { permits: 3 });
+        for kinds in [Kinds::This, Kinds::Any] {
+            let call = backend.0.fair.look(&lock, &Look { from: 5, many: 6, examined: 7, kinds }).unwrap();
+            backend.0.shared.run(&call).unwrap();
+        }
+        let most = MOST_INSPECTED.to_string();
+        let arguments: Vec<_> = ran.lock().iter().map(|ran| ran.arguments.clone()).collect();
+        assert_eq!(arguments, [[&most, "5", "6", "7", "3"], [&most, "5", "6", "7", "0"]]);
+    }
+
+    #[test]
+    fn the_queue_is_found_by_its_keys_and_needs_the_rights_to_them() {
+        let backend = backend();
+        assert_eq!(backend.0.fair.keys_like("a*"), (queues("a*").to_vec(), "zset"));
+        let keys = Keys::of(&id(LockKind::ReadWrite)).unwrap();
+        let [all, of_several] = backend.0.fair.needed(&keys, "fairlock:u");
+        let on = |key: &str| all.iter().filter(|words| words.get(1) == Some(&key)).count();
+        assert_eq!([on("fairlock_queue:{a}"), on("fairlock_record:{a}"), on("NUMSUB")], [6, 1, 1]);
+        assert_eq!(of_several.len(), 2);
+        assert!(of_several.iter().all(|words| words[1] == "fairlock_ends:{a}"));
+    }
+}

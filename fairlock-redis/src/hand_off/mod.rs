@@ -1,0 +1,311 @@
+//! Discipline `HandOff`: a script that frees units grants the lock to all waiters at the head of the queue that now fit, and
+//! publishes a message for each. A fair lock has one unit: the releasing script itself makes the next waiter the holder.
+//!
+//! One trip from release to the next holder, and no work that grows with the queue. Each client has one channel for all
+//! its messages, so waiting needs no further subscription.
+
+mod look;
+mod shared_name;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use fairlock_core::LockKind;
+use fairlock_core::backend::{
+    Acquire, Acquired, BackendError, ForceReleased, Hold, HoldCountSet, HoldKept, LockId, Place, Released,
+    Renewal, RequestId, Wait, Withdrawn,
+};
+use redis::Value;
+
+use self::shared_name::SharedNames;
+use crate::net::{Listeners, attempt_length};
+use crate::rules::{By, Rules};
+use crate::script::answers;
+use crate::script::arguments::Argument::{self, BeginBy, Member, Number, Options, Text};
+use crate::script::arguments::{at_least_millis, millis};
+use crate::script::reply::{Row, missing, number, rank, recheck_in, token, unintelligible};
+use crate::script::run::Call;
+use crate::script::scripts::{self, Script};
+use crate::shared::Shared;
+
+/// Our own queue, for locks of any capacity.
+pub(crate) struct HandOff {
+    shared: Arc<Shared>,
+    shared_names: SharedNames,
+    /// Set once any hold count other than 1 was sent. Until then renewals skip the counts.
+    tells_counts: AtomicBool,
+}
+
+impl HandOff {
+    pub(crate) fn new(shared: &Arc<Shared>) -> HandOff {
+        let shared = Arc::clone(shared);
+        HandOff { shared, shared_names: SharedNames::default(), tells_counts: AtomicBool::new(false) }
+    }
+
+    /// What the scripts have to know, as letters (see `scripts/hand_off/acquire.lua`).
+    fn options(&self, place: Option<&Place<'_>>) -> Argument<'static> {
+        const LETTERS: [&str; 8] = ["", "w", "s", "ws", "d", "wd", "sd", "wsd"];
+        let listeners = self.shared.servers.listeners();
+        let set = [
+            place.is_some_and(|place| place.wait != Wait::No),
+            listeners != Listeners::Unknown,
+            // Waiters of a client that is cut off count as present all the same.
+            place.is_some_and(|place| self.shared.wake_ups.is_cut_off(place)),
+        ];
+        let index = set.iter().rev().fold(0, |index, is_set| 2 * index + usize::from(*is_set));
+        let since = if let Listeners::KnownSince(since) = listeners { Some(since) } else { None };
+        Options(LETTERS[index], since)
+    }
+
+    fn call<'a>(
+        &self,
+        script: &'static Script,
+        lock: &LockId,
+        arguments: impl Into<Vec<Argument<'a>>>,
+    ) -> Result<Call<'a>, BackendError> {
+        Ok(self.shared.calls.wrap(Call::new(script, self.shared.keys(lock)?, arguments)))
+    }
+
+    /// For how long scripts of one operation are repeated.
+    fn patience(&self) -> Duration {
+        self.shared.servers.timeouts().response
+    }
+
+    /// Goes on where a script has said that there is more to do: units would be free until the next heartbeat. (A waiter needs no
+    /// help: it is told to ask again at once.)
+    ///
+    /// What the caller asked for is done, so no failure in here changes its answer: the heartbeats do the rest then. The loop
+    /// ends where the queue does, and starts no further script after one response time-out.
+    fn resume(&self, lock: &LockId, mut has_more: bool) {
+        if !has_more {
+            return;
+        }
+        let until = Instant::now() + self.patience();
+        while has_more && Instant::now() < until {
+            // Without a member none leaves, and the script only hands on what is free.
+            let reply = self.leave(lock, Text(""), By::Waiter).and_then(|call| self.shared.run(&call));
+            has_more = reply.is_ok_and(|reply| {
+                Row::of(&reply).and_then(|row| row.at(0, number)).is_ok_and(|more| more == 1)
+            });
+        }
+    }
+
+    /// What one reply means, and whether it is busy only because the script has reached a limit.
+    fn answer(&self, ask: &Acquire<'_>, reply: &Value) -> Result<(Acquired, bool), BackendError> {
+        match reply {
+            Value::Int(_) => Ok((Acquired::Granted { token: token(reply)?, lease: ask.lease }, false)),
+            Value::Array(numbers) if matches!(numbers.first(), Some(Value::Int(_))) => {
+                let [at, recheck, ticket, latest, is_foreign] = &numbers[..] else {
+                    return Err(unintelligible(reply));
+                };
+                if number(is_foreign)? == 1 {
+                    self.shared_names.seen_foreign(&self.shared, ask.place.lock);
+                }
+                let (at, recheck_in) = (rank(at)?, recheck_in(recheck)?);
+                let (ticket, latest) = (rank(ticket)?, rank(latest)?);
+                Ok((Acquired::Queued { rank: at, recheck_in, ticket, latest }, false))
+            }
+            _ => {
+                let row = Row::of(reply)?;
+                let has_more = row.word == "busy" && row.if_any(1, number)? == Some(1);
+                Ok((answers::acquired(&row)?, has_more))
+            }
+        }
+    }
+
+    fn leave<'a>(&self, lock: &LockId, member: Argument<'a>, by: By) -> Result<Call<'a>, BackendError> {
+        let is_kick = Number(u64::from(by == By::Operator));
+        self.call(&scripts::HAND_OFF_WITHDRAW, lock, [member, capacity(lock), self.options(None), is_kick])
+    }
+
+    /// Takes the lock from all its holders, or only this hold. A script looks at some hundred holders: the next one goes on behind
+    /// them, and takes nothing that was granted meanwhile.
+    fn take(&self, lock: &LockId, only: Option<&Hold<'_>>) -> Result<ForceReleased, BackendError> {
+        let [member, token] = only.map_or([Text(""); 2], named);
+        let mut arguments = vec![self.options(None), capacity(lock), BeginBy, member, token];
+        let mut answer = ForceReleased::NotHeld;
+        loop {
+            let reply =
+                self.shared.run(&self.call(&scripts::HAND_OFF_FORCE_RELEASE, lock, &arguments[..])?)?;
+            let row = Row::of(&reply)?;
+            if answers::force_released(&row)? == ForceReleased::Taken {
+                answer = ForceReleased::Taken;
+            }
+            let more = row.if_any(0, number)? == Some(1);
+            let [last_token, end] = [1, 2].map(|index| row.if_any(index, rank));
+            let (Some(last_token), Some(end)) = (last_token?, end?) else {
+                self.resume(lock, more);
+                return Ok(answer);
+            };
+            arguments.truncate(5);
+            arguments.extend([last_token, end].map(Number));
+        }
+    }
+}
+
+/// The member and the token of a hold.
+fn named<'h>(hold: &'h Hold<'_>) -> [Argument<'h>; 2] {
+    [Member(hold.owner, hold.request), Number(hold.token.get())]
+}
+
+fn capacity(lock: &LockId) -> Argument<'static> {
+    Number(lock.kind.capacity().into())
+}
+
+impl Rules for HandOff {
+    fn keeps(&self, kind: LockKind) -> bool {
+        kind != LockKind::Plain
+    }
+
+    fn acquire<'a>(&self, ask: &'a Acquire<'_>) -> Result<Call<'a>, BackendError> {
+        let (place, lock) = (&ask.place, ask.place.lock);
+        self.shared.calls.check(ask, &self.shared.servers)?;
+        let arguments = [
+            Member(place.owner, place.request),
+            Number(millis(ask.lease)),
+            Number(millis(place.ttl)),
+            self.options(Some(place)),
+            Text(ask.label),
+            Number(u64::from(place.units)),
+            capacity(lock),
+            BeginBy,
+            Number(place.ticket),
+        ];
+        self.call(&scripts::HAND_OFF_ACQUIRE, lock, arguments)
+    }
+
+    fn acquired(
+        &self,
+        ask: &Acquire<'_>,
+        call: &Call<'_>,
+        mut reply: Value,
+    ) -> Result<Acquired, BackendError> {
+        let mut until = None;
+        loop {
+            let (answer, has_more) = self.answer(ask, &reply)?;
+            // An attempt that does not wait leaves nothing behind, so it is repeated as a whole.
+            if has_more && Instant::now() < *until.get_or_insert_with(|| Instant::now() + self.patience()) {
+                reply = self.shared.run(call)?;
+                continue;
+            }
+            return Ok(answer);
+        }
+    }
+
+    /// The client counts, and the next renewal informs the server.
+    fn set_hold_count(&self, _: &Hold<'_>, _: u32) -> Result<HoldCountSet, BackendError> {
+        Ok(HoldCountSet::Set)
+    }
+
+    fn release<'a>(&self, hold: &'a Hold<'_>) -> Result<Call<'a>, BackendError> {
+        let [member, token] = named(hold);
+        let units = Number(hold.units.into());
+        let arguments = [capacity(hold.lock), member, units, token, self.options(None)];
+        self.call(&scripts::HAND_OFF_RELEASE, hold.lock, arguments)
+    }
+
+    fn released(&self, hold: &Hold<'_>, reply: &Value) -> Result<Released, BackendError> {
+        let (answer, more) = match reply {
+            Value::Int(more @ 0..=1) => (Released::Released, *more),
+            _ => {
+                let row = Row::of(reply)?;
+                (answers::released(&row)?, row.if_any(0, number)?.unwrap_or(0))
+            }
+        };
+        self.resume(hold.lock, more == 1);
+        Ok(answer)
+    }
+
+    fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Result<HoldKept, BackendError> {
+        let ([member, token], keeper) = (named(hold), Member(hold.owner, keeper));
+        let lasts = Number(at_least_millis(lease));
+        let arguments = [capacity(hold.lock), member, token, keeper, lasts, BeginBy];
+        let call = self.call(&scripts::HAND_OFF_KEEP, hold.lock, arguments)?;
+        let mut reply = self.shared.run(&call)?;
+        if Row::of(&reply)?.word == "forgotten" {
+            // It is claimed, as by a renewal, and kept then. Of a hold that is over the claim says so.
+            let claimed = self.shared.run(&self.renew_holds(&[hold], 1, lease)?)?;
+            if let [Some(Ok(Renewal::Lost))] = answers::renewed_holds(&claimed, 1)?[..] {
+                return Ok(HoldKept::NotHeld);
+            }
+            reply = self.shared.run(&call)?;
+        }
+        answers::kept(&Row::of(&reply)?)
+    }
+
+    fn will_tell(&self, count: u32) {
+        if count != 1 {
+            self.tells_counts.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn renew_holds<'a>(
+        &self,
+        holds: &[&'a Hold<'_>],
+        count: u32,
+        lease: Duration,
+    ) -> Result<Call<'a>, BackendError> {
+        let tells_count = self.tells_counts.load(Ordering::Relaxed);
+        let told = if tells_count { Number(count.into()) } else { Text("") };
+        let mut arguments = Vec::with_capacity(3 + 2 * holds.len());
+        arguments.extend([told, Number(millis(lease))]);
+        let attempt = attempt_length(self.shared.servers.timeouts().response);
+        let script = match (holds, self.shared.calls.claims(attempt)) {
+            // The script of many marks the holds that a server has forgotten, and each of them is claimed alone.
+            ([hold], Some(sent_before)) => {
+                let ([member, token], units) = (named(hold), Number(hold.units.into()));
+                let sent_before = Number(millis(sent_before));
+                arguments.extend([capacity(hold.lock), member, units, token, BeginBy, sent_before]);
+                &scripts::HAND_OFF_CLAIM
+            }
+            _ => {
+                let has_parts = holds.iter().any(|hold| hold.lock.kind.capacity() > 1);
+                arguments.push(Number(if has_parts { 2 } else { 1 })); // keys of each
+                arguments.extend(holds.iter().flat_map(|hold| named(hold)));
+                &scripts::HAND_OFF_RENEW_HOLDS
+            }
+        };
+        let locks = holds.iter().map(|hold| self.shared.keys(hold.lock)).collect::<Result<Vec<_>, _>>()?;
+        let call = Call::for_many(script, locks, arguments).ok_or_else(missing)?;
+        Ok(self.shared.calls.wrap(call))
+    }
+
+    /// The places have one time to live: that of their client.
+    fn renew_places<'a>(
+        &self,
+        lock: &LockId,
+        places: &[(&'a Place<'_>, Duration)],
+    ) -> Result<Call<'a>, BackendError> {
+        let ttl = places.iter().map(|(place, _)| place.ttl).max().unwrap_or_default();
+        // All places are of one client.
+        let options = self.options(places.first().map(|(place, _)| *place));
+        let mut arguments = vec![Number(millis(ttl)), options, capacity(lock)];
+        for (place, lease) in places {
+            let member = Member(place.owner, place.request);
+            arguments.extend([member, Number(millis(*lease)), Number(place.ticket)]);
+        }
+        self.call(&scripts::HAND_OFF_RENEW, lock, arguments)
+    }
+
+    fn withdraw<'a>(&self, place: &'a Place<'_>, by: By) -> Result<Call<'a>, BackendError> {
+        self.leave(place.lock, Member(place.owner, place.request), by)
+    }
+
+    fn withdrawn(&self, place: &Place<'_>, reply: &Value) -> Result<Withdrawn, BackendError> {
+        let row = Row::of(reply)?;
+        let answer = answers::withdrawn(&row)?;
+        self.resume(place.lock, answer == Withdrawn::Left && row.if_any(0, number)? == Some(1));
+        Ok(answer)
+    }
+
+    fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
+        self.take(lock, None)
+    }
+
+    fn take_hold(&self, hold: &Hold<'_>) -> Result<ForceReleased, BackendError> {
+        self.take(hold.lock, Some(hold))
+    }
+}

@@ -1,0 +1,146 @@
+//! The context of one operation on one lock, and what the operations of a store have in common.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairlock_core::{FencingToken, LockName, OwnerId};
+
+use crate::wake_up::{WakeUp, WakeUpKind};
+use crate::wrong::Wrong;
+
+/// A moment by the store's clock: the time since 1970. It must not go back from one operation on a lock to the next.
+pub type Moment = Duration;
+
+/// A waiter that is silent for so much longer than its time to live is dead.
+pub(crate) const DEAD_AFTER: Duration = Duration::from_secs(60);
+
+/// Tokens follow the store's clock up to here (the year 2112). From here on they only count, to stay below 2^53.
+const LAST_BY_CLOCK: u64 = 1 << 52;
+
+/// What the operations of a store have in common: the sequence that tokens and tickets come from, and the messages to send. A store
+/// may have one for all its locks, or make one for each step.
+#[derive(Default)]
+pub struct StoreContext {
+    last: u64,
+    wake_ups: Vec<WakeUp>,
+    /// The last label that was kept.
+    last_label: Arc<str>,
+}
+
+impl StoreContext {
+    /// Its numbers are greater than this one: the last that the lock has drawn, also for earlier holds of which nothing else is
+    /// left. They follow the clock, so 0 will do for a lock that was not used for a while.
+    pub fn after(last: u64) -> StoreContext {
+        StoreContext { last, ..StoreContext::default() }
+    }
+
+    /// The last number that was drawn: what [`after`](StoreContext::after) needs in the next step. Below 2^53.
+    pub fn last_number(&self) -> u64 {
+        self.last
+    }
+
+    /// The messages to send, in this order, once the lock's state is written and free for other calls.
+    pub fn take_wake_ups(&mut self) -> Vec<WakeUp> {
+        std::mem::take(&mut self.wake_ups)
+    }
+
+    /// For operations on the lock of this name at this moment. `is_listening` tells whether a message would reach the client of
+    /// an owner: if not, its waiter is passed over, unless the waiter asks in the same operation. A store that can't know answers
+    /// true.
+    pub fn operation<'a>(
+        &'a mut self,
+        lock: &'a LockName,
+        now: Moment,
+        is_listening: &'a dyn Fn(&OwnerId) -> bool,
+    ) -> OperationContext<'a> {
+        OperationContext {
+            lock,
+            now,
+            is_listening,
+            store_context: self,
+            call: 0,
+            #[cfg(feature = "model")]
+            wrong: None,
+        }
+    }
+}
+
+/// What operations on one lock need beside its state.
+pub struct OperationContext<'a> {
+    lock: &'a LockName,
+    pub(crate) now: Moment,
+    pub(crate) is_listening: &'a dyn Fn(&OwnerId) -> bool,
+    store_context: &'a mut StoreContext,
+    /// The number of the operation: a waiter that asks in it learns of a grant by the answer.
+    pub(crate) call: u64,
+    /// The mistake that the operation makes.
+    #[cfg(feature = "model")]
+    pub wrong: Option<Wrong>,
+}
+
+impl OperationContext<'_> {
+    /// Whether the operation makes this mistake.
+    #[cfg(feature = "model")]
+    pub(crate) fn is(&self, wrong: Wrong) -> bool {
+        self.wrong == Some(wrong)
+    }
+
+    /// It makes none.
+    #[cfg(not(feature = "model"))]
+    pub(crate) const fn is(&self, _: Wrong) -> bool {
+        false
+    }
+
+    /// Microseconds of the store's clock, as on Redis, but always growing.
+    pub(crate) fn next_number(&mut self) -> u64 {
+        self.store_context.last = self.micros().max(self.store_context.last.saturating_add(1));
+        self.store_context.last
+    }
+
+    /// Whether the sequence can have given out this number. (A new sequence begins at the clock: past every former number, if the
+    /// clock is right.)
+    pub(crate) fn may_have_drawn(&self, number: u64) -> bool {
+        0 < number && number < LAST_BY_CLOCK && number <= self.store_context.last.max(self.micros())
+    }
+
+    fn micros(&self) -> u64 {
+        u64::try_from(self.now.as_micros()).unwrap_or(u64::MAX).min(LAST_BY_CLOCK)
+    }
+
+    pub(crate) fn next_token(&mut self) -> FencingToken {
+        FencingToken::new(self.next_number())
+    }
+
+    /// The last number that was drawn.
+    pub(crate) fn last_number(&self) -> u64 {
+        self.store_context.last
+    }
+
+    /// Queues a message for the owner's client.
+    pub(crate) fn tell(&mut self, owner: &OwnerId, kind: WakeUpKind) {
+        self.store_context.wake_ups.push(WakeUp { lock: self.lock.clone(), owner: owner.clone(), kind });
+    }
+
+    /// The text as a label. The last one is used again if it is the same, as when one client asks repeatedly.
+    pub(crate) fn label(&mut self, text: &str) -> Arc<str> {
+        if *self.store_context.last_label != *text {
+            self.store_context.last_label = text.into();
+        }
+        Arc::clone(&self.store_context.last_label)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_follow_the_clock_and_grow_even_when_it_stands_still() {
+        let (mut store_context, lock) = (StoreContext::after(999), LockName::new("x").unwrap());
+        let mut next =
+            |micros| store_context.operation(&lock, Duration::from_micros(micros), &|_| true).next_number();
+        assert_eq!([next(1_000), next(1_000), next(0), next(1_500)], [1_000, 1_001, 1_002, 1_500]);
+        assert_eq!([next(u64::MAX), next(u64::MAX)], [1 << 52, (1 << 52) + 1]);
+        assert_eq!(store_context.last_number(), (1 << 52) + 1);
+    }
+}

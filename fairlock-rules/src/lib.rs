@@ -1,0 +1,64 @@
+//! The rules of fairlock's locks: who is next, how long holds and places last, tickets, tokens, and what clients are told.
+//!
+//! They know no store, no clock, no thread and no I/O. A store that can load the state of a lock, keep other clients out
+//! meanwhile, and write the state back gets fair, plain and read-write locks and semaphores by these rules. The memory backend is
+//! a map of [`LockEntry`]. `docs/file-backend` is a small store to read.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use fairlock_core::backend::{Acquire, Acquired, LockId, Place, RequestId};
+//! use fairlock_core::{LockKind, LockName, OwnerId};
+//! use fairlock_rules::{StoreContext, LockEntry};
+//!
+//! # let lock = LockId::new(LockName::new("orders")?, LockKind::Fair);
+//! # let ann = OwnerId::new("ann:1");
+//! # let ask = Acquire::new(Place::new(&lock, &ann, RequestId::new(1)), Duration::from_secs(30));
+//! # let (mut state, mut last, server_time) = (LockEntry::default().encode(), 0, Duration::from_secs(1_800_000_000));
+//! // Load. From here on no other client changes this lock.
+//! let mut entry = LockEntry::decode(&state)?;
+//! let mut desk = StoreContext::after(last);
+//! // Decide, by the store's clock.
+//! let answer = entry.acquire(&mut desk.turn(&lock.name, server_time, &|_owner| true), &ask)?;
+//! // Write back.
+//! (state, last) = (entry.encode(), desk.last_number());
+//! // Last, when others may come again: nothing depends on a message.
+//! for wake_up in desk.take_wake_ups() {
+//!     println!("to client {}: {wake_up}", wake_up.owner.client());
+//! }
+//! assert!(matches!(answer, Acquired::Granted { .. }));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The questions and answers are those of [`fairlock_core::backend`]: a store that decides by these rules implements that trait.
+//!
+//! An operation reads, plans, writes and tells, as the scripts of the Redis backend do. `lock_entry/rule.rs` is the one rule of who is
+//! next, and stands beside `lib/rule.lua` there: the same names in the same order, so a change of the rule is made in both.
+//!
+//! ```text
+//!  lock_entry   one lock: acquire, release, withdraw, … force   renewal   inspect
+//!     │           rule   who is next   plan   write   does it   look   when to ask again   kind   hold   encoded
+//!     ├► queue      places by ticket   hear   restore   clock   ranks   encoded
+//!     ├► interest   the requests that wait for a plain lock
+//!     └► turn       the context of an operation; the desk: the sequence, and the messages
+//!          └► wake_up   a message   bytes   values as bytes   wrong   mistakes, for models
+//! ```
+
+mod bytes;
+mod context;
+mod interest;
+mod lock_entry;
+mod queue;
+mod wake_up;
+mod wrong;
+
+pub use bytes::DecodeError;
+pub use context::{Moment, OperationContext, StoreContext};
+#[cfg(feature = "model")]
+pub use lock_entry::Parts;
+pub use lock_entry::{KeptHold, LockEntry, lock_of, renew_by_lock};
+#[cfg(feature = "model")]
+pub use queue::{ClockParts, PlaceParts, QueueParts};
+pub use wake_up::{WakeUp, WakeUpKind};
+#[cfg(feature = "model")]
+pub use wrong::Wrong;

@@ -1,0 +1,104 @@
+//! The whole state as bytes, for stores that keep bytes.
+
+use fairlock_core::LockKind;
+
+use super::LockEntry;
+use super::hold::Holds;
+use super::kept_hold::KeptHold;
+use crate::bytes::{Coded, DecodeError, read, read_list, write_list};
+
+/// The first byte. A version that writes a new format still reads this format, and the version before reads both.
+const FORMAT: u8 = 1;
+
+impl LockEntry {
+    /// The state as bytes. Equal states are equal bytes. With no label a hold has about 70, and a place about 90.
+    pub fn encode(&self) -> Vec<u8> {
+        let LockEntry { kind, holds, queue, interest, calls: _, grace: _ } = self;
+        let mut out = vec![FORMAT];
+        // How many units a lock has tells its kind, as far as that matters; 0 for one holder at a time, whether fair or plain.
+        let units = if kind.is_shared() { u64::from(kind.capacity()) + 1 } else { 0 };
+        units.write(&mut out);
+        write_list(holds.iter().collect::<Vec<_>>().into_iter(), &mut out);
+        queue.write(&mut out);
+        interest.write(&mut out);
+        out
+    }
+
+    /// The state that these bytes are.
+    ///
+    /// # Errors
+    /// Those of another format, and bytes that `encode` can't have written. Damage can't always be told: a changed time is a time.
+    pub fn decode(bytes: &[u8]) -> Result<LockEntry, DecodeError> {
+        let mut rest = match bytes {
+            [FORMAT, rest @ ..] => rest,
+            [found, ..] => return Err(DecodeError::Format { found: *found }),
+            [] => return Err(DecodeError::Damaged { at: 0 }),
+        };
+        let entry = read_entry(&mut rest).filter(|_| rest.is_empty());
+        entry.ok_or(DecodeError::Damaged { at: bytes.len() - rest.len() })
+    }
+}
+
+fn read_entry(from: &mut &[u8]) -> Option<LockEntry> {
+    let kind = match read::<u64>(from)?.checked_sub(1).map(u32::try_from) {
+        None => LockKind::Fair,
+        Some(Ok(u32::MAX)) => LockKind::ReadWrite,
+        Some(permits) => LockKind::Semaphore { permits: permits.ok()? },
+    };
+    let mut holds = Holds::default();
+    let mut free = kind.capacity();
+    let mut last = None;
+    read_list(from, |hold: KeptHold| {
+        free = free.checked_sub(hold.units)?;
+        let is_later = last.replace(hold.token) < Some(hold.token);
+        holds.add(hold);
+        is_later.then_some(())
+    })?;
+    Some(LockEntry { kind, holds, queue: read(from)?, interest: read(from)?, ..LockEntry::default() })
+}
+
+impl Coded for KeptHold {
+    fn write(&self, out: &mut Vec<u8>) {
+        let KeptHold { owner, request, token, units, holds, since, ends, label } = self;
+        owner.write(out);
+        request.write(out);
+        token.write(out);
+        [units, holds].into_iter().for_each(|count| count.write(out));
+        [since, ends].into_iter().for_each(|time| time.write(out));
+        label.write(out);
+    }
+
+    fn read(from: &mut &[u8]) -> Option<KeptHold> {
+        let (owner, request, token) = read(from)?;
+        let (units, holds) = read(from)?;
+        let (since, ends, label) = read(from)?;
+        Some(KeptHold { owner, request, token, units, holds, since, ends, label })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_version_has_written_is_an_error_in_words() {
+        let bytes = LockEntry::default().encode();
+        assert!(LockEntry::decode(&bytes).is_ok_and(|entry| entry.is_empty()));
+        let error = |bytes: &[u8]| LockEntry::decode(bytes).err().map(|error| error.to_string());
+        let later = "the lock's state has format 2, which this version can't read";
+        assert_eq!(error(&[2]).as_deref(), Some(later));
+        assert_eq!(error(&[]).as_deref(), Some("the lock's state is damaged at byte 0"));
+        // Two holds of two permits, the first of which takes this many units.
+        let permits = |units: u8, second: u8| {
+            let hold = |token, units| [0, 0, token, units, 1, 0, 0, 0];
+            LockEntry::decode(&[&[1, 3, 2][..], &hold(1, units), &hold(second, 1), &bytes[3..]].concat())
+                .is_ok()
+        };
+        assert_eq!([permits(1, 2), permits(2, 2), permits(1, 1)], [true, false, false]);
+        let longer = [&bytes[..], &[0]].concat();
+        let at_its_end = format!("the lock's state is damaged at byte {}", bytes.len());
+        for damaged in [&longer, &bytes[..bytes.len() - 1]] {
+            assert!(error(damaged).is_some_and(|error| error <= at_its_end), "{damaged:?}");
+        }
+    }
+}

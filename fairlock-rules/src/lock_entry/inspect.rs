@@ -1,0 +1,44 @@
+//! Tells what an operator sees. Changes nothing: even what has expired stays.
+
+use std::ops::Range;
+
+use fairlock_core::backend::{BackendError, LockId, LockState, MOST_INSPECTED};
+
+use super::LockEntry;
+use crate::context::OperationContext;
+
+/// How many holders it lists.
+const MOST_HOLDERS: usize = 500;
+
+impl LockEntry {
+    /// Tells the holders and a part of the queue: [`Backend::inspect`](fairlock_core::backend::Backend::inspect).
+    ///
+    /// # Errors
+    /// `Mismatch` if the name is in use for a lock of another kind.
+    pub fn inspect(
+        &self,
+        context: &OperationContext<'_>,
+        lock: &LockId,
+        part: Range<u64>,
+    ) -> Result<LockState, BackendError> {
+        let (mut state, now) = (LockState::default(), context.now);
+        if !self.is_idle(context) {
+            // An operator need not know how many units it has.
+            if (self.kind.capacity() == 1) != (lock.kind.capacity() == 1) {
+                return Err(self.mismatch(lock.kind));
+            }
+            state.capacity = self.kind.is_shared().then(|| self.kind.capacity());
+        }
+        state.queue_length = self.queue.length();
+        state.absent = self.queue.absent(now, if part.is_empty() { 0 } else { MOST_INSPECTED });
+        state.queue = self.queue.inspect(now, part);
+        let (mut holds, others) = self.holds.first_to_end(now, MOST_HOLDERS);
+        holds.sort_by_key(|hold| hold.token);
+        state.holders = holds.into_iter().map(|hold| hold.inspect(now)).collect();
+        state.unlisted_holders = others;
+        if others > 0 {
+            state.unlisted_units = self.holds.taken().saturating_sub(state.taken());
+        }
+        Ok(state)
+    }
+}

@@ -1,0 +1,57 @@
+//! One hold of a lock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairlock_core::backend::{Acquired, Holder, RequestId};
+use fairlock_core::{FencingToken, OwnerId};
+
+use crate::context::Moment;
+
+/// A hold, named by owner, request and token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptHold {
+    /// Who has it.
+    pub owner: OwnerId,
+    /// The request that was granted.
+    pub request: RequestId,
+    /// Its fencing token.
+    pub token: FencingToken,
+    /// How many units of the lock it takes.
+    pub units: u32,
+    /// The hold count.
+    pub holds: u32,
+    /// When it was granted.
+    pub since: Moment,
+    /// When its lease ends.
+    pub ends: Moment,
+    /// For operators; often empty.
+    pub label: Arc<str>,
+}
+
+impl KeptHold {
+    pub(super) fn is_of(&self, owner: &OwnerId, request: RequestId) -> bool {
+        self.request == request && self.owner == *owner
+    }
+
+    /// The rest of its lease.
+    pub(super) fn left(&self, now: Moment) -> Duration {
+        self.ends.saturating_sub(now)
+    }
+
+    pub(super) fn granted(&self, now: Moment) -> Acquired {
+        Acquired::Granted { token: self.token, lease: self.left(now) }
+    }
+
+    /// The holder as an operator sees it.
+    pub(super) fn inspect(&self, now: Moment) -> Holder {
+        let mut holder = Holder::new(self.owner.clone(), self.holds);
+        holder.units = self.units;
+        holder.request = Some(self.request);
+        holder.token = Some(self.token);
+        holder.lease_left = Some(self.left(now));
+        holder.held_for = Some(now.saturating_sub(self.since));
+        holder.label = (!self.label.is_empty()).then(|| String::from(&*self.label));
+        holder
+    }
+}

@@ -1,0 +1,129 @@
+//! One lock: its holders, its waiters, and which of them is next.
+
+use std::time::Duration;
+
+use fairlock_core::LockKind;
+
+use crate::context::{Moment, OperationContext};
+use crate::interest::Interest;
+use crate::queue::Queue;
+use crate::wrong::Wrong;
+
+mod acquire;
+mod encoded;
+mod force_release;
+mod hold;
+mod inspect;
+mod kept_hold;
+mod kind;
+mod look;
+mod many;
+#[cfg(feature = "model")]
+mod parts;
+mod plan;
+mod release;
+mod renewal;
+mod rule;
+mod sole_hold;
+mod withdraw;
+mod write;
+
+use hold::Holds;
+pub use kept_hold::KeptHold;
+#[cfg(feature = "model")]
+pub use parts::Parts;
+pub use renewal::{lock_of, renew_by_lock};
+
+const A_DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The state of one lock, and all that can be done with it. The name may also be unused: then it is the [`Default`].
+///
+/// Each operation is that of [`Backend`](fairlock_core::backend::Backend), and may be repeated, as there. The entry and the
+/// [`OperationContext`] must be those of the lock which the question names.
+///
+/// | units | queue, interest | what the next operation on the lock does |
+/// | --- | --- | --- |
+/// | all are taken | any | nothing: the queue waits |
+/// | some are free | the first waiter is absent | takes it out, and looks at the next one |
+/// | some are free | the first present waiter fits | grants it, and looks at the next one |
+/// | some are free | the first present waiter does not fit | nothing: the queue waits |
+/// | some are free | all are absent, or interest only | leaves them free, for a newcomer |
+/// | a lease has ended | any | drops that hold, then as above |
+///
+/// An exclusive lock has one unit. A fair and a plain handle of one name share it. Every release serves the queue first, so no
+/// plain waiter barges.
+pub struct LockEntry {
+    /// Of all its holds and present waiters.
+    kind: LockKind,
+    holds: Holds,
+    queue: Queue,
+    interest: Interest,
+    /// How many operations there were. Not part of the state: it only tells them apart.
+    calls: u64,
+    /// Until when it grants nothing. Not part of the state.
+    grace: Option<Moment>,
+}
+
+impl Default for LockEntry {
+    fn default() -> LockEntry {
+        let (holds, queue, interest) = (Holds::default(), Queue::default(), Interest::default());
+        LockEntry { kind: LockKind::Fair, holds, queue, interest, calls: 0, grace: None }
+    }
+}
+
+impl LockEntry {
+    /// Whether no request holds the lock or waits for it, and the entry can be dropped.
+    pub fn is_empty(&self) -> bool {
+        self.holds.is_empty() && self.queue.is_empty() && self.interest.is_empty()
+    }
+
+    /// From when on it can be dropped, if nothing is heard of it until then: its holds are over, and its waiters have been silent
+    /// for too long.
+    pub fn over_at(&self) -> Moment {
+        let holds = self.holds.iter().map(|hold| hold.ends).max().unwrap_or_default();
+        holds.max(self.queue.over_at()).max(self.interest.over_at())
+    }
+
+    /// From when on a store that keeps the last number beside it can forget both: a day after the last use, so that tokens grow also
+    /// where the clock is set back. Numbers follow the clock, so the last one tells of that use.
+    pub fn forget_at(&self, last: u64) -> Moment {
+        self.over_at().max(Duration::from_micros(last)).saturating_add(A_DAY)
+    }
+
+    /// Until this moment the entry grants nothing, as if a hold ended then: the store may have forgotten holds. The store repeats
+    /// this call after each load of the entry.
+    pub fn grant_nothing_until(&mut self, until: Moment) {
+        self.grace = Some(until);
+    }
+
+    /// No waiter could be heard from then on until now, as while another transaction has a row locked. So that time makes none absent.
+    /// The store says so before the first operation after it.
+    pub fn heard_nobody_since(&mut self, since: Moment, now: Moment) {
+        self.queue.skip(since, now);
+    }
+
+    /// How long ago the last operation on the queue was.
+    pub fn silent_for(&self, now: Moment) -> Duration {
+        self.queue.silent_for(now)
+    }
+
+    /// Each operation begins with this: it has a number, and a hold whose lease has ended is none.
+    fn read(&mut self, context: &mut OperationContext<'_>) {
+        self.calls += 1;
+        context.call = self.calls;
+        self.grace.take_if(|until| *until <= context.now);
+        if !context.is(Wrong::OverIsKept) {
+            self.holds.drop_over(context.now);
+        }
+    }
+
+    /// For tests: the holds vanish, without a message.
+    pub fn lose_hold(&mut self) {
+        self.holds = Holds::default();
+    }
+
+    /// For tests: the places vanish, without a message.
+    pub fn lose_queue(&mut self) {
+        self.queue.lose();
+    }
+}

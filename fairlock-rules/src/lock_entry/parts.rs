@@ -1,0 +1,79 @@
+//! A state in parts, for a model. The model renames requests, tickets and tokens and moves all times: states that differ in names
+//! and times only become the same state.
+
+use fairlock_core::LockKind;
+
+use super::LockEntry;
+use super::hold::Holds;
+use super::kept_hold::KeptHold;
+use crate::interest::Interest;
+use crate::queue::{Queue, QueueParts};
+
+/// All of a state.
+pub struct Parts {
+    /// Of all its holds and present waiters.
+    pub kind: LockKind,
+    /// The holds, by token.
+    pub holds: Vec<KeptHold>,
+    /// The queue.
+    pub queue: QueueParts,
+    interest: Interest,
+}
+
+impl Parts {
+    /// Of a state in which no request waits for a plain lock.
+    pub fn new(kind: LockKind, holds: Vec<KeptHold>, queue: QueueParts) -> Parts {
+        Parts { kind, holds, queue, interest: Interest::default() }
+    }
+}
+
+impl From<LockEntry> for Parts {
+    fn from(entry: LockEntry) -> Parts {
+        let LockEntry { kind, mut holds, queue, interest, calls: _, grace: _ } = entry;
+        Parts { kind, holds: holds.take().collect(), queue: queue.into(), interest }
+    }
+}
+
+impl From<Parts> for LockEntry {
+    fn from(parts: Parts) -> LockEntry {
+        let Parts { kind, holds: kept, queue, interest } = parts;
+        let mut holds = Holds::default();
+        kept.into_iter().for_each(|hold| holds.add(hold));
+        LockEntry { kind, holds, queue: Queue::from(queue), interest, ..LockEntry::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use fairlock_core::backend::{Acquire, LockId, Place, RequestId};
+    use fairlock_core::{LockName, OwnerId};
+
+    use super::*;
+    use crate::context::StoreContext;
+
+    /// What only operators see may differ: since when, and labels.
+    #[test]
+    fn a_state_that_was_taken_apart_decides_as_before() {
+        let lock = LockId::new(LockName::new("x").unwrap(), LockKind::Semaphore { permits: 2 });
+        let play = |is_taken_apart: bool| {
+            let (mut entry, mut store_context) = (LockEntry::default(), StoreContext::default());
+            let mut answers = String::new();
+            for (at, owner) in "abcdefabdefabcdef".chars().enumerate() {
+                let owner = OwnerId::new(&format!("{owner}:1"));
+                let ask = Acquire::new(Place::new(&lock, &owner, RequestId::new(1)), Duration::from_secs(4));
+                let listens = |owner: &OwnerId| owner.client() != "c";
+                let mut context =
+                    store_context.operation(&lock.name, Duration::from_secs(at as u64), &listens);
+                answers += &format!("{:?}\n", entry.acquire(&mut context, &ask));
+                answers += &format!("{:?}\n", store_context.take_wake_ups());
+                if is_taken_apart {
+                    entry = Parts::from(entry).into();
+                }
+            }
+            answers
+        };
+        assert_eq!(play(true), play(false));
+    }
+}

@@ -1,0 +1,173 @@
+//! The one rule of who is next. It plans, and `write` does it. `lib/rule.lua` of the Redis backend is the same rule.
+
+use super::LockEntry;
+use super::plan::Plan;
+use crate::context::{Moment, OperationContext};
+use crate::queue::KeptPlace;
+use crate::wrong::Wrong;
+
+/// What a place does at its turn.
+enum AtItsTurn {
+    /// It gets its units.
+    Takes,
+    /// It waits, and all behind it.
+    Stops,
+    /// It stays, and those behind may go first.
+    Passed,
+    /// It is removed.
+    Leaves,
+}
+
+impl LockEntry {
+    fn turn_of(
+        &self,
+        context: &OperationContext<'_>,
+        plan: &Plan,
+        ticket: u64,
+        place: &KeptPlace,
+    ) -> AtItsTurn {
+        let fits = place.units <= self.kind.capacity().saturating_sub(plan.used);
+        let is_heard = place.asked_in == context.call;
+        // A waiter that does not fit counts as present for half of its time even if its client is not subscribed: else a connection
+        // that breaks for a moment would cost its turn, since smaller ones would go first.
+        let blocks =
+            !fits && self.queue.blocks(place, context.now) && !context.is(Wrong::DeafBlockerIsAbsentAtOnce)
+                || !fits && context.is(Wrong::BlockerIsWaitedFor);
+        if !fits && plan.impatient == Some(ticket) {
+            AtItsTurn::Passed // Its request does not wait.
+        } else if is_heard || blocks || self.is_present(context, place) {
+            match fits {
+                true => AtItsTurn::Takes,
+                false if context.is(Wrong::SmallerPasses) => AtItsTurn::Passed,
+                false => AtItsTurn::Stops,
+            }
+        } else if context.is(Wrong::DeadHeadIsWaitedFor) {
+            AtItsTurn::Stops
+        } else if self.queue.stays_unheard(place) && !context.is(Wrong::UnheardLeavesAtOnce) {
+            // A waiter that left comes back at its ticket. A waiter that may not know its ticket could not come back: the place
+            // stays for one more time to live, and others pass.
+            AtItsTurn::Passed
+        } else {
+            AtItsTurn::Leaves
+        }
+    }
+
+    fn leave(plan: &mut Plan, ticket: u64) {
+        plan.leaves.push(ticket);
+        plan.served = plan.served.max(ticket);
+    }
+
+    /// Grants the lock to the waiters at the head, in order, as far as their units are free. The first present one that does not fit
+    /// stops it (`plan.blocked`). Those that are absent leave. Nothing happens while all units are taken, and while the queue rests.
+    pub(super) fn hand_on(&self, context: &mut OperationContext<'_>, plan: &mut Plan) {
+        plan.blocked = self.is_resting(context.now);
+        for (ticket, place) in self.queue.places() {
+            if plan.blocked || plan.used >= self.kind.capacity() {
+                return;
+            }
+            match self.turn_of(context, plan, ticket, place) {
+                AtItsTurn::Stops => plan.blocked = true,
+                AtItsTurn::Passed => {}
+                AtItsTurn::Takes => {
+                    plan.grant(context, place, self.queue.lease_of(place));
+                    LockEntry::leave(plan, ticket);
+                    plan.blocked = context.is(Wrong::OneGrantAScript);
+                }
+                AtItsTurn::Leaves if context.is(Wrong::AbsentIsNotServed) => plan.leaves.push(ticket),
+                AtItsTurn::Leaves => {
+                    LockEntry::leave(plan, ticket);
+                    if context.is(Wrong::NewcomerBargesAfterManyAbsent) {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether no waiter is next: while a lost queue comes back, and in a grace.
+    fn is_resting(&self, now: Moment) -> bool {
+        self.grace.is_some() || !self.queue.rests_for(now).is_zero()
+    }
+
+    /// Whether the waiter was heard within its place's time, and a message would reach it.
+    pub(super) fn is_present(&self, context: &OperationContext<'_>, place: &KeptPlace) -> bool {
+        !self.queue.is_overdue(place, context.now) && (context.is_listening)(&place.owner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use fairlock_core::backend::{Acquire, Acquired, Hold, LockId, Place, RequestId, Wait};
+    use fairlock_core::{LockKind, LockName, OwnerId};
+
+    use super::*;
+    use crate::context::StoreContext;
+
+    const REQUEST: RequestId = RequestId::new(1);
+
+    /// A fair lock that `a:1` holds and `b:1` waits for, which knows its ticket; `b:1` may be deaf.
+    struct Fixture {
+        lock: LockId,
+        entry: LockEntry,
+        store_context: StoreContext,
+        ticket: u64,
+    }
+
+    impl Fixture {
+        fn new() -> Fixture {
+            let lock = LockId::new(LockName::new("x").unwrap(), LockKind::Fair);
+            let mut fixture = Fixture {
+                lock,
+                entry: LockEntry::default(),
+                store_context: StoreContext::default(),
+                ticket: 0,
+            };
+            fixture.ask("a:1", 1, Wait::Forever);
+            let Acquired::Queued { ticket, .. } = fixture.ask("b:1", 1, Wait::Forever) else { panic!() };
+            fixture.ticket = ticket;
+            fixture.ask("b:1", 1, Wait::Forever);
+            fixture
+        }
+
+        fn ask(&mut self, owner: &str, second: u64, wait: Wait) -> Acquired {
+            let owner = OwnerId::new(owner);
+            let mut place = Place::new(&self.lock, &owner, REQUEST);
+            (place.ticket, place.wait) = (self.ticket, wait);
+            let mut context =
+                self.store_context.operation(&self.lock.name, Duration::from_secs(second), &|_| true);
+            self.entry.acquire(&mut context, &Acquire::new(place, Duration::from_secs(30))).unwrap()
+        }
+
+        /// Whether the waiter has the lock then.
+        fn is_handed_on(&mut self, second: u64, hears: bool) -> bool {
+            let (holder, waiter, now) =
+                (OwnerId::new("a:1"), OwnerId::new("b:1"), Duration::from_secs(second));
+            let token = self.entry.token_of(&holder, REQUEST, now).unwrap();
+            let is_listening = |_: &_| hears;
+            let mut context = self.store_context.operation(&self.lock.name, now, &is_listening);
+            self.entry.release(&mut context, &Hold::new(&self.lock, &holder, REQUEST, token));
+            self.entry.token_of(&waiter, REQUEST, now).is_some()
+        }
+    }
+
+    /// Its ticket has had its turn, so nothing was lost.
+    #[test]
+    fn an_absent_waiter_that_is_back_makes_no_queue_rest() {
+        let mut fixture = Fixture::new();
+        assert!(!fixture.is_handed_on(1, false) && fixture.entry.is_empty());
+        let Acquired::Queued { recheck_in, .. } = fixture.ask("b:1", 1, Wait::Forever) else { panic!() };
+        assert_eq!(recheck_in, Duration::ZERO);
+    }
+
+    /// They are no word of a waiter, so they do not move the queue's clock.
+    #[test]
+    fn tries_of_a_lock_that_is_taken_make_no_waiter_absent() {
+        let mut fixture = Fixture::new();
+        for second in [5, 9, 13] {
+            assert!(matches!(fixture.ask("c:1", second, Wait::No), Acquired::Busy { .. }));
+        }
+        assert!(fixture.is_handed_on(14, true));
+    }
+}

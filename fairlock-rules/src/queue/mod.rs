@@ -1,0 +1,271 @@
+//! Who waits for one lock: places by ticket. `lib/queue.lua` of the Redis backend is the same.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairlock_core::OwnerId;
+use fairlock_core::backend::{Place, RequestId, Waiter};
+
+use crate::context::Moment;
+
+mod clock;
+mod encoded;
+#[cfg(feature = "model")]
+mod parts;
+mod ranks;
+
+use clock::Clock;
+#[cfg(feature = "model")]
+pub use parts::{ClockParts, PlaceParts, QueueParts};
+use ranks::Ranks;
+
+/// A waiter's position in the queue.
+#[derive(Clone)]
+pub(crate) struct KeptPlace {
+    pub(crate) owner: OwnerId,
+    pub(crate) request: RequestId,
+    pub(crate) label: Arc<str>,
+    /// The units that it waits for.
+    pub(crate) units: u32,
+    /// The requested lease.
+    pub(crate) lease: Duration,
+    /// The last operation in which the waiter was heard.
+    pub(crate) asked_in: u64,
+    /// The waiter has named this ticket, so it knows it.
+    pub(crate) is_heard: bool,
+    joined: Moment,
+    /// On the queue's clock.
+    pub(crate) deadline: Moment,
+}
+
+/// What a waiter sends with each acquire and each renewal.
+#[derive(Clone, Copy)]
+pub(crate) struct Heartbeat<'a> {
+    pub(crate) place: &'a Place<'a>,
+    pub(crate) lease: Duration,
+    /// None in a renewal, which keeps the label.
+    pub(crate) label: Option<&'a str>,
+    pub(crate) call: u64,
+}
+
+/// The places. A place whose waiter is absent at its turn leaves. Each ask names the waiter's ticket. If the place has left, was
+/// lost, or was granted and ended while the waiter stood still, the ask restores the place at this ticket.
+#[derive(Default)]
+pub(crate) struct Queue {
+    places: BTreeMap<u64, KeptPlace>,
+    tickets: HashMap<(OwnerId, RequestId), u64>,
+    ranks: Ranks,
+    clock: Clock,
+    /// Tickets up to this one have had their turn: they were granted the lock, or were absent then.
+    served: u64,
+    /// On the queue's clock. A lost queue comes back: no waiter is next before this.
+    rests_until: Moment,
+}
+
+impl Queue {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    pub(crate) fn length(&self) -> u64 {
+        self.places.len() as u64
+    }
+
+    /// All places in order, with their tickets.
+    pub(crate) fn places(&self) -> impl Iterator<Item = (u64, &KeptPlace)> {
+        self.places.iter().map(|(ticket, place)| (*ticket, place))
+    }
+
+    /// An operation on the queue: its clock moves, and a rest ends with the last place. `last`: the last number of the sequence. If the
+    /// queue is new, tickets up to there were of one that ended before.
+    pub(crate) fn pulse(&mut self, now: Moment, last: u64) {
+        self.clock.pulse(now);
+        if self.is_empty() {
+            self.rests_until = Moment::ZERO;
+            self.served = if self.served == 0 { last } else { self.served };
+        }
+    }
+
+    /// Nobody could be heard from then on until now.
+    pub(crate) fn skip(&mut self, since: Moment, now: Moment) {
+        self.clock.skip(since, now);
+    }
+
+    /// How long ago its last operation was.
+    pub(crate) fn silent_for(&self, now: Moment) -> Duration {
+        now.saturating_sub(self.clock.pulse)
+    }
+
+    /// Counts the time to live in an ask: of a waiter, or of a request that asks whether it would have to wait.
+    pub(crate) fn count_ttl(&mut self, ttl: Duration) {
+        self.clock.count_ttl(ttl, self.is_empty());
+    }
+
+    /// The clock, as of the operation that has moved it.
+    pub(crate) fn clock(&self) -> Moment {
+        self.clock.value
+    }
+
+    /// The waiter is heard now: its place, if it has one, counts for another time to live.
+    pub(crate) fn hear(&mut self, heartbeat: Heartbeat<'_>) {
+        let Place { owner, request, ttl, ticket: named, .. } = *heartbeat.place;
+        let Some(ticket) = self.ticket_of(owner, request) else { return };
+        self.count_ttl(ttl);
+        let clock = self.clock();
+        let Some(place) = self.places.get_mut(&ticket) else { return };
+        place.deadline = clock.saturating_add(ttl);
+        place.lease = heartbeat.lease;
+        place.asked_in = heartbeat.call;
+        place.is_heard |= named == ticket;
+        if let Some(label) = heartbeat.label.filter(|label| **label != *place.label) {
+            place.label = label.into();
+        }
+    }
+
+    /// The place of a waiter that is heard now, and has none yet.
+    pub(crate) fn new_place(&self, heartbeat: Heartbeat<'_>, label: Arc<str>, now: Moment) -> KeptPlace {
+        let Place { owner, request, ttl, units, .. } = *heartbeat.place;
+        KeptPlace {
+            owner: owner.clone(),
+            request,
+            units,
+            label,
+            lease: heartbeat.lease,
+            asked_in: heartbeat.call,
+            is_heard: false,
+            joined: now,
+            deadline: self.clock().saturating_add(ttl),
+        }
+    }
+
+    /// Whether no place has this ticket.
+    pub(crate) fn is_free(&self, ticket: u64) -> bool {
+        !self.places.contains_key(&ticket)
+    }
+
+    /// A place is going to be restored at this ticket. If the ticket has not had its turn, the queue was lost, and other waiters
+    /// may have stood ahead. So the queue rests for the place's time to live: a waiter that is not heard by then is absent, as in
+    /// any queue. The queue rests only once: all tickets up to the last number, which was just drawn, belong to the lost queue.
+    pub(crate) fn rest_if_lost(&mut self, ticket: u64, ttl: Duration, last: u64) {
+        if ticket > self.served && self.clock() >= self.rests_until {
+            self.rests_until = self.clock().saturating_add(ttl);
+            self.served = last;
+        }
+    }
+
+    /// For how much longer no waiter is next, since a lost queue comes back.
+    pub(crate) fn rests_for(&self, now: Moment) -> Duration {
+        if self.is_empty() { Duration::ZERO } else { self.rests_until.saturating_sub(self.clock.at(now)) }
+    }
+
+    /// Tickets up to this one have had their turn.
+    pub(crate) fn serve(&mut self, ticket: u64) {
+        self.served = self.served.max(ticket);
+    }
+
+    pub(crate) fn insert(&mut self, ticket: u64, place: KeptPlace) {
+        self.tickets.insert((place.owner.clone(), place.request), ticket);
+        if self.places.insert(ticket, place).is_none() {
+            self.ranks.add(ticket, &self.places);
+        }
+    }
+
+    pub(crate) fn remove(&mut self, ticket: u64) -> Option<KeptPlace> {
+        let place = self.places.remove(&ticket)?;
+        self.ranks.remove(ticket);
+        self.tickets.remove(&(place.owner.clone(), place.request));
+        Some(place)
+    }
+
+    /// A test makes all places vanish.
+    pub(crate) fn lose(&mut self) {
+        self.places.clear();
+        self.tickets.clear();
+        self.ranks = Ranks::default();
+    }
+
+    /// Whether the waiter was not heard within its place's time.
+    pub(crate) fn is_overdue(&self, place: &KeptPlace, now: Moment) -> bool {
+        place.deadline <= self.clock.at(now)
+    }
+
+    /// A lease as a grant by the queue gives it: for the rest of the place's time, at most as long as was asked. So the waiter
+    /// knows how long a pushed grant is valid without asking, and a dead waiter delays the others no longer than its place would
+    /// have.
+    pub(crate) fn lease_of(&self, place: &KeptPlace) -> Duration {
+        place.lease.min(place.deadline.saturating_sub(self.clock()))
+    }
+
+    /// All others wait for the first waiter that does not fit. So it counts without a subscription, too, until it has been silent for
+    /// half a place's time: a connection that breaks for a moment must not cost its turn.
+    pub(crate) fn blocks(&self, place: &KeptPlace, now: Moment) -> bool {
+        self.clock.at(now).saturating_add(self.clock.half_ttl()) < place.deadline
+    }
+
+    /// A waiter that has never named its ticket may have lost its first answer. So the place of such an absent waiter stays for
+    /// one more time to live.
+    pub(crate) fn stays_unheard(&self, place: &KeptPlace) -> bool {
+        !place.is_heard && self.clock() < place.deadline.saturating_add(self.clock.least_ttl)
+    }
+
+    /// The ticket of a place.
+    pub(crate) fn ticket_of(&self, owner: &OwnerId, request: RequestId) -> Option<u64> {
+        if self.is_empty() {
+            return None;
+        }
+        self.tickets.get(&(owner.clone(), request)).copied()
+    }
+
+    /// How many waiters are ahead of this ticket.
+    pub(crate) fn rank_of(&self, ticket: u64) -> u64 {
+        let (before, first_of_block) = self.ranks.before_block_of(ticket);
+        before + self.places.range(first_of_block..ticket).count() as u64
+    }
+
+    /// How many waiters are known to be absent: those of the first `most` that are silent.
+    pub(crate) fn absent(&self, now: Moment, most: u64) -> u64 {
+        let clock = self.clock.seen_at(now);
+        let examined = self.places.values().take(count(most));
+        let (examined, silent) = examined.fold((0, 0), |(examined, silent), place| {
+            (examined + 1, silent + u64::from(place.deadline <= clock))
+        });
+        let all_are_silent = examined > 0 && silent == examined && self.clock.is_silent(now);
+        if all_are_silent { self.length() } else { silent }
+    }
+
+    /// A part of the queue as an operator sees it.
+    pub(crate) fn inspect(&self, now: Moment, part: Range<u64>) -> Vec<Waiter> {
+        let clock = self.clock.seen_at(now);
+        let waiter = |place: &KeptPlace| {
+            let mut waiter = Waiter::new(place.owner.clone());
+            waiter.request = Some(place.request);
+            waiter.units = place.units;
+            waiter.waiting = Some(now.saturating_sub(place.joined));
+            waiter.place_left = Some(place.deadline.saturating_sub(clock));
+            waiter.label = (!place.label.is_empty()).then(|| String::from(&*place.label));
+            waiter
+        };
+        let (ahead, first) = self.ranks.block_at(part.start);
+        let wanted = part.end.saturating_sub(part.start);
+        self.places
+            .range(first..)
+            .skip(count(part.start - ahead))
+            .take(count(wanted))
+            .map(|(_, place)| waiter(place))
+            .collect()
+    }
+
+    /// From when on all its waiters are dead, if none is heard until then.
+    pub(crate) fn over_at(&self) -> Moment {
+        if self.is_empty() { Moment::ZERO } else { self.clock.over_at() }
+    }
+}
+
+fn count(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests;

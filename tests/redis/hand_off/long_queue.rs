@@ -1,0 +1,123 @@
+//! What reading a queue of a hundred thousand costs the server: commands and bytes, as it counts them.
+
+use std::time::Duration;
+
+use fairlock::{Client, Discipline, Lock, LockGuard, OwnerId, RedisBackend};
+use fairlock_tests::Alone;
+use fairlock_tests::server_state::add_dead_places;
+
+use crate::support::{RedisServer, SOON, calls_in};
+
+const WAITERS: u64 = 100_000;
+const CLIENT: &str = "00000000-0000-4000-8000-000000000000";
+
+/// Adds places to Redisson's queue that live for an hour.
+const REDISSON_QUEUE: &str = "local now = tonumber(redis.call('TIME')[1]) * 1000 \
+    for at = ARGV[1], ARGV[2] do \
+      local owner = '00000000-0000-4000-8000-000000000000:' .. at \
+      redis.call('RPUSH', KEYS[1], owner) \
+      redis.call('ZADD', KEYS[2], string.format('%.0f', now + 3600000 + at), owner) \
+    end";
+
+fn owner(number: u64) -> OwnerId {
+    OwnerId::new(&format!("{CLIENT}:{number}"))
+}
+
+/// A server with the queue of a held lock.
+struct Crowded {
+    server: RedisServer,
+    backend: RedisBackend,
+    lock: Lock,
+    _guard: LockGuard,
+}
+
+impl Crowded {
+    fn new(discipline: Discipline) -> Crowded {
+        let server = RedisServer::start();
+        // What is counted is what the calls cost, not how long a busy machine lets one of them wait.
+        let backend = RedisBackend::builder(&server.url()).discipline(discipline).response_timeout(SOON);
+        let backend = backend.connect().unwrap();
+        let lock = Client::new(backend.clone()).unwrap().fair_lock("long").unwrap();
+        let guard = lock.lock().unwrap();
+        // A part at a time: on a busy machine the whole takes longer than a call may.
+        for first in (1..WAITERS).step_by(5000) {
+            let last = first + 4999;
+            if discipline == Discipline::HandOff {
+                add_dead_places(&server, "long", first..=last, Duration::from_secs(3600));
+                continue;
+            }
+            let [first, last] = [first, last].map(|number| number.to_string());
+            let keys = ["redisson_lock_queue:{long}", "redisson_lock_timeout:{long}"];
+            server.query::<()>(&["EVAL", REDISSON_QUEUE, "2", keys[0], keys[1], &first, &last]);
+        }
+        Crowded { server, backend, lock, _guard: guard }
+    }
+}
+
+impl Drop for Crowded {
+    fn drop(&mut self) {
+        self.server.query::<()>(&["FLUSHALL", "ASYNC"]);
+    }
+}
+
+/// Its commands and bytes are few.
+#[track_caller]
+fn cheap<T>(server: &RedisServer, commands: u64, kilobytes: u64, what: impl FnOnce() -> T) -> T {
+    let sent = || -> u64 {
+        let stats: String = server.query(&["INFO", "stats"]);
+        let sent = stats.lines().find_map(|queue| queue.strip_prefix("total_net_output_bytes:"));
+        sent.unwrap().parse().unwrap()
+    };
+    let ((result, sent), calls) = calls_in(server, || {
+        let before = sent();
+        let result = what();
+        (result, sent() - before)
+    });
+    assert!(calls.values().sum::<u64>() <= commands, "{calls:?}");
+    // INFO itself sends some kilobytes.
+    assert!(sent <= 1000 * (kilobytes + 10), "{sent} bytes");
+    result
+}
+
+#[test]
+fn no_inspection_of_a_queue_of_a_hundred_thousand_reads_all_of_it() {
+    let _alone = Alone::here();
+    for discipline in [Discipline::HandOff, Discipline::Redisson] {
+        let crowded = Crowded::new(discipline);
+        let Crowded { server, backend, lock, .. } = &crowded;
+        assert!(cheap(server, 50, 1, || lock.is_locked().unwrap()));
+        let state = cheap(server, 150, 20, || lock.inspect().unwrap());
+        assert_eq!((state.queue_length, state.queue.len()), (WAITERS, 100));
+        assert_eq!(state.queue[0].owner, owner(1));
+        // As much as one call reads, at any start.
+        for from in [0, WAITERS / 2, WAITERS - 500] {
+            let state = cheap(server, 550, 100, || lock.inspect_queue(from..u64::MAX).unwrap());
+            assert_eq!((state.queue_length, state.queue.len()), (WAITERS, 500));
+            assert_eq!(state.queue[499].owner, owner(from + 500));
+        }
+        let locks = cheap(server, 100, 2, || backend.locks(None).unwrap());
+        assert_eq!((locks.len(), locks[0].1.queue_length, locks[0].1.queue.len()), (1, WAITERS, 0));
+    }
+}
+
+/// A waiter from a listing is named by its request. If only the owner is known, the queue is searched.
+#[test]
+fn a_place_in_a_queue_of_a_hundred_thousand_is_taken_without_reading_the_queue() {
+    let _alone = Alone::here();
+    let crowded = Crowded::new(Discipline::HandOff);
+    let Crowded { server, lock, .. } = &crowded;
+    let some = |before, behind| lock.inspect_queue(WAITERS / 2 - before..WAITERS / 2 + behind).unwrap().queue;
+    let waiter = some(0, 1).remove(0);
+    let there = || some(3, 3).iter().any(|one| one.owner == waiter.owner);
+    assert!(there());
+    assert!(cheap(server, 50, 1, || lock.kick(&waiter).unwrap()) && !there());
+
+    let (found, calls) = calls_in(server, || lock.find_waiter(&owner(60_000)).unwrap());
+    let (rank, waiter) = found.unwrap();
+    assert_eq!((rank, &waiter.owner), (59_998, &owner(60_000)));
+    let pages = calls["evalsha"];
+    // And renewals of the hold.
+    assert!((81..=100).contains(&pages), "{pages} pages of 500 from the tail to the waiter");
+    let each = calls.values().sum::<u64>() / pages;
+    assert!(each <= 520, "{each} commands in a call");
+}
