@@ -99,8 +99,8 @@ fn conduct(lock: &Lock, workers: &mut [Worker], finished: &Receiver<Turn>) -> Re
             // In turn: only the lock could change the order.
             wait_for_queue(lock, number + 1)?;
         }
-        let line = lock.inspect()?.queue;
-        let asked: Vec<String> = line.into_iter().filter_map(|waiter| waiter.label).collect();
+        let queue = lock.inspect()?.queue;
+        let asked: Vec<String> = queue.into_iter().filter_map(|waiter| waiter.label).collect();
         println!("round {round}: {} workers are in the queue", asked.len());
         guard.unlock()?;
 

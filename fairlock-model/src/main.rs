@@ -3,7 +3,7 @@
 //!
 //! | folder | what it has |
 //! | --- | --- |
-//! | `line` | the model of one server's queue |
+//! | `queue` | the model of one server's queue |
 //! | `fail_over` | the model of several servers that may forget |
 //! | `checks` | the checks of both |
 //! | `ranks` | numbers of which only the order counts |

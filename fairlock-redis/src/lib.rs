@@ -2,7 +2,7 @@
 //! Redisson.
 //!
 //! ```text
-//!                             ┌─► queue ─────► durable ─┐
+//!                             ┌─► hand_off ──► durable ─┐
 //!  core ──► backend ── rules ─┤                        ├─► script ──► net ──► scripts/*.lua
 //!                             └─► redisson ────────────┘                        │ PUBLISH
 //!  core's sink ◄── wake_ups ◄── net (one thread a client) ◄─────────────────────┘
@@ -11,7 +11,7 @@
 //! | room | what |
 //! | --- | --- |
 //! | `builder`, `doctor`, `locks`, `backend` | what a program calls |
-//! | `line`, `redisson` | the rules of a lock: ours, for any capacity, and Redisson's (a feature) |
+//! | `hand_off`, `redisson` | the rules of a lock: ours, for any capacity, and Redisson's (a feature) |
 //! | `rules`, `shared`, `wake_ups` | the trait of the rules, and what all of them stand on |
 //! | `durable` | around scripts and replies: what survives a server that forgets |
 //! | `script` | keys, arguments, the Lua, replies |

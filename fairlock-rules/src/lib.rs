@@ -9,7 +9,7 @@
 //!
 //! use fairlock_core::backend::{Acquire, Acquired, LockId, Place, RequestId};
 //! use fairlock_core::{LockKind, LockName, OwnerId};
-//! use fairlock_rules::{StoreContext, LockEntry};
+//! use fairlock_rules::{LockEntry, StoreContext};
 //!
 //! # let lock = LockId::new(LockName::new("orders")?, LockKind::Fair);
 //! # let ann = OwnerId::new("ann:1");
@@ -17,13 +17,13 @@
 //! # let (mut state, mut last, server_time) = (LockEntry::default().encode(), 0, Duration::from_secs(1_800_000_000));
 //! // Load. From here on no other client changes this lock.
 //! let mut entry = LockEntry::decode(&state)?;
-//! let mut desk = StoreContext::after(last);
+//! let mut store = StoreContext::after(last);
 //! // Decide, by the store's clock.
-//! let answer = entry.acquire(&mut desk.turn(&lock.name, server_time, &|_owner| true), &ask)?;
+//! let answer = entry.acquire(&mut store.operation(&lock.name, server_time, &|_owner| true), &ask)?;
 //! // Write back.
-//! (state, last) = (entry.encode(), desk.last_number());
+//! (state, last) = (entry.encode(), store.last_number());
 //! // Last, when others may come again: nothing depends on a message.
-//! for wake_up in desk.take_wake_ups() {
+//! for wake_up in store.take_wake_ups() {
 //!     println!("to client {}: {wake_up}", wake_up.owner.client());
 //! }
 //! assert!(matches!(answer, Acquired::Granted { .. }));
@@ -40,7 +40,7 @@
 //!     │           rule   who is next   plan   write   does it   look   when to ask again   kind   hold   encoded
 //!     ├► queue      places by ticket   hear   restore   clock   ranks   encoded
 //!     ├► interest   the requests that wait for a plain lock
-//!     └► turn       the context of an operation; the desk: the sequence, and the messages
+//!     └► context    of one operation; and of the store: the sequence, and the messages
 //!          └► wake_up   a message   bytes   values as bytes   wrong   mistakes, for models
 //! ```
 

@@ -12,10 +12,10 @@ use crate::bytes::DecodeError;
 ///
 /// ```
 /// # use fairlock_core::{FencingToken, LockName, OwnerId};
-/// use fairlock_rules::{WakeUpKind, WakeUp};
+/// use fairlock_rules::{WakeUp, WakeUpKind};
 ///
 /// let (lock, owner) = (LockName::new("a lock")?, OwnerId::new("c:1"));
-/// let text = WakeUp { lock, owner, news: WakeUpKind::Taken { token: FencingToken::new(34) } }.to_string();
+/// let text = WakeUp { lock, owner, kind: WakeUpKind::Taken { token: FencingToken::new(34) } }.to_string();
 /// assert_eq!(text, "taken 61206c6f636b 633a31 34");
 /// let wake_up: WakeUp = text.parse()?;
 /// assert_eq!((wake_up.lock.as_str(), wake_up.owner.client()), ("a lock", "c"));

@@ -1,7 +1,7 @@
 //! The rule with one mistake in it. A model tries each, to show that it would find it.
 #![cfg_attr(not(feature = "model"), expect(unreachable_pub, reason = "it is public for a model"))]
 
-/// One mistake. Only a [`OperationContext`](crate::OperationContext) of a model makes any.
+/// One mistake. Only the [`OperationContext`](crate::OperationContext) of a model makes any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wrong {
     /// A hold that is over is not dropped.

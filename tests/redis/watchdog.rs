@@ -17,8 +17,8 @@ fn client(server: &RedisServer) -> Client {
     Client::new(RedisBackend::connect(&server.url()).unwrap()).unwrap()
 }
 
-/// A waiter's place is due every 1.7 s, so the test need not wait for a hold's renewal. The hold's client has no line yet: for
-/// all that it knows the server is there. Wake-ups that are cut off have no their own queues.
+/// A waiter's place is due every 1.7 s, so the test need not wait for a hold's renewal. The hold's client logs nothing yet: for
+/// all that it knows the server is there. Wake-ups that are cut off have no lines of their own.
 #[test]
 fn a_server_that_is_gone_costs_one_line_and_little_work() {
     let server = CleanServer::start();

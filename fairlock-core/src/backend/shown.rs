@@ -195,7 +195,7 @@ mod tests {
                 debug.starts_with("LockState { capacity: Some(all), holders: [Holder { owner: "),
                 "{debug}"
             );
-            assert!(debug.contains("takes: all") && !debug.contains("4294967295"), "{debug}");
+            assert!(debug.contains("units: all") && !debug.contains("4294967295"), "{debug}");
         }
     }
 }

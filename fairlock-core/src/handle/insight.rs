@@ -44,7 +44,7 @@ impl<O: Ownership> Lock<O> {
     }
 
     /// [`inspect`](Self::inspect) for another part of the queue: `100..200` are the second hundred. One call reads at most 500
-    /// waiters, and so never keeps the server busy, however many wait. For more, ask again from `part.start + line.len()` until
+    /// waiters, and so never keeps the server busy, however many wait. For more, ask again from `part.start + queue.len()` until
     /// the list is empty; waiters may move up between two calls.
     ///
     /// # Errors

@@ -30,7 +30,7 @@ fn ten_thousand_holds_are_tried_together_without_a_line_for_each() {
     assert_said("it affected 10000 holds and 0 waiters");
 }
 
-/// Each loss has its queue. Writing them must not keep the watchdog from holds that can be saved.
+/// Each loss has its line in the log. Writing these lines must not keep the watchdog from holds that can be saved.
 #[test]
 fn a_slow_logger_with_thousands_of_losses_costs_no_other_hold() {
     const LOST: usize = 3000;

@@ -1,4 +1,4 @@
-//! Renewals and claims of holds: the scripts `queue/claim.lua`, `queue/renew_holds.lua`.
+//! Renewals and claims of holds: the scripts `hand_off/claim.lua`, `hand_off/renew_holds.lua`.
 //!
 //! If a claim does not fit, other holds give way. If the claim or the hold takes all units, the later of the two stays. Among
 //! holds of a part, the unheard ones give way, the oldest first, until the claim fits: an unheard hold comes from an old file, or

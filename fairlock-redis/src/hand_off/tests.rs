@@ -1,4 +1,4 @@
-//! What the scripts of the queue are told, and what their replies mean. The server is a fake one.
+//! What the scripts in `hand_off/` are told, and what their replies mean. The server is a fake one.
 
 use std::sync::atomic::AtomicUsize;
 

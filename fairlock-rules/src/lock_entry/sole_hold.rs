@@ -24,8 +24,8 @@ impl LockEntry {
         !self.kind.is_shared() && self.is_empty()
     }
 
-    /// The owners of the waiters, the first in the queue first. Those are the ones that `is_listening` of a [`OperationContext`](crate::OperationContext) is
-    /// asked about.
+    /// The owners of the waiters, the first in the queue first. An [`OperationContext`](crate::OperationContext) asks
+    /// `is_listening` about these owners only.
     pub fn heads(&self) -> impl Iterator<Item = &OwnerId> {
         self.queue.places().map(|(_, place)| &place.owner)
     }

@@ -168,7 +168,7 @@ fn releases(scale: Scale) -> Vec<Vec<Step>> {
         vec![Ask(all(A)), Ask(D), Ask(E), Ask(two(F)), Ask(all(B)), Ask(C), Release(A), Release(E)],
         vec![Ask(most(A)), Ask(F), Ask(D), Ask(E), Ask(B), Release(A), Release(F), Release(D)],
         vec![Ask(all(A)), Ask(two(D)), Ask(most(E)), Ask(F), Release(A), Release(D), Release(E)],
-        // The last waiter, and then a newcomer to the empty line.
+        // The last waiter, and then a newcomer to the empty queue.
         vec![Ask(all(A)), Ask(B), Release(A), Ask(D), Ask(all(E)), Release(B), Release(D), Release(E)],
         // With a count, and twice.
         vec![Ask(A), ReEnter(A), Ask(D), Release(A), Repeat, Release(D)],
@@ -297,7 +297,7 @@ fn late() -> Vec<Vec<Step>> {
     ]
 }
 
-/// A lost queue comes back and rests, and its waiters leave again. Only waiters and grants move the clock of an empty line: the fast
+/// A lost queue comes back and rests, and its waiters leave again. Only waiters and grants move the clock of an empty queue: the fast
 /// part of a release can't. By how much it moved shows at the next waiter, since that one rests for the remaining time.
 fn rests_of_nobody(scale: Scale) -> Vec<Vec<Step>> {
     let [ttl, ..] = scale.ttls;
