@@ -99,9 +99,9 @@ def hand_off():
     waits("C", 218, bottom)
     holds("B", granted, bottom)
     says(154, "B", "Redis", "acquire: wait", TEAL)
-    says(184, "Redis", "B", "queued, first in line", TEAL, "6 4")
+    says(184, "Redis", "B", "queued, first", TEAL, "6 4")
     says(222, "C", "Redis", "acquire: wait", PURPLE)
-    says(252, "Redis", "C", "queued, second in line", PURPLE, "6 4")
+    says(252, "Redis", "C", "queued, second", PURPLE, "6 4")
     says(308, "B", "Redis", "heartbeat", TEAL)
     says(338, "C", "Redis", "heartbeat", PURPLE)
     picture.text(lanes["A"][0] + 18, 300, "the watchdogs renew the", 12, "start", SOFT)
@@ -118,7 +118,7 @@ def hand_off():
     picture.text(712, granted + 34, "no further request", 13, "start", TEAL)
     says(606, "B", "Redis", "renew, during long work", TEAL)
     picture.text(lanes["A"][0] + 18, 606, "C keeps its place,", 12, "start", SOFT)
-    picture.text(lanes["A"][0] + 18, 623, "and is now first in line", 12, "start", SOFT)
+    picture.text(lanes["A"][0] + 18, 623, "and is now the first", 12, "start", SOFT)
     picture.text(30, 690, "solid bar: holds  \u00b7  pale bar: waits  \u00b7  dashed arrow: an answer", 12, "start", SOFT)
     picture.write("hand-off.svg")
 
@@ -137,7 +137,7 @@ def data_paths():
     picture.named(26, out, 104, "your thread", "lock.lock()", INK)
     picture.named(26, back, 104, "your thread", "guard", INK)
     core = [(166, 132, "Lock", "handle/"), (318, 132, "acquire", "asks, then sleeps"), (470, 136, "dyn Backend", "the seam")]
-    redis = [(656, 140, "line", "the request"), (816, 140, "net", "a connection")]
+    redis = [(656, 140, "hand_off", "the request"), (816, 140, "net", "a connection")]
     y = out + 27
     for x, width, name, note in core:
         picture.named(x, out, width, name, note, BLUE)
@@ -147,7 +147,7 @@ def data_paths():
     for x1, x2 in [(130, 166), (298, 318), (450, 470), (606, 656), (796, 816), (956, 1006)]:
         picture.arrow([(x1, y), (x2, y)], INK)
     picture.text(656, out + 76, "an answer comes back the same way:", 12, "start", SOFT)
-    picture.text(656, out + 93, "granted at once, or a place in the line", 12, "start", SOFT)
+    picture.text(656, out + 93, "granted at once, or a place in the queue", 12, "start", SOFT)
 
     y = back + 27
     picture.named(1006, back, 132, "PUBLISH", "by the release", AMBER, 70)
@@ -178,14 +178,14 @@ def data_paths():
 
 
 # Milliseconds, as `crowds` in `bench/` printed them: of a hand-over, and of the server's processors.
-IN_LINE = {2: (0.30, 0.10), 8: (0.29, 0.09), 32: (0.34, 0.10), 128: (0.59, 0.22), 512: (1.64, 0.64)}
+IN_QUEUE = {2: (0.30, 0.10), 8: (0.29, 0.09), 32: (0.34, 0.10), 128: (0.59, 0.22), 512: (1.64, 0.64)}
 LISTENING = {0: (0.56, 0.18), 10: (0.70, 0.36), 50: (1.20, 1.02), 100: (1.70, 1.81)}
 
 
 def stores():
-    """Callers on the left, their one line in the middle, and the stores that can keep it on the right."""
-    picture = Picture(900, 330, "Threads and tasks of many processes stand in one line, which one of three stores keeps")
-    picture.text(30, 42, "One line, three stores", 19, bold=True)
+    """Callers on the left, their one queue in the middle, and the stores that can keep it on the right."""
+    picture = Picture(900, 330, "Threads and tasks of many processes stand in one queue, which one of three stores keeps")
+    picture.text(30, 42, "One queue, three stores", 19, bold=True)
     picture.text(30, 64, "The code around the lock is the same on all of them.", 13, colour=SOFT)
     callers = [("a thread", "lock.lock()?", BLUE), ("a task", "lock.lock().await?", TEAL), ("a shell script", "fairlock run …", PURPLE)]
     for row, (name, call, colour) in enumerate(callers):
@@ -217,7 +217,7 @@ def crowds():
     picture = Picture(980, 360, "What a hand-over costs on PostgreSQL, by the waiters of the lock and by the sessions that listen")
     picture.text(30, 42, "PostgreSQL: a hand-over, by the waiters of its lock and by the sessions that listen", 19, bold=True)
     top, bottom = 110, 300
-    for left, what, sizes in [(60, "waiters of the lock", IN_LINE), (540, "other sessions that listen in the database", LISTENING)]:
+    for left, what, sizes in [(60, "waiters of the lock", IN_QUEUE), (540, "other sessions that listen in the database", LISTENING)]:
         most = max(max(costs) for costs in sizes.values())
         step = 380 / len(sizes)
         for at, (size, (time, server)) in enumerate(sizes.items()):
@@ -229,7 +229,7 @@ def crowds():
             picture.text(x + 24, bottom + 18, str(size), 13, "middle")
         picture.line(left - 10, bottom, left + 385, bottom)
         picture.text(left + 187, bottom + 38, what, 13, "middle", SOFT)
-    for x, colour, words in [(60, BLUE, "ms from release to the next holder and the former one in line"), (540, AMBER, "ms of the server's processors")]:
+    for x, colour, words in [(60, BLUE, "ms until the next one holds and the former one waits"), (540, AMBER, "ms of the server's processors")]:
         picture.box(x, 66, 14, 14, colour, colour, radius=2)
         picture.text(x + 22, 78, words, 13)
     picture.write("postgres-crowds.svg")

@@ -101,7 +101,7 @@ fn bars(svg: &mut String, run: &Timeline, worker: usize, x: &impl Fn(Duration) -
 
 fn legend(svg: &mut String, y: f64) {
     for (x, what, height, opacity) in
-        [(MARGIN, "waits in the queue", BAR - 8.0, 0.22), (MARGIN + 148.0, "holds the lock", BAR, 1.0)]
+        [(MARGIN, "waits", BAR - 8.0, 0.22), (MARGIN + 148.0, "holds the lock", BAR, 1.0)]
     {
         let top = y - height / 2.0;
         let _ = writeln!(
