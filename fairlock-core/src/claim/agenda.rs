@@ -1,5 +1,5 @@
-//! When something is next due for a claim, what, and by whom. Only this module works that out: waiting callers, the watchdog, and
-//! every thread that tells the watchdog of a change go by it.
+//! What a claim needs next, when, and from whom. Only this module computes that: waiting callers, the watchdog, and every thread
+//! that tells the watchdog of a change use it.
 
 use std::time::{Duration, Instant};
 
@@ -9,22 +9,22 @@ use super::{Ask, Claim, Phase, State};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Planned {
     pub(super) at: Instant,
-    /// It may be sent so much earlier, together with others.
+    /// The renewal may be sent so much earlier, together with others.
     pub(super) early: Duration,
 }
 
 impl Planned {
-    /// It may go with others in the last third of the time until then.
+    /// A renewal that may go with others in the last third of the time until `at`.
     pub(super) fn gathered(now: Instant, at: Instant) -> Planned {
         Planned { at, early: at.saturating_duration_since(now) / 3 }
     }
 
-    /// Now, and not earlier: a retry, or the renewal after a gap.
+    /// A renewal now, and not earlier: a retry, or after a gap in the wake-ups.
     fn at_once(now: Instant) -> Planned {
         Planned { at: now, early: Duration::ZERO }
     }
 
-    /// The same, but no later than `latest`.
+    /// The same renewal, but no later than `latest`.
     fn by(self, latest: Instant) -> Planned {
         let sooner = self.at.saturating_duration_since(latest);
         Planned { at: self.at - sooner, early: self.early.saturating_sub(sooner) }
@@ -81,16 +81,16 @@ pub(super) enum By {
 pub(super) struct Due {
     what: What,
     pub(super) at: Instant,
-    /// It may be done so much earlier, together with others.
+    /// The watchdog may do this so much earlier, together with others.
     pub(super) early: Duration,
     by: By,
 }
 
-/// All that is due.
+/// All that a claim needs next.
 pub(super) struct Agenda([Option<Due>; 4]);
 
 impl Agenda {
-    /// By anyone.
+    /// What is due, whoever does it.
     pub(super) fn get(&self, what: What) -> Option<Due> {
         self.0.iter().flatten().find(|due| due.what == what).copied()
     }
@@ -109,7 +109,7 @@ impl Agenda {
 /// their retries go together.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pauses {
-    /// For renewals, also for first attempts: these have time, and would fail too.
+    /// For renewals. First attempts pause too: they have time, and would fail as well.
     pub(crate) renewals: Option<Instant>,
     /// For asking again.
     pub(crate) asks: Option<Instant>,
@@ -154,10 +154,10 @@ impl Claim {
                     Ask::Failed(_) => waiting.recheck_at.map(|at| not_before(at, pauses.asks)),
                 };
                 let (is_asking, was_asked) = (contact.ask.is_under_way(), contact.ask != Ask::Never);
-                // Of many tasks that ask at once some may not have had their turn by then.
+                // Of many tasks that ask at once, some may not have been asked for by then: these give up, too.
                 let has_reason = waiting.last_error.is_some() || self.is_tasks() && !was_asked;
                 let give_up_at = (has_reason && !is_asking).then_some(silent_until);
-                // A wait asks at least once, as a thread's does.
+                // A task's wait asks at least once, as a thread's does.
                 let tell_at = waiting.task_until.filter(|_| was_asked && !is_asking);
                 let place = &waiting.place;
                 let planned = place.renewal.planned;

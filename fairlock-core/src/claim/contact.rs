@@ -1,5 +1,5 @@
-//! What was sent to the server about a request, and heard. It belongs to no phase: a call that is under way may outlast each, and an
-//! attempt that was not answered may still begin something.
+//! What the client has sent to the server about a request, and what the server has answered. This belongs to no phase: a call that
+//! is under way may outlast any phase, and an unanswered attempt may still begin something.
 
 use std::time::Instant;
 
@@ -13,12 +13,12 @@ pub(super) struct Contact {
     pub(super) renewing: bool,
     /// An attempt was sent, or may have been: the server may know of the request.
     pub(super) sent: bool,
-    /// When the last command about this request that was answered was sent.
+    /// When the latest answered command about this request was sent.
     pub(super) heard: Option<Instant>,
     /// The server's latest number at its last answer "in the queue", or the token of the hold. A grant with no greater token
     /// belongs to an earlier place.
     pub(super) latest: u64,
-    /// Until then an attempt that was not answered may still begin something at the server.
+    /// Until when an unanswered attempt may still begin something at the server.
     late_until: Option<Instant>,
 }
 
@@ -29,9 +29,9 @@ pub(super) enum Ask {
     Never,
     /// A thread is asking the server now, after so many failures. `woken`: a wake-up is the reason, or an attempt that failed.
     UnderWay { woken: bool, failures: u32 },
-    /// The last one was answered, or its answer changes nothing any more.
+    /// The last ask was answered, or its answer changes nothing any more.
     Answered,
-    /// So many in a row were not answered.
+    /// So many asks in a row were not answered.
     Failed(u32),
 }
 
@@ -49,7 +49,7 @@ impl Ask {
 }
 
 impl Contact {
-    /// Whether the server may know of the request. What becomes of an attempt that is under way is not known yet.
+    /// Whether the server may know of the request: an attempt was sent, or is under way.
     pub(super) fn may_be_known(&self) -> bool {
         self.sent || self.ask.is_under_way()
     }
@@ -115,7 +115,7 @@ impl Claim {
         state.contact.ask.is_under_way() || state.contact.renewing
     }
 
-    /// Whether no server knows of it, and none can come to: no attempt was sent, and none is under way.
+    /// Whether no server knows of the request or will: no attempt was sent, and none is under way.
     pub(crate) fn is_unsent(&self) -> bool {
         !self.lock_state().contact.may_be_known()
     }
@@ -125,7 +125,7 @@ impl Claim {
         self.lock_state().contact.heard.is_some()
     }
 
-    /// The last attempt to ask was not answered.
+    /// Whether the last attempt to ask was not answered.
     pub(crate) fn last_ask_failed(&self) -> bool {
         self.lock_state().contact.ask.failures() > 0
     }
@@ -135,7 +135,7 @@ impl Claim {
         contact.heard.unwrap_or(self.since)
     }
 
-    /// The server has been silent about this request: at least one heartbeat was not answered.
+    /// An error if the server has been silent about this request for so long that a heartbeat was not answered.
     pub(crate) fn silence(&self, now: Instant) -> Option<BackendError> {
         self.silence_of(&self.lock_state().contact, now)
     }
@@ -149,16 +149,16 @@ impl Claim {
         })
     }
 
-    /// An attempt that asks for this request has failed like this. It may begin that until a time
-    /// from now, since it was sent before now. Returns whether the claim has ended by now, so that no one else will look.
+    /// An attempt of this request has failed with this error. Without an answer, the attempt may take effect until its end, one
+    /// `attempt_ttl` from now at most. Returns whether the claim has ended by now: then nobody else withdraws the request.
     pub(crate) fn attempt_failed(&self, error: &BackendError, now: Instant) -> bool {
         let is_late = error.kind() == BackendErrorKind::Unavailable && !error.is_unsent();
         self.config.attempt_ttl.is_some_and(|ttl| is_late && self.may_begin_until(now + ttl, None))
     }
 
-    /// An answer tells of a grant or a place of this request, which has this number. If it came after all that is known here, the
-    /// hold was over when the attempt was carried out, or the request was withdrawn: then the request is withdrawn once more when
-    /// the claim ends. Returns whether it has ended by now.
+    /// An answer tells of a grant or a place of this request, with this number. If the number is greater than all that this claim
+    /// knows, the server carried the attempt out after the hold or the request was over: then the request is withdrawn once more
+    /// when the claim ends. Returns whether the claim has ended by now.
     pub(crate) fn told_of(&self, number: u64, now: Instant) -> bool {
         self.may_begin_until(now, Some(number))
     }
@@ -173,8 +173,8 @@ impl Claim {
         matches!(state.phase, Phase::Lost(..) | Phase::Over(_))
     }
 
-    /// The claim ends. Until when an unanswered attempt may still begin something; `None` if all attempts were answered, or
-    /// another thread has taken the time. The time may be past: the attempt may have taken effect in between, after the server
+    /// The claim ends. Takes the time until which an unanswered attempt may still begin something; `None` if all attempts were
+    /// answered, or another thread has taken the time. The time may be past: the attempt may have taken effect after the server
     /// had carried out the release, whose answer came late.
     pub(crate) fn take_late_until(&self) -> Option<Instant> {
         self.lock_state().contact.late_until.take()

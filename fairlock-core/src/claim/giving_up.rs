@@ -1,4 +1,4 @@
-//! How a wait ends without the lock: its callers give up, its task's time is over, the server does not answer, the client stops.
+//! How a wait ends without the lock: the callers give up, the task's time is over, the server does not answer, or the client stops.
 
 use super::{Claim, Contact, End, Failure, Leaving, Phase, State, Waiting};
 use crate::backend::{BackendError, BackendErrorKind};
@@ -30,8 +30,8 @@ impl Claim {
         matches!(state.phase, Phase::Waiting(_)).then(|| self.give_up(state, true, false))
     }
 
-    /// One caller of a waiting claim stops waiting. The last caller leaves the queue. `wanted`: it still takes a lock that was
-    /// granted in this very moment.
+    /// One caller of a waiting claim stops waiting; the last caller leaves the queue. `wanted`: the caller still takes a lock
+    /// that was granted in this very moment.
     pub(super) fn give_up(&self, state: &mut State, cancelled: bool, wanted: bool) -> GiveUp {
         let mut given_up = GiveUp { cancelled, after: AfterGivingUp::OthersWait, error: None };
         if let Phase::Waiting(waiting) = &mut state.phase {

@@ -1,4 +1,4 @@
-//! The phases of a hold: it is counted, renewed, leaked, unlocked and lost.
+//! The phases `Held` and `Lost`: how a hold is counted, renewed, leaked, unlocked and lost.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,16 +19,16 @@ pub(super) struct Held {
     /// The holds of guards, leaked holds, and those that callers have not taken yet.
     pub(super) count: u32,
     pub(super) leaked: u32,
-    /// When this client learned of it.
+    /// When this client learned of the hold.
     pub(super) since: Instant,
-    /// Until when it is certain.
+    /// Until when the hold is certain.
     pub(super) valid_until: Instant,
-    /// When the terms end it.
+    /// When the terms end the hold.
     pub(super) end: Option<Instant>,
     pub(super) renewal: Upkeep,
-    /// Its task has not taken it yet.
+    /// The claim's task has not taken the hold yet.
     pub(super) untaken: bool,
-    /// Each hears of its loss. They stay in a release until the server has said that it was still held.
+    /// Where a loss is reported. The channels are kept during a release, until the server has said that the hold was still there.
     pub(super) loss_channels: Vec<FirstLoss>,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Held {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Punctuality {
     InTime,
-    /// It took more than one attempt, or was sent when more than half of its time was over.
+    /// The renewal took more than one attempt, or was sent when more than half of its time was over.
     Late,
 }
 
@@ -47,7 +47,7 @@ pub(crate) enum Unlocked {
     StillHeld { token: FencingToken, count: u32 },
     /// That was the last hold: the claim is `Leaving`, and the server has to be told, after an ask that is under way.
     Last { token: FencingToken, held_for: Duration, is_asking: bool },
-    /// Its time is over, and it has to be marked as lost first.
+    /// The hold has expired, and has to be marked as lost first.
     Expired,
     /// The hold is lost. `last`: that was the last guard, so the server can be told for good measure.
     Lost { lost: Lost, last: bool },
@@ -59,7 +59,7 @@ pub(crate) enum Unlocked {
 #[derive(Debug)]
 pub(crate) struct Loss {
     pub(crate) lost: Lost,
-    /// It was being released.
+    /// The hold was being released.
     pub(crate) was_leaving: bool,
 }
 
@@ -68,16 +68,16 @@ pub(crate) struct Loss {
 pub(crate) struct Grant {
     pub(crate) token: FencingToken,
     pub(crate) waited: Duration,
-    /// When it is next due for the watchdog.
+    /// When the claim is next due for the watchdog.
     pub(crate) due_at: Option<Instant>,
-    /// When it ends, if it is not renewed.
+    /// When the hold ends, if it is not renewed.
     pub(crate) ends_at: Option<Instant>,
     /// When another waiter of this client should recheck: when this waiter would have, or when this hold ends by its terms.
     pub(crate) recheck_at: Option<Instant>,
 }
 
 impl Held {
-    /// For so many callers.
+    /// A new hold, of `count` callers.
     pub(super) fn new(news: &News<'_>, token: FencingToken, count: u32, lease: Duration) -> Held {
         let News { claim, sent, now, .. } = *news;
         let (valid_until, end) = (valid_until(sent, lease), claim.terms.end(sent));
@@ -97,9 +97,9 @@ impl Held {
         }
     }
 
-    /// Each hold passes this, which is closed by the client's stop. A drain and a shutdown set the stop before they take the claim's
-    /// mutex to fail the claim. A grant that comes before that is a hold, which a drain waits for and a shutdown releases. A later
-    /// grant is not believed: the withdrawal finds it.
+    /// Whether a grant may become a hold: not after the client's stop. A drain and a shutdown set the stop before they take the
+    /// claim's mutex to fail the claim. An earlier grant is a hold, which a drain waits for and a shutdown releases. A later grant
+    /// is not believed, and the withdrawal finds the hold.
     pub(super) fn may_be(&self, news: &mut News<'_>) -> bool {
         let may = !news.claim.config.stop.is_closed();
         if may {
@@ -121,8 +121,8 @@ impl Held {
     ) -> AfterRenewal {
         let News { claim, contact, sent, now } = news;
         match answer {
-            // Its time was over before the answer came. A belief that has ended never revives: a server that has forgotten the
-            // hold may have granted the lock, and a later one may have let this claim in.
+            // The hold had expired before the answer came. A belief that has ended never revives: a server that has forgotten the
+            // hold may have granted the lock to another owner, and a later server may have let this claim in again.
             Ok(Renewal::Renewed) if !self.is_certain(now) => AfterRenewal::Nothing,
             Ok(Renewal::Renewed) => {
                 let due = self.renewal.planned.map(|planned| planned.at);
@@ -150,20 +150,19 @@ impl Held {
         }
     }
 
-    /// For the next phase.
+    /// Moves the hold out, for the next phase.
     fn take(&mut self) -> Held {
         Held { loss_channels: std::mem::take(&mut self.loss_channels), ..*self }
     }
 }
 
-/// When a new hold is renewed for the first time: when two thirds of a `full` lease are left. A hold that was handed over
-/// has less from the start, the rest of its place's time, and is raised once it has lasted longer than most critical
-/// sections.
+/// The first renewal of a new hold: when two thirds of a `full` lease are left. A hold that was handed over has less from the
+/// start, the rest of its place's time: it is raised once it has lasted longer than most critical sections.
 fn first_renewal(valid_until: Instant, full: Duration, now: Instant) -> Planned {
     let left = valid_until.saturating_duration_since(now);
     let wait = left.saturating_sub(full / 3 * 2).max(RAISED_AFTER).min(left / 3);
     if wait <= RAISED_AFTER {
-        // Hardly earlier, even with others: most sections are over by then, and would cost a script more.
+        // Hardly earlier, even with other renewals: by then most critical sections are over, and have saved this script.
         return Planned { at: now + wait, early: wait / 10 };
     }
     Planned::gathered(now, now + wait)
@@ -187,17 +186,17 @@ impl Claim {
         self.lock_state().certain(now).map(|held| held.token)
     }
 
-    /// How often it is held; zero if that is not certain.
+    /// The hold count; zero if the hold is not certain.
     pub(crate) fn hold_count(&self, now: Instant) -> u32 {
         self.lock_state().certain(now).map_or(0, |held| held.count)
     }
 
-    /// How long the hold has lasted, also one that is lost or being released.
+    /// How long the hold has lasted, even if it is lost or being released.
     pub(crate) fn held_for(&self, now: Instant) -> Option<Duration> {
         self.lock_state().held().map(|held| now.saturating_duration_since(held.since))
     }
 
-    /// For a hold that was just granted. Its end may have overtaken this: then the token is 0, for the log alone.
+    /// What follows from a grant. If the hold has ended by now, the token is 0, for the log alone.
     pub(crate) fn take_grant(&self) -> Grant {
         let state = &mut *self.lock_state();
         let due_at = self.due_at_of(state);
@@ -212,7 +211,7 @@ impl Claim {
         }
     }
 
-    /// Sends the loss to `channel` when the hold is lost; at once if it is.
+    /// Sends the loss to `channel` when the hold is lost; at once if it is lost already.
     pub(crate) fn tell_when_lost(&self, channel: &FirstLoss) {
         let mut state = self.lock_state();
         match &mut state.phase {
@@ -249,7 +248,7 @@ impl Claim {
         }
     }
 
-    /// Whether it is lost with leaked holds that were not unlocked.
+    /// Whether the hold is lost, and has leaked holds that were not unlocked.
     pub(crate) fn has_lost_leak(&self) -> bool {
         matches!(&self.lock_state().phase, Phase::Lost(held, _) if held.leaked > 0)
     }
@@ -267,7 +266,7 @@ impl Claim {
         self.unlock_one(&mut self.lock_state(), now)
     }
 
-    /// Gives up the only hold, if it is certain. None if there are others, or none.
+    /// Gives up the hold if its count is 1 and it is certain; else none.
     pub(crate) fn unlock_only(&self, now: Instant) -> Option<Unlocked> {
         let mut state = self.lock_state();
         let is_only = state.certain(now).is_some_and(|held| held.count == 1);
@@ -285,8 +284,8 @@ impl Claim {
         let (token, count) = (held.token, held.count);
         let held_for = now.saturating_duration_since(held.since);
         if count == 0 {
-            // From here on the watchdog begins no renewal; one that is under way is waited for. Where the hold is lost, the watchdog
-            // may have seen the end as well, and be about to report it: it was told already.
+            // From here on the watchdog begins no renewal; the release waits for a renewal under way. The watchdog may be about to
+            // report the loss of this hold, but `lost` says that it was reported.
             let end = End { lost, ..End::default() };
             let leaving = Leaving { held: Some(held.take()), end, ..Leaving::default() };
             self.enter(state, Phase::Leaving(leaving));
@@ -298,9 +297,9 @@ impl Claim {
         }
     }
 
-    /// The hold is over, also one that is being released. Returns none if that was known already.
+    /// Marks the hold as lost, even during its release. Returns none if the loss was known already.
     ///
-    /// The channels are told in the same step, so a caller that finds the claim lost, and asks anew, finds them told.
+    /// The channels get the loss in the same step: before a caller can find the claim lost and ask anew.
     pub(crate) fn lose(&self, cause: LostCause) -> Option<Loss> {
         let mut state = self.lock_state();
         let (token, channels, was_leaving) = match &mut state.phase {
@@ -323,8 +322,7 @@ impl Claim {
         Some(Loss { lost, was_leaving })
     }
 
-    /// What a renewal by the holder itself says: token, count and lease. A fixed lease begins anew; a longest hold stays
-    /// what it is.
+    /// Token, count and lease of a renewal by the holder itself. A fixed lease begins anew; a longest hold does not.
     pub(crate) fn renewal(&self, now: Instant) -> Option<(FencingToken, u32, Duration)> {
         let state = self.lock_state();
         let held = state.certain(now)?;
@@ -332,7 +330,7 @@ impl Claim {
         Some((held.token, held.count, self.terms.next_lease(now, end)))
     }
 
-    /// The loss of this hold, if it was marked as lost or has expired.
+    /// The loss of this hold, if the hold was marked as lost or has expired.
     pub(crate) fn loss(&self, now: Instant) -> Option<Lost> {
         match &self.lock_state().phase {
             Phase::Lost(held, cause) => Some(self.lost(held.token, *cause)),

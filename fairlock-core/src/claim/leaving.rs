@@ -1,4 +1,4 @@
-//! The end of a claim: the server is told of it, and of what a late attempt may begin there after that.
+//! The end of a claim: the server is told that the request or hold is over, and a late attempt is withdrawn once more.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,11 +11,11 @@ use crate::ids::FencingToken;
 
 #[derive(Default)]
 pub(super) struct Leaving {
-    /// Is being released. None: a request is being withdrawn.
+    /// The hold that is being released. None: a request is being withdrawn.
     pub(super) held: Option<Held>,
-    /// A timed wait takes the lock if it turns out to have been granted.
+    /// The caller of a timed wait takes the lock if the withdrawal finds it granted.
     pub(super) wanted: bool,
-    /// How many attempts to tell the server were not answered, after those of a request that has failed.
+    /// How many attempts to tell the server were not answered. A request that has failed counts its asks as well.
     pub(super) failures: u32,
     pub(super) last_error: Option<BackendError>,
     /// Until when its task waits for the end.
@@ -26,15 +26,15 @@ pub(super) struct Leaving {
 /// How a claim ends.
 #[derive(Default)]
 pub(super) struct End {
-    /// Why it came to nothing; every caller gets it.
+    /// Why the request failed; every caller gets this error.
     pub(super) failure: Option<Failure>,
     /// The one attempt was refused: the server has nothing of this request.
     pub(super) refused: bool,
-    /// Why the hold was lost that is being released; it was reported.
+    /// Why the hold that is being released was lost; the loss was reported.
     pub(super) lost: Option<LostCause>,
 }
 
-/// Why a claim came to nothing.
+/// Why a claim failed.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
     Backend(BackendError),
@@ -42,7 +42,7 @@ pub(crate) enum Failure {
 }
 
 impl Claim {
-    /// The hold of a request that this client does not know any more: it is to be released.
+    /// A claim for the hold of a request that this client does not know any more: the hold is to be released.
     pub(crate) fn of_stray_grant(hold: &Hold<'_>, config: &Arc<Config>, now: Instant) -> Claim {
         let Hold { lock, owner, request, token, units } = *hold;
         let terms = Terms::Renewed(config.lease);
@@ -52,7 +52,7 @@ impl Claim {
         claim.that_leaves(request, Some(held))
     }
 
-    /// The same request once more, to be withdrawn: this claim has ended, and an attempt of it may begin anew.
+    /// A second claim for the same request, to withdraw it: this claim has ended, and a late attempt may begin the request anew.
     pub(crate) fn once_more(&self, now: Instant) -> Arc<Claim> {
         let Claim { lock, owner, request, wait, terms, units, config, .. } = self;
         let claim = Claim::new(lock.clone(), owner.clone(), *wait, *terms, *units, config, now);
@@ -67,7 +67,7 @@ impl Claim {
         Claim { request, ..self }
     }
 
-    /// The server was told of the end, or never will be: nothing is left here. A renewal may be under way; none begins after that.
+    /// Ends the claim: the server was told of the end, or never will be. A renewal may be under way; none begins from now on.
     pub(crate) fn retire(&self) {
         let mut state = self.lock_state();
         let end = match &mut state.phase {
@@ -81,7 +81,7 @@ impl Claim {
         drop(former); // without the mutex: a channel may keep a waker
     }
 
-    /// The withdrawal found that the lock had been granted. Returns whether a caller takes it; if not, it has to be
+    /// The withdrawal found that the lock had been granted. Returns whether a caller takes the hold; if not, it has to be
     /// released.
     pub(crate) fn granted_while_leaving(
         &self,
@@ -102,8 +102,8 @@ impl Claim {
         false
     }
 
-    /// The caller that gave up waits no longer for the answer to its withdrawal: a grant that turns up later is released.
-    /// False: it was answered.
+    /// The caller that gave up no longer waits for the answer to its withdrawal: a grant that the withdrawal finds is released.
+    /// False: the withdrawal was answered.
     pub(crate) fn decline_grant(&self) -> bool {
         match &mut self.lock_state().phase {
             Phase::Leaving(leaving) => {
@@ -119,7 +119,7 @@ impl Claim {
         if let Phase::Leaving(leaving) = &mut self.lock_state().phase {
             leaving.failures += 1;
             if !error.kind().is_transient() {
-                self.task_is_due(); // it waits no longer; else it waits on, for as long as an outage may last
+                self.task_is_due(); // after other errors the task waits on, for as long as an outage may last
             }
             leaving.last_error = Some(error);
         }
@@ -142,7 +142,7 @@ impl Claim {
         }
     }
 
-    /// The hold that is being released. If it is over by now it has the token 0, which no hold has.
+    /// The hold that is being released; with the token 0, which no hold has, if the hold is over by now.
     pub(crate) fn leaving_hold(&self) -> Hold<'_> {
         self.hold(self.leaving_token().unwrap_or(FencingToken::new(0)))
     }
@@ -152,7 +152,7 @@ impl Claim {
         matches!(self.lock_state().phase, Phase::Leaving(_) | Phase::Over(_))
     }
 
-    /// Whether nothing can be left of it at the server, even if that refuses to say so.
+    /// Whether the server can have nothing of this request, even if the server refuses to say so.
     pub(crate) fn was_refused(&self) -> bool {
         match &self.lock_state().phase {
             Phase::Leaving(Leaving { end, .. }) | Phase::Over(end) => end.refused,
@@ -160,14 +160,14 @@ impl Claim {
         }
     }
 
-    /// Whether it is useless to tell the server of its end once more, after this error.
+    /// Whether, after this error, it is useless to tell the server of the claim's end once more.
     pub(crate) fn needs_no_repeat(&self, error: &BackendError) -> bool {
         self.was_refused() || !error.kind().is_transient()
     }
 
-    /// A release has found no hold. Why the hold was lost, if it was lost. The hold was certain when it was given up: so while
-    /// its lease lasts, somebody has taken the hold; after the lease, it may have ended by itself while the release was under
-    /// way. If an earlier attempt was not answered (`is_repeat`), the earlier attempt may have released the hold.
+    /// A release has found no hold: the cause, if the hold was lost. The hold was certain when it was given up. So if its lease
+    /// still lasts, somebody has taken the hold; if not, the hold may have ended while the release was under way. With
+    /// `is_repeat` an earlier, unanswered attempt may have released the hold.
     pub(crate) fn loss_found_by_release(&self, is_repeat: bool, now: Instant) -> Option<LostCause> {
         match &self.lock_state().phase {
             Phase::Leaving(Leaving { end: End { lost: Some(cause), .. }, .. }) => Some(*cause), // that was told meanwhile

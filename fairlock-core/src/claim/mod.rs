@@ -7,11 +7,11 @@
 //!
 //! | phase | meaning | left by |
 //! | --- | --- | --- |
-//! | `waiting.rs` | asks, or has a place in the queue | an answer, a heartbeat or a push that grants: `Held`; the last caller or the task gives up, an ask fails for good, a stop: `Leaving`, or `Over` if no server can know of the request |
+//! | `waiting.rs`: `Waiting` | asks, or has a place in the queue | an answer, a heartbeat or a push that grants: `Held`; the last caller or the task gives up, an ask fails for good, a stop: `Leaving`, or `Over` if no server can know of the request |
 //! | `held.rs`: `Held` | certain until `valid_until` | the last unlock: `Leaving`; a deadline, or the server's word: `Lost` |
 //! | `held.rs`: `Lost` | was held; some guards have not noticed yet | the last unlock: `Leaving`, so that the server is told for good measure; a shutdown: `Over` |
 //! | `leaving.rs`: `Leaving` | a release or a withdrawal is under way | its answer: `Over`; or `Held`, for a timed wait that was granted in that moment |
-//! | `leaving.rs`: `Over` | nothing of it is left here | |
+//! | `leaving.rs`: `Over` | nothing of the request is left in this client | |
 //!
 //! What crosses a change of phase:
 //!
@@ -21,7 +21,7 @@
 //! | an ask | `Leaving` or `Over` | the answer is late; a withdrawal waits for it, and is repeated if it had none (`ledger/late.rs`) |
 //! | a renewal | any later phase | the answer changes nothing: a belief that has ended never revives |
 //! | a push | `Leaving` | not believed: the answer to the withdrawal decides |
-//! | a withdrawal | `Leaving`, whose caller waits no longer | a grant that it finds is released |
+//! | a withdrawal | `Leaving`, whose caller waits no longer | a grant that the withdrawal finds is released |
 //!
 //! Each method takes the claim's mutex for a moment; none does I/O or runs user code. The registry's mutex may be
 //! held around a claim's, never the other way round.
@@ -73,18 +73,18 @@ pub(crate) struct Claim {
     pub(crate) request: RequestId,
     pub(crate) wait: Wait,
     pub(crate) terms: Terms,
-    /// How many of the lock's units it takes.
+    /// How many of the lock's units the request takes.
     pub(crate) units: u32,
     /// When the first attempt was made.
     since: Instant,
-    /// The client's.
+    /// The settings of the client.
     pub(crate) config: Arc<Config>,
     /// Raised whenever a thread that sleeps on this claim has to check it again.
     pub(crate) signal: Signal,
-    /// Has the waker of the task that waits for it. None if it is a thread's.
+    /// The waker of the task that waits for this claim; none if a thread waits.
     task: Option<Box<TaskSlot>>,
-    /// The ticket of the place as last heard, 0 before. It is kept when the place is gone, which is put back by it. It is written
-    /// under the state's mutex, and read without it for each request.
+    /// The ticket of the place by the last answer; 0 before the first. Kept when the place is gone: by its ticket the server puts
+    /// the place back. Written under the mutex of `state`, and read for each request without that mutex.
     ticket: AtomicU64,
     state: Mutex<State>,
 }
@@ -92,7 +92,7 @@ pub(crate) struct Claim {
 struct State {
     phase: Phase,
     contact: Contact,
-    /// When another waiter of this client rechecks, after this waiter has left.
+    /// When this waiter would have rechecked. After it has left, another waiter of this client rechecks then.
     recheck: Option<Instant>,
 }
 
@@ -104,7 +104,7 @@ enum Phase {
     Over(End),
 }
 
-/// An answer or a message for a phase. A lease counts from `sent`.
+/// What a phase needs to handle an answer or a push. `sent`: when the answered request was sent; a lease counts from then.
 struct News<'a> {
     claim: &'a Claim,
     contact: &'a mut Contact,
@@ -112,18 +112,18 @@ struct News<'a> {
     now: Instant,
 }
 
-/// What follows from news, and the next phase, if there is one.
+/// What follows from an answer or a push, and the next phase if the phase changes.
 type Then<T> = (T, Option<Phase>);
 
 /// What follows from an answer to `renew`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AfterRenewal {
     Nothing,
-    /// It is to be repeated.
+    /// The renewal is to be repeated.
     Unanswered,
     /// The hold is prolonged.
     Renewed(Punctuality),
-    /// A place had become a hold, and this is the first news of it.
+    /// The place has become a hold, and the client learns of the grant by this answer.
     Granted,
     /// The place is gone. The request asks again, and the answer says whether the place was put back.
     PlaceGone,
@@ -140,17 +140,17 @@ pub(crate) enum Joined {
     Waiting,
     /// The caller holds it once more, so often now.
     Held { token: FencingToken, count: u32 },
-    /// It is held too often to be counted.
+    /// The hold count is at its maximum.
     TooOften,
-    /// It is for a lock of another kind.
+    /// The claim is for a lock of another kind.
     OtherKind,
-    /// It takes fewer units than the caller wants, and would wait for itself.
+    /// The claim takes fewer units than the caller wants: the caller would wait for its own hold.
     TooFew,
-    /// The server is being told of its end, which the next claim has to wait for.
+    /// The server is being told of the claim's end; the next claim has to wait for that.
     Leaving,
-    /// Its time is over, and that has to be reported before a new claim replaces it.
+    /// The hold has expired; the loss has to be reported before a new claim replaces this one.
     Expired,
-    /// It is over, or lost: a new claim replaces it.
+    /// The claim is over, or its hold is lost: a new claim replaces it.
     Gone,
 }
 
@@ -258,7 +258,7 @@ impl Claim {
         }
     }
 
-    /// Whether it is held, or the server is being told of its end.
+    /// Whether the claim is held, or the server is being told of its end.
     pub(crate) fn is_open(&self) -> bool {
         matches!(self.lock_state().phase, Phase::Held(_) | Phase::Leaving(_))
     }
@@ -307,7 +307,8 @@ impl Claim {
         now.saturating_duration_since(self.since)
     }
 
-    /// Has all that wait for the claim look at it again. Not under a mutex: it may run a waker, which is the program's code.
+    /// Has all threads and the task that wait for the claim look at it again. To be called without a mutex: a waker, which is the
+    /// program's code, may run.
     pub(crate) fn raise(&self) {
         self.signal.raise();
         if let Some(task) = &self.task {
@@ -320,8 +321,8 @@ impl Claim {
         after
     }
 
-    /// Each change of phase. The end of a wait is told to the requests' receivers, and to its task with the next raise. Returns the
-    /// former phase.
+    /// The only way to another phase. The end of a wait is told to the requests' receivers here, and to the task with the next
+    /// raise. Returns the former phase.
     fn enter(&self, state: &mut State, next: Phase) -> Phase {
         debug_assert!(state.phase.may_become(&next), "a belief that has ended revives: {:?}", self.request);
         let former = std::mem::replace(&mut state.phase, next);
@@ -341,7 +342,7 @@ impl Claim {
 }
 
 impl Phase {
-    /// As the table at the head says. Any phase may be over at once: a shutdown, or a server that needs not be told.
+    /// The table at the head of this file. Any phase may go to `Over` at once: by a shutdown, or if the server need not be told.
     fn may_become(&self, next: &Phase) -> bool {
         match (self, next) {
             (_, Phase::Over(_)) | (Phase::Held(_), Phase::Lost(..)) => true,
@@ -362,7 +363,7 @@ impl State {
         }
     }
 
-    /// The hold, also one that is lost or being released.
+    /// The hold, even if it is lost or being released.
     fn held(&self) -> Option<&Held> {
         match &self.phase {
             Phase::Held(held) | Phase::Lost(held, _) => Some(held),

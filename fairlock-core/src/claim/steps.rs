@@ -26,21 +26,21 @@ pub(crate) enum CallerStep {
     Take { token: FencingToken, count: u32 },
     /// Ask the server: no other thread is asking.
     Ask,
-    /// Sleep until the signal is raised, or until then.
+    /// Sleep until the signal is raised, or until this time.
     Sleep(Option<Instant>),
     /// The wait is over, and the place is kept.
     NotYet,
-    /// It was granted, and expired before the caller took it: the caller gives its hold up and asks anew.
+    /// The hold was granted, and expired before the caller took it: the caller gives the hold up and asks anew.
     TooLate,
-    /// It was not granted.
+    /// The lock was not granted.
     NotGranted,
-    /// It has failed.
+    /// The claim has failed.
     Failed(Failure),
-    /// The caller's time is over, or it was cancelled. The claim no longer counts it.
+    /// The caller's time is over, or its wait was cancelled. The claim no longer counts this caller.
     GiveUp(GiveUp),
 }
 
-/// How a claim stands at the server.
+/// What a claim has at the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     Holds,
@@ -50,19 +50,19 @@ pub(crate) enum Standing {
 /// What the watchdog does next for a claim.
 #[derive(Debug)]
 pub(crate) enum WatchdogStep {
-    /// Nothing until then.
+    /// Nothing until this time.
     Wait(Option<Instant>),
     /// The hold has expired.
     Lose(LostCause),
-    /// Ask for it, since no caller waits on it. That has been due since then.
+    /// Ask, since no caller waits for the claim. The ask has been due since this time.
     Ask(Instant),
-    /// The server was silent for too long, and the claim has failed; or its task's time is over. It is `Leaving` if the server may
-    /// know of it.
+    /// The server was silent for too long, and the claim has failed; or the task's time is over. The claim is `Leaving` if the
+    /// server may know of the request.
     GivenUp,
     /// A task has waited long enough for the end of its release.
     Tell,
     RenewPlace {
-        /// The hold's, if the renewal finds the lock free.
+        /// The lease of the hold, if the renewal finds the lock free.
         lease: Duration,
     },
     RenewHold {
@@ -76,7 +76,7 @@ pub(crate) enum WatchdogStep {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RoundTimes {
     pub(crate) now: Instant,
-    /// How long this round may take: it takes along what comes due in that time.
+    /// How long this round may take: what comes due in that time is done as well.
     pub(crate) meanwhile: Duration,
     pub(crate) pauses: Pauses,
 }
@@ -104,7 +104,7 @@ impl Claim {
             Phase::Waiting(_) => {}
         }
         let cancelled = patience.cancel.as_ref().is_some_and(Cancel::is_cancelled);
-        // A wait of zero that joins a longer wait only checks it; any other call asks at least once.
+        // A wait of zero that joins a longer wait only checks the claim; any other call asks at least once.
         let only_checks = patience.wait == Wait::No && self.wait != Wait::No;
         let is_over = patience.deadline.is_some_and(|deadline| deadline <= now);
         let late = is_over && ask != Ask::Never && !ask.is_under_way();
@@ -128,7 +128,7 @@ impl Claim {
         }
     }
 
-    /// What the watchdog does now. Renewals that may go early go early: they share few round trips.
+    /// What the watchdog does now. Renewals that may go early do so: then many share a round trip.
     pub(crate) fn watchdog_step(&self, times: &RoundTimes) -> WatchdogStep {
         let state = &mut *self.lock_state();
         let now = times.now;
@@ -166,8 +166,8 @@ impl Claim {
         }
     }
 
-    /// Whether an outage concerns it that began at `since`: no command that was sent since then was answered. Where some servers
-    /// answer (`since` is None), the last command has to have failed.
+    /// Whether an outage that began at `since` concerns this claim: no command that was sent since then was answered. While some
+    /// servers answer (`since` is None): whether the claim's last command failed.
     pub(crate) fn is_concerned(&self, since: Option<Instant>) -> Option<Standing> {
         let state = self.lock_state();
         let (standing, failed) = match &state.phase {

@@ -1,8 +1,8 @@
 //! What a task does with its claim: it is polled, takes the hold, gives it up, and hears how the release ends. It never blocks.
 //!
-//! Its claim differs from a thread's in this: it has one caller, who never asks. The thread for tasks makes the first attempt and
-//! attends to the claim until then. Afterwards nobody waits on the request as a caller does. What ends the task's wait sets the
-//! slot's flag under the claim's mutex, and [`Claim::raise`] wakes the task without it.
+//! A task's claim has one caller, who never asks: the thread for tasks makes the first attempt, and attends to the claim until
+//! then. Afterwards the watchdog asks. What ends the task's wait sets the flag of the task's slot under the claim's mutex, and
+//! [`Claim::raise`] wakes the task without that mutex.
 
 use std::task::Waker;
 use std::time::Instant;
@@ -16,13 +16,13 @@ use crate::ids::FencingToken;
 /// What a task finds when it looks at its claim.
 #[derive(Debug)]
 pub(crate) enum TaskStep {
-    /// The hold is the task's. The watchdog has to look at it by then.
+    /// The hold is the task's. The watchdog has to look at the claim by this time.
     Take {
         token: FencingToken,
         due_at: Option<Instant>,
     },
     Pending,
-    /// It was granted, and ended before the task was polled: the task gives it up and asks anew.
+    /// The hold was granted, and ended before the task was polled: the task gives the hold up and asks anew.
     TooLate,
     NotGranted,
     Failed(Failure),
@@ -31,7 +31,7 @@ pub(crate) enum TaskStep {
 /// How a release stands.
 #[derive(Debug)]
 pub(crate) enum ReleaseStep {
-    /// With the error of the last attempt, if that has failed.
+    /// Under way; with the error of the last attempt, if it has failed.
     UnderWay(Option<BackendError>),
     Released,
     /// The server says that the hold was over.
@@ -41,7 +41,7 @@ pub(crate) enum ReleaseStep {
 }
 
 impl Claim {
-    /// The claim of a task whose wait is over then.
+    /// The claim of a task whose wait is over at this time.
     pub(crate) fn of_task(self, until: Option<Instant>) -> Claim {
         if let Phase::Waiting(waiting) = &mut self.lock_state().phase {
             waiting.task_until = until;
@@ -105,7 +105,7 @@ impl Claim {
         WatchdogStep::GivenUp
     }
 
-    /// A task waits for the end of its release, until then.
+    /// A task waits for the end of its release, until this time.
     pub(crate) fn tell_by(&self, at: Instant) {
         if let Phase::Leaving(leaving) = &mut self.lock_state().phase {
             leaving.task_until = Some(at);
@@ -122,7 +122,7 @@ impl Claim {
         }
     }
 
-    /// The server is not told of the end any more: a task that waits for that hears why once the claim is retired.
+    /// The server is not told of the end any more. A task that waits for its release gets the reason once the claim is retired.
     pub(crate) fn abandon_end(&self, failure: Failure) {
         if let Phase::Leaving(leaving) = &mut self.lock_state().phase
             && self.is_tasks()

@@ -1,4 +1,4 @@
-//! The phase in which a claim waits: what answers, pushes and heartbeats change. `giving_up.rs` has its ends without the lock.
+//! The phase `Waiting`: what answers, pushes and heartbeats change. `giving_up.rs` has the ends of a wait without the lock.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -12,19 +12,19 @@ use crate::backend::{Acquired, Answer, BackendError, BackendErrorKind, Renewal, 
 use crate::backoff;
 use crate::ids::{FencingToken, LockKind};
 
-/// How long after the end of a lease the server is asked, so that the lease has really ended.
+/// The server is asked so long after the end of a lease, so that the lease has really ended.
 const PAST_THE_END: Duration = Duration::from_millis(1);
 
-/// At least so long after one ask that has failed comes the next, but for the first repeat.
+/// The least time between a failed ask and its repeat, but for the first repeat.
 const BETWEEN_ASKS: Duration = Duration::from_millis(10);
 
 #[derive(Default)]
 pub(super) struct Waiting {
-    /// The blocked callers and requests that want the hold; at the grant each gets one hold.
+    /// How many blocked callers and requests want the hold; at the grant each gets one hold.
     pub(super) callers: u32,
-    /// How many of them wait in a call right now. While there is one, it asks; else the watchdog does.
+    /// How many of these callers wait in a call right now. While one does, the caller asks; else the watchdog asks.
     pub(super) attended: u32,
-    /// Until when its task waits.
+    /// Until when the claim's task waits.
     pub(super) task_until: Option<Instant>,
     /// Each gets a message at the end of the wait.
     pub(super) decision_senders: Vec<Sender<()>>,
@@ -33,13 +33,13 @@ pub(super) struct Waiting {
     pub(super) ask_now: bool,
     /// When to ask without a wake-up.
     pub(super) recheck_at: Option<Instant>,
-    /// Of the last attempt or heartbeat, if nothing was answered since.
+    /// The error of the last attempt or heartbeat, if nothing was answered since.
     pub(super) last_error: Option<BackendError>,
-    /// Since when each grant came too late to be believed.
+    /// The time of the first of the grants that came too late to be believed, if no other answer came since.
     too_late_since: Option<Instant>,
-    /// A push that overtook the answer to `acquire`.
+    /// The token of a push that overtook the answer to `acquire`.
     pushed: Option<FencingToken>,
-    /// A hold that was taken away before this client heard of its grant.
+    /// The token of a hold that was taken away before this client learned of its grant.
     taken: Option<FencingToken>,
 }
 
@@ -47,22 +47,22 @@ pub(super) struct Waiting {
 #[derive(Default)]
 pub(super) struct StandingPlace {
     pub(super) rank: Option<u64>,
-    /// When the last command was sent whose answer says that the request stands in the queue. The place lives from then.
+    /// When the latest command whose answer was "in the queue" was sent. The time to live of the place counts from then.
     since: Option<Instant>,
-    /// Planned while the server keeps it.
+    /// The place's heartbeats: planned while the server keeps the place.
     pub(super) renewal: Upkeep,
-    /// When to recheck in place of a claim that has left. The next heartbeat does that.
+    /// When to recheck in place of a claim that has left. The heartbeat rechecks, and comes no later than this.
     pub(super) passed_recheck: Option<Instant>,
 }
 
-/// How a grant was learned of.
+/// How the client learned of a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GrantedBy {
-    /// The first time it was asked for.
+    /// By the first ask.
     FirstAsk,
     /// By a wake-up, or by an ask that a wake-up caused.
     WakeUp,
-    /// By an ask without a wake-up: its message was lost, or the holder died.
+    /// By an ask without a wake-up: the message was lost, or the holder died.
     Polling,
 }
 
@@ -82,17 +82,17 @@ impl GrantedBy {
 pub(crate) enum AfterAnswer {
     /// Nothing, but the callers check the claim.
     Nothing,
-    /// It is held.
+    /// The claim is held.
     Granted(GrantedBy),
-    /// It is over, and the server has nothing of it.
+    /// The claim is over, and the server has nothing of the request.
     Over,
-    /// It stands at the tail of the queue: its place was lost.
+    /// The request stands at the tail of the queue: its place was lost.
     PlaceLost,
     /// The callers had given up: the request may have reached the server after its withdrawal.
     Late,
     /// The same, but no attempt was ever sent.
     Unsent,
-    /// It has failed, and the server may know of it: it is `Leaving`.
+    /// The claim has failed, and is `Leaving`: the server may know of the request.
     Withdraw,
 }
 
@@ -106,7 +106,7 @@ impl Claim {
         contact.sent |= !answer.as_ref().is_err_and(BackendError::is_unsent);
         let waiting = match &mut state.phase {
             Phase::Waiting(waiting) => waiting,
-            // All callers left while it was under way, to be withdrawn once it is known what became of it.
+            // All callers left while the ask was under way; the request is withdrawn now that the ask has an outcome.
             Phase::Leaving(Leaving { held: None, .. }) if !contact.sent => return AfterAnswer::Unsent,
             Phase::Leaving(Leaving { held: None, .. }) | Phase::Over(_) => return AfterAnswer::Late,
             // A heartbeat or a push was quicker.
@@ -124,8 +124,8 @@ impl Claim {
     pub(crate) fn pushed(&self, token: FencingToken, now: Instant) -> bool {
         let state = &mut *self.lock_state();
         let Phase::Waiting(waiting) = &mut state.phase else { return false };
-        // It may overtake the answer to the `acquire` that took the place. Only that answer tells from when the place's time
-        // counts.
+        // A push may overtake the answer to the `acquire` that took the place. Only that answer tells from when the place's
+        // time counts.
         let Some(sent) = waiting.place.since else {
             waiting.pushed = Some(token);
             return false;
@@ -144,7 +144,7 @@ impl Claim {
         true
     }
 
-    /// A caller begins to wait. While one waits it asks; else the watchdog does.
+    /// A caller begins to wait. While a caller waits, the caller asks; else the watchdog asks.
     pub(crate) fn attend(&self) {
         if let Phase::Waiting(waiting) = &mut self.lock_state().phase {
             waiting.attended += 1;
@@ -186,12 +186,12 @@ impl Claim {
         }
     }
 
-    /// Whether it waits, and the server knows of it.
+    /// Whether the claim waits, and the server knows of the request.
     pub(crate) fn is_in_queue(&self) -> bool {
         matches!(&self.lock_state().phase, Phase::Waiting(waiting) if waiting.place.renewal.planned.is_some())
     }
 
-    /// Rechecks for another claim at `at`. False: the claim has no place in the queue.
+    /// Has the claim recheck at `at` for another claim. False: this claim has no place in the queue.
     pub(crate) fn recheck_by(&self, at: Instant) -> bool {
         match &mut self.lock_state().phase {
             Phase::Waiting(Waiting { place, .. }) if place.renewal.planned.is_some() => {
@@ -209,7 +209,7 @@ impl Claim {
 }
 
 impl Waiting {
-    /// Its maker attends to it: the watchdog must not overtake the first ask.
+    /// A new wait. The caller that made the claim attends to it: the watchdog must not overtake the first ask.
     pub(super) fn of_maker() -> Waiting {
         Waiting { callers: 1, attended: 1, ..Waiting::default() }
     }
@@ -249,17 +249,17 @@ impl Waiting {
         }
     }
 
-    /// `failures`: so many in a row, with this one.
+    /// `failures`: how many asks in a row have failed, with this one.
     fn not_answered(&mut self, news: News<'_>, error: BackendError, failures: u32) -> Then<AfterAnswer> {
         use BackendErrorKind::{Corrupt, Denied, InvalidConfig, InvalidName, Mismatch, Refused, Unavailable};
         let News { claim, contact, sent, now } = news;
         contact.ask = Ask::Failed(failures);
         self.last_error = Some(error.clone());
         self.ask_now = true; // the reason for this ask has no answer yet
-        // As renewals pause, see `Retries`. But a caller that joined this wait looks between two asks whether its time is over.
+        // The pause of renewals, see `Retries`. A caller that joined this wait looks between two asks whether its time is over.
         let pause = backoff::pause(failures);
         self.recheck_at = Some((sent + pause).max(now + pause.min(BETWEEN_ASKS)));
-        // After an attempt without an answer it may have a place.
+        // After an attempt without an answer the request may have a place.
         let is_first = failures == 1 && contact.heard.is_none();
         let hopeless = match error.kind() {
             Refused if is_first => true,
@@ -276,7 +276,7 @@ impl Waiting {
         (if contact.sent { AfterAnswer::Withdraw } else { AfterAnswer::Over }, Some(contact.leave(leaving)))
     }
 
-    /// A lease that is shorter than a trip is not asked for without end.
+    /// Asks again, but not for ever: the lease may be shorter than a trip.
     fn granted_too_late(&mut self, news: &News<'_>, lease: Duration, is_first: bool) -> Then<AfterAnswer> {
         let News { claim, ref contact, now, .. } = *news;
         let what = format!("the grant came too late to be used, its lease is {} ms", lease.as_millis());
@@ -339,13 +339,13 @@ impl Waiting {
         }
     }
 
-    /// A pushed grant is good for the rest of the place. That counts from the last command that was answered "in the queue",
-    /// since the server's deadline of the place can't be earlier; past it, the server is asked. An answer that tells of the
-    /// grant itself does not count: it prolongs nothing, and where it came too late to be believed, a later push must not be
-    /// believed either.
+    /// A pushed grant lasts for the rest of the place's time. That time counts from the latest command that was answered "in the
+    /// queue", since the server's deadline of the place can't be earlier; when the time is over, the server is asked. An answer
+    /// "granted" does not count: it prolongs nothing, and if it came too late to be believed, a later push must not be believed
+    /// either.
     fn granted_by_push(&mut self, news: &mut News<'_>, token: FencingToken) -> Option<Phase> {
-        // A push for an earlier place: its grant is over, and the place was put back with the same ticket. Another client may
-        // hold the lock by now.
+        // The push is for an earlier place: that grant is over, and the place was put back with the same ticket. Another client
+        // may hold the lock by now.
         if token.get() <= news.contact.latest {
             return None;
         }
@@ -353,7 +353,7 @@ impl Waiting {
         self.granted(news, token, lease)
     }
 
-    /// The hold that the claim becomes. None if the grant is not to be believed.
+    /// The phase `Held` that follows from a grant; none if the grant is not to be believed.
     fn granted(&mut self, news: &mut News<'_>, token: FencingToken, lease: Duration) -> Option<Phase> {
         if self.taken.take_if(|taken| *taken == token).is_some() {
             self.ask_now = true;
@@ -364,7 +364,7 @@ impl Waiting {
             return held.may_be(news).then_some(Phase::Held(held));
         }
         // Too late to be believed: the process stood still, or the answer took that long, or the rest of the lease is less
-        // than its margin. Ask again, but not before it is over at the server, which would say the same.
+        // than its margin. Ask again, but not before the lease is over at the server, which would only repeat its answer.
         news.contact.latest = news.contact.latest.max(token.get());
         match (news.sent + lease).saturating_duration_since(news.now) {
             Duration::ZERO => self.ask_now = true,
