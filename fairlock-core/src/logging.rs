@@ -49,7 +49,7 @@ pub struct LineLimit(Mutex<Written>);
 struct Written {
     /// When the last line was written.
     last: Option<Instant>,
-    /// What has happened since then and stands in no line.
+    /// How many events since then no line has told of.
     untold: u64,
 }
 
@@ -59,7 +59,7 @@ impl LineLimit {
         LineLimit(Mutex::new(Written { last: None, untold: 0 }))
     }
 
-    /// It has happened so many times more. If a line is to be written now: how many times since the last one.
+    /// Counts so many more events. If a line is to be written now: how many events since the last line.
     pub fn count(&self, times: u64, now: Instant) -> Option<u64> {
         let mut written = self.0.lock();
         written.untold = written.untold.saturating_add(times);
@@ -71,13 +71,13 @@ impl LineLimit {
         Some(std::mem::take(&mut written.untold))
     }
 
-    /// When a line is due for what stands in none.
+    /// When a line is due for the events that no line has told of.
     pub(crate) fn due_at(&self) -> Option<Instant> {
         let written = self.0.lock();
         written.last.filter(|_| written.untold > 0).map(|last| last + MINUTE)
     }
 
-    /// The rest, when no other line will come.
+    /// The events that no line has told of, when no other line will come.
     pub(crate) fn rest(&self) -> Option<u64> {
         Some(std::mem::take(&mut self.0.lock().untold)).filter(|untold| *untold > 0)
     }

@@ -23,10 +23,10 @@ pub(crate) struct FirstLoss(Arc<Listener>);
 
 #[derive(Debug)]
 struct Listener {
-    /// None once the channel is closed.
+    /// The sender; none once the channel is closed.
     sender: Mutex<Option<Sender<Lost>>>,
     ends_waits: Cancel,
-    /// Of a task that waits for the loss.
+    /// The waker of a task that waits for the loss.
     task: TaskSlot,
 }
 
@@ -92,7 +92,7 @@ struct Runner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stopped {
     Ended,
-    /// One of them still runs.
+    /// A callback still runs.
     Running,
 }
 
@@ -148,7 +148,7 @@ impl Unlogged {
         self.0.lock().push_back(lost);
     }
 
-    /// Logs them until `stop`, which is asked after each line. False: some are left.
+    /// Logs these losses until `stop` says so, which is asked after each line. False: some losses are left.
     pub(crate) fn log(&self, stop: impl Fn() -> bool) -> bool {
         loop {
             let Some(lost) = self.0.lock().pop_front() else { return true };

@@ -10,7 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::claim::Claim;
 use crate::ids::{LockName, OwnerId, hash_of};
 
-/// In shards by the lock's name, so that threads with different locks seldom wait for one another. No thread takes the mutexes of
+/// Has shards by the lock's name, so that threads with different locks seldom wait for one another. No thread takes the mutexes of
 /// two shards at once. A look at all claims sees one shard after the other; a claim stays in the shard of its lock.
 pub(crate) struct Registry {
     shards: [Shard; SHARDS],
@@ -22,7 +22,7 @@ pub(crate) struct Registry {
 /// not grow.
 const LOST_LEAKS: usize = 256;
 
-/// Many more than a machine has cores: then two threads that run at the same time rarely meet in one.
+/// The number of shards: many more than a machine has cores, so that two threads rarely meet in one shard.
 const SHARDS: usize = 64;
 
 /// Up to this many locks a shard keeps the entries of idle locks: they are used again.
@@ -84,7 +84,7 @@ impl Registry {
         }
     }
 
-    /// Removes the claim, if it is still its owner's.
+    /// Removes the claim, if it is still the owner's claim on the lock.
     pub(crate) fn remove(&self, claim: &Arc<Claim>) {
         let lock = &claim.lock.name;
         let mut locks = self.locks(lock.hash_code());
@@ -101,7 +101,7 @@ impl Registry {
         }
     }
 
-    /// Replaces `old` by `new`, if that is still there.
+    /// Replaces `old` by `new`, if `old` is still there.
     pub(crate) fn replace(&self, old: &Arc<Claim>, new: &Arc<Claim>) {
         let lock = &old.lock.name;
         let mut locks = self.locks(lock.hash_code());

@@ -1,4 +1,4 @@
-//! What all handles of one client share: its parts, and those that the flows take.
+//! What all handles of one client share: its parts, those that the flows use among them.
 
 use std::fmt;
 use std::panic::RefUnwindSafe;

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 pub(crate) struct Stop(AtomicU8);
 
 const OPEN: u8 = 0;
-/// By a drain: no claim becomes a hold, and holds go on.
+/// After a drain: no claim becomes a hold, and holds go on.
 const CLOSED: u8 = 1;
-/// By a shutdown: no hold goes on either.
+/// After a shutdown: no hold goes on either.
 const STOPPED: u8 = 2;
 
 /// Which call has stopped a client.

@@ -1,15 +1,16 @@
-//! What a task wants of a lock, without a thread that waits for it: a thread of the client makes the first attempts of all tasks, many
-//! in a call. It makes no second one. What is not answered is left to the watchdog, as a request on which no caller waits, or as a
-//! chore, so all else is as for threads.
+//! The calls of tasks, without a thread that waits for them: the thread for tasks makes the first attempts of all tasks, many in a
+//! call, and no second attempt. What is not answered goes to the watchdog, as a request without a waiting caller, or as a chore; all
+//! else is as for threads.
 //!
 //! Where the backend does not block, the task makes the first attempt itself, in its poll or its drop, and a release wakes the next task.
-//! So no other thread is needed between two tasks. What can meet:
+//! So no other thread is needed between two tasks. What can happen at the same time:
 //!
-//! - The queue of the thread: an attempt is made here only while that is empty, also what was taken from it. So tasks keep their order.
+//! - Errands of the thread for tasks: a task makes its attempt itself only while no errand is queued or under way. So tasks keep
+//!   their order.
 //! - A cancel, a drain, a shutdown: each may end the request before [`Claim::begin_to_ask`], and then no attempt is made. Or the
 //!   first attempt is under way: then the request is withdrawn after the answer, as with a thread.
-//! - The watchdog: it does not ask for a claim that its task attends to. A release or withdrawal that would overtake a call of the watchdog's
-//!   is left to it.
+//! - The watchdog: it does not ask for a claim that its task attends to. A release or withdrawal that would overtake a call of the
+//!   watchdog is left to the watchdog.
 //! - A push before the answer to the ask: the claim keeps it for that answer.
 //! - Wakers, which may poll, ask and release on this thread: they run after the attempt, without a mutex, and not inside each other
 //!   ([`wake_afterwards`]).
@@ -27,8 +28,7 @@ use crate::logging::log_line;
 use crate::shared::Shared;
 use crate::time::wake_afterwards;
 
-/// Errands in the thread's hands. The watchdog gets those that are left when this is dropped, also by a panic, and goes on with the
-/// requests.
+/// Errands in the thread's hands. The drop leaves the rest of them to the watchdog, even after a panic.
 struct InHand<'a>(&'a Shared, Batch);
 
 impl Drop for InHand<'_> {
@@ -37,7 +37,7 @@ impl Drop for InHand<'_> {
         releases.drain(..).for_each(|claim| shared.ledger.release_soon(&claim));
         withdrawals.drain(..).for_each(|claim| shared.ledger.leave_to_watchdog(&claim, Duty::Withdraw));
         asks.drain(..).for_each(|claim| shared.timers.due_by(claim.stop_attending()));
-        // The watchdog did not see the chores that were put back while they were in hand, and may have gone to sleep without an end.
+        // While chores are in hand the watchdog does not see them, and may have gone to sleep without an end.
         shared.timers.due_by(shared.chores.due_at());
     }
 }
@@ -50,7 +50,7 @@ pub(crate) fn begin(shared: &Arc<Shared>, wish: Wish<'_>) -> Result<Arc<Claim>> 
     let Wish { lock, owner, terms, units, patience } = wish;
     let name = &lock.name;
     may_begin(&shared.config, &wish)?;
-    // Before the first request: no hold may be granted that no thread can renew.
+    // The watchdog starts before the first request: no hold may be granted that no thread can renew.
     shared.timers.start_watchdog().map_err(|error| Error::about(name, error))?;
     let (lock, owner) = (lock.clone(), owner.clone());
     let claim = Claim::new(lock, owner, patience.wait, terms, units, &shared.config, shared.now());
@@ -67,7 +67,7 @@ pub(crate) fn begin(shared: &Arc<Shared>, wish: Wish<'_>) -> Result<Arc<Claim>> 
     Ok(claim)
 }
 
-/// Its owner holds nothing, so a drain refuses it.
+/// The request is refused in a drain: its owner holds nothing.
 fn may_begin(config: &Config, wish: &Wish<'_>) -> Result<()> {
     if config.stop.is_closed() { Err(error_of(&wish.lock.name, Failure::Shutdown)) } else { Ok(()) }
 }
@@ -84,7 +84,7 @@ pub(crate) fn leave(shared: &Arc<Shared>, claim: &Arc<Claim>) {
     }
 }
 
-/// Gives a task's hold up. Its release is under way when this returns: `Claim::release_step` says how it ends.
+/// Gives a task's hold up. The release is under way when this returns: `Claim::release_step` says how it ends.
 ///
 /// # Errors
 /// [`Error::Lost`]; [`Error::NotHeld`] for a claim that holds nothing.
@@ -113,7 +113,7 @@ pub(crate) fn unlock(shared: &Arc<Shared>, claim: &Arc<Claim>) -> Result<()> {
     }
 }
 
-/// A task has dropped the last handle. What is left to be told to the server is told by a thread: this drop must not wait for it.
+/// A task has dropped the last handle. A thread tells the server what is left: this drop must not wait for the server.
 pub(crate) fn end_elsewhere(shared: Shared) {
     if shared.chores.is_clear() {
         return;
@@ -141,7 +141,7 @@ fn run_errand(shared: &Arc<Shared>, claim: &Arc<Claim>, errand: Errand) {
     shared.errands.added(&shared.timers, shared.now());
 }
 
-/// The lock may be free for this claim, on which no caller waits.
+/// Asks for a claim without a waiting caller: its lock may be free.
 pub(crate) fn ask_again(shared: &Shared, claim: &Arc<Claim>) {
     let is_quick = claim.is_tasks() && shared.backend.is_non_blocking();
     if !is_quick {
@@ -151,7 +151,7 @@ pub(crate) fn ask_again(shared: &Shared, claim: &Arc<Claim>) {
     }
 }
 
-/// On the thread of the task, or on the one whose release woke it.
+/// Runs the attempt here: on the thread of the task, or on the thread whose release woke the task.
 fn run_here(shared: &Shared, attempt: impl FnOnce()) {
     wake_afterwards(|| {
         let _here = shared.config.clock.attend(); // not while wakers run
@@ -159,13 +159,13 @@ fn run_here(shared: &Shared, attempt: impl FnOnce()) {
     });
 }
 
-/// A look of the thread for tasks: all that is in the queue.
+/// One look of the thread for tasks: runs all queued errands.
 pub(crate) fn run_errands(shared: &Shared) -> Option<Instant> {
     while !shared.timers.is_told_to_end()
         && let Some(batch) = shared.errands.next()
     {
         let is_silent = make_attempts(shared, batch);
-        // Each call would wait for a time-out, one after the other. The watchdog has pauses for that, and gives up.
+        // The server is silent: each call would wait for a time-out. The watchdog pauses between calls, and gives up.
         while is_silent && let Some(batch) = shared.errands.next() {
             drop(InHand(shared, batch));
         }
@@ -175,7 +175,7 @@ pub(crate) fn run_errands(shared: &Shared) -> Option<Instant> {
 
 /// Returns whether the server is silent.
 fn make_attempts(shared: &Shared, batch: Batch) -> bool {
-    // All are in hand before the first call, which may panic.
+    // All errands are in hand before the first call, which may panic.
     let mut hand = InHand(shared, batch);
     tell_first(shared, &mut hand) || ask_first(shared.parts(), &hand)
 }
@@ -202,7 +202,7 @@ fn tell_first(shared: &Shared, hand: &mut InHand<'_>) -> bool {
 
 /// The first attempts of requests. Returns whether the server is silent.
 fn ask_first(parts: Parts<'_>, hand: &InHand<'_>) -> bool {
-    // Not of tasks that have left.
+    // Not for tasks that have left.
     let claims: Vec<_> = hand.1.asks.iter().filter(|claim| claim.begin_to_ask()).cloned().collect();
     parts.ask_all(&claims);
     !claims.is_empty() && claims.iter().all(|claim| claim.last_ask_failed())

@@ -36,7 +36,7 @@ impl WakeSink for Sink {
     }
 }
 
-/// Believed only for the request that waits: a late, repeated or forged message names another one.
+/// A grant is believed only by the request that waits: a late, repeated or forged message names another request.
 fn granted(shared: &Shared, lock: &str, owner: &str, request: RequestId, token: FencingToken) -> bool {
     let ledger = &shared.ledger;
     let known = ledger.registry.get(lock, owner).filter(|claim| claim.request == request);
@@ -49,14 +49,14 @@ fn granted(shared: &Shared, lock: &str, owner: &str, request: RequestId, token: 
         }
         return was_known;
     };
-    // It is held; or the server is being told of its end, and finds the grant.
+    // The claim is held; or the server is being told of its end, and finds the grant.
     if !claim.is_waiting() {
         return ledger.counters.told_too_late(&claim.lock.name, request);
     }
     if claim.pushed(token, shared.now()) {
         ledger.granted(&claim, GrantedBy::WakeUp);
     } else {
-        // Kept for the answer that it overtook; or too late, which is a reason to ask.
+        // The push is kept for the answer that it overtook; or it came too late, which is a reason to ask.
         ledger.wake_claim(&claim);
     }
     true

@@ -28,8 +28,8 @@ pub struct StoreContext {
 }
 
 impl StoreContext {
-    /// Its numbers are greater than this one: the last that the lock has drawn, also for earlier holds of which nothing else is
-    /// left. They follow the clock, so 0 will do for a lock that was not used for a while.
+    /// A context whose numbers are greater than `last`, the last number that the lock has drawn, even if nothing else of the lock
+    /// is left. Numbers follow the clock, so 0 will do for a lock that was not used for a while.
     pub fn after(last: u64) -> StoreContext {
         StoreContext { last, ..StoreContext::default() }
     }
@@ -44,9 +44,9 @@ impl StoreContext {
         std::mem::take(&mut self.wake_ups)
     }
 
-    /// For operations on the lock of this name at this moment. `is_listening` tells whether a message would reach the client of
-    /// an owner: if not, its waiter is passed over, unless the waiter asks in the same operation. A store that can't know answers
-    /// true.
+    /// The context of one operation on the lock of this name at this moment. `is_listening` says whether a message would reach the
+    /// client of an owner: if not, that waiter is passed over, unless it asks in the same operation. A store that can't know
+    /// answers true.
     pub fn operation<'a>(
         &'a mut self,
         lock: &'a LockName,
@@ -71,7 +71,7 @@ pub struct OperationContext<'a> {
     pub(crate) now: Moment,
     pub(crate) is_listening: &'a dyn Fn(&OwnerId) -> bool,
     store_context: &'a mut StoreContext,
-    /// The number of the operation: a waiter that asks in it learns of a grant by the answer.
+    /// The number of the operation: a waiter that asks in this operation learns of a grant by the answer.
     pub(crate) call: u64,
     /// The mistake that the operation makes.
     #[cfg(feature = "model")]
@@ -85,7 +85,7 @@ impl OperationContext<'_> {
         self.wrong == Some(wrong)
     }
 
-    /// It makes none.
+    /// Without models no operation makes a mistake.
     #[cfg(not(feature = "model"))]
     pub(crate) const fn is(&self, _: Wrong) -> bool {
         false
@@ -121,7 +121,7 @@ impl OperationContext<'_> {
         self.store_context.wake_ups.push(WakeUp { lock: self.lock.clone(), owner: owner.clone(), kind });
     }
 
-    /// The text as a label. The last one is used again if it is the same, as when one client asks repeatedly.
+    /// The text as a label. The last label is used again if its text is the same, as when one client asks repeatedly.
     pub(crate) fn label(&mut self, text: &str) -> Arc<str> {
         if *self.store_context.last_label != *text {
             self.store_context.last_label = text.into();

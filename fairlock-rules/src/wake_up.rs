@@ -23,20 +23,20 @@ use crate::bytes::DecodeError;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WakeUp {
-    /// The lock that it is about.
+    /// The lock that the message is about.
     pub lock: LockName,
-    /// The owner that it is for; its [client](OwnerId::client) hears it.
+    /// The owner that the message is for, at the [client](OwnerId::client) of the owner.
     pub owner: OwnerId,
-    /// What it tells.
+    /// What the message says.
     pub kind: WakeUpKind,
 }
 
-/// What a message tells, see [`Wake`].
+/// What a message says, see [`Wake`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WakeUpKind {
     /// The owner has the lock.
     Granted {
-        /// Its request.
+        /// The request that was granted.
         request: RequestId,
         /// Its fencing token.
         token: FencingToken,

@@ -1,5 +1,5 @@
-//! What callers left to other threads: releases and withdrawals to the watchdog, and what tasks want to the thread that makes their
-//! first attempts (`errands.rs`). `flow/turn.rs` does them.
+//! What callers leave to other threads: releases and withdrawals to the watchdog, and the first attempts of tasks to the thread for
+//! tasks (`errands.rs`). `flow/turn.rs` does these chores.
 
 mod errands;
 
@@ -15,8 +15,8 @@ use crate::config::MOST_AT_ONCE;
 
 pub(crate) use errands::{Batch, Errand, Errands};
 
-/// In the order of the next attempts. A call looks only at the chores that it takes. Exceptions: calls that are made once in an
-/// outage, or once a turn while the server does not answer.
+/// The chores, in the order of their next attempts. A method looks only at the chores that it takes, but for those that are
+/// called once in an outage, or once a turn while the server does not answer.
 #[derive(Default)]
 pub(crate) struct Chores {
     queues: Mutex<Queues>,
@@ -26,11 +26,11 @@ pub(crate) struct Chores {
 
 #[derive(Default)]
 struct Queues {
-    /// Not tried yet.
+    /// Chores without an attempt.
     fresh: VecDeque<Chore>,
-    /// Tried, and not answered.
+    /// Chores with an unanswered attempt.
     tried: VecDeque<Chore>,
-    /// Withdrawals that are due when an attempt can no longer begin anything; by that time and the request's number.
+    /// Withdrawals for later, when an attempt can no longer begin anything: by that time and the request's number.
     late: BTreeMap<(Instant, u64), Arc<Claim>>,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct Chore {
     pub(crate) duty: Duty,
     since: Instant,
     pub(crate) tried: bool,
-    /// An attempt before this one may have been carried out, also where a panic has hidden its answer.
+    /// An earlier attempt may have been carried out, even if a panic has hidden its answer.
     pub(crate) again: bool,
 }
 
@@ -57,7 +57,7 @@ impl Chore {
         Chore { claim, duty, since, tried: false, again: false }
     }
 
-    /// By then lease and place have run out at the server, even if a late attempt began them at its very end.
+    /// From then on lease and place are over at the server, even if a late attempt began them at its very end.
     fn until(&self) -> Instant {
         let Chore { claim, since, .. } = self;
         let late = claim.config.attempt_ttl.unwrap_or_default();
@@ -70,15 +70,15 @@ impl Chore {
 pub(crate) enum Duty {
     /// That the hold is given up.
     Release,
-    /// That the request is given up, also if it was granted.
+    /// That the request is given up, even if it was granted.
     Withdraw,
 }
 
 impl Duty {
-    /// Whether a call is under way that has to be over before; a claim with a duty begins no more such calls. An ask would begin anew
-    /// what this ends, if the server carried it out later. A heartbeat begins nothing, but if its answer tells of a place after the
-    /// withdrawal, the request is withdrawn once more: where owners name places, that would remove the place of the owner's next
-    /// request. (The renewal of a hold finds nothing after the release.)
+    /// Whether a call of this claim is under way that has to end before the chore; a claim with a duty begins no more such calls. An
+    /// ask that the server carried out after the chore would begin anew what the chore ends. A heartbeat begins nothing, but if its
+    /// answer tells of a place after the withdrawal, the request is withdrawn once more: where owners name places, that would
+    /// remove the place of the owner's next request. (The renewal of a hold finds nothing after the release.)
     pub(crate) fn has_to_wait(self, claim: &Claim) -> bool {
         match self {
             Duty::Release => claim.is_asking(),
@@ -104,7 +104,7 @@ impl Chores {
         queues.late.iter().find(|(_, late)| Arc::ptr_eq(late, claim)).map(|((at, _), _)| *at)
     }
 
-    /// Those that are to be withdrawn later.
+    /// The claims that are to be withdrawn later.
     pub(crate) fn later(&self) -> Vec<Arc<Claim>> {
         self.queues.lock().late.values().cloned().collect()
     }
@@ -114,31 +114,31 @@ impl Chores {
         queues.fresh.len() + queues.tried.len()
     }
 
-    /// Whether nothing is left, also for later.
+    /// Whether no chore is left, not even for later.
     pub(crate) fn is_clear(&self) -> bool {
         let Queues { fresh, tried, late } = &*self.queues.lock();
         fresh.is_empty() && tried.is_empty() && late.is_empty()
     }
 
-    /// Whether one is left that was tried.
+    /// Whether a chore with an unanswered attempt is left.
     pub(crate) fn has_failed(&self) -> bool {
         !self.queues.lock().tried.is_empty()
     }
 
-    /// Takes the chore of this claim, if no thread has taken it before, nor is making a call that has to come first: the claim's
-    /// signal is raised when that has ended.
+    /// Takes the chore of this claim, unless another thread has taken it, or makes a call that has to end first: the claim's signal
+    /// is raised when that call has ended.
     pub(crate) fn take(&self, claim: &Arc<Claim>) -> Option<ChoresInHand<'_>> {
         let mut queues = self.queues.lock();
         let Queues { fresh, tried, .. } = &mut *queues;
         let chore = [fresh, tried].into_iter().find_map(|queue| {
-            // The latest first: as a rule the caller has just left, and come back.
+            // The latest chore first: as a rule the caller has just left, and come back.
             let at = queue.iter().rposition(|chore| Arc::ptr_eq(&chore.claim, claim))?;
             (!queue[at].duty.has_to_wait(claim)).then(|| queue.remove(at))?
         })?;
         Some(ChoresInHand { chores: self, todo: VecDeque::from([chore]), back: Vec::new() })
     }
 
-    /// Callers that wait for an answer look again whether to go on waiting.
+    /// Has callers that wait for an answer look again whether to go on waiting.
     pub(crate) fn tell_callers(&self) {
         let claims: Vec<_> = {
             let queues = self.queues.lock();
@@ -147,7 +147,7 @@ impl Chores {
         claims.iter().for_each(|claim| claim.raise()); // without the mutex: it may run a waker
     }
 
-    /// The client ends, and can't wait for what may arrive late.
+    /// Makes later withdrawals due at once: the client ends, and can't wait for what may arrive late.
     pub(crate) fn make_late_ones_due(&self) {
         self.queues.lock().make_due(|_| true);
     }
@@ -170,14 +170,14 @@ impl Chores {
         over
     }
 
-    /// Claims with one duty in the calling thread's hands, which has not left them to the watchdog before.
+    /// Puts claims with one duty into the calling thread's hands, without a detour through the queue.
     pub(crate) fn in_hand(&self, claims: Vec<Arc<Claim>>, duty: Duty, now: Instant) -> ChoresInHand<'_> {
         let todo = claims.into_iter().map(|claim| Chore::new(claim, duty, now)).collect();
         ChoresInHand { chores: self, todo, back: Vec::new() }
     }
 
-    /// Takes the next ones that are due, for one call: those with one duty that follow each other. First attempts go before retries,
-    /// which wait for the pause.
+    /// Takes the next chores that are due, for one call: those with one duty that follow each other. First attempts go before
+    /// retries, which wait for the pause.
     pub(crate) fn next(&self, now: Instant) -> Option<ChoresInHand<'_>> {
         let may_retry = !self.retries.is_pausing(now);
         let mut queues = self.queues.lock();
@@ -189,7 +189,7 @@ impl Chores {
         Some(ChoresInHand { chores: self, todo: queue.drain(..of_duty).collect(), back: Vec::new() })
     }
 
-    /// When the next one is due; those that were tried before wait for the pause.
+    /// When the next chore is due; retries wait for the pause.
     pub(crate) fn due_at(&self) -> Option<Instant> {
         let retries = self.retries.not_before();
         let queues = self.queues.lock();
@@ -200,11 +200,11 @@ impl Chores {
     }
 }
 
-/// Chores in a thread's hands. What is left of them goes back to the queue when this is dropped, also by a panic.
+/// Chores in a thread's hands. The drop puts those that are left back into the queue, even after a panic.
 pub(crate) struct ChoresInHand<'a> {
     chores: &'a Chores,
     pub(crate) todo: VecDeque<Chore>,
-    /// Those that go back: tried just now without an answer, or with another duty.
+    /// The chores that go back: without an answer just now, or with another duty.
     pub(crate) back: Vec<Chore>,
 }
 
@@ -229,14 +229,14 @@ mod tests {
     use super::*;
     use crate::ids::LockName;
 
-    /// Whether the claim's callers look again after this.
+    /// Whether `of` has the claim's callers look again.
     fn hears<T>(claim: &Claim, of: impl FnOnce() -> T) -> bool {
         let seen = claim.signal.generation();
         of();
         claim.signal.generation() != seen
     }
 
-    /// A caller of the same owner waits for that: it does the chore itself, or goes on waiting.
+    /// A caller of the same owner may wait for the chore: that caller then does it itself, or goes on waiting.
     #[test]
     fn the_callers_of_a_claim_hear_of_its_chore() {
         let (chores, claim) = (Chores::default(), Claim::of_tests(&LockName::new("a").unwrap(), "u:1"));

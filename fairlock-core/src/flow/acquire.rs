@@ -25,13 +25,13 @@ pub(crate) struct Wish<'a> {
     pub(crate) patience: &'a Patience,
 }
 
-/// What came of joining or making the claim, and since when the caller waits for it.
+/// The claim that the caller joined or made, and since when the caller waits for it.
 enum Entered {
     Held(Taken),
     Waiting(Arc<Claim>, Instant),
 }
 
-/// One hold of a claim, which is the caller's.
+/// The caller's hold: one of those that the claim counts.
 pub(crate) struct Taken {
     pub(crate) claim: Arc<Claim>,
     pub(crate) token: FencingToken,
@@ -94,7 +94,7 @@ impl Parts<'_> {
         }
     }
 
-    /// Waits on a claim of which the caller has a share.
+    /// Waits for a claim that counts the caller.
     pub(crate) fn wait_for(self, claim: &Arc<Claim>, patience: &Patience) -> Result<Waited> {
         let _here = self.config.clock.attend();
         claim.attend();
@@ -111,13 +111,13 @@ impl Parts<'_> {
         waited
     }
 
-    /// Waits on a claim to which the caller attends: the maker of the claim, and each caller that joins it. `now` may be a moment
-    /// ago.
+    /// Waits for a claim to which the caller attends: as the maker of the claim does, and each caller that joins it. `now` may be
+    /// a moment ago.
     fn wait_on(self, claim: &Arc<Claim>, patience: &Patience, mut now: Instant) -> Result<Waited> {
         let _listening = patience.cancel.as_ref().map(|cancel| cancel.listen(claim));
         let mut last_ask = None;
         let waited = loop {
-            // Read before the claim is: a raise in between ends the sleep at once.
+            // The signal is read before the claim: a raise in between ends the sleep at once.
             let seen = claim.signal.generation();
             match claim.caller_step(patience, now) {
                 CallerStep::Take { token, count } => {
@@ -135,8 +135,8 @@ impl Parts<'_> {
                     last_ask = Some((sent, now));
                 }
                 CallerStep::Sleep(until) => {
-                    // Not where the server takes longer to answer: its message can't come that soon. And only the first in
-                    // the queue may be granted that soon.
+                    // No spin if the server takes longer to answer, since its message can't come that soon; and only for the
+                    // first in the queue, since no other waiter is granted that soon.
                     let is_near = last_ask.is_some_and(|(sent, answered)| answered < sent + MOMENT);
                     if is_near && claim.rank() == Some(0) {
                         claim.signal.watch(seen);
@@ -151,12 +151,12 @@ impl Parts<'_> {
                 CallerStep::GiveUp(step) => break give_up(self.ledger, self.chores, claim, patience, step),
             }
         };
-        // If another caller still wants it, and a wake-up came while this one left, the watchdog takes over.
+        // If another caller still wants the lock, and a wake-up came while this caller left, the watchdog takes over.
         self.timers.due_by(claim.stop_attending());
         waited
     }
 
-    /// Tells the server of one hold more. False: the server says that the hold is lost.
+    /// Tells the server the hold count after a re-entry. False: the server says that the hold is lost.
     fn reenter(self, claim: &Arc<Claim>, token: FencingToken, count: u32) -> bool {
         match tell_hold_count(self.backend, claim, token, count, "fairlock::acquire") {
             HoldCountSet::Set => true,
@@ -168,12 +168,12 @@ impl Parts<'_> {
         }
     }
 
-    /// `began`: when the call did.
+    /// `began`: when the call began.
     fn enter(self, wish: Wish<'_>, began: Instant) -> Result<Option<Entered>> {
         let mut now = began;
         loop {
             self.check_may_enter(wish)?;
-            // Before the first request: no hold may be granted that no thread can renew.
+            // The watchdog starts before the first request: no hold may be granted that no thread can renew.
             self.timers.start_watchdog().map_err(|error| Error::about(&wish.lock.name, error))?;
             let (claim, joined) = self.join_or_make(wish, now, began);
             match joined {

@@ -1,4 +1,4 @@
-//! How a request is asked for, and what follows from the answer: by a caller, by the watchdog, and by the thread for tasks.
+//! How a caller, the watchdog, or the thread for tasks asks for a request, and what follows from the answer.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -69,7 +69,7 @@ impl Parts<'_> {
             _ => None,
         };
         let after = claim.answered(answer, sent, now);
-        // A grant that was just taken is no news.
+        // A claim that has just become a hold knows its attempt's number.
         if !matches!(after, AfterAnswer::Granted(_)) {
             self.ledger.attempt_ended(claim, outcome, now);
         }
@@ -109,7 +109,7 @@ impl Parts<'_> {
     fn place_lost(self, claim: &Claim) {
         self.ledger.counters.place_lost(&claim.lock);
         let (lock, owner) = (&claim.lock.name, &claim.owner);
-        // Many may learn of it at once, and the watchdog has logged that their places are gone.
+        // Many requests may lose their places at once, and the watchdog has logged that.
         log_line!(debug, "fairlock::acquire",
             event = "place lost", lock = lock.as_str(), owner = owner.as_str();
             "lock {lock}: the place of {owner} was lost, it goes to the tail"

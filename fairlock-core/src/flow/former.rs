@@ -14,8 +14,8 @@ use crate::claim::{Claim, Failure, Patience};
 use crate::error::{Error, Result};
 
 impl Parts<'_> {
-    /// Waits until the server knows of the end of the former claim, and tells it if no other thread does. False: the caller's time is
-    /// over. `began`: when the call did.
+    /// Waits until the server knows of the end of the former claim, and tells the server if no other thread does. False: the
+    /// caller's time is over. `began`: when the call began.
     ///
     /// # Errors
     /// As for an ask: after one attempt for a caller that does not wait, at the end of a timed wait whose last attempt was
@@ -48,7 +48,7 @@ impl Parts<'_> {
             }
             let now = self.config.now();
             if now >= until || patience.wait == Wait::No && failed > failed_before {
-                // Another thread is telling the server, and the lock may be busy or not.
+                // Another thread is telling the server; until then nobody knows whether the lock is busy.
                 let is_busy = error.is_none() && late_at.is_none() && patience.deadline == Some(until);
                 return if is_busy { Ok(false) } else { Err(unsettled(claim, error)) };
             }
@@ -58,8 +58,8 @@ impl Parts<'_> {
                 attempts += 1;
                 try_at = self.config.now() + backoff::pause(attempts);
             } else {
-                // Another thread is at it, or has a call of the claim under way that has to be over before. That thread raises the
-                // signal when it has an answer.
+                // Another thread is telling the server, or has another call of this claim under way that has to end before. That
+                // thread raises the signal when it has an answer.
                 claim.signal.wait(seen, Some(until));
             }
         }

@@ -24,7 +24,8 @@ use crate::error::{Error, LostCause, Result};
 use crate::ids::FencingToken;
 use crate::logging::{log_line, ms};
 
-/// The server is told of an end that has come meanwhile all the same: it may have been told of it before.
+/// The lease that an attempt names after `at_least` is over. The attempt is made all the same: an earlier one may have been
+/// carried out.
 const AT_ONCE: Duration = Duration::from_millis(1);
 
 impl Parts<'_> {
@@ -32,7 +33,7 @@ impl Parts<'_> {
     pub(crate) fn keep(self, claim: &Arc<Claim>, at_least: Duration) -> Result<()> {
         let _here = claim.config.clock.attend();
         let now = claim.config.now();
-        // From when this client learned of the grant, which is no earlier than the grant.
+        // Counts from when this client learned of the grant, which is no earlier than the grant.
         let held_for = claim.held_for(now).unwrap_or_default();
         let left = at_least.min(LONGEST).saturating_sub(held_for);
         if left.is_zero() {

@@ -29,7 +29,7 @@ use crate::ledger::Ledger;
 use crate::outage::Outage;
 use crate::timers::Timers;
 
-/// What the flows take of a client.
+/// The parts of a client that the flows use.
 #[derive(Clone, Copy)]
 pub(crate) struct Parts<'a> {
     pub(crate) id: ClientId,

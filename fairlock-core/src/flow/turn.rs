@@ -1,5 +1,5 @@
-//! Tells the server what departed callers left behind: releases and withdrawals, repeated until they are answered or the
-//! server must have forgotten by itself.
+//! Makes the releases and withdrawals that departed callers left behind, and repeats them until they are answered, or until the
+//! hold or place must have ended by itself.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,12 +23,12 @@ pub(crate) struct Turn<'a> {
     parts: Parts<'a>,
     /// The last chore that was not answered.
     failed: Option<BackendError>,
-    /// Another one was.
+    /// Whether a chore was answered.
     is_heard: bool,
-    /// The chores that are not tried any more, and the first of them.
+    /// How many chores are given up, and the first of them.
     abandoned: usize,
     first_abandoned: Option<First>,
-    /// A request of each lock that left it.
+    /// One departed request of each lock.
     left: HashMap<LockName, Arc<Claim>>,
 }
 
@@ -46,7 +46,7 @@ impl<'a> Turn<'a> {
         let Some(taken) = chores.take(claim) else { return false };
         self.attempt(taken);
         timers.due_by(self.end());
-        // The watchdog did not see it while it was taken, and may have gone to sleep without an end. The caller may leave.
+        // The watchdog did not see the chore while it was taken, and may sleep without an end. The caller may leave.
         timers.due_by(chores.due_at());
         true
     }
@@ -72,7 +72,7 @@ impl<'a> Turn<'a> {
         earlier(self.end(), self.parts.chores.due_at())
     }
 
-    /// One attempt, in one call. What is not done is put back by the drop of `taken`, even after a panic.
+    /// One attempt, in one call. The drop of `taken` puts back what is not done, even after a panic.
     pub(crate) fn attempt(&mut self, mut taken: ChoresInHand<'_>) {
         // The last ask was still under way when the chore was added, and was not sent either.
         taken.todo.retain(|chore| {
@@ -132,7 +132,7 @@ impl<'a> Turn<'a> {
         others_answer: bool,
     ) {
         let now = self.parts.config.now();
-        // The pause is set before the claims' callers hear of the failure, since they go by both.
+        // The pause is set before the claims' callers learn of the failure, since they look at both.
         let after = self.parts.chores.retries.failed(now, self.parts.config.longest_pause());
         for (claim, error) in &errors {
             claim.leaving_failed(error.clone());
@@ -154,7 +154,7 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// Tells the server of chores with one duty. One answer each; that of a release says that nothing is left.
+    /// Tells the server of chores with one duty. Each gets one answer; after that of a release nothing is left.
     fn tell(&self, chores: &[Chore]) -> impl Iterator<Item = Answer<Withdrawn>> + use<> {
         let answers = match chores {
             [Chore { duty: Duty::Release, .. }, ..] => {
@@ -170,9 +170,8 @@ impl<'a> Turn<'a> {
         or_missing(answers).take(chores.len())
     }
 
-    /// The first attempt to release a task's hold is made here. If the server does not have the hold, the hold was lost, unless
-    /// its lease has ended since. (A thread makes its first attempt itself. After an attempt without an answer, that attempt may
-    /// have released the hold.)
+    /// A release was answered. If the first attempt, which only a task leaves to this thread, finds no hold, the hold was lost,
+    /// unless its lease has ended since. In a repeat the earlier attempt may have released the hold.
     fn released(&self, chore: &Chore, answer: Released) -> Withdrawn {
         let claim = &chore.claim;
         let has_failed = claim.leaving().is_none_or(|(failed, _)| failed > 0);
@@ -227,7 +226,7 @@ impl<'a> Turn<'a> {
         }
         chore.claim.abandon_end(Failure::Backend(error.clone()));
         self.parts.ledger.retire(&chore.claim);
-        // As the request was, which has left nothing.
+        // As the request was refused, which has left nothing.
         if chore.claim.was_refused() {
             return;
         }
@@ -239,8 +238,8 @@ impl<'a> Turn<'a> {
         });
     }
 
-    /// Passes wake-ups on, once a lock: the search for a waiter passes those that leave as well. Writes one line, however many
-    /// chores were given up. Returns when the line is due, if that is later.
+    /// Passes wake-ups on, one for each lock: the search for a waiter walks over those that leave as well. Logs one line, however
+    /// many chores were given up. Returns when that line is due, if that is later.
     pub(crate) fn end(&mut self) -> Option<Instant> {
         self.left.values().for_each(|claim| self.parts.ledger.pass_wake_up_on(claim));
         let (first, count) = (self.first_abandoned.take()?, self.abandoned);
@@ -248,7 +247,7 @@ impl<'a> Turn<'a> {
             return self.parts.outage.given_up.tell(count, first, self.parts.config.now());
         }
         let First { lock, duty, error } = first;
-        // The outage has its lines; and what the server was not told is over there by now.
+        // The outage has its own lines; and what the server was not told of is over there by now.
         log_line!(debug, "fairlock::release",
             event = "given up", lock = lock.as_str(), task:? = duty, count = count, error:% = error;
             "{count} releases or withdrawals given up; the first is {duty:?} for lock {lock}: {error}"

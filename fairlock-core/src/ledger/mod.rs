@@ -1,4 +1,4 @@
-//! What becomes of the claims of one client, whichever thread learns of it. `late.rs` is about what may still arrive.
+//! What is done when a hold or a wait of a client begins or ends, whichever thread learns of that. `late.rs`: what may arrive late.
 //!
 //! The words for an end, in this module and in those above:
 //!
@@ -30,7 +30,7 @@ use crate::registry::Registry;
 use crate::stats::Counters;
 use crate::timers::Timers;
 
-/// The claims, and who hears of their ends. It makes no call to the server.
+/// The claims, and all that is told of their ends. Makes no call to the server.
 pub(crate) struct Ledger {
     pub(crate) registry: Registry,
     pub(crate) counters: Counters,
@@ -40,7 +40,7 @@ pub(crate) struct Ledger {
     config: Arc<Config>,
     timers: Arc<Timers>,
     chores: Arc<Chores>,
-    /// For what it says of the names of places.
+    /// Says whether places are named by owners alone.
     backend: Arc<dyn Backend>,
 }
 
@@ -104,11 +104,11 @@ impl Ledger {
         lost
     }
 
-    /// All of it but the callbacks and the log.
+    /// Reports a loss to all but the callbacks and the log.
     pub(crate) fn mark_lost(&self, claim: &Arc<Claim>, cause: LostCause) -> Option<Lost> {
         let held_for = claim.held_for(self.config.now());
         let Loss { lost, was_leaving } = claim.lose(cause)?;
-        // A hold that is being released stays until the server has heard of that: the owner's next request waits for it.
+        // A claim that is being released stays until the server was told: the owner's next request waits for that.
         let is_leaving = claim.leaving().is_some();
         if !is_leaving {
             self.forget(claim);
@@ -117,7 +117,8 @@ impl Ledger {
         self.counters.lost(&claim.lock);
         claim.raise();
         self.counters.meter_loss(&claim.lock, cause);
-        // Counted at the unlock if it was leaving. It may leave by now, since those who wait were told: that counts nothing.
+        // The end of a leaving claim was counted at the unlock. A claim that leaves only now, since its waiters were told of
+        // the loss, counts nothing more.
         if let Some(time) = held_for.filter(|_| !was_leaving) {
             self.counters.held(&claim.lock, time);
         }
@@ -132,7 +133,7 @@ impl Ledger {
         }
     }
 
-    /// Marks a hold whose time is over as lost, unless another thread has. Returns its loss, also an earlier one.
+    /// Marks an expired hold as lost, unless another thread has. Returns the loss, even if it was reported before.
     pub(crate) fn lose_if_expired(&self, claim: &Arc<Claim>) -> Option<Lost> {
         let lost = claim.loss(self.config.now())?;
         self.lose(claim, lost.cause);
@@ -187,7 +188,7 @@ impl Ledger {
         }
     }
 
-    /// The claim leaves without the lock. A wake-up of a plain lock is for any waiter, so it goes to another one.
+    /// The claim leaves without the lock. A wake-up of a plain lock is for any waiter: the claim's goes to another waiter.
     pub(crate) fn pass_wake_up_on(&self, claim: &Claim) {
         if claim.lock.kind == LockKind::Plain
             && let Some(other) = self.registry.any(claim.lock.name.as_str(), Claim::is_waiting)

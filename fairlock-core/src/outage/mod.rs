@@ -25,12 +25,12 @@ use lines::{Concerned, Lines};
 
 pub(crate) struct Outage {
     config: Arc<Config>,
-    /// The watchdog's, which looks whether the outage is over.
+    /// Wakes the watchdog, which looks whether the outage is over.
     signal: Arc<Signal>,
-    /// A call was not answered, and no other call since.
+    /// Whether the latest call was not answered.
     silent: AtomicBool,
     pub(crate) renewals: Retries,
-    /// Of requests on which no caller waits.
+    /// The pause of asks for requests without a waiting caller.
     pub(crate) asks: Retries,
     lines: Mutex<Lines>,
     pub(crate) given_up: GivenUp,
@@ -52,7 +52,7 @@ impl Outage {
         }
     }
 
-    /// A call was answered: if it is the first in an outage, the watchdog looks whether that is over.
+    /// A call was answered. After the first answer in an outage the watchdog looks whether the outage is over.
     pub(crate) fn heard(&self) {
         if self.silent.load(Ordering::Acquire) {
             self.silent.store(false, Ordering::Release);
@@ -60,8 +60,8 @@ impl Outage {
         }
     }
 
-    /// A call that was sent at `sent` was not answered; `failed` is its lock and its error. `others_answer`: a call to another
-    /// server was, at the same time.
+    /// A call that was sent at `sent` was not answered; `failed`: its lock and its error. `others_answer`: another server answered
+    /// a call at the same time.
     pub(crate) fn heard_nothing(
         &self,
         registry: &Registry,
@@ -73,7 +73,7 @@ impl Outage {
         let now = self.config.now();
         self.silent.store(true, Ordering::Release);
         let line = self.lines.lock().failed(sent, now, failed);
-        // Counted for a line only: there may be many claims, and many calls fail.
+        // Counted only if a line is to be logged: there may be many claims, and many calls fail.
         let Some(line) = line else { return };
         let concerned = concerned(registry, chores, (!others_answer).then_some(line.since));
         self.lines.lock().concerns(concerned);
@@ -99,7 +99,7 @@ impl Outage {
         self.lines.lock().lasts()
     }
 
-    /// For how long it has lasted.
+    /// For how long the outage has lasted.
     pub(crate) fn lasted(&self) -> Option<Duration> {
         self.lines.lock().lasted(self.config.now())
     }
@@ -108,7 +108,7 @@ impl Outage {
         Pauses { renewals: self.renewals.not_before(), asks: self.asks.not_before() }
     }
 
-    /// A thread panicked, in a request of which kind is not known. Returns whether that is to be logged.
+    /// A thread panicked in some request. Returns whether that is to be logged.
     pub(crate) fn panicked(&self, now: Instant) -> bool {
         for kind in [&self.renewals, &self.asks] {
             kind.failed(now, self.config.longest_pause());

@@ -30,7 +30,7 @@ pub(crate) fn shut_down(shared: &Shared, limit: Duration) -> Result<()> {
     end(shared, limit, &[])
 }
 
-/// The same; `failed` are claims that have failed already and are to be withdrawn.
+/// Ends the client; `failed` are claims that have failed already and are to be withdrawn.
 fn end(shared: &Shared, limit: Duration, failed: &[Arc<Claim>]) -> Result<()> {
     if shared.config.stop.stop() == Stopping::Before {
         failed.iter().for_each(|claim| shared.ledger.withdraw_soon(claim));
@@ -39,8 +39,8 @@ fn end(shared: &Shared, limit: Duration, failed: &[Arc<Claim>]) -> Result<()> {
     shared.ledger.ending.signal.raise(); // no drain goes on
     let _here = shared.config.clock.attend();
     let ends_at = shared.now() + limit;
-    // The watchdog begins no other round. One that is under way may be held up by a slow server. The releases do not wait
-    // for it: it renews no hold that is lost.
+    // The watchdog begins no other round. A slow server may hold up a round that is under way. The releases do not wait for
+    // that round: it renews no lost hold.
     shared.timers.tell_to_end();
     let settling = Settling::new(&shared.backend, &shared.config.clock, Arc::clone(shared.timers.signal()));
     failed.iter().for_each(|claim| settling.add(claim, Duty::Withdraw, None));
@@ -50,14 +50,14 @@ fn end(shared: &Shared, limit: Duration, failed: &[Arc<Claim>]) -> Result<()> {
     // Waiters first: no lock that is released may go to a waiter of this client.
     fail_waiters(&claims, &settling);
     for claim in &claims {
-        // Also of claims that hold or leave: a later call of the same owner may sleep on them.
+        // Also callers of claims that hold or leave: a later call of the same owner may sleep on such a claim.
         claim.raise();
     }
     // Holders are told before the server is: the next holder must not meet one that still relies on the lock.
     let (mut losses, mut cut_off) = (Vec::new(), Vec::new());
     for claim in &claims {
         let held = claim.as_held(shared.now());
-        // A hold that its holder is releasing is not lost by this.
+        // A hold that its holder is releasing is not lost by the shutdown.
         if claim.valid_until().is_some()
             && let Some(lost) = shared.ledger.mark_lost(claim, LostCause::Shutdown)
         {
@@ -124,7 +124,7 @@ fn settle_all(shared: &Shared, settling: &Arc<Settling>, until: Instant) -> Opti
             break;
         }
     }
-    // What another thread, the watchdog or a caller, was telling the server all that time is not settled either.
+    // What another thread, the watchdog or a caller, is still telling the server is not settled either.
     let in_hand = || {
         let mut open = shared.ledger.registry.all();
         open.retain(|claim| is_open(claim));

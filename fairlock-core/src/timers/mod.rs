@@ -1,4 +1,4 @@
-//! When the threads of a client look next: the watchdog, and the two beside it. `sleeper.rs` is one of them.
+//! When the three threads of a client look next: the watchdog and the two beside it. `sleeper.rs` has one such thread.
 
 mod sleeper;
 
@@ -17,11 +17,11 @@ use crate::time::{Clock, Signal};
 pub(crate) struct Timers {
     /// The watchdog itself.
     pub(crate) dog: Sleeper,
-    /// Beside the watchdog, which may be waiting for answers: tells of holds that expire.
+    /// Reports holds that expire while the watchdog waits for answers.
     pub(crate) expiry: Sleeper,
     /// Makes the first attempts of what tasks want.
     pub(crate) tasks: Sleeper,
-    /// How long the watchdog's next round may take, judged by the last ones: it takes along what comes due by then.
+    /// How long the watchdog's next round may take, by the last rounds: that round does what comes due by then as well.
     pub(crate) meanwhile: Mutex<Duration>,
     ended: AtomicBool,
 }
@@ -45,7 +45,7 @@ impl Timers {
         self.start(&self.dog).map_err(|error| no_thread("no thread for the watchdog", error))
     }
 
-    /// Starts the thread for tasks with the first one.
+    /// Starts the thread for tasks with the first task.
     ///
     /// # Errors
     /// `Unavailable` when the system has no thread to give.
@@ -72,7 +72,7 @@ impl Timers {
     /// Something comes due for the watchdog at `at`.
     pub(crate) fn due_by(&self, at: Option<Instant>) {
         match at {
-            // It does not look any more, but the shutdown that waits for it does.
+            // The watchdog does not look any more, but the shutdown does, and waits for this signal.
             Some(_) if self.is_told_to_end() => self.signal().raise(),
             Some(at) => self.dog.due_by(at),
             None => {}
@@ -150,7 +150,7 @@ mod tests {
         assert!(due_in(6 * S) && !wakes(&timers, || timers.due_by(None)));
     }
 
-    /// Whoever waits for the end looks after it in its place.
+    /// Once the threads are told to end, what would wake the watchdog wakes the thread that waits for their end.
     #[test]
     fn a_watchdog_that_is_told_to_end_is_woken_for_all() {
         let clock = Clock::from(ManualClock::new());

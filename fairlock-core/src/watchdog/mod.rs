@@ -16,8 +16,8 @@
 //! in the next round, at once. Withdrawals go before asks, since a caller whose time is over waits up to 50 ms for its
 //! withdrawal. A look passes all claims, and takes little time beside the calls of its round.
 //!
-//! Each request of a call may be carried out and its answer lost. Then it is repeated with the same number, and has the same
-//! answer, as if it had been alone. Each has its own answer.
+//! Each request of a call has its own answer. If the request is carried out and its answer lost, it is repeated with the same
+//! number, and gets the same answer, as if it had been alone.
 
 mod round;
 
@@ -42,8 +42,8 @@ pub(crate) const THREADS: Threads = Threads {
     tasks: |client| keep(client, |timers| &timers.tasks, tasks::run_errands),
 };
 
-/// Looks again and again, each time when the last look said or when the thread is woken, until the client ends. A thread
-/// owns the client only during a look, so that the last handle can go at any time.
+/// The body of these threads: looks, and looks again at the time that the last look returned, or when woken, until the client
+/// ends. A thread owns the client only during a look, so that the last handle can go at any time.
 fn keep(client: &Weak<Shared>, sleeper: fn(&Timers) -> &Sleeper, look: fn(&Shared) -> Option<Instant>) {
     let mut panics = 0;
     let Some(signal) = client.upgrade().map(|shared| Arc::clone(sleeper(&shared.timers).signal())) else {
@@ -58,7 +58,7 @@ fn keep(client: &Weak<Shared>, sleeper: fn(&Timers) -> &Sleeper, look: fn(&Share
             shared.ledger.unlogged.log(|| false);
             return;
         }
-        // A backend may panic. What was under way is put back as it unwinds, see `Due`, `UnderWay` and `ChoresInHand`.
+        // A backend may panic. The unwinding puts back what was under way, see `Due`, `UnderWay` and `ChoresInHand`.
         let next = match catch_unwind(AssertUnwindSafe(|| look(&shared))) {
             Ok(next) => {
                 panics = 0;
@@ -76,7 +76,7 @@ fn keep(client: &Weak<Shared>, sleeper: fn(&Timers) -> &Sleeper, look: fn(&Share
     }
 }
 
-/// Before the watchdog waits for answers. It begins once, and goes on until the client ends.
+/// Starts the second thread, before the watchdog first waits for answers. The thread runs until the client ends.
 fn watch_ends_meanwhile(timers: &Timers) {
     static NO_THREAD: LineLimit = LineLimit::new();
     if let Err(error) = timers.start(&timers.expiry)
@@ -98,18 +98,18 @@ fn report_ended(shared: &Shared) -> Option<Instant> {
         Some(until) if until <= now => ended.push(Arc::clone(claim)),
         until => next = earlier(next, until),
     });
-    // The watchdog, which has the answer, and a caller may be at it too: the first reports it.
+    // The watchdog, which has the answer, or a caller may have found the loss too: the first of them reports it.
     for claim in &ended {
         if let Some(lost) = claim.loss(now) {
             ledger.lose_in_background(claim, lost.cause);
         }
     }
-    // The watchdog writes their lines.
+    // The watchdog logs these losses.
     shared.timers.due_by((!ended.is_empty()).then_some(now));
     next
 }
 
-/// The watchdog's requests wait for a pause, as after a request without an answer: a thread that panics each time does not spin.
+/// After a panic the watchdog pauses, as after a request without an answer, so that a thread that panics each time does not spin.
 /// At most one line a minute is logged.
 fn panicked(shared: &Shared, name: &str, panic: Box<dyn Any + Send>) {
     let now = shared.now();

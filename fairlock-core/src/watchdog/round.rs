@@ -13,7 +13,7 @@ use crate::ids::FencingToken;
 use crate::logging::log_line;
 use crate::shared::Shared;
 
-/// A claim that is due for renewal, and what is asked for it. No other thread renews it until this is dropped.
+/// A claim that is due for renewal, and the renewal to send. No other thread renews the claim until this is dropped.
 struct Due {
     claim: Arc<Claim>,
     hold: Option<(FencingToken, u32)>,
@@ -25,7 +25,7 @@ struct Due {
 struct Round {
     over: Vec<(Arc<Claim>, LostCause)>,
     given_up: Vec<Arc<Claim>>,
-    /// Whose tasks wait for the end of a release.
+    /// The claims whose tasks wait for the end of a release.
     told: Vec<Arc<Claim>>,
     due: Vec<Due>,
     /// The requests to be asked for, and since when that is due.
@@ -39,8 +39,8 @@ struct Round {
 pub(super) fn round(shared: &Shared) -> Option<Instant> {
     let Shared { ledger, timers, outage, chores, .. } = shared;
     let now = shared.now();
-    // A slow or silent server holds the whole round up. So the round takes along what comes due meanwhile, or the locks on
-    // other servers would lose that time again and again.
+    // A slow or silent server holds the whole round up. So the round also does what comes due meanwhile: otherwise the locks
+    // on other servers would lose that time again and again.
     let (meanwhile, pauses) = (*timers.meanwhile.lock(), outage.pauses());
     let mut round = Round::default();
     ledger.registry.for_each(|claim| round.note(claim, &RoundTimes { now, meanwhile, pauses }));
@@ -82,8 +82,8 @@ pub(super) fn round(shared: &Shared) -> Option<Instant> {
     earlier(earlier(earlier(next, next_chore), next_line), (!are_logged).then(|| shared.now()))
 }
 
-/// Renews all of them in one call. The answers count from before it was sent. Returns those whose places are gone: their callers
-/// notice nothing while these live.
+/// Renews all these claims in one call. The answers count from before the call was sent. Returns the claims whose places are gone:
+/// their callers notice nothing while the places come back.
 fn renew(shared: &Shared, due: Vec<Due>) -> Vec<Due> {
     let Shared { config, ledger, outage, .. } = shared;
     let items: Vec<Renew<'_>> = due.iter().map(Due::item).collect();
@@ -97,7 +97,7 @@ fn renew(shared: &Shared, due: Vec<Due>) -> Vec<Due> {
         let error = answer.as_ref().map_or_else(BackendError::clone, |_| BackendError::senseless());
         let number = answer.as_ref().ok().and_then(Renewal::number);
         let after = claim.renewed(answer, sent, *lease, now);
-        // One without an answer begins nothing later: it puts no place back.
+        // A renewal without an answer begins nothing later: it puts no place back.
         if hold.is_none() {
             ledger.attempt_ended(claim, Ok(number), now);
         }
@@ -128,7 +128,7 @@ fn renew(shared: &Shared, due: Vec<Due>) -> Vec<Due> {
         );
     }
     match unanswered {
-        // This round had everything that had failed before, but for what has ended meanwhile.
+        // This round has repeated all that had failed before, but for what has ended meanwhile.
         None => {
             outage.renewals.answered();
             outage.heard();
@@ -141,15 +141,15 @@ fn renew(shared: &Shared, due: Vec<Due>) -> Vec<Due> {
     places_gone
 }
 
-/// Asks for requests on which no caller waits, and for all whose places are gone, many in a call. What is left after a turn, or after
-/// a call that was not answered, is left to the next round, which follows at once, and to callers.
+/// Asks for requests without a waiting caller, and for all requests whose places are gone, many in a call. What is left after a
+/// turn, or after an unanswered call, is for the next round, which follows at once, and for callers.
 fn ask(parts: Parts<'_>, unattended: impl Iterator<Item = Arc<Claim>>, gone: Vec<Due>) {
     let Parts { config, outage, .. } = parts;
     let stop_at = config.now() + TURN;
     let gone = gone.into_iter().map(|due| (Arc::clone(&due.claim), Some(due)));
     let mut all = unattended.map(|claim| (claim, None)).chain(gone);
     loop {
-        // A caller of one whose place is gone finds it asked for when it looks.
+        // A caller of a request whose place is gone finds, when it looks, that the watchdog has asked.
         let (claims, are_retries): (Vec<_>, Vec<_>) = all
             .by_ref()
             .map(|(claim, renewing)| (claim.last_ask_failed(), claim, renewing))

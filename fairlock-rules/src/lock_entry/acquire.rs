@@ -26,7 +26,7 @@ impl LockEntry {
             return Err(error);
         }
         let Place { lock, owner, request, wait, units, ttl, ticket: named, .. } = ask.place;
-        // A repeat. A hold of this owner under another request does not matter: which of the two is the late one can't be known.
+        // A repeat. A hold of this owner under another request does not matter: nobody can know which of the two requests is late.
         if let Some(hold) = self.holds.of(owner, request) {
             return Ok(hold.granted(context.now));
         }
@@ -52,7 +52,7 @@ impl LockEntry {
             self.hand_on(context, &mut plan);
         }
 
-        // A newcomer gets its units if no waiter is ahead of it, and they are free.
+        // A newcomer gets its units if they are free and no waiter is ahead.
         let is_granted = plan.grants.iter().any(|hold| hold.is_of(owner, request));
         if own.is_none() {
             let place = self.queue.new_place(heartbeat, context.label(ask.label), context.now);
@@ -93,7 +93,7 @@ impl LockEntry {
         Acquired::Queued { rank, recheck_in, ticket, latest: context.last_number() }
     }
 
-    /// One that does not stand in the queue. It may wait for a plain lock.
+    /// The answer to a request that does not stand in the queue. The request may wait for a plain lock.
     fn busy(&mut self, context: &OperationContext<'_>, ask: &Acquire<'_>) -> Acquired {
         let mut rests_for = Duration::ZERO;
         if ask.place.wait == Wait::No {

@@ -11,11 +11,11 @@ use crate::bytes::{Coded, DecodeError, read, read_list, write_list};
 const FORMAT: u8 = 1;
 
 impl LockEntry {
-    /// The state as bytes. Equal states are equal bytes. With no label a hold has about 70, and a place about 90.
+    /// The state as bytes. Equal states are equal bytes. Without a label a hold takes about 70 bytes, a place about 90.
     pub fn encode(&self) -> Vec<u8> {
         let LockEntry { kind, holds, queue, interest, calls: _, grace: _ } = self;
         let mut out = vec![FORMAT];
-        // How many units a lock has tells its kind, as far as that matters; 0 for one holder at a time, whether fair or plain.
+        // The number of units tells the kind, as far as it matters; 0 for one holder at a time, whether fair or plain.
         let units = if kind.is_shared() { u64::from(kind.capacity()) + 1 } else { 0 };
         units.write(&mut out);
         write_list(holds.iter().collect::<Vec<_>>().into_iter(), &mut out);
@@ -24,10 +24,10 @@ impl LockEntry {
         out
     }
 
-    /// The state that these bytes are.
+    /// The state in these bytes.
     ///
     /// # Errors
-    /// Those of another format, and bytes that `encode` can't have written. Damage can't always be told: a changed time is a time.
+    /// For another format, and for bytes that `encode` can't have written. Damage does not always show: a changed time is a time.
     pub fn decode(bytes: &[u8]) -> Result<LockEntry, DecodeError> {
         let mut rest = match bytes {
             [FORMAT, rest @ ..] => rest,

@@ -12,16 +12,16 @@ use crate::context::Moment;
 /// With more holds than this they are indexed.
 const FEW: usize = 64;
 
-/// All holds of a lock, in the order of their tokens. An exclusive lock has one at most, for which nothing is allocated. A few are
-/// looked through. Many are indexed, so that no call takes longer the more there are.
+/// All holds of a lock, in the order of their tokens. The one hold of an exclusive lock allocates nothing. A few holds are
+/// searched one by one; many are indexed, so that no call takes longer the more holds there are.
 #[derive(Default)]
 pub(super) struct Holds {
     few: SmallVec<[KeptHold; 1]>,
-    /// All holds, from when there were more than a few until the last one ends.
+    /// All holds, from when there were more than a few until the last hold ends.
     many: Option<Box<Many>>,
     /// The units that they take together.
     taken: u32,
-    /// None of the few ends before this moment, so most calls need not look for ended holds.
+    /// No hold of the few ends before this moment, so most calls need not look for ended holds.
     none_ends_before: Moment,
 }
 
@@ -61,7 +61,7 @@ impl Holds {
         }
     }
 
-    /// A hold whose lease has ended is none.
+    /// Drops the holds whose leases have ended.
     pub(super) fn drop_over(&mut self, now: Moment) {
         while let Some(over) = self.many.as_ref().and_then(|many| many.first_over(now)) {
             self.remove(over);
@@ -93,7 +93,7 @@ impl Holds {
         }
     }
 
-    /// This very hold, by owner, request and token; none if it is over.
+    /// The hold with this owner, request and token; none if that hold is over.
     pub(super) fn find(&self, hold: &Hold<'_>) -> Option<&KeptHold> {
         let kept = match &self.many {
             Some(many) => many.get(hold.token),
@@ -117,7 +117,7 @@ impl Holds {
         }
     }
 
-    /// The hold with this token ends no earlier than then.
+    /// Makes the hold with this token end no earlier than `ends`.
     pub(super) fn prolong(&mut self, token: FencingToken, ends: Moment) {
         if let Some(many) = &mut self.many {
             many.prolong(token, ends);
@@ -126,7 +126,7 @@ impl Holds {
         }
     }
 
-    /// The hold with this token is of another request from now on, and ends then, even if that is earlier.
+    /// Gives the hold with this token to another request, and makes it end at `ends`, even if that is earlier.
     pub(super) fn hand_to(&mut self, token: FencingToken, keeper: RequestId, ends: Moment) {
         let kept = match &mut self.many {
             Some(many) => return many.hand_to(token, keeper, ends),
@@ -155,7 +155,7 @@ impl Holds {
         few.into_iter().chain(many.into_iter().flat_map(|many| many.into_all()))
     }
 
-    /// The earliest end of any; none if there is no hold.
+    /// The earliest end of all holds; none if there is no hold.
     pub(super) fn first_end(&self) -> Option<Moment> {
         match &self.many {
             Some(many) => many.first_end(),

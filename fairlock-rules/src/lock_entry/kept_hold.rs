@@ -11,13 +11,13 @@ use crate::context::Moment;
 /// A hold, named by owner, request and token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptHold {
-    /// Who has it.
+    /// Who has the hold.
     pub owner: OwnerId,
     /// The request that was granted.
     pub request: RequestId,
     /// Its fencing token.
     pub token: FencingToken,
-    /// How many units of the lock it takes.
+    /// How many units of the lock the hold takes.
     pub units: u32,
     /// The hold count.
     pub holds: u32,
@@ -25,7 +25,7 @@ pub struct KeptHold {
     pub since: Moment,
     /// When its lease ends.
     pub ends: Moment,
-    /// For operators; often empty.
+    /// The label that operators see; often empty.
     pub label: Arc<str>,
 }
 
@@ -34,7 +34,7 @@ impl KeptHold {
         self.request == request && self.owner == *owner
     }
 
-    /// The rest of its lease.
+    /// The rest of the lease.
     pub(super) fn left(&self, now: Moment) -> Duration {
         self.ends.saturating_sub(now)
     }

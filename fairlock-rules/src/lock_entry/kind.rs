@@ -1,4 +1,4 @@
-//! Which kind of lock a name is: that of its holds and its waiters. An idle name becomes what the next one asks for.
+//! Which kind of lock a name is: the kind of its holds and waiters. An idle name becomes what the next request asks for.
 
 use fairlock_core::LockKind;
 use fairlock_core::backend::{BackendError, BackendErrorKind, Place};
@@ -12,7 +12,7 @@ impl LockEntry {
         if self.grace.is_some() { 0 } else { self.kind.capacity().saturating_sub(self.holds.taken()) }
     }
 
-    /// Fails for a place that could never be granted, and for one in a lock of another kind.
+    /// Fails for a place that could never be granted, and for a place in a lock of another kind.
     pub(super) fn check_place(
         &mut self,
         context: &mut OperationContext<'_>,
@@ -41,7 +41,7 @@ impl LockEntry {
         if !self.is_idle(context) {
             return Err(self.mismatch(asked));
         }
-        // All waiters are absent, and leave: their turn has come. When they are heard again, they ask for what the lock is not.
+        // All waiters are absent, and leave: their turn has come. If they ask again, they ask for another kind.
         let tickets: Vec<_> = self.queue.places().map(|(ticket, _)| ticket).collect();
         for ticket in tickets {
             self.queue.remove(ticket);

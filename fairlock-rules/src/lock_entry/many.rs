@@ -25,7 +25,7 @@ impl Many {
     }
 
     pub(super) fn first_to_end(&self, now: Moment, most: usize) -> (Vec<&KeptHold>, u64) {
-        // Those that are over are few: each call that changes the lock drops them.
+        // Few holds are over: each call that changes the lock drops those.
         let over = self.ends.iter().take_while(|(ends, _)| *ends <= now).count();
         let live = self.ends.iter().skip(over).take(most);
         let listed: Vec<_> = live.filter_map(|(_, token)| self.kept.get(token)).collect();
@@ -47,7 +47,7 @@ impl Many {
         self.kept.get(&token)
     }
 
-    /// Not to change its end.
+    /// For changes other than of the hold's end.
     pub(super) fn get_mut(&mut self, token: FencingToken) -> Option<&mut KeptHold> {
         self.kept.get_mut(&token)
     }

@@ -36,7 +36,7 @@ pub use renewal::{lock_of, renew_by_lock};
 
 const A_DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The state of one lock, and all that can be done with it. The name may also be unused: then it is the [`Default`].
+/// The state of one lock, and all operations on it. The state of an unused name is the [`Default`].
 ///
 /// Each operation is that of [`Backend`](fairlock_core::backend::Backend), and may be repeated, as there. The entry and the
 /// [`OperationContext`] must be those of the lock which the question names.
@@ -53,14 +53,14 @@ const A_DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// An exclusive lock has one unit. A fair and a plain handle of one name share it. Every release serves the queue first, so no
 /// plain waiter barges.
 pub struct LockEntry {
-    /// Of all its holds and present waiters.
+    /// The kind of all holds and present waiters.
     kind: LockKind,
     holds: Holds,
     queue: Queue,
     interest: Interest,
-    /// How many operations there were. Not part of the state: it only tells them apart.
+    /// How many operations there were: tells operations apart. Not part of the state.
     calls: u64,
-    /// Until when it grants nothing. Not part of the state.
+    /// Until when the lock grants nothing. Not part of the state.
     grace: Option<Moment>,
 }
 
@@ -77,15 +77,15 @@ impl LockEntry {
         self.holds.is_empty() && self.queue.is_empty() && self.interest.is_empty()
     }
 
-    /// From when on it can be dropped, if nothing is heard of it until then: its holds are over, and its waiters have been silent
+    /// From when on the entry can be dropped, if no operation comes until then: the holds are over, and the waiters have been silent
     /// for too long.
     pub fn over_at(&self) -> Moment {
         let holds = self.holds.iter().map(|hold| hold.ends).max().unwrap_or_default();
         holds.max(self.queue.over_at()).max(self.interest.over_at())
     }
 
-    /// From when on a store that keeps the last number beside it can forget both: a day after the last use, so that tokens grow also
-    /// where the clock is set back. Numbers follow the clock, so the last one tells of that use.
+    /// From when on a store can forget the entry and the last number: a day after the last use, so that tokens grow even if the
+    /// clock is set back. Numbers follow the clock, so the last number tells when the last use was.
     pub fn forget_at(&self, last: u64) -> Moment {
         self.over_at().max(Duration::from_micros(last)).saturating_add(A_DAY)
     }
@@ -96,8 +96,8 @@ impl LockEntry {
         self.grace = Some(until);
     }
 
-    /// No waiter could be heard from then on until now, as while another transaction has a row locked. So that time makes none absent.
-    /// The store says so before the first operation after it.
+    /// Says that no waiter could be heard from then until now, as while another transaction has the row locked: that time makes no
+    /// waiter absent. The store says so before the next operation.
     pub fn heard_nobody_since(&mut self, since: Moment, now: Moment) {
         self.queue.skip(since, now);
     }
@@ -107,7 +107,7 @@ impl LockEntry {
         self.queue.silent_for(now)
     }
 
-    /// Each operation begins with this: it has a number, and a hold whose lease has ended is none.
+    /// How each operation begins: it gets a number, and drops holds whose leases have ended.
     fn read(&mut self, context: &mut OperationContext<'_>) {
         self.calls += 1;
         context.call = self.calls;

@@ -9,9 +9,9 @@ use super::kept_hold::KeptHold;
 use crate::interest::Interest;
 use crate::queue::{Queue, QueueParts};
 
-/// All of a state.
+/// All parts of a state.
 pub struct Parts {
-    /// Of all its holds and present waiters.
+    /// The kind of all holds and present waiters.
     pub kind: LockKind,
     /// The holds, by token.
     pub holds: Vec<KeptHold>,
@@ -21,7 +21,7 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Of a state in which no request waits for a plain lock.
+    /// The parts of a state in which no request waits for a plain lock.
     pub fn new(kind: LockKind, holds: Vec<KeptHold>, queue: QueueParts) -> Parts {
         Parts { kind, holds, queue, interest: Interest::default() }
     }

@@ -15,11 +15,11 @@ use crate::wake_up::WakeUpKind;
 /// What an operation is going to change.
 #[derive(Default)]
 pub(super) struct Plan {
-    /// The units that are taken then.
+    /// The units that are taken after the plan.
     pub(super) used: u32,
     /// The holds that end.
     pub(super) drops: SmallVec<[FencingToken; 1]>,
-    /// The new holds, and who has not asked in this operation and is told.
+    /// The new holds, and the owners to tell: those who have not asked in this operation.
     pub(super) grants: SmallVec<[KeptHold; 1]>,
     pub(super) wake_ups: SmallVec<[(OwnerId, WakeUpKind); 1]>,
     /// The tickets that leave the queue, and the greatest ticket that has had its turn.
@@ -27,14 +27,14 @@ pub(super) struct Plan {
     pub(super) served: u64,
     /// A new place.
     pub(super) joins: Option<(u64, KeptPlace)>,
-    /// Others wait: for the first waiter, which does not fit, or since nobody is next while the queue rests.
+    /// Whether all others have to wait: the first waiter does not fit, or the queue rests.
     pub(super) blocked: bool,
     /// The ticket of a place whose request asks without a wait.
     pub(super) impatient: Option<u64>,
 }
 
 impl LockEntry {
-    /// Begins a plan: from here on the operation is one on the queue, whose clock moves.
+    /// Begins a plan: the operation counts as one on the queue, and moves the queue's clock.
     pub(super) fn new_plan(&mut self, context: &OperationContext<'_>) -> Plan {
         self.queue.pulse(context.now, context.last_number());
         Plan { used: self.holds.taken(), ..Plan::default() }
@@ -66,7 +66,7 @@ impl Plan {
         });
     }
 
-    /// A newcomer, or one that an operator kicks, stands at the tail.
+    /// Puts a newcomer, or a waiter that an operator kicks, at the tail.
     pub(super) fn join(&mut self, context: &mut OperationContext<'_>, mut place: KeptPlace) {
         place.is_heard = false;
         self.joins = Some((context.next_number(), place));

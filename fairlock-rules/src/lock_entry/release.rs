@@ -22,7 +22,7 @@ impl LockEntry {
         if let Some(held) = held {
             plan.drop(held);
         } else if let Some(ticket) = in_queue {
-            // A late repeat of its acquire has come here after the hold ended: a release ends the request, whatever its state.
+            // A late repeat of the `acquire` has made a place after the hold ended: a release ends the request, whatever its state.
             self.queue.remove(ticket);
         }
         self.hand_on(context, &mut plan);

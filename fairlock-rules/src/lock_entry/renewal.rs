@@ -7,7 +7,7 @@ use super::LockEntry;
 use crate::context::OperationContext;
 use crate::queue::Heartbeat;
 
-/// The answers to items of many locks: `renew` is asked lock by lock, with all items of it.
+/// The answers to items of many locks: `renew` gets all items of one lock at once, lock by lock.
 pub fn renew_by_lock<'a, A>(
     items: &[Renew<'a>],
     mut renew: impl FnMut(&'a LockName, &[Renew<'a>]) -> Vec<A>,
@@ -36,7 +36,7 @@ impl LockEntry {
     /// the first in the queue of *all* waiters of this call, whatever the order of the items.
     pub fn renew(&mut self, context: &mut OperationContext<'_>, items: &[Renew<'_>]) -> Vec<Renewal> {
         self.read(context);
-        // A holder hands nothing on: waiters have their own heartbeats, which do.
+        // A holder's renewal hands nothing on: the heartbeats of waiters do.
         let is_of_waiters = items.iter().any(|item| matches!(item, Renew::Place { .. }));
         let mut plan = is_of_waiters.then(|| self.new_plan(context));
         items.iter().for_each(|item| self.hear(context, item));
@@ -49,8 +49,8 @@ impl LockEntry {
         items.iter().map(|item| self.answer(context, item, first)).collect()
     }
 
-    /// The item was heard. A heartbeat puts no place back: it may be later than the request's end. If the request still waits, its
-    /// client asks again, and names its ticket.
+    /// Hears the item. A heartbeat puts no place back: it may arrive after the request's end. If the request still waits, its client
+    /// asks again, and names the ticket.
     fn hear(&mut self, context: &OperationContext<'_>, item: &Renew<'_>) {
         match item {
             Renew::Hold { hold, holds, lease } => {
@@ -72,8 +72,8 @@ impl LockEntry {
         }
     }
 
-    /// The ticket of the waiter whose heartbeat this is. None if the heartbeat names another ticket: an operator has moved the
-    /// waiter, which asks for its new ticket.
+    /// The ticket of the waiter that this heartbeat is for. None if the heartbeat names another ticket: an operator has moved the
+    /// waiter, which then asks to learn its new ticket.
     fn waits_at(&self, item: &Renew<'_>) -> Option<u64> {
         let Renew::Place { place, .. } = item else { return None };
         let ticket = self.queue.ticket_of(place.owner, place.request)?;
@@ -81,7 +81,7 @@ impl LockEntry {
         (is_its_own && self.may_grant(place)).then_some(ticket)
     }
 
-    /// The state of the item, after all were heard. `first`: the first ticket of all waiters of the call.
+    /// The answer to the item, after all items were heard. `first`: the first ticket of all waiters in the call.
     fn answer(&mut self, context: &OperationContext<'_>, item: &Renew<'_>, first: Option<u64>) -> Renewal {
         let place = match item {
             Renew::Hold { hold, .. } => {

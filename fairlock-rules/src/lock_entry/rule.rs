@@ -1,4 +1,4 @@
-//! The one rule of who is next. It plans, and `write` does it. `lib/rule.lua` of the Redis backend is the same rule.
+//! The one rule of who is next. The rule makes a plan, `write` carries it out. `lib/rule.lua` of the Redis backend is the same rule.
 
 use super::LockEntry;
 use super::plan::Plan;
@@ -8,13 +8,13 @@ use crate::wrong::Wrong;
 
 /// What a place does at its turn.
 enum AtItsTurn {
-    /// It gets its units.
+    /// The waiter gets its units.
     Takes,
-    /// It waits, and all behind it.
+    /// The waiter and all behind it wait.
     Stops,
-    /// It stays, and those behind may go first.
+    /// The waiter stays, and those behind may go first.
     Passed,
-    /// It is removed.
+    /// The waiter is removed.
     Leaves,
 }
 
@@ -57,8 +57,8 @@ impl LockEntry {
         plan.served = plan.served.max(ticket);
     }
 
-    /// Grants the lock to the waiters at the head, in order, as far as their units are free. The first present one that does not fit
-    /// stops it (`plan.blocked`). Those that are absent leave. Nothing happens while all units are taken, and while the queue rests.
+    /// Grants the lock to the waiters at the head, in order, as long as their units are free. The first present waiter that does not
+    /// fit ends this (`plan.blocked`). Absent waiters leave. Nothing happens while all units are taken, and while the queue rests.
     pub(super) fn hand_on(&self, context: &mut OperationContext<'_>, plan: &mut Plan) {
         plan.blocked = self.is_resting(context.now);
         for (ticket, place) in self.queue.places() {

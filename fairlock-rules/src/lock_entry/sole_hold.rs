@@ -1,5 +1,5 @@
-//! What stores with a table need to know of a state: the only hold of an exclusive lock, to keep it in columns, who is next, and what a
-//! waiter looks for that polls.
+//! What a store with a table needs: the only hold of an exclusive lock, to keep that hold in columns; who is next; and what a
+//! polling waiter looks for.
 
 use fairlock_core::backend::RequestId;
 use fairlock_core::{FencingToken, OwnerId};
@@ -19,7 +19,7 @@ impl LockEntry {
         self.holds.add(hold);
     }
 
-    /// Whether nothing is lost if it becomes the [`Default`], beside a sole hold that is put back: nobody waits.
+    /// Whether the state without its sole hold is as good as the [`Default`]: nobody waits.
     pub fn is_as_new(&self) -> bool {
         !self.kind.is_shared() && self.is_empty()
     }
@@ -35,7 +35,7 @@ impl LockEntry {
         self.holds.of(owner, request).filter(|hold| now < hold.ends).map(|hold| hold.token)
     }
 
-    /// Whether the waiters for a plain lock have a reason to ask: nothing holds it at this moment. Changes nothing.
+    /// Whether the waiters for a plain lock have a reason to ask: nobody holds the lock at this moment. Changes nothing.
     pub fn is_free_for_plain(&self, now: Moment) -> bool {
         !self.interest.is_empty() && self.holds.iter().all(|hold| hold.ends <= now)
     }

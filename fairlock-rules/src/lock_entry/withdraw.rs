@@ -12,8 +12,8 @@ impl LockEntry {
         self.take_out(context, place, false)
     }
 
-    /// Moves a request to the tail: [`Backend::kick`](fairlock_core::backend::Backend::kick). It is told to look, and
-    /// learns its new ticket: until then it is unheard.
+    /// Moves a request to the tail: [`Backend::kick`](fairlock_core::backend::Backend::kick). Its client is told to look, and
+    /// learns the new ticket; until then the place counts as unheard.
     pub fn kick(&mut self, context: &mut OperationContext<'_>, place: &Place<'_>) -> Withdrawn {
         self.take_out(context, place, true)
     }
@@ -33,8 +33,8 @@ impl LockEntry {
             return Withdrawn::Left;
         }
         let mut plan = self.new_plan(context);
-        // Before the lock is handed on: a free unit must not go to the leaving request. The request may have been the first, and
-        // not have fitted: then others fit now.
+        // Removed before the lock is handed on: a free unit must not go to the leaving request. If that request was the first and
+        // did not fit, others may fit now.
         let own =
             self.queue.ticket_of(place.owner, place.request).and_then(|ticket| self.queue.remove(ticket));
         self.hand_on(context, &mut plan);

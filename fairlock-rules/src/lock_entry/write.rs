@@ -1,4 +1,4 @@
-//! Does what is planned, and tells those whom it concerns. `lib/write.lua` of the Redis backend is the same.
+//! Carries out a plan, and tells the owners concerned. `lib/write.lua` of the Redis backend is the same.
 
 use super::LockEntry;
 use super::plan::Plan;
@@ -23,8 +23,8 @@ impl LockEntry {
         }
     }
 
-    /// Comes after every write, since nothing depends on it. No waiter of the queue gets units that stay free after a hold has ended:
-    /// so waiters of plain locks may.
+    /// Sends the messages, after all writes, since nothing depends on a message. Units that stay free after a hold has ended go to no
+    /// waiter of the queue: so waiters for plain locks are told.
     pub(super) fn tell(&mut self, context: &mut OperationContext<'_>, plan: Plan) {
         for (owner, kind) in plan.wake_ups {
             context.tell(&owner, kind);

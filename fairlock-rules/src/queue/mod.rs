@@ -27,16 +27,16 @@ pub(crate) struct KeptPlace {
     pub(crate) owner: OwnerId,
     pub(crate) request: RequestId,
     pub(crate) label: Arc<str>,
-    /// The units that it waits for.
+    /// The units that the waiter wants.
     pub(crate) units: u32,
     /// The requested lease.
     pub(crate) lease: Duration,
     /// The last operation in which the waiter was heard.
     pub(crate) asked_in: u64,
-    /// The waiter has named this ticket, so it knows it.
+    /// Whether the waiter has named this ticket, and so knows it.
     pub(crate) is_heard: bool,
     joined: Moment,
-    /// On the queue's clock.
+    /// When the place's time is over, on the queue's clock.
     pub(crate) deadline: Moment,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct KeptPlace {
 pub(crate) struct Heartbeat<'a> {
     pub(crate) place: &'a Place<'a>,
     pub(crate) lease: Duration,
-    /// None in a renewal, which keeps the label.
+    /// The label; none in a renewal, which keeps the label.
     pub(crate) label: Option<&'a str>,
     pub(crate) call: u64,
 }
@@ -60,7 +60,7 @@ pub(crate) struct Queue {
     clock: Clock,
     /// Tickets up to this one have had their turn: they were granted the lock, or were absent then.
     served: u64,
-    /// On the queue's clock. A lost queue comes back: no waiter is next before this.
+    /// The end of the queue's rest, on its clock: no waiter is next before, since a lost queue comes back.
     rests_until: Moment,
 }
 
@@ -78,8 +78,8 @@ impl Queue {
         self.places.iter().map(|(ticket, place)| (*ticket, place))
     }
 
-    /// An operation on the queue: its clock moves, and a rest ends with the last place. `last`: the last number of the sequence. If the
-    /// queue is new, tickets up to there were of one that ended before.
+    /// Begins an operation on the queue: its clock moves, and a rest ends with the last place. `last`: the last number of the
+    /// sequence. Tickets up to this number belonged to an earlier queue, if this one is new.
     pub(crate) fn pulse(&mut self, now: Moment, last: u64) {
         self.clock.pulse(now);
         if self.is_empty() {
@@ -88,17 +88,17 @@ impl Queue {
         }
     }
 
-    /// Nobody could be heard from then on until now.
+    /// Nobody could be heard from then until now.
     pub(crate) fn skip(&mut self, since: Moment, now: Moment) {
         self.clock.skip(since, now);
     }
 
-    /// How long ago its last operation was.
+    /// How long ago the last operation on the queue was.
     pub(crate) fn silent_for(&self, now: Moment) -> Duration {
         now.saturating_sub(self.clock.pulse)
     }
 
-    /// Counts the time to live in an ask: of a waiter, or of a request that asks whether it would have to wait.
+    /// Takes note of the time to live in an ask: of a waiter, or of a request that would not wait.
     pub(crate) fn count_ttl(&mut self, ttl: Duration) {
         self.clock.count_ttl(ttl, self.is_empty());
     }
@@ -108,7 +108,7 @@ impl Queue {
         self.clock.value
     }
 
-    /// The waiter is heard now: its place, if it has one, counts for another time to live.
+    /// Hears the waiter: its place, if there is one, lasts for another time to live.
     pub(crate) fn hear(&mut self, heartbeat: Heartbeat<'_>) {
         let Place { owner, request, ttl, ticket: named, .. } = *heartbeat.place;
         let Some(ticket) = self.ticket_of(owner, request) else { return };
@@ -124,7 +124,7 @@ impl Queue {
         }
     }
 
-    /// The place of a waiter that is heard now, and has none yet.
+    /// A new place for a waiter that is heard now.
     pub(crate) fn new_place(&self, heartbeat: Heartbeat<'_>, label: Arc<str>, now: Moment) -> KeptPlace {
         let Place { owner, request, ttl, units, .. } = *heartbeat.place;
         KeptPlace {
@@ -191,15 +191,15 @@ impl Queue {
         place.deadline <= self.clock.at(now)
     }
 
-    /// A lease as a grant by the queue gives it: for the rest of the place's time, at most as long as was asked. So the waiter
-    /// knows how long a pushed grant is valid without asking, and a dead waiter delays the others no longer than its place would
-    /// have.
+    /// The lease of a grant to a waiter: the rest of the place's time, or the lease that was asked for if that is shorter. So the
+    /// waiter knows how long a pushed grant is valid without asking, and a dead waiter delays the others no longer than its place
+    /// would have.
     pub(crate) fn lease_of(&self, place: &KeptPlace) -> Duration {
         place.lease.min(place.deadline.saturating_sub(self.clock()))
     }
 
-    /// All others wait for the first waiter that does not fit. So it counts without a subscription, too, until it has been silent for
-    /// half a place's time: a connection that breaks for a moment must not cost its turn.
+    /// Whether the first waiter, which does not fit, counts as present. All others wait for it. Without a subscription it counts until
+    /// it has been silent for half of the place's time: a connection that breaks for a moment must not cost its turn.
     pub(crate) fn blocks(&self, place: &KeptPlace, now: Moment) -> bool {
         self.clock.at(now).saturating_add(self.clock.half_ttl()) < place.deadline
     }
@@ -257,7 +257,7 @@ impl Queue {
             .collect()
     }
 
-    /// From when on all its waiters are dead, if none is heard until then.
+    /// From when on all waiters are dead, if none is heard until then.
     pub(crate) fn over_at(&self) -> Moment {
         if self.is_empty() { Moment::ZERO } else { self.clock.over_at() }
     }

@@ -35,7 +35,7 @@ pub struct PlaceParts {
     pub lease: Duration,
     /// The waiter has named its ticket.
     pub is_heard: bool,
-    /// On the queue's clock.
+    /// When the place's time is over, on the queue's clock.
     pub deadline: Moment,
 }
 
