@@ -1,4 +1,4 @@
-//! What a command is answered: by a step, or by a row that a fast part has returned.
+//! The answer to a command: from a step, or from a row that a fast part has returned.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ answers! {
 }
 
 impl Answer {
-    /// Whether its caller may believe in a hold because of it. A deposed primary must make no promise, also where a step reads it and
+    /// Whether the answer is a promise: its caller may believe in a hold. A deposed primary must make no promise, even if the step
     /// changes nothing.
     pub(crate) fn is_promise(&self) -> bool {
         match self {
@@ -73,7 +73,7 @@ impl Answer {
         })
     }
 
-    /// Its times count from this much earlier on.
+    /// The answer with its times counted from this much earlier.
     pub(crate) fn shorten(&mut self, late: Duration) {
         let shorten = |time: &mut Duration| *time = time.saturating_sub(late);
         match self {

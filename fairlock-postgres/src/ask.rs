@@ -36,7 +36,7 @@ pub(crate) fn ask_one<T: TryFrom<Answer, Error = Failure>>(
     reply.get()?
 }
 
-/// Gets the questions of one call answered.
+/// Answers the questions of one call.
 pub(crate) fn answer(store: &Store, questions: Vec<Question>, deadline: Instant) {
     store.queue.operation(questions, deadline, |questions, part| match part {
         Part::Fast => fast::make(store, questions, false),
@@ -44,8 +44,8 @@ pub(crate) fn answer(store: &Store, questions: Vec<Question>, deadline: Instant)
     });
 }
 
-/// The watchdog's: answers these questions on its own connection, and waits neither for its turn nor for a row. One whose row others
-/// have locked is told so.
+/// Answers the watchdog's questions on the watchdog's own connection, and waits neither for a turn nor for a row. A question whose row
+/// others have locked gets that as its answer.
 pub(crate) fn answer_what_is_free(store: &Store, questions: Vec<Question>) {
     let mut left = fast::make(store, questions, true);
     while !left.is_empty() {

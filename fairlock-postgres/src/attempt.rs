@@ -14,7 +14,7 @@ pub(crate) enum What {
     Acquire,
 }
 
-/// What one of them does, with its values.
+/// One such statement with its values.
 pub(crate) struct Attempt {
     pub(crate) what: What,
     values: Vec<Value>,

@@ -1,5 +1,5 @@
-//! The operations of the store, in the order of the trait. Each makes questions about locks, and asks them: a fast part answers what is
-//! plain, a step all else.
+//! The operations of the store, in the order of the trait. Each operation asks questions about locks: a fast part answers the plain
+//! ones, a step all others.
 
 use std::fmt;
 use std::ops::Range;

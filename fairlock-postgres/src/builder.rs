@@ -67,8 +67,8 @@ impl PostgresBackend {
         schema::script()
     }
 
-    /// The same without `begin` and `commit`, for tools that run each migration in a transaction of their own, as sqlx, refinery and
-    /// Flyway do. There is one for each [`LAYOUT`](PostgresBackend::LAYOUT).
+    /// The SQL without `begin` and `commit`, for tools that run each migration in a transaction of their own, as sqlx, refinery and
+    /// Flyway do. Each [`LAYOUT`](PostgresBackend::LAYOUT) has one migration.
     pub fn migration_in_transaction() -> String {
         schema::script_in_transaction()
     }
@@ -100,7 +100,7 @@ impl Debug for PostgresBuilder {
 }
 
 impl PostgresBuilder {
-    /// Sets another address for wake-ups, which need a session: the server's, where the first address is a pooler in
+    /// Sets another address for wake-ups, which need a session: the server's address, if the first address is a pooler in
     /// transaction mode.
     pub fn listen_on(mut self, url: &str) -> Self {
         self.listen_on = Some(url.to_owned());

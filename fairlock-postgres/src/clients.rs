@@ -37,14 +37,14 @@ pub(crate) struct Clients {
     deaf: Mutex<Option<Deaf>>,
 }
 
-/// A message of this process to itself was not heard, so its clients poll.
+/// Whether a message of this process to itself was not heard: then the clients of the process poll.
 struct Deaf {
-    /// Until the next one is sent.
+    /// The pause until the next message is sent.
     until: Instant,
     pause: Duration,
 }
 
-/// How soon another message is tried, and the longest pause before one: behind a pooler none will come. Short in tests.
+/// The first and the longest pause before another message to itself: behind a pooler no message comes. Short in tests.
 const TRIED_AGAIN: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
 const LONGEST: Duration = Duration::from_secs(600);
 
@@ -68,7 +68,7 @@ impl Clients {
         self.deaf.lock().as_ref().map(|deaf| deaf.until)
     }
 
-    /// A message was not heard. Whether that is new.
+    /// A message was not heard. Returns whether that is new.
     pub(crate) fn is_deaf(&self) -> bool {
         let mut deaf = self.deaf.lock();
         let pause = deaf.as_ref().map_or(TRIED_AGAIN, |deaf| (deaf.pause * 2).min(LONGEST));
@@ -105,7 +105,7 @@ impl Clients {
         self.all.read().get(name).map(|client| client.link.is_present())
     }
 
-    /// Tells a client of this process, if it is one.
+    /// Tells a client if it is of this process.
     pub(crate) fn deliver(&self, wake_up: &WakeUp) {
         if let Some(client) = self.get(wake_up.owner.client()) {
             client.hear(wake_up);
@@ -121,7 +121,7 @@ impl Clients {
 }
 
 impl Client {
-    /// Hears a message, whether it waits for that or not.
+    /// Has the client hear a message, whether a request waits or not.
     pub(crate) fn hear(&self, wake_up: &WakeUp) {
         if let WakeUpKind::Granted { request, .. } = wake_up.kind {
             let (lock, owner) = (wake_up.lock.clone(), wake_up.owner.clone());

@@ -1,4 +1,4 @@
-//! A command about one lock. Each owns its data: any thread can decide a command for the caller.
+//! A command about one lock. A command owns its data: any thread can decide it for the caller.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(crate) enum Command {
     SetHoldCount(Named, u32),
     Release(Named),
     Keep(Named, RequestId, Duration),
-    /// Holds have a count, places have none; behind it is the lease.
+    /// The items, with the count of a hold or none for a place, and the lease.
     Renew(Vec<(Named, Option<u32>, Duration)>),
     Withdraw(Named),
     Kick(Named),
@@ -28,7 +28,7 @@ pub(crate) enum Command {
     LoseHold,
 }
 
-/// What a [`Place`] names, and of a [`Hold`] the token.
+/// What a [`Place`] or a [`Hold`] names.
 pub(crate) struct Named {
     lock: LockId,
     owner: OwnerId,
@@ -111,7 +111,7 @@ impl From<&Hold<'_>> for Named {
 }
 
 impl Named {
-    /// Its time counts from this much later on.
+    /// The command with its time counted from this much later.
     fn place(&self, late: Duration) -> Place<'_> {
         let mut place = Place::new(&self.lock, &self.owner, self.request);
         (place.wait, place.ticket, place.units) = (self.wait, self.ticket, self.units);

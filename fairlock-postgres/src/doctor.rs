@@ -19,7 +19,7 @@ const ROUND_TRIPS: usize = 20;
 const COMMITS: usize = 5;
 /// A server's clock may be off by this much without a note.
 const OFF: Duration = Duration::from_secs(1);
-/// A message should not take longer.
+/// The time that a message should take at most.
 const HEARD: Duration = Duration::from_secs(1);
 
 impl PostgresBackend {
@@ -70,7 +70,7 @@ impl PostgresBackend {
 }
 
 impl PostgresBuilder {
-    /// The same as [`PostgresBackend::doctor`], also where `connect` is refused: by a standby, or for tables that are missing.
+    /// As [`PostgresBackend::doctor`], even if `connect` is refused: by a standby, or since tables are missing.
     ///
     /// # Errors
     /// As there; `InvalidConfig` for a setting that is out of range.
@@ -110,12 +110,12 @@ impl Visit<'_> {
         self.check("trial", |visit| visit.trial(&lock))
     }
 
-    /// Adds what a check has found. One that the server refuses is unknown.
+    /// Adds what a check has found. The result of a check that the server refuses is "unknown".
     fn check(&mut self, topic: &'static str, check: impl FnOnce(&mut Self) -> Found) -> Result<(), Failure> {
         let (verdict, text) = match check(self) {
             Ok(found) => found,
             Err(failure) => {
-                // What it had begun ends.
+                // Ends the transaction of the failed check.
                 let deadline = self.soon();
                 if !failure.keeps_connection() || self.con.script("rollback", deadline).is_err() {
                     self.con = log_in_at(self.endpoint, &self.backend.0.pool.address, deadline)?;
@@ -237,7 +237,7 @@ impl Visit<'_> {
         }
     }
 
-    /// Of a small write to the row of the trial.
+    /// Measures a small write to the row of the trial.
     fn commit_time(&mut self, lock: &LockId) -> Found {
         let write = "insert into fairlock.lock (name) values ($1) on conflict (name) do update set rev = lock.rev + 1";
         self.times(COMMITS, "a disk that syncs faster is quicker", |visit| {
@@ -253,7 +253,7 @@ impl Visit<'_> {
         let tried = try_out(self.backend, lock);
         let (name, deadline) = ([lock.name.as_str().as_bytes().into()], self.soon());
         let delete = Statement::new("delete from fairlock.lock where name = $1", name);
-        // Without the right it goes in a day.
+        // Without the right the row stays for a day.
         let _ = self.con.flight(&[delete], deadline);
         Ok(match tried {
             Ok(()) => (Verdict::Good, "a lock was taken and given back".to_owned()),

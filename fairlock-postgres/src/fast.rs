@@ -1,8 +1,8 @@
 //! The fast parts: a free lock is taken, a hold of a lock without a queue released, and a hold renewed, by one statement each (`sql/fast`).
-//! Callers that ask at the same time share a flight: its round trip and its commit. What is not so plain changes nothing here and is the general
-//! part's: `step`.
+//! Callers that ask at the same time share a flight: its round trip and its commit. For all else a fast part changes nothing, and the
+//! general part (`step`) answers.
 //!
-//! They do what the general part would do to the same row, number by number:
+//! The fast parts do what the general part would do to the same row, number by number:
 //!
 //! | the row | `acquire` by a new request for one unit | `release` | renewal |
 //! | --- | --- | --- | --- |
@@ -42,7 +42,7 @@ use crate::question::{Question, tell};
 use crate::row::{LONGEST, is_text, micros, moment};
 use crate::store::Store;
 
-/// The attempt, if it can be one.
+/// The attempt for this question, if a fast part can make one.
 pub(crate) fn acquire(store: &Store, ask: &Acquire<'_>, deadline: Instant) -> Option<Attempt> {
     let (place, lease) = (&ask.place, micros(ask.lease));
     let is_plain = !place.lock.kind.is_shared() && place.units == 1 && place.ticket == 0;
@@ -56,7 +56,7 @@ pub(crate) fn acquire(store: &Store, ask: &Acquire<'_>, deadline: Instant) -> Op
     Some(Attempt::new(What::Acquire, place.lock, place.owner, place.request, more))
 }
 
-/// None for what can't stand in columns.
+/// None for a value that can't stand in a column.
 pub(crate) fn renew(store: &Store, hold: &Hold<'_>, holds: u32, lease: Duration) -> Option<Attempt> {
     let more = [i64::from(holds.cast_signed()), micros(lease).min(LONGEST)];
     is_in_columns(store, hold).then(|| Attempt::of_hold(What::Renew, hold, more))

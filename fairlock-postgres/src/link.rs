@@ -1,4 +1,4 @@
-//! What the callers of a client share with the thread that hears for it: how far that thread is, and which requests wait.
+//! What the callers of a client share with the thread that listens for the client: how far that thread is, and which requests wait.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -40,20 +40,20 @@ pub(crate) struct Link {
 #[derive(Default)]
 struct State {
     phase: Phase,
-    /// One more with each connection that hears.
+    /// The number of the listening connection: one more with each connection.
     session: u64,
     /// Whether other processes see the client's presence by that connection.
     is_present: bool,
     /// Whether a grant of a request that waits may have gone unheard.
     has_missed: bool,
     waiting: HashMap<Waiting, Known>,
-    /// When the last of them was known to wait; none before the first.
+    /// When the last request was known to wait; none before the first.
     waited_at: Option<Instant>,
 }
 
-/// What is known of it.
+/// What is known of a waiting request.
 struct Known {
-    /// When its place ends, if no heartbeat of it comes.
+    /// When the place ends if no heartbeat comes.
     until: Instant,
     /// The revision of the row in which a poll has not found its grant. A grant may stand in the row before the request is known to
     /// wait, so this is not known by lock.
@@ -107,7 +107,7 @@ impl Link {
         (state.phase == Phase::Hearing).then_some(state.session)
     }
 
-    /// The request waits no longer. Whether it was known to.
+    /// The request waits no longer. Returns whether it was known to wait.
     pub(crate) fn waits_no_longer(&self, waiting: &Waiting) -> bool {
         self.state.lock().waiting.remove(waiting).is_some()
     }
@@ -117,14 +117,14 @@ impl Link {
         self.state.lock().waiting.iter().map(|(one, known)| (one.clone(), known.seen)).collect()
     }
 
-    /// It waits in this revision.
+    /// The request waits in this revision of the row.
     pub(crate) fn saw(&self, waiting: &Waiting, rev: i64) {
         if let Some(known) = self.state.lock().waiting.get_mut(waiting) {
             known.seen = rev;
         }
     }
 
-    /// Moves on, unless it is over. Whether it has.
+    /// Moves to another state, unless the link is over. Returns whether it has moved.
     pub(crate) fn set(&self, next: Phase) -> bool {
         let mut state = self.state.lock();
         if state.phase == Phase::Over {
@@ -136,7 +136,7 @@ impl Link {
         true
     }
 
-    /// The thread hears by a new connection. Whether messages may have been missed; none if it is over.
+    /// The thread hears by a new connection. Returns whether messages may have been missed; none if the link is over.
     pub(crate) fn hears(&self, is_present: bool) -> Option<bool> {
         let mut state = self.state.lock();
         if state.phase == Phase::Over {
@@ -171,7 +171,7 @@ impl Link {
         state.phase == Phase::Over
     }
 
-    /// Waits; ends at once when it is over.
+    /// Waits for this time; ends at once when the link is over.
     pub(crate) fn rest(&self, time: Duration) {
         let until = Instant::now() + time;
         let mut state = self.state.lock();

@@ -19,9 +19,9 @@ use crate::store::Store;
 const CHECKED_EVERY: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
 /// How often the thread looks whether it has to end.
 const LOOKS_EVERY: Duration = Duration::from_secs(1);
-/// For how long it waits for a message to itself.
+/// For how long the thread waits for a message to itself.
 const HEARD_WITHIN: Duration = Duration::from_secs(1);
-/// How often it polls where that does not come.
+/// How often the thread polls if that message does not come.
 const POLLS_EVERY: Duration = Duration::from_millis(20);
 
 /// The lines about lost connections, unreadable messages, and the first failed poll after a good one.
@@ -55,7 +55,7 @@ impl Listener {
         }
     }
 
-    /// Rests after that many failures. Whether the thread goes on.
+    /// Pauses after that many failures. Returns whether the thread goes on.
     fn goes_on_after(&self, failures: u32) -> bool {
         if !self.link.set(Phase::Broken) {
             return false;
@@ -107,7 +107,7 @@ impl Listener {
         }
     }
 
-    /// Polls until the thread has to end, or for a while. Whether it has to end.
+    /// Polls until the thread has to end, or for a while. Returns whether the thread has to end.
     fn poll(&self, every: Duration, until: Option<Instant>) -> bool {
         let mut failures = 0_u32;
         if !self.link.set(Phase::Polling) {
@@ -135,8 +135,8 @@ impl Listener {
         false
     }
 
-    /// A connection by which a message to itself was heard. None if it was not: then all clients of this process poll for a while. One
-    /// that polls already goes on with that meanwhile.
+    /// A connection by which a message to itself was heard. None if the message was not heard: then all clients of this process poll
+    /// for a while. A client that polls already goes on polling meanwhile.
     ///
     /// A pooler gives each transaction any session, so LISTEN is carried out somewhere, and what that session hears gets lost. Hence
     /// the client is made present afterwards only: the pooler's session would keep that.

@@ -1,7 +1,7 @@
-//! A look for wake-ups without LISTEN: all locks for which a client waits are looked at by one statement, time and again.
+//! Polling, in place of LISTEN: again and again one statement looks at all locks for which a client waits.
 //!
-//! A look returns only the rows that were written since the last one. It reads what is, so it misses nothing: a grant that stands in
-//! the row is found, however many looks were late or failed.
+//! A look returns only the rows that were written since the last look. It misses nothing: the grant stands in the row, and is found
+//! however many looks were late or failed.
 
 use std::collections::BTreeMap;
 
@@ -38,12 +38,12 @@ pub(crate) fn look_for(store: &Store, client: &Client) -> Result<(), Failure> {
             let Waiting { lock, owner, request } = one;
             let token = loaded.as_ref().and_then(|is| is.entry.token_of(owner, *request, is.now));
             if token.is_some() && has_standby {
-                // It may be that no standby knows of it. The answer to the next ask is a commit.
+                // Perhaps no standby has the grant. The answer to the next ask is a commit.
                 let (lock, owner) = (lock.as_str(), Some(owner.as_str()));
                 client.sink.wake(Wake::Recheck { lock, owner });
                 continue;
             }
-            // The client may know it by now, by an answer or from a step of this process.
+            // The client may know of the grant by now, from an answer or a step of this process.
             if let Some(token) = token.filter(|_| client.link.waits_no_longer(one)) {
                 let (lock, owner, request) = (lock.as_str(), owner.as_str(), *request);
                 client.sink.wake(Wake::Granted { lock, owner, request, token });

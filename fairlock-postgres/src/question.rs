@@ -13,22 +13,23 @@ use crate::attempt::{Attempt, What};
 use crate::command::Command;
 use crate::net::{Failure, Row};
 
-/// One question. Its caller has one answer in any case: when it is dropped, at the latest, as when the thread of a step panics.
+/// One question. Its caller gets exactly one answer: when the question is dropped, at the latest, as when the thread of a step panics.
 pub(crate) struct Question {
     pub(crate) lock: LockName,
     /// Its caller waits no longer.
     pub(crate) deadline: Instant,
-    /// What a fast part may do for it, until that was tried.
+    /// What a fast part may do for the question, until the fast part was tried.
     pub(crate) attempt: Option<Attempt>,
-    /// A step for its lock alone has to answer it: others have the row locked, or it may be at fault for the failure of a step of many.
+    /// Whether a step for its lock alone has to answer the question: others have the row locked, or this question may be why a step of
+    /// many locks failed.
     pub(crate) is_blocked: bool,
-    /// Whether anything that may have effect was sent for it: an attempt, or what a step has decided, which may be decided again.
+    /// Whether anything with a possible effect was sent for the question: an attempt, or the decision of a step, which may be repeated.
     is_sent: bool,
     command: Command,
     answer: Option<Result<Answer, BackendError>>,
-    /// None when it was told.
+    /// The caller; none once it was told.
     tell: Option<Slot>,
-    /// None until its call is known.
+    /// The caller's call; none until it is known.
     pub(crate) call: Option<Arc<Call>>,
 }
 
@@ -60,7 +61,8 @@ impl Question {
         (Question { lock, deadline, attempt, is_blocked, is_sent, command, answer, tell, call }, Reply(reply))
     }
 
-    /// Decides, this long after the clock was read at most. Whether the answer is a promise. A step that fails decides again.
+    /// Decides the question, at most `late` after the clock was read. Returns whether the answer is a promise. After a failed step the
+    /// question is decided again.
     pub(crate) fn decide(
         &mut self,
         entry: &mut LockEntry,
@@ -72,14 +74,14 @@ impl Question {
         answer.as_ref().is_ok_and(Answer::is_promise)
     }
 
-    /// What a fast part may do for it, which is sent now, or never.
+    /// Takes what a fast part may do for the question: it is sent now or never.
     pub(crate) fn take_attempt(&mut self, is_sent: impl FnOnce(&LockName, What) -> bool) -> Option<Attempt> {
         let attempt = self.attempt.take().filter(|attempt| is_sent(&self.lock, attempt.what));
         self.is_sent |= attempt.is_some();
         attempt
     }
 
-    /// An attempt has decided, as this row says.
+    /// An attempt has decided the question, as this row says.
     pub(crate) fn read(&mut self, what: What, row: &Row) -> Result<(), Failure> {
         self.answer = Some(Ok(Answer::of_row(what, row)?));
         Ok(())
@@ -116,7 +118,7 @@ impl Drop for Question {
     }
 }
 
-/// Tells all of them this.
+/// Tells the callers of these questions that they are done, or this failure.
 pub(crate) fn tell(questions: impl IntoIterator<Item = Question>, done: &Result<(), Failure>) {
     questions.into_iter().for_each(|question| question.tell(done.clone()));
 }
@@ -136,10 +138,10 @@ struct State {
 
 #[derive(PartialEq)]
 enum Stage {
-    /// It leads a step, or has not begun to wait, or has left.
+    /// The caller leads a step, or has not begun to wait, or has left.
     Busy,
     Waits,
-    /// A leader has passed the lead on to it.
+    /// A leader has passed the lead on to this caller.
     Leads,
 }
 
@@ -154,12 +156,12 @@ impl Call {
         self.changed.notify_one();
     }
 
-    /// From now on the lead can be passed on to it.
+    /// From now on the lead can be passed on to this caller.
     pub(crate) fn begin_to_wait(&self) {
         self.state.lock().stage = Stage::Waits;
     }
 
-    /// Passes the lead on to it, if it waits.
+    /// Passes the lead on to this caller, if it waits.
     pub(crate) fn offer(&self) -> bool {
         let mut state = self.state.lock();
         let takes_it = state.stage == Stage::Waits && state.left > 0;
@@ -170,8 +172,8 @@ impl Call {
         takes_it
     }
 
-    /// Waits until the lead is passed on to it, all is answered, or the time is over. Whether it leads. Each decision is made under the same
-    /// mutex: a lead that is passed on is found here, and never lost to a caller that leaves.
+    /// Waits until this caller gets the lead, all its questions are answered, or the time is over. Returns whether it leads. One mutex
+    /// guards all three: a lead that was passed on is found here, and never lost to a caller that leaves.
     pub(crate) fn leads_by(&self, until: Instant) -> bool {
         let mut state = self.state.lock();
         while state.stage != Stage::Leads

@@ -7,28 +7,28 @@
 //! | asked | waiting | its caller |
 //! | waiting, with an attempt | in a flight | a leader: up to [`MOST_LOCKS`] locks at once; rows that others have locked are passed over |
 //! | in a flight | answered | the commit; or the failure |
-//! | in a flight | waiting, without an attempt, first of all | the leader: the attempt did not do it |
+//! | in a flight | waiting, without an attempt, first of all | the leader: the attempt did not answer it |
 //! | waiting | in a step | a leader: up to [`MOST_LOCKS`] locks at once, passing over locked rows; or one lock, waiting for its row |
-//! | in a step | answered | the commit; or the failure, also if the leader's thread panics |
-//! | in a step | blocked | another transaction has its row; or the step was refused, and it may be this one's fault |
+//! | in a step | answered | the commit; or the failure, even if the leader's thread panics |
+//! | in a step | blocked | another transaction has its row; or the step was refused, and this question may be at fault |
 //! | blocked | in a step | a leader that waits for this row alone |
 //! | waiting, blocked | given up | its caller, whose time is over |
 //!
 //! Interleavings that are closed here:
 //!
-//! - **A lead is passed on to a caller that leaves**: both happen under the caller's mutex, and one that has left refuses.
+//! - **A lead is passed on to a caller that leaves**: both happen under the caller's mutex, and a caller that has left refuses.
 //! - **A leader ends while a caller begins to wait**: the caller looks whether it may lead, and begins to wait, under the mutex under
-//!   which leaders end. So none waits beside a free lead.
+//!   which leaders end. So no caller waits beside a free lead.
 //! - **The server's clock was read before a question joined**: the question is decided in the past, by no more than the step has
 //!   lasted by then. So leases and TTLs in the question are lengthened by this delay, and durations in the answer are shortened:
 //!   no lease and no place ends sooner than its client believes, since the client counts from the moment of its ask.
 //! - **The thread of a step stands still**: its followers wait no longer than their calls last. A step ends by the first deadline
 //!   of its questions and [`IDLE`](crate::net::pool::IDLE), or never has effect. So a question has effect no later than in a step
 //!   of its own caller. A question whose time is nearly over is taken by no other leader: it would cut the step short.
-//! - **The caller has left when its question is to wait again**: a question whose time is over is told so instead, under the mutex under
-//!   which callers that leave take theirs out.
-//! - **An attempt overtakes a question that came before** about the same lock and needs a step: then it is not made.
-//! - **Many rows are blocked**: no more than all leaders but one wait for rows, so others' locks never wait for that.
+//! - **The caller has left when its question is to wait again**: a question whose time is over fails instead, under the mutex under
+//!   which leaving callers take their questions out.
+//! - **An attempt overtakes an earlier question** that is about the same lock and needs a step: then no attempt is made.
+//! - **Many rows are blocked**: at most all leaders but one wait for rows, so other locks never wait for these rows.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -54,12 +54,12 @@ pub(crate) struct Queue {
 
 #[derive(Default)]
 struct State {
-    /// Blocked ones stand first.
+    /// The questions that wait; blocked ones first.
     waiting: VecDeque<Question>,
     /// The steps that can be joined, by their locks: when each ends, and what has joined it.
     loading: HashMap<LockName, (Instant, Vec<Question>)>,
     leading: usize,
-    /// Those of them that wait for a row.
+    /// How many of the leaders wait for a row.
     waiting_for_rows: usize,
 }
 
@@ -73,7 +73,7 @@ pub(crate) enum Part {
     Step { waits: Option<u32> },
 }
 
-/// The right to make a flight or a step. When it is dropped it is passed on.
+/// The right to make a flight or a step. The drop passes it on.
 struct Lead<'q> {
     queue: &'q Queue,
     part: Part,
@@ -184,7 +184,7 @@ impl Queue {
         }
     }
 
-    /// Takes the questions of a caller out that leaves. Nothing was sent of them that may still have an effect.
+    /// Takes the questions of a leaving caller out. Nothing that may still have an effect was sent for them.
     fn give_up(&self, state: &mut State, call: &Arc<Call>) {
         for question in take_if(&mut state.waiting, &mut |question| question.is_of(call)) {
             let why = if question.is_blocked {
@@ -205,15 +205,15 @@ impl Queue {
         opened
     }
 
-    /// From now on they can't. What has joined them.
+    /// From now on the steps of these locks can't be joined. Returns what has joined them.
     pub(crate) fn close(&self, opened: &mut Vec<LockName>) -> Vec<Question> {
         let mut state = self.state.lock();
         let joined = opened.drain(..).filter_map(|lock| state.loading.remove(&lock));
         joined.flat_map(|(_, joined)| joined).collect()
     }
 
-    /// A step answers these questions next, and what came later about the same locks: a step for each lock alone if they are blocked. One
-    /// whose caller waits no longer is told why.
+    /// A step answers these questions next, with later ones about the same locks; blocked questions get a step for each lock alone. A
+    /// question whose caller has left fails.
     fn put_back(&self, questions: Vec<Question>, are_blocked: bool) {
         let mut state = self.state.lock();
         let at = state.waiting.iter().take_while(|question| question.is_blocked).count();

@@ -1,4 +1,4 @@
-//! What the answers have told lately: the server's clock, which locks are busy, and which rows others have locked.
+//! What recent answers have told: the server's clock, which locks are busy, and which rows others have locked.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +20,7 @@ const WAITED: Duration = Duration::from_secs(15);
 const BLOCKED: Duration = Duration::from_secs(1);
 /// How many rows are known to be locked, at most.
 const MOST_BLOCKED: usize = 1024;
-/// How many locks are told apart. Two that are not may cost each other a round trip, and no more.
+/// How many locks are told apart. Two locks that are not may cost each other a round trip, and no more.
 const SLOTS: usize = 1024;
 
 pub(crate) struct Recent {
@@ -56,7 +56,7 @@ impl Recent {
         self.busy.set(lock, self.made.elapsed() + BUSY);
     }
 
-    /// Whether it was found so within the last 100 ms.
+    /// Whether the lock was found busy within the last 100 ms.
     pub(crate) fn was_busy(&self, lock: &LockName) -> bool {
         self.busy.is_set(lock, self.made.elapsed())
     }
@@ -66,7 +66,7 @@ impl Recent {
         self.waited_for.set(lock, self.made.elapsed() + WAITED);
     }
 
-    /// Whether it was found so within the last 15 s.
+    /// Whether the lock was found with a queue within the last 15 s.
     pub(crate) fn was_waited_for(&self, lock: &LockName) -> bool {
         self.waited_for.is_set(lock, self.made.elapsed())
     }
@@ -100,7 +100,7 @@ impl Recent {
     }
 }
 
-/// Until when something is so of a lock, in microseconds since this was made.
+/// Until when something counts as true of a lock, in microseconds since this was made.
 struct Slots(Box<[AtomicU64]>);
 
 impl Default for Slots {

@@ -28,10 +28,10 @@ use crate::store::Store;
 /// How many holds one flight renews.
 const MOST: usize = 200;
 
-/// What is asked about one lock, each item with its number.
+/// The items to renew of one lock, each with its number.
 type Asked<'a> = (&'a LockName, Vec<(usize, Renew<'a>)>);
 
-/// The answers to the items, in their order. After a part that the server has not answered at all, no other is asked.
+/// The answers to the items, in their order. After a part without any answer of the server, no other part is asked.
 pub(crate) fn renew(store: &Store, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
     let mut by_lock = BTreeMap::<_, Vec<_>>::new();
     for (at, item) in items.iter().enumerate() {

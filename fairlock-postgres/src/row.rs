@@ -1,6 +1,6 @@
 //! A lock as a row of the table: its only hold in columns, all else as bytes.
 //!
-//! `state` is empty while nothing but that hold is known of the lock: then a fast part may grant and release.
+//! `state` is empty while the hold in the columns is all that is known of the lock: then a fast part may grant and release.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use crate::sql::{CHANGED, WRITE};
 /// No lease that SQL adds to a time is longer, in microseconds: a thousand years.
 pub(crate) const LONGEST: i64 = 31_536_000_000_000_000;
 
-/// The column with the keys of those in the queue that were present when they asked, the first in the queue first. Other waiters are never taken
-/// for gone: a client may poll, or not listen yet.
+/// The column with the keys of the clients at the head of the queue that were present when they asked, in the order of the queue.
+/// Other waiters never count as gone: a client may poll, or not listen yet.
 pub(crate) const HEADS: usize = 8;
-/// Never null in a row.
+/// A column that is never null in a row.
 pub(crate) const STATE: usize = 9;
 /// The clock, and until when nothing is granted.
 const NOW: usize = 10;
@@ -30,7 +30,7 @@ pub(crate) const AFTER: usize = 12;
 /// A revision that no row has.
 pub(crate) const NEVER: i64 = -1;
 
-/// What is written.
+/// The columns to write.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct LockRow {
     last: i64,
@@ -66,7 +66,7 @@ impl Loaded {
 }
 
 impl LockRow {
-    /// The entry is of no use afterwards. `shows_itself` is asked of each client in the queue, with the client's key.
+    /// The row to write; the entry can't be used afterwards. `shows_itself` is asked about each client in the queue, by its key.
     pub(crate) fn of(
         mut entry: LockEntry,
         last: u64,
@@ -78,7 +78,7 @@ impl LockRow {
             let key = key_of(owner.client());
             shows_itself(owner.client(), key).then_some(key)
         };
-        // Each client once: those at the head that are looked at may be many workers of one process.
+        // Each client once: many waiters at the head may be workers of one process.
         let mut keys = HashSet::new();
         let heads = entry.heads().filter_map(key_if_shown).filter(|key| keys.insert(*key)).collect();
         let mut hold = entry.take_sole_hold();
@@ -151,8 +151,8 @@ fn hold_of(row: &Row) -> Result<Option<KeptHold>, Failure> {
     }))
 }
 
-/// PostgreSQL has no NUL in a text, and an owner has to be found again as it is. Such a hold stays among the bytes, where still_held
-/// does not find it. A label is for people: its other characters are replaced.
+/// PostgreSQL has no NUL in a text, and an owner must be found again unchanged. A hold that can't stand in the columns stays among the
+/// bytes, where `still_held` does not find it. A label is for people: characters that the database can't hold are replaced.
 pub(crate) fn is_text(owner: &OwnerId, label: &str, encoding: Encoding) -> bool {
     encoding.holds(owner.as_str()) && !label.contains('\0')
 }

@@ -1,25 +1,25 @@
 //! The tables in the database: their layout is a number. Connecting changes nothing; migrating is asked for.
 //!
-//! `least_client` is the oldest layout that a client may write. So a client meets
+//! `least_client` is the oldest layout whose clients may write to the tables:
 //!
-//! | the database has | it |
+//! | the database has | the client |
 //! | --- | --- |
 //! | no layout, or an older one | refuses, and names the command that helps |
 //! | its own layout | works |
-//! | a newer one that its own may still write | works |
-//! | a newer one that its own may not write | refuses |
+//! | a newer layout that the client's layout may still write to | works |
+//! | a newer layout that the client's layout may not write to | refuses |
 
 use std::time::{Duration, Instant};
 
 use crate::net::address::Address;
 use crate::net::{Connection, Failure, Statement, identifier};
 
-/// What this version writes.
+/// The layout that this version writes.
 pub(crate) const LAYOUT: i32 = 1;
 const SQL: &str = include_str!("../sql/schema.sql");
 
-/// Two clients that migrate at the same moment would fail, so they take turns. DDL waits for old transactions, and all later ones
-/// wait behind the DDL: it gives up soon.
+/// Two clients that migrate at the same moment would fail, so they take turns. DDL waits for old transactions, and later transactions
+/// wait behind the DDL: so the DDL gives up soon.
 const BEGIN: &str = "begin isolation level read committed; set local lock_timeout = '2s'";
 const FIRST: &str = "select pg_advisory_xact_lock(7378700441894417)";
 const RIGHTS: &str = include_str!("../sql/rights.sql");
@@ -53,7 +53,7 @@ pub(crate) fn script() -> String {
     format!("{BEGIN};\n{FIRST};\n{SQL}\ncommit;\n{RIGHTS}")
 }
 
-/// The same inside a transaction of somebody else, whose time-outs are theirs.
+/// The SQL for a transaction of another program, which keeps its own time-outs.
 pub(crate) fn script_in_transaction() -> String {
     format!("{FIRST};\n{SQL}{RIGHTS}")
 }

@@ -1,6 +1,6 @@
 //! A step: loads the rows of some locks under row locks, decides by fairlock-rules, writes back, commits, and sends messages.
 //!
-//! It is two round trips, and three if a name has no row:
+//! A step is two round trips, and three if a name has no row:
 //!
 //! ```text
 //!  1  BEGIN; SELECT … FOR UPDATE in the order of the names, the clock and who is gone
@@ -11,7 +11,7 @@
 //! | the client | the server | moves on by |
 //! | --- | --- | --- |
 //! | sent 1, about one lock | waits for the row lock | its holder's end; after `lock_timeout` it fails, nothing was done |
-//! | sent 1, about several | passes over rows that are locked: they are asked about one by one | |
+//! | sent 1, about several | passes over locked rows: their locks are asked about one by one | |
 //! | decides | has the row locks | 2; else `idle_in_transaction_session_timeout`, or the end of the connection: rolled back |
 //! | sent 2 | commits | its answer; if that is lost the step was done or not, and core repeats |
 //!
@@ -30,8 +30,8 @@
 //!   request ids and withdrawals do the rest.
 //! - **The clock was read before the wait for the row**: it is read above the materialized row lock.
 //! - **A role whose default is REPEATABLE READ** would see the row as it was before the wait: the level is named.
-//! - **The server crashed with `synchronous_commit = off`** and has forgotten grants: the server tells until when none is made. A session
-//!   asks once, since a crash ends it.
+//! - **The server crashed with `synchronous_commit = off`** and has forgotten grants: the server says until when it grants nothing. A
+//!   session asks once, since a crash ends the session.
 //! - **A deposed primary tells of a grant that no standby has**: its own commit waits for the standby, for ever. But if somebody
 //!   cancels this wait (for the connection: no answer), or the server starts again, a repeat finds the grant. So a promise is
 //!   committed even if nothing changes: the row lock is a write, and the repeat's commit waits for the standby too. NOTIFY writes
@@ -60,7 +60,7 @@ use crate::row::{AFTER, HEADS, Loaded, LockRow, STATE, moment};
 use crate::sql::{INSERT, LOAD, LOAD_FREE, NOTIFY};
 use crate::store::Store;
 
-/// A step that has waited for a row for so long says that nobody could be heard meanwhile. Less is a step of somebody else.
+/// A step that has waited for a row at least so long says that nobody could be heard meanwhile. A shorter wait was for another step.
 const DEAF: Duration = Duration::from_millis(50);
 /// How often a row may vanish between insert and load.
 const TRIES: usize = 3;
@@ -103,7 +103,7 @@ pub(crate) fn make(
     blocked
 }
 
-/// Begins a transaction, and loads the rows, which are locked from here on. Those that others have locked are left out.
+/// Begins a transaction, and loads the rows, which are locked from here on. Rows that others have locked are left out.
 fn load(
     store: &Store,
     con: &mut Connection,
@@ -153,18 +153,18 @@ fn array_of(names: &[LockName]) -> Value {
 #[derive(Default)]
 struct Plan {
     write: Vec<(LockName, LockRow)>,
-    /// Whether an answer is a promise, so that it commits also where nothing is written.
+    /// Whether an answer is a promise: then the step commits even if it writes nothing.
     is_promise: bool,
-    /// Whether its commit waits for a standby.
+    /// Whether the step's commit waits for a standby.
     has_standby: bool,
     /// The messages to clients of this process.
     local: Vec<WakeUp>,
-    /// Those to others.
+    /// The messages to clients of other processes.
     remote: Vec<Statement>,
 }
 
 impl Plan {
-    /// Decides what is asked about this lock. A row that can't be read fails alone.
+    /// Decides the questions about this lock. A row that can't be read fails alone.
     fn decide(
         &mut self,
         store: &Store,
@@ -214,7 +214,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Writes, commits, and sends the messages to other processes. Those wait for the answer to the commit where it waits for a standby.
+    /// Writes, commits, and sends the messages to other processes: after the answer to the commit, if the commit waits for a standby.
     fn send(
         &mut self,
         pool: &Pool,
@@ -239,7 +239,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Tells clients of this process. After a failure one that may have been granted the lock has to look.
+    /// Tells clients of this process. After a failure, clients that may have been granted the lock have to look.
     fn tell_here(self, clients: &Clients, has_failed: bool) {
         for mut wake_up in self.local {
             if has_failed && wake_up.kind != WakeUpKind::RecheckAny {
@@ -276,7 +276,7 @@ struct Step<'q> {
     deadline: Instant,
     /// The locks whose steps others can join.
     opened: Vec<LockName>,
-    /// By their locks, until they are decided. Each came later than the load by this at most.
+    /// The questions by lock, until they are decided; each with how much later than the load it came, at most.
     asked: BTreeMap<LockName, Vec<(Question, Duration)>>,
     decided: Vec<Question>,
 }
@@ -296,7 +296,7 @@ impl<'q> Step<'q> {
         Step { queue, wait, deadline, opened, asked, decided: Vec::new() }
     }
 
-    /// From now on it can't be joined. What has joined it came this much later than its load at most.
+    /// From now on the step can't be joined. Takes what has joined it, at most this much later than its load.
     fn close(&mut self, late: Duration) {
         for question in self.queue.close(&mut self.opened) {
             self.asked.entry(question.lock.clone()).or_default().push((question, late));
@@ -318,7 +318,7 @@ impl<'q> Step<'q> {
         tell(questions.into_iter().map(|(question, _)| question), &Err(failure.clone()));
     }
 
-    /// Tells all of it what it has come to. The questions that have to be asked alone.
+    /// Tells all callers how the step ended. Returns the questions that have to be asked alone.
     fn end(mut self, done: Result<(), Failure>) -> Vec<Question> {
         self.close(Duration::ZERO);
         let asked = std::mem::take(&mut self.asked).into_values().flatten().map(|(question, _)| question);
@@ -339,7 +339,7 @@ impl<'q> Step<'q> {
     }
 }
 
-/// If its thread panics.
+/// If the step's thread panics, its questions are told.
 impl Drop for Step<'_> {
     fn drop(&mut self) {
         self.queue.close(&mut self.opened);

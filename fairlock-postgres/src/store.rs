@@ -10,9 +10,9 @@ use crate::window::Sweeper;
 
 pub(crate) struct Store {
     pub(crate) pool: Pool,
-    /// Those of this process.
+    /// The clients of this process.
     pub(crate) clients: Clients,
-    /// What the answers have told lately.
+    /// What recent answers have told.
     pub(crate) recent: Recent,
     /// The questions that wait for a flight or a step.
     pub(crate) queue: Queue,

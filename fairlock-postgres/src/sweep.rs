@@ -1,5 +1,5 @@
-//! Deletes the rows of locks that nobody has used for a day. Any living client does it, now and then, as it renews or releases: one
-//! whose holds are short renews nothing.
+//! Deletes the rows of locks that nobody has used for a day. Every living client does this now and then, as it renews or releases: a
+//! client with short holds renews nothing.
 //!
 //! A thread (`fairlock-pg-sweep`) looks at a window of the table's pages, deletes the unused rows there, and ends. No caller
 //! waits for the thread, and a window costs the server the same however many rows there are. The next window follows after a
@@ -45,7 +45,7 @@ pub(crate) fn sweep_if_due(store: &Arc<Store>) {
     let _ = thread::Builder::new().name("fairlock-pg-sweep".to_owned()).spawn(in_background);
 }
 
-/// Sweeps the next window. How many rows were deleted, and when the next one is due.
+/// Sweeps the next window. Returns how many rows were deleted, and when the next window is due.
 pub(crate) fn sweep(store: &Store) -> Result<(i64, Duration), Failure> {
     let page = store.sweeper.lock().window(); // no lock is held while the server works
     // Once for the whole table, and in no caller's call.

@@ -9,9 +9,9 @@
 //! | starting | hearing | the thread: it listens, and a message to itself has come |
 //! | starting, hearing | broken | the thread: the connection failed, or sits at another server than the commands |
 //! | starting, broken | polling | the thread: it is set so, or a message to itself has not come |
-//! | polling | hearing | the thread: it has tried again, and that message has come; it says `Gap` |
+//! | polling | hearing | the thread: it has tried again, and a message to itself has come; it says `Gap` |
 //! | broken | hearing | the thread, after a pause; then it says `Gap` |
-//! | starting, hearing, broken, polling | silent | the thread: nothing waits; it ends |
+//! | starting, hearing, broken, polling | silent | the thread, which ends: no request waits |
 //! | any | over | the end of the subscription; the thread finds it, and ends |
 //!
 //! - **A grant between the step that queued and LISTEN is told to no connection**: each listening connection has a number. If the

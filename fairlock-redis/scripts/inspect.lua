@@ -1,4 +1,4 @@
--- Reads the holder, the length of the queue, how many of it are known to be absent, and a part of the queue.
+-- Reads the holder, the length of the queue, how many waiters are known to be absent, and a part of the queue.
 -- KEYS: lock (Keys::lock), record (Keys::record), queue (Keys::queue), timeouts (Keys::timeouts)
 -- ARGV: rank of the first waiter to read, how many, how many to examine for absent ones
 -- Returns: {state, holder, lease left ms or -1, length of the queue, how many are absent, that part of the queue}

@@ -8,16 +8,16 @@ use fairlock_net::{Endpoint, TlsFailure, in_words};
 /// No such schema, table, function or column.
 const MISSING: [&str; 4] = ["3F000", "42P01", "42883", "42703"];
 
-/// Why a flight has no answer.
+/// Why a call to the server has no answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) kind: BackendErrorKind,
     /// The SQLSTATE with which the server refused; then the transaction is rolled back.
     code: Option<String>,
     message: String,
-    /// What helps, where the server's words don't say it.
+    /// Advice, if the server's words give none.
     advice: Option<String>,
-    /// Nothing of what was asked for was sent.
+    /// Whether nothing of the request was sent.
     is_unsent: bool,
 }
 
@@ -32,7 +32,7 @@ impl Failure {
         Failure { kind: kind_of(&code), code: Some(code), message, advice: None, is_unsent: false }
     }
 
-    /// The same, which says whose right is missing, or where there are no tables.
+    /// The failure, with the user whose right is missing, or the database without tables.
     pub(super) fn refused_to(user: &str, place: &str, code: String, message: String) -> Failure {
         if code == "42501" {
             let right = grant_of(&message, user).map_or_else(String::new, |grant| format!(" (`{grant}`)"));
@@ -48,7 +48,7 @@ impl Failure {
         Failure::refused(code, message)
     }
 
-    /// The same with this advice.
+    /// The failure with this advice.
     pub(crate) fn advising(self, advice: impl Into<String>) -> Failure {
         Failure { advice: Some(advice.into()), ..self }
     }
@@ -67,22 +67,22 @@ impl Failure {
         Failure::new(BackendErrorKind::InvalidConfig, message)
     }
 
-    /// The same of a call that had not begun: it had no connection yet.
+    /// The failure of a call that had no connection yet, and so had not begun.
     pub(crate) fn unsent(self) -> Failure {
         Failure { is_unsent: true, ..self }
     }
 
-    /// Takes that back: an earlier part of the call may have been sent.
+    /// The failure of a call of which an earlier part may have been sent.
     pub(crate) fn maybe_sent(self) -> Failure {
         Failure { is_unsent: false, ..self }
     }
 
-    /// The same, which says where.
+    /// The failure with the place where it happened.
     pub(super) fn at(self, endpoint: &Endpoint) -> Failure {
         Failure { message: format!("{endpoint}: {}", self.message), ..self }
     }
 
-    /// Whether the server refused with one of these.
+    /// Whether the server refused with one of these codes.
     pub(crate) fn has_code(&self, codes: &[&str]) -> bool {
         self.code.as_deref().is_some_and(|code| codes.contains(&code))
     }
@@ -97,7 +97,7 @@ impl Failure {
         self.has_code(&["55P03"])
     }
 
-    /// Whether it is an answer of the server.
+    /// Whether the failure is an answer of the server.
     pub(crate) fn is_answer(&self) -> bool {
         self.code.is_some() || self.kind == BackendErrorKind::Corrupt
     }
@@ -108,8 +108,8 @@ impl Failure {
         self.code.as_deref().is_some_and(is_of)
     }
 
-    /// Whether the connection is of use, after a rollback: the server refused, or what a row has is of no use to this version. Not if the
-    /// server ends the session, or takes no writes any more: then another host may.
+    /// Whether the connection can be used after a rollback: the server refused, or this version can't read a row. Not if the server ends
+    /// the session, or takes no writes any more: then another host may take them.
     pub(crate) fn keeps_connection(&self) -> bool {
         let is_corrupt = self.kind == BackendErrorKind::Corrupt;
         let ends = |code: &String| ["57P", "25P03", "25006"].iter().any(|end| code.starts_with(end));

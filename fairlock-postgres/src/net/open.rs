@@ -18,7 +18,7 @@ use super::tls::{self, Asked, Mode};
 use super::wire::Wire;
 use crate::sql::OPENED;
 
-/// Each host gets a fair part of the time that is left. One that takes no writes is passed over.
+/// Each host gets a fair part of the time that is left. A host that takes no writes is passed over.
 ///
 /// # Errors
 /// The error of the last host that may recover, or else of the last host. `InvalidConfig` of any host that refuses before it
@@ -92,7 +92,7 @@ fn taking_writes(mut con: Connection, deadline: Instant) -> Result<Connection, F
     }
     con.is_unsynced = row.flag(3)?;
     con.encoding = Encoding::of(row.text(4)?);
-    // A pooler gives itself another number than that of the session, which it may change after each transaction.
+    // A pooler has another number than the session, and may give the connection another session after each transaction.
     con.prepared = (row.count(2)? == con.process.0).then(Vec::new);
     Ok(con)
 }

@@ -11,7 +11,7 @@
 //! | ending | closed | its thread, which cancels what the session does, and waits for its end |
 //!
 //! **Sessions that the server can't end** would become more with each call, until the server refuses all programs. So an ending
-//! session counts as a connection. If all sessions are ending, a new one may open now and then: perhaps only the network is
+//! session counts as a connection. If all sessions are ending, a new session may open now and then: perhaps only the network is
 //! silent.
 //!
 //! After a broken connection the server may be gone, so idle connections are closed too: each would cost a call its time-out. A
@@ -69,12 +69,12 @@ struct Shared {
 #[derive(Default)]
 struct State {
     idle: Vec<Connection>,
-    /// Lent ones, and those being opened.
+    /// How many connections are lent or being opened.
     lent: usize,
     /// The sessions that are ending; and when the last extra session was opened.
     ending: usize,
     one_more: Option<Instant>,
-    /// Those whose messages are under way, and the messages that wait for that.
+    /// The sessions whose messages are under way, and the messages that wait for them.
     telling: usize,
     untold: Vec<Statement>,
 }
@@ -112,7 +112,7 @@ impl Pool {
         Instant::now() + self.timeouts.response
     }
 
-    /// Lends a connection until the deadline. A failure is unsent if there was none to lend.
+    /// Lends a connection until the deadline. The failure is unsent if there was no connection to lend.
     pub(crate) fn lend<T>(
         &self,
         deadline: Instant,
@@ -121,7 +121,8 @@ impl Pool {
         self.lend_to(false, deadline, act)
     }
 
-    /// The same. A failure is unsent if there was none to lend. One is kept for the watchdog, so that no caller costs others' holds.
+    /// Lends a connection until the deadline. The failure is unsent if there was none to lend. One connection is kept for the watchdog,
+    /// so that no caller costs the holds of others.
     pub(crate) fn lend_to<T>(
         &self,
         watchdog: bool,
@@ -139,7 +140,7 @@ impl Pool {
         let is_of_use = con.is_of_use() && done.as_ref().err().is_none_or(Failure::keeps_connection);
         if is_of_use && done.is_ok() && con.is_busy() {
             self.leave_to_thread(con);
-        // A transaction that is open may have a row lock.
+        // An open transaction may have a row lock.
         } else if is_of_use
             && !con.is_busy()
             && (!con.is_in_transaction || con.script("rollback", deadline).is_ok())
@@ -194,7 +195,7 @@ impl Pool {
         })
     }
 
-    /// Begins a transaction with its limits, which a session of its own has already.
+    /// Begins a transaction, with limits if the session is a pooler's: other sessions have their limits already.
     pub(crate) fn begin(&self, con: &Connection) -> Vec<Statement> {
         let limits = (!con.is_own_session()).then(|| self.limits(true));
         [Statement::new(BEGIN, [])].into_iter().chain(limits).collect()

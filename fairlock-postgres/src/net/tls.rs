@@ -37,15 +37,15 @@ pub(crate) struct Tls {
     pub(super) trust: Trust,
 }
 
-/// What comes of asking a server for TLS.
+/// What a server answers to a request for TLS.
 pub(super) enum Asked {
     Secured(Stream),
-    /// It has none, and goes on without.
+    /// The server has no TLS, and goes on without it.
     HasNone(Stream),
 }
 
 impl Tls {
-    /// None if there is no such mode.
+    /// The mode of this name; none if there is no such mode.
     pub(super) fn of(mode: Option<&str>, authorities: Option<&str>) -> Option<Tls> {
         let (mode, is_full) = match mode {
             None if authorities == Some("system") => (Mode::Always, true),

@@ -74,7 +74,7 @@ impl Wire {
         }
     }
 
-    /// The same, where a refusal is an error.
+    /// The next message; a refusal is an error.
     pub(super) fn accept(&mut self) -> Result<Received, Failure> {
         match self.receive()? {
             Received::ErrorResponse(body) => Err(self.refused(&body)),
@@ -82,7 +82,7 @@ impl Wire {
         }
     }
 
-    /// Keeps what was sent by NOTIFY, and drops what else may come at any time.
+    /// Keeps messages of NOTIFY, and drops all else that may come at any time.
     fn sift(&mut self, message: Received) -> Result<Option<Received>, Failure> {
         match message {
             Received::NoticeResponse(body) if is_unconfirmed(&body) => {
@@ -95,7 +95,7 @@ impl Wire {
         Ok(None)
     }
 
-    /// What has come in part stays for the next call.
+    /// A part of a message stays for the next call.
     pub(super) fn next(&mut self) -> io::Result<Received> {
         loop {
             if let Some(message) = Received::parse(&mut self.incoming)? {

@@ -1,4 +1,4 @@
--- Takes units of the lock, or a place in the queue; grants it to all at the head whose units are free.
+-- Takes units of the lock, or a place in the queue; grants the lock to all waiters at the head whose units are free.
 -- KEYS: lock (Keys::lock), waiters (Keys::waiters), record (Keys::record), and unless the capacity is 1 ends (Keys::ends)
 -- ARGV: member, lease (ms), ttl of the place (ms), options (`w` it waits, `s` the server knows all subscribers, `u<time>` but for a
 --   waiter with a smaller ticket, `d` the client is deaf), label, units, capacity, until when it may begin (see lib/numbers), the
@@ -46,8 +46,8 @@ local function by_rule()
   if refused then return refused end
   local hold = hold_of(holds, member, holds.own)
   if hold and grace_left then return in_grace() end
-  -- A repeat, whose first answer was lost; or the push was lost. A hold of this owner under another request does not matter: which of
-  -- the two is the late one can't be known here.
+  -- A repeat after a lost answer or a lost push. A hold of this owner under another request does not matter: nobody can know here
+  -- which of the two requests is late.
   if hold then return { 'granted', hold.token, lease_left(hold, member, lease) } end
 
   local queue, plan = read_queue(member), new_plan()
@@ -65,7 +65,7 @@ local function by_rule()
   drop(holds, plan, holds.over)
   if is_restored then restore(queue, plan, member, place, ttl, told_ticket) else hand_on(holds, queue, plan, capacity) end
 
-  -- A newcomer gets its units if no waiter is ahead of it, and they are free.
+  -- A newcomer gets its units if they are free and no waiter is ahead.
   local is_behind = plan.blocked or plan.more_to_scan or grace_left
   local other = plan.other or holds.capacity ~= capacity and holds.capacity
   if is_newcomer and not is_behind and not other and holds.used + units <= capacity then

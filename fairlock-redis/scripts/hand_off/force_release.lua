@@ -1,4 +1,4 @@
--- Takes the lock from its holders, or from one, and grants it to all at the head whose units are free.
+-- Takes the lock from its holders, or from one, and grants it to all waiters at the head whose units are free.
 -- KEYS: lock (Keys::lock), waiters (Keys::waiters), record (Keys::record), and unless the capacity is 1 ends (Keys::ends)
 -- ARGV: options (see acquire), capacity, until when it may take the lock (see lib/numbers), to take one hold only, at any time, its
 --   member and token, else two empty ones; and if a script has left holders, what it said: the last token, and the end
@@ -44,7 +44,7 @@ else
 end
 if #taken == 0 and n_holders == 0 and not queue.head and #holds.over == 0 and not grace_left then return { 'not_held', 0 } end
 
--- In a grace, every hold is over that was granted before its end, known to the server or not; or this one.
+-- In a grace this ends every hold that was granted before the end of the grace, even if the server does not know it; or one hold.
 local is_whole = not takes_one or not ends or taken[1] and taken[1][4] == holds.capacity
 if grace_left then end_in_grace(record, queue, plan, tonumber(last_token), is_whole) end
 local members = {}

@@ -21,12 +21,12 @@ local options = ''
 -- @include lib/queue_clock: clock_at
 
 local holds, queue = read_holds(NOBODY), read_queue(NOBODY)
--- The queue's own clock stands still while no script comes to the queue: by it the waiters of a lock that nobody uses any more would
--- never be absent. So this clock goes on with the server's.
+-- The queue's own clock stands still while no script comes to the queue: by that clock the waiters of an abandoned lock would never
+-- be absent. So this clock goes on with the server's.
 local _, pulse, clock = read_numbers(redis.call('HGET', record, 'queue'))
 clock = clock_at(pulse, clock)
 
--- The members of this part of the queue, and their places. Each has one, or false: so its number is its rank.
+-- The members of this part of the queue, and their places. A member without a place has `false`, so that positions are ranks.
 local function read_part(first, many)
   if many == 0 then return {}, {} end
   local members, places = redis.call('ZRANGE', waiters, first, string.format('%.0f', first + many - 1)), {}
@@ -42,8 +42,7 @@ local function place_left(place)
   return place and math.max(0, place.deadline - clock) or 0
 end
 
--- The waiters behind the first ones are not examined, since there may be very many. But a live one would have been heard within a
--- minute.
+-- Only the first waiters are examined, since there may be very many. But if none was heard for a minute, all are absent.
 local function count_absent(length)
   local absent, _, first_places = 0, read_part(0, math.min(examined, length))
   for _, place in ipairs(first_places) do

@@ -14,8 +14,8 @@ local capacity, member, token, keeper, lasts, begin_by =
 -- @include lib/channels: wake_plain
 -- @include lib/holds: read_holds, hold_of
 
--- Nothing that names the former member finds the hold from now on: a late renewal would set its end anew, and the withdrawal of a
--- late attempt would end it. A repeat only finds an end that is too late, where the attempt before it was held back.
+-- From now on nothing that names the former member finds the hold: a late renewal would set its end anew, and the withdrawal of a
+-- late attempt would end the hold. A repeat finds an end that is too late only if the attempt before was held back.
 local holds, fields = read_holds(member), redis.call('HMGET', lock, member, keeper)
 local held, kept_before = hold_of(holds, member, fields[1]), hold_of(holds, keeper, fields[2])
 if held and held.token ~= token then held = nil end
@@ -25,7 +25,7 @@ if not kept_before and late(begin_by) then return late(begin_by) end
 if kept_before and kept_before.left >= 0 then lasts = math.min(lasts, kept_before.left) end
 
 local left, first = redis.call('PTTL', lock), redis.call('ZRANGE', waiters, '0', '0')[1]
--- Each kind of command first without effect, since Redis undoes nothing. (PEXPIRE first: a full server never refuses it.)
+-- Tries each kind of command without effect, since Redis undoes nothing. (PEXPIRE first: a full server never refuses it.)
 redis.call('PEXPIRE', lock, left < 0 and lasts or math.max(1, left))
 redis.call('HDEL', lock, 'nobody')
 if ends then
@@ -45,7 +45,7 @@ else
   redis.call('PEXPIRE', lock, lasts)
 end
 
--- Who waits may be waiting for a later end.
+-- Waiters may look only at a later end.
 local client, number_of = split_member(first or '')
 if client then redis.pcall('PUBLISH', 'fairlock:' .. client, 'look ' .. number_of .. ' ' .. lock) end
 if not ends then wake_plain() end

@@ -45,7 +45,7 @@ local function by_rule()
   local holds, queue, plan = read_holds(member), read_queue(member), new_plan()
   local hold = hold_of(holds, member, holds.own)
   local is_held = hold and hold.token == token
-  -- A late repeat of its acquire may have come here after the hold ended: a release ends the request, whatever its state.
+  -- A late repeat of `acquire` may have made a place after the hold ended: a release ends the request, whatever its state.
   local in_queue = not is_held and queue.own and redis.call('ZRANK', waiters, member)
   -- The hold may have expired, which causes no message: so what is free is handed on.
   local is_taken = holds.capacity and holds.used >= holds.capacity
@@ -53,8 +53,8 @@ local function by_rule()
     return { 'not_held', 0 }
   end
 
-  -- `is_later`: the hold found is a later one, so the released one is over. In a grace the server may have no hold, or an older one,
-  -- whose holder is late; a claim that comes after this release must not bring the hold back.
+  -- `is_later`: a later hold was found, so the released hold is over. In a grace the server may have no hold, or an older hold whose
+  -- holder is late; a claim that comes after this release must not bring the released hold back.
   local is_later = hold and holds.used == holds.capacity and hold.token > token
   if grace_left then end_in_grace(record, queue, plan, token, not ends or hold and hold.units == holds.capacity) end
   if is_held then drop(holds, plan, { member }) end

@@ -1,4 +1,4 @@
--- Heartbeat of one client's waiters; grants the lock to all at the head whose units are free.
+-- Heartbeat of one client's waiters; grants the lock to all waiters at the head whose units are free.
 -- KEYS: lock (Keys::lock), waiters (Keys::waiters), record (Keys::record), and unless the capacity is 1 ends (Keys::ends)
 -- ARGV: ttl of the places (ms), options (see acquire), capacity, then for each place: member, lease (ms), ticket that the request was
 --   told (0 if none)
@@ -31,8 +31,8 @@ for at, member in ipairs(members) do
   if hold and not grace_left then
     rows[at] = { 'granted', hold.token, lease_left(hold, member, leases[at]) }
   elseif not is_it then
-    -- It may have been granted the lock, or withdrawn, and this be late; or an operator has kicked it. If the request still waits,
-    -- its client asks again, and names its ticket.
+    -- The heartbeat may be late: the request was granted the lock, or withdrawn. Or an operator has kicked it. If the request still
+    -- waits, its client asks again, and names its ticket.
     rows[at] = { 'lost' }
   else
     hear(queue, place, ttl, tonumber(ticket))

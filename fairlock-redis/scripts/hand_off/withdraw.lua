@@ -28,7 +28,7 @@ hand_on(holds, queue, plan, capacity)
 if place then
   join(queue, plan, member, place)
   keep_place(plan, member, place)
-  -- The waiter is told to ask, since it does not know its new ticket.
+  -- The waiter is told to ask, since its client does not know the new ticket.
   plan.heard, plan.next = {}, plan.next or member
 end
 write(holds, queue, plan)

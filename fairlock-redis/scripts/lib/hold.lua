@@ -4,12 +4,12 @@
 -- @include lib/ends: last_end, keep_keys
 -- @include format/hold: hold_text, read_hold
 
--- Returns whether the member holds by this token. Without `count` and `heard` these stay as they are.
+-- Returns whether the member holds the lock by this token. Without `count` and `heard` these two fields stay as they are.
 --
--- A late renewal shortens nothing. But when the server's clock is set back, every lease grows by as much, and the lock of a
--- dead holder would stay that long. Nothing else makes a lease longer than two of them and a minute.
+-- A late renewal shortens nothing. But when the server's clock is set back, every lease grows by as much, and the lock of a dead
+-- holder would stay that long. So a lease longer than two leases and a minute is shortened: nothing else makes it so long.
 --
--- PEXPIRE comes first: a full server never refuses it, and so takes what follows.
+-- PEXPIRE comes first: a full server never refuses it, and then accepts what follows.
 local function renew(lock, ends, member, token, count, lease, heard)
   local units, held_token, held_count, held_heard, label = read_hold(redis.call('HGET', lock, member))
   if held_token ~= token then return false end

@@ -5,8 +5,8 @@
 -- end of each hold (ms of the server's clock). A hold whose end has come is over, whether it was dropped or not. Both keys end a
 -- second after the last hold that was granted.
 --
--- `mode` is so called since Redisson's read-write lock walks into a hash that has none. A hash with none, or with another's, is a
--- foreign holder: Redisson's (Java's, or ours of disciplines Redisson and plain), of one unit.
+-- `mode` has Redisson's name: Redisson's read-write lock walks into a hash without this field. A hash without it, or with another's
+-- value, is a foreign holder of one unit: Redisson's (Java's, or ours of disciplines Redisson and plain).
 -- @include lib/clock: now
 -- @include lib/numbers: int, end_of
 -- @include format/hold: read_hold
@@ -30,7 +30,7 @@ local function read_holds(member)
   local first = redis.call('ZRANGE', ends, '0', '0', 'WITHSCORES')[2]
   holds.first_end = first and end_of(first)
   if (holds.capacity ~= nil) ~= (first ~= nil) then
-    -- One key was evicted or deleted. The other alone can't tell who holds what: no hold in it counts, and the next `write` deletes it.
+    -- One key was evicted or deleted. The other key alone can't tell who holds what: it counts for nothing, and `write` deletes it.
     return { is_torn = true, used = 0, over = {} }
   elseif first and holds.first_end <= now then
     local last = redis.call('ZRANGE', ends, '0', '0', 'REV', 'WITHSCORES')[2]
@@ -49,14 +49,14 @@ local function hold_of(holds, member, field)
   local score = redis.call('ZSCORE', ends, member)
   local left = score and end_of(score) - now
   if left and left > 0 then return { units = units, token = token, left = left } end
-  -- It is dropped with the others, whatever their number.
+  -- This hold is dropped with the others, however many they are.
   for _, other in ipairs(holds.over) do
     if other == member then return nil end
   end
   holds.over[#holds.over + 1] = member
 end
 
--- How long the hold that ends first lasts (ms); -1 for one without an end, nil if there is none.
+-- How long the hold that ends first lasts (ms); -1 for a hold without an end, nil without a hold.
 local function first_left(holds)
   if not holds.capacity then return nil end
   if holds.capacity == 1 or not ends then return redis.call('PTTL', lock) end

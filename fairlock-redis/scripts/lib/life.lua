@@ -1,12 +1,12 @@
--- The life of a server: its past, as far as that can be known. A server that restarted empty or with an old file, was flushed, or
--- was promoted has a new past, and may have forgotten holds. So it grants nothing for one grace: a client stops believing in a
--- hold sooner, if it can't renew the hold. In the grace holders claim their forgotten holds, and waiters take their old places.
+-- The life of a server: its past, as far as it can be known. A server that restarted empty or with an old file, was flushed, or was
+-- promoted has a new life, and may have forgotten holds. So it grants nothing for one grace, which is longer than a client believes
+-- in a hold without a renewal. In the grace holders claim their forgotten holds, and waiters take their old places.
 --
 -- The life's key is a hash without an end; in a cluster there is one for each hash slot. It is gone after a flush and after a
 -- restart without data; its field `replid` differs from the server's own after any other restart, and after a promotion. `epoch`
--- is the configuration epoch under which a quorum named the server (in a cluster, as the one that keeps the slot), or 0. A higher
--- one is a new life, too: meanwhile another server may have been the master, and this one may not have heard of it. `until` is the
--- end of the grace, `grace` its length, both in milliseconds.
+-- is the configuration epoch under which a quorum named the server (in a cluster, as the node that keeps the slot), or 0. A higher
+-- epoch is a new life, too: meanwhile another server may have been the master, without this server's knowledge. `until` is the end of
+-- the grace, `grace` its length, both in milliseconds.
 --
 -- `voters` are sentinels that have named the server in this life: how many are a majority, and a word for each run of a process.
 -- A sentinel that lost its file may have named another server meanwhile, under an older epoch, and name this server again. So a
@@ -48,7 +48,7 @@ local function read_life()
     return redis.error_reply(string.format(both, known[3], grace))
   end
   local newer = tonumber(epoch) - (tonumber(known[4]) or 0)
-  -- Nothing is known after an operator has begun the life.
+  -- No voter is known after an operator has begun the life.
   local missing, added, are_known = 0, '', (known[5] or '') ~= ''
   if are_known and voters ~= '' and string.find(known[5], voters, 1, true) ~= 1 then
     missing, added = compare_voters(known[5], voters)
@@ -64,8 +64,8 @@ local function read_life()
   -- More than a grace is left if the clock was set back.
   if known[1] ~= replid or newer > 0 or missing > 0 or left > tonumber(grace) then
     left = tonumber(grace)
-    -- A full server refuses a write that needs room, but only as the first one of a script, and the grace would begin anew with each
-    -- request, until there is room. So another one, which needs none, goes before it. (There is no such field.)
+    -- A full server refuses a write that needs room, but only as the first write of a script; then the grace would begin anew with
+    -- each request, until there is room. So a write that needs no room goes first. (There is no such field.)
     redis.pcall('HDEL', life, '')
     saved = redis.pcall('HSET', life, 'replid', replid, 'until', string.format('%.0f', now + left), 'grace', grace,
       'epoch', epoch, unpack(voters ~= '' and { 'voters', voters } or {}))
@@ -73,7 +73,7 @@ local function read_life()
     saved = redis.pcall('HSET', life, 'voters', renewed_voters(known[5] or '', voters))
   end
   if type(saved) == 'table' and not string.find(saved.err, 'OOM', 1, true) then return saved end
-  -- The end of the grace names it.
+  -- A grace is named by its end.
   if left > 0 then
     grace_left, grace_id, life_began = left, string.format('%.0f', now + left), now + left - grace
   end

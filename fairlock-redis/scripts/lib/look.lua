@@ -1,9 +1,9 @@
--- What a reply says of the next look.
+-- When a reply tells a waiter to look again.
 -- @include lib/holds: first_left
 -- @include lib/queue: is_resting
 -- @include lib/look_after: look_after
 
--- Redisson tells its own waiters of the end of a hold, but not ours: beside a foreign holder the first looks so often (ms).
+-- Redisson tells its own waiters of the end of a hold, but not ours: beside a foreign holder our first waiter looks so often (ms).
 local POLL_EVERY = 500
 
 -- 1 if units stay free only because one script may not examine the whole queue, or drop all holds that are over.
@@ -11,7 +11,7 @@ local function more_to_do(holds, plan)
   return (plan.more_to_scan or holds.more_over) and 1 or 0
 end
 
--- When one that does not wait may try again.
+-- When a caller that does not wait may try again.
 local function busy_for(holds)
   if not holds.capacity then return grace_left or 0 end
   return math.max(-1, first_left(holds) or -1)

@@ -10,7 +10,7 @@ local function new_plan()
   return { grants = {}, drops = {}, leaves = {}, places = {}, joins = {}, heard = {} }
 end
 
--- Ends these holds. Until then their units count as taken, also of holds that are over.
+-- Ends these holds. Until then their units count as taken, even if the holds are over.
 local function drop(holds, plan, members)
   if #members == 0 then return end
   for at, field in ipairs(redis.call('HMGET', lock, unpack(members))) do
@@ -26,9 +26,9 @@ local function grant(holds, queue, plan, member, place, lease)
   plan.grants[#plan.grants + 1], plan.grants[member] = it, it
 end
 
--- The waiter is heard now: its place counts for another `ttl`. One that names its ticket knows it. The least TTL is forgotten when
--- the clock was held back: no waiter with it has spoken for longer than a live one can be silent. (If all stood still, it speaks
--- long before the clock can be held back again.) Else one short wait would slow the clock for as long as anybody waits.
+-- Hears a waiter: its place lasts for another `ttl`. A waiter that names its ticket knows it. The least TTL is forgotten when the clock
+-- was held back: no waiter with that TTL has been heard for longer than a live waiter can be silent. (If all stood still, such a waiter
+-- is heard long before the clock can be held back again.) Otherwise one short wait would slow the clock for as long as anybody waits.
 local function hear(queue, place, ttl, ticket)
   if not queue.head or queue.is_held_back or ttl < queue.ttl then queue.ttl = ttl end
   queue.is_held_back, queue.asks = nil, math.max(queue.asks or 0, ttl)
@@ -36,7 +36,7 @@ local function hear(queue, place, ttl, ticket)
   if ticket == tonumber(place.ticket) then place.is_new = nil end
 end
 
--- A newcomer, or one that an operator kicks, stands at the tail.
+-- Puts a newcomer, or a waiter that an operator kicks, at the tail.
 local function join(queue, plan, member, place)
   place.ticket, place.is_new = draw(queue), true
   plan.joins = { place.ticket, member }

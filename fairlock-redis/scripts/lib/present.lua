@@ -1,6 +1,6 @@
 -- Which waiters count.
 
--- The channel of a client begins with this.
+-- How the name of a client's channel begins.
 local CLIENT_PREFIX = 'fairlock:'
 
 -- Whether the waiter was heard within its place's time, and a push would reach it. A server that is not a cluster (`s`) knows its

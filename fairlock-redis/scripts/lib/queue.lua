@@ -6,13 +6,13 @@
 --     pulse    the server's clock (ms) at the last script
 --     clock    the queue's clock then, by which deadlines count
 --     ttl      the least time to live of a place since the queue was empty (ms): half of it is the most that the clock moves in a script
---     rests    until this time of its clock no waiter is next: a lost queue comes back. An empty one does not rest
+--     rests    until this time of its clock no waiter is next: a lost queue comes back. An empty queue does not rest
 -- @include lib/clock: number, now
 -- @include lib/numbers: int
 -- @include format/queue: read_numbers
 -- @include lib/queue_clock: clock_at
 
--- No clock comes to this (ms): a greater number was written by another program.
+-- A clock never reaches this (ms): a greater number was written by another program.
 local LAST_TIME = 1e15
 
 -- No member has this name.
@@ -39,8 +39,8 @@ local function is_resting(queue)
   return grace_left or queue.clock < queue.rests
 end
 
--- Whether a waiter without a place gets it back at its ticket. Not if the sequence can't have given out that ticket, which would let
--- newcomers stand ahead of it. (An emptied sequence begins at the clock, which is past every former ticket if it is right.)
+-- Whether a waiter without a place gets it back at its ticket. Not if the sequence can't have given out that ticket: newcomers would
+-- stand ahead of it. (An emptied sequence begins at the clock, which is past every former ticket unless it was set back.)
 local function may_restore(queue, ticket)
   return ticket > 0 and ticket < 4503599627370496 and ticket <= math.max(queue.last, number)
 end

@@ -2,8 +2,8 @@
 -- live waiters are not overdue after the server was stopped, or when no script touched the queue.
 -- @include lib/clock: since, now
 
--- The clock now. `ttl` is missing while nobody waits. A server's clock that is set back has not moved. What another program
--- wrote does not count.
+-- The queue's clock now. `ttl` is missing while nobody waits. A server's clock that was set back counts as standing still. Numbers of
+-- another program do not count.
 local function clock_at(pulse, clock, ttl)
   clock = tonumber(clock) or now
   if clock > 4e15 then return now end

@@ -1,4 +1,4 @@
--- Redisson's queue: a list of owners, and a sorted set of the times after which each counts as dead.
+-- Redisson's queue: a list of owners, and a sorted set of the times after which these owners count as dead.
 
 -- @include lib/clock: now
 

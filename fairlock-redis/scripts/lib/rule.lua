@@ -1,4 +1,4 @@
--- The one rule of who is next. It plans, and `write` (lib/write) does it.
+-- The one rule of who is next. The rule makes a plan, and `write` (lib/write) carries it out.
 -- @include format/place: read_place
 -- @include lib/queue_clock: lease_of
 -- @include lib/present: is_present
@@ -8,8 +8,8 @@
 -- How many waiters one script grants the lock, how many it removes at most, and how many it reads.
 local MOST_GRANTS, MOST_REMOVED, MOST_READ = 64, 256, 4096
 
--- What a place does at its turn. `takes`: it gets its units. `stops`: it waits, and all behind it. `passed`: it stays, and those behind
--- may go first. `leaves`: it is removed.
+-- What becomes of a waiter at its turn. `takes`: it gets its units. `stops`: it waits, and so do all behind. `passed`: it stays, and
+-- waiters behind may go first. `leaves`: it is removed.
 local function turn_of(holds, queue, capacity, place, is_heard)
   local of = tonumber(place.capacity)
   local fits = of == capacity and holds.used + place.units <= capacity
@@ -33,10 +33,10 @@ local function leave(queue, plan, member, place)
   if place then queue.served = math.max(queue.served, tonumber(place.ticket)) end
 end
 
--- Grants the lock to the waiters at the head, in order, as far as their units are free. The first present one that does not fit
--- stops it (`plan.blocked`). Those that are absent leave. After 64 grants the script stops, and tells the next waiter to ask
+-- Grants the lock to the waiters at the head, in order, as long as their units are free. The first present waiter that does not fit
+-- ends this (`plan.blocked`). Absent waiters leave. After 64 grants the script stops, and tells the next waiter to ask
 -- (`plan.next`): that script goes on. Nothing happens while all units are taken, and while the queue rests. `capacity` is what the
--- script's caller believes; a place that names another one never fits.
+-- script's caller believes; a place that names another capacity never fits.
 local function hand_on(holds, queue, plan, capacity)
   local members, places, rank, passed = { queue.head }, { queue.head_place }, 0, {}
   plan.blocked = queue.head and is_resting(queue)
@@ -63,7 +63,7 @@ local function hand_on(holds, queue, plan, capacity)
     members = redis.call('ZRANGE', waiters, rank, rank + math.min(8 * rank, MOST_REMOVED - (rank - #passed)) - 1)
     places = members[1] and redis.call('HMGET', record, unpack(members))
   end
-  -- The bound was reached. The places that were passed leave, too: else no script would ever come to the waiters behind them.
+  -- The bound was reached. The places that were passed leave, too: otherwise no script would ever come to the waiters behind.
   for _, it in ipairs(rank >= MOST_READ and passed or {}) do
     if not plan.heard[it[1]] then leave(queue, plan, it[1], it[2]) end
   end

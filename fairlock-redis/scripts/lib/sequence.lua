@@ -1,6 +1,6 @@
--- The life of a record (ms): a day after its last use, and until the clock has passed the last number. After the clock was set
--- back, numbers are ahead of it: if the key ended before, the next number would come from the clock alone, and be smaller than one
--- that was given out. (See `keep_anew` for the ten million more.)
+-- How long a record is to live (ms): a day after its last use, and until the clock has passed the last number. After the clock was set
+-- back, numbers are ahead of it: if the key ended sooner, the next number would come from the clock alone, and be smaller than an
+-- earlier number. (See `keep_anew` for the ten million more.)
 -- @include lib/clock: number
 
 local function sequence_ttl(last)

@@ -1,11 +1,11 @@
--- Tells those whom a plan concerns. Comes after every write, and under `pcall`, since nothing depends on it.
+-- Tells the clients concerned by a plan. Comes after all writes, and under `pcall`, since nothing depends on a message.
 -- @include lib/numbers: text
 -- @include format/member: split_member
 -- @include lib/present: CLIENT_PREFIX
 -- @include lib/channels: wake_plain
 
--- Those that ask get a reply instead. If the lock is free after this script, no waiter of the queue can have it: so the waiters of
--- plain locks and Redisson's are told.
+-- Waiters that ask in this script get a reply instead. If the lock is free after this script, no waiter of the queue can have it: so
+-- waiters of plain locks and Redisson's waiters are told.
 local function tell(holds, plan)
   for _, it in ipairs(plan.grants) do
     if not plan.heard[it.member] then

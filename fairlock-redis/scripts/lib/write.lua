@@ -25,10 +25,10 @@ end
 local function write(holds, queue, plan, is_newcomer)
   local grants, drops, leaves, has_queue = plan.grants, plan.drops, plan.leaves, queue.head or #plan.joins > 0
   if is_newcomer then redis.call('ZADD', waiters, 'XX', '0', NOBODY) end
-  -- The reply and the holds' end need these after the writes.
+  -- The reply, and the end of the holds' keys, need these after the writes.
   if #plan.places > 0 then redis.call('ZRANK', waiters, NOBODY) end
   if #plan.places + #leaves > 0 or #grants > 0 and ends then redis.call('PTTL', lock) end
-  -- Another waiter may be silent for longer than those that are heard now.
+  -- Another waiter may have a longer time to live than the waiters that are heard now.
   local lives = math.max(sequence_ttl(queue.last), 12 * math.min(queue.asks or 0, 4e12), has_queue and redis.call('PTTL', waiters) or 0)
   local is_known = redis.call('PEXPIRE', record, lives) == 1
   if #drops + #leaves > 0 then

@@ -28,7 +28,7 @@ local function grant(last_grant)
   return { 'granted', token, tonumber(lease) }
 end
 
--- When a wait begins: when the place ahead is over, or with the end of the lease.
+-- From when the wait of a new place counts: from the end of the place ahead, or of the lease.
 local function start_behind(ahead)
   return ahead and tonumber(redis.call('ZSCORE', timeouts, ahead)) or now + math.max(0, redis.call('PTTL', lock))
 end
@@ -41,11 +41,11 @@ local granted = granted_before(lock, holder and holder[1] == owner, last_grant, 
 if granted then return granted end
 local refused = not_exclusive(holder)
 if refused then return refused end
--- The owner's place may be that of a later request, and is named by nothing but the owner.
+-- The owner's place may be that of a later request: only the owner names it.
 if late(begin_by) then return late(begin_by) end
 
--- It changes nothing, but a full server refuses it: then no newcomer gets a lock or a place, and nothing has been
--- written. Holders and waiters continue: a full server never refuses their first write.
+-- This write changes nothing, but a full server refuses it: then no newcomer gets a lock or a place, and nothing has been written.
+-- Holders and waiters go on: a full server never refuses their first write.
 if not timeout and (queue or not holder) then redis.call('ZADD', timeouts or lock, 'XX', 0, '-') end
 if not holder and not queue then return grant(last_grant) end
 
@@ -68,7 +68,7 @@ end
 
 -- Step 3 is Redisson's re-entry. Here the owner waits like any other if it holds the lock under another request, see lib/last_grant.
 
--- Step 1 may have made another waiter the first, which no one has told yet.
+-- Step 1 may have made another waiter the first; nobody has told that waiter yet.
 if dropped > 0 and not holder then wake_first(channel, queue, first) end
 
 if mode == 'once' then return { 'busy', redis.call('PTTL', lock) } end

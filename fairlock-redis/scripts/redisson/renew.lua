@@ -19,7 +19,7 @@ local first = drop_expired(queue, timeouts)
 local members, rank_of = queue and redis.call('LRANGE', queue, 0, -1) or {}, {}
 for index, owner in ipairs(members) do rank_of[owner] = rank_of[owner] or index - 1 end
 
--- A full server never refuses it, and so takes the rest: waiters there must not lose their places.
+-- A full server never refuses this write, and then accepts the rest: its waiters must not lose their places.
 if queue then redis.call('ZREM', timeouts, '-') end
 local rows, first_is_here = {}, not queue
 for from = 2, #ARGV, 4 do
@@ -40,6 +40,6 @@ for from = 2, #ARGV, 4 do
     redis.call('ZREM', timeouts, owner)
   end
 end
--- The first one's message may have been lost.
+-- The first waiter's message may have been lost.
 if not holder and not first_is_here then wake_first(channel, queue, first) end
 return rows

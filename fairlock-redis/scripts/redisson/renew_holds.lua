@@ -8,7 +8,7 @@
 local count, lease = ARGV[1], ARGV[2]
 -- @include lib/last_grant: read_last_grant, is_hold
 
--- Returns whether it is held.
+-- Returns whether the hold is there.
 local function renew(lock, record, owner, request, token)
   local held = redis.call('HGET', lock, owner)
   if not is_hold(held, read_last_grant(record), owner, request, token) then return false end

@@ -21,7 +21,7 @@ if not queue then return { 'left' } end
 if late(begin_by) then return late(begin_by) end
 for index, member in ipairs(members) do
   if member == owner then
-    -- These change nothing. A full server never refuses ZREM, and so takes the rest; ZADD needs a right.
+    -- These change nothing. A full server never refuses ZREM, and then accepts the rest; ZADD needs a right.
     redis.call('ZREM', timeouts, '-')
     redis.call('ZADD', timeouts, 'XX', 0, '-')
     redis.call('LREM', queue, 0, owner)
