@@ -43,7 +43,7 @@ pub fn all_calls(server: &RedisServer) -> BTreeMap<String, u64> {
     let stats: String = server.query(&["INFO", "commandstats"]);
     stats
         .lines()
-        .filter_map(|queue| queue.strip_prefix("cmdstat_")?.split_once(":calls="))
+        .filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(":calls="))
         .map(|(command, rest)| (command.to_owned(), rest.split(',').next().unwrap().parse().unwrap()))
         .collect()
 }

@@ -73,7 +73,7 @@ fn a_clock_that_was_stepped_forward_costs_one_trip() {
         let ours = kind.client(&proxy.url());
         let refused = || {
             let errors: String = server.query(&["INFO", "errorstats"]);
-            let late = errors.lines().find_map(|queue| queue.strip_prefix("errorstat_LATE:count="));
+            let late = errors.lines().find_map(|line| line.strip_prefix("errorstat_LATE:count="));
             late.map_or(0, |count| count.parse::<u64>().unwrap())
         };
         let trips = || (scripts_run(&server), refused());

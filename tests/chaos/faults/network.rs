@@ -109,7 +109,7 @@ fn eight_forgotten_connections_cost_no_more_than_one() {
     proxy.set(Traffic::Replies, Rule::Delay(ms(2))); // from the first answer on: a quick one shows that the server is near
     let far = client(&proxy.url());
     let lock = far.fair_lock("far").unwrap();
-    let commands = || server.clients().iter().filter(|queue| queue.contains(" sub=0 ")).count();
+    let commands = || server.clients().iter().filter(|line| line.contains(" sub=0 ")).count();
     let all_open = || {
         eventually(SOON, "eight connections are open", || {
             thread::scope(|scope| (0..16).for_each(|_| drop(scope.spawn(|| lock.inspect().unwrap()))));
@@ -138,7 +138,7 @@ fn a_server_that_closes_idle_connections_is_not_noticed() {
     let server = RedisServer::builder().arg("timeout", "1").start();
     let lock = lock(&server.url(), "closes");
     take(&lock).unlock().unwrap();
-    let commands = || server.clients().iter().filter(|queue| queue.contains(" sub=0 ")).count();
+    let commands = || server.clients().iter().filter(|line| line.contains(" sub=0 ")).count();
     eventually(SOON, "the server has closed what was idle", || commands() == 0);
     lock.try_lock().unwrap().guard().expect("the lock is free").unlock().unwrap();
     assert_no_residue(&server, &[]);

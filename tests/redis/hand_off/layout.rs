@@ -27,8 +27,8 @@ impl Tables {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fairlock-redis/scripts/KEYS.md");
         let text = fs::read_to_string(path).unwrap();
         let rows_of = |title: &str| -> Vec<Vec<String>> {
-            let table = text.lines().skip_while(|queue| !queue.starts_with(&format!("| {title} |"))).skip(2);
-            let rows = table.take_while(|queue| queue.starts_with('|'));
+            let table = text.lines().skip_while(|line| !line.starts_with(&format!("| {title} |"))).skip(2);
+            let rows = table.take_while(|line| line.starts_with('|'));
             rows.map(|row| {
                 let cells = row.trim_matches('|').split('|');
                 cells.map(|cell| cell.trim().trim_matches('`').to_owned()).collect()

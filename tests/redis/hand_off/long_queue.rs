@@ -65,7 +65,7 @@ impl Drop for Crowded {
 fn cheap<T>(server: &RedisServer, commands: u64, kilobytes: u64, what: impl FnOnce() -> T) -> T {
     let sent = || -> u64 {
         let stats: String = server.query(&["INFO", "stats"]);
-        let sent = stats.lines().find_map(|queue| queue.strip_prefix("total_net_output_bytes:"));
+        let sent = stats.lines().find_map(|line| line.strip_prefix("total_net_output_bytes:"));
         sent.unwrap().parse().unwrap()
     };
     let ((result, sent), calls) = calls_in(server, || {

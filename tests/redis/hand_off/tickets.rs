@@ -92,7 +92,7 @@ fn thousands_of_lost_places_of_a_client_are_back_in_few_trips() {
     assert_eq!(before.len(), WAITERS);
     let stat = |section, name: &str| -> f64 {
         let info: String = server.query(&["INFO", section]);
-        let value = info.lines().find_map(|queue| queue.strip_prefix(&format!("{name}:")));
+        let value = info.lines().find_map(|line| line.strip_prefix(&format!("{name}:")));
         value.unwrap().trim().parse().unwrap()
     };
     let mut con = server.con();

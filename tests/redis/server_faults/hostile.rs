@@ -246,8 +246,8 @@ fn a_flood_of_wake_ups_is_survived_and_forged_ones_are_not_believed() {
     let heard = || {
         eventually(SOON, "all messages are received", || {
             let clients = server.clients();
-            let mut listeners = clients.iter().filter(|queue| queue.contains("sub=1"));
-            listeners.all(|queue| queue.contains(" oll=0 ") && queue.contains(" obl=0 "))
+            let mut listeners = clients.iter().filter(|line| line.contains("sub=1"));
+            listeners.all(|line| line.contains(" oll=0 ") && line.contains(" obl=0 "))
         })
     };
     let before = memory();
