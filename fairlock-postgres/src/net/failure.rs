@@ -108,8 +108,8 @@ impl Failure {
         self.code.as_deref().is_some_and(is_of)
     }
 
-    /// Whether the connection can be used after a rollback: the server refused, or this version can't read a row. Not if the server ends
-    /// the session, or takes no writes any more: then another host may take them.
+    /// Whether the connection can be used after a rollback: the server refused, or this version can't read a row. Not if the server
+    /// ends the session, or takes no writes any more: then another host may take them.
     pub(crate) fn keeps_connection(&self) -> bool {
         let is_corrupt = self.kind == BackendErrorKind::Corrupt;
         let ends = |code: &String| ["57P", "25P03", "25006"].iter().any(|end| code.starts_with(end));
