@@ -126,14 +126,14 @@ impl RedisBuilder {
         self
     }
 
-    /// Sets which waiter of a fair lock is next, and how it learns of its turn. All clients of a lock must use the same one.
+    /// Sets which waiter of a fair lock is next, and how it learns of its turn. All clients of a lock must use the same discipline.
     pub fn discipline(mut self, discipline: Discipline) -> Self {
         self.discipline = discipline;
         self
     }
 
-    /// Sets how long a silent waiter in Redisson's queue counts as alive, on top of the waits ahead of it. A wait with a
-    /// time-out uses that time-out in its place. Default 5 min, as in Redisson since 3.13.3. All clients of a lock must use the same value, Java's
+    /// Sets how long a silent waiter in Redisson's queue counts as alive, on top of the waits ahead. A wait with a time-out uses
+    /// that time-out instead. Default 5 min, as in Redisson since 3.13.3. All clients of a lock must use the same value, Java's
     /// included. From 10 ms to a day, and with [`Discipline::Redisson`] only: the hand-off keeps places by heartbeats.
     #[cfg(feature = "redisson")]
     pub fn thread_wait(mut self, wait: Duration) -> Self {
@@ -142,7 +142,7 @@ impl RedisBuilder {
     }
 
     /// Sets how many connections to each server carry commands, 1 to 8. Default 2, which callers share: more bring no gain
-    /// with a server that is near. One that is more than half a millisecond away gets up to 8, as many as are in use at once.
+    /// with a near server. A server more than half a millisecond away gets up to 8, as many as are in use at once.
     pub fn connections(mut self, n: usize) -> Self {
         self.settings.connections = n;
         self.settings.connections_if_far = n;
@@ -174,17 +174,16 @@ impl RedisBuilder {
 
     /// Makes locks survive a server that forgets: a server that restarts, is flushed, or dies and is replaced by its replica.
     /// Such a server grants nothing for one [grace](Durability), 10.6 s by default, and 18.2 s behind sentinels or in a cluster. In the
-    /// grace holders reclaim their locks by their renewals, and waiters get their places back. A server that sees its first client also begins with a grace:
-    /// it can't know whether it has a past.
+    /// grace holders reclaim their locks by their renewals, and waiters get their places back. A server that sees its first durable
+    /// client also begins with a grace: it can't know whether it has a past.
     ///
-    /// All clients of the server have to use this, with the same times: a client with another grace is refused. Locks with a queue
-    /// only, with [`Discipline::HandOff`]; and no Redisson client may use the same locks, since it grants them in the grace. A
+    /// All clients of the server have to use this, with the same times: a client with another grace is refused. It covers locks with
+    /// a queue and [`Discipline::HandOff`] only; no Redisson client may use these locks, since Redisson grants them in the grace. A
     /// client's default [lease](fairlock_core::ClientBuilder::lease) is the [longest](Self::longest_lease) one (10 s; behind sentinels, and
     /// in a cluster, 7.5 s) if that is shorter. A master that was deposed and still answers grants nothing either, since a majority of
-    /// the sentinels or nodes has to name it. An attempt in a grace finds the lock busy; the log has a line, and
-    /// [`grace_left`](RedisBackend::grace_left) tells. Users need the rights to INFO and to the key `fairlock_life` (in a cluster to the
-    /// keys `fairlock_life:*`), and to SENTINEL MYID at the sentinels or to CLUSTER NODES. Default: off, and then not one command more
-    /// runs.
+    /// the sentinels or nodes has to name it. An attempt in a grace finds the lock busy; the log and
+    /// [`grace_left`](RedisBackend::grace_left) tell of the grace. Users need the rights to INFO and to the key `fairlock_life` (in a cluster to the
+    /// keys `fairlock_life:*`), and to SENTINEL MYID at the sentinels or to CLUSTER NODES. Default: off, without any further command.
     pub fn durable(mut self, durability: Durability) -> Self {
         self.durability = Some(durability);
         self
@@ -196,7 +195,7 @@ impl RedisBuilder {
         self.durability.map(|durability| durability.among(servers).longest_lease())
     }
 
-    /// Connects, so that a wrong address or password shows now. It reads INFO from the servers, if the user may, and logs a
+    /// Connects, so that a wrong address or password shows now. Reads INFO from the servers, if the user may, and logs a
     /// warning, target `fairlock::net`, for each unsafe setting: an eviction policy, an old version, a replica.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! A backend whose server is a fake one: a test says what it replies to scripts. And the lock, owner and request that are asked for.
+//! A backend with a fake server: a test says what the server replies to scripts. And the lock, owner and request of such tests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,7 +56,7 @@ pub(crate) fn with(
     of(|builder| builder.discipline(discipline), reply)
 }
 
-/// The same for a backend that is built so.
+/// Such a backend, built with these settings.
 pub(crate) fn of(
     build: impl FnOnce(RedisBuilder) -> RedisBuilder,
     reply: impl Fn(&str, &[String]) -> String + Send + Sync + 'static,

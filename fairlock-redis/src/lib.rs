@@ -12,12 +12,12 @@
 //! | --- | --- |
 //! | `builder`, `doctor`, `locks`, `backend` | what a program calls |
 //! | `hand_off`, `redisson` | the rules of a lock: ours, for any capacity, and Redisson's (a feature) |
-//! | `rules`, `shared`, `wake_ups` | the trait of the rules, and what all of them stand on |
+//! | `rules`, `shared`, `wake_ups` | the trait of the rules, and what all rules use |
 //! | `durable` | around scripts and replies: what survives a server that forgets |
 //! | `script` | keys, arguments, the Lua, replies |
-//! | `net` | connections; it knows no lock, and nothing of this crate |
+//! | `net` | connections; knows no lock, and nothing of this crate |
 //!
-//! Each imports only what stands below it. The lock is Redisson's hash under the bare name of the lock, so all clients of fairlock
+//! Each room imports only what stands below it. The lock is Redisson's hash under the bare name of the lock, so all clients of fairlock
 //! and Redisson exclude each other. `script/keys.rs` has the table of all keys and channels, `scripts/README.md` the rules of the
 //! Lua.
 

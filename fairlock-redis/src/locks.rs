@@ -53,7 +53,7 @@ impl RedisBackend {
         Ok(found.into_iter().collect())
     }
 
-    /// Adds those names that are locks by these rules.
+    /// Adds the names that are locks by these rules.
     fn inspect_all(
         &self,
         names: &BTreeSet<String>,
@@ -61,7 +61,7 @@ impl RedisBackend {
         is_own: bool,
         found: &mut BTreeMap<LockName, LockState>,
     ) -> Result<(), BackendError> {
-        // Its script names the ends of holds, too.
+        // The script for one lock names the ends of holds, too.
         let kind = if rules.keeps(LockKind::ReadWrite) { LockKind::ReadWrite } else { LockKind::Fair };
         let locks: Vec<LockId> = names
             .iter()
@@ -71,11 +71,11 @@ impl RedisBackend {
             .collect();
         let is_passed_over = |kind| match kind {
             BackendErrorKind::Corrupt | BackendErrorKind::InvalidName | BackendErrorKind::Mismatch => true,
-            // A user with rights to the keys of one kind may lack those to another's.
+            // A user with rights to the keys of one kind of lock may lack rights to those of another.
             BackendErrorKind::Denied => !is_own,
             _ => false,
         };
-        // The length of the queue, and who of it is absent, without a list: there may be many.
+        // The length of the queue, and how many waiters are absent, without a list: there may be many.
         let at = Look { from: 0, many: 0, examined: MOST_INSPECTED, kinds: Kinds::Any };
         for page in locks.chunks(100) {
             let calls = page.iter().map(|lock| rules.look(lock, &at)).collect::<Result<Vec<_>, _>>()?;
@@ -141,7 +141,7 @@ fn small(pool: &Pool, hashes: Vec<String>) -> Result<Vec<String>, BackendError> 
     Ok(found)
 }
 
-/// Its holder has an owner's name as fairlock and Redisson write it, or there are waiters.
+/// Whether the holder has an owner's name as fairlock and Redisson write it, or there are waiters.
 fn is_a_lock(state: &LockState) -> bool {
     let is_owner = |owner: &str| {
         let client = owner.split_once(':').map_or("", |(client, _)| client);

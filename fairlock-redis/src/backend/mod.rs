@@ -39,7 +39,7 @@ pub(crate) struct Inner {
 impl RedisBackend {
     /// The rest of the grace, as far as this client's calls have been told: until then its server grants no lock, and an
     /// attempt that does not wait finds each lock busy. None without [`durable`](crate::RedisBuilder::durable), before the first
-    /// call, and when the grace is over. Asks nothing.
+    /// call, and when the grace is over. Asks no server.
     ///
     /// ```no_run
     /// # use fairlock_redis::{Durability, RedisBackend};
@@ -56,7 +56,7 @@ impl RedisBackend {
 
     /// Whether this client is the first [`durable`](crate::RedisBuilder::durable) client of the servers. If so, its first request
     /// begins their life: from then on clients without `durable` are refused locks with a queue, until the key `fairlock_life` is
-    /// deleted. False without `durable`, and if the servers could not tell. Asks nothing.
+    /// deleted. False without `durable`, and if the servers could not tell. Asks no server.
     ///
     /// ```no_run
     /// # use fairlock_redis::{Durability, RedisBackend};
@@ -89,7 +89,7 @@ impl RedisBackend {
         };
         let mut replies = replies.into_iter();
         let answer = |(question, call): (&Q, &Result<Call<'_>, BackendError>)| {
-            // Of a call that can't be made nothing is sent. Once there is a reply, it was, whatever becomes of what follows.
+            // Nothing of a call that can't be made was sent. Once there is a reply, something was, whatever follows.
             let call = call.as_ref().map_err(|error| error.clone().unsent())?;
             let reply = replies.next().unwrap_or_else(|| Err(missing()))?;
             answer(question, call, reply).map_err(BackendError::maybe_sent)
@@ -142,7 +142,7 @@ impl Backend for RedisBackend {
         self.0.rules(hold.lock)?.keep(hold, keeper, lease)
     }
 
-    /// In few round trips to each server: a script renews up to a hundred holds, or all places of a lock.
+    /// Takes few round trips to each server: a script renews up to a hundred holds, or all places of a lock.
     fn renew(&self, _client: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
         let answers = self.0.renew(items);
         let mut is_heard = false;
@@ -223,12 +223,12 @@ impl Backend for RedisBackend {
         Some(attempt_ttl(self.0.shared.servers.timeouts().response))
     }
 
-    /// In Redisson's queue.
+    /// True for Redisson's queue.
     fn keeps_place_by_owner(&self, lock: &LockId) -> bool {
         self.0.rules(lock).is_ok_and(|rules| rules.keeps_place_by_owner())
     }
 
-    /// With [`RedisBuilder::durable`](crate::RedisBuilder::durable).
+    /// The limit of [`RedisBuilder::durable`](crate::RedisBuilder::durable).
     fn longest_lease(&self) -> Option<Duration> {
         self.0.shared.calls.longest_lease()
     }

@@ -55,13 +55,13 @@ impl Inner {
         answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(missing()))).collect()
     }
 
-    /// Of holds with their counts and leases.
+    /// The scripts for holds, with their counts and leases.
     fn parts_of_holds<'a>(
         &self,
         holds: &[(usize, &'a Hold<'_>, u32, Duration)],
         most: usize,
     ) -> Vec<Part<'a>> {
-        // By their rules, whether their locks have parts, count and lease.
+        // Grouped by rules, by whether the locks have parts, by count and by lease.
         let mut alike: HashMap<_, Vec<(usize, &'a Hold<'_>)>> = HashMap::new();
         for &(at, hold, count, lease) in holds {
             if let Ok(rules) = self.rules(hold.lock) {
@@ -83,8 +83,8 @@ impl Inner {
         parts
     }
 
-    /// Runs the scripts and notes the answers. Returns the holds for which a script of many was refused: it does not say why,
-    /// so each of them is asked for alone.
+    /// Runs the scripts and notes the answers. Returns the holds for which a script of many was refused: the script does not say
+    /// why, so each of these holds is renewed alone.
     fn renew_parts(&self, parts: Vec<Part<'_>>, answers: &mut [Option<Answer>]) -> HashSet<usize> {
         let (mut calls, mut asked, mut refused) = (Vec::new(), Vec::new(), HashSet::new());
         let mut note = |of: Vec<usize>, are_holds, rows: Result<Vec<Option<Answer>>, CallFailure>| match rows

@@ -1,4 +1,4 @@
-//! What durable clients are told: whether a server has a new past, how an operator ends its grace, and which faults a hold survives.
+//! The doctor for durable clients: whether a server has a new past, how an operator ends its grace, and which faults a hold survives.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use crate::net::Arrangement;
 use crate::shared::Shared;
 
 impl RedisBackend {
-    /// Ends the grace of each server by hand: it counts as one with a known past, and grants locks at once. Returns what was left
-    /// of the longest grace; zero if none was running, and the whole grace if one had not begun.
+    /// Ends the grace of each server by hand: each server counts as one with a known past, and grants locks at once. Returns what was
+    /// left of the longest grace; zero if no grace was running, and the whole grace if it had not begun.
     ///
     /// **Two clients can hold one lock then**, if the server has forgotten a hold whose client still believes in it. Safe when no
     /// lock was held: on a new server, or when all workers were stopped.
@@ -32,7 +32,7 @@ impl RedisBackend {
         Ok(longest)
     }
 
-    /// In one line; and with sentinels, what each of them says.
+    /// The finding in one line; with sentinels, also what each sentinel says.
     pub(super) fn survey(&self, findings: &mut Vec<Finding>) {
         let durability = self.0.shared.calls.durability();
         let servers = &self.0.shared.servers;
@@ -44,7 +44,7 @@ impl RedisBackend {
 }
 
 impl Visit<'_> {
-    /// Without durable clients it does not matter, and the user may lack the rights.
+    /// Without durable clients a failure does not matter: the user may lack the rights.
     pub(super) fn life(&mut self) {
         let (durability, shared) = (self.durability(), &self.backend.0.shared);
         let lives = match lives_of(&shared.servers, self.server, shared.calls.confirms_messages(), None) {

@@ -1,7 +1,7 @@
 //! What INFO tells of a server: what it is, and whether locks are safe there.
 //!
-//! It is read when a backend connects, which refuses a sentinel and else only warns: what can't work shows at the first call, and
-//! a user may lack the right to INFO. The doctor says the same, and more.
+//! A backend reads INFO when it connects; it refuses a sentinel, and otherwise only warns: what can't work shows at the first call,
+//! and a user may lack the right to INFO. The doctor says the same, and more.
 
 use fairlock_core::backend::{BackendError, BackendErrorKind};
 use redis::cmd;
@@ -149,8 +149,8 @@ impl Visit<'_> {
         }
     }
 
-    /// The file that a restart loads although no file is ever saved: one of before, or of a full copy at a replica. Says
-    /// nothing if the user may not look at the settings.
+    /// A finding about the file that a restart loads although no file is ever saved: an earlier file, or a full copy at a replica.
+    /// No finding if the user may not look at the settings.
     fn old_file(&self, info: &str) -> Option<String> {
         let setting = |name: &str| {
             let reply = self.ask(cmd("CONFIG").arg("GET").arg(name)).ok()?;

@@ -7,7 +7,7 @@ use super::{Finding, Verdict};
 use crate::durable::Durability;
 use crate::net::{MajorityTerms, Said, Servers, Surveyed};
 
-/// How many sentinels agree, and how many there are: those that only others know are among them.
+/// How many sentinels agree, and how many there are, with those that only other sentinels know.
 pub(super) struct Agreed {
     pub(super) agree: usize,
     pub(super) all: usize,
@@ -18,13 +18,13 @@ impl Agreed {
         self.all / 2 + 1
     }
 
-    /// How many of those that agree may fail.
+    /// How many of the agreeing sentinels may fail.
     pub(super) fn spare(&self) -> Option<usize> {
         self.agree.checked_sub(self.majority())
     }
 }
 
-/// A finding for each sentinel, and those about all of them.
+/// A finding for each sentinel, and the findings about all sentinels.
 pub(super) fn check(
     servers: &Servers,
     durability: Option<Durability>,
@@ -57,7 +57,7 @@ pub(super) fn check(
         .filter(|(id, at)| !known.contains_key(id.as_str()) && !surveyed.iter().any(|one| one.is_at(at)))
         .map(|(_, at)| at.as_str())
         .collect();
-    // One that is silent may be known to the others by another name.
+    // The others may know a silent sentinel by another name.
     let is_named = |one: &Surveyed| surveyed.iter().any(|other| other.knows(one));
     let silent = surveyed.iter().filter(|one| one.id().is_none() && !is_named(one)).count();
     if unknown.len() <= silent {
@@ -98,14 +98,14 @@ impl Said {
     }
 }
 
-/// The master and its epoch that most of them name.
+/// The master and its epoch that most sentinels name.
 fn named_by_most(surveyed: &[Surveyed]) -> Option<(String, u64)> {
     let named: Vec<_> = surveyed.iter().filter_map(|one| one.said.as_ref().ok()?.named()).collect();
     named.iter().max_by_key(|name| named.iter().filter(|other| other == name).count()).cloned()
 }
 
 fn judge(said: &Said, most: Option<&(String, u64)>, terms: Option<MajorityTerms>) -> (Verdict, String) {
-    // Without a quorum the answers of the others are enough.
+    // Without a quorum the other sentinels' answers are enough.
     let needed = if terms.is_some() { Verdict::Unsafe } else { Verdict::Note };
     let Ok(master) = &said.master else {
         return (needed, "it knows no master of that name, and counts as silent".to_owned());
@@ -130,7 +130,7 @@ fn judge(said: &Said, most: Option<&(String, u64)>, terms: Option<MajorityTerms>
             (Verdict::Note, format!("{text}: it is cut off, or a fail-over is under way"))
         }
         None => match &said.others {
-            // Without a quorum nobody asks for them.
+            // Without a quorum nobody needs these answers.
             Err(failure) if terms.is_some() => {
                 let what = format!("{text}, but does not say which others it knows: {failure}");
                 let then = "or running clients go on counting a sentinel that is removed";
@@ -141,7 +141,7 @@ fn judge(said: &Said, most: Option<&(String, u64)>, terms: Option<MajorityTerms>
     }
 }
 
-/// With a quorum: why its vote does not count, although it says all.
+/// With a quorum: why the vote of a sentinel that answers does not count.
 fn not_yet(said: &Said, terms: MajorityTerms) -> Option<(Verdict, String)> {
     let least = terms.least_uptime;
     match said.uptime() {

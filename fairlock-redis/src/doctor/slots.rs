@@ -1,4 +1,4 @@
-//! Hash slots of a cluster that are open: begun to be moved to another node, and neither moved nor given up.
+//! Open hash slots of a cluster: slots whose move to another node has begun, and is neither finished nor given up.
 
 use redis::cmd;
 
@@ -11,7 +11,7 @@ impl Visit<'_> {
         if self.backend.0.shared.servers.arrangement() != Arrangement::Cluster {
             return;
         }
-        // The user may lack the right, which nothing else here needs.
+        // The user may lack this right, which no other check needs.
         let Ok(reply) = self.ask(cmd("CLUSTER").arg("NODES")) else { return };
         let own = |line: &&str| line.split(' ').nth(2).is_some_and(|flags| flags.contains("myself"));
         let line = text(&reply).ok().and_then(|nodes| nodes.lines().find(own)).unwrap_or_default();

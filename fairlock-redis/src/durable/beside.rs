@@ -1,11 +1,11 @@
-//! Whether other clients of the servers are durable: a client that is not must not use locks with a queue beside them.
+//! Whether other clients of the servers are durable: beside them a client without `durable` must not use locks with a queue.
 //!
 //! | what is known | moves to | by |
 //! | --- | --- | --- |
-//! | none was seen | seen | a look that finds the life |
-//! | seen | gone | a look that finds none |
+//! | no life was seen | seen | a look that finds the life |
+//! | seen | gone | a look that finds no life |
 //! | gone | seen | a look that finds the life |
-//! | gone | no key was seen | a look that finds no key, one grace later |
+//! | gone | no life was seen | a look that finds no life, one grace later |
 //!
 //! A flush deletes the key when the key matters most: the server has forgotten a durable holder that still lives. But the next
 //! renewal of this holder brings the key back, well within a grace, which is longer than a lease.
@@ -22,19 +22,19 @@ use crate::checks::invalid;
 use crate::net::{Failure, Greeting, Servers};
 use crate::script::reply::text;
 
-/// How often a client that is refused looks again, while it is asked.
+/// How often a refused client looks again, while its callers ask for locks.
 const LOOKS_EVERY: Duration = Duration::from_secs(1);
 
-/// The lines about durable clients that were seen.
+/// Limits the log lines about durable clients that were seen.
 static SEEN: LineLimit = LineLimit::new();
 
 /// What the connections of a backend have seen of durable clients.
 ///
-/// Each connection looks with its greeting, so it costs nothing where a lock is used.
+/// Each connection looks with its greeting, so a look costs the use of a lock nothing.
 #[derive(Debug)]
 pub(crate) struct Beside {
     life: String,
-    /// Whether `seen` is some, for those who ask for a lock.
+    /// Whether `seen` is some, to be read without its mutex by each ask.
     is_refused: AtomicBool,
     seen: Mutex<Option<Seen>>,
     /// The user may not look: each further look would be an entry in the ACL LOG.
@@ -43,7 +43,7 @@ pub(crate) struct Beside {
 
 #[derive(Debug)]
 struct Seen {
-    /// Their grace, in milliseconds.
+    /// The grace of the durable clients, in milliseconds.
     grace: String,
     /// When a look first found no life.
     gone: Option<Instant>,
@@ -52,7 +52,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Whether it is gone for good.
+    /// Whether the life is gone for good.
     fn is_over(&self, now: Instant) -> bool {
         let grace = self.grace.parse().map_or(Duration::MAX, Duration::from_millis);
         self.gone.is_some_and(|gone| now.saturating_duration_since(gone) >= grace)
@@ -159,13 +159,13 @@ impl Greeting for Beside {
     }
 }
 
-/// The life that all clients look at. In a cluster, where each hash slot has a life, that of the first slot: durable clients see to it
-/// that it is there.
+/// The life that all clients look at. In a cluster, where each hash slot has a life, the life of the first slot: durable clients begin
+/// that life too.
 pub(super) fn life(of_slots: bool) -> String {
     if of_slots { key_of_slot(0) } else { LIFE.to_owned() }
 }
 
-/// For the field that each life has.
+/// Reads the field that each life has.
 pub(super) fn question(life: &str) -> Cmd {
     cmd("HGET").arg(life).arg("grace").to_owned()
 }

@@ -19,13 +19,13 @@ use crate::script::arguments::millis;
 use crate::script::keys::Keys;
 use crate::script::run::{Call, ReplyHook, Wrapper};
 
-/// What a client is among durable ones.
+/// What a client is beside durable clients.
 pub(crate) struct Calls(Role);
 
 enum Role {
     Durable(Arc<Wrapping>),
     Beside(Arc<Beside>),
-    /// It has no locks that a durable client may have.
+    /// The client has no locks that a durable client may have.
     Apart,
 }
 
@@ -33,13 +33,13 @@ enum Role {
 struct Wrapping {
     durability: Durability,
     graces: Graces,
-    /// No durable client was there before.
+    /// Whether no durable client was there before.
     is_first: AtomicBool,
 }
 
 impl Calls {
-    /// Before the backend connects, with the settings that it connects with. `has_queue`: it has locks with a queue of our own, which
-    /// a durable client may have as well.
+    /// Made before the backend connects, from its settings. `has_queue`: the backend has locks with our own queue, which durable
+    /// clients may have as well.
     pub(crate) fn new(
         durability: Option<Durability>,
         of_slots: bool,
@@ -95,8 +95,8 @@ impl Calls {
         call.wrapped(wrapper)
     }
 
-    /// Whether what a server has forgotten is claimed, one hold at a time; and for how long before its end an attempt of this length
-    /// may have been sent. A clock that was read before it jumped shows no claim as newer than the life.
+    /// Whether forgotten holds are claimed, one hold at a time; and for how long before its end an attempt of this length may have been
+    /// sent. With a clock that was read before it jumped, no claim looks newer than the life.
     pub(crate) fn claims(&self, attempt: Duration) -> Option<Duration> {
         self.durability().map(|durability| attempt + durability.skew)
     }
@@ -121,7 +121,7 @@ impl Calls {
         let life = super::beside::life(of_slots);
         let ask = |command: &Cmd| servers.call(&life, |route| route.call(&command.get_packed_command()));
         match &self.0 {
-            // Outside a cluster the greeting has told.
+            // Outside a cluster the greeting has answered this.
             Role::Beside(beside) if of_slots => {
                 if let Ok(grace) = ask(&super::beside::question(&life)) {
                     beside.heard(&grace, Instant::now());
@@ -144,7 +144,7 @@ impl Calls {
         self.wrapping().is_some_and(|wrapping| wrapping.is_first.load(Ordering::Relaxed))
     }
 
-    /// What an operator has to do before the move of this hash slot is given up.
+    /// What an operator has to do before giving up the move of this hash slot.
     pub(crate) fn before_a_move_is_given_up(&self, slot: &str) -> String {
         let life = slot.parse().map(key_of_slot).unwrap_or_default();
         format!("delete the slot's life at the node that keeps it, if clients are `durable`: {life}")

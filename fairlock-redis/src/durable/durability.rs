@@ -12,12 +12,12 @@ use crate::script::arguments::millis;
 /// [`RedisBuilder::durable`](crate::RedisBuilder::durable).
 ///
 /// The life of a server is its past. A server that restarts empty or with an old file, is flushed, or is promoted from a replica
-/// may have forgotten holds. It then grants nothing for one grace, in which holders claim by renewing what was forgotten, and
+/// may have forgotten holds. It then grants nothing for one grace, in which holders claim forgotten holds by their renewals, and
 /// waiters get their places back, in their order. In a cluster each hash slot has its own life, which is new as well when the slot
 /// moves to another node.
 ///
 /// Behind sentinels, and in a cluster, a request is only sent to a server that a majority has named within the last quarter of the
-/// trust: of the sentinels as the master, or of all nodes of the cluster, replicas too, as the one that keeps the lock's hash slot.
+/// trust: most sentinels as the master, or most nodes of the cluster, replicas too, as the node that keeps the lock's hash slot.
 /// So a master that was deposed and still answers grants nothing that a client believes in once the new master grants locks.
 ///
 /// - **The longest lease** is the trust; with a majority three quarters of it: 7.5 s by default.
@@ -47,12 +47,12 @@ impl Default for Durability {
 }
 
 impl Durability {
-    /// The same for clients of these servers: a majority is asked where there is one.
+    /// The times for clients of these servers: with a majority if there is one to ask.
     pub(crate) fn among(self, servers: Arrangement) -> Durability {
         Durability { asks_quorum: servers != Arrangement::Single, ..self }
     }
 
-    /// Sets how long a client believes what a server told it: with a majority, from when it last asked that. From 1 s
+    /// Sets how long a client believes an answer of a server; with a majority, from when the client last asked that majority. From 1 s
     /// to 1 h, default 10 s. All clients of a server need the same value.
     pub fn trust(mut self, time: Duration) -> Durability {
         self.trust = time;
@@ -142,7 +142,7 @@ mod tests {
         Duration::from_millis(n)
     }
 
-    /// Of a single server, and with a majority.
+    /// The times for a single server, and with a majority.
     fn both() -> [Durability; 2] {
         [Arrangement::Single, Arrangement::Sentinels].map(|servers| Durability::default().among(servers))
     }

@@ -1,4 +1,4 @@
-//! Which servers are in a grace, as far as their replies have told: a line in the log when one is seen, and when it is over.
+//! Which servers are in a grace, as far as their replies have told. The log has a line when a grace is seen, and when it is over.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -9,15 +9,15 @@ use redis::Value;
 use super::lives::told;
 use crate::net::Address;
 
-/// The end of a grace is told in each reply, on a clock with delays. One that is later by more than this is another grace's.
+/// Each reply tells the end of the grace, by a clock with delays. An end that is later by more than this belongs to another grace.
 const LATER: Duration = Duration::from_secs(1);
 
 /// The graces of a backend's servers.
 #[derive(Debug, Default)]
 pub(crate) struct Graces {
-    /// The latest of each server.
+    /// The latest grace of each server.
     known: Mutex<Vec<Grace>>,
-    /// One of them is not over.
+    /// Whether a grace is not over.
     any: AtomicBool,
     /// In a cluster each hash slot has its own life: another slot's reply does not end a grace.
     pub(super) of_slots: bool,
@@ -35,7 +35,7 @@ impl Graces {
         Graces { of_slots, ..Graces::default() }
     }
 
-    /// The reply of a durable script, without what it says of a grace.
+    /// Takes note of the grace in the reply of a durable script, and returns the rest of the reply.
     pub(super) fn heard(&self, server: &Address, reply: Value) -> Value {
         let (left, reply) = told(reply);
         match left {
@@ -46,7 +46,7 @@ impl Graces {
         reply
     }
 
-    /// The rest of the longest one.
+    /// The rest of the longest grace.
     pub(crate) fn left(&self) -> Option<Duration> {
         let known = self.known.lock();
         let until = known.iter().filter(|grace| !grace.is_over).map(|grace| grace.until).max()?;

@@ -1,4 +1,4 @@
-//! The lives of the servers: their keys, the text that looks at one in front of each script, and what a server tells of it.
+//! The lives of the servers: their keys, the text in front of each script that looks at the life, and what a server tells of its life.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::script::scripts::{Script, Text};
 /// The key that tells whether a server has a new past. Written for durable clients only.
 pub(super) const LIFE: &str = "fairlock_life";
 
-/// The same in a cluster, where each hash slot may have its own past.
+/// The key in a cluster, where each hash slot may have its own past.
 pub(super) fn key_of_slot(slot: u16) -> String {
     format!("{LIFE}:{{{}}}", tag(slot))
 }
@@ -52,7 +52,7 @@ pub(super) fn told(mut reply: Value) -> (Option<Duration>, Value) {
 
 /// What a server knows of its past, or of that of a hash slot.
 pub(crate) struct Life {
-    /// The rest of its grace. None: the first request of a durable client begins it.
+    /// The rest of the grace. None: the first request of a durable client begins the grace.
     pub(crate) left: Option<Duration>,
     /// How long the grace is. None if no durable client was ever seen.
     pub(crate) grace: Option<String>,
@@ -67,8 +67,8 @@ impl Life {
     }
 }
 
-/// The life of the server; in a cluster, of each hash slot that it keeps. `shows_epoch`: a majority was asked which one that is.
-/// `end_it`: its grace is over, and was so long.
+/// The life of the server; in a cluster, of each hash slot that the server keeps. `shows_epoch`: with the epoch
+/// under which a majority named the server. `end_it`: ends the grace, which is so long.
 pub(crate) fn lives_of(
     servers: &Servers,
     server: &Route,

@@ -1,10 +1,10 @@
 //! Locks that survive a forgetful server, beside locks that don't: one room around scripts and replies.
 //!
 //! ```text
-//! calls        what a script's call is for a durable client, and for another one
+//! calls        how a durable client calls a script, and how another client does
 //! lives        the keys of the lives, the text around a script, and what a server tells of its life
 //! graces       which servers are in a grace
-//! beside       whether other clients are durable, for one that is not
+//! beside       whether other clients are durable, for a client that is not
 //! durability   the settings, and the times that follow from them
 //! ```
 //!

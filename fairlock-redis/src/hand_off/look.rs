@@ -1,4 +1,4 @@
-//! Looks at a lock with our queue: what the reply says of holders and waiters.
+//! Reads the reply to `inspect` of a lock with our queue: its holders and waiters.
 
 use fairlock_core::backend::{BackendError, Holder, LockId, LockState, MOST_INSPECTED, RequestId, Waiter};
 use fairlock_core::{LockKind, OwnerId};
@@ -56,7 +56,7 @@ impl Queue for HandOff {
     }
 }
 
-/// Owner, request, time waited, rest of the place, and the label behind `<takes>/<capacity> `.
+/// Owner, request, time waited, rest of the place, and the label behind `<units>/<capacity> `.
 fn waiter(place: &[Value]) -> Result<Waiter, BackendError> {
     let mut waiter = Waiter::new(OwnerId::new(&written(&place[0])?));
     waiter.request = request(&place[1])?;
@@ -70,8 +70,8 @@ fn waiter(place: &[Value]) -> Result<Waiter, BackendError> {
     Ok(waiter)
 }
 
-/// Owner, request, units, token, count, label, the rest of the lease, for how long it is held. What only our own holds have may be
-/// empty.
+/// Owner, request, units, token, count, label, the rest of the lease, and for how long the hold has lasted. What only our own holds
+/// have may be empty.
 fn holder(hold: &[Value]) -> Result<Holder, BackendError> {
     let small = |value: &Value| number(value).map(|number| u32::try_from(number).unwrap_or(u32::MAX));
     let mut holder = Holder::new(OwnerId::new(&written(&hold[0])?), small(&hold[4])?);

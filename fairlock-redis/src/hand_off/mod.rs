@@ -52,7 +52,7 @@ impl HandOff {
         let set = [
             place.is_some_and(|place| place.wait != Wait::No),
             listeners != Listeners::Unknown,
-            // Waiters of a client that is cut off count as present all the same.
+            // Waiters of a client that is cut off count as present.
             place.is_some_and(|place| self.shared.wake_ups.is_cut_off(place)),
         ];
         let index = set.iter().rev().fold(0, |index, is_set| 2 * index + usize::from(*is_set));
@@ -74,18 +74,18 @@ impl HandOff {
         self.shared.servers.timeouts().response
     }
 
-    /// Goes on where a script has said that there is more to do: units would be free until the next heartbeat. (A waiter needs no
-    /// help: it is told to ask again at once.)
+    /// Goes on if a script has said that there is more to do: otherwise units would stay free until the next heartbeat. (A waiter needs
+    /// no help: it is told to ask again at once.)
     ///
-    /// What the caller asked for is done, so no failure in here changes its answer: the heartbeats do the rest then. The loop
-    /// ends where the queue does, and starts no further script after one response time-out.
+    /// What the caller asked for is done, so a failure here does not change the answer: the heartbeats do the rest. The loop ends at
+    /// the end of the queue, and starts no further script after one response time-out.
     fn resume(&self, lock: &LockId, mut has_more: bool) {
         if !has_more {
             return;
         }
         let until = Instant::now() + self.patience();
         while has_more && Instant::now() < until {
-            // Without a member none leaves, and the script only hands on what is free.
+            // Without a member nobody leaves, and the script only hands on what is free.
             let reply = self.leave(lock, Text(""), By::Waiter).and_then(|call| self.shared.run(&call));
             has_more = reply.is_ok_and(|reply| {
                 Row::of(&reply).and_then(|row| row.at(0, number)).is_ok_and(|more| more == 1)
@@ -93,7 +93,7 @@ impl HandOff {
         }
     }
 
-    /// What one reply means, and whether it is busy only because the script has reached a limit.
+    /// The answer in one reply, and whether it is "busy" only because the script has reached a limit.
     fn answer(&self, ask: &Acquire<'_>, reply: &Value) -> Result<(Acquired, bool), BackendError> {
         match reply {
             Value::Int(_) => Ok((Acquired::Granted { token: token(reply)?, lease: ask.lease }, false)),
@@ -121,8 +121,8 @@ impl HandOff {
         self.call(&scripts::HAND_OFF_WITHDRAW, lock, [member, capacity(lock), self.options(None), is_kick])
     }
 
-    /// Takes the lock from all its holders, or only this hold. A script looks at some hundred holders: the next one goes on behind
-    /// them, and takes nothing that was granted meanwhile.
+    /// Takes the lock from all its holders, or takes only this hold. A script looks at some hundred holders: the next script goes on
+    /// behind them, and takes no hold that was granted meanwhile.
     fn take(&self, lock: &LockId, only: Option<&Hold<'_>>) -> Result<ForceReleased, BackendError> {
         let [member, token] = only.map_or([Text(""); 2], named);
         let mut arguments = vec![self.options(None), capacity(lock), BeginBy, member, token];
@@ -195,7 +195,7 @@ impl Rules for HandOff {
         }
     }
 
-    /// The client counts, and the next renewal informs the server.
+    /// Sends nothing: the client counts, and the next renewal tells the server the count.
     fn set_hold_count(&self, _: &Hold<'_>, _: u32) -> Result<HoldCountSet, BackendError> {
         Ok(HoldCountSet::Set)
     }
@@ -226,7 +226,7 @@ impl Rules for HandOff {
         let call = self.call(&scripts::HAND_OFF_KEEP, hold.lock, arguments)?;
         let mut reply = self.shared.run(&call)?;
         if Row::of(&reply)?.word == "forgotten" {
-            // It is claimed, as by a renewal, and kept then. Of a hold that is over the claim says so.
+            // The forgotten hold is claimed, as by a renewal, and kept then. If the hold is over, the claim says so.
             let claimed = self.shared.run(&self.renew_holds(&[hold], 1, lease)?)?;
             if let [Some(Ok(Renewal::Lost))] = answers::renewed_holds(&claimed, 1)?[..] {
                 return Ok(HoldKept::NotHeld);

@@ -1,10 +1,10 @@
-//! A name that clients of both disciplines wait for: the log says so.
+//! Logs a warning if clients of both disciplines wait for one name.
 //!
-//! A queued waiter is told that a hold of another discipline has the lock. That may be a plain lock of Redisson's, whose waiters get
-//! the lock when our queue is empty. But a fair lock of Redisson's has a queue of its own, and there is no order between the two. So
-//! the client looks whether there is such a queue: outside of the scripts, whose work is not about it.
+//! A queued waiter is told that a hold of another discipline has the lock. The hold may be of Redisson's plain lock, whose waiters get
+//! the lock when our queue is empty. But Redisson's fair lock has its own queue, and the two queues have no common order. So the client
+//! looks whether there is such a queue, outside of the scripts, which do not need to know.
 //!
-//! The look is for the log alone. It needs a right that a user may lack, and then, or without an answer, nothing follows.
+//! The look is for the log alone. If the user lacks the right to the key, or there is no answer, nothing follows.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ const ANY_ONCE_IN: Duration = Duration::from_secs(60);
 pub(super) struct SharedNames(Mutex<HashMap<LockName, Instant>>);
 
 impl SharedNames {
-    /// A reply said that a hold of another discipline has this lock. Looks whether its clients wait for it, too, if it is time.
+    /// A reply said that a hold of another discipline has this lock. If it is time, looks whether clients of that discipline wait, too.
     pub(super) fn seen_foreign(&self, shared: &Shared, lock: &LockId) {
         if self.is_due(&lock.name, Instant::now()) && has_queue(shared, lock) {
             log::warn!(
@@ -40,7 +40,7 @@ impl SharedNames {
         }
     }
 
-    /// Whether to look now. If so, it counts as done.
+    /// Whether to look now. If so, the look counts as done.
     fn is_due(&self, lock: &LockName, now: Instant) -> bool {
         let mut looked = self.0.lock();
         looked.retain(|_, at| now.saturating_duration_since(*at) < ONCE_IN);

@@ -11,8 +11,8 @@ pub(crate) const SLOTS: u16 = 16384;
 /// Why a name has no slot.
 pub(crate) const NO_SLOT: &str = "because of its braces";
 
-/// The slot of all keys that are spelled with this name: each is the name behind a prefix, in braces if it has no `{`
-/// itself. None if that puts them into different slots.
+/// The slot of all keys of this name: each key is a prefix and the name, in braces if the name has no `{`. None if the keys have
+/// different slots.
 pub(crate) fn of_name(name: &str) -> Option<u16> {
     match name.split_once('{') {
         Some((_, rest)) => match rest.split_once('}') {

@@ -1,4 +1,4 @@
-//! The connections to the servers: commands go out over shared connections, messages come in over one a listener.
+//! The connections to the servers: commands go out over shared connections, messages come in over one connection for each listener.
 //!
 //! ```text
 //! topology      which server keeps a key: one server, the master that sentinels name, a node of a cluster
@@ -8,7 +8,7 @@
 //! value         a reply, one value at a time
 //! ```
 //!
-//! Each room imports only those below it, and none anything of the crate: nothing in here knows a lock. Only this folder knows
+//! Each room imports only rooms below it, and nothing else of the crate: nothing in here knows a lock. Only this folder knows
 //! sockets and broken links. The rest of the crate sees [`Target`], which connects, and its result: [`Servers`], with `call` (one
 //! key), `call_all` (many), `each` (every server) and `listen`, and with [`Failure`]s.
 

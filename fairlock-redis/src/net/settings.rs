@@ -9,7 +9,7 @@ use redis::{Cmd, Value};
 
 use super::connection::{Failure, Timeouts};
 
-/// The settings of all servers, and what is counted of them.
+/// The settings for all servers, and their counters.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) timeouts: Timeouts,
@@ -17,28 +17,28 @@ pub(crate) struct Settings {
     pub(crate) connect_within: Duration,
     /// How many connections to each server carry commands.
     pub(crate) connections: usize,
-    /// How many there are to a server that is far away.
+    /// How many connections to a server that is far away.
     pub(crate) connections_if_far: usize,
     pub(crate) greeting: Option<Arc<dyn Greeting>>,
-    /// With them, a request is sent only to a server that a majority has named.
+    /// With these times, a request is sent only to a server that a majority has named.
     pub(crate) majority: Option<MajorityTerms>,
     pub(super) reconnects: Arc<AtomicU64>,
 }
 
 /// A question that each connection asks when it opens, and again with the ping after a pause. So it costs no further trip.
 pub(crate) trait Greeting: Debug + Send + Sync {
-    /// None if there is nothing to ask any more.
+    /// The question; none if there is nothing to ask any more.
     fn question(&self) -> Option<Cmd>;
 
     fn answered(&self, reply: Result<Value, Failure>);
 }
 
-/// What makes a majority's word a proof that a server is the master: of the sentinels, or of a cluster's nodes.
+/// When a majority of the sentinels, or of a cluster's nodes, proves that a server is the master.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MajorityTerms {
-    /// How long ago they may have been asked when a request is sent.
+    /// How long ago the majority may have been asked when a request is sent.
     pub(crate) proof_age: Duration,
-    /// One that has been up for less may have forgotten what it said last, and does not count.
+    /// A voter that has been up for less may have forgotten what it said last, and does not count.
     pub(crate) least_uptime: Duration,
 }
 

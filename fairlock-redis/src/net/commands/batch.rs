@@ -1,4 +1,4 @@
-//! A batch: a leader's own work and that of queued callers, sent together and answered one by one.
+//! A batch: the work of a leader and of queued callers, sent together and answered one by one.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -42,7 +42,7 @@ impl<'a> Batch<'a> {
         iter::once(self.work).chain(self.followers.iter().map(|call| call.work()))
     }
 
-    /// Takes the next reply. A follower wakes with its last one, while others are still to come.
+    /// Takes the next reply. A follower wakes with its last reply, while other followers' replies are still to come.
     pub(super) fn reply(&mut self, reply: Result<Value, Failure>) {
         if self.own.len() < self.work.commands {
             self.own.push(reply);

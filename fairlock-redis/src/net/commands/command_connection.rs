@@ -10,14 +10,14 @@ use crate::net::connection::{Connection, Failure};
 /// A connection that may be missing: at first, and after a failure.
 pub(crate) struct CommandConnection {
     con: Option<Open>,
-    /// In which era of its pool it was opened.
+    /// The era of the pool in which the connection was opened.
     pub(super) era: u64,
 }
 
 struct Open {
-    /// In a box, since it goes from thread to thread, several times a call.
+    /// In a box, since the connection goes from thread to thread, several times a call.
     con: Box<Connection>,
-    /// When that was sent which was answered last.
+    /// When the request was sent that was answered last.
     used: Instant,
 }
 
@@ -39,7 +39,7 @@ impl CommandConnection {
         self.con = Some(Open { con: con.into(), used: Instant::now() });
     }
 
-    /// Whether nothing that was sent since then was answered on it.
+    /// Whether no request that was sent since then was answered on this connection.
     pub(super) fn is_quiet_since(&self, then: Instant) -> bool {
         self.con.as_ref().is_some_and(|open| open.used < then)
     }

@@ -3,25 +3,25 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// A server is far away if no round trip is quicker. One in the same rack, or on the same machine, takes a tenth to a half of that.
+/// A server is far away if no round trip is quicker. A trip in the same rack, or on the same machine, takes a tenth to a half of that.
 const FAR: Duration = Duration::from_micros(500);
 /// How many round trips have to be slow: on a busy machine a single one says little.
 const ENOUGH: u32 = 16;
-/// One trip was quick: the slow trips had other reasons than the distance.
+/// The mark of a quick trip: slow trips have other reasons than the distance.
 const NEAR: u32 = 1 << 16;
 
-/// What is known of the way: how many round trips were slow while none was quick.
+/// What is known of the distance: how many round trips were slow while none was quick.
 #[derive(Debug, Default)]
 pub(super) struct Distance(AtomicU32);
 
 impl Distance {
-    /// The answers to what was asked then have just arrived; true once, when the server is found to be far away. After that, and
-    /// after a quick round trip, no time is read.
+    /// The answers to what was sent at that time have just arrived; true once, when the server is found to be far away. After that,
+    /// and after a quick round trip, no time is read.
     pub(super) fn is_found_far(&self, asked: Instant) -> bool {
         self.0.load(Ordering::Relaxed) < ENOUGH && self.took(asked.elapsed())
     }
 
-    /// Whether it was found to be far away.
+    /// Whether the server was found to be far away.
     pub(super) fn is_far(&self) -> bool {
         (ENOUGH..NEAR).contains(&self.0.load(Ordering::Relaxed))
     }

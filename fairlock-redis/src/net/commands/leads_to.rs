@@ -1,12 +1,12 @@
-//! What an address leads to. Where nothing else tells which server is in charge, the address does: a DNS name, a Kubernetes Service or
-//! a proxy that checks roles leads to the master, and after a fail-over to another one.
+//! What an address leads to. If nothing else tells which server is in charge, the address does: a DNS name, a Kubernetes Service or a
+//! proxy that checks roles leads to the master, and after a fail-over to another master.
 //!
 //! | known | moves to | by |
 //! | --- | --- | --- |
 //! | nothing | master | a server that says so; from then on a replica is an outage, and never used |
 //! | nothing | untold | a server that refuses ROLE; from then on it is not asked |
 //!
-//! Until then a replica is used: its address may be wrong, which a call's error says, and what only reads works.
+//! Until then a replica is used: if the address is wrong, a call's error says so, and calls that only read work.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -14,7 +14,7 @@ use redis::{Cmd, Value, cmd};
 
 use crate::net::connection::{Failure, Role};
 
-/// What is known of the servers that were reached so far. Never goes back.
+/// What is known of the servers that were reached so far. A state is never left for an earlier one.
 #[derive(Debug)]
 pub(super) struct LeadsTo(AtomicU8);
 
@@ -25,7 +25,7 @@ const MASTER: u8 = 2;
 const UNTOLD: u8 = 3;
 
 impl LeadsTo {
-    /// For a server that others than its address name.
+    /// For a server that sentinels or a cluster name.
     pub(super) fn anywhere() -> LeadsTo {
         LeadsTo(AtomicU8::new(ANYWHERE))
     }
@@ -45,12 +45,12 @@ impl LeadsTo {
     }
 
     /// # Errors
-    /// `READONLY` of a replica where there was a master before.
+    /// `READONLY` of a replica, if the address led to a master before.
     pub(super) fn heard(&self, reply: Result<Value, Failure>) -> Result<(), Failure> {
         match reply.map(|reply| Role::read(&reply)) {
             Ok(Role::Replica) if self.known() == MASTER => return Err(Role::refused()),
             Ok(Role::Master) => self.0.store(MASTER, Ordering::Relaxed),
-            // Another answer would be the same the next time, and each refusal is noted at the server (ACL LOG).
+            // The next answer would be the same, and the server notes each refusal (ACL LOG).
             Err(Failure::Refused { .. }) | Ok(Role::Other) if self.known() == NOTHING_KNOWN => {
                 self.0.store(UNTOLD, Ordering::Relaxed);
             }
@@ -84,7 +84,7 @@ mod tests {
         assert!(leads_to.may_be_wrong() && leads_to.question().is_some());
         assert_eq!(leads_to.heard(role("master")), Ok(()));
         assert_eq!(leads_to.heard(role("slave")), Err(Role::refused()));
-        // The right was taken away.
+        // The user has lost the right.
         assert_eq!(leads_to.heard(Err(Failure::refused("NOPERM", "x"))), Ok(()));
         assert!(leads_to.led_to_master() && !leads_to.may_be_wrong() && leads_to.question().is_some());
     }

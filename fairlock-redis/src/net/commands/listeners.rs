@@ -1,11 +1,11 @@
-//! Of which waiters a server knows whether their clients listen.
+//! For which waiters the server knows whether their clients listen.
 //!
 //! A script passes over a waiter whose client is not subscribed. But after a restart with data a server has the queue at once,
 //! and the subscribers come back one by one; and a network fault may cut off all subscribers. So for ten seconds after such a
 //! fault a missing subscription counts only against waiters that have come since, because a client subscribes before it asks.
 //! Earlier waiters count until their places end.
 //!
-//! A client sees the fault by a connection that it has lost. A new program had none, and goes by how long the server has been up.
+//! A client notices the fault by a lost connection. A new program had no connection, and looks how long the server has been up.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -18,27 +18,27 @@ use crate::net::value::{field, text};
 /// After this time the subscriptions of all clients count as back.
 pub(crate) const ALL_ARE_BACK: Duration = Duration::from_secs(10);
 
-/// Of which waiters it is known whether their clients listen.
+/// For which waiters it is known whether their clients listen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Listeners {
-    /// Of all.
+    /// For all waiters.
     Known,
-    /// Of those with no smaller ticket than this.
+    /// For waiters with this ticket or a greater one.
     KnownSince(u64),
-    /// Of none.
+    /// For no waiter.
     Unknown,
 }
 
-/// What a client knows of that.
+/// What a client knows of the last fault.
 #[derive(Debug)]
 pub(super) struct KnownListeners {
     /// Where the other times begin, but the first.
     made: Instant,
     /// The server's time of the last fault, in microseconds since 1970.
     fault: AtomicU64,
-    /// Until when it counts, in microseconds.
+    /// Until when that fault counts, in microseconds.
     until: AtomicU64,
-    /// When the last command was sent that was answered, in microseconds.
+    /// When the latest answered command was sent, in microseconds.
     heard: AtomicU64,
 }
 
@@ -65,7 +65,7 @@ impl KnownListeners {
         if is_again {
             self.faults(time, ALL_ARE_BACK);
         } else if let Some(left) = uptime.and_then(|uptime| ALL_ARE_BACK.checked_sub(uptime)) {
-            // In whole seconds. Nobody is passed over who came before.
+            // In whole seconds, rounded so that no earlier waiter is passed over.
             let seconds = (time / SECOND).saturating_sub((ALL_ARE_BACK - left).as_secs());
             self.faults(seconds * SECOND, left);
         }
@@ -83,7 +83,7 @@ impl KnownListeners {
         self.heard.store(self.at(sent), Ordering::Relaxed);
     }
 
-    /// Whether a connection that was lost would have been noticed.
+    /// Whether the loss of a connection would have been noticed.
     pub(super) fn has_heard_lately(&self) -> bool {
         let since = self.at(Instant::now()).saturating_sub(self.heard.load(Ordering::Relaxed));
         Duration::from_micros(since) < CommandConnection::FRESH && self.heard.load(Ordering::Relaxed) > 0

@@ -46,7 +46,7 @@ pub(crate) struct Pool {
     distance: Distance,
     listeners: KnownListeners,
     leads_to: LeadsTo,
-    /// Grows when the server turns out to be none that takes writes: see [`leave`](Pool::leave).
+    /// Grows when the server turns out to take no writes: see [`leave`](Pool::leave).
     era: AtomicU64,
 }
 
@@ -56,9 +56,9 @@ struct State {
     /// Connections that no leader holds, the connected ones on top. While a connected one is idle the queue is empty: a
     /// returned connection goes to the queue first.
     idle: Vec<CommandConnection>,
-    /// How many were connected when a leader last took or returned them.
+    /// How many connections were open when a leader last took or returned one.
     connected: usize,
-    /// How many were lost and not opened again yet.
+    /// How many connections were lost and not opened again yet.
     lost: usize,
     queue: VecDeque<Arc<QueuedCall>>,
     outage: Option<Outage>,
@@ -85,7 +85,7 @@ impl Pool {
         Pool::of(address, settings, LeadsTo::anywhere())
     }
 
-    /// The same for an address that alone decides which server is in charge.
+    /// A pool for an address that alone decides which server is in charge.
     pub(crate) fn of_one_address(address: Address, settings: &Settings) -> Pool {
         Pool::of(address, settings, LeadsTo::nothing_known())
     }
@@ -105,12 +105,12 @@ impl Pool {
         self.era.load(Ordering::Relaxed)
     }
 
-    /// How long ago that was, if it ever was.
+    /// How long ago the connections were last left, if ever.
     pub(crate) fn left_since(&self) -> Option<Duration> {
         if self.era() == 0 { None } else { self.state.lock().left.map(|left| left.elapsed()) }
     }
 
-    /// The address, for a connection that has to lead where those for commands do.
+    /// The address, for a connection that has to lead to the same server as those for commands.
     pub(crate) fn address_in_charge(&self) -> Address {
         let mut address = self.address.clone();
         if self.leads_to.led_to_master() {
@@ -136,7 +136,7 @@ impl Pool {
         self.clock.attempt_end(self.settings.timeouts.response)
     }
 
-    /// Whether the server has refused an attempt since it came too late. It has carried out nothing, and its clock is known now.
+    /// Whether the server refused an attempt because it came too late: then nothing was carried out, and the server's clock is known.
     pub(crate) fn refused_late(&self, failure: &Failure) -> bool {
         self.clock.refused_late(failure)
     }
@@ -223,7 +223,7 @@ impl Pool {
                 let count = self.state.lock().count;
                 return call.work().failed(&Failure::NotSent(format!("all {count} connections are busy")));
             }
-            // No longer in the queue: a leader has just taken it, to send it or to pass its connection on. Both are
+            // The call is not in the queue: a leader has just taken it, to send it or to pass the connection on. Both are
             // bounded.
             Waited::TimedOut => call.wait(start + self.settings.timeouts.connect + 2 * response),
             waited => waited,
@@ -370,7 +370,7 @@ impl Pool {
             drop(state); // waking is a system call
             match next.offer(connection) {
                 None => return,
-                // Its caller gave up after it was taken from the queue: to the next.
+                // The caller gave up after its call was taken from the queue: the next caller gets the connection.
                 Some(back) => connection = back,
             }
             state = self.state.lock();
@@ -407,7 +407,7 @@ impl State {
         if self.connected > 0 { Entry::Wait } else { Entry::Down(cause) }
     }
 
-    /// Why the server counts as down, if it does.
+    /// Why the server counts as down, if so.
     fn down(&self) -> Option<Failure> {
         let outage = self.outage.as_ref().filter(|outage| Instant::now() < outage.until)?;
         Some(outage.cause.clone())
@@ -430,7 +430,7 @@ impl State {
     }
 }
 
-/// A connection that a leader holds; it is put back in any case.
+/// A connection that a leader holds, put back in any case.
 struct Held<'a> {
     pool: &'a Pool,
     connection: CommandConnection,

@@ -9,7 +9,7 @@ use smallvec::{SmallVec, smallvec};
 use super::command_connection::CommandConnection;
 use crate::net::connection::Failure;
 
-/// One answer for each command of a [`Work`], in order. A single one needs no allocation.
+/// One answer for each command of a [`Work`], in order. A single answer needs no allocation.
 pub(super) type Answers = SmallVec<[Result<Value, Failure>; 1]>;
 
 /// What one caller sends in one go.
@@ -71,8 +71,8 @@ impl QueuedCall {
         QueuedCall::taken(stage, Stage::Waiting)
     }
 
-    /// The last check of a caller that leaves. It and each decision hold the same mutex: an answer or a connection is
-    /// either found here, or refused to its giver; it is never lost between the two.
+    /// The last check of a caller that leaves. This check and each decision hold the same mutex: an answer or a connection is either
+    /// found here, or refused to its giver, and never lost in between.
     pub(super) fn leave(&self) -> Waited {
         QueuedCall::taken(self.stage.lock(), Stage::Gone)
     }

@@ -25,9 +25,9 @@ const OLDEST: Duration = Duration::from_secs(600);
 pub(super) struct ServerClock {
     /// Where the two numbers begin.
     made: Instant,
-    /// What the server's clock said then, in microseconds since 1970; 0 if it is not known.
+    /// What the server's clock said at the last reading, in microseconds since 1970; 0 if not known.
     then: AtomicU64,
-    /// When it was read last, in microseconds.
+    /// When the clock was last read, in microseconds.
     read: AtomicU64,
 }
 
@@ -36,7 +36,7 @@ pub(crate) fn attempt_length(response: Duration) -> Duration {
     response + MARGIN
 }
 
-/// The same as its client sees it.
+/// The same time as the client sees it.
 pub(crate) fn attempt_ttl(response: Duration) -> Duration {
     attempt_length(response) + DRIFT
 }
@@ -61,12 +61,12 @@ impl ServerClock {
 
     fn is(&self, now: u64) {
         let elapsed = self.elapsed(Instant::now());
-        // Of two threads that have read it each one is right.
+        // Of two threads that have read the clock, each is right.
         self.then.store(now.saturating_sub(elapsed), Ordering::Relaxed);
         self.read.store(elapsed, Ordering::Relaxed);
     }
 
-    /// What it says now, in microseconds since 1970, if it is known.
+    /// What the server's clock says now, in microseconds since 1970, if known.
     pub(super) fn time(&self) -> Option<u64> {
         let then = self.then.load(Ordering::Relaxed);
         (then > 0).then(|| then + self.elapsed(Instant::now()))
@@ -76,14 +76,14 @@ impl ServerClock {
         self.then.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether a connection in constant use should read it.
+    /// Whether a connection in constant use should read the clock.
     pub(super) fn is_old(&self, now: Instant) -> bool {
         let age = self.elapsed(now).saturating_sub(self.read.load(Ordering::Relaxed));
         Duration::from_micros(age) > OLDEST
     }
 
-    /// The end of an attempt that is sent now, in microseconds since 1970. 0, which is over, if the clock is not known: then
-    /// the server tells it.
+    /// The end of an attempt that is sent now, in microseconds since 1970. If the clock is not known: 0, a time that is over, so that
+    /// the server refuses the attempt and tells its clock.
     pub(super) fn attempt_end(&self, response: Duration) -> u64 {
         match self.then.load(Ordering::Relaxed) {
             0 => 0,
@@ -94,7 +94,7 @@ impl ServerClock {
         }
     }
 
-    /// Whether the server has refused an attempt since its end had come. Nothing was carried out then, and the clock is known.
+    /// Whether the server refused an attempt because its end had come. Then nothing was carried out, and the clock is known.
     pub(super) fn refused_late(&self, failure: &Failure) -> bool {
         let Failure::Refused { code, message, .. } = failure else { return false };
         if code != LATE {

@@ -1,6 +1,6 @@
 //! Replies out of bytes (RESP 2), read as they arrive, each within a size.
 //!
-//! Own code, since no crate comes near: the parser of `redis` zeroes a fresh buffer at each read and took half of a cycle's
+//! Own code, since no crate is good enough: the parser of `redis` zeroes a fresh buffer at each read and took half of a cycle's
 //! instructions; `redis-protocol` begins a partial reply anew at each read, and an endless nesting overflows its stack.
 //! Error replies are rare and have many forms, so they are left to `redis`.
 
@@ -19,8 +19,8 @@ const DEPTH: usize = 99;
 /// For how many bytes or items memory is reserved before they have arrived: a length may be a lie.
 const RESERVED: usize = 256;
 
-/// Reads replies from a stream, one after the other. After an error it is of no use: the rest of a reply would be read
-/// as the next one.
+/// Reads replies from a stream, one after the other. After an error it can't be used: the rest of a reply would be read as the
+/// next reply.
 pub(super) struct Decoder<S> {
     input: BufReader<S>,
     /// The line that was read last, with its end.
@@ -75,7 +75,7 @@ impl<S: Read> Decoder<S> {
         }
     }
 
-    /// A bare LF is a part of the line, as in `redis`.
+    /// Reads a line. A bare LF is a part of the line, as in `redis`.
     fn read_line(&mut self) -> Result<(), Failure> {
         self.lines_left = self.lines_left.checked_sub(1).ok_or_else(too_many_lines)?;
         self.line.clear();

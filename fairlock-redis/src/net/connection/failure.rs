@@ -26,7 +26,7 @@ pub(crate) enum Failure {
 /// How the cause of [`Failure::Broken`] begins when the answer was no Redis reply.
 const GARBLED: &str = "an unintelligible answer";
 
-/// What is there if the first answer was no Redis reply.
+/// What listens at the address if the first answer was no Redis reply.
 const NO_REDIS: &str = "what answers there is not a Redis server; check host and port";
 
 /// How the cause begins if TLS can't be begun from here.
@@ -49,7 +49,7 @@ impl Failure {
         Failure::refused_hiding(&Secrets::default(), code, message)
     }
 
-    /// The same of a server that may repeat a secret. That is looked for before anything is cut off, which could leave a part of it.
+    /// A server's error reply that may repeat a secret. The secret is removed before the text is cut: a cut could leave a part of it.
     fn refused_hiding(secrets: &Secrets, code: &str, message: &str) -> Failure {
         let whole = secrets.hide(&format!("{code} {message}"));
         let (shown_code, shown) = whole.split_once(' ').unwrap_or((&whole, ""));
@@ -94,7 +94,7 @@ impl Failure {
         Failure::Broken(NO_ANSWER.to_owned())
     }
 
-    /// The same once the setting is known whose time was over: what reads and writes has a deadline alone.
+    /// The failure with the setting whose time was over: reads and writes know a deadline only.
     pub(crate) fn within_connect(self, limit: Duration) -> Failure {
         self.within(limit, "connect_timeout")
     }
@@ -125,7 +125,7 @@ impl Failure {
         }
     }
 
-    /// Of the failures of several servers, the one to tell: a refusal says more than the silence of another, else the later one.
+    /// Of the failures of several servers the one to tell: a refusal says more than silence; otherwise the later failure.
     pub(crate) fn or(self, later: Failure) -> Failure {
         if self.code().is_some() && later.code().is_none() { self } else { later }
     }
@@ -145,7 +145,7 @@ impl Failure {
         matches!(self, Failure::NotSent(_) | Failure::Refused { is_unsent: true, .. })
     }
 
-    /// The same failure of a login that gave a user and no password.
+    /// This failure of a login with a user and no password.
     pub(super) fn without_password(self) -> Failure {
         match self {
             Failure::Refused { code, is_unsent, .. } if code == "WRONGPASS" => {
@@ -160,8 +160,8 @@ impl Failure {
         self.explain_as(None, address, asked)
     }
 
-    /// The same of the first contact. What is no Redis server then, or has no TLS, stays so. Later it may be a proxy that has lost
-    /// its server.
+    /// The error at the first contact: a peer that is no Redis server, or has no TLS, stays so. Later the same failure may come from a
+    /// proxy that has lost its server.
     pub(crate) fn explain_first(&self, address: &impl fmt::Display, asked: &str) -> BackendError {
         let error = self.explain(address, asked);
         match self {
@@ -174,7 +174,7 @@ impl Failure {
         }
     }
 
-    /// The same of a refusal whose code means something to the one who asked.
+    /// The error for a refusal whose code means something to the caller.
     pub(crate) fn explain_as(
         &self,
         meaning: Option<Meaning>,

@@ -33,7 +33,7 @@ impl Connection {
         Ok(self.replies.stream().send(packed, until)?)
     }
 
-    /// All replies to what was sent have been read.
+    /// Notes that all replies to what was sent have been read.
     pub(crate) fn all_answered(&mut self) {
         self.replies.stream().all_answered();
     }

@@ -1,5 +1,5 @@
-//! Whether a connection is still of use: what is asked when it opens and after a pause, and what becomes of the others when one leads
-//! to a replica, or nowhere.
+//! Whether a connection can still be used: what is asked when it opens and after a pause, and what becomes of the other connections
+//! when one leads to a replica, or nowhere.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use redis::{Cmd, Value, cmd};
 use super::{CommandConnection, Pool};
 use crate::net::connection::Failure;
 
-/// If connections have to be left again so soon, the address still leads to a replica.
+/// If connections have to be left again within this time, the address still leads to a replica.
 const SOON_AGAIN: Duration = Duration::from_secs(1);
 
 /// What is asked with a greeting or a ping.
@@ -93,7 +93,7 @@ impl Pool {
         let mut state = self.state.lock();
         let closed = state.take_idle(|connection| connection.era <= era);
         let before = state.left.replace(Instant::now());
-        // So did the new connections lead, as far as their server tells its role: a pause for the others who would connect.
+        // The new connections lead to a replica, too, as far as their server tells its role: the others pause before they connect.
         if before.is_some_and(|before| before.elapsed() < SOON_AGAIN) && !self.may_be_wrong() {
             state.failed_to_connect(cause);
         }
