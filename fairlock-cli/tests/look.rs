@@ -22,7 +22,7 @@ fn names(list: &Value) -> Vec<&str> {
 #[test]
 fn show_shows_the_holder_and_the_queue_in_order() {
     let host = Host::new();
-    host.says("show x").is(0, "lock    x\nholder  none\nline    empty\n", "");
+    host.says("show x").is(0, "lock    x\nholder  none\nqueue   empty\n", "");
     let nothing = serde_json::json!({
         "name": "x", "kind": null, "permits": null, "holder": null, "holders": [], "waiting": 0, "absent": 0, "queue": []
     });

@@ -92,7 +92,7 @@ pub fn two_names_are_two_locks_whatever_their_characters(harness: &impl Harness)
         "{}",
         " ",
         "a b",
-        "queue\nline",
+        "line\nline",
         "tab\t",
         "\0",
         "\"'`",

@@ -8,7 +8,7 @@ local capacity, member, token, keeper, lasts, begin_by =
   ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5]), ARGV[6]
 -- @include lib/clock: now
 -- @include lib/numbers: text, late
--- @include lib/ends: last_end, keep_keys
+-- @include lib/ends: last_end
 -- @include format/hold: hold_text, read_hold
 -- @include format/member: split_member
 -- @include lib/channels: wake_plain
@@ -40,10 +40,10 @@ if not kept_before then
 end
 if ends then
   redis.call('ZADD', ends, now + lasts, keeper)
-  keep_keys(lock, ends, last_end(ends))
-else
-  redis.call('PEXPIRE', lock, lasts)
+  lasts = last_end(ends) - now + 1000
+  redis.call('PEXPIRE', ends, lasts)
 end
+redis.call('PEXPIRE', lock, lasts)
 
 -- Waiters may look only at a later end.
 local client, number_of = split_member(first or '')

@@ -41,7 +41,7 @@ impl Queue for HandOff {
     }
 
     fn needed<'k>(&self, keys: &'k Keys, client_channel: &'k str) -> [Vec<Vec<&'k str>>; 2] {
-        let (queue, record, ends) = (keys.queue(), keys.record(), keys.ends());
+        let (queue, record, ends) = (keys.waiters(), keys.record(), keys.ends());
         let all = vec![
             vec!["ZADD", queue, "XX", "0", "a"],
             vec!["ZREM", queue, "a"],

@@ -258,8 +258,8 @@ mod tests {
         for name in ["a", "a:{t}:b"] {
             let keys = Keys::of(&id(name)).unwrap();
             let is_in = |patterns: &[String], key: &str| patterns.iter().any(|pattern| pattern == key);
-            assert!(is_in(&queues(name), keys.queue()) && is_in(&queues(name), keys.ends()));
-            assert!(is_in(&queues(name), keys.queue()));
+            assert!(is_in(&queues(name), keys.waiters()) && is_in(&queues(name), keys.ends()));
+            assert!(is_in(&redisson_queues(name), keys.queue()));
         }
     }
 
@@ -273,7 +273,7 @@ mod tests {
     fn the_name_of_a_lock_can_be_read_from_its_queues() {
         for name in ["a", "a:{t}:b", "{a}", "a b", "a}"] {
             let keys = Keys::of(&id(name)).unwrap();
-            assert_eq!(name_of_queue(keys.queue()), Some(name));
+            assert_eq!(name_of_queue(keys.waiters()), Some(name));
             assert_eq!(name_of_queue(keys.ends()), Some(name));
             // Redisson gives `a` and `{a}` one queue.
             assert_eq!(name_of_queue(keys.queue()), Some(if name == "{a}" { "a" } else { name }));
@@ -285,7 +285,7 @@ mod tests {
     fn own_keys_keep_a_name_and_the_same_name_in_braces_apart() {
         let names = ["a", "{a}", "{{a}}", "a}", "{a"];
         let keys = names.map(|name| Keys::of(&id(name)).unwrap());
-        let spelled = keys.iter().flat_map(|keys| [keys.queue(), keys.record(), keys.ends()]);
+        let spelled = keys.iter().flat_map(|keys| [keys.waiters(), keys.record(), keys.ends()]);
         assert_eq!(spelled.collect::<std::collections::HashSet<_>>().len(), 3 * names.len());
     }
 

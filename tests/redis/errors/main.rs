@@ -151,7 +151,7 @@ fn invalid_names_are_refused_with_the_reason() {
     refusal(client.fair_lock("").unwrap_err(), &["invalid lock name ``: it is empty"]);
     refusal(client.plain_lock(&"ü".repeat(257)).unwrap_err(), &["it has 514 bytes, 512 are allowed"]);
     refusal(client.fair_lock(&"x".repeat(513)).unwrap_err(), &["…`: it has 513 bytes, 512 are allowed"]);
-    for prefix in "fairlock_rules fairlock_record redisson_lock_queue redisson_lock_timeout".split(' ') {
+    for prefix in "fairlock_queue fairlock_record redisson_lock_queue redisson_lock_timeout".split(' ') {
         for lock_of in [Client::fair_lock, Client::plain_lock] {
             let lock = lock_of(&client, &format!("{prefix}:{{a}}\n\u{1b}\0")).unwrap();
             let name = format!("`{prefix}:{{a}}\\n\\u{{1b}}\\0`");
