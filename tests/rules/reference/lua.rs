@@ -270,7 +270,7 @@ fn ear(server: &RedisServer, channel: &str) -> Connection {
 
 /// Lock, queue, record, and the ends of holds.
 pub(crate) fn keys(lock: usize) -> [String; 4] {
-    [NAMES[lock].to_owned(), own_key(lock, "line"), own_key(lock, "record"), own_key(lock, "ends")]
+    [NAMES[lock].to_owned(), own_key(lock, "queue"), own_key(lock, "record"), own_key(lock, "ends")]
 }
 
 /// The same as the scripts get them: a lock of one unit has no ends.

@@ -5,7 +5,7 @@
 //! lock_worker hold  DISCIPLINE URL LOCK LEASE_MS
 //! lock_worker wait  DISCIPLINE URL LOCK THREADS PLACE_MS
 //! lock_worker try   DISCIPLINE URL LOCK WAIT_MS
-//! lock_worker line  URL LOCK THREAD_WAIT_MS
+//! lock_worker queue URL LOCK THREAD_WAIT_MS
 //! lock_worker kinds URL LEASE_MS
 //! ```
 //!
@@ -15,7 +15,7 @@
 //!   HISTORY under its client id, then prints the totals.
 //! - `hold` takes the lock, says `held`, waits for a line, unlocks and says `unlocked`.
 //! - `try` waits for the lock for at most WAIT_MS and says `got` or `no lock`.
-//! - `line` waits for a lock of discipline `Redisson`. Without heartbeats it counts as alive for THREAD_WAIT_MS. It
+//! - `queue` waits for a lock of discipline `Redisson`. Without heartbeats it counts as alive for THREAD_WAIT_MS. It
 //!   says `got`.
 //! - `kinds`, on PostgreSQL, holds the fair lock `fair`, reads `table`, has one of two permits of `pool`, and `lock_all` of `a` and
 //!   `b`. It says `held`, waits for a line, gives all back and says `unlocked`.
@@ -70,7 +70,7 @@ fn main() -> Result<(), Failure> {
             try_for(&client, lock, millis(wait)?)
         }
         ["kinds", url, lease] => kinds(&connect("postgres", url, millis(lease)?, Duration::from_secs(5))?),
-        ["line", url, lock, thread_wait] => queue(url, lock, millis(thread_wait)?),
+        ["queue", url, lock, thread_wait] => queue(url, lock, millis(thread_wait)?),
         _ => Err("see the top of lock_worker.rs".into()),
     }
 }
