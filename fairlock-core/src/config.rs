@@ -1,4 +1,4 @@
-//! What a builder has settled for a client, and what a program may configure.
+//! The settings of a client, and what a program may configure.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -24,8 +24,8 @@ pub(crate) struct Config {
     pub(crate) stop: Stop,
 }
 
-/// How many requests go in one call of the backend that no caller makes: the renewals wait for its end, and Redis takes as many in
-/// one round trip.
+/// How many requests the client's threads put into one call of the backend: renewals wait for the end of that call, and Redis takes as
+/// many in one round trip.
 pub(crate) const MOST_AT_ONCE: usize = 64;
 
 impl Config {

@@ -17,7 +17,7 @@ pub(crate) struct Sweeper {
     pub(crate) next: Instant,
     /// The number of the next window, in a table without end: of many processes each begins anywhere.
     window: u64,
-    /// How many the table had.
+    /// How many windows the table had.
     windows: u64,
 }
 
@@ -27,14 +27,14 @@ impl Sweeper {
         Sweeper { next: Instant::now() + EVERY, window: anywhere.cast_unsigned() >> 16, windows: 1 }
     }
 
-    /// The first page of a window, which is then over.
+    /// Takes the next window, and returns its first page.
     pub(crate) fn window(&mut self) -> u64 {
         let window = self.window % self.windows;
         self.window += 1;
         window * PAGES
     }
 
-    /// The table has as many pages. How long it is until the next window.
+    /// Takes note of the table's number of pages. Returns how long it is until the next window.
     pub(crate) fn pause(&mut self, pages: u64) -> Duration {
         self.windows = pages.div_ceil(PAGES).max(1);
         (EVERY / u32::try_from(self.windows).unwrap_or(u32::MAX)).max(SOON)

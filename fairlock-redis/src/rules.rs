@@ -16,13 +16,13 @@ use crate::script::run::Call;
 
 /// One set of rules.
 pub(crate) trait Rules: Send + Sync {
-    /// Whether there are such locks by these rules.
+    /// Whether these rules have locks of this kind.
     fn keeps(&self, kind: LockKind) -> bool;
 
     /// The script that asks for a lock.
     fn acquire<'a>(&self, ask: &'a Acquire<'_>) -> Result<Call<'a>, BackendError>;
 
-    /// The answer to this call, of which `reply` is the first reply. Some need more than one script.
+    /// The answer to this call, whose first reply is `reply`. Some answers need more than one script.
     fn acquired(&self, ask: &Acquire<'_>, call: &Call<'_>, reply: Value) -> Result<Acquired, BackendError>;
 
     fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError>;
@@ -34,7 +34,7 @@ pub(crate) trait Rules: Send + Sync {
         answers::released(&Row::of(reply)?)
     }
 
-    /// Gives the hold up, and leaves its units taken by another request of its owner.
+    /// Gives the hold up, and leaves its units taken, by another request of its owner.
     fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Result<HoldKept, BackendError>;
 
     /// A renewal of the round that begins tells this count.
@@ -62,7 +62,7 @@ pub(crate) trait Rules: Send + Sync {
         answers::withdrawn(&Row::of(reply)?)
     }
 
-    /// The place's owner waits no longer.
+    /// Notes that the place's owner waits no longer.
     fn stop_listening(&self, _place: &Place<'_>) {}
 
     fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError>;
@@ -81,7 +81,7 @@ pub(crate) trait Queue: Rules {
     /// The script that looks at a lock.
     fn look(&self, lock: &LockId, at: &Look) -> Result<Call<'static>, BackendError>;
 
-    /// What it says of a lock that was asked for as this kind.
+    /// The state in the script's reply, of a lock that was asked for as this kind.
     fn seen(&self, asked: LockKind, reply: &Value) -> Result<LockState, BackendError>;
 
     /// Patterns for SCAN that find the keys of locks whose names match `pattern`, beside the locks' own, and their type.
@@ -91,13 +91,13 @@ pub(crate) trait Queue: Rules {
     fn needed<'k>(&self, keys: &'k Keys, client_channel: &'k str) -> [Vec<Vec<&'k str>>; 2];
 }
 
-/// What is to be seen of a lock.
+/// Which part of a lock's state an operator wants to see.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Look {
     /// The first rank in the queue, and how many are listed.
     pub(crate) from: u64,
     pub(crate) many: u64,
-    /// How many of the queue are examined for absent ones.
+    /// How many waiters are examined for absent ones.
     pub(crate) examined: u64,
     pub(crate) kinds: Kinds,
 }
@@ -109,7 +109,7 @@ pub(crate) enum Kinds {
     Any,
 }
 
-/// Who makes a request leave the queue.
+/// Whether the request itself leaves the queue, or an operator kicks it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {
     Waiter,

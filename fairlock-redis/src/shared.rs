@@ -1,4 +1,4 @@
-//! What all operations of a backend stand on.
+//! What all operations of a backend use.
 
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@ use std::iter;
 
 use super::error::{BackendError, BackendErrorKind};
 
-/// What came of a question.
+/// The answer to a question, or the error.
 pub(crate) type Answer<A> = Result<A, BackendError>;
 
 /// The answer to a question that was asked alone.
@@ -24,13 +24,13 @@ pub(crate) type Answer<A> = Result<A, BackendError>;
 /// ```
 ///
 /// # Errors
-/// That of the answer; `Unavailable` where there is none.
+/// The error of the answer; `Unavailable` without an answer.
 pub fn only<A>(answers: Vec<Result<A, BackendError>>) -> Result<A, BackendError> {
     answers.into_iter().next().unwrap_or_else(missing)
 }
 
 /// Answers one question after the other, for a store that has no step for several. After an answer that is
-/// [`Unavailable`](BackendErrorKind::Unavailable) it asks no more, since each might wait as long: all that are left get that answer.
+/// [`Unavailable`](BackendErrorKind::Unavailable) it asks no more, since each call might wait as long: the rest get the same answer.
 pub fn one_by_one<Q, A>(
     questions: &[Q],
     ask: impl Fn(&Q) -> Result<A, BackendError>,
@@ -45,7 +45,7 @@ pub fn one_by_one<Q, A>(
     questions.iter().map(answer).collect()
 }
 
-/// The answers, and an error for each question that the backend has left out, without end.
+/// The answers, and then errors without end: one for each question that the backend has left out.
 pub(crate) fn or_missing<A>(answers: Vec<Answer<A>>) -> impl Iterator<Item = Answer<A>> {
     answers.into_iter().chain(iter::repeat_with(missing))
 }

@@ -29,7 +29,7 @@ pub enum BackendErrorKind {
 }
 
 impl BackendErrorKind {
-    /// Whether the same question may be answered later although nothing was changed.
+    /// Whether the same question may be answered later although nobody changes anything.
     pub(crate) fn is_transient(self) -> bool {
         matches!(self, BackendErrorKind::Unavailable | BackendErrorKind::Refused)
     }
@@ -50,7 +50,7 @@ impl BackendError {
         BackendError { kind, message: Arc::from(message.into()), source: None, is_unsent: false }
     }
 
-    /// For a name that is in use with `found` units, and was asked for as another kind.
+    /// The error for a name that is in use with `found` units, and was asked for as another kind.
     pub fn mismatch(found: u32, asked: LockKind) -> Self {
         let of_units = |units| match units {
             1 => "an exclusive lock".to_owned(),
@@ -103,17 +103,17 @@ impl BackendError {
         self.is_unsent
     }
 
-    /// The same, with more to its message.
+    /// The error with a longer message.
     pub(crate) fn and(self, more: &str) -> Self {
         BackendError { message: format!("{}{more}", self.message).into(), ..self }
     }
 
-    /// For an answer that is none to its question.
+    /// The error for an answer that does not fit its question.
     pub(crate) fn senseless() -> Self {
         BackendError::new(BackendErrorKind::Unavailable, "the answer makes no sense")
     }
 
-    /// What a caller can do about it.
+    /// What a caller can do about this error.
     pub fn kind(&self) -> BackendErrorKind {
         self.kind
     }

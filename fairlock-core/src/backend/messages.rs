@@ -8,9 +8,9 @@ use crate::ids::{FencingToken, LockKind, LockName, OwnerId, RequestId};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct LockId {
-    /// Its name.
+    /// The lock's name.
     pub name: LockName,
-    /// How many units it has, and whether it is fair.
+    /// How many units the lock has, and whether it is fair.
     pub kind: LockKind,
 }
 
@@ -91,12 +91,12 @@ pub struct Hold<'a> {
     pub request: RequestId,
     /// The token that it was granted with.
     pub token: FencingToken,
-    /// How many of the lock's units it takes. Nothing but a [renewal](super::Backend::renew) has to tell that.
+    /// How many of the lock's units the hold takes. Only a [renewal](super::Backend::renew) has to name this.
     pub units: u32,
 }
 
 impl<'a> Hold<'a> {
-    /// The hold that `request` was granted as `token`, of one unit.
+    /// The hold of one unit that `request` was granted with `token`.
     pub fn new(lock: &'a LockId, owner: &'a OwnerId, request: RequestId, token: FencingToken) -> Hold<'a> {
         Hold { lock, owner, request, token, units: 1 }
     }
@@ -139,11 +139,11 @@ pub enum Acquired {
         rank: u64,
         /// When to ask again without a wake-up; `Duration::MAX` for no earlier than the next renewal.
         recheck_in: Duration,
-        /// The number that orders places. If the request named another one, its place is lost and it stands at the tail. 0
-        /// where a place can't be put back.
+        /// The number that orders places. If the request named another ticket, its place is lost, and the request stands at the tail.
+        /// 0 if the store can't put places back.
         ticket: u64,
-        /// The latest token or ticket at that moment. A grant to this place has a greater token; a push with no greater one is
-        /// for an earlier place of the request. 0 where no grants are pushed.
+        /// The latest token or ticket at that moment. A grant to this place has a greater token; a push with another token is for an
+        /// earlier place of the request. 0 if the store pushes no grants.
         latest: u64,
     },
     /// Another owner holds the lock, and the caller has no place.
@@ -210,7 +210,7 @@ pub enum Renewal {
 pub enum Withdrawn {
     /// Nothing of the request is left.
     Left,
-    /// The lock had been granted to it, and still is.
+    /// The request had been granted the lock, and still holds it.
     WasGranted {
         /// The fencing token.
         token: FencingToken,
@@ -222,14 +222,14 @@ pub enum Withdrawn {
 /// The answer of [`force_release`](super::Backend::force_release).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForceReleased {
-    /// It was held, and the hold was taken away.
+    /// The lock was held, and the hold was taken away.
     Taken,
-    /// It was not held.
+    /// The lock was not held.
     NotHeld,
 }
 
 impl From<Released> for ForceReleased {
-    /// Of a release by order of an operator.
+    /// The answer for this result of a release, by order of an operator.
     fn from(released: Released) -> ForceReleased {
         match released {
             Released::NotHeld => ForceReleased::NotHeld,
@@ -251,19 +251,19 @@ pub struct LockState {
     pub holders: Vec<Holder>,
     /// How many more holders there are.
     pub unlisted_holders: u64,
-    /// How many units those take together.
+    /// How many units those unlisted holders take together.
     pub unlisted_units: u32,
-    /// How many places the queue has, also those of absent waiters. A plain lock has no queue.
+    /// How many places the queue has, with those of absent waiters. A plain lock has no queue.
     pub queue_length: u64,
-    /// How many of them are known to be of absent waiters: all that others have passed, and what is silent among the first
-    /// [`MOST_INSPECTED`](super::MOST_INSPECTED) of the rest. A look that lists none of the queue (`0..0`) examines none.
+    /// How many of these places are known to be of absent waiters: all that others have passed, and the silent ones among the first
+    /// [`MOST_INSPECTED`](super::MOST_INSPECTED) of the rest. A look that lists no waiter (`0..0`) examines none.
     pub absent: u64,
     /// The part of the queue that was asked for, first in front; `queue_length` counts all of it.
     pub queue: Vec<Waiter>,
 }
 
 impl LockState {
-    /// The only holder of a fair or plain lock, and the listed one with the least token of any other; none if the lock is free.
+    /// The only holder of a fair or plain lock, and the listed holder with the least token of another lock; none if the lock is free.
     pub fn holder(&self) -> Option<&Holder> {
         self.holders.first()
     }
@@ -286,9 +286,9 @@ impl LockState {
 pub struct Holder {
     /// The owner, as the server spells it.
     pub owner: OwnerId,
-    /// How many units it takes.
+    /// How many units the holder has.
     pub units: u32,
-    /// How often it is held; 0 if the lock is only [kept](crate::Guard::keep_for) taken.
+    /// The hold count; 0 if the lock is only [kept](crate::Guard::keep_for) taken.
     pub hold_count: u32,
     /// The request, where the discipline keeps it.
     pub request: Option<RequestId>,
@@ -327,7 +327,7 @@ pub struct Waiter {
     pub owner: OwnerId,
     /// The request, where the discipline keeps it.
     pub request: Option<RequestId>,
-    /// How many units it waits for.
+    /// How many units the waiter wants.
     pub units: u32,
     /// For how long it has waited, where the discipline keeps it.
     pub waiting: Option<Duration>,

@@ -43,12 +43,12 @@ pub const MOST_INSPECTED: u64 = 500;
 ///
 /// - **One step.** The store decides atomically and by its own clock. No client's wall clock has a say.
 /// - **`Err` means unknown.** The request may have been carried out, so core repeats it. The same request with the same
-///   [`RequestId`] takes effect once. Only of an error that is [`unsent`](BackendError::unsent) core knows that it has left nothing.
+///   [`RequestId`] takes effect once. Only after an [`unsent`](BackendError::unsent) error core knows that nothing was left behind.
 /// - **Bounded.** A call ends within the backend's own response time-out. Retries, waiting and the verdict that a hold is
 ///   lost are core's.
 /// - **Many questions, one call.** [`acquire`](Backend::acquire), [`release`](Backend::release), [`withdraw`](Backend::withdraw) and
 ///   [`renew`](Backend::renew) give one answer for each question, in the same order. The questions have nothing to do with each other:
-///   one that fails does not keep the others from their answers. The call is bounded as a whole. A store that can't do many in one
+///   if one fails, the others still get their answers. The call is bounded as a whole. A store that can't do many in one
 ///   step or round trip answers [one by one](one_by_one). [`only`] takes the answer to one question.
 /// - **A wake-up is a hint** unless it carries a grant, and a grant names its request.
 /// - **Nothing stays behind.** What a dead client leaves in the store ends by itself.
@@ -160,10 +160,9 @@ pub trait Backend: Send + Sync + 'static {
     /// From then on nothing that names the former request finds the hold: a renewal, a repeat or a withdrawal that arrives late
     /// neither prolongs nor ends it. It ends by itself, and the lock goes on as after a holder that died.
     ///
-    /// - [`Kept`](HoldKept::Kept): its end is `lease` from now, even if that is earlier than it was. After a repeat it is the earliest
-    ///   that any attempt has named. The first in the queue was told to look, where it waited for a later end.
-    /// - [`NotHeld`](HoldKept::NotHeld): the store has no hold with this owner and token that is of one of the two requests. Nothing has
-    ///   changed.
+    /// - [`Kept`](HoldKept::Kept): the hold ends `lease` from now, even if it would have ended later. After a repeat its end is the
+    ///   earliest that any attempt has named. The first in the queue was told to look, if it waited for a later end.
+    /// - [`NotHeld`](HoldKept::NotHeld): neither of the two requests has a hold with this owner and token. Nothing has changed.
     ///
     /// The default keeps nothing, and says so.
     fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Result<HoldKept, BackendError> {
@@ -174,7 +173,7 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Keeps holds and places alive, and hands a lock on that it finds free. Called by the watchdog only.
     ///
-    /// All places of one lock are heard before that lock is handed on: it goes to the first in the queue, whatever the order of the items.
+    /// All places of one lock are heard before the lock is handed on to the first in the queue, whatever the order of the items.
     ///
     /// - [`Renewed`](Renewal::Renewed): the hold lasts for `lease` from now.
     /// - [`Waiting`](Renewal::Waiting): the place lasts for its `ttl` from now.
@@ -205,11 +204,11 @@ pub trait Backend: Send + Sync + 'static {
         only(self.release(&[*hold])).map(ForceReleased::from)
     }
 
-    /// Tells the holders, the length of the queue, how many of it are absent, and the waiters at the ranks `part`; rank 0 is next.
+    /// Tells the holders, the length of the queue, how many waiters are absent, and the waiters at the ranks `part`; rank 0 is next.
     /// Ranks beyond the end of the queue are left out.
     ///
     /// The answer is one moment of the store. The work does not grow with the queue: core asks for at most [`MOST_INSPECTED`] waiters
-    /// at once, and as many are examined for absent ones. For `0..0` none are: core only wants to know whether the lock is held.
+    /// at once, and as many are examined for absent ones. For `0..0` no waiter is: core only wants to know whether the lock is held.
     ///
     /// A waiter of which nothing was heard for its place's time is shown as absent ([`Waiter::is_absent`]), even if no call has
     /// come to the queue since.
@@ -217,7 +216,7 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Delivers wake-ups for this client to `sink` until the subscription is dropped. Called once, before all other calls.
     ///
-    /// It returns when wake-ups arrive, or with the reason why they can't. If listening is expensive, the store may begin with
+    /// Returns when wake-ups arrive, or with the reason why they can't. If listening is expensive, the store may begin with
     /// the client's first request that has to wait, before it answers that request, and end when the client has not waited for a
     /// while. Until then nothing arrives: the client learns with its next renewal what [`Wake::Taken`] would have told. After a
     /// gap the backend says [`Wake::Gap`]. Dropping the subscription ends it and its thread, and does not wait for the thread.
@@ -230,7 +229,7 @@ pub trait Backend: Send + Sync + 'static {
         0
     }
 
-    /// Whether the store keeps locks of this kind, as it is set up. Core asks it for no others. The default keeps fair and plain
+    /// Whether the store keeps locks of this kind, as it is set up. Core asks for no lock of another kind. The default keeps fair and plain
     /// locks: then each place takes one unit, and a backend need not look at `units`. Asks no server.
     ///
     /// - The holds of a lock take at most its [capacity](crate::LockKind::capacity) together, and each has its own end.
@@ -247,8 +246,8 @@ pub trait Backend: Send + Sync + 'static {
         "the backend has fair and plain locks only"
     }
 
-    /// The clock that leases end by. [`ClientBuilder::build`](crate::ClientBuilder::build) refuses a client with another one: each
-    /// would wait for a time that the other never reaches. None, the default, if any clock will do. Asks no server.
+    /// The clock by which leases end. [`ClientBuilder::build`](crate::ClientBuilder::build) refuses a client with another clock: each
+    /// clock would wait for a time that the other never reaches. None, the default, if any clock will do. Asks no server.
     fn store_clock(&self) -> Option<Clock> {
         None
     }
@@ -268,8 +267,8 @@ pub trait Backend: Send + Sync + 'static {
     /// For how long after its sending a call may begin something: an [`acquire`](Backend::acquire), the place of a
     /// [`renew`](Backend::renew) that is put back, a [`force_release`](Backend::force_release), a [`keep`](Backend::keep). A
     /// network may deliver an attempt long after its repeat was answered; the store refuses an older attempt. A request with an
-    /// unanswered attempt is [withdrawn](Backend::withdraw) once more after that, so nothing of it lasts. None, the default, if
-    /// nothing arrives late. Asks no server.
+    /// unanswered attempt is [withdrawn](Backend::withdraw) once more after this time, so nothing of the request lasts. None, the
+    /// default, if nothing arrives late. Asks no server.
     fn attempt_ttl(&self) -> Option<Duration> {
         None
     }
@@ -288,8 +287,8 @@ pub trait Backend: Send + Sync + 'static {
         None
     }
 
-    /// Why it grants no [longer one](Backend::longest_lease), and what to do: for the error, after "the longest that the backend
-    /// grants". The default says to shorten the lease. Asks no server.
+    /// Why the store grants no [longer lease](Backend::longest_lease), and what to do: for the error, after "the longest that the
+    /// backend grants". The default says to shorten the lease. Asks no server.
     fn why_no_longer_lease(&self) -> &'static str {
         "shorten the lease"
     }

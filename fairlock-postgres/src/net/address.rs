@@ -1,9 +1,9 @@
 //! Addresses: `postgres://user:password@host1:port,host2/database?option=value`.
 //!
 //! A host that begins with `/` (as `%2F`, or in `host=`) is the directory of a Unix socket. Options: `host`, `port`, `user`,
-//! `password`, `dbname`, `options`, `application_name`, `target_session_attrs`, `sslmode`, `sslrootcert`. What else libpq, sqlx and poolers' users know has
-//! no effect, and a line of the log says so: one address serves a program and its locks. Others are refused: a typing error must not go
-//! unnoticed.
+//! `password`, `dbname`, `options`, `application_name`, `target_session_attrs`, `sslmode`, `sslrootcert`.
+//! Further options of libpq, sqlx and poolers have no effect, and a line of the log says so: one address serves a program and its locks.
+//! Unknown options are refused: a typing error must not go unnoticed.
 
 use std::path::PathBuf;
 
@@ -21,10 +21,10 @@ const IGNORED: &str = "connect_timeout keepalives keepalives_idle keepalives_int
     ssl_min_protocol_version ssl_max_protocol_version passfile statement-cache-capacity pgbouncer connection_limit pool_timeout \
     statement_cache_size schema";
 
-/// A host, and its port if it stands there.
+/// A host, and its port if the address has one.
 type Host = (String, Option<u16>);
 
-/// What is put together when all options were read.
+/// The parts of an address, until all options are read.
 struct Apart {
     hosts: Vec<Host>,
     ssl_mode: Option<String>,
@@ -109,7 +109,7 @@ impl Address {
             }
             // Locks are always written, so a server that takes no writes is passed over whatever this says.
             "target_session_attrs" if matches!(value.as_str(), "any" | "read-write" | "primary") => {}
-            // These ask for no more than there is.
+            // These values ask for no more than fairlock has.
             "channel_binding" | "gssencmode" if matches!(value.as_str(), "disable" | "prefer") => {}
             "target_session_attrs" | "channel_binding" | "gssencmode" => return Err(unsupported(name)),
             _ => {

@@ -32,23 +32,23 @@ pub(crate) type Rows = Vec<Vec<Row>>;
 pub(crate) struct Connection {
     wire: Wire,
     pub(super) has_tls: bool,
-    /// The number of the server's process, and the key by which what it does can be cancelled, as told at the login.
+    /// The number of the server's process, and the key that cancels what the process does, both from the login.
     pub(super) process: (i32, i32),
     /// How many parts of flights are not answered.
     unready: usize,
-    /// Whether a transaction is open, also a failed one.
+    /// Whether a transaction is open, or has failed and is not rolled back.
     pub(super) is_in_transaction: bool,
-    /// The texts that the session knows; the number of each is its name. None where it may be another session each time.
+    /// The texts that the session knows; the number of each text is its name. None if each transaction may have another session.
     pub(super) prepared: Option<Vec<&'static str>>,
     /// How many texts the session knew before the last flight.
     known: usize,
-    /// Whether its commits did not wait for the server's disk when it was opened.
+    /// Whether the session's commits did not wait for the server's disk when it was opened.
     pub(crate) is_unsynced: bool,
-    /// Whether its transactions have to see to it that commits do.
+    /// Whether the session's transactions have to make their commits wait for the disk.
     pub(super) syncs: bool,
     /// The encoding of its database.
     pub(super) encoding: Encoding,
-    /// Until when the server grants nothing; none if that is to be asked each time. A crash, after which that changes, ends all sessions.
+    /// Until when the server grants nothing; none if each transaction has to ask. Only a crash changes this, and ends all sessions.
     pub(crate) grace_ends: Option<i64>,
 }
 
@@ -90,8 +90,8 @@ impl Connection {
         self.prepared.is_some()
     }
 
-    /// What a transaction that writes does last before its commit, where that would not wait for the disk: behind all that asks whether
-    /// the server has forgotten commits, which depends on the setting.
+    /// The last statement of a writing transaction whose commit would not wait for the disk: makes the commit wait. It comes after the
+    /// question whether the server has forgotten commits, since the answer depends on this setting.
     pub(crate) fn sync(&self) -> Option<Statement> {
         self.syncs.then(|| Statement::new(SYNC, []))
     }
@@ -112,8 +112,8 @@ impl Connection {
         rows.ok_or_else(Failure::senseless)
     }
 
-    /// Runs these statements, and sends messages behind them, in the same round trip. It waits for the answer to the messages only for this
-    /// much longer: if it is busy then, that has not come.
+    /// Runs these statements, and sends messages behind them, in the same round trip. Waits for the answer to the messages only for this
+    /// much longer: without that answer the connection stays busy.
     pub(crate) fn flight_and_tell(
         &mut self,
         statements: &[Statement],
@@ -159,7 +159,7 @@ impl Connection {
     fn write(&mut self, statement: &Statement, is_repeated: bool, out: &mut BytesMut) -> Result<(), Failure> {
         let Statement { sql, values } = statement;
         let (name, is_known) = self.name_of(statement);
-        // What has no name is known until the next one that has none is parsed.
+        // A statement without a name is known until the next such statement is parsed.
         if !(is_known || is_repeated && name.is_empty()) {
             // Closing a name that is not in use does nothing.
             frontend::close(b'S', &name, out)?;
@@ -227,17 +227,17 @@ impl Connection {
         }
     }
 
-    /// Whether it can be used for more.
+    /// Whether the connection can be used for more.
     pub(super) fn is_of_use(&self) -> bool {
         !self.is_over
     }
 
-    /// Whether the server is still at what it was asked for.
+    /// Whether the server is still at work on a request.
     pub(super) fn is_busy(&self) -> bool {
         self.unready > 0 && !self.is_over
     }
 
-    /// Reads on until then, and drops what comes. Whether the server is still at it.
+    /// Reads until then, and drops what comes. Returns whether the server is still at work.
     pub(super) fn is_busy_at(&mut self, until: Instant) -> bool {
         self.stream.until(until);
         while self.is_busy() {
@@ -256,8 +256,8 @@ impl Connection {
     }
 }
 
-/// A pooler that spreads reads over standbys (Pgpool-II) sends one with this comment to the primary. All of ours are about what is written
-/// there.
+/// A pooler that spreads reads over standbys (Pgpool-II) sends a statement with this comment to the primary. All of our statements are
+/// about what is written there.
 fn at_primary(sql: &str) -> Cow<'_, str> {
     if ["select ", "with "].iter().any(|read| sql.starts_with(read)) {
         return Cow::Owned(format!("/*NO LOAD BALANCE*/ {sql}"));

@@ -1,4 +1,4 @@
-//! Which waiter listens on which of Redisson's channels. In the fair lock's queue each has its own; those of a plain lock share one.
+//! Which waiter listens on which of Redisson's channels: each waiter of a fair lock on its own, all waiters of a plain lock on one.
 
 use std::collections::HashMap;
 
@@ -49,7 +49,7 @@ impl Channels {
             return Ok(Subscribed::Before);
         }
         let channel = channel();
-        // Before the subscription, so that a message that comes at once finds the waiter.
+        // Noted before the subscription, so that a message that comes at once finds the waiter.
         self.0.lock().add(waiter.clone(), &channel);
         // To the lock's own server, which has just answered; a cluster passes it on to the subscriber's node.
         let nudge = |nudge: Vec<u8>| {

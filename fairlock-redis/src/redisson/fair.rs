@@ -53,7 +53,7 @@ impl Kind for Fair {
         }
     }
 
-    /// As long as its caller waits, or the thread wait.
+    /// A place lasts as long as its caller waits, or for the thread wait.
     fn time_of(&self, place: &Place<'_>) -> Duration {
         match place.wait {
             Wait::UpTo(time) => time,

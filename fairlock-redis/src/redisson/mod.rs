@@ -165,7 +165,7 @@ impl<K: Kind> Rules for Locks<K> {
         Ok(Call::new(&scripts::REDISSON_RENEW, keys, arguments))
     }
 
-    /// These queues restore no places, so they need not be told of a kick.
+    /// Redisson's queue restores no places, so its rules need not know of a kick.
     fn withdraw<'a>(&self, place: &'a Place<'_>, _: By) -> Result<Call<'a>, BackendError> {
         let keys = self.shared.keys(place.lock)?;
         let arguments = [

@@ -31,7 +31,7 @@ pub(crate) fn force_released(row: &Row<'_>) -> Result<ForceReleased, BackendErro
     one_of(row, [("taken", ForceReleased::Taken), ("not_held", ForceReleased::NotHeld)])
 }
 
-/// What the word of the row stands for.
+/// The answer that the row's word stands for.
 fn one_of<T>(row: &Row<'_>, words: [(&str, T); 2]) -> Result<T, BackendError> {
     let found = words.into_iter().find(|(word, _)| *word == row.word);
     found.map(|(_, answer)| answer).ok_or_else(|| row.unexpected())
@@ -64,8 +64,8 @@ fn renewal(reply: &Value) -> Result<Renewal, BackendError> {
     }
 }
 
-/// The answers to a renewal of `n` holds; none for one that was refused. The reply has the positions of those that are lost,
-/// counted from 1, and of those refused, with a minus.
+/// The answers to a renewal of `n` holds; none for a hold whose renewal was refused. The reply has the positions of lost holds, counted
+/// from 1, and of refused ones, with a minus.
 pub(crate) fn renewed_holds(
     reply: &Value,
     n: usize,

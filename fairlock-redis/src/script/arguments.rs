@@ -67,7 +67,7 @@ pub(crate) fn evalsha(
     command.get_packed_command()
 }
 
-/// The same for a time that must not be shorter.
+/// Milliseconds, rounded up, for a time that must not get shorter.
 pub(crate) fn at_least_millis(time: Duration) -> u64 {
     millis(time.saturating_add(Duration::from_nanos(999_999)))
 }

@@ -1,4 +1,4 @@
-//! Which key a script was refused for: the server's words don't say, so it is asked.
+//! Which key a script was refused for: the server's words don't say, so the server is asked.
 
 use redis::{Cmd, Value, cmd};
 
@@ -10,7 +10,7 @@ use crate::net::{Failure, ServerFailure, Servers};
 /// The digest of no script.
 const NO_SCRIPT: &str = "0000000000000000000000000000000000000000";
 
-/// Names the key, after a refusal for a missing right or for a key's type; with the type that lies there. One more round
+/// Names the key, after a refusal for a missing right or for a key's type; with the type of the value there. One more round
 /// trip. None if the server does not tell.
 pub(crate) fn key_at_fault(
     servers: &Servers,

@@ -5,7 +5,7 @@
 //! | lock (hash) | `orders` | `a{b}` |
 //! | queue (list, shared with Redisson) | `redisson_lock_queue:{orders}` | `redisson_lock_queue:a{b}` |
 //! | timeouts (sorted set, shared) | `redisson_lock_timeout:{orders}` | `redisson_lock_timeout:a{b}` |
-//! | queue (sorted set, ours) | `fairlock_queue:{orders}` | `fairlock_queue_raw:a{b}` |
+//! | waiters: our queue (sorted set) | `fairlock_queue:{orders}` | `fairlock_queue_raw:a{b}` |
 //! | record (hash, ours): sequence, queue clock, places | `fairlock_record:{orders}` | `fairlock_record_raw:a{b}` |
 //! | ends of holds that take a part (sorted set, ours) | `fairlock_ends:{orders}` | `fairlock_ends_raw:a{b}` |
 //! | channel (shared) | `redisson_lock__channel:{orders}` | `redisson_lock__channel:a{b}` |
@@ -55,7 +55,7 @@ impl Keys {
             let reason = format!("names that begin with {prefix} are keys of other locks");
             return Err(BackendError::new(BackendErrorKind::InvalidName, reason));
         }
-        // Redisson's rule for what is shared with it. Of our own keys, the slot is the same, and no two names have one key.
+        // Redisson's rule for the shared keys. Our own keys have the same slot, and no two names have one key.
         let [raw, before, after] = if name.contains('{') { ["_raw", ":", ""] } else { ["", ":{", "}"] };
         let mut texts = String::with_capacity(7 * (name.len() + 25));
         let ends = [
@@ -136,7 +136,7 @@ impl Keys {
         ]
     }
 
-    /// The keys of the queue's scripts, in their order. A lock of one unit has no parts, and so no ends.
+    /// The keys of the scripts in `hand_off/`, in their order. A lock of one unit has no parts, and so no ends.
     pub(crate) fn of_queue(&self) -> KeysOfScript<'_> {
         match self.has_parts() {
             false => smallvec![self.lock(), self.waiters(), self.record()],
@@ -150,7 +150,7 @@ impl Keys {
         smallvec![self.lock(), self.record(), self.queue(), self.timeouts()]
     }
 
-    /// The same for the other scripts of that queue. A plain lock has no queue.
+    /// The keys of the other scripts in `redisson/`, in their order. A plain lock has no queue.
     #[cfg(any(feature = "redisson", test))]
     pub(crate) fn in_redisson(&self) -> KeysOfScript<'_> {
         if self.kind == LockKind::Plain { self.without_queue() } else { self.redisson() }
@@ -178,7 +178,7 @@ pub(crate) fn queues(pattern: &str) -> [String; 4] {
     ]
 }
 
-/// The same for Redisson's queues.
+/// The patterns for Redisson's queues.
 #[cfg(any(feature = "redisson", test))]
 pub(crate) fn redisson_queues(pattern: &str) -> [String; 2] {
     [format!("redisson_lock_queue:{{{pattern}}}"), format!("redisson_lock_queue:{pattern}")]

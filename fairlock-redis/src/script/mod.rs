@@ -1,7 +1,7 @@
 //! From a lock and an operation to the bytes of a script, and from a reply to its meaning.
 //!
 //! ```text
-//! run, key_at_fault     on the server that keeps the lock; what is refused gets its words
+//! run, key_at_fault     runs a script on the server that keeps the lock; puts a refusal into words
 //! answers, reply        what the replies mean
 //! scripts               the Lua, one file an operation
 //! keys, kept_keys       how a lock's keys are spelled

@@ -33,7 +33,7 @@ impl<'a> Row<'a> {
         self.if_any(index, read)?.ok_or_else(|| self.unexpected())
     }
 
-    /// The same for an item that the row may lack.
+    /// The item at this index, which the row may lack.
     pub(crate) fn if_any<T>(&self, index: usize, read: impl FnOnce(&'a Value) -> Read<T>) -> Read<Option<T>> {
         self.rest.get(index).map(read).transpose()
     }

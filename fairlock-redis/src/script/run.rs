@@ -16,7 +16,7 @@ use crate::net::{Failure, Meaning, Order, Pool, Route, ServerFailure, Servers};
 /// A script, the locks that it is for, and its arguments.
 pub(crate) struct Call<'a> {
     script: &'static Script,
-    /// One at least, all on one server: the name of the first decides which.
+    /// At least one lock, all on one server: the name of the first lock decides which.
     locks: SmallVec<[Arc<Keys>; 1]>,
     arguments: Vec<Argument<'a>>,
     wrapper: Option<Wrapper>,
@@ -26,11 +26,12 @@ pub(crate) struct Call<'a> {
 pub(crate) struct Wrapper {
     /// The script with its wrapper.
     pub(crate) text: &'static Text,
-    /// Follows the keys of the script.
+    /// The key behind the keys of the script.
     pub(crate) key: String,
-    /// Follow the arguments of the script. After them comes the proof that a majority has named the server: an epoch, and the voters.
+    /// Follow the arguments of the script. The last arguments are the proof that a majority has named the server: an epoch, and the
+    /// voters.
     pub(crate) arguments: [u64; 2],
-    /// Without it the proof is empty.
+    /// Whether the call shows that proof; otherwise the proof is empty.
     pub(crate) shows_proof: bool,
     pub(crate) hook: Arc<dyn ReplyHook>,
 }
@@ -157,14 +158,14 @@ pub(crate) fn run(servers: &Servers, call: &Call<'_>) -> Result<Value, BackendEr
 fn run_there(route: &Route, call: &Call<'_>) -> Result<Value, Failure> {
     let ask = || route.call(&call.packed_for(route));
     let answer = match ask() {
-        // After a restart, a fail-over or SCRIPT FLUSH the server does not know the script, and ran nothing.
+        // After a restart, a fail-over or SCRIPT FLUSH the server does not know the script, and has run nothing.
         Err(failure) if failure.code() == Some("NOSCRIPT") => {
             load(&route.pool, call.text()).and_then(|()| ask())
         }
         answer => answer,
     };
     let answer = match answer {
-        // The server's clock was not known, or was stepped forward. It ran nothing, and its clock is known now.
+        // The server's clock was not known, or was stepped forward. The server has run nothing, and its clock is known now.
         Err(failure) if route.pool.refused_late(&failure) => ask(),
         answer => answer,
     };

@@ -12,7 +12,7 @@ pub(crate) struct Script {
     pub(crate) keys: fn(&Keys) -> KeysOfScript<'_>,
     pub(crate) text: Text,
     body: String,
-    /// The same script with something around it.
+    /// The script with a wrapper around it.
     wrapped: OnceLock<Text>,
 }
 
@@ -37,13 +37,13 @@ impl Script {
         Script { name, keys, text, body, wrapped: OnceLock::new() }
     }
 
-    /// What it asks the server for, in words for an error: the name of its file.
+    /// What the script asks for, in words for an error: the name of its file.
     pub(crate) fn asked(&self) -> String {
         let file = self.name.rsplit('/').next().unwrap_or_default();
         file.trim_end_matches(".lua").replace('_', " ")
     }
 
-    /// The script between two texts, which are always the same ones.
+    /// The script between two texts, which are always the same.
     pub(crate) fn wrapped(&self, before: &str, behind: &str) -> &Text {
         self.wrapped.get_or_init(|| Text::new([before, &self.body, behind].concat()))
     }
@@ -83,7 +83,7 @@ const PARTS: [(&str, &str); 37] = parts!(
     "lib/numbers" "lib/owner" "lib/plan" "lib/present" "lib/queue" "lib/queue_clock" "lib/redisson" "lib/rule" "lib/sequence"
     "lib/tell" "lib/write" "lib/write_grants" "lib/lease"
 );
-/// What stands in the place of `scripts/lib/life.lua` for a client that is not durable.
+/// What a client that is not durable has in place of `scripts/lib/life.lua`.
 const NO_LIFE: &str = "local grace_left, kept = nil, 0\n";
 macro_rules! script {
     ($name:ident, $file:literal, $keys:ident) => {

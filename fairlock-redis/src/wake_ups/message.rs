@@ -1,4 +1,4 @@
-//! The messages on a client's own channel, and the wake-ups they stand for.
+//! The messages on a client's own channel, and the wake-ups that they mean.
 
 use fairlock_core::FencingToken;
 use fairlock_core::backend::{RequestId, Wake, WakeSink};
@@ -6,7 +6,7 @@ use fairlock_core::backend::{RequestId, Wake, WakeSink};
 /// Reads a message: a word, the number of an owner of this client (or a whole member), and what follows. The name of the lock comes
 /// last, since it may contain any character. None for a word that is not known.
 ///
-/// `confirms`: a master that was deposed may have sent it. So a grant is not believed, and the waiter asks the one that is named now.
+/// `confirms`: a deposed master may have sent the message. So a grant is not believed, and the waiter asks the master of now.
 pub(super) fn wake(payload: &str, client: &str, sink: &dyn WakeSink, confirms: bool) -> Option<()> {
     let (word, rest) = payload.split_once(' ')?;
     let (who, rest) = rest.split_once(' ')?;

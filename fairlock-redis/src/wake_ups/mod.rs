@@ -18,7 +18,7 @@ use crate::script::keys::client_channel;
 /// The subscribed clients of one backend.
 pub(crate) struct WakeUps {
     servers: Servers,
-    /// A server that another one has replaced may have sent a message.
+    /// Whether a message may come from a server that another server has replaced.
     confirms: bool,
     others: Option<Arc<dyn OtherChannels>>,
     clients: Arc<Clients>,
@@ -32,7 +32,7 @@ pub(crate) trait OtherChannels: Send + Sync {
     fn forget(&self, client: &str);
 }
 
-/// By the client's UUID, as the names of its owners have it.
+/// The clients by UUID, as the names of their owners have it.
 type Clients = Mutex<BTreeMap<String, Arc<Client>>>;
 
 pub(crate) struct Client {
@@ -41,7 +41,7 @@ pub(crate) struct Client {
     deaf: Mutex<Deaf>,
 }
 
-/// A client that the server answers, and that gets no wake-ups.
+/// A client that gets answers from the server, but no wake-ups.
 #[derive(Debug, Default)]
 struct Deaf {
     /// When the server first answered while the subscription was cut off.
@@ -49,7 +49,7 @@ struct Deaf {
     warned: bool,
 }
 
-/// The subscription comes back within this time after an outage, as a rule: that is not worth a warning.
+/// As a rule the subscription comes back within this time after an outage, which is not worth a warning.
 const DEAF: Duration = Duration::from_secs(5);
 
 impl Deaf {
@@ -108,7 +108,7 @@ impl WakeUps {
         Ok(Subscription::new(Registration { clients, others, client: name }))
     }
 
-    /// Whether the place's client has lost its subscription, as far as it knows. False for a client that never had one.
+    /// Whether the place's client knows that it has lost its subscription. False for a client that never had a subscription.
     pub(crate) fn is_cut_off(&self, place: &Place<'_>) -> bool {
         self.client(place).is_some_and(|client| client.subscriber.is_cut_off())
     }

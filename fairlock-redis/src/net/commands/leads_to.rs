@@ -18,7 +18,7 @@ use crate::net::connection::{Failure, Role};
 #[derive(Debug)]
 pub(super) struct LeadsTo(AtomicU8);
 
-/// Others tell which server is in charge.
+/// Sentinels or a cluster tell which server is in charge.
 const ANYWHERE: u8 = 0;
 const NOTHING_KNOWN: u8 = 1;
 const MASTER: u8 = 2;

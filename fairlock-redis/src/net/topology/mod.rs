@@ -36,7 +36,7 @@ pub(super) use single::Single;
 /// The servers of a backend.
 pub(crate) type Servers = Arc<dyn Topology>;
 
-/// How the servers stand to each other.
+/// How the servers are arranged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrangement {
     /// One server.
@@ -47,7 +47,7 @@ pub(crate) enum Arrangement {
     Cluster,
 }
 
-/// What the arrangements differ in. What is said here holds for a single server.
+/// What the arrangements differ in. The default methods are those of a single server.
 pub(crate) trait Topology: Endpoints + fmt::Display {
     fn settings(&self) -> &Settings;
 
@@ -56,17 +56,17 @@ pub(crate) trait Topology: Endpoints + fmt::Display {
     /// The way to the server that keeps the key, as far as known.
     fn route(&self, key: &str) -> Result<Route, Failure>;
 
-    /// Where to ask after this failure; none if the request may have been executed, or another attempt is vain.
+    /// Which server to ask after this failure; none if the request may have been executed, or another attempt is vain.
     fn next_route(&self, _failed: &Failed<'_>) -> Option<Route> {
         None
     }
 
-    /// The failure of a call that ends with it.
+    /// The failure with which a call ends.
     fn settled(&self, failure: Failure) -> Failure {
         failure
     }
 
-    /// The same, once the server was asked for its reason, which takes a round trip.
+    /// The failure with the server's reason, for which the server is asked: one round trip.
     fn explored(&self, failure: Failure) -> Failure {
         failure
     }
@@ -84,7 +84,7 @@ pub(crate) trait Topology: Endpoints + fmt::Display {
         self.route("").map(|route| vec![route])
     }
 
-    /// The reply of each of them to one command; silent ones may be missing.
+    /// The reply of each such server to one command; silent servers may be missing.
     fn each(&self, question: &Cmd) -> Vec<Described> {
         let ask = |route: Route| (route.pool.address().clone(), route.call(&question.get_packed_command()));
         self.route("").into_iter().map(ask).collect()
@@ -95,7 +95,7 @@ pub(crate) trait Topology: Endpoints + fmt::Display {
         Vec::new()
     }
 
-    /// Of which waiters the server knows whether their clients are subscribed: a client that it does not see receives nothing.
+    /// For which waiters the server knows whether their clients are subscribed: a client that the server does not see receives nothing.
     fn listeners(&self) -> Listeners;
 
     /// What each sentinel says, if there are any.
@@ -121,9 +121,9 @@ pub(crate) struct Failed<'a> {
 /// How `call_all` asks more than one server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// On a thread for each, so that a frozen server delays only its own renewals.
+    /// On a thread for each server, so that a frozen server delays only its own renewals.
     AtOnce,
-    /// On the caller's thread: no thread is started for what is not urgent.
+    /// On the caller's thread: a call that is not urgent starts no thread.
     InTurn,
 }
 
@@ -255,7 +255,7 @@ impl dyn Topology {
         }
     }
 
-    /// There is no way to a server, so nothing was sent.
+    /// The failure without a way to a server: nothing was sent.
     fn nowhere(&self, failure: Failure) -> ServerFailure {
         self.failed(failure.before_sending())
     }

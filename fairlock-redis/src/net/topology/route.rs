@@ -15,7 +15,7 @@ pub(crate) struct Route {
     pub(super) is_asking: bool,
     /// The configuration epoch under which a majority names the server; 0 where none is asked.
     pub(crate) epoch: u64,
-    /// By which sentinels: how many are a majority, and a word for each run of one that did.
+    /// The sentinels that named the server: how many are a majority, and a word for each run of a sentinel's process.
     pub(crate) voters: Option<Arc<str>>,
 }
 

@@ -54,7 +54,7 @@ pub(crate) struct Sentinel {
 #[derive(Default)]
 struct State {
     master: Option<Arc<Pool>>,
-    /// No doubt since the last search; otherwise the next caller searches.
+    /// Whether there was no doubt since the last search; otherwise the next caller searches.
     sure: bool,
     /// When this client found this master.
     since: Option<Instant>,
@@ -67,7 +67,7 @@ struct State {
     late: Option<Late>,
     electorate: Electorate,
     runs: Runs,
-    /// When the sentinels were last asked, and when those that named this master were.
+    /// When the sentinels were last asked, and when they were asked that named this master.
     asked: Option<Instant>,
     named: Option<Instant>,
     failed: Option<(Failure, Instant)>,
@@ -126,7 +126,7 @@ impl Sentinel {
     pub(super) fn find(&self) -> Result<Route, Failure> {
         let known = self.known();
         if let Some(known) = known {
-            // One caller asks before it has to be done, and the others go on.
+            // One caller asks ahead of time, and the others go on.
             if self.state.lock().is_to_be_asked(self.proof_age())
                 && let Some(_searching) = self.searching.try_lock()
                 && self.state.lock().is_to_be_asked(self.proof_age())
@@ -224,7 +224,7 @@ impl Sentinel {
             }
         }
         let behind = reports.iter().filter(|named| named.epoch < known).count();
-        // The first of those with the highest epoch.
+        // The first answer with the highest epoch.
         match reports.into_iter().rev().max_by_key(|named| named.epoch) {
             None => Err(failure),
             // A sentinel that was cut off from the others may still name the old master. When most sentinels are behind
@@ -295,7 +295,7 @@ impl State {
         Some(Route { epoch: self.epoch, voters, ..Route::to(master) })
     }
 
-    /// Half of the time is over in which the sentinels have to be asked.
+    /// Whether half of the time is over within which the sentinels have to be asked.
     fn is_to_be_asked(&self, proof_age: Option<Duration>) -> bool {
         proof_age.is_some_and(|age| self.asked.is_none_or(|asked| asked.elapsed() > age / 2))
     }
@@ -308,7 +308,7 @@ struct Sentinels {
 }
 
 impl Sentinels {
-    /// The subscriber tries this one next: it has just answered.
+    /// The sentinel that the subscriber tries next: it has just answered.
     fn prefer(&self, sentinel: &Address) {
         if let Some(at) = self.all.iter().position(|known| known.is_same_server(sentinel)) {
             *self.turn.lock() = at;

@@ -63,7 +63,7 @@ impl Topology for Single {
         master.map_or(failure, |master| Failure::refused(REPLICA, &format!("of {master}")))
     }
 
-    /// After a fail-over the subscribers arrive one by one, as behind sentinels.
+    /// As behind sentinels: after a fail-over the subscribers arrive one by one.
     fn listeners(&self) -> Listeners {
         let has_moved = self.pool.left_since().is_some_and(|since| since <= ALL_ARE_BACK);
         if has_moved { Listeners::Unknown } else { self.pool.listeners() }
@@ -102,7 +102,7 @@ mod tests {
     use crate::net::test_server::{Act, FakeServer, TIMEOUTS, polite};
     use crate::net::topology::{Order, ServerFailure, Servers};
 
-    /// What a call says that is refused by a server with this reply to ROLE.
+    /// The failure of a call that was refused by a server with this reply to ROLE.
     fn said(role: &'static str) -> String {
         let asked_for_role = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&asked_for_role);

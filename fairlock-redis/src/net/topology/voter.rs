@@ -1,7 +1,7 @@
 //! What a voter, one of those whose majority counts, says of itself: which run of its process answers, and since when.
 //!
-//! A voter that has lost its file names what it had given up. While its former vote is part of a proof for one server, the voter
-//! must not count for another server. So a voter counts only a trust after its start: every earlier proof has then ended. The
+//! A voter that has lost its file names a server that it had given up. While its former vote is part of a proof for one server, the
+//! voter must not count for another server. So a voter counts only a trust after its start: every earlier proof has then ended. The
 //! voter's clock tells its start; if that clock was set back, the client counts from its first meeting with this run of the
 //! voter.
 
@@ -20,14 +20,14 @@ const DIGITS: usize = 12;
 /// One run of a voter's process.
 #[derive(Clone, Debug)]
 pub(super) struct Run {
-    /// Another one after each restart, with or without a file.
+    /// The id of the run, which changes with each restart, with or without a file.
     pub(super) id: String,
-    /// By the voter's wall clock, in seconds. Both ends were rounded down, so it may have been up for a second less. 0 if that was set
-    /// back to before the start.
+    /// How long the voter has been up by its wall clock, in seconds. Both ends were rounded down, so it may be a second less. 0 if the
+    /// clock was set back to before the start.
     pub(super) uptime: u64,
 }
 
-/// Asked in one round trip with the vote.
+/// The question about the run, asked in one round trip with the vote.
 pub(super) fn question() -> Cmd {
     cmd("INFO").arg("server").to_owned()
 }
@@ -80,7 +80,7 @@ mod tests {
         };
         assert!(is_old('a', 11, 0));
         assert!(!is_old('b', 10, 0));
-        // Its clock is set back, to before its start.
+        // The voter's clock was set back to before its start.
         assert!(!is_old('b', -3600, 10));
         assert!(is_old('b', -3600, 11));
         assert!(!is_old('c', -3600, 12), "another run");

@@ -1,8 +1,8 @@
 //! What the nodes of a cluster say in one round, and what a majority of them agrees on.
 //!
-//! All nodes vote, replicas too. Of the primaries alone, two majorities need not share a voter: after a replica took A's place,
-//! elected by B and C, it and C are two of three, and so are A and a B that has not heard the result. Any two majorities of
-//! all nodes share one, and no node goes back from the keeper of a slot to another one with a lower configuration epoch.
+//! All nodes vote, replicas too. Two majorities of the primaries alone need not share a voter: B and C elect a replica in A's place;
+//! then the replica and C are two of three primaries, and so are A and a B that has not heard the result. Any two majorities of all
+//! nodes share a node, and no node goes back from the keeper of a slot to a keeper with a lower configuration epoch.
 //!
 //! The keeper has to agree. After CLUSTER SETSLOT a node names the new keeper before it knows the new keeper's epoch, and goes
 //! back if it hears the old keeper first.
@@ -21,7 +21,7 @@ use crate::net::value::text;
 /// The answers of one round, one for each node.
 pub(super) struct Ballot {
     reports: Vec<Report>,
-    /// How many nodes there are: all that any answer lists, and no fewer than in the round before, of which more answers may be known.
+    /// How many nodes there are: all that any answer lists, and no fewer than in the round before, which may have had more answers.
     pub(super) nodes: usize,
     /// A node that has been up for less may have an old file, and its vote does not count. It still names its slots.
     least_uptime: Duration,
@@ -32,7 +32,7 @@ impl Ballot {
         Ballot { reports: Vec::new(), nodes, least_uptime }
     }
 
-    /// A node that is reached at two addresses counts once. `runs`: those that were met before.
+    /// A node that is reached at two addresses counts once. `runs`: the runs that were met before.
     pub(super) fn hear(&mut self, mut report: Report, runs: &mut Runs) {
         report.is_old = runs.is_older(&report.id, &report.run, self.least_uptime, Instant::now());
         if self.reports.iter().all(|known| known.id != report.id) {
@@ -76,7 +76,7 @@ impl Ballot {
         })
     }
 
-    /// Where the nodes are that any answer lists.
+    /// The addresses of all nodes that any answer lists.
     pub(super) fn voters(&self) -> Vec<Address> {
         let mut at: HashMap<&str, &Address> = HashMap::new();
         for (id, node) in self.reports.iter().flat_map(|report| &report.nodes) {
@@ -114,11 +114,11 @@ impl Ballot {
 
 /// The cluster as one node describes it.
 pub(super) struct Report {
-    /// Where it answered.
+    /// The address at which the node answered.
     at: Address,
     id: String,
     run: Run,
-    /// It has been up for long enough to vote.
+    /// Whether the node has been up for long enough to vote.
     is_old: bool,
     nodes: HashMap<String, Node>,
 }
@@ -126,7 +126,7 @@ pub(super) struct Report {
 struct Node {
     address: Option<Address>,
     epoch: u64,
-    /// First and last.
+    /// The first and the last slot of each range.
     ranges: Vec<(u16, u16)>,
 }
 

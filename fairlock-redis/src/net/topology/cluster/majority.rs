@@ -18,8 +18,8 @@ use crate::net::settings::MajorityTerms;
 use crate::net::topology::route::Route;
 use crate::net::topology::voter::Runs;
 
-/// After this time without a decision all are asked once more: some may have changed their minds, and be waited for no longer than
-/// those that are silent or far.
+/// After this time without a decision all nodes are asked once more: some may have changed their minds, and need not wait for the
+/// silent or distant ones.
 const AGAIN: Duration = Duration::from_millis(500);
 
 /// What a majority of the nodes has named, and when.
@@ -28,21 +28,21 @@ pub(super) struct Majority {
     pub(super) terms: MajorityTerms,
     pub(super) runs: Mutex<Runs>,
     pub(super) state: Mutex<State>,
-    /// An answer was counted.
+    /// Raised when an answer was counted.
     counted: Condvar,
 }
 
 pub(super) struct State {
     /// By slot.
     proofs: Vec<Option<Arc<Proof>>>,
-    /// The latest round, and the last one before it in which a node has answered.
+    /// The latest round, and the last earlier round in which a node has answered.
     round: Arc<Round>,
     before: Arc<Round>,
     /// When the last answer was counted.
     answered: Option<Instant>,
     /// When a call failed last at a node that a majority had named.
     doubted: Option<Instant>,
-    /// The last one that waited did so in vain: those that are known to be nodes may no longer be.
+    /// Whether the last caller waited in vain: the known nodes may no longer be nodes of the cluster.
     is_vain: bool,
 }
 
@@ -58,7 +58,7 @@ impl Cluster {
                 if waited {
                     state.is_vain = false;
                 }
-                // One caller asks before it has to be done, and waits no more than the others do.
+                // One caller asks ahead of time, and waits no more than the others.
                 if state.round.asked.elapsed() > majority.terms.proof_age / 2 {
                     self.begin_round(majority, state);
                 }
@@ -87,7 +87,7 @@ impl Cluster {
     pub(super) fn begin_round(&self, majority: &Majority, mut state: MutexGuard<'_, State>) {
         let nodes = self.voters(&state);
         let round = state.begin(&majority.terms, nodes.len());
-        // A thread for each is started, and nobody else has to wait for that.
+        // Starts a thread for each node; nobody else has to wait for that.
         drop(state);
         self.ask_voters(&round, &nodes);
     }
@@ -113,9 +113,9 @@ impl Cluster {
 struct Proof {
     pool: Arc<Pool>,
     epoch: u64,
-    /// From before the nodes were asked: each of them may name another one right after its answer.
+    /// A time before the nodes were asked: each node may name another keeper right after its answer.
     asked: Instant,
-    /// A call has failed since.
+    /// Whether a call has failed since.
     doubted: AtomicBool,
 }
 
@@ -186,7 +186,7 @@ impl Majority {
         }
     }
 
-    /// The first round, which the one who connects asks.
+    /// The first round, asked while the backend connects.
     pub(super) fn begin(&self, nodes: usize) -> Arc<Round> {
         self.state.lock().begin(&self.terms, nodes)
     }
@@ -207,8 +207,8 @@ impl State {
         self.answered.is_some_and(|answered| answered.elapsed() < PAUSE)
     }
 
-    /// When the nodes are asked once more although some have not answered yet. Those that have may have done so before a doubt, or too
-    /// long ago.
+    /// When the nodes are asked once more although some have not answered yet. The answers that came may be from before a doubt, or too
+    /// old.
     fn ask_again_at(&self, terms: &MajorityTerms) -> Instant {
         let asked = self.round.asked;
         let pause = if self.doubted.is_some_and(|doubted| doubted > asked) { 2 * PAUSE } else { AGAIN };

@@ -46,12 +46,12 @@ impl Round {
         Round { asked: Instant::now(), nodes, pending: AtomicUsize::new(nodes), tally: Mutex::new(tally) }
     }
 
-    /// All answers are counted, those too that did not come in time.
+    /// All answers are counted, or their time is over.
     pub(super) fn is_over(&self) -> bool {
         self.pending.load(Ordering::Relaxed) == 0
     }
 
-    /// One more answer is counted. For the holder of the state's mutex, so that nobody sees the end of a round before what it says.
+    /// One more answer is counted. Called with the state's mutex, so that nobody sees the end of a round before its result.
     pub(super) fn counted(&self) {
         self.pending.fetch_sub(1, Ordering::Relaxed);
     }
@@ -152,7 +152,7 @@ impl Cluster {
         majority.count(round, elected, |node| self.node(node));
     }
 
-    /// Accepts what more than half of the nodes see, or at the end of a round, most of those that have answered.
+    /// Accepts the view of more than half of the nodes, or at the end of a round, of most of the nodes that have answered.
     fn accept_view(&self, tally: &mut Tally, is_over: bool) {
         let found = View::most_common(&tally.views);
         let found = found.filter(|(_, votes)| is_over || tally.ballot.is_majority(*votes));

@@ -1,4 +1,4 @@
-//! How a cluster answers as the servers of a backend: the way to a key's node, and where a call goes next after the wrong one.
+//! How a cluster answers as the servers of a backend: the way to a key's node, and where a call goes next after the wrong node.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -52,7 +52,7 @@ impl Topology for Cluster {
         }
     }
 
-    /// Where a call goes next after this failure; none if it may have been executed, or another attempt is vain.
+    /// Where a call goes next after this failure; none if the call may have been executed, or another attempt is vain.
     fn next_route(&self, failed: &Failed<'_>) -> Option<Route> {
         let Failed { key, route, failure, tried, until } = *failed;
         if Instant::now() >= until {
@@ -90,8 +90,8 @@ impl Topology for Cluster {
         }
     }
 
-    /// The failure of a call that ends with it. A redirection that is not followed, or not any more, only means that the slot is on its
-    /// way: its node redirects to the new one, which has not all keys of the script, since some don't exist.
+    /// The failure with which a call ends. A redirection that is not followed, or not any more, only means that the slot is moving: its
+    /// node redirects to the new node, which lacks keys of the script, since some keys don't exist.
     fn settled(&self, failure: Failure) -> Failure {
         match failure {
             Failure::Refused { code, message, .. } if matches!(code.as_str(), "MOVED" | "ASK") => {

@@ -20,11 +20,11 @@ const SETTLED: Duration = Duration::from_secs(10);
 
 #[derive(Default)]
 pub(super) struct Electorate {
-    /// How many there are: at least as many as are configured, and as any has told of.
+    /// How many sentinels there are: at least as many as are configured, and as any sentinel has told of.
     count: usize,
-    /// Once a majority has made them fewer, those whose words count.
+    /// The sentinels that count, once a majority has made them fewer.
     members: Option<BTreeSet<String>>,
-    /// Of whom all answers have told, and since when they have told of the same ones. None if one does not say which.
+    /// The sentinels that all answers name, and since when they name the same ones. None if an answer does not say which.
     told: Option<(BTreeSet<String>, Instant)>,
 }
 
@@ -37,7 +37,7 @@ impl Electorate {
         self.count
     }
 
-    /// Whether what this sentinel says counts. Of how many it tells is not forgotten.
+    /// Whether the answer of this sentinel counts. The number of sentinels that it tells of counts in any case.
     pub(super) fn hear(&mut self, report: &MasterReport, now: Instant) -> bool {
         if self.members.as_ref().is_some_and(|members| !members.contains(&report.id)) {
             return false;
@@ -51,7 +51,7 @@ impl Electorate {
         true
     }
 
-    /// After so many of them have answered in a round.
+    /// Called after so many sentinels have answered in a round.
     pub(super) fn settle(&mut self, answered: usize, now: Instant) {
         let Some((told, since)) = &self.told else { return };
         let is_settled = now.saturating_duration_since(*since) >= SETTLED;

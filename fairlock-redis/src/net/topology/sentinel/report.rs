@@ -1,4 +1,4 @@
-//! The master as one sentinel names it, and as a majority of them does.
+//! The master as one sentinel names it, and as a majority of the sentinels does.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -20,11 +20,11 @@ pub(super) struct MasterReport {
     /// How many sentinels this sentinel knows, with itself; and which, if the user may see that.
     pub(super) sentinels: usize,
     pub(super) told: Option<BTreeSet<String>>,
-    /// Of the sentinel. An old one has only its address.
+    /// The sentinel's id. An old sentinel has only its address.
     pub(super) id: String,
     /// With a majority.
     pub(super) run: Option<Run>,
-    /// It has been up for long enough to count.
+    /// Whether the sentinel has been up for long enough to count.
     pub(super) is_old: bool,
 }
 
@@ -33,9 +33,9 @@ pub(super) struct MasterReport {
 pub(super) struct Named {
     pub(super) address: Address,
     pub(super) epoch: u64,
-    /// From before the sentinels were asked: each of them may name another one right after its answer.
+    /// A time before the sentinels were asked: each may name another master right after its answer.
     pub(super) asked: Instant,
-    /// With a majority: how many are a majority, and the runs of those that named it.
+    /// With a majority: how many are a majority, and the runs of the sentinels that named the master.
     pub(super) voters: Option<Arc<str>>,
     /// With a majority: the answers that did not come yet.
     pub(super) late: Option<Late>,
@@ -64,7 +64,7 @@ impl Round {
         Round { asked: Instant::now(), pending: asked, reports: Vec::new() }
     }
 
-    /// A sentinel that is configured twice counts once. They stay in the order of their ids.
+    /// A sentinel that is configured twice counts once. The answers are in the order of the ids.
     pub(super) fn hear(&mut self, report: MasterReport) {
         let at = self.reports.binary_search_by(|known| known.id.cmp(&report.id));
         if let Err(at) = at {
@@ -102,12 +102,12 @@ impl Round {
         2 * (most + self.pending) > all
     }
 
-    /// Those that count.
+    /// The answers that count.
     pub(super) fn old(&self) -> impl Iterator<Item = &MasterReport> {
         self.reports.iter().filter(|report| report.is_old)
     }
 
-    /// One of those that most agree with, and how many do.
+    /// An answer with which most others agree, and how many do.
     fn most_named(&self) -> Option<(&MasterReport, usize)> {
         let votes = |report: &MasterReport| self.old().filter(|other| report.agrees(other)).count();
         self.old().map(|report| (report, votes(report))).max_by_key(|(_, votes)| *votes)
@@ -115,7 +115,7 @@ impl Round {
 }
 
 impl MasterReport {
-    /// What counts of the words of a sentinel, which says something of its process as well if it `votes`.
+    /// What counts of a sentinel's answer, which tells of its process as well if the sentinel `votes`.
     pub(super) fn of(sentinel: &Address, said: Said, votes: bool) -> Result<MasterReport, Failure> {
         let number = |name| said.details.as_ref().map_or(0, |details| details.number(name));
         let sentinels = said.known();

@@ -1,5 +1,5 @@
-//! What each sentinel says of itself, of the others and of the master: for a search, and for an operator, who learns which one is
-//! wrong.
+//! What each sentinel says of itself, of the others and of the master: for a search, and for an operator who looks for the wrong
+//! sentinel.
 
 use std::time::Duration;
 
@@ -17,17 +17,17 @@ pub(crate) struct Surveyed {
     pub(crate) said: Result<Said, Failure>,
 }
 
-/// Each part may be refused by itself.
+/// The answer of a sentinel; each part may be refused by itself.
 pub(crate) struct Said {
     pub(crate) master: Result<Address, Failure>,
     pub(crate) details: Result<Details, Failure>,
     pub(crate) id: Result<String, Failure>,
     pub(super) run: Result<Run, Failure>,
-    /// The other sentinels that it knows: id, host and port.
+    /// The other sentinels that this sentinel knows: id, host and port.
     pub(crate) others: Result<Vec<(String, String)>, Failure>,
 }
 
-/// What it says of the master: names and values.
+/// What a sentinel says of the master: names and values.
 pub(crate) struct Details(Value);
 
 impl Details {
@@ -51,7 +51,7 @@ pub(super) fn question(name: &str, votes: bool) -> Vec<Cmd> {
 }
 
 impl Sentinel {
-    /// Asks each of them, for at most connect + response time-out.
+    /// Asks each sentinel, for at most connect + response time-out.
     pub(super) fn ask_each(&self) -> Vec<Surveyed> {
         let all = &self.sentinels.all;
         let asked = question(&self.name, true);
@@ -91,7 +91,7 @@ impl Sentinel {
 /// How a sentinel refuses a name.
 const NO_SUCH_MASTER: &str = "No such master with that name";
 
-/// Those in the reply to SENTINEL MASTERS.
+/// The names in the reply to SENTINEL MASTERS.
 fn names(masters: &Value) -> Vec<String> {
     let name =
         |details| text(value_of(details, "name")?).ok().map(|name| format!("`{}`", name.escape_debug()));

@@ -10,13 +10,13 @@ use crate::net::connection::{Address, Failure};
 use crate::net::settings::MajorityTerms;
 use crate::net::topology::fan_out::{LONGER, ask_all};
 
-/// After this time without a decision all are asked once more: some may have changed their minds, and be waited for no longer than
-/// those that are silent or far.
+/// After this time without a decision all sentinels are asked once more: some may have changed their minds, and need not wait for the
+/// silent or distant ones.
 const AGAIN: Duration = Duration::from_millis(500);
 
 impl Sentinel {
-    /// The master that a majority names. It takes as long as the answers need to decide, and connect + response time-out at most. The
-    /// answers of one round are counted together: their proof begins when that round began.
+    /// The master that a majority names. Takes as long as the answers need to decide, connect + response time-out at most. The answers
+    /// of one round are counted together: their proof begins when that round began.
     ///
     /// # Errors
     /// No sentinel says anything of the master, or there is no majority.
@@ -92,7 +92,7 @@ impl Sentinel {
 }
 
 impl State {
-    /// Adds this vote to those of the round. How many sentinels there are, as far as is known.
+    /// Adds this vote to those of the round. Returns how many sentinels there are, as far as known.
     fn count(&mut self, round: &mut Round, mut report: MasterReport, terms: &MajorityTerms) -> usize {
         let now = Instant::now();
         if self.electorate.hear(&report, now) {
