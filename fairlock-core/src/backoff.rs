@@ -17,7 +17,7 @@ pub fn pause(failures: u32) -> Duration {
     pause_up_to(failures, LONGEST)
 }
 
-/// The same, with another longest pause.
+/// The pause before a repeat, with another longest pause.
 pub(crate) fn pause_up_to(failures: u32, longest: Duration) -> Duration {
     if failures <= 1 {
         return Duration::ZERO;
@@ -42,7 +42,7 @@ struct Failures {
 /// What a failure changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AfterFailure {
-    /// It has led to the first real pause: there is none after the first failure.
+    /// The failure has led to the first real pause: there is no pause after the first failure.
     PausesBegin,
     AsBefore,
 }

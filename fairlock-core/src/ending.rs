@@ -15,7 +15,7 @@ pub(crate) struct Ending {
     pub(crate) signal: Signal,
     /// How many losses are being reported: the client does not end before the callbacks have them.
     reporting: AtomicUsize,
-    /// None until the client has ended.
+    /// How the client has ended; none before.
     ended: Mutex<Option<Ended>>,
 }
 

@@ -12,19 +12,19 @@ pub struct HeldLock {
     pub lock: LockName,
     /// Its kind.
     pub kind: LockKind,
-    /// The owner that holds it.
+    /// The owner that holds the lock.
     pub owner: OwnerId,
     /// How many units the hold takes.
     pub units: u32,
     /// The fencing token.
     pub token: FencingToken,
-    /// How often it is held: by guards, and by leaked holds.
+    /// The hold count: guards and leaked holds.
     pub hold_count: u32,
-    /// How many of these were leaked: no guard will release them.
+    /// How many of these holds were leaked: no guard will release them.
     pub leaked: u32,
-    /// How long ago it was granted.
+    /// How long ago the hold was granted.
     pub held_for: Duration,
-    /// For how long it is certain without another renewal.
+    /// For how long the hold is certain without another renewal.
     pub valid_for: Duration,
 }
 
@@ -37,9 +37,9 @@ pub struct WaitingRequest {
     pub lock: LockName,
     /// Its kind.
     pub kind: LockKind,
-    /// The owner that waits for it.
+    /// The owner that waits for the lock.
     pub owner: OwnerId,
-    /// How many units it waits for.
+    /// How many units the request waits for.
     pub units: u32,
     /// How many waiters are ahead, as last heard; 0 is next. None for a plain lock, and before the first answer.
     pub rank: Option<u64>,

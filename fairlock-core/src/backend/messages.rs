@@ -142,8 +142,8 @@ pub enum Acquired {
         /// The number that orders places. If the request named another ticket, its place is lost, and the request stands at the tail.
         /// 0 if the store can't put places back.
         ticket: u64,
-        /// The latest token or ticket at that moment. A grant to this place has a greater token; a push with another token is for an
-        /// earlier place of the request. 0 if the store pushes no grants.
+        /// The latest token or ticket at that moment. A grant to this place has a greater token; a push with no greater token is for
+        /// an earlier place of the request. 0 if the store pushes no grants.
         latest: u64,
     },
     /// Another owner holds the lock, and the caller has no place.

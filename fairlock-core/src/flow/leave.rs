@@ -17,7 +17,7 @@ const LAST_WORD_WAIT: Duration = Duration::from_millis(50);
 
 /// How a caller's wait ended.
 pub(crate) enum Waited {
-    /// One hold is the caller's, with this token.
+    /// The caller has a hold, with this token.
     Granted(FencingToken),
     NotGranted,
     /// The claim is over, but the caller's time is not: it needs a new claim.

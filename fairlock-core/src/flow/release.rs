@@ -142,8 +142,8 @@ impl<'a> Parts<'a> {
         let result = loop {
             match only(self.backend.release(&[claim.hold(token)])) {
                 Ok(Released::NotHeld) => {
-                    // None: an earlier attempt was carried out, when the hold was valid, and its answer was lost; or the lease has
-                    // ended since.
+                    // No loss: an earlier attempt released the valid hold, and its answer was lost; or the lease has ended
+                    // since.
                     let found = claim.loss_found_by_release(unanswered > 0, claim.config.now());
                     let Some(cause) = found else { break Ok(()) };
                     self.ledger.lose(claim, cause);

@@ -13,12 +13,12 @@ use crate::ids::FencingToken;
 use crate::losses::FirstLoss;
 use crate::shared::Shared;
 
-/// The holds of all locks that [`Client::lock_all`](crate::Client::lock_all) has taken. If one of them is lost, the guard is.
+/// The holds of all locks that [`Client::lock_all`](crate::Client::lock_all) has taken. If one hold is lost, the guard is lost.
 ///
 /// Dropping it releases the locks, the last name first, each as the drop of a [`Guard`](crate::Guard) does: by one attempt, which is
 /// repeated in the background if the server does not answer. While the server is silent that is one response time-out for each lock.
 ///
-/// It stays on the thread that took the locks:
+/// The guard stays on the thread that took the locks:
 ///
 /// ```compile_fail,E0277
 /// fn needs_send<T: Send>(_: T) {}

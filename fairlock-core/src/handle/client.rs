@@ -30,7 +30,7 @@ const MOST_PERMITS: u32 = 1_000_000;
 /// of locks and threads. Clones are one client. Two clients are two owners even in one thread, and don't re-enter each other's
 /// holds. After `fork` without `exec` neither process may use it.
 ///
-/// Its threads end when the last handle (client, lock, guard, request) is dropped. Leaked holds are not renewed after that.
+/// The client's threads end when the last handle (client, lock, guard, request) is dropped. Leaked holds are not renewed after that.
 #[derive(Clone, Debug)]
 pub struct Client(pub(crate) Arc<Shared>);
 
@@ -147,8 +147,8 @@ impl Client {
         Stats { reconnects, outage, holding: self.holding(|_| true), waiting: self.waiting(), ..counted }
     }
 
-    /// The same for one lock, by all handles of its name. None unless [`stats_per_lock`](ClientBuilder::stats_per_lock) asked for
-    /// it, and for locks beyond its number.
+    /// The statistics of one lock, by all handles of its name. None without
+    /// [`stats_per_lock`](ClientBuilder::stats_per_lock), and for locks beyond its number.
     ///
     /// ```
     /// # use fairlock::{Client, MemoryBackend};

@@ -163,7 +163,7 @@ impl<O: Ownership> Lock<O> {
     /// ```
     ///
     /// # Errors
-    /// Those of [`lock`](Self::lock): `f` was not called. And [`Error::Lost`]: the hold was lost before `f` had returned, so another
+    /// The errors of [`lock`](Self::lock): `f` was not called. And [`Error::Lost`]: the hold was lost before `f` had returned, so another
     /// owner may have worked at the same time. What `f` returned is dropped then, even if it was an error.
     ///
     /// `Ok` says that the hold was certain until `f` had returned, as [`Guard::is_lost`] tells it. If the server does not answer the release after that, or

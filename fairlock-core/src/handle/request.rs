@@ -24,7 +24,7 @@ use crate::ids::FencingToken;
 #[derive(Debug)]
 pub struct Request<O: Ownership = ThisThread> {
     caller: Caller<O>,
-    /// None once the request was granted and taken, or has failed.
+    /// The claim; none once the request was granted and taken, or has failed.
     claim: Option<Arc<Claim>>,
     /// Kept here too, so that the channel stays open from one claim to the next.
     decision: Sender<()>,
@@ -110,7 +110,7 @@ impl<O: Ownership> Request<O> {
         match self.caller.shared.parts().wait_for(&claim, &patience)? {
             Waited::Granted(token) => Ok(TryLock::Granted(self.guard(claim, token))),
             Waited::NotGranted => Ok(TryLock::Busy),
-            // It was granted, and ended before it was taken.
+            // The hold was granted, and ended before it was taken.
             Waited::Again => self.caller.obtain(Wait::No),
         }
     }

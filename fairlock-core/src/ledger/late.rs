@@ -25,7 +25,7 @@ impl Acquired {
 }
 
 impl Renewal {
-    /// The same for the answer to a heartbeat.
+    /// The number of [`Acquired::number`], for the answer to a heartbeat.
     pub(crate) fn number(&self) -> Option<u64> {
         match self {
             Renewal::Granted { token, .. } => Some(token.get()),

@@ -24,13 +24,13 @@ pub(crate) struct First {
 }
 
 impl GivenUp {
-    /// So many more were given up. Writes the line, if one is due. Returns when it is due, if it is later.
+    /// So many more chores were given up. Writes the line, if it is due. Returns when the line is due, if that is later.
     pub(crate) fn tell(&self, count: usize, first: First, now: Instant) -> Option<Instant> {
         self.write(Some(first), || self.limit.count(count as u64, now));
         self.limit.due_at()
     }
 
-    /// Writes the line about all that was given up since the last line, if it is due. Returns when it is due, if it is later.
+    /// Writes the line about all that was given up since the last line, if it is due. Returns when the line is due, if that is later.
     pub(crate) fn tell_rest(&self, now: Instant) -> Option<Instant> {
         if self.limit.due_at().is_some_and(|at| at <= now) {
             self.write(None, || self.limit.count(0, now));
@@ -38,7 +38,7 @@ impl GivenUp {
         self.limit.due_at()
     }
 
-    /// The same at the end of the client: now or never.
+    /// Writes that line at the end of the client, due or not.
     pub(crate) fn tell_at_the_end(&self) {
         self.write(None, || self.limit.rest());
     }

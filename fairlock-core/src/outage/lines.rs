@@ -1,8 +1,8 @@
 //! The log of an outage: a line at the beginning, one a minute, and one at the end, however many holds, waiters and attempts the
 //! outage concerns.
 //!
-//! It begins with a renewal, a release or a withdrawal that was not answered. It is over when the server has answered since,
-//! and nothing that failed is left. Until an answer comes, all that is lost or given up does not end it.
+//! An outage begins with an unanswered renewal, release or withdrawal. It is over when the server has answered since, and nothing that
+//! failed is left. Without an answer it goes on, even if all is lost or given up.
 
 use std::fmt;
 use std::time::{Duration, Instant};

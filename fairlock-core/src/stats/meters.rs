@@ -36,14 +36,14 @@ mod recorded {
         /// The value of the label `lock`. Empty for locks that are not counted singly: the number of series is bounded.
         lock: String,
         waits: [Histogram; 3],
-        /// Of each kind that the lock is used as.
+        /// The counters of each kind that the lock is used as.
         not_granted: [OnceLock<[Counter; OUTCOMES.len()]>; KINDS.len()],
         failed_waits: Histogram,
         holding: Level,
         holds: Histogram,
         /// Plain locks have no queue.
         queue_length: OnceLock<Histogram>,
-        /// Of each cause that its holds can have.
+        /// The counter of each cause that the lock's losses can have.
         lost: [OnceLock<Counter>; CAUSES.len()],
         renewals: Counter,
         late_renewals: Counter,
@@ -122,8 +122,8 @@ mod recorded {
     }
 
     impl Meters {
-        /// Of one lock, what can happen to it: its series begin at zero, since what appears with its first event does not show as an
-        /// increase. None: of all others, where anything can happen.
+        /// The meters of one lock, for what can happen to it: their series begin at zero, since a series that appears with its first event
+        /// shows no increase. None: the meters of all other locks, to which anything can happen.
         pub(crate) fn new(lock: Option<&LockId>) -> Meters {
             if lock.is_none() {
                 log_safely(describe);

@@ -39,7 +39,7 @@ pub struct NotGranted {
 }
 
 impl NotGrantedByKind {
-    /// Of all kinds together.
+    /// The numbers of all kinds together.
     pub fn total(&self) -> NotGranted {
         let NotGrantedByKind { fair, plain, read_write, semaphore } = self;
         let add = |one: NotGranted, other: &NotGranted| NotGranted {
@@ -94,7 +94,7 @@ pub(super) fn place_of(kind: LockKind) -> usize {
 }
 
 impl Outcome {
-    /// None for what no server and no other owner has a part in: the program's mistakes, and its end.
+    /// The outcome of this error; none for the program's own mistakes and its end, in which no server and no other owner has a part.
     pub(crate) fn of(error: &Error) -> Option<Outcome> {
         match error {
             Error::Cancelled { .. } => Some(Outcome::Cancelled),

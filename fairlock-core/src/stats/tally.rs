@@ -18,11 +18,11 @@ pub(crate) struct Tally {
     late_renewals: AtomicU64,
     lost: AtomicU64,
     places_lost: AtomicU64,
-    /// Of all grants: those that are in none of the two counts above were made at once.
+    /// The waits of all grants: grants in none of the two counts above were made at once.
     waits: TimesKept,
     holds: TimesKept,
     not_granted: Counts,
-    /// Of calls that waited: most locks have none.
+    /// The waits of calls without a grant: most locks have none.
     failed_waits: OnceLock<TimesKept>,
     pub(super) meters: Meters,
 }

@@ -1,7 +1,7 @@
 //! A clock that tests move by hand, one deadline after the other.
 //!
 //! The clock keeps a list of the threads that are inside this library: each is awake, or asleep until a deadline.
-//! It moves only while all of them sleep, so a test sees the same order of events in each run.
+//! Time moves only while all these threads sleep, so a test sees the same order of events in each run.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -36,7 +36,7 @@ struct Inner {
 
 struct State {
     now: Instant,
-    /// It moves no further.
+    /// The latest time to which the clock moves.
     last: Instant,
     threads: HashMap<ThreadId, Thread>,
     /// Threads of this library that were announced and do not run yet.

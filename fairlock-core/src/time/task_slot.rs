@@ -93,7 +93,7 @@ fn wake(waker: Waker) {
 
 /// What a thread is to wake when its outermost [`wake_afterwards`] ends.
 struct Later {
-    /// It is inside one.
+    /// Whether the thread is inside [`wake_afterwards`].
     is_inside: bool,
     wakers: VecDeque<Waker>,
 }

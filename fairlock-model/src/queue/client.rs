@@ -11,9 +11,9 @@ pub enum Phase {
     /// No request, or the last one has ended.
     #[default]
     Idle,
-    /// It is asking, or has a place.
+    /// The request is being asked for, or has a place.
     Waiting,
-    /// It believes in its hold.
+    /// The client believes in the hold.
     Held {
         /// The token of the hold.
         token: u8,
@@ -26,7 +26,7 @@ pub enum Phase {
         word: Word,
         /// A timed wait takes the lock if it was granted.
         wanted: bool,
-        /// The last one was sent after the end of every unanswered attempt.
+        /// The last such command was sent after the end of every unanswered attempt.
         after_the_end: bool,
     },
 }
@@ -34,11 +34,11 @@ pub enum Phase {
 /// A client with one owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Client {
-    /// Its process has died.
+    /// The client's process has died.
     pub dead: bool,
     /// The server does not count it as a subscriber of its channel. (A client that has died may go on to count.)
     pub deaf: bool,
-    /// It was deaf at some time since the server last heard from it. (For the properties only.)
+    /// The client was deaf at some time since the server last heard from it. (For the properties only.)
     pub was_deaf: bool,
     /// How many requests it has made. The last one is current.
     pub request: u8,
@@ -48,7 +48,7 @@ pub struct Client {
     pub heard: Option<u8>,
     /// When its request first stood in the queue, by order among all; 0 if it has not. (For the properties only.)
     pub stood: u8,
-    /// The last number of the sequence that it was told.
+    /// The last number of the sequence that the client was told.
     pub latest: u8,
     /// The ticket of the place, as last told. It is kept when the place is gone.
     pub ticket: u8,
@@ -60,13 +60,13 @@ pub struct Client {
     pub look_in: Option<u8>,
     /// Send the heartbeat or the renewal after this many ticks.
     pub beat_in: Option<u8>,
-    /// How long it has held its units. (Counted only with prompt time.)
+    /// How long the client has held its units. (Counted only with prompt time.)
     pub held_for: u8,
     /// An attempt of this request was not answered: ticks until its end, by this client's clock.
     pub unsure: Option<u8>,
     /// Ended requests that must be withdrawn once more.
     pub owed: Vec<Owed>,
-    /// It takes the server's clock to be earlier than it is: its attempts are past their end at once.
+    /// The client believes the server's clock to be earlier than it is: the client's attempts are past their end at once.
     pub behind: bool,
     /// The token of its hold that was taken by force; 0 for none. (For the properties only.)
     pub forced: u8,
@@ -87,7 +87,7 @@ impl Client {
         }
     }
 
-    /// The same, unless the hold was taken by force. One that has not heard of it yet goes on to believe.
+    /// The token of that hold, unless the hold was taken by force and the client does not know yet.
     pub fn rightly_believes(&self) -> Option<u8> {
         self.believes().filter(|token| *token != self.forced)
     }
@@ -97,12 +97,12 @@ impl Client {
         (self.phase == Phase::Waiting).then_some(self.request)
     }
 
-    /// The same, if it must not be passed over.
+    /// That request, if the client must not be passed over.
     pub fn lives(&self) -> Option<u8> {
         self.waits_for().filter(|_| !self.is_deaf_at_times())
     }
 
-    /// It is deaf, or was since its last heartbeat.
+    /// Whether the client is deaf, or was since its last heartbeat.
     pub fn is_deaf_at_times(&self) -> bool {
         self.deaf || self.was_deaf
     }
@@ -249,7 +249,7 @@ impl Client {
             return false;
         }
         if self.heard.is_none() {
-            // It has overtaken the first answer, which alone shows from when the place's time counts.
+            // The push has overtaken the first answer, which alone shows from when the place's time counts.
             self.early = push.token;
             return false;
         }
@@ -362,7 +362,7 @@ impl Client {
         self.phase = Phase::Leaving { word, wanted, after_the_end: false };
     }
 
-    /// A hold is released, also one that is lost.
+    /// A hold is released, even if it is lost.
     pub fn lose(&mut self, token: u8) {
         self.leave(Word::new(Verb::Release, token), false);
     }

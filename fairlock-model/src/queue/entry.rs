@@ -15,11 +15,11 @@ use super::messages::{Member, Push};
 use super::state::State;
 use super::store::{Hold, Place, Server};
 
-/// A tick: much longer than what the rule adds to the end of a hold before the first in the queue looks.
+/// A tick: much longer than the time after the end of a hold at which the first waiter looks.
 const TICK: Duration = Duration::from_secs(1);
 /// The moment of all operations.
 pub const NOW: Moment = Duration::from_secs(60);
-/// What the queue's clock says.
+/// The time by the queue's clock.
 const CLOCK: Moment = Duration::from_secs(30);
 /// The number 0. Not below the microseconds of `NOW`: so each number that is drawn is the next one.
 const ZERO: u64 = 60_000_000;
@@ -54,7 +54,7 @@ pub fn number(number: u8) -> u64 {
     if number == 0 { 0 } else { ZERO + u64::from(number) }
 }
 
-/// And back.
+/// A ticket or token as the model has it; 0 for none.
 pub fn small(number: u64) -> u8 {
     number.checked_sub(ZERO).map_or(0, |number| u8::try_from(number).unwrap_or(u8::MAX))
 }

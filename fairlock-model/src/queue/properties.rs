@@ -7,8 +7,8 @@ use super::client::Phase;
 use super::messages::Member;
 use super::state::{Event, State};
 
-/// The units in which clients believe are never more than there are. Of a lock with one unit: two clients never believe at the
-/// same time that they hold it.
+/// Clients never believe in more units than there are. For a lock with one unit: two clients never believe at the same time that
+/// they hold it.
 pub const EXCLUSION: &str = "exclusion";
 /// While a client believes in a hold, the server keeps exactly that hold, and longer.
 pub const VALIDITY: &str = "a belief ends before the server's lease";
@@ -24,7 +24,7 @@ pub const ENDED: &str = "what is over stays over";
 pub const SETTLED: &str = "an operation grants all that fit";
 /// A heartbeat puts no place back: it may be later than its request's end.
 pub const HEARTBEAT: &str = "a heartbeat begins nothing";
-/// A waiter that has heard its ticket comes back there by asking. One that has not keeps its place.
+/// A waiter that knows its ticket comes back there by asking. A waiter that does not know its ticket keeps its place.
 pub const PLACE: &str = "a live waiter that does not know its ticket keeps its place";
 /// A queue rests only after it was lost.
 pub const REST: &str = "only a lost queue rests";

@@ -29,7 +29,7 @@ pub enum Rules {
     PushWithoutDeadline,
     /// No margin for clocks that run at different rates.
     NoMargin,
-    /// An absent first in the queue is waited for.
+    /// All wait for an absent first waiter.
     DeadHeadIsWaitedFor,
     /// A newcomer that fits is granted although others wait.
     NewcomerBarges,
@@ -49,13 +49,13 @@ pub enum Rules {
     NoEndOfAForce,
     /// The client's idea of the server's clock is ahead.
     EndIsAhead,
-    /// A request with an unanswered attempt is not withdrawn after that one's end.
+    /// A request with an unanswered attempt is not withdrawn after the attempt's end.
     NoWithdrawalAfterTheEnd,
-    /// That withdrawal has no margin for a server's clock that is slow.
+    /// The withdrawal after an attempt's end has no margin for a server's clock that is slow.
     WithdrawalWithoutMargin,
-    /// It is left out if the end has passed when the answer to the last command comes.
+    /// That withdrawal is left out if the end has passed when the answer to the last command comes.
     EndJudgedByTheAnswer,
-    /// The withdrawal is left out after any release sent after the end, even if that release found no hold.
+    /// That withdrawal is left out after any release sent after the end, even if the release found no hold.
     AnyReleaseSettles,
     /// An answer that tells a holder of another grant of its request is ignored.
     NewsOfAnotherGrantIsIgnored,
@@ -85,17 +85,17 @@ pub enum Rules {
     WithdrawalWithoutHandOn,
     /// Hand-on ends after one grant.
     OneGrantAScript,
-    /// An absent first in the queue that does not fit is waited for.
+    /// All wait for an absent first waiter that does not fit.
     BlockerIsWaitedFor,
-    /// A first in the queue that does not fit is absent as soon as it is not subscribed.
+    /// A first waiter that does not fit is absent as soon as it is not subscribed.
     DeafBlockerIsAbsentAtOnce,
-    /// A newcomer is granted by the capacity that it says, whatever that of the lock.
+    /// A newcomer is granted by the capacity that it names, whatever the lock's capacity is.
     NewcomersCapacity,
     /// A hold that is over, but not dropped, is renewed.
     EndedIsRenewed,
     /// A renewal raises the ends of all holds.
     RenewalRaisesAll,
-    /// All holds end together: when the last of them would.
+    /// All holds end together, at the last hold's end.
     OneEnd,
     /// Ends are on the queue clock, which hardly advances while no script runs.
     EndsOnTheQueueClock,

@@ -95,7 +95,7 @@ impl Script<'_> {
         }
     }
 
-    /// Touches no other hold, and does not look at the queue: waiters have heartbeats, and the first looks at ends.
+    /// Renews one hold, and does not look at the queue: waiters have heartbeats, and the first waiter looks at ends.
     pub fn renew(&mut self, member: Member, token: u8) -> Answer {
         let its = self.state.server.holds.iter().find(|hold| hold.member == member);
         let token = match its {
@@ -223,7 +223,7 @@ impl Script<'_> {
         }
     }
 
-    /// By a wrong rule the request takes the hold of another one of its owner.
+    /// By a wrong rule the request takes the hold of another request of its owner.
     pub fn take_over(&mut self, member: Member) -> Option<Answer> {
         let server = &mut self.state.server;
         let is_others = |hold: &Hold| hold.member.client == member.client && hold.member != member;

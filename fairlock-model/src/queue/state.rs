@@ -12,7 +12,7 @@ use super::store::{Place, Server};
 pub enum Event {
     /// A release pushed the lock to a waiter, which believed it.
     HandedOver,
-    /// An absent waiter was passed over, and one behind it was granted the lock.
+    /// An absent waiter was passed over, and a waiter behind it was granted the lock.
     AbsentPassedOver,
     /// A push was lost, and the request learned of its grant by asking.
     FoundByAsking,
@@ -36,7 +36,7 @@ pub enum Event {
     HeldTogether,
     /// One operation granted two places.
     TwoGrants,
-    /// A first in the queue that was absent and did not fit left, and one behind it was granted.
+    /// An absent first waiter that did not fit left, and a waiter behind it was granted.
     BlockerLeft,
     /// A withdrawal granted two places.
     WithdrawalGranted,
@@ -44,7 +44,7 @@ pub enum Event {
     EndedRefused,
     /// A release found nothing to free.
     NothingToFree,
-    /// A request was refused, since it said another capacity than that of the lock.
+    /// A request was refused, since it named another capacity than the lock's.
     Refused,
     /// An absent waiter had left, and came back before one that asked later.
     BackBeforeLater,
@@ -63,7 +63,7 @@ pub struct State {
     pub late: Vec<Command>,
     /// An operator's attempts to take the lock by force in flight: ticks until the end of each.
     pub forces: Vec<u8>,
-    /// Ticks of the server's clock since the last of them was sent, up to their end. (For the properties only, like the
+    /// Ticks of the server's clock since the last force was sent, up to its end. (For the properties only, like the
     /// following fields.)
     pub since_force: u8,
     /// A force took a hold that was granted after the end of every force.

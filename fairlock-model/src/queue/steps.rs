@@ -23,25 +23,25 @@ pub enum Step {
     Jump,
     /// A client asks for the lock with a new request.
     Begin(usize),
-    /// Its wait times out. `true`: it takes the lock if it was granted at this moment.
+    /// The client's wait times out. `true`: the client takes the lock if it was granted at this moment.
     GiveUp(usize, bool),
-    /// It releases its hold.
+    /// The client releases its hold.
     Unlock(usize),
-    /// It asks again.
+    /// The client asks again.
     Ask(usize),
-    /// Its watchdog renews a place or a hold.
+    /// The client's watchdog renews a place or a hold.
     Renew(usize),
-    /// It tells the server again that the request has ended.
+    /// The client tells the server again that the request has ended.
     Tell(usize),
-    /// It withdraws an ended request once more.
+    /// The client withdraws an ended request once more.
     Tidy(usize),
-    /// Its command reaches the server.
+    /// The command of a client's thread reaches the server.
     CarryOut(usize, Thread),
     /// The answer reaches the client.
     Hear(usize, Thread),
     /// No answer comes: the client stops waiting for it.
     TimeOut(usize, Thread),
-    /// Its command is in flight twice.
+    /// The command of a client's thread is in flight twice.
     Duplicate(usize, Thread),
     /// A command without a waiting caller reaches the server.
     CarryOutLate(usize),

@@ -2,7 +2,7 @@
 //!
 //! A host that begins with `/` (as `%2F`, or in `host=`) is the directory of a Unix socket. Options: `host`, `port`, `user`,
 //! `password`, `dbname`, `options`, `application_name`, `target_session_attrs`, `sslmode`, `sslrootcert`.
-//! Further options of libpq, sqlx and poolers have no effect, and a line of the log says so: one address serves a program and its locks.
+//! Further options of libpq, sqlx and poolers have no effect, and the log says so: one address serves a program and its locks.
 //! Unknown options are refused: a typing error must not go unnoticed.
 
 use std::path::PathBuf;

@@ -112,8 +112,8 @@ impl Connection {
         rows.ok_or_else(Failure::senseless)
     }
 
-    /// Runs these statements, and sends messages behind them, in the same round trip. Waits for the answer to the messages only for this
-    /// much longer: without that answer the connection stays busy.
+    /// Runs these statements, and sends messages behind them, in the same round trip. Waits for the answer to the messages only for
+    /// this much longer: without that answer the connection stays busy.
     pub(crate) fn flight_and_tell(
         &mut self,
         statements: &[Statement],
