@@ -63,7 +63,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// The same as text, for `--help` and the man page.
+/// The exit codes as text, for `--help` and the man page.
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   that of the program; 128 + n if signal n ended it
@@ -84,7 +84,7 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// One that the exit code tells alone.
+    /// A failure that the exit code alone tells.
     pub(crate) fn silent(exit: Exit) -> Failure {
         Failure { exit, message: String::new() }
     }

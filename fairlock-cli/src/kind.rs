@@ -14,7 +14,7 @@ const ALL: u32 = u32::MAX;
 /// A lock of any kind, as a command that does not acquire it sees it.
 pub(crate) struct AnyLock {
     exclusive: Lock,
-    /// None where the backend keeps no such locks.
+    /// None if the backend keeps no such locks.
     shared: Option<RwLock>,
 }
 

@@ -155,7 +155,7 @@ fn to_json(name: &str, state: &LockState, first: u64) -> Value {
     object
 }
 
-/// The same without the queue, but with its length.
+/// That object without the queue, but with its length.
 pub(crate) fn summary(name: &str, state: &LockState) -> Value {
     let holder = |holder: &Holder| {
         let (host, process) = process_of(&holder.label);

@@ -1,5 +1,5 @@
 //! What a fairlock backend needs to talk to a server, whatever the protocol: a connection on which every wait ends at one deadline.
-//! It speaks no protocol, and knows no store and no lock.
+//! This crate speaks no protocol, and knows no store and no lock.
 //!
 //! ```text
 //! secrets     what an error must not show

@@ -29,7 +29,7 @@ impl Stream {
     /// Connects until `deadline`: looks the host's name up and tries its addresses, each for a fair part of the time that is left.
     ///
     /// # Errors
-    /// That of the last address, that of the look-up (kind `Other`, in words), or `TimedOut`.
+    /// The error of the last address, the error of the look-up (kind `Other`, in words), or `TimedOut`.
     pub fn connect(endpoint: &Endpoint, deadline: Instant) -> io::Result<Stream> {
         let socket = match endpoint {
             Endpoint::Unix(path) => Socket::unix(path, deadline)?,
@@ -47,7 +47,7 @@ impl Stream {
         self.secure_with(host, &Trust::System)
     }
 
-    /// The same with a peer whose certificate is trusted so.
+    /// Goes on by TLS with a peer whose certificate is trusted in this way.
     ///
     /// # Errors
     /// See [`TlsFailure`]. Without the feature `tls-rustls` it is always `NotBegun`.

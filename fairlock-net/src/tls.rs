@@ -59,7 +59,7 @@ pub(crate) fn over(socket: Socket, host: &str, trust: &Trust) -> Result<(Tls, Un
 fn of_the_system() -> Result<(RootCertStore, Option<String>), TlsFailure> {
     let found = rustls_native_certs::load_native_certs();
     let mut authorities = RootCertStore::empty();
-    // One that can't be read takes nothing from the others: what it alone vouches for is not trusted.
+    // A certificate that can't be read takes nothing from the others: only what it alone vouches for is not trusted.
     let (added, malformed) = authorities.add_parsable_certificates(found.certs);
     let unread = match found.errors.first() {
         Some(error) => Some(one_line(&error.to_string())),

@@ -11,7 +11,7 @@ pub enum Trust {
     System,
     /// Certificates for this host, signed by an authority in this file (PEM).
     File(PathBuf),
-    /// The same, for any host.
+    /// Certificates for any host, signed by an authority in this file (PEM).
     FileForAnyHost(PathBuf),
     /// Anyone's: what is sent can't be read on the way, but who is at the other end is not known.
     Anyone,

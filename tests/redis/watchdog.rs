@@ -18,7 +18,7 @@ fn client(server: &RedisServer) -> Client {
 }
 
 /// A waiter's place is due every 1.7 s, so the test need not wait for a hold's renewal. The hold's client logs nothing yet: for
-/// all that it knows the server is there. Wake-ups that are cut off have no lines of their own.
+/// all that it knows, the server is there. Wake-ups that are cut off have no lines of their own.
 #[test]
 fn a_server_that_is_gone_costs_one_line_and_little_work() {
     let server = CleanServer::start();

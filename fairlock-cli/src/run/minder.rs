@@ -65,14 +65,14 @@ pub(super) struct Minder {
     said: Receiver<Said>,
     ending: bool,
     gone: bool,
-    /// Its process id may be another's by now.
+    /// The minder was waited for: its process id may be another's by now.
     collected: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Said {
     Ready,
-    /// It begins to end the program.
+    /// The minder begins to end the program.
     Ending,
 }
 
@@ -179,7 +179,7 @@ impl Minder {
         }
         let ended_it = self.ending || self.gone;
         if ended_it {
-            // It is not waited for yet, so the group's id can't have been reused.
+            // Nobody has waited for the program yet, so the group's id can't have been reused.
             let _ = killpg(self.group(), Signal::SIGKILL);
         }
         self.wait();
@@ -211,7 +211,7 @@ impl Drop for Minder {
 pub(crate) fn mind(options: &args::Minder) -> Exit {
     let kill_after = Duration::from_millis(options.kill_after_ms);
     for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2] {
-        // They are for the program: the minder only catches them.
+        // These signals are for the program: the minder only catches them.
         if signal_hook::flag::register(signal, Arc::default()).is_err() {
             return Exit::Failed;
         }

@@ -229,8 +229,8 @@ pub trait Backend: Send + Sync + 'static {
         0
     }
 
-    /// Whether the store keeps locks of this kind, as it is set up. Core asks for no lock of another kind. The default keeps fair and plain
-    /// locks: then each place takes one unit, and a backend need not look at `units`. Asks no server.
+    /// Whether the store keeps locks of this kind, as it is set up. Core asks for no lock of another kind. The default keeps fair and
+    /// plain locks: then each place takes one unit, and a backend need not look at `units`. Asks no server.
     ///
     /// - The holds of a lock take at most its [capacity](crate::LockKind::capacity) together, and each has its own end.
     /// - First come, first served by units: a waiter that does not fit yet is not passed by a later one.

@@ -122,8 +122,8 @@ mod recorded {
     }
 
     impl Meters {
-        /// The meters of one lock, for what can happen to it: their series begin at zero, since a series that appears with its first event
-        /// shows no increase. None: the meters of all other locks, to which anything can happen.
+        /// The meters of one lock, for what can happen to it: their series begin at zero, since a series that appears with its first
+        /// event shows no increase. None: the meters of all other locks, to which anything can happen.
         pub(crate) fn new(lock: Option<&LockId>) -> Meters {
             if lock.is_none() {
                 log_safely(describe);

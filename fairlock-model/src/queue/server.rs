@@ -1,4 +1,4 @@
-//! The operations on the lock. The rule is `fairlock-rules`'s; the store around it refuses attempts that are past their end. A wrong rule
+//! The operations on the lock. The rule is that of `fairlock-rules`; the store around it refuses attempts past their end. A wrong rule
 //! is a mistake in the rule, or other arguments, or a change of the state before or after the operation.
 
 use fairlock_core::FencingToken;

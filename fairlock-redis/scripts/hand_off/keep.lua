@@ -2,7 +2,7 @@
 -- KEYS: lock (Keys::lock), waiters (Keys::waiters), record (Keys::record), and unless the capacity is 1 ends (Keys::ends)
 -- ARGV: capacity, member and token of the hold, the member that keeps it, for how long (ms), until when it may begin (see lib/numbers)
 -- Returns: {kept} | {not_held} | {forgotten}, in a grace
--- Effects: the hold is the keeper's, with the count 0, and its end is set, also to an earlier one; the first in the queue is told to look
+-- Effects: the hold is the keeper's, with the count 0 and a new end, even an earlier one; the first in the queue is told to look
 local lock, waiters, ends = KEYS[1], KEYS[2], KEYS[4]
 local capacity, member, token, keeper, lasts, begin_by =
   ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5]), ARGV[6]

@@ -2,7 +2,8 @@
 -- KEYS: lock (Keys::lock), record (Keys::record), and unless it is plain queue (Keys::queue), timeouts (Keys::timeouts)
 -- ARGV: channel, until when it may take the lock (see lib/numbers)
 -- Returns: {taken} | {not_held}
--- Effects: hash deleted; dead waiters at the head are removed; the first in the queue, or all without one, and the former holder are told
+-- Effects: hash deleted; dead waiters at the head are removed; the first in the queue (all waiters without a queue) and the former
+--   holder are told
 local lock, record, queue, timeouts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local channel, begin_by = ARGV[1], ARGV[2]
 -- @include lib/numbers: late

@@ -2,7 +2,7 @@
 -- KEYS: lock (Keys::lock), record (Keys::record), and unless it is plain queue (Keys::queue), timeouts (Keys::timeouts)
 -- ARGV: owner, request, token, request that keeps it, for how long (ms), channel, until when it may begin (see lib/numbers)
 -- Returns: {kept} | {not_held}
--- Effects: the record names the keeper, the count is 0, and the lease is set, also to a shorter one; dead waiters at the head are
+-- Effects: the record names the keeper, the count is 0, and the lease is set, even to a shorter one; dead waiters at the head are
 --   removed; the first in the queue is told, or all
 local lock, record, queue, timeouts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, request, token, keeper, lease = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]

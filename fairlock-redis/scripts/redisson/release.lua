@@ -1,4 +1,4 @@
--- Releases the lock and tells the first in the queue, or all waiters for a lock without one.
+-- Releases the lock and tells the first in the queue, or all waiters if the lock has no queue.
 -- KEYS: lock (Keys::lock), record (Keys::record), and unless it is plain queue (Keys::queue), timeouts (Keys::timeouts)
 -- ARGV: owner, request, token, channel
 -- Returns: {released} | {not_held}

@@ -207,7 +207,7 @@ impl Theatre {
     }
 }
 
-/// The new master may not know the hold. Then the release says that it was lost, which the queue does not mind.
+/// The new master may not know the hold. Then the release says that the hold was lost, and the queue goes on all the same.
 fn release(guard: LockGuard) {
     let _ = guard.unlock();
 }

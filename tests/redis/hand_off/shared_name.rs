@@ -1,5 +1,5 @@
 //! A name that clients of discipline `Redisson` use as well, which stand where Java would: no order, but no hold beside another, a
-//! warning, and looks of our first in the queue.
+//! warning, and looks by our first waiter.
 
 use std::time::{Duration, Instant};
 

@@ -39,7 +39,7 @@ pub enum Rules {
     /// As in Redisson's queue: a free lock waits until the first in the queue asks. There are no tickets: two requests have an order if one
     /// had its place before the other one's call began.
     Redisson,
-    /// The rules without the line: tokens, leases and exclusion.
+    /// The rules without the queue: tokens, leases and exclusion.
     Plain,
 }
 
