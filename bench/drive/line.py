@@ -1,6 +1,6 @@
-"""The server's cost of a hand-off against the length of the line, by the scripts alone: places have no threads.
+"""The server's cost of a hand-off against the length of the queue, by the scripts alone: places have no threads.
 
-The line keeps its length: the holder releases the lock, the next one gets it (with Redisson, by asking), and the former
+The queue keeps its length: the holder releases the lock, the next one gets it (with Redisson, by asking), and the former
 holder asks again and goes to the tail.
 """
 
@@ -67,7 +67,7 @@ class Seeds:
                       self.now())
         former, self.holder = self.holder, (self.holder + 1) % (self.places + 1)
         if self.link.ask(*self.ask(self.holder)) is not None:
-            raise SystemExit("the first in line did not get the lock")
+            raise SystemExit("the first in the queue did not get the lock")
         if self.places:
             self.link.ask(*self.ask(former))
 

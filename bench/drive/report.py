@@ -302,7 +302,7 @@ if shares:
         "Turns of each client in the same time", "one bar per client, the fewest first; dashed: an equal share",
         shares))
 
-out.append("## 5 Server script time, and cost against the length of the line\n")
+out.append("## 5 Server script time, and cost against the length of the queue\n")
 out.append("Server time (`INFO commandstats`) of a hand-off's scripts: the release, and the former holder's next request (with Redisson, "
            "also the next holder's). `seeds 3.16` is Redisson 3.16.8's fair lock. Medians are of batches of 20, except for the seeds' long "
            "lines.\n")
@@ -313,7 +313,7 @@ for places in sorted(variants_of("line")):
     for peer in peers_of("line", places):
         series.setdefault(peer, []).append((places, *absolute("line", places, peer, "server µs")))
 if series:
-    picture("line", "Server time per hand-off against the length of the line",
+    picture("line", "Server time per hand-off against the length of the queue",
             plot.lines("Server time per hand-off, µs", "places in the line", "logarithmic", series))
 table(["places", "fairlock µs", "seeds 3.16 µs", "seeds, times fairlock"],
       [[f"{places:,}" if places else "0: uncontended", shown(absolute("line", places, "fairlock", "server µs")),
@@ -344,7 +344,7 @@ out.append("`ReentrantMutex` and `std::sync::Mutex` don't hand over: their gap e
 
 out.append("## 9 and 10 Time to recover, and idle waiters\n")
 out.append("Seconds until the next grant, with leases of 3 s; 20: not within 20 s. *Holder killed*: from SIGKILL, with up to 3 s of lease left. "
-           "*Waiter killed*: from the release; the next in line was killed before. *Subscriber cut*: CLIENT KILL TYPE pubsub just before "
+           "*Waiter killed*: from the release; the next in the queue was killed before. *Subscriber cut*: CLIENT KILL TYPE pubsub just before "
            "the release. *Idle*: 32 threads wait; the holder's renewals are included.\n")
 accidents = ["holder killed", "waiter killed", "subscriber cut"]
 table(["library"] + accidents + ["idle: commands/s per waiter"],

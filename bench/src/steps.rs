@@ -25,10 +25,10 @@ use crate::Outcome;
 use crate::say::{hear, say};
 use crate::workload::Order;
 
-/// No place and no hold ends while the line is used.
+/// No place and no hold ends while the queue is used.
 const LONG: Duration = Duration::from_secs(3600);
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Threads that fill the line.
+/// Threads that fill the queue.
 const FILLERS: usize = 8;
 
 struct Grants(Sender<Held>);
@@ -44,7 +44,7 @@ impl WakeSink for Grants {
     fn wake(&self, wake: Wake<'_>) {
         if let Wake::Granted { owner, request, token, .. } = wake {
             let number = owner.rsplit(':').next().and_then(|number| number.parse().ok());
-            // The line may be gone already.
+            // The queue may be gone already.
             let _ = number.map(|number| self.0.send(Held { number, request, token }));
         }
     }
