@@ -186,8 +186,9 @@ mod tests {
 
     use super::*;
 
+    /// A hundred of many holders are shown, and the others are counted.
     #[test]
-    fn a_hundred_of_many_holders_are_shown_and_the_others_are_counted() {
+    fn a_hundred_holders_are_shown_and_the_others_counted() {
         let options =
             Show { name: "x".to_owned(), lines: 100, from: 1, watch: None, wide: false, json: false };
         let mut state = LockState::default();

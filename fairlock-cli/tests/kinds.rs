@@ -83,9 +83,9 @@ fn only_one_kind_can_be_asked_for() {
     }
 }
 
-/// The server would keep the permit for 60 s.
+/// A permit of a killed command comes back when the command's program has ended. The server would keep the permit for 60 s.
 #[test]
-fn a_permit_of_a_killed_command_comes_back_when_its_program_has_ended() {
+fn a_killed_commands_permit_comes_back() {
     for kind in ["--permits 1", "--write", "--shared"] {
         let host = Host::new();
         let options = format!("{kind} --lease 60s --kill-after 500ms x");
@@ -115,8 +115,9 @@ fn a_killed_command_gives_back_its_own_permit_only() {
     kept.unlock().unwrap();
 }
 
+/// A program is ended when its permit is taken, and the programs with other permits go on.
 #[test]
-fn a_program_is_ended_when_its_permit_is_taken_and_the_others_go_on() {
+fn a_program_whose_permit_is_taken_ends_alone() {
     let host = Host::new();
     let [mut first, mut second] = ["first", "second"]
         .map(|name| host.holds(&format!("--permits 2 --label {name} x"), name, &host.until("end")).0);

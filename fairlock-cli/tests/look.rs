@@ -227,8 +227,9 @@ fn host_of(url: &str) -> &str {
     url.trim_start_matches("redis://").trim_end_matches('/')
 }
 
+/// `ls` sees all nodes of a cluster, and the master behind sentinels.
 #[test]
-fn ls_sees_all_nodes_of_a_cluster_and_the_master_behind_sentinels() {
+fn ls_sees_a_whole_cluster_and_the_master_of_sentinels() {
     let cluster = Cluster::start(Replicas::None);
     let url = format!("redis+cluster://{}", host_of(&cluster.urls()[0]));
     let client = Client::new(RedisBackend::connect(&url).unwrap()).unwrap();

@@ -48,8 +48,9 @@ fn without_arguments_it_prints_its_help() {
     assert!(help.starts_with("Run programs under") && help.contains("\n  redis://host"), "{help}");
 }
 
+/// A usage error does not ask for the server that the environment names.
 #[test]
-fn a_usage_error_does_not_ask_for_the_server_that_the_environment_names() {
+fn a_usage_error_asks_no_server() {
     for arguments in ["kick x", "show", "run x", "unlock", "ls --lines"] {
         says(NOWHERE, arguments).gave(125).with(&["Usage: fairlock "]).without(&["--redis", "minder"]);
     }
@@ -98,9 +99,9 @@ fn the_man_page_has_all_commands_and_options_and_exit_codes() {
     assert!(!page.contains("minder"));
 }
 
-/// Nobody reads what `head` has had enough of; that is no failure.
+/// Output that can't be written is a failure. Output that nobody reads, since `head` has had enough, is none.
 #[test]
-fn output_that_cannot_be_written_is_a_failure_and_output_that_nobody_reads_is_none() {
+fn output_that_cannot_be_written_is_a_failure() {
     let server = fairlock_tests::RedisServer::start();
     let client = fairlock::Client::new(fairlock::RedisBackend::connect(&server.url()).unwrap()).unwrap();
     let guard = client.fair_lock("x").unwrap().lock().unwrap();

@@ -100,8 +100,9 @@ fn migrate_writes_migrations_for_the_transactions_of_tools() {
     says(NOWHERE, "migrate /nowhere").gave(125).with(&["--print"]);
 }
 
+/// Programs run in the order of their requests, and operators see and change the order.
 #[test]
-fn programs_run_in_the_order_of_their_requests_and_operators_see_and_change_it() {
+fn programs_run_in_order_and_operators_see_and_change_it() {
     let (server, dir) = (PostgresServer::start(), WorkDir::new());
     let (url, ours) = (server.url(), lock(&server, "x"));
     let held = starts(&url, "x --label nightly", "echo $FAIRLOCK_NAME $FAIRLOCK_TOKEN").output().gave(0);
@@ -145,9 +146,10 @@ fn programs_run_in_the_order_of_their_requests_and_operators_see_and_change_it()
     }
 }
 
-/// The minder knows one server, though two are set.
+/// The hold of a killed command is given back when the command's program has ended. The minder knows one server, though two are
+/// set.
 #[test]
-fn the_hold_of_a_killed_command_is_given_back_when_its_program_has_ended() {
+fn a_killed_commands_hold_is_given_back() {
     let (server, dir) = (PostgresServer::start(), WorkDir::new());
     let pid = dir.file("pid");
     let options = format!("--postgres {} --lease 60s --kill-after 500ms x", server.url());
@@ -162,9 +164,10 @@ fn the_hold_of_a_killed_command_is_given_back_when_its_program_has_ended() {
 const REDIS: &str = "redis://:canary@127.0.0.1:1";
 const POSTGRES: &str = "postgres://a:canary@127.0.0.1:2/b";
 
-/// Where programs of both stores run, one of them is chosen, and the settings of the other one stay for its programs.
+/// Where programs of both stores run, a server that is chosen needs no settings of the other server removed: they stay for the
+/// other programs.
 #[test]
-fn a_server_that_is_chosen_needs_no_settings_of_the_other_one_removed() {
+fn a_chosen_server_needs_no_settings_removed() {
     let (redis, postgres) = (RedisServer::start(), PostgresServer::start());
     let with_both = |durable: &str, arguments: &str| {
         let mut command = fairlock(&redis.url(), &words(arguments));
@@ -186,9 +189,10 @@ fn a_server_that_is_chosen_needs_no_settings_of_the_other_one_removed() {
     assert_no_residue(&redis, &["x"]);
 }
 
-/// What each variable is set to, the arguments, the exit code, and what is said.
+/// Two servers, and settings of the other store, are refused in words. A row has what each variable is set to, the arguments, the
+/// exit code, and what is said.
 #[test]
-fn two_servers_and_settings_of_the_other_store_are_refused_in_words() {
+fn two_servers_and_foreign_settings_are_refused_in_words() {
     let (redis, postgres) = (Some(REDIS), Some(POSTGRES));
     let is_for_redis = |option: &str| format!("{option} is for Redis, and the server is PostgreSQL\n");
     for (redis, postgres, arguments, code, errors) in [

@@ -218,8 +218,9 @@ fn the_cron_job_of_kubernetes_runs_one_report() {
     assert_no_residue(&server, &[]);
 }
 
+/// Of the three workers of the compose file one works, and the next one takes over.
 #[test]
-fn of_the_three_workers_of_the_compose_file_one_works_and_the_next_takes_over() {
+fn one_of_the_compose_files_three_workers_works() {
     let services = &yaml("compose.yaml")["services"];
     let mut builder = RedisServer::builder();
     for setting in words(&services["redis"]["command"])[1..].chunks(2) {

@@ -128,8 +128,9 @@ fn lease_label_and_place_are_as_the_variables_say() {
     waits.output().gave(0);
 }
 
+/// Time-outs and the limit of an outage are as the variables say.
 #[test]
-fn time_outs_and_the_limit_of_an_outage_are_as_the_variables_say() {
+fn variables_set_time_outs_and_the_outage_limit() {
     // It accepts connections, and sends nothing.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://{}", silent.local_addr().unwrap());
@@ -169,8 +170,9 @@ fn the_sentinels_may_have_a_login_of_their_own() {
     }
 }
 
+/// A waiter in Redisson's queue lives as long as the variable says.
 #[test]
-fn a_waiter_in_redissons_queue_lives_as_long_as_the_variable_says() {
+fn a_variable_sets_the_life_of_a_redisson_waiter() {
     let host = Host::new();
     let backend = RedisBackend::builder(&host.url()).discipline(Discipline::Redisson).connect().unwrap();
     let guard = Client::new(backend).unwrap().fair_lock("x").unwrap().lock().unwrap();

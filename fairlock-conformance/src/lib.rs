@@ -223,7 +223,7 @@ macro_rules! conformance_tests {
             a_live_waiter_keeps_its_place_however_long_the_holder_works
             a_waiter_that_leaves_is_passed_over
             a_dead_waiter_delays_the_others_by_one_place_at_most
-            the_next_waiter_gets_the_lock_when_the_lease_of_a_dead_holder_ends
+            the_next_waiter_gets_the_lock_of_a_dead_holder
             a_repeated_acquire_is_granted_once
             a_repeated_request_keeps_its_one_place
             a_release_that_names_an_old_hold_touches_nothing

@@ -138,8 +138,8 @@ pub fn a_dead_waiter_delays_the_others_by_one_place_at_most(harness: &impl Harne
     alive.wait().unwrap().unlock().unwrap();
 }
 
-/// Without any message.
-pub fn the_next_waiter_gets_the_lock_when_the_lease_of_a_dead_holder_ends(harness: &impl Harness) {
+/// The next waiter gets the lock when the lease of a dead holder ends, without any message.
+pub fn the_next_waiter_gets_the_lock_of_a_dead_holder(harness: &impl Harness) {
     let backend = harness.backend();
     let id = LockId::new(LockName::new("heir").unwrap(), harness.kind());
     let owner = OwnerId::new("00000000-0000-4000-8000-000000000000:1");

@@ -76,8 +76,9 @@ mod tests {
         }
     }
 
+    /// A wait that is over is told nothing, and leaves nothing behind.
     #[test]
-    fn a_wait_that_is_over_is_told_nothing_and_leaves_nothing_behind() {
+    fn a_wait_that_is_over_is_told_nothing() {
         let cancel = Cancel::new();
         let waits = [(); 3].map(|()| Arc::new(Waiting::default()));
         let [one, two, three] = waits.each_ref().map(|wait| cancel.listen(wait));

@@ -86,8 +86,9 @@ mod tests {
         }
     }
 
+    /// The longest pause is a second, or a ninth of the lease or of a place.
     #[test]
-    fn the_longest_pause_is_a_second_or_a_ninth_of_the_lease_or_of_a_place() {
+    fn the_longest_pause_is_a_second_or_a_ninth() {
         const S: Duration = Duration::from_secs(1);
         for (lease, place_ttl, longest) in [(30, 18, S), (30, 5, 5 * S / 9), (2, 5, 2 * S / 9)] {
             let (lease, place_ttl) = (lease * S, place_ttl * S);

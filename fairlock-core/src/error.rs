@@ -263,8 +263,9 @@ mod tests {
     use super::*;
     use crate::ids::{ClientId, FencingToken};
 
+    /// What a backend said is told with the lock, if a lock is known, and with the cause.
     #[test]
-    fn what_a_backend_said_is_told_with_the_lock_if_one_is_known_and_with_its_cause() {
+    fn a_backends_error_names_the_lock_and_the_cause() {
         use BackendErrorKind::{Corrupt, Denied, InvalidConfig, InvalidName, Mismatch, Refused, Unavailable};
         let lock = LockName::new("x").unwrap();
         let said = |kind| BackendError::new(kind, "why").with_source(std::io::Error::other("reset"));

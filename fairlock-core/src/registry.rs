@@ -213,8 +213,9 @@ mod tests {
         }
     }
 
+    /// A claim that was followed by another claim does not take its successor along when it is removed.
     #[test]
-    fn a_claim_that_was_followed_by_another_takes_that_one_not_along() {
+    fn a_claim_does_not_take_its_successor_along() {
         let registry = Registry::default();
         let lock = &of_one_shard(1)[0];
         let (old, new) = (add(&registry, lock, "u:1"), Claim::of_tests(lock, "u:1"));

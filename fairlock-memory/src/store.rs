@@ -99,8 +99,9 @@ mod tests {
             .unwrap();
     }
 
+    /// A shard looks for abandoned locks each time that it has doubled.
     #[test]
-    fn a_shard_looks_for_abandoned_locks_each_time_that_it_has_doubled() {
+    fn a_shard_that_doubles_looks_for_abandoned_locks() {
         let mut store = Store::new(Arc::default());
         let mut looks = Vec::new();
         for number in 0..80 {

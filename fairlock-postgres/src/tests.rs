@@ -106,8 +106,9 @@ fn what_reads_asks_a_pooler_to_send_it_where_writes_go() {
     }
 }
 
+/// Statements stay prepared when a new statement met a locked table.
 #[test]
-fn statements_stay_prepared_when_one_that_was_new_met_a_locked_table() {
+fn statements_stay_prepared_after_a_locked_table() {
     let url = new_database();
     let one = PostgresBackend::builder(&url).connections(1).response_timeout(SECOND * 5);
     let (backend, mut con) = (one.connect().unwrap(), session(&url));
@@ -211,8 +212,9 @@ fn every_line_of_the_log_is_written_under_guard() {
     assert!(found > 2, "{found}");
 }
 
+/// Of many that migrate at once none fails, and a migration that waits for too long says so.
 #[test]
-fn of_many_that_migrate_at_once_none_fails_and_one_that_waits_for_too_long_says_so() {
+fn many_migrate_at_once_and_none_fails() {
     let url = SERVER.new_empty_database();
     let mut first = session(&url);
     let takes_it = "begin; select pg_advisory_xact_lock(7378700441894417)";
@@ -266,8 +268,9 @@ fn a_state_that_this_version_can_not_read_is_left_alone() {
     assert_eq!(number(&mut con, r"select count(*) from fairlock.lock where state = '\x02'"), 1);
 }
 
+/// A client that renews or releases deletes the rows of unused locks, however many there are.
 #[test]
-fn a_client_that_renews_or_releases_deletes_the_rows_of_unused_locks_however_many() {
+fn renewals_and_releases_delete_rows_of_unused_locks() {
     let ((backend, mut con), ann, used) = (stage(), OwnerId::new("ann:1"), lock("used"));
     let unused =
         "insert into fairlock.lock (name, dead_at) select int4send(n), 1 from generate_series(1, 2500) n";
@@ -326,8 +329,9 @@ fn the_clock_of_a_step_is_read_after_its_wait_for_the_row() {
     assert!(number(&mut con, "select h_since from fairlock.lock") >= waited_at);
 }
 
+/// A row that is swept before it is loaded is made again, and not for ever.
 #[test]
-fn a_row_that_is_swept_before_it_is_loaded_is_made_again_and_not_for_ever() {
+fn a_row_swept_before_its_load_is_made_again_a_few_times() {
     let ((backend, mut con), ann) = (stage(), OwnerId::new("ann:1"));
     let sweeps = "create sequence rows; create function sweep() returns trigger language plpgsql as $$ begin \
                   if nextval('rows') < 3 or new.name = 'always' then delete from fairlock.lock where name = new.name; end if; \
@@ -339,8 +343,9 @@ fn a_row_that_is_swept_before_it_is_loaded_is_made_again_and_not_for_ever() {
     assert!(error.message().contains("vanishes again and again"), "{error}");
 }
 
+/// A session that hears nothing of its client for seconds is ended by TCP.
 #[test]
-fn a_session_that_hears_nothing_of_its_client_for_seconds_is_ended_by_tcp() {
+fn tcp_ends_a_session_that_hears_nothing_for_seconds() {
     let backend = PostgresBackend::connect(&new_database()).unwrap();
     for (name, value) in [
         ("tcp_user_timeout", "5000"),

@@ -102,8 +102,9 @@ fn a_waiter_for_a_plain_lock_hears_of_its_release() {
     }
 }
 
+/// A client that polls or does not listen yet is not passed over, and a client that is gone is.
 #[test]
-fn a_client_that_polls_or_does_not_listen_yet_is_not_passed_over_and_one_that_is_gone_is() {
+fn only_a_client_that_is_gone_is_passed_over() {
     let url = new_database();
     let [holder, later] = [(); 2].map(|()| client(listening(&url)));
     let backend = listening(&url);
@@ -127,8 +128,9 @@ fn a_client_that_polls_or_does_not_listen_yet_is_not_passed_over_and_one_that_is
     assert_eq!([&polls, &later].map(|client| client.stats().granted_by_wake_up), [1, 1]);
 }
 
+/// Behind a pooler that loses messages, a client says so and polls.
 #[test]
-fn behind_a_pooler_that_loses_messages_a_client_says_so_and_polls() {
+fn a_client_polls_behind_a_pooler_that_loses_messages() {
     let lines = || lines(".listen_on(url)");
     let (url, before) = (new_database(), lines());
     let (holder, backend) = (client(listening(&pooled(&url))), listening(&pooled(&url)));
@@ -164,9 +166,10 @@ fn a_request_asks_again_if_its_client_did_not_hear_before() {
     }
 }
 
-/// The poll has seen the row with that grant for another request of the client by then.
+/// A poll finds a grant that came before its request was known to wait. The poll has seen the row with that grant for another
+/// request of the client by then.
 #[test]
-fn a_poll_finds_a_grant_that_came_before_its_request_was_known_to_wait() {
+fn a_poll_finds_a_grant_from_before_the_wait_was_known() {
     let url = new_database();
     let (ours, theirs) = (polling(&url), listening(&url));
     let (one, heard, _subscription) = subscribed(&ours);
@@ -212,9 +215,10 @@ fn a_logger_that_panics_costs_no_wake_up() {
     a_gap_is_told_and_then_a_grant();
 }
 
-/// Its message to itself may have been late, once, or the pooler be replaced.
+/// A client that did not hear itself tries again, and polls until it hears itself. Its message to itself may have been late,
+/// once, or the pooler be replaced.
 #[test]
-fn a_client_that_did_not_hear_itself_tries_again_and_polls_until_then() {
+fn a_client_that_did_not_hear_itself_polls_and_retries() {
     let (url, pooler) = (new_database(), PgBouncer::start(&SERVER));
     let database = url.rsplit('/').next().unwrap();
     pooler.turn("hears", database);
@@ -236,8 +240,9 @@ fn a_client_that_did_not_hear_itself_tries_again_and_polls_until_then() {
     heard_of_grant(&heard, 3);
 }
 
+/// Many workers of two processes that are gone are passed over at once.
 #[test]
-fn many_workers_of_two_processes_that_are_gone_are_passed_over_at_once() {
+fn many_workers_of_two_dead_processes_are_passed_over() {
     let url = new_database();
     let [holder, later] = [(); 2].map(|()| client(listening(&url)));
     let guard = holder.fair_lock("x").unwrap().lock().unwrap();
@@ -257,9 +262,10 @@ fn many_workers_of_two_processes_that_are_gone_are_passed_over_at_once() {
     granted(last).unlock().unwrap();
 }
 
+/// A client that listens elsewhere than its commands go says so, and tells of the gap when it listens at the right server again.
 /// As after a fail-over: the connection lives, at a server that the commands have left.
 #[test]
-fn a_client_that_listens_elsewhere_than_its_commands_go_says_so_and_tells_of_the_gap_when_it_is_back() {
+fn a_client_that_listens_elsewhere_says_so() {
     let lines = || lines("differs from that of the commands");
     let (url, other, pooler) = (new_database(), new_database(), PgBouncer::start(&SERVER));
     let turn_to = |url: &str| pooler.turn("moves", url.rsplit('/').next().unwrap());

@@ -207,8 +207,9 @@ fn read_text<'a>(from: &mut &'a [u8]) -> Option<&'a str> {
 mod tests {
     use super::*;
 
+    /// Numbers are read as they were written, and a number that is greater than fits is refused.
     #[test]
-    fn numbers_are_read_as_they_were_written_and_a_greater_one_than_fits_is_refused() {
+    fn numbers_are_read_as_written_and_too_great_ones_refused() {
         let written = |number: u128| {
             let mut bytes = Vec::new();
             number.write(&mut bytes);

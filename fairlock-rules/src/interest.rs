@@ -90,8 +90,9 @@ mod tests {
     use fairlock_core::backend::LockId;
     use fairlock_core::{LockKind, LockName};
 
+    /// Each client is told once, and a client that says nothing for a minute is told no more.
     #[test]
-    fn each_client_is_told_once_and_a_silent_one_is_silent_after_a_minute() {
+    fn each_client_is_told_once_unless_silent_for_a_minute() {
         let lock = LockId::new(LockName::new("x").unwrap(), LockKind::Plain);
         let mut interest = Interest::default();
         let now = Duration::from_secs(1);

@@ -128,8 +128,9 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
+    /// An entry that is read from bytes after each operation does what an entry that is kept as it is does.
     #[test]
-    fn what_became_bytes_after_each_operation_does_what_stayed_as_it_is(kind in 0..4_usize, steps in steps()) {
+    fn an_entry_read_from_bytes_does_what_it_did_before(kind in 0..4_usize, steps in steps()) {
         let (mut stays, mut becomes) = (World::new(KINDS[kind]), World::new(KINDS[kind]));
         let (mut as_it_is, mut bytes) = (LockEntry::default(), LockEntry::default().encode());
         for step in steps {

@@ -105,8 +105,9 @@ fn token(event: &Event) -> Option<u64> {
     if let What::Granted { token } = event.what { Some(token) } else { None }
 }
 
+/// Sixteen processes take a hundred exclusive turns each, in order and without polling.
 #[test]
-fn sixteen_processes_take_a_hundred_exclusive_turns_each_in_order_and_without_polling() {
+fn sixteen_processes_take_turns_in_order_without_polling() {
     let _alone = Alone::here();
     let run = Run::new();
     let workers = run.workers(16, &Habits { turns: 100, lease_ms: 30_000, place_ms: 5000, limit_ms: 0 });
@@ -142,8 +143,9 @@ fn sixteen_processes_take_a_hundred_exclusive_turns_each_in_order_and_without_po
     assert_no_residue(&run.server, &["test:counter"]);
 }
 
+/// Waits that time out among hand-offs end on time, and leave nothing.
 #[test]
-fn waits_that_time_out_among_hand_offs_end_on_time_and_leave_nothing() {
+fn waits_that_time_out_among_hand_offs_end_on_time() {
     let _alone = Alone::here();
     let run = Run::new();
     let workers = run.workers(8, &Habits { turns: 150, lease_ms: 30_000, place_ms: 5000, limit_ms: 20 });
@@ -164,8 +166,9 @@ fn waits_that_time_out_among_hand_offs_end_on_time_and_leave_nothing() {
     assert_no_residue(&run.server, &["test:counter"]);
 }
 
+/// Randomly killed workers cost one place or lease each, and no order.
 #[test]
-fn randomly_killed_workers_cost_one_place_or_lease_each_and_no_order() {
+fn randomly_killed_workers_cost_one_place_or_lease_each() {
     const LEASE: Duration = Duration::from_millis(1500);
     let _alone = Alone::here();
     let (run, mut dice) = (Run::new(), dice());
@@ -206,8 +209,9 @@ fn randomly_killed_workers_cost_one_place_or_lease_each_and_no_order() {
     assert_no_residue(&run.server, &left);
 }
 
+/// Cut connections and forgotten scripts cost no turn, no place and no order.
 #[test]
-fn cut_connections_and_forgotten_scripts_cost_no_turn_no_place_and_no_order() {
+fn cut_connections_and_forgotten_scripts_cost_no_turn() {
     const PLACE: Duration = Duration::from_millis(1500);
     let _alone = Alone::here();
     let (run, mut dice) = (Run::new(), dice());

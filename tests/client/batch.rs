@@ -54,8 +54,9 @@ fn in_memory_all_jobs_are_done_and_the_statistics_are_shown() {
     assert_eq!((number(&said, " jobs done"), number(&said, " turns failed")), (60, 0));
 }
 
+/// Processes share the jobs, while one process ends at SIGTERM and holds are taken by force.
 #[test]
-fn processes_share_the_jobs_while_one_ends_at_sigterm_and_holds_are_taken_by_force() {
+fn processes_share_the_jobs_despite_sigterm_and_force() {
     const JOBS: usize = 400;
     let _alone = Alone::here();
     let (server, dir) = (RedisServer::start(), WorkDir::new());

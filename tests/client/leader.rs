@@ -113,8 +113,9 @@ fn check_terms(lines: &[String]) {
     }
 }
 
+/// A leader that is killed, stands still or ends is succeeded in time, and acts no more.
 #[test]
-fn a_leader_that_is_killed_stands_still_or_ends_is_succeeded_in_time_and_acts_no_more() {
+fn a_leader_that_fails_is_succeeded_and_acts_no_more() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let looker = Client::new(RedisBackend::connect(&server.url()).unwrap()).unwrap();

@@ -71,8 +71,9 @@ fn life() -> Client {
     client
 }
 
+/// An exporter shows every metric, and the dashboard asks for no other.
 #[test]
-fn an_exporter_shows_every_metric_and_the_dashboard_asks_for_no_other() {
+fn an_exporter_shows_what_the_dashboard_asks_for() {
     let exporter = install().unwrap();
     let client = life();
     let page = exporter.render();
@@ -168,8 +169,9 @@ fn labels_in(query: &str) -> Vec<&str> {
     groups.flat_map(|group| group.split(',')).map(str::trim).collect()
 }
 
+/// Stats, the state of a lock, and a loss are serialized with their names.
 #[test]
-fn stats_the_state_of_a_lock_and_a_loss_are_serialized_with_their_names() {
+fn stats_states_and_losses_are_serialized_with_names() {
     let client = Client::builder(MemoryBackend::new()).label("worker 3").stats_per_lock(1).build().unwrap();
     let lock = client.fair_lock("orders").unwrap();
     let guard = lock.lock().unwrap();

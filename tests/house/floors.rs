@@ -99,8 +99,9 @@ fn the_connections_know_nothing_of_their_crate() {
     assert!(seen > 20, "only {seen} files were found");
 }
 
+/// What survives a server that forgets is known to one room and few others.
 #[test]
-fn what_survives_a_server_that_forgets_is_known_to_one_room_and_few_others() {
+fn durability_is_known_to_one_room_and_few_others() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fairlock-redis/src");
     let mut texts = Vec::new();
     texts_in(&folder, "", &mut texts);

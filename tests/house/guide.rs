@@ -57,8 +57,9 @@ fn a_lock_shared_with_java() -> fairlock::Result<()> {
     Ok(())
 }
 
+/// The rights in the guide are enough for all names with a prefix.
 #[test]
-fn the_rights_in_the_guide_are_enough_for_all_names_with_a_prefix() {
+fn the_guides_rights_are_enough_for_names_with_a_prefix() {
     let _alone = Alone::here();
     let reference = fs::read_to_string(root().join("docs/reference.md")).unwrap();
     let rules = reference.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
@@ -83,10 +84,11 @@ fn the_rights_in_the_guide_are_enough_for_all_names_with_a_prefix() {
     assert!(one.fair_lock("other:a").unwrap().lock().is_err(), "other names are not allowed");
 }
 
-/// Rustdoc compiles the blocks `rust,no_run`, and runs neither those nor SQL. It leaves out the chapters on backends,
-/// operation and PostgreSQL. The line before such a block names the file that runs its text.
+/// Every block that rustdoc does not run is the text of a file that runs. Rustdoc compiles the blocks `rust,no_run`, and runs
+/// neither those nor SQL. It leaves out the chapters on backends, operation and PostgreSQL. The line before such a block names
+/// the file that runs its text.
 #[test]
-fn every_block_that_rustdoc_does_not_run_is_the_text_of_a_file_that_runs() {
+fn blocks_that_rustdoc_skips_are_texts_of_files_that_run() {
     let mut checked = 0;
     for chapter in fs::read_dir(root().join("docs")).unwrap() {
         let chapter = chapter.unwrap().path();

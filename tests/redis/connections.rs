@@ -72,8 +72,9 @@ fn a_wrong_login_is_refused_at_connect() {
     assert_denied(connect(&open.url_as("", "WRONG")), &[denied, "a password, but the server has none"]);
 }
 
+/// A server that is away, silent or full is waited for at connect.
 #[test]
-fn a_server_that_is_away_silent_or_full_is_waited_for_at_connect() {
+fn a_server_away_silent_or_full_is_awaited_at_connect() {
     let server = CleanServer::of(RedisServer::builder().requirepass("right"));
     let patient = |url: &str, time| {
         RedisBackend::builder(url).connect_timeout(ms(300)).connect_within(time).connect().map(drop)

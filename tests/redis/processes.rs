@@ -45,8 +45,9 @@ fn take_turns(
     events
 }
 
+/// Sixteen processes take a hundred exclusive turns each, in order.
 #[test]
-fn sixteen_processes_take_a_hundred_exclusive_turns_each_in_order() {
+fn sixteen_processes_take_exclusive_turns_in_order() {
     let server = CleanServer::start().allow(&["test:counter"]);
     let monitor = Monitor::start(&server);
     // No place is lost, and no lost wake-up is made up for by polling.
@@ -64,8 +65,9 @@ fn eight_processes_take_exclusive_turns_on_a_plain_lock() {
     take_turns(&server, "plain", 8, Rules::Plain, "granted 100 failed 0 unknown 0 lost 0 ");
 }
 
+/// A killed waiter delays the others by Redisson's rule, and no longer.
 #[test]
-fn a_killed_waiter_delays_the_others_by_redissons_rule_and_no_longer() {
+fn a_killed_waiter_delays_others_by_redissons_rule() {
     let server = CleanServer::start();
     let (ours, queue) = (lock(&server, "waiter"), "redisson_lock_queue:{waiter}");
     let guard = ours.lock().unwrap();

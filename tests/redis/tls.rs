@@ -132,8 +132,9 @@ fn connect(url: &str) -> Result<RedisBackend, Error> {
     answer
 }
 
+/// An untrusted certificate is refused, and TLS is never given up.
 #[test]
-fn an_untrusted_certificate_is_refused_and_tls_is_never_given_up() {
+fn an_untrusted_certificate_is_refused_and_tls_is_kept() {
     let _alone = Alone::here();
     let server = RedisServer::builder().tls().requirepass("kanarie").start();
     let error = connect(&server.url()).unwrap_err();

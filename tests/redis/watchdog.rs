@@ -82,9 +82,10 @@ fn a_server_that_refuses_writes_is_asked_a_few_times_a_second() {
     }
 }
 
-/// A server with `timeout`, or a firewall, cuts connections that were idle for a while.
+/// A request whose idle connection was cut is granted in its turn. A server with `timeout`, or a firewall, cuts connections that
+/// were idle for a while.
 #[test]
-fn a_request_whose_idle_connection_was_cut_is_granted_in_its_turn() {
+fn a_request_whose_connection_was_cut_has_its_turn() {
     let server = CleanServer::start();
     let client = client(&server);
     let (lock, other) = (client.fair_lock("cut").unwrap(), client.fair_lock("other").unwrap());

@@ -73,8 +73,9 @@ fn callers(address: &str, reports: usize) -> thread::JoinHandle<BTreeMap<String,
     })
 }
 
+/// Two processes never make a sixth call together, and end without cutting a call off.
 #[test]
-fn two_processes_never_make_a_sixth_call_and_end_without_cutting_one_off() {
+fn two_processes_never_make_a_sixth_call() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let (one, api) = Service::start(&server, None);

@@ -79,8 +79,9 @@ impl Drop for Processes {
     }
 }
 
+/// A process that stands still for longer than its lease writes nothing, and another process does its transfer.
 #[test]
-fn a_process_that_stands_still_for_longer_than_its_lease_writes_nothing_and_another_one_does_its_transfer() {
+fn a_process_stopped_past_its_lease_writes_nothing() {
     let _alone = Alone::here();
     let server = PostgresServer::start();
     let url = &server.url();

@@ -149,8 +149,9 @@ fn a_layout_that_can_not_be_used_is_named_with_what_helps() {
     assert_found(&look(&url, &[]).1, "layout", "unsafe", "layout 0 of fairlock's tables");
 }
 
+/// A server that takes no writes is unsafe, unless the address names another server that takes them.
 #[test]
-fn a_server_that_takes_no_writes_is_unsafe_unless_the_address_has_another() {
+fn a_read_only_server_is_unsafe_without_another_host() {
     let server = server();
     let standby = server.standby("copy");
     let findings = judge(&standby.url(), &[], 1, &["role", "trial"]);

@@ -36,8 +36,9 @@ fn widths(said: &str) -> Vec<usize> {
     said.lines().map(|line| line.chars().count()).collect()
 }
 
+/// A report is as wide as the terminal, and speaks of the command, not of the library.
 #[test]
-fn a_report_is_as_wide_as_the_terminal_and_speaks_of_the_command() {
+fn a_report_fits_the_terminal_and_speaks_of_the_command() {
     let server = RedisServer::start();
     let said = says(&server.url(), "doctor").out;
     let widest = widths(&said).into_iter().max().unwrap();
@@ -193,8 +194,9 @@ fn rights_that_end_at_a_prefix_are_not_unsafe() {
     }
 }
 
+/// Every node of a cluster and the master behind sentinels are checked.
 #[test]
-fn every_node_of_a_cluster_and_the_master_behind_sentinels_are_checked() {
+fn nodes_of_a_cluster_and_masters_of_sentinels_are_checked() {
     let cluster = Cluster::start(Replicas::None);
     let url =
         format!("redis+cluster://{}", cluster.urls()[0].trim_start_matches("redis://").trim_end_matches('/'));

@@ -8,8 +8,9 @@ use crate::support::{FAIRLOCK, Host, Running, fairlock, output, says, starts};
 
 const NOWHERE: &str = "redis://127.0.0.1:1";
 
+/// The program knows its lock, and its exit code is passed through.
 #[test]
-fn the_program_knows_its_lock_and_its_exit_code_is_passed_through() {
+fn the_program_knows_its_lock_and_its_code_is_passed_on() {
     let host = Host::new();
     let said = host.runs("x", "echo $FAIRLOCK_NAME $FAIRLOCK_TOKEN $FAIRLOCK_OWNER; exit 7").gave(7);
     let words: Vec<&str> = said.out.split_whitespace().collect();
@@ -30,8 +31,9 @@ fn the_program_holds_the_lock_and_its_token_grows() {
     assert!(token() > first);
 }
 
+/// A program that can't be run gives 126 or 127 before any wait, and leaves nothing.
 #[test]
-fn a_program_that_cannot_be_run_gives_126_or_127_before_any_wait_and_leaves_nothing() {
+fn a_program_that_cannot_be_run_gives_126_or_127() {
     let host = Host::new();
     let of = |name: &str| host.dir.file(name).to_str().unwrap().to_owned();
     let (plain, folder, tools) = (of("plain"), of("folder"), of("tools"));
@@ -107,8 +109,9 @@ fn verbose_says_label_wait_and_token_and_twice_what_happens() {
     assert!(said.contains(" granted to ") && said.contains(" released by "), "{said}");
 }
 
+/// A lock that is not acquired in time gives 124, and leaves no place.
 #[test]
-fn a_lock_that_is_not_acquired_in_time_gives_124_and_leaves_no_place() {
+fn a_lock_not_acquired_in_time_gives_124() {
     let host = Host::new();
     let ours = host.lock("x");
     let guard = ours.lock().unwrap();
@@ -129,8 +132,9 @@ fn a_lock_that_is_not_acquired_in_time_gives_124_and_leaves_no_place() {
     host.runs("x --plain --wait 20s", "echo yes").is(0, "yes\n", "");
 }
 
+/// A server that can't be reached gives 122, and a refused password 125 without the password in the message.
 #[test]
-fn a_server_that_cannot_be_reached_gives_122_and_a_refused_password_125_without_showing_it() {
+fn an_unreachable_server_gives_122_a_refused_password_125() {
     let server = RedisServer::builder().requirepass("right").start();
     starts(NOWHERE, "x -w 0.1", "echo no").output().failed(122, &["; tried for "]);
     let wrong = server.url_as("", "canary");
@@ -200,8 +204,9 @@ fn an_unreadable_label_gives_125_and_leaves_nothing() {
     }
 }
 
+/// A lock that nobody holds is not acquired because of the waiters ahead.
 #[test]
-fn a_lock_that_nobody_holds_is_not_acquired_because_of_those_ahead() {
+fn a_free_lock_is_not_acquired_past_those_ahead() {
     let host = Host::new();
     // As Redisson writes a waiter, which is alive for long.
     let owner = "6e3814a1-e847-452b-a982-45baf93a1df2:57";

@@ -11,9 +11,10 @@ fn until_they_count(servers: &Sentinels, durable: &str) {
     });
 }
 
-/// What begins the life of a server is told before, by each command; and never again.
+/// The first durable command says that clients that are not durable are refused from now on. What begins the life of a server is
+/// told before, by each command; and never again.
 #[test]
-fn the_first_durable_command_says_that_others_are_refused_from_now_on() {
+fn the_first_durable_command_says_that_others_are_refused() {
     let host = Host::new();
     let words = [
         "fairlock: no program has been durable on this server so far: ",
@@ -35,8 +36,9 @@ fn assert_once(said: &Said, words: &[&str]) {
     words.iter().for_each(|what| assert_eq!(said.err.matches(what).count(), 1, "{what}: {}", said.err));
 }
 
+/// A grace is told to a caller whose time is over, and once to a caller that waits.
 #[test]
-fn a_grace_is_told_to_a_caller_whose_time_is_over_and_once_to_one_that_waits() {
+fn a_grace_is_told_at_a_time_out_and_once_in_a_wait() {
     let host = Host::new();
     for (wait, words) in [("0", "is not free"), ("100ms", "was not acquired within 100ms")] {
         let said = host.says(&format!("run x --durable=trust=2s --wait {wait} -- true")).gave(122); // no other owner has it

@@ -46,8 +46,9 @@ fn is_zombie(process: &u32) -> bool {
     stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z'))
 }
 
+/// A signal ends fairlock, as the first process, with the signal's code, while fairlock waits and while its program runs.
 #[test]
-fn a_signal_ends_it_with_its_code_while_it_waits_and_while_its_program_runs() {
+fn a_signal_ends_a_wait_and_a_run_with_its_code() {
     let host = Host::new();
     for (signal, code) in [("TERM", 143), ("INT", 130), ("HUP", 129), ("QUIT", 131), ("USR1", 138)] {
         let pid = host.dir.file(signal);
@@ -78,8 +79,9 @@ fn other_commands_end_by_a_signal_as_well() {
     watch.output().gave(143);
 }
 
+/// Orphans of the program are collected, and the program's own end is told from theirs.
 #[test]
-fn orphans_of_the_program_are_collected_and_its_own_end_is_told_from_theirs() {
+fn orphans_are_collected_and_not_taken_for_the_program() {
     let host = Host::new();
     // Those that end by themselves, with a code, and by a signal, also one that has no name.
     let program = "for i in $(seq 50); do (true &); (exit 9 &); (sh -c 'kill -KILL $$' &); (sh -c 'kill -34 $$' &); done

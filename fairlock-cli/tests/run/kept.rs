@@ -13,8 +13,9 @@ fn kept(host: &Host) -> Option<Holder> {
     (holder.hold_count == 0).then_some(holder)
 }
 
+/// With `--at-least`, the lock stays taken until that long after the grant, also if the program fails.
 #[test]
-fn the_lock_stays_taken_until_that_long_after_the_grant_also_if_the_program_fails() {
+fn at_least_keeps_the_lock_also_if_the_program_fails() {
     let host = Host::new();
     for (program, code) in [("exit 0", 0), ("exit 3", 3)] {
         host.runs("x --at-least 10m", program).is(code, "", "");

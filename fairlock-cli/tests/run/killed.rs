@@ -68,9 +68,9 @@ fn a_signal_while_it_connects_is_no_outage() {
     }
 }
 
-/// With a child, which is killed as well.
+/// When fairlock is killed, its program is ended before the lock is free, and so is the program's child.
 #[test]
-fn when_fairlock_is_killed_its_program_is_ended_before_the_lock_is_free() {
+fn a_killed_fairlocks_program_ends_before_the_lock_is_free() {
     for (trap, by) in [("", "TERM"), ("trap '' TERM;", "KILL")] {
         let host = Host::new();
         let inner = host.dir.file("inner");
@@ -95,9 +95,9 @@ fn minder_of(process: u32) -> u32 {
     group
 }
 
-/// The server would keep the hold for 35 s.
+/// The minder of a durable holder gives the lock back by a quorum. The server would keep the hold for 35 s.
 #[test]
-fn the_minder_of_a_durable_holder_gives_the_lock_back_by_a_quorum() {
+fn a_durable_holders_minder_gives_back_by_a_quorum() {
     let (servers, dir) = (Sentinels::builder().steady().start(), WorkDir::new());
     let (url, durable) = (servers.url(), "--durable=trust=20s");
     // The sentinels count once they have been up for longer than the trust.
@@ -116,8 +116,9 @@ fn the_minder_of_a_durable_holder_gives_the_lock_back_by_a_quorum() {
     assert_no_residue(&servers.servers[0], &[]);
 }
 
+/// When fairlock is killed, its minder gives the lock back once the program has ended.
 #[test]
-fn when_fairlock_is_killed_its_minder_gives_the_lock_back_once_the_program_has_ended() {
+fn a_killed_fairlocks_minder_gives_the_lock_back() {
     for (options, trap) in [
         ("x", ""),
         ("x --plain", ""),
@@ -155,8 +156,9 @@ fn when_fairlock_is_killed_its_minder_gives_the_lock_back_once_the_program_has_e
     }
 }
 
+/// A minder gives back its own hold only, and ends also without a server.
 #[test]
-fn a_minder_gives_back_its_own_hold_only_and_ends_also_without_a_server() {
+fn a_minder_gives_back_its_own_hold_only() {
     let host = Host::new();
     let proxy = Proxy::start(host.server.port());
     let (mut holder, process) = host.holds("x --kill-after 100ms", "pid", IGNORES_TERM);
@@ -181,8 +183,9 @@ fn a_minder_gives_back_its_own_hold_only_and_ends_also_without_a_server() {
     ours.lock().unwrap().unlock().unwrap();
 }
 
+/// When fairlock is killed with its minder, the lock ends with its lease.
 #[test]
-fn when_fairlock_is_killed_with_its_minder_the_lock_ends_with_its_lease() {
+fn a_lock_ends_with_its_lease_if_the_minder_is_killed_too() {
     let host = Host::new();
     let (mut holder, process) = host.holds("x --lease 3s", "pid", "sleep 1000");
     stop(&holder.0); // so it can't act on the minder's end
@@ -193,8 +196,9 @@ fn when_fairlock_is_killed_with_its_minder_the_lock_ends_with_its_lease() {
     send("KILL", process);
 }
 
+/// When fairlock is stopped, its program is ended before the lock is free.
 #[test]
-fn when_fairlock_is_stopped_its_program_is_ended_before_the_lock_is_free() {
+fn a_stopped_fairlocks_program_ends_before_the_lock_is_free() {
     let host = Host::new();
     let (mut holder, process) = host.holds("x --lease 3s --kill-after 500ms", "pid", IGNORES_TERM);
     let waiting = host.lock("x").request().unwrap();

@@ -7,8 +7,9 @@ use fairlock_tests::proxy::{Rule, Traffic};
 
 use crate::support::{Host, is_alive, process_in, script, starts, wait_until_dead};
 
+/// A program whose lease can't be renewed ends before another owner has the lock.
 #[test]
-fn a_program_whose_lease_cannot_be_renewed_ends_before_another_owner_has_the_lock() {
+fn a_program_ends_before_another_owner_has_the_lock() {
     for trap in ["", "trap '' TERM;"] {
         let host = Host::new();
         let proxy = Proxy::start(host.server.port());
@@ -25,8 +26,9 @@ fn a_program_whose_lease_cannot_be_renewed_ends_before_another_owner_has_the_loc
     }
 }
 
+/// A program whose lock is taken by force gets TERM at once, and KILL after its grace.
 #[test]
-fn a_program_whose_lock_is_taken_by_force_gets_term_at_once_and_kill_after_its_grace() {
+fn a_force_sends_the_program_term_and_later_kill() {
     let host = Host::new();
     let [pid, told] = ["pid", "told"].map(|name| host.dir.file(name));
     // The shell waits for its trap, which never ends by itself.

@@ -62,9 +62,9 @@ fn what_an_inner_command_can_have_it_gets() {
     starts(&host, &["b"], &apart).output().failed(124, &["fairlock: b is not free: held by "]);
 }
 
-/// Also where the lock stays taken for some time.
+/// A command in the background follows the command that it runs under, also where the lock stays taken for some time.
 #[test]
-fn a_command_in_the_background_follows_the_one_that_it_runs_under() {
+fn a_background_command_follows_the_one_around_it() {
     let host = Host::new();
     for (name, options) in [("x", ""), ("y", "--at-least 1s")] {
         let inner = format!("\"{FAIRLOCK}\" run {name} -c \"$0\" >/dev/null 2>&1 &");
@@ -80,9 +80,10 @@ fn a_command_in_the_background_follows_the_one_that_it_runs_under() {
     }
 }
 
-/// An inner reader is behind a writer, which waits for the outer reader. Only the writer can end that.
+/// A reader behind a writer that waits for the outer reader, under which the inner reader runs, does not wait for ever. Only the
+/// writer can end that wait.
 #[test]
-fn a_reader_behind_a_writer_that_waits_for_what_it_runs_under_does_not_wait_for_ever() {
+fn a_nested_reader_behind_a_writer_does_not_wait_for_ever() {
     let host = Host::new();
     let client = host.client("the writer");
     let lock = client.rw_lock("x").unwrap();

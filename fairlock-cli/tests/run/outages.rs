@@ -31,8 +31,9 @@ fn each_way_to_go(story: impl Fn(RedisServer, fn(&RedisServer))) {
     [RedisServer::kill, RedisServer::stop].into_iter().for_each(|go| story(RedisServer::start(), go));
 }
 
+/// A server that goes on refusing ends the wait at once, with the server's reason.
 #[test]
-fn a_server_that_goes_on_refusing_ends_the_wait_at_once_with_its_reason() {
+fn a_server_that_goes_on_refusing_ends_the_wait() {
     let master = RedisServer::start();
     let of_master = format!("127.0.0.1 {}", master.port());
     let replica = RedisServer::builder().arg("replicaof", &of_master).start();
@@ -53,8 +54,9 @@ fn a_server_that_goes_on_refusing_ends_the_wait_at_once_with_its_reason() {
     full.server.query::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
 }
 
+/// A server that is dead or silent from the start gives 122 in time.
 #[test]
-fn a_server_that_is_dead_or_silent_from_the_start_gives_122_in_time() {
+fn a_server_dead_or_silent_from_the_start_gives_122() {
     each_way_to_go(|server, go| {
         let url = server.url();
         go(&server);
@@ -146,8 +148,9 @@ fn a_server_that_goes_away_during_the_wait_gives_122_in_time() {
 
 const KEEPS: &str = "lock x could not be released, and the server keeps it until its lease ends, for ";
 
+/// A server that is gone when the program was ended for the loss of its lock does not hold the command up.
 #[test]
-fn a_server_that_is_gone_when_the_program_was_ended_does_not_keep_the_command() {
+fn a_server_gone_at_a_loss_does_not_hold_the_command_up() {
     each_way_to_go(|server, go| {
         let dir = WorkDir::new();
         let pid = dir.file("pid");
@@ -160,8 +163,9 @@ fn a_server_that_is_gone_when_the_program_was_ended_does_not_keep_the_command() 
     });
 }
 
+/// A server that is gone when the program ends does not hold the command up.
 #[test]
-fn a_server_that_is_gone_when_the_program_ends_does_not_keep_the_command() {
+fn a_server_gone_at_the_end_does_not_hold_the_command_up() {
     each_way_to_go(|server, go| {
         let dir = WorkDir::new();
         let (pid, end) = (dir.file("pid"), dir.file("end"));

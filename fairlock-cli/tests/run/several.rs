@@ -68,8 +68,9 @@ fn between(host: &Host, options: &str) -> Running {
     command
 }
 
+/// A command that ends in the queue for its next lock gives back the locks that it has.
 #[test]
-fn a_command_that_ends_in_queue_for_the_next_gives_back_what_it_has() {
+fn a_command_that_ends_in_a_queue_gives_back_its_locks() {
     let host = Host::new();
     let (ours, guard) = (host.lock("b"), host.lock("b").lock().unwrap());
     let mut told = between(&host, "--lease 60s");
@@ -87,8 +88,9 @@ fn a_command_that_ends_in_queue_for_the_next_gives_back_what_it_has() {
     host.server.query::<()>(&["FLUSHALL"]);
 }
 
+/// A lock that is taken while its command waits for the next lock ends the wait.
 #[test]
-fn a_lock_that_is_taken_while_the_next_is_waited_for_ends_the_wait() {
+fn a_lock_taken_during_the_wait_for_the_next_ends_the_wait() {
     let host = Host::new();
     let (ours, guard) = (host.lock("b"), host.lock("b").lock().unwrap());
     let mut waits = between(&host, "");
@@ -99,8 +101,9 @@ fn a_lock_that_is_taken_while_the_next_is_waited_for_ends_the_wait() {
     guard.unlock().unwrap();
 }
 
+/// When one of the locks is taken, the program is ended and all locks are given back.
 #[test]
-fn when_one_is_taken_the_program_is_ended_and_all_are_given_back() {
+fn when_one_lock_is_taken_all_are_given_back() {
     let host = Host::new();
     for taken in ["a", "b"] {
         let (mut holder, process) = host.holds("a b --kill-after 1s", taken, "exec sleep 1000");

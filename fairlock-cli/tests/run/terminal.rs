@@ -112,8 +112,9 @@ fn who_waits_for_a_server_at_a_terminal_sees_why() {
     typed.wait_for("; tried for 1.5s");
 }
 
+/// The progress line is cut between words, and never longer than the terminal is wide.
 #[test]
-fn the_progress_line_is_cut_between_words_and_never_longer_than_the_terminal() {
+fn the_progress_line_fits_the_terminal_in_whole_words() {
     let host = Host::new();
     let guard = host.client("nightly report").fair_lock("orders").unwrap().lock().unwrap();
     for (columns, end) in [(60, "; held by nightly report for "), (45, "; held by nightly …"), (30, "0s; …")]
@@ -194,8 +195,9 @@ fn a_program_that_reads_the_keyboard_gets_it() {
     assert_eq!(typed.status().code(), Some(0));
 }
 
+/// The keyboard's interrupt ends the program, whether or not the program has the keyboard.
 #[test]
-fn the_keyboards_interrupt_ends_the_program_with_and_without_the_keyboard() {
+fn ctrl_c_ends_the_program_with_and_without_the_keyboard() {
     let host = Host::new();
     // Builtins only: a child of a shell can miss a signal between fork and exec (dash catches INT there), at any terminal, and
     // then both go on.
@@ -229,8 +231,9 @@ fn stop_and_go_on(host: &Host, shell: &Typed, program: u32) {
     eventually(SOON, "the program goes on", || !is_stopped(program));
 }
 
+/// A program that was stopped at the keyboard goes on in the foreground.
 #[test]
-fn a_program_that_was_stopped_at_the_keyboard_goes_on_in_the_foreground() {
+fn a_program_stopped_at_the_keyboard_goes_on_in_front() {
     let host = Host::new();
     let (pid, go) = (host.dir.file("pid"), host.dir.file("go"));
     nix::unistd::mkfifo(&go, nix::sys::stat::Mode::S_IRWXU).unwrap();
@@ -243,8 +246,9 @@ fn a_program_that_was_stopped_at_the_keyboard_goes_on_in_the_foreground() {
     shell.ends_with("code:7");
 }
 
+/// A program that had the keyboard has the keyboard again after it was stopped.
 #[test]
-fn a_program_that_had_the_keyboard_has_it_again_after_it_was_stopped() {
+fn a_stopped_program_has_the_keyboard_again() {
     let host = Host::new();
     let pid = host.dir.file("pid");
     let program = script(&pid, "read word; echo first:$word; read word; echo second:$word");

@@ -354,8 +354,9 @@ impl Waiter {
 mod tests {
     use super::*;
 
+    /// Waiters that are absent do not wait, and the units of unlisted holders count.
     #[test]
-    fn those_that_are_absent_do_not_wait_and_the_units_of_unlisted_holders_count() {
+    fn absent_waiters_do_not_wait_and_unlisted_units_count() {
         let owner = OwnerId::new("c:1");
         let mut state = LockState { queue_length: 5, absent: 2, unlisted_units: 3, ..LockState::default() };
         assert_eq!((state.waiting(), state.taken(), state.holder().is_none()), (3, 3, true));

@@ -196,8 +196,9 @@ mod tests {
         }
     }
 
+    /// An outage has a line when it begins, a line each minute, and a line when it is over.
     #[test]
-    fn an_outage_has_a_line_when_it_begins_one_a_minute_and_one_when_it_is_over() {
+    fn an_outage_has_a_first_line_one_a_minute_and_a_last() {
         let mut case = Case::new();
         assert_eq!([0, 1, 59, 60, 61, 119, 120].map(|at| case.failed(at)), {
             let (begins, lasts) = (Some(What::Begins), Some(What::Lasts));

@@ -198,8 +198,9 @@ mod tests {
     use super::*;
     use crate::ids::LockKind;
 
+    /// A grant that was found by asking while its message was under way counts as a grant by the message.
     #[test]
-    fn a_grant_found_by_asking_while_its_message_was_under_way_came_by_the_message() {
+    fn a_grant_that_crosses_its_message_counts_as_a_wake_up() {
         let counters = Counters::new(1);
         let lock = LockId::new(LockName::new("crossing").unwrap(), LockKind::Fair);
         let counted = || {

@@ -184,8 +184,9 @@ mod tests {
         );
     }
 
+    /// The text lists the first ten requests that wait, and how many more there are.
     #[test]
-    fn the_text_lists_the_first_ten_that_wait_and_how_many_more_there_are() {
+    fn the_text_lists_ten_that_wait_and_counts_the_others() {
         let owner = OwnerId::new("c:1");
         let waits = |n: u64| WaitingRequest {
             lock: LockName::new(&format!("n:{n}")).unwrap(),

@@ -177,8 +177,9 @@ mod tests {
         assert!((1..=4).contains(&median.as_millis()), "{median:?}");
     }
 
+    /// Percentiles are of the latest times, and the longest time is of all.
     #[test]
-    fn percentiles_are_of_the_latest_times_and_the_longest_is_of_all() {
+    fn percentiles_are_of_the_latest_times_the_longest_of_all() {
         let times = TimesKept::default();
         assert_eq!(times.read(), Times::default());
         times.add(Duration::from_secs(99));

@@ -156,8 +156,9 @@ mod tests {
         assert!(Instant::now() >= deadline);
     }
 
+    /// No raise is missed, however it meets a thread that falls asleep.
     #[test]
-    fn no_raise_is_missed_however_it_meets_a_thread_that_falls_asleep() {
+    fn no_raise_is_missed_by_a_thread_that_falls_asleep() {
         const ROUNDS: u64 = 5_000;
         let [there, back] = [(); 2].map(|()| Signal::new(&Clock::system()));
         let give_up_at = Instant::now() + Duration::from_secs(20);

@@ -288,8 +288,9 @@ mod tests {
         }
     }
 
+    /// No order of the steps of a poll and of three threads loses a wake-up.
     #[test]
-    fn no_order_of_the_steps_of_a_poll_and_of_three_threads_loses_a_wake_up() {
+    fn no_order_of_steps_loses_a_wake_up_of_a_task() {
         let (mut runs, mut lost) = (0, 0);
         explore(First::Register, &mut Vec::new(), (&mut runs, &mut lost));
         assert!(runs > 1_000 && lost == 0, "{lost} of {runs}");

@@ -67,8 +67,9 @@ fn a_hundred_waits_that_end_busy_start_two_threads() {
     assert!(started < 20, "{started} threads");
 }
 
+/// A client whose watchdog never waits for the server has one thread.
 #[test]
-fn a_client_whose_watchdog_never_waits_for_the_server_has_one_thread() {
+fn a_watchdog_that_never_waits_needs_one_thread() {
     let _world = World::new();
     let client = Client::new(MemoryBackend::new()).unwrap();
     let lock = client.fair_lock("idle").unwrap();
@@ -126,9 +127,9 @@ fn lost_places_are_asked_for_many_in_a_call() {
     assert!(calls <= 2, "{calls} renewals");
 }
 
-/// Each call takes longer than a turn.
+/// A hold is renewed in time while lost places and dropped requests are settled. Each call takes longer than a turn.
 #[test]
-fn a_hold_is_renewed_in_time_while_lost_places_and_dropped_requests_are_settled() {
+fn holds_are_renewed_while_places_and_drops_are_settled() {
     let world = World::new();
     let client = world.builder().lease(3 * S).build().unwrap();
     let kept = client.fair_lock("kept").unwrap().lock().unwrap();
@@ -147,9 +148,10 @@ fn a_hold_is_renewed_in_time_while_lost_places_and_dropped_requests_are_settled(
     *world.backend.units.lock().unwrap() = Duration::ZERO;
 }
 
-/// All of them are carried out, and some of the replies are lost.
+/// Requests of a call that were not answered are repeated, and the other requests are done. All of them are carried out, and some
+/// of the replies are lost.
 #[test]
-fn requests_of_a_call_that_were_not_answered_are_repeated_and_the_others_are_done() {
+fn only_a_calls_unanswered_requests_are_repeated() {
     const HALF: usize = AT_ONCE as usize / 2;
     let world = World::new();
     let mut queues = Queues::of(&world, world.client(), "queue");
@@ -172,9 +174,10 @@ fn requests_of_a_call_that_were_not_answered_are_repeated_and_the_others_are_don
     assert_eq!(world.backend.calls("withdraw"), calls, "all are settled");
 }
 
-/// The second thread sleeps until the first hold ends that it has seen, and this one ends earlier.
+/// A hold that is granted and ends while the watchdog waits is reported in time. The second thread sleeps until the end of the
+/// first hold that it has seen, and the new hold ends earlier.
 #[test]
-fn a_hold_that_is_granted_and_ends_while_the_watchdog_waits_is_reported_in_time() {
+fn a_loss_is_reported_while_the_watchdog_waits() {
     let world = World::new();
     let client = world.client();
     let _kept = client.fair_lock("kept").unwrap().lock().unwrap();

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use crate::support::{S, World, assert_said, hold, said};
 
-/// Acquired over ten seconds, so that their renewals are due one after the other.
+/// Ten thousand holds are tried together, without a line for each. They are acquired over ten seconds, so that their renewals are
+/// due one after the other.
 #[test]
-fn ten_thousand_holds_are_tried_together_without_a_line_for_each() {
+fn ten_thousand_holds_are_tried_without_a_line_for_each() {
     const HOLDS: u32 = 10_000;
     let world = World::new();
     let client = world.client();

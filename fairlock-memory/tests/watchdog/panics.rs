@@ -26,8 +26,9 @@ fn a_logger_that_panics_costs_no_hold_that_can_be_kept() {
     guard.unlock().unwrap();
 }
 
+/// With a logger that panics, a loss is reported before another owner gets the lock.
 #[test]
-fn with_a_logger_that_panics_a_loss_is_reported_before_another_owner_gets_the_lock() {
+fn with_a_panicking_logger_a_loss_is_reported_in_time() {
     let world = World::new();
     let (client, other) = (world.client(), world.client());
     let (tells, told) = channel();

@@ -212,8 +212,9 @@ impl From<Failure> for fairlock_core::Error {
 mod tests {
     use super::*;
 
+    /// A server that ends the session or takes no writes costs the connection.
     #[test]
-    fn a_server_that_ends_the_session_or_takes_no_writes_costs_the_connection() {
+    fn an_ended_or_read_only_session_costs_the_connection() {
         let keeps = |code: &str| Failure::refused(code.to_owned(), String::new()).keeps_connection();
         assert_eq!(["25006", "25P03", "57P01", "57P02", "57P03", "57P05"].map(keeps), [false; 6]);
         assert_eq!(["25P02", "55P03", "40001", "57014", "53300"].map(keeps), [true; 5]);

@@ -36,8 +36,9 @@ fn release(backend: &PostgresBackend, hold: &Hold<'_>, deadline: Instant) -> Res
 
 const REVISION: &str = "select rev from fairlock.lock";
 
+/// The requests that join a step are decided in order by one commit, and a lease counts from when its request asked.
 #[test]
-fn what_joins_a_step_is_decided_in_order_by_one_commit_and_its_lease_counts_from_when_it_asked() {
+fn a_joined_step_is_decided_in_order_by_one_commit() {
     let ((backend, mut con), lock) = (stage(), lock("x"));
     let [ann, bob, carl] = ["a:1", "b:1", "c:1"].map(OwnerId::new);
     let held = hold(&lock, &ann, take(&backend, &lock, &ann));
@@ -66,8 +67,9 @@ fn what_joins_a_step_is_decided_in_order_by_one_commit_and_its_lease_counts_from
     assert!(Duration::from_micros((ends - asked_at).cast_unsigned()) >= LEASE);
 }
 
+/// A step that fails fails for all calls that joined it, and a call that ends sooner does not join.
 #[test]
-fn a_step_that_fails_fails_for_those_who_joined_it_and_a_call_that_ends_sooner_does_not_join() {
+fn a_failed_step_fails_for_all_who_joined_it() {
     let ((backend, mut con), lock) = (stage(), lock("x"));
     let [ann, bob] = ["a:1", "b:1"].map(OwnerId::new);
     let held = hold(&lock, &ann, take(&backend, &lock, &ann));

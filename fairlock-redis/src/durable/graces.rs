@@ -100,8 +100,9 @@ mod tests {
         Value::Array(vec![Value::BulkString(b"grace".to_vec()), Value::Int(left), Value::Int(7)])
     }
 
+    /// A reply is freed of its grace, which lasts until a reply without a grace.
     #[test]
-    fn a_reply_is_freed_of_its_grace_which_lasts_until_a_reply_without_one() {
+    fn a_reply_is_freed_of_its_grace() {
         let (graces, here, there) = (Graces::default(), server(1), server(2));
         assert_eq!((graces.heard(&here, Value::Int(7)), graces.left()), (Value::Int(7), None));
         assert_eq!(graces.heard(&here, in_grace(60_000)), Value::Int(7));

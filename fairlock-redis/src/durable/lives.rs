@@ -121,8 +121,9 @@ mod tests {
         }
     }
 
+    /// A reply tells a grace in three items, and any other reply is the answer itself.
     #[test]
-    fn a_reply_tells_a_grace_in_three_items_and_any_other_is_the_answer_itself() {
+    fn a_reply_tells_a_grace_in_three_items() {
         let of = |word: &str, left| Value::Array(vec![bulk(word), left, Value::Int(7)]);
         let in_grace = told(of("grace", Value::Int(1500)));
         assert_eq!(in_grace, (Some(Duration::from_millis(1500)), Value::Int(7)));
@@ -138,8 +139,9 @@ mod tests {
         }
     }
 
+    /// A life tells what is left of its grace, unless it has not begun.
     #[test]
-    fn a_life_tells_what_is_left_of_its_grace_unless_it_has_not_begun() {
+    fn a_life_tells_what_is_left_of_its_grace() {
         let read =
             |items: Vec<Value>| Life::read(&Value::Array(items)).ok().map(|life| (life.left, life.grace));
         let left = Duration::from_millis(1500);

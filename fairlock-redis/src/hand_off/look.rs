@@ -146,8 +146,9 @@ mod tests {
         assert_eq!((without.units, without.label), (1, None));
     }
 
+    /// A capacity is told of locks of several units, and of a semaphore of one.
     #[test]
-    fn a_capacity_is_told_of_locks_of_several_units_and_of_a_semaphore_of_one() {
+    fn a_capacity_is_told_of_several_units_and_semaphores() {
         let (backend, one) = (backend(), LockKind::Semaphore { permits: 1 });
         let told =
             |kind, capacity| backend.0.fair.seen(kind, &reply(capacity, 0, 0, Vec::new())).unwrap().capacity;

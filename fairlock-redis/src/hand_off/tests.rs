@@ -121,8 +121,9 @@ fn an_attempt_is_granted_or_queued_or_finds_the_lock_busy() {
     assert_eq!(acquired(&["*3\r\n+busy\r\n:500\r\n:1\r\n", ":7\r\n"]), (Some(granted), 2));
 }
 
+/// A release that has more to do is repeated until there is no more to do.
 #[test]
-fn a_release_that_has_more_to_do_is_gone_on_with_until_there_is_no_more() {
+fn a_release_goes_on_until_there_is_no_more_to_do() {
     let (lock, owner) = (id(LockKind::Fair), owner());
     let cases: [(&[&str], _, usize); 6] = [
         (&[":0\r\n", LEFT], Released::Released, 0),

@@ -186,8 +186,9 @@ mod tests {
         assert!(is_news(0, 61 * second));
     }
 
+    /// An attempt says how long its place lasts, and whether the attempt is repeated.
     #[test]
-    fn an_attempt_says_how_long_its_place_lasts_and_whether_it_is_repeated() {
+    fn an_attempt_tells_the_life_of_its_place() {
         for (kind, wait, time, mode) in [
             (LockKind::Fair, Wait::No, "300000", "once"),
             (LockKind::Fair, Wait::Forever, "300000", "wait"),
@@ -233,8 +234,9 @@ mod tests {
         assert_eq!(set("*1\r\n+left\r\n"), None);
     }
 
+    /// Redisson's queue has fair locks, and finds places by their owners.
     #[test]
-    fn redissons_queue_has_fair_locks_and_finds_places_by_their_owners() {
+    fn redissons_queue_has_fair_locks_and_places_by_owner() {
         let kinds =
             [LockKind::Fair, LockKind::Plain, LockKind::ReadWrite, LockKind::Semaphore { permits: 1 }];
         assert_eq!(kinds.map(|kind| FAIR.keeps(kind)), [true, false, false, false]);

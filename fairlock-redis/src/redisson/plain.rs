@@ -33,8 +33,9 @@ mod tests {
     use super::*;
     use crate::fake_backend::{id, owner, place};
 
+    /// A plain lock has one channel, and neither a queue nor a time to wait.
     #[test]
-    fn a_plain_lock_has_one_channel_and_neither_a_queue_nor_a_time_to_wait() {
+    fn a_plain_lock_has_one_channel_and_no_queue() {
         let kinds = [LockKind::Plain, LockKind::Fair, LockKind::ReadWrite];
         assert_eq!(kinds.map(|kind| Plain.keeps(kind)), [true, false, false]);
         let (lock, owner) = (id(LockKind::Plain), owner());

@@ -45,8 +45,9 @@ mod tests {
         kept.of(&LockId::new(LockName::new(name).unwrap(), LockKind::Fair))
     }
 
+    /// A lock in use is spelled once, and no lock gets the keys of another lock.
     #[test]
-    fn a_lock_in_use_is_spelled_once_and_no_lock_gets_the_keys_of_another() {
+    fn a_lock_in_use_is_spelled_once_and_keeps_its_keys() {
         let kept = KeptKeys::default();
         assert!(Arc::ptr_eq(&of(&kept, "a").unwrap(), &of(&kept, "a").unwrap()));
         for round in 0..2 {

@@ -296,8 +296,9 @@ mod tests {
         assert_eq!(error.to_string(), "names that begin with redisson_lock_queue are keys of other locks");
     }
 
+    /// The server agrees on the slots, and on the names that have no slot.
     #[test]
-    fn the_server_agrees_on_the_slots_and_on_the_names_that_have_none() {
+    fn the_server_agrees_on_slots_and_names_without_a_slot() {
         let server = TestServer::start_with(&["--cluster-enabled", "yes"]);
         let slot = |key: &str| match server.command(&["CLUSTER", "KEYSLOT", key]) {
             Value::Int(slot) => u16::try_from(slot).expect("a slot"),

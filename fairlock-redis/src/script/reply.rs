@@ -109,8 +109,9 @@ mod tests {
         }
     }
 
+    /// A negative time means the next heartbeat, and is an error for a lease.
     #[test]
-    fn a_negative_time_means_the_next_heartbeat_and_is_an_error_for_a_lease() {
+    fn a_negative_time_means_the_next_heartbeat() {
         let reply = Value::Array(vec![bulk("busy"), Value::Int(-1)]);
         let row = Row::of(&reply).unwrap();
         assert_eq!(row.at(0, recheck_in).unwrap(), Duration::MAX);

@@ -157,8 +157,9 @@ impl Drop for Registration {
 mod tests {
     use super::*;
 
+    /// A client that is answered and hears nothing for a while is worth one warning.
     #[test]
-    fn a_client_that_is_answered_and_hears_nothing_for_a_while_is_worth_one_warning() {
+    fn a_client_that_hears_nothing_for_a_while_is_warned_once() {
         let (mut deaf, start) = (Deaf::default(), Instant::now());
         assert!(!deaf.answered(true, start), "its subscription may be on its way");
         assert!(deaf.answered(true, start + DEAF));

@@ -113,8 +113,9 @@ mod tests {
 
     use super::*;
 
+    /// Each lock is asked once, and the answers stand as the items do.
     #[test]
-    fn each_lock_is_asked_once_and_the_answers_stand_as_the_items_do() {
+    fn each_lock_is_asked_once_and_answers_keep_their_places() {
         let name = |number| LockName::new(&format!("lock:{number}")).unwrap();
         let locks: Vec<_> = (0..7).map(|number| LockId::new(name(number), LockKind::Fair)).collect();
         let (owner, lease) = (OwnerId::new("c:1"), Duration::ZERO);

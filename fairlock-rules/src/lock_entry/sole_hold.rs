@@ -63,8 +63,9 @@ mod tests {
         entry
     }
 
+    /// The hold of an exclusive lock goes and comes, and the queue stays.
     #[test]
-    fn the_hold_of_an_exclusive_lock_goes_and_comes_and_the_queue_stays() {
+    fn an_exclusive_hold_goes_and_comes_and_the_queue_stays() {
         let mut entry = entry_with(LockKind::Fair, &["a:1", "b:1", "c:1"]);
         let whole = entry.encode();
         let hold = entry.take_sole_hold().unwrap();
@@ -159,8 +160,9 @@ mod tests {
         assert!(entry.take_sole_hold().is_none() && entry.encode() == whole);
     }
 
+    /// A waiter that polls finds its hold until the hold ends, and a plain lock that is free.
     #[test]
-    fn a_waiter_that_polls_finds_its_hold_until_that_ends_and_a_plain_lock_that_is_free() {
+    fn a_polling_waiter_finds_its_hold_or_a_free_plain_lock() {
         let (request, [during, after]) = (RequestId::new(1), [2, 31].map(Duration::from_secs));
         for kind in [LockKind::Fair, LockKind::Plain, LockKind::Semaphore { permits: 1 }] {
             let entry = entry_with(kind, &["a:1", "b:1"]);

@@ -55,10 +55,10 @@ fn jump(server: &RedisServer, shift: &str, seconds: i64) -> Instant {
     jumped
 }
 
-/// F1. All leases end at once, and after a long jump those of our keys too. The lock is granted again, and the former
-/// holder learns of it at its next renewal.
+/// F1. A server clock that jumps ahead is noticed by the next renewal, and tokens grow. All leases end at once, and after a long
+/// jump those of our keys too. The lock is granted again, and the former holder learns of it at its next renewal.
 #[test]
-fn a_server_clock_that_jumps_ahead_is_noticed_by_the_next_renewal_and_tokens_grow() {
+fn a_clock_jump_ahead_is_noticed_by_the_next_renewal() {
     let _alone = Alone::here();
     for (shift, seconds) in [("+60s", 60), ("+7200s", 7200)] {
         let server = server();
@@ -113,10 +113,10 @@ fn a_server_clock_that_jumps_ahead_costs_no_waiter_its_turn() {
     }
 }
 
-/// F2. Every lease grows by an hour. Renewals of a live holder correct that, so that its lock is free a lease after
-/// its death.
+/// F2. Renewals correct the leases after the server clock is set back. Every lease grows by an hour. Renewals of a live holder
+/// correct that, so that its lock is free a lease after its death.
 #[test]
-fn renewals_correct_the_leases_after_the_server_clock_is_set_back() {
+fn renewals_correct_leases_after_the_clock_is_set_back() {
     let _alone = Alone::here();
     let server = server();
     let waiter = client(&server);
@@ -139,9 +139,10 @@ fn renewals_correct_the_leases_after_the_server_clock_is_set_back() {
     assert_no_residue(&server, &[]);
 }
 
-/// F2. The last number is three days ahead of the corrected clock. It is kept until the clock has caught up.
+/// F2. Tokens grow over a clock that was days ahead and a day without use. The last number is three days ahead of the corrected
+/// clock. It is kept until the clock has caught up.
 #[test]
-fn tokens_grow_over_a_clock_that_was_days_ahead_and_a_day_without_use() {
+fn tokens_grow_over_a_clock_that_was_days_ahead() {
     let _alone = Alone::here();
     let server = server();
     let ours = client(&server);
@@ -162,9 +163,10 @@ fn tokens_grow_over_a_clock_that_was_days_ahead_and_a_day_without_use() {
     assert_nothing_is_left_but_late_places(&server, &[]);
 }
 
-/// F2. If the holder is dead, nothing corrects the lease. It is visible, and the lock can be taken by force.
+/// F2. A lease that a clock jump has prolonged is visible, and can be ended by force. If the holder is dead, nothing corrects the
+/// lease.
 #[test]
-fn a_lease_prolonged_by_a_clock_jump_is_visible_and_can_be_ended_by_force() {
+fn a_lease_prolonged_by_a_clock_jump_can_be_ended() {
     let _alone = Alone::here();
     let server = server();
     let waiter = client(&server);

@@ -21,9 +21,9 @@ fn world() -> (RedisServer, Proxy) {
     (server, proxy)
 }
 
-/// C1, C2: neither end is told, and all calls end.
+/// C1, C2. A holder in a black hole knows its loss before the next grant. Neither end is told, and all calls end.
 #[test]
-fn a_holder_in_a_black_hole_knows_its_loss_before_the_next_grant() {
+fn a_holder_in_a_black_hole_knows_its_loss_in_time() {
     let _alone = Alone::here();
     let (server, proxy) = world();
     let (ours, theirs) = (client(&proxy.url()), client(&server.url()));
@@ -52,9 +52,9 @@ fn a_holder_in_a_black_hole_knows_its_loss_before_the_next_grant() {
     assert_no_residue(&server, &[]);
 }
 
-/// C4: one direction works and the other does not.
+/// C4. One-way silence, from or to the server, costs a lease and no more.
 #[test]
-fn one_way_silence_from_or_to_the_server_costs_a_lease_and_no_more() {
+fn one_way_silence_costs_a_lease_and_no_more() {
     let _alone = Alone::here();
     for traffic in [&Traffic::INWARD[..], &Traffic::OUTWARD] {
         let (server, proxy) = world();

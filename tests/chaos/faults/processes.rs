@@ -57,9 +57,9 @@ fn a_holder_that_ended_silently_is_replaced_when_its_lease_ends() {
     }
 }
 
-/// A2, A3: the classic pause.
+/// A2, A3. A holder that was stopped for longer than its lease knows its loss at once: the classic pause.
 #[test]
-fn a_holder_stopped_for_longer_than_its_lease_knows_its_loss_at_once() {
+fn a_holder_stopped_past_its_lease_knows_its_loss() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let ours = client(&server.url());

@@ -31,9 +31,10 @@ fn a_panic_gives_the_lock_back() {
     assert_no_residue(&server, &[]);
 }
 
-/// B2: a forgotten guard is a hold without end, unless it has a maximum hold.
+/// B2. A forgotten guard is renewed until its maximum hold is over or its process ends. Without a maximum hold, the guard is a
+/// hold without end.
 #[test]
-fn a_forgotten_guard_is_renewed_until_its_maximum_hold_or_its_process_ends() {
+fn a_forgotten_guard_is_renewed_until_its_maximum_hold() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let ours = client(&server.url());
@@ -114,9 +115,10 @@ fn a_server_that_stands_still_delays_no_renewal_at_another_one() {
     assert_no_residue(&well, &[]);
 }
 
-/// B10: guards in thread-locals that outlive their client, of a thread that ends and of the main thread.
+/// B10. A guard that is dropped when its thread ends gives the lock back. The guards are in thread-locals that outlive their
+/// client, of a thread that ends and of the main thread.
 #[test]
-fn a_guard_that_is_dropped_when_its_thread_ends_gives_the_lock_back() {
+fn a_guard_dropped_with_its_thread_gives_the_lock_back() {
     let _alone = Alone::here();
     for how in ["thread", "main"] {
         let server = RedisServer::start();

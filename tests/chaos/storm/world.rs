@@ -401,8 +401,9 @@ mod tests {
     use super::*;
     use crate::generate::generate;
 
+    /// A lock that is taken by force may have two holders for a while.
     #[test]
-    fn a_lock_that_is_taken_by_force_may_have_two_holders_for_a_while() {
+    fn a_forced_lock_may_have_two_holders_for_a_while() {
         let world = World::new(&generate(1), Place::Server { ways: Vec::new() });
         let [forced, other] = ["L0", "L1"].map(|name| LockName::new(name).unwrap());
         world.force(&forced);

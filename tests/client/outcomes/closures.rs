@@ -66,8 +66,9 @@ fn a_panic_in_a_closure_gives_the_lock_back() {
     each_call(&lock.owned_by(&client.new_owner()).unwrap(), panics);
 }
 
+/// A hold that is lost while the closure runs is never a success.
 #[test]
-fn a_hold_that_is_lost_while_the_closure_runs_is_never_a_success() {
+fn a_hold_lost_while_the_closure_runs_is_no_success() {
     type Harm = fn(&World, &Lock);
     let harms: [(Harm, LostCause); 4] = [
         (|world, _| world.clock.jump(Duration::from_secs(31)), LostCause::NotRenewed),
@@ -131,8 +132,9 @@ fn a_closure_is_not_called_without_the_lock() {
     drop(holder);
 }
 
+/// The result of work that is done survives a release without an answer.
 #[test]
-fn the_result_of_work_that_is_done_survives_a_release_without_an_answer() {
+fn the_result_of_work_survives_an_unanswered_release() {
     let world = World::new();
     let client = world.client();
     let lock = client.fair_lock(LOCK).unwrap();
@@ -158,8 +160,9 @@ fn the_result_of_work_that_is_done_survives_a_release_without_an_answer() {
     assert!(!lock.is_locked().unwrap(), "the release is repeated");
 }
 
+/// A check says that the hold is lost as soon as the guard does, and asks no server.
 #[test]
-fn a_check_says_lost_as_soon_as_the_guard_does_and_asks_no_server() {
+fn a_check_says_lost_with_the_guard_and_asks_no_server() {
     let world = World::new();
     let client = world.client();
     let (lost, losses) = mpsc::channel();

@@ -22,8 +22,9 @@ fn the_time_that_an_answer_takes_counts_against_the_hold() {
     assert!(guard.valid_for() <= Duration::from_millis(600) && !guard.is_lost(), "{:?}", guard.valid_for());
 }
 
+/// The receiver reports each grant, even if the first grant was lost before the caller took it.
 #[test]
-fn the_receiver_reports_each_grant_even_if_the_first_was_lost_untaken() {
+fn the_receiver_reports_each_grant_even_after_a_loss() {
     let world = World::new();
     let (ours, theirs) = (world.client(), world.client());
     let (mine, other) = (ours.fair_lock("twice").unwrap(), theirs.fair_lock("twice").unwrap());
@@ -41,9 +42,10 @@ fn the_receiver_reports_each_grant_even_if_the_first_was_lost_untaken() {
     waiting.wait().unwrap().unlock().unwrap();
 }
 
-/// Every thread of the client has tried and sleeps when the clock stops, exactly at the end of the waits.
+/// Timed waits of a client that is cut off end when their time has been advanced. Every thread of the client has tried and sleeps
+/// when the clock stops, exactly at the end of the waits.
 #[test]
-fn timed_waits_of_a_client_that_is_cut_off_end_when_their_time_has_been_advanced() {
+fn timed_waits_of_a_client_that_is_cut_off_end_on_time() {
     let waits = [Duration::from_millis(300), Duration::from_secs(5), Duration::from_secs(3600)];
     for (wait, waiters, cut_off_first) in waits.into_iter().flat_map(|wait| {
         [1, 2, 5].into_iter().flat_map(move |waiters| [true, false].map(|first| (wait, waiters, first)))
@@ -72,10 +74,10 @@ fn timed_waits_of_a_client_that_is_cut_off_end_when_their_time_has_been_advanced
     }
 }
 
-/// A guard that is dropped while its client is shut down is given back by one of the two, and a new wish of its owner may make a
-/// claim after the shutdown has listed them.
+/// What ends in the moment of a shutdown is given back all the same. A guard that is dropped while its client is shut down is
+/// given back by one of the two, and a new wish of its owner may make a claim after the shutdown has listed them.
 #[test]
-fn what_ends_in_the_moment_of_a_shutdown_is_given_back_all_the_same() {
+fn what_ends_during_a_shutdown_is_given_back() {
     let _bound = Bound::here(Duration::from_secs(120));
     for round in 0..1000 {
         let store = MemoryBackend::new();

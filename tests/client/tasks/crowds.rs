@@ -49,8 +49,9 @@ fn wait_on_few_threads(runtime: &Runtime, server: &RedisServer) {
     is_free_soon(&lock);
 }
 
+/// Two thousand tasks wait for a lock on the threads of one client.
 #[test]
-fn two_thousand_tasks_wait_for_a_lock_on_the_threads_of_one_client() {
+fn two_thousand_tasks_wait_on_one_clients_threads() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     wait_on_few_threads(&current(), &server);
@@ -58,8 +59,9 @@ fn two_thousand_tasks_wait_for_a_lock_on_the_threads_of_one_client() {
     assert_no_residue(&server, &[]);
 }
 
+/// A runtime that ends gives all holds and places of its tasks back.
 #[test]
-fn a_runtime_that_ends_gives_all_holds_and_places_of_its_tasks_back() {
+fn a_runtime_that_ends_gives_all_holds_and_places_back() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let [client, other] = on_redis(&server);

@@ -37,8 +37,9 @@ fn a_wait_that_is_dropped_leaves_the_queue() {
     });
 }
 
+/// A timed wait ends on time, and a time-out of the runtime is a drop.
 #[test]
-fn a_timed_wait_ends_on_time_and_a_time_out_of_the_runtime_is_a_drop() {
+fn a_timed_wait_of_a_task_ends_on_time() {
     on_each_backend(|[one, other]| {
         let time = Duration::from_millis(80);
         let held = take(&one.fair_lock("lock:a").unwrap().to_async());

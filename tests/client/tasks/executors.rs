@@ -141,8 +141,9 @@ fn tasks_are_granted_a_lock_in_the_order_of_their_first_polls() {
     assert_no_residue(&server, &[]);
 }
 
+/// Tasks and threads of two clients are served in the order in which the server saw them.
 #[test]
-fn tasks_and_threads_of_two_clients_are_served_in_the_order_in_which_the_server_saw_them() {
+fn tasks_and_threads_are_served_as_the_server_saw_them() {
     let _alone = Alone::here();
     for (queue, connect) in
         [(Queue::HandOff, on_redis as fn(&RedisServer) -> [Client; 2]), (Queue::Redisson, by_redissons_rules)]

@@ -81,8 +81,9 @@ fn timed<T>(future: impl Future<Output = T>) -> (T, Duration) {
     (block_on(future), began.elapsed())
 }
 
+/// A silent server hangs no task, and what the server was not told is told when it is back.
 #[test]
-fn a_silent_server_hangs_no_task_and_what_it_was_not_told_is_told_when_it_is_back() {
+fn a_silent_server_hangs_no_task_and_is_told_later() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let client = client(&server.url());

@@ -207,9 +207,10 @@ fn a_manual_clock_tells_the_time_of_tasks() {
     }
 }
 
-/// Each executor, in each order of its own: exclusion, and no task is forgotten.
+/// Tasks of every executor end with a client that is drained under them. Each executor, in each order of its own: exclusion, and
+/// no task is forgotten.
 #[test]
-fn tasks_of_every_executor_end_with_a_client_that_is_drained_under_them() {
+fn tasks_of_every_executor_end_with_a_drained_client() {
     let _alone = Alone::here();
     const TASKS: usize = 40;
     let drains = |(name, executor): (&str, Executor), round: usize| {
@@ -260,9 +261,10 @@ fn tasks_of_every_executor_end_with_a_client_that_is_drained_under_them() {
     }
 }
 
-/// So no request passes one that was polled before it, also on several threads.
+/// Waiters of every executor are served in the order of their first polls. So no request passes one that was polled before it,
+/// also on several threads.
 #[test]
-fn waiters_of_every_executor_are_served_in_the_order_of_their_first_polls() {
+fn waiters_are_served_in_the_order_of_first_polls() {
     let _alone = Alone::here();
     for (name, executor) in EXECUTORS {
         let [client, other] = in_memory();

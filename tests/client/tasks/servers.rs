@@ -55,8 +55,9 @@ fn in_cluster(cluster: &Cluster, response: Duration) -> Client {
     Client::builder(backend).outage_limit(OUTAGE).build().unwrap()
 }
 
+/// A node that stands still delays the tasks of the other nodes by little.
 #[test]
-fn a_node_that_stands_still_delays_the_tasks_of_the_others_by_little() {
+fn a_stopped_node_delays_other_nodes_tasks_by_little() {
     let _alone = Alone::here();
     let cluster = Cluster::start(Replicas::None);
     let response = Duration::from_millis(500);

@@ -19,9 +19,9 @@ fn client(server: &RedisServer) -> Client {
     Client::builder(backend).outage_limit(Duration::from_secs(1)).build().unwrap()
 }
 
-/// Redisson: `testAcquireFailedNotCalledOnRedisTimeout`.
+/// Waiters that time out while the server stands still leave the queue. Redisson: `testAcquireFailedNotCalledOnRedisTimeout`.
 #[test]
-fn waiters_that_time_out_while_the_server_stands_still_leave_the_queue() {
+fn waiters_that_time_out_during_a_stop_leave_the_queue() {
     let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::start();
     let clients = [client(&server), client(&server), client(&server)];

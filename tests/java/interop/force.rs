@@ -16,8 +16,9 @@ enum Side {
 
 const SIDES: [Side; 2] = [Side::Rust, Side::Java];
 
+/// A hold that is taken by force goes to the waiter of either side, and the former holder is told.
 #[test]
-fn a_hold_taken_by_force_goes_to_the_waiter_of_either_side_and_the_former_holder_is_told() {
+fn a_forced_hold_goes_to_the_waiter_of_either_side() {
     let world = World::new();
     for kind in KINDS {
         for holder in SIDES {

@@ -31,8 +31,9 @@ fn a_killed_java_holder_is_replaced_by_ours_when_its_lease_ends() {
     }
 }
 
+/// A killed holder of ours is replaced by Java when its lease ends.
 #[test]
-fn a_killed_holder_of_ours_is_replaced_by_java_when_its_lease_ends() {
+fn java_replaces_our_killed_holder_at_its_leases_end() {
     let world = World::new();
     let lease = LEASE.as_millis().to_string();
     let mut dying = Worker::start(PROGRAM, &["hold", "redisson", &world.server.url(), "killed", &lease]);
@@ -49,8 +50,9 @@ fn a_killed_holder_of_ours_is_replaced_by_java_when_its_lease_ends() {
     helper.map(|turn| turn.soon());
 }
 
+/// A killed Java waiter delays ours by Redisson's rule, and no longer.
 #[test]
-fn a_killed_java_waiter_delays_ours_by_redissons_rule_and_no_longer() {
+fn a_killed_java_waiter_delays_ours_by_redissons_rule() {
     let world = World::new();
     // The lease is part of the dead waiter's time.
     let guard = world.lock_with(LockKind::Fair, "dead", LEASE).lock().unwrap();
@@ -77,8 +79,9 @@ fn assert_delays_by_its_time(world: &World, dead: &str, late_by: Duration, next:
     assert!((0..=late_by.as_millis() as i64).contains(&late), "{late} ms");
 }
 
+/// A killed waiter of ours delays Java by Redisson's rule, and no longer.
 #[test]
-fn a_killed_waiter_of_ours_delays_java_by_redissons_rule_and_no_longer() {
+fn our_killed_waiter_delays_java_by_redissons_rule() {
     let world = World::new();
     let guard = world.lock_with(LockKind::Fair, "dead", LEASE).lock().unwrap();
     let wait = WAIT.as_millis().to_string();
@@ -95,10 +98,11 @@ fn a_killed_waiter_of_ours_delays_java_by_redissons_rule_and_no_longer() {
     world.assert_no_queue("dead");
 }
 
-/// The same, after heartbeats have moved the dead waiter's time. Java's next waiter checks at the time that it saw
-/// first. Redisson 3.16.8 never checks again if its own time has not moved along.
+/// A killed waiter of ours that had waited long delays Java no longer, although its heartbeats have moved the dead waiter's time.
+/// Java's next waiter checks at the time that it saw first. Redisson 3.16.8 never checks again if its own time has not moved
+/// along.
 #[test]
-fn a_killed_waiter_of_ours_that_had_waited_long_delays_java_no_longer() {
+fn our_killed_waiter_that_waited_long_delays_no_longer() {
     let world = World::new();
     let guard = world.lock_with(LockKind::Fair, "old", LEASE).lock().unwrap();
     let mut dying =

@@ -11,8 +11,9 @@ use crate::world::{KINDS, LONG, SLACK, SOON, World, in_thread, since, wait_for_t
 
 const LEASE: Duration = Duration::from_millis(1000);
 
+/// A lease of Java that ends lets ours in, and the late unlock takes nothing from our hold.
 #[test]
-fn a_lease_of_java_that_ends_lets_ours_in_and_the_late_unlock_takes_nothing_from_it() {
+fn a_lease_of_java_that_ends_lets_ours_in() {
     let world = World::new();
     for kind in KINDS {
         let (name, lock) = (word(kind), world.lock(kind, word(kind)));
@@ -28,8 +29,9 @@ fn a_lease_of_java_that_ends_lets_ours_in_and_the_late_unlock_takes_nothing_from
     }
 }
 
+/// A lease of ours that ends lets Java in, and the late unlock takes nothing from Java's hold.
 #[test]
-fn a_lease_of_ours_that_ends_lets_java_in_and_the_late_unlock_takes_nothing_from_it() {
+fn a_lease_of_ours_that_ends_lets_java_in() {
     let world = World::new();
     for kind in KINDS {
         let (name, lock) = (word(kind), world.lock(kind, word(kind)).fixed_lease(LEASE));

@@ -52,8 +52,9 @@ fn hand_over(world: &World, clients: &[Client; 2], name: &str, queue: [&'static 
     gaps(&events)
 }
 
+/// Eight waiters of both sides get the fair lock in the order in which they asked.
 #[test]
-fn eight_waiters_of_both_sides_get_the_fair_lock_in_the_order_in_which_they_asked() {
+fn waiters_of_both_sides_get_the_fair_lock_in_order() {
     let world = World::alone();
     let clients = [world.client(), world.client()];
     // A JVM does everything slowly the first time.

@@ -126,7 +126,7 @@ fn a_hold_of_ours_keeps_javas_read_write_lock_and_semaphore_out() {
 
 /// Redisson's mistake: its read-write lock walks into its own locks, and into ours that are like them.
 #[test]
-fn javas_read_write_lock_walks_into_its_own_locks_and_into_ours_of_their_format() {
+fn javas_read_write_lock_walks_into_its_own_and_ours() {
     let world = World::new();
     for theirs in THEIRS {
         for kind in KINDS.map(word) {
@@ -148,9 +148,10 @@ fn javas_read_write_lock_walks_into_its_own_locks_and_into_ours_of_their_format(
     }
 }
 
-/// For our exclusive lock, Java's reader or writer is a holder like any other.
+/// A read-write lock of Java keeps ours out until its last holder has left. For our exclusive lock, Java's reader or writer is a
+/// holder like any other.
 #[test]
-fn a_read_write_lock_of_java_keeps_ours_out_until_its_last_holder_has_left() {
+fn a_read_write_lock_of_java_keeps_ours_out() {
     let world = World::new();
     for ours in OURS {
         for theirs in THEIRS {
@@ -182,9 +183,10 @@ fn before_colon(world: &World) -> String {
     world.java.owner("j1").split(':').next().unwrap().to_owned()
 }
 
-/// It is not told of the release, and finds out by a heartbeat.
+/// A waiter of ours gets its turn after Java's readers and writers. The waiter is not told of the release, and finds out by a
+/// heartbeat.
 #[test]
-fn a_waiter_of_ours_gets_its_turn_after_javas_readers_and_writers() {
+fn our_waiter_has_its_turn_after_javas_readers_and_writers() {
     let world = World::new();
     for theirs in THEIRS {
         let name = format!("turn-{theirs}");
@@ -198,9 +200,9 @@ fn a_waiter_of_ours_gets_its_turn_after_javas_readers_and_writers() {
     }
 }
 
-/// Its permits are a number under the name.
+/// A semaphore of Java is refused to ours, with the key and its type. Its permits are a number under the name.
 #[test]
-fn a_semaphore_of_java_is_refused_to_ours_with_the_key_and_its_type() {
+fn javas_semaphore_is_refused_with_its_key_and_type() {
     let world = World::new();
     world.java.expect("j", "permits number 3", "true");
     for ours in OURS {

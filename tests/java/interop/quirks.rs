@@ -20,10 +20,10 @@ fn scripts_in_a_second(world: &World) -> u64 {
     scripts_run(&world.server) - before
 }
 
-/// Since 3.32.0 a waiter behind the first is told to ask again in 0 ms while the lock is free. Behind a dead head it
-/// asks without a pause.
+/// Behind a dead head Java asks without a pause, and ours by heartbeats only. Since 3.32.0 a waiter behind the first is told to
+/// ask again in 0 ms while the lock is free.
 #[test]
-fn behind_a_dead_head_java_asks_without_a_pause_and_ours_by_heartbeats_only() {
+fn behind_a_dead_head_java_asks_without_a_pause() {
     let world = World::new();
     let guard = world.lock(LockKind::Fair, "spin").lock().unwrap();
     let mut dying = Java::start(&world.server, LONG);
@@ -52,10 +52,10 @@ fn behind_a_dead_head_java_asks_without_a_pause_and_ours_by_heartbeats_only() {
     world.java.expect("j", "unlock fair spin", "ok");
 }
 
-/// `tryLock(wait, unit)` without a lease sends the bare number as milliseconds. When it gives up, it subtracts the
-/// full wait from the waiters behind it.
+/// Java's wait in seconds counts as milliseconds, and costs ours no place. `tryLock(wait, unit)` without a lease sends the bare
+/// number as milliseconds. When it gives up, it subtracts the full wait from the waiters behind it.
 #[test]
-fn javas_wait_in_seconds_counts_as_milliseconds_and_costs_ours_no_place() {
+fn javas_wait_in_seconds_counts_as_milliseconds() {
     let world = World::new();
     let guard = world.lock(LockKind::Fair, "unit").lock().unwrap();
     let owner = world.java.owner("j");
@@ -76,11 +76,11 @@ fn javas_wait_in_seconds_counts_as_milliseconds_and_costs_ours_no_place() {
     assert_eq!(client.stats().places_lost, 0);
 }
 
-/// A failed `tryLockAsync(wait, lease, unit)` takes 5 min from all waiters behind it, whatever it had added. A waiter
-/// of fairlock with a shorter wait then counts as dead until its next heartbeat. If a Java client asks before that, it
-/// removes the live waiter, which can't be prevented; ours then asks again at once.
+/// A failed `tryLockAsync(wait, lease, unit)` of Java takes 5 min from all waiters behind it, whatever it had added, and a waiter
+/// of ours still gets the lock. If its wait is shorter, it counts as dead until its next heartbeat. If a Java client asks before
+/// that, it removes the live waiter, which can't be prevented; ours then asks again at once.
 #[test]
-fn a_failed_asynchronous_wait_of_java_takes_five_minutes_from_ours_which_still_gets_the_lock() {
+fn javas_failed_async_wait_takes_five_minutes_from_ours() {
     let world = World::new();
     let guard = world.lock(LockKind::Fair, "async").lock().unwrap();
     let theirs = world.java.tell("j1", "trylock-async fair async 700 1000");
@@ -104,10 +104,11 @@ fn a_failed_asynchronous_wait_of_java_takes_five_minutes_from_ours_which_still_g
     world.assert_no_queue("async");
 }
 
-/// Java's times are set once. A waiter that waits longer than its time, behind a holder that keeps working, is
-/// removed alive by the next request. Heartbeats keep ours, and those of Java's behind ours.
+/// A waiter of ours keeps its place, however long the holder works and however often Java asks. Java's times are set once: a
+/// waiter that waits longer than its time, behind a holder that keeps working, is removed alive by the next request. Heartbeats
+/// keep ours, and those of Java's behind ours.
 #[test]
-fn a_waiter_of_ours_keeps_its_place_however_long_the_holder_works_and_however_often_java_asks() {
+fn our_waiter_keeps_its_place_however_long_a_hold_lasts() {
     let world = World::new();
     let lease = Duration::from_secs(1);
     let backend = RedisBackend::builder(&world.server.url())
@@ -135,9 +136,10 @@ fn a_waiter_of_ours_keeps_its_place_however_long_the_holder_works_and_however_of
     assert_eq!(client.stats().places_lost, 0);
 }
 
-/// An interrupted wait leaves its entry in the queue, which counts as alive until its time ends.
+/// An interrupted Java waiter leaves its entry in the queue, a ghost that counts as alive until its time ends. An interrupted
+/// waiter of ours leaves none.
 #[test]
-fn an_interrupted_java_waiter_leaves_a_ghost_for_its_time_and_ours_leaves_none() {
+fn an_interrupted_java_waiter_leaves_a_ghost() {
     let world = World::new();
     let lock = world.lock_with(LockKind::Fair, "ghost", Duration::from_millis(900));
     let guard = lock.lock().unwrap();
@@ -171,7 +173,7 @@ fn an_interrupted_java_waiter_leaves_a_ghost_for_its_time_and_ours_leaves_none()
 /// A lock that vanishes without a message (Redisson's `delete`, an eviction) wakes no Java waiter. Nor does the first
 /// one when it leaves. Our heartbeats find out, and notify Java's first in the queue too.
 #[test]
-fn a_lock_that_vanishes_silently_is_found_by_our_heartbeats_for_java_too() {
+fn our_heartbeats_find_a_vanished_lock_for_java_too() {
     let world = World::new();
     let guard = world.lock(LockKind::Fair, "gone").lock().unwrap();
     let theirs = world.java.tell("j", "lock fair gone");
@@ -187,10 +189,10 @@ fn a_lock_that_vanishes_silently_is_found_by_our_heartbeats_for_java_too() {
     drop(guard);
 }
 
-/// `acquire failed` does not notify the new first waiter. The lock is free when Java's first gives up, and Java would
-/// not check before the former holder's lease ends.
+/// A Java waiter that gives up first in the queue is noticed by our heartbeat. `acquire failed` does not notify the new first
+/// waiter. The lock is free when Java's first gives up, and Java would not check before the former holder's lease ends.
 #[test]
-fn a_java_waiter_that_gives_up_first_in_queue_is_noticed_by_our_heartbeat() {
+fn our_heartbeat_notices_that_javas_first_gave_up() {
     let world = World::new();
     let guard = world.lock(LockKind::Fair, "first").lock().unwrap();
     let theirs = world.java.tell("j", "trylock fair first 1000 1000");
@@ -211,9 +213,10 @@ fn a_java_waiter_that_gives_up_first_in_queue_is_noticed_by_our_heartbeat() {
     drop(guard);
 }
 
-/// Java's fair lock reports success to a holder whose lease has ended, if the lock is free now.
+/// The unlock of a fair lock that is gone succeeds in Java and is an error in ours. Java's fair lock reports success to a holder
+/// whose lease has ended, if the lock is free now.
 #[test]
-fn the_unlock_of_a_fair_lock_that_is_gone_succeeds_in_java_and_is_an_error_in_ours() {
+fn unlocking_a_fair_lock_that_is_gone_succeeds_in_java() {
     let world = World::new();
     world.java.expect("j", "lock fair over 300", "ok");
     eventually(SOON, "the lease ends", || world.server.query::<i64>(&["EXISTS", "over"]) == 0);
@@ -231,9 +234,9 @@ fn the_unlock_of_a_fair_lock_that_is_gone_succeeds_in_java_and_is_an_error_in_ou
     world.java.expect_not_held("j", "unlock plain over");
 }
 
-/// A list entry without a time blocks Java for ever (before 3.31.0 each call fails).
+/// A list entry without a time blocks Java for ever (before 3.31.0 each call fails), and is removed by ours.
 #[test]
-fn an_entry_without_a_time_blocks_java_for_ever_and_is_removed_by_ours() {
+fn an_entry_without_a_time_blocks_java_until_ours_come() {
     let world = World::new();
     world.server.query::<i64>(&["RPUSH", &queue("orphan"), "nobody:1"]);
     let result = world.java.ask("j", "trylock fair orphan").result;
@@ -250,7 +253,7 @@ fn an_entry_without_a_time_blocks_java_for_ever_and_is_removed_by_ours() {
 /// Fair and plain handles of one name exclude each other, but notify only their own kind. Ours find out by
 /// heartbeats.
 #[test]
-fn locks_of_two_kinds_wake_only_their_own_and_ours_find_out_by_heartbeats() {
+fn locks_of_two_kinds_wake_only_their_own() {
     let world = World::new();
     let meetings = [
         (Discipline::Redisson, LockKind::Fair, LockKind::Plain),

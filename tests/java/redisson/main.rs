@@ -74,8 +74,9 @@ fn acquire_step_2_grants_a_free_lock_only_to_the_first() {
     assert_near(world.lease_left(), 30_000);
 }
 
+/// Step 3 of `acquire` counts no repeat, and `set_hold_count` counts a re-entry.
 #[test]
-fn acquire_step_3_counts_no_repeat_and_set_hold_count_counts_a_re_entry() {
+fn acquire_step_3_counts_no_repeat() {
     let world = World::new();
     let token = world.take("a:1");
     assert_eq!(world.take("a:1"), token);
@@ -89,8 +90,9 @@ fn acquire_step_3_counts_no_repeat_and_set_hold_count_counts_a_re_entry() {
     is_counted("1");
 }
 
+/// Step 3 of `acquire` takes over no hold whose record is missing or names another owner.
 #[test]
-fn acquire_step_3_takes_over_no_hold_whose_record_is_missing_or_names_another() {
+fn acquire_step_3_takes_over_no_hold_of_another_record() {
     // As clients name their owners: without the record only that shows a holder.
     const ANNA: &str = "6e3814a1-e847-452b-a982-45baf93a1df2:1";
     let world = World::new();
@@ -123,8 +125,9 @@ fn acquire_step_4_keeps_the_place_of_a_waiter_in_queue() {
     assert_eq!(queue(), before);
 }
 
+/// Step 5 of `acquire` puts newcomers at the tail, with their own wait.
 #[test]
-fn acquire_step_5_puts_newcomers_at_the_tail_with_their_own_wait() {
+fn acquire_step_5_puts_newcomers_at_the_tail() {
     let world = World::new();
     world.take("a:1");
     world.set_lease(10_000);
@@ -168,8 +171,9 @@ fn release_removes_dead_waiters_and_notifies_the_first_live_one() {
     world.take("c:3");
 }
 
+/// A release by a stranger is refused, and the release of a lock that has vanished notifies the head.
 #[test]
-fn release_by_a_stranger_is_refused_and_that_of_a_vanished_lock_notifies_the_head() {
+fn release_by_a_stranger_is_refused() {
     let world = World::new();
     let token = world.take("a:1");
     assert_eq!(world.release("b:2", token), Released::NotHeld);
@@ -196,9 +200,10 @@ fn an_overdue_waiter_goes_to_the_tail_when_it_comes_back() {
     world.take("c:3");
 }
 
-/// By its rule: the other waiter's time is not over, and it is not Redisson's business whether its process lives.
+/// A waiter whose time is over is shown as absent and not counted, by Redisson's rule. The other waiter's time is not over, and
+/// whether its process lives is not Redisson's business.
 #[test]
-fn a_waiter_whose_time_is_over_is_shown_as_absent_and_not_counted() {
+fn a_waiter_whose_time_is_over_is_absent_and_not_counted() {
     let world = World::new();
     world.take("holder");
     world.ask("dead");

@@ -79,9 +79,10 @@ fn repeated_acquisitions_do_not_push_the_times_ahead() {
     assert_no_residue(&world.server, &[]);
 }
 
-/// Redisson: `testAcquireFailedTimeoutDrift_Descrete`, `testLockAcquiredTimeoutDrift_Descrete`.
+/// A waiter that gives up or gets the lock takes its wait off the times behind it. Redisson:
+/// `testAcquireFailedTimeoutDrift_Descrete`, `testLockAcquiredTimeoutDrift_Descrete`.
 #[test]
-fn a_waiter_that_gives_up_or_gets_the_lock_takes_its_wait_off_the_times_behind_it() {
+fn a_waiter_that_leaves_takes_its_wait_off_later_times() {
     const WAIT: i64 = 5000;
     const WAITERS: [&str; 4] = ["first", "second", "third", "fourth"];
     let world = World { wait: Wait::UpTo(Duration::from_millis(WAIT as u64)), ..World::new() };
@@ -116,9 +117,10 @@ fn a_waiter_that_gives_up_or_gets_the_lock_takes_its_wait_off_the_times_behind_i
     assert_no_residue(&world.server, &[]);
 }
 
-/// Redisson: `testFirstThreadDeathTimeoutDrift`, `testAbandonedTimeoutDrift_Descrete`.
+/// A first waiter that dies delays the others by its own time only. Redisson: `testFirstThreadDeathTimeoutDrift`,
+/// `testAbandonedTimeoutDrift_Descrete`.
 #[test]
-fn a_first_waiter_that_dies_delays_the_others_by_its_own_time_only() {
+fn a_dead_first_waiter_delays_others_by_its_time_only() {
     let wait = Duration::from_millis(1000);
     let world = World::with(|builder| builder.thread_wait(wait));
     let lease = Duration::from_millis(500);

@@ -16,8 +16,9 @@ fn url_of(servers: [&PostgresServer; 2]) -> String {
     format!("postgres://fairlock@{first},{second}/fairlock?target_session_attrs=read-write")
 }
 
+/// The host that takes writes is found before and after a fail-over.
 #[test]
-fn the_host_that_takes_writes_is_found_before_and_after_a_fail_over() {
+fn the_writable_host_is_found_before_and_after_a_fail_over() {
     let _alone = Alone::here();
     let primary = PostgresServer::builder().start();
     let standby = primary.standby("near");
@@ -44,9 +45,10 @@ fn the_host_that_takes_writes_is_found_before_and_after_a_fail_over() {
     until_nothing_left(&standby);
 }
 
-/// As an operator does before a planned fail-over; behind one address a pooler may lead elsewhere at any time.
+/// A host that takes no writes any more is left for the other host. An operator makes it so before a planned fail-over; behind
+/// one address a pooler may lead elsewhere at any time.
 #[test]
-fn a_host_that_takes_no_writes_any_more_is_left_for_the_other_one() {
+fn a_host_that_became_read_only_is_left_for_the_other() {
     let _alone = Alone::here();
     let primary = PostgresServer::builder().start();
     let standby = primary.standby("near");

@@ -81,9 +81,10 @@ fn struck_cycle(theirs: &Client, number: usize, is_late: bool) -> bool {
     })
 }
 
-/// A release has handed the lock to a waiter of the same process, and its reply is lost. The repeat grants nothing, so it tells nothing.
+/// A waiter of the same process hears of a hand-over whose reply was lost. The repeat of the release grants nothing, so the
+/// repeat tells nothing.
 #[test]
-fn a_waiter_of_the_same_process_hears_of_a_hand_over_whose_reply_was_lost() {
+fn a_waiter_hears_of_a_hand_over_whose_reply_was_lost() {
     let _alone = Alone::here();
     let proxy = Proxy::start(server().port());
     let ours = patient(&through(server(), &proxy));
@@ -102,9 +103,10 @@ fn a_waiter_of_the_same_process_hears_of_a_hand_over_whose_reply_was_lost() {
     until_nothing_left(server());
 }
 
-/// NOTIFY stands behind the commit, so what the server says to it fails no hand-over. A full queue would refuse it as a missing right does.
+/// A message that the server refuses costs a third of a place, and within a process nothing. NOTIFY stands behind the commit, so
+/// what the server says to it fails no hand-over. A full queue would refuse it as a missing right does.
 #[test]
-fn a_message_that_the_server_refuses_costs_a_third_of_a_place_and_within_a_process_nothing() {
+fn a_refused_message_costs_a_third_of_a_place() {
     let _alone = Alone::here();
     let url = server().new_database();
     let mut admin = postgres::Client::connect(&url, NoTls).unwrap();

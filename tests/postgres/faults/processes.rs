@@ -33,9 +33,10 @@ fn turns(ours: &Client, name: &str, guard: OwnedGuard) -> OwnedGuard {
     granted(next, SOON)
 }
 
-/// The worst moment for a stop: the row is locked. The server ends the transaction; what the process does when it goes on finds none.
+/// A client that stops between its two trips delays the others by a second, and its step has no effect. The worst moment for a
+/// stop: the row is locked. The server ends the transaction; what the process does when it goes on finds none.
 #[test]
-fn a_client_that_stops_between_its_two_trips_delays_others_by_a_second_and_its_step_has_no_effect() {
+fn a_client_stopped_between_trips_costs_others_a_second() {
     let _alone = Alone::here();
     let (server, proxy) = (server(), Proxy::start(server().port()));
     let ours = patient(&server.url());

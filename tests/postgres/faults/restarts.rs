@@ -15,8 +15,9 @@ use crate::support::{
     until_nothing_left, within,
 };
 
+/// A queue goes on over restarts and killed processes of the server.
 #[test]
-fn a_queue_goes_on_over_restarts_and_killed_processes_of_the_server() {
+fn a_queue_goes_on_over_restarts_and_killed_processes() {
     let _alone = Alone::here();
     let server = PostgresServer::builder().start();
     let clients = [(); 3].map(|()| patient(&server.url()));

@@ -24,8 +24,9 @@ fn turns(url: &str) {
     }
 }
 
+/// TLS is used where it is required, and a wrong certificate is refused.
 #[test]
-fn tls_is_used_where_it_is_required_and_a_wrong_certificate_is_refused() {
+fn tls_is_used_where_required_and_bad_certificates_refused() {
     if let Ok(url) = std::env::var(URL) {
         return turns(&url);
     }
@@ -34,7 +35,7 @@ fn tls_is_used_where_it_is_required_and_a_wrong_certificate_is_refused() {
     let certificates = Certificates::make(dir.path(), None);
     let server = PostgresServer::builder().tls(&certificates).set("log_connections", "on").start();
     let url = format!("{}?sslmode=require", server.url());
-    let test = "sessions::tls_is_used_where_it_is_required_and_a_wrong_certificate_is_refused";
+    let test = "sessions::tls_is_used_where_required_and_bad_certificates_refused";
     let mut trusting = Command::new(std::env::current_exe().unwrap());
     trusting.args(["--exact", test, "--nocapture"]).env(URL, &url).env("SSL_CERT_FILE", &certificates.ca);
     let done = trusting.output().unwrap();

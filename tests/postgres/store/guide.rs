@@ -98,8 +98,9 @@ fn each_error_for_a_missing_right_names_the_grant_that_helps() {
     assert_eq!(granted.len(), 5, "{granted:?}");
 }
 
+/// The calls of all drivers take a name and a token, and answer with a bool.
 #[test]
-fn the_calls_of_all_drivers_take_a_name_and_a_token_and_answer_with_a_bool() {
+fn calls_of_all_drivers_take_a_name_and_a_token() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/postgres.md");
     let page = fs::read_to_string(page).unwrap();
     let block = page.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();

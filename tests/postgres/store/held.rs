@@ -45,8 +45,9 @@ fn is_unavailable<T>(said: fairlock::Result<T>) -> bool {
     matches!(said, Err(Error::Unavailable { .. }))
 }
 
+/// The transactions of two threads go on side by side, and the lock is free after the last.
 #[test]
-fn the_transactions_of_two_threads_go_on_side_by_side_and_the_lock_is_free_after_the_last() {
+fn transactions_of_two_threads_go_on_side_by_side() {
     let server = server();
     let (ours, theirs) = (connect(server), connect(server));
     let guard = take(&ours.fair_lock("two").unwrap());
@@ -66,8 +67,9 @@ fn the_transactions_of_two_threads_go_on_side_by_side_and_the_lock_is_free_after
     assert!(next.token() > token && !still_held(&mut look, "two", token));
 }
 
+/// A transaction that outlasts the lease and the places is written before all others, and in order.
 #[test]
-fn a_transaction_that_outlasts_the_lease_and_the_places_is_written_before_all_others_and_in_order() {
+fn a_transaction_that_outlasts_its_lease_is_written_first() {
     let server = server();
     let mut con = server.con();
     con.batch_execute("create table written (at bigserial, who text)").unwrap();
@@ -103,8 +105,9 @@ fn a_transaction_that_outlasts_the_lease_and_the_places_is_written_before_all_ot
     assert_eq!(rows.iter().map(|row| row.get(0)).collect::<Vec<&str>>(), ["ann", "bob", "carl"]);
 }
 
+/// An unlock inside the transaction says `Unavailable`, and the lock is free soon after the commit.
 #[test]
-fn an_unlock_inside_the_transaction_says_unavailable_and_the_lock_is_free_soon_after_the_commit() {
+fn an_unlock_inside_the_transaction_says_unavailable() {
     let server = server();
     let backend = PostgresBackend::connect(&server.url()).unwrap();
     let client = Client::builder(backend).outage_limit(Duration::from_secs(1)).build().unwrap();
@@ -127,8 +130,9 @@ fn an_unlock_inside_the_transaction_says_unavailable_and_the_lock_is_free_soon_a
     assert!(committed.elapsed() < REPEATED, "{:?}", committed.elapsed());
 }
 
+/// A transaction whose snapshot is older than the last change is refused, and not told the former state.
 #[test]
-fn a_transaction_with_a_snapshot_of_before_is_refused_and_not_told_what_was() {
+fn a_transaction_with_an_old_snapshot_is_refused() {
     let server = server();
     let (client, mut con) = (connect(server), server.con());
     let guard = take(&client.fair_lock("snapshot").unwrap());
@@ -153,8 +157,9 @@ fn holds_of_locks_with_several_holders_are_never_still_held() {
     assert!(still_held(&mut con, "plain", plain.token()));
 }
 
+/// Several holds are asked about by one call, and stay until the transaction ends.
 #[test]
-fn several_holds_are_asked_about_by_one_call_and_stay_until_the_transaction_ends() {
+fn several_holds_stay_until_the_transaction_ends() {
     let server = server();
     let ours = connect(server);
     let guards = ["several a", "several b"].map(|name| take(&ours.fair_lock(name).unwrap()));
@@ -194,9 +199,10 @@ fn a_standby_that_lacks_the_grant_refuses_the_write() {
     assert!(still_held(&mut there, "x", next.token()) && !still_held(&mut there, "x", guard.token()));
 }
 
-/// A place lasts for less than two of the transactions, and its row is free for moments only.
+/// Waiters keep their order behind one transaction after the other. A place lasts for less than two of the transactions, and its
+/// row is free for moments only.
 #[test]
-fn waiters_keep_their_order_behind_one_transaction_after_the_other() {
+fn waiters_keep_their_order_behind_many_transactions() {
     let server = server();
     let client = |_| {
         let backend = PostgresBackend::builder(&server.url()).response_timeout(SLACK).connect().unwrap();

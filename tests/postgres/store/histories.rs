@@ -97,8 +97,9 @@ fn dice() -> Dice {
     Dice::new(seed)
 }
 
+/// Eight processes take exclusive turns, in order and without polling.
 #[test]
-fn eight_processes_take_exclusive_turns_in_order_and_without_polling() {
+fn eight_processes_take_turns_in_order_without_polling() {
     let _alone = Alone::here();
     let (run, [lease, place]) = (Run::new(), [30, 5].map(Duration::from_secs));
     let workers = run.workers(8, 60, lease, place);
@@ -122,8 +123,9 @@ fn eight_processes_take_exclusive_turns_in_order_and_without_polling() {
     run.assert_unused();
 }
 
+/// Randomly killed workers cost one place or lease each, and no order.
 #[test]
-fn randomly_killed_workers_cost_one_place_or_lease_each_and_no_order() {
+fn randomly_killed_workers_cost_one_place_or_lease_each() {
     const TIME: Duration = Duration::from_millis(1500);
     let _alone = Alone::here();
     let (run, mut dice) = (Run::new(), dice());

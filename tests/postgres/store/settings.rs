@@ -184,9 +184,10 @@ fn no_setting_of_a_database_changes_what_is_promised() {
     prepared.iter().for_each(|one| one.promises_nothing(&server));
 }
 
-/// Its leases may be longer than a server that forgets what it has granted allows; a pooler gives each transaction another session.
+/// Commits through a pooler stay synchronous, whatever is set meanwhile. The client's leases may be longer than a server that
+/// forgets what it has granted allows; a pooler gives each transaction another session.
 #[test]
-fn commits_through_a_pooler_stay_synchronous_whatever_is_set_meanwhile() {
+fn commits_through_a_pooler_stay_synchronous() {
     let server = PostgresServer::start();
     let pooler = PgBouncer::start(&server);
     let url = server.new_database();

@@ -53,8 +53,9 @@ pub(crate) fn end_waiting_commit(server: &PostgresServer, way: &str) {
     eventually(SOON, "a commit waits for the standby", || server.con().execute(&sql, &[]).unwrap() > 0);
 }
 
+/// What no standby has confirmed is no grant, however the wait for the standby ends.
 #[test]
-fn what_no_standby_has_confirmed_is_no_grant_however_the_wait_for_it_ends() {
+fn what_no_standby_has_confirmed_is_no_grant() {
     let server = PostgresServer::builder().start();
     let connect = |limit| PostgresBackend::builder(&server.url()).response_timeout(limit).connect().unwrap();
     let (backend, ann) = (connect(SOON), OwnerId::new("ann:1"));
@@ -127,8 +128,9 @@ fn told_of_a_cancelled_hand_over(wake_ups: WakeUps) -> Vec<String> {
     all
 }
 
+/// A hand-over that no standby has confirmed is not told to the next waiter.
 #[test]
-fn a_hand_over_that_no_standby_has_confirmed_is_not_told_to_the_next_one() {
+fn a_hand_over_no_standby_has_confirmed_is_not_told() {
     let told = told_of_a_cancelled_hand_over(WakeUps::Listen);
     assert!(told.iter().all(|told| told.contains("\"other\"")), "{told:?}");
     // A look finds it, and has it asked for again.
@@ -137,9 +139,10 @@ fn a_hand_over_that_no_standby_has_confirmed_is_not_told_to_the_next_one() {
     assert!(told.len() > 1, "{told:?}");
 }
 
-/// The server does not end a commit that waits for its standby by itself. So the client does, or each call would leave a session behind.
+/// Calls that wait for a standby in vain do not fill the server with sessions. The server does not end a commit that waits for
+/// its standby by itself. So the client does, or each call would leave a session behind.
 #[test]
-fn calls_that_wait_for_a_standby_in_vain_do_not_fill_the_server_with_sessions() {
+fn vain_waits_for_a_standby_do_not_fill_the_server() {
     let server = PostgresServer::builder().start();
     let limit = Duration::from_millis(500);
     let backend = PostgresBackend::builder(&server.url()).response_timeout(limit).connect().unwrap();

@@ -84,8 +84,9 @@ fn pass_on(guard: OwnedGuard, theirs: &Client) {
     next.unlock().unwrap();
 }
 
+/// Holds survive forgetful nodes and moved slots, and end without a majority.
 #[test]
-fn holds_survive_forgetful_nodes_and_moved_slots_and_end_without_a_majority() {
+fn holds_survive_forgetful_nodes_and_moved_slots() {
     const MANY: usize = 200;
     let _alone = Alone::here();
     let cluster = Cluster::start(Replicas::None);

@@ -41,8 +41,9 @@ fn a_killed_primary_is_replaced_by_its_replica() {
     survives(RedisServer::kill);
 }
 
+/// A frozen primary is replaced by its replica, and not trusted afterwards.
 #[test]
-fn a_frozen_primary_is_replaced_by_its_replica_and_not_trusted_afterwards() {
+fn a_frozen_primary_is_replaced_and_not_trusted_later() {
     let _alone = Alone::here();
     let cluster = survives(RedisServer::stop);
     let (old, new) = (&cluster.nodes[0], &cluster.nodes[3]);
@@ -130,8 +131,9 @@ fn a_wake_up_comes_through_any_node() {
     cluster.assert_no_residue();
 }
 
+/// Names whose keys have different slots are refused, with the reason.
 #[test]
-fn names_whose_keys_have_different_slots_are_refused_with_the_reason() {
+fn names_with_keys_of_different_slots_are_refused() {
     let _alone = Alone::here();
     let cluster = Cluster::start(Replicas::None);
     let client = client(&cluster);
@@ -148,8 +150,9 @@ fn names_whose_keys_have_different_slots_are_refused_with_the_reason() {
     }
 }
 
+/// One answering node is enough, and a node outside a cluster is detected.
 #[test]
-fn one_answering_node_is_enough_and_a_node_outside_a_cluster_is_detected() {
+fn one_answering_node_is_enough_and_a_lone_server_is_found() {
     let _alone = Alone::here();
     let cluster = Cluster::start(Replicas::None);
     let alone = RedisServer::start();

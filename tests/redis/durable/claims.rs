@@ -27,9 +27,10 @@ fn a_claim_of_a_permit_after_its_release_is_refused() {
     assert!(state.holder().is_none(), "{state:?}");
 }
 
-/// Whatever the length of a token: those of the year 2286 have 17 digits.
+/// Of the permits that end in a grace, the last hundred are remembered whole, whatever the length of a token: the tokens of the
+/// year 2286 have 17 digits.
 #[test]
-fn of_the_permits_that_end_in_a_grace_the_last_hundred_are_remembered_whole() {
+fn the_last_hundred_permits_of_a_grace_are_remembered() {
     let server = known();
     let raw = Raw::of(backend(&server), "pool", POOL);
     server.query::<()>(&["FLUSHALL"]);
@@ -149,9 +150,10 @@ fn a_late_claim_is_refused() {
     other.renews(8, second, Lost);
 }
 
-/// The holder hears of it with its next renewal, and can't claim what was taken.
+/// A lock that is taken by force in a grace is not claimed again. The holder hears of it with its next renewal, and can't claim
+/// what was taken.
 #[test]
-fn a_lock_that_is_taken_by_force_in_a_grace_is_not_claimed_again() {
+fn a_lock_forced_in_a_grace_is_not_claimed_again() {
     let server = known().allow(&["all"]);
     let [all, one] = ["all", "one"].map(|name| Raw::new(&server, name));
     let tokens = [&all, &one].map(|raw| raw.gets(0));
@@ -166,9 +168,10 @@ fn a_lock_that_is_taken_by_force_in_a_grace_is_not_claimed_again() {
     eventually(BOUND, "the grace is over", || all.try_get(1).is_some());
 }
 
-/// The server has forgotten the last token, and its clock is behind it. A release in the grace tells it.
+/// A hold that is released in a grace has a smaller token than the next hold. The server has forgotten the last token, and its
+/// clock is behind it. A release in the grace tells it.
 #[test]
-fn a_hold_that_is_released_in_a_grace_has_a_smaller_token_than_the_next_one() {
+fn a_hold_released_in_a_grace_has_a_smaller_token() {
     let server = known().allow(&["ahead"]);
     let raw = Raw::new(&server, "ahead");
     let hour = 3_600_000_000;

@@ -168,9 +168,9 @@ fn without_it_a_flush_lets_another_client_in() {
     assert!(!server.query::<bool>(&["EXISTS", LIFE]));
 }
 
-/// The holder can't reach the server that has forgotten it.
+/// A holder that is cut off from the server that has forgotten it stops to believe before the grace is over.
 #[test]
-fn a_holder_that_is_cut_off_stops_to_believe_before_the_grace_is_over() {
+fn a_holder_that_is_cut_off_stops_to_believe_in_time() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     backend(&server).begin_life().unwrap();

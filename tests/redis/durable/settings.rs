@@ -37,9 +37,10 @@ fn a_client_with_another_grace_is_refused() {
     assert!(found.iter().any(|(_, text)| text.contains("other clients of this server are durable")));
 }
 
-/// It would be granted a lock whose holder the server has forgotten.
+/// A client that is not durable is refused locks with a queue beside clients that are durable: it would be granted a lock whose
+/// holder the server has forgotten.
 #[test]
-fn a_client_that_is_not_durable_is_refused_locks_with_a_queue_beside_those_that_are() {
+fn a_client_that_is_not_durable_is_refused_a_queue() {
     let server = CleanServer::start();
     let not = || Client::new(RedisBackend::connect(&server.url()).unwrap()).unwrap();
     // It connects, and locks, before any client is durable.

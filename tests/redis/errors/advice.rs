@@ -17,8 +17,9 @@ fn says<T: std::fmt::Debug>(result: Result<T, Error>, text: &str) -> Error {
     error
 }
 
+/// A name in use with another number of permits says both numbers.
 #[test]
-fn a_name_in_use_with_another_number_of_permits_says_both_numbers() {
+fn a_name_with_another_number_of_permits_says_both() {
     let server = CleanServer::start();
     let client = client(&server, Discipline::HandOff);
     let (five, eight) = (client.semaphore("api", 5).unwrap(), client.semaphore("api", 8).unwrap());
@@ -37,8 +38,9 @@ fn a_name_in_use_with_another_number_of_permits_says_both_numbers() {
     drop(permit);
 }
 
+/// A kind that the discipline lacks, and a write under a read, say what there is.
 #[test]
-fn a_kind_that_the_discipline_lacks_and_a_write_under_a_read_say_what_there_is() {
+fn a_missing_kind_and_a_write_under_a_read_say_why() {
     let server = CleanServer::start();
     let redisson = client(&server, Discipline::Redisson);
     let text = "lock `prices` can't be a read-write lock: discipline Redisson has fair and plain locks only";
@@ -96,8 +98,9 @@ fn patient(server: &RedisServer) -> Client {
     Client::new(RedisBackend::connect(&server.url()).unwrap()).unwrap()
 }
 
+/// A replica of a master that is well says at once where the master is.
 #[test]
-fn a_replica_of_a_master_that_is_well_says_at_once_where_that_is() {
+fn a_replica_names_its_healthy_master() {
     let _alone = Alone::here();
     let master = RedisServer::start();
     let of_master = format!("127.0.0.1 {}", master.port());
@@ -127,8 +130,9 @@ fn a_replica_of_a_master_that_is_well_says_at_once_where_that_is() {
     assert_no_residue(&replica, &[]);
 }
 
+/// A server that takes no writes for now refuses a newcomer at once, and the newcomer may try again.
 #[test]
-fn a_server_that_takes_no_writes_for_now_refuses_a_newcomer_at_once_and_it_may_try_again() {
+fn a_server_without_writes_refuses_newcomers_for_now() {
     let server = CleanServer::start();
     // Before: a server that can't save refuses a PING, too.
     let [first, second] = [(); 2].map(|()| patient(&server));

@@ -123,8 +123,9 @@ fn a_hash_of_redissons_is_waited_for() {
     }
 }
 
+/// A client whose calls were refused for the lock has nothing to settle.
 #[test]
-fn a_client_whose_calls_were_refused_for_the_lock_has_nothing_to_settle() {
+fn a_client_whose_calls_were_refused_settles_nothing() {
     let server = CleanServer::start().allow(&["orders", "string"]);
     put(&server, "theirs|x");
     server.query::<()>(&["SET", "string", "theirs"]);

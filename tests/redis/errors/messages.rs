@@ -148,8 +148,9 @@ fn a_type_that_the_user_may_not_ask_for_is_left_out() {
     }
 }
 
+/// `unlock` on another thread names the owner that leaked the hold.
 #[test]
-fn unlock_on_another_thread_names_the_owner_that_leaked_the_hold() {
+fn unlock_on_another_thread_names_the_leaked_owner() {
     let _alone = Alone::here();
     let client = Client::builder(MemoryBackend::new()).label("worker 3").build().unwrap();
     let lock = client.fair_lock("orders").unwrap();
@@ -164,8 +165,9 @@ fn unlock_on_another_thread_names_the_owner_that_leaked_the_hold() {
     assert_eq!(error.to_string(), format!("lock `orders` is not held by {says}"));
 }
 
+/// The compiler says what to use when a guard or request is sent to a thread.
 #[test]
-fn the_compiler_says_what_to_use_when_a_guard_or_request_is_sent_to_a_thread() {
+fn the_compiler_says_what_to_send_instead_of_a_guard() {
     let _alone = Alone::here();
     let dir = WorkDir::new();
     for (taken, sent) in [("lock", "LockGuard"), ("request", "LockRequest")] {
@@ -185,9 +187,10 @@ fn the_compiler_says_what_to_use_when_a_guard_or_request_is_sent_to_a_thread() {
     }
 }
 
-/// The compiler says "future cannot be sent", and what in it can't be.
+/// The compiler names `to_async` when a thread's guard is held over an await. The compiler says "future cannot be sent", and what
+/// in it can't be.
 #[test]
-fn the_compiler_names_to_async_when_a_threads_guard_is_held_over_an_await() {
+fn the_compiler_names_to_async_for_a_guard_over_await() {
     let _alone = Alone::here();
     let dir = WorkDir::new();
     let program = r#"fn spawn(_: impl Future + Send) {}

@@ -131,13 +131,15 @@ fn line_up(client: &Client, discipline: Discipline, lock: &Lock) -> Result<(), E
     second.wait_for(BOUND)?.guard().expect("granted in time").unlock()
 }
 
+/// The least rights are enough for the hand-off, and each of them is needed.
 #[test]
-fn the_least_rights_are_enough_and_each_of_them_is_needed_by_hand_off() {
+fn hand_off_works_with_the_least_rights_and_needs_each() {
     the_least_rights_are_enough_and_each_of_them_is_needed(Discipline::HandOff);
 }
 
+/// The least rights are enough for Redisson's discipline, and each of them is needed.
 #[test]
-fn the_least_rights_are_enough_and_each_of_them_is_needed_by_redisson() {
+fn redisson_works_with_the_least_rights_and_needs_each() {
     the_least_rights_are_enough_and_each_of_them_is_needed(Discipline::Redisson);
 }
 
@@ -192,8 +194,9 @@ fn the_least_rights_are_enough_and_each_of_them_is_needed(discipline: Discipline
     });
 }
 
+/// The least rights are enough for a semaphore, and `doctor` notes the rights that are missing.
 #[test]
-fn the_least_rights_are_enough_for_a_semaphore_and_doctor_notes_those_that_miss() {
+fn a_semaphore_works_with_the_least_rights() {
     let server = CleanServer::start();
     let all = ["fairlock_ends:", "fairlock_queue:", "fairlock_record:"].map(|key| format!("~{key}{{pool}}"));
     let of_user = |name: &str, keys: &[String]| {

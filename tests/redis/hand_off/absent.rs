@@ -44,8 +44,9 @@ fn two_hundred_waiters_with_dead_connections_delay_no_other() {
     });
 }
 
+/// Two hundred stopped waiters delay the next by one place in total.
 #[test]
-fn two_hundred_stopped_waiters_delay_the_next_by_one_place_in_total() {
+fn two_hundred_stopped_waiters_delay_by_one_place() {
     let ttl = Duration::from_millis(1500);
     delays(ttl, ttl + SLACK, |server, still| {
         // Their connections stay: for the server, they listen.
@@ -54,10 +55,10 @@ fn two_hundred_stopped_waiters_delay_the_next_by_one_place_in_total() {
     });
 }
 
-/// No heartbeat comes in this time: the releasing client repeats its call until the lock is granted or the queue is
-/// empty.
+/// Thousands of dead connections delay no live waiter, however the lock becomes free. No heartbeat comes in this time: the
+/// releasing client repeats its call until the lock is granted or the queue is empty.
 #[test]
-fn thousands_of_dead_connections_delay_no_live_waiter_however_the_lock_becomes_free() {
+fn thousands_of_dead_connections_delay_no_live_waiter() {
     let server = CleanServer::start().allow(&["fairlock_queue:*", "fairlock_record:*"]);
     let (ours, others) = (client(&server.url()), client(&server.url()));
     for name in ["released", "forced", "withdrawn", "asked", "tried"] {
@@ -131,10 +132,11 @@ fn patient(url: &str, place_ttl: Duration) -> Client {
     Client::builder(backend.connect().unwrap()).lease(LONG * 2).place_ttl(place_ttl).build().unwrap()
 }
 
-/// While the server stands still, the waiters' heartbeats fail and their subscriptions are given up. The release is
-/// the first command afterwards, and the commands of the first waiter's client are the last.
+/// The order survives a server that was stopped for longer than a place lives. While the server stands still, the waiters'
+/// heartbeats fail and their subscriptions are given up. The release is the first command afterwards, and the commands of the
+/// first waiter's client are the last.
 #[test]
-fn the_order_survives_a_server_stopped_for_longer_than_a_place_lives() {
+fn the_order_survives_a_stop_longer_than_a_place() {
     let server = CleanServer::start();
     let holder = patient(&server.url(), LONG);
     let guard = take(&holder, "frozen");
@@ -154,10 +156,10 @@ fn the_order_survives_a_server_stopped_for_longer_than_a_place_lives() {
     in_turn(requests, FencingToken::new(0));
 }
 
-/// The first heartbeat after the silence is for long-lived places: half of their time is more than the whole time of
-/// the first waiter's place.
+/// The order survives a stopped server with places of different lives. The first heartbeat after the silence is for long-lived
+/// places: half of their time is more than the whole time of the first waiter's place.
 #[test]
-fn the_order_survives_a_stopped_server_with_places_of_different_lives() {
+fn the_order_survives_a_stop_with_unequal_places() {
     let server = CleanServer::start();
     let holder = patient(&server.url(), LONG);
     let guard = take(&holder, "mixed");

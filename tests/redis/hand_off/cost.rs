@@ -33,8 +33,9 @@ fn waiting_costs_one_script_a_heartbeat_however_many_wait() {
     }
 }
 
+/// A contended turn costs two scripts, and nothing is found by polling.
 #[test]
-fn a_contended_turn_costs_two_scripts_and_nothing_is_found_by_polling() {
+fn a_contended_turn_costs_two_scripts() {
     const TURNS: u64 = 50;
     let server = CleanServer::start();
     let clients: Vec<_> = (0..4).map(|_| client(&server.url())).collect();
@@ -56,9 +57,10 @@ fn a_contended_turn_costs_two_scripts_and_nothing_is_found_by_polling() {
     assert!(clients.iter().all(|client| client.stats().granted_by_polling == 0));
 }
 
-/// Counts the server's commands in a call that joins the queue, and in a release that hands the lock on.
+/// Joining and handing over take the same commands, whether ten wait or a thousand. Counts the server's commands in a call that
+/// joins the queue, and in a release that hands the lock on.
 #[test]
-fn joining_and_handing_over_take_the_same_commands_whether_ten_wait_or_a_thousand() {
+fn joining_and_handing_over_cost_the_same_for_any_queue() {
     let cost = |waiters: usize| {
         let server = CleanServer::start();
         let ours = client(&server.url());
@@ -77,8 +79,9 @@ fn joining_and_handing_over_take_the_same_commands_whether_ten_wait_or_a_thousan
     assert_eq!(cost(10), cost(1000));
 }
 
+/// Re-entry costs no round trip, and is seen after the next renewal.
 #[test]
-fn re_entry_costs_no_round_trip_and_is_seen_after_the_next_renewal() {
+fn re_entry_costs_no_round_trip() {
     let server = CleanServer::start();
     let (ours, theirs) = (client(&server.url()), client(&server.url()));
     a_turn(&ours, "again"); // loads the scripts

@@ -66,9 +66,10 @@ fn wake_ups_that_do_not_arrive_cost_a_third_of_a_place() {
     }
 }
 
-/// A client loses the right to subscribe for good: the server closes its subscription, and refuses each new one.
+/// A client that may not listen any more gets its turns in order, beside others. The client loses the right to subscribe for
+/// good: the server closes its subscription, and refuses each new one.
 #[test]
-fn a_client_that_may_not_listen_any_more_gets_its_turns_in_order_beside_others() {
+fn a_client_without_the_right_to_listen_has_its_turns() {
     let server = CleanServer::start();
     server.query::<()>(&["ACL", "SETUSER", "mute", "on", "nopass", "~*", "+@all", "&*"]);
     let (deaf, ours) = (with_places(&server.url_as("mute", "x"), TTL), with_places(&server.url(), TTL));
@@ -118,9 +119,10 @@ fn a_client_that_may_not_listen_any_more_gets_its_turns_in_order_beside_others()
     assert_eq!((deaf.stats().places_lost, ours.stats().places_lost), (0, 0));
 }
 
-/// The plain lock beside it: its waiters subscribe when they wait, and a release before that wakes no waiter.
+/// A plain lock that is released while its waiter subscribes is granted at once. Waiters for plain locks subscribe when they
+/// wait, and a release before that wakes no waiter.
 #[test]
-fn a_plain_lock_released_while_its_waiter_subscribes_is_granted_at_once() {
+fn a_plain_lock_released_during_a_subscribe_is_granted() {
     let server = CleanServer::start();
     let proxy = Proxy::start(server.port());
     let (holder, waiter) = (client(&server.url()), client(&proxy.url()));

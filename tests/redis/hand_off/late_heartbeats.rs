@@ -114,9 +114,9 @@ fn a_late_heartbeat_of_a_granted_request_begins_nothing() {
     late.speaks_in_vain(&server);
 }
 
-/// It comes back by its ask, and the others need not wait for it.
+/// A waiter that was absent at its turn is back by its ask, no queue rests, and the other waiters need not wait for it.
 #[test]
-fn a_waiter_that_was_absent_at_its_turn_is_back_and_no_queue_rests() {
+fn a_waiter_absent_at_its_turn_is_back() {
     let (server, client, mut late) = world();
     let guard = take(&client, NAME);
     late.ask();

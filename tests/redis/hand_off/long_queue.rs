@@ -79,8 +79,9 @@ fn cheap<T>(server: &RedisServer, commands: u64, kilobytes: u64, what: impl FnOn
     result
 }
 
+/// No inspection of a queue of a hundred thousand reads all of it.
 #[test]
-fn no_inspection_of_a_queue_of_a_hundred_thousand_reads_all_of_it() {
+fn no_inspection_reads_all_of_a_long_queue() {
     let _alone = Alone::here();
     for discipline in [Discipline::HandOff, Discipline::Redisson] {
         let crowded = Crowded::new(discipline);
@@ -100,9 +101,10 @@ fn no_inspection_of_a_queue_of_a_hundred_thousand_reads_all_of_it() {
     }
 }
 
-/// A waiter from a listing is named by its request. If only the owner is known, the queue is searched.
+/// A place in a queue of a hundred thousand is taken without reading the queue. A waiter from a listing is named by its request.
+/// If only the owner is known, the queue is searched.
 #[test]
-fn a_place_in_a_queue_of_a_hundred_thousand_is_taken_without_reading_the_queue() {
+fn a_place_in_a_long_queue_is_taken_without_reading_all() {
     let _alone = Alone::here();
     let crowded = Crowded::new(Discipline::HandOff);
     let Crowded { server, lock, .. } = &crowded;

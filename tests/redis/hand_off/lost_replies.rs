@@ -103,8 +103,9 @@ fn lost_replies_cost_no_place_and_no_hold_and_leave_no_ghost() {
     a_turn(&world.theirs, "lossy");
 }
 
+/// A release whose reply is lost takes nothing from the next holder.
 #[test]
-fn a_release_whose_reply_is_lost_takes_nothing_from_the_next_holder() {
+fn a_release_with_a_lost_reply_takes_nothing_from_others() {
     let world = World::new();
     let guard = take(&world.ours, "lossy");
     let waiting = request(&world.theirs, "lossy");

@@ -6,8 +6,9 @@ use fairlock_tests::proxy::{Rule, Traffic};
 
 use crate::support::*;
 
+/// A waiter for a plain lock is notified when the fair one is free.
 #[test]
-fn a_waiter_for_a_plain_lock_is_notified_when_the_fair_one_is_free() {
+fn a_plain_waiter_is_notified_when_the_fair_lock_is_free() {
     let server = CleanServer::start();
     let (holder, waiter) = (client(&server.url()), client(&server.url()));
     let lock = holder.fair_lock("both").unwrap();
@@ -22,9 +23,10 @@ fn a_waiter_for_a_plain_lock_is_notified_when_the_fair_one_is_free() {
     assert_eq!(waiter.stats().granted_by_polling, 0);
 }
 
-/// After a pause, a process may read the message of a grant that ended long ago, after it has asked again.
+/// The late message of a grant that has ended is not believed by a request that asked again. A process may read such a message
+/// after a pause.
 #[test]
-fn the_late_message_of_an_ended_grant_is_not_believed_by_a_request_that_asked_again() {
+fn the_late_message_of_an_ended_grant_is_not_believed() {
     let server = CleanServer::start();
     let proxy = Proxy::start(server.port());
     let (holder, ours) = (client(&server.url()), with_places(&proxy.url(), Duration::from_millis(900)));

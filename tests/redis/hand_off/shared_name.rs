@@ -14,9 +14,10 @@ fn redisson(server: &RedisServer) -> Client {
     Client::builder(backend).place_ttl(LONG).lease(LONG).build().unwrap()
 }
 
-/// Its release tells our waiter nothing, and neither a heartbeat nor the end of the lease comes before the test is over.
+/// The first waiter in the queue finds the release of a foreign hold by its own look. The release tells our waiter nothing, and
+/// neither a heartbeat nor the end of the lease comes before the test is over.
 #[test]
-fn the_first_in_queue_finds_the_release_of_a_foreign_hold_by_its_own_look() {
+fn the_first_waiter_finds_a_foreign_release_by_itself() {
     let server = CleanServer::start();
     let (ours, theirs) = (client(&server.url()), redisson(&server));
     for (name, theirs) in [("fair", theirs.fair_lock("fair")), ("plain", theirs.plain_lock("plain"))] {
@@ -90,9 +91,10 @@ fn a_foreign_hold_without_a_queue_is_nothing_to_warn_of() {
     assert_eq!(log_lines("lock `alone`"), [""; 0]);
 }
 
-/// Each look without the right to the key is an entry in the server's log, or one more of its count.
+/// Without the right to Redisson's queue all works, and one look is refused. Each look without the right to the key is an entry
+/// in the server's log, or one more of its count.
 #[test]
-fn without_the_right_to_redissons_queue_all_works_and_one_look_is_refused() {
+fn without_the_right_to_redissons_queue_all_works() {
     let server = CleanServer::start();
     let words = "ACL SETUSER bob on >pw +@all &* ~log ~fairlock_*:{log} ~fairlock_life";
     server.query::<()>(&words.split(' ').collect::<Vec<_>>());

@@ -35,10 +35,10 @@ const DAY: u64 = 24 * 60 * MINUTE;
 /// Times to live are raised every 2.8 hours, and are longer by as much.
 const MORE: u64 = 10_000_000;
 
-/// As after a clock that was three days ahead and was corrected. If the sequence were forgotten before the clock has
-/// caught up, the next number would be smaller than the last.
+/// The last number is kept for a day after the clock has caught up with it, as after a clock that was three days ahead and was
+/// corrected. If the sequence were forgotten before the clock has caught up, the next number would be smaller than the last.
 #[test]
-fn the_last_number_is_kept_for_a_day_after_the_clock_has_caught_up_with_it() {
+fn the_last_number_is_kept_a_day_past_the_clock() {
     let server = CleanServer::start();
     let redisson = RedisBackend::builder(&server.url()).discipline(Discipline::Redisson).connect().unwrap();
     let (ours, theirs) = (client(&server.url()), Client::new(redisson).unwrap());

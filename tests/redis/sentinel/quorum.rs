@@ -60,8 +60,9 @@ fn kept(master: &RedisServer, name: &str) -> Duration {
     Duration::from_millis(master.query(&["PTTL", name]))
 }
 
+/// Without a majority of sentinels nothing is granted, and holds end in time.
 #[test]
-fn without_a_majority_of_sentinels_nothing_is_granted_and_holds_end_in_time() {
+fn without_a_majority_of_sentinels_nothing_is_granted() {
     let _alone = Alone::here();
     let sentinels = known();
     let [ours, theirs] = [client(&sentinels), client(&sentinels)];
@@ -86,10 +87,11 @@ fn without_a_majority_of_sentinels_nothing_is_granted_and_holds_end_in_time() {
     assert_no_residue(&sentinels.servers[0], &[]);
 }
 
-/// A sentinel that lost its file may name a master that it has helped to depose. It does not count before every client has
-/// stopped to believe in what it said before, and then the master begins a new life: it may have been deposed meanwhile.
+/// A sentinel that restarts without its file counts later, and as another sentinel. A sentinel that lost its file may name a
+/// master that it has helped to depose. It does not count before every client has stopped to believe in what it said before, and
+/// then the master begins a new life: it may have been deposed meanwhile.
 #[test]
-fn a_sentinel_that_restarts_without_its_file_counts_later_and_as_another_one() {
+fn a_sentinel_without_its_file_counts_later_as_another() {
     let _alone = Alone::here();
     let sentinels = known();
     let [ours, theirs] = [client(&sentinels), client(&sentinels)];
@@ -207,9 +209,10 @@ fn a_hold_is_kept_for_longer_than_its_holder_believes() {
     assert_no_residue(master, &[]);
 }
 
-/// Its holder no longer believes in it, and a refused question must not keep it from the others for longer.
+/// A heartbeat in a grace does not raise a hold that is only kept. Its holder no longer believes in it, and a refused question
+/// must not keep it from the others for longer.
 #[test]
-fn a_heartbeat_in_a_grace_does_not_raise_a_hold_that_is_only_kept() {
+fn a_heartbeat_in_a_grace_does_not_raise_a_kept_hold() {
     let _alone = Alone::here();
     let sentinels = known();
     let master = &sentinels.servers[0];

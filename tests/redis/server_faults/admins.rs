@@ -13,10 +13,10 @@ use crate::looks::info;
 use crate::scene::{ends_on_time, held_and_wanted, recovers, try_once};
 use crate::support::*;
 
-/// D17. No client is notified. The waiter finds out by its heartbeat and the holder by its renewal; until then there
-/// are two holders.
+/// D17. A lock that vanishes is granted after a heartbeat, and lost after a renewal. No client is notified. The waiter finds out
+/// by its heartbeat and the holder by its renewal; until then there are two holders.
 #[test]
-fn a_lock_that_vanishes_is_granted_after_a_heartbeat_and_lost_after_a_renewal() {
+fn a_vanished_lock_is_granted_and_then_lost() {
     let server = CleanServer::start().allow(&["fairlock_queue:*", "fairlock_record:*"]);
     // Some take the queue as well, which rests when it comes back.
     for (command, rest) in [
@@ -41,9 +41,9 @@ fn a_lock_that_vanishes_is_granted_after_a_heartbeat_and_lost_after_a_renewal() 
     });
 }
 
-/// D10.
+/// D10. An evicted lock is granted again with a greater token, and its holder is told.
 #[test]
-fn an_evicted_lock_is_granted_again_with_a_greater_token_and_its_holder_is_told() {
+fn an_evicted_lock_is_granted_with_a_greater_token() {
     let server = RedisServer::builder().arg("maxmemory-policy", "volatile-lru");
     let server = CleanServer::of(server).allow(&["filler*"]);
     let (_holder, _waiter, guard, waiting) = held_and_wanted(&server, "evicted");
@@ -64,10 +64,10 @@ fn an_evicted_lock_is_granted_again_with_a_greater_token_and_its_holder_is_told(
     recovers(guard, waiting, gone, Duration::ZERO);
 }
 
-/// D18. The next renewal gives an endless lock an end again. If its holder is dead, an administrator must act, and
-/// the state is visible.
+/// D18. An endless lock gets an end from its holder, and waiters keep asking. The next renewal gives an endless lock an end
+/// again. If its holder is dead, an administrator must act, and the state is visible.
 #[test]
-fn an_endless_lock_gets_an_end_from_its_holder_and_waiters_keep_asking() {
+fn an_endless_lock_gets_an_end_from_its_holder() {
     let server = CleanServer::start();
     let waiter = client(&server);
     let mut holder = Worker::start(PROGRAM, &["hold", "hand_off", &server.url(), "endless", "3000"]);
@@ -98,9 +98,9 @@ fn an_endless_lock_gets_an_end_from_its_holder_and_waiters_keep_asking() {
     assert_eq!(waiter.stats().places_lost, 0);
 }
 
-/// D15.
+/// D15. Withdrawn rights are named, and restored rights are used again.
 #[test]
-fn withdrawn_rights_are_named_and_restored_rights_are_used_again() {
+fn withdrawn_rights_are_named_and_restored_ones_used() {
     let server = CleanServer::start();
     let rule = |words: &[&str]| server.query::<()>(&[&["ACL", "SETUSER", "bob"], words].concat());
     let all = ["on", ">pw", "~*", "&*", "+@all"];
@@ -145,9 +145,10 @@ fn withdrawn_rights_are_named_and_restored_rights_are_used_again() {
     take(&bob, "rights").unlock().unwrap();
 }
 
-/// G2. Times belong to the grant and the place, not to the lock.
+/// G2. Clients with different times take turns, each with its own lease. Times belong to the grant and the place, not to the
+/// lock.
 #[test]
-fn clients_with_different_times_take_turns_each_with_its_own_lease() {
+fn clients_with_different_times_take_turns() {
     let server = CleanServer::start();
     let times = [(1000, 600), (3000, 1500), (60_000, 30_000)].map(|(lease, place)| {
         let backend = RedisBackend::builder(&server.url()).discipline(Discipline::HandOff);

@@ -14,9 +14,10 @@ use crate::looks::info;
 use crate::scene::{ends_on_time, held_and_wanted, try_once};
 use crate::support::*;
 
-/// D1, D2. A pause of writes is treacherous, because reads still work.
+/// D1, D2. A pause ends a hold before the server's lease, and keeps the order. A pause of writes is treacherous, because reads
+/// still work.
 #[test]
-fn a_pause_ends_a_hold_before_the_servers_lease_and_keeps_the_order() {
+fn a_pause_ends_a_hold_before_the_servers_lease() {
     let _alone = Alone::here();
     thread::scope(|scope| {
         scope.spawn(|| outlives_a_pause("WRITE"));
@@ -175,9 +176,10 @@ fn a_restart_with_data_passes_over_no_waiter() {
     assert_nothing_is_left_but_late_places(&server, &[]);
 }
 
-/// D8. A server that requires a replica and has none refuses all writes, even DEL and PEXPIRE.
+/// D8. A server without its replica ends holds on time, and is retried. A server that requires a replica and has none refuses all
+/// writes, even DEL and PEXPIRE.
 #[test]
-fn a_server_without_its_replica_ends_holds_on_time_and_is_retried() {
+fn a_server_without_its_replica_ends_holds_on_time() {
     let server = CleanServer::start().allow(&["fairlock_queue:*", "fairlock_record:*"]);
     let (holder, waiter) = (client(&server), client(&server));
     let missing = |replicas: &str| server.query::<()>(&["CONFIG", "SET", "min-replicas-to-write", replicas]);

@@ -15,10 +15,10 @@ fn client(url: &str) -> Client {
     builder.build().unwrap()
 }
 
-/// P3: the server sees that their connections are gone. They count for half a place's time all the same, and then a heartbeat of the
-/// reader finds out.
+/// P3. Dead writers behind a reader delay the next waiter by half a place and a heartbeat in total. The server sees that their
+/// connections are gone. They count for half a place's time all the same, and then a heartbeat of the reader finds out.
 #[test]
-fn dead_writers_behind_a_reader_delay_the_next_one_by_half_a_place_and_a_heartbeat_in_total() {
+fn dead_writers_behind_a_reader_delay_once_in_total() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port());

@@ -25,8 +25,9 @@ fn a_grant_after_persist_cuts_no_other_hold() {
     assert_eq!(world.renew_hold(&long, token), Renewal::Renewed);
 }
 
+/// A request whose own hold is over takes its units once, however many holds are over.
 #[test]
-fn a_request_whose_own_hold_is_over_takes_its_units_once_however_many_are_over() {
+fn a_request_whose_hold_is_over_takes_its_units_once() {
     let world = World::with(400);
     let askers: Vec<_> = (1..=300).map(|number| world.asker(number, 1)).collect();
     askers.iter().for_each(|asker| _ = world.granted(asker));

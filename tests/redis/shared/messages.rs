@@ -20,9 +20,10 @@ fn the_holder_of_a_fair_lock_that_is_taken_by_force_is_told() {
     assert_eq!(world.take(&one, token), ForceReleased::NotHeld);
 }
 
-/// A script looks at some hundred holders. Those who are granted the lock between two scripts keep it.
+/// A force takes the lock from more holders than one script looks at. A script looks at some hundred holders. Those who are
+/// granted the lock between two scripts keep it.
 #[test]
-fn a_force_takes_the_lock_from_more_holders_than_one_script_looks_at() {
+fn a_force_takes_the_lock_from_more_than_one_script_sees() {
     let world = World::of(LockKind::ReadWrite);
     for number in 1..=1200 {
         world.granted(&world.asker(number, 1));

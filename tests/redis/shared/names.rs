@@ -56,9 +56,10 @@ fn a_semaphores_name_is_no_lock_of_redissons() {
     }
 }
 
-/// The capacity of an idle name is that of its first waiter: one of another kind is refused, and takes nothing from the queue.
+/// A name that is waited for and not held is no other kind of lock. The capacity of an idle name is that of its first waiter: one
+/// of another kind is refused, and takes nothing from the queue.
 #[test]
-fn a_name_that_is_waited_for_and_not_held_is_no_other_kind_of_lock() {
+fn a_name_with_waiters_is_no_other_kind_of_lock() {
     for waits_for in [LockKind::Fair, LockKind::Semaphore { permits: 5 }] {
         let mut world = World::with(5);
         world.lock = as_kind(&world, waits_for);

@@ -19,9 +19,10 @@ fn member(of: &Asker) -> String {
     format!("{}:{}", of.owner, of.request)
 }
 
-/// A script drops 128 of them. The rest must not keep the lock at their capacity.
+/// Any number of holds that are over says nothing of the capacity. A script drops 128 of them. The rest must not keep the lock at
+/// their capacity.
 #[test]
-fn any_number_of_holds_that_are_over_says_nothing_of_the_capacity() {
+fn holds_that_are_over_say_nothing_of_the_capacity() {
     let mut world = World::with(200);
     let dead: Vec<_> = (1..=200).map(|number| world.asker(number, 1)).collect();
     dead.iter().for_each(|asker| _ = world.granted(asker));
@@ -94,10 +95,10 @@ fn a_lost_or_senseless_number_of_units_taken_is_no_error() {
     }
 }
 
-/// An operator lets a hold last for good, or another program writes half milliseconds: a grant beside that hold is whole, the keys end,
-/// and the hold can be renewed and kept.
+/// An end that is no number of milliseconds leaves nothing half done. An operator lets a hold last for good, or another program
+/// writes half milliseconds: a grant beside that hold is whole, the keys end, and the hold can be renewed and kept.
 #[test]
-fn an_end_that_is_no_number_of_milliseconds_leaves_nothing_half_done() {
+fn an_end_that_is_no_whole_number_leaves_nothing_half_done() {
     for end in ["inf", "1e300", "1900000000000.5"] {
         let world = World::with(5);
         let [lasting, leaving, waiting] =

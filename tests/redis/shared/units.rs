@@ -32,8 +32,9 @@ fn the_queue_is_not_walked_while_no_unit_is_free() {
     assert_eq!((world.holders(), queue(&world.server, NAME).len()), (vec![2, 4], 34));
 }
 
+/// Many waiters enter in parts, each of which tells the next to look.
 #[test]
-fn many_waiters_enter_in_parts_each_of_which_tells_the_next_to_look() {
+fn many_waiters_enter_in_parts_that_call_the_next() {
     let world = World::of(LockKind::ReadWrite);
     let writer = world.asker(1, u32::MAX);
     let readers: Vec<_> = (2..202).map(|number| world.asker(number, 1)).collect();
@@ -65,8 +66,9 @@ fn many_waiters_enter_in_parts_each_of_which_tells_the_next_to_look() {
     assert_eq!(world.holders().len(), 200);
 }
 
+/// A newcomer between two parts goes on with the loop, and queues.
 #[test]
-fn a_newcomer_between_two_parts_goes_on_with_the_loop_and_queues() {
+fn a_newcomer_between_two_parts_goes_on_and_queues() {
     let world = World::of(LockKind::ReadWrite);
     let writer = world.asker(1, u32::MAX);
     let readers: Vec<_> = (2..72).map(|number| world.asker(number, 1)).collect();
@@ -80,8 +82,9 @@ fn a_newcomer_between_two_parts_goes_on_with_the_loop_and_queues() {
     assert_eq!((world.holders().len(), world.queue()), (70, vec![100, 101]));
 }
 
+/// More absent waiters than one script examines do not stop a release.
 #[test]
-fn more_absent_waiters_than_one_script_examines_do_not_stop_a_release() {
+fn many_absent_waiters_do_not_stop_a_release() {
     let world = World::with(1);
     let (one, next) = (world.asker(1, 1), world.asker(999, 1));
     let token = world.granted(&one);

@@ -89,9 +89,10 @@ fn the_cases_do_what_the_rule_does() {
     ways.iter().for_each(Ways::assert_fast);
 }
 
-/// More waiters died than one script examines: it can't know whether a live one is behind them. (fairlock-rules looks at all.)
+/// Nobody barges past more absent waiters than one command looks at: a script can't know whether a live waiter is behind them.
+/// (fairlock-rules looks at all.)
 #[test]
-fn nobody_barges_past_more_absent_waiters_than_one_command_looks_at() {
+fn nobody_barges_past_many_absent_waiters() {
     let lua = LuaServer::start(Parts::Both);
     let mut subject = LuaSubject::new(&lua, LockKind::Fair);
     let told = |client, request, patience, ticket| {

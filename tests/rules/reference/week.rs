@@ -402,7 +402,8 @@ fn after_a_week_redis_keeps_what_is_in_use_and_nothing_else() {
     passes(Redis(LuaSubject::new(&lua, LockKind::Fair)));
 }
 
+/// After a week, a database keeps what is in use, and nothing else.
 #[test]
-fn after_a_week_a_database_keeps_what_is_in_use_and_nothing_else() {
+fn after_a_week_a_database_keeps_only_what_is_in_use() {
     passes(Rows { rows: BTreeMap::new(), now: START, micros: 0 });
 }

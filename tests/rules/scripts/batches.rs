@@ -112,8 +112,9 @@ fn plainly(answer: Result<Renewal, BackendError>) -> Answer {
     answer.map_err(|error| (error.kind(), error.message().to_owned()))
 }
 
+/// Holds in one call have the answers and effects of calls of their own.
 #[test]
-fn holds_in_one_call_have_the_answers_and_effects_of_calls_of_their_own() {
+fn holds_in_one_call_are_answered_as_in_calls_of_their_own() {
     let _alone = Alone::here();
     let server = refusals::server();
     let keys = LOCKS.map(|(name, _)| {

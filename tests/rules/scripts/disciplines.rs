@@ -20,8 +20,9 @@ fn client(server: &RedisServer, rules: Rules) -> (Client, Lock) {
     (client, lock.unwrap())
 }
 
+/// A holder of any discipline excludes all other disciplines, and is shown to them.
 #[test]
-fn a_holder_of_any_discipline_excludes_all_others_and_is_shown_to_them() {
+fn a_holder_of_any_discipline_excludes_all_others() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let mut last = None;
@@ -47,8 +48,9 @@ fn a_holder_of_any_discipline_excludes_all_others_and_is_shown_to_them() {
     assert_no_residue(&server, &[]);
 }
 
+/// A waiter of another discipline costs the holder nothing, and a forced unlock notifies the waiter.
 #[test]
-fn a_waiter_of_another_discipline_costs_the_holder_nothing_and_a_forced_unlock_notifies_it() {
+fn a_waiter_of_another_discipline_costs_a_holder_nothing() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     for (holds, other) in ALL.into_iter().flat_map(|holds| ALL.map(|other| (holds, other))) {

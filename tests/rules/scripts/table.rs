@@ -19,8 +19,9 @@ fn no_operation_of_a_semaphore_is_ever_half_executed() {
     run(Rules::Parts);
 }
 
+/// No operation of a request for all permits is ever half executed.
 #[test]
-fn no_operation_of_a_request_for_all_permits_is_ever_half_executed() {
+fn no_request_for_all_permits_is_ever_half_executed() {
     run(Rules::All);
 }
 
@@ -34,9 +35,10 @@ fn no_operation_of_a_plain_lock_is_ever_half_executed() {
     run(Rules::Plain);
 }
 
-/// The table takes one right away. Here what the first write has done can't be taken back in the shortest way, either.
+/// A lock that may get no end is not taken, whatever else is missing. The table takes one right away; here what the first write
+/// has done can't be taken back in the shortest way, either.
 #[test]
-fn a_lock_that_may_get_no_end_is_not_taken_whatever_else_is_missing() {
+fn a_lock_that_may_get_no_end_is_not_taken() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let world = World::new(&server, Rules::HandOff);

@@ -70,8 +70,9 @@ fn an_overlap_lasts_until_one_of_both_has_ended() {
     }
 }
 
+/// Holders beside each other are found if they take more units than there are.
 #[test]
-fn holders_beside_each_other_are_found_if_they_take_more_units_than_there_are() {
+fn holders_of_too_many_units_together_are_found() {
     let two = "0 a ask, 0 a wants 2, 10 a granted 1, 40 a release, 20 b granted 2, 30 b release";
     let found = |story: &str, units| overlaps(&holds(&history(story)), |_| units);
     assert_eq!(found(two, 3), []);

@@ -28,8 +28,9 @@ fn exists(server: &RedisServer, key: &str) -> bool {
     server.query(&["EXISTS", key])
 }
 
+/// What is swallowed or held is not answered, and what comes from the server was executed.
 #[test]
-fn what_is_swallowed_or_held_is_not_answered_and_what_comes_from_the_server_was_executed() {
+fn what_is_swallowed_or_held_is_not_answered() {
     let (server, proxy) = world();
     for (traffic, rule, is_executed) in [
         (&[Traffic::Commands][..], Rule::Swallow, false),
@@ -75,8 +76,9 @@ fn one_reply_is_lost_with_its_connection_and_the_next_arrives() {
     assert_eq!(proxy.lost(), 1);
 }
 
+/// A later reply is lost, and silence begins with the reply to a command.
 #[test]
-fn a_later_reply_is_lost_and_silence_begins_with_the_reply_to_a_command() {
+fn a_later_reply_is_lost_and_silence_begins_with_a_reply() {
     let (server, proxy) = world();
     proxy.lose_later_reply_to("mine", 1);
     set(&mut connect(&proxy, SOON), "mine:1").unwrap();

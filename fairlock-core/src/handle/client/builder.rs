@@ -228,8 +228,9 @@ mod tests {
         }
     }
 
+    /// A lease is twice a time-out or more, and no longer than the backend grants.
     #[test]
-    fn a_lease_is_twice_a_time_out_or_more_and_no_longer_than_the_backend_grants() {
+    fn a_lease_is_two_time_outs_or_more_within_the_limit() {
         const S: Duration = Duration::from_secs(1);
         let is_good = |lease, time_out, longest| check_lease_within(lease, time_out, longest, "why").is_ok();
         let just_less = 2 * S - Duration::from_nanos(1);

@@ -167,9 +167,9 @@ impl Drop for UntilLost {
 mod tests {
     use super::*;
 
-    /// A `select!` in a loop makes one at each turn.
+    /// A wait for a loss that is dropped leaves nothing at the claim. A `select!` in a loop makes such a wait at each turn.
     #[test]
-    fn a_wait_for_a_loss_that_is_dropped_leaves_nothing_at_the_claim() {
+    fn a_dropped_wait_for_a_loss_leaves_nothing() {
         let (first_loss, lost) = FirstLoss::new();
         drop(UntilLost { first_loss: first_loss.clone(), lost });
         assert!(!first_loss.is_open(), "the claim forgets it");

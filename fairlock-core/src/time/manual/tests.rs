@@ -3,8 +3,9 @@
 use super::*;
 use crate::time::Clock;
 
+/// `advance` serves each deadline in order, and `jump` serves them at once.
 #[test]
-fn advance_serves_each_deadline_in_order_and_jump_serves_them_at_once() {
+fn advance_serves_deadlines_in_order_jump_at_once() {
     let manual = ManualClock::new();
     let clock = Clock::from(manual.clone());
     let start = clock.now();
@@ -27,8 +28,9 @@ fn advance_serves_each_deadline_in_order_and_jump_serves_them_at_once() {
     });
 }
 
+/// The work of a thread that attends takes no time, and each step of the clock shows the work.
 #[test]
-fn the_work_of_a_thread_that_attends_takes_no_time_and_each_step_shows_it() {
+fn an_attending_threads_work_takes_no_time() {
     let manual = ManualClock::new();
     let clock = Clock::from(manual.clone());
     let (start, rounds) = (clock.now(), Mutex::new(0));
@@ -74,8 +76,9 @@ fn no_move_goes_past_the_last_time() {
     }
 }
 
+/// The clock waits until as many threads sleep as it is told, and no longer.
 #[test]
-fn it_waits_until_as_many_threads_sleep_as_it_is_told_and_no_longer() {
+fn the_clock_waits_for_as_many_sleepers_as_it_is_told() {
     let manual = ManualClock::new();
     let clock = Clock::from(manual.clone());
     std::thread::scope(|scope| {

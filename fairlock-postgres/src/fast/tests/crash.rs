@@ -11,8 +11,9 @@ use crate::tests::{LEASE, ask, hold, lock};
 const SHORTER: &str = "do $$ begin execute replace(replace(replace(pg_get_functiondef('fairlock.grace_ends()'::regprocedure), \
                        '30 s', '5 s'), '30000000', '5000000'), '+ 10 ', '+ 0 '); end $$";
 
+/// After a crash that forgets holds, nothing is granted until the holds are over.
 #[test]
-fn after_a_crash_that_forgets_holds_nothing_is_granted_until_they_are_over() {
+fn after_a_crash_nothing_is_granted_until_holds_are_over() {
     fn eventually<T>(attempt: impl FnMut() -> Option<T>) -> T {
         look_until(LEASE, attempt).expect("within 30 s")
     }

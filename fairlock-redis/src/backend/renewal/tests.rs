@@ -28,8 +28,9 @@ fn items<'a>(locks: &'a [LockId], owner: &'a OwnerId) -> [Vec<Renew<'a>>; 2] {
     [locks.iter().map(hold).collect(), locks.iter().map(place).collect()]
 }
 
+/// Holds are renewed by hundreds, and the lost ones are told by their positions.
 #[test]
-fn holds_go_by_hundreds_and_those_that_are_lost_are_told_by_their_positions() {
+fn holds_go_by_hundreds_and_lost_ones_are_told() {
     let (backend, ran) = with(Discipline::HandOff, |_, _| "*2\r\n+renewed\r\n:2\r\n".to_owned());
     let (locks, owner) = (fair(MOST_HOLDS + 50), owner());
     let [holds, _] = items(&locks, &owner);

@@ -53,8 +53,9 @@ fn connect(address: &Address, settings: &Settings) -> Servers {
     Target::parse(&format!("redis://{address}")).unwrap().connect(settings).unwrap()
 }
 
+/// A durable client has locks with a queue, for the longest lease at most.
 #[test]
-fn a_durable_client_has_locks_with_a_queue_for_the_longest_lease() {
+fn a_durable_client_has_queues_and_the_longest_lease() {
     let invalid = Some(BackendErrorKind::InvalidConfig);
     let (calls, settings) = client(Some(Durability::default().among(Arrangement::Sentinels)), false);
     assert!(settings.greeting.is_none() && settings.majority.is_some());
@@ -75,8 +76,9 @@ fn a_client_beside_durable_ones_has_plain_locks_only() {
     assert_eq!(refused(&calls, LockKind::Plain, SECOND), None);
 }
 
+/// A durable client claims its locks, and a durable client with a quorum confirms messages.
 #[test]
-fn a_durable_client_claims_and_one_with_a_quorum_confirms_messages() {
+fn a_durable_client_claims_and_a_quorum_confirms() {
     let of = |durability| client(durability, false).0;
     let roles =
         [None, Some(Durability::default()), Some(Durability::default().among(Arrangement::Sentinels))]
@@ -108,8 +110,9 @@ fn the_refusals_of_the_life_have_meanings() {
     assert_eq!(kind("WRONGTYPE"), None);
 }
 
+/// A durable script has its life behind its keys, and tells the grace.
 #[test]
-fn a_durable_script_has_its_life_behind_its_keys_and_tells_the_grace() {
+fn a_durable_script_gets_its_life_and_tells_the_grace() {
     let (address, heard) = server("*3\r\n+grace\r\n:60000\r\n:7\r\n", "$-1\r\n");
     let (calls, settings) = client(Some(Durability::default()), false);
     let servers = connect(&address, &settings);

@@ -109,8 +109,9 @@ const SECOND: u64 = 1_000_000;
 mod tests {
     use super::*;
 
+    /// A fault counts for ten seconds, and not for waiters that came later.
     #[test]
-    fn a_fault_counts_for_ten_seconds_and_not_for_waiters_that_came_later() {
+    fn a_fault_counts_for_ten_seconds() {
         let after = |connections: &[(bool, u64, Option<u64>)]| {
             let known = KnownListeners::new();
             for (is_again, time, uptime) in connections {

@@ -118,8 +118,9 @@ mod tests {
         Value::Array([seconds, micros].map(|text| Value::BulkString(text.as_bytes().to_vec())).to_vec())
     }
 
+    /// An attempt ends a response time-out and a margin after now, by the server's clock.
     #[test]
-    fn an_attempt_ends_a_response_and_a_margin_after_now_by_the_servers_clock() {
+    fn an_attempt_ends_by_the_servers_clock() {
         let clock = ServerClock::new();
         assert!(!clock.is_known());
         assert_eq!(clock.attempt_end(RESPONSE), 0, "it is over until the clock is known");

@@ -346,8 +346,9 @@ mod tests {
         assert_eq!(from_wire("BUSY in time").within_connect(second), from_wire("BUSY in time"));
     }
 
+    /// What is no Redis server is an error of the configuration at the first connection, and is waited for later.
     #[test]
-    fn what_is_no_redis_server_at_first_stays_so_and_is_waited_for_later() {
+    fn no_redis_server_is_an_error_first_and_an_outage_later() {
         let address = Address::parse("redis://h:1").expect("an address");
         let no_redis = Failure::garbled("x").before_sending();
         let no_tls = Failure::NotSent("the TLS handshake failed: received corrupt message".to_owned());
@@ -380,8 +381,9 @@ mod tests {
         assert!(!format!("{auth:?}").contains("canary"), "{auth:?}");
     }
 
+    /// Without a reply the outcome is unknown, unless nothing was sent.
     #[test]
-    fn without_a_reply_the_outcome_is_unknown_unless_nothing_was_sent() {
+    fn without_a_reply_the_outcome_is_unknown_if_sent() {
         let time_out = RedisError::from(std::io::Error::from(std::io::ErrorKind::WouldBlock));
         assert_eq!(
             Failure::hiding(&Secrets::default(), time_out),

@@ -142,8 +142,9 @@ mod tests {
         channels.take_changes().unwrap_or_default()
     }
 
+    /// A channel is live from its confirmation to the end of the last interest.
     #[test]
-    fn a_channel_is_live_from_its_confirmation_to_the_end_of_the_last_interest() {
+    fn a_channel_lives_from_confirmation_to_last_interest() {
         let channels = Channels::default();
         assert!(!channels.want("c") && !channels.want("c"));
         assert_eq!(changes(&channels), [("c".to_owned(), true)]);

@@ -159,8 +159,9 @@ mod tests {
         servers.call("k", |route| route.call(&set))
     }
 
+    /// A master that became a replica costs its connections and no call.
     #[test]
-    fn a_master_that_became_a_replica_costs_its_connections_and_no_call() {
+    fn a_master_turned_replica_costs_connections_and_no_call() {
         let (first, server, pool, servers) = behind_one_address();
         // Both connections are used, and lead to the same server.
         std::thread::scope(|scope| (0..8).for_each(|_| drop(scope.spawn(|| set(&servers).expect("done")))));
@@ -175,8 +176,9 @@ mod tests {
         assert!(server.connections() <= before + 2, "{} after {before}", server.connections());
     }
 
+    /// A replica after a master is an outage that ends with the next master.
     #[test]
-    fn a_replica_after_a_master_is_an_outage_that_ends_with_the_next_master() {
+    fn a_replica_after_a_master_is_an_outage_until_the_next() {
         let (first, server, pool, servers) = behind_one_address();
         set(&servers).expect("a master");
         first.store(usize::MAX, Ordering::SeqCst);

@@ -108,8 +108,9 @@ mod tests {
         view.ranges.iter().map(|(first, last, node)| format!("{first}-{last} {node}")).collect()
     }
 
+    /// Ranges and nodes are read, and a missing host is the host that was asked.
     #[test]
-    fn ranges_and_nodes_are_read_and_a_missing_host_is_the_one_that_was_asked() {
+    fn ranges_and_nodes_are_read_also_without_a_host() {
         let read = view(
             "*3\r\n\
              *4\r\n:100\r\n:16383\r\n*3\r\n$2\r\nh2\r\n:2\r\n$2\r\nid\r\n*2\r\n$2\r\nh3\r\n:3\r\n\

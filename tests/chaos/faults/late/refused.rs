@@ -95,9 +95,10 @@ fn a_force_after_its_end_takes_no_later_hold() {
     });
 }
 
-/// C10: beside Redisson a place has its owner's name only, and is that of the owner's next request by now.
+/// C10. A withdrawal after its end takes no place of the owner's next request. Beside Redisson a place has its owner's name only,
+/// and is that of the owner's next request by now.
 #[test]
-fn a_withdrawal_after_its_end_takes_no_place_of_the_owners_next_request() {
+fn a_late_withdrawal_takes_no_place_of_the_next_request() {
     Scene::each(&[Kind::Redisson], |Scene { kind, server, proxy, ours, theirs }| {
         let guard = kind.take(theirs, NAME);
         let lock = ours.fair_lock(NAME).unwrap().owned_by(&ours.new_owner()).unwrap();

@@ -108,8 +108,9 @@ fn a_turn_out_of_order_is_refused() {
     refused(Rules::HandOff, &[&start, &leaves(8)], "when process 1 `b` leaves the queue");
 }
 
+/// Redisson's waiters have an order only if one was in the queue before the other asked.
 #[test]
-fn redissons_waiters_have_an_order_only_if_one_was_in_queue_before_the_other_asked() {
+fn redissons_waiters_have_an_order_if_queued_in_turn() {
     let start = [&[asks(0, "a"), gets(1, "a", 10)][..], &releases(10, "a")].concat();
     let queue = |asked| [asks(2, "b"), in_queue(4, "b", 0), asks(asked, "c"), in_queue(6, "c", 0)];
     let served = [gets(12, "c", 40), at(13, "c", What::Release), gets(14, "b", 50)];

@@ -117,8 +117,9 @@ fn each_of_many_threads_gets_its_own_answers() {
     }
 }
 
+/// Many commands are answered in order, and a refusal is only for its own command.
 #[test]
-fn many_commands_are_answered_in_order_and_a_refusal_is_only_for_its_own() {
+fn many_commands_are_answered_in_order() {
     let server = TestServer::start();
     let pool = Pool::new(server.address(), &Settings::new(TIMEOUTS, 2));
     let nested = cmd("EVAL").arg("return {1, redis.error_reply('OWN word')}").arg(0).get_packed_command();
@@ -162,8 +163,9 @@ fn replies_that_come_in_slowly_have_one_deadline_together() {
     assert!(answers[0].is_ok() && matches!(answers[19], Err(Failure::Broken(_))), "{answers:?}");
 }
 
+/// A caller that finds no connection leaves on time, and leaves nothing behind.
 #[test]
-fn a_caller_that_finds_no_connection_leaves_on_time_and_leaves_nothing_behind() {
+fn a_caller_that_finds_no_connection_leaves_on_time() {
     let server = FakeServer::start(|_, words| polite(words));
     let pool = Pool::new(server.address(), &Settings::new(short(), 1));
     let connection = pool.state.lock().idle.pop().expect("a connection");
@@ -176,8 +178,9 @@ fn a_caller_that_finds_no_connection_leaves_on_time_and_leaves_nothing_behind() 
     assert_eq!(server.connections(), 1);
 }
 
+/// A caller that was taken from the queue and forgotten leaves at last.
 #[test]
-fn a_caller_that_was_taken_from_the_queue_and_forgotten_leaves_at_last() {
+fn a_caller_taken_from_the_queue_and_forgotten_leaves() {
     let server = FakeServer::start(|_, words| polite(words));
     let pool = Pool::new(server.address(), &Settings::new(short(), 1));
     let connection = pool.state.lock().idle.pop().expect("a connection");
@@ -192,8 +195,9 @@ fn a_caller_that_was_taken_from_the_queue_and_forgotten_leaves_at_last() {
     assert!(pool.check().is_ok());
 }
 
+/// A connection that is offered to a caller that has just left goes to the next caller.
 #[test]
-fn a_connection_offered_to_a_caller_that_has_just_left_goes_to_the_next() {
+fn a_connection_for_a_caller_that_left_goes_to_the_next() {
     let server = FakeServer::start(|_, words| polite(words));
     let pool = Pool::new(server.address(), &Settings::new(PATIENT, 1));
     let connection = pool.state.lock().idle.pop().expect("a connection");
@@ -235,8 +239,9 @@ fn a_server_that_is_far_away_gets_more_connections() {
     assert_eq!((pool.state.lock().connected, server.connections()), (4, 4));
 }
 
+/// A leader takes a fair part of the queue, and all of the queue for a server that is far away.
 #[test]
-fn a_leader_takes_a_fair_part_of_the_queue_and_all_of_it_for_a_server_that_is_far_away() {
+fn a_leader_takes_a_fair_part_and_all_for_a_far_server() {
     let pool = Pool::new(Address::parse("redis://nowhere").expect("an address"), &Settings::new(TIMEOUTS, 2));
     let waiting = || Arc::new(QueuedCall::new(Work { packed: &echo("x"), commands: 1 }));
     pool.state.lock().queue.extend((0..100).map(|_| waiting()));

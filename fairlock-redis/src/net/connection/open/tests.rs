@@ -86,9 +86,10 @@ fn another_kind_of_server_is_refused_without_a_panic() {
     );
 }
 
-/// In any part of its words, to AUTH and to any later command.
+/// A server that repeats the password, in any part of its words, to AUTH or to any later command, does not make us print the
+/// password.
 #[test]
-fn a_server_that_repeats_the_password_does_not_print_it_through_us() {
+fn a_repeated_password_is_not_printed() {
     let spellings = ["ca/na ry", "ca%2Fna%20ry", "ca%2fna%20ry"];
     let replies = |spelling: &str| {
         [

@@ -154,8 +154,9 @@ fn an_answer_to_a_subscription_has_an_end_in_time_and_in_length() {
     }
 }
 
+/// Answers of sentinels and nodes have an end in time and in length.
 #[test]
-fn answers_of_sentinels_and_nodes_have_an_end_in_time_and_in_length() {
+fn answers_of_sentinels_and_nodes_end_in_time_and_length() {
     for Case { stream, timeouts, says } in Case::one_of_each() {
         let bound = 2 * (timeouts.connect + timeouts.response) + SLACK;
         for word in ["SENTINEL", "CLUSTER"] {
@@ -195,8 +196,9 @@ fn long_useful_answers_come_through() {
     assert_eq!(server.connections(), 1);
 }
 
+/// A message that begins together with the end of another message has an end too.
 #[test]
-fn a_message_that_begins_together_with_the_end_of_another_has_an_end_too() {
+fn a_message_that_begins_at_anothers_end_has_an_end() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let at = listener.local_addr().expect("a port");
     let endpoint = Endpoint::Tcp { host: at.ip().to_string(), port: at.port() };

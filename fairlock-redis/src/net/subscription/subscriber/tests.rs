@@ -163,8 +163,9 @@ fn quiet_times_lose_no_message() {
     assert_eq!(diary.heard.lock().len(), 0);
 }
 
+/// A dropped subscriber delivers nothing more, and its thread ends.
 #[test]
-fn a_dropped_subscriber_delivers_nothing_more_and_its_thread_ends() {
+fn a_dropped_subscriber_is_silent_and_its_thread_ends() {
     let server = TestServer::start();
     let diary = Arc::new(Diary::default());
     let subscriber = start(server.address(), &diary).expect("a subscriber");
@@ -201,8 +202,9 @@ fn a_thread_that_waits_to_reconnect_ends_at_once() {
     await_end(&thread);
 }
 
+/// A server that is down, or confirms another channel, gives no subscriber.
 #[test]
-fn a_server_that_is_down_or_confirms_another_channel_gives_no_subscriber() {
+fn a_server_that_confirms_wrongly_gives_no_subscriber() {
     let closed = Address::parse("redis://127.0.0.1:1").expect("an address");
     assert!(matches!(start(closed, &Arc::default()), Err(Failure::NotSent(_))));
     let mute =
@@ -224,9 +226,10 @@ fn messages_that_come_with_a_confirmation_are_delivered() {
     diary.await_entry("own early");
 }
 
-/// The thread reads until it has its answer, so the nudge does not end a sleep.
+/// A channel that is wanted while another channel is subscribed takes no tick. The thread reads until it has its answer, so the
+/// nudge does not end a sleep.
 #[test]
-fn a_channel_that_is_wanted_while_another_one_is_subscribed_takes_no_tick() {
+fn a_channel_wanted_during_a_subscription_takes_no_tick() {
     let message = "*3\r\n$7\r\nmessage\r\n$3\r\nown\r\n$5\r\nnudge\r\n";
     let ((asked, is_asked), (go, goes)) = (mpsc::channel(), mpsc::channel());
     let goes = Mutex::new(goes);

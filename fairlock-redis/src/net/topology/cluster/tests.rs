@@ -101,8 +101,9 @@ fn nodes_that_redirect_in_circles_are_left() {
     assert!(asked[0] + asked[1] <= 2 * MOST_HOPS as usize + 2, "{asked:?}");
 }
 
+/// ASK is followed with ASKING on the same connection, and not remembered.
 #[test]
-fn ask_is_followed_with_asking_on_the_same_connection_and_not_remembered() {
+fn ask_is_followed_with_asking_and_not_remembered() {
     let asking = Mutex::new(None);
     let new = owner(move |number, words| {
         let mut asking = asking.lock();
@@ -153,8 +154,9 @@ fn a_dead_node_is_left_when_the_others_name_another_one() {
     assert_eq!(answer, Some(text("new")));
 }
 
+/// Garbage, and servers without cluster mode, are refused at connect.
 #[test]
-fn garbage_and_servers_without_cluster_mode_are_refused_at_connect() {
+fn garbage_and_no_cluster_mode_are_refused_at_connect() {
     let connect = |reply: &'static str| {
         let server = FakeServer::answering("CLUSTER", format!("{reply}\r\n"));
         Cluster::connect(vec![server.address()], &Settings::new(TIMEOUTS, 1)).err().expect(reply)
@@ -166,8 +168,9 @@ fn garbage_and_servers_without_cluster_mode_are_refused_at_connect() {
     }
 }
 
+/// Many calls at once get their answers in order, whichever node they are for.
 #[test]
-fn many_calls_at_once_get_their_answers_in_order_whichever_node_they_are_for() {
+fn many_calls_to_several_nodes_are_answered_in_order() {
     let one = owner(|_, words| say(&format!("+one-{}", words[1])));
     let to = one.port();
     let two = owner(move |_, words| match words[1].as_str() {

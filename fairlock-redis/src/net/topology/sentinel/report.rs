@@ -165,8 +165,9 @@ mod tests {
         named.map(told).map_err(|failure| failure.to_string())
     }
 
+    /// More than half of all sentinels name one master under one epoch.
     #[test]
-    fn more_than_half_of_all_sentinels_name_one_master_under_one_epoch() {
+    fn a_majority_of_all_sentinels_names_one_master_and_epoch() {
         let named = |voters: &str| Ok(("h:7".to_owned(), 3, voters.to_owned()));
         let all = named("2 run-a run-b run-c");
         assert_eq!(together(&[("b", 7, 3, 99), ("a", 7, 3, 99), ("c", 7, 3, 99)], 3), all);

@@ -79,8 +79,9 @@ fn server_of(pool: &Pool) -> String {
     pool.address().to_string()
 }
 
+/// The newest epoch counts, and no sentinel leads back to an older epoch.
 #[test]
-fn the_newest_epoch_counts_and_no_sentinel_leads_back_to_an_older_one() {
+fn the_newest_epoch_counts_and_older_ones_do_not_return() {
     let (old, new) = (server("master"), server("master"));
     let turn = Arc::new(AtomicUsize::new(0));
     let behind = sentinel(vec![(port(&old), 1)], &turn);
@@ -100,9 +101,10 @@ fn the_newest_epoch_counts_and_no_sentinel_leads_back_to_an_older_one() {
     assert!(cause.contains("outdated"), "{cause}");
 }
 
-/// After a fail-over clients move one by one; and a master may be back from a restart before its sentinels notice.
+/// A master knows all listeners ten seconds after it was found or has restarted. After a fail-over clients move one by one; and a
+/// master may be back from a restart before its sentinels notice.
 #[test]
-fn a_master_knows_all_listeners_ten_seconds_after_it_was_found_or_has_restarted() {
+fn a_new_or_restarted_master_knows_listeners_after_10_s() {
     for uptime in [3, 60] {
         let master = FakeServer::start(move |_, words| match words[0].as_str() {
             "ROLE" => Act::Say(is("master")),
@@ -160,8 +162,9 @@ fn a_failed_search_is_not_repeated_by_every_caller() {
     assert!(hangs_up.connections() <= 3, "{}", hangs_up.connections());
 }
 
+/// A request that a replica refused goes to the master, and a request that may have been executed does not.
 #[test]
-fn a_request_refused_by_a_replica_goes_to_the_master_and_one_that_may_be_done_does_not() {
+fn only_a_refused_request_goes_on_to_the_master() {
     let get = |topology: &Servers| {
         let packed = cmd("GET").arg("k").get_packed_command();
         topology.call("k", |route| route.call(&packed)).map_err(|trouble| trouble.failure)

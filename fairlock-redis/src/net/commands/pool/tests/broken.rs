@@ -53,8 +53,9 @@ fn after_half_an_answer_the_next_call_gets_its_own() {
     }
 }
 
+/// When a batch breaks, nothing is sent again, and the outcome of the unanswered commands is unknown.
 #[test]
-fn when_a_batch_breaks_nothing_is_sent_again_and_the_unanswered_are_unknown() {
+fn a_broken_batch_is_not_sent_again() {
     let seen = AtomicUsize::new(0);
     let (gate, server) = gated(move |_, words| match words.get(1).map(String::as_str) {
         Some("x") => match seen.fetch_add(1, Ordering::SeqCst) {
@@ -72,8 +73,9 @@ fn when_a_batch_breaks_nothing_is_sent_again_and_the_unanswered_are_unknown() {
     assert_eq!(pool.call(echo("y")), bulk("y"));
 }
 
+/// Many commands stop at the first break, and say which of them were not sent.
 #[test]
-fn many_commands_stop_at_the_first_break_and_say_what_was_not_sent() {
+fn many_commands_stop_at_a_break_and_tell_the_unsent() {
     let server = FakeServer::start(|_, words| match words.get(1).map(String::as_str) {
         Some("3") => Act::HangUp,
         _ => polite(words),
@@ -86,8 +88,9 @@ fn many_commands_stop_at_the_first_break_and_say_what_was_not_sent() {
     assert!(answers[TURN..].iter().all(|answer| matches!(answer, Err(Failure::NotSent(_)))));
 }
 
+/// While the server is down, calls fail at once and few try to connect.
 #[test]
-fn while_the_server_is_down_calls_fail_at_once_and_few_try_to_connect() {
+fn while_the_server_is_down_calls_fail_at_once() {
     let up = Arc::new(AtomicBool::new(false));
     let is_up = Arc::clone(&up);
     let server = FakeServer::start(
@@ -116,8 +119,9 @@ fn all_callers_hear_of_a_refused_login_meanwhile() {
     }
 }
 
+/// A server that takes no second connection still serves over the first.
 #[test]
-fn a_server_that_takes_no_second_connection_still_serves_over_the_first() {
+fn a_server_that_takes_one_connection_serves_over_it() {
     let (gate, server) = gated(|connection, words| match connection {
         0 => polite(words),
         _ => Act::SayAndHangUp("-ERR max number of clients reached\r\n".to_owned()),
@@ -128,8 +132,9 @@ fn a_server_that_takes_no_second_connection_still_serves_over_the_first() {
     assert_eq!(server.connections(), 1);
 }
 
+/// When the last connection breaks and none can be made, the queue is emptied.
 #[test]
-fn when_the_last_connection_breaks_and_none_can_be_made_the_queue_is_emptied() {
+fn when_no_connection_can_be_made_the_queue_empties() {
     let (gate, server) = gated(|_, words| match words.get(1).map(String::as_str) {
         Some("first") => Act::HangUp,
         _ => polite(words),
@@ -172,8 +177,9 @@ fn one_time_out_closes_all_connections_that_were_quiet_since() {
     }
 }
 
+/// A connection that was answered meanwhile outlives the time-out of another connection.
 #[test]
-fn a_connection_that_was_answered_since_outlives_the_time_out_of_another() {
+fn an_answered_connection_outlives_anothers_time_out() {
     let server = FakeServer::start(|_, words| match words.get(1).map(String::as_str) {
         Some("silent") => Act::Nothing,
         _ => polite(words),

@@ -62,8 +62,9 @@ fn say(url: &str, word: &str) {
     }
 }
 
+/// A connection that is given up with a command unanswered is reset.
 #[test]
-fn a_connection_that_is_given_up_with_a_command_unanswered_is_reset() {
+fn a_connection_given_up_with_an_open_command_is_reset() {
     for word in ["ECHO", "GET"] {
         let (url, ended) = tcp_server();
         say(&url, word);

@@ -138,9 +138,10 @@ fn two_halves_of_a_cluster_do_not_both_have_a_majority() {
     assert_eq!(fakes.asks(&fakes.cluster()), Ok((3, 7)));
 }
 
-/// It may have an old file, and have named another keeper since that was written.
+/// A node that has not been up for long does not vote, but names its own slots. It may have an old file, and have named another
+/// keeper since that was written.
 #[test]
-fn a_node_that_has_not_been_up_for_long_does_not_vote_but_names_its_own_slots() {
+fn a_node_that_is_not_up_for_long_does_not_vote() {
     let fakes = Fakes::start(&[Some((0, 1)), Some((0, 1)), None]);
     fakes.says.lock()[1].1 = 10;
     let says = cause(fakes.asks(&fakes.cluster()));
@@ -166,9 +167,10 @@ fn a_far_node_is_waited_for_if_the_near_ones_do_not_decide() {
     }
 }
 
-/// The answers that came before are counted, and nobody is asked twice for them.
+/// Callers that come while the nodes answer wait for the same round. The answers that came before are counted, and nobody is
+/// asked twice for them.
 #[test]
-fn callers_that_come_while_the_nodes_answer_wait_for_the_same_round() {
+fn callers_join_the_round_that_is_under_way() {
     let fakes = Fakes::start(&[Some((0, 1)); 3]);
     fakes.far.lock()[0] = FAR;
     let cluster = fakes.cluster();
@@ -184,8 +186,9 @@ fn silent() -> FakeServer {
     FakeServer::start(|_, _| Act::Nothing)
 }
 
+/// Addresses that have vanished stall no call while the nodes are well.
 #[test]
-fn addresses_that_have_vanished_stall_no_call_while_the_nodes_are_well() {
+fn vanished_addresses_stall_no_call_of_healthy_nodes() {
     let (fakes, vanished) = (Fakes::start(&[Some((0, 1)); 3]), [silent(), silent(), silent()]);
     let seeds = [&fakes.nodes[0]].into_iter().chain(&vanished).map(FakeServer::address);
     let cluster = connect(seeds.collect(), AGE);
@@ -215,9 +218,10 @@ fn a_silent_node_delays_no_call_about_another_ones_slots() {
     assert!(least.is_some_and(|least| least < FAR / 4), "{least:?}");
 }
 
-/// As after all nodes were replaced: a name leads to the new ones.
+/// The given addresses are asked when the known nodes do not decide, as after all nodes were replaced: a name leads to the new
+/// nodes.
 #[test]
-fn the_given_addresses_are_asked_when_the_known_nodes_do_not_decide() {
+fn given_addresses_are_asked_if_known_nodes_do_not_decide() {
     let [before, after] = [Some((0, 1)), None].map(|says| Fakes::start(&[says; 3]));
     let cluster = connect(vec![before.nodes[0].address(), after.nodes[0].address()], AGE);
     assert_eq!(before.asks(&cluster), Ok((0, 1)));
@@ -267,8 +271,9 @@ fn nodes_are_asked_again_in_time_and_a_proof_ends() {
     }
 }
 
+/// A refusal for its epoch or its slot makes the client ask the nodes again, and no redirection is followed.
 #[test]
-fn a_refusal_for_its_epoch_or_slot_makes_the_client_ask_again_and_no_redirection_is_followed() {
+fn a_refusal_by_epoch_or_slot_makes_the_client_ask_again() {
     let to_one = |fakes: &Fakes| format!("{SLOT_OF_K} 127.0.0.1:{}", fakes.nodes[1].port());
     for code in ["OLDEPOCH", "MOVED", "ASK", "TRYAGAIN"] {
         let fakes = Fakes::start(&[Some((0, 1)); 3]);

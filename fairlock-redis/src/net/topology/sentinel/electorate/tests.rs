@@ -80,8 +80,9 @@ fn a_majority_that_knows_no_other_is_all_that_there_are() {
     assert_eq!(scene.hears_for_long(&[("b", "ab"), ("a", "ab")]), 2);
 }
 
+/// A configured address that has vanished counts until a majority knows better.
 #[test]
-fn a_configured_address_that_has_vanished_counts_until_a_majority_knows_better() {
+fn a_vanished_address_counts_until_a_majority_knows() {
     let mut scene = Scene::with(4);
     let all = [("a", "abc"), ("b", "abc"), ("c", "abc")];
     assert_eq!(scene.hears_for_long(&all[..2]), 4);
@@ -103,8 +104,9 @@ fn while_one_still_knows_the_others_they_count() {
     assert_eq!(scene.hears_for_long(&after), 3);
 }
 
+/// A sentinel that was removed does not count until another sentinel tells of it.
 #[test]
-fn one_that_was_removed_does_not_count_until_another_tells_of_it() {
+fn a_removed_sentinel_counts_when_another_tells_of_it() {
     let mut scene = Scene::with(3);
     scene.hears(&[("a", "abcd"), ("b", "abcd"), ("c", "abcd"), ("d", "abcd")]);
     let after = [("a", "abc"), ("b", "abc"), ("c", "abc")];

@@ -60,8 +60,9 @@ fn named_by(sentinel: &Sentinel) -> String {
     short.join(" ")
 }
 
+/// A far sentinel is waited for while the near ones do not decide.
 #[test]
-fn a_far_sentinel_is_waited_for_while_the_near_ones_do_not_decide() {
+fn a_far_sentinel_is_awaited_if_near_ones_do_not_decide() {
     let (_master, port) = master();
     let elsewhere = Arc::new(AtomicU16::new(1));
     for (up, other) in [(3, &port), (60, &elsewhere)] {
@@ -117,9 +118,10 @@ fn a_vote_ends_when_no_answer_can_change_it() {
     assert!(asked.elapsed() < AGAIN, "{:?}", asked.elapsed());
 }
 
-/// As after a fail-over, which they hear of one after another, while the one beside the old master is dead.
+/// Sentinels that change their minds need not wait for a silent sentinel, as after a fail-over, which they hear of one after
+/// another, while the sentinel beside the old master is dead.
 #[test]
-fn sentinels_that_change_their_minds_need_not_wait_for_a_silent_one() {
+fn sentinels_that_change_their_minds_await_no_silent_one() {
     let (_master, port) = master();
     let late = Arc::new(AtomicU16::new(1));
     let voters = [voter('a', NEAR, 60, &port), voter('b', NEAR, 60, &late), voter('c', SILENT, 60, &port)];
