@@ -30,26 +30,26 @@ use crate::shared::Shared;
 #[derive(Debug)]
 pub struct AllGuard {
     shared: Arc<Shared>,
-    /// In the order of their names, which is the order in which they were taken.
+    /// The guards, in the order of their names, which is the order in which the locks were taken.
     guards: Vec<LockGuard>,
     first_loss: FirstLoss,
     lost: Receiver<Lost>,
 }
 
 impl AllGuard {
-    /// Holds nothing yet.
+    /// A guard that holds nothing yet.
     pub(super) fn new(shared: Arc<Shared>) -> AllGuard {
         let (first_loss, lost) = FirstLoss::new();
         AllGuard { shared, guards: Vec::new(), first_loss, lost }
     }
 
-    /// `guard` is of a later name than those before it.
+    /// Adds `guard`, whose name comes after those before.
     pub(super) fn add(&mut self, guard: LockGuard) {
         guard.claim.tell_when_lost(&self.first_loss);
         self.guards.push(guard);
     }
 
-    /// Is cancelled when a hold is lost.
+    /// A cancel that is triggered when a hold is lost.
     pub(super) fn cancelled_by_loss(&self) -> &Cancel {
         self.first_loss.cancel()
     }
@@ -84,7 +84,7 @@ impl AllGuard {
         self.guards.get(at).map(LockGuard::token)
     }
 
-    /// How long all holds are certain without another renewal: the least of [`Guard::valid_for`](crate::Guard::valid_for). Zero when one
+    /// How long all holds are certain without another renewal: the least [`Guard::valid_for`](crate::Guard::valid_for). Zero when a hold
     /// is lost.
     ///
     /// ```
@@ -127,13 +127,13 @@ impl AllGuard {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Lost`] when [`is_lost`](Self::is_lost) is true, about the first lock in the order of names that is lost.
+    /// [`Error::Lost`] when [`is_lost`](Self::is_lost) is true, about the first lost lock in the order of names.
     pub fn check(&self) -> Result<()> {
         self.guards.iter().try_for_each(LockGuard::check)
     }
 
-    /// A channel for a `select!`, which gets one message when the first of the holds is lost and is then closed. When the guard is
-    /// dropped or unlocked it is closed without a message.
+    /// A channel for a `select!`: one message when the first hold is lost, then the channel is closed. The drop or unlock of the guard
+    /// closes the channel without a message.
     ///
     /// ```
     /// # use fairlock::{Client, MemoryBackend};
@@ -163,14 +163,14 @@ impl AllGuard {
     /// ```
     ///
     /// # Errors
-    /// As [`Guard::renew`](crate::Guard::renew), about the first lock in the order of names that was not renewed. The others are
+    /// As [`Guard::renew`](crate::Guard::renew), about the first lock in the order of names that was not renewed. The other locks are
     /// renewed all the same, unless a hold was known to be lost before.
     pub fn renew(&self) -> Result<Duration> {
         let claims: Vec<_> = self.guards.iter().map(|guard| &guard.claim).collect();
         self.shared.parts().renew_now(&claims)
     }
 
-    /// Releases all locks, the last name first. After an error it goes on with the others.
+    /// Releases all locks, the last name first. After an error it goes on with the other locks.
     ///
     /// ```
     /// # use fairlock::{Client, MemoryBackend};
@@ -190,7 +190,7 @@ impl AllGuard {
     fn release(&mut self, mut effort: Effort) -> Result<()> {
         let _here = self.shared.config.clock.attend();
         let mut guards = std::mem::take(&mut self.guards);
-        // All at once: a hold whose lease ends while the server is told of the others is not lost.
+        // All holds are given up at once: a hold whose lease ends while the server is told of other holds is not lost.
         let given_up: Vec<_> = guards.iter_mut().rev().map(Guard::give_up).collect();
         let mut result = Ok(());
         for hold in given_up {

@@ -10,8 +10,8 @@ macro_rules! as_lock {
                 self.with(|lock| lock.fixed_lease(lease))
             }
 
-            /// As [`Lock::max_hold`](crate::Lock::max_hold), for all holds by this handle. A slow holder delays all that wait for
-            /// it by this at most.
+            /// As [`Lock::max_hold`](crate::Lock::max_hold), for all holds by this handle. A slow holder delays all waiters by this
+            /// time at most.
             #[must_use]
             pub fn max_hold(&self, limit: std::time::Duration) -> Self {
                 self.with(|lock| lock.max_hold(limit))
@@ -73,7 +73,7 @@ macro_rules! as_lock {
                 self.$all.kick(waiter)
             }
 
-            /// Takes all units from their holders; false if none is held. See [`Lock::force_unlock`](crate::Lock::force_unlock).
+            /// Takes all units from their holders; false if no unit is held. See [`Lock::force_unlock`](crate::Lock::force_unlock).
             ///
             /// # Errors
             /// As [`Lock::inspect`](crate::Lock::inspect).

@@ -20,7 +20,7 @@ pub(super) struct Caller<O> {
     pub(super) lock: LockId,
     pub(super) owner: O,
     pub(super) terms: Terms,
-    /// How many of the lock's units.
+    /// How many of the lock's units the caller wants.
     pub(super) units: u32,
     pub(super) cancel: Option<Cancel>,
 }
@@ -43,7 +43,7 @@ impl<O: Ownership> Caller<O> {
     pub(super) fn begin(&self) -> Result<Arc<Claim>> {
         let (owner, patience) = (self.owner_id(), self.patience(Wait::Forever));
         loop {
-            // None can't be: a wait without limit ends with a claim or an error.
+            // Always some: a wait without limit ends with a claim or an error.
             if let Some(claim) = self.shared.parts().begin(self.wish(&owner, &patience)?)? {
                 return Ok(claim);
             }

@@ -24,7 +24,7 @@ use crate::stats::Stats;
 
 const MOST_PERMITS: u32 = 1_000_000;
 
-/// Makes locks, and renews what they hold.
+/// Makes locks, and renews their holds.
 ///
 /// One client for each process is enough. A client has one subscription, one watchdog thread and few connections, for any number
 /// of locks and threads. Clones are one client. Two clients are two owners even in one thread, and don't re-enter each other's
@@ -72,14 +72,14 @@ impl Client {
     /// A lock that readers hold together and a writer alone, in the order in which they asked. Makes no round trip.
     ///
     /// # Errors
-    /// As [`fair_lock`](Self::fair_lock); [`Error::Unsupported`] where the backend keeps none, as with discipline `Redisson` on
+    /// As [`fair_lock`](Self::fair_lock); [`Error::Unsupported`] if the backend keeps no such locks, as with discipline `Redisson` on
     /// Redis.
     pub fn rw_lock(&self, name: &str) -> Result<RwLock> {
         self.lock_of(name, LockKind::ReadWrite).map(RwLock::new)
     }
 
-    /// A number of permits, from 1 to 1,000,000, that are given out in the order in which they were asked for. All clients have to
-    /// name the same number. Makes no round trip.
+    /// A semaphore of 1 to 1,000,000 permits, which owners get in the order in which they asked. All clients have to name the same
+    /// number. Makes no round trip.
     ///
     /// # Errors
     /// As [`rw_lock`](Self::rw_lock); [`Error::InvalidConfig`] for another number of permits.
@@ -87,7 +87,7 @@ impl Client {
         self.lock_of(name, LockKind::Semaphore { permits }).map(Semaphore::new)
     }
 
-    /// A lock of a kind that is known only at run time. Its holder takes all there is: it is a writer, or has all permits.
+    /// A lock of a kind that is known only at run time. Its holder takes all units: it is a writer, or has all permits.
     ///
     /// # Errors
     /// As [`semaphore`](Self::semaphore).
@@ -113,8 +113,8 @@ impl Client {
 
     /// Calls `f` with each hold that is lost from now on, on a thread of the client's own.
     ///
-    /// Each call adds a callback, which stays until the client ends. A callback must not own a handle of this client, since
-    /// that would keep the client alive for ever. A panic in it is caught and logged.
+    /// Each call adds a callback, which stays until the client ends. A callback must not own a handle of this client, since the
+    /// handle would keep the client alive for ever. A panic in a callback is caught and logged.
     pub fn on_lost(&self, f: impl Fn(&Lost) + Send + Sync + 'static) {
         self.0.ledger.loss_callbacks.add(Arc::new(f));
     }
@@ -178,8 +178,8 @@ impl Client {
     }
 
     /// Ends the client in order, for SIGTERM. From now on nothing is granted, and waits end with [`Error::Shutdown`], as new ones do.
-    /// Holders keep their locks, and this call waits for them, at most `at_most`. Then it is a [`shutdown`](Self::shutdown). Returns
-    /// the holds that it cut off: none, if all were given back in time.
+    /// Holders keep their locks, and this call waits for them, at most `at_most`; then follows a [`shutdown`](Self::shutdown). Returns
+    /// the holds that were cut off: none, if all were given back in time.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -194,21 +194,22 @@ impl Client {
     /// - A holder may still enter the lock that it has.
     /// - A [`Request`](crate::Request) that was granted before is a hold, until the request or its guard is dropped; a leaked
     ///   hold stays until its unlock. The calling thread waits for its own holds too, which it can't release meanwhile.
-    /// - It blocks its thread: in async code call it by `spawn_blocking`. A grant that no poll has taken is a hold, until its future is
+    /// - The call blocks its thread: in async code use `spawn_blocking`. A grant that no poll has taken is a hold, until its future is
     ///   dropped.
-    /// - Where nothing was cut off, no loss is counted, and no callback runs.
+    /// - If nothing was cut off, no loss is counted, and no callback runs.
     /// - A second call waits as well, and returns the same. A `shutdown` from another thread ends the wait.
     /// - The shutdown has the [outage limit](ClientBuilder::outage_limit) for itself, if the server does not answer.
     ///
     /// # Errors
-    /// As [`shutdown`](Self::shutdown); [`Error::Shutdown`] if that of another thread takes longer than the outage limit.
+    /// As [`shutdown`](Self::shutdown); [`Error::Shutdown`] if another thread's shutdown takes longer than the outage limit.
     pub fn drain(&self, at_most: Duration) -> Result<Vec<HeldLock>> {
         drain(&self.0, at_most, self.0.config.outage_limit)
     }
 
     /// Ends the client at once; [`drain`](Self::drain) waits for its holders before. Waiting calls and all later ones return
     /// [`Error::Shutdown`], and nothing is granted any more. Every hold is marked as lost *before* it is released, every request is
-    /// withdrawn, and releases of earlier calls that the server has not answered are repeated. Then the callbacks of [`on_lost`](Self::on_lost) run, and the threads end.
+    /// withdrawn, and unanswered releases of earlier calls are repeated. Then the callbacks of [`on_lost`](Self::on_lost) run, and the
+    /// threads end.
     ///
     /// ```
     /// # use fairlock::{Client, Error, MemoryBackend};
@@ -225,14 +226,14 @@ impl Client {
     /// for.
     ///
     /// # Errors
-    /// [`Error::Unsettled`] when the server could not be told of everything in time. It says how much is left, and which lock is
-    /// the first. What it was not told of ends with its lease, or with its place's time to live.
+    /// [`Error::Unsettled`] when the server could not be told of everything in time. The error says how much is left, and which lock is
+    /// the first. Holds that the server was not told of end with their leases, places with their time to live.
     pub fn shutdown(&self) -> Result<()> {
         shut_down(&self.0, self.0.config.outage_limit)
     }
 
-    /// The same, within `limit` instead of the outage limit: for a program that has to end soon, even when the server does not
-    /// answer.
+    /// A [`shutdown`](Self::shutdown) within `limit` instead of the outage limit: for a program that has to end soon, even when the
+    /// server does not answer.
     ///
     /// # Errors
     /// As [`shutdown`](Self::shutdown).

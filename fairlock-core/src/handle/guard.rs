@@ -36,7 +36,7 @@ pub struct Guard<O: Ownership = ThisThread> {
     pub(super) claim: Arc<Claim>,
     token: FencingToken,
     lost: OnceLock<Receiver<Lost>>,
-    /// Released already, or leaked: the drop has nothing to do.
+    /// Whether the hold was released or leaked: then the drop has nothing to do.
     spent: bool,
     mobility: PhantomData<O::Mobility>,
 }
@@ -58,12 +58,12 @@ impl<O: Ownership> Guard<O> {
         self.claim.lock.name.as_str()
     }
 
-    /// The owner that holds it.
+    /// The owner that holds the lock.
     pub fn owner(&self) -> &OwnerId {
         &self.claim.owner
     }
 
-    /// The fencing token of this acquisition; a re-entry has that of the outermost guard.
+    /// The fencing token of this acquisition; a re-entry has the token of the outermost guard.
     pub fn token(&self) -> FencingToken {
         self.token
     }
@@ -165,7 +165,7 @@ impl<O: Ownership> Guard<O> {
         self.shared.parts().unlock(&self.claim, Effort::Persistent)
     }
 
-    /// Gives the hold up, here alone.
+    /// Gives the hold up in this client, without telling the server.
     pub(super) fn give_up(&mut self) -> GivenUp<'_> {
         self.spent = true;
         self.shared.parts().give_up(&self.claim)
@@ -184,7 +184,7 @@ impl<O: Ownership> Guard<O> {
     /// Gives up the guard, but has the server keep the lock taken until `at_least` after the grant: a job that took a moment must
     /// not run again on a host whose clock is late. In that time the lock has no holder, nothing is renewed, and the end of this
     /// client does not free the lock: [`force_unlock`](crate::Lock::force_unlock) does. Afterwards the next in the queue gets the
-    /// lock, as after a dead holder. If the time is over already this is [`unlock`](Self::unlock). One round trip.
+    /// lock, as after a dead holder. If the time is already over, this call is an [`unlock`](Self::unlock). One round trip.
     ///
     /// The time counts whatever the lease is: it may be longer than a [`fixed_lease`](crate::Lock::fixed_lease) or a
     /// [`max_hold`](crate::Lock::max_hold), and a longer lease is cut. It is at most 100 years.
@@ -206,14 +206,14 @@ impl<O: Ownership> Guard<O> {
     /// [`Error::Lost`] when the hold had ended before. [`Error::Misuse`] when the owner holds the lock by another guard as well: this
     /// guard is then unlocked, and the last one can keep the lock. [`Error::Unavailable`] after the
     /// [outage limit](crate::ClientBuilder::outage_limit): the lock may be kept, or end with its lease. [`Error::Denied`] when the
-    /// server refuses, and [`Error::InvalidConfig`] when the backend can't do it: the lock ends with its lease.
+    /// server refuses, and [`Error::InvalidConfig`] when the backend can't keep locks: the lock ends with its lease.
     pub fn keep_for(mut self, at_least: Duration) -> Result<()> {
         self.spent = true;
         self.shared.parts().keep(&self.claim, at_least)
     }
 
-    /// Keeps the hold without a guard. It is renewed until [`Lock::unlock`](crate::Lock::unlock) of the same owner releases
-    /// it, its [`max_hold`](crate::Lock::max_hold) is over, or the client ends. It outlives its thread.
+    /// Keeps the hold without a guard. The hold is renewed until [`Lock::unlock`](crate::Lock::unlock) of the same owner releases
+    /// it, its [`max_hold`](crate::Lock::max_hold) is over, or the client ends. The hold outlives its thread.
     ///
     /// ```
     /// # use fairlock::{Client, MemoryBackend};
@@ -240,7 +240,7 @@ impl<O: Ownership> Drop for Guard<O> {
     }
 }
 
-/// What the release came to of a guard that was dropped.
+/// How the release of a dropped guard ended.
 pub(super) fn log_drop(released: Result<()>) {
     match released {
         Ok(()) => {}
@@ -251,7 +251,7 @@ pub(super) fn log_drop(released: Result<()>) {
                 "a guard was dropped too late: {error}"
             );
         }
-        // The watchdog repeats it, and logs a warning if that fails too.
+        // The watchdog repeats the release, and logs a warning if that fails too.
         Err(error) => log_line!(debug, "fairlock::release",
             event = "not answered", error:% = error;
             "the release will be repeated: {error}"

@@ -63,8 +63,8 @@ impl<O: Ownership> Lock<O> {
         let mut length = self.inspect_queue(0..0)?.queue_length;
         let mut end = length;
         while end > 0 {
-            // From the tail to the head: when waiters are granted or leave between two calls the rest move up, into the
-            // part that is still to be read. Read from the head, a waiter could slip past.
+            // From the tail to the head: when waiters are granted or leave between two calls, the rest move up, into the part
+            // that is still to be read. In a search from the head a waiter could slip past.
             let start = end.saturating_sub(MOST_INSPECTED);
             let state = self.inspect_queue(start..end)?;
             if let Some(found) = find_in(state.queue, start, owner) {
@@ -131,7 +131,7 @@ impl<O: Ownership> Lock<O> {
     /// # Ok::<(), fairlock::Error>(())
     /// ```
     ///
-    /// One round trip if the waiter has a request number; otherwise (Redisson's queue keeps none) it is found first.
+    /// One round trip if the waiter has a request number; otherwise (Redisson's queue keeps none) the waiter is searched for first.
     ///
     /// # Errors
     /// As [`inspect`](Self::inspect).

@@ -88,7 +88,7 @@ impl<O: Ownership> Lock<O> {
     /// See [`Lock`].
     pub fn lock(&self) -> Result<Guard<O>> {
         loop {
-            // Busy can't be: a wait without limit ends with the lock or an error.
+            // Never busy: a wait without limit ends with the lock or an error.
             if let TryLock::Granted(guard) = self.0.obtain(Wait::Forever)? {
                 return Ok(guard);
             }
@@ -163,11 +163,11 @@ impl<O: Ownership> Lock<O> {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`lock`](Self::lock): `f` was not called. And [`Error::Lost`]: the hold was lost before `f` had returned, so another
-    /// owner may have worked at the same time. What `f` returned is dropped then, even if it was an error.
+    /// The errors of [`lock`](Self::lock): `f` was not called. And [`Error::Lost`]: the hold was lost before `f` had returned, so
+    /// another owner may have worked at the same time. What `f` returned is dropped then, even if it was an error.
     ///
-    /// `Ok` says that the hold was certain until `f` had returned, as [`Guard::is_lost`] tells it. If the server does not answer the release after that, or
-    /// refuses it, that is no error, since the work is done: the release is repeated in the background, as after a drop.
+    /// `Ok` says that the hold was certain until `f` had returned, as [`Guard::is_lost`] tells it. A release that the server does not
+    /// answer, or refuses, is no error, since the work is done: the release is repeated in the background, as after a drop.
     pub fn with<R>(&self, f: impl FnOnce(&Guard<O>) -> R) -> Result<R> {
         self.lock()?.finish(f)
     }
