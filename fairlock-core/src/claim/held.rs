@@ -82,7 +82,7 @@ impl Held {
         let News { claim, sent, now, .. } = *news;
         let (valid_until, end) = (valid_until(sent, lease), claim.terms.end(sent));
         let full = claim.terms.next_lease(now, end);
-        let ends_here = end.is_some_and(|end| sent + lease >= end);
+        let ends_here = end.is_some_and(|end| sent.checked_add(lease).is_none_or(|until| until >= end));
         let renewal = (!ends_here).then(|| first_renewal(valid_until, full, now));
         Held {
             token,

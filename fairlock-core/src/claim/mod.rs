@@ -263,9 +263,14 @@ impl Claim {
         matches!(self.lock_state().phase, Phase::Held(_) | Phase::Leaving(_))
     }
 
-    /// Whether its owner's next call makes a new claim.
+    /// Whether its owner's next call may make a new claim. A thread that finds the hold lost makes one, even if the last guard of
+    /// the hold is dropped in that moment.
     pub(crate) fn has_ended(&self) -> bool {
-        matches!(self.lock_state().phase, Phase::Lost(..) | Phase::Over(_))
+        match &self.lock_state().phase {
+            Phase::Lost(..) | Phase::Over(_) => true,
+            Phase::Leaving(leaving) => leaving.end.lost.is_some(),
+            Phase::Waiting(_) | Phase::Held(_) => false,
+        }
     }
 
     /// Whether the claim still waits: a wake-up may be for any waiter of a lock.

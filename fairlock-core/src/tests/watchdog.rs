@@ -34,9 +34,12 @@ fn a_failed_renewal_is_repeated_at_once_then_with_pauses() {
     s.called(RENEW, 2).at(RENEW, [19 * S..=20 * S, 19 * S..=20 * S]).stats(|s| s.late_renewals, 2);
 }
 
+/// The renewal is repeated with the same pauses.
 #[test]
 fn a_senseless_answer_is_no_answer() {
-    threads().a().locks().renew().says(rank(0)).pass(30 * S).a().is_held();
+    let s = threads().a().locks().renew().says(rank(0).times(3)).pass(12 * S).called(RENEW, 4);
+    let s = s.at(RENEW, [ms(9698)..=ms(9698), ms(9698)..=ms(9698), ms(9723)..=ms(9748), ms(9773)..=ms(9848)]);
+    s.pass(18 * S).a().is_held();
 }
 
 /// Its caller has asked meanwhile, and has the lock.

@@ -93,6 +93,13 @@ fn renew(shared: &Shared, due: Vec<Due>) -> Vec<Due> {
     let (mut unanswered, mut others_answer, mut places_gone) = (None, false, Vec::new());
     for (due, answer) in due.into_iter().zip(or_missing(answers)) {
         let Due { claim, hold, lease } = &due;
+        // Else such a hold would be renewed again at once, without end.
+        let answer = match answer {
+            Ok(Renewal::Waiting { .. } | Renewal::Granted { .. }) if hold.is_some() => {
+                Err(BackendError::senseless())
+            }
+            answer => answer,
+        };
         others_answer |= answer.is_ok();
         let error = answer.as_ref().map_or_else(BackendError::clone, |_| BackendError::senseless());
         let number = answer.as_ref().ok().and_then(Renewal::number);

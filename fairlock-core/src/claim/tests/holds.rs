@@ -31,6 +31,15 @@ fn a_lost_hold_that_was_given_up_is_not_reported_again() {
     c.lose().no();
 }
 
+/// Another thread of the owner has found it lost, and is about to make the next claim. A hold that is released in time has not
+/// ended: the next claim waits for the server's answer.
+#[test]
+fn a_lost_hold_has_ended_even_while_it_is_released() {
+    let case = held().lose().yes().join().is(Joined::Gone).unlock().lost_last();
+    assert!(case.claim.has_ended());
+    assert!(!held().unlock().last().claim.has_ended());
+}
+
 #[test]
 fn a_hold_is_lost_by_the_clock_even_if_no_thread_noticed() {
     let case = held().at(30 * S).count(0).loss(LostCause::NotRenewed).dog().loses(LostCause::NotRenewed);

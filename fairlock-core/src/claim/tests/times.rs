@@ -112,3 +112,10 @@ fn a_fixed_lease_that_was_granted_as_a_whole_is_not_renewed() {
         assert_eq!(case.claim.take_grant().recheck_at, Some(case.start + LEASE), "others look at its end");
     }
 }
+
+/// A store may say that a hold has no end.
+#[test]
+fn a_fixed_lease_that_was_granted_for_ever_is_a_hold() {
+    let case = claim().fixed(30 * S).caller().asks().answer(got(7).time(Duration::MAX)).count(1).leave();
+    assert_eq!(case.claim.due_at(), case.claim.valid_until(), "no renewal is due");
+}
