@@ -41,7 +41,7 @@ pub(crate) enum Punctuality {
 }
 
 /// What the unlock of one hold comes to.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Unlocked {
     /// The claim is still held, so often.
     StillHeld { token: FencingToken, count: u32 },

@@ -47,10 +47,10 @@ impl Drop for GivenUp<'_> {
 impl GivenUp<'_> {
     /// Tells the server, and waits for its answer.
     pub(crate) fn tell(mut self, effort: Effort) -> Result<()> {
-        match self.unlocked.take() {
-            Some(unlocked) => self.parts.tell_unlocked(self.claim, unlocked, self.now, effort),
-            None => Ok(()),
-        }
+        let Some(unlocked) = self.unlocked.clone() else { return Ok(()) };
+        let told = self.parts.tell_unlocked(self.claim, unlocked, self.now, effort);
+        self.unlocked = None; // not before: the backend may panic
+        told
     }
 }
 
