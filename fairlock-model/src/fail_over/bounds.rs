@@ -20,12 +20,12 @@ pub struct Times {
 }
 
 impl Times {
-    /// Of the life rule alone: all three are the trust.
+    /// The times of the life rule alone: all three are the trust.
     pub const fn life(trust: u8) -> Times {
         Times { fresh: 0, lease: trust, extra: 0, grace: trust, end: trust + 1 }
     }
 
-    /// Of the quorum rule: a proof is fresh for a tick, the lease is a tick shorter than the trust, and servers keep holds, and
+    /// The times of the quorum rule: a proof is fresh for a tick, the lease is a tick shorter than the trust, and servers keep holds, and
     /// grant nothing in a new life, for the trust and a lease.
     pub const fn quorum(trust: u8) -> Times {
         Times { fresh: 1, lease: trust - 1, extra: trust, grace: 2 * trust - 1, end: trust }

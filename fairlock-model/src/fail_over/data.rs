@@ -29,7 +29,7 @@ pub struct Entry {
     pub request: u8,
     /// Ticks until it expires.
     pub left: u8,
-    /// Of a hold that takes a part: in this grace its holder has shown that it lives.
+    /// For a hold that takes a part of the units: whether its holder has shown in this grace that it lives.
     pub heard: bool,
 }
 

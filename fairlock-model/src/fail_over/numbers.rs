@@ -124,7 +124,7 @@ impl Bounds {
         }
     }
 
-    /// That a hold was heard matters to the claims of one grace.
+    /// Only the claims of one grace need to know that a hold was heard.
     fn forget_heard(&self, state: &mut State) {
         for server in &mut state.servers {
             let known = server.data.life.is_some_and(|life| life.left > 0 && life.replid == server.replid);
@@ -165,7 +165,7 @@ impl Bounds {
     }
 }
 
-/// The same with other names for the clients.
+/// The state with other names for the clients.
 fn renamed(mut state: State, names: [u8; 3]) -> State {
     let clients = state.clients;
     for (client, name) in clients.into_iter().zip(names) {

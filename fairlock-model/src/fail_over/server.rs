@@ -17,7 +17,7 @@ pub enum Answer {
         /// For how long, as far as the client may know.
         left: u8,
     },
-    /// It is in the queue.
+    /// The request is in the queue.
     Queued {
         /// The ticket.
         ticket: u8,

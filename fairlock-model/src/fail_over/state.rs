@@ -16,12 +16,12 @@ pub const OPERATOR: u8 = 8;
 /// What a server is at present.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {
-    /// It executes scripts.
+    /// The server executes scripts.
     Master,
-    /// It copies the master's data.
+    /// The server copies the master's data.
     #[default]
     Replica,
-    /// It is dead.
+    /// The server is dead.
     Dead,
 }
 
@@ -82,10 +82,10 @@ pub struct Late {
 /// What a client does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Phase {
-    /// It wants nothing.
+    /// The client wants nothing.
     #[default]
     Idle,
-    /// It waits for the lock.
+    /// The client waits for the lock.
     Waiting {
         /// The ticket that it was told; 0 for none.
         ticket: u8,
@@ -96,7 +96,7 @@ pub enum Phase {
         /// For how long it would believe a push of that server.
         valid: u8,
     },
-    /// It believes that it holds the lock, for as long as something is left.
+    /// The client believes that it holds the lock, as long as something is left of the time.
     Held {
         /// The token.
         token: u8,

@@ -17,21 +17,21 @@ pub enum Step {
     Drift(usize),
     /// A client asks for the lock, or for its place, under a proof of this naming. The first time, this begins a request.
     Ask(usize, usize),
-    /// It renews its hold.
+    /// The client renews its hold.
     Renew(usize, usize),
-    /// It stops believing, and releases its hold.
+    /// The client stops believing, and releases its hold.
     Release(usize, usize),
-    /// It stops believing, and tells no server.
+    /// The client stops believing, and tells no server.
     Drop(usize),
     /// Its request is executed, and it hears the answer.
     Answer(usize),
     /// Its request is lost.
     Lose(usize),
-    /// It no longer waits for the answer, and the request is executed later.
+    /// The client no longer waits for the answer, and the request is executed later.
     TimeOut(usize),
     /// A late request is executed.
     Execute(usize),
-    /// It withdraws this ended request once more, under a proof of this naming.
+    /// The client withdraws this ended request once more, under a proof of this naming.
     Withdraw(usize, usize, u8),
     /// An operator takes the lock by force, under a proof of this naming.
     Force(usize),
