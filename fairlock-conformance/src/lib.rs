@@ -116,7 +116,7 @@ pub(crate) fn client(harness: &impl Harness) -> Client {
     client_with(harness, PLACE_TTL)
 }
 
-/// The same, with another time to live for its places.
+/// A new client with another time to live for its places.
 pub(crate) fn client_with(harness: &impl Harness, place_ttl: Duration) -> Client {
     let builder = Client::builder(harness.backend()).clock(harness.clock());
     builder.lease(LEASE).place_ttl(place_ttl).outage_limit(Duration::from_secs(5)).build().unwrap()

@@ -60,7 +60,7 @@ pub fn a_large_request_is_not_passed_by_small_ones(harness: &impl Harness) {
     harness.assert_nothing_is_left("large");
 }
 
-/// It leaves nothing in the queue either.
+/// An attempt that does not wait, and so leaves nothing in the queue either.
 pub fn a_try_does_not_pass_a_large_request(harness: &impl Harness) {
     let Some([a, b, c]) = semaphores(harness, "try", 5) else { return };
     let held = a.acquire_many(2).unwrap();

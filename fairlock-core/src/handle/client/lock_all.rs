@@ -39,7 +39,7 @@ impl Client {
     ///   terms of the earlier hold.
     ///
     /// # Errors
-    /// Those of [`Lock`]; and
+    /// The errors of [`Lock`]; and
     /// - [`Error::InvalidConfig`] for an empty list: a guard that holds nothing would keep no other owner out.
     /// - [`Error::Misuse`] when the thread holds a lock of the list, but not one of an earlier name.
     /// - [`Error::Lost`] when a hold was lost before the last lock was granted.

@@ -119,7 +119,7 @@ impl AsyncGuard {
         Poll::Ready(Err(error))
     }
 
-    /// The same hold with a guard whose calls block, such as [`renew`](Guard::renew) and
+    /// This hold with a guard whose calls block, such as [`renew`](Guard::renew) and
     /// [`leak`](Guard::leak): for a thread, or a `spawn_blocking`.
     pub fn into_blocking(mut self) -> OwnedGuard {
         self.spent = true;

@@ -64,7 +64,7 @@ pub use guard::AsyncGuard;
 /// bounds that.
 ///
 /// # Wakers
-/// They run on the client's threads, and on one that releases a lock: a waker that blocks keeps others from being woken.
+/// Wakers run on the client's threads, and on threads that release a lock: a waker that blocks keeps others from being woken.
 #[derive(Clone, Debug)]
 pub struct AsyncLock(Caller<ThisThread>, Ends);
 
@@ -80,7 +80,7 @@ impl Drop for Ends {
 }
 
 impl<O: Ownership> Lock<O> {
-    /// The same lock for tasks, with the terms and the [`Cancel`] of this handle. Its waits and releases block no thread. Makes no round
+    /// This lock for tasks, with the terms and the [`Cancel`] of this handle. Its waits and releases block no thread. Makes no round
     /// trip.
     pub fn to_async(&self) -> AsyncLock {
         let Caller { shared, lock, terms, units, cancel, .. } = self.0.clone();
