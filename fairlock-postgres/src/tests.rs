@@ -268,6 +268,18 @@ fn a_state_that_this_version_can_not_read_is_left_alone() {
     assert_eq!(number(&mut con, r"select count(*) from fairlock.lock where state = '\x02'"), 1);
 }
 
+/// As a client does that has stopped between its two trips.
+#[test]
+fn a_name_that_another_is_inserting_holds_up_no_other_lock() {
+    let ((backend, mut con), [ann, bob]) = (stage(), ["ann:1", "bob:1"].map(OwnerId::new));
+    let [held, new] = ["held", "new"].map(lock);
+    take(&backend, &held, &bob);
+    con.script("begin; insert into fairlock.lock (name) values ('new')", soon()).unwrap();
+    let answers = backend.acquire(&[ask(&held, &ann, 2), ask(&new, &ann, 2)]);
+    let [Ok(Acquired::Queued { .. }), Err(blocked)] = &answers[..] else { panic!("{answers:?}") };
+    assert!(blocked.message().contains("55P03"), "{blocked}");
+}
+
 /// A client that renews or releases deletes the rows of unused locks, however many there are.
 #[test]
 fn renewals_and_releases_delete_rows_of_unused_locks() {
