@@ -5,7 +5,8 @@ if used and waits and told_ticket == '0' and not own and not grace_left and numb
   local served, pulse, clock, least, rests = read_numbers(texts[2])
   clock = clock_at(pulse, clock, rank > 0 and least)
   local place = head and clock >= tonumber(rests) and read_place(head, texts[4])
-  local is_behind = place and place.capacity == capacity and used + place.units > tonumber(capacity) and place.deadline - clock > least / 2
+  local is_behind = place and place.capacity == capacity and used + place.units > tonumber(capacity)
+    and place.deadline - clock > math.max(least, ttl) / 2 -- `hear` may forget the least one.
   local has_to_wait = is_full or is_behind or not head and used + units > tonumber(capacity)
   -- A record that was lost alone may give a number below all tickets of the queue: then the rule decides.
   local is_next = rank > 0 and (texts[1] or number) < number or (texts[1] or '') < number and call('ZCARD', waiters) == 0

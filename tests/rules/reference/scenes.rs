@@ -236,6 +236,11 @@ fn absent(scale: Scale) -> Vec<Vec<Step>> {
             [Ask(A), Ask(F), Ask(all(B)), Ask(D), GoesDeaf(1), Advance(half), Ask(D)],
             [Advance(half / 2), Ask(D), Advance(half), Release(A)],
         ),
+        // The least time to live is silent, so half of the newcomer's counts.
+        long(
+            [Ask(A), Ask(all(B)), Ask(D), GoesDeaf(1), Advance(half / 2), Ask(E)],
+            [Advance(half), Ask(C), Release(A)],
+        ),
         // It is passed, and fits.
         vec![Ask(all(A)), Ask(B), GoesDeaf(1), Release(A), Ask(D), Ask(E), Ask(F)],
         // One that says so counts as reached.
