@@ -172,7 +172,8 @@ impl Plan {
         lock: LockName,
         row: &Row,
     ) -> Result<(), Failure> {
-        let Loaded { mut entry, last, now } = match Loaded::read(row) {
+        let loaded = Loaded::read(row).and_then(|loaded| Ok((loaded, row.numbers(HEADS)?)));
+        let (Loaded { mut entry, last, now }, heads) = match loaded {
             Ok(loaded) => loaded,
             Err(failure) => {
                 step.fail(&lock, &failure);
@@ -182,7 +183,7 @@ impl Plan {
         store.recent.heard(now);
         excuse(store, &lock, row, &mut entry, now)?;
         let (clients, gone) = (&store.clients, row.numbers(GONE)?);
-        let known: HashSet<_> = row.numbers(HEADS)?.into_iter().collect();
+        let known: HashSet<_> = heads.into_iter().collect();
         let is_listening = |owner: &OwnerId| {
             let client = owner.client();
             clients.is_present(client).is_some() || !gone.contains(&key_of(client))

@@ -268,6 +268,18 @@ fn a_state_that_this_version_can_not_read_is_left_alone() {
     assert_eq!(number(&mut con, r"select count(*) from fairlock.lock where state = '\x02'"), 1);
 }
 
+#[test]
+fn a_damaged_row_fails_alone() {
+    let ((backend, mut con), [ann, bob]) = (stage(), ["ann:1", "bob:1"].map(OwnerId::new));
+    let [whole, damaged] = ["whole", "damaged"].map(lock);
+    for lock in [&whole, &damaged] {
+        take(&backend, lock, &bob);
+    }
+    con.script("update fairlock.lock set heads = '{null}' where name = 'damaged'", soon()).unwrap();
+    let answers = backend.acquire(&[ask(&whole, &ann, 2), ask(&damaged, &ann, 2)]);
+    assert!(matches!(answers[..], [Ok(Acquired::Queued { .. }), Err(_)]), "{answers:?}");
+}
+
 /// As a client does that has stopped between its two trips.
 #[test]
 fn a_name_that_another_is_inserting_holds_up_no_other_lock() {
@@ -291,9 +303,9 @@ fn renewals_and_releases_delete_rows_of_unused_locks() {
     let renew = || drop(backend.renew(ClientId::random(), &[Renew::Hold { hold, holds: 1, lease: LEASE }]));
     let release = || assert!(only(backend.release(&[hold])).is_ok());
     // Anywhere in the table it begins; the last window may end behind the table.
-    for context in 0..8 {
+    for round in 0..8 {
         backend.0.sweeper.lock().next = Instant::now();
-        [&renew as &dyn Fn(), &release][context % 2]();
+        [&renew as &dyn Fn(), &release][round % 2]();
         let is_swept = || backend.0.sweeper.lock().next < Instant::now() + SECOND * 599;
         eventually(SECOND * 5, "a window was swept", is_swept);
     }

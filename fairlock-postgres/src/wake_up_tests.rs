@@ -75,7 +75,7 @@ fn a_client_listens_only_while_it_waits() {
     let url = new_database();
     let [ours, theirs] = [(); 2].map(|()| client(listening(&url)));
     let [our_lock, their_lock] = [&ours, &theirs].map(|client| client.fair_lock("x").unwrap());
-    for context in 1..3 {
+    for round in 1..3 {
         our_lock.lock().unwrap().unlock().unwrap();
         let guard = their_lock.lock().unwrap();
         assert!(our_lock.try_lock().unwrap().guard().is_none());
@@ -84,7 +84,7 @@ fn a_client_listens_only_while_it_waits() {
         assert_eq!(present(&url), 1);
         guard.unlock().unwrap();
         granted(request).unlock().unwrap();
-        assert_eq!((ours.stats().granted_by_wake_up, ours.stats().gaps), (context, 0));
+        assert_eq!((ours.stats().granted_by_wake_up, ours.stats().gaps), (round, 0));
         until("it has ended to listen", || present(&url) == 0);
     }
 }

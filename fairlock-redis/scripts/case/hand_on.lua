@@ -10,11 +10,11 @@ if place and used - units + place.units == tonumber(capacity) then
     call('PEXPIRE', lock, lives)
     if ends then call('ZADD', ends, 'XX', '0', 'nobody') end
     call('HSET', record, 'last', number, 'queue', queue_text(served, since, text(clock), least, rests))
-    local left_line = redis.pcall('HDEL', record, first)
-    if left_line == 1 then left_line = redis.pcall('ZREM', waiters, first) end
-    if type(left_line) == 'table' then
-      call('HSET', record, 'last', texts[1], 'queue', texts[2], first, texts[3])
-      return left_line
+    local has_left = redis.pcall('HDEL', record, first)
+    if has_left == 1 then has_left = redis.pcall('ZREM', waiters, first) end
+    if type(has_left) == 'table' then
+      call('HSET', record, 'last', texts[1], 'queue', texts[2] or '', first, texts[3])
+      return has_left
     end
     local hold = hold_text(place.units, number, '1', '0', place.label)
     if ends then call('HSET', lock, 'used', capacity, first, hold) else call('HSET', lock, first, hold) end

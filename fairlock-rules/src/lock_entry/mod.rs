@@ -102,7 +102,7 @@ impl LockEntry {
         self.queue.skip(since, now);
     }
 
-    /// How long ago the last operation on the queue was.
+    /// How long ago the last operation on the queue was. Zero while nobody waits.
     pub fn silent_for(&self, now: Moment) -> Duration {
         self.queue.silent_for(now)
     }

@@ -93,9 +93,9 @@ impl Queue {
         self.clock.skip(since, now);
     }
 
-    /// How long ago the last operation on the queue was.
+    /// How long ago the last operation on the queue was. Zero while nobody waits.
     pub(crate) fn silent_for(&self, now: Moment) -> Duration {
-        now.saturating_sub(self.clock.pulse)
+        if self.is_empty() { Duration::ZERO } else { now.saturating_sub(self.clock.pulse) }
     }
 
     /// Takes note of the time to live in an ask: of a waiter, or of a request that would not wait.

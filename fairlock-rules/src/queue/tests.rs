@@ -88,6 +88,14 @@ fn a_heartbeat_keeps_the_label_and_an_ask_renews_it() {
     assert_eq!(label(&fixture.queue).as_deref(), Some("worker 3"));
 }
 
+/// Else a store would write the row of a lock that nobody waits for, to excuse a silence of nobody.
+#[test]
+fn a_queue_is_silent_only_while_somebody_waits() {
+    let day = Duration::from_secs(86_400);
+    assert_eq!(Queue::default().silent_for(day), Duration::ZERO);
+    assert!(Fixture::of(1).queue.silent_for(day) > Duration::ZERO);
+}
+
 #[test]
 fn a_place_is_heard_once_its_ticket_was_named() {
     let mut fixture = Fixture::of(1);
