@@ -2,15 +2,11 @@
 //! for `tests/`: the tests named in its tables exist.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fairlock::{Client, Discipline, MemoryBackend, RedisBackend, TryLock};
+use fairlock_tests::files::{files, root};
 use fairlock_tests::{Alone, RedisServer, assert_no_residue};
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
 
 #[test]
 fn getting_started_on_redis() -> fairlock::Result<()> {
@@ -163,27 +159,12 @@ fn a_condition_drops_its_guard_before_the_body() -> fairlock::Result<()> {
     Ok(())
 }
 
-/// All pages of the repository: the guide, and the README of each crate and folder.
-fn pages(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        if path.is_dir() && name != "target" && !name.starts_with('.') {
-            pages(&path, found);
-        } else if name.ends_with(".md") {
-            found.push(path);
-        }
-    }
-}
-
 /// In `docs/` a link to another chapter stands at the end, where rustdoc's own definition comes before it.
 #[test]
 fn every_link_of_every_page_leads_to_a_file_and_a_heading() {
-    let (mut all, mut wrong) = (Vec::new(), Vec::new());
-    pages(&root(), &mut all);
-    assert!(all.len() > 35, "{all:?}");
-    for page in all {
-        let text = fs::read_to_string(&page).unwrap();
+    let (all, mut wrong) = (files(&root(), "md"), Vec::new());
+    assert!(all.len() > 35, "only {} pages were found", all.len());
+    for (page, text) in all {
         let inline = text.split("](").skip(1).map(|rest| rest.split(')').next().unwrap());
         let defined =
             text.lines().filter(|line| line.starts_with('[')).filter_map(|line| line.split_once("]: "));
@@ -299,7 +280,7 @@ fn every_test_that_a_table_names_exists() {
         "fairlock-cli",
         "examples",
     ] {
-        read_sources(&root().join(folder), &mut sources);
+        sources.extend(files(&root().join(folder), "rs").into_iter().map(|(_, text)| text));
     }
     let functions: Vec<&str> = sources
         .iter()
@@ -326,15 +307,4 @@ fn every_test_that_a_table_names_exists() {
         unknown.extend(missing.map(|name| format!("{table}: {name}")));
     }
     assert!(unknown.is_empty(), "there are no such tests: {unknown:#?}");
-}
-
-fn read_sources(folder: &Path, sources: &mut Vec<String>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            read_sources(&path, sources);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            sources.push(fs::read_to_string(path).unwrap());
-        }
-    }
 }

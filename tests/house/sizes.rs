@@ -1,7 +1,6 @@
 //! A script can be read at one sitting: few lines a file, and few names in sight at once. A test has a short name.
 
-use std::fs;
-use std::path::Path;
+use fairlock_tests::files::{files, root};
 
 /// Lines that are neither empty nor a comment.
 const MOST_LINES: usize = 60;
@@ -12,11 +11,11 @@ const MOST_LOCALS: usize = 15;
 
 #[test]
 fn every_script_file_is_short_and_has_few_names_in_sight() {
-    let mut files = Vec::new();
-    read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../fairlock-redis/scripts"), "lua", &mut files);
+    let files = files(&root().join("fairlock-redis/scripts"), "lua");
     assert!(files.len() > 40, "only {} files were found", files.len());
     let mut faults = Vec::new();
     for (name, text) in &files {
+        let name = name.display();
         let lines =
             text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("--")).count();
         if lines > MOST_LINES {
@@ -53,8 +52,7 @@ fn a_sixteenth_local_is_found() {
 /// The sentence that a test shows stands in its doc comment.
 #[test]
 fn test_names_have_at_most_60_characters() {
-    let mut files = Vec::new();
-    read(&Path::new(env!("CARGO_MANIFEST_DIR")).join(".."), "rs", &mut files);
+    let files = files(&root(), "rs");
     let names = |text: &str| -> Vec<String> {
         let behind = text.split("#[test]").skip(1).filter_map(|behind| behind.split_once("fn "));
         behind.filter_map(|(_, rest)| rest.split(['(', '<']).next().map(str::to_owned)).collect()
@@ -63,20 +61,6 @@ fn test_names_have_at_most_60_characters() {
     assert!(all.len() > 1000, "only {} tests were found", all.len());
     let long: Vec<&String> = all.iter().filter(|name| name.len() > 60).collect();
     assert!(long.is_empty(), "{long:#?}");
-}
-
-/// All files below the folder with this extension, but for what cargo has made.
-fn read(folder: &Path, extension: &str, files: &mut Vec<(String, String)>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            if !path.ends_with("target") {
-                read(&path, extension, files);
-            }
-        } else if path.extension().is_some_and(|found| found == extension) {
-            files.push((path.display().to_string(), fs::read_to_string(&path).unwrap()));
-        }
-    }
 }
 
 /// A function, or the file outside of functions.

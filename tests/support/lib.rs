@@ -20,7 +20,7 @@
 //! | [`threads`] | checks that no thread of fairlock is left in this process |
 //! | [`history`] | what several processes saw, in one order of time, and its replay through the model |
 //! | [`oracle`] | what a history shows of the promises |
-//! | [`monitor`] | what the server did with one line, and the checker of its order |
+//! | [`monitor`] | what the server did with one queue, and the checker of its order |
 //! | [`proxy`] | loses, delays and cuts the traffic between clients and server |
 //! | [`soak`] | a long run under seeded faults, and its checkers |
 //! | [`bound`] | ends a test that hangs, and names it |
@@ -30,6 +30,7 @@
 //! | [`signals`] | stops and continues a child process |
 //! | [`port`] | a port that no other test takes |
 //! | [`tls`] | throw-away certificates |
+//! | [`files`] | the files of the repository |
 //! | [`mod@word`] | the names of variants in arguments and tables |
 //! | [`percent`] | any text as one word, for URLs and history lines |
 #![forbid(unsafe_code)]
@@ -47,6 +48,7 @@ pub mod clustered;
 pub mod connecting;
 pub mod errors;
 pub mod eventually;
+pub mod files;
 pub mod haproxy;
 pub mod history;
 pub mod locks;

@@ -3,15 +3,14 @@
 mod table;
 
 use std::fs;
-use std::path::Path;
 
+use fairlock_tests::files::files;
 use table::root;
 
 #[test]
 fn every_mistake_can_be_planted_and_its_test_exists() {
-    let mut sources = Vec::new();
-    read_sources(root(), &mut sources).unwrap();
-    let is_in_a_source = |text: String| sources.iter().any(|source| source.contains(&text));
+    let sources = files(root(), "rs");
+    let is_in_a_source = |text: String| sources.iter().any(|(_, source)| source.contains(&text));
     let mut wrong = Vec::new();
     for (name, mistake) in table::read().unwrap() {
         wrong.extend(mistake.wrong_texts(root()).err().map(|error| format!("{name}: {error}")));
@@ -45,17 +44,4 @@ fn is_program(arguments: &[&str]) -> bool {
         }
         _ => false,
     }
-}
-
-fn read_sources(folder: &Path, sources: &mut Vec<String>) -> std::io::Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if path.is_dir() && name != "target" && !name.starts_with('.') {
-            read_sources(&path, sources)?;
-        } else if name.ends_with(".rs") {
-            sources.push(fs::read_to_string(&path)?);
-        }
-    }
-    Ok(())
 }
