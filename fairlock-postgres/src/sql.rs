@@ -1,4 +1,4 @@
-//! The statements: each is a whole text in `sql/`, with its condition and its reasons, which are not sent.
+//! The statements: each is a text in `sql/`, with its condition and its reasons, which are not sent.
 
 use std::sync::LazyLock;
 
@@ -14,7 +14,6 @@ texts! {
     RELEASE "fast/release"
     RENEW "fast/renew"
     LOAD "step/load"
-    LOAD_FREE "step/load_free"
     INSERT "step/insert"
     WRITE "step/write"
     CHANGED "look/changed"
@@ -25,6 +24,10 @@ texts! {
     OPENED "session/opened"
     SERVER "session/server"
 }
+
+/// [`LOAD`], which passes over rows that others have locked, and does not wait for them.
+pub(crate) static LOAD_FREE: LazyLock<String> =
+    LazyLock::new(|| LOAD.replace("for update", "for update skip locked"));
 
 /// Sends a message to those who listen on a channel.
 pub(crate) const NOTIFY: &str = "select pg_notify($1, $2)";

@@ -1,5 +1,5 @@
--- Locks the rows of these locks, waits for those that others have locked, and reads them. `load_free.sql` is the same, but passes over
--- such rows.
+-- Locks the rows of these locks, and reads them. As it stands it waits for the rows that others have locked; `LOAD_FREE` in `sql.rs` is
+-- the same with `skip locked`.
 --
 -- $1 names, $2 the end of the grace as the session knows it.
 --
