@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fairlock_core::backend::{BackendError, LockId};
+use fairlock_core::backend::{BackendError, Hold, LockId};
 use redis::Value;
 
 use crate::durable::Calls;
@@ -25,6 +25,14 @@ impl Shared {
     /// As [`Keys::of`].
     pub(crate) fn keys(&self, lock: &LockId) -> Result<Arc<Keys>, BackendError> {
         self.kept_keys.of(lock)
+    }
+
+    /// The keys of the lock of each hold.
+    ///
+    /// # Errors
+    /// As [`Keys::of`].
+    pub(crate) fn keys_of(&self, holds: &[&Hold<'_>]) -> Result<Vec<Arc<Keys>>, BackendError> {
+        holds.iter().map(|hold| self.keys(hold.lock)).collect()
     }
 
     pub(crate) fn run(&self, call: &Call<'_>) -> Result<Value, BackendError> {

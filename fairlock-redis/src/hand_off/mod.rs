@@ -268,8 +268,7 @@ impl Rules for HandOff {
                 &scripts::HAND_OFF_RENEW_HOLDS
             }
         };
-        let locks = holds.iter().map(|hold| self.shared.keys(hold.lock)).collect::<Result<Vec<_>, _>>()?;
-        let call = Call::for_many(script, locks, arguments).ok_or_else(missing)?;
+        let call = Call::for_many(script, self.shared.keys_of(holds)?, arguments).ok_or_else(missing)?;
         Ok(self.shared.calls.wrap(call))
     }
 

@@ -147,8 +147,8 @@ impl<K: Kind> Rules for Locks<K> {
     ) -> Result<Call<'a>, BackendError> {
         let mut arguments = vec![Number(count.into()), Number(millis(lease))];
         holds.iter().for_each(|hold| arguments.extend(named(hold)));
-        let locks = holds.iter().map(|hold| self.shared.keys(hold.lock)).collect::<Result<Vec<_>, _>>()?;
-        Call::for_many(&scripts::REDISSON_RENEW_HOLDS, locks, arguments).ok_or_else(missing)
+        Call::for_many(&scripts::REDISSON_RENEW_HOLDS, self.shared.keys_of(holds)?, arguments)
+            .ok_or_else(missing)
     }
 
     fn renew_places<'a>(

@@ -79,10 +79,11 @@ macro_rules! parts {
 const PARTS: [(&str, &str); 37] = parts!(
     "case/busy" "case/give_beside" "case/give_free" "case/give_part" "case/hand_on" "case/queue" "case/renew" "case/take_free" "case/take_part"
     "format/grant" "format/hold" "format/member" "format/place" "format/queue"
-    "lib/channels" "lib/clock" "lib/ends" "lib/hold" "lib/holders" "lib/holds" "lib/kind" "lib/last_grant" "lib/look" "lib/look_after"
+    "lib/channels" "lib/clock" "lib/ends" "lib/hold" "lib/holders" "lib/holds" "lib/kind" "lib/last_grant" "lib/lease" "lib/look" "lib/look_after"
     "lib/numbers" "lib/owner" "lib/plan" "lib/present" "lib/queue" "lib/queue_clock" "lib/redisson" "lib/rule" "lib/sequence"
-    "lib/tell" "lib/write" "lib/write_grants" "lib/lease"
+    "lib/tell" "lib/write" "lib/write_grants"
 );
+
 /// What a client that is not durable has in place of `scripts/lib/life.lua`.
 const NO_LIFE: &str = "local grace_left, kept = nil, 0\n";
 macro_rules! script {
