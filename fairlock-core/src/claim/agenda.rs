@@ -90,7 +90,7 @@ pub(super) struct Due {
 pub(super) struct Agenda([Option<Due>; 4]);
 
 impl Agenda {
-    /// What is due, whoever does it.
+    /// The item of this kind, for a caller or for the watchdog.
     pub(super) fn get(&self, what: What) -> Option<Due> {
         self.0.iter().flatten().find(|due| due.what == what).copied()
     }

@@ -94,7 +94,7 @@ pub(super) fn place_of(kind: LockKind) -> usize {
 }
 
 impl Outcome {
-    /// The outcome of this error; none for the program's own mistakes and its end, in which no server and no other owner has a part.
+    /// The outcome of this error; none for a mistake or the end of the program, since neither concerns a server or another owner.
     pub(crate) fn of(error: &Error) -> Option<Outcome> {
         match error {
             Error::Cancelled { .. } => Some(Outcome::Cancelled),

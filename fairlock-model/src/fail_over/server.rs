@@ -185,7 +185,8 @@ impl Bounds {
             data.released |= 1 << hold.number;
         }
         if in_grace && (is_free || is_found || self.rules != Rules::EndedBesideAnotherHold) {
-            // A hold of all units shows that all before it are over. (Of a lock with several it is known only if it is found.)
+            // A hold of all units shows that all earlier holds are over. (Where a lock has several units, only a hold that is found is
+            // known to take all.)
             let is_alone = self.capacity == 1 || is_found && !self.takes_part(hold);
             if is_alone || self.rules == Rules::PartEndsAllBefore {
                 data.ended.all_to(hold.number);

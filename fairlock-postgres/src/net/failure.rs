@@ -102,8 +102,8 @@ impl Failure {
         self.code.is_some() || self.kind == BackendErrorKind::Corrupt
     }
 
-    /// Whether the server may refuse one row only: data that it can't keep or read, a deadlock, or a row that another transaction is
-    /// inserting, for which even a step waits that passes over locked rows.
+    /// Whether the server may refuse one row only: data that can't be stored or read, a deadlock, or a row that another transaction is
+    /// inserting: every step waits for such a row, even if the step passes over locked rows.
     pub(crate) fn may_be_of_one_row(&self) -> bool {
         let is_of =
             |code: &str| ["22", "23", "40", "54", "55P03", "XX"].iter().any(|class| code.starts_with(class));

@@ -1,7 +1,7 @@
 -- Takes the lock from its holders, or from one, and grants it to all waiters at the head whose units are free.
 -- KEYS: lock (Keys::lock), waiters (Keys::waiters), record (Keys::record), and unless the capacity is 1 ends (Keys::ends)
--- ARGV: options (see acquire), capacity, until when it may take the lock (see lib/numbers), to take one hold only, at any time, its
---   member and token, else two empty ones; and if a script has left holders, what it said: the last token, and the end
+-- ARGV: options (see acquire), capacity, until when it may take the lock (see lib/numbers), to take only one hold, whenever
+--   the script arrives, the member and token of that hold, else '' twice; and if the script before left holders, its last token and end
 -- Returns: {taken, 1 if there is more to do} | {not_held, as before}; then, if holders are left, the greatest token of any, and the
 --   end of the last one that was looked at
 -- Effects: holds are dropped; the former holders and the new ones are told

@@ -12,8 +12,8 @@ use crate::context::Moment;
 /// With more holds than this they are indexed.
 const FEW: usize = 64;
 
-/// All holds of a lock, in the order of their tokens. The one hold of an exclusive lock allocates nothing. A few holds are
-/// searched one by one; many are indexed, so that no call takes longer the more holds there are.
+/// All holds of a lock, in the order of their tokens. The one hold of an exclusive lock allocates nothing. Few holds are
+/// searched in turn; many are indexed, so that no call takes longer with more holds.
 #[derive(Default)]
 pub(super) struct Holds {
     few: SmallVec<[KeptHold; 1]>,
