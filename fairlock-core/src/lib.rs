@@ -14,9 +14,9 @@
 //! `ARCHITECTURE.md` has the threads, the invariants and the reasons.
 
 pub mod backend;
+mod backlog;
 mod backoff;
 mod cancel;
-mod chores;
 mod claim;
 mod config;
 mod ending;

@@ -8,9 +8,9 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use crate::backend::{Backend, Subscription};
-use crate::chores::{Chores, Errands};
+use crate::backlog::{Backlog, FirstAttempts};
 use crate::config::Config;
-use crate::flow::{Parts, Turn};
+use crate::flow::{CleanupRun, Parts};
 use crate::ids::ClientId;
 use crate::ledger::Ledger;
 use crate::outage::Outage;
@@ -24,8 +24,8 @@ pub(crate) struct Shared {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) ledger: Ledger,
     pub(crate) timers: Arc<Timers>,
-    pub(crate) chores: Arc<Chores>,
-    pub(crate) errands: Errands<Shared>,
+    pub(crate) backlog: Arc<Backlog>,
+    pub(crate) first_attempts: FirstAttempts<Shared>,
     pub(crate) outage: Outage,
     pub(crate) subscription: Mutex<Option<Subscription>>,
 }
@@ -46,7 +46,7 @@ impl Shared {
         counters: Counters,
         threads: &Threads,
     ) -> Arc<Shared> {
-        let (config, chores) = (Arc::new(config), Arc::new(Chores::default()));
+        let (config, backlog) = (Arc::new(config), Arc::new(Backlog::default()));
         Arc::new_cyclic(|client| {
             let body = |body: fn(&Weak<Shared>)| -> Body {
                 let client = Weak::clone(client);
@@ -56,13 +56,13 @@ impl Shared {
             let timers = Arc::new(Timers::new(&config.clock, dog, expiry, tasks));
             Shared {
                 id,
-                ledger: Ledger::new(&config, &backend, &timers, &chores, counters),
+                ledger: Ledger::new(&config, &backend, &timers, &backlog, counters),
                 outage: Outage::new(&config, timers.signal()),
                 config,
                 backend,
                 timers,
-                chores,
-                errands: Errands::default(),
+                backlog,
+                first_attempts: FirstAttempts::default(),
                 subscription: Mutex::new(None),
             }
         })
@@ -73,12 +73,12 @@ impl Shared {
     }
 
     pub(crate) fn parts(&self) -> Parts<'_> {
-        let Shared { id, config, backend, ledger, timers, chores, outage, .. } = self;
-        Parts { id: *id, config, backend: &**backend, ledger, timers, chores, outage }
+        let Shared { id, config, backend, ledger, timers, backlog, outage, .. } = self;
+        Parts { id: *id, config, backend: &**backend, ledger, timers, backlog, outage }
     }
 
-    pub(crate) fn turn(&self) -> Turn<'_> {
-        Turn::new(self.parts())
+    pub(crate) fn cleanup_run(&self) -> CleanupRun<'_> {
+        CleanupRun::new(self.parts())
     }
 }
 

@@ -1,12 +1,12 @@
 //! The calls of tasks, without a thread that waits for them: the thread for tasks makes the first attempts of all tasks, many in a
-//! call, and no second attempt. What is not answered goes to the watchdog, as a request without a waiting caller, or as a chore; all
-//! else is as for threads.
+//! call, and no second attempt. What is not answered goes to the watchdog, as a request without a waiting caller or as a cleanup.
+//! All else is as for threads.
 //!
 //! Where the backend does not block, the task makes the first attempt itself, in its poll or its drop, and a release wakes the next task.
 //! So no other thread is needed between two tasks. What can happen at the same time:
 //!
-//! - Errands of the thread for tasks: a task makes its attempt itself only while no errand is queued or under way. So tasks keep
-//!   their order.
+//! - Attempts of the thread for tasks: a task makes its attempt itself only while no first attempt is left or under way. So tasks
+//!   keep their order.
 //! - A cancel, a drain, a shutdown: each may end the request before [`Claim::begin_to_ask`], and then no attempt is made. Or the
 //!   first attempt is under way: then the request is withdrawn after the answer, as with a thread.
 //! - The watchdog: it does not ask for a claim that its task attends to. A release or withdrawal that would overtake a call of the
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
-use crate::chores::{Batch, Duty, Errand};
+use crate::backlog::{Batch, Cleanup, FirstAttempt};
 use crate::claim::{AfterGivingUp, Claim, Failure, Unlocked};
 use crate::config::Config;
 use crate::error::{Error, LostCause, Result};
@@ -28,17 +28,17 @@ use crate::logging::log_line;
 use crate::shared::Shared;
 use crate::time::wake_afterwards;
 
-/// Errands in the thread's hands. The drop leaves the rest of them to the watchdog, even after a panic.
+/// First attempts in the thread's hands. The drop leaves the rest of them to the watchdog, even after a panic.
 struct InHand<'a>(&'a Shared, Batch);
 
 impl Drop for InHand<'_> {
     fn drop(&mut self) {
         let InHand(shared, Batch { releases, withdrawals, asks, .. }) = self;
         releases.drain(..).for_each(|claim| shared.ledger.release_soon(&claim));
-        withdrawals.drain(..).for_each(|claim| shared.ledger.leave_to_watchdog(&claim, Duty::Withdraw));
+        withdrawals.drain(..).for_each(|claim| shared.ledger.leave_to_watchdog(&claim, Cleanup::Withdraw));
         asks.drain(..).for_each(|claim| shared.timers.due_by(claim.stop_attending()));
-        // While chores are in hand the watchdog does not see them, and may have gone to sleep without an end.
-        shared.timers.due_by(shared.chores.due_at());
+        // While cleanups are in hand the watchdog does not see them, and may have gone to sleep without an end.
+        shared.timers.due_by(shared.backlog.due_at());
     }
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn begin(shared: &Arc<Shared>, wish: Wish<'_>) -> Result<Arc<Claim>> 
         return Err(error);
     }
     shared.timers.due_by(claim.due_at());
-    run_errand(shared, &claim, Errand::Ask);
+    attempt_first(shared, &claim, FirstAttempt::Ask);
     Ok(claim)
 }
 
@@ -76,7 +76,7 @@ fn may_begin(config: &Config, wish: &Wish<'_>) -> Result<()> {
 pub(crate) fn leave(shared: &Arc<Shared>, claim: &Arc<Claim>) {
     match claim.give_up_request().map(|give_up| give_up.after) {
         Some(AfterGivingUp::Withdraw) => {
-            run_errand(shared, claim, Errand::Tell(Duty::Withdraw));
+            attempt_first(shared, claim, FirstAttempt::CleanUp(Cleanup::Withdraw));
             shared.ledger.recheck_by(claim, claim.take_recheck());
         }
         Some(AfterGivingUp::Nothing | AfterGivingUp::OthersWait) => shared.ledger.retire(claim),
@@ -98,14 +98,14 @@ pub(crate) fn unlock(shared: &Arc<Shared>, claim: &Arc<Claim>) -> Result<()> {
     match unlocked {
         // From here on the watchdog begins no renewal.
         Unlocked::Last { held_for, .. } => {
-            run_errand(shared, claim, Errand::Tell(Duty::Release));
+            attempt_first(shared, claim, FirstAttempt::CleanUp(Cleanup::Release));
             shared.ledger.counters.held(&claim.lock, held_for);
             Ok(())
         }
         Unlocked::Lost { lost, .. } => {
             match lost.cause {
                 LostCause::Shutdown => shared.ledger.retire(claim), // the shutdown tells the server
-                _ => run_errand(shared, claim, Errand::Tell(Duty::Release)),
+                _ => attempt_first(shared, claim, FirstAttempt::CleanUp(Cleanup::Release)),
             }
             Err(Error::Lost(lost))
         }
@@ -115,7 +115,7 @@ pub(crate) fn unlock(shared: &Arc<Shared>, claim: &Arc<Claim>) -> Result<()> {
 
 /// A task has dropped the last handle. A thread tells the server what is left: this drop must not wait for the server.
 pub(crate) fn end_elsewhere(shared: Shared) {
-    if shared.chores.is_clear() {
+    if shared.backlog.is_clear() {
         return;
     }
     let clock = shared.config.clock.clone();
@@ -132,13 +132,13 @@ pub(crate) fn end_elsewhere(shared: Shared) {
     }
 }
 
-fn run_errand(shared: &Arc<Shared>, claim: &Arc<Claim>, errand: Errand) {
-    if shared.backend.is_non_blocking() && shared.errands.is_idle() {
-        run_here(shared, || _ = make_attempts(shared, Batch::of(claim, errand)));
+fn attempt_first(shared: &Arc<Shared>, claim: &Arc<Claim>, attempt: FirstAttempt) {
+    if shared.backend.is_non_blocking() && shared.first_attempts.is_idle() {
+        run_here(shared, || _ = make_attempts(shared, Batch::of(claim, attempt)));
         return;
     }
-    shared.errands.add(claim, errand, Arc::clone(shared));
-    shared.errands.added(&shared.timers, shared.now());
+    shared.first_attempts.add(claim, attempt, Arc::clone(shared));
+    shared.first_attempts.added(&shared.timers, shared.now());
 }
 
 /// Asks for a claim without a waiting caller: its lock may be free.
@@ -159,14 +159,14 @@ fn run_here(shared: &Shared, attempt: impl FnOnce()) {
     });
 }
 
-/// One look of the thread for tasks: runs all queued errands.
-pub(crate) fn run_errands(shared: &Shared) -> Option<Instant> {
+/// One look of the thread for tasks: makes all first attempts.
+pub(crate) fn run_first_attempts(shared: &Shared) -> Option<Instant> {
     while !shared.timers.is_told_to_end()
-        && let Some(batch) = shared.errands.next()
+        && let Some(batch) = shared.first_attempts.next()
     {
         let is_silent = make_attempts(shared, batch);
         // The server is silent: each call would wait for a time-out. The watchdog pauses between calls, and gives up.
-        while is_silent && let Some(batch) = shared.errands.next() {
+        while is_silent && let Some(batch) = shared.first_attempts.next() {
             drop(InHand(shared, batch));
         }
     }
@@ -175,7 +175,7 @@ pub(crate) fn run_errands(shared: &Shared) -> Option<Instant> {
 
 /// Returns whether the server is silent.
 fn make_attempts(shared: &Shared, batch: Batch) -> bool {
-    // All errands are in hand before the first call, which may panic.
+    // All first attempts are in hand before the first call, which may panic.
     let mut hand = InHand(shared, batch);
     tell_first(shared, &mut hand) || ask_first(shared.parts(), &hand)
 }
@@ -183,21 +183,21 @@ fn make_attempts(shared: &Shared, batch: Batch) -> bool {
 /// Releases, and then withdrawals. Returns whether the server is silent.
 fn tell_first(shared: &Shared, hand: &mut InHand<'_>) -> bool {
     let Batch { releases, withdrawals, .. } = &mut hand.1;
-    let mut turn = shared.turn();
+    let mut run = shared.cleanup_run();
     // A call of the watchdog that is under way could make a place after this withdrawal. Only the watchdog makes such calls for a
-    // task, so a chore of the watchdog comes after them.
-    for (queue, duty) in [(releases, Duty::Release), (withdrawals, Duty::Withdraw)] {
-        if turn.is_silent() {
+    // task, so a cleanup of the watchdog comes after them.
+    for (list, cleanup) in [(releases, Cleanup::Release), (withdrawals, Cleanup::Withdraw)] {
+        if run.is_silent() {
             break;
         }
-        let (busy, claims) = queue.drain(..).partition::<Vec<_>, _>(|claim| duty.has_to_wait(claim));
-        busy.iter().for_each(|claim| shared.ledger.leave_to_watchdog(claim, duty));
+        let (busy, claims) = list.drain(..).partition::<Vec<_>, _>(|claim| cleanup.has_to_wait(claim));
+        busy.iter().for_each(|claim| shared.ledger.leave_to_watchdog(claim, cleanup));
         if !claims.is_empty() {
-            turn.attempt(shared.chores.in_hand(claims, duty, shared.now()));
+            run.attempt(shared.backlog.batch_of(claims, cleanup, shared.now()));
         }
     }
-    shared.timers.due_by(turn.end());
-    turn.is_silent()
+    shared.timers.due_by(run.end());
+    run.is_silent()
 }
 
 /// The first attempts of requests. Returns whether the server is silent.

@@ -124,7 +124,7 @@ fn gap(shared: &Shared) -> bool {
     for claim in shared.ledger.registry.all() {
         claim.renew_at_once(now);
     }
-    for kind in [&shared.outage.renewals, &shared.outage.asks, &shared.chores.retries] {
+    for kind in [&shared.outage.renewals, &shared.outage.asks, &shared.backlog.retries] {
         kind.hurry(now); // the server probably answers again
     }
     shared.timers.due_by(Some(now));

@@ -13,7 +13,7 @@ const HOUSE: [(&str, &str); 7] = [
          handle/request handle/caller handle/all_guard handle/guard handle/owner
          wake watchdog tasks shutdown shared
          flow/former flow/acquire flow/counted flow/keep flow/leave flow/release flow/ask flow/renew flow/turn flow
-         ledger outage chores timers registry stats claim
+         ledger outage backlog timers registry stats claim
          config stop losses ending snapshot lock_name error backend backoff ids cancel time logging words",
     ),
     (

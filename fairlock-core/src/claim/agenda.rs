@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Ask, Claim, Phase, State};
+use super::{Ask, Claim, ClaimState, Phase};
 
 /// A renewal of a hold or a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,7 +125,7 @@ pub(crate) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<In
 
 impl Claim {
     /// `pauses`: the watchdog's pauses. A caller that asks has its own pause, `recheck_at`.
-    pub(super) fn agenda(&self, state: &State, pauses: Pauses) -> Agenda {
+    pub(super) fn agenda(&self, state: &ClaimState, pauses: Pauses) -> Agenda {
         let not_before = |at: Instant, pause: Option<Instant>| pause.map_or(at, |pause| at.max(pause));
         let due = |by: By, what: What, at: Option<Instant>| {
             at.map(|at| Due { what, at, early: Duration::ZERO, by })
@@ -186,7 +186,7 @@ impl Claim {
         self.due_at_of(&self.lock_state())
     }
 
-    pub(super) fn due_at_of(&self, state: &State) -> Option<Instant> {
+    pub(super) fn due_at_of(&self, state: &ClaimState) -> Option<Instant> {
         self.agenda(state, Pauses::default()).next_of_watchdog()
     }
 }

@@ -1,6 +1,6 @@
 //! How a wait ends without the lock: the callers give up, the task's time is over, the server does not answer, or the client stops.
 
-use super::{Claim, Contact, End, Failure, Leaving, Phase, State, Waiting};
+use super::{Claim, ClaimState, Contact, End, Failure, Leaving, Phase, Waiting};
 use crate::backend::{BackendError, BackendErrorKind};
 
 /// How a caller stopped waiting.
@@ -32,7 +32,7 @@ impl Claim {
 
     /// One caller of a waiting claim stops waiting; the last caller leaves the queue. `wanted`: the caller still takes a lock
     /// that was granted in this very moment.
-    pub(super) fn give_up(&self, state: &mut State, cancelled: bool, wanted: bool) -> GiveUp {
+    pub(super) fn give_up(&self, state: &mut ClaimState, cancelled: bool, wanted: bool) -> GiveUp {
         let mut given_up = GiveUp { cancelled, after: AfterGivingUp::OthersWait, error: None };
         if let Phase::Waiting(waiting) = &mut state.phase {
             waiting.callers -= 1;
@@ -47,7 +47,7 @@ impl Claim {
     }
 
     /// The server was silent for too long, or could not be asked.
-    pub(super) fn give_up_asking(&self, state: &mut State) {
+    pub(super) fn give_up_asking(&self, state: &mut ClaimState) {
         let Phase::Waiting(waiting) = &mut state.phase else { return };
         let error = waiting.last_error.clone().unwrap_or_else(|| {
             let what = "the request had to wait too long to be sent";
@@ -66,7 +66,7 @@ impl Claim {
         Some(self.leave(state, leaving))
     }
 
-    fn leave(&self, state: &mut State, leaving: Leaving) -> AfterGivingUp {
+    fn leave(&self, state: &mut ClaimState, leaving: Leaving) -> AfterGivingUp {
         let next = state.contact.leave(leaving);
         self.enter(state, next);
         if state.contact.may_be_known() { AfterGivingUp::Withdraw } else { AfterGivingUp::Nothing }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::agenda::{Planned, Upkeep, earlier};
 use super::terms::valid_until;
-use super::{AfterRenewal, Claim, End, Leaving, News, Phase, State, Terms};
+use super::{AfterRenewal, AnswerContext, Claim, ClaimState, End, Leaving, Phase, Terms};
 use crate::backend::{Answer, Renewal};
 use crate::error::{Error, Lost, LostCause};
 use crate::ids::FencingToken;
@@ -78,8 +78,8 @@ pub(crate) struct Grant {
 
 impl Held {
     /// A new hold, of `count` callers.
-    pub(super) fn new(news: &News<'_>, token: FencingToken, count: u32, lease: Duration) -> Held {
-        let News { claim, sent, now, .. } = *news;
+    pub(super) fn new(context: &AnswerContext<'_>, token: FencingToken, count: u32, lease: Duration) -> Held {
+        let AnswerContext { claim, sent, now, .. } = *context;
         let (valid_until, end) = (valid_until(sent, lease), claim.terms.end(sent));
         let full = claim.terms.next_lease(now, end);
         let ends_here = end.is_some_and(|end| sent.checked_add(lease).is_none_or(|until| until >= end));
@@ -100,10 +100,10 @@ impl Held {
     /// Whether a grant may become a hold: not after the client's stop. A drain and a shutdown set the stop before they take the
     /// claim's mutex to fail the claim. An earlier grant is a hold, which a drain waits for and a shutdown releases. A later grant
     /// is not believed, and the withdrawal finds the hold.
-    pub(super) fn may_be(&self, news: &mut News<'_>) -> bool {
-        let may = !news.claim.config.stop.is_closed();
+    pub(super) fn may_be(&self, context: &mut AnswerContext<'_>) -> bool {
+        let may = !context.claim.config.stop.is_closed();
         if may {
-            news.contact.latest = news.contact.latest.max(self.token.get());
+            context.contact.latest = context.contact.latest.max(self.token.get());
         }
         may
     }
@@ -115,11 +115,11 @@ impl Held {
     /// The answer to a renewal.
     pub(super) fn renewed(
         &mut self,
-        news: News<'_>,
+        context: AnswerContext<'_>,
         answer: Answer<Renewal>,
         lease: Duration,
     ) -> AfterRenewal {
-        let News { claim, contact, sent, now } = news;
+        let AnswerContext { claim, contact, sent, now } = context;
         match answer {
             // The hold had expired before the answer came. A belief that has ended never revives: a server that has forgotten the
             // hold may have granted the lock to another owner, and a later server may have let this claim in again.
@@ -273,7 +273,7 @@ impl Claim {
         is_only.then(|| self.unlock_one(&mut state, now))
     }
 
-    fn unlock_one(&self, state: &mut State, now: Instant) -> Unlocked {
+    fn unlock_one(&self, state: &mut ClaimState, now: Instant) -> Unlocked {
         let (held, lost) = match &mut state.phase {
             Phase::Held(held) if !held.is_certain(now) => return Unlocked::Expired,
             Phase::Held(held) => (held, None),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Claim, Contact, Held, News, Phase, Terms};
+use super::{AnswerContext, Claim, Contact, Held, Phase, Terms};
 use crate::backend::{BackendError, Hold, RequestId, Wait};
 use crate::config::Config;
 use crate::error::LostCause;
@@ -47,8 +47,8 @@ impl Claim {
         let Hold { lock, owner, request, token, units } = *hold;
         let terms = Terms::Renewed(config.lease);
         let claim = Claim::new(lock.clone(), owner.clone(), Wait::No, terms, units, config, now);
-        let news = News { claim: &claim, contact: &mut Contact::default(), sent: now, now };
-        let held = Held::new(&news, token, 0, Duration::ZERO);
+        let context = AnswerContext { claim: &claim, contact: &mut Contact::default(), sent: now, now };
+        let held = Held::new(&context, token, 0, Duration::ZERO);
         claim.that_leaves(request, Some(held))
     }
 
@@ -92,9 +92,9 @@ impl Claim {
     ) -> bool {
         let state = &mut *self.lock_state();
         let Phase::Leaving(leaving) = &mut state.phase else { return false };
-        let mut news = News { claim: self, contact: &mut state.contact, sent, now };
-        let held = Held::new(&news, token, 1, lease);
-        if leaving.wanted && held.is_certain(now) && held.may_be(&mut news) {
+        let mut context = AnswerContext { claim: self, contact: &mut state.contact, sent, now };
+        let held = Held::new(&context, token, 1, lease);
+        if leaving.wanted && held.is_certain(now) && held.may_be(&mut context) {
             self.enter(state, Phase::Held(held));
             return true;
         }

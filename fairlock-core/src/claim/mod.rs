@@ -86,10 +86,10 @@ pub(crate) struct Claim {
     /// The ticket of the place by the last answer; 0 before the first. Kept when the place is gone: by its ticket the server puts
     /// the place back. Written under the mutex of `state`, and read for each request without that mutex.
     ticket: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<ClaimState>,
 }
 
-struct State {
+struct ClaimState {
     phase: Phase,
     contact: Contact,
     /// When this waiter would have rechecked. After it has left, another waiter of this client rechecks then.
@@ -105,7 +105,7 @@ enum Phase {
 }
 
 /// What a phase needs to handle an answer or a push. `sent`: when the answered request was sent; a lease counts from then.
-struct News<'a> {
+struct AnswerContext<'a> {
     claim: &'a Claim,
     contact: &'a mut Contact,
     sent: Instant,
@@ -166,7 +166,7 @@ impl Claim {
     ) -> Claim {
         debug_assert!((1..=lock.kind.capacity()).contains(&units), "{units} units of {lock:?} never fit");
         let phase = Phase::Waiting(Waiting::of_maker());
-        let state = State { phase, contact: Contact::default(), recheck: None };
+        let state = ClaimState { phase, contact: Contact::default(), recheck: None };
         Claim {
             lock,
             owner,
@@ -238,13 +238,13 @@ impl Claim {
         now: Instant,
     ) -> AfterRenewal {
         let state = &mut *self.lock_state();
-        let news = News { claim: self, contact: &mut state.contact, sent, now };
+        let context = AnswerContext { claim: self, contact: &mut state.contact, sent, now };
         match &mut state.phase {
             Phase::Waiting(waiting) => {
-                let then = waiting.renewed(news, answer);
+                let then = waiting.renewed(context, answer);
                 self.follow(state, then)
             }
-            Phase::Held(held) => held.renewed(news, answer, asked_lease),
+            Phase::Held(held) => held.renewed(context, answer, asked_lease),
             Phase::Lost(..) | Phase::Leaving(_) | Phase::Over(_) => AfterRenewal::Nothing,
         }
     }
@@ -321,14 +321,14 @@ impl Claim {
         }
     }
 
-    fn follow<T>(&self, state: &mut State, (after, next): Then<T>) -> T {
+    fn follow<T>(&self, state: &mut ClaimState, (after, next): Then<T>) -> T {
         next.map(|next| self.enter(state, next));
         after
     }
 
     /// The only way to another phase. The end of a wait is told to the requests' receivers here, and to the task with the next
     /// raise. Returns the former phase.
-    fn enter(&self, state: &mut State, next: Phase) -> Phase {
+    fn enter(&self, state: &mut ClaimState, next: Phase) -> Phase {
         debug_assert!(state.phase.may_become(&next), "a belief that has ended revives: {:?}", self.request);
         let former = std::mem::replace(&mut state.phase, next);
         if let Phase::Waiting(waiting) = &former {
@@ -341,7 +341,7 @@ impl Claim {
         former
     }
 
-    fn lock_state(&self) -> MutexGuard<'_, State> {
+    fn lock_state(&self) -> MutexGuard<'_, ClaimState> {
         self.state.lock()
     }
 }
@@ -359,7 +359,7 @@ impl Phase {
     }
 }
 
-impl State {
+impl ClaimState {
     /// The hold, if it is certain.
     fn certain(&self, now: Instant) -> Option<&Held> {
         match &self.phase {

@@ -8,7 +8,7 @@ use std::task::Waker;
 use std::time::Instant;
 
 use super::steps::WatchdogStep;
-use super::{Claim, End, Failure, Leaving, Phase, State};
+use super::{Claim, ClaimState, End, Failure, Leaving, Phase};
 use crate::backend::BackendError;
 use crate::error::LostCause;
 use crate::ids::FencingToken;
@@ -90,7 +90,7 @@ impl Claim {
     }
 
     /// The task's time is over: a wait gives up, and a grant that crosses this is passed on.
-    pub(super) fn end_wait_of_task(&self, state: &mut State, now: Instant) -> WatchdogStep {
+    pub(super) fn end_wait_of_task(&self, state: &mut ClaimState, now: Instant) -> WatchdogStep {
         self.task_is_due();
         if let Phase::Leaving(leaving) = &mut state.phase {
             leaving.task_until = None;

@@ -7,7 +7,7 @@ use crossbeam_channel::Sender;
 
 use super::agenda::{Planned, Upkeep};
 use super::terms::valid_until;
-use super::{AfterRenewal, Ask, Claim, End, Failure, Held, Leaving, News, Phase, Then};
+use super::{AfterRenewal, AnswerContext, Ask, Claim, End, Failure, Held, Leaving, Phase, Then};
 use crate::backend::{Acquired, Answer, BackendError, BackendErrorKind, Renewal, Wait};
 use crate::backoff;
 use crate::ids::{FencingToken, LockKind};
@@ -112,10 +112,10 @@ impl Claim {
             // A heartbeat or a push was quicker.
             Phase::Held(_) | Phase::Lost(..) | Phase::Leaving(_) => return AfterAnswer::Nothing,
         };
-        let news = News { claim: self, contact, sent, now };
+        let context = AnswerContext { claim: self, contact, sent, now };
         let then = match answer {
-            Ok(answer) => waiting.answered(news, answer, ask),
-            Err(error) => waiting.not_answered(news, error, ask.failures() + 1),
+            Ok(answer) => waiting.answered(context, answer, ask),
+            Err(error) => waiting.not_answered(context, error, ask.failures() + 1),
         };
         self.follow(state, then)
     }
@@ -130,8 +130,10 @@ impl Claim {
             waiting.pushed = Some(token);
             return false;
         };
-        let next =
-            waiting.granted_by_push(&mut News { claim: self, contact: &mut state.contact, sent, now }, token);
+        let next = waiting.granted_by_push(
+            &mut AnswerContext { claim: self, contact: &mut state.contact, sent, now },
+            token,
+        );
         let is_believed = next.is_some();
         self.follow(state, (is_believed, next))
     }
@@ -214,9 +216,9 @@ impl Waiting {
         Waiting { callers: 1, attended: 1, ..Waiting::default() }
     }
 
-    fn answered(&mut self, mut news: News<'_>, answer: Acquired, ask: Ask) -> Then<AfterAnswer> {
-        let is_first = news.contact.heard.is_none();
-        self.hear(&mut news);
+    fn answered(&mut self, mut context: AnswerContext<'_>, answer: Acquired, ask: Ask) -> Then<AfterAnswer> {
+        let is_first = context.contact.heard.is_none();
+        self.hear(&mut context);
         match answer {
             Acquired::Granted { token, lease } => {
                 let by = match ask {
@@ -224,35 +226,40 @@ impl Waiting {
                     Ask::UnderWay { woken: true, .. } => GrantedBy::WakeUp,
                     _ => GrantedBy::Polling,
                 };
-                match self.granted(&mut news, token, lease) {
+                match self.granted(&mut context, token, lease) {
                     Some(held) => (AfterAnswer::Granted(by), Some(held)),
-                    None if valid_until(news.sent, lease) <= news.now => {
-                        self.granted_too_late(&news, lease, is_first)
+                    None if valid_until(context.sent, lease) <= context.now => {
+                        self.granted_too_late(&context, lease, is_first)
                     }
                     None => (AfterAnswer::Nothing, None),
                 }
             }
             Acquired::Queued { rank, recheck_in, ticket, latest } => {
-                let former = news.claim.ticket.swap(ticket, Ordering::Relaxed);
+                let former = context.claim.ticket.swap(ticket, Ordering::Relaxed);
                 let is_lost = former > 0 && ticket != former;
                 self.place.rank = Some(rank);
-                self.stands(&mut news, latest);
-                match self.keep_waiting(news, recheck_in) {
+                self.stands(&mut context, latest);
+                match self.keep_waiting(context, recheck_in) {
                     (AfterAnswer::Nothing, None) if is_lost => (AfterAnswer::PlaceLost, None),
                     then => then,
                 }
             }
-            Acquired::Busy { .. } if news.claim.wait == Wait::No => {
+            Acquired::Busy { .. } if context.claim.wait == Wait::No => {
                 (AfterAnswer::Over, Some(Phase::Over(End::default())))
             }
-            Acquired::Busy { recheck_in } => self.keep_waiting(news, recheck_in),
+            Acquired::Busy { recheck_in } => self.keep_waiting(context, recheck_in),
         }
     }
 
     /// `failures`: how many asks in a row have failed, with this one.
-    fn not_answered(&mut self, news: News<'_>, error: BackendError, failures: u32) -> Then<AfterAnswer> {
+    fn not_answered(
+        &mut self,
+        context: AnswerContext<'_>,
+        error: BackendError,
+        failures: u32,
+    ) -> Then<AfterAnswer> {
         use BackendErrorKind::{Corrupt, Denied, InvalidConfig, InvalidName, Mismatch, Refused, Unavailable};
-        let News { claim, contact, sent, now } = news;
+        let AnswerContext { claim, contact, sent, now } = context;
         contact.ask = Ask::Failed(failures);
         self.last_error = Some(error.clone());
         self.ask_now = true; // the reason for this ask has no answer yet
@@ -277,8 +284,13 @@ impl Waiting {
     }
 
     /// Asks again, but not for ever: the lease may be shorter than a trip.
-    fn granted_too_late(&mut self, news: &News<'_>, lease: Duration, is_first: bool) -> Then<AfterAnswer> {
-        let News { claim, ref contact, now, .. } = *news;
+    fn granted_too_late(
+        &mut self,
+        context: &AnswerContext<'_>,
+        lease: Duration,
+        is_first: bool,
+    ) -> Then<AfterAnswer> {
+        let AnswerContext { claim, ref contact, now, .. } = *context;
         let what = format!("the grant came too late to be used, its lease is {} ms", lease.as_millis());
         let error = BackendError::new(BackendErrorKind::Unavailable, what);
         let since = *self.too_late_since.get_or_insert(now);
@@ -292,13 +304,13 @@ impl Waiting {
         (AfterAnswer::Withdraw, Some(contact.leave(leaving)))
     }
 
-    fn keep_waiting(&mut self, mut news: News<'_>, recheck_in: Duration) -> Then<AfterAnswer> {
+    fn keep_waiting(&mut self, mut context: AnswerContext<'_>, recheck_in: Duration) -> Then<AfterAnswer> {
         self.too_late_since = None;
-        self.place.renewal.planned = news.contact.heard.map(|heard| next_heartbeat(news.claim, heard));
-        self.recheck_in(news.now, recheck_in);
+        self.place.renewal.planned = context.contact.heard.map(|heard| next_heartbeat(context.claim, heard));
+        self.recheck_in(context.now, recheck_in);
         if let (Some(token), Some(sent)) = (self.pushed.take(), self.place.since) {
-            news.sent = sent;
-            if let Some(held) = self.granted_by_push(&mut news, token) {
+            context.sent = sent;
+            if let Some(held) = self.granted_by_push(&mut context, token) {
                 return (AfterAnswer::Granted(GrantedBy::WakeUp), Some(held));
             }
         }
@@ -306,33 +318,37 @@ impl Waiting {
     }
 
     /// The answer to a heartbeat.
-    pub(super) fn renewed(&mut self, mut news: News<'_>, answer: Answer<Renewal>) -> Then<AfterRenewal> {
-        let next = next_heartbeat(news.claim, news.sent);
+    pub(super) fn renewed(
+        &mut self,
+        mut context: AnswerContext<'_>,
+        answer: Answer<Renewal>,
+    ) -> Then<AfterRenewal> {
+        let next = next_heartbeat(context.claim, context.sent);
         match answer {
             Ok(Renewal::Waiting { rank, recheck_in, latest }) => {
-                self.hear(&mut news);
-                self.stands(&mut news, latest);
+                self.hear(&mut context);
+                self.stands(&mut context, latest);
                 // A plain lock has no queue, and the number is no rank.
-                self.place.rank = (news.claim.lock.kind != LockKind::Plain).then_some(rank);
+                self.place.rank = (context.claim.lock.kind != LockKind::Plain).then_some(rank);
                 self.place.renewal = Upkeep::answered(next);
-                self.recheck_in(news.now, recheck_in);
+                self.recheck_in(context.now, recheck_in);
                 (AfterRenewal::Nothing, None)
             }
             Ok(Renewal::Granted { token, lease }) => {
-                self.hear(&mut news);
+                self.hear(&mut context);
                 self.place.renewal = Upkeep::answered(next); // if it comes too late
-                let held = self.granted(&mut news, token, lease);
+                let held = self.granted(&mut context, token, lease);
                 (if held.is_some() { AfterRenewal::Granted } else { AfterRenewal::Nothing }, held)
             }
             Ok(Renewal::Lost) => {
                 self.place.renewal.planned = None;
                 self.ask_now = true;
-                let has_ticket = news.claim.ticket() > 0;
+                let has_ticket = context.claim.ticket() > 0;
                 (if has_ticket { AfterRenewal::PlaceGone } else { AfterRenewal::PlaceLost }, None)
             }
             // No answer, or an impossible one.
             Ok(Renewal::Renewed) | Err(_) => {
-                self.place.renewal.not_answered(news.now);
+                self.place.renewal.not_answered(context.now);
                 self.last_error = answer.err().or(self.last_error.take());
                 (AfterRenewal::Unanswered, None)
             }
@@ -343,45 +359,50 @@ impl Waiting {
     /// queue", since the server's deadline of the place can't be earlier; when the time is over, the server is asked. An answer
     /// "granted" does not count: it prolongs nothing, and if it came too late to be believed, a later push must not be believed
     /// either.
-    fn granted_by_push(&mut self, news: &mut News<'_>, token: FencingToken) -> Option<Phase> {
+    fn granted_by_push(&mut self, context: &mut AnswerContext<'_>, token: FencingToken) -> Option<Phase> {
         // The push is for an earlier place: that grant is over, and the place was put back with the same ticket. Another client
         // may hold the lock by now.
-        if token.get() <= news.contact.latest {
+        if token.get() <= context.contact.latest {
             return None;
         }
-        let lease = news.claim.config.place_ttl.min(news.claim.terms.first_lease());
-        self.granted(news, token, lease)
+        let lease = context.claim.config.place_ttl.min(context.claim.terms.first_lease());
+        self.granted(context, token, lease)
     }
 
     /// The phase `Held` that follows from a grant; none if the grant is not to be believed.
-    fn granted(&mut self, news: &mut News<'_>, token: FencingToken, lease: Duration) -> Option<Phase> {
+    fn granted(
+        &mut self,
+        context: &mut AnswerContext<'_>,
+        token: FencingToken,
+        lease: Duration,
+    ) -> Option<Phase> {
         if self.taken.take_if(|taken| *taken == token).is_some() {
             self.ask_now = true;
             return None;
         }
-        let held = Held::new(news, token, self.callers, lease);
-        if held.is_certain(news.now) {
-            return held.may_be(news).then_some(Phase::Held(held));
+        let held = Held::new(context, token, self.callers, lease);
+        if held.is_certain(context.now) {
+            return held.may_be(context).then_some(Phase::Held(held));
         }
         // Too late to be believed: the process stood still, or the answer took that long, or the rest of the lease is less
         // than its margin. Ask again, but not before the lease is over at the server, which would only repeat its answer.
-        news.contact.latest = news.contact.latest.max(token.get());
-        match (news.sent + lease).saturating_duration_since(news.now) {
+        context.contact.latest = context.contact.latest.max(token.get());
+        match (context.sent + lease).saturating_duration_since(context.now) {
             Duration::ZERO => self.ask_now = true,
-            rest => self.recheck_in(news.now, rest + PAST_THE_END),
+            rest => self.recheck_in(context.now, rest + PAST_THE_END),
         }
         None
     }
 
-    fn hear(&mut self, news: &mut News<'_>) {
-        news.contact.hear(news.sent);
+    fn hear(&mut self, context: &mut AnswerContext<'_>) {
+        context.contact.hear(context.sent);
         self.last_error = None;
-        self.place.passed_recheck = self.place.passed_recheck.filter(|at| news.sent < *at); // a later command has rechecked
+        self.place.passed_recheck = self.place.passed_recheck.filter(|at| context.sent < *at); // a later command has rechecked
     }
 
-    fn stands(&mut self, news: &mut News<'_>, latest: u64) {
-        news.contact.latest = news.contact.latest.max(latest); // answers may come in another order
-        self.place.since = self.place.since.max(Some(news.sent));
+    fn stands(&mut self, context: &mut AnswerContext<'_>, latest: u64) {
+        context.contact.latest = context.contact.latest.max(latest); // answers may come in another order
+        self.place.since = self.place.since.max(Some(context.sent));
     }
 
     fn recheck_in(&mut self, now: Instant, recheck_in: Duration) {

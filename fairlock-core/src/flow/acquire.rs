@@ -88,7 +88,7 @@ impl Parts<'_> {
         match step {
             CallerStep::Failed(failure) => Err(error_of(&claim.lock.name, failure)),
             CallerStep::GiveUp(step) => {
-                give_up(self.ledger, self.chores, &claim, patience, step).map(|_| Some(claim))
+                give_up(self.ledger, self.backlog, &claim, patience, step).map(|_| Some(claim))
             }
             _ => Ok(Some(claim)),
         }
@@ -148,7 +148,7 @@ impl Parts<'_> {
                 CallerStep::NotGranted if patience.wait == Wait::No => break Ok(Waited::NotGranted),
                 CallerStep::NotGranted => break Ok(Waited::Again),
                 CallerStep::Failed(failure) => break Err(error_of(&claim.lock.name, failure)),
-                CallerStep::GiveUp(step) => break give_up(self.ledger, self.chores, claim, patience, step),
+                CallerStep::GiveUp(step) => break give_up(self.ledger, self.backlog, claim, patience, step),
             }
         };
         // If another caller still wants the lock, and a wake-up came while this caller left, the watchdog takes over.

@@ -96,7 +96,7 @@ impl Parts<'_> {
                 return self.ledger.granted(claim, by);
             }
             AfterAnswer::Over => self.ledger.forget(claim),
-            AfterAnswer::Unsent => self.ledger.retire(claim), // its chore finds nothing to do
+            AfterAnswer::Unsent => self.ledger.retire(claim), // its cleanup finds nothing to do
             AfterAnswer::Withdraw => self.ledger.withdraw_soon(claim),
             // A request that was dropped is withdrawn later by the thread that runs this. A shutdown withdraws once no thread
             // asks.

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::Parts;
 use super::acquire::error_of;
-use super::turn::Turn;
+use super::cleanup::CleanupRun;
 use crate::backend::{BackendError, BackendErrorKind, Wait};
 use crate::backoff;
 use crate::cancel::Cancel;
@@ -29,7 +29,7 @@ impl Parts<'_> {
         let _listening = patience.cancel.as_ref().map(|cancel| cancel.listen(claim));
         // An attempt of the former claim may still arrive: the server is told of its end after that, and not before.
         let by_owner = self.backend.keeps_place_by_owner(&claim.lock);
-        let late_at = by_owner.then(|| self.chores.late_at(claim)).flatten();
+        let late_at = by_owner.then(|| self.backlog.late_at(claim)).flatten();
         if late_at.is_some() && patience.wait == Wait::No {
             return Err(unsettled(claim, None));
         }
@@ -54,7 +54,7 @@ impl Parts<'_> {
             }
             if now < try_at {
                 claim.signal.wait(seen, Some(until.min(try_at)));
-            } else if Turn::new(self).settle(claim) {
+            } else if CleanupRun::new(self).settle(claim) {
                 attempts += 1;
                 try_at = self.config.now() + backoff::pause(attempts);
             } else {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Parts;
 use crate::backend::{BackendError, Wait};
-use crate::chores::Chores;
+use crate::backlog::Backlog;
 use crate::claim::{AfterGivingUp, Claim, GiveUp, Patience};
 use crate::error::{Error, Result};
 use crate::ids::FencingToken;
@@ -34,7 +34,7 @@ enum LastWord {
 
 pub(crate) fn give_up(
     ledger: &Ledger,
-    chores: &Chores,
+    backlog: &Backlog,
     claim: &Arc<Claim>,
     patience: &Patience,
     give_up: GiveUp,
@@ -46,7 +46,7 @@ pub(crate) fn give_up(
     // "Not granted" means that another client has the lock, and nothing else. Where the last attempt was refused or not
     // answered, that is not known. An answer to the withdrawal only says that the caller does not have it.
     let error = match give_up.after {
-        AfterGivingUp::Withdraw if patience.wait != Wait::No => match last_word(chores, claim) {
+        AfterGivingUp::Withdraw if patience.wait != Wait::No => match last_word(backlog, claim) {
             LastWord::Granted(token) => return Ok(Waited::Granted(token)),
             LastWord::Left => give_up.error,
             LastWord::Missing(error) => error.or_else(|| claim.silence(claim.config.now())),
@@ -84,14 +84,14 @@ fn follow_giving_up(ledger: &Ledger, claim: &Arc<Claim>, after: AfterGivingUp) {
 ///
 /// Attempts of several callers may fail in turn, and only the second failure leads to a pause. The failing thread sets the pause
 /// before it raises this claim's signal. When the pauses begin, it raises the signals of the earlier claims.
-fn last_word(chores: &Chores, claim: &Claim) -> LastWord {
+fn last_word(backlog: &Backlog, claim: &Claim) -> LastWord {
     let until = claim.config.now() + LAST_WORD_WAIT;
     loop {
         let seen = claim.signal.generation();
         let Some((failed, error)) = claim.leaving() else {
             return claim.valid_token(claim.config.now()).map_or(LastWord::Left, LastWord::Granted);
         };
-        let is_hopeless = failed > 0 && chores.retries.is_pausing(claim.config.now());
+        let is_hopeless = failed > 0 && backlog.retries.is_pausing(claim.config.now());
         if (is_hopeless || claim.signal.wait(seen, Some(until)) == Woken::TimeOut) && claim.decline_grant() {
             return LastWord::Missing(error);
         }

@@ -3,26 +3,26 @@
 
 mod acquire;
 mod ask;
+mod cleanup;
 mod counted;
 mod former;
 mod keep;
 mod leave;
 mod release;
 mod renew;
-mod turn;
 
 pub(crate) use acquire::{Taken, Wish, error_of};
+pub(crate) use cleanup::{CleanupRun, STEP_LIMIT};
 pub(crate) use counted::count;
 pub(crate) use leave::Waited;
 #[cfg(test)]
 pub(crate) use leave::give_up;
 pub(crate) use release::{Effort, GivenUp};
-pub(crate) use turn::{TURN, Turn};
 
 use std::sync::Arc;
 
 use crate::backend::Backend;
-use crate::chores::Chores;
+use crate::backlog::Backlog;
 use crate::config::Config;
 use crate::ids::ClientId;
 use crate::ledger::Ledger;
@@ -37,6 +37,6 @@ pub(crate) struct Parts<'a> {
     pub(crate) backend: &'a dyn Backend,
     pub(crate) ledger: &'a Ledger,
     pub(crate) timers: &'a Timers,
-    pub(crate) chores: &'a Chores,
+    pub(crate) backlog: &'a Backlog,
     pub(crate) outage: &'a Outage,
 }

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use super::Ledger;
 use crate::backend::{Acquired, Answer, BackendError, Renewal};
-use crate::chores::{Chore, Duty};
+use crate::backlog::{Cleanup, PendingCleanup};
 use crate::claim::Claim;
 
 impl Acquired {
@@ -50,9 +50,9 @@ impl Ledger {
 
     /// An attempt to tell the server of the claim's end has failed. Where owners name places, a withdrawal that arrives late would
     /// remove the place of the owner's next request, which waits for that as for a late ask.
-    pub(crate) fn chore_failed(&self, chore: &Chore, error: &BackendError) {
-        if chore.duty == Duty::Withdraw && self.backend.keeps_place_by_owner(&chore.claim.lock) {
-            self.attempt_ended(&chore.claim, Err(error.clone()), self.config.now());
+    pub(crate) fn cleanup_failed(&self, pending: &PendingCleanup, error: &BackendError) {
+        if pending.cleanup == Cleanup::Withdraw && self.backend.keeps_place_by_owner(&pending.claim.lock) {
+            self.attempt_ended(&pending.claim, Err(error.clone()), self.config.now());
         }
     }
 
@@ -68,7 +68,7 @@ impl Ledger {
         } else {
             self.registry.remove(claim);
         }
-        self.chores.add_late(once_more, until);
+        self.backlog.add_late(once_more, until);
         self.timers.due_by(Some(until));
     }
 }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::backend::Backend;
-use crate::chores::{Chores, Duty};
+use crate::backlog::{Backlog, Cleanup};
 use crate::claim::{Claim, Grant, GrantedBy, Loss};
 use crate::config::Config;
 use crate::ending::Ending;
@@ -39,7 +39,7 @@ pub(crate) struct Ledger {
     pub(crate) ending: Ending,
     config: Arc<Config>,
     timers: Arc<Timers>,
-    chores: Arc<Chores>,
+    backlog: Arc<Backlog>,
     /// Says whether places are named by owners alone.
     backend: Arc<dyn Backend>,
 }
@@ -49,7 +49,7 @@ impl Ledger {
         config: &Arc<Config>,
         backend: &Arc<dyn Backend>,
         timers: &Arc<Timers>,
-        chores: &Arc<Chores>,
+        backlog: &Arc<Backlog>,
         counters: Counters,
     ) -> Ledger {
         Ledger {
@@ -60,7 +60,7 @@ impl Ledger {
             ending: Ending::new(&config.clock),
             config: Arc::clone(config),
             timers: Arc::clone(timers),
-            chores: Arc::clone(chores),
+            backlog: Arc::clone(backlog),
             backend: Arc::clone(backend),
         }
     }
@@ -148,18 +148,18 @@ impl Ledger {
 
     /// Has the watchdog release what the claim holds.
     pub(crate) fn release_soon(&self, claim: &Arc<Claim>) {
-        self.leave_to_watchdog(claim, Duty::Release);
+        self.leave_to_watchdog(claim, Cleanup::Release);
     }
 
     /// Has the watchdog withdraw the claim's request.
     pub(crate) fn withdraw_soon(&self, claim: &Arc<Claim>) {
-        self.leave_to_watchdog(claim, Duty::Withdraw);
+        self.leave_to_watchdog(claim, Cleanup::Withdraw);
         self.recheck_by(claim, claim.take_recheck());
     }
 
-    pub(crate) fn leave_to_watchdog(&self, claim: &Arc<Claim>, duty: Duty) {
+    pub(crate) fn leave_to_watchdog(&self, claim: &Arc<Claim>, cleanup: Cleanup) {
         let now = self.config.now();
-        self.chores.add(claim, duty, now);
+        self.backlog.add(claim, cleanup, now);
         self.timers.due_by(Some(now));
     }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use crate::backend::BackendError;
-use crate::chores::Duty;
+use crate::backlog::Cleanup;
 use crate::ids::LockName;
 use crate::logging::{LineLimit, log_line};
 
@@ -19,12 +19,12 @@ pub(crate) struct GivenUp {
 
 pub(crate) struct First {
     pub(crate) lock: LockName,
-    pub(crate) duty: Duty,
+    pub(crate) cleanup: Cleanup,
     pub(crate) error: BackendError,
 }
 
 impl GivenUp {
-    /// So many more chores were given up. Writes the line, if it is due. Returns when the line is due, if that is later.
+    /// So many more cleanups were given up. Writes the line, if it is due. Returns when the line is due, if that is later.
     pub(crate) fn tell(&self, count: usize, first: First, now: Instant) -> Option<Instant> {
         self.write(Some(first), || self.limit.count(count as u64, now));
         self.limit.due_at()
@@ -49,10 +49,10 @@ impl GivenUp {
         *first = first.take().or(latest);
         let told = count().and_then(|count| Some((count, first.take()?)));
         drop(first);
-        let Some((count, First { lock, duty, error })) = told else { return };
+        let Some((count, First { lock, cleanup, error })) = told else { return };
         log_line!(warn, "fairlock::release",
-            event = "given up", lock = lock.as_str(), task:? = duty, count = count, error:% = error;
-            "{count} releases or withdrawals given up; the first is {duty:?} for lock {lock}: {error}"
+            event = "given up", lock = lock.as_str(), task:? = cleanup, count = count, error:% = error;
+            "{count} releases or withdrawals given up; the first is {cleanup:?} for lock {lock}: {error}"
         );
     }
 }

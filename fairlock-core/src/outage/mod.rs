@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::backend::BackendError;
+use crate::backlog::Backlog;
 use crate::backoff::Retries;
-use crate::chores::Chores;
 use crate::claim::{Pauses, Standing};
 use crate::config::Config;
 use crate::ids::LockName;
@@ -65,7 +65,7 @@ impl Outage {
     pub(crate) fn heard_nothing(
         &self,
         registry: &Registry,
-        chores: &Chores,
+        backlog: &Backlog,
         sent: Instant,
         failed: (LockName, BackendError),
         others_answer: bool,
@@ -75,17 +75,17 @@ impl Outage {
         let line = self.lines.lock().failed(sent, now, failed);
         // Counted only if a line is to be logged: there may be many claims, and many calls fail.
         let Some(line) = line else { return };
-        let concerned = concerned(registry, chores, (!others_answer).then_some(line.since));
+        let concerned = concerned(registry, backlog, (!others_answer).then_some(line.since));
         self.lines.lock().concerns(concerned);
         line.write(&self.config.label, concerned);
     }
 
     /// The outage is over when the server has answered, and nothing that failed is left.
-    pub(crate) fn end_if_over(&self, registry: &Registry, chores: &Chores) {
+    pub(crate) fn end_if_over(&self, registry: &Registry, backlog: &Backlog) {
         if self.silent.load(Ordering::Acquire) || !self.lasts() {
             return;
         }
-        if registry.has(|claim| claim.is_concerned(None).is_some()) || chores.has_failed() {
+        if registry.has(|claim| claim.is_concerned(None).is_some()) || backlog.has_failed() {
             return;
         }
         self.renewals.answered();
@@ -117,8 +117,8 @@ impl Outage {
     }
 }
 
-fn concerned(registry: &Registry, chores: &Chores, since: Option<Instant>) -> Concerned {
-    let mut concerned = Concerned { releases: chores.len(), ..Concerned::default() };
+fn concerned(registry: &Registry, backlog: &Backlog, since: Option<Instant>) -> Concerned {
+    let mut concerned = Concerned { releases: backlog.len(), ..Concerned::default() };
     registry.for_each(|claim| match claim.is_concerned(since) {
         Some(Standing::Holds) => concerned.holds += 1,
         Some(Standing::Waits) => concerned.waiters += 1,
@@ -145,7 +145,7 @@ mod tests {
         };
         assert!(!heard());
         let failed = (LockName::new("x").unwrap(), BackendError::new(BackendErrorKind::Unavailable, "down"));
-        outage.heard_nothing(&Registry::default(), &Chores::default(), Instant::now(), failed, false);
+        outage.heard_nothing(&Registry::default(), &Backlog::default(), Instant::now(), failed, false);
         assert_eq!([heard(), heard()], [true, false]);
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::end;
-use crate::chores::Chores;
+use crate::backlog::Backlog;
 use crate::claim::{AfterGivingUp, Claim};
 use crate::error::{Error, Result};
 use crate::ledger::Ledger;
@@ -27,7 +27,7 @@ pub(crate) fn drain(shared: &Shared, at_most: Duration, limit: Duration) -> Resu
         // Read first: a hold that is given back after that ends the sleep at once.
         let seen = signal.generation();
         if shared.config.stop.is_stopped()
-            || is_drained(&shared.ledger, &shared.chores)
+            || is_drained(&shared.ledger, &shared.backlog)
             || signal.wait(seen, until) == Woken::TimeOut
         {
             break;
@@ -90,10 +90,10 @@ fn is_quiet_by(claim: &Claim, until: Option<Instant>) -> bool {
 
 /// Whether all holds are given back, all requests withdrawn, and the server knows. A request that is only to be withdrawn once
 /// more, when nothing of it can arrive any more, is left to the shutdown.
-fn is_drained(ledger: &Ledger, chores: &Chores) -> bool {
-    let later = chores.later();
+fn is_drained(ledger: &Ledger, backlog: &Backlog) -> bool {
+    let later = backlog.later();
     let is_later = |claim: &Claim| later.iter().any(|later| std::ptr::eq(&**later, claim));
     let is_open = ledger.registry.has(|claim| claim.is_open() && !is_later(claim));
     // Read last: a hold that was found to be lost counts until that is reported.
-    !is_open && chores.len() == 0 && ledger.ending.all_reported()
+    !is_open && backlog.len() == 0 && ledger.ending.all_reported()
 }

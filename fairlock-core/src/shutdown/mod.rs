@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::backend::{BackendError, BackendErrorKind};
-use crate::chores::{Batch, Duty};
+use crate::backlog::{Batch, Cleanup};
 use crate::claim::{AfterGivingUp, Claim, Failure};
 use crate::ending::{Ended, Unsettled};
 use crate::error::{Lost, LostCause, Result};
@@ -43,7 +43,7 @@ fn end(shared: &Shared, limit: Duration, failed: &[Arc<Claim>]) -> Result<()> {
     // that round: it renews no lost hold.
     shared.timers.tell_to_end();
     let settling = Settling::new(&shared.backend, &shared.config.clock, Arc::clone(shared.timers.signal()));
-    failed.iter().for_each(|claim| settling.add(claim, Duty::Withdraw, None));
+    failed.iter().for_each(|claim| settling.add(claim, Cleanup::Withdraw, None));
     // A claim that is made from here on is not in this list. Its maker reads `stop` once it is in the registry, and gives it
     // up.
     let claims = shared.ledger.registry.all();
@@ -62,7 +62,7 @@ fn end(shared: &Shared, limit: Duration, failed: &[Arc<Claim>]) -> Result<()> {
             && let Some(lost) = shared.ledger.mark_lost(claim, LostCause::Shutdown)
         {
             // Not the claim's token: the last guard may be dropped in this very moment, and then the claim has no token.
-            settling.add(claim, Duty::Release, Some(lost.token));
+            settling.add(claim, Cleanup::Release, Some(lost.token));
             losses.push(lost);
             cut_off.extend(held);
         }
@@ -91,7 +91,7 @@ fn end(shared: &Shared, limit: Duration, failed: &[Arc<Claim>]) -> Result<()> {
 fn fail_waiters(claims: &[Arc<Claim>], settling: &Arc<Settling>) {
     for claim in claims {
         if claim.fail_for_shutdown() == Some(AfterGivingUp::Withdraw) {
-            settling.add(claim, Duty::Withdraw, None);
+            settling.add(claim, Cleanup::Withdraw, None);
             claim.raise();
         }
     }
@@ -106,17 +106,17 @@ fn settle_all(shared: &Shared, settling: &Arc<Settling>, until: Instant) -> Opti
         // Read first: what is added, done or put back after that ends the sleep at once.
         let seen = signal.generation();
         // Left by earlier calls, by calls that fail now, by the watchdog, which may have had some in hand, and by tasks.
-        for chore in shared.chores.take_all() {
-            settling.add(&chore.claim, chore.duty, chore.claim.token());
+        for pending in shared.backlog.take_all() {
+            settling.add(&pending.claim, pending.cleanup, pending.claim.token());
         }
-        let Batch { releases, withdrawals, .. } = shared.errands.take_all();
-        releases.iter().for_each(|claim| settling.add(claim, Duty::Release, claim.token()));
-        withdrawals.iter().for_each(|claim| settling.add(claim, Duty::Withdraw, None));
+        let Batch { releases, withdrawals, .. } = shared.first_attempts.take_all();
+        releases.iter().for_each(|claim| settling.add(claim, Cleanup::Release, claim.token()));
+        withdrawals.iter().for_each(|claim| settling.add(claim, Cleanup::Withdraw, None));
         settling.work(until);
         for claim in settling.take_done() {
             shared.ledger.retire(&claim);
         }
-        let is_idle = settling.is_idle() && shared.chores.len() == 0 && shared.ledger.ending.all_reported();
+        let is_idle = settling.is_idle() && shared.backlog.len() == 0 && shared.ledger.ending.all_reported();
         if is_idle && shared.timers.is_gone() && !shared.ledger.registry.has(is_open) {
             break;
         }
@@ -164,12 +164,12 @@ impl Drop for Shared {
         if self.config.stop.is_stopped() {
             return self.outage.given_up.tell_at_the_end();
         }
-        // The place of a request that was the last handle, for example. Within 100 ms one attempt begins for each chore, and a second one
-        // if the first fails at once, as on an idle connection that was closed. A chore that has failed before does not wait for the
-        // end of its pause: nobody would be left to try it.
-        self.chores.make_late_ones_due();
-        self.chores.retries.answered();
-        self.turn().do_due(|| ());
+        // The place of a request that was the last handle, for example. Within 100 ms one attempt begins for each cleanup, and a
+        // second one if the first fails at once, as on an idle connection that was closed. A cleanup that has failed before does not
+        // wait for the end of its pause: nobody would be left to send it.
+        self.backlog.make_late_ones_due();
+        self.backlog.retries.answered();
+        self.cleanup_run().do_due(|| ());
         self.outage.given_up.tell_at_the_end();
         let mut leaked = self.ledger.registry.all();
         leaked.retain(|claim| claim.leaked() > 0);

@@ -8,8 +8,8 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use crate::backend::{Answer, Backend, BackendError, Withdrawn, only, or_missing};
+use crate::backlog::Cleanup;
 use crate::backoff;
-use crate::chores::Duty;
 use crate::claim::{Claim, Failure};
 use crate::config::MOST_AT_ONCE;
 use crate::ids::{FencingToken, LockName};
@@ -44,7 +44,7 @@ struct State {
 struct Item {
     number: u64,
     claim: Arc<Claim>,
-    duty: Duty,
+    cleanup: Cleanup,
     /// Of the hold to be released.
     token: Option<FencingToken>,
     failures: u32,
@@ -72,13 +72,13 @@ impl Settling {
     }
 
     /// `token`: of the hold to be released.
-    pub(super) fn add(&self, claim: &Arc<Claim>, duty: Duty, token: Option<FencingToken>) {
+    pub(super) fn add(&self, claim: &Arc<Claim>, cleanup: Cleanup, token: Option<FencingToken>) {
         let mut state = self.state.lock();
         let number = state.added;
         state.added += 1;
         state.open.insert(number, (claim.lock.name.clone(), None));
         let (claim, at) = (Arc::clone(claim), self.clock.now());
-        state.queue.insert((at, number), Item { number, claim, duty, token, failures: 0 });
+        state.queue.insert((at, number), Item { number, claim, cleanup, token, failures: 0 });
     }
 
     /// Has as many threads as there is work for work until `until`.
@@ -148,9 +148,9 @@ impl Settling {
         if at > now {
             return Next::Sleep(at.min(until));
         }
-        let duty = first.duty;
+        let cleanup = first.cleanup;
         // The threads share what there is.
-        let most = if duty == Duty::Withdraw {
+        let most = if cleanup == Cleanup::Withdraw {
             state.queue.len().div_ceil(state.threads).min(MOST_AT_ONCE)
         } else {
             1
@@ -158,7 +158,7 @@ impl Settling {
         let mut items = Vec::new();
         while items.len() < most
             && let Some(next) = state.queue.first_entry().filter(|next| next.key().0 <= now)
-            && next.get().duty == duty
+            && next.get().cleanup == cleanup
         {
             items.push(next.remove());
         }
@@ -166,10 +166,10 @@ impl Settling {
         Next::Do(items)
     }
 
-    /// One attempt for items with one duty.
+    /// One attempt for items of one kind.
     fn settle(&self, mut items: Vec<Item>, until: Instant) {
         let told = match items[..] {
-            [Item { duty: Duty::Release, .. }] => vec![self.release(&items[0])],
+            [Item { cleanup: Cleanup::Release, .. }] => vec![self.release(&items[0])],
             _ => self.withdraw(&mut items, until),
         };
         let mut state = self.state.lock();
@@ -237,7 +237,7 @@ impl Settling {
             |(item, is_sent): (&mut Item, bool)| match answers.next().filter(|_| is_sent).transpose()? {
                 None | Some(Withdrawn::Left) => Ok(()),
                 Some(Withdrawn::WasGranted { token, .. }) => {
-                    (item.duty, item.token) = (Duty::Release, Some(token));
+                    (item.cleanup, item.token) = (Cleanup::Release, Some(token));
                     self.release(item)
                 }
             };

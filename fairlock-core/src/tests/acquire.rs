@@ -81,7 +81,7 @@ fn a_cancel_ends_a_wait_at_once_and_its_request_is_withdrawn() {
 #[test]
 fn a_grant_that_ended_before_it_was_taken_is_given_back() {
     let s = unwatched().acquire().says([rank(0), got(7)]).a().requests().is_pushed(5).jump(5 * S);
-    s.a().waits().gets(7).stats(|s| s.lost, 1).chores(1); // the first hold is to be released
+    s.a().waits().gets(7).stats(|s| s.lost, 1).backlog(1); // the first hold is to be released
 }
 
 /// A message that comes after the hold is over is known if an answer told of the grant. Its message was lost, or comes later than

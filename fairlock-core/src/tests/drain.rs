@@ -24,7 +24,7 @@ fn assert_in_order(world: &World, drains: &Running<Drained>, took: Duration) {
     assert_eq!((drained.unwrap(), took_so_long), (vec![], took));
     assert_eq!(world.client.stats().lost, 0);
     assert!(world.client.held().is_empty() && world.client.waiting().is_empty());
-    assert!(world.shared.timers.is_gone() && world.shared.chores.len() == 0);
+    assert!(world.shared.timers.is_gone() && world.shared.backlog.len() == 0);
 }
 
 fn assert_shut_down<T>(result: Result<T>) {
@@ -180,7 +180,7 @@ fn a_grant_no_poll_took_is_a_hold_until_it_is_dropped() {
     s.b().drops().x().drained(&[]).after(2 * S).in_order();
 }
 
-/// Its errand is in the queue, or its attempt under way.
+/// Its first attempt is in the queue, or its attempt under way.
 #[test]
 fn a_task_that_has_not_been_asked_for_is_never_asked_for() {
     let s = tasks().a().takes(S).locks().b().locks().x().drains(20 * S).drained(&[]).after(S).in_order();

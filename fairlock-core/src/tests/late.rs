@@ -16,7 +16,7 @@ fn an_unanswered_attempt_is_withdrawn_after_its_end() {
 #[test]
 fn a_grant_that_only_a_late_attempt_was_given_is_released() {
     let s = late().acquire().says([DOWN, got(5000)]).a().locks().unlocks().done().withdraw().says(got(6000));
-    s.pass(7 * S).asked([ACQUIRE, ACQUIRE, RELEASE.of(5000), WITHDRAW, RELEASE.of(6000)]).chores(0);
+    s.pass(7 * S).asked([ACQUIRE, ACQUIRE, RELEASE.of(5000), WITHDRAW, RELEASE.of(6000)]).backlog(0);
 }
 
 /// An attempt that was answered or refused leads to no withdrawal.

@@ -135,7 +135,7 @@ fn a_caller_that_only_looked_waits_for_no_withdrawal() {
         panic!("it only looks")
     };
     let shared = Arc::clone(&world.shared);
-    let (waited, took) = world.run(move || give_up(&shared.ledger, &shared.chores, &claim, &patience, step));
+    let (waited, took) = world.run(move || give_up(&shared.ledger, &shared.backlog, &claim, &patience, step));
     assert!(matches!(waited, Ok(Waited::NotGranted)) && took == ms(0), "{took:?}");
     drop(request);
 }

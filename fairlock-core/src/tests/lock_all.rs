@@ -277,7 +277,7 @@ fn a_panic_in_one_release_keeps_no_other_from_being_told() {
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| guard.unlock())).is_err());
     world.clock.advance(S);
     let releases = ["a", "b", "c"].map(|name| world.store.calls_about(name, Op::Release));
-    assert_eq!((releases, world.shared.chores.len()), ([1, 1, 2], 0));
+    assert_eq!((releases, world.shared.backlog.len()), ([1, 1, 2], 0));
 }
 
 #[test]
@@ -305,7 +305,7 @@ fn an_outage_costs_an_unlock_one_limit_and_a_drop_nothing() {
         assert!(["a", "b", "c"].iter().all(|name| world.store.calls_about(name, Op::Release) > 0));
         world.store.bring_up(Op::Release);
         world.clock.advance(2 * S);
-        assert_eq!(world.shared.chores.len(), 0, "told in the background");
+        assert_eq!(world.shared.backlog.len(), 0, "told in the background");
         assert!(!world.shared.ledger.registry.has(|_| true), "nothing is left");
     }
 }

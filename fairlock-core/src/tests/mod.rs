@@ -1,7 +1,7 @@
 //! The flows, the watchdog and the wake-ups, on a clock that the tests move and on a store that answers as they tell it.
 
 mod acquire;
-mod chores;
+mod backlog;
 mod debug;
 mod drain;
 mod keep;

@@ -30,14 +30,21 @@ fn an_unlock_whose_later_answer_is_not_held_has_released() {
 #[test]
 fn an_unlock_whose_lease_ends_while_it_is_told_has_lost_nothing() {
     let s = threads().a().fixed(3 * S).locks().pass(2 * S).release().takes(2 * S).release().says(GONE);
-    s.a().unlocks().done().after(2 * S).stats(|s| s.lost, 0).stats(|s| s.holds.count, 1).chores(0).log(0, "");
+    s.a()
+        .unlocks()
+        .done()
+        .after(2 * S)
+        .stats(|s| s.lost, 0)
+        .stats(|s| s.holds.count, 1)
+        .backlog(0)
+        .log(0, "");
     let s = threads().a().capped(3 * S).locks().pass(2 * S).release().takes(2 * S).release().says(GONE);
     s.a().unlocks().done().stats(|s| s.lost, 0);
     let s = threads().a().fixed(3 * S).locks().pass(2 * S).release().takes(2 * S).release().says(GONE);
     s.a().drops().done().after(2 * S).stats(|s| s.lost, 0).log(0, "");
     let s = threads().a().fixed(3 * S).as_task().locks().gets(1001).pass(2 * S).release().takes(2 * S);
     s.release().says(GONE).a().unlocks().pass(2 * S).a().done().stats(|s| s.lost, 0);
-    s.stats(|s| s.holds.count, 1).chores(0).log(0, "");
+    s.stats(|s| s.holds.count, 1).backlog(0).log(0, "");
     let s = threads().a().fixed(3 * S).as_task().locks().gets(1001).pass(2 * S).release().takes(2 * S);
     s.release().says(GONE).a().drops().pass(3 * S).stats(|s| s.lost, 0).log(0, "");
 }
@@ -70,7 +77,7 @@ fn a_hold_that_is_taken_by_force_while_it_is_released_is_lost() {
 fn an_unlock_gives_up_at_the_outage_limit() {
     let s = threads().a().locks().release().is_down();
     s.a().unlocks().fails(Unavailable).after(9 * S..=ms(9999)).told("planned: down").called(RELEASE, 10..=40);
-    s.forget_asked().release().is_up().pass(2 * S).called(RELEASE, 1..=9).chores(0).forget_asked();
+    s.forget_asked().release().is_up().pass(2 * S).called(RELEASE, 1..=9).backlog(0).forget_asked();
     s.a().locks().gets(1002).asked(ACQUIRE); // nothing of the earlier hold is left
 }
 
@@ -78,14 +85,14 @@ fn an_unlock_gives_up_at_the_outage_limit() {
 #[test]
 fn an_unlock_that_is_refused_is_an_error_at_once() {
     let s = unwatched().a().locks().release().says(DENIED).a().unlocks().fails(Denied).after(ms(0));
-    s.asked([ACQUIRE, RELEASE]).chores(1);
+    s.asked([ACQUIRE, RELEASE]).backlog(1);
 }
 
 /// A dropped guard tries once and leaves the rest to the watchdog.
 #[test]
 fn a_dropped_guard_tries_once() {
     let s = unwatched().a().locks().release().says(DOWN).a().drops().done().after(ms(0));
-    s.asked([ACQUIRE, RELEASE]).chores(1);
+    s.asked([ACQUIRE, RELEASE]).backlog(1);
     let s = threads().a().locks().release().says(DOWN).a().drops();
     s.asked([ACQUIRE, RELEASE, RELEASE.by_dog()]);
 }
@@ -142,7 +149,7 @@ fn the_last_guard_of_a_lost_hold_has_it_released() {
 #[test]
 fn an_unlock_after_the_end_of_the_lease_reports_the_loss() {
     let s = unwatched().a().locks().jump(30 * S).a().unlocks().lost(NotRenewed).after(ms(0));
-    s.stats(|s| s.lost, 1).chores(1);
+    s.stats(|s| s.lost, 1).backlog(1);
 }
 
 /// A hold that is lost while it is released is counted once and known until then. Its owner's next request waits for the server

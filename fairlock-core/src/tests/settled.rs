@@ -5,7 +5,7 @@ use super::scene::*;
 #[test]
 fn the_next_call_releases_the_earlier_hold_and_asks_then() {
     let s = unwatched().a().locks().release().says(DOWN).a().drops().asked([ACQUIRE, RELEASE]);
-    s.a().tries().gets(1002).after(ms(0)).asked([RELEASE, ACQUIRE]).chores(0);
+    s.a().tries().gets(1002).after(ms(0)).asked([RELEASE, ACQUIRE]).backlog(0);
 }
 
 /// A call after a release that was not answered does not wait for a slow renewal. The watchdog waits for answers about another

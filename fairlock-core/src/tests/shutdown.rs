@@ -15,7 +15,7 @@ fn a_withdrawal_goes_after_an_ask_that_is_under_way() {
     s.a().fails(Shutdown).x().done().after(S).at(WITHDRAW, [S]);
 }
 
-/// See `Duty::has_to_wait`. The watchdog may withdraw the request as well as the shutdown.
+/// See `Cleanup::has_to_wait`. The watchdog may withdraw the request as well as the shutdown.
 #[test]
 fn a_withdrawal_goes_after_a_heartbeat_that_is_under_way() {
     let s = threads().acquire().says(rank(0)).a().requests().renew().takes(S).pass(2 * S);
@@ -99,7 +99,7 @@ fn a_guard_given_up_during_a_shutdown_is_released_once() {
 #[test]
 fn what_callers_had_left_behind_is_told_as_well() {
     let s = threads().a().locks().is_cut().drops().pass(3 * S).forget_asked().a().is_back();
-    s.x().shuts_down().done().asked(RELEASE).chores(0);
+    s.x().shuts_down().done().asked(RELEASE).backlog(0);
 }
 
 /// A release that a caller leaves behind during a shutdown is told as well. The threads that had something to tell have ended by

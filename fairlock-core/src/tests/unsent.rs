@@ -7,18 +7,19 @@ use super::scene::*;
 #[test]
 fn a_request_that_was_never_sent_leaves_nothing() {
     let s = late().acquire().says(UNSENT.times(2)).a().tries().fails(Unavailable).called(ACQUIRE, 2);
-    s.claims(0).chores(0).pass(60 * S).called(WITHDRAW, 0);
+    s.claims(0).backlog(0).pass(60 * S).called(WITHDRAW, 0);
     let s = late().acquire().says(UNSENT.times(99)).a().tries_for(S).fails(Unavailable).after(S).claims(0);
-    s.chores(0).pass(60 * S).called(WITHDRAW, 0);
+    s.backlog(0).pass(60 * S).called(WITHDRAW, 0);
     let s = late().acquire().says(UNSENT.times(99)).a().locks().fails(Unavailable).after(10 * S..=11 * S);
-    s.claims(0).chores(0).pass(60 * S).called(WITHDRAW, 0);
-    let s = late().acquire().says(UNSENT.times(99)).a().requests().pass(S).a().drops().claims(0).chores(0);
+    s.claims(0).backlog(0).pass(60 * S).called(WITHDRAW, 0);
+    let s = late().acquire().says(UNSENT.times(99)).a().requests().pass(S).a().drops().claims(0).backlog(0);
     s.pass(60 * S).called(WITHDRAW, 0);
     let s = late_tasks().acquire().says(UNSENT.times(2)).a().tries().pass(2 * S).a().fails(Unavailable);
     s.claims(0).pass(60 * S).called(WITHDRAW, 0);
     let s = late_tasks().acquire().says(UNSENT.times(99)).a().tries_for(S).pass(2 * S).a().fails(Unavailable);
     s.claims(0).pass(60 * S).called(WITHDRAW, 0);
-    let s = late_tasks().acquire().says(UNSENT.times(99)).a().locks().pass(S).a().drops().claims(0).chores(0);
+    let s =
+        late_tasks().acquire().says(UNSENT.times(99)).a().locks().pass(S).a().drops().claims(0).backlog(0);
     s.pass(60 * S).called(WITHDRAW, 0);
 }
 
@@ -26,7 +27,7 @@ fn a_request_that_was_never_sent_leaves_nothing() {
 #[test]
 fn a_task_that_leaves_before_it_was_sent_leaves_nothing() {
     let s = late_tasks().acquire().takes(S).acquire().says(UNSENT).a().locks().pass(ms(100)).a().drops();
-    s.claims(1).pass(2 * S).claims(0).chores(0).pass(60 * S).called(WITHDRAW, 0);
+    s.claims(1).pass(2 * S).claims(0).backlog(0).pass(60 * S).called(WITHDRAW, 0);
     let s = late_tasks().acquire().takes(S).acquire().says(DOWN).a().locks().pass(ms(100)).a().drops();
     s.pass(2 * S).called(WITHDRAW, 1).pass(60 * S).called(WITHDRAW, 2);
 }
@@ -68,7 +69,7 @@ fn calls_that_are_denied_write_no_line() {
         let s = late();
         for _ in 0..200 {
             s.acquire().says(says).withdraw().says(says).by("unsent:denied").tries().fails(Denied);
-            s.claims(0).chores(0);
+            s.claims(0).backlog(0);
         }
         s.called(WITHDRAW, withdrawals).pass(200 * S).called(WITHDRAW, withdrawals).log(0, "");
     }

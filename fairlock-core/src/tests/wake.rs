@@ -13,7 +13,7 @@ fn a_grant_for_the_request_that_waits_is_believed() {
 #[test]
 fn a_stray_grant_is_left_to_its_lease_when_the_client_has_ended() {
     let s = threads().a().locks().unlocks().done().x().shuts_down().done().asked([ACQUIRE, RELEASE]);
-    s.stray(9, A).chores(0).asked_nothing();
+    s.stray(9, A).backlog(0).asked_nothing();
 }
 
 /// A withdrawal of the shutdown may let the store grant a place that it could not be told to remove before.

@@ -39,7 +39,7 @@ use crate::timers::{Sleeper, Timers};
 pub(crate) const THREADS: Threads = Threads {
     dog: |client| keep(client, |timers| &timers.dog, round::round),
     expiry: |client| keep(client, |timers| &timers.expiry, report_ended),
-    tasks: |client| keep(client, |timers| &timers.tasks, tasks::run_errands),
+    tasks: |client| keep(client, |timers| &timers.tasks, tasks::run_first_attempts),
 };
 
 /// The body of these threads: looks, and looks again at the time that the last look returned, or when woken, until the client
@@ -58,7 +58,7 @@ fn keep(client: &Weak<Shared>, sleeper: fn(&Timers) -> &Sleeper, look: fn(&Share
             shared.ledger.unlogged.log(|| false);
             return;
         }
-        // A backend may panic. The unwinding puts back what was under way, see `Due`, `UnderWay` and `ChoresInHand`.
+        // A backend may panic. The unwinding puts back what was under way, see `Due`, `UnderWay` and `CleanupBatch`.
         let next = match catch_unwind(AssertUnwindSafe(|| look(&shared))) {
             Ok(next) => {
                 panics = 0;
@@ -113,7 +113,7 @@ fn report_ended(shared: &Shared) -> Option<Instant> {
 /// At most one line a minute is logged.
 fn panicked(shared: &Shared, name: &str, panic: Box<dyn Any + Send>) {
     let now = shared.now();
-    shared.chores.retries.failed(now, shared.config.longest_pause());
+    shared.backlog.retries.failed(now, shared.config.longest_pause());
     let is_logged = shared.outage.panicked(now);
     let message = panic.downcast_ref::<String>().map(String::as_str);
     let message = message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");

@@ -8,7 +8,7 @@ use crate::backend::{BackendError, Renew, Renewal, or_missing};
 use crate::claim::{AfterRenewal, Claim, GrantedBy, RoundTimes, WatchdogStep, earlier};
 use crate::config::MOST_AT_ONCE;
 use crate::error::LostCause;
-use crate::flow::{Parts, TURN};
+use crate::flow::{Parts, STEP_LIMIT};
 use crate::ids::FencingToken;
 use crate::logging::log_line;
 use crate::shared::Shared;
@@ -37,7 +37,7 @@ struct Round {
 
 /// Does what is due for all claims, in the order that the module's head gives; returns when the next round is.
 pub(super) fn round(shared: &Shared) -> Option<Instant> {
-    let Shared { ledger, timers, outage, chores, .. } = shared;
+    let Shared { ledger, timers, outage, backlog, .. } = shared;
     let now = shared.now();
     // A slow or silent server holds the whole round up. So the round also does what comes due meanwhile: otherwise the locks
     // on other servers would lose that time again and again.
@@ -56,7 +56,7 @@ pub(super) fn round(shared: &Shared) -> Option<Instant> {
         }
     }
     told.iter().for_each(|claim| claim.raise());
-    outage.end_if_over(&ledger.registry, chores);
+    outage.end_if_over(&ledger.registry, backlog);
     if cfg!(feature = "metrics") {
         ledger.counters.waiting(waiting);
         ledger.counters.outage(outage.lasts());
@@ -67,11 +67,11 @@ pub(super) fn round(shared: &Shared) -> Option<Instant> {
     }
     due.sort_by_key(|due| due.hold.is_none());
     let gone = if due.is_empty() { Vec::new() } else { renew(shared, due) };
-    let next_chore = shared.turn().do_due(|| watch_ends_meanwhile(timers));
+    let next_cleanup = shared.cleanup_run().do_due(|| watch_ends_meanwhile(timers));
     let next_line = outage.given_up.tell_rest(shared.now());
     asks.sort_by_key(|(since, _)| *since);
     ask(shared.parts(), asks.into_iter().map(|(_, claim)| claim), gone);
-    let stop_at = shared.now() + TURN;
+    let stop_at = shared.now() + STEP_LIMIT;
     let are_logged = ledger.unlogged.log(|| shared.now() >= stop_at);
     if looked_after {
         let took = shared.now().saturating_duration_since(now);
@@ -79,7 +79,7 @@ pub(super) fn round(shared: &Shared) -> Option<Instant> {
         *timers.meanwhile.lock() = took.max(meanwhile / 2);
         return Some(shared.now()); // the next round finds their new deadlines
     }
-    earlier(earlier(earlier(next, next_chore), next_line), (!are_logged).then(|| shared.now()))
+    earlier(earlier(earlier(next, next_cleanup), next_line), (!are_logged).then(|| shared.now()))
 }
 
 /// Renews all these claims in one call. The answers count from before the call was sent. Returns the claims whose places are gone:
@@ -142,7 +142,7 @@ fn renew(shared: &Shared, due: Vec<Due>) -> Vec<Due> {
         }
         Some(failed) => {
             outage.renewals.failed(sent, config.longest_pause());
-            outage.heard_nothing(&ledger.registry, &shared.chores, sent, failed, others_answer);
+            outage.heard_nothing(&ledger.registry, &shared.backlog, sent, failed, others_answer);
         }
     }
     places_gone
@@ -152,7 +152,7 @@ fn renew(shared: &Shared, due: Vec<Due>) -> Vec<Due> {
 /// turn, or after an unanswered call, is for the next round, which follows at once, and for callers.
 fn ask(parts: Parts<'_>, unattended: impl Iterator<Item = Arc<Claim>>, gone: Vec<Due>) {
     let Parts { config, outage, .. } = parts;
-    let stop_at = config.now() + TURN;
+    let stop_at = config.now() + STEP_LIMIT;
     let gone = gone.into_iter().map(|due| (Arc::clone(&due.claim), Some(due)));
     let mut all = unattended.map(|claim| (claim, None)).chain(gone);
     loop {

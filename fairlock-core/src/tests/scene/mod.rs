@@ -255,11 +255,11 @@ impl Scene {
         waiting(self, locks: &[&str]) {
             assert_eq!(sorted(self.client.waiting(), |one: &WaitingRequest| &one.lock), locks);
         }
-        chores(self, count: usize) { assert_eq!(self.shared.chores.len(), count) }
+        backlog(self, count: usize) { assert_eq!(self.shared.backlog.len(), count) }
         claims(self, count: usize) { assert_eq!(self.shared.ledger.registry.all().len(), count) }
         /// Nothing was lost, nothing is left, and the client's threads have ended.
         in_order(self) {
-            self.stats(|s| s.lost, 0).chores(0).held(&[]).waiting(&[]);
+            self.stats(|s| s.lost, 0).backlog(0).held(&[]).waiting(&[]);
             assert!(self.shared.timers.is_gone(), "the client's threads run");
         }
         /// How many warnings with these words the client has logged.

@@ -6,7 +6,7 @@ use super::super::scene::*;
 use super::super::store::{Op, down, granted, queued};
 use super::super::support::{OUTAGE, S, World, ms};
 use super::is_by_tasks;
-use crate::chores::{Duty, Errand};
+use crate::backlog::{Cleanup, FirstAttempt};
 
 #[test]
 fn a_shutdown_ends_waits_and_holds_of_tasks_and_leaves_nothing() {
@@ -53,7 +53,7 @@ fn what_tasks_want_when_the_client_ends_is_settled() {
     s.d().locks().x().shuts_down().done().after(S).a().done().c().fails(Shutdown).d().fails(Shutdown);
     s.called(RELEASE.about(A), 1).called(WITHDRAW.about(B), 1).called(WITHDRAW.about(C), 1..=9);
     s.called(ACQUIRE.about(D), 0);
-    assert!(s.shared.errands.take_client().is_none());
+    assert!(s.shared.first_attempts.take_client().is_none());
 }
 
 /// The thread for tasks ends the client, and waits for the server.
@@ -104,11 +104,11 @@ fn the_thread_for_tasks_ends_with_the_client() {
 
 /// A task gives its guard up while the client ends, and is too late to be settled.
 #[test]
-fn an_errand_after_the_end_does_not_keep_the_client() {
+fn an_attempt_after_the_end_does_not_keep_the_client() {
     let s = tasks().a().locks().gets(1001);
     let (claim, shared) = (s.claim("a"), Arc::clone(&s.shared));
     s.x().shuts_down().done();
-    s.shared.errands.add(&claim, Errand::Tell(Duty::Release), shared);
-    s.shared.errands.added(&s.shared.timers, s.clock.now());
-    assert!(s.shared.errands.take_client().is_none());
+    s.shared.first_attempts.add(&claim, FirstAttempt::CleanUp(Cleanup::Release), shared);
+    s.shared.first_attempts.added(&s.shared.timers, s.clock.now());
+    assert!(s.shared.first_attempts.take_client().is_none());
 }

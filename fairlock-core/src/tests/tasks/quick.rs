@@ -142,5 +142,5 @@ fn a_store_that_panics_in_a_poll_or_a_drop_leaves_nothing() {
     panics(Op::Release, &mut || drop(guard.take()));
     world.clock.advance(70 * S);
     assert_eq!(world.shared.ledger.registry.all().len(), 0);
-    assert_eq!((world.store.calls_about("releases", Op::Release), world.shared.chores.len()), (2, 0));
+    assert_eq!((world.store.calls_about("releases", Op::Release), world.shared.backlog.len()), (2, 0));
 }

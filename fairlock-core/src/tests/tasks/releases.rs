@@ -117,7 +117,7 @@ fn many_unlocks_and_waits_end_within_the_outage_limit() {
     holders()
         .enumerate()
         .for_each(|(n, holder)| _ = (holder.fails(Unavailable), waiter(n).fails(Unavailable)));
-    s.release().is_up().pass(2 * S).chores(0);
+    s.release().is_up().pass(2 * S).backlog(0);
 }
 
 /// More than go in one call, and wanted in another order.

@@ -95,7 +95,7 @@ fn a_waker_that_panics_harms_nobody_else() {
     world.clock.advance(2 * S);
     assert!(poll_with(&mut timed, &panics).is_ready() && poll_with(&mut first, &panics).is_ready());
     assert!(poll_with(&mut pushed[0], &panics).is_ready());
-    assert!(world.shared.chores.len() == 0 && !world.shared.timers.is_gone());
+    assert!(world.shared.backlog.len() == 0 && !world.shared.timers.is_gone());
     drop(world.locked("after"));
 }
 

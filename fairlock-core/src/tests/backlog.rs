@@ -10,13 +10,13 @@ use super::support::World;
 #[test]
 fn a_grant_that_a_withdrawal_finds_is_released_by_its_token() {
     let s = threads().acquire().says(rank(0)).a().requests().withdraw().says(got(77)).a().drops();
-    s.asked([ACQUIRE, WITHDRAW, RELEASE.of(77)]).chores(0);
+    s.asked([ACQUIRE, WITHDRAW, RELEASE.of(77)]).backlog(0);
 }
 
 #[test]
 fn a_withdrawal_that_panics_is_repeated() {
     let s = threads().acquire().says(rank(0)).a().requests().withdraw().panics(2).a().drops().pass(ms(500));
-    s.called(WITHDRAW, 3).chores(0);
+    s.called(WITHDRAW, 3).backlog(0);
 }
 
 /// A withdrawal that failed for a caller is repeated by the watchdog. The watchdog has tried it twice and pauses, when the next
@@ -26,7 +26,7 @@ fn the_watchdog_repeats_a_callers_failed_withdrawal() {
     let s = threads().acquire().says(rank(0)).a().requests().withdraw().says(DOWN.times(2)).a().drops();
     s.called(WITHDRAW, 2).pass(ms(10)).withdraw().takes(S).withdraw().says(DOWN).a().tries().pass(ms(500));
     s.called(WITHDRAW, 3).a().fails(Unavailable).pass(2 * S);
-    s.asked([ACQUIRE, WITHDRAW.times(3), WITHDRAW.by_dog()]).chores(0);
+    s.asked([ACQUIRE, WITHDRAW.times(3), WITHDRAW.by_dog()]).backlog(0);
 }
 
 #[test]
@@ -86,28 +86,28 @@ fn an_answered_first_attempt_ends_no_pause() {
 #[test]
 fn answered_repeats_end_the_pause_of_all() {
     let s = threads().acquire().says([rank(0), rank(1)]).a().requests().b().on(A).requests().c().locks();
-    s.a().is_cut().drops().b().drops().pass(2 * S).a().is_back().pass(S).chores(0).forget_asked();
+    s.a().is_cut().drops().b().drops().pass(2 * S).a().is_back().pass(S).backlog(0).forget_asked();
     s.release().says(DOWN.times(2)).c().drops().asked(RELEASE.times(3));
 }
 
 /// A withdrawal is repeated until lease and place are over at the server.
 #[test]
 fn a_withdrawal_is_repeated_until_lease_and_place_are_over() {
-    let s = threads().acquire().says(rank(0)).by("chores:repeated").requests().withdraw().is_down();
-    s.by("chores:repeated").drops().pass(34 * S).called(WITHDRAW, 40..=140);
+    let s = threads().acquire().says(rank(0)).by("backlog:repeated").requests().withdraw().is_down();
+    s.by("backlog:repeated").drops().pass(34 * S).called(WITHDRAW, 40..=140);
     s.at_first(WITHDRAW, [ms(0), ms(0)]); // the first repeat is at once
-    s.chores(1).pass(2 * S).chores(0).forget_asked().pass(60 * S).called(WITHDRAW, 0);
-    let said = lines_about("for lock `chores:repeated`");
-    let text = "fairlock::release: 1 releases or withdrawals given up; the first is Withdraw for lock `chores:repeated`";
+    s.backlog(1).pass(2 * S).backlog(0).forget_asked().pass(60 * S).called(WITHDRAW, 0);
+    let said = lines_about("for lock `backlog:repeated`");
+    let text = "fairlock::release: 1 releases or withdrawals given up; the first is Withdraw for lock `backlog:repeated`";
     assert_eq!(said.len(), 1, "{said:?}");
     assert!(said[0].0 == Level::Debug && said[0].1.starts_with(text), "the outage has its lines: {said:?}");
 }
 
 #[test]
 fn a_withdrawal_that_is_refused_is_given_up_with_a_warning() {
-    let s = threads().acquire().says(rank(0)).by("chores:refused").requests().withdraw().says(DENIED);
-    s.by("chores:refused").drops().pass(60 * S).called(WITHDRAW, 1).waiting(&[]).chores(0);
-    let said = lines_about("given up; the first is Withdraw for lock `chores:refused`: planned: denied");
+    let s = threads().acquire().says(rank(0)).by("backlog:refused").requests().withdraw().says(DENIED);
+    s.by("backlog:refused").drops().pass(60 * S).called(WITHDRAW, 1).waiting(&[]).backlog(0);
+    let said = lines_about("given up; the first is Withdraw for lock `backlog:refused`: planned: denied");
     assert!(matches!(&said[..], [(Level::Warn, _)]), "{said:?}");
 }
 
@@ -116,19 +116,19 @@ fn a_withdrawal_that_is_refused_is_given_up_with_a_warning() {
 #[test]
 fn a_withdrawal_refused_as_its_request_writes_no_line() {
     let s = threads().acquire().says(error(BackendErrorKind::Mismatch));
-    s.withdraw().says(error(BackendErrorKind::Mismatch)).by("chores:mismatch").locks().fails(Mismatch);
+    s.withdraw().says(error(BackendErrorKind::Mismatch)).by("backlog:mismatch").locks().fails(Mismatch);
     s.called(WITHDRAW, 1);
-    assert!(lines_about("given up; the first is Withdraw for lock `chores:mismatch`").is_empty());
+    assert!(lines_about("given up; the first is Withdraw for lock `backlog:mismatch`").is_empty());
 }
 
 /// The first withdrawal is under way when the others come.
 #[test]
-fn chores_that_are_given_up_together_are_one_line() {
-    let s = threads().acquire().says([rank(0), rank(1), rank(2)]).by("chores:together").requests();
-    s.b().on("chores:together").requests().c().on("chores:together").requests().withdraw().takes(S);
-    s.by("chores:together").drops().withdraw().says([DONE, DENIED.times(2)]).b().drops().c().drops();
+fn cleanups_that_are_given_up_together_are_one_line() {
+    let s = threads().acquire().says([rank(0), rank(1), rank(2)]).by("backlog:together").requests();
+    s.b().on("backlog:together").requests().c().on("backlog:together").requests().withdraw().takes(S);
+    s.by("backlog:together").drops().withdraw().says([DONE, DENIED.times(2)]).b().drops().c().drops();
     s.pass(2 * S);
-    let said = lines_about("for lock `chores:together`: planned");
+    let said = lines_about("for lock `backlog:together`: planned");
     assert_eq!(said.len(), 1, "{said:?}");
     assert!(said[0].1.contains(": 2 releases or withdrawals given up"), "{said:?}");
 }
@@ -149,7 +149,7 @@ fn a_request_that_is_the_last_handle_is_withdrawn() {
 fn a_client_that_is_dropped_tries_what_has_failed_once_more() {
     let s = threads();
     s.acquire().says(rank(0)).withdraw().is_down().release().is_down().a().requests().drops();
-    s.b().locks().drops().pass(20 * S).chores(2).withdraw().is_up().release().is_up().forget_asked();
+    s.b().locks().drops().pass(20 * S).backlog(2).withdraw().is_up().release().is_up().forget_asked();
     let (store, ..) = s.without_handles();
     assert_eq!([Op::Release, Op::Withdraw].map(|op| store.times(op).len()), [1, 1]);
 }
@@ -158,11 +158,11 @@ fn a_client_that_is_dropped_tries_what_has_failed_once_more() {
 #[test]
 fn a_client_that_is_gone_with_leaked_holds_says_so() {
     let s = unwatched();
-    s.by("chores:leaked").locks().leaks().b().locks().release().is_down();
+    s.by("backlog:leaked").locks().leaks().b().locks().release().is_down();
     s.without_handles();
-    let said = lines_about("holds lock `chores:leaked`");
+    let said = lines_about("holds lock `backlog:leaked`");
     let text = "its 1 leaked holds are not renewed any more";
     assert!(said.len() == 1 && said[0].1.contains(text), "{said:?}");
-    unwatched().by("chores:given-back").locks().unlocks().done();
-    assert!(lines_about("holds lock `chores:given-back`").is_empty());
+    unwatched().by("backlog:given-back").locks().unlocks().done();
+    assert!(lines_about("holds lock `backlog:given-back`").is_empty());
 }

@@ -1,5 +1,5 @@
-//! Makes the releases and withdrawals that departed callers left behind, and repeats them until they are answered, or until the
-//! hold or place must have ended by itself.
+//! Sends the cleanups (releases and withdrawals) that departed callers left behind, and repeats each until it is answered, or until
+//! the hold or place must have ended by itself.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,78 +7,78 @@ use std::time::{Duration, Instant};
 
 use super::Parts;
 use crate::backend::{Answer, BackendError, Hold, Place, Released, Withdrawn, or_missing};
+use crate::backlog::{Cleanup, CleanupBatch, PendingCleanup};
 use crate::backoff::AfterFailure;
-use crate::chores::{Chore, ChoresInHand, Duty};
 use crate::claim::{Claim, Failure, GrantedBy, earlier};
 use crate::ids::LockName;
 use crate::ledger::log_release;
 use crate::logging::log_line;
 use crate::outage::First;
 
-/// How long the chores of one round, and then its lines in the log, may take before the next renewals.
-pub(crate) const TURN: Duration = Duration::from_millis(100);
+/// How long each step of a round of the watchdog may take before the next renewals: its cleanups, its asks, its lines in the log.
+pub(crate) const STEP_LIMIT: Duration = Duration::from_millis(100);
 
-/// The chores of one turn, and what they leave to be done at its end, once for all of them.
-pub(crate) struct Turn<'a> {
+/// A thread's run through some cleanups, and what is done once for all of them at its end.
+pub(crate) struct CleanupRun<'a> {
     parts: Parts<'a>,
-    /// The last chore that was not answered.
+    /// The last cleanup that was not answered.
     failed: Option<BackendError>,
-    /// Whether a chore was answered.
+    /// Whether a cleanup was answered.
     is_heard: bool,
-    /// How many chores are given up, and the first of them.
+    /// How many cleanups are given up, and the first of them.
     abandoned: usize,
     first_abandoned: Option<First>,
     /// One departed request of each lock.
     left: HashMap<LockName, Arc<Claim>>,
 }
 
-impl<'a> Turn<'a> {
-    pub(crate) fn new(parts: Parts<'a>) -> Turn<'a> {
+impl<'a> CleanupRun<'a> {
+    pub(crate) fn new(parts: Parts<'a>) -> CleanupRun<'a> {
         let (abandoned, first_abandoned, left) = (0, None, HashMap::new());
-        Turn { parts, failed: None, is_heard: false, abandoned, first_abandoned, left }
+        CleanupRun { parts, failed: None, is_heard: false, abandoned, first_abandoned, left }
     }
 
-    /// Does the chore of this claim on the calling thread, which waits for the claim's end: the watchdog may be held up by the
-    /// answers of other locks. False: there is no chore; or another thread does it, or first has to finish a call about this
-    /// claim.
+    /// Sends the cleanup of this claim on the calling thread, which waits for the claim's end: the watchdog may be held up by the
+    /// answers of other locks. False: there is no cleanup; or another thread sends it, or first has to finish a call about
+    /// this claim.
     pub(crate) fn settle(mut self, claim: &Arc<Claim>) -> bool {
-        let Parts { chores, timers, .. } = self.parts;
-        let Some(taken) = chores.take(claim) else { return false };
+        let Parts { backlog, timers, .. } = self.parts;
+        let Some(taken) = backlog.take(claim) else { return false };
         self.attempt(taken);
         timers.due_by(self.end());
-        // The watchdog did not see the chore while it was taken, and may sleep without an end. The caller may leave.
-        timers.due_by(chores.due_at());
+        // The watchdog did not see the cleanup while it was taken, and may sleep without an end. The caller may leave.
+        timers.due_by(backlog.due_at());
         true
     }
 
-    /// Does the chores that are due; returns when the next one is. `before` runs before each call to the server, when the
-    /// chore is in hand: a caller may add one at any moment, so a look ahead would miss some.
+    /// Sends the cleanups that are due; returns when the next one is. `before` runs before each call to the server, when the
+    /// cleanup is in hand: a caller may add one at any moment, so a look ahead would miss some.
     pub(crate) fn do_due(mut self, before: impl Fn()) -> Option<Instant> {
-        let stop_at = self.parts.config.now() + TURN;
+        let stop_at = self.parts.config.now() + STEP_LIMIT;
         loop {
             let now = self.parts.config.now();
             if now >= stop_at {
                 break;
             }
-            let Some(taken) = self.parts.chores.next(now) else { break };
+            let Some(taken) = self.parts.backlog.next(now) else { break };
             before();
             self.attempt(taken);
         }
         if let Some(error) = self.failed.take() {
-            for chore in self.parts.chores.take_over(self.parts.config.now()) {
-                self.abandon(chore, &error);
+            for pending in self.parts.backlog.take_over(self.parts.config.now()) {
+                self.abandon(pending, &error);
             }
         }
-        earlier(self.end(), self.parts.chores.due_at())
+        earlier(self.end(), self.parts.backlog.due_at())
     }
 
     /// One attempt, in one call. The drop of `taken` puts back what is not done, even after a panic.
-    pub(crate) fn attempt(&mut self, mut taken: ChoresInHand<'_>) {
-        // The last ask was still under way when the chore was added, and was not sent either.
-        taken.todo.retain(|chore| {
-            let has_to_tell = chore.duty == Duty::Release || !chore.claim.is_unsent();
+    pub(crate) fn attempt(&mut self, mut taken: CleanupBatch<'_>) {
+        // The last ask was still under way when the cleanup was added, and was not sent either.
+        taken.todo.retain(|pending| {
+            let has_to_tell = pending.cleanup == Cleanup::Release || !pending.claim.is_unsent();
             if !has_to_tell {
-                self.parts.ledger.retire(&chore.claim);
+                self.parts.ledger.retire(&pending.claim);
             }
             has_to_tell
         });
@@ -86,28 +86,28 @@ impl<'a> Turn<'a> {
             return;
         }
         let mut is_retry = false;
-        for chore in &mut taken.todo {
-            chore.again = std::mem::replace(&mut chore.tried, true);
-            is_retry |= chore.again;
+        for pending in &mut taken.todo {
+            pending.again = std::mem::replace(&mut pending.tried, true);
+            is_retry |= pending.again;
         }
         let sent = self.parts.config.now();
         let (mut is_answered, mut errors) = (false, Vec::new());
         for answer in self.tell(taken.todo.make_contiguous()) {
-            // The chore stays in hand until its answer is applied, which may panic.
-            let Some(chore) = taken.todo.front_mut() else { break };
+            // The cleanup stays in hand until its answer is applied, which may panic.
+            let Some(pending) = taken.todo.front_mut() else { break };
             match answer {
                 Ok(answer) => {
                     is_answered = true;
-                    let next = self.told(chore, answer, sent);
-                    let Some(mut chore) = taken.todo.pop_front() else { break };
-                    if let Some(duty) = next {
-                        (chore.duty, chore.tried) = (duty, false);
-                        taken.back.push(chore);
+                    let next = self.told(pending, answer, sent);
+                    let Some(mut pending) = taken.todo.pop_front() else { break };
+                    if let Some(cleanup) = next {
+                        (pending.cleanup, pending.tried) = (cleanup, false);
+                        taken.back.push(pending);
                     }
                 }
-                Err(error) if !chore.claim.needs_no_repeat(&error) => {
-                    self.parts.ledger.chore_failed(chore, &error);
-                    errors.push((Arc::clone(&chore.claim), error));
+                Err(error) if !pending.claim.needs_no_repeat(&error) => {
+                    self.parts.ledger.cleanup_failed(pending, &error);
+                    errors.push((Arc::clone(&pending.claim), error));
                     taken.back.extend(taken.todo.pop_front());
                 }
                 Err(error) => self.abandon(taken.todo.pop_front(), &error),
@@ -120,33 +120,33 @@ impl<'a> Turn<'a> {
         if !errors.is_empty() {
             self.unanswered(taken, errors, is_answered);
         } else if is_answered && is_retry {
-            self.parts.chores.retries.answered();
+            self.parts.backlog.retries.answered();
         }
     }
 
-    /// All chores that were tried wait for a pause.
+    /// All cleanups that were tried wait for a pause.
     fn unanswered(
         &mut self,
-        taken: ChoresInHand<'_>,
+        taken: CleanupBatch<'_>,
         errors: Vec<(Arc<Claim>, BackendError)>,
         others_answer: bool,
     ) {
         let now = self.parts.config.now();
         // The pause is set before the claims' callers learn of the failure, since they look at both.
-        let after = self.parts.chores.retries.failed(now, self.parts.config.longest_pause());
+        let after = self.parts.backlog.retries.failed(now, self.parts.config.longest_pause());
         for (claim, error) in &errors {
             claim.leaving_failed(error.clone());
         }
-        drop(taken); // put back before the chores that are over are taken out
+        drop(taken); // put back before the cleanups that are over are taken out
         if after == AfterFailure::PausesBegin {
-            self.parts.chores.tell_callers();
+            self.parts.backlog.tell_callers();
         }
         if let Some((claim, error)) = errors.into_iter().next() {
             self.failed = Some(error.clone());
             let failed = (claim.lock.name.clone(), error);
             self.parts.outage.heard_nothing(
                 &self.parts.ledger.registry,
-                self.parts.chores,
+                self.parts.backlog,
                 now,
                 failed,
                 others_answer,
@@ -154,28 +154,28 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// Tells the server of chores with one duty. Each gets one answer; after that of a release nothing is left.
-    fn tell(&self, chores: &[Chore]) -> impl Iterator<Item = Answer<Withdrawn>> + use<> {
-        let answers = match chores {
-            [Chore { duty: Duty::Release, .. }, ..] => {
-                let holds: Vec<Hold<'_>> = chores.iter().map(|chore| chore.claim.leaving_hold()).collect();
-                let answers = chores.iter().zip(self.parts.backend.release(&holds));
-                answers.map(|(chore, answer)| Ok(self.released(chore, answer?))).collect()
+    /// Sends cleanups of one kind. Each gets one answer; after a release nothing is left.
+    fn tell(&self, batch: &[PendingCleanup]) -> impl Iterator<Item = Answer<Withdrawn>> + use<> {
+        let answers = match batch {
+            [PendingCleanup { cleanup: Cleanup::Release, .. }, ..] => {
+                let holds: Vec<Hold<'_>> = batch.iter().map(|pending| pending.claim.leaving_hold()).collect();
+                let answers = batch.iter().zip(self.parts.backend.release(&holds));
+                answers.map(|(pending, answer)| Ok(self.released(pending, answer?))).collect()
             }
             _ => {
-                let places: Vec<Place<'_>> = chores.iter().map(|chore| chore.claim.place()).collect();
+                let places: Vec<Place<'_>> = batch.iter().map(|pending| pending.claim.place()).collect();
                 self.parts.backend.withdraw(&places)
             }
         };
-        or_missing(answers).take(chores.len())
+        or_missing(answers).take(batch.len())
     }
 
     /// A release was answered. If the first attempt, which only a task leaves to this thread, finds no hold, the hold was lost,
     /// unless its lease has ended since. In a repeat the earlier attempt may have released the hold.
-    fn released(&self, chore: &Chore, answer: Released) -> Withdrawn {
-        let claim = &chore.claim;
+    fn released(&self, pending: &PendingCleanup, answer: Released) -> Withdrawn {
+        let claim = &pending.claim;
         let has_failed = claim.leaving().is_none_or(|(failed, _)| failed > 0);
-        let is_first = claim.is_tasks() && !chore.again && !has_failed;
+        let is_first = claim.is_tasks() && !pending.again && !has_failed;
         let now = self.parts.config.now();
         match (answer, claim.token(), claim.held_for(now)) {
             (Released::NotHeld, ..) if is_first => {
@@ -192,12 +192,12 @@ impl<'a> Turn<'a> {
     }
 
     /// Returns what is to be done next: a lock that had been granted has to be released.
-    fn told(&mut self, chore: &Chore, answer: Withdrawn, sent: Instant) -> Option<Duty> {
-        let claim = &chore.claim;
+    fn told(&mut self, pending: &PendingCleanup, answer: Withdrawn, sent: Instant) -> Option<Cleanup> {
+        let claim = &pending.claim;
         match answer {
             Withdrawn::Left => {
                 self.parts.ledger.retire(claim);
-                if chore.duty == Duty::Withdraw {
+                if pending.cleanup == Cleanup::Withdraw {
                     self.left.entry(claim.lock.name.clone()).or_insert_with(|| Arc::clone(claim));
                 }
                 None
@@ -209,7 +209,7 @@ impl<'a> Turn<'a> {
                     return None;
                 }
                 // The caller has gone.
-                Some(Duty::Release)
+                Some(Cleanup::Release)
             }
         }
     }
@@ -219,38 +219,38 @@ impl<'a> Turn<'a> {
         self.failed.is_some() && !self.is_heard
     }
 
-    fn abandon(&mut self, chore: impl Into<Option<Chore>>, error: &BackendError) {
-        let Some(chore) = chore.into() else { return };
+    fn abandon(&mut self, pending: impl Into<Option<PendingCleanup>>, error: &BackendError) {
+        let Some(pending) = pending.into() else { return };
         if error.kind().is_transient() {
-            chore.claim.take_late_until(); // its time has passed, and with it all that an attempt may have begun
+            pending.claim.take_late_until(); // its time has passed, and with it all that an attempt may have begun
         }
-        chore.claim.abandon_end(Failure::Backend(error.clone()));
-        self.parts.ledger.retire(&chore.claim);
+        pending.claim.abandon_end(Failure::Backend(error.clone()));
+        self.parts.ledger.retire(&pending.claim);
         // As the request was refused, which has left nothing.
-        if chore.claim.was_refused() {
+        if pending.claim.was_refused() {
             return;
         }
         self.abandoned += 1;
         self.first_abandoned.get_or_insert_with(|| First {
-            lock: chore.claim.lock.name.clone(),
-            duty: chore.duty,
+            lock: pending.claim.lock.name.clone(),
+            cleanup: pending.cleanup,
             error: error.clone(),
         });
     }
 
     /// Passes wake-ups on, one for each lock: the search for a waiter walks over those that leave as well. Logs one line, however
-    /// many chores were given up. Returns when that line is due, if that is later.
+    /// many cleanups were given up. Returns when that line is due, if that is later.
     pub(crate) fn end(&mut self) -> Option<Instant> {
         self.left.values().for_each(|claim| self.parts.ledger.pass_wake_up_on(claim));
         let (first, count) = (self.first_abandoned.take()?, self.abandoned);
         if !first.error.kind().is_transient() {
             return self.parts.outage.given_up.tell(count, first, self.parts.config.now());
         }
-        let First { lock, duty, error } = first;
+        let First { lock, cleanup, error } = first;
         // The outage has its own lines; and what the server was not told of is over there by now.
         log_line!(debug, "fairlock::release",
-            event = "given up", lock = lock.as_str(), task:? = duty, count = count, error:% = error;
-            "{count} releases or withdrawals given up; the first is {duty:?} for lock {lock}: {error}"
+            event = "given up", lock = lock.as_str(), task:? = cleanup, count = count, error:% = error;
+            "{count} releases or withdrawals given up; the first is {cleanup:?} for lock {lock}: {error}"
         );
         None
     }

@@ -1,0 +1,259 @@
+//! The calls that callers leave to other threads: cleanups, which are releases and withdrawals, to the watchdog, and the first
+//! attempts of tasks to the thread for tasks (`first_attempts.rs`). `flow/cleanup.rs` sends the cleanups.
+
+mod first_attempts;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+use crate::backoff::Retries;
+use crate::claim::Claim;
+use crate::config::MOST_AT_ONCE;
+
+pub(crate) use first_attempts::{Batch, FirstAttempt, FirstAttempts};
+
+/// The cleanups, in the order of their next attempts. A method looks only at the cleanups that it takes, but for methods that are
+/// called once in an outage, or once a round while the server does not answer.
+#[derive(Default)]
+pub(crate) struct Backlog {
+    lists: Mutex<Lists>,
+    /// The pause of the cleanups that were tried before.
+    pub(crate) retries: Retries,
+}
+
+#[derive(Default)]
+struct Lists {
+    /// Cleanups without an attempt.
+    fresh: VecDeque<PendingCleanup>,
+    /// Cleanups with an unanswered attempt.
+    tried: VecDeque<PendingCleanup>,
+    /// Withdrawals for later, when an attempt can no longer begin anything: by that time and the request's number.
+    late: BTreeMap<(Instant, u64), Arc<Claim>>,
+}
+
+impl Lists {
+    fn make_due(&mut self, is_due: impl Fn(Instant) -> bool) {
+        while let Some(first) = self.late.first_entry().filter(|first| is_due(first.key().0)) {
+            let ((at, _), claim) = first.remove_entry();
+            self.fresh.push_back(PendingCleanup::new(claim, Cleanup::Withdraw, at));
+        }
+    }
+}
+
+pub(crate) struct PendingCleanup {
+    pub(crate) claim: Arc<Claim>,
+    pub(crate) cleanup: Cleanup,
+    since: Instant,
+    pub(crate) tried: bool,
+    /// An earlier attempt may have been carried out, even if a panic has hidden its answer.
+    pub(crate) again: bool,
+}
+
+impl PendingCleanup {
+    fn new(claim: Arc<Claim>, cleanup: Cleanup, since: Instant) -> PendingCleanup {
+        PendingCleanup { claim, cleanup, since, tried: false, again: false }
+    }
+
+    /// From then on lease and place are over at the server, even if a late attempt began them at its very end.
+    fn until(&self) -> Instant {
+        let PendingCleanup { claim, since, .. } = self;
+        let late = claim.config.attempt_ttl.unwrap_or_default();
+        *since + late + claim.terms.first_lease() + claim.config.place_ttl
+    }
+}
+
+/// A call that ends something at the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cleanup {
+    /// Ends a hold.
+    Release,
+    /// Ends a request, even if it was granted.
+    Withdraw,
+}
+
+impl Cleanup {
+    /// Whether a call of this claim is under way that has to end before the cleanup; a claim with a cleanup begins no such call. An
+    /// ask that the server carried out after the cleanup would begin anew what the cleanup ends. A heartbeat begins nothing, but if its
+    /// answer tells of a place after the withdrawal, the request is withdrawn once more: where owners name places, that would
+    /// remove the place of the owner's next request. (The renewal of a hold finds nothing after the release.)
+    pub(crate) fn has_to_wait(self, claim: &Claim) -> bool {
+        match self {
+            Cleanup::Release => claim.is_asking(),
+            Cleanup::Withdraw => claim.may_make_a_place(),
+        }
+    }
+}
+
+impl Backlog {
+    pub(crate) fn add(&self, claim: &Arc<Claim>, cleanup: Cleanup, now: Instant) {
+        self.lists.lock().fresh.push_back(PendingCleanup::new(Arc::clone(claim), cleanup, now));
+        claim.raise(); // a caller may wait for the claim's end, and do it itself
+    }
+
+    /// Has the request withdrawn at `at`, and not before.
+    pub(crate) fn add_late(&self, claim: Arc<Claim>, at: Instant) {
+        self.lists.lock().late.insert((at, claim.request.get()), claim);
+    }
+
+    /// When this claim is to be withdrawn, if that is later.
+    pub(crate) fn late_at(&self, claim: &Arc<Claim>) -> Option<Instant> {
+        let lists = self.lists.lock();
+        lists.late.iter().find(|(_, late)| Arc::ptr_eq(late, claim)).map(|((at, _), _)| *at)
+    }
+
+    /// The claims that are to be withdrawn later.
+    pub(crate) fn later(&self) -> Vec<Arc<Claim>> {
+        self.lists.lock().late.values().cloned().collect()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        let lists = self.lists.lock();
+        lists.fresh.len() + lists.tried.len()
+    }
+
+    /// Whether no cleanup is left, not even for later.
+    pub(crate) fn is_clear(&self) -> bool {
+        let Lists { fresh, tried, late } = &*self.lists.lock();
+        fresh.is_empty() && tried.is_empty() && late.is_empty()
+    }
+
+    /// Whether a cleanup with an unanswered attempt is left.
+    pub(crate) fn has_failed(&self) -> bool {
+        !self.lists.lock().tried.is_empty()
+    }
+
+    /// Takes the cleanup of this claim, unless another thread has taken it, or makes a call that has to end first: the claim's signal
+    /// is raised when that call has ended.
+    pub(crate) fn take(&self, claim: &Arc<Claim>) -> Option<CleanupBatch<'_>> {
+        let mut lists = self.lists.lock();
+        let Lists { fresh, tried, .. } = &mut *lists;
+        let pending = [fresh, tried].into_iter().find_map(|list| {
+            // The latest cleanup first: as a rule the caller has just left, and come back.
+            let at = list.iter().rposition(|pending| Arc::ptr_eq(&pending.claim, claim))?;
+            (!list[at].cleanup.has_to_wait(claim)).then(|| list.remove(at))?
+        })?;
+        Some(CleanupBatch { backlog: self, todo: VecDeque::from([pending]), back: Vec::new() })
+    }
+
+    /// Has callers that wait for an answer look again whether to go on waiting.
+    pub(crate) fn tell_callers(&self) {
+        let claims: Vec<_> = {
+            let lists = self.lists.lock();
+            lists.fresh.iter().chain(&lists.tried).map(|pending| Arc::clone(&pending.claim)).collect()
+        };
+        claims.iter().for_each(|claim| claim.raise()); // without the mutex: it may run a waker
+    }
+
+    /// Makes later withdrawals due at once: the client ends, and can't wait for what may arrive late.
+    pub(crate) fn make_late_ones_due(&self) {
+        self.lists.lock().make_due(|_| true);
+    }
+
+    pub(crate) fn take_all(&self) -> VecDeque<PendingCleanup> {
+        let Lists { mut fresh, mut tried, .. } = {
+            let mut lists = self.lists.lock();
+            lists.make_due(|_| true);
+            std::mem::take(&mut *lists)
+        };
+        fresh.append(&mut tried);
+        fresh
+    }
+
+    /// Takes out the cleanups that failed before and whose time is over.
+    pub(crate) fn take_over(&self, now: Instant) -> VecDeque<PendingCleanup> {
+        let mut lists = self.lists.lock();
+        let (over, left) = lists.tried.drain(..).partition(|pending: &PendingCleanup| pending.until() <= now);
+        lists.tried = left;
+        over
+    }
+
+    /// The same cleanup of many claims, for the calling thread, without a detour through the list.
+    pub(crate) fn batch_of(
+        &self,
+        claims: Vec<Arc<Claim>>,
+        cleanup: Cleanup,
+        now: Instant,
+    ) -> CleanupBatch<'_> {
+        let todo = claims.into_iter().map(|claim| PendingCleanup::new(claim, cleanup, now)).collect();
+        CleanupBatch { backlog: self, todo, back: Vec::new() }
+    }
+
+    /// Takes the next cleanups that are due, for one call: those of one kind that follow each other. First attempts go before
+    /// retries, which wait for the pause.
+    pub(crate) fn next(&self, now: Instant) -> Option<CleanupBatch<'_>> {
+        let may_retry = !self.retries.is_pausing(now);
+        let mut lists = self.lists.lock();
+        lists.make_due(|at| at <= now);
+        let Lists { fresh, tried, .. } = &mut *lists;
+        let list = if fresh.is_empty() && may_retry { tried } else { fresh };
+        let cleanup = list.front()?.cleanup;
+        let of_kind = list.iter().take(MOST_AT_ONCE).take_while(|pending| pending.cleanup == cleanup).count();
+        Some(CleanupBatch { backlog: self, todo: list.drain(..of_kind).collect(), back: Vec::new() })
+    }
+
+    /// When the next cleanup is due; retries wait for the pause.
+    pub(crate) fn due_at(&self) -> Option<Instant> {
+        let retries = self.retries.not_before();
+        let lists = self.lists.lock();
+        let since = |list: &VecDeque<PendingCleanup>| list.front().map(|pending| pending.since);
+        let again = since(&lists.tried).map(|since| retries.unwrap_or(since));
+        let late = lists.late.first_key_value().map(|((at, _), _)| *at);
+        [since(&lists.fresh), again, late].into_iter().flatten().min()
+    }
+}
+
+/// Cleanups in a thread's hands. The drop puts those that are left back into the list, even after a panic.
+pub(crate) struct CleanupBatch<'a> {
+    backlog: &'a Backlog,
+    pub(crate) todo: VecDeque<PendingCleanup>,
+    /// The cleanups that go back: not answered, or followed by a release.
+    pub(crate) back: Vec<PendingCleanup>,
+}
+
+impl Drop for CleanupBatch<'_> {
+    fn drop(&mut self) {
+        for pending in self.todo.drain(..).chain(self.back.drain(..)) {
+            let claim = Arc::clone(&pending.claim);
+            let mut lists = self.backlog.lists.lock();
+            if pending.tried {
+                lists.tried.push_back(pending)
+            } else {
+                lists.fresh.push_back(pending)
+            }
+            drop(lists);
+            claim.raise(); // a caller may wait until it can send the cleanup itself
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::LockName;
+
+    /// Whether `of` has the claim's callers look again.
+    fn hears<T>(claim: &Claim, of: impl FnOnce() -> T) -> bool {
+        let seen = claim.signal.generation();
+        of();
+        claim.signal.generation() != seen
+    }
+
+    /// A caller of the same owner may wait for the cleanup: that caller then does it itself, or goes on waiting.
+    #[test]
+    fn the_callers_of_a_claim_hear_of_its_cleanup() {
+        let (backlog, claim) = (Backlog::default(), Claim::of_tests(&LockName::new("a").unwrap(), "u:1"));
+        assert!(hears(&claim, || backlog.add(&claim, Cleanup::Withdraw, Instant::now())), "it is there");
+        assert!(hears(&claim, || backlog.tell_callers()));
+        for tried in [false, true] {
+            let mut taken = backlog.take(&claim).unwrap();
+            assert!(!hears(&claim, || backlog.tell_callers()), "it is in hand");
+            taken.todo[0].tried = tried;
+            assert!(hears(&claim, || drop(taken)), "it is back");
+            assert_eq!((backlog.len(), backlog.has_failed()), (1, tried));
+            assert!(hears(&claim, || backlog.tell_callers()));
+        }
+    }
+}
