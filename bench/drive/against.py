@@ -10,7 +10,7 @@ import statistics
 import subprocess
 import sys
 
-from line import compare
+from queue_cost import compare
 from servers import Servers
 from workers import Stuck, Worker
 from workloads import RENEW_LEASE, Scale, crowd, hand_off, many, renewal_usage, uncontended

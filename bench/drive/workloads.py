@@ -3,7 +3,7 @@
 import subprocess
 import time
 
-from line import compare, queue_cost
+from queue_cost import compare, queue_cost
 from redis_link import Refused
 from watch import Commands, PostgresUsage, Usage
 from workers import Stuck, Worker, new_name

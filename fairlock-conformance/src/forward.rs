@@ -47,7 +47,7 @@ macro_rules! forward_to_inner {
     (@inspect) => { $crate::forward_to_inner!(= inspect(lock: &LockId, part: Range<u64>) -> Answer<LockState>); };
     (@subscribe) => { $crate::forward_to_inner!(= subscribe(client: ClientId, sink: Arc<dyn WakeSink>) -> Answer<Subscription>); };
     (@reconnects) => { $crate::forward_to_inner!(= reconnects() -> u64); };
-    (@keeps) => { $crate::forward_to_inner!(= keeps(kind: LockKind) -> bool); };
+    (@supports) => { $crate::forward_to_inner!(= supports(kind: LockKind) -> bool); };
     (@store_clock) => { $crate::forward_to_inner!(= store_clock() -> Option<Clock>); };
     (@response_timeout) => { $crate::forward_to_inner!(= response_timeout() -> Option<Duration>); };
     (@attempt_ttl) => { $crate::forward_to_inner!(= attempt_ttl() -> Option<Duration>); };

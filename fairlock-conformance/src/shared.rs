@@ -16,17 +16,17 @@ pub(super) const DEAD: Duration = Duration::from_millis(400);
 /// How long a message may take.
 const SOON: Duration = Duration::from_secs(5);
 
-/// Whether the backend keeps locks of this kind. Checks that a handle is refused otherwise.
+/// Whether the backend supports locks of this kind. Checks that a handle is refused otherwise.
 pub(super) fn is_kept(harness: &impl Harness, kind: LockKind) -> bool {
-    let keeps = harness.backend().keeps(kind);
+    let supports = harness.backend().supports(kind);
     match client(harness).lock_of("kept", kind) {
-        Ok(lock) => assert!(keeps && lock.kind() == kind, "{kind}"),
+        Ok(lock) => assert!(supports && lock.kind() == kind, "{kind}"),
         Err(Error::Unsupported { lock, kind: named, .. }) => {
-            assert!(!keeps && named == kind && lock.as_str() == "kept", "{kind}");
+            assert!(!supports && named == kind && lock.as_str() == "kept", "{kind}");
         }
         Err(other) => panic!("{kind}: {other}"),
     }
-    keeps
+    supports
 }
 
 /// Handles of a read-write lock, each in its own client; none where the backend keeps no such lock.
@@ -55,7 +55,7 @@ pub(super) fn semaphores<const N: usize>(
     is_kept(harness, LockKind::Semaphore { permits }).then(|| [(); N].map(handle))
 }
 
-/// A lock of each shared kind that the backend keeps, for calls of the backend itself: a semaphore of two permits.
+/// A lock of each shared kind that the backend supports, for calls of the backend itself: a semaphore of two permits.
 pub(super) fn benches(harness: &impl Harness, name: &str) -> Vec<Bench> {
     let kinds = [LockKind::ReadWrite, LockKind::Semaphore { permits: 2 }];
     let kept = kinds.into_iter().filter(|kind| is_kept(harness, *kind));

@@ -19,10 +19,10 @@ type Callback = Arc<dyn Fn(&Lost) + Send + Sync>;
 
 /// The channel for the loss of a hold, or for the first loss among several. It gets one message and is then closed.
 #[derive(Clone, Debug)]
-pub(crate) struct FirstLoss(Arc<Listener>);
+pub(crate) struct FirstLoss(Arc<LossListener>);
 
 #[derive(Debug)]
-struct Listener {
+struct LossListener {
     /// The sender; none once the channel is closed.
     sender: Mutex<Option<Sender<Lost>>>,
     ends_waits: Cancel,
@@ -30,13 +30,13 @@ struct Listener {
     task: TaskSlot,
 }
 
-impl RefUnwindSafe for Listener {} // see `Shared`
+impl RefUnwindSafe for LossListener {} // see `Shared`
 
 impl FirstLoss {
     pub(crate) fn new() -> (FirstLoss, Receiver<Lost>) {
         let (sender, lost) = bounded(1);
         let (sender, ends_waits) = (Mutex::new(Some(sender)), Cancel::new());
-        let listener = Listener { sender, ends_waits, task: TaskSlot::default() };
+        let listener = LossListener { sender, ends_waits, task: TaskSlot::default() };
         (FirstLoss(Arc::new(listener)), lost)
     }
 

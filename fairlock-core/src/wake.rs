@@ -80,7 +80,7 @@ fn release_stray_grant(shared: &Shared, lock: &str, owner: &str, request: Reques
     // The message does not tell the kind. A release names the hold, and ends it whichever kind it names, unless the backend has to
     // be told that a hold may take a part: so it is.
     let kinds = [LockKind::ReadWrite, LockKind::Fair];
-    let kind = kinds.into_iter().find(|kind| shared.backend.keeps(*kind)).unwrap_or(LockKind::Fair);
+    let kind = kinds.into_iter().find(|kind| shared.backend.supports(*kind)).unwrap_or(LockKind::Fair);
     let lock = LockId::new(name, kind);
     let stray = Claim::of_stray_grant(&Hold::new(&lock, &owner, request, token), &shared.config, now);
     shared.ledger.release_soon(&Arc::new(stray));

@@ -263,7 +263,7 @@ impl Backend for MemoryBackend {
         reply(fate, Subscription::new(listening))
     }
 
-    fn keeps(&self, _kind: LockKind) -> bool {
+    fn supports(&self, _kind: LockKind) -> bool {
         true
     }
 

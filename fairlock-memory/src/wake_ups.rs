@@ -9,7 +9,7 @@ use fairlock_core::OwnerId;
 use fairlock_core::backend::WakeSink;
 use fairlock_rules::WakeUp;
 
-struct Listener {
+struct Subscriber {
     sink: Arc<dyn WakeSink>,
     /// Tells the client's subscriptions apart.
     number: u64,
@@ -22,7 +22,7 @@ pub(crate) struct WakeUps(Mutex<Listeners>);
 /// The listeners by client, as owners spell it.
 #[derive(Default)]
 struct Listeners {
-    by_client: HashMap<Box<str>, Listener>,
+    by_client: HashMap<Box<str>, Subscriber>,
     subscriptions: u64,
     /// Clients that a test has cut off.
     cut_off: HashSet<Box<str>>,
@@ -37,7 +37,7 @@ impl WakeUps {
         let mut listeners = self.0.lock();
         listeners.subscriptions += 1;
         let number = listeners.subscriptions;
-        let replaced = listeners.by_client.insert(client.into(), Listener { sink, number });
+        let replaced = listeners.by_client.insert(client.into(), Subscriber { sink, number });
         (number, replaced.map(|listener| listener.sink))
     }
 

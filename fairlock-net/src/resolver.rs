@@ -33,13 +33,13 @@ pub(crate) struct Resolver {
 
 #[derive(Default)]
 struct Host {
-    state: Mutex<State>,
+    state: Mutex<ResolverState>,
     /// Signals the end of a look-up.
     ended: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct ResolverState {
     /// A look-up is under way.
     looking: bool,
     /// How many have ended, and why the last one failed, if it did.
@@ -116,7 +116,7 @@ impl Resolver {
         Arc::clone(hosts.entry(name.to_owned()).or_default())
     }
 
-    fn start(&'static self, name: &str, host: &Arc<Host>, state: &mut State) -> io::Result<()> {
+    fn start(&'static self, name: &str, host: &Arc<Host>, state: &mut ResolverState) -> io::Result<()> {
         let (name, host) = (name.to_owned(), Arc::clone(host));
         let look_up = move || {
             let began = Instant::now();
@@ -145,7 +145,7 @@ impl Resolver {
     }
 }
 
-impl State {
+impl ResolverState {
     /// How long to wait for the look-up.
     fn patience(&self, now: Instant, until: Instant) -> Instant {
         match (self.known.is_empty(), self.slow) {

@@ -6,10 +6,10 @@ use fairlock_core::LockName;
 use fairlock_core::backend::BackendError;
 
 use crate::answer::Answer;
+use crate::combiner::{MOST_LOCKS, Part};
 use crate::command::Command;
 use crate::net::Failure;
 use crate::question::{Question, Reply, tell};
-use crate::queue::{MOST_LOCKS, Part};
 use crate::store::Store;
 use crate::{fast, step};
 
@@ -38,7 +38,7 @@ pub(crate) fn ask_one<T: TryFrom<Answer, Error = Failure>>(
 
 /// Answers the questions of one call.
 pub(crate) fn answer(store: &Store, questions: Vec<Question>, deadline: Instant) {
-    store.queue.operation(questions, deadline, |questions, part| match part {
+    store.combiner.operation(questions, deadline, |questions, part| match part {
         Part::Fast => fast::make(store, questions, false),
         Part::Step { waits } => step::make(store, questions, waits, false),
     });

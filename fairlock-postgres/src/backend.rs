@@ -128,7 +128,7 @@ impl Backend for PostgresBackend {
         self.0.pool.broken()
     }
 
-    fn keeps(&self, _: LockKind) -> bool {
+    fn supports(&self, _: LockKind) -> bool {
         true
     }
 

@@ -12,10 +12,10 @@ use parking_lot::Mutex;
 
 use crate::backend::PostgresBackend;
 use crate::clients::{Clients, WakeUps};
+use crate::combiner::Combiner;
 use crate::net::address::Address;
 use crate::net::pool::Pool;
 use crate::net::{Failure, open};
-use crate::queue::Queue;
 use crate::recent::Recent;
 use crate::schema;
 use crate::store::Store;
@@ -171,7 +171,7 @@ impl PostgresBuilder {
             pool: Pool::new(address, timeouts, connections),
             clients: Clients::new(listen_at, wake_ups),
             recent: Recent::new(),
-            queue: Queue::new(connections, timeouts.response / 2),
+            combiner: Combiner::new(connections, timeouts.response / 2),
             sweeper: Mutex::new(Sweeper::new()),
         })))
     }

@@ -7,7 +7,7 @@
 //!                 ├► fast      a free lock, a release without a queue, a renewal: one statement for many callers
 //!                 ├► step      load, decide, send what was planned
 //!                 └► store     what they share
-//!                      ├► queue       who makes a flight or a step, for whom   question   command   attempt   answer
+//!                      ├► combiner     who makes a flight or a step, for whom   question   command   attempt   answer
 //!                      ├► row         a lock as columns and bytes   schema   the layout   sql   the statements
 //!                      ├► recent      the server's clock, and which locks are busy   window   what is swept next
 //!                      ├► clients     of this process   link   which of their requests wait   presence
@@ -20,6 +20,7 @@ mod attempt;
 mod backend;
 mod builder;
 mod clients;
+mod combiner;
 mod command;
 #[cfg(test)]
 mod conformance;
@@ -32,7 +33,6 @@ mod net;
 mod poller;
 mod presence;
 mod question;
-mod queue;
 mod recent;
 mod renewal;
 mod row;

@@ -33,12 +33,12 @@ pub(crate) struct Waiting {
 
 #[derive(Default)]
 pub(crate) struct Link {
-    state: Mutex<State>,
+    state: Mutex<LinkState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct LinkState {
     phase: Phase,
     /// The number of the listening connection: one more with each connection.
     session: u64,

@@ -125,12 +125,12 @@ pub(crate) fn tell(questions: impl IntoIterator<Item = Question>, done: &Result<
 
 /// A caller that waits for the answers to its questions, or for its turn to lead a step.
 pub(crate) struct Call {
-    state: Mutex<State>,
+    state: Mutex<CallState>,
     changed: Condvar,
     pub(crate) deadline: Instant,
 }
 
-struct State {
+struct CallState {
     /// How many of its questions are not answered.
     left: usize,
     stage: Stage,
@@ -147,7 +147,7 @@ enum Stage {
 
 impl Call {
     pub(crate) fn new(questions: usize, deadline: Instant) -> Arc<Call> {
-        let state = Mutex::new(State { left: questions, stage: Stage::Busy });
+        let state = Mutex::new(CallState { left: questions, stage: Stage::Busy });
         Arc::new(Call { state, changed: Condvar::new(), deadline })
     }
 

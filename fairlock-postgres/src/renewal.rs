@@ -18,11 +18,11 @@ use fairlock_core::backend::{BackendError, Renew, Renewal};
 use fairlock_rules::lock_of;
 
 use crate::ask::{answer, answer_what_is_free};
+use crate::combiner::MOST_LOCKS;
 use crate::command::Command;
 use crate::fast;
 use crate::net::Failure;
 use crate::question::Question;
-use crate::queue::MOST_LOCKS;
 use crate::store::Store;
 
 /// How many holds one flight renews.

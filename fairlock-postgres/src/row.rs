@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fairlock_core::backend::{BackendErrorKind, RequestId};
 use fairlock_core::{FencingToken, LockName, OwnerId};
-use fairlock_rules::{KeptHold, LockEntry, Moment};
+use fairlock_rules::{GrantedHold, LockEntry, Moment};
 
 use crate::net::{BYTEA, Encoding, Failure, INT8, Row, Statement, Value};
 use crate::presence::key_of;
@@ -35,7 +35,7 @@ pub(crate) const NEVER: i64 = -1;
 pub(crate) struct LockRow {
     last: i64,
     dead_at: i64,
-    hold: Option<KeptHold>,
+    hold: Option<GrantedHold>,
     heads: Vec<i64>,
     state: Vec<u8>,
 }
@@ -108,8 +108,8 @@ impl LockRow {
 
     pub(crate) fn write(&self, name: &LockName) -> Statement {
         let hold = self.hold.as_ref();
-        let number = |number: fn(&KeptHold) -> i64| hold.map(number).into();
-        let text = |text: fn(&KeptHold) -> &str| hold.map(text).into();
+        let number = |number: fn(&GrantedHold) -> i64| hold.map(number).into();
+        let text = |text: fn(&GrantedHold) -> &str| hold.map(text).into();
         let values = [
             name.as_str().as_bytes().into(),
             self.last.into(),
@@ -135,11 +135,11 @@ pub(crate) fn changed<'a>(rows: impl IntoIterator<Item = (&'a [u8], i64)>) -> St
 }
 
 /// The hold in the columns, if there is one.
-fn hold_of(row: &Row) -> Result<Option<KeptHold>, Failure> {
+fn hold_of(row: &Row) -> Result<Option<GrantedHold>, Failure> {
     if row.maybe_bytes(1).is_none() {
         return Ok(None);
     }
-    Ok(Some(KeptHold {
+    Ok(Some(GrantedHold {
         owner: OwnerId::new(row.text(1)?),
         request: RequestId::new(row.number(2)?.cast_unsigned()),
         token: FencingToken::new(row.number(3)?.cast_unsigned()),

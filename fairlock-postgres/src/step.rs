@@ -51,11 +51,11 @@ use fairlock_core::{LockName, OwnerId};
 use fairlock_rules::{LockEntry, Moment, OperationContext, StoreContext, WakeUp, WakeUpKind};
 
 use crate::clients::Clients;
+use crate::combiner::Combiner;
 use crate::net::pool::{Pool, SOON};
 use crate::net::{BYTEA, Connection, Failure, Row, Statement, Value};
 use crate::presence::{channel_of, key_of};
 use crate::question::{Question, tell};
-use crate::queue::Queue;
 use crate::row::{AFTER, HEADS, Loaded, LockRow, STATE, moment};
 use crate::sql::{INSERT, LOAD, LOAD_FREE, NOTIFY};
 use crate::store::Store;
@@ -86,7 +86,7 @@ pub(crate) fn make(
     };
     let left = deadline.saturating_duration_since(Instant::now());
     let wait = waits.map(|rows| store.pool.wait().min(left / rows.saturating_mul(2)));
-    let (mut step, mut plan) = (Step::new(&store.queue, questions, wait, deadline), Plan::default());
+    let (mut step, mut plan) = (Step::new(&store.combiner, questions, wait, deadline), Plan::default());
     let done = store.pool.lend_to(is_watchdogs, deadline, |con| {
         let began = Instant::now();
         let rows = load(store, con, &mut step, began)?;
@@ -271,7 +271,7 @@ fn excuse(
 
 /// Questions on their way through a step.
 struct Step<'q> {
-    queue: &'q Queue,
+    combiner: &'q Combiner,
     /// How long the step waits for its only row. None: it passes over locked rows.
     wait: Option<Duration>,
     deadline: Instant,
@@ -284,7 +284,7 @@ struct Step<'q> {
 
 impl<'q> Step<'q> {
     fn new(
-        queue: &'q Queue,
+        combiner: &'q Combiner,
         questions: Vec<Question>,
         wait: Option<Duration>,
         deadline: Instant,
@@ -293,13 +293,13 @@ impl<'q> Step<'q> {
         for question in questions {
             asked.entry(question.lock.clone()).or_default().push((question, Duration::ZERO));
         }
-        let opened = queue.open(asked.keys(), deadline);
-        Step { queue, wait, deadline, opened, asked, decided: Vec::new() }
+        let opened = combiner.open(asked.keys(), deadline);
+        Step { combiner, wait, deadline, opened, asked, decided: Vec::new() }
     }
 
     /// From now on the step can't be joined. Takes what has joined it, at most this much later than its load.
     fn close(&mut self, late: Duration) {
-        for question in self.queue.close(&mut self.opened) {
+        for question in self.combiner.close(&mut self.opened) {
             self.asked.entry(question.lock.clone()).or_default().push((question, late));
         }
     }
@@ -343,6 +343,6 @@ impl<'q> Step<'q> {
 /// If the step's thread panics, its questions are told.
 impl Drop for Step<'_> {
     fn drop(&mut self) {
-        self.queue.close(&mut self.opened);
+        self.combiner.close(&mut self.opened);
     }
 }

@@ -3,8 +3,8 @@
 use parking_lot::Mutex;
 
 use crate::clients::Clients;
+use crate::combiner::Combiner;
 use crate::net::pool::Pool;
-use crate::queue::Queue;
 use crate::recent::Recent;
 use crate::window::Sweeper;
 
@@ -15,6 +15,6 @@ pub(crate) struct Store {
     /// What recent answers have told.
     pub(crate) recent: Recent,
     /// The questions that wait for a flight or a step.
-    pub(crate) queue: Queue,
+    pub(crate) combiner: Combiner,
     pub(crate) sweeper: Mutex<Sweeper>,
 }

@@ -16,7 +16,7 @@ use crate::net::{Arrangement, Servers, Settings, Target, Timeouts};
 use crate::redisson::{Channels, Fair, Locks, Plain};
 #[cfg(feature = "redisson")]
 use crate::rules::Queue;
-use crate::script::kept_keys::KeptKeys;
+use crate::script::key_cache::KeyCache;
 use crate::shared::Shared;
 use crate::wake_ups::WakeUps;
 
@@ -257,7 +257,7 @@ impl RedisBackend {
     fn of(servers: Servers, calls: Calls, discipline: Discipline, places: Fair) -> RedisBackend {
         let channels: Arc<Channels> = Arc::default();
         let wake_ups = WakeUps::new(&servers, calls.confirms_messages(), Some(Arc::clone(&channels) as _));
-        let shared = Arc::new(Shared { servers, calls, wake_ups, kept_keys: KeptKeys::default() });
+        let shared = Arc::new(Shared { servers, calls, wake_ups, key_cache: KeyCache::default() });
         let queues: [Box<dyn Queue>; 2] =
             [Box::new(HandOff::new(&shared)), Box::new(Locks::new(&shared, &channels, places))];
         let [ours, theirs] = queues;
@@ -272,7 +272,7 @@ impl RedisBackend {
     #[cfg(not(feature = "redisson"))]
     fn of(servers: Servers, calls: Calls) -> RedisBackend {
         let wake_ups = WakeUps::new(&servers, calls.confirms_messages(), None);
-        let shared = Arc::new(Shared { servers, calls, wake_ups, kept_keys: KeptKeys::default() });
+        let shared = Arc::new(Shared { servers, calls, wake_ups, key_cache: KeyCache::default() });
         let fair = Box::new(HandOff::new(&shared));
         RedisBackend(Arc::new(Inner { shared, fair, other: None, plain: None }))
     }

@@ -62,7 +62,7 @@ impl RedisBackend {
         found: &mut BTreeMap<LockName, LockState>,
     ) -> Result<(), BackendError> {
         // The script for one lock names the ends of holds, too.
-        let kind = if rules.keeps(LockKind::ReadWrite) { LockKind::ReadWrite } else { LockKind::Fair };
+        let kind = if rules.supports(LockKind::ReadWrite) { LockKind::ReadWrite } else { LockKind::Fair };
         let locks: Vec<LockId> = names
             .iter()
             .filter_map(|name| LockName::new(name).ok())

@@ -17,7 +17,7 @@ use crate::script::run::Call;
 /// One set of rules.
 pub(crate) trait Rules: Send + Sync {
     /// Whether these rules have locks of this kind.
-    fn keeps(&self, kind: LockKind) -> bool;
+    fn supports(&self, kind: LockKind) -> bool;
 
     /// The script that asks for a lock.
     fn acquire<'a>(&self, ask: &'a Acquire<'_>) -> Result<Call<'a>, BackendError>;

@@ -7,7 +7,7 @@ use redis::Value;
 
 use crate::durable::Calls;
 use crate::net::Servers;
-use crate::script::kept_keys::KeptKeys;
+use crate::script::key_cache::KeyCache;
 use crate::script::keys::Keys;
 use crate::script::run::{Call, run};
 use crate::wake_ups::WakeUps;
@@ -17,14 +17,14 @@ pub(crate) struct Shared {
     pub(crate) servers: Servers,
     pub(crate) calls: Calls,
     pub(crate) wake_ups: WakeUps,
-    pub(crate) kept_keys: KeptKeys,
+    pub(crate) key_cache: KeyCache,
 }
 
 impl Shared {
     /// # Errors
     /// As [`Keys::of`].
     pub(crate) fn keys(&self, lock: &LockId) -> Result<Arc<Keys>, BackendError> {
-        self.kept_keys.of(lock)
+        self.key_cache.of(lock)
     }
 
     /// The keys of the lock of each hold.

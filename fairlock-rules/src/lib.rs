@@ -56,7 +56,7 @@ pub use bytes::DecodeError;
 pub use context::{Moment, OperationContext, StoreContext};
 #[cfg(feature = "model")]
 pub use lock_entry::Parts;
-pub use lock_entry::{KeptHold, LockEntry, lock_of, renew_by_lock};
+pub use lock_entry::{GrantedHold, LockEntry, lock_of, renew_by_lock};
 #[cfg(feature = "model")]
 pub use queue::{ClockParts, PlaceParts, QueueParts};
 pub use wake_up::{WakeUp, WakeUpKind};

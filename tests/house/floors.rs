@@ -19,14 +19,14 @@ const HOUSE: [(&str, &str); 7] = [
     (
         "fairlock-redis",
         "fake_backend builder doctor locks backend hand_off redisson shared wake_ups durable rules
-         script script/run script/key_at_fault script/answers script/reply script/scripts script/kept_keys
+         script script/run script/key_at_fault script/answers script/reply script/scripts script/key_cache
          script/arguments script/keys checks
          net net/target net/topology net/subscription net/commands net/settings net/connection net/hash_slot net/value",
     ),
     ("fairlock-net", "stream tls trust socket resolver endpoint failure timeouts words url secrets"),
     (
         "fairlock-postgres",
-        "doctor builder locks backend renewal ask fast step sweep wake_ups listener poller store queue question command answer attempt clients
+        "doctor builder locks backend renewal ask fast step sweep wake_ups listener poller store combiner question command answer attempt clients
          link recent row window presence schema
          net net/pool net/open net/login net/connection net/wire net/rows net/statement net/address net/tls net/encoding net/failure sql",
     ),

@@ -110,10 +110,10 @@ fn a_replica_behind_the_address_is_an_outage_and_no_mistake() {
     assert_no_residue(&pair.second, &["fairlock_queue:*", "fairlock_record:*"]);
 }
 
-/// Durable holds are claimed at the master that the proxy leads to. What a new master lacks is claimed; here it only has another
+/// Durable holds are reclaimed at the master that the proxy leads to. What a new master lacks is reclaimed; here it only has another
 /// past.
 #[test]
-fn durable_holds_are_claimed_through_a_proxy() {
+fn durable_holds_are_reclaimed_through_a_proxy() {
     let _alone = Alone::here();
     let pair = Pair::start();
     let proxy = HaProxy::start(&[&pair.first, &pair.second], Sessions::Stay);

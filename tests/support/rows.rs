@@ -145,7 +145,7 @@ impl Backend for Rows {
         Ok(Subscription::new(Listening(Arc::clone(&self.0), client)))
     }
 
-    fn keeps(&self, _: LockKind) -> bool {
+    fn supports(&self, _: LockKind) -> bool {
         true
     }
 

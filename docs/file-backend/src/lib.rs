@@ -177,7 +177,7 @@ impl Backend for FileBackend {
         wake_ups::subscribe(&self.dir, client, sink).map_err(|error| unavailable("can't subscribe", error))
     }
 
-    fn keeps(&self, _: LockKind) -> bool {
+    fn supports(&self, _: LockKind) -> bool {
         true
     }
 }

@@ -146,7 +146,7 @@ pub trait Backend: Send + Sync + 'static {
     /// for guards without an answer to their own attempt, and for grants without a caller.
     ///
     /// The hold is found by its owner, request and token, whatever kind of lock is named. Core may not know the kind, and then says
-    /// [`ReadWrite`](crate::LockKind::ReadWrite) if the backend keeps that.
+    /// [`ReadWrite`](crate::LockKind::ReadWrite) if the backend supports that.
     ///
     /// - [`Released`](Released::Released): the hold is gone, and the first in the queue has the lock or was told.
     /// - [`NotHeld`](Released::NotHeld): the store has no hold with this owner, request and token. No other hold was touched. The
@@ -229,7 +229,7 @@ pub trait Backend: Send + Sync + 'static {
         0
     }
 
-    /// Whether the store keeps locks of this kind, as it is set up. Core asks for no lock of another kind. The default keeps fair and
+    /// Whether the store supports locks of this kind, as it is set up. Core asks for no lock of another kind. The default supports fair and
     /// plain locks: then each place takes one unit, and a backend need not look at `units`. Asks no server.
     ///
     /// - The holds of a lock take at most its [capacity](crate::LockKind::capacity) together, and each has its own end.
@@ -237,11 +237,11 @@ pub trait Backend: Send + Sync + 'static {
     /// - A release, a withdrawal and each call that finds holds over grant all waiters at the head that now fit.
     /// - A name that is held or waited for as another kind, or with another capacity, is a
     ///   [`Mismatch`](BackendErrorKind::Mismatch).
-    fn keeps(&self, kind: LockKind) -> bool {
+    fn supports(&self, kind: LockKind) -> bool {
         !kind.is_shared()
     }
 
-    /// Why the store does not [`keep`](Backend::keeps) the other kinds: for the error of a caller.
+    /// Why the store does not [`support`](Backend::supports) the other kinds: for the error of a caller.
     fn keeps_only(&self) -> &'static str {
         "the backend has fair and plain locks only"
     }

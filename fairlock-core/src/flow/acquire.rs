@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::Parts;
 use super::counted::count;
-use super::leave::{Waited, give_up};
+use super::leave::{WaitOutcome, give_up};
 use super::release::tell_hold_count;
 use crate::backend::{BackendError, HoldCountSet, LockId, Wait};
 use crate::claim::{CallerStep, Claim, Failure, Joined, Patience, Terms};
@@ -56,9 +56,9 @@ impl Parts<'_> {
                 Some(Entered::Waiting(claim, now)) => (claim, now),
             };
             match self.wait_on(&claim, wish.patience, now)? {
-                Waited::Granted(token) => return Ok(Some(Taken { claim, token })),
-                Waited::NotGranted => return Ok(None),
-                Waited::Again => began = self.config.now(),
+                WaitOutcome::Granted(token) => return Ok(Some(Taken { claim, token })),
+                WaitOutcome::NotGranted => return Ok(None),
+                WaitOutcome::Again => began = self.config.now(),
             }
         }
     }
@@ -95,13 +95,13 @@ impl Parts<'_> {
     }
 
     /// Waits for a claim that counts the caller.
-    pub(crate) fn wait_for(self, claim: &Arc<Claim>, patience: &Patience) -> Result<Waited> {
+    pub(crate) fn wait_for(self, claim: &Arc<Claim>, patience: &Patience) -> Result<WaitOutcome> {
         let _here = self.config.clock.attend();
         claim.attend();
         let waited = self.wait_on(claim, patience, self.config.now());
         let outcome = match &waited {
             // A request that keeps its place goes on.
-            Ok(Waited::NotGranted) if !patience.keeps_place => Some(Outcome::TimedOut),
+            Ok(WaitOutcome::NotGranted) if !patience.keeps_place => Some(Outcome::TimedOut),
             Ok(_) => None,
             Err(error) => Outcome::of(error),
         };
@@ -113,7 +113,7 @@ impl Parts<'_> {
 
     /// Waits for a claim to which the caller attends: as the maker of the claim does, and each caller that joins it. `now` may be
     /// a moment ago.
-    fn wait_on(self, claim: &Arc<Claim>, patience: &Patience, mut now: Instant) -> Result<Waited> {
+    fn wait_on(self, claim: &Arc<Claim>, patience: &Patience, mut now: Instant) -> Result<WaitOutcome> {
         let _listening = patience.cancel.as_ref().map(|cancel| cancel.listen(claim));
         let mut last_ask = None;
         let waited = loop {
@@ -123,11 +123,11 @@ impl Parts<'_> {
                 CallerStep::Take { token, count } => {
                     // The second hold and later ones are re-entries.
                     let taken = count <= 1 || self.reenter(claim, token, count);
-                    break Ok(if taken { Waited::Granted(token) } else { Waited::Again });
+                    break Ok(if taken { WaitOutcome::Granted(token) } else { WaitOutcome::Again });
                 }
                 CallerStep::TooLate => {
                     self.unlock_unused(claim);
-                    break Ok(Waited::Again);
+                    break Ok(WaitOutcome::Again);
                 }
                 CallerStep::Ask => {
                     let sent = now;
@@ -144,9 +144,9 @@ impl Parts<'_> {
                     claim.signal.wait(seen, until);
                     now = self.config.now();
                 }
-                CallerStep::NotYet => break Ok(Waited::NotGranted),
-                CallerStep::NotGranted if patience.wait == Wait::No => break Ok(Waited::NotGranted),
-                CallerStep::NotGranted => break Ok(Waited::Again),
+                CallerStep::NotYet => break Ok(WaitOutcome::NotGranted),
+                CallerStep::NotGranted if patience.wait == Wait::No => break Ok(WaitOutcome::NotGranted),
+                CallerStep::NotGranted => break Ok(WaitOutcome::Again),
                 CallerStep::Failed(failure) => break Err(error_of(&claim.lock.name, failure)),
                 CallerStep::GiveUp(step) => break give_up(self.ledger, self.backlog, claim, patience, step),
             }

@@ -68,7 +68,7 @@ impl Parts<'_> {
 
 fn unsettled(claim: &Claim, error: Option<BackendError>) -> Error {
     let error = error.unwrap_or_else(|| {
-        let message = "the end of an earlier hold or wait of this owner could not be told to the server";
+        let message = "an earlier release or withdrawal of this owner is not acknowledged yet";
         BackendError::new(BackendErrorKind::Unavailable, message)
     });
     Error::about(&claim.lock.name, error)

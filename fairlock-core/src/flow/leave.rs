@@ -16,7 +16,7 @@ use crate::time::Woken;
 const LAST_WORD_WAIT: Duration = Duration::from_millis(50);
 
 /// How a caller's wait ended.
-pub(crate) enum Waited {
+pub(crate) enum WaitOutcome {
     /// The caller has a hold, with this token.
     Granted(FencingToken),
     NotGranted,
@@ -38,7 +38,7 @@ pub(crate) fn give_up(
     claim: &Arc<Claim>,
     patience: &Patience,
     give_up: GiveUp,
-) -> Result<Waited> {
+) -> Result<WaitOutcome> {
     follow_giving_up(ledger, claim, give_up.after);
     if give_up.cancelled {
         return Err(Error::Cancelled { lock: claim.lock.name.clone() });
@@ -47,7 +47,7 @@ pub(crate) fn give_up(
     // answered, that is not known. An answer to the withdrawal only says that the caller does not have it.
     let error = match give_up.after {
         AfterGivingUp::Withdraw if patience.wait != Wait::No => match last_word(backlog, claim) {
-            LastWord::Granted(token) => return Ok(Waited::Granted(token)),
+            LastWord::Granted(token) => return Ok(WaitOutcome::Granted(token)),
             LastWord::Left => give_up.error,
             LastWord::Missing(error) => error.or_else(|| claim.silence(claim.config.now())),
         },
@@ -55,7 +55,7 @@ pub(crate) fn give_up(
     };
     match error {
         Some(error) => Err(Error::about(&claim.lock.name, error)),
-        None => Ok(Waited::NotGranted),
+        None => Ok(WaitOutcome::NotGranted),
     }
 }
 

@@ -94,7 +94,7 @@ impl Client {
     pub fn lock_of(&self, name: &str, kind: LockKind) -> Result<Lock> {
         let name = LockName::new(name)?;
         self.0.config.check_running(Some(&name))?;
-        if !self.0.backend.keeps(kind) {
+        if !self.0.backend.supports(kind) {
             return Err(Error::Unsupported { lock: name, kind, reason: self.0.backend.keeps_only() });
         }
         if let LockKind::Semaphore { permits } = kind

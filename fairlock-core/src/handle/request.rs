@@ -9,7 +9,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use crate::backend::Wait;
 use crate::claim::{Claim, Patience};
 use crate::error::{Error, Result};
-use crate::flow::{Taken, Waited};
+use crate::flow::{Taken, WaitOutcome};
 use crate::handle::caller::{Caller, wait_of};
 use crate::handle::guard::{Guard, TryLock};
 use crate::handle::owner::{Owner, Ownership, ThisThread};
@@ -108,10 +108,10 @@ impl<O: Ownership> Request<O> {
         let patience = self.caller.patience(Wait::UpTo(Duration::ZERO));
         let claim = self.take_claim()?;
         match self.caller.shared.parts().wait_for(&claim, &patience)? {
-            Waited::Granted(token) => Ok(TryLock::Granted(self.guard(claim, token))),
-            Waited::NotGranted => Ok(TryLock::Busy),
+            WaitOutcome::Granted(token) => Ok(TryLock::Granted(self.guard(claim, token))),
+            WaitOutcome::NotGranted => Ok(TryLock::Busy),
             // The hold was granted, and ended before it was taken.
-            Waited::Again => self.caller.obtain(Wait::No),
+            WaitOutcome::Again => self.caller.obtain(Wait::No),
         }
     }
 
@@ -121,12 +121,12 @@ impl<O: Ownership> Request<O> {
             // Put back only where the request continues: a grant or an error uses it up.
             let claim = self.take_claim()?;
             match self.caller.shared.parts().wait_for(&claim, &patience)? {
-                Waited::Granted(token) => return Ok(TryLock::Granted(self.guard(claim, token))),
-                Waited::NotGranted => {
+                WaitOutcome::Granted(token) => return Ok(TryLock::Granted(self.guard(claim, token))),
+                WaitOutcome::NotGranted => {
                     self.claim = Some(claim);
                     return Ok(TryLock::Busy);
                 }
-                Waited::Again => {
+                WaitOutcome::Again => {
                     let claim = self.caller.begin()?;
                     // A message about the old claim says nothing of this one.
                     while self.decided.try_recv().is_ok() {}

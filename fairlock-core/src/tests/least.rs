@@ -72,8 +72,8 @@ fn lock() -> LockId {
 #[test]
 fn it_keeps_locks_of_one_holder_and_sets_no_limit() {
     let least = Least::default();
-    assert!(least.keeps(LockKind::Fair) && least.keeps(LockKind::Plain));
-    assert!(!least.keeps(LockKind::ReadWrite) && !least.keeps(LockKind::Semaphore { permits: 2 }));
+    assert!(least.supports(LockKind::Fair) && least.supports(LockKind::Plain));
+    assert!(!least.supports(LockKind::ReadWrite) && !least.supports(LockKind::Semaphore { permits: 2 }));
     assert!(!least.keeps_place_by_owner(&lock()));
     assert_eq!((least.response_timeout(), least.attempt_ttl(), least.longest_lease()), (None, None, None));
     assert!(least.store_clock().is_none());

@@ -125,6 +125,6 @@ fn places_that_the_server_lost_are_one_line() {
     let s = threads().acquire().says(rank(0).time(60 * S).ticket(0).times(200)).renew().says(GONE.times(100));
     (0..100).for_each(|n| _ = s.by(&format!("waiter {n}")).on("outage:places").requests());
     s.pass(3 * S).stats(|s| s.places_lost, 100).called(ACQUIRE, 200);
-    let said = lines_about("for lock `outage:places`");
-    assert!(said.len() == 1 && said[0].1.contains("100 place(s) are not in the queue"), "{said:?}");
+    let said = lines_about("lock `outage:places`");
+    assert!(said.len() == 1 && said[0].1.contains("100 place(s) have left the queue"), "{said:?}");
 }

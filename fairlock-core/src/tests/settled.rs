@@ -65,7 +65,7 @@ fn a_timed_wait_for_a_release_that_is_under_way_ends_on_time() {
 #[test]
 fn a_wait_for_a_release_ends_at_the_outage_limit() {
     let s = unwatched().a().locks().release().takes(15 * S).a().unlocks();
-    s.a2().locks().fails(Unavailable).after(10 * S).told("the end of an earlier hold or wait of this owner");
+    s.a2().locks().fails(Unavailable).after(10 * S).told("an earlier release or withdrawal of this owner");
     s.a().done().after(15 * S);
 }
 

@@ -302,7 +302,7 @@ impl Backend for Store {
         Ok(Subscription::new(()))
     }
 
-    fn keeps(&self, kind: LockKind) -> bool {
+    fn supports(&self, kind: LockKind) -> bool {
         !kind.is_shared() || self.plan().keeps_shared
     }
 

@@ -30,11 +30,11 @@ pub struct ManualClock(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    state: Mutex<State>,
+    state: Mutex<ManualState>,
     changed: Condvar,
 }
 
-struct State {
+struct ManualState {
     now: Instant,
     /// The latest time to which the clock moves.
     last: Instant,
@@ -43,10 +43,10 @@ struct State {
     announced: usize,
 }
 
-impl Default for State {
-    fn default() -> State {
+impl Default for ManualState {
+    fn default() -> ManualState {
         let now = Instant::now();
-        State { now, last: now.checked_add(LAST).unwrap_or(now), threads: HashMap::new(), announced: 0 }
+        ManualState { now, last: now.checked_add(LAST).unwrap_or(now), threads: HashMap::new(), announced: 0 }
     }
 }
 
@@ -202,14 +202,14 @@ impl ManualClock {
         }
     }
 
-    fn step_up_to(&self, state: &mut MutexGuard<'_, State>, limit: Instant) {
+    fn step_up_to(&self, state: &mut MutexGuard<'_, ManualState>, limit: Instant) {
         let next = state.next_deadline().map_or(limit, |next| next.min(limit));
         state.now = state.now.max(next);
         self.wake_the_due(state);
         self.settle(state);
     }
 
-    fn wake_the_due(&self, state: &mut State) {
+    fn wake_the_due(&self, state: &mut ManualState) {
         let now = state.now;
         for thread in state.threads.values_mut() {
             thread.asleep.take_if(|sleep| sleep.deadline.is_some_and(|deadline| deadline <= now));
@@ -218,13 +218,17 @@ impl ManualClock {
     }
 
     /// Waits until every thread inside the library sleeps.
-    fn settle(&self, state: &mut MutexGuard<'_, State>) {
+    fn settle(&self, state: &mut MutexGuard<'_, ManualState>) {
         self.wait_in_real_time(state, |state| {
             state.announced == 0 && state.threads.values().all(|thread| thread.asleep.is_some())
         });
     }
 
-    fn wait_in_real_time(&self, state: &mut MutexGuard<'_, State>, done: impl Fn(&State) -> bool) {
+    fn wait_in_real_time(
+        &self,
+        state: &mut MutexGuard<'_, ManualState>,
+        done: impl Fn(&ManualState) -> bool,
+    ) {
         let give_up_at = Instant::now() + PATIENCE;
         while !done(state) {
             if self.0.changed.wait_until(state, give_up_at).timed_out() {
@@ -238,7 +242,7 @@ impl ManualClock {
     }
 }
 
-impl State {
+impl ManualState {
     /// The time so much later, or the last one.
     fn after(&self, by: Duration) -> Instant {
         self.now.checked_add(by).map_or(self.last, |then| then.min(self.last))
@@ -256,7 +260,7 @@ impl State {
 }
 
 /// Ends a wait. The state is unlocked first, since the drop of the attendance locks it.
-fn leave(mut state: MutexGuard<'_, State>, attendance: Attendance, woken: Woken) -> Woken {
+fn leave(mut state: MutexGuard<'_, ManualState>, attendance: Attendance, woken: Woken) -> Woken {
     if let Some(thread) = state.threads.get_mut(&attendance.thread) {
         thread.asleep = None;
     }

@@ -130,8 +130,7 @@ fn renew(shared: &Shared, due: Vec<Due>) -> Vec<Due> {
         let (lock, owner) = (&claim.lock.name, &claim.owner);
         log_line!(warn, "fairlock::watchdog",
             event = "place gone", lock = lock.as_str(), owner = owner.as_str(), places = places;
-            "{places} place(s) are not in the queue any more: the server has lost them, or could not reach this client at their turn. \
-             They are asked for again; one is {owner}'s for lock {lock}"
+            "{places} place(s) have left the queue, lost by the server or passed over; asking again (one: lock {lock}, owner {owner})"
         );
     }
     match unanswered {

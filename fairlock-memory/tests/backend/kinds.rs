@@ -14,7 +14,7 @@ const ONE: LockKind = LockKind::Semaphore { permits: 1 };
 #[test]
 fn the_backend_keeps_all_kinds() {
     for kind in [FAIR, PLAIN, READ_WRITE, SEMAPHORE_OF_5] {
-        assert!(Story::of(kind).backend.keeps(kind), "{kind}");
+        assert!(Story::of(kind).backend.supports(kind), "{kind}");
     }
 }
 

@@ -198,13 +198,13 @@ fn wrong_rules() -> Vec<Check> {
         check(Rules::NoQuorum, life(PROMOTION), EXCLUSION, 9),
         check(Rules::PushFromAnyServer, quorum_queue(FAIL_OVER), EXCLUSION, 22),
         check(Rules::HandedOnForThePlace, quorum_queue(FAIL_OVER), EXCLUSION, 12),
-        check(Rules::ClaimsInAnyOrder, twice(life(late(2, RESTART))), EXCLUSION, 19),
+        check(Rules::ReclaimsInAnyOrder, twice(life(late(2, RESTART))), EXCLUSION, 19),
         check(Rules::EndedIsForgotten, life(late(1, RESTART)), RELEASED, 8),
         check(Rules::EndedBesideAnotherHold, life(late(1, PROMOTION)), RELEASED, 13),
-        check(Rules::ClaimsAfterTheGrace, life(late(1, NONE)), RELEASED, 7),
+        check(Rules::ReclaimsAfterTheGrace, life(late(1, NONE)), RELEASED, 7),
         check(Rules::PutBackAtTheTail, queue(RESTART), ORDER, 17),
         check(Rules::NoEndOfAnAsk, life(late(1, RESTART)), RESIDUE, 10),
-        check(Rules::NoEndOfAClaim, life(late(1, RESTART)), RESIDUE, 11),
+        check(Rules::NoEndOfAReclaim, life(late(1, RESTART)), RESIDUE, 11),
         check(Rules::NoEndOfAForce, life(forced(RESTART)), FORCE, 7),
         check(Rules::ForceEndsWhatItFinds, life(forced(RESTART)), FORCE, 7),
     ]
@@ -236,13 +236,13 @@ fn wrong_parts() -> Vec<Check> {
         refuted(&format!("parts: {rules:?}"), wrong(rules, bounds), property, steps)
     };
     vec![
-        check(Rules::ClaimsByToken, parts(life(OLD_FILE)), KEPT, 14),
+        check(Rules::ReclaimsByToken, parts(life(OLD_FILE)), KEPT, 14),
         check(Rules::HeardGivesWay, parts(life(OLD_FILE)), KEPT, 20),
         check(Rules::RenewalsAreNotHeard, parts(life(OLD_FILE)), KEPT, 20),
         three_that_believe_in_two_units(),
-        check(Rules::LateClaimsAreHeard, parts(life(late(1, RESTART))), KEPT, 15),
+        check(Rules::LateReclaimsAreHeard, parts(life(late(1, RESTART))), KEPT, 15),
         check(Rules::HeardStaysBesideAll, all_and_part(life(late(1, RESTART))), KEPT, 11),
-        check(Rules::ClaimsInAnyOrder, twice(all_and_part(life(late(2, RESTART)))), EXCLUSION, 18),
+        check(Rules::ReclaimsInAnyOrder, twice(all_and_part(life(late(2, RESTART)))), EXCLUSION, 18),
         check(Rules::EndedIsForgotten, parts(life(late(1, RESTART))), RELEASED, 8),
         check(Rules::PartEndsAllBefore, parts(life(RESTART)), KEPT, 9),
         check(Rules::ForceEndsWhatItFinds, parts(life(forced(RESTART))), FORCE, 7),

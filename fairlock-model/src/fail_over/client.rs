@@ -44,7 +44,7 @@ impl Bounds {
                 if *token == call.number && (*valid > 0 || self.rules == Rules::BeliefRevives) =>
             {
                 if in_grace {
-                    event = Some(Event::Claimed);
+                    event = Some(Event::Reclaimed);
                 }
                 *valid = (*valid).max(self.since_sent(lease, call.age));
             }

@@ -50,7 +50,7 @@ impl Entry {
 /// Some tokens, one bit each.
 pub type Tokens = u64;
 
-/// Which holds are over: their claims are refused.
+/// Which holds are over: their reclaims are refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ended {
     /// All with tokens up to this one.

@@ -7,14 +7,14 @@
 //! | `data` | what a server keeps, and a replica copies |
 //! | `state` | servers with their data, clients, calls and pushes in flight |
 //! | `server` | the scripts behind the life rule: `scripts/lib/life.lua`, `scripts/hand_off/` |
-//! | `claims` | renewals and claims of holds, and what gives way to them |
+//! | `reclaims` | renewals and reclaims of holds, and what gives way to them |
 //! | `client` | what a client believes |
 //! | `steps` | all possible next steps |
 //! | `numbers` | the canonical form of a state |
 //! | `properties` | what must hold, and what must be possible |
 
 pub mod bounds;
-pub mod claims;
+pub mod reclaims;
 pub mod client;
 pub mod data;
 pub mod numbers;

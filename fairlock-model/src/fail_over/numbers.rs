@@ -97,26 +97,26 @@ impl Bounds {
         renumber(state);
     }
 
-    /// Among the ended holds only the claimable ones matter; of the last number, only the order.
+    /// Among the ended holds only the reclaimable ones matter; of the last number, only the order.
     fn forget_ended(&self, state: &mut State) {
-        let mut claimed = 0_u64;
+        let mut reclaimed = 0_u64;
         for call in state.calls().filter(|call| call.verb == Verb::Renew) {
-            claimed |= 1 << call.number;
+            reclaimed |= 1 << call.number;
         }
         for client in &state.clients {
             if let Phase::Held { token, .. } = client.phase {
-                claimed |= 1 << token;
+                reclaimed |= 1 << token;
             }
         }
         let round = |number: &mut u8| {
-            let below = claimed & ((2 << *number) - 1);
+            let below = reclaimed & ((2 << *number) - 1);
             *number = 63_u32.checked_sub(below.leading_zeros()).map_or(0, |at| at as u8);
         };
         for data in each_data(state) {
             round(&mut data.ended.last);
             round(&mut data.forced);
-            data.ended.tokens &= claimed;
-            data.released &= claimed;
+            data.ended.tokens &= reclaimed;
+            data.released &= reclaimed;
             // These say the same as what the server has noted.
             if self.rules == Rules::Right && self.capacity == 1 {
                 (data.released, data.forced) = (0, 0);
@@ -124,7 +124,7 @@ impl Bounds {
         }
     }
 
-    /// Only the claims of one grace need to know that a hold was heard.
+    /// Only the reclaims of one grace need to know that a hold was heard.
     fn forget_heard(&self, state: &mut State) {
         for server in &mut state.servers {
             let known = server.data.life.is_some_and(|life| life.left > 0 && life.replid == server.replid);

@@ -10,12 +10,12 @@ use super::state::{Event, State};
 pub const EXCLUSION: &str = "exclusion";
 /// Waiters that a server knows are granted the lock in the order in which they asked, before or after a fail-over.
 pub const ORDER: &str = "first asked, first served";
-/// A late claim does not bring back a hold that was released in this life.
+/// A late reclaim does not bring back a hold that was released in this life.
 pub const RELEASED: &str = "what was released stays released";
 
 /// Nothing of a request begins after it was withdrawn at the end of its attempts.
 pub const RESIDUE: &str = "nothing stays behind";
-/// A force takes nothing after its end, and in a grace what it ended is not claimed.
+/// A force takes nothing after its end, and in a grace what it ended is not reclaimed.
 pub const FORCE: &str = "a force takes what was held in its time";
 
 /// A client that believes in its hold and renews it is never told of a loss.
@@ -26,14 +26,14 @@ pub type Condition = fn(&Bounds, &State) -> bool;
 
 /// The events that must be possible, and their names.
 pub const WITNESSES: [(&str, Condition); 9] = [
-    ("a hold is claimed in a grace", |_, state| state.has(Event::Claimed)),
+    ("a hold is reclaimed in a grace", |_, state| state.has(Event::Reclaimed)),
     ("the lock is granted after a grace", |_, state| state.has(Event::GrantedAfterAGrace)),
     ("a push is believed", |_, state| state.has(Event::BelievedAPush)),
     ("a place that is put back later is served first", |_, state| state.has(Event::PutBackServedFirst)),
     ("a deposed master grants the lock", |_, state| state.has(Event::GrantedByADeposed)),
     ("an old epoch is refused", |_, state| state.has(Event::Refused)),
     ("a late request is executed", |_, state| state.has(Event::LateCall)),
-    ("two holds are claimed in one grace", |_, state| state.has(Event::ClaimedTogether)),
+    ("two holds are reclaimed in one grace", |_, state| state.has(Event::ReclaimedTogether)),
     ("a live hold of an old file gives way", |_, state| state.has(Event::LiveGaveWay)),
 ];
 

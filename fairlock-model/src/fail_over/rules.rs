@@ -27,10 +27,10 @@ pub enum Rules {
     EndedIsForgotten,
     /// A release does not remember the token of a hold if it found another one.
     EndedBesideAnotherHold,
-    /// A claim takes the place of a hold with a greater token.
-    ClaimsInAnyOrder,
-    /// A missing hold is claimed after the grace, too.
-    ClaimsAfterTheGrace,
+    /// A reclaim takes the place of a hold with a greater token.
+    ReclaimsInAnyOrder,
+    /// A missing hold is reclaimed after the grace, too.
+    ReclaimsAfterTheGrace,
     /// A belief counts from the answer instead of from the request.
     ValidFromTheAnswer,
     /// The answer to a renewal revives a belief that has ended.
@@ -47,20 +47,20 @@ pub enum Rules {
     HandedOnForThePlace,
     /// An ask may begin at any time.
     NoEndOfAnAsk,
-    /// A missing hold is claimed at any time.
-    NoEndOfAClaim,
+    /// A missing hold is reclaimed at any time.
+    NoEndOfAReclaim,
     /// A force may take the lock at any time.
     NoEndOfAForce,
     /// A force in the grace ends the hold that it finds, and no other.
     ForceEndsWhatItFinds,
-    /// Among holds that take a part, the older one gives way to a claim, heard or not.
-    ClaimsByToken,
+    /// Among holds that take a part, the older one gives way to a reclaim, heard or not.
+    ReclaimsByToken,
     /// A hold that was heard in this grace gives way.
     HeardGivesWay,
     /// The renewal of a hold that the server knows does not count as heard.
     RenewalsAreNotHeard,
-    /// A claim that was sent in a former life counts as heard.
-    LateClaimsAreHeard,
+    /// A reclaim that was sent in a former life counts as heard.
+    LateReclaimsAreHeard,
     /// The same; and a hold that was heard gives way to no later one, even if one of the two takes all units.
     HeardStaysBesideAll,
     /// In the grace a release of a part ends all holds that were granted before.

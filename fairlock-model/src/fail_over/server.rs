@@ -22,7 +22,7 @@ pub enum Answer {
         /// The ticket.
         ticket: u8,
     },
-    /// The hold was renewed or claimed.
+    /// The hold was renewed or reclaimed.
     Renewed,
     /// The hold is lost.
     Lost,
@@ -181,7 +181,7 @@ impl Bounds {
         let is_free = data.holds[0].number == 0;
         let is_found = remove(&mut data.holds, |found| found.number == hold.number);
         remove(&mut data.places, |place| place.is_of(hold));
-        if in_grace || self.rules == Rules::ClaimsAfterTheGrace {
+        if in_grace || self.rules == Rules::ReclaimsAfterTheGrace {
             data.released |= 1 << hold.number;
         }
         if in_grace && (is_free || is_found || self.rules != Rules::EndedBesideAnotherHold) {

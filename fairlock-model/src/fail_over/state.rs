@@ -166,8 +166,8 @@ pub struct Naming {
 /// The events that the properties need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A client believed a hold that it had claimed in a grace.
-    Claimed,
+    /// A client believed a hold that it had reclaimed in a grace.
+    Reclaimed,
     /// A server granted the lock after a grace.
     GrantedAfterAGrace,
     /// A client believed a push.
@@ -183,8 +183,8 @@ pub enum Event {
     /// A late call was executed.
     LateCall,
     /// Two holds that take a part were heard in one grace.
-    ClaimedTogether,
-    /// A hold of an old file, whose holder lives, gave way to a claim.
+    ReclaimedTogether,
+    /// A hold of an old file, whose holder lives, gave way to a reclaim.
     LiveGaveWay,
     /// The first server began a new life. The next two events are the same for the others.
     Began,
@@ -215,7 +215,7 @@ pub struct State {
     pub came_back: bool,
     /// A request that was withdrawn after the end of its attempts got a place or a hold.
     pub left_behind: bool,
-    /// A force took a hold after its end, or a hold that it ended was claimed.
+    /// A force took a hold after its end, or a hold that it ended was reclaimed.
     pub undone: bool,
     /// The hold of a live client was lost.
     pub robbed: bool,

@@ -335,7 +335,7 @@ impl Bounds {
     }
 
     fn tick(&self, state: &mut State) {
-        // Among parts it counts whether a claim has ended, which may be after its lease.
+        // Among parts it counts whether a reclaim has ended, which may be after its lease.
         let longest = if self.capacity > 1 { self.times.end.max(self.times.lease) } else { self.times.lease };
         state.servers.iter_mut().for_each(|server| server.data.tick());
         state.file.iter_mut().for_each(|(_, data)| data.tick());

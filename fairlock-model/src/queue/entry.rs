@@ -6,7 +6,7 @@ use std::time::Duration;
 use fairlock_core::backend::{LockId, Place as Asked, RequestId, Wait};
 use fairlock_core::{FencingToken, LockKind, LockName, OwnerId};
 use fairlock_rules::{
-    ClockParts, KeptHold, LockEntry, Moment, OperationContext, Parts, PlaceParts, QueueParts, StoreContext,
+    ClockParts, GrantedHold, LockEntry, Moment, OperationContext, Parts, PlaceParts, QueueParts, StoreContext,
     WakeUpKind,
 };
 
@@ -128,7 +128,7 @@ impl Bounds {
 
     fn entry(&self, server: &Server) -> LockEntry {
         let Server { capacity, holds, queue, last: _, served, rests, silent } = server;
-        let hold = |hold: &Hold| KeptHold {
+        let hold = |hold: &Hold| GrantedHold {
             owner: owner(hold.member.client).clone(),
             request: request(hold.member),
             token: FencingToken::new(number(hold.token)),
@@ -162,7 +162,7 @@ impl Bounds {
         let Parts { kind, holds, queue, .. } = entry.into();
         let QueueParts { places, served, rests_until, clock } = queue;
         let known = std::mem::take(&mut state.server);
-        let hold = |hold: KeptHold| {
+        let hold = |hold: GrantedHold| {
             let (token, left) = (small(hold.token.get()), in_ticks(hold.ends.saturating_sub(NOW)));
             let old = known.holds.iter().find(|old| old.token == token);
             Hold {

@@ -53,7 +53,7 @@ pub(crate) struct Pool {
     pub(crate) address: Address,
     pub(crate) timeouts: Timeouts,
     most: usize,
-    shared: Arc<Shared>,
+    shared: Arc<PoolInner>,
     broken: AtomicU64,
     /// Whether commits have waited for the server's disk in a session as it began. From then on they do in all.
     is_synced: AtomicBool,
@@ -61,13 +61,13 @@ pub(crate) struct Pool {
 }
 
 #[derive(Default)]
-struct Shared {
-    state: Mutex<State>,
+struct PoolInner {
+    state: Mutex<PoolState>,
     returned: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct PoolState {
     idle: Vec<Connection>,
     /// How many connections are lent or being opened.
     lent: usize,
@@ -79,7 +79,7 @@ struct State {
     untold: Vec<Statement>,
 }
 
-impl State {
+impl PoolState {
     /// How many connections are in use.
     fn used(&self) -> usize {
         self.lent + self.ending + self.telling.saturating_sub(1)
@@ -262,7 +262,7 @@ impl Pool {
     }
 
     /// None whose commits don't wait for the disk where they have to.
-    fn idle_of(&self, state: &mut State) -> Option<Connection> {
+    fn idle_of(&self, state: &mut PoolState) -> Option<Connection> {
         if self.is_synced() {
             state.idle.retain(|con| !con.is_unsynced || !con.is_own_session());
         }
@@ -281,10 +281,10 @@ impl Pool {
 }
 
 /// The right to one connection, given back however the call ends.
-struct Lent<'a>(&'a Shared);
+struct Lent<'a>(&'a PoolInner);
 
 /// Counts as a connection until it is dropped.
-struct Ending(Weak<Shared>);
+struct Ending(Weak<PoolInner>);
 
 impl Drop for Ending {
     fn drop(&mut self) {

@@ -9,8 +9,8 @@ use fairlock_core::backend::{
 use fairlock_core::{ClientId, LockKind, LockName, OwnerId};
 
 use crate::PostgresBackend;
+use crate::combiner::MOST_LOCKS;
 use crate::net::Statement;
-use crate::queue::MOST_LOCKS;
 use crate::test_server::new_database;
 use crate::tests::{LEASE, SECOND, ask, hold, lock, session, soon, stage, take, trips};
 

@@ -54,7 +54,7 @@ local function by_rule()
   end
 
   -- `is_later`: a later hold was found, so the released hold is over. In a grace the server may have no hold, or an older hold whose
-  -- holder is late; a claim that comes after this release must not bring the released hold back.
+  -- holder is late; a reclaim that comes after this release must not bring the released hold back.
   local is_later = hold and holds.used == holds.capacity and hold.token > token
   if grace_left then end_in_grace(record, queue, plan, token, not ends or hold and hold.units == holds.capacity) end
   if is_held then drop(holds, plan, { member }) end

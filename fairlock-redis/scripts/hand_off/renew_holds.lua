@@ -15,8 +15,8 @@ for at = 1, n_holds do
   local key = step * (at - 1) + 1
   local lock, ends, member, token = KEYS[key], step == 2 and KEYS[key + 1], ARGV[2 + 2 * at], tonumber(ARGV[3 + 2 * at])
   if grace_left and ends then
-    -- In a grace the hold has to be marked as heard: otherwise it would give way to claims, while its holder still believes in it.
-    -- `claim.lua` does that for one hold at a time, and claims missing holds.
+    -- In a grace the hold has to be marked as heard: otherwise it would give way to reclaims, while its holder still believes in it.
+    -- `reclaim.lua` does that for one hold at a time, and reclaims missing holds.
     answer[#answer + 1] = -at
   elseif n_holds == 1 then
     if not renew(lock, ends, member, token, count, lasts) then answer[2] = grace_left and -1 or 1 end

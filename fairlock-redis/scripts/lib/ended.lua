@@ -1,8 +1,8 @@
--- What is ended in a grace stays ended: a claim that comes later is late. Stands in front of a script, behind lib/life.
+-- What is ended in a grace stays ended: a reclaim that comes later is late. Stands in front of a script, behind lib/life.
 --
 -- The record's field `ended` is `<last> <token> …`: the holds with tokens up to the first number are over, and so are the holds
 -- with the listed tokens. The end of a hold of all units replaces the list: all earlier holds are over. Otherwise the list keeps
--- the last tokens. (A hold whose token fell out could be claimed again, for a lease.)
+-- the last tokens. (A hold whose token fell out could be reclaimed again, for a lease.)
 local ENDED_KEPT = 100
 local function read_ended(record)
   local last, tokens = string.match(redis.call('HGET', record, 'ended') or '', '^(%d+)(.*)$')

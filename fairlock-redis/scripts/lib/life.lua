@@ -1,6 +1,6 @@
 -- The life of a server: its past, as far as it can be known. A server that restarted empty or with an old file, was flushed, or was
 -- promoted has a new life, and may have forgotten holds. So it grants nothing for one grace, which is longer than a client believes
--- in a hold without a renewal. In the grace holders claim their forgotten holds, and waiters take their old places.
+-- in a hold without a renewal. In the grace holders reclaim their forgotten holds, and waiters take their old places.
 --
 -- The life's key is a hash without an end; in a cluster there is one for each hash slot. It is gone after a flush and after a
 -- restart without data; its field `replid` differs from the server's own after any other restart, and after a promotion. `epoch`
@@ -17,7 +17,7 @@
 -- the voters, or nothing. For other clients `local grace_left, kept = nil, 0` stands there instead.
 --
 -- `kept`: for how long (ms) the server keeps a hold whose holder no longer believes in it. A server that was deposed may still
--- be trusted by a client, while the holder claims its lock at the new one.
+-- be trusted by a client, while the holder reclaims its lock at the new one.
 local grace_left, kept, grace_id, life_began
 
 -- How many of a majority are missing among the known voters, and the voters that are not known.

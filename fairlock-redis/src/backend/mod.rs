@@ -197,12 +197,12 @@ impl Backend for RedisBackend {
     }
 
     /// Several holders by the hand-off, plain locks with the feature `redisson`.
-    fn keeps(&self, kind: LockKind) -> bool {
-        self.0.fair.keeps(kind) || self.0.plain.as_ref().is_some_and(|plain| plain.keeps(kind))
+    fn supports(&self, kind: LockKind) -> bool {
+        self.0.fair.supports(kind) || self.0.plain.as_ref().is_some_and(|plain| plain.supports(kind))
     }
 
     fn keeps_only(&self) -> &'static str {
-        match self.0.fair.keeps(LockKind::ReadWrite) {
+        match self.0.fair.supports(LockKind::ReadWrite) {
             true => NO_PLAIN,
             false => "discipline Redisson has fair and plain locks only",
         }

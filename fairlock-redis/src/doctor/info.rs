@@ -118,8 +118,11 @@ impl Visit<'_> {
                 self.say("replicas", Verdict::Note, what);
             }
             Some(count) => {
-                let then =
-                    if self.is_durable() { "is claimed" } else { "lets others in, unless all are `durable`" };
+                let then = if self.is_durable() {
+                    "is reclaimed"
+                } else {
+                    "lets others in, unless all are `durable`"
+                };
                 let what = format!("{count}; what a fail-over forgets {then}");
                 self.say("replicas", Verdict::Good, what);
             }
@@ -134,7 +137,7 @@ impl Visit<'_> {
         } else {
             let has_file = field(info, "aof_enabled") == Some("1");
             let (verdict, then) = match self.is_durable() {
-                true => (Verdict::Good, "; `durable` needs none: what a restart forgets is claimed"),
+                true => (Verdict::Good, "; `durable` needs none: what a restart forgets is reclaimed"),
                 false if has_file => (Verdict::Good, ""),
                 false => {
                     let then = ": a restart forgets locks that are held, and lets others in; set appendonly to yes, or start it \

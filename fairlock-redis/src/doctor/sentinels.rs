@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Finding, Verdict};
 use crate::durable::Durability;
-use crate::net::{MajorityTerms, Said, Servers, Surveyed};
+use crate::net::{MajorityTerms, SentinelAnswer, Servers, Surveyed};
 
 /// How many sentinels agree, and how many there are, with those that only other sentinels know.
 pub(super) struct Agreed {
@@ -92,7 +92,7 @@ impl Surveyed {
     }
 }
 
-impl Said {
+impl SentinelAnswer {
     fn named(&self) -> Option<(String, u64)> {
         Some((self.master.as_ref().ok()?.to_string(), self.details.as_ref().ok()?.number("config-epoch")))
     }
@@ -104,7 +104,11 @@ fn named_by_most(surveyed: &[Surveyed]) -> Option<(String, u64)> {
     named.iter().max_by_key(|name| named.iter().filter(|other| other == name).count()).cloned()
 }
 
-fn judge(said: &Said, most: Option<&(String, u64)>, terms: Option<MajorityTerms>) -> (Verdict, String) {
+fn judge(
+    said: &SentinelAnswer,
+    most: Option<&(String, u64)>,
+    terms: Option<MajorityTerms>,
+) -> (Verdict, String) {
     // Without a quorum the other sentinels' answers are enough.
     let needed = if terms.is_some() { Verdict::Unsafe } else { Verdict::Note };
     let Ok(master) = &said.master else {
@@ -142,7 +146,7 @@ fn judge(said: &Said, most: Option<&(String, u64)>, terms: Option<MajorityTerms>
 }
 
 /// With a quorum: why the vote of a sentinel that answers does not count.
-fn not_yet(said: &Said, terms: MajorityTerms) -> Option<(Verdict, String)> {
+fn not_yet(said: &SentinelAnswer, terms: MajorityTerms) -> Option<(Verdict, String)> {
     let least = terms.least_uptime;
     match said.uptime() {
         Err(failure) => {

@@ -8,10 +8,10 @@ use fairlock_core::LockKind;
 use fairlock_core::backend::{Acquire, BackendError, BackendErrorKind};
 use redis::{Cmd, Value, cmd};
 
-use super::beside::Beside;
 use super::durability::Durability;
 use super::graces::Graces;
 use super::lives::{LIFE, key_of_slot, wrapped};
+use super::peers::DurablePeers;
 use crate::checks::invalid;
 use crate::net::hash_slot::of_name;
 use crate::net::{Failure, Meaning, Pool, Servers, Settings};
@@ -24,9 +24,10 @@ pub(crate) struct Calls(Role);
 
 enum Role {
     Durable(Arc<Wrapping>),
-    Beside(Arc<Beside>),
+    /// The client has to keep away from queues if durable clients are there.
+    NotDurable(Arc<DurablePeers>),
     /// The client has no locks that a durable client may have.
-    Apart,
+    NoQueues,
 }
 
 /// What a durable client puts around each script.
@@ -48,11 +49,11 @@ impl Calls {
     ) -> Calls {
         let Some(durability) = durability else {
             if !has_queue {
-                return Calls(Role::Apart);
+                return Calls(Role::NoQueues);
             }
-            let beside = Arc::new(Beside::looking(of_slots));
-            settings.greeting = Some(Arc::clone(&beside) as _);
-            return Calls(Role::Beside(beside));
+            let peers = Arc::new(DurablePeers::looking(of_slots));
+            settings.greeting = Some(Arc::clone(&peers) as _);
+            return Calls(Role::NotDurable(peers));
         };
         settings.majority = durability.majority_terms();
         let graces = Graces::new(of_slots);
@@ -77,8 +78,8 @@ impl Calls {
                 Err(invalid(what.to_owned()))
             }
             (Role::Durable(wrapping), _) => wrapping.durability.check_lease(ask.lease),
-            (Role::Beside(_), LockKind::Plain) | (Role::Apart, _) => Ok(()),
-            (Role::Beside(beside), _) => beside.check(Some(servers)),
+            (Role::NotDurable(_), LockKind::Plain) | (Role::NoQueues, _) => Ok(()),
+            (Role::NotDurable(peers), _) => peers.check(Some(servers)),
         }
     }
 
@@ -95,9 +96,9 @@ impl Calls {
         call.wrapped(wrapper)
     }
 
-    /// Whether forgotten holds are claimed, one hold at a time; and for how long before its end an attempt of this length may have been
-    /// sent. With a clock that was read before it jumped, no claim looks newer than the life.
-    pub(crate) fn claims(&self, attempt: Duration) -> Option<Duration> {
+    /// Whether forgotten holds are reclaimed, one hold at a time; and for how long before its end an attempt of this length may have been
+    /// sent. With a clock that was read before it jumped, no reclaim looks newer than the life.
+    pub(crate) fn reclaims(&self, attempt: Duration) -> Option<Duration> {
         self.durability().map(|durability| attempt + durability.skew)
     }
 
@@ -118,24 +119,24 @@ impl Calls {
     /// A durable client looks whether another durable client was there before. In a cluster clients look at the node of the first
     /// slot; durable clients begin a life of this slot, so that there is a key. After a failure the question stays open.
     pub(crate) fn meet(&self, of_slots: bool, servers: &Servers) {
-        let life = super::beside::life(of_slots);
+        let life = super::peers::life(of_slots);
         let ask = |command: &Cmd| servers.call(&life, |route| route.call(&command.get_packed_command()));
         match &self.0 {
             // Outside a cluster the greeting has answered this.
-            Role::Beside(beside) if of_slots => {
-                if let Ok(grace) = ask(&super::beside::question(&life)) {
-                    beside.heard(&grace, Instant::now());
+            Role::NotDurable(peers) if of_slots => {
+                if let Ok(grace) = ask(&super::peers::question(&life)) {
+                    peers.heard(&grace, Instant::now());
                 }
             }
             Role::Durable(wrapping) => {
-                let is_first = ask(&super::beside::question(&life)).is_ok_and(|grace| grace == Value::Nil);
+                let is_first = ask(&super::peers::question(&life)).is_ok_and(|grace| grace == Value::Nil);
                 wrapping.is_first.store(is_first, Ordering::Relaxed);
                 if is_first && of_slots {
                     let grace = millis(wrapping.durability.grace());
                     let _ = ask(cmd("HSET").arg(&life).arg("grace").arg(grace));
                 }
             }
-            Role::Beside(_) | Role::Apart => {}
+            Role::NotDurable(_) | Role::NoQueues => {}
         }
     }
 

@@ -12,7 +12,7 @@ use crate::script::arguments::millis;
 /// [`RedisBuilder::durable`](crate::RedisBuilder::durable).
 ///
 /// The life of a server is its past. A server that restarts empty or with an old file, is flushed, or is promoted from a replica
-/// may have forgotten holds. It then grants nothing for one grace, in which holders claim forgotten holds by their renewals, and
+/// may have forgotten holds. It then grants nothing for one grace, in which holders reclaim forgotten holds by their renewals, and
 /// waiters get their places back, in their order. In a cluster each hash slot has its own life, which is new as well when the slot
 /// moves to another node.
 ///
@@ -96,7 +96,7 @@ impl Durability {
     }
 
     /// What the scripts need to know (milliseconds), see `scripts/lib/life.lua`: for how much longer the server keeps a hold than
-    /// its holder believes in it, and the grace. With a quorum, a lease and what is kept are a grace: the holder may have claimed
+    /// its holder believes in it, and the grace. With a quorum, a lease and what is kept are a grace: the holder may have reclaimed
     /// its lock at a new master while another client trusts this server, whose clock may jump.
     pub(super) fn arguments(&self) -> [u64; 2] {
         let grace = millis(self.grace());

@@ -66,7 +66,7 @@ impl Graces {
         log::warn!(
             target: "fairlock::net",
             event = "grace", server:% = server, left:? = left;
-            "Redis at {server} has a new past: it grants no locks for {left:.1?} more, and holders claim theirs"
+            "Redis at {server} has a new past: it grants no locks for {left:.1?} more, and holders reclaim theirs"
         );
     }
 

@@ -10,11 +10,11 @@
 //!
 //! `scripts/lib/life.lua` has the rules.
 
-mod beside;
 mod calls;
 mod durability;
 mod graces;
 mod lives;
+mod peers;
 
 pub(crate) use calls::Calls;
 pub use durability::Durability;

@@ -156,7 +156,7 @@ fn capacity(lock: &LockId) -> Argument<'static> {
 }
 
 impl Rules for HandOff {
-    fn keeps(&self, kind: LockKind) -> bool {
+    fn supports(&self, kind: LockKind) -> bool {
         kind != LockKind::Plain
     }
 
@@ -226,9 +226,9 @@ impl Rules for HandOff {
         let call = self.call(&scripts::HAND_OFF_KEEP, hold.lock, arguments)?;
         let mut reply = self.shared.run(&call)?;
         if Row::of(&reply)?.word == "forgotten" {
-            // The forgotten hold is claimed, as by a renewal, and kept then. If the hold is over, the claim says so.
-            let claimed = self.shared.run(&self.renew_holds(&[hold], 1, lease)?)?;
-            if let [Some(Ok(Renewal::Lost))] = answers::renewed_holds(&claimed, 1)?[..] {
+            // The forgotten hold is reclaimed, as by a renewal, and kept then. If the hold is over, the reclaim says so.
+            let reclaimed = self.shared.run(&self.renew_holds(&[hold], 1, lease)?)?;
+            if let [Some(Ok(Renewal::Lost))] = answers::renewed_holds(&reclaimed, 1)?[..] {
                 return Ok(HoldKept::NotHeld);
             }
             reply = self.shared.run(&call)?;
@@ -253,13 +253,13 @@ impl Rules for HandOff {
         let mut arguments = Vec::with_capacity(3 + 2 * holds.len());
         arguments.extend([told, Number(millis(lease))]);
         let attempt = attempt_length(self.shared.servers.timeouts().response);
-        let script = match (holds, self.shared.calls.claims(attempt)) {
-            // The script of many marks the holds that a server has forgotten, and each of them is claimed alone.
+        let script = match (holds, self.shared.calls.reclaims(attempt)) {
+            // The script of many marks the holds that a server has forgotten, and each of them is reclaimed alone.
             ([hold], Some(sent_before)) => {
                 let ([member, token], units) = (named(hold), Number(hold.units.into()));
                 let sent_before = Number(millis(sent_before));
                 arguments.extend([capacity(hold.lock), member, units, token, BeginBy, sent_before]);
-                &scripts::HAND_OFF_CLAIM
+                &scripts::HAND_OFF_RECLAIM
             }
             _ => {
                 let has_parts = holds.iter().any(|hold| hold.lock.kind.capacity() > 1);

@@ -209,7 +209,7 @@ fn counts_are_told_once_one_of_them_was_not_one() {
 }
 
 #[test]
-fn a_durable_client_claims_a_hold_that_is_alone() {
+fn a_durable_client_reclaims_a_hold_that_is_alone() {
     let durable = |builder: crate::RedisBuilder| builder.durable(Durability::default());
     let (backend, ran) = of(durable, |_, _| "*1\r\n+renewed\r\n".to_owned());
     let (lock, owner) = (id(LockKind::Fair), owner());
@@ -243,6 +243,6 @@ fn a_heartbeat_has_all_places_of_a_lock() {
 fn the_queue_has_locks_of_any_capacity_and_no_plain_ones() {
     let (backend, _) = saying(&["*0\r\n"]);
     let kinds = [LockKind::Fair, LockKind::ReadWrite, LockKind::Semaphore { permits: 1 }, LockKind::Plain];
-    assert_eq!(kinds.map(|kind| backend.0.fair.keeps(kind)), [true, true, true, false]);
+    assert_eq!(kinds.map(|kind| backend.0.fair.supports(kind)), [true, true, true, false]);
     assert_eq!(backend.keeps_only(), "plain locks need the feature `redisson`");
 }

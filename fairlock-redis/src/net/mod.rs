@@ -29,4 +29,4 @@ pub(crate) use connection::{Address, Failure, Meaning, Timeouts};
 pub(crate) use settings::{Greeting, MajorityTerms, Settings};
 pub(crate) use subscription::{Event, OnEvent, Subscriber};
 pub(crate) use target::Target;
-pub(crate) use topology::{Arrangement, Order, Route, Said, ServerFailure, Servers, Surveyed};
+pub(crate) use topology::{Arrangement, Order, Route, SentinelAnswer, ServerFailure, Servers, Surveyed};

@@ -126,7 +126,7 @@ impl Waiting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wake_ups::told::Told;
+    use crate::wake_ups::recorded::RecordedWakeUps;
 
     fn waiter(lock: &str, owner: &str) -> Waiter {
         (LockName::new(lock).unwrap(), OwnerId::new(owner))
@@ -134,7 +134,7 @@ mod tests {
 
     /// What a client is told of a message on this channel.
     fn told(channels: &Channels, client: &str, channel: &str, payload: &str) -> Vec<String> {
-        let told = Told::default();
+        let told = RecordedWakeUps::default();
         channels.receive(client, channel.as_bytes(), payload.as_bytes(), &told);
         told.0.into_inner()
     }

@@ -42,7 +42,7 @@ pub(crate) struct Fair {
 }
 
 impl Kind for Fair {
-    fn keeps(&self, kind: LockKind) -> bool {
+    fn supports(&self, kind: LockKind) -> bool {
         kind != LockKind::Plain && !kind.is_shared()
     }
 
@@ -239,9 +239,9 @@ mod tests {
     fn redissons_queue_has_fair_locks_and_places_by_owner() {
         let kinds =
             [LockKind::Fair, LockKind::Plain, LockKind::ReadWrite, LockKind::Semaphore { permits: 1 }];
-        assert_eq!(kinds.map(|kind| FAIR.keeps(kind)), [true, false, false, false]);
+        assert_eq!(kinds.map(|kind| FAIR.supports(kind)), [true, false, false, false]);
         let (redisson, ours) = (backend(), with(Discipline::HandOff, |_, _| String::new()).0);
-        assert_eq!(kinds.map(|kind| redisson.keeps(kind)), [true, true, false, false]);
+        assert_eq!(kinds.map(|kind| redisson.supports(kind)), [true, true, false, false]);
         assert_eq!(redisson.keeps_only(), "discipline Redisson has fair and plain locks only");
         let by_owner = |backend: &RedisBackend, kind| backend.keeps_place_by_owner(&id(kind));
         assert!(by_owner(&redisson, LockKind::Fair) && !by_owner(&redisson, LockKind::Plain));

@@ -38,7 +38,7 @@ pub(crate) struct Locks<K> {
 
 /// What fair and plain locks differ in: the queue, and channels.
 pub(crate) trait Kind: Send + Sync {
-    fn keeps(&self, kind: LockKind) -> bool;
+    fn supports(&self, kind: LockKind) -> bool;
 
     /// How a request asks: `once` without a place.
     fn mode(&self, place: &Place<'_>) -> &'static str;
@@ -77,8 +77,8 @@ impl<K: Kind> Locks<K> {
 }
 
 impl<K: Kind> Rules for Locks<K> {
-    fn keeps(&self, kind: LockKind) -> bool {
-        self.kind.keeps(kind)
+    fn supports(&self, kind: LockKind) -> bool {
+        self.kind.supports(kind)
     }
 
     fn acquire<'a>(&self, ask: &'a Acquire<'_>) -> Result<Call<'a>, BackendError> {

@@ -11,7 +11,7 @@ use crate::script::keys::Keys;
 pub(crate) struct Plain;
 
 impl Kind for Plain {
-    fn keeps(&self, kind: LockKind) -> bool {
+    fn supports(&self, kind: LockKind) -> bool {
         kind == LockKind::Plain
     }
 
@@ -37,7 +37,7 @@ mod tests {
     #[test]
     fn a_plain_lock_has_one_channel_and_no_queue() {
         let kinds = [LockKind::Plain, LockKind::Fair, LockKind::ReadWrite];
-        assert_eq!(kinds.map(|kind| Plain.keeps(kind)), [true, false, false]);
+        assert_eq!(kinds.map(|kind| Plain.supports(kind)), [true, false, false]);
         let (lock, owner) = (id(LockKind::Plain), owner());
         let (keys, place) = (Keys::of(&lock).unwrap(), place(&lock, &owner));
         assert_eq!(Plain.channel(&place, &keys), "redisson_lock__channel:{a}");

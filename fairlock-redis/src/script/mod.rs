@@ -4,14 +4,14 @@
 //! run, key_at_fault     runs a script on the server that keeps the lock; puts a refusal into words
 //! answers, reply        what the replies mean
 //! scripts               the Lua, one file an operation
-//! keys, kept_keys       how a lock's keys are spelled
+//! keys, key_cache       how a lock's keys are spelled
 //! arguments             how a command is written
 //! ```
 
 pub(crate) mod answers;
 pub(crate) mod arguments;
-pub(crate) mod kept_keys;
 mod key_at_fault;
+pub(crate) mod key_cache;
 pub(crate) mod keys;
 pub(crate) mod reply;
 pub(crate) mod run;

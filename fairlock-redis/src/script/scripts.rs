@@ -98,7 +98,7 @@ macro_rules! script {
 script!(HAND_OFF_ACQUIRE, "hand_off/acquire.lua", of_queue);
 script!(HAND_OFF_RENEW, "hand_off/renew.lua", of_queue);
 script!(HAND_OFF_RENEW_HOLDS, "hand_off/renew_holds.lua", of_hold);
-script!(HAND_OFF_CLAIM, "hand_off/claim.lua", of_queue);
+script!(HAND_OFF_RECLAIM, "hand_off/reclaim.lua", of_queue);
 script!(HAND_OFF_RELEASE, "hand_off/release.lua", of_queue);
 script!(HAND_OFF_KEEP, "hand_off/keep.lua", of_queue);
 script!(HAND_OFF_WITHDRAW, "hand_off/withdraw.lua", of_queue);
@@ -136,7 +136,7 @@ mod tests {
             (&HAND_OFF_ACQUIRE, 4, 9),
             (&HAND_OFF_RENEW, 4, 3),
             (&HAND_OFF_RENEW_HOLDS, 2, 3),
-            (&HAND_OFF_CLAIM, 4, 8),
+            (&HAND_OFF_RECLAIM, 4, 8),
             (&HAND_OFF_RELEASE, 4, 5),
             (&HAND_OFF_KEEP, 4, 6),
             (&HAND_OFF_WITHDRAW, 4, 4),

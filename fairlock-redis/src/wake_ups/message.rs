@@ -37,10 +37,10 @@ pub(super) fn wake(payload: &str, client: &str, sink: &dyn WakeSink, confirms: b
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wake_ups::told::Told;
+    use crate::wake_ups::recorded::RecordedWakeUps;
 
     fn woken(payload: &str, confirms: bool) -> Vec<String> {
-        let told = Told::default();
+        let told = RecordedWakeUps::default();
         let is_known = wake(payload, "u", &told, confirms).is_some();
         let told = told.0.into_inner();
         assert_eq!(is_known, told.len() == 1, "{payload}");

@@ -2,7 +2,7 @@
 
 mod message;
 #[cfg(test)]
-pub(crate) mod told;
+pub(crate) mod recorded;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};

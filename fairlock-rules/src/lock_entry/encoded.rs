@@ -3,8 +3,8 @@
 use fairlock_core::LockKind;
 
 use super::LockEntry;
+use super::granted_hold::GrantedHold;
 use super::hold::Holds;
-use super::kept_hold::KeptHold;
 use crate::bytes::{Coded, DecodeError, read, read_list, write_list};
 
 /// The first byte. A version that writes a new format still reads this format, and the version before reads both.
@@ -48,7 +48,7 @@ fn read_entry(from: &mut &[u8]) -> Option<LockEntry> {
     let mut holds = Holds::default();
     let mut free = kind.capacity();
     let mut last = None;
-    read_list(from, |hold: KeptHold| {
+    read_list(from, |hold: GrantedHold| {
         free = free.checked_sub(hold.units)?;
         let is_later = last.replace(hold.token) < Some(hold.token);
         holds.add(hold);
@@ -57,9 +57,9 @@ fn read_entry(from: &mut &[u8]) -> Option<LockEntry> {
     Some(LockEntry { kind, holds, queue: read(from)?, interest: read(from)?, ..LockEntry::default() })
 }
 
-impl Coded for KeptHold {
+impl Coded for GrantedHold {
     fn write(&self, out: &mut Vec<u8>) {
-        let KeptHold { owner, request, token, units, holds, since, ends, label } = self;
+        let GrantedHold { owner, request, token, units, holds, since, ends, label } = self;
         owner.write(out);
         request.write(out);
         token.write(out);
@@ -68,11 +68,11 @@ impl Coded for KeptHold {
         label.write(out);
     }
 
-    fn read(from: &mut &[u8]) -> Option<KeptHold> {
+    fn read(from: &mut &[u8]) -> Option<GrantedHold> {
         let (owner, request, token) = read(from)?;
         let (units, holds) = read(from)?;
         let (since, ends, label) = read(from)?;
-        Some(KeptHold { owner, request, token, units, holds, since, ends, label })
+        Some(GrantedHold { owner, request, token, units, holds, since, ends, label })
     }
 }
 

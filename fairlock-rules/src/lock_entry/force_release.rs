@@ -3,7 +3,7 @@
 use fairlock_core::backend::{BackendError, ForceReleased, Hold, LockId};
 
 use super::LockEntry;
-use super::kept_hold::KeptHold;
+use super::granted_hold::GrantedHold;
 use crate::context::OperationContext;
 use crate::wake_up::WakeUpKind;
 
@@ -37,7 +37,7 @@ impl LockEntry {
     fn take(
         &mut self,
         context: &mut OperationContext<'_>,
-        is_taken: impl Fn(&KeptHold) -> bool,
+        is_taken: impl Fn(&GrantedHold) -> bool,
     ) -> ForceReleased {
         let mut plan = self.new_plan(context);
         for hold in self.holds.iter().filter(|hold| is_taken(hold)) {

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use fairlock_core::backend::{Hold, RequestId};
 use fairlock_core::{FencingToken, OwnerId};
 
-use super::kept_hold::KeptHold;
+use super::granted_hold::GrantedHold;
 use super::many::Many;
 use crate::context::Moment;
 
@@ -16,7 +16,7 @@ const FEW: usize = 64;
 /// searched in turn; many are indexed, so that no call takes longer with more holds.
 #[derive(Default)]
 pub(super) struct Holds {
-    few: SmallVec<[KeptHold; 1]>,
+    few: SmallVec<[GrantedHold; 1]>,
     /// All holds, from when there were more than a few until the last hold ends.
     many: Option<Box<Many>>,
     /// The units that they take together.
@@ -34,12 +34,12 @@ impl Holds {
         self.taken
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &KeptHold> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &GrantedHold> {
         self.few.iter().chain(self.many.iter().flat_map(|many| many.iter()))
     }
 
     /// The live holds that end first, at most this many, and the number of the others.
-    pub(super) fn first_to_end(&self, now: Moment, most: usize) -> (Vec<&KeptHold>, u64) {
+    pub(super) fn first_to_end(&self, now: Moment, most: usize) -> (Vec<&GrantedHold>, u64) {
         match &self.many {
             Some(many) => many.first_to_end(now, most),
             None => (self.few.iter().filter(|hold| now < hold.ends).collect(), 0),
@@ -47,7 +47,7 @@ impl Holds {
     }
 
     /// Adds a hold. Its token is greater than all before, and its units are free.
-    pub(super) fn add(&mut self, hold: KeptHold) {
+    pub(super) fn add(&mut self, hold: GrantedHold) {
         self.taken += hold.units;
         if let Some(many) = &mut self.many {
             many.add(hold);
@@ -86,7 +86,7 @@ impl Holds {
     }
 
     /// The hold of this very request.
-    pub(super) fn of(&self, owner: &OwnerId, request: RequestId) -> Option<&KeptHold> {
+    pub(super) fn of(&self, owner: &OwnerId, request: RequestId) -> Option<&GrantedHold> {
         match &self.many {
             Some(many) => many.of(owner, request),
             None => self.few.iter().find(|hold| hold.is_of(owner, request)),
@@ -94,7 +94,7 @@ impl Holds {
     }
 
     /// The hold with this owner, request and token; none if that hold is over.
-    pub(super) fn find(&self, hold: &Hold<'_>) -> Option<&KeptHold> {
+    pub(super) fn find(&self, hold: &Hold<'_>) -> Option<&GrantedHold> {
         let kept = match &self.many {
             Some(many) => many.get(hold.token),
             None => self.few.get(self.position(hold.token)?),
@@ -139,7 +139,7 @@ impl Holds {
     }
 
     /// Removes the hold with this token.
-    pub(super) fn remove(&mut self, token: FencingToken) -> Option<KeptHold> {
+    pub(super) fn remove(&mut self, token: FencingToken) -> Option<GrantedHold> {
         let removed = match &mut self.many {
             Some(many) => many.remove(token),
             None => self.position(token).map(|at| self.few.remove(at)),
@@ -150,7 +150,7 @@ impl Holds {
     }
 
     /// Removes all.
-    pub(super) fn take(&mut self) -> impl Iterator<Item = KeptHold> + use<> {
+    pub(super) fn take(&mut self) -> impl Iterator<Item = GrantedHold> + use<> {
         let Holds { few, many, .. } = std::mem::take(self);
         few.into_iter().chain(many.into_iter().flat_map(|many| many.into_all()))
     }

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use fairlock_core::backend::RequestId;
 use fairlock_core::{FencingToken, OwnerId};
 
-use super::kept_hold::KeptHold;
+use super::granted_hold::GrantedHold;
 use crate::context::Moment;
 
 #[derive(Default)]
 pub(super) struct Many {
-    kept: BTreeMap<FencingToken, KeptHold>,
+    kept: BTreeMap<FencingToken, GrantedHold>,
     tokens: HashMap<(OwnerId, RequestId), FencingToken>,
     ends: BTreeSet<(Moment, FencingToken)>,
 }
@@ -20,11 +20,11 @@ impl Many {
         self.kept.is_empty()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &KeptHold> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &GrantedHold> {
         self.kept.values()
     }
 
-    pub(super) fn first_to_end(&self, now: Moment, most: usize) -> (Vec<&KeptHold>, u64) {
+    pub(super) fn first_to_end(&self, now: Moment, most: usize) -> (Vec<&GrantedHold>, u64) {
         // Few holds are over: each call that changes the lock drops those.
         let over = self.ends.iter().take_while(|(ends, _)| *ends <= now).count();
         let live = self.ends.iter().skip(over).take(most);
@@ -33,26 +33,26 @@ impl Many {
         (listed, others as u64)
     }
 
-    pub(super) fn into_all(self) -> impl Iterator<Item = KeptHold> {
+    pub(super) fn into_all(self) -> impl Iterator<Item = GrantedHold> {
         self.kept.into_values()
     }
 
-    pub(super) fn add(&mut self, hold: KeptHold) {
+    pub(super) fn add(&mut self, hold: GrantedHold) {
         self.tokens.insert((hold.owner.clone(), hold.request), hold.token);
         self.ends.insert((hold.ends, hold.token));
         self.kept.insert(hold.token, hold);
     }
 
-    pub(super) fn get(&self, token: FencingToken) -> Option<&KeptHold> {
+    pub(super) fn get(&self, token: FencingToken) -> Option<&GrantedHold> {
         self.kept.get(&token)
     }
 
     /// For changes other than of the hold's end.
-    pub(super) fn get_mut(&mut self, token: FencingToken) -> Option<&mut KeptHold> {
+    pub(super) fn get_mut(&mut self, token: FencingToken) -> Option<&mut GrantedHold> {
         self.kept.get_mut(&token)
     }
 
-    pub(super) fn of(&self, owner: &OwnerId, request: RequestId) -> Option<&KeptHold> {
+    pub(super) fn of(&self, owner: &OwnerId, request: RequestId) -> Option<&GrantedHold> {
         self.kept.get(self.tokens.get(&(owner.clone(), request))?)
     }
 
@@ -66,11 +66,11 @@ impl Many {
 
     pub(super) fn hand_to(&mut self, token: FencingToken, keeper: RequestId, ends: Moment) {
         if let Some(kept) = self.remove(token) {
-            self.add(KeptHold { request: keeper, holds: 0, ends, ..kept });
+            self.add(GrantedHold { request: keeper, holds: 0, ends, ..kept });
         }
     }
 
-    pub(super) fn remove(&mut self, token: FencingToken) -> Option<KeptHold> {
+    pub(super) fn remove(&mut self, token: FencingToken) -> Option<GrantedHold> {
         let removed = self.kept.remove(&token)?;
         self.ends.remove(&(removed.ends, token));
         self.tokens.remove(&(removed.owner.clone(), removed.request));
@@ -104,7 +104,7 @@ mod tests {
         for (token, ends) in [(first, 10), (second, 20), (third, 30), (fourth, 40)] {
             let (owner, request) = (OwnerId::new("a:1"), RequestId::new(token.get()));
             let (since, label) = (Duration::ZERO, "".into());
-            many.add(KeptHold { owner, request, token, units: 1, holds: 1, since, ends: at(ends), label });
+            many.add(GrantedHold { owner, request, token, units: 1, holds: 1, since, ends: at(ends), label });
         }
         assert_eq!((many.iter().count(), many.first_end()), (4, Some(at(10))));
         many.prolong(first, at(50));

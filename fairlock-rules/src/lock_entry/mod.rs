@@ -12,9 +12,9 @@ use crate::wrong::Wrong;
 mod acquire;
 mod encoded;
 mod force_release;
+mod granted_hold;
 mod hold;
 mod inspect;
-mod kept_hold;
 mod kind;
 mod look;
 mod many;
@@ -28,8 +28,8 @@ mod sole_hold;
 mod withdraw;
 mod write;
 
+pub use granted_hold::GrantedHold;
 use hold::Holds;
-pub use kept_hold::KeptHold;
 #[cfg(feature = "model")]
 pub use parts::Parts;
 pub use renewal::{lock_of, renew_by_lock};

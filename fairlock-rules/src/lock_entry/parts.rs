@@ -4,8 +4,8 @@
 use fairlock_core::LockKind;
 
 use super::LockEntry;
+use super::granted_hold::GrantedHold;
 use super::hold::Holds;
-use super::kept_hold::KeptHold;
 use crate::interest::Interest;
 use crate::queue::{Queue, QueueParts};
 
@@ -14,7 +14,7 @@ pub struct Parts {
     /// The kind of all holds and present waiters.
     pub kind: LockKind,
     /// The holds, by token.
-    pub holds: Vec<KeptHold>,
+    pub holds: Vec<GrantedHold>,
     /// The queue.
     pub queue: QueueParts,
     interest: Interest,
@@ -22,7 +22,7 @@ pub struct Parts {
 
 impl Parts {
     /// The parts of a state in which no request waits for a plain lock.
-    pub fn new(kind: LockKind, holds: Vec<KeptHold>, queue: QueueParts) -> Parts {
+    pub fn new(kind: LockKind, holds: Vec<GrantedHold>, queue: QueueParts) -> Parts {
         Parts { kind, holds, queue, interest: Interest::default() }
     }
 }

@@ -7,9 +7,9 @@ use fairlock_core::{FencingToken, OwnerId};
 use smallvec::SmallVec;
 
 use super::LockEntry;
-use super::kept_hold::KeptHold;
+use super::granted_hold::GrantedHold;
 use crate::context::OperationContext;
-use crate::queue::KeptPlace;
+use crate::queue::QueuedPlace;
 use crate::wake_up::WakeUpKind;
 
 /// What an operation is going to change.
@@ -20,13 +20,13 @@ pub(super) struct Plan {
     /// The holds that end.
     pub(super) drops: SmallVec<[FencingToken; 1]>,
     /// The new holds, and the owners to tell: those who have not asked in this operation.
-    pub(super) grants: SmallVec<[KeptHold; 1]>,
+    pub(super) grants: SmallVec<[GrantedHold; 1]>,
     pub(super) wake_ups: SmallVec<[(OwnerId, WakeUpKind); 1]>,
     /// The tickets that leave the queue, and the greatest ticket that has had its turn.
     pub(super) leaves: SmallVec<[u64; 1]>,
     pub(super) served: u64,
     /// A new place.
-    pub(super) joins: Option<(u64, KeptPlace)>,
+    pub(super) joins: Option<(u64, QueuedPlace)>,
     /// Whether all others have to wait: the first waiter does not fit, or the queue rests.
     pub(super) blocked: bool,
     /// The ticket of a place whose request asks without a wait.
@@ -43,18 +43,18 @@ impl LockEntry {
 
 impl Plan {
     /// Ends a hold.
-    pub(super) fn drop(&mut self, hold: &KeptHold) {
+    pub(super) fn drop(&mut self, hold: &GrantedHold) {
         self.drops.push(hold.token);
         self.used -= hold.units;
     }
 
-    pub(super) fn grant(&mut self, context: &mut OperationContext<'_>, place: &KeptPlace, lease: Duration) {
+    pub(super) fn grant(&mut self, context: &mut OperationContext<'_>, place: &QueuedPlace, lease: Duration) {
         let (owner, request, token) = (place.owner.clone(), place.request, context.next_token());
         if place.asked_in != context.call {
             self.wake_ups.push((owner.clone(), WakeUpKind::Granted { request, token }));
         }
         self.used += place.units;
-        self.grants.push(KeptHold {
+        self.grants.push(GrantedHold {
             owner,
             request,
             token,
@@ -67,7 +67,7 @@ impl Plan {
     }
 
     /// Puts a newcomer, or a waiter that an operator kicks, at the tail.
-    pub(super) fn join(&mut self, context: &mut OperationContext<'_>, mut place: KeptPlace) {
+    pub(super) fn join(&mut self, context: &mut OperationContext<'_>, mut place: QueuedPlace) {
         place.is_heard = false;
         self.joins = Some((context.next_number(), place));
     }

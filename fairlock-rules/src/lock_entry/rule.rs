@@ -3,7 +3,7 @@
 use super::LockEntry;
 use super::plan::Plan;
 use crate::context::{Moment, OperationContext};
-use crate::queue::KeptPlace;
+use crate::queue::QueuedPlace;
 use crate::wrong::Wrong;
 
 /// What a place does at its turn.
@@ -24,7 +24,7 @@ impl LockEntry {
         context: &OperationContext<'_>,
         plan: &Plan,
         ticket: u64,
-        place: &KeptPlace,
+        place: &QueuedPlace,
     ) -> AtItsTurn {
         let fits = place.units <= self.kind.capacity().saturating_sub(plan.used);
         let is_heard = place.asked_in == context.call;
@@ -90,7 +90,7 @@ impl LockEntry {
     }
 
     /// Whether the waiter was heard within its place's time, and a message would reach it.
-    pub(super) fn is_present(&self, context: &OperationContext<'_>, place: &KeptPlace) -> bool {
+    pub(super) fn is_present(&self, context: &OperationContext<'_>, place: &QueuedPlace) -> bool {
         !self.queue.is_overdue(place, context.now) && (context.is_listening)(&place.owner)
     }
 }

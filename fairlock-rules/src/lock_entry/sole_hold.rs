@@ -5,17 +5,17 @@ use fairlock_core::backend::RequestId;
 use fairlock_core::{FencingToken, OwnerId};
 
 use super::LockEntry;
-use super::kept_hold::KeptHold;
+use super::granted_hold::GrantedHold;
 use crate::context::Moment;
 
 impl LockEntry {
     /// Takes the hold of an exclusive lock out of the state. None if nothing is held, or if the lock can have several holds.
-    pub fn take_sole_hold(&mut self) -> Option<KeptHold> {
+    pub fn take_sole_hold(&mut self) -> Option<GrantedHold> {
         if self.kind.is_shared() { None } else { self.holds.take().next() }
     }
 
     /// Puts a hold back that [`take_sole_hold`](LockEntry::take_sole_hold) took out of this state.
-    pub fn put_sole_hold(&mut self, hold: KeptHold) {
+    pub fn put_sole_hold(&mut self, hold: GrantedHold) {
         self.holds.add(hold);
     }
 

@@ -1,7 +1,7 @@
 //! The queue as bytes.
 
 use super::clock::Clock;
-use super::{KeptPlace, Queue};
+use super::{Queue, QueuedPlace};
 use crate::bytes::{Coded, read, read_list};
 
 impl Coded for Queue {
@@ -21,7 +21,7 @@ impl Coded for Queue {
     fn read(from: &mut &[u8]) -> Option<Queue> {
         let (clock, served, rests_until) = read(from)?;
         let mut queue = Queue { clock, served, rests_until, ..Queue::default() };
-        read_list(from, |(ticket, place): (u64, KeptPlace)| {
+        read_list(from, |(ticket, place): (u64, QueuedPlace)| {
             let is_new = queue.is_free(ticket) && queue.ticket_of(&place.owner, place.request).is_none();
             queue.insert(ticket, place);
             is_new.then_some(())
@@ -30,9 +30,10 @@ impl Coded for Queue {
     }
 }
 
-impl Coded for KeptPlace {
+impl Coded for QueuedPlace {
     fn write(&self, out: &mut Vec<u8>) {
-        let KeptPlace { owner, request, label, units, lease, asked_in: _, is_heard, joined, deadline } = self;
+        let QueuedPlace { owner, request, label, units, lease, asked_in: _, is_heard, joined, deadline } =
+            self;
         owner.write(out);
         request.write(out);
         label.write(out);
@@ -41,12 +42,12 @@ impl Coded for KeptPlace {
         [lease, joined, deadline].into_iter().for_each(|time| time.write(out));
     }
 
-    fn read(from: &mut &[u8]) -> Option<KeptPlace> {
+    fn read(from: &mut &[u8]) -> Option<QueuedPlace> {
         let (owner, request, label) = read(from)?;
         let (units, heard) = read::<(u32, u32)>(from)?;
         let (lease, joined, deadline) = read(from)?;
         let is_heard = heard == 1;
-        (heard <= 1).then_some(KeptPlace {
+        (heard <= 1).then_some(QueuedPlace {
             owner,
             request,
             label,

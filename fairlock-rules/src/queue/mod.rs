@@ -23,7 +23,7 @@ use ranks::Ranks;
 
 /// A waiter's position in the queue.
 #[derive(Clone)]
-pub(crate) struct KeptPlace {
+pub(crate) struct QueuedPlace {
     pub(crate) owner: OwnerId,
     pub(crate) request: RequestId,
     pub(crate) label: Arc<str>,
@@ -54,7 +54,7 @@ pub(crate) struct Heartbeat<'a> {
 /// lost, or was granted and ended while the waiter stood still, the ask restores the place at this ticket.
 #[derive(Default)]
 pub(crate) struct Queue {
-    places: BTreeMap<u64, KeptPlace>,
+    places: BTreeMap<u64, QueuedPlace>,
     tickets: HashMap<(OwnerId, RequestId), u64>,
     ranks: Ranks,
     clock: Clock,
@@ -74,7 +74,7 @@ impl Queue {
     }
 
     /// All places in order, with their tickets.
-    pub(crate) fn places(&self) -> impl Iterator<Item = (u64, &KeptPlace)> {
+    pub(crate) fn places(&self) -> impl Iterator<Item = (u64, &QueuedPlace)> {
         self.places.iter().map(|(ticket, place)| (*ticket, place))
     }
 
@@ -125,9 +125,9 @@ impl Queue {
     }
 
     /// A new place for a waiter that is heard now.
-    pub(crate) fn new_place(&self, heartbeat: Heartbeat<'_>, label: Arc<str>, now: Moment) -> KeptPlace {
+    pub(crate) fn new_place(&self, heartbeat: Heartbeat<'_>, label: Arc<str>, now: Moment) -> QueuedPlace {
         let Place { owner, request, ttl, units, .. } = *heartbeat.place;
-        KeptPlace {
+        QueuedPlace {
             owner: owner.clone(),
             request,
             units,
@@ -165,14 +165,14 @@ impl Queue {
         self.served = self.served.max(ticket);
     }
 
-    pub(crate) fn insert(&mut self, ticket: u64, place: KeptPlace) {
+    pub(crate) fn insert(&mut self, ticket: u64, place: QueuedPlace) {
         self.tickets.insert((place.owner.clone(), place.request), ticket);
         if self.places.insert(ticket, place).is_none() {
             self.ranks.add(ticket, &self.places);
         }
     }
 
-    pub(crate) fn remove(&mut self, ticket: u64) -> Option<KeptPlace> {
+    pub(crate) fn remove(&mut self, ticket: u64) -> Option<QueuedPlace> {
         let place = self.places.remove(&ticket)?;
         self.ranks.remove(ticket);
         self.tickets.remove(&(place.owner.clone(), place.request));
@@ -187,26 +187,26 @@ impl Queue {
     }
 
     /// Whether the waiter was not heard within its place's time.
-    pub(crate) fn is_overdue(&self, place: &KeptPlace, now: Moment) -> bool {
+    pub(crate) fn is_overdue(&self, place: &QueuedPlace, now: Moment) -> bool {
         place.deadline <= self.clock.at(now)
     }
 
     /// The lease of a grant to a waiter: the rest of the place's time, or the lease that was asked for if that is shorter. So the
     /// waiter knows how long a pushed grant is valid without asking, and a dead waiter delays the others no longer than its place
     /// would have.
-    pub(crate) fn lease_of(&self, place: &KeptPlace) -> Duration {
+    pub(crate) fn lease_of(&self, place: &QueuedPlace) -> Duration {
         place.lease.min(place.deadline.saturating_sub(self.clock()))
     }
 
     /// Whether the first waiter, which does not fit, counts as present. All others wait for it. Without a subscription it counts until
     /// it has been silent for half of the place's time: a connection that breaks for a moment must not cost its turn.
-    pub(crate) fn blocks(&self, place: &KeptPlace, now: Moment) -> bool {
+    pub(crate) fn blocks(&self, place: &QueuedPlace, now: Moment) -> bool {
         self.clock.at(now).saturating_add(self.clock.half_ttl()) < place.deadline
     }
 
     /// A waiter that has never named its ticket may have lost its first answer. So the place of such an absent waiter stays for
     /// one more time to live.
-    pub(crate) fn stays_unheard(&self, place: &KeptPlace) -> bool {
+    pub(crate) fn stays_unheard(&self, place: &QueuedPlace) -> bool {
         !place.is_heard && self.clock() < place.deadline.saturating_add(self.clock.least_ttl)
     }
 
@@ -238,7 +238,7 @@ impl Queue {
     /// A part of the queue as an operator sees it.
     pub(crate) fn inspect(&self, now: Moment, part: Range<u64>) -> Vec<Waiter> {
         let clock = self.clock.seen_at(now);
-        let waiter = |place: &KeptPlace| {
+        let waiter = |place: &QueuedPlace| {
             let mut waiter = Waiter::new(place.owner.clone());
             waiter.request = Some(place.request);
             waiter.units = place.units;

@@ -6,7 +6,7 @@ use fairlock_core::OwnerId;
 use fairlock_core::backend::RequestId;
 
 use super::clock::Clock;
-use super::{KeptPlace, Queue};
+use super::{Queue, QueuedPlace};
 use crate::context::Moment;
 
 /// All of a queue.
@@ -53,9 +53,9 @@ impl From<Queue> for QueueParts {
     fn from(queue: Queue) -> QueueParts {
         let Queue { places, tickets: _, ranks: _, clock, served, rests_until } = queue;
         let Clock { value, pulse, least_ttl: ttl, longest_ttl: _, is_held_back: _ } = clock;
-        let place = |(ticket, place): (u64, KeptPlace)| {
-            let KeptPlace { owner, request, units, lease, is_heard, deadline, .. } = place;
-            let KeptPlace { label: _, asked_in: _, joined: _, .. } = place;
+        let place = |(ticket, place): (u64, QueuedPlace)| {
+            let QueuedPlace { owner, request, units, lease, is_heard, deadline, .. } = place;
+            let QueuedPlace { label: _, asked_in: _, joined: _, .. } = place;
             PlaceParts { ticket, owner, request, units, lease, is_heard, deadline }
         };
         let places = places.into_iter().map(place).collect();
@@ -71,7 +71,7 @@ impl From<QueueParts> for Queue {
         for PlaceParts { ticket, owner, request, units, lease, is_heard, deadline } in places {
             let (label, joined) = Default::default();
             let place =
-                KeptPlace { owner, request, label, units, lease, asked_in: 0, is_heard, joined, deadline };
+                QueuedPlace { owner, request, label, units, lease, asked_in: 0, is_heard, joined, deadline };
             queue.insert(ticket, place);
         }
         queue

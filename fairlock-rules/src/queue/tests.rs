@@ -49,7 +49,7 @@ impl Fixture {
 
     fn first_at(&self, at: u64) -> Option<u64> {
         let is_present =
-            |(_, place): &(u64, &KeptPlace)| !self.queue.is_overdue(place, Duration::from_secs(at));
+            |(_, place): &(u64, &QueuedPlace)| !self.queue.is_overdue(place, Duration::from_secs(at));
         self.queue.places().find(is_present).map(|(ticket, _)| ticket)
     }
 

@@ -299,8 +299,8 @@ impl Backend for Link {
         self.travel("inspect", || Message::Inspect, |arrival| arrival.store.inspect(lock, part))
     }
 
-    fn keeps(&self, kind: LockKind) -> bool {
-        self.store.keeps(kind)
+    fn supports(&self, kind: LockKind) -> bool {
+        self.store.supports(kind)
     }
 
     fn attempt_ttl(&self) -> Option<Duration> {

@@ -173,7 +173,7 @@ fn in_a_cluster_a_client_that_is_not_durable_is_refused_as_well() {
     let theirs = crate::support::client(&cluster);
     let error = theirs.fair_lock(&name).unwrap().try_lock().map(drop).unwrap_err();
     assert!(matches!(error, Error::InvalidConfig { .. }), "{error:?}");
-    assert_says(&error, &[&name, "other clients of the server are durable", "14242 ms"]);
+    assert_says(&error, &[&name, "other clients of the server are, with a grace of 14242 ms"]);
     theirs.plain_lock(&name).unwrap().try_lock().unwrap().guard().expect("it is free").unlock().unwrap();
 }
 

@@ -100,7 +100,7 @@ fn several_holders_survive_a_server_that_forgets_them() {
     }
 }
 
-/// A hold that was forgotten is claimed, and kept then. One that is kept has nobody who would claim it.
+/// A hold that was forgotten is reclaimed, and kept then. One that is kept has nobody who would reclaim it.
 #[test]
 fn a_lock_is_kept_in_a_grace_and_forgotten_with_the_server() {
     for way in WAYS {
@@ -123,7 +123,7 @@ fn a_lock_is_kept_in_a_grace_and_forgotten_with_the_server() {
         assert!(asked.elapsed() > at_least - Duration::from_secs(1), "{way:?}: {:?}", asked.elapsed());
         take(&ours, "kept").keep_for(BOUND * 10).unwrap();
         Forgets::Flush.forget(&server);
-        eventually(BOUND, "nobody claims it", || try_lock(&theirs, "kept"));
+        eventually(BOUND, "nobody reclaims it", || try_lock(&theirs, "kept"));
     }
 }
 
@@ -139,7 +139,7 @@ fn waiters_keep_their_order_and_are_served_after_the_grace() {
         way.forget(&server);
         let forgotten = Instant::now();
         // A restart breaks the connections, so the first attempt may fail.
-        eventually(BOUND, "it is claimed", || guard.renew().is_ok());
+        eventually(BOUND, "it is reclaimed", || guard.renew().is_ok());
         let held = guard.token();
         guard.unlock().unwrap();
         // A newcomer stands behind all of them.
@@ -223,7 +223,7 @@ fn a_promoted_replica_grants_nothing_until_the_grace_is_over() {
 
 /// In few round trips, however many there are.
 #[test]
-fn many_holds_are_claimed_at_once() {
+fn many_holds_are_reclaimed_at_once() {
     const MANY: usize = 2000;
     let server = CleanServer::start();
     // A busy machine needs longer times.
@@ -233,7 +233,7 @@ fn many_holds_are_claimed_at_once() {
     let ours = Client::new(backend).unwrap();
     let guards: Vec<_> = (0..MANY).map(|number| take(&ours, &format!("many:{number}"))).collect();
     server.query::<()>(&["FLUSHALL"]);
-    eventually(BOUND, "all are claimed", || server.query::<Vec<String>>(&["KEYS", "many:*"]).len() == MANY);
+    eventually(BOUND, "all are reclaimed", || server.query::<Vec<String>>(&["KEYS", "many:*"]).len() == MANY);
     for guard in guards {
         assert!(!guard.is_lost());
         guard.unlock().unwrap();

@@ -60,15 +60,18 @@ fn a_client_that_is_not_durable_is_refused_a_queue() {
             error.is_some()
         });
         let says = [
-            "configuration: lock `both`: other clients",
+            "configuration: lock `both`: this client is not `durable`",
             "2122 ms",
-            "set `RedisBuilder::durable`",
+            "configure `RedisBuilder::durable`",
             "`fairlock_life`",
         ];
         invalid(error.map_or(Ok(()), Err), &says);
         server.query::<()>(&["FLUSHALL"]);
         assert!(refusal(&client).is_some(), "a holder that the server has forgotten may live");
-        invalid(client.rw_lock("rw").unwrap().writer().try_lock(), &["lock `rw`: other clients"]);
+        invalid(
+            client.rw_lock("rw").unwrap().writer().try_lock(),
+            &["lock `rw`: this client is not `durable`"],
+        );
         let plain = client.plain_lock("plain").unwrap().try_lock().unwrap().guard();
         plain.expect("it is free").unlock().unwrap();
         assert!(guard.renew().is_ok());

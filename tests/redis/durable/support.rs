@@ -81,7 +81,7 @@ impl Raw {
         }
     }
 
-    /// The hold is renewed or claimed, or it is lost.
+    /// The hold is renewed or reclaimed, or it is lost.
     #[track_caller]
     pub(crate) fn renews(&self, number: u64, token: FencingToken, answer: Renewal) {
         let owner = self.owner(number);

@@ -245,7 +245,7 @@ fn after_a_loss(server: &RedisServer, name: &str, look: &mut dyn FnMut()) {
     let _ = guard.unlock();
 }
 
-/// The server has forgotten a hold, which ends before it is claimed.
+/// The server has forgotten a hold, which ends before it is reclaimed.
 fn in_a_grace(server: &RedisServer, name: &str, look: &mut dyn FnMut()) {
     let backend = RedisBackend::builder(&server.url()).durable(Durability::default()).connect().unwrap();
     backend.begin_life().unwrap();

@@ -175,14 +175,14 @@ fn a_higher_epoch_is_a_new_life_and_a_lower_one_is_refused() {
     assert!(refusal(&ours, "rests").is_none());
     assert!(!master.query::<bool>(&["EXISTS", "rests"]), "nothing is granted");
     assert_eq!(master.query::<u64>(&["HGET", LIFE, "epoch"]), epoch);
-    assert!(guard.renew().is_ok(), "claimed");
+    assert!(guard.renew().is_ok(), "reclaimed");
     eventually(BOUND, "the grace is over", || is_granted(&ours, "rests"));
     assert!(began.elapsed() + Duration::from_millis(50) > grace(), "{:?}", began.elapsed());
     guard.unlock().unwrap();
     assert_no_residue(master, &[]);
 }
 
-/// The holder may have claimed it at a new master, while another client trusts this one.
+/// The holder may have reclaimed it at a new master, while another client trusts this one.
 #[test]
 fn a_hold_is_kept_for_longer_than_its_holder_believes() {
     let _alone = Alone::here();

@@ -131,7 +131,7 @@ fn what_the_other_disciplines_do_not_keep_is_not_promised() {
     let builder = || RedisBackend::builder(&world.server.url());
     let keeps = |backend: &RedisBackend| {
         [LockKind::Fair, LockKind::Plain, LockKind::ReadWrite, LockKind::Semaphore { permits: 1 }]
-            .map(|kind| backend.keeps(kind))
+            .map(|kind| backend.supports(kind))
     };
     assert_eq!(keeps(&world.backend), [true; 4]);
     let exclusive_only = [true, true, false, false];

@@ -101,7 +101,7 @@ fn a_wait_at_the_end_of_a_client_is_given_up_in_real_time() {
 
 #[test]
 fn a_thread_of_the_program_that_sleeps_is_a_waiter_and_no_other() {
-    let mut state = State::default();
+    let mut state = ManualState::default();
     let asleep = || Some(Sleep { signal: 0, deadline: None });
     for (role, asleep, waiters) in [
         (Role::Caller, asleep(), 1),

@@ -8,7 +8,7 @@
 //! | what | goes on | until |
 //! | --- | --- | --- |
 //! | its connection | in a thread (`fairlock-pg-tell`), which waits for the answer, and sends later messages | all is sent: idle again |
-//! | messages of later steps | in a queue, in their order | that thread takes them; those beyond [`MOST`] are dropped |
+//! | messages of later steps | waiting, in their order | that thread takes them; those beyond [`MOST`] are dropped |
 //!
 //! - **The server refuses them**, after `lock_timeout`: they are dropped, and heartbeats find what they said.
 //! - **The last thread ends while a step adds messages**: both happen under the pool's mutex; a step that comes later sends its own.
@@ -20,7 +20,7 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{LOOKS, Pool, Shared};
+use super::{LOOKS, Pool, PoolInner};
 use crate::net::connection::Connection;
 use crate::net::statement::Statement;
 
@@ -30,7 +30,7 @@ pub(crate) const SOON: Duration = Duration::from_millis(5);
 const MOST: usize = 256;
 
 /// Counts as a connection whose messages are under way, until it is dropped.
-struct Telling(Weak<Shared>);
+struct Telling(Weak<PoolInner>);
 
 impl Pool {
     /// Whether messages have to wait for earlier ones.

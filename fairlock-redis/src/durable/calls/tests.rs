@@ -76,15 +76,15 @@ fn a_client_beside_durable_ones_has_plain_locks_only() {
     assert_eq!(refused(&calls, LockKind::Plain, SECOND), None);
 }
 
-/// A durable client claims its locks, and a durable client with a quorum confirms messages.
+/// A durable client reclaims its locks, and a durable client with a quorum confirms messages.
 #[test]
-fn a_durable_client_claims_and_a_quorum_confirms() {
+fn a_durable_client_reclaims_and_a_quorum_confirms() {
     let of = |durability| client(durability, false).0;
     let roles =
         [None, Some(Durability::default()), Some(Durability::default().among(Arrangement::Sentinels))]
             .map(of);
-    let claims = Some(SECOND + Duration::from_millis(500));
-    assert_eq!(roles.each_ref().map(|calls| calls.claims(SECOND)), [None, claims, claims]);
+    let reclaims = Some(SECOND + Duration::from_millis(500));
+    assert_eq!(roles.each_ref().map(|calls| calls.reclaims(SECOND)), [None, reclaims, reclaims]);
     assert_eq!(roles.each_ref().map(Calls::confirms_messages), [false, false, true]);
 }
 
@@ -169,9 +169,9 @@ fn durable_clients_and_others_meet_in_the_first_slot() {
     // The settings are another client's, so that no greeting tells it before.
     let (address, _) = server(":7\r\n", GRACE);
     let servers = connect(&address, &client(Some(Durability::default()), true).1);
-    let (beside, _) = client(None, true);
-    beside.meet(true, &servers);
-    assert_eq!(refused(&beside, LockKind::Fair, SECOND), Some(BackendErrorKind::InvalidConfig));
+    let (peers, _) = client(None, true);
+    peers.meet(true, &servers);
+    assert_eq!(refused(&peers, LockKind::Fair, SECOND), Some(BackendErrorKind::InvalidConfig));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! A batch: the work of a leader and of queued callers, sent together and answered one by one.
+//! A batch: the work of a leader and of waiting callers, sent together and answered one by one.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use redis::Value;
 
-use super::queued_call::{Answers, QueuedCall, Work};
+use super::waiting_call::{Answers, WaitingCall, Work};
 use crate::net::connection::Failure;
 
 /// Sorts the replies, which come in the order of the commands. A drop gives the remaining followers a failure: no thread waits
@@ -15,13 +15,13 @@ use crate::net::connection::Failure;
 pub(super) struct Batch<'a> {
     work: Work<'a>,
     own: Answers,
-    followers: VecDeque<Arc<QueuedCall>>,
+    followers: VecDeque<Arc<WaitingCall>>,
     /// The answers for the first follower so far.
     answers: Answers,
 }
 
 impl<'a> Batch<'a> {
-    pub(super) fn new(work: Work<'a>, followers: VecDeque<Arc<QueuedCall>>) -> Batch<'a> {
+    pub(super) fn new(work: Work<'a>, followers: VecDeque<Arc<WaitingCall>>) -> Batch<'a> {
         Batch { work, own: Answers::with_capacity(work.commands), followers, answers: Answers::new() }
     }
 
@@ -91,9 +91,11 @@ mod tests {
         Work { packed: &b"xxxxxx"[..commands], commands }
     }
 
-    fn answers_of(call: &QueuedCall) -> Vec<Option<i64>> {
-        use crate::net::commands::queued_call::Waited;
-        let Waited::Answered(answers) = call.wait(std::time::Instant::now()) else { panic!("no answer") };
+    fn answers_of(call: &WaitingCall) -> Vec<Option<i64>> {
+        use crate::net::commands::waiting_call::CallOutcome;
+        let CallOutcome::Answered(answers) = call.wait(std::time::Instant::now()) else {
+            panic!("no answer")
+        };
         let number = |answer| match answer {
             Ok(Value::Int(number)) => Some(number),
             _ => None,
@@ -104,7 +106,7 @@ mod tests {
     #[test]
     fn replies_go_to_their_callers_and_a_missing_one_is_a_failure() {
         let (own, one, two) =
-            (work(2), Arc::new(QueuedCall::new(work(1))), Arc::new(QueuedCall::new(work(3))));
+            (work(2), Arc::new(WaitingCall::new(work(1))), Arc::new(WaitingCall::new(work(3))));
         let mut batch = Batch::new(own, VecDeque::from([Arc::clone(&one), Arc::clone(&two)]));
         assert_eq!((batch.packed().len(), batch.commands()), (6, 6));
         (0..4).for_each(|number| batch.reply(Ok(Value::Int(number))));
@@ -116,7 +118,7 @@ mod tests {
 
     #[test]
     fn followers_of_a_leader_that_panics_get_a_failure() {
-        let (own, other) = (work(1), Arc::new(QueuedCall::new(work(1))));
+        let (own, other) = (work(1), Arc::new(WaitingCall::new(work(1))));
         let followers = VecDeque::from([Arc::clone(&other)]);
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let _batch = Batch::new(own, followers);

@@ -7,8 +7,8 @@ mod dry_run;
 mod leads_to;
 mod listeners;
 mod pool;
-mod queued_call;
 mod server_clock;
+mod waiting_call;
 
 pub(crate) use command_connection::CommandConnection;
 pub(crate) use dry_run::dry_run;

@@ -1,13 +1,13 @@
 //! A pool: a few connections to one server that any number of threads share.
 //!
-//! A caller that finds an idle connection does its own I/O. A caller that finds no idle connection queues, and is served by a
-//! caller with a connection (combining). A caller with a connection leads: it sends its own work and some of the queue as one
-//! batch, hands out the answers, and passes the connection to the first in the queue: nobody leads for more than one batch. The
+//! A caller that finds an idle connection does its own I/O. A caller that finds no idle connection waits, and is served by a
+//! caller with a connection (combining). A caller with a connection leads: it sends its own work and some waiting calls as one
+//! batch, hands out the answers, and passes the connection to the first that waits: nobody leads for more than one batch. The
 //! pool needs no thread, and a lone caller pays nothing for it. While a batch is under way its connection carries nothing else.
 //! So a distant server gets more connections: a caller then waits less for a free connection. Nothing is ever sent twice. After a
 //! failure to connect, calls that need a new connection fail at once with the same cause until a back-off is over.
 //!
-//! Every call ends within connect + 2 × response time-out (queue: one response; connecting; the batch: one response);
+//! Every call ends within connect + 2 × response time-out (waiting: one response; connecting; the batch: one response);
 //! [`TURN`] commands of [`Pool::call_many`] count as one call.
 
 mod doubts;
@@ -29,8 +29,8 @@ use super::command_connection::CommandConnection;
 use super::distance::Distance;
 use super::leads_to::LeadsTo;
 use super::listeners::{KnownListeners, Listeners};
-use super::queued_call::{Answers, QueuedCall, Waited, Work};
 use super::server_clock::ServerClock;
+use super::waiting_call::{Answers, CallOutcome, WaitingCall, Work};
 use crate::net::connection::{Address, Failure, MustBe, open_and_ask, told_apart};
 use crate::net::settings::Settings;
 
@@ -41,7 +41,7 @@ const TURN: usize = 64;
 pub(crate) struct Pool {
     address: Address,
     settings: Settings,
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
     clock: ServerClock,
     distance: Distance,
     listeners: KnownListeners,
@@ -50,24 +50,24 @@ pub(crate) struct Pool {
     era: AtomicU64,
 }
 
-struct State {
+struct PoolState {
     /// How many connections there are, opened or not.
     count: usize,
-    /// Connections that no leader holds, the connected ones on top. While a connected one is idle the queue is empty: a
-    /// returned connection goes to the queue first.
+    /// Connections that no leader holds, the connected ones on top. While a connected one is idle no call waits: a
+    /// returned connection goes to a waiting call first.
     idle: Vec<CommandConnection>,
     /// How many connections were open when a leader last took or returned one.
     connected: usize,
     /// How many connections were lost and not opened again yet.
     lost: usize,
-    queue: VecDeque<Arc<QueuedCall>>,
-    outage: Option<Outage>,
+    waiting: VecDeque<Arc<WaitingCall>>,
+    outage: Option<PoolOutage>,
     /// When the connections were last left for the server's role.
     left: Option<Instant>,
 }
 
 /// Why the last attempt to connect failed, and when the next one may start.
-struct Outage {
+struct PoolOutage {
     cause: Failure,
     until: Instant,
     failures: u32,
@@ -93,8 +93,15 @@ impl Pool {
     fn of(address: Address, settings: &Settings, leads_to: LeadsTo) -> Pool {
         let count = settings.connections;
         let idle = (0..count).map(|_| CommandConnection::new()).collect();
-        let state =
-            State { count, idle, connected: 0, lost: 0, queue: VecDeque::new(), outage: None, left: None };
+        let state = PoolState {
+            count,
+            idle,
+            connected: 0,
+            lost: 0,
+            waiting: VecDeque::new(),
+            outage: None,
+            left: None,
+        };
         let (settings, state, clock) = (settings.clone(), Mutex::new(state), ServerClock::new());
         let (distance, listeners, era) = (Distance::default(), KnownListeners::new(), AtomicU64::new(0));
         Pool { address, settings, state, clock, distance, listeners, leads_to, era }
@@ -207,8 +214,8 @@ impl Pool {
             }
             Entry::Down(cause) => work.failed(&cause),
             Entry::Wait => {
-                let call = Arc::new(QueuedCall::new(work));
-                state.queue.push_back(Arc::clone(&call));
+                let call = Arc::new(WaitingCall::new(work));
+                state.waiting.push_back(Arc::clone(&call));
                 drop(state);
                 self.follow(&call)
             }
@@ -216,36 +223,36 @@ impl Pool {
     }
 
     /// Waits until a leader has sent the work, or passes a connection on.
-    fn follow(&self, call: &Arc<QueuedCall>) -> Answers {
+    fn follow(&self, call: &Arc<WaitingCall>) -> Answers {
         let (start, response) = (Instant::now(), self.settings.timeouts.response);
         let waited = match call.wait(start + response) {
-            Waited::TimedOut if self.dequeue(call) => {
+            CallOutcome::TimedOut if self.stop_waiting(call) => {
                 let count = self.state.lock().count;
                 return call.work().failed(&Failure::NotSent(format!("all {count} connections are busy")));
             }
-            // The call is not in the queue: a leader has just taken it, to send it or to pass the connection on. Both are
+            // The call waits no longer: a leader has just taken it, to send it or to pass the connection on. Both are
             // bounded.
-            Waited::TimedOut => call.wait(start + self.settings.timeouts.connect + 2 * response),
+            CallOutcome::TimedOut => call.wait(start + self.settings.timeouts.connect + 2 * response),
             waited => waited,
         };
-        // Leaves no gap between the last check and the end: see `QueuedCall::leave`.
-        let waited = if matches!(waited, Waited::TimedOut) { call.leave() } else { waited };
+        // Leaves no gap between the last check and the end: see `WaitingCall::leave`.
+        let waited = if matches!(waited, CallOutcome::TimedOut) { call.leave() } else { waited };
         match waited {
-            Waited::Lead(connection) => self.lead(connection, call.work()),
-            Waited::Answered(answers) => answers,
-            Waited::TimedOut => call.work().failed(&Failure::Broken("no answer in time".to_owned())),
+            CallOutcome::Lead(connection) => self.lead(connection, call.work()),
+            CallOutcome::Answered(answers) => answers,
+            CallOutcome::TimedOut => call.work().failed(&Failure::Broken("no answer in time".to_owned())),
         }
     }
 
-    /// Takes a call out of the queue; false if it is not there. Leaders take calls under the same mutex: a call that is found
+    /// Takes a call out of those that wait; false if it does not wait. Leaders take calls under the same mutex: a call that is found
     /// here was taken by no leader, and will not be.
-    fn dequeue(&self, call: &Arc<QueuedCall>) -> bool {
+    fn stop_waiting(&self, call: &Arc<WaitingCall>) -> bool {
         let mut state = self.state.lock();
-        let index = state.queue.iter().position(|queued| Arc::ptr_eq(queued, call));
-        index.and_then(|index| state.queue.remove(index)).is_some()
+        let index = state.waiting.iter().position(|waiting| Arc::ptr_eq(waiting, call));
+        index.and_then(|index| state.waiting.remove(index)).is_some()
     }
 
-    /// Sends a caller's own work, together with some of the queue.
+    /// Sends a caller's own work, together with some waiting calls.
     fn lead(&self, connection: CommandConnection, work: Work<'_>) -> Answers {
         // Both are guards: however this ends, followers get an answer first, then the connection is passed on.
         let mut held = Held { pool: self, connected: connection.is_connected(), connection };
@@ -253,7 +260,7 @@ impl Pool {
             Ok(asked) => asked,
             Err(failure) => return work.failed(&failure),
         };
-        // Only now: while this connection opens, queued callers can be served by another one, or leave and know that
+        // Only now: while this connection opens, waiting callers can be served by another one, or leave and know that
         // nothing was sent.
         let mut batch = Batch::new(work, self.share(work.commands));
         let (packed, commands) = (batch.packed(), batch.commands());
@@ -321,19 +328,19 @@ impl Pool {
         }
     }
 
-    /// A leader's part of the queue. For a near server a fair part, which leaves work for the other connections. For a distant
-    /// server the whole queue: a call that stays would wait for another connection to come back, half a cycle longer.
-    fn share(&self, own: usize) -> VecDeque<Arc<QueuedCall>> {
+    /// A leader's part of the waiting calls. For a near server a fair part, which leaves work for the other connections. For a distant
+    /// server all of them: a call that stays would wait for another connection to come back, half a cycle longer.
+    fn share(&self, own: usize) -> VecDeque<Arc<WaitingCall>> {
         let mut state = self.state.lock();
         let parts = if self.distance.is_far() { 1 } else { state.count };
-        let most = state.queue.len().div_ceil(parts);
+        let most = state.waiting.len().div_ceil(parts);
         let (mut taken, mut commands) = (VecDeque::with_capacity(most.min(TURN)), own);
         while taken.len() < most
-            && let Some(next) = state.queue.pop_front()
+            && let Some(next) = state.waiting.pop_front()
         {
             commands += next.work().commands;
             if commands > TURN {
-                state.queue.push_front(next);
+                state.waiting.push_front(next);
                 break;
             }
             taken.push_back(next);
@@ -341,7 +348,7 @@ impl Pool {
         taken
     }
 
-    /// Passes a connection to the first in the queue, or makes it idle.
+    /// Passes a connection to the first call that waits, or makes it idle.
     fn put_back(&self, mut connection: CommandConnection, was_connected: bool) {
         let mut state = self.state.lock();
         state.connected += usize::from(connection.is_connected());
@@ -352,17 +359,17 @@ impl Pool {
                 && let Some(cause) = state.down()
             {
                 state.idle.insert(0, connection);
-                // If no open connection is in use, nobody will serve the queue, so no caller may wait. An open connection in use
+                // If no open connection is in use, nobody will serve the waiting calls, so no caller may wait. An open connection in use
                 // will be put back here.
                 let stranded =
-                    if state.connected == 0 { std::mem::take(&mut state.queue) } else { VecDeque::new() };
+                    if state.connected == 0 { std::mem::take(&mut state.waiting) } else { VecDeque::new() };
                 drop(state);
                 stranded.iter().for_each(|call| call.answer(call.work().failed(&cause)));
                 return;
             }
-            // Checked and made idle under one mutex, under which callers also find no idle connection and queue: otherwise
-            // a caller could queue between the two steps and wait beside an idle connection.
-            let Some(next) = state.queue.pop_front() else {
+            // Checked and made idle under one mutex, under which callers also find no idle connection and wait: otherwise
+            // a caller could begin to wait between the two steps and wait beside an idle connection.
+            let Some(next) = state.waiting.pop_front() else {
                 let index = if connection.is_connected() { state.idle.len() } else { 0 };
                 state.idle.insert(index, connection);
                 return;
@@ -370,7 +377,7 @@ impl Pool {
             drop(state); // waking is a system call
             match next.offer(connection) {
                 None => return,
-                // The caller gave up after its call was taken from the queue: the next caller gets the connection.
+                // The caller gave up after its call was taken: the next caller gets the connection.
                 Some(back) => connection = back,
             }
             state = self.state.lock();
@@ -378,8 +385,8 @@ impl Pool {
     }
 }
 
-impl State {
-    /// Adds connections. They open when callers find no other idle; open connections serve the calls in the queue.
+impl PoolState {
+    /// Adds connections. They open when callers find no other idle; open connections serve the calls that wait.
     fn grow(&mut self, count: usize) {
         self.idle.splice(0..0, (self.count..count).map(|_| CommandConnection::new()));
         self.count = self.count.max(count);
@@ -418,15 +425,15 @@ impl State {
         let failures = match self.outage.take() {
             // Two leaders tried at the same time: one failure, and no longer back-off.
             Some(outage) if now < outage.until => {
-                self.outage = Some(Outage { cause: cause.clone(), ..outage });
+                self.outage = Some(PoolOutage { cause: cause.clone(), ..outage });
                 return;
             }
             Some(outage) => outage.failures.saturating_add(1),
-            // The first has a pause already: there is a queue of callers, and all would try.
+            // The first has a pause already: callers wait, and all would try.
             None => 2,
         };
         let until = now + pause(failures);
-        self.outage = Some(Outage { cause: cause.clone(), until, failures });
+        self.outage = Some(PoolOutage { cause: cause.clone(), until, failures });
     }
 }
 

@@ -8,7 +8,7 @@ use fairlock_core::backend::{BackendError, BackendErrorKind};
 use fairlock_net::{NO_ANSWER, Secrets, TlsFailure, in_words, one_line, within};
 use redis::{ErrorKind, RedisError};
 
-use super::said::Said;
+use super::server_text::ServerText;
 use super::verdict::{CERTIFICATE, Meaning, ONLY_USER, REFUSED, verdict};
 
 /// Why there is no reply. The variants differ by what is known of the request.
@@ -16,7 +16,7 @@ use super::verdict::{CERTIFICATE, Meaning, ONLY_USER, REFUSED, verdict};
 pub(crate) enum Failure {
     /// The server refused the request (or its certificate was refused): the request was not executed, except as far as a
     /// script got before it failed. The connection is fine. `is_unsent`: it refused the connection, so the request was never sent.
-    Refused { code: String, message: Said, is_unsent: bool },
+    Refused { code: String, message: ServerText, is_unsent: bool },
     /// The link failed after the request was, or may have been, written: whether it was executed is unknown.
     Broken(String),
     /// The request was never sent, and so certainly not executed.
@@ -58,7 +58,7 @@ impl Failure {
         // What stands where a code does may be the secret, unless it means something.
         let has_meaning = matches!(&*code, "ERR" | "NOSCRIPT") || verdict(&code, "").1 != REFUSED;
         let code = if has_meaning { code } else { one_line(shown_code) };
-        Failure::Refused { code, message: Said::new(said, shown), is_unsent: false }
+        Failure::Refused { code, message: ServerText::new(said, shown), is_unsent: false }
     }
 
     fn unwrapped(code: &str, message: &str) -> (String, String) {

@@ -5,7 +5,7 @@ mod decoder;
 mod failure;
 mod foreign;
 mod open;
-mod said;
+mod server_text;
 mod verdict;
 mod wire;
 

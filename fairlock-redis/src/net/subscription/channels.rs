@@ -14,13 +14,13 @@ use crate::net::connection::Failure;
 
 #[derive(Default)]
 pub(super) struct Channels {
-    state: Mutex<State>,
+    state: Mutex<ChannelsState>,
     /// Signals a verdict, or the end.
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct ChannelsState {
     wanted: HashMap<String, Interest>,
     /// Channels whose interest began or ended since the listener last took the changes.
     touched: HashSet<String>,
@@ -58,8 +58,9 @@ impl Channels {
     /// Waits until a wanted channel is live, or refused. On failure the interest ends.
     pub(super) fn verdict(&self, channel: &str, until: Instant) -> Result<(), Failure> {
         let mut state = self.state.lock();
-        let said = |state: &State| state.wanted.get(channel).and_then(|interest| interest.verdict.clone());
-        let is_open = |state: &mut State| !state.ended && said(state).is_none();
+        let said =
+            |state: &ChannelsState| state.wanted.get(channel).and_then(|interest| interest.verdict.clone());
+        let is_open = |state: &mut ChannelsState| !state.ended && said(state).is_none();
         self.changed.wait_while_until(&mut state, is_open, until);
         let verdict = said(&state).unwrap_or_else(|| {
             Err(match state.ended {
@@ -115,7 +116,7 @@ impl Channels {
     }
 }
 
-impl State {
+impl ChannelsState {
     fn unwant(&mut self, channel: &str) {
         let Some(interest) = self.wanted.get_mut(channel) else { return };
         interest.count -= 1;

@@ -30,7 +30,7 @@ pub(super) use fan_out::fan_out;
 use route::Described;
 pub(crate) use route::Route;
 pub(super) use sentinel::Sentinel;
-pub(crate) use sentinel::{Said, Surveyed};
+pub(crate) use sentinel::{SentinelAnswer, Surveyed};
 pub(super) use single::Single;
 
 /// The servers of a backend.

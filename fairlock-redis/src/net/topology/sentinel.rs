@@ -31,7 +31,7 @@ mod survey;
 mod topology;
 mod vote;
 
-pub(crate) use survey::{Said, Surveyed};
+pub(crate) use survey::{SentinelAnswer, Surveyed};
 
 /// The channel on which sentinels announce a new master.
 const SWITCHED: &str = "+switch-master";
@@ -45,14 +45,14 @@ pub(crate) struct Sentinel {
     /// Login, TLS and database of all masters; host and port are a sentinel's.
     servers: Address,
     settings: Settings,
-    state: Mutex<State>,
+    state: Mutex<SentinelState>,
     /// Held while one caller searches, over I/O with time-outs: the others wait for its result.
     searching: Mutex<()>,
     subscriber: OnceLock<Subscriber>,
 }
 
 #[derive(Default)]
-struct State {
+struct SentinelState {
     master: Option<Arc<Pool>>,
     /// Whether there was no doubt since the last search; otherwise the next caller searches.
     sure: bool,
@@ -87,7 +87,7 @@ impl Sentinel {
         servers.must_be = MustBe::Master;
         let sentinel = Arc::new(Sentinel {
             name: name.to_owned(),
-            state: Mutex::new(State::new(sentinels.len())),
+            state: Mutex::new(SentinelState::new(sentinels.len())),
             sentinels: Arc::new(Sentinels { all: sentinels, turn: Mutex::default() }),
             servers,
             settings: settings.clone(),
@@ -240,7 +240,7 @@ impl Sentinel {
 
     /// What a sentinel says of the master.
     fn report(&self, (sentinel, answer): Answer) -> Result<MasterReport, Failure> {
-        let said = Said::read(&answer?, &self.servers);
+        let said = SentinelAnswer::read(&answer?, &self.servers);
         let report = MasterReport::of(&sentinel, said, self.settings.majority.is_some())?;
         self.sentinels.prefer(&sentinel);
         Ok(report)
@@ -269,9 +269,9 @@ impl Sentinel {
     }
 }
 
-impl State {
-    fn new(configured: usize) -> State {
-        State { electorate: Electorate::new(configured), ..State::default() }
+impl SentinelState {
+    fn new(configured: usize) -> SentinelState {
+        SentinelState { electorate: Electorate::new(configured), ..SentinelState::default() }
     }
 
     fn doubt(&mut self) {

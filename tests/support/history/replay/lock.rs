@@ -6,7 +6,7 @@ use fairlock_core::backend::{
     Acquire, Acquired, Hold, LockId, Place, Released, Renew, Renewal, RequestId, Wait,
 };
 use fairlock_core::{FencingToken, LockKind, LockName, OwnerId};
-use fairlock_rules::{KeptHold, LockEntry, OperationContext, StoreContext};
+use fairlock_rules::{GrantedHold, LockEntry, OperationContext, StoreContext};
 
 use super::calls::Call;
 
@@ -63,11 +63,11 @@ impl Lock {
     }
 
     /// The hold, if there is one, also after its end.
-    pub(super) fn hold(&mut self) -> Option<KeptHold> {
+    pub(super) fn hold(&mut self) -> Option<GrantedHold> {
         if self.is_free { None } else { self.any_hold() }
     }
 
-    fn any_hold(&mut self) -> Option<KeptHold> {
+    fn any_hold(&mut self) -> Option<GrantedHold> {
         let hold = self.entry.take_sole_hold()?;
         self.entry.put_sole_hold(hold.clone());
         Some(hold)
@@ -80,19 +80,19 @@ impl Lock {
 
     /// The hold lasts until then, if not for longer.
     pub(super) fn hold_until(&mut self, at: u64) {
-        self.change_hold(|hold| KeptHold { ends: hold.ends.max(moment(at) + THROUGH), ..hold });
+        self.change_hold(|hold| GrantedHold { ends: hold.ends.max(moment(at) + THROUGH), ..hold });
     }
 
     /// The hold ends so much earlier, but not before now.
     pub(super) fn end_earlier(&mut self, now: u64, by: Millis) {
         let by = Duration::from_millis(by);
-        self.change_hold(|hold| KeptHold {
+        self.change_hold(|hold| GrantedHold {
             ends: hold.ends.saturating_sub(by).max((moment(now) + THROUGH).min(hold.ends)),
             ..hold
         });
     }
 
-    fn change_hold(&mut self, change: impl FnOnce(KeptHold) -> KeptHold) {
+    fn change_hold(&mut self, change: impl FnOnce(GrantedHold) -> GrantedHold) {
         if let Some(hold) = self.entry.take_sole_hold() {
             self.entry.put_sole_hold(change(hold));
         }
@@ -104,7 +104,7 @@ impl Lock {
         let (since, ends) = (moment(now), moment(now) + THROUGH);
         let (owner, token) = (self.nobody.clone(), FencingToken::new(0));
         let label = "".into();
-        self.entry.put_sole_hold(KeptHold {
+        self.entry.put_sole_hold(GrantedHold {
             owner,
             request: UNSEEN,
             token,

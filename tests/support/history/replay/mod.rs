@@ -19,7 +19,7 @@ mod tests;
 use std::time::Duration;
 
 use fairlock_core::backend::Acquired;
-use fairlock_rules::KeptHold;
+use fairlock_rules::GrantedHold;
 
 use super::{Event, Violations, sort};
 use calls::{Call, Heartbeat, calls};
@@ -246,7 +246,7 @@ impl Replay<'_> {
     }
 
     /// The hold ends, and the lock is handed on. By the history it goes to `next`.
-    fn end(&mut self, hold: KeptHold, next: Option<usize>) -> Result<(), String> {
+    fn end(&mut self, hold: GrantedHold, next: Option<usize>) -> Result<(), String> {
         if let Some(holder) = index_of(&hold) {
             match (self.calls[holder].granted, next) {
                 (Some(_), _) if self.had[holder] => self.reach_end(holder)?,
@@ -351,6 +351,6 @@ impl Replay<'_> {
 }
 
 /// Whose hold it is; none if no process has seen that.
-fn index_of(hold: &KeptHold) -> Option<usize> {
+fn index_of(hold: &GrantedHold) -> Option<usize> {
     usize::try_from(hold.request.get()).ok().filter(|request| *request != usize::MAX)
 }

@@ -20,8 +20,8 @@ fn short() -> Timeouts {
     Timeouts { connect: SECOND, response: SECOND / 2 }
 }
 
-fn queued(pool: &Pool) -> usize {
-    pool.state.lock().queue.len()
+fn waiting(pool: &Pool) -> usize {
+    pool.state.lock().waiting.len()
 }
 
 fn until(what: impl Fn() -> bool) {
@@ -36,9 +36,9 @@ fn until(what: impl Fn() -> bool) {
 const PATIENT: Timeouts = Timeouts { connect: Duration::from_secs(60), response: Duration::from_secs(60) };
 
 /// An outage that lasts longer than the test.
-fn outage() -> Option<Outage> {
+fn outage() -> Option<PoolOutage> {
     let cause = Failure::NotSent("gone".to_owned());
-    Some(Outage { cause, until: Instant::now() + 100 * SECOND, failures: 2 })
+    Some(PoolOutage { cause, until: Instant::now() + 100 * SECOND, failures: 2 })
 }
 
 /// Where a server stops until the test lets it go on, ten seconds at most.
@@ -82,14 +82,19 @@ fn gated(act: impl Fn(usize, &[String]) -> Act + Send + Sync + 'static) -> (Arc<
     (gate, server)
 }
 
-/// The answers to `first` and to others that queue up while it is answered, perhaps in an outage.
-fn answers(pool: &Pool, gate: &Gate, outage: Option<Outage>, others: usize) -> Vec<Result<Value, Failure>> {
+/// The answers to `first` and to others that wait while it is answered, perhaps in an outage.
+fn answers(
+    pool: &Pool,
+    gate: &Gate,
+    outage: Option<PoolOutage>,
+    others: usize,
+) -> Vec<Result<Value, Failure>> {
     std::thread::scope(|scope| {
         let first = scope.spawn(|| pool.call(echo("first")));
         until(|| gate.is_reached());
         pool.state.lock().outage = outage;
         let others: Vec<_> = (0..others).map(|_| scope.spawn(|| pool.call(echo("x")))).collect();
-        until(|| queued(pool) == others.len());
+        until(|| waiting(pool) == others.len());
         gate.open();
         std::iter::once(first).chain(others).map(|call| call.join().expect("an answer")).collect()
     })
@@ -112,7 +117,7 @@ fn each_of_many_threads_gets_its_own_answers() {
             }
         });
         let state = pool.state.lock();
-        assert_eq!((state.idle.len(), state.queue.len()), (count, 0));
+        assert_eq!((state.idle.len(), state.waiting.len()), (count, 0));
         assert_eq!(state.connected, state.idle.iter().filter(|connection| connection.is_connected()).count());
     }
 }
@@ -172,21 +177,21 @@ fn a_caller_that_finds_no_connection_leaves_on_time() {
     let asked = Instant::now();
     assert!(matches!(pool.call(echo("x")), Err(Failure::NotSent(_))));
     assert!(asked.elapsed() >= short().response && asked.elapsed() < 2 * SECOND, "{:?}", asked.elapsed());
-    assert_eq!(queued(&pool), 0);
+    assert_eq!(waiting(&pool), 0);
     pool.put_back(connection, false);
     assert_eq!(pool.call(echo("y")), bulk("y"));
     assert_eq!(server.connections(), 1);
 }
 
-/// A caller that was taken from the queue and forgotten leaves at last.
+/// A caller that was taken and forgotten leaves at last.
 #[test]
-fn a_caller_taken_from_the_queue_and_forgotten_leaves() {
+fn a_caller_taken_and_forgotten_leaves() {
     let server = FakeServer::start(|_, words| polite(words));
     let pool = Pool::new(server.address(), &Settings::new(short(), 1));
     let connection = pool.state.lock().idle.pop().expect("a connection");
     std::thread::scope(|scope| {
         let caller = scope.spawn(|| pool.call(echo("x")));
-        until(|| queued(&pool) == 1);
+        until(|| waiting(&pool) == 1);
         let taken = pool.share(0);
         assert!(matches!(caller.join().expect("an answer"), Err(Failure::Broken(_))));
         drop(taken);
@@ -201,12 +206,12 @@ fn a_connection_for_a_caller_that_left_goes_to_the_next() {
     let server = FakeServer::start(|_, words| polite(words));
     let pool = Pool::new(server.address(), &Settings::new(PATIENT, 1));
     let connection = pool.state.lock().idle.pop().expect("a connection");
-    let gone = Arc::new(QueuedCall::new(Work { packed: &echo("gone"), commands: 1 }));
-    assert!(matches!(gone.leave(), Waited::TimedOut));
-    pool.state.lock().queue.push_back(gone);
+    let gone = Arc::new(WaitingCall::new(Work { packed: &echo("gone"), commands: 1 }));
+    assert!(matches!(gone.leave(), CallOutcome::TimedOut));
+    pool.state.lock().waiting.push_back(gone);
     std::thread::scope(|scope| {
         let next = scope.spawn(|| pool.call(echo("next")));
-        until(|| queued(&pool) == 2);
+        until(|| waiting(&pool) == 2);
         pool.put_back(connection, false);
         assert_eq!(next.join().expect("an answer"), bulk("next"));
     });
@@ -239,17 +244,17 @@ fn a_server_that_is_far_away_gets_more_connections() {
     assert_eq!((pool.state.lock().connected, server.connections()), (4, 4));
 }
 
-/// A leader takes a fair part of the queue, and all of the queue for a server that is far away.
+/// A leader takes a fair part of the waiting calls, and all of them for a server that is far away.
 #[test]
 fn a_leader_takes_a_fair_part_and_all_for_a_far_server() {
     let pool = Pool::new(Address::parse("redis://nowhere").expect("an address"), &Settings::new(TIMEOUTS, 2));
-    let waiting = || Arc::new(QueuedCall::new(Work { packed: &echo("x"), commands: 1 }));
-    pool.state.lock().queue.extend((0..100).map(|_| waiting()));
+    let waiting = || Arc::new(WaitingCall::new(Work { packed: &echo("x"), commands: 1 }));
+    pool.state.lock().waiting.extend((0..100).map(|_| waiting()));
     assert_eq!(pool.share(1).len(), 50);
     let long_ago = Instant::now() - SECOND;
     assert!((0..16).any(|_| pool.distance.is_found_far(long_ago)));
-    assert_eq!(pool.share(1).len(), 50, "all that is in the queue");
-    pool.state.lock().queue.extend((0..100).map(|_| waiting()));
+    assert_eq!(pool.share(1).len(), 50, "all that wait");
+    pool.state.lock().waiting.extend((0..100).map(|_| waiting()));
     assert_eq!(pool.share(1).len(), TURN - 1);
 }
 

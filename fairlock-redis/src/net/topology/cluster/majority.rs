@@ -27,12 +27,12 @@ pub(super) struct Majority {
     /// How the nodes' answers count.
     pub(super) terms: MajorityTerms,
     pub(super) runs: Mutex<Runs>,
-    pub(super) state: Mutex<State>,
+    pub(super) state: Mutex<MajorityState>,
     /// Raised when an answer was counted.
     counted: Condvar,
 }
 
-pub(super) struct State {
+pub(super) struct MajorityState {
     /// By slot.
     proofs: Vec<Option<Arc<Proof>>>,
     /// The latest round, and the last earlier round in which a node has answered.
@@ -84,7 +84,7 @@ impl Cluster {
     }
 
     /// Asks all nodes, without waiting for them.
-    pub(super) fn begin_round(&self, majority: &Majority, mut state: MutexGuard<'_, State>) {
+    pub(super) fn begin_round(&self, majority: &Majority, mut state: MutexGuard<'_, MajorityState>) {
         let nodes = self.voters(&state);
         let round = state.begin(&majority.terms, nodes.len());
         // Starts a thread for each node; nobody else has to wait for that.
@@ -93,7 +93,7 @@ impl Cluster {
     }
 
     /// The nodes that were found. The user's addresses may be out of date, and are asked only if the found nodes don't decide.
-    fn voters(&self, state: &State) -> Vec<Address> {
+    fn voters(&self, state: &MajorityState) -> Vec<Address> {
         let mut voters = [&state.round, &state.before].into_iter().map(|round| round.voters());
         let mut voters = voters.find(|voters| !voters.is_empty()).unwrap_or_default();
         if voters.is_empty() || state.is_vain {
@@ -122,7 +122,7 @@ struct Proof {
 impl Majority {
     pub(super) fn new(terms: MajorityTerms) -> Majority {
         let none = Arc::new(Round::new(Some(&terms), 0, 0));
-        let state = State {
+        let state = MajorityState {
             proofs: vec![None; usize::from(SLOTS)],
             round: Arc::clone(&none),
             before: none,
@@ -135,7 +135,7 @@ impl Majority {
 
     /// The way to the slot's keeper, if there is a proof for it and no doubt. After a doubt the nodes are asked again, but not at
     /// every call.
-    fn known(&self, state: &State, slot: u16) -> Option<Route> {
+    fn known(&self, state: &MajorityState, slot: u16) -> Option<Route> {
         let proof = state.proofs[usize::from(slot)].as_ref()?;
         let is_doubted =
             proof.doubted.load(Ordering::Relaxed) && !(state.round.is_over() && state.was_just_answered());
@@ -192,7 +192,7 @@ impl Majority {
     }
 }
 
-impl State {
+impl MajorityState {
     /// Another round, in which so many nodes are asked.
     fn begin(&mut self, terms: &MajorityTerms, nodes: usize) -> Arc<Round> {
         // Silence does not make the cluster smaller.

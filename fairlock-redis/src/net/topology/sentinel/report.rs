@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use super::survey::Said;
+use super::survey::SentinelAnswer;
 use crate::net::connection::{Address, Failure};
 use crate::net::topology::fan_out::Answer;
 use crate::net::topology::voter::Run;
@@ -116,7 +116,7 @@ impl Round {
 
 impl MasterReport {
     /// What counts of a sentinel's answer, which tells of its process as well if the sentinel `votes`.
-    pub(super) fn of(sentinel: &Address, said: Said, votes: bool) -> Result<MasterReport, Failure> {
+    pub(super) fn of(sentinel: &Address, said: SentinelAnswer, votes: bool) -> Result<MasterReport, Failure> {
         let number = |name| said.details.as_ref().map_or(0, |details| details.number(name));
         let sentinels = said.known();
         let others = said.others.iter().flatten().map(|(id, _)| id);

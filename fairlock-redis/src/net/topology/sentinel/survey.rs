@@ -14,11 +14,11 @@ use crate::net::value::{items, number, text};
 /// One sentinel that is configured.
 pub(crate) struct Surveyed {
     pub(crate) sentinel: Address,
-    pub(crate) said: Result<Said, Failure>,
+    pub(crate) said: Result<SentinelAnswer, Failure>,
 }
 
 /// The answer of a sentinel; each part may be refused by itself.
-pub(crate) struct Said {
+pub(crate) struct SentinelAnswer {
     pub(crate) master: Result<Address, Failure>,
     pub(crate) details: Result<Details, Failure>,
     pub(crate) id: Result<String, Failure>,
@@ -61,7 +61,7 @@ impl Sentinel {
             let said = answer.map_or_else(|| Err(Failure::no_answer()), |(_, answer)| answer.clone());
             Surveyed {
                 sentinel: sentinel.clone(),
-                said: said.map(|replies| Said::read(&replies, &self.servers)),
+                said: said.map(|replies| SentinelAnswer::read(&replies, &self.servers)),
             }
         };
         all.iter().map(of).collect()
@@ -98,7 +98,7 @@ fn names(masters: &Value) -> Vec<String> {
     items(masters).map_or_else(|_| Vec::new(), |masters| masters.iter().filter_map(name).collect())
 }
 
-impl Said {
+impl SentinelAnswer {
     /// How many sentinels this sentinel knows, with itself. A user that may not see which sentinels still gets the number.
     pub(crate) fn known(&self) -> usize {
         let others = self.details.as_ref().map_or(0, |details| details.number("num-other-sentinels"));
@@ -106,12 +106,12 @@ impl Said {
     }
 
     /// Reads the replies to [`question`].
-    pub(super) fn read(replies: &[Result<Value, Failure>], servers: &Address) -> Said {
+    pub(super) fn read(replies: &[Result<Value, Failure>], servers: &Address) -> SentinelAnswer {
         let reply = |at: usize| {
             let none = || Err(Failure::Broken("no answer".to_owned()));
             replies.get(at).cloned().unwrap_or_else(none)
         };
-        Said {
+        SentinelAnswer {
             master: reply(0).and_then(|address| master(&address, servers)),
             details: reply(1).map(Details),
             id: reply(2).and_then(|id| text(&id).map(str::to_owned).map_err(|_| unintelligible())),

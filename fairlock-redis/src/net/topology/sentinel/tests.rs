@@ -126,7 +126,7 @@ pub(super) fn unlinked(sentinels: Vec<Address>, terms: Option<MajorityTerms>) ->
     Sentinel {
         name: "m".to_owned(),
         servers: sentinels[0].clone(),
-        state: Mutex::new(State::new(sentinels.len())),
+        state: Mutex::new(SentinelState::new(sentinels.len())),
         sentinels: Arc::new(Sentinels { all: sentinels, turn: Mutex::default() }),
         settings: Settings { majority: terms, ..Settings::new(TIMEOUTS, 1) },
         searching: Mutex::new(()),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::report::{Late, MasterReport, Named, Round};
 use super::survey::question;
-use super::{Sentinel, State};
+use super::{Sentinel, SentinelState};
 use crate::net::connection::{Address, Failure};
 use crate::net::settings::MajorityTerms;
 use crate::net::topology::fan_out::{LONGER, ask_all};
@@ -70,7 +70,7 @@ impl Sentinel {
     }
 
     /// Counts the answers to the round that named the master, as they come.
-    pub(super) fn hear_late(&self, state: &mut State) {
+    pub(super) fn hear_late(&self, state: &mut SentinelState) {
         let (Some(terms), Some(mut late)) = (self.settings.majority, state.late.take()) else { return };
         loop {
             match late.answers.try_recv() {
@@ -91,7 +91,7 @@ impl Sentinel {
     }
 }
 
-impl State {
+impl SentinelState {
     /// Adds this vote to those of the round. Returns how many sentinels there are, as far as known.
     fn count(&mut self, round: &mut Round, mut report: MasterReport, terms: &MajorityTerms) -> usize {
         let now = Instant::now();

@@ -34,7 +34,7 @@ fn whatever_is_cut_no_caller_gets_the_answer_of_another() {
     });
     assert!(cut.load(Ordering::SeqCst) > 0);
     let state = pool.state.lock();
-    assert_eq!((state.idle.len(), state.queue.len()), (2, 0));
+    assert_eq!((state.idle.len(), state.waiting.len()), (2, 0));
 }
 
 #[test]
@@ -132,9 +132,9 @@ fn a_server_that_takes_one_connection_serves_over_it() {
     assert_eq!(server.connections(), 1);
 }
 
-/// When the last connection breaks and none can be made, the queue is emptied.
+/// When the last connection breaks and none can be made, waiting calls fail.
 #[test]
-fn when_no_connection_can_be_made_the_queue_empties() {
+fn when_no_connection_can_be_made_waiting_calls_fail() {
     let (gate, server) = gated(|_, words| match words.get(1).map(String::as_str) {
         Some("first") => Act::HangUp,
         _ => polite(words),

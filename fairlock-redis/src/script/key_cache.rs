@@ -13,17 +13,17 @@ const SLOTS: usize = 1024;
 /// A lock's name decides its slot, and the latest lock of a slot stays there. So nothing has to be evicted, threads with
 /// different locks hardly ever meet at a mutex, and among many more locks than slots it costs no more than no cache: some
 /// allocations for each use.
-pub(crate) struct KeptKeys {
+pub(crate) struct KeyCache {
     slots: Box<[Mutex<Option<Arc<Keys>>>]>,
 }
 
-impl Default for KeptKeys {
-    fn default() -> KeptKeys {
-        KeptKeys { slots: (0..SLOTS).map(|_| Mutex::default()).collect() }
+impl Default for KeyCache {
+    fn default() -> KeyCache {
+        KeyCache { slots: (0..SLOTS).map(|_| Mutex::default()).collect() }
     }
 }
 
-impl KeptKeys {
+impl KeyCache {
     /// # Errors
     /// As [`Keys::of`].
     pub(crate) fn of(&self, lock: &LockId) -> Result<Arc<Keys>, BackendError> {
@@ -41,14 +41,14 @@ mod tests {
     use super::*;
     use fairlock_core::{LockKind, LockName};
 
-    fn of(kept: &KeptKeys, name: &str) -> Result<Arc<Keys>, BackendError> {
+    fn of(kept: &KeyCache, name: &str) -> Result<Arc<Keys>, BackendError> {
         kept.of(&LockId::new(LockName::new(name).unwrap(), LockKind::Fair))
     }
 
     /// A lock in use is spelled once, and no lock gets the keys of another lock.
     #[test]
     fn a_lock_in_use_is_spelled_once_and_keeps_its_keys() {
-        let kept = KeptKeys::default();
+        let kept = KeyCache::default();
         assert!(Arc::ptr_eq(&of(&kept, "a").unwrap(), &of(&kept, "a").unwrap()));
         for round in 0..2 {
             for n in 0..3 * SLOTS {

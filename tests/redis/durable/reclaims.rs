@@ -1,4 +1,4 @@
-//! What is answered in a grace, and which claims count: asked through the backend.
+//! What is answered in a grace, and which reclaims count: asked through the backend.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ const POOL: LockKind = LockKind::Semaphore { permits: 2 };
 
 /// A permit that was released in the grace stays released, whether the server knew of it or not.
 #[test]
-fn a_claim_of_a_permit_after_its_release_is_refused() {
+fn a_reclaim_of_a_permit_after_its_release_is_refused() {
     let server = known();
     let raw = Raw::of(backend(&server), "pool", POOL);
     let [first, second] = [0, 1].map(|number| raw.gets(number));
@@ -41,10 +41,10 @@ fn the_last_hundred_permits_of_a_grace_are_remembered() {
     assert_eq!(ended, tokens[3..]);
 }
 
-/// A claim that the network held back was sent before the server forgot: its hold is over, and its units were granted to others. It
+/// A reclaim that the network held back was sent before the server forgot: its hold is over, and its units were granted to others. It
 /// makes room for them. What was heard in this grace makes room for nothing.
 #[test]
-fn a_claim_of_a_former_life_gives_way_to_live_ones() {
+fn a_reclaim_of_a_former_life_gives_way_to_live_ones() {
     let server = known();
     let proxy = Proxy::start(server.port());
     // However slow the machine is, no attempt ends here.
@@ -104,7 +104,7 @@ fn nothing_is_granted_in_the_grace() {
     let other = Raw::new(&server, "other");
     other.backend.force_release(&other.lock).unwrap();
     assert!(!server.query::<bool>(&["EXISTS", "other"]));
-    // The claim, and the release after it, although a live waiter is first in the queue.
+    // The reclaim, and the release after it, although a live waiter is first in the queue.
     let place = Place::new(&raw.lock, &third, RequestId::new(3));
     assert_eq!(only(raw.backend.withdraw(&[place])).unwrap(), Withdrawn::Left);
     let theirs = client(&server);
@@ -117,16 +117,16 @@ fn nothing_is_granted_in_the_grace() {
     assert_eq!(server.query::<i64>(&["HGET", LIFE, "grace"]), 2122);
 }
 
-/// A claim that comes after the release, after a later holder's claim, or after the grace.
+/// A reclaim that comes after the release, after a later holder's reclaim, or after the grace.
 #[test]
-fn a_late_claim_is_refused() {
+fn a_late_reclaim_is_refused() {
     let server = known().allow(&["late"]);
     let raw = Raw::new(&server, "late");
     let first = raw.gets(0);
     raw.releases(0, first);
     let second = raw.gets(1);
     server.query::<()>(&["FLUSHALL"]);
-    // The first hold was over, and a renewal of it is still on its way. It does no harm before the claim that counts…
+    // The first hold was over, and a renewal of it is still on its way. It does no harm before the reclaim that counts…
     raw.renews(0, first, Renewed);
     raw.renews(1, second, Renewed);
     // … nor after it, nor after that one's release.
@@ -136,7 +136,7 @@ fn a_late_claim_is_refused() {
     raw.renews(0, first, Lost);
     raw.renews(1, second, Lost);
     assert!(!server.query::<bool>(&["EXISTS", "late"]));
-    // A release without a claim ends the hold as well.
+    // A release without a reclaim ends the hold as well.
     let other = Raw::new(&server, "other");
     server.query::<()>(&["DEL", LIFE]);
     other.releases(7, second);
@@ -150,10 +150,10 @@ fn a_late_claim_is_refused() {
     other.renews(8, second, Lost);
 }
 
-/// A lock that is taken by force in a grace is not claimed again. The holder hears of it with its next renewal, and can't claim
+/// A lock that is taken by force in a grace is not reclaimed again. The holder hears of it with its next renewal, and can't reclaim
 /// what was taken.
 #[test]
-fn a_lock_forced_in_a_grace_is_not_claimed_again() {
+fn a_lock_forced_in_a_grace_is_not_reclaimed_again() {
     let server = known().allow(&["all"]);
     let [all, one] = ["all", "one"].map(|name| Raw::new(&server, name));
     let tokens = [&all, &one].map(|raw| raw.gets(0));

@@ -32,7 +32,7 @@ static SEEN: LineLimit = LineLimit::new();
 ///
 /// Each connection looks with its greeting, so a look costs the use of a lock nothing.
 #[derive(Debug)]
-pub(crate) struct Beside {
+pub(crate) struct DurablePeers {
     life: String,
     /// Whether `seen` is some, to be read without its mutex by each ask.
     is_refused: AtomicBool,
@@ -59,11 +59,11 @@ impl Seen {
     }
 }
 
-impl Beside {
-    pub(super) fn looking(of_slots: bool) -> Beside {
+impl DurablePeers {
+    pub(super) fn looking(of_slots: bool) -> DurablePeers {
         let life = life(of_slots);
         let (is_refused, seen, may_not_look) = Default::default();
-        Beside { life, is_refused, seen, may_not_look }
+        DurablePeers { life, is_refused, seen, may_not_look }
     }
 
     pub(super) fn heard(&self, reply: &Value, now: Instant) {
@@ -78,8 +78,8 @@ impl Beside {
                     log::warn!(
                         target: "fairlock::net",
                         event = "durable clients beside", grace_ms = grace;
-                        "other clients of these servers are durable and this one is not: it may use no lock with a queue until `{}` is \
-                         gone, which they have made", self.life
+                        "this client is not `durable` but other clients of these servers are: fair locks, read-write locks and semaphores are refused \
+                         until their key `{}` is gone", self.life
                     );
                 }
             }
@@ -114,9 +114,9 @@ impl Beside {
             format!(" (`{}` has been gone for {ago} ms, and counts as gone after {grace} ms)", self.life)
         });
         Err(invalid(format!(
-            "other clients of the server are durable, with a grace of {grace} ms, and this one is not, so it would get the lock \
-             beside a holder that the server has forgotten; set `RedisBuilder::durable` (`fairlock`: `--durable`) as they have it, or, \
-             if none of them is left, delete the key `{}`{gone}",
+            "this client is not `durable` but other clients of the server are, with a grace of {grace} ms: it could be granted a lock that \
+             is still held; configure `RedisBuilder::durable` (`fairlock`: `--durable`) with the same values, or, if none of them is \
+             left, delete the key `{}`{gone}",
             self.life
         )))
     }
@@ -149,7 +149,7 @@ impl Beside {
     }
 }
 
-impl Greeting for Beside {
+impl Greeting for DurablePeers {
     fn question(&self) -> Option<Cmd> {
         (!self.may_not_look.load(Ordering::Relaxed)).then(|| self.look())
     }
@@ -179,27 +179,27 @@ mod tests {
         Value::BulkString(b"10602".to_vec())
     }
 
-    fn asked(beside: &Beside) -> Option<Vec<u8>> {
-        beside.question().map(|command| command.get_packed_command())
+    fn asked(peers: &DurablePeers) -> Option<Vec<u8>> {
+        peers.question().map(|command| command.get_packed_command())
     }
 
     #[test]
     fn a_client_that_has_seen_a_durable_one_asks_for_no_lock() {
-        let beside = Beside::looking(false);
-        beside.answered(Ok(Value::Nil));
-        assert_eq!(asked(&beside), Some(cmd("HGET").arg("fairlock_life").arg("grace").get_packed_command()));
-        assert!(beside.check(None).is_ok());
-        beside.answered(Ok(grace()));
-        let error = beside.check(None).unwrap_err();
+        let peers = DurablePeers::looking(false);
+        peers.answered(Ok(Value::Nil));
+        assert_eq!(asked(&peers), Some(cmd("HGET").arg("fairlock_life").arg("grace").get_packed_command()));
+        assert!(peers.check(None).is_ok());
+        peers.answered(Ok(grace()));
+        let error = peers.check(None).unwrap_err();
         assert!(error.kind() == BackendErrorKind::InvalidConfig && error.to_string().contains("10602 ms"));
     }
 
     /// A holder that the server has forgotten brings the key back within that time.
     #[test]
     fn a_life_that_has_been_gone_for_a_grace_is_over() {
-        let (beside, start) = (Beside::looking(false), Instant::now());
-        let at = |millis, reply: &Value| beside.heard(reply, start + Duration::from_millis(millis));
-        let is_refused = || beside.check(None).is_err();
+        let (peers, start) = (DurablePeers::looking(false), Instant::now());
+        let at = |millis, reply: &Value| peers.heard(reply, start + Duration::from_millis(millis));
+        let is_refused = || peers.check(None).is_err();
         at(0, &grace());
         at(5_000, &Value::Nil);
         at(15_000, &Value::Nil);
@@ -216,22 +216,22 @@ mod tests {
 
     #[test]
     fn a_caller_that_is_refused_looks_once_a_second() {
-        let (beside, now) = (Beside::looking(false), Instant::now());
-        assert!(!beside.may_look_again(now), "nothing was seen");
-        beside.answered(Ok(grace()));
-        let looks = |millis| beside.may_look_again(now + Duration::from_millis(millis));
+        let (peers, now) = (DurablePeers::looking(false), Instant::now());
+        assert!(!peers.may_look_again(now), "nothing was seen");
+        peers.answered(Ok(grace()));
+        let looks = |millis| peers.may_look_again(now + Duration::from_millis(millis));
         assert_eq!([looks(0), looks(999), looks(1000), looks(1500)], [true, false, true, false]);
     }
 
     #[test]
     fn a_look_without_the_right_to_it_is_not_repeated() {
-        let beside = Beside::looking(true);
+        let peers = DurablePeers::looking(true);
         let first = cmd("HGET").arg(key_of_slot(0)).arg("grace").get_packed_command();
-        beside.answered(Err(Failure::refused("MOVED", "0 127.0.0.1:2")));
-        assert_eq!(asked(&beside), Some(first));
-        beside.answered(Err(Failure::refused("NOPERM", "no right to it")));
-        assert_eq!(asked(&beside), None);
-        beside.heard(&grace(), Instant::now());
-        assert!(!beside.may_look_again(Instant::now()));
+        peers.answered(Err(Failure::refused("MOVED", "0 127.0.0.1:2")));
+        assert_eq!(asked(&peers), Some(first));
+        peers.answered(Err(Failure::refused("NOPERM", "no right to it")));
+        assert_eq!(asked(&peers), None);
+        peers.heard(&grace(), Instant::now());
+        assert!(!peers.may_look_again(Instant::now()));
     }
 }

@@ -1,8 +1,8 @@
-//! Renewals and claims of holds: the scripts `hand_off/claim.lua`, `hand_off/renew_holds.lua`.
+//! Renewals and reclaims of holds: the scripts `hand_off/reclaim.lua`, `hand_off/renew_holds.lua`.
 //!
-//! If a claim does not fit, other holds give way. If the claim or the hold takes all units, the later of the two stays. Among
-//! holds of a part, the unheard ones give way, the oldest first, until the claim fits: an unheard hold comes from an old file, or
-//! its holder lives and will claim in this grace. A hold that was heard in this grace is live, and live holds fit beside each
+//! If a reclaim does not fit, other holds give way. If the reclaim or the hold takes all units, the later of the two stays. Among
+//! holds of a part, the unheard ones give way, the oldest first, until the reclaim fits: an unheard hold comes from an old file, or
+//! its holder lives and will reclaim in this grace. A hold that was heard in this grace is live, and live holds fit beside each
 //! other. Only a renewal sent in this life counts as heard.
 
 use super::bounds::Bounds;
@@ -12,7 +12,7 @@ use super::server::Answer;
 use super::state::{Event, State};
 
 impl Bounds {
-    /// Renews a hold, `end` before it may not be claimed any more; in a grace it is claimed.
+    /// Renews a hold, `end` before it may not be reclaimed any more; in a grace it is reclaimed.
     pub fn renew(&self, state: &mut State, at: usize, hold: Entry, end: u8) -> Answer {
         let data = &mut state.servers[at].data;
         let left = self.times.lease + self.times.extra;
@@ -23,13 +23,13 @@ impl Bounds {
             found.heard |= heard && self.rules != Rules::RenewalsAreNotHeard;
             return Answer::Renewed;
         }
-        if end == 0 && self.rules != Rules::NoEndOfAClaim {
+        if end == 0 && self.rules != Rules::NoEndOfAReclaim {
             return Answer::None;
         }
-        let may_claim = in_grace || self.rules == Rules::ClaimsAfterTheGrace;
+        let may_reclaim = in_grace || self.rules == Rules::ReclaimsAfterTheGrace;
         let is_over = data.ended.has(hold.number) && self.rules != Rules::EndedIsForgotten;
         let before = data.holds;
-        if !may_claim || is_over || !self.make_room(data, hold) {
+        if !may_reclaim || is_over || !self.make_room(data, hold) {
             return Answer::Lost;
         }
         let was_released = data.released & (1 << hold.number) != 0;
@@ -41,7 +41,7 @@ impl Bounds {
         state.came_back |= was_released;
         state.undone |= was_forced;
         if both_heard {
-            state.happened(Event::ClaimedTogether);
+            state.happened(Event::ReclaimedTogether);
         }
         let gave_way = before.into_iter().filter(|hold| after.iter().all(|left| left.number != hold.number));
         let is_live = |hold: Entry| state.clients[usize::from(hold.client)].believes_in(hold.number);
@@ -55,12 +55,12 @@ impl Bounds {
     /// which the life began may have been sent before.
     fn is_heard(&self, life: Life, hold: Entry, end: u8) -> bool {
         let (sent, began) = (self.times.end - end, self.times.grace - life.left);
-        let is_always = matches!(self.rules, Rules::LateClaimsAreHeard | Rules::HeardStaysBesideAll);
+        let is_always = matches!(self.rules, Rules::LateReclaimsAreHeard | Rules::HeardStaysBesideAll);
         let is_read = self.takes_part(hold) || self.rules == Rules::HeardStaysBesideAll;
         life.left > 0 && is_read && (is_always || sent < began && end > 0)
     }
 
-    /// Drops the holds that have to give way to a claim; or none, if it does not fit all the same.
+    /// Drops the holds that have to give way to a reclaim; or none, if it does not fit all the same.
     fn make_room(&self, data: &mut Data, hold: Entry) -> bool {
         let mut left = *data;
         remove(&mut left.holds, |other| other.is_of(hold)); // the request itself may have had an earlier one
@@ -80,13 +80,13 @@ impl Bounds {
         let is_older = other.number < hold.number;
         if self.takes_part(other) && self.takes_part(hold) {
             return match self.rules {
-                Rules::ClaimsByToken => is_older,
+                Rules::ReclaimsByToken => is_older,
                 Rules::HeardGivesWay => true,
                 _ => !other.heard,
             };
         }
         match self.rules {
-            Rules::ClaimsInAnyOrder => true,
+            Rules::ReclaimsInAnyOrder => true,
             Rules::HeardStaysBesideAll => is_older && !other.heard,
             _ => is_older,
         }

@@ -1,6 +1,6 @@
--- Renews one hold of a durable client. In a grace a forgotten hold is claimed: the script writes it again.
+-- Renews one hold of a durable client. In a grace a forgotten hold is reclaimed: the script writes it again.
 -- KEYS: lock (Keys::lock), waiters (Keys::waiters), record (Keys::record), and unless the capacity is 1 ends (Keys::ends)
--- ARGV: count of the hold (or empty: as it is), lease (ms); capacity, member, units and token of the hold; until when it may claim
+-- ARGV: count of the hold (or empty: as it is), lease (ms); capacity, member, units and token of the hold; until when it may reclaim
 --   (see lib/numbers), how long before that it may have been sent (ms)
 -- Returns: {renewed} | {renewed, 1} if it is lost
 -- Effects: the lease is raised, and the count set; in a grace: the hold, and the sequence
@@ -17,11 +17,11 @@ local options = ''
 -- @include lib/write: write
 
 -- Holds of an old file are in the way of live holds. A hold that was heard in this grace is live. The others give way, the oldest
--- first, until the claim fits: the holder of a live one claims it later in this grace. Live holds always fit beside each other, so in
+-- first, until the reclaim fits: the holder of a live one reclaims it later in this grace. Live holds always fit beside each other, so in
 -- the end all live holds are there. But if one of two holds takes all units, they were held one after the other: the later hold counts,
--- and a claim of the earlier one is late.
+-- and a reclaim of the earlier one is late.
 --
--- Returns the members whose holds give way; nil if the claim does not fit even then.
+-- Returns the members whose holds give way; nil if the reclaim does not fit even then.
 local function make_room(holds)
   local others, gone, used, n_others = {}, {}, holds.used, 0
   local fits = not holds.capacity or holds.capacity == capacity and used + units <= capacity
@@ -47,7 +47,7 @@ local function make_room(holds)
   return (n_others == 0 or holds.capacity == capacity) and used + units <= capacity and gone or nil
 end
 
--- A mark tells that the hold was heard in this grace. Only what was sent in this life counts: the hold of a late claim may be
+-- A mark tells that the hold was heard in this grace. Only what was sent in this life counts: the hold of a late reclaim may be
 -- over, and its units another's.
 local was_sent_in_this_life = grace_left and begin_by / 1000 - attempt_ttl >= life_began and not late(begin_by)
 local heard = was_sent_in_this_life and grace_id or nil

@@ -1,4 +1,4 @@
-//! A call in the queue: its caller waits for the answers, or for its own connection.
+//! A call that waits for a connection: its caller waits for the answers, or for its own connection.
 
 use std::time::Instant;
 
@@ -28,7 +28,7 @@ impl Work<'_> {
 }
 
 /// Where a waiting caller and the callers with connections meet.
-pub(super) struct QueuedCall {
+pub(super) struct WaitingCall {
     packed: Vec<u8>,
     commands: usize,
     stage: Mutex<Stage>,
@@ -36,7 +36,7 @@ pub(super) struct QueuedCall {
 }
 
 enum Stage {
-    /// In the queue, or taken by a leader, which sends the call with its own work.
+    /// Nobody has taken the call; or a leader has, which sends the call with its own work.
     Waiting,
     /// The caller has a connection and leads.
     Leads(CommandConnection),
@@ -46,18 +46,18 @@ enum Stage {
 }
 
 /// How a wait ended.
-pub(super) enum Waited {
+pub(super) enum CallOutcome {
     Lead(CommandConnection),
     Answered(Answers),
     TimedOut,
 }
 
-impl QueuedCall {
+impl WaitingCall {
     /// Copies the work: another thread sends the call, perhaps after the caller has left.
-    pub(super) fn new(work: Work<'_>) -> QueuedCall {
+    pub(super) fn new(work: Work<'_>) -> WaitingCall {
         let Work { packed, commands } = work;
         let (stage, changed) = (Mutex::new(Stage::Waiting), Condvar::new());
-        QueuedCall { packed: packed.to_vec(), commands, stage, changed }
+        WaitingCall { packed: packed.to_vec(), commands, stage, changed }
     }
 
     pub(super) fn work(&self) -> Work<'_> {
@@ -65,27 +65,27 @@ impl QueuedCall {
     }
 
     /// Waits for an answer or a connection.
-    pub(super) fn wait(&self, until: Instant) -> Waited {
+    pub(super) fn wait(&self, until: Instant) -> CallOutcome {
         let mut stage = self.stage.lock();
         while matches!(*stage, Stage::Waiting) && !self.changed.wait_until(&mut stage, until).timed_out() {}
-        QueuedCall::taken(stage, Stage::Waiting)
+        WaitingCall::taken(stage, Stage::Waiting)
     }
 
     /// The last check of a caller that leaves. This check and each decision hold the same mutex: an answer or a connection is either
     /// found here, or refused to its giver, and never lost in between.
-    pub(super) fn leave(&self) -> Waited {
-        QueuedCall::taken(self.stage.lock(), Stage::Gone)
+    pub(super) fn leave(&self) -> CallOutcome {
+        WaitingCall::taken(self.stage.lock(), Stage::Gone)
     }
 
-    fn taken(mut stage: MutexGuard<'_, Stage>, undecided: Stage) -> Waited {
+    fn taken(mut stage: MutexGuard<'_, Stage>, undecided: Stage) -> CallOutcome {
         match std::mem::replace(&mut *stage, Stage::Gone) {
-            Stage::Leads(connection) => Waited::Lead(connection),
-            Stage::Answered(answers) => Waited::Answered(answers),
+            Stage::Leads(connection) => CallOutcome::Lead(connection),
+            Stage::Answered(answers) => CallOutcome::Answered(answers),
             Stage::Waiting => {
                 *stage = undecided;
-                Waited::TimedOut
+                CallOutcome::TimedOut
             }
-            Stage::Gone => Waited::TimedOut,
+            Stage::Gone => CallOutcome::TimedOut,
         }
     }
 
@@ -115,26 +115,26 @@ impl QueuedCall {
 mod tests {
     use super::*;
 
-    fn call() -> QueuedCall {
-        QueuedCall::new(Work { packed: &[], commands: 2 })
+    fn call() -> WaitingCall {
+        WaitingCall::new(Work { packed: &[], commands: 2 })
     }
 
     #[test]
     fn a_connection_offered_to_a_caller_that_has_left_comes_back() {
         let call = call();
-        assert!(matches!(call.leave(), Waited::TimedOut));
+        assert!(matches!(call.leave(), CallOutcome::TimedOut));
         assert!(call.offer(CommandConnection::new()).is_some());
         call.answer(Answers::new());
-        assert!(matches!(call.wait(Instant::now()), Waited::TimedOut));
+        assert!(matches!(call.wait(Instant::now()), CallOutcome::TimedOut));
     }
 
     #[test]
     fn what_was_decided_before_the_caller_leaves_is_its_own() {
         let call = call();
-        assert!(matches!(call.wait(Instant::now()), Waited::TimedOut));
+        assert!(matches!(call.wait(Instant::now()), CallOutcome::TimedOut));
         assert!(call.offer(CommandConnection::new()).is_none());
         assert!(call.offer(CommandConnection::new()).is_some());
-        assert!(matches!(call.leave(), Waited::Lead(_)));
+        assert!(matches!(call.leave(), CallOutcome::Lead(_)));
     }
 
     #[test]
@@ -143,7 +143,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| call.answer(call.work().failed(&Failure::NotSent("x".to_owned()))));
             let until = Instant::now() + std::time::Duration::from_secs(10);
-            assert!(matches!(call.wait(until), Waited::Answered(answers) if answers.len() == 2));
+            assert!(matches!(call.wait(until), CallOutcome::Answered(answers) if answers.len() == 2));
         });
     }
 }

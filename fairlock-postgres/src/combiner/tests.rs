@@ -17,7 +17,7 @@ use crate::tests::{LEASE, SECOND, ask, hold, lock, number, session, soon, stage,
 
 /// Waits until a step loads, and this many have joined it.
 fn until_joined(backend: &PostgresBackend, many: usize) {
-    let is_so = || backend.0.queue.joined().contains(&many).then_some(());
+    let is_so = || backend.0.combiner.joined().contains(&many).then_some(());
     look_until(SECOND, is_so).expect("they join");
 }
 
@@ -85,7 +85,7 @@ fn a_failed_step_fails_for_all_who_joined_it() {
         assert!(asked.join().unwrap().unwrap_err().message().contains("55P03"));
     });
     con.script("rollback", soon()).unwrap();
-    assert!(backend.0.queue.joined().is_empty());
+    assert!(backend.0.combiner.joined().is_empty());
     assert!(matches!(only(backend.release(&[held])), Ok(Released::Released)));
 }
 

@@ -6,25 +6,25 @@ use std::ops::Deref;
 /// A server's words. `Debug` and `Display` hide secrets. The rest of the code reads the words unchanged: a password may well be a
 /// word that the code looks for.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Said {
+pub(crate) struct ServerText {
     said: String,
     shown: Option<String>,
 }
 
-impl Said {
-    pub(super) fn new(said: String, shown: String) -> Said {
+impl ServerText {
+    pub(super) fn new(said: String, shown: String) -> ServerText {
         let shown = Some(shown).filter(|shown| *shown != said);
-        Said { said, shown }
+        ServerText { said, shown }
     }
 }
 
-impl From<&str> for Said {
-    fn from(said: &str) -> Said {
-        Said { said: said.to_owned(), shown: None }
+impl From<&str> for ServerText {
+    fn from(said: &str) -> ServerText {
+        ServerText { said: said.to_owned(), shown: None }
     }
 }
 
-impl Deref for Said {
+impl Deref for ServerText {
     type Target = str;
 
     fn deref(&self) -> &str {
@@ -32,13 +32,13 @@ impl Deref for Said {
     }
 }
 
-impl fmt::Display for Said {
+impl fmt::Display for ServerText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.shown.as_ref().unwrap_or(&self.said))
     }
 }
 
-impl fmt::Debug for Said {
+impl fmt::Debug for ServerText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self.shown.as_ref().unwrap_or(&self.said), f)
     }

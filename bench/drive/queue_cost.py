@@ -45,7 +45,7 @@ class Seeds:
         self.link = link = servers.link()
         self.acquire, self.release = (link.ask("SCRIPT", "LOAD", seed_script(f"{name}_3_16"))
                                       for name in ("acquire", "release"))
-        name = "bench:line"
+        name = "bench:queue"
         self.keys = [name, f"redisson_lock_queue:{{{name}}}", f"redisson_lock_timeout:{{{name}}}"]
         self.channel = f"redisson_lock__channel:{{{name}}}"
         self.places, self.holder = places, 0
@@ -82,9 +82,9 @@ class Meter:
         self.link = servers.link()
         self.link.ask("FLUSHALL")
 
-    def cost(self, line, times):
+    def cost(self, queue, times):
         before = script_micros(self.link.info("commandstats"))
-        line.step(times)
+        queue.step(times)
         return (script_micros(self.link.info("commandstats")) - before) / times
 
     def close(self):
@@ -109,41 +109,41 @@ class Instructions(Meter):
         with open(f"{self.servers.folder}/{newest}") as file:
             return int(re.findall(r"^(?:totals|summary): (\d+)", file.read(), re.M)[-1])
 
-    def cost(self, line, times):
+    def cost(self, queue, times):
         times *= 10  # its timers run in between
-        line.step(times)
+        queue.step(times)
         self.dump()
-        line.step(times)
+        queue.step(times)
         return self.dump() / times
 
 
 def queue_cost(servers, peer, places):
     meter = Meter(servers)
-    line = {"fairlock": Fairlock, "seeds 3.16": Seeds}[peer](servers, places)
+    queue = {"fairlock": Fairlock, "seeds 3.16": Seeds}[peer](servers, places)
     costs = []
     start = time.monotonic()
     while len(costs) < 500 and time.monotonic() < start + 8:
-        costs.append(meter.cost(line, 1))
+        costs.append(meter.cost(queue, 1))
     # INFO itself disturbs the server's caches: the median is that of batches, unless they would take too long.
     quick = time.monotonic() < start + 3
-    batches = [meter.cost(line, BATCH) for _ in range(50)] if quick else costs
-    line.close()
+    batches = [meter.cost(queue, BATCH) for _ in range(50)] if quick else costs
+    queue.close()
     meter.close()
     costs.sort()
     return {"server µs": statistics.median(batches), "server p99 µs": costs[len(costs) * 99 // 100],
             "hand-offs": len(costs)}
 
 
-def compare(servers, lines, batches=50):
-    """The cost of a step in each of the lines, (places, build) and a mode of bench/src/steps.rs, measured in turns."""
+def compare(servers, queues, batches=50):
+    """The cost of a step in each of the queues, (places, build) and a mode of bench/src/steps.rs, measured in turns."""
     meter = (Instructions if servers.counts_instructions else Meter)(servers)
-    lines = [Fairlock(servers, *line) for line in lines]
-    costs = [[] for _ in lines]
+    queues = [Fairlock(servers, *queue) for queue in queues]
+    costs = [[] for _ in queues]
     for batch in range(batches):
-        pairs = list(zip(lines, costs))
-        for line, found in pairs if batch % 2 else reversed(pairs):
-            found.append(meter.cost(line, BATCH))
-    for line in lines:
-        line.close()
+        pairs = list(zip(queues, costs))
+        for queue, found in pairs if batch % 2 else reversed(pairs):
+            found.append(meter.cost(queue, BATCH))
+    for queue in queues:
+        queue.close()
     meter.close()
     return [statistics.median(found) for found in costs]

@@ -10,7 +10,7 @@ use crate::context::Moment;
 
 /// A hold, named by owner, request and token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeptHold {
+pub struct GrantedHold {
     /// Who has the hold.
     pub owner: OwnerId,
     /// The request that was granted.
@@ -29,7 +29,7 @@ pub struct KeptHold {
     pub label: Arc<str>,
 }
 
-impl KeptHold {
+impl GrantedHold {
     pub(super) fn is_of(&self, owner: &OwnerId, request: RequestId) -> bool {
         self.request == request && self.owner == *owner
     }

@@ -4,9 +4,9 @@ use fairlock_core::backend::{Wake, WakeSink};
 use parking_lot::Mutex;
 
 #[derive(Default)]
-pub(crate) struct Told(pub(crate) Mutex<Vec<String>>);
+pub(crate) struct RecordedWakeUps(pub(crate) Mutex<Vec<String>>);
 
-impl WakeSink for Told {
+impl WakeSink for RecordedWakeUps {
     fn wake(&self, wake: Wake<'_>) {
         self.0.lock().push(format!("{wake:?}"));
     }

@@ -1,5 +1,5 @@
 //! Who makes a flight of fast parts or a step, and for which questions. A caller that may lead makes a flight or a step for its
-//! own questions and for the waiting ones, and passes the lead on. The queue needs no thread, and costs a lone caller nothing.
+//! own questions and for the waiting ones, and passes the lead on. A combiner needs no thread, and costs a lone caller nothing.
 //!
 //! | a question | moves to | by |
 //! | --- | --- | --- |
@@ -45,15 +45,15 @@ pub(crate) const MOST_LOCKS: usize = 64;
 /// The most leaders: beyond that nothing waits.
 pub(crate) const MOST_LEADERS: usize = 4;
 
-pub(crate) struct Queue {
-    state: Mutex<State>,
+pub(crate) struct Combiner {
+    state: Mutex<CombinerState>,
     leaders: usize,
     /// A question with less time is taken by no other caller than its own.
     enough: Duration,
 }
 
 #[derive(Default)]
-struct State {
+struct CombinerState {
     /// The questions that wait; blocked ones first.
     waiting: VecDeque<Question>,
     /// The steps that can be joined, by their locks: when each ends, and what has joined it.
@@ -75,14 +75,14 @@ pub(crate) enum Part {
 
 /// The right to make a flight or a step. The drop passes it on.
 struct Lead<'q> {
-    queue: &'q Queue,
+    combiner: &'q Combiner,
     part: Part,
 }
 
-impl Queue {
-    pub(crate) fn new(connections: usize, enough: Duration) -> Queue {
+impl Combiner {
+    pub(crate) fn new(connections: usize, enough: Duration) -> Combiner {
         let leaders = connections.saturating_sub(1).clamp(1, MOST_LEADERS);
-        Queue { state: Mutex::default(), leaders, enough }
+        Combiner { state: Mutex::default(), leaders, enough }
     }
 
     /// Returns when all these questions of one call are answered, or the call's time is over. `make` makes a flight or a step, and returns
@@ -132,7 +132,7 @@ impl Queue {
     }
 
     /// What this caller can do for its own questions, and for others by the way.
-    fn work(&self, state: &mut State, call: &Arc<Call>) -> Option<(Vec<Question>, Lead<'_>)> {
+    fn work(&self, state: &mut CombinerState, call: &Arc<Call>) -> Option<(Vec<Question>, Lead<'_>)> {
         if state.leading >= self.leaders {
             return None;
         }
@@ -161,16 +161,16 @@ impl Queue {
         state.leading += 1;
         state.waiting_for_rows += usize::from(waits);
         let part = if is_fast { Part::Fast } else { Part::Step { waits: waits.then_some(rows) } };
-        Some((questions, Lead { queue: self, part }))
+        Some((questions, Lead { combiner: self, part }))
     }
 
     /// Whether another leader may wait for a row.
-    fn may_wait(&self, state: &State) -> bool {
+    fn may_wait(&self, state: &CombinerState) -> bool {
         state.waiting_for_rows < (self.leaders - 1).max(1)
     }
 
     /// Passes free leads on to callers that wait: one for a flight, and one for a step.
-    fn pass_on(&self, state: &mut State) {
+    fn pass_on(&self, state: &mut CombinerState) {
         let may_wait = self.may_wait(state);
         for is_fast in [false, true] {
             let can_be_led = |question: &&Question| {
@@ -185,7 +185,7 @@ impl Queue {
     }
 
     /// Takes the questions of a leaving caller out. Nothing that may still have an effect was sent for them.
-    fn give_up(&self, state: &mut State, call: &Arc<Call>) {
+    fn give_up(&self, state: &mut CombinerState, call: &Arc<Call>) {
         for question in take_if(&mut state.waiting, &mut |question| question.is_of(call)) {
             let why = if question.is_blocked {
                 Failure::blocked()
@@ -239,10 +239,10 @@ impl Queue {
 
 impl Drop for Lead<'_> {
     fn drop(&mut self) {
-        let mut state = self.queue.state.lock();
+        let mut state = self.combiner.state.lock();
         state.leading -= 1;
         state.waiting_for_rows -= usize::from(matches!(self.part, Part::Step { waits: Some(_) }));
-        self.queue.pass_on(&mut state);
+        self.combiner.pass_on(&mut state);
     }
 }
 
