@@ -1,12 +1,12 @@
 //! Real processes on one lock: they take turns, and some are killed.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use fairlock::{Client, Discipline, Lock, RedisBackend};
-use fairlock_tests::history::{Event, Rules, check_overlap, check_token_order, count, read, replay};
+use fairlock_tests::history::{Event, Rules, check_overlap, check_token_order, count};
 use fairlock_tests::monitor::{self, Queue};
-use fairlock_tests::{CleanServer, Monitor, RedisServer, WorkDir, Worker, eventually};
+use fairlock_tests::turns::{Habits, Store, Turns};
+use fairlock_tests::{CleanServer, Monitor, RedisServer, Worker, eventually};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lock_worker");
 const SOON: Duration = Duration::from_secs(10);
@@ -16,32 +16,24 @@ fn lock(server: &RedisServer, name: &str) -> Lock {
     Client::new(backend).unwrap().fair_lock(name).unwrap()
 }
 
-/// They take a hundred turns each on one lock, and say these words then. Returns what the clients wrote down.
+/// Processes take a hundred turns each on one lock, and say these words then.
 fn take_turns(
     server: &RedisServer,
-    discipline: &str,
-    processes: u32,
+    habits: Habits,
+    processes: usize,
     rules: Rules,
     says: &str,
 ) -> Vec<Event> {
-    let dir = WorkDir::new();
-    let history = dir.file("history");
-    let (url, path) = (server.url(), history.to_str().unwrap());
-    let work = if discipline == "plain" { "1" } else { "10" };
-    let words = ["turns", discipline, &url, "turns", "100", work, "30000", "5000", "0", path];
-    let mut workers: Vec<Worker> = (0..processes).map(|_| Worker::start(PROGRAM, &words)).collect();
-    workers.iter_mut().for_each(Worker::go);
+    let run = Turns::new(PROGRAM, server, habits);
+    let workers = run.start(processes);
     for worker in &workers {
         let said = worker.next(Duration::from_secs(120));
         assert!(said.starts_with(says), "{said}");
     }
-    assert_eq!(server.query::<u32>(&["GET", "test:counter"]), processes * 100);
-    let events = read(Path::new(&history)).unwrap();
-    assert_eq!(count(&events, "turns"), processes as usize * 100);
+    let events = run.events();
+    assert_eq!((server.counter(), count(&events, "turns")), (processes * 100, processes * 100));
     check_overlap(&events).unwrap();
-    let [lease, place] = [30, 5].map(Duration::from_secs);
-    let done = replay(&events, "turns", rules, lease, place).unwrap();
-    assert!(done.grants == processes as usize * 100 && done.unseen == 0, "{done:?}");
+    assert_eq!(run.replayed(&events, rules).unseen, 0);
     events
 }
 
@@ -50,9 +42,10 @@ fn take_turns(
 fn sixteen_processes_take_exclusive_turns_in_order() {
     let server = CleanServer::start().allow(&["test:counter"]);
     let monitor = Monitor::start(&server);
+    let habits = Habits { hold_ms: 10, ..Habits::new("redisson", 100) };
     // No place is lost, and no lost wake-up is made up for by polling.
     let all_well = "granted 100 failed 0 unknown 0 lost 0 polled 0 places_lost 0";
-    let events = take_turns(&server, "redisson", 16, Rules::Redisson, all_well);
+    let events = take_turns(&server, habits, 16, Rules::Redisson, all_well);
     check_token_order(&events).unwrap();
     let seen = monitor::read(&monitor.until_now(&server), Queue::Redisson, "turns");
     assert_eq!(monitor::grants(&seen), 1600);
@@ -62,7 +55,8 @@ fn sixteen_processes_take_exclusive_turns_in_order() {
 #[test]
 fn eight_processes_take_exclusive_turns_on_a_plain_lock() {
     let server = CleanServer::start().allow(&["test:counter"]);
-    take_turns(&server, "plain", 8, Rules::Plain, "granted 100 failed 0 unknown 0 lost 0 ");
+    let habits = Habits { hold_ms: 1, ..Habits::new("plain", 100) };
+    take_turns(&server, habits, 8, Rules::Plain, "granted 100 failed 0 unknown 0 lost 0 ");
 }
 
 /// A killed waiter delays the others by Redisson's rule, and no longer.

@@ -22,7 +22,8 @@
 //! | [`oracle`] | what a history shows of the promises |
 //! | [`monitor`] | what the server did with one queue, and the checker of its order |
 //! | [`proxy`] | loses, delays and cuts the traffic between clients and server |
-//! | [`soak`] | a long run under seeded faults, and its checkers |
+//! | [`turns`] | worker processes that take turns, and the verdict on what they recorded |
+//! | [`dice`] | random choices that follow from a seed |
 //! | [`bound`] | ends a test that hangs, and names it |
 //! | [`mod@eventually`] | waits for a condition; the only place that polls |
 //! | [`waiter`] | waits for a lock in its own thread |
@@ -46,6 +47,7 @@ pub mod clean_server;
 pub mod cluster;
 pub mod clustered;
 pub mod connecting;
+pub mod dice;
 pub mod errors;
 pub mod eventually;
 pub mod files;
@@ -66,9 +68,9 @@ pub mod rows;
 pub mod sentinel;
 pub mod server_state;
 pub mod signals;
-pub mod soak;
 pub mod threads;
 pub mod tls;
+pub mod turns;
 pub mod waiter;
 pub mod word;
 pub mod workdir;

@@ -63,10 +63,15 @@ pub struct Alone(MutexGuard<'static, ()>, Bound);
 impl Alone {
     /// Waits for the previous test.
     pub fn here() -> Alone {
+        Alone::for_as_long(LONGEST_TEST)
+    }
+
+    /// The same for a test that may take so long.
+    pub fn for_as_long(limit: Duration) -> Alone {
         static TURN: Mutex<()> = Mutex::new(());
         // A failed test has poisoned it, which must not fail the others.
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        Alone(turn, Bound::here(LONGEST_TEST))
+        Alone(turn, Bound::here(limit))
     }
 }
 

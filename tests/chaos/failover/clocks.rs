@@ -5,7 +5,7 @@ use std::fmt;
 use std::fs;
 use std::time::Duration;
 
-use fairlock_tests::soak::Dice;
+use fairlock_tests::dice::Dice;
 use fairlock_tests::{RedisServer, eventually};
 
 use crate::setting::{BOUND, SKEW};

@@ -8,8 +8,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use fairlock::{Lock, LockGuard};
+use fairlock_tests::dice::Dice;
 use fairlock_tests::history::{Event, check_order, grants, read};
-use fairlock_tests::soak::Dice;
 use fairlock_tests::word::word;
 use fairlock_tests::{Bound, WorkDir, Worker, look_until};
 

@@ -6,7 +6,7 @@ use std::fs;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use fairlock_tests::soak::Dice;
+use fairlock_tests::dice::Dice;
 use fairlock_tests::word::word;
 
 use crate::Wanted;

@@ -4,15 +4,14 @@ use std::thread;
 use std::time::Instant;
 
 use fairlock::{Error, TryLock};
-use fairlock_tests::history::{check_call_bounds, now_ns};
+use fairlock_tests::history::{Event, What};
 use fairlock_tests::proxy::{Rule, Traffic};
-use fairlock_tests::soak;
-use fairlock_tests::soak::nemesis::{Done, Fault, Whom};
-use fairlock_tests::{Alone, Proxy, RedisServer, WorkDir, assert_no_residue, eventually};
+use fairlock_tests::turns::{Habits, Turns};
+use fairlock_tests::{Alone, Proxy, RedisServer, assert_no_residue, eventually};
 
 use crate::support::{
-    ANSWER, LEASE, PLACE, SLACK, SOON, believed_for, client, crew, granted, grants_of, judged, lock, ms,
-    patient, queue, request, take, until_free, warm_server,
+    ANSWER, LEASE, PLACE, SLACK, SOON, believed_for, client, granted, lock, ms, patient, queue, request,
+    take, until_free, warm_server,
 };
 
 fn world() -> (RedisServer, Proxy) {
@@ -287,22 +286,30 @@ fn a_late_acquire_is_a_ghost_for_one_lease_at_most() {
 #[test]
 fn partitions_that_swap_leave_one_holder_at_most() {
     let _alone = Alone::here();
-    let (server, dir) = (RedisServer::start(), WorkDir::new());
-    let mut crew = crew(&server, 2, &dir);
-    let mut done = Vec::new();
-    for number in 0..3 {
-        let [cut, whole] = [number % 2, (number + 1) % 2].map(|seat| &crew.seats[seat]);
-        whole.proxy.set_all(&Traffic::ALL, Rule::Pass);
-        cut.proxy.set_all(&Traffic::ALL, Rule::Hold);
-        let (whom, from) = (Whom::Process(cut.worker.child().id()), now_ns());
-        thread::sleep(soak::LEASE + soak::PLACE / 2); // the silence under test
-        done.push(Done { fault: Fault::BlackHole, whom, from, until: now_ns() });
+    let server = RedisServer::start();
+    let habits = Habits::endless("hand_off", LEASE);
+    let run = Turns::new(env!("CARGO_BIN_EXE_lock_worker"), &server, habits);
+    let seats = [(); 2].map(|()| {
+        let proxy = Proxy::start(server.port());
+        let mut worker = run.worker(&proxy.url(), &habits);
+        worker.go();
+        (proxy, worker)
+    });
+    run.until_more(10);
+    for number in 0..4 {
+        let [cut, whole] = [number % 2, (number + 1) % 2].map(|seat| &seats[seat].0);
+        whole.set_all(&Traffic::ALL, Rule::Pass);
+        cut.set_all(&Traffic::ALL, Rule::Hold);
+        thread::sleep(LEASE * 2); // the silence under test
+        run.until_more(10);
     }
-    crew.seats.iter().for_each(|seat| seat.proxy.set_all(&Traffic::ALL, Rule::Pass));
-    let events = judged(&server, &mut crew, &dir, &done);
-    check_call_bounds(&events, soak::OUTAGE, soak::ANSWER * 4 + soak::SLACK).unwrap();
-    for pid in crew.pids() {
-        let grants = grants_of(&events, pid);
-        assert!(grants > 100, "{grants}");
+    seats.iter().for_each(|(proxy, _)| proxy.set_all(&Traffic::ALL, Rule::Pass));
+    run.until_more(10);
+    let pids = seats.map(|(_, worker)| run.kill(worker));
+    let events = run.judged(LEASE * 2, ANSWER * 4);
+    for pid in pids {
+        let is_grant = |event: &&Event| event.pid == pid && matches!(event.what, What::Granted { .. });
+        let grants = events.iter().filter(is_grant).count();
+        assert!(grants > 20, "{grants}");
     }
 }

@@ -4,15 +4,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fairlock::{Client, Discipline, RedisBackend};
-use fairlock_tests::history::now_ns;
 use fairlock_tests::proxy::{Rule, Traffic};
-use fairlock_tests::soak;
-use fairlock_tests::soak::nemesis::{Done, Fault, Whom};
-use fairlock_tests::{Alone, Proxy, RedisServer, WorkDir, Worker, assert_no_residue, eventually, signals};
+use fairlock_tests::{Alone, Proxy, RedisServer, Worker, assert_no_residue, eventually, signals};
 
 use crate::support::{
-    LEASE, SLACK, SOON, client, crew, granted, grants_of, is_grant, judged, lock_worker, ms, patient, queue,
-    request, take, until_free, until_in_queue, warm_server, worker,
+    LEASE, SLACK, SOON, client, granted, lock_worker, ms, patient, queue, request, take, until_free,
+    until_in_queue, warm_server, worker,
 };
 
 /// Promise P5: the lease, and this much more.
@@ -77,30 +74,6 @@ fn a_holder_stopped_past_its_lease_knows_its_loss() {
     assert!(!guard.is_lost() && guard.renew().is_ok());
     guard.unlock().unwrap();
     assert_no_residue(&server, &[]);
-}
-
-/// A4: it runs ten milliseconds of a hundred. (`cpu.cfs_quota_us` needs rights that tests don't have.)
-#[test]
-fn a_starved_process_never_believes_in_a_hold_for_too_long() {
-    let _alone = Alone::here();
-    let (server, dir) = (RedisServer::start(), WorkDir::new());
-    let mut crew = crew(&server, 3, &dir);
-    let (from, starving) = (now_ns(), Instant::now());
-    let starved = crew.seats[0].worker.child();
-    while starving.elapsed() < Duration::from_secs(8) {
-        // The starving is tested: a tenth of the time, and sometimes a stop longer than the lease.
-        signals::stop(starved);
-        let long = starving.elapsed().as_millis() % 4000 < 100;
-        thread::sleep(if long { soak::LEASE + ms(200) } else { ms(90) });
-        signals::cont(starved);
-        thread::sleep(ms(10));
-    }
-    let starved = starved.id();
-    let whom = Whom::Process(starved);
-    let done = [Done { fault: Fault::Starve, whom, from, until: now_ns() }];
-    let events = judged(&server, &mut crew, &dir, &done);
-    let (its, grants) = (grants_of(&events, starved), events.iter().filter(|event| is_grant(event)).count());
-    assert!(grants > 1000 && its > 10, "{its} of {grants}");
 }
 
 /// A7, with default times: it is granted the lock while it stands still, and cannot take it before that grant is over.

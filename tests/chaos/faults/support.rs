@@ -3,15 +3,10 @@
 use std::time::{Duration, Instant};
 
 use fairlock::{Client, ClientBuilder, Discipline, Lock, LockGuard, RedisBackend};
-use fairlock_tests::history::{Event, What, read};
 pub(crate) use fairlock_tests::locks::{granted, request, take};
 use fairlock_tests::server_state::scripts_run;
 pub(crate) use fairlock_tests::server_state::{queue, until_in_queue};
-use fairlock_tests::soak::crew::Crew;
-use fairlock_tests::soak::nemesis::Done;
-use fairlock_tests::soak::remains::residue;
-use fairlock_tests::soak::verdict::judge;
-use fairlock_tests::{RedisServer, WorkDir, Worker, eventually};
+use fairlock_tests::{RedisServer, Worker, eventually};
 
 /// The limit for anything immediate, on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
@@ -96,33 +91,4 @@ pub(crate) fn worker(words: &[&str]) -> Worker {
 /// A process that holds, waits or takes turns, see `lock_worker.rs`.
 pub(crate) fn lock_worker(words: &[&str]) -> Worker {
     Worker::start(env!("CARGO_BIN_EXE_lock_worker"), words)
-}
-
-/// Workers of the soak, which take turns on locks of all kinds, each process through its proxy, and write histories to this dir.
-pub(crate) fn crew(server: &RedisServer, processes: usize, dir: &WorkDir) -> Crew {
-    let mut crew = Crew::start(env!("CARGO_BIN_EXE_soak"), server, processes, 2, 1, None);
-    crew.go(dir.path());
-    crew
-}
-
-/// What they recorded until they came to rest. Nothing is wrong with it that these faults do not excuse, and nothing is left.
-pub(crate) fn judged(server: &RedisServer, crew: &mut Crew, dir: &WorkDir, done: &[Done]) -> Vec<Event> {
-    let (rests, hung) = crew.rest();
-    assert!(hung.is_empty(), "{hung:?}");
-    let left = residue(server, &rests, 0);
-    assert!(left.is_empty(), "{left:?}");
-    let pids = crew.pids().into_iter();
-    let events: Vec<_> = pids.flat_map(|pid| read(&dir.file(&pid.to_string())).unwrap()).collect();
-    let (_, findings) = judge(&events, done);
-    assert!(findings.is_empty(), "{findings:?}");
-    events
-}
-
-pub(crate) fn is_grant(event: &Event) -> bool {
-    matches!(event.what, What::Granted { .. })
-}
-
-/// How often this process was granted a lock.
-pub(crate) fn grants_of(events: &[Event], pid: u32) -> usize {
-    events.iter().filter(|event| event.pid == pid && is_grant(event)).count()
 }

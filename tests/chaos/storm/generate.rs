@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fairlock::LockKind;
-use fairlock_tests::soak::Dice;
+use fairlock_tests::dice::Dice;
 
 use crate::program::{Actor, Ask, End, Hurt, Op, Program, Settings, Several, Terms, Wait, What};
 use crate::weather::{Fault, Harm};

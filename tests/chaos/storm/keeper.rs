@@ -97,12 +97,15 @@ impl Keeper {
         }
     }
 
-    pub fn kill_connections(&self) {
+    /// A server on Redis also forgets the scripts, and every second time it is killed and restarted with all that it acknowledged.
+    pub fn kill_connections(&self, times: usize) {
         match self {
+            Keeper::Redis(server) if times.is_multiple_of(2) => server.restart(),
             Keeper::Redis(server) => {
                 for kind in ["normal", "pubsub"] {
                     let _: i64 = server.query(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"]);
                 }
+                server.query::<()>(&["SCRIPT", "FLUSH"]);
             }
             Keeper::Postgres(database) => {
                 database.query(
@@ -123,6 +126,7 @@ impl Keeper {
                 left.retain(|key| !may_be_left(key));
                 let forever = keys_without_ttl(server);
                 left.extend(forever.iter().map(|key| format!("{key}, without a time to live")));
+                left.extend(server.clients());
                 left
             }
             // The row of an unused lock stays for a day, and is deleted by any client then. Before that its queue remembers for two

@@ -5,7 +5,8 @@ use std::time::Duration;
 use fairlock::backend::LockState;
 use fairlock::{LockKind, Waiter, WaitingRequest};
 
-use crate::look::{Oracle, RETRY, Said};
+use crate::look::{BUSY, Oracle, RETRY, Said};
+use crate::real::LATEST;
 use crate::server::{name_of, taken_of, units_of};
 use crate::world::{Promise, World, locked};
 
@@ -84,6 +85,34 @@ impl Oracle {
         }
     }
 
+    /// On a real server, of which only the clients are seen: a lock in whose holds no client believes goes to one of its waiters. The hold
+    /// of a client that died or could not give it back ends with its lease, that of a late message 10 s after it, and waiters before this
+    /// one may be dead.
+    pub fn handed_on(&mut self, world: &World, said: &[Said]) {
+        let late = if world.program.sends_late() { LATEST } else { Duration::ZERO };
+        let bound = world.program.longest_lease() + 2 * world.program.longest_ttl() + late + BUSY;
+        let now = world.now();
+        for lock in 0..world.program.locks.len() {
+            let name = name_of(lock);
+            let is_held = |said: &Said| said.held.iter().flatten().any(|hold| hold.lock.as_str() == name);
+            if said.iter().any(is_held)
+                || !world.weather.rows_are_free(Some(lock), now.saturating_sub(bound), now)
+            {
+                continue;
+            }
+            for said in said {
+                let Some(calm) = world.weather.calm_since(said.life.client, now) else { continue };
+                for waiting in said.waiting.iter().filter(|waiting| waiting.lock.as_str() == name) {
+                    let (who, owner) = (&said.life, waiting.owner.as_str());
+                    let key = (format!("{name} {owner}"), "free");
+                    self.not_for_long(world, key, (calm, bound), Promise::Liveness, |since| {
+                        format!("{name}: nobody believes in a hold of it since {since:?}, and {who} waits")
+                    });
+                }
+            }
+        }
+    }
+
     /// What the server keeps of a client that knows nothing of it is gone soon; and a client that waits has a place.
     pub fn ghosts(&mut self, world: &World, lock: usize, said: &[Said], state: &LockState) {
         let (name, now) = (name_of(lock), world.now());
@@ -143,6 +172,43 @@ impl Oracle {
                     );
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use fairlock::{Client, MemoryBackend};
+
+    use super::*;
+    use crate::generate::generate;
+    use crate::life::Life;
+    use crate::program::Program;
+
+    /// A client waits for a lock that another one keeps, of which it is known or not that it holds the lock.
+    #[test]
+    fn a_waiter_for_a_lock_in_which_nobody_believes_is_found() {
+        for (is_known, waits, expected) in [(false, true, 1), (true, true, 0), (false, false, 0)] {
+            let program = Program { faults: Vec::new(), ..generate(1) };
+            let (world, store) = (World::new(&program, World::memory()), MemoryBackend::new());
+            let (holder, waiter) = (Client::new(store.clone()).unwrap(), Client::new(store).unwrap());
+            let _guard = holder.fair_lock("L0").unwrap().lock().unwrap();
+            let _request = waits.then(|| waiter.fair_lock("L0").unwrap().request().unwrap());
+            let known: &[&Client] = if is_known { &[&holder, &waiter] } else { &[&waiter] };
+            let says = |client: &&Client| {
+                let life = Life::new(0, 0, program.clients[0]);
+                *locked(&life.handle) = Some((*client).clone());
+                Said::of(Arc::new(life))
+            };
+            let said: Vec<Said> = known.iter().map(says).collect();
+            let mut oracle = Oracle::default();
+            for _ in 0..2 {
+                oracle.handed_on(&world, &said);
+                world.manual().unwrap().advance(Duration::from_secs(3600));
+            }
+            assert_eq!(world.findings().len(), expected);
         }
     }
 }

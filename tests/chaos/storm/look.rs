@@ -53,9 +53,12 @@ impl Oracle {
             Some(store) => self.look_into(world, store, &said),
             None => {
                 exclusion::each_other(world, &said);
+                self.handed_on(world, &said);
                 self.shutdowns(world, &said, &[]);
             }
         }
+        let seen = std::mem::take(&mut self.seen);
+        self.since.retain(|key, _| seen.contains(key));
     }
 
     /// What only a store in memory lets be seen.
@@ -74,8 +77,6 @@ impl Oracle {
             self.ghosts(world, lock, said, state);
         }
         self.shutdowns(world, said, &states);
-        let seen = std::mem::take(&mut self.seen);
-        self.since.retain(|key, _| seen.contains(key));
     }
 
     fn note_first(&mut self, lock: usize, state: &LockState, now: Duration) {
@@ -170,7 +171,7 @@ impl Oracle {
 }
 
 impl Said {
-    fn of(life: Arc<Life>) -> Said {
+    pub fn of(life: Arc<Life>) -> Said {
         // Before it says what it has: with a real clock a shutdown may end meanwhile.
         let ended = locked(&life.fate).shutdown.as_ref().and_then(|shutdown| shutdown.ended.clone());
         let (held, waiting) = match life.look(|client| (client.held(), client.waiting())) {

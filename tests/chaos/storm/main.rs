@@ -14,7 +14,9 @@
 //! | `exclusion`, `liveness`, `bounds` | its parts: who believes in a hold; who has to be served; how long a call may take |
 //! | `run`, `post`, `noise` | the clock is moved from one moment to the next; late wake-ups; calls and lines are counted |
 //! | `real`, `keeper` | the same on a real server; its store |
-//! | `order`, `rows`, `crowd` | on PostgreSQL: who was passed; rows that others lock; a client with hundreds of locks |
+//! | `order` | on a real server: who was passed, and tokens that do not grow |
+//! | `rows`, `crowd` | on PostgreSQL: rows that others lock; a client with hundreds of locks |
+//! | `turns` | processes that take turns on one lock without a pause, and are killed or stopped |
 //! | `logs` | counts the lines of the log |
 //! | `finding`, `shrink`, `report`, `show` | what was found; a failing program is made smaller, and shown |
 #![allow(unreachable_pub, reason = "the modules of a test program")]
@@ -50,19 +52,22 @@ mod server;
 mod show;
 mod shrink;
 mod task;
+mod turns;
 mod weather;
 mod world;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fairlock_tests::{Bound, PostgresServer};
+use fairlock_tests::{Alone, Bound, PostgresServer};
 
 use program::Program;
 use run::Outcome;
 
 /// How long it goes on if nothing else is said.
 const SECONDS: u64 = 10;
+/// How much memory storms may use (kB): what one call or one run leaves behind adds up.
+const MEMORY: u64 = 512 * 1024;
 /// A run in memory takes a tenth of a second, one on a server half a minute; one that takes so long hangs.
 const HANGS: Duration = Duration::from_secs(240);
 
@@ -76,7 +81,7 @@ fn no_storm_breaks_a_promise() {
 #[test]
 fn no_storm_on_redis_breaks_a_promise() {
     let run = |program: &Program| run::run_on(program, real::Real::redis());
-    storms(&Kind { run: &run, make: scaled, option: " --store redis" });
+    storms(&Kind { run: &run, make: real::on_redis, option: " --store redis" });
 }
 
 /// The same on PostgreSQL: one server, with a database for each program.
@@ -85,10 +90,6 @@ fn no_storm_on_postgres_breaks_a_promise() {
     let server = Arc::new(PostgresServer::start());
     let run = |program: &Program| run::run_on(program, real::Real::postgres(&server));
     storms(&Kind { run: &run, make: real::on_postgres, option: " --store postgres" });
-}
-
-fn scaled(seed: u64) -> Program {
-    real::scaled(&generate::generate(seed))
 }
 
 /// How programs are made and run.
@@ -105,8 +106,7 @@ fn number(name: &str) -> Option<u64> {
 
 fn storms(kind: &Kind<'_>) {
     // Threads are counted, and lines of the log.
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _alone = world::locked(&ONE_AT_A_TIME);
+    let _alone = Alone::for_as_long(Duration::MAX);
     logs::install();
     if let Some(seed) = number("FAIRLOCK_STORM_SEED") {
         for _ in 0..number("FAIRLOCK_STORM_TIMES").unwrap_or(1) {
@@ -134,8 +134,18 @@ fn storms(kind: &Kind<'_>) {
             report::judge(kind, &program, outcome);
         }
     }
-    println!("{sum}");
+    let memory = memory();
+    println!("{sum}; memory {} MB", memory / 1024);
+    assert!(memory < MEMORY, "{memory} kB");
     assert_eq!(failed, 0, "seeds that break a promise");
+}
+
+/// What this process uses (kB); 0 where `/proc` is not.
+fn memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let used =
+        status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse().ok());
+    used.unwrap_or(0)
 }
 
 fn one(kind: &Kind<'_>, seed: u64) -> (Program, Outcome) {

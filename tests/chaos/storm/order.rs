@@ -1,5 +1,5 @@
-//! The oracle for order on PostgreSQL. Tickets and tokens of a lock are numbers of one sequence, so they tell who asked first and who was
-//! granted first, whatever becomes of the answers.
+//! The oracle for order and tokens on a real server. Tickets and tokens of a lock are numbers of one sequence, so they tell who asked first
+//! and who was granted first, whatever becomes of the answers.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -17,6 +17,10 @@ use crate::world::{Promise, World};
 pub struct Order {
     lines: HashMap<String, HashMap<RequestId, Request>>,
     kicked: HashSet<RequestId>,
+    /// Of each lock, the greatest token that a client heard.
+    greatest: HashMap<String, u64>,
+    /// Of each request, the greatest token that was heard before it asked.
+    before: HashMap<RequestId, u64>,
 }
 
 struct Request {
@@ -52,6 +56,8 @@ impl Order {
     /// A client asks.
     pub fn asks(&mut self, world: &World, life: &Arc<Life>, ask: &Acquire<'_>) {
         let lock = ask.place.lock;
+        let greatest = self.greatest.get(lock.name.as_str()).copied().unwrap_or(0);
+        self.before.entry(ask.place.request).or_insert(greatest);
         if lock.kind == LockKind::Plain || self.kicked.contains(&ask.place.request) {
             return;
         }
@@ -72,6 +78,9 @@ impl Order {
     /// This was the answer.
     pub fn answered(&mut self, world: &World, ask: &Acquire<'_>, answer: &Acquired) {
         let (lock, request, now) = (ask.place.lock, ask.place.request, world.now());
+        if let Acquired::Granted { token, .. } = *answer {
+            return self.granted(world, lock.name.as_str(), request, token);
+        }
         let queue = self.lines.get_mut(lock.name.as_str());
         let Some(waiter) = queue.and_then(|queue| queue.get_mut(&request)) else { return };
         match *answer {
@@ -89,13 +98,18 @@ impl Order {
                     world.found(Promise::Order, what);
                 }
             }
-            Acquired::Granted { token, .. } => self.granted(world, lock.name.as_str(), request, token),
             _ => {}
         }
     }
 
     /// It was granted.
     pub fn granted(&mut self, world: &World, lock: &str, request: RequestId, token: FencingToken) {
+        let before = self.before.get(&request).copied().unwrap_or(0);
+        if token.get() <= before {
+            world.found(Promise::Token, format!("{lock}: {token} was granted after {before}"));
+        }
+        let greatest = self.greatest.entry(lock.to_owned()).or_default();
+        *greatest = token.get().max(*greatest);
         let Some(queue) = self.lines.get_mut(lock) else { return };
         let Some(granted) = queue.get_mut(&request) else { return };
         if token.get() <= granted.latest || granted.token.is_some_and(|first| first <= token.get()) {
@@ -139,8 +153,8 @@ mod tests {
     use crate::weather::{Fault, Harm};
     use crate::world::Place as At;
 
-    /// What the oracle finds if the second one is granted first.
-    fn found(faults: Vec<Fault>, is_kicked: bool) -> usize {
+    /// What the oracle finds if the second one is granted first, and these tokens are given to the second and the first.
+    fn found(faults: Vec<Fault>, is_kicked: bool, tokens: [u64; 2]) -> Vec<Promise> {
         let program = Program { faults, ..generate(1) };
         let world = World::new(&program, At::Server { ways: Vec::new() });
         let life = Arc::new(Life::new(0, 0, program.clients[0]));
@@ -162,10 +176,12 @@ mod tests {
             order.kicked("L0", RequestId::new(1));
             asks(&mut order, 1); // before the kick has come through
         }
-        for (number, token) in [(2, 20), (1, 21)] {
+        for (number, token) in [2, 1].into_iter().zip(tokens) {
             order.granted(&world, "L0", RequestId::new(number), FencingToken::new(token));
         }
-        world.findings().len()
+        asks(&mut order, 3);
+        order.granted(&world, "L0", RequestId::new(3), FencingToken::new(22));
+        world.findings().iter().map(|finding| finding.promise).collect()
     }
 
     /// Live: it could be reached all the time.
@@ -173,9 +189,17 @@ mod tests {
     fn a_grant_before_an_earlier_live_waiter_is_found() {
         let fault =
             |harm| vec![Fault { at: Duration::ZERO, lasts: Duration::from_secs(1), client: Some(0), harm }];
-        assert_eq!(found(Vec::new(), false), 1);
-        assert_eq!(found(Vec::new(), true), 0);
-        assert_eq!(found(fault(Harm::Stop), false), 0);
-        assert_eq!(found(fault(Harm::Block { lock: 0 }), false), 1, "P4: also while the row is locked");
+        assert_eq!(found(Vec::new(), false, [20, 21]), [Promise::Order]);
+        assert_eq!(found(Vec::new(), true, [20, 21]), []);
+        assert_eq!(found(fault(Harm::Stop), false, [20, 21]), []);
+        let row = fault(Harm::Block { lock: 0 });
+        assert_eq!(found(row, false, [20, 21]), [Promise::Order], "P4: also while the row is locked");
+    }
+
+    /// Of two that asked before either was granted, answers may come in any order.
+    #[test]
+    fn a_token_that_is_not_greater_than_one_heard_before_is_found() {
+        assert_eq!(found(Vec::new(), true, [21, 20]), []);
+        assert_eq!(found(Vec::new(), true, [20, 22]), [Promise::Token]);
     }
 }

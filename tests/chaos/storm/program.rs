@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fairlock::LockKind;
 
-use crate::weather::Fault;
+use crate::weather::{Fault, Harm};
 
 /// Everything that is left to chance in one run.
 #[derive(Clone, Debug)]
@@ -189,6 +189,13 @@ impl Program {
 
     pub fn longest_ttl(&self) -> Duration {
         self.clients.iter().map(|client| client.place_ttl).max().unwrap_or_default()
+    }
+
+    /// Whether messages arrive after their senders have given them up.
+    pub fn sends_late(&self) -> bool {
+        let mut hurts = self.actors.iter().flat_map(|actor| &actor.ops).filter_map(|op| op.hurt);
+        hurts.any(|hurt| matches!(hurt, Hurt::HoldsBack(_)))
+            || self.faults.iter().any(|fault| matches!(fault.harm, Harm::HoldBack(_)))
     }
 
     /// Whether this lock is asked for as two kinds that exclude each other: then calls fail that are right elsewhere.

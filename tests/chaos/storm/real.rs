@@ -6,12 +6,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use fairlock::LockKind;
-use fairlock_tests::soak::Dice;
+use fairlock_tests::dice::Dice;
 use fairlock_tests::{PostgresServer, RedisServer, look_until};
 
 use crate::generate::generate;
 use crate::keeper::{Database, Keeper, Way};
-use crate::program::{Ask, Crowd, End, Hurt, Program, Settings, Terms, Wait, What};
+use crate::program::{Ask, Crowd, End, Hurt, Op, Program, Settings, Terms, Wait, What};
 use crate::rows::Rows;
 use crate::server::name_of;
 use crate::weather::{Fault, Harm};
@@ -21,6 +21,8 @@ use crate::world::{Promise, World};
 const LENGTH: Duration = Duration::from_secs(12);
 /// No fault of the server lasts longer.
 const LONGEST: Duration = Duration::from_millis(2500);
+/// How many calls each actor makes that takes turns without a pause.
+const TURNS: usize = 800;
 /// How far away a client may be: half of the 5 ms that a round trip then takes.
 const FAR: Duration = Duration::from_micros(2500);
 /// The crowd has 500 locks: so many holds, as many shared ones, and as many waits.
@@ -43,7 +45,9 @@ pub struct Real {
 impl Real {
     /// A server for this storm alone.
     pub fn redis() -> Real {
-        Real::on(Keeper::Redis(RedisServer::start()))
+        // Killed, it loses nothing: what it acknowledged was written, and the system keeps it.
+        let server = RedisServer::builder().arg("appendonly", "yes").arg("appendfsync", "no");
+        Real::on(Keeper::Redis(server.start()))
     }
 
     /// A new database of this server.
@@ -86,7 +90,7 @@ impl Real {
             }
             self.killed.push(fault.at);
             world.note("all connections are killed");
-            self.keeper.kill_connections();
+            self.keeper.kill_connections(self.killed.len());
         }
         let Some(rows) = self.keeper.rows() else { return };
         for (number, fault) in faults.iter().enumerate().filter(|(_, fault)| fault.at <= now) {
@@ -119,7 +123,7 @@ impl Real {
 
 /// The same program in seconds, with settings that fit; faults that only a store in memory can have become those of a
 /// server.
-pub fn scaled(program: &Program) -> Program {
+fn scaled(program: &Program) -> Program {
     let mut program = program.clone();
     let longest = program.ends().max(MS);
     let scale = |time: Duration| time.mul_f64((LENGTH.as_secs_f64() / longest.as_secs_f64()).min(1.0));
@@ -166,6 +170,31 @@ pub fn scaled(program: &Program) -> Program {
     }
     program.faults.sort_by_key(|fault: &Fault| fault.at);
     program.response = 1000 * MS;
+    program
+}
+
+/// The same, where in half of the programs the actors also take turns without a pause.
+pub fn on_redis(seed: u64) -> Program {
+    let mut program = scaled(&generate(seed));
+    for actor in program.actors.iter_mut().filter(|_| seed.is_multiple_of(2)) {
+        let asks = actor
+            .ops
+            .iter()
+            .filter_map(|op| if let What::Take { ask, .. } = op.what { Some(ask) } else { None });
+        let pair = |ask| {
+            let take = What::Take { ask, wait: Wait::UpTo(50 * MS), listens: false };
+            [take, What::GiveBack { guard: usize::MAX, end: End::Unlock }]
+        };
+        let pairs: Vec<What> = asks.flat_map(pair).collect();
+        let turns = pairs.iter().cycle().take(if pairs.is_empty() { 0 } else { TURNS });
+        let turn = |(number, what): (usize, &What)| Op {
+            at: LENGTH * (number as u32) / TURNS as u32,
+            what: *what,
+            hurt: None,
+        };
+        actor.ops.extend(turns.enumerate().map(turn));
+        actor.ops.sort_by_key(|op| op.at);
+    }
     program
 }
 

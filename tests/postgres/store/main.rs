@@ -3,6 +3,5 @@
 mod encodings;
 mod guide;
 mod held;
-mod histories;
 mod settings;
 mod standby;

@@ -8,7 +8,7 @@ use crate::history::{Event, What, sorted};
 
 /// After a release with a waiter, the next grant comes within `bound`. Holders that were killed or lost the lock are left out: a lease
 /// decides their end. A waiter that gives up or is killed meanwhile no longer counts.
-pub fn wake_up_gaps(events: &[Event], bound: Duration) -> Vec<Finding> {
+fn wake_up_gaps(events: &[Event], bound: Duration) -> Vec<Finding> {
     let bound = nanos(bound);
     let mut found = Vec::new();
     // The waiters of each lock, and the times of releases without a grant since.

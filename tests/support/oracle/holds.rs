@@ -21,8 +21,6 @@ pub struct Hold {
     pub units: u32,
     /// When the call began that asked for the lock.
     pub asked: u64,
-    /// When it had its place, if known.
-    pub in_queue: Option<u64>,
     /// When the call had returned with the lock.
     pub from: u64,
     /// When its holder believed in it no more.
@@ -31,11 +29,10 @@ pub struct Hold {
 
 impl fmt::Display for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Hold { pid, who, token, units, asked, in_queue, from, until, .. } = self;
-        let place = in_queue.map_or("not known".to_owned(), |at| at.to_string());
+        let Hold { pid, who, token, units, asked, from, until, .. } = self;
         write!(
             f,
-            "process {pid} `{who}` ({units} units, token {token}, asked {asked}, in the queue {place}, held {from} to {until})"
+            "process {pid} `{who}` ({units} units, token {token}, asked {asked}, held {from} to {until})"
         )
     }
 }
@@ -64,9 +61,6 @@ pub(super) fn holds_and_strays(events: &[Event]) -> (Vec<Hold>, Vec<Finding>) {
         match event.what {
             What::Ask { .. } => drop(requests.insert(me, asked(event))),
             What::Wants { units } => drop(requests.entry(me).and_modify(|request| request.units = units)),
-            What::InQueue { .. } => {
-                _ = requests.entry(me).and_modify(|request| request.in_queue = Some(event.at));
-            }
             What::Granted { token } => {
                 let request = requests.remove(&me).unwrap_or_else(|| asked(event));
                 lost.remove(&me);
@@ -98,8 +92,8 @@ pub(super) fn holds_and_strays(events: &[Event]) -> (Vec<Hold>, Vec<Finding>) {
                     !is_over
                 });
             }
-            What::Released | What::Failed | What::Unknown | What::PlaceKept { .. } | What::Renewed { .. } => {
-            }
+            What::Released | What::Failed | What::Unknown => {}
+            What::InQueue { .. } | What::PlaceKept { .. } | What::Renewed { .. } => {}
         }
     }
     holds.extend(open.into_values().map(last_until));
@@ -111,7 +105,7 @@ pub(super) fn holds_and_strays(events: &[Event]) -> (Vec<Hold>, Vec<Finding>) {
 fn asked(event: &Event) -> Hold {
     let Event { at, pid, .. } = *event;
     let (lock, who) = (event.lock.clone(), event.who.clone());
-    Hold { lock, pid, who, token: 0, units: 1, asked: at, in_queue: None, from: at, until: at }
+    Hold { lock, pid, who, token: 0, units: 1, asked: at, from: at, until: at }
 }
 
 fn stray(event: &Event) -> Finding {

@@ -14,12 +14,12 @@ mod holds;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
 use crate::history::{Event, What};
-pub use calls::{call_bounds, check_call_bounds, check_wake_up_gaps, wake_up_gaps};
+pub use calls::{call_bounds, check_call_bounds, check_wake_up_gaps};
 pub use holds::{Hold, holds};
 
 /// A promise that a run can break.
@@ -179,27 +179,6 @@ pub fn tokens(holds: &[Hold], since: impl Fn(&Hold) -> u64) -> Vec<Finding> {
 /// The tokens of each lock grow, in the order of its grants.
 pub fn check_token_order(events: &[Event]) -> Result<(), Violations> {
     none(tokens(&holds(events), |hold| hold.from))
-}
-
-/// A waiter that had its place before another one asked, and was there until its grant, has the smaller token. `was_there` says so.
-pub fn inversions(holds: &[Hold], was_there: impl Fn(&Hold) -> bool) -> Vec<Finding> {
-    let mut found = Vec::new();
-    for lock in holds.iter().map(|hold| &hold.lock).collect::<BTreeSet<_>>() {
-        let mut holds: Vec<&Hold> = holds.iter().filter(|hold| hold.lock == *lock).collect();
-        holds.sort_by_key(|hold| std::cmp::Reverse(hold.token));
-        // Of those with a greater token, the longest waiter.
-        let mut earliest: Option<&Hold> = None;
-        for hold in holds {
-            if let Some(passed) = earliest.filter(|passed| passed.in_queue < Some(hold.asked)) {
-                found.push(Finding::about(Promise::Order, passed, "was in the queue and passed by", hold));
-            }
-            let waited = hold.in_queue.is_some() && earliest.is_none_or(|best| hold.in_queue < best.in_queue);
-            if waited && was_there(hold) {
-                earliest = Some(hold);
-            }
-        }
-    }
-    found
 }
 
 /// The lock was granted to these, in this order.

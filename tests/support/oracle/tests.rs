@@ -119,18 +119,6 @@ fn inverted_missing_and_extra_grants_are_found() {
 }
 
 #[test]
-fn a_waiter_that_was_passed_by_a_later_one_is_found() {
-    let story = |a: &str, b: &str| {
-        history(&format!("1 a ask, 2 a in_queue, {b} b ask, 9 a granted {a}, 8 b granted 5"))
-    };
-    let found = |events: &[Event], was_there| inversions(&holds(events), |_| was_there).len();
-    assert_eq!(found(&story("6", "3"), true), 1);
-    assert_eq!(found(&story("6", "3"), false), 0, "it was away");
-    assert_eq!(found(&story("4", "3"), true), 0, "it came first");
-    assert_eq!(found(&story("6", "2"), true), 0, "nobody knows who asked first");
-}
-
-#[test]
 fn a_waiter_that_is_not_woken_in_time_is_found() {
     for (expected, what, story) in [
         (0, "in time", "8 b granted 2"),

@@ -1,0 +1,263 @@
+//! Storms of processes: workers take turns on one lock of a real server without a pause, and are killed, stopped, starved or cut off by
+//! chance. Each turn is counted, each history is judged, and replayed by the rules.
+
+use std::collections::BTreeSet;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fairlock::{Client, PostgresBackend, RedisBackend};
+use fairlock_tests::dice::Dice;
+use fairlock_tests::history::{Event, Rules, What};
+use fairlock_tests::monitor::{self, Queue, Seen};
+use fairlock_tests::oracle::count;
+use fairlock_tests::turns::{Habits, SLACK, Store, Turns};
+use fairlock_tests::{
+    Alone, Monitor, PostgresServer, RedisServer, Worker, assert_no_residue, eventually, signals,
+};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_lock_worker");
+/// The lease and the place TTL of workers that are killed or stopped: a death costs one of them.
+const TIME: Duration = Duration::from_millis(1500);
+const ALL_WELL: &str = " failed 0 unknown 0 lost 0 polled 0 places_lost 0";
+
+fn seen(server: &RedisServer, monitor: &Monitor) -> Vec<Seen> {
+    monitor::read(&monitor.until_now(server), Queue::HandOff, "turns")
+}
+
+/// Waits until the row is that of an unused lock, which stays for a day. Dead waiters keep their tickets for two minutes.
+fn assert_unused(server: &PostgresServer) {
+    let in_use = "select 1 from fairlock.lock where h_ends > fairlock.micros() or dead_at > fairlock.micros() + 86520000000";
+    let is_unused = || server.con().query(in_use, &[]).unwrap().is_empty();
+    eventually(Duration::from_secs(20), "no hold is left", is_unused);
+}
+
+/// All take their turns in order, without polling, and each turn counts. Then the same history with one wrong event is refused.
+fn take_turns<S: Store>(run: &Turns<'_, S>, workers: usize, turns: usize, rules: Rules) {
+    let workers = run.start(workers);
+    for worker in &workers {
+        worker.expect(&format!("granted {turns}{ALL_WELL}"), Duration::from_secs(120));
+    }
+    let all = workers.len() * turns;
+    let events = run.judged(Duration::ZERO, Duration::ZERO);
+    assert_eq!((run.store.counter(), count(&events, "turns")), (all, all));
+    let done = run.replayed(&events, rules);
+    assert!(done.handed_over > all * 6 / 10 && done.unseen == 0, "{done:?}");
+    let is_grant = |at: &usize| matches!(events[*at].what, What::Granted { .. });
+    let granted: Vec<usize> = (0..events.len()).filter(is_grant).collect();
+    for pair in granted.windows(2).step_by(100) {
+        let (first, next) = (&events[pair[0]], &events[pair[1]]);
+        let mut swapped = events.clone();
+        (swapped[pair[0]].what, swapped[pair[1]].what) = (next.what, first.what);
+        assert!(run.replay(&swapped, rules).is_err(), "with the tokens swapped of {first:?} and {next:?}");
+        // In the rules of a queue a lease may last longer than known.
+        if rules == Rules::HandOff {
+            let mut held = events.clone();
+            let is_its_release = |event: &&mut Event| event.who == first.who && event.what == What::Release;
+            held[pair[0]..].iter_mut().find(is_its_release).unwrap().at = next.at + 1;
+            assert!(run.replay(&held, rules).is_err(), "with a hold that lasts too long: {first:?}");
+        }
+    }
+}
+
+/// Sixteen processes take a hundred exclusive turns each, in order and without polling.
+#[test]
+fn sixteen_processes_take_turns_in_order_without_polling() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let monitor = Monitor::start(&server);
+    take_turns(&Turns::new(PROGRAM, &server, Habits::new("hand_off", 100)), 16, 100, Rules::HandOff);
+    let seen = seen(&server, &monitor);
+    assert_eq!(monitor::grants(&seen), 1600);
+    monitor::check_order(&seen).unwrap();
+    assert!(monitor::without_a_turn(&seen).is_empty(), "a waiter was passed over");
+    assert_no_residue(&server, &["test:counter"]);
+}
+
+/// Eight processes take exclusive turns on PostgreSQL, in order and without polling.
+#[test]
+fn eight_processes_take_turns_in_order_without_polling() {
+    let _alone = Alone::here();
+    let server = PostgresServer::start();
+    take_turns(&Turns::new(PROGRAM, &server, Habits::new("postgres", 60)), 8, 60, Rules::Queue);
+    assert_unused(&server);
+}
+
+/// Waits that time out among hand-offs end on time, and leave nothing.
+#[test]
+fn waits_that_time_out_among_hand_offs_end_on_time() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let monitor = Monitor::start(&server);
+    let run = Turns::new(PROGRAM, &server, Habits { limit_ms: 20, ..Habits::new("hand_off", 150) });
+    let workers = run.start(8);
+    let (mut granted, mut failed) = (0, 0);
+    for worker in &workers {
+        let said = worker.next(Duration::from_secs(60));
+        let words: Vec<&str> = said.split(' ').collect();
+        granted += words[1].parse::<usize>().unwrap();
+        failed += words[3].parse::<usize>().unwrap();
+        assert!(said.ends_with(" unknown 0 lost 0 polled 0 places_lost 0"), "{said}");
+    }
+    assert!(granted + failed == 8 * 150 && failed > 50, "{granted} granted, {failed} failed");
+    let events = run.judged(Duration::ZERO, Duration::ZERO);
+    assert_eq!(run.replayed(&events, Rules::HandOff).grants, granted);
+    monitor::check_order(&seen(&server, &monitor)).unwrap();
+    drop(workers);
+    assert_no_residue(&server, &["test:counter"]);
+}
+
+/// Kills so many of the workers by chance. Returns those and the rest.
+fn kill_some<S: Store>(run: &Turns<'_, S>, workers: usize, deaths: usize) -> (BTreeSet<u32>, Vec<Worker>) {
+    let (mut workers, mut dice) = (run.start(workers), Dice::of_this_test());
+    let kill = |_| {
+        run.until_more(3 + dice.roll(20));
+        run.kill(workers.swap_remove(dice.index(workers.len())))
+    };
+    let victims = (0..deaths).map(kill).collect();
+    run.until_more(40);
+    (victims, workers)
+}
+
+/// The rest is killed, all was right, and the lock is free afterwards.
+fn end_all<S: Store>(run: &Turns<'_, S>, rest: Vec<Worker>, rules: Rules, client: &Client) -> Vec<Event> {
+    rest.into_iter().for_each(|worker| _ = run.kill(worker));
+    let events = run.judged(TIME, Duration::ZERO);
+    run.replayed(&events, rules);
+    let lock = client.fair_lock("turns").unwrap();
+    lock.try_lock_for(TIME * 2 + SLACK).unwrap().guard().expect("in time").unlock().unwrap();
+    events
+}
+
+/// Randomly killed workers cost one place or lease each, and no order.
+#[test]
+fn randomly_killed_workers_cost_one_place_or_lease_each() {
+    let _alone = Alone::here();
+    let server = PostgresServer::start();
+    let run = Turns::new(PROGRAM, &server, Habits::endless("postgres", TIME));
+    let (_, rest) = kill_some(&run, 10, 7);
+    end_all(
+        &run,
+        rest,
+        Rules::Queue,
+        &Client::new(PostgresBackend::connect(&server.url()).unwrap()).unwrap(),
+    );
+    assert_unused(&server);
+    let server = RedisServer::start();
+    let monitor = Monitor::start(&server);
+    let run = Turns::new(PROGRAM, &server, Habits::endless("hand_off", TIME));
+    let (victims, rest) = kill_some(&run, 14, 10);
+    let seen = seen(&server, &monitor);
+    let client = Client::new(RedisBackend::connect(&server.url()).unwrap()).unwrap();
+    let events = end_all(&run, rest, Rules::HandOff, &client);
+    // Only dead waiters were passed over, before the rest was killed.
+    let dead = |who: &str| {
+        let who = who.split(':').next().unwrap();
+        events.iter().any(|event| event.who == who && victims.contains(&event.pid))
+    };
+    for who in monitor::without_a_turn(&seen) {
+        assert!(dead(who), "{who} lives and was passed over");
+    }
+    monitor::check_order_so_far(&seen).unwrap();
+    assert_no_residue(&server, &["test:counter", "fairlock_queue:{turns}", "fairlock_record:{turns}"]);
+}
+
+/// Processes that are stopped past their leases, and starve between. No replay: that does not know of processes that stand still, whose
+/// places end and come back.
+fn stop_some<S: Store>(run: &Turns<'_, S>) {
+    let (workers, mut dice) = (run.start(8), Dice::of_this_test());
+    for _ in 0..4 {
+        run.until_more(3 + dice.roll(20));
+        let stopped = workers[dice.index(workers.len())].child();
+        signals::stop(stopped);
+        thread::sleep(TIME * 4 / 3); // the fault itself: longer than its lease and its place
+        let starving = Instant::now();
+        while starving.elapsed() < TIME {
+            // The same: it runs a tenth of the time.
+            signals::cont(stopped);
+            thread::sleep(Duration::from_millis(10));
+            signals::stop(stopped);
+            thread::sleep(Duration::from_millis(90));
+        }
+        signals::cont(stopped);
+    }
+    run.until_more(20);
+    workers.into_iter().for_each(|worker| _ = run.kill(worker));
+    run.judged(TIME, TIME);
+}
+
+#[test]
+fn stopped_workers_never_hold_beside_others() {
+    let _alone = Alone::here();
+    let (postgres, redis) = (PostgresServer::start(), RedisServer::start());
+    thread::scope(|scope| {
+        scope.spawn(|| stop_some(&Turns::new(PROGRAM, &postgres, Habits::endless("postgres", TIME))));
+        stop_some(&Turns::new(PROGRAM, &redis, Habits::endless("hand_off", TIME)));
+    });
+    assert_unused(&postgres);
+}
+
+/// Cut connections and forgotten scripts cost no turn, no place and no order.
+#[test]
+fn cut_connections_and_forgotten_scripts_cost_no_turn() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let monitor = Monitor::start(&server);
+    let run = Turns::new(PROGRAM, &server, Habits { place: TIME, ..Habits::new("hand_off", 60) });
+    let (workers, mut dice) = (run.start(8), Dice::of_this_test());
+    let cut = |subscribed: bool| {
+        // Neither MONITOR nor the workers' counting connections.
+        let ours = |line: &&String| !line.contains(" name=side ") && !line.contains(" cmd=monitor ");
+        for line in server.clients().iter().filter(ours) {
+            if line.contains(" sub=1 ") == subscribed {
+                let id = line.split(' ').next().unwrap().trim_start_matches("id=").to_owned();
+                // It may have gone meanwhile.
+                server.query::<i64>(&["CLIENT", "KILL", "ID", &id]);
+            }
+        }
+    };
+    let mut cuts = 0;
+    for _ in 0..10 {
+        run.until_more(5 + dice.roll(30));
+        match dice.roll(3) {
+            0 => cut(false),
+            1 => {
+                cuts += workers.len();
+                cut(true);
+            }
+            _ => server.query::<()>(&["SCRIPT", "FLUSH"]),
+        }
+    }
+    for worker in &workers {
+        let said = worker.next(Duration::from_secs(60));
+        assert!(said.starts_with("granted 60 failed 0 unknown 0 lost 0 "), "{said}");
+        assert!(said.ends_with(" places_lost 0"), "{said}");
+    }
+    let (events, seen) = (run.judged(TIME / 3, Duration::ZERO), seen(&server, &monitor));
+    assert_eq!((run.store.counter(), count(&events, "turns"), monitor::grants(&seen)), (480, 480, 480));
+    monitor::check_order_with_cuts(&seen, cuts).unwrap();
+    drop(workers);
+    assert_no_residue(&server, &["test:counter"]);
+}
+
+/// One hold is longer than its lease, and all wait for longer than their places last without a heartbeat. Without the heartbeats the
+/// replay refuses the history.
+#[test]
+fn a_hold_and_waits_that_are_renewed_are_replayed() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let habits = Habits { lease: TIME, place: TIME, ..Habits::new("hand_off", 100) };
+    let run = Turns::new(PROGRAM, &server, habits);
+    let mut long = run.worker(&server.url(), &Habits { turns: 1, hold_ms: 2000, ..habits });
+    let workers = run.start(7);
+    run.until_more(100);
+    long.go();
+    for worker in workers.iter().chain([&long]) {
+        assert!(worker.next(Duration::from_secs(60)).contains(" failed 0 unknown 0 lost 0 "));
+    }
+    let mut events = run.events();
+    let done = run.replayed(&events, Rules::HandOff);
+    assert!(done.grants == 701 && done.handed_over > 100 && done.unseen == 0, "{done:?}");
+    events.retain(|event| !matches!(event.what, What::Renewed { .. }));
+    let found = run.replay(&events, Rules::HandOff).unwrap_err().0;
+    assert!(found[0].contains("believed in its hold until"), "{found:?}");
+}

@@ -1,0 +1,154 @@
+//! Worker processes that take turns on the lock `turns` of any store, and the verdict on what they recorded.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::history::{Event, Recorder, Replayed, Rules, Violations, now_ns, read, replay};
+use crate::oracle::{check_all, count};
+use crate::{PostgresServer, RedisServer, WorkDir, Worker, eventually};
+
+const SOON: Duration = Duration::from_secs(20);
+/// How late a timed event may be, with sixteen processes on a busy machine with two cores.
+pub const SLACK: Duration = Duration::from_secs(2);
+/// The outage limit of the workers.
+const OUTAGE: Duration = Duration::from_secs(10);
+
+/// A server at which workers take turns, and count them.
+pub trait Store {
+    /// Its address.
+    fn address(&self) -> String;
+    /// The number that each holder reads and writes.
+    fn counter(&self) -> usize;
+}
+
+impl Store for RedisServer {
+    fn address(&self) -> String {
+        self.url()
+    }
+
+    fn counter(&self) -> usize {
+        self.query::<Option<usize>>(&["GET", "test:counter"]).unwrap_or(0)
+    }
+}
+
+impl Store for PostgresServer {
+    fn address(&self) -> String {
+        let table = "create table if not exists test_counter as select 0::bigint as turns";
+        self.con().batch_execute(table).expect("a table can be made");
+        self.url()
+    }
+
+    fn counter(&self) -> usize {
+        let row = self.con().query_one("select turns from test_counter", &[]).expect("a row");
+        usize::try_from(row.get::<_, i64>(0)).expect("a count")
+    }
+}
+
+/// What workers do; see `lock_worker.rs`.
+#[derive(Clone, Copy, Debug)]
+pub struct Habits {
+    /// `hand_off`, `redisson`, `plain` or `postgres`.
+    pub discipline: &'static str,
+    /// How often each takes the lock.
+    pub turns: usize,
+    /// How long each holds it.
+    pub hold_ms: u64,
+    /// The lease of each hold.
+    pub lease: Duration,
+    /// The places' time to live.
+    pub place: Duration,
+    /// The limit of each wait; none if 0.
+    pub limit_ms: u64,
+}
+
+impl Habits {
+    /// Workers that take the lock so often, with the default times.
+    pub const fn new(discipline: &'static str, turns: usize) -> Habits {
+        let [lease, place] = [Duration::from_secs(30), Duration::from_secs(5)];
+        Habits { discipline, turns, hold_ms: 3, lease, place, limit_ms: 0 }
+    }
+
+    /// Workers without end, whose leases and places are short.
+    pub const fn endless(discipline: &'static str, time: Duration) -> Habits {
+        Habits { lease: time, place: time, ..Habits::new(discipline, 1_000_000) }
+    }
+}
+
+/// A run of workers at one store.
+#[derive(Debug)]
+pub struct Turns<'a, S> {
+    /// The store.
+    pub store: &'a S,
+    program: &'static str,
+    dir: WorkDir,
+    habits: Habits,
+}
+
+impl<'a, S: Store> Turns<'a, S> {
+    /// `program` is the path of `lock_worker`.
+    pub fn new(program: &'static str, store: &'a S, habits: Habits) -> Turns<'a, S> {
+        Turns { store, program, dir: WorkDir::new(), habits }
+    }
+
+    fn history(&self) -> PathBuf {
+        self.dir.file("history")
+    }
+
+    /// Starts `n` workers. All are connected before the first one goes.
+    pub fn start(&self, n: usize) -> Vec<Worker> {
+        let address = self.store.address();
+        let mut workers: Vec<Worker> = (0..n).map(|_| self.worker(&address, &self.habits)).collect();
+        workers.iter_mut().for_each(Worker::go);
+        workers
+    }
+
+    /// One worker that waits for its word to go, by this address and with these habits.
+    pub fn worker(&self, address: &str, habits: &Habits) -> Worker {
+        let Habits { discipline, turns, hold_ms, lease, place, limit_ms } = habits;
+        let (lease, place, history) = (lease.as_millis(), place.as_millis(), self.history());
+        let history = history.display();
+        let words = format!(
+            "turns {discipline} {address} turns {turns} {hold_ms} {lease} {place} {limit_ms} {history}"
+        );
+        Worker::start(self.program, &words.split(' ').collect::<Vec<_>>())
+    }
+
+    /// Waits until so many more turns were taken.
+    pub fn until_more(&self, turns: u64) {
+        let until = self.store.counter() + usize::try_from(turns).expect("few");
+        eventually(SOON, "the workers go on", || self.store.counter() >= until);
+    }
+
+    /// Kills a worker, and returns its process.
+    pub fn kill(&self, mut worker: Worker) -> u32 {
+        worker.kill();
+        let pid = worker.child().id();
+        Recorder::open(&self.history()).expect("the history").gone(pid, now_ns());
+        pid
+    }
+
+    /// What the workers recorded, without violations: waiters were granted the lock within `gap` of its release, and calls were at most
+    /// `late` after their bounds.
+    pub fn judged(&self, gap: Duration, late: Duration) -> Vec<Event> {
+        let events = self.events();
+        check_all(&events, gap + SLACK, OUTAGE, late + SLACK).expect("a history without violations");
+        events
+    }
+
+    /// What the workers recorded.
+    pub fn events(&self) -> Vec<Event> {
+        read(&self.history()).expect("a history can be read")
+    }
+
+    /// What the rules say of these events.
+    pub fn replay(&self, events: &[Event], rules: Rules) -> Result<Replayed, Violations> {
+        replay(events, "turns", rules, self.habits.lease, self.habits.place)
+    }
+
+    /// Could a lock have done what the workers saw? All their grants, and none beside.
+    pub fn replayed(&self, events: &[Event], rules: Rules) -> Replayed {
+        let done = self.replay(events, rules).expect("a lock can have done this");
+        assert_eq!(done.grants, count(events, "turns"));
+        done
+    }
+}
