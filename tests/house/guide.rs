@@ -292,6 +292,7 @@ fn every_test_that_a_table_names_exists() {
     let mut unknown = Vec::new();
     for table in [
         "tests/README.md",
+        "tests/track-record.md",
         "tests/chaos/faults/README.md",
         "tests/chaos/faults/servers.md",
         "tests/java/interop/README.md",
