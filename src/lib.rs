@@ -37,7 +37,7 @@
 //! - `redisson`, on by default: locks that are shared with Java, `Discipline::Redisson` and plain locks of the Redis backend.
 //! - `memory`, on by default: the in-process backend, `MemoryBackend`.
 //! - `postgres`: the PostgreSQL backend, `PostgresBackend`.
-//! - `tls-rustls`: TLS, with addresses `rediss://…` and `postgres://…?sslmode=require`.
+//! - `tls-rustls`: TLS, with addresses `rediss://…` and `postgres://…?sslmode=require`; `fairlock::rustls` is rustls 0.23.
 //! - `serde`: [`Stats`], `LockState` and [`Lost`] can be serialized.
 //! - `metrics`: counters and histograms for the crate `metrics`.
 //!
@@ -65,6 +65,11 @@ pub use fairlock_memory::{Faults, MemoryBackend, Operation};
 pub use fairlock_postgres::{PostgresBackend, PostgresBuilder, WakeUps};
 #[cfg(feature = "redis")]
 pub use fairlock_redis::{Discipline, Durability, RedisBackend, RedisBuilder};
+
+#[cfg(all(feature = "tls-rustls", feature = "postgres", not(feature = "redis")))]
+pub use fairlock_postgres::rustls;
+#[cfg(all(feature = "tls-rustls", feature = "redis"))]
+pub use fairlock_redis::rustls;
 
 #[cfg(all(doctest, feature = "memory", feature = "redisson"))]
 #[doc = include_str!("../README.md")]

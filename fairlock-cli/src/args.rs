@@ -14,7 +14,7 @@ pub(crate) use crate::settings::Server;
 use crate::settings::Terms;
 
 const SERVERS: &str = "\
-Servers (user:password@ stands before the hosts; rediss for TLS):
+Servers (user:password@ stands before the hosts; rediss for TLS, with ?sslrootcert=FILE&sslcert=FILE&sslkey=FILE):
   redis://host:6379/0
   unix:///path/to/redis.sock
   redis+sentinel://host1,host2:26380/mymaster

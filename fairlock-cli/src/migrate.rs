@@ -14,10 +14,9 @@ use crate::server;
 pub(crate) fn migrate(server: &Server, options: &Migrate) -> Result<Exit, Failure> {
     match (options.print, &options.dir) {
         (None, _) => {
-            let url = server.postgres.as_ref();
-            let url = url
+            let builder = server::postgres(server, None)
                 .ok_or_else(|| Failure::ours("migrate needs a database: --postgres, or FAIRLOCK_POSTGRES"))?;
-            PostgresBackend::migrate(url).map_err(|error| server::explained(server, error))?;
+            builder.migrate().map_err(|error| server::explained(server, error))?;
         }
         (Some(None), None) => _ = print(&PostgresBackend::migration())?,
         (Some(None), Some(_)) => {

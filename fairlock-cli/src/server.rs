@@ -131,7 +131,8 @@ pub(crate) fn with_a_durable_lease(mut args: Args) -> Result<Args, Failure> {
 }
 
 pub(crate) fn redis(server: &Server, response_timeout: Option<Duration>) -> RedisBuilder {
-    let mut builder = RedisBackend::builder(&server.redis).discipline(server.discipline);
+    let mut builder =
+        RedisBackend::builder(&server.with_tls_files(&server.redis)).discipline(server.discipline);
     if let Some(durability) = server.durable {
         builder = builder.durable(durability);
     }
@@ -155,9 +156,9 @@ pub(crate) fn redis(server: &Server, response_timeout: Option<Duration>) -> Redi
 
 /// None where the settings name no such server.
 pub(crate) fn postgres(server: &Server, response_timeout: Option<Duration>) -> Option<PostgresBuilder> {
-    let mut builder = PostgresBackend::builder(server.postgres.as_ref()?);
+    let mut builder = PostgresBackend::builder(&server.with_tls_files(server.postgres.as_ref()?));
     if let Some(url) = &server.listen_on {
-        builder = builder.listen_on(url);
+        builder = builder.listen_on(&server.with_tls_files(url));
     }
     if let Some(n) = server.connections {
         builder = builder.connections(n);

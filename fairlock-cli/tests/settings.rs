@@ -8,20 +8,24 @@ use std::time::{Duration, Instant};
 
 use fairlock::{Client, Discipline, RedisBackend};
 use fairlock_tests::proxy::{Rule, Traffic};
-use fairlock_tests::{Proxy, RedisServer, Sentinels, eventually};
+use fairlock_tests::tls::Certificates;
+use fairlock_tests::{Proxy, RedisServer, Sentinels, WorkDir, eventually};
 
 use support::{
     FAIRLOCK, Host, Running, SOON, Said, fairlock, process_in, says, script, send, wait_for_queue, words,
 };
 
 /// A setting, a value that is refused, what is allowed, and a value that is read.
-const SETTINGS: [(&str, &str, &str, &str); 14] = [
+const SETTINGS: [(&str, &str, &str, &str); 17] = [
     ("redis", "", "an address in one of the forms", "redis://127.0.0.1:1"),
     ("postgres", "", "an address of PostgreSQL, in the form", "postgres://a:canary@127.0.0.1:1/b"),
     ("listen-on", "", "an address of PostgreSQL, with --postgres", "postgres://a:canary@127.0.0.1:1/b"),
     ("discipline", "java", "hand-off or redisson", "redisson"),
     ("durable", "yes", "true (also --durable alone), or other times", "trust=20s"),
     ("sentinel-login", "", "user and password with a colon between", "watcher:canary"),
+    ("sslrootcert", "", "a file's path, or system", "canary.pem"),
+    ("sslcert", "", "a file's path", "canary.pem"),
+    ("sslkey", "", "a file's path, with --sslcert", "canary.pem"),
     ("connections", "9", "a number from 1 to 8", "1"),
     ("connect-timeout", "5 s", "from 10ms to 1m, such as 500ms, 30s, 1h30m, or 5 for seconds", "500ms"),
     ("response-timeout", "1ms", "from 10ms to 1m", "0.5"),
@@ -79,6 +83,10 @@ fn each_setting_is_read_from_its_option_and_its_variable() {
         for (said, is_variable) in [(by_option, false), (by_variable, true)] {
             let (code, why) = match (name, is_variable) {
                 ("sentinel-login", _) => (125, "--sentinel-login is set, and"),
+                ("sslrootcert" | "sslcert", _) => {
+                    (125, "it has no TLS: write rediss for redis, or leave out sslrootcert")
+                }
+                ("sslkey", _) => (125, "sslkey is set without sslcert"),
                 ("listen-on", _) => (125, "is for PostgreSQL"),
                 ("postgres", true) => (125, "FAIRLOCK_REDIS and FAIRLOCK_POSTGRES name two servers"),
                 _ => (122, "127.0.0.1:1"),
@@ -88,6 +96,29 @@ fn each_setting_is_read_from_its_option_and_its_variable() {
         let help = says("", "run --help").out;
         assert!(help.contains(&format!("--{name}")) && help.contains(&variable(name)), "{name}: {help}");
     }
+}
+
+/// The program's minder shows the same certificate: it reads the variables.
+#[test]
+fn files_for_tls_are_options_and_variables() {
+    let dir = WorkDir::new();
+    let certificates = Certificates::make(dir.path(), None);
+    let own = certificates.client("own", "worker", None);
+    let server = RedisServer::builder().tls_with(&certificates).arg("tls-auth-clients", "yes").start();
+    let files = [("sslrootcert", &certificates.ca), ("sslcert", &own.cert), ("sslkey", &own.key)];
+    let files = files.map(|(name, path)| (name, path.display().to_string()));
+    with(&server.url(), "run x -- true", &files.each_ref().map(|(name, file)| (*name, &**file)))
+        .output()
+        .gave(0);
+    let options = files.map(|(name, file)| format!("--{name}={file}"));
+    let run = |options: &[String]| {
+        let mut command = fairlock(&server.url(), &["run", "x"]);
+        command.args(options).args(["--", "true"]);
+        Running::start(command).output()
+    };
+    run(&options).gave(0);
+    run(&options[..1]).failed(125, &["asks for a client's certificate", "sslcert=FILE and sslkey=FILE"]);
+    run(&[]).failed(125, &["not trusted", "sslrootcert=FILE"]);
 }
 
 #[test]

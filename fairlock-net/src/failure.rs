@@ -7,19 +7,32 @@ use crate::words::in_words;
 /// Why a connection has no TLS.
 #[derive(Debug)]
 pub enum TlsFailure {
-    /// It can't be begun from here: no authority's certificate can be read, none can be for this host, or the feature `tls-rustls` is
-    /// missing.
+    /// It can't be begun from here: a file can't be read, no certificate can be for this host, or the feature `tls-rustls` is missing.
     NotBegun(String),
     /// The server's certificate is not trusted.
     Certificate(String),
+    /// The server does not trust this side's certificate, or asks for one and got none.
+    Refused(String),
     /// The server speaks no TLS or another one, closed, or did not answer until the deadline.
     Handshake(io::Error),
+}
+
+impl TlsFailure {
+    /// Of an error of a connection whose handshake was over here: the server looks at this side's certificate last.
+    pub fn of(error: &io::Error) -> Option<TlsFailure> {
+        match error.get_ref()?.downcast_ref()? {
+            TlsFailure::Refused(cause) => Some(TlsFailure::Refused(cause.clone())),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for TlsFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            TlsFailure::NotBegun(cause) | TlsFailure::Certificate(cause) => f.write_str(cause),
+            TlsFailure::NotBegun(cause) => f.write_str(cause),
+            TlsFailure::Certificate(cause) => write!(f, "the server's certificate is not trusted: {cause}"),
+            TlsFailure::Refused(cause) => write!(f, "the server refuses the connection: {cause}"),
             TlsFailure::Handshake(error) => write!(f, "the TLS handshake failed: {}", in_words(error)),
         }
     }

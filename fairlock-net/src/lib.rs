@@ -6,7 +6,7 @@
 //! url         what is wrong with a URL; never repeats any of it
 //! stream      Stream: connect, secure (TLS), send, read, close: each wait has the deadline
 //! tls         over a socket (feature tls-rustls)
-//! trust       Trust: whose certificates are trusted
+//! trust       TlsSettings: whose certificates are trusted, and which one is shown
 //! socket      TCP or Unix, with the deadline
 //! resolver    looks up names, also by the deadline
 //! endpoint    Endpoint: host and port, or a path
@@ -52,9 +52,11 @@ mod words;
 
 pub use endpoint::Endpoint;
 pub use failure::TlsFailure;
+#[cfg(feature = "tls-rustls")]
+pub use rustls;
 pub use secrets::Secrets;
 pub use stream::Stream;
 pub use timeouts::{Timeouts, within};
-pub use trust::Trust;
-pub use url::bare_delimiter;
+pub use trust::{Identity, TlsSettings, Trust};
+pub use url::{bare_delimiter, percent_decoded};
 pub use words::{NO_ANSWER, in_words, one_line};

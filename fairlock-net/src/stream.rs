@@ -8,8 +8,8 @@ use crate::failure::TlsFailure;
 use crate::resolver::Resolver;
 use crate::socket::Socket;
 #[cfg(feature = "tls-rustls")]
-use crate::tls::{Tls, over, shake_hands};
-use crate::trust::Trust;
+use crate::tls::Tls;
+use crate::trust::TlsSettings;
 
 /// A connection to a server. Every wait ends at the deadline, however slowly the peer sends or reads, with the error `TimedOut`.
 /// A deadline stays until the next one is set. Reads are unbuffered.
@@ -44,21 +44,21 @@ impl Stream {
     /// # Errors
     /// See [`TlsFailure`]. Without the feature `tls-rustls` it is always `NotBegun`.
     pub fn secure(self, host: &str) -> Result<Stream, TlsFailure> {
-        self.secure_with(host, &Trust::System)
+        self.secure_with(host, &TlsSettings::default())
     }
 
-    /// Goes on by TLS with a peer whose certificate is trusted in this way.
+    /// Goes on by TLS with these settings.
     ///
     /// # Errors
     /// See [`TlsFailure`]. Without the feature `tls-rustls` it is always `NotBegun`.
     #[cfg(feature = "tls-rustls")]
-    pub fn secure_with(self, host: &str, trust: &Trust) -> Result<Stream, TlsFailure> {
+    pub fn secure_with(self, host: &str, settings: &TlsSettings) -> Result<Stream, TlsFailure> {
         let socket = match self.0 {
             Carrier::Cleartext(socket) => socket,
             Carrier::Tls(_) => return Err(TlsFailure::NotBegun("the connection has TLS".to_owned())),
         };
-        let (mut tls, unread) = over(socket, host, trust)?;
-        shake_hands(&mut tls, &unread)?;
+        let mut tls = Tls::over(socket, host, settings)?;
+        tls.shake_hands()?;
         Ok(Stream(Carrier::Tls(Box::new(tls))))
     }
 
@@ -67,7 +67,7 @@ impl Stream {
     /// # Errors
     /// Always `NotBegun`, without the feature.
     #[cfg(not(feature = "tls-rustls"))]
-    pub fn secure_with(self, _host: &str, _trust: &Trust) -> Result<Stream, TlsFailure> {
+    pub fn secure_with(self, _host: &str, _settings: &TlsSettings) -> Result<Stream, TlsFailure> {
         Err(TlsFailure::NotBegun("a TLS connection needs the feature tls-rustls".to_owned()))
     }
 
@@ -104,7 +104,7 @@ impl Stream {
         match &mut self.0 {
             Carrier::Cleartext(socket) => socket,
             #[cfg(feature = "tls-rustls")]
-            Carrier::Tls(tls) => tls.get_mut(),
+            Carrier::Tls(tls) => tls.socket(),
         }
     }
 }

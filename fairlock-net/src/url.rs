@@ -1,4 +1,4 @@
-//! What is wrong with a URL. A refusal never repeats any of it: a password that was not encoded may stand in any part.
+//! The parts of a URL, and what is wrong with them. A refusal never repeats any of it: a password that was not encoded may stand in any part.
 
 /// Whether a user or password contains a delimiter of URLs as it is: then the `@` stands behind what looks like the host. `rest` is
 /// the URL from after its `://`.
@@ -10,6 +10,18 @@ pub fn bare_delimiter(rest: &str) -> Option<&'static str> {
         "?" => Some("there is a ? before the @; in a user or password it is written %3F"),
         _ => Some("there is a # before the @; in a user or password it is written %23"),
     }
+}
+
+/// A part of a URL as it is meant; none if a `%` stands before anything but two hexadecimal digits, or the bytes are no UTF-8.
+pub fn percent_decoded(text: &str) -> Option<String> {
+    let mut parts = text.split('%');
+    let mut bytes = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        let (code, rest) = part.split_at_checked(2).filter(|(code, _)| !code.starts_with('+'))?;
+        bytes.push(u8::from_str_radix(code, 16).ok()?);
+        bytes.extend_from_slice(rest.as_bytes());
+    }
+    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]

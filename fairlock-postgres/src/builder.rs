@@ -15,7 +15,7 @@ use crate::clients::{Clients, WakeUps};
 use crate::combiner::Combiner;
 use crate::net::address::Address;
 use crate::net::pool::Pool;
-use crate::net::{Failure, open};
+use crate::net::{Failure, TlsConfig, open};
 use crate::recent::Recent;
 use crate::schema;
 use crate::store::Store;
@@ -42,6 +42,7 @@ impl PostgresBackend {
         PostgresBuilder {
             url: url.to_owned(),
             listen_on: None,
+            tls: TlsConfig::None,
             wake_ups: WakeUps::Listen,
             connections: 8,
             timeouts: Timeouts { connect: second, response: second },
@@ -57,9 +58,7 @@ impl PostgresBackend {
     /// As [`connect`](PostgresBackend::connect); `InvalidConfig` if a newer version has made the tables; `Unavailable` if another
     /// transaction uses the tables for more than 2 s.
     pub fn migrate(url: &str) -> Result<(), Error> {
-        let in_time = || Instant::now() + Duration::from_secs(10);
-        let mut con = open(&Address::parse(url)?, in_time())?;
-        Ok(schema::migrate(&mut con, in_time())?)
+        PostgresBackend::builder(url).migrate()
     }
 
     /// The SQL of [`migrate`](PostgresBackend::migrate), one transaction, for `psql` and tools for migrations.
@@ -82,6 +81,7 @@ impl PostgresBackend {
 pub struct PostgresBuilder {
     url: String,
     listen_on: Option<String>,
+    tls: TlsConfig,
     wake_ups: WakeUps,
     connections: usize,
     timeouts: Timeouts,
@@ -104,6 +104,16 @@ impl PostgresBuilder {
     /// transaction mode.
     pub fn listen_on(mut self, url: &str) -> Self {
         self.listen_on = Some(url.to_owned());
+        self
+    }
+
+    /// Makes TLS with a configuration of the program's own: its authorities, client certificate, provider of cryptography (FIPS), in
+    /// place of `sslrootcert`, `sslcert` and `sslkey`, which the address then can't have. Without `sslmode` in the address TLS is
+    /// required; with it TLS is used when it says, and `disable` is refused. A Unix socket has no TLS. For the
+    /// [other address](Self::listen_on), too. The types are those of [`rustls`](fairlock_net::rustls) 0.23.
+    #[cfg(feature = "tls-rustls")]
+    pub fn tls(mut self, config: Arc<fairlock_net::rustls::ClientConfig>) -> Self {
+        self.tls = Some(config);
         self
     }
 
@@ -140,6 +150,16 @@ impl PostgresBuilder {
         self
     }
 
+    /// See [`PostgresBackend::migrate`], with the settings for TLS.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn migrate(self) -> Result<(), Error> {
+        let in_time = || Instant::now() + Duration::from_secs(10);
+        let mut con = open(&Address::parse(&self.url, &self.tls)?, in_time())?;
+        Ok(schema::migrate(&mut con, in_time())?)
+    }
+
     /// Connects, so that a wrong address, password or layout shows now.
     ///
     /// # Errors
@@ -157,7 +177,8 @@ impl PostgresBuilder {
 
     /// A backend that has not connected.
     pub(crate) fn unchecked(self) -> Result<PostgresBackend, Failure> {
-        let PostgresBuilder { url, listen_on, wake_ups, connections, timeouts, connect_within: _ } = self;
+        let PostgresBuilder { url, listen_on, tls, wake_ups, connections, timeouts, connect_within: _ } =
+            self;
         let allowed = Duration::from_millis(10)..=Duration::from_secs(60);
         in_range("connect_timeout", timeouts.connect, &allowed, in_words)?;
         in_range("response_timeout", timeouts.response, &allowed, in_words)?;
@@ -165,8 +186,8 @@ impl PostgresBuilder {
             in_range("wake_ups by polling", every, &(Duration::from_millis(1)..=*allowed.end()), in_words)?;
         }
         in_range("connections", connections, &(1..=MOST_CONNECTIONS), |n| n.to_string())?;
-        let address = Address::parse(&url)?;
-        let listen_at = listen_on.as_deref().map_or_else(|| Ok(address.clone()), Address::parse)?;
+        let address = Address::parse(&url, &tls)?;
+        let listen_at = listen_on.map_or_else(|| Ok(address.clone()), |url| Address::parse(&url, &tls))?;
         Ok(PostgresBackend(Arc::new(Store {
             pool: Pool::new(address, timeouts, connections),
             clients: Clients::new(listen_at, wake_ups),

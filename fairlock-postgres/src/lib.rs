@@ -53,3 +53,5 @@ mod window;
 pub use backend::PostgresBackend;
 pub use builder::PostgresBuilder;
 pub use clients::WakeUps;
+#[cfg(feature = "tls-rustls")]
+pub use fairlock_net::rustls;

@@ -17,7 +17,7 @@ use crate::PostgresBackend;
 use crate::ask::ask_one;
 use crate::command::Command;
 use crate::net::address::Address;
-use crate::net::{Connection, Statement, open};
+use crate::net::{Connection, Statement, TlsConfig, open};
 use crate::sql::{LIMITS, SWEEP};
 use crate::sweep;
 use crate::test_server::{SERVER, new_database};
@@ -30,7 +30,7 @@ pub(crate) fn soon() -> Instant {
 }
 
 pub(crate) fn session(url: &str) -> Connection {
-    open(&Address::parse(url).unwrap(), soon()).unwrap()
+    open(&Address::parse(url, &TlsConfig::default()).unwrap(), soon()).unwrap()
 }
 
 /// A backend with one connection, and a session beside it.

@@ -126,6 +126,15 @@ impl RedisBuilder {
         self
     }
 
+    /// Makes TLS with a configuration of the program's own: its authorities, client certificate, provider of cryptography (FIPS), in
+    /// place of `sslrootcert`, `sslcert` and `sslkey`, which the address then can't have. The address has to be a `rediss://…`: one
+    /// without TLS is refused. For all servers and sentinels. The types are those of [`rustls`](fairlock_net::rustls) 0.23.
+    #[cfg(feature = "tls-rustls")]
+    pub fn tls(mut self, config: Arc<fairlock_net::rustls::ClientConfig>) -> Self {
+        self.target = self.target.and_then(|target| target.with_tls(&config));
+        self
+    }
+
     /// Sets which waiter of a fair lock is next, and how it learns of its turn. All clients of a lock must use the same discipline.
     pub fn discipline(mut self, discipline: Discipline) -> Self {
         self.discipline = discipline;

@@ -41,6 +41,8 @@ mod wake_ups;
 pub use backend::RedisBackend;
 pub use builder::{Discipline, RedisBuilder};
 pub use durable::Durability;
+#[cfg(feature = "tls-rustls")]
+pub use fairlock_net::rustls;
 
 /// The examples of the README are tests.
 #[cfg(all(doctest, feature = "redisson"))]

@@ -1,15 +1,21 @@
 //! Servers, sentinels and a cluster that speak only TLS, also with each other; and certificates that are not trusted.
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, Error, RedisBackend};
+use fairlock::rustls::crypto::{CryptoProvider, ring};
+use fairlock::rustls::pki_types::pem::PemObject;
+use fairlock::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use fairlock::rustls::{ClientConfig, RootCertStore};
+use fairlock::{Client, Error, RedisBackend, RedisBuilder};
 use fairlock_tests::cluster::Replicas;
 use fairlock_tests::errors::{assert_says, assert_unavailable};
 use fairlock_tests::sentinel::MASTER;
-use fairlock_tests::tls::{Certificates, Flaw};
-use fairlock_tests::{Alone, Cluster, RedisServer, Sentinels, WorkDir};
+use fairlock_tests::tls::{Certificates, ClientCertificate, Flaw};
+use fairlock_tests::{Alone, Cluster, RedisServer, RedisServerBuilder, Sentinels, WorkDir};
 
 /// Set in the second process, which trusts the certificates. This process can't change its own environment without
 /// unsafe code.
@@ -26,15 +32,20 @@ fn is_the_second_process() -> bool {
                 continue;
             }
         };
-        for number in 0..10 {
-            let lock = |client: &Client| client.fair_lock(&format!("lock:{number}")).unwrap();
-            let [first, second] = clients.each_ref().map(|client| lock(client).request().unwrap());
-            first.wait().unwrap().unlock().unwrap();
-            second.wait().unwrap().unlock().unwrap();
-        }
+        take_turns(&clients);
         println!("ten locks over TLS: done");
     }
     true
+}
+
+/// Ten locks, each granted to both.
+fn take_turns(clients: &[Client; 2]) {
+    for number in 0..10 {
+        let lock = |client: &Client| client.fair_lock(&format!("lock:{number}")).unwrap();
+        let [first, second] = clients.each_ref().map(|client| lock(client).request().unwrap());
+        first.wait().unwrap().unlock().unwrap();
+        second.wait().unwrap().unlock().unwrap();
+    }
 }
 
 /// Runs `test` again in a process that trusts the authority, and returns what it says.
@@ -149,4 +160,144 @@ fn an_untrusted_certificate_is_refused_and_tls_is_kept() {
     let tls = connect(&without.url().replace("redis", "rediss"));
     assert_unavailable(tls, &[&without.address()]);
     assert_eq!(without.query::<Vec<String>>(&["KEYS", "*"]), [""; 0]);
+}
+
+/// The end of an address that names these files.
+fn files(ca: &Path, own: &ClientCertificate) -> String {
+    format!("?sslrootcert={}&sslcert={}&sslkey={}", ca.display(), own.cert.display(), own.key.display())
+}
+
+/// A program's own configuration, of the same files, with one cipher as for a provider with a certificate of its own.
+fn configuration(ca: &Path, own: &ClientCertificate) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(ca).unwrap()).unwrap();
+    let one_cipher = vec![ring::cipher_suite::TLS13_AES_256_GCM_SHA384];
+    let provider = Arc::new(CryptoProvider { cipher_suites: one_cipher, ..ring::default_provider() });
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let chain = vec![CertificateDer::from_pem_file(&own.cert).unwrap()];
+    let key = PrivateKeyDer::from_pem_file(&own.key).unwrap();
+    Arc::new(config.with_root_certificates(roots).with_client_auth_cert(chain, key).unwrap())
+}
+
+/// Commands, wake-ups, and the questions to sentinels and nodes show the certificate.
+#[test]
+fn servers_sentinels_and_nodes_get_the_clients_certificate() {
+    let _alone = Alone::here();
+    let dir = WorkDir::new();
+    let certificates = Certificates::make(dir.path(), None);
+    let own = certificates.client("client", "worker", None);
+    let server = RedisServer::builder().tls_with(&certificates).arg("tls-auth-clients", "yes").start();
+    let sentinels = Sentinels::builder().tls(&certificates).asks_for_certificates().steady().start();
+    let node = |node: RedisServerBuilder| node.tls_with(&certificates).arg("tls-auth-clients", "yes");
+    let cluster = Cluster::start_with(Replicas::None, node);
+    let urls = [
+        server.url(),
+        format!("rediss+sentinel://{}/{MASTER}", hosts(&sentinels.sentinels)),
+        format!("rediss+cluster://{}", hosts(&cluster.nodes[..1])),
+    ];
+    let by_files = |url: &str| RedisBackend::builder(&(url.to_owned() + &files(&certificates.ca, &own)));
+    let config = configuration(&certificates.ca, &own);
+    let by_config = |url: &str| RedisBackend::builder(url).tls(Arc::clone(&config));
+    for url in &urls {
+        let clients: [RedisBuilder; 2] = [by_files(url), by_config(url)];
+        take_turns(&clients.map(|builder| Client::new(builder.connect().unwrap()).unwrap()));
+        let without = format!("{url}?sslrootcert={}", certificates.ca.display());
+        let error = connect(&without).unwrap_err();
+        assert!(matches!(error, Error::InvalidConfig { .. }), "{error:?}");
+        assert_says(
+            &error,
+            &["127.0.0.1:", "asks for a client's certificate", "sslcert=FILE and sslkey=FILE"],
+        );
+    }
+}
+
+/// Each is told at once, however long `connect` may try, and names the file or the server, the reason, and what to do.
+#[test]
+fn a_wrong_certificate_or_key_is_told_at_once_with_what_to_do() {
+    let _alone = Alone::here();
+    let [ours, others] = [(); 2].map(|()| WorkDir::new());
+    let certificates = Certificates::make(ours.path(), None);
+    let foreign = Certificates::make(others.path(), None);
+    let server = RedisServer::builder()
+        .tls_with(&certificates)
+        .arg("tls-auth-clients", "yes")
+        .requirepass("kanarie")
+        .start();
+    let good = certificates.client("good", "worker", None);
+    let expired = certificates.client("expired", "worker", Some(Flaw::Expired));
+    let strange = foreign.client("strange", "worker", None);
+    let passphrase = "papegaai";
+    let encrypted = certificates.encrypted(&good.key, passphrase);
+    let old_form = ours.path().join("old.key");
+    fs::write(&old_form, "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,00\n\nAAAA\n-----END RSA PRIVATE KEY-----\n").unwrap();
+    let garbled = ours.path().join("garbled.key");
+    fs::write(&garbled, "-----BEGIN PRIVATE KEY-----\nkanarie!\n-----END PRIVATE KEY-----\n").unwrap();
+    let ca = &certificates.ca;
+    let with = |cert: &Path, key: &Path| ClientCertificate { cert: cert.to_owned(), key: key.to_owned() };
+    let nowhere = Path::new("/nowhere/client.pem");
+    let address = server.address();
+    for (options, parts) in [
+        (
+            files(&foreign.ca, &good),
+            vec![&*address, "not trusted", "UnknownIssuer", "no authority in `", "sslrootcert=FILE"],
+        ),
+        (files(ca, &strange), vec![&address, "refuses", "UnknownCA", "strange.crt`", "its log"]),
+        (files(ca, &expired), vec![&address, "refuses", "expired.crt`", "CertificateExpired"]),
+        (
+            files(nowhere, &good),
+            vec![&address, "`/nowhere/client.pem` can't be read", "No such file", "sslrootcert has to"],
+        ),
+        (files(ca, &with(nowhere, &good.key)), vec!["`/nowhere/client.pem` can't be read", "sslcert has to"]),
+        (files(ca, &with(&good.cert, nowhere)), vec!["`/nowhere/client.pem` can't be read", "sslkey has to"]),
+        (files(ca, &with(&good.cert, ours.path())), vec!["can't be read", "Is a directory", "sslkey has to"]),
+        (
+            files(ca, &with(&good.cert, &garbled)),
+            vec!["garbled.key` can't be read", "no valid PEM", "sslkey has to"],
+        ),
+        (files(ca, &with(&good.cert, ca)), vec!["ca.crt` can't be read", "none in PEM", "sslkey has to"]),
+        (
+            files(ca, &with(&good.cert, &expired.key)),
+            vec!["expired.key` is not that of the certificate in `", "good.crt`", "pair"],
+        ),
+        (
+            files(ca, &with(&good.cert, &encrypted)),
+            vec!["good.encrypted` is encrypted", "openssl pkey -in", "sslkey=FILE"],
+        ),
+        (files(ca, &with(&good.cert, &old_form)), vec!["old.key` is encrypted", "openssl pkey -in"]),
+    ] {
+        let url = server.url() + &options;
+        let began = Instant::now();
+        let error =
+            RedisBackend::builder(&url).connect_within(Duration::from_secs(60)).connect().unwrap_err();
+        assert!(began.elapsed() < Duration::from_millis(2500), "{:?}: {error}", began.elapsed());
+        assert!(matches!(error, Error::InvalidConfig { .. }), "{error:?}");
+        assert_says(&error, &parts);
+        for secret in ["kanarie", passphrase] {
+            assert!(!error.to_string().contains(secret), "{error}");
+        }
+    }
+    // One file may have both, and the authority in between.
+    let both = ours.path().join("both.pem");
+    let texts = [&good.cert, ca, &good.key].map(|path| fs::read_to_string(path).unwrap());
+    fs::write(&both, texts.concat()).unwrap();
+    connect(&format!("{}?sslrootcert={}&sslcert={}", server.url(), ca.display(), both.display())).unwrap();
+}
+
+/// A configuration of the program's own, beside an address without TLS, or with files.
+#[test]
+fn a_configuration_has_to_fit_its_address() {
+    let dir = WorkDir::new();
+    let certificates = Certificates::make(dir.path(), None);
+    let config = configuration(&certificates.ca, &certificates.client("client", "worker", None));
+    for (url, part) in [
+        ("redis://127.0.0.1:1", "write rediss for redis"),
+        ("redis+sentinel://127.0.0.1:1/m", "write rediss for redis"),
+        ("unix:///run/redis.sock", "a socket's path"),
+        ("rediss://127.0.0.1:1?sslcert=a.pem", "leave out one or the other"),
+        ("rediss+cluster://127.0.0.1:1?sslrootcert=a.pem", "leave out one or the other"),
+    ] {
+        let error = RedisBackend::builder(url).tls(Arc::clone(&config)).connect().unwrap_err();
+        assert!(matches!(error, Error::InvalidConfig { .. }), "{error:?}");
+        assert_says(&error, &["`tls` is set", part]);
+    }
 }

@@ -55,6 +55,13 @@ impl SentinelsBuilder {
         self
     }
 
+    /// All of them ask clients for a certificate. After [`tls`](SentinelsBuilder::tls).
+    pub fn asks_for_certificates(mut self) -> Self {
+        (self.server, self.sentinel) =
+            (self.server.arg("tls-auth-clients", "yes"), self.sentinel.arg("tls-auth-clients", "yes"));
+        self
+    }
+
     /// The master is never replaced, however busy the machine is.
     pub fn steady(mut self) -> Self {
         self.steady = true;

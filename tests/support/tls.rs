@@ -20,6 +20,10 @@ basicConstraints = critical, CA:FALSE
 keyUsage = critical, digitalSignature, keyEncipherment
 extendedKeyUsage = serverAuth, clientAuth
 subjectAltName = IP:127.0.0.1, DNS:localhost
+[client]
+basicConstraints = critical, CA:FALSE
+keyUsage = critical, digitalSignature
+extendedKeyUsage = clientAuth
 [elsewhere]
 basicConstraints = critical, CA:FALSE
 keyUsage = critical, digitalSignature, keyEncipherment
@@ -55,11 +59,14 @@ impl Certificates {
         fs::write(dir.join("openssl.cnf"), CONFIG).expect("a file can be written in our own dir");
         openssl(
             dir,
-            "req -config openssl.cnf -x509 -extensions ca -newkey rsa:2048 -nodes -keyout ca.key -out ca.crt -days 2",
+            &format!(
+                "req -config openssl.cnf -x509 -extensions ca -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout ca.key -out ca.crt -days 2 -subj /CN=authority-{}",
+                dir.file_name().expect("a dir of our own").to_string_lossy()
+            ),
         );
         openssl(
             dir,
-            "req -config openssl.cnf -new -newkey rsa:2048 -nodes -keyout server.key -out server.csr -subj /CN=127.0.0.1",
+            "req -config openssl.cnf -new -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout server.key -out server.csr -subj /CN=127.0.0.1",
         );
         openssl(
             dir,
@@ -68,6 +75,45 @@ impl Certificates {
             ),
         );
         Certificates { ca: dir.join("ca.crt"), cert: dir.join("server.crt"), key: dir.join("server.key") }
+    }
+}
+
+/// The files of a client's certificate.
+#[derive(Clone, Debug)]
+pub struct ClientCertificate {
+    /// The certificate (PEM).
+    pub cert: PathBuf,
+    /// Its private key (PEM).
+    pub key: PathBuf,
+}
+
+impl Certificates {
+    /// A client's certificate of this authority, in the name of `subject`, which is a user of PostgreSQL. The file names begin with
+    /// `file`.
+    pub fn client(&self, file: &str, subject: &str, flaw: Option<Flaw>) -> ClientCertificate {
+        let dir = self.ca.parent().expect("a file in our own dir");
+        let days = if flaw == Some(Flaw::Expired) { "-1" } else { "2" };
+        openssl(
+            dir,
+            &format!(
+                "req -config openssl.cnf -new -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout {file}.key -out {file}.csr -subj /CN={subject}"
+            ),
+        );
+        openssl(
+            dir,
+            &format!(
+                "x509 -req -in {file}.csr -CA ca.crt -CAkey ca.key -set_serial 3 -days {days} -extfile openssl.cnf -extensions client -out {file}.crt"
+            ),
+        );
+        ClientCertificate { cert: dir.join(format!("{file}.crt")), key: dir.join(format!("{file}.key")) }
+    }
+
+    /// The key encrypted with a passphrase, in another file.
+    pub fn encrypted(&self, key: &Path, passphrase: &str) -> PathBuf {
+        let (dir, to) = (self.ca.parent().expect("a file in our own dir"), key.with_extension("encrypted"));
+        let [from, into] = [key, &to].map(|path| path.display().to_string());
+        openssl(dir, &format!("pkey -in {from} -aes256 -passout pass:{passphrase} -out {into}"));
+        to
     }
 }
 

@@ -25,6 +25,8 @@ pub(crate) struct Server {
     pub(crate) discipline: Discipline,
     pub(crate) durable: Option<Durability>,
     pub(crate) sentinel_login: Option<(String, String)>,
+    /// Options of an address, and their files.
+    tls_files: Vec<(&'static str, String)>,
     pub(crate) connections: Option<usize>,
     pub(crate) connect_timeout: Option<Duration>,
     pub(crate) response_timeout: Option<Duration>,
@@ -203,6 +205,29 @@ impl Server {
         command.envs(self.variables.iter().cloned());
     }
 
+    fn add_tls_file(&mut self, option: &'static str, file: &str) -> Option<()> {
+        self.tls_files.push((option, file.to_owned()));
+        Some(())
+    }
+
+    /// The address with the files for TLS, which go before those that it names.
+    pub(crate) fn with_tls_files(&self, url: &str) -> String {
+        let mut url = url.trim_end_matches(['\n', '\r']).to_owned();
+        for (option, file) in &self.tls_files {
+            url.push(if url.contains('?') { '&' } else { '?' });
+            url += &format!("{option}=");
+            for byte in file.bytes() {
+                match byte {
+                    b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'-' | b'_' => {
+                        url.push(byte.into())
+                    }
+                    _ => url += &format!("%{byte:02X}"),
+                }
+            }
+        }
+        url
+    }
+
     /// With the defaults.
     fn usual() -> Server {
         Server {
@@ -212,6 +237,7 @@ impl Server {
             discipline: Discipline::HandOff,
             durable: None,
             sentinel_login: None,
+            tls_files: Vec::new(),
             connections: None,
             connect_timeout: None,
             response_timeout: None,

@@ -18,7 +18,7 @@ const LONGEST: Duration = Duration::from_secs(36_500 * 24 * 3600);
 const LONGEST_LABEL: usize = 256; // bytes
 
 /// Those of all commands.
-pub(super) const SERVER: [Setting<Server>; 10] = [
+pub(super) const SERVER: [Setting<Server>; 13] = [
     Setting {
         name: "redis",
         value: "URL",
@@ -91,6 +91,36 @@ pub(super) const SERVER: [Setting<Server>; 10] = [
         allowed: "an address of PostgreSQL, with --postgres",
         default: "that of --postgres",
         set: |server, text| put(&mut server.listen_on, Some(Some(text.to_owned()))),
+    },
+    Setting {
+        name: "sslrootcert",
+        value: "FILE",
+        alone: None,
+        is_usual: false,
+        what: "Whose certificates are trusted where the address has TLS: those that an authority in this file (PEM) has signed",
+        allowed: "a file's path, or system",
+        default: "that of the address, else the authorities of the system",
+        set: |server, text| server.add_tls_file("sslrootcert", text),
+    },
+    Setting {
+        name: "sslcert",
+        value: "FILE",
+        alone: None,
+        is_usual: false,
+        what: "The certificate that is shown to a server that asks for one: a file (PEM), with the authorities in between behind it",
+        allowed: "a file's path",
+        default: "that of the address, else none",
+        set: |server, text| server.add_tls_file("sslcert", text),
+    },
+    Setting {
+        name: "sslkey",
+        value: "FILE",
+        alone: None,
+        is_usual: false,
+        what: "The private key of that certificate: a file (PEM) that is not encrypted",
+        allowed: "a file's path, with --sslcert",
+        default: "that of the address, else in the file of the certificate",
+        set: |server, text| server.add_tls_file("sslkey", text),
     },
     Setting {
         name: "connections",

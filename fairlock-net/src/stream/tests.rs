@@ -169,7 +169,7 @@ mod tls {
         let (endpoint, ended) = server(serve);
         let stream = Stream::connect(&endpoint, soon()).expect("connected");
         let Carrier::Cleartext(socket) = stream.0 else { panic!("it has TLS") };
-        let (tls, _) = over(socket, "localhost", &Trust::System).expect("a client");
+        let tls = Tls::over(socket, "localhost", &TlsSettings::default()).expect("a client");
         let mut stream = Stream(Carrier::Tls(Box::new(tls)));
         assert!(stream.send(b"well?", Instant::now() + TIME).is_err());
         drop(stream);

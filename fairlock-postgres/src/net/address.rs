@@ -1,17 +1,17 @@
 //! Addresses: `postgres://user:password@host1:port,host2/database?option=value`.
 //!
 //! A host that begins with `/` (as `%2F`, or in `host=`) is the directory of a Unix socket. Options: `host`, `port`, `user`,
-//! `password`, `dbname`, `options`, `application_name`, `target_session_attrs`, `sslmode`, `sslrootcert`.
+//! `password`, `dbname`, `options`, `application_name`, `target_session_attrs`, `sslmode`, `sslrootcert`, `sslcert`, `sslkey`.
 //! Further options of libpq, sqlx and poolers have no effect, and the log says so: one address serves a program and its locks.
 //! Unknown options are refused: a typing error must not go unnoticed.
 
 use std::path::PathBuf;
 
 use fairlock_core::backend::log_safely;
-use fairlock_net::{Endpoint, Secrets, Trust, bare_delimiter};
+use fairlock_net::{Endpoint, Secrets, TlsSettings, bare_delimiter, percent_decoded};
 
 use super::failure::Failure;
-use super::tls::{Mode, Tls};
+use super::tls::{Mode, Options, Tls, TlsConfig};
 
 const PORT: u16 = 5432;
 
@@ -27,8 +27,7 @@ type Host = (String, Option<u16>);
 /// The parts of an address, until all options are read.
 struct Apart {
     hosts: Vec<Host>,
-    ssl_mode: Option<String>,
-    authorities: Option<String>,
+    tls: Options,
 }
 
 /// One or several servers, of which one takes writes, and the login.
@@ -45,9 +44,11 @@ pub(crate) struct Address {
 }
 
 impl Address {
+    /// Reads it; a configuration is the program's own.
+    ///
     /// # Errors
     /// `InvalidConfig`, with the part that can't be read, and without a password.
-    pub(crate) fn parse(url: &str) -> Result<Address, Failure> {
+    pub(crate) fn parse(url: &str, config: &TlsConfig) -> Result<Address, Failure> {
         let url = url.trim_end_matches(['\n', '\r']); // of a file
         let rest = url
             .strip_prefix("postgres://")
@@ -70,16 +71,17 @@ impl Address {
             database: decoded("database", database)?,
             options: None,
             application_name: "fairlock".to_owned(),
-            tls: Tls { mode: Mode::Never, trust: Trust::System },
+            tls: Tls { mode: Mode::Never, settings: TlsSettings::default() },
             secrets: Secrets::default(),
         };
         let hosts = hosts.split(',').map(host_and_port).collect::<Result<_, _>>()?;
-        let (mut apart, mut ignored) = (Apart { hosts, ssl_mode: None, authorities: None }, Vec::new());
+        let (mut apart, mut ignored) = (Apart { hosts, tls: Options::default() }, Vec::new());
         for option in query.split('&').filter(|option| !option.is_empty()) {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
+            let name = decoded("options", name)?;
             match IGNORED.split(' ').find(|known| *known == name) {
                 Some(known) => ignored.push(known),
-                None => address.set(&mut apart, name, decoded("options", value)?)?,
+                None => address.set(&mut apart, &name, decoded("options", value)?)?,
             }
         }
         if !ignored.is_empty() {
@@ -88,12 +90,21 @@ impl Address {
                 || log::info!(target: "fairlock::net", "options of the address without effect on locks: {ignored}"),
             );
         }
-        address.completed(apart)
+        address.completed(apart, config)
     }
 
     fn set(&mut self, apart: &mut Apart, name: &str, value: String) -> Result<(), Failure> {
+        let given = Some(value.clone()).filter(|value| !value.is_empty());
+        if let Some(setting) = name.strip_prefix("options[").and_then(|name| name.strip_suffix(']')) {
+            // As sqlx writes a single one.
+            let value = value.replace('\\', "\\\\").replace(' ', "\\ ");
+            self.add_options(&format!("-c {setting}={value}"));
+            return Ok(());
+        }
         match name {
-            "host" => apart.hosts = value.split(',').map(|host| (host.to_owned(), None)).collect(),
+            "host" | "hostaddr" => {
+                apart.hosts = value.split(',').map(|host| (host.to_owned(), None)).collect()
+            }
             "port" => {
                 let port = port_of(&value)?;
                 apart.hosts.iter_mut().for_each(|(_, of_host)| *of_host = Some(port));
@@ -101,12 +112,12 @@ impl Address {
             "user" => self.user = value,
             "password" => self.password = Some(value),
             "dbname" => self.database = value,
-            "options" => self.options = Some(value),
+            "options" => self.add_options(&value),
             "application_name" => self.application_name = value,
-            "sslmode" | "ssl-mode" => apart.ssl_mode = Some(value),
-            "sslrootcert" | "ssl-root-cert" => {
-                apart.authorities = Some(value).filter(|file| !file.is_empty())
-            }
+            "sslmode" | "ssl-mode" => apart.tls.mode = given,
+            "sslrootcert" | "ssl-root-cert" | "ssl-ca" => apart.tls.authorities = given,
+            "sslcert" | "ssl-cert" => apart.tls.certificate = given,
+            "sslkey" | "ssl-key" => apart.tls.key = given,
             // Locks are always written, so a server that takes no writes is passed over whatever this says.
             "target_session_attrs" if matches!(value.as_str(), "any" | "read-write" | "primary") => {}
             // These values ask for no more than fairlock has.
@@ -120,20 +131,26 @@ impl Address {
                     if is_name && self.password.is_none() { format!(" {name}") } else { String::new() };
                 return Err(Failure::invalid(format!(
                     "the address has an unknown option{named}: there are host, port, user, password, dbname, options, \
-                     application_name, sslmode, sslrootcert and target_session_attrs; others of libpq and sqlx have no effect"
+                     application_name, sslmode, sslrootcert, sslcert, sslkey and target_session_attrs; others of libpq and sqlx have no effect"
                 )));
             }
         }
         Ok(())
     }
 
+    fn add_options(&mut self, more: &str) {
+        let before = self.options.take().map_or_else(String::new, |before| before + " ");
+        self.options = Some(before + more);
+    }
+
     /// Checks what was read, and adds what follows from it.
-    fn completed(mut self, apart: Apart) -> Result<Address, Failure> {
-        let Apart { hosts, ssl_mode, authorities } = apart;
-        self.tls =
-            Tls::of(ssl_mode.as_deref(), authorities.as_deref()).ok_or_else(|| unsupported("sslmode"))?;
+    fn completed(mut self, apart: Apart, config: &TlsConfig) -> Result<Address, Failure> {
+        let Apart { hosts, tls } = apart;
+        self.tls = Tls::of(tls, config)?;
         if self.user.is_empty() {
-            return Err(Failure::invalid("the address names no user"));
+            self.user = user_here(|name| std::env::var(name).ok()).ok_or_else(|| {
+                Failure::invalid("the address names no user, and neither does PGUSER or USER")
+            })?;
         }
         if self.database.is_empty() {
             self.database.clone_from(&self.user);
@@ -142,6 +159,11 @@ impl Address {
         self.secrets = Secrets::of(self.password.as_deref().unwrap_or_default());
         Ok(self)
     }
+}
+
+/// The user that libpq takes, and sqlx, where the address names none.
+fn user_here(variable: impl Fn(&str) -> Option<String>) -> Option<String> {
+    ["PGUSER", "USER", "LOGNAME"].into_iter().filter_map(variable).find(|user| !user.is_empty())
 }
 
 fn unsupported(option: &str) -> Failure {
@@ -176,34 +198,29 @@ fn port_of(text: &str) -> Result<u16, Failure> {
 
 fn decoded(what: &str, text: &str) -> Result<String, Failure> {
     let wrong = || Failure::invalid(format!("the address has an invalid % in its {what}"));
-    let part = without_percents(text).ok_or_else(wrong)?;
+    let part = percent_decoded(text).ok_or_else(wrong)?;
     if part.contains('\0') {
         return Err(Failure::invalid("a part of the address has a NUL"));
     }
     Ok(part)
 }
 
-fn without_percents(text: &str) -> Option<String> {
-    let mut parts = text.split('%');
-    let mut bytes = parts.next()?.as_bytes().to_vec();
-    for part in parts {
-        let (code, rest) = part.split_at_checked(2).filter(|(code, _)| !code.starts_with('+'))?;
-        bytes.push(u8::from_str_radix(code, 16).ok()?);
-        bytes.extend_from_slice(rest.as_bytes());
-    }
-    String::from_utf8(bytes).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use fairlock_core::backend::{BackendError, BackendErrorKind};
 
+    use fairlock_net::{Identity, Trust};
+
     use super::*;
+
+    fn parse(url: &str) -> Result<Address, Failure> {
+        Address::parse(url, &TlsConfig::default())
+    }
 
     #[test]
     fn all_parts_are_read() {
         let url = "postgres://ann:p%40ss@one,two:6432,[::1]:7000/locks?target_session_attrs=read-write&options=-c%20x%3D1";
-        let address = Address::parse(url).unwrap();
+        let address = parse(url).unwrap();
         let tcp = |host: &str, port| Endpoint::Tcp { host: host.to_owned(), port };
         assert_eq!(address.endpoints, [tcp("one", 5432), tcp("two", 6432), tcp("::1", 7000)]);
         assert_eq!((address.user.as_str(), address.password.as_deref()), ("ann", Some("p@ss")));
@@ -211,9 +228,9 @@ mod tests {
         let socket = Endpoint::Unix("/run/pg/.s.PGSQL.5433".into());
         for url in ["postgres://ann@%2Frun%2Fpg:5433/db", "postgresql:///db?host=/run/pg&port=5433&user=ann"]
         {
-            assert_eq!(Address::parse(url).unwrap().endpoints.first(), Some(&socket));
+            assert_eq!(parse(url).unwrap().endpoints.first(), Some(&socket));
         }
-        assert_eq!(Address::parse("postgres://ann@h").unwrap().database, "ann");
+        assert_eq!(parse("postgres://ann@h").unwrap().database, "ann");
     }
 
     #[test]
@@ -221,11 +238,21 @@ mod tests {
         for options in
             ["connect_timeout=10&keepalives=1", "channel_binding=prefer", "pgbouncer=true", "sslsni=1"]
         {
-            let address = Address::parse(&format!("postgres://a@h/db?{options}&sslmode=require\n")).unwrap();
+            let address = parse(&format!("postgres://a@h/db?{options}&sslmode=require\n")).unwrap();
             assert!(address.tls.mode == Mode::Always && address.database == "db", "{options}");
         }
-        assert_eq!(Address::parse("postgresql://a@h/db\n").unwrap().database, "db");
-        let refused = |url: &str| BackendError::from(Address::parse(url).err().unwrap()).to_string();
+        assert_eq!(parse("postgresql://a@h/db\n").unwrap().database, "db");
+        let options = "options=-c%20a%3D1&options[search_path]=x%20y&options%5Bb%5D=2&hostaddr=127.0.0.1";
+        let address = parse(&format!("postgres://a@h/db?{options}")).unwrap();
+        assert_eq!(address.options.as_deref(), Some("-c a=1 -c search_path=x\\ y -c b=2"));
+        assert_eq!(address.endpoints, [Endpoint::Tcp { host: "127.0.0.1".to_owned(), port: 5432 }]);
+        let user = |of: [&str; 2]| user_here(|name| (name == of[0]).then(|| of[1].to_owned()));
+        assert_eq!(
+            [["PGUSER", "a"], ["LOGNAME", "b"]].map(user),
+            [Some("a".to_owned()), Some("b".to_owned())]
+        );
+        assert_eq!(user(["USER", ""]), None);
+        let refused = |url: &str| BackendError::from(parse(url).err().unwrap()).to_string();
         let said = refused("postgres://a@h/db?aplication_name=x");
         assert!(said.contains("option aplication_name: there are host,"), "{said}");
         assert!(refused("postgres://a@h/db?channel_binding=require").contains("unsupported channel_binding"));
@@ -235,23 +262,57 @@ mod tests {
     fn tls_is_asked_for_by_its_mode_and_its_authorities() {
         let can = |mode| if cfg!(feature = "tls-rustls") { mode } else { Mode::Never };
         let (file, any) = (Trust::File("/a b.crt".into()), Trust::FileForAnyHost("/a b.crt".into()));
-        for (options, mode, trust) in [
-            ("", Mode::Never, Trust::System),
-            ("sslmode=disable&sslrootcert=/a%20b.crt", Mode::Never, any.clone()),
-            ("sslmode=allow", can(Mode::Allow), Trust::Anyone),
-            ("sslmode=prefer", can(Mode::Prefer), Trust::Anyone),
-            ("sslmode=prefer&sslrootcert=/a%20b.crt", can(Mode::Prefer), any.clone()),
-            ("sslrootcert=/a%20b.crt", can(Mode::Prefer), any.clone()),
-            ("sslrootcert=system", Mode::Always, Trust::System),
-            ("sslmode=require", Mode::Always, Trust::System),
-            ("sslmode=verify-ca&sslrootcert=", Mode::Always, Trust::System),
-            ("ssl-mode=require&ssl-root-cert=/a%20b.crt", Mode::Always, any.clone()),
-            ("sslrootcert=/a%20b.crt&sslmode=verify-ca", Mode::Always, any),
-            ("sslrootcert=/a%20b.crt&sslmode=verify-full", Mode::Always, file),
-            ("sslrootcert=system&sslmode=verify-full", Mode::Always, Trust::System),
+        let own =
+            |certificate: &str, key: &str| Identity { certificate: certificate.into(), key: key.into() };
+        for (options, mode, trust, identity) in [
+            ("", Mode::Never, Trust::System, None),
+            ("sslmode=disable&sslrootcert=/a%20b.crt", Mode::Never, any.clone(), None),
+            ("sslmode=allow", can(Mode::Allow), Trust::Anyone, None),
+            ("sslmode=prefer", can(Mode::Prefer), Trust::Anyone, None),
+            ("sslmode=prefer&sslrootcert=/a%20b.crt", can(Mode::Prefer), any.clone(), None),
+            ("sslrootcert=/a%20b.crt", can(Mode::Prefer), any.clone(), None),
+            ("sslrootcert=system", Mode::Always, Trust::System, None),
+            ("sslmode=require", Mode::Always, Trust::System, None),
+            ("sslmode=verify-ca&sslrootcert=", Mode::Always, Trust::System, None),
+            ("ssl-mode=require&ssl-ca=/a%20b.crt&sslcert=", Mode::Always, any.clone(), None),
+            ("sslrootcert=/a%20b.crt&sslmode=verify-ca", Mode::Always, any, None),
+            ("sslrootcert=/a%20b.crt&sslmode=verify-full", Mode::Always, file, None),
+            ("sslrootcert=system&sslmode=verify-full", Mode::Always, Trust::System, None),
+            ("sslcert=c.pem", can(Mode::Prefer), Trust::Anyone, Some(own("c.pem", "c.pem"))),
+            ("sslmode=require&ssl-cert=c&ssl-key=k", Mode::Always, Trust::System, Some(own("c", "k"))),
         ] {
-            let address = Address::parse(&format!("postgres://a@h/db?{options}")).unwrap();
-            assert_eq!(address.tls, Tls { mode, trust }, "{options}");
+            let address = parse(&format!("postgres://a@h/db?{options}")).unwrap();
+            let TlsSettings::Files { trust: found, identity: shown } = &address.tls.settings else {
+                panic!("{options}")
+            };
+            assert_eq!((address.tls.mode, found, shown), (mode, &trust, &identity), "{options}");
+        }
+    }
+
+    /// A configuration of the program's own asks for TLS, and the address neither forbids TLS nor names files.
+    #[cfg(feature = "tls-rustls")]
+    #[test]
+    fn a_configuration_has_to_fit_its_address() {
+        let roots = fairlock_net::rustls::RootCertStore::empty();
+        let config = fairlock_net::rustls::ClientConfig::builder_with_provider(std::sync::Arc::new(
+            fairlock_net::rustls::crypto::ring::default_provider(),
+        ));
+        let config = config.with_safe_default_protocol_versions().unwrap();
+        let config = Some(std::sync::Arc::new(config.with_root_certificates(roots).with_no_client_auth()));
+        let read = |options: &str| Address::parse(&format!("postgres://a@h/db?{options}"), &config);
+        for (options, mode) in
+            [("", Mode::Always), ("sslmode=prefer", Mode::Prefer), ("sslmode=verify-ca", Mode::Always)]
+        {
+            let tls = read(options).unwrap().tls;
+            assert!(tls.mode == mode && matches!(tls.settings, TlsSettings::Config(_)), "{options}");
+        }
+        for (options, part) in [
+            ("sslmode=disable", "sslmode=disable"),
+            ("sslrootcert=system", "leave"),
+            ("sslcert=c&sslkey=k", "leave"),
+        ] {
+            let said = BackendError::from(read(options).err().unwrap()).to_string();
+            assert!(said.contains("`tls` is set") && said.contains(part), "{said}");
         }
     }
 
@@ -259,17 +320,17 @@ mod tests {
     fn what_can_not_work_is_refused_in_words_without_the_password() {
         for (url, cause) in [
             ("redis://h", "begins with postgres://"),
-            ("postgres://h/db", "names no user"),
             ("postgres://a:secret@h:0/db", "an invalid port"),
             ("postgres://a:secret%4@h/db", "an invalid % in its password"),
             ("postgres://a:secret%+4@h/db", "an invalid % in its password"),
             ("postgres://a:secret%FF@h/db", "an invalid % in its password"),
             ("postgres://a:secret@h/db?sslmode=secret", "an unsupported sslmode"),
             ("postgres://a:secret@h/db?ssl=on", "an unknown option"),
+            ("postgres://a:secret@h/db?sslkey=k", "sslkey is set without sslcert"),
             ("postgres://a:sec/secret@h/db", "%2F"),
             ("postgres://a:secret%00@h/db", "has a NUL"),
         ] {
-            let Err(failure) = Address::parse(url) else { panic!("{url}") };
+            let Err(failure) = parse(url) else { panic!("{url}") };
             let error = BackendError::from(failure);
             let (kind, message) = (error.kind(), error.message());
             assert_eq!(kind, BackendErrorKind::InvalidConfig, "{url}");

@@ -87,6 +87,10 @@ impl Failure {
         self.code.as_deref().is_some_and(|code| codes.contains(&code))
     }
 
+    pub(super) fn says(&self, words: &str) -> bool {
+        self.message.contains(words)
+    }
+
     /// Another transaction has the row.
     pub(crate) fn blocked() -> Failure {
         Failure::refused("55P03".to_owned(), "it was locked all the time".to_owned())
@@ -163,6 +167,9 @@ pub(crate) fn identifier(name: &str) -> String {
 
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
+        if let Some(failure) = TlsFailure::of(&error) {
+            return failure.into();
+        }
         Failure::broken(match error.kind() {
             io::ErrorKind::UnexpectedEof => "the server closed the connection".to_owned(),
             _ => in_words(&error),
@@ -174,13 +181,7 @@ impl From<TlsFailure> for Failure {
     fn from(failure: TlsFailure) -> Failure {
         match failure {
             TlsFailure::Handshake(_) => Failure::broken(failure.to_string()),
-            TlsFailure::NotBegun(cause) => Failure::invalid(cause),
-            TlsFailure::Certificate(cause) => {
-                Failure::invalid(format!("the server's certificate is not trusted: {cause}")).advising(
-                    "sslrootcert=FILE names the certificate (PEM) of the authority that signed it; sslmode=verify-full also looks for the \
-                     host of the address in it",
-                )
-            }
+            _ => Failure::invalid(failure.to_string()),
         }
     }
 }

@@ -26,3 +26,4 @@ pub(crate) use failure::{Failure, identifier};
 pub(crate) use open::{log_in_at, open};
 pub(crate) use rows::Row;
 pub(crate) use statement::{BYTEA, INT8, Statement, Value};
+pub(crate) use tls::TlsConfig;

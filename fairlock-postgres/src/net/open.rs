@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use bytes::BytesMut;
 use fairlock_core::backend::BackendErrorKind;
-use fairlock_net::{Endpoint, Stream, Trust};
+use fairlock_net::{Endpoint, Stream, TlsSettings};
 use postgres_protocol::message::frontend;
 
 use super::address::Address;
@@ -52,18 +52,23 @@ pub(crate) fn log_in_at(
 ) -> Result<Connection, Failure> {
     let log_in = |stream, has_tls| {
         let mut con = Connection::new(Wire::new(stream, endpoint, address), has_tls);
-        log_in(&mut con, address, deadline)?;
+        let is_login = |failure: &Failure| failure.has_code(&["28000"]) && !failure.says("pg_hba.conf");
+        log_in(&mut con, address, deadline).map_err(|failure| match has_tls && is_login(&failure) {
+            true => failure.advising(format!(
+                "if the server asks for a client's certificate, sslcert=FILE and sslkey=FILE name the one of user {}",
+                address.user
+            )),
+            false => failure,
+        })?;
         Ok(con)
     };
     let without = || log_in(Stream::connect(endpoint, deadline)?, false);
-    let (mode, trust) = (address.tls.mode_at(endpoint), &address.tls.trust);
-    let with = || match tls::ask(Stream::connect(endpoint, deadline)?, endpoint, trust, deadline)? {
+    let (mode, settings) = (address.tls.mode_at(endpoint), &address.tls.settings);
+    let with = || match tls::ask(Stream::connect(endpoint, deadline)?, endpoint, settings, deadline)? {
         Ok(Asked::Secured(stream)) => log_in(stream, true),
         Ok(Asked::HasNone(stream)) if mode == Mode::Prefer => log_in(stream, false),
         Ok(Asked::HasNone(_)) => Err(Failure::invalid("the server has no TLS")),
-        Err(failure) if mode == Mode::Prefer && !tls::is_of_the_file(&failure, trust) => without(),
-        Err(failure) if tls::is_of_the_file(&failure, trust) => Err(Failure::from(failure)
-            .advising("sslrootcert has to name a file of certificates in PEM, or `system`")),
+        Err(failure) if mode == Mode::Prefer && !tls::is_of_a_file(&failure, settings) => without(),
         Err(failure) => Err(failure.into()),
     };
     let logged_in = match mode {
@@ -98,14 +103,15 @@ fn taking_writes(mut con: Connection, deadline: Instant) -> Result<Connection, F
 }
 
 /// Asks the server to cancel what this session does. It is done, or there was nothing to cancel, when the server closes.
-pub(super) fn cancel(con: &Connection, trust: &Trust, deadline: Instant) -> Result<(), Failure> {
+pub(super) fn cancel(con: &Connection, settings: &TlsSettings, deadline: Instant) -> Result<(), Failure> {
     let ((process, key), endpoint) = (con.process, &con.endpoint);
     if process == 0 {
         return Ok(());
     }
     let mut stream = Stream::connect(endpoint, deadline)?;
     if con.has_tls {
-        let (Asked::Secured(asked) | Asked::HasNone(asked)) = tls::ask(stream, endpoint, trust, deadline)??;
+        let (Asked::Secured(asked) | Asked::HasNone(asked)) =
+            tls::ask(stream, endpoint, settings, deadline)??;
         stream = asked;
     }
     let mut out = BytesMut::new();

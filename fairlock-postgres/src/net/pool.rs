@@ -164,13 +164,14 @@ impl Pool {
     /// Ends a session that counts as ending.
     fn end(&self, mut con: Connection) {
         let ending = Ending(Arc::downgrade(&self.shared));
-        let (trust, connect) = (self.address.tls.trust.clone(), self.timeouts.connect);
+        let (settings, connect) = (self.address.tls.settings.clone(), self.timeouts.connect);
         let thread = thread::Builder::new().name("fairlock-pg-end".to_owned());
         // Without a thread it is closed, and counts no longer.
         _ = thread.spawn(move || {
             let mut is_cancelled = false;
             while ending.0.strong_count() > 0 && con.is_busy() {
-                is_cancelled = is_cancelled || open::cancel(&con, &trust, Instant::now() + connect).is_ok();
+                is_cancelled =
+                    is_cancelled || open::cancel(&con, &settings, Instant::now() + connect).is_ok();
                 con.is_busy_at(Instant::now() + LOOKS);
             }
             drop((con, ending));

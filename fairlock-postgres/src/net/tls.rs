@@ -9,13 +9,14 @@
 //! | `require`, `verify-ca` | with | | signed by one in the file | for the host, by one of the system |
 //! | `verify-full` | with | | for the host, by one in the file | for the host, by one of the system |
 //!
-//! `sslrootcert=system` names the authorities of the system. Without `sslmode` it asks for `verify-full`, and a file for `prefer`.
+//! `sslrootcert=system` names the authorities of the system. Without `sslmode` it asks for `verify-full`, and a file for `prefer`, as
+//! does `sslcert`: what this side shows to a server that asks. A configuration of the program's own stands in place of all files.
 
 use std::io::Read;
 use std::time::Instant;
 
 use bytes::BytesMut;
-use fairlock_net::{Endpoint, Stream, TlsFailure, Trust};
+use fairlock_net::{Endpoint, Identity, Stream, TlsFailure, TlsSettings, Trust};
 use postgres_protocol::message::frontend;
 
 use super::failure::Failure;
@@ -31,10 +32,25 @@ pub(crate) enum Mode {
     Always,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Tls {
     pub(super) mode: Mode,
-    pub(super) trust: Trust,
+    pub(super) settings: TlsSettings,
+}
+
+/// The program's own configuration, if it has one.
+#[cfg(feature = "tls-rustls")]
+pub(crate) type TlsConfig = Option<std::sync::Arc<fairlock_net::rustls::ClientConfig>>;
+#[cfg(not(feature = "tls-rustls"))]
+pub(crate) type TlsConfig = Option<std::convert::Infallible>;
+
+/// What an address says of TLS.
+#[derive(Default)]
+pub(super) struct Options {
+    pub(super) mode: Option<String>,
+    pub(super) authorities: Option<String>,
+    pub(super) certificate: Option<String>,
+    pub(super) key: Option<String>,
 }
 
 /// What a server answers to a request for TLS.
@@ -45,17 +61,27 @@ pub(super) enum Asked {
 }
 
 impl Tls {
-    /// The mode of this name; none if there is no such mode.
-    pub(super) fn of(mode: Option<&str>, authorities: Option<&str>) -> Option<Tls> {
-        let (mode, is_full) = match mode {
+    /// # Errors
+    /// `InvalidConfig` for an unknown mode, a key without a certificate, or a configuration beside options that say otherwise.
+    pub(super) fn of(options: Options, config: &TlsConfig) -> Result<Tls, Failure> {
+        #[cfg(feature = "tls-rustls")]
+        if let Some(config) = config {
+            return Tls::by(std::sync::Arc::clone(config), options);
+        }
+        #[cfg(not(feature = "tls-rustls"))]
+        let _ = config;
+        let Options { mode, authorities, certificate, key } = options;
+        let authorities = authorities.as_deref();
+        let identity = Identity::of(certificate, key).map_err(Failure::invalid)?;
+        let (mode, is_full) = match mode.as_deref() {
             None if authorities == Some("system") => (Mode::Always, true),
-            None if authorities.is_some() => (Mode::Prefer, false),
+            None if authorities.is_some() || identity.is_some() => (Mode::Prefer, false),
             None | Some("disable") => (Mode::Never, false),
             Some("allow") => (Mode::Allow, false),
             Some("prefer") => (Mode::Prefer, false),
             Some("require" | "verify-ca") => (Mode::Always, false),
             Some("verify-full") => (Mode::Always, true),
-            Some(_) => return None,
+            Some(_) => return Err(Failure::invalid("the address has an unsupported sslmode")),
         };
         let trust = match authorities {
             None if matches!(mode, Mode::Allow | Mode::Prefer) => Trust::Anyone,
@@ -65,7 +91,28 @@ impl Tls {
         };
         // Where nothing can have it, nothing is asked for it in vain.
         let is_needed = mode == Mode::Always || cfg!(feature = "tls-rustls");
-        Some(Tls { mode: if is_needed { mode } else { Mode::Never }, trust })
+        let mode = if is_needed { mode } else { Mode::Never };
+        Ok(Tls { mode, settings: TlsSettings::Files { trust, identity } })
+    }
+
+    #[cfg(feature = "tls-rustls")]
+    fn by(
+        config: std::sync::Arc<fairlock_net::rustls::ClientConfig>,
+        options: Options,
+    ) -> Result<Tls, Failure> {
+        let Options { mode, authorities, certificate, key } = options;
+        if authorities.or(certificate).or(key).is_some() {
+            let what = "`tls` is set, and the address has sslrootcert, sslcert or sslkey as well: leave out one or the other";
+            return Err(Failure::invalid(what));
+        }
+        let mode = match mode.as_deref() {
+            Some("disable") => {
+                return Err(Failure::invalid("`tls` is set, and the address has sslmode=disable"));
+            }
+            None => Mode::Always,
+            mode => Tls::of(Options { mode: mode.map(str::to_owned), ..Options::default() }, &None)?.mode,
+        };
+        Ok(Tls { mode, settings: TlsSettings::Config(config) })
     }
 
     /// When a session at this server has it: over a Unix socket never.
@@ -81,7 +128,7 @@ impl Tls {
 pub(super) fn ask(
     mut stream: Stream,
     endpoint: &Endpoint,
-    trust: &Trust,
+    settings: &TlsSettings,
     deadline: Instant,
 ) -> Result<Result<Asked, TlsFailure>, Failure> {
     let Some(host) = endpoint.host() else { return Ok(Ok(Asked::HasNone(stream))) };
@@ -93,13 +140,13 @@ pub(super) fn ask(
     stream.read_exact(&mut answer)?;
     stream.all_answered();
     match &answer {
-        b"S" => Ok(stream.secure_with(host, trust).map(Asked::Secured)),
+        b"S" => Ok(stream.secure_with(host, settings).map(Asked::Secured)),
         b"N" => Ok(Ok(Asked::HasNone(stream))),
         _ => Err(Failure::invalid("the server has no TLS")),
     }
 }
 
-/// Whether the certificates that are trusted can't be read, which no other way to connect mends.
-pub(super) fn is_of_the_file(failure: &TlsFailure, trust: &Trust) -> bool {
-    matches!(failure, TlsFailure::NotBegun(_)) && matches!(trust, Trust::File(_) | Trust::FileForAnyHost(_))
+/// Whether a file of the settings is at fault, which no other way to connect mends.
+pub(super) fn is_of_a_file(failure: &TlsFailure, settings: &TlsSettings) -> bool {
+    matches!(failure, TlsFailure::NotBegun(_)) && !settings.names_no_file()
 }

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use fairlock_core::backend::{BackendError, BackendErrorKind};
 use fairlock_net::bare_delimiter;
+#[cfg(feature = "tls-rustls")]
+use fairlock_net::{TlsSettings, Trust};
 
 use super::commands::Pool;
 use super::connection::{Address, SERVER_PORT};
@@ -46,10 +48,11 @@ impl Target {
         if let Some(bare) = bare_delimiter(rest) {
             return Err(refuse(bare));
         }
+        let (rest, options) = rest.split_at(rest.find('?').unwrap_or(rest.len()));
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (login, hosts) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
         let urls = |db: &str| -> Vec<String> {
-            hosts.split(',').map(|host| format!("{transport}://{login}{host}/{db}")).collect()
+            hosts.split(',').map(|host| format!("{transport}://{login}{host}/{db}{options}")).collect()
         };
         if scheme.ends_with("cluster") {
             return Target::cluster(&urls(path));
@@ -89,6 +92,44 @@ impl Target {
             return Err(BackendError::new(BackendErrorKind::InvalidConfig, what));
         };
         sentinels.iter_mut().for_each(|sentinel| sentinel.set_login(user, password));
+        Ok(self)
+    }
+
+    /// TLS by this configuration, in place of the addresses' files.
+    ///
+    /// # Errors
+    /// `InvalidConfig` where an address has no TLS, or names files.
+    #[cfg(feature = "tls-rustls")]
+    pub(crate) fn with_tls(
+        mut self,
+        config: &Arc<fairlock_net::rustls::ClientConfig>,
+    ) -> Result<Target, BackendError> {
+        let addresses: Vec<&mut Address> = match &mut self {
+            Target::Single(address) => vec![address],
+            Target::Sentinel { sentinels, servers, .. } => {
+                sentinels.iter_mut().chain([&mut **servers]).collect()
+            }
+            Target::Cluster(nodes) => nodes.iter_mut().collect(),
+        };
+        for address in addresses {
+            let what = match &address.tls {
+                Some(
+                    TlsSettings::Files { trust: Trust::System, identity: None } | TlsSettings::Config(_),
+                ) => {
+                    address.tls = Some(TlsSettings::Config(Arc::clone(config)));
+                    continue;
+                }
+                Some(_) => {
+                    "the address has sslrootcert, sslcert or sslkey as well: leave out one or the other"
+                }
+                None if address.host().is_none() => "the address is a socket's path, which has no TLS",
+                None => "the address has no TLS: write rediss for redis",
+            };
+            return Err(BackendError::new(
+                BackendErrorKind::InvalidConfig,
+                format!("`tls` is set, and {what}"),
+            ));
+        }
         Ok(self)
     }
 

@@ -1,10 +1,17 @@
 //! `sslmode` and `sslrootcert`: when a session has TLS, and whose certificate it trusts.
 
 use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use fairlock::{Error, PostgresBackend};
+use fairlock::rustls::crypto::{CryptoProvider, ring};
+use fairlock::rustls::pki_types::pem::PemObject;
+use fairlock::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use fairlock::rustls::{ClientConfig, RootCertStore};
+use fairlock::{Client, Error, PostgresBackend};
 use fairlock_tests::errors::assert_says;
-use fairlock_tests::tls::{Certificates, Flaw};
+use fairlock_tests::tls::{Certificates, ClientCertificate, Flaw};
 use fairlock_tests::{Alone, PostgresServer, WorkDir, eventually};
 
 use crate::support::{SOON, client, granted, request, take};
@@ -98,5 +105,113 @@ fn sslmode_and_sslrootcert_mean_what_they_mean_to_libpq() {
     let plain = crate::support::server();
     for mode in ["allow", "prefer"] {
         assert!(!has_tls(plain, &format!("{}?sslmode={mode}", plain.url())).unwrap(), "{mode}");
+    }
+}
+
+/// A server that lets in who shows a certificate in the name of the user.
+fn asking(certificates: &Certificates) -> PostgresServer {
+    let server = PostgresServer::builder().tls(certificates).start();
+    let logins = "local all all trust\nhostssl all all all trust clientcert=verify-full\n";
+    fs::write(server.dir().join("data/pg_hba.conf"), logins).unwrap();
+    fs::copy(&certificates.ca, server.dir().join("data/ca.crt")).unwrap();
+    server.con().batch_execute("alter system set ssl_ca_file = 'ca.crt'").unwrap();
+    server.restart();
+    server
+}
+
+fn files(ca: &Path, own: &ClientCertificate) -> String {
+    format!(
+        "sslmode=verify-full&sslrootcert={}&sslcert={}&sslkey={}",
+        ca.display(),
+        own.cert.display(),
+        own.key.display()
+    )
+}
+
+/// Commands, wake-ups and cancels show it; a configuration of the program's own, too, with its own cipher.
+#[test]
+fn a_server_with_clientcert_gets_the_clients_certificate() {
+    let _alone = Alone::here();
+    let dir = WorkDir::new();
+    let certificates = Certificates::make(dir.path(), None);
+    let server = asking(&certificates);
+    let own = certificates.client("client", "fairlock", None);
+    let by_files = client(&format!("{}?{}", server.url(), files(&certificates.ca, &own)));
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(&certificates.ca).unwrap()).unwrap();
+    let one_cipher = vec![ring::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256];
+    let provider = Arc::new(CryptoProvider { cipher_suites: one_cipher, ..ring::default_provider() });
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let chain = vec![CertificateDer::from_pem_file(&own.cert).unwrap()];
+    let key = PrivateKeyDer::from_pem_file(&own.key).unwrap();
+    let config = config.with_root_certificates(roots).with_client_auth_cert(chain, key).unwrap();
+    let url = format!("{}?application_name=configured", server.url());
+    let builder = || PostgresBackend::builder(&url).tls(Arc::new(config.clone()));
+    builder().migrate().unwrap();
+    let by_config = Client::new(builder().connect().unwrap()).unwrap();
+    for [one, other] in [[&by_files, &by_config], [&by_config, &by_files]] {
+        let guard = take(&one.fair_lock("x").unwrap());
+        let waiting = request(other, "x");
+        guard.unlock().unwrap();
+        granted(waiting, SOON).unlock().unwrap();
+    }
+    let ciphers = "select distinct cipher from pg_stat_ssl join pg_stat_activity using (pid) where application_name = 'configured'";
+    let ciphers = server.con().query(ciphers, &[]).unwrap();
+    assert_eq!(ciphers.iter().map(|row| row.get(0)).collect::<Vec<&str>>(), ["TLS_CHACHA20_POLY1305_SHA256"]);
+    let silent = url.replace('?', "?sslmode=disable&");
+    let error = PostgresBackend::builder(&silent).tls(Arc::new(config)).connect().unwrap_err();
+    assert_says(&error, &["`tls` is set", "sslmode=disable"]);
+}
+
+/// Each is told at once, however long `connect` may try, and names the file or the server, the reason, and what to do.
+#[test]
+fn a_wrong_client_certificate_is_told_at_once_with_what_to_do() {
+    let _alone = Alone::here();
+    let [ours, others] = [(); 2].map(|()| WorkDir::new());
+    let certificates = Certificates::make(ours.path(), None);
+    let foreign = Certificates::make(others.path(), None);
+    let server = asking(&certificates);
+    let good = certificates.client("good", "fairlock", None);
+    let of_another = certificates.client("other", "somebody", None);
+    let expired = certificates.client("expired", "fairlock", Some(Flaw::Expired));
+    let strange = foreign.client("strange", "fairlock", None);
+    let encrypted = ClientCertificate { key: certificates.encrypted(&good.key, "papegaai"), ..good.clone() };
+    let swapped = ClientCertificate { key: expired.key.clone(), ..good.clone() };
+    let nowhere = ClientCertificate { key: "/nowhere/client.key".into(), ..good.clone() };
+    let (ca, address) = (&certificates.ca, server.address());
+    let denied = format!("sslmode=verify-full&sslrootcert={}", ca.display());
+    for (options, is_denied, parts) in [
+        (
+            files(&foreign.ca, &good),
+            false,
+            vec![&*address, "not trusted", "UnknownIssuer", "sslrootcert=FILE"],
+        ),
+        (files(ca, &strange), false, vec![&address, "refuses", "UnknownCA", "strange.crt`"]),
+        (files(ca, &expired), false, vec![&address, "refuses", "CertificateExpired", "expired.crt`"]),
+        (files(ca, &encrypted), false, vec!["good.encrypted` is encrypted", "openssl pkey -in"]),
+        (files(ca, &swapped), false, vec!["expired.key` is not that of the certificate in `", "pair"]),
+        (
+            files(ca, &nowhere),
+            false,
+            vec!["`/nowhere/client.key` can't be read", "No such file", "sslkey has to"],
+        ),
+        (files(ca, &of_another), true, vec![&address, "certificate", "sslcert"]),
+        (
+            denied,
+            true,
+            vec![&address, "connection requires a valid client certificate", "sslcert=FILE and sslkey=FILE"],
+        ),
+    ] {
+        let builder = PostgresBackend::builder(&format!("{}?{options}", server.url()));
+        let began = Instant::now();
+        let error = builder.connect_within(Duration::from_secs(60)).connect().unwrap_err();
+        assert!(began.elapsed() < Duration::from_millis(2500), "{:?}: {error}", began.elapsed());
+        let has_kind = match is_denied {
+            true => matches!(error, Error::Denied { .. }),
+            false => matches!(error, Error::InvalidConfig { .. }),
+        };
+        assert!(has_kind, "{error:?}");
+        assert_says(&error, &parts);
+        assert!(!error.to_string().contains("papegaai"), "{error}");
     }
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use fairlock_core::backend::{BackendError, BackendErrorKind};
-use fairlock_net::{Endpoint, Secrets, bare_delimiter};
+use fairlock_net::{Endpoint, Identity, Secrets, TlsSettings, Trust, bare_delimiter, percent_decoded};
 use redis::{ConnectionAddr, IntoConnectionInfo};
 
 pub(crate) const SERVER_PORT: u16 = 6379;
@@ -14,7 +14,7 @@ pub(crate) const SERVER_PORT: u16 = 6379;
 pub(crate) struct Address {
     pub(super) endpoint: Endpoint,
     /// Only over TCP.
-    pub(super) tls: bool,
+    pub(crate) tls: Option<TlsSettings>,
     user: Option<String>,
     password: Option<String>,
     pub(crate) db: i64,
@@ -33,7 +33,8 @@ pub(crate) enum MustBe {
 }
 
 impl Address {
-    /// Reads `redis://[user][:password@]host[:port][/db]`, `rediss://…` (feature `tls-rustls`), `unix:///path` or
+    /// Reads `redis://[user][:password@]host[:port][/db]`, `rediss://…` (feature `tls-rustls`) with
+    /// `[?sslrootcert=…&sslcert=…&sslkey=…]`, `unix:///path` or
     /// `redis+unix:///path`, both with `[?db=…&user=…&pass=…]`; the scheme may say `valkey` instead of `redis`.
     /// User and password are percent-decoded.
     ///
@@ -71,8 +72,15 @@ impl Address {
         if !unix && let Some(bare) = bare_delimiter(rest) {
             return Err(bare.into());
         }
+        let (before, options) = rest.split_once('?').filter(|_| !unix).unwrap_or((rest, ""));
+        let settings = tls_settings(options)?;
+        if !tls && settings.is_some() {
+            return Err(
+                "it has no TLS: write rediss for redis, or leave out sslrootcert, sslcert and sslkey".into(),
+            );
+        }
         // The crate is built without TLS and would refuse the scheme.
-        let without_tls = if tls { format!("redis://{rest}") } else { url.to_owned() };
+        let without_tls = if unix { url.to_owned() } else { format!("redis://{before}") };
         let mut parsed = redis::parse_redis_url(&without_tls).ok_or_else(|| unreadable(rest))?;
         match parsed.fragment() {
             None => {}
@@ -89,10 +97,6 @@ impl Address {
             if parsed.query_pairs().any(|(name, _)| !matches!(&*name, "db" | "user" | "pass")) {
                 return Err("for a socket only db, user and pass can be set after the ?".into());
             }
-        } else if parsed.query().is_some() {
-            // The crate drops `?db=2` silently: the locks would be in another database than asked for.
-            let what = "nothing can be set after a ?; write the database as /2, and a ? in a password as %3F";
-            return Err(what.into());
         } else if parsed.port().is_none() {
             // An error means that there is no host, which the crate says as well.
             let _ = parsed.set_port(Some(default_port));
@@ -112,6 +116,7 @@ impl Address {
         let (user, password) = (own.username().map(str::to_owned), own.password().map(str::to_owned));
         let db = own.db();
         let shown = shown(&endpoint, db);
+        let tls = tls.then(|| settings.unwrap_or_default());
         Ok(Address { endpoint, tls, user, password, db, shown, must_be: MustBe::Anything })
     }
 
@@ -173,6 +178,35 @@ impl fmt::Debug for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Address({})", self.shown)
     }
+}
+
+/// What stands after the `?`; none if nothing is set.
+fn tls_settings(options: &str) -> Result<Option<TlsSettings>, Cow<'static, str>> {
+    let (mut authorities, mut certificate, mut key) = (None, None, None);
+    for option in options.split('&').filter(|option| !option.is_empty()) {
+        let (name, value) = option.split_once('=').unwrap_or((option, ""));
+        let set = match name {
+            "sslrootcert" => &mut authorities,
+            "sslcert" => &mut certificate,
+            "sslkey" => &mut key,
+            // The crate drops `?db=2` silently: the locks would be in another database than asked for.
+            _ => {
+                return Err("only sslrootcert, sslcert and sslkey can be set after a ?; write the database as /2, and a ? in a \
+                            password as %3F"
+                    .into());
+            }
+        };
+        let value = percent_decoded(value).ok_or("a file after the ? has an invalid %")?;
+        *set = Some(value).filter(|value| !value.is_empty());
+    }
+    if [&authorities, &certificate, &key].iter().all(|file| file.is_none()) {
+        return Ok(None);
+    }
+    let trust = match authorities {
+        Some(file) if file != "system" => Trust::File(file.into()),
+        _ => Trust::System,
+    };
+    Ok(Some(TlsSettings::Files { trust, identity: Identity::of(certificate, key)? }))
 }
 
 fn shown(endpoint: &Endpoint, db: i64) -> String {
@@ -259,6 +293,7 @@ mod tests {
             ("redis://h/-1", "there is no database -1, most servers have 0 to 15"),
             ("redis://h/99999999999", "there is no database 99999999999"),
             ("redis://h/?db=2", "?"),
+            ("redis://h?sslrootcert=a", "write rediss for redis"),
             ("redis://h?protocol=resp3", "?"),
             ("redis://h/#insecure", "#insecure"),
             ("unix://h/p", "three slashes"),
@@ -275,6 +310,26 @@ mod tests {
         {
             assert_eq!(Address::parse("rediss://h:1/2").expect("read").to_string(), "h:1/2");
             assert!(refused("rediss://h/#insecure").contains("#insecure"));
+            assert!(refused("rediss://h?sslkey=k").contains("sslkey is set without sslcert"));
+            assert!(refused("rediss://h?sslcert=%zz").contains("invalid %"));
+            for (options, trust, identity) in [
+                ("", Trust::System, None),
+                ("?sslrootcert=system&sslcert=", Trust::System, None),
+                ("/3?sslrootcert=a%20+b.crt", Trust::File("a +b.crt".into()), None),
+                ("?sslcert=/c&sslkey=/k", Trust::System, Some(("/c", "/k"))),
+                ("?sslcert=both.pem", Trust::System, Some(("both.pem", "both.pem"))),
+            ] {
+                let address = Address::parse(&format!("rediss://h:1{options}")).expect(options);
+                let Some(TlsSettings::Files { trust: found, identity: shown }) = &address.tls else {
+                    panic!("{options}")
+                };
+                let shown = shown.as_ref().map(|own| (own.certificate.clone(), own.key.clone()));
+                assert_eq!(
+                    (found, shown),
+                    (&trust, identity.map(|(c, k)| (c.into(), k.into()))),
+                    "{options}"
+                );
+            }
         }
     }
 

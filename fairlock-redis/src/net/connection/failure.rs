@@ -9,7 +9,7 @@ use fairlock_net::{NO_ANSWER, Secrets, TlsFailure, in_words, one_line, within};
 use redis::{ErrorKind, RedisError};
 
 use super::server_text::ServerText;
-use super::verdict::{CERTIFICATE, Meaning, ONLY_USER, REFUSED, verdict};
+use super::verdict::{CERTIFICATE, Meaning, NO_CERTIFICATE, ONLY_USER, REFUSED, verdict};
 
 /// Why there is no reply. The variants differ by what is known of the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -185,12 +185,20 @@ impl Failure {
             Failure::Refused { code, message, .. } => {
                 let (kind, words, to_do) = meaning.unwrap_or_else(|| verdict(code, message));
                 let then = if to_do.is_empty() { "" } else { "; " };
-                (kind, format!("{words} ({code} {message}){then}{to_do}"))
+                (kind, format!("{}{then}{to_do}", said(words, code, message)))
             }
             Failure::Broken(_) | Failure::NotSent(_) => (BackendErrorKind::Unavailable, self.to_string()),
         };
         let error = BackendError::new(kind, format!("Redis at {address}, {asked}: {what}"));
         if self.is_unsent() { error.unsent() } else { error }
+    }
+}
+
+/// What a refusal means, and the server's words. A code that is not Redis's is not shown.
+fn said(words: &str, code: &str, message: &ServerText) -> String {
+    match code {
+        CERTIFICATE | NO_CERTIFICATE => format!("{words}: {message}"),
+        _ => format!("{words} ({code} {message})"),
     }
 }
 
@@ -205,7 +213,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Refused { code, message, .. } => {
-                write!(f, "{} ({code} {message})", verdict(code, message).1)
+                f.write_str(&said(verdict(code, message).1, code, message))
             }
             Failure::Broken(cause) => write!(f, "{cause}; whether it was carried out is not known"),
             Failure::NotSent(cause) => f.write_str(cause),
@@ -215,6 +223,9 @@ impl fmt::Display for Failure {
 
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
+        if let Some(failure) = TlsFailure::of(&error) {
+            return failure.into();
+        }
         match error.kind() {
             // NotFound is that of a socket's path.
             io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
@@ -232,10 +243,8 @@ impl From<TlsFailure> for Failure {
     fn from(failure: TlsFailure) -> Failure {
         match failure {
             TlsFailure::NotBegun(cause) => Failure::NotSent(format!("{NO_TLS_HERE}{cause}")),
-            TlsFailure::Certificate(cause) => {
-                let message = cause.as_str().into();
-                Failure::Refused { code: CERTIFICATE.to_owned(), message, is_unsent: true }
-            }
+            TlsFailure::Certificate(cause) => Failure::of_certificate(CERTIFICATE, &cause),
+            TlsFailure::Refused(cause) => Failure::of_certificate(NO_CERTIFICATE, &cause),
             // A port without TLS says nothing, closes, or sends something else.
             TlsFailure::Handshake(_) => {
                 let to_do = "if this port has no TLS, write redis for rediss in the address";
@@ -246,6 +255,10 @@ impl From<TlsFailure> for Failure {
 }
 
 impl Failure {
+    fn of_certificate(code: &str, cause: &str) -> Failure {
+        Failure::Refused { code: code.to_owned(), message: cause.into(), is_unsent: true }
+    }
+
     /// Of a server that may repeat a secret in its words.
     pub(super) fn hiding(secrets: &Secrets, error: RedisError) -> Failure {
         let words = secrets.hide(&error.to_string());

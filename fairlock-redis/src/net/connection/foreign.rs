@@ -17,7 +17,7 @@ const HELLO: &[u8] = b"\x16\x03\x01\x00\x2d\x01\x00\x00\x29\x03\x03fairlock asks
 
 /// The failure of a first contact, which says what listens there as far as that can be told.
 pub(crate) fn told_apart(failure: Failure, address: &Address, timeouts: &Timeouts) -> Failure {
-    if !failure.was_closed() || address.tls || address.host().is_none() {
+    if !failure.was_closed() || address.tls.is_some() || address.host().is_none() {
         return failure;
     }
     let deadline = Instant::now() + timeouts.connect;

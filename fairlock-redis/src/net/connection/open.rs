@@ -39,8 +39,8 @@ pub(crate) fn open_and_ask(
 
 fn connect(address: &Address, deadline: Instant) -> Result<Stream, Failure> {
     let stream = Stream::connect(&address.endpoint, deadline)?;
-    match address.host() {
-        Some(host) if address.tls => Ok(stream.secure(host)?),
+    match (address.host(), &address.tls) {
+        (Some(host), Some(settings)) => Ok(stream.secure_with(host, settings)?),
         _ => Ok(stream),
     }
 }

@@ -2,8 +2,9 @@
 
 use fairlock_core::backend::BackendErrorKind;
 
-/// Not a code of Redis: stands for a refused certificate of the server.
+/// Not codes of Redis: the server's certificate is not trusted here, or this side's certificate there.
 pub(super) const CERTIFICATE: &str = "CERTIFICATE";
+pub(super) const NO_CERTIFICATE: &str = "NOCERTIFICATE";
 
 /// Not a code of Redis: a replica of a master that is well, where no other server is known.
 pub(crate) const REPLICA: &str = "REPLICA";
@@ -77,6 +78,7 @@ pub(super) fn verdict(code: &str, message: &str) -> Meaning {
         POSTGRES => (InvalidConfig, "what listens there is not Redis", "check host and port"),
         TLS => (InvalidConfig, "the port has TLS", "write rediss for redis in the address"),
         CERTIFICATE => (InvalidConfig, "the server's certificate is not trusted", ""),
+        NO_CERTIFICATE => (InvalidConfig, "the server refuses the connection", ""),
         "ERR" if says(&["DB index is out of range", "invalid DB index", "SELECT is not allowed"]) => {
             (InvalidConfig, "the server has no such database", "")
         }
