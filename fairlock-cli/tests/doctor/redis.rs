@@ -12,7 +12,7 @@ use crate::{assert_found, judge, look, of};
 /// The rights in README.md for discipline `HandOff`, for all names, and those that doctor needs to check them.
 const RIGHTS: &str = "~* resetchannels &fairlock:* &redisson_lock__channel:* +ping +evalsha +script|load +publish +subscribe \
      +unsubscribe +time +exists +del +pexpire +pttl +hget +hmget +hset +hgetall +zadd +zscore +zrem +zrange +zcard \
-     +zcount +hdel +hlen +zrank +pubsub|numsub +info +multi";
+     +hdel +hlen +zrank +pubsub|numsub +info +multi";
 
 #[test]
 fn a_good_server_gets_a_good_report() {

@@ -1,12 +1,12 @@
 -- Case: when the first waiter asks for exactly the units that are free after the release, it gets them, and the lock is full again.
 if place and used - units + place.units == tonumber(capacity) then
-  local left = ends and call('PTTL', lock) or 0
+  local left = ends and call('PTTL', lock) or 0 -- Negative if the key was made endless by hand, which the rule sees to.
   if left >= 0 and is_present(place, clock, {}) then
     if tonumber(place.ticket) > tonumber(served) then served = place.ticket end
     local lasts, keep = lease_of(place, clock) + kept, keep_anew(waiters, pulse, least)
     local lives = text(ends and math.max(lasts + 1000, left) or lasts)
-    -- PEXPIRE comes first, since a full server never refuses it. It changes a lease that ends anyway. What else comes before a
-    -- right that is missing, HSET takes back.
+    -- PEXPIRE is the first write, since a full server never refuses it, and then accepts the others. If a right is missing, either
+    -- nothing but the end of the released hold has changed, or HSET writes the record as it was.
     call('PEXPIRE', lock, lives)
     if ends then call('ZADD', ends, 'XX', '0', 'nobody') end
     call('HSET', record, 'last', number, 'queue', queue_text(served, since, text(clock), least, rests))

@@ -1,27 +1,27 @@
 -- Case: when fewer units are free than the caller asks for, or than the first waiter does, the caller joins the queue.
 if used and waits and told_ticket == '0' and not own and not grace_left and number <= begin_by then
   local head = not is_full and call('ZRANGE', waiters, '0', '0')[1]
-  local texts, rank = call('HMGET', record, 'last', 'queue', member, head or 'nobody'), call('ZCOUNT', waiters, '-inf', number)
+  local texts, rank = call('HMGET', record, 'last', 'queue', member, head or 'nobody'), call('ZCARD', waiters)
   local served, pulse, clock, least, rests = read_numbers(texts[2])
   clock = clock_at(pulse, clock, rank > 0 and least)
   local place = head and clock >= tonumber(rests) and read_place(head, texts[4])
   local is_behind = place and place.capacity == capacity and used + place.units > tonumber(capacity)
     and place.deadline - clock > math.max(least, ttl) / 2 -- `hear` may forget the least one.
   local has_to_wait = is_full or is_behind or not head and used + units > tonumber(capacity)
-  -- A record that was lost alone may give a number below all tickets of the queue: then the rule decides.
-  local is_next = rank > 0 and (texts[1] or number) < number or (texts[1] or '') < number and call('ZCARD', waiters) == 0
+  -- A number may be below tickets of the queue if the record was lost alone: then the rule decides.
+  local is_next = (texts[1] or rank == 0 and '' or number) < number
   if has_to_wait and is_next and not texts[3] then
-    local left = first_end and first_end - now or call('PTTL', lock)
+    local left = first_end and end_of(first_end) - now or call('PTTL', lock)
     if rank == 0 then pulse, least, rests = nil, ttl, '0' end
     if tonumber(ttl) < tonumber(least) or now - (pulse or now) > least / 2 then least = ttl end -- See `hear`.
     local keep = keep_anew(waiters, pulse, ttl)
     call('ZADD', waiters, 'XX', '0', 'nobody') -- A full server refuses the first write, or none.
     local is_new = keep and call('PEXPIRE', record, keep) == 0
     call('HSET', record, 'last', number, 'queue', queue_text(served, since, text(clock), least, rests),
-      member, place_text(units, capacity, number, text(clock + ttl), lease, string.find(options, 'd', 1, true) and 'dn' or 'n', label))
+      member, place_text(units, capacity, number, text(clock + ttl), lease, string.find(options, 'd', 1, true) and 'dn' or '-n', label))
     call('ZADD', waiters, number, member)
     if keep then call('PEXPIRE', waiters, keep) end
     if is_new then call('PEXPIRE', record, keep) end
-    return { rank, look_after(left, rank, tonumber(ttl), capacity == '1'), tonumber(number), tonumber(number), 0 }
+    return { rank, look_after(left, rank, tonumber(ttl), capacity == '1'), number, number, 0 }
   end
 end

@@ -1,5 +1,6 @@
--- A place, in the record, as the field of its member: `<units> <capacity> <ticket> <deadline> <lease> <marks> <label>`. Marks: `d`
--- the client is deaf, `n` (new) the client has not yet repeated this ticket, so it may not know it; or `-`.
+-- A place, in the record, as the field of its member: `<units> <capacity> <ticket> <deadline> <lease> <marks> <label>`. Marks are two
+-- letters, each of them `-` otherwise: `d`, the client is deaf, and `n` (new), the client has not yet repeated this ticket, so it may not
+-- know it.
 
 local function place_text(units, capacity, ticket, deadline, lease, marks, label)
   return units .. ' ' .. capacity .. ' ' .. ticket .. ' ' .. deadline .. ' ' .. lease .. ' ' .. marks .. ' ' .. label
@@ -7,10 +8,9 @@ end
 
 -- The place of a member; nil for what can't be granted anything.
 local function read_place(member, value)
-  local units, capacity, ticket, deadline, lease, marks, label =
-    string.match(value or '', '^(%d+) (%d+) (%d+) (%d+) (%d+) ([-dn]+) (.*)$')
-  local client = units and string.match(member, '^([^:]*):[^:]*:[^:]*$')
-  if not client or units == '0' or units ~= capacity and tonumber(units) > tonumber(capacity) then return nil end
-  return { client = client, units = units, capacity = capacity, ticket = ticket, deadline = tonumber(deadline),
-    lease = tonumber(lease), is_deaf = string.find(marks, 'd', 1, true), is_new = string.find(marks, 'n', 1, true), label = label }
+  local units, capacity, ticket, deadline, lease, deaf, new, label =
+    string.match(value or '', '^(%d+) (%d+) (%d+) (%d+) (%d+) ([-d])([-n]) (.*)$')
+  if not units or units == '0' or units ~= capacity and tonumber(units) > tonumber(capacity) then return nil end
+  return { client = string.match(member, '^[^:]*'), units = units, capacity = capacity, ticket = ticket,
+    deadline = tonumber(deadline), lease = tonumber(lease), is_deaf = deaf == 'd', is_new = new == 'n', label = label }
 end

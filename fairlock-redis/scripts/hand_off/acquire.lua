@@ -1,7 +1,7 @@
 -- Takes units of the lock, or a place in the queue; grants the lock to all waiters at the head whose units are free.
 -- KEYS: lock (Keys::lock), waiters (Keys::waiters), record (Keys::record), and unless the capacity is 1 ends (Keys::ends)
 -- ARGV: member, lease (ms), ttl of the place (ms), options (`w` it waits, `s` the server knows all subscribers, `u<time>` but for a
---   waiter with a smaller ticket, `d` the client is deaf), label, units, capacity, until when it may begin (see lib/numbers), the
+--   waiter with a smaller ticket, `d` the client is deaf), label, units, capacity, until when it may begin (see lib/late), the
 --   ticket that the request was told, or 0
 -- Returns: token, if granted for the lease that was asked | {granted, token, lease left ms} | {busy, ms or -1, 1 if there is more to
 --   do} | [rank, look again in ms or -1, ticket, last number, 1 if a foreign holder has the lock]
@@ -18,7 +18,9 @@ if not is_idle then fields, first_end = call('HMGET', lock, 'mode', 'used', memb
 -- How many units are taken, if no hold is over. All further cases need that.
 local own, used = fields[3], is_idle and 0
   or fields[1] == capacity and (not ends and 1 or first_end and tonumber(first_end) > now and tonumber(fields[2]))
--- @include lib/numbers: text, late
+if used and (used < 0 or used > 4294967295) then used = nil end -- Another program's number, which the rule reads.
+-- @include lib/text: text
+-- @include lib/numbers: end_of
 -- @include case/take_part: -
 local waits, is_full = string.find(options, 'w', 1, true), used == tonumber(capacity)
 -- @include case/busy: -
@@ -29,6 +31,7 @@ local waits, is_full = string.find(options, 'w', 1, true), used == tonumber(capa
 -- @include case/queue: -
 
 -- All else.
+-- @include lib/late: late
 -- @include lib/holds: read_holds, hold_of, refusal
 -- @include lib/lease: lease_left
 -- @include lib/queue: read_queue, may_restore
@@ -37,7 +40,7 @@ local waits, is_full = string.find(options, 'w', 1, true), used == tonumber(capa
 -- @include lib/write: write
 -- @include lib/tell: tell
 -- @include lib/look: more_to_do, busy_for, look_in
--- @include lib/kind: mismatch
+-- @include lib/owner: mismatch
 
 local function by_rule()
   lease, ttl, units, capacity, told_ticket = tonumber(lease), tonumber(ttl), tonumber(units), tonumber(capacity), tonumber(told_ticket)
@@ -84,7 +87,7 @@ local function by_rule()
   if other then return mismatch(other) end
   if not waits then return { 'busy', busy_for(holds), more_to_do(holds, plan) } end
   local rank = redis.call('ZRANK', waiters, member)
-  return { rank, look_in(holds, queue, plan, rank, ttl), tonumber(place.ticket), queue.last, holds.is_foreign and 1 or 0 }
+  return { rank, look_in(holds, queue, plan, rank, ttl), text(place.ticket), text(queue.last), holds.is_foreign and 1 or 0 }
 end
 
 return by_rule()

@@ -4,19 +4,18 @@
 --   (0: a lock of any kind)
 -- Returns: {state, capacity or -1, used units, number of holders, holders, length of the queue, how many are absent, that part of
 --   the queue}
---   holders: [owner, request, units, token, count, label, lease left ms or -1, held ms or -1, …]; only what is known, else ''
---   queue: [owner, request, waiting ms or -1, place left ms, units/capacity and label, …]
+--   holders: a row for each: owner, request, units, token, count, label, lease left ms or -1, held ms or -1; only what is known, else ''
+--   queue: a row for each: owner, request, waiting ms or -1, place left ms, units, label
 -- Effects: none
 local lock, waiters, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local most, from, many, examined, capacity = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local options = ''
 -- @include lib/clock: now
+-- @include lib/text: text
 -- @include format/place: read_place
 -- @include format/queue: read_numbers
 -- @include format/member: split_member
 -- @include lib/holds: read_holds, refusal
 -- @include lib/holders: list_holders
--- @include lib/last_grant: read_last_grant
 -- @include lib/queue: NOBODY, read_queue
 -- @include lib/queue_clock: clock_at
 
@@ -26,57 +25,40 @@ local holds, queue = read_holds(NOBODY), read_queue(NOBODY)
 local _, pulse, clock = read_numbers(redis.call('HGET', record, 'queue'))
 clock = clock_at(pulse, clock)
 
--- The members of this part of the queue, and their places. A member without a place has `false`, so that positions are ranks.
+-- The places of this part of the queue: of each its member, and the rest of its time (ms). 0: the waiter is absent.
 local function read_part(first, many)
-  if many == 0 then return {}, {} end
-  local members, places = redis.call('ZRANGE', waiters, first, string.format('%.0f', first + many - 1)), {}
-  for at = 1, #members, 1000 do
-    local texts = redis.call('HMGET', record, unpack(members, at, math.min(at + 999, #members)))
-    for _, value in ipairs(texts) do places[#places + 1] = read_place(members[#places + 1], value) or false end
+  local members, part = many > 0 and redis.call('ZRANGE', waiters, first, text(first + many - 1)) or {}, {}
+  for at, value in ipairs(members[1] and redis.call('HMGET', record, unpack(members)) or {}) do
+    part[at] = read_place(members[at], value) or {}
+    part[at].member, part[at].left = members[at], math.max(0, (part[at].deadline or 0) - clock)
   end
-  return members, places
+  return part
 end
 
--- The rest of a place's time (ms). 0: the waiter is absent.
-local function place_left(place)
-  return place and math.max(0, place.deadline - clock) or 0
-end
-
--- Only the first waiters are examined, since there may be very many. But if none was heard for a minute, all are absent.
+-- Only the first waiters are examined, since there may be very many. But if nobody was heard for a minute, all are absent.
 local function count_absent(length)
-  local absent, _, first_places = 0, read_part(0, math.min(examined, length))
-  for _, place in ipairs(first_places) do
-    if place_left(place) == 0 then absent = absent + 1 end
+  local part, absent = read_part(0, math.min(examined, length)), 0
+  for _, place in ipairs(part) do
+    if place.left == 0 then absent = absent + 1 end
   end
-  return absent == #first_places and absent > 0 and now - (pulse or now) > 60000 and length or absent
+  return absent == #part and absent > 0 and now - (pulse or now) > 60000 and length or absent
 end
 
 local function list_waiters()
-  local waiting, members, places = {}, read_part(tonumber(from), many)
-  for at, member in ipairs(members) do
-    local client, owner, request = split_member(member)
-    local place = places[at]
-    local waited = place and math.max(0, now - math.floor(place.ticket / 1000)) or -1
-    local wish = place and place.units .. '/' .. place.capacity .. ' ' .. place.label or ''
-    for _, shown in ipairs({ client and client .. ':' .. owner or member, request or '', waited, place_left(place), wish }) do
-      waiting[#waiting + 1] = shown
-    end
+  local list = {}
+  for at, place in ipairs(read_part(tonumber(from), many)) do
+    local client, owner, request = split_member(place.member)
+    local waited = place.ticket and math.max(0, now - math.floor(place.ticket / 1000)) or -1
+    list[at] = { client and client .. ':' .. owner or place.member, request or '', waited, place.left, place.units or '', place.label or '' }
   end
-  return waiting
+  return list
 end
 
 -- A lock with another number of permits is shown as it is.
-do
-  local is_other = holds.capacity and capacity > 0 and (holds.capacity == 1) ~= (capacity == 1)
-  local refused = (is_other or holds.is_foreign) and refusal(holds, is_other and capacity or holds.capacity, read_last_grant(record))
-  if refused then return refused end
-end
+local is_alike = capacity == 0 or (holds.capacity == 1) == (capacity == 1)
+local refused = refusal(holds, is_alike and holds.capacity or capacity)
+if refused then return refused end
 local found, count = list_holders(holds, most)
-local rows = {}
-for _, holder in ipairs(found) do
-  holder[9] = holder[5] ~= '' and math.max(0, now - math.floor(holder[5] / 1000)) or -1
-  for at = 2, 9 do rows[#rows + 1] = holder[at] end
-end
 local head, length = queue.head and read_place(queue.head, queue.head_place), redis.call('ZCARD', waiters)
 local known = count > 0 and holds.capacity or head and tonumber(head.capacity)
-return { 'state', known or -1, count > 0 and holds.used or 0, count, rows, length, count_absent(length), list_waiters() }
+return { 'state', known or -1, count > 0 and holds.used or 0, count, found, length, count_absent(length), list_waiters() }

@@ -1,13 +1,14 @@
 -- Gives a hold up, and leaves its units taken for a time, under another request of its owner.
 -- KEYS: lock (Keys::lock), waiters (Keys::waiters), record (Keys::record), and unless the capacity is 1 ends (Keys::ends)
--- ARGV: capacity, member and token of the hold, the member that keeps it, for how long (ms), until when it may begin (see lib/numbers)
+-- ARGV: capacity, member and token of the hold, the member that keeps it, for how long (ms), until when it may begin (see lib/late)
 -- Returns: {kept} | {not_held} | {forgotten}, in a grace
 -- Effects: the hold is the keeper's, with the count 0 and a new end, even an earlier one; the first in the queue is told to look
 local lock, waiters, ends = KEYS[1], KEYS[2], KEYS[4]
 local capacity, member, token, keeper, lasts, begin_by =
   ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5]), ARGV[6]
 -- @include lib/clock: now
--- @include lib/numbers: text, late
+-- @include lib/text: text
+-- @include lib/late: late
 -- @include lib/ends: last_end
 -- @include format/hold: hold_text, read_hold
 -- @include format/member: split_member

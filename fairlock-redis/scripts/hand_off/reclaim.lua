@@ -1,14 +1,13 @@
 -- Renews one hold of a durable client. In a grace a forgotten hold is reclaimed: the script writes it again.
 -- KEYS: lock (Keys::lock), waiters (Keys::waiters), record (Keys::record), and unless the capacity is 1 ends (Keys::ends)
 -- ARGV: count of the hold (or empty: as it is), lease (ms); capacity, member, units and token of the hold; until when it may reclaim
---   (see lib/numbers), how long before that it may have been sent (ms)
+--   (see lib/late), how long before that it may have been sent (ms)
 -- Returns: {renewed} | {renewed, 1} if it is lost
 -- Effects: the lease is raised, and the count set; in a grace: the hold, and the sequence
 local lock, waiters, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local count, lease, capacity, member = ARGV[1] ~= '' and ARGV[1] or nil, tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local units, token, begin_by, attempt_ttl = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8])
-local options = ''
--- @include lib/numbers: late
+-- @include lib/late: late
 -- @include format/hold: read_hold
 -- @include lib/hold: renew
 -- @include lib/holds: read_holds
@@ -23,40 +22,35 @@ local options = ''
 --
 -- Returns the members whose holds give way; nil if the reclaim does not fit even then.
 local function make_room(holds)
-  local others, gone, used, n_others = {}, {}, holds.used, 0
-  local fits = not holds.capacity or holds.capacity == capacity and used + units <= capacity
+  local fits = not holds.capacity or holds.capacity == capacity and holds.used + units <= capacity
   -- The request itself may have had an earlier hold. All holds are read only if it doesn't fit beside them.
   local fields = fits and { member, holds.own or '' } or redis.call('HGETALL', lock)
+  local others, gone, used = {}, {}, holds.used
   for at = 1, #fields, 2 do
     local takes, its_token, _, its_grace = read_hold(fields[at + 1])
-    if its_token then
-      n_others = n_others + 1
-      local it = { member = fields[at], token = its_token, units = takes, all = takes == holds.capacity }
-      if its_grace ~= grace_id or units == capacity or it.all then others[#others + 1] = it end
-    end
+    local is_live = its_grace == grace_id
+    if takes == holds.capacity or units == capacity then is_live = its_token and its_token > token end
+    if its_token then others[#others + 1] = { member = fields[at], token = its_token, units = takes, is_live = is_live } end
   end
   table.sort(others, function(one, other) return one.token < other.token end)
   for _, other in ipairs(others) do
-    local is_in_the_way = used + units > capacity or holds.capacity ~= capacity
-    local gives_way = is_in_the_way and (units < capacity and not other.all or other.token < token)
-    if gives_way or other.member == member then
-      used, n_others = used - other.units, n_others - 1
+    local fits_now = used + units <= capacity and holds.capacity == capacity
+    if other.member == member or not fits_now and not other.is_live then
+      used = used - other.units
       gone[#gone + 1] = other.member
     end
   end
-  return (n_others == 0 or holds.capacity == capacity) and used + units <= capacity and gone or nil
+  return used + units <= capacity and (#gone == #others or holds.capacity == capacity) and gone or nil
 end
 
 -- A mark tells that the hold was heard in this grace. Only what was sent in this life counts: the hold of a late reclaim may be
 -- over, and its units another's.
-local was_sent_in_this_life = grace_left and begin_by / 1000 - attempt_ttl >= life_began and not late(begin_by)
-local heard = was_sent_in_this_life and grace_id or nil
+local heard = grace_left and begin_by / 1000 - attempt_ttl >= life_began and not late(begin_by) and grace_id or nil
 if renew(lock, ends, member, token, count, lease + kept, heard) then return { 'renewed' } end
 if not grace_left then return { 'renewed', 1 } end
 if late(begin_by) then return late(begin_by) end
 local holds, queue, plan = read_holds(member), read_queue(member), new_plan()
-if holds.is_foreign or has_ended(record, token) then return { 'renewed', 1 } end
-local gone = make_room(holds)
+local gone = not holds.is_foreign and not has_ended(record, token) and make_room(holds)
 if not gone then return { 'renewed', 1 } end
 queue.last = math.max(queue.last, token)
 drop(holds, plan, gone)

@@ -15,8 +15,9 @@ local named, first = units .. ' ' .. token .. ' ', not grace_left and call('ZRAN
 local fields, first_end = call('HMGET', lock, 'mode', 'used', member), ends and call('ZRANGE', ends, '0', '0', 'WITHSCORES')[2]
 local used = fields[1] == capacity and string.find(fields[3] or '', named, 1, true) == 1
   and (not ends and 1 or first_end and tonumber(first_end) > now and tonumber(fields[2]))
+if used and (used < 0 or used > 4294967295) then used = nil end -- Another program's number, which the rule reads.
 -- @include case/give_part: -
--- @include lib/numbers: text
+-- @include lib/text: text
 -- @include format/hold: hold_text
 -- @include format/queue: queue_text, read_numbers
 -- @include format/place: read_place

@@ -17,7 +17,7 @@ local ttl, options, capacity = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 -- @include lib/look: look_in
 
 local holds, queue, plan = read_holds(NOBODY), read_queue(NOBODY), new_plan()
-local rows, waiting, members, leases, tickets = {}, {}, {}, {}, {}
+local rows, members, leases, tickets = {}, {}, {}, {}
 for at = 4, #ARGV, 3 do
   members[#members + 1], leases[#leases + 1], tickets[#tickets + 1] = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2]
 end
@@ -36,14 +36,14 @@ for at, member in ipairs(members) do
     rows[at] = { 'lost' }
   else
     hear(queue, place, ttl, tonumber(ticket))
-    place.lease, plan.heard[member], waiting[at] = leases[at], place, place
+    place.lease, plan.heard[member] = leases[at], place
   end
 end
-if not next(waiting) and not queue.head and #holds.over == 0 then return rows end
+if not next(plan.heard) and not queue.head and #holds.over == 0 then return rows end
 
 drop(holds, plan, holds.over)
 hand_on(holds, queue, plan, capacity)
-for at, place in pairs(waiting) do keep_place(plan, members[at], place) end
+for member, place in pairs(plan.heard) do keep_place(plan, member, place) end
 write(holds, queue, plan)
 tell(holds, plan)
 
@@ -52,7 +52,7 @@ for at, member in ipairs(members) do
   local granted = plan.grants[member]
   if granted then
     rows[at] = { 'granted', granted.token, granted.lease }
-  elseif waiting[at] then
+  elseif not rows[at] then
     rows[at] = { 'waiting', redis.call('ZRANK', waiters, member), -1, queue.last }
     if not first or rows[at][2] < first[2] then first = rows[at] end
   end

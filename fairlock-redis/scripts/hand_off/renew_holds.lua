@@ -10,19 +10,17 @@ local lasts, renewed = lease + kept, {}
 
 -- All else.
 -- @include lib/hold: renew
-local answer, n_holds = { 'renewed' }, #KEYS / step
-for at = 1, n_holds do
+
+-- The refusal of a single hold is the reply; of many each has its own.
+local function unprotected(run, ...) return true, run(...) end
+local answer, try = { 'renewed' }, #KEYS == step and unprotected or pcall
+for at = 1, #KEYS / step do
   local key = step * (at - 1) + 1
   local lock, ends, member, token = KEYS[key], step == 2 and KEYS[key + 1], ARGV[2 + 2 * at], tonumber(ARGV[3 + 2 * at])
-  if grace_left and ends then
-    -- In a grace the hold has to be marked as heard: otherwise it would give way to reclaims, while its holder still believes in it.
-    -- `reclaim.lua` does that for one hold at a time, and reclaims missing holds.
-    answer[#answer + 1] = -at
-  elseif n_holds == 1 then
-    if not renew(lock, ends, member, token, count, lasts) then answer[2] = grace_left and -1 or 1 end
-  elseif not renewed[at] then
-    local done, is_held = pcall(renew, lock, ends, member, token, count, lasts)
-    if not done or not is_held then answer[#answer + 1] = (not done or grace_left) and -at or at end
-  end
+  -- In a grace a hold of several units has to be marked as heard: otherwise it would give way to reclaims, while its holder still
+  -- believes in it. `reclaim.lua` does that for one hold at a time, and reclaims missing holds.
+  local done, is_held = not (grace_left and ends), renewed[at]
+  if done and not is_held then done, is_held = try(renew, lock, ends, member, token, count, lasts) end
+  if not done or not is_held then answer[#answer + 1] = (not done or grace_left) and -at or at end
 end
 return answer

@@ -1,6 +1,6 @@
 -- Renews a hold.
 -- @include lib/clock: now
--- @include lib/numbers: text
+-- @include lib/text: text
 -- @include lib/ends: last_end, keep_keys
 -- @include format/hold: hold_text, read_hold
 

@@ -9,9 +9,10 @@
 -- value, is a foreign holder of one unit: Redisson's (Java's, or ours of disciplines Redisson and plain).
 -- @include lib/clock: now
 -- @include lib/numbers: int, end_of
+-- @include lib/ends: last_end
 -- @include format/hold: read_hold
--- @include lib/kind: mismatch
--- @include lib/owner: read_holder, foreign
+-- @include format/grant: read_last_grant
+-- @include lib/owner: read_holder, mismatch, not_exclusive
 
 -- How many holds that are over one script drops. Until all are dropped too many units count as used, never too few, and the lock
 -- keeps their capacity.
@@ -29,12 +30,12 @@ local function read_holds(member)
   if not ends or holds.capacity == 1 then return holds end
   local first = redis.call('ZRANGE', ends, '0', '0', 'WITHSCORES')[2]
   holds.first_end = first and end_of(first)
-  if (holds.capacity ~= nil) ~= (first ~= nil) then
-    -- One key was evicted or deleted. The other key alone can't tell who holds what: it counts for nothing, and `write` deletes it.
+  local is_over = first and holds.first_end <= now
+  if (holds.capacity ~= nil) ~= (first ~= nil) or is_over and last_end(ends) <= now then
+    -- One key was evicted or deleted, and the other alone can't tell who holds what; or all holds are over. What is there counts for
+    -- nothing, and `write` deletes it.
     return { is_torn = true, used = 0, over = {} }
-  elseif first and holds.first_end <= now then
-    local last = redis.call('ZRANGE', ends, '0', '0', 'REV', 'WITHSCORES')[2]
-    if tonumber(last) <= now then return { is_torn = true, used = 0, over = {} } end -- All are over, and go.
+  elseif is_over then
     holds.over = redis.call('ZRANGE', ends, '-inf', now, 'BYSCORE', 'LIMIT', '0', MOST_OVER)
     holds.more_over = #holds.over == MOST_OVER
   end
@@ -65,8 +66,7 @@ local function first_left(holds)
 end
 
 -- The error for a name that is no lock, or is held with another capacity. Holds that are over do not count.
-local function refusal(holds, capacity, last_grant)
-  local holder = holds.is_foreign and read_holder(lock, last_grant or {})
-  if holder and holder.is_foreign then return foreign() end
-  return holds.capacity and holds.capacity ~= capacity and mismatch(holds.capacity) or nil
+local function refusal(holds, capacity)
+  local refused = holds.is_foreign and not_exclusive(read_holder(lock, read_last_grant(record)))
+  return refused or holds.capacity and holds.capacity ~= capacity and mismatch(holds.capacity) or nil
 end

@@ -13,8 +13,8 @@
 -- life goes on only if a majority of the answers comes from known runs: these runs named no other server in between, and every
 -- majority has a known run. A new run is added once it names the server together with a majority of the known runs.
 --
--- This stands in front of a script whose last KEY is the life's key, and whose last arguments are `kept`, the grace, the epoch, and
--- the voters, or nothing. For other clients `local grace_left, kept = nil, 0` stands there instead.
+-- This stands, behind lib/clock, in front of a script whose last KEY is the life's key, and whose last arguments are `kept`, the
+-- grace, the epoch, and the voters, or nothing. For other clients `local grace_left, kept = nil, 0` stands there instead.
 --
 -- `kept`: for how long (ms) the server keeps a hold whose holder no longer believes in it. A server that was deposed may still
 -- be trusted by a client, while the holder reclaims its lock at the new one.
@@ -57,8 +57,6 @@ local function read_life()
   if newer < 0 and missing <= 0 then
     return redis.error_reply('OLDEPOCH the server has the epoch ' .. known[4] .. ', and this client ' .. epoch)
   end
-  local time = redis.call('TIME')
-  local now = time[1] * 1000 + math.floor(time[2] / 1000)
   local left = (tonumber(known[2]) or math.huge) - now
   local saved = 0
   -- More than a grace is left if the clock was set back.

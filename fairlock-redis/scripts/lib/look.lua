@@ -13,8 +13,7 @@ end
 
 -- When a caller that does not wait may try again.
 local function busy_for(holds)
-  if not holds.capacity then return grace_left or 0 end
-  return math.max(-1, first_left(holds) or -1)
+  return math.max(-1, first_left(holds) or grace_left or 0)
 end
 
 -- When a waiter looks by itself, in any state. While the queue rests: after that.

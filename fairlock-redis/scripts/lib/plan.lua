@@ -1,7 +1,7 @@
 -- The steps of a plan: what is to become of holds and places. Nothing is written before `write`.
 -- @include format/hold: read_hold
 -- @include format/place: place_text
--- @include lib/numbers: text
+-- @include lib/text: text
 -- @include lib/queue: draw
 
 -- `heard[member]`: the place of a waiter that asks in this script, and so counts as present; or `gone`, if the script removes the
@@ -10,7 +10,7 @@ local function new_plan()
   return { grants = {}, drops = {}, leaves = {}, places = {}, joins = {}, heard = {} }
 end
 
--- Ends these holds. Until then their units count as taken, even if the holds are over.
+-- Ends these holds. Until then their units count as taken, even if the holds are over. (A foreign hold is of the lock's one unit.)
 local function drop(holds, plan, members)
   if #members == 0 then return end
   for at, field in ipairs(redis.call('HMGET', lock, unpack(members))) do
@@ -28,7 +28,8 @@ end
 
 -- Hears a waiter: its place lasts for another `ttl`. A waiter that names its ticket knows it. The least TTL is forgotten when the clock
 -- was held back: no waiter with that TTL has been heard for longer than a live waiter can be silent. (If all stood still, such a waiter
--- is heard long before the clock can be held back again.) Otherwise one short wait would slow the clock for as long as anybody waits.
+-- is heard long before the clock can be held back again.) Otherwise one short wait would slow the clock for as long as anybody waits. The
+-- longest time of those who ask (`asks`) is for `write`: queue and record outlive it.
 local function hear(queue, place, ttl, ticket)
   if not queue.head or queue.is_held_back or ttl < queue.ttl then queue.ttl = ttl end
   queue.is_held_back, queue.asks = nil, math.max(queue.asks or 0, ttl)
@@ -57,9 +58,9 @@ end
 -- Writes the place of a waiter that was heard, unless it was granted the lock.
 local function keep_place(plan, member, place)
   if plan.grants[member] then return end
-  local marks = (place.is_deaf and 'd' or '') .. (place.is_new and 'n' or '')
+  local marks = (place.is_deaf and 'd' or '-') .. (place.is_new and 'n' or '-')
   local places = plan.places
   places[#places + 1] = member
   places[#places + 1] = place_text(text(place.units), text(place.capacity), text(place.ticket), text(place.deadline),
-    text(place.lease), marks == '' and '-' or marks, place.label)
+    text(place.lease), marks, place.label)
 end

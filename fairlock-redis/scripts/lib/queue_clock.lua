@@ -18,8 +18,8 @@ end
 
 -- How long queue and record are to live from now: a day, or longer if a waiter may be silent for longer. To save calls, a case
 -- sets the two times only once in 2.8 hours (when one of the first six digits of the clock has changed), and to 2.8 hours more
--- than a day. Nil if they need not be set.
+-- than a day. Nil if they need not be set. Without `pulse` the queue is new.
 local function keep_anew(waiters, pulse, ttl)
   if tonumber(ttl) <= 8033333 and string.sub(pulse or '', 1, 6) == string.sub(since, 1, 6) then return nil end
-  return string.format('%d', math.max(96400000, 12 * math.min(ttl, 4e12), redis.call('PTTL', waiters)))
+  return string.format('%d', math.max(96400000, 12 * math.min(ttl, 4e12), pulse and redis.call('PTTL', waiters) or 0))
 end

@@ -36,7 +36,8 @@ end
 -- Grants the lock to the waiters at the head, in order, as long as their units are free. The first present waiter that does not fit
 -- ends this (`plan.blocked`). Absent waiters leave. After 64 grants the script stops, and tells the next waiter to ask
 -- (`plan.next`): that script goes on. Nothing happens while all units are taken, and while the queue rests. `capacity` is what the
--- script's caller believes; a place that names another capacity never fits.
+-- script's caller believes; a place that names another capacity never fits. The head is read already; then eight times as many places
+-- are read at each step.
 local function hand_on(holds, queue, plan, capacity)
   local members, places, rank, passed = { queue.head }, { queue.head_place }, 0, {}
   plan.blocked = queue.head and is_resting(queue)
@@ -44,6 +45,7 @@ local function hand_on(holds, queue, plan, capacity)
     for at, member in ipairs(members) do
       local heard = plan.heard[member]
       local place = heard or read_place(member, places[at])
+      -- A member without a place that can be read leaves. The script itself removes what is `gone`.
       local turn = heard == 'gone' and heard or place and turn_of(holds, queue, capacity, place, heard) or 'leaves'
       if turn == 'takes' and #plan.grants == MOST_GRANTS then turn, plan.next = 'stops', member end
       if turn == 'stops' then

@@ -1,5 +1,5 @@
 -- Tells the clients concerned by a plan. Comes after all writes, and under `pcall`, since nothing depends on a message.
--- @include lib/numbers: text
+-- @include lib/text: text
 -- @include format/member: split_member
 -- @include lib/present: CLIENT_PREFIX
 -- @include lib/channels: wake_plain
@@ -9,8 +9,8 @@
 local function tell(holds, plan)
   for _, it in ipairs(plan.grants) do
     if not plan.heard[it.member] then
-      local message = 'granted ' .. it.member .. ' ' .. text(it.token) .. ' ' .. lock
-      redis.pcall('PUBLISH', CLIENT_PREFIX .. string.match(it.member, '^[^:]*'), message)
+      local client = split_member(it.member)
+      redis.pcall('PUBLISH', CLIENT_PREFIX .. client, 'granted ' .. it.member .. ' ' .. text(it.token) .. ' ' .. lock)
     end
   end
   if plan.next and not plan.heard[plan.next] then

@@ -5,7 +5,7 @@
 --   A full server refuses a script's first write, or none: ZADD, a newcomer's first write, is refused; PEXPIRE, the first write for
 --   a holder or a waiter, never is.
 -- @include lib/clock: since
--- @include lib/numbers: text
+-- @include lib/text: text
 -- @include lib/sequence: sequence_ttl
 -- @include format/queue: queue_text
 -- @include lib/queue: NOBODY

@@ -1,6 +1,6 @@
 -- Writes new holds.
 -- @include lib/clock: now
--- @include lib/numbers: text
+-- @include lib/text: text
 -- @include format/hold: hold_text
 -- @include lib/ends: last_end, keep_keys
 

@@ -1,17 +1,19 @@
 -- Takes the lock, or a place at the end of the queue. A plain lock has no queue.
 -- KEYS: lock (Keys::lock), record (Keys::record), and unless it is plain queue (Keys::queue), timeouts (Keys::timeouts)
 -- ARGV: owner, request, lease (ms), wait (ms), floor (ms), mode (`wait` or `once`),
---   channel, label, until when it may begin (see lib/numbers)
+--   channel, label, until when it may begin (see lib/late)
 -- Returns: {granted, token, lease ms} | {queued, rank, recheck in ms or -1, 0, repaired 0/1} | {busy, ms or -1}
 -- Effects: dead waiters at the head are removed; hash and token with a lease; or list and set without one
 local lock, record, queue, timeouts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, request, lease, wait, floor = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local mode, channel, label, begin_by = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 -- @include lib/clock: number, now
--- @include lib/numbers: text, int, late
+-- @include lib/text: text
+-- @include lib/numbers: int
+-- @include lib/late: late
 -- @include lib/sequence: sequence_ttl
--- @include format/grant: grant_text
--- @include lib/last_grant: read_last_grant, granted_before
+-- @include format/grant: grant_text, read_last_grant
+-- @include lib/last_grant: granted_before
 -- @include lib/owner: read_holder, not_exclusive
 -- @include lib/redisson: drop_expired, move_up, wake_first, look_again_in
 
@@ -28,21 +30,13 @@ local function grant(last_grant)
   return { 'granted', token, tonumber(lease) }
 end
 
--- From when the wait of a new place counts: from the end of the place ahead, or of the lease.
-local function start_behind(ahead)
-  return ahead and tonumber(redis.call('ZSCORE', timeouts, ahead)) or now + math.max(0, redis.call('PTTL', lock))
-end
-
 local last_grant = read_last_grant(record)
 local holder = read_holder(lock, last_grant)
 local timeout = queue and redis.call('ZSCORE', timeouts, owner)
 
-local granted = granted_before(lock, holder and holder[1] == owner, last_grant, owner, request, lease)
-if granted then return granted end
-local refused = not_exclusive(holder)
-if refused then return refused end
--- The owner's place may be that of a later request: only the owner names it.
-if late(begin_by) then return late(begin_by) end
+-- The owner's place may be that of a later request: only the owner names it. So even a place does not help a late request.
+local reply = granted_before(lock, holder and holder[1] == owner, last_grant, owner, request, lease) or not_exclusive(holder) or late(begin_by)
+if reply then return reply end
 
 -- This write changes nothing, but a full server refuses it: then no newcomer gets a lock or a place, and nothing has been written.
 -- Holders and waiters go on: a full server never refuses their first write.
@@ -59,11 +53,11 @@ if not holder and (not first or first == owner) then
   if first then redis.call('LPOP', queue, 0) end
   if timeout then redis.call('ZADD', timeouts, 'XX', 0, '-') end
   local members = redis.call('ZRANGE', timeouts, 0, -1)
-  granted = grant(last_grant)
+  reply = grant(last_grant)
   if first then redis.call('LPOP', queue) end
   redis.call('ZREM', timeouts, owner)
   move_up(timeouts, members, 1, wait, floor)
-  return granted
+  return reply
 end
 
 -- Step 3 is Redisson's re-entry. Here the owner waits like any other if it holds the lock under another request, see lib/last_grant.
@@ -77,15 +71,11 @@ if mode == 'once' then return { 'busy', redis.call('PTTL', lock) } end
 local rank = timeout and redis.call('LPOS', queue, owner)
 if rank then return { 'queued', rank, look_again_in(lock, rank), 0, 0 } end
 
--- Step 5: take a place.
-local repaired = 0
-if timeout or redis.call('LPOS', queue, owner) then
-  redis.call('LREM', queue, 0, owner)
-  redis.call('ZREM', timeouts, owner)
-  repaired = 1
-end
+-- Step 5: take a place. Its wait counts from the end of the place ahead, or of the lease.
+local repaired = redis.call('LREM', queue, 0, owner) + redis.call('ZREM', timeouts, owner) > 0 and 1 or 0
 rank = redis.call('LLEN', queue)
-local start = start_behind(redis.call('LINDEX', queue, -1))
+local ahead = redis.call('LINDEX', queue, -1)
+local start = ahead and redis.call('ZSCORE', timeouts, ahead) or now + math.max(0, redis.call('PTTL', lock))
 redis.call('RPUSH', queue, owner)
 redis.call('ZADD', timeouts, start + wait, owner)
 return { 'queued', rank, look_again_in(lock, rank), 0, repaired }

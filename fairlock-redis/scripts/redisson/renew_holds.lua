@@ -6,7 +6,8 @@
 -- Effects: the lease of each hash is renewed, and the token's if it would end before; the counts are set, not incremented, so a
 --   repeat is harmless
 local count, lease = ARGV[1], ARGV[2]
--- @include lib/last_grant: read_last_grant, is_hold
+-- @include format/grant: read_last_grant
+-- @include lib/last_grant: is_hold
 
 -- Returns whether the hold is there.
 local function renew(lock, record, owner, request, token)
@@ -27,16 +28,11 @@ local function renew(lock, record, owner, request, token)
   return true
 end
 
-local answer = { 'renewed' }
+-- The refusal of a single hold is the reply; of many each has its own.
+local function unprotected(run, ...) return true, run(...) end
+local answer, try = { 'renewed' }, #KEYS == 2 and unprotected or pcall
 for at = 1, #KEYS / 2 do
-  local lock, record = KEYS[2 * at - 1], KEYS[2 * at]
-  local from = 3 * at
-  local owner, request, token = ARGV[from], ARGV[from + 1], ARGV[from + 2]
-  if #KEYS == 2 then
-    if not renew(lock, record, owner, request, token) then answer[2] = 1 end
-  else
-    local done, is_held = pcall(renew, lock, record, owner, request, token)
-    if not done then answer[#answer + 1] = -at elseif not is_held then answer[#answer + 1] = at end
-  end
+  local done, is_held = try(renew, KEYS[2 * at - 1], KEYS[2 * at], unpack(ARGV, 3 * at, 3 * at + 2))
+  if not done or not is_held then answer[#answer + 1] = done and at or -at end
 end
 return answer

@@ -180,9 +180,10 @@ impl Backend for RedisBackend {
     }
 
     fn inspect(&self, lock: &LockId, part: Range<u64>) -> Result<LockState, BackendError> {
-        /// Exact in Lua's doubles.
-        const MOST: u64 = 1 << 50;
-        let (from, many) = (part.start.min(MOST), part.end.saturating_sub(part.start).min(MOST));
+        /// A rank that is exact in Lua's doubles, and more places than core asks for, which the script reads by one command.
+        const LAST: u64 = 1 << 50;
+        const MOST: u64 = 10 * MOST_INSPECTED;
+        let (from, many) = (part.start.min(LAST), part.end.saturating_sub(part.start).min(MOST));
         let examined = if part.is_empty() { 0 } else { MOST_INSPECTED };
         let call = self.0.fair.look(lock, &Look { from, many, examined, kinds: Kinds::This })?;
         self.0.fair.seen(lock.kind, &self.0.shared.run(&call)?)

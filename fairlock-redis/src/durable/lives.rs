@@ -19,9 +19,11 @@ pub(super) fn key_of_slot(slot: u16) -> String {
     format!("{LIFE}:{{{}}}", tag(slot))
 }
 
-const LOOK_AT_LIFE: &str = include_str!("../../scripts/life.lua");
+const LOOK_AT_LIFE: &str =
+    concat!(include_str!("../../scripts/lib/clock.lua"), include_str!("../../scripts/life.lua"));
 /// The script behind it is a function, to whose reply [`TELL_GRACE`] adds the rest of the grace.
 const BEFORE: &str = concat!(
+    include_str!("../../scripts/lib/clock.lua"),
     include_str!("../../scripts/lib/life.lua"),
     include_str!("../../scripts/lib/ended.lua"),
     "local function answer()\n"

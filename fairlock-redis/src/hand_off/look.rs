@@ -8,7 +8,7 @@ use super::HandOff;
 use crate::rules::{Kinds, Look, Queue};
 use crate::script::arguments::Argument;
 use crate::script::keys::{Keys, queues};
-use crate::script::reply::{Row, items, number, rank, time, token, written};
+use crate::script::reply::{Row, items, number, rank, time, token, unintelligible, written};
 use crate::script::run::Call;
 use crate::script::scripts;
 
@@ -24,7 +24,7 @@ impl Queue for HandOff {
         let mut state = LockState::default();
         let is_told = |capacity: &u32| *capacity > 1 || asked.is_shared() && asked.capacity() == 1;
         state.capacity = u32::try_from(row.at(0, number)?).ok().filter(is_told);
-        state.holders = row.at(3, items)?.chunks_exact(8).map(holder).collect::<Result<_, _>>()?;
+        state.holders = row.at(3, items)?.iter().map(holder).collect::<Result<_, _>>()?;
         state.holders.sort_by_key(|holder| holder.token);
         state.unlisted_holders = row.at(2, rank)?.saturating_sub(state.holders.len() as u64);
         if state.unlisted_holders > 0 {
@@ -32,7 +32,7 @@ impl Queue for HandOff {
             state.unlisted_units = used.saturating_sub(state.taken());
         }
         (state.queue_length, state.absent) = (row.at(4, rank)?, row.at(5, rank)?);
-        state.queue = row.at(6, items)?.chunks_exact(5).map(waiter).collect::<Result<_, _>>()?;
+        state.queue = row.at(6, items)?.iter().map(waiter).collect::<Result<_, _>>()?;
         Ok(state)
     }
 
@@ -47,7 +47,6 @@ impl Queue for HandOff {
             vec!["ZREM", queue, "a"],
             vec!["ZRANGE", queue, "0", "0"],
             vec!["ZCARD", queue],
-            vec!["ZCOUNT", queue, "-inf", "0"],
             vec!["HDEL", record, "a"],
             vec!["ZRANK", queue, "a"],
             vec!["PUBSUB", "NUMSUB", client_channel],
@@ -56,32 +55,37 @@ impl Queue for HandOff {
     }
 }
 
-/// Owner, request, time waited, rest of the place, and the label behind `<units>/<capacity> `.
-fn waiter(place: &[Value]) -> Result<Waiter, BackendError> {
-    let mut waiter = Waiter::new(OwnerId::new(&written(&place[0])?));
-    waiter.request = request(&place[1])?;
-    waiter.waiting = time(&place[2])?;
-    waiter.place_left = time(&place[3])?;
-    let label = written(&place[4])?;
-    let (units, label) = label.split_once(' ').unwrap_or((&label, ""));
-    let units = units.split_once('/').and_then(|(units, _)| units.parse().ok());
-    waiter.units = units.unwrap_or(waiter.units);
-    waiter.label = Some(label.to_owned()).filter(|label| !label.is_empty());
+/// Owner, request, time waited, rest of the place, units, and label. Units and label are empty for a member without a place.
+fn waiter(row: &Value) -> Result<Waiter, BackendError> {
+    let [owner, asked, waiting, left, units, label] = items(row)? else { return Err(unintelligible(row)) };
+    let mut waiter = Waiter::new(OwnerId::new(&written(owner)?));
+    waiter.request = request(asked)?;
+    waiter.waiting = time(waiting)?;
+    waiter.place_left = time(left)?;
+    waiter.units = written(units)?.parse().unwrap_or(waiter.units);
+    waiter.label = label_of(label)?;
     Ok(waiter)
 }
 
 /// Owner, request, units, token, count, label, the rest of the lease, and for how long the hold has lasted. What only our own holds
 /// have may be empty.
-fn holder(hold: &[Value]) -> Result<Holder, BackendError> {
+fn holder(row: &Value) -> Result<Holder, BackendError> {
+    let [owner, asked, units, fencing_token, count, label, left, held] = items(row)? else {
+        return Err(unintelligible(row));
+    };
     let small = |value: &Value| number(value).map(|number| u32::try_from(number).unwrap_or(u32::MAX));
-    let mut holder = Holder::new(OwnerId::new(&written(&hold[0])?), small(&hold[4])?);
-    holder.request = request(&hold[1])?;
-    holder.units = small(&hold[2])?;
-    holder.token = if written(&hold[3])?.is_empty() { None } else { Some(token(&hold[3])?) };
-    holder.label = Some(written(&hold[5])?.into_owned()).filter(|label| !label.is_empty());
-    holder.lease_left = time(&hold[6])?;
-    holder.held_for = time(&hold[7])?;
+    let mut holder = Holder::new(OwnerId::new(&written(owner)?), small(count)?);
+    holder.request = request(asked)?;
+    holder.units = small(units)?;
+    holder.token = if written(fencing_token)?.is_empty() { None } else { Some(token(fencing_token)?) };
+    holder.label = label_of(label)?;
+    holder.lease_left = time(left)?;
+    holder.held_for = time(held)?;
     Ok(holder)
+}
+
+fn label_of(value: &Value) -> Result<Option<String>, BackendError> {
+    Ok(Some(written(value)?.into_owned()).filter(|label| !label.is_empty()))
 }
 
 fn request(written_in_hex: &Value) -> Result<Option<RequestId>, BackendError> {
@@ -103,10 +107,10 @@ mod tests {
     }
 
     /// Owner, request, units, token, count, label, lease left, held for.
-    fn hold(token: &str, label: &str) -> [Value; 8] {
+    fn hold(token: &str, label: &str) -> Value {
         let of_owner = [bulk("u:1"), bulk("000000000000001f"), Value::Int(2), bulk(token), Value::Int(3)];
         let [a, b, c, d, e] = of_owner;
-        [a, b, c, d, e, bulk(label), Value::Int(1500), Value::Int(-1)]
+        Value::Array(vec![a, b, c, d, e, bulk(label), Value::Int(1500), Value::Int(-1)])
     }
 
     /// {state, capacity, used units, number of holders, holders, length of the queue, absent, queue}
@@ -124,25 +128,24 @@ mod tests {
         assert_eq!((known.request, known.token), (Some(RequestId::new(0x1f)), Some(FencingToken::new(7))));
         assert_eq!((known.lease_left, known.held_for), (Some(Duration::from_millis(1500)), None));
         assert_eq!(known.label.as_deref(), Some("nightly"));
-        let mut of_java = hold("", "");
+        let Value::Array(mut of_java) = hold("", "") else { panic!() };
         of_java[1] = bulk("");
-        let of_java = holder(&of_java).unwrap();
+        let of_java = holder(&Value::Array(of_java)).unwrap();
         assert_eq!((of_java.request, of_java.token, of_java.label), (None, None, None));
     }
 
     #[test]
-    fn a_waiter_has_a_label_behind_its_units() {
-        let of = |label: &str| {
-            let times = [Value::Int(20), Value::Int(30)];
-            let place = [bulk("u:1"), bulk("1f"), times[0].clone(), times[1].clone(), bulk(label)];
-            waiter(&place).unwrap()
+    fn a_waiter_has_what_is_known_of_it() {
+        let of = |units: &str, label: &str| {
+            let place = [bulk("u:1"), bulk("1f"), Value::Int(20), Value::Int(30), bulk(units), bulk(label)];
+            waiter(&Value::Array(place.to_vec())).unwrap()
         };
-        let known = of("2/4 a b");
+        let known = of("2", "a b");
         assert_eq!((known.owner.as_str(), known.request), ("u:1", Some(RequestId::new(0x1f))));
         let times = (Some(Duration::from_millis(20)), Some(Duration::from_millis(30)));
         assert_eq!((known.waiting, known.place_left), times);
         assert_eq!((known.units, known.label.as_deref()), (2, Some("a b")));
-        let without = of("1/1 ");
+        let without = of("", "");
         assert_eq!((without.units, without.label), (1, None));
     }
 
@@ -163,7 +166,7 @@ mod tests {
     #[test]
     fn holders_come_by_their_tokens_and_the_others_are_counted() {
         let (backend, kind) = (backend(), LockKind::ReadWrite);
-        let two = [hold("9", ""), hold("7", "")].concat();
+        let two = vec![hold("9", ""), hold("7", "")];
         let all = backend.0.fair.seen(kind, &reply(8, 4, 2, two.clone())).unwrap();
         let tokens: Vec<_> = all.holders.iter().filter_map(|holder| holder.token).collect();
         assert_eq!(tokens, [7, 9].map(FencingToken::new));
@@ -197,7 +200,7 @@ mod tests {
         let keys = Keys::of(&id(LockKind::ReadWrite)).unwrap();
         let [all, of_several] = backend.0.fair.needed(&keys, "fairlock:u");
         let on = |key: &str| all.iter().filter(|words| words.get(1) == Some(&key)).count();
-        assert_eq!([on("fairlock_queue:{a}"), on("fairlock_record:{a}"), on("NUMSUB")], [6, 1, 1]);
+        assert_eq!([on("fairlock_queue:{a}"), on("fairlock_record:{a}"), on("NUMSUB")], [5, 1, 1]);
         assert_eq!(of_several.len(), 2);
         assert!(of_several.iter().all(|words| words[1] == "fairlock_ends:{a}"));
     }

@@ -14,7 +14,7 @@ use super::{Kind, Locks};
 use crate::rules::{Look, Queue};
 use crate::script::arguments::Argument;
 use crate::script::keys::{Keys, redisson_queues};
-use crate::script::reply::{Row, items, number, rank, text, time, token, written};
+use crate::script::reply::{Row, items, number, rank, text, time, token, unintelligible, written};
 use crate::script::run::{Call, foreign};
 use crate::script::scripts;
 use crate::shared::Shared;
@@ -100,7 +100,7 @@ impl Queue for Locks<Fair> {
             holder.map_err(|_| foreign(&self.shared.servers, "the holder can't be read", "inspect"))?;
         state.holders = holder.into_iter().collect();
         (state.queue_length, state.absent) = (row.at(2, rank)?, row.at(3, rank)?);
-        state.queue = row.at(4, items)?.chunks_exact(2).map(waiter).collect::<Result<_, _>>()?;
+        state.queue = row.at(4, items)?.iter().map(waiter).collect::<Result<_, _>>()?;
         Ok(state)
     }
 
@@ -129,9 +129,10 @@ impl Queue for Locks<Fair> {
 }
 
 /// Owner, and the rest of its time.
-fn waiter(place: &[Value]) -> Result<Waiter, BackendError> {
-    let mut waiter = Waiter::new(OwnerId::new(&written(&place[0])?));
-    waiter.place_left = time(&place[1])?;
+fn waiter(row: &Value) -> Result<Waiter, BackendError> {
+    let [owner, left] = items(row)? else { return Err(unintelligible(row)) };
+    let mut waiter = Waiter::new(OwnerId::new(&written(owner)?));
+    waiter.place_left = time(left)?;
     Ok(waiter)
 }
 
@@ -266,8 +267,9 @@ mod tests {
     fn a_look_shows_the_holder_and_the_queue() {
         let seen = |holder, queue| backend().0.fair.seen(LockKind::Fair, &reply(holder, queue));
         let of_java = vec![bulk("u:1"), Value::Int(2)];
-        let state =
-            seen(of_java.clone(), vec![bulk("v:1"), Value::Int(700), bulk("v:2"), Value::Int(-1)]).unwrap();
+        let waiters = [("v:1", 700), ("v:2", -1)];
+        let waiters = waiters.map(|(owner, left)| Value::Array(vec![bulk(owner), Value::Int(left)]));
+        let state = seen(of_java.clone(), waiters.to_vec()).unwrap();
         let holder = state.holder().unwrap();
         assert_eq!((holder.owner.as_str(), holder.hold_count, holder.token), ("u:1", 2, None));
         assert_eq!(holder.lease_left, Some(Duration::from_millis(1500)));

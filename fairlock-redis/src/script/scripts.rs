@@ -76,12 +76,12 @@ macro_rules! parts {
     };
 }
 
-const PARTS: [(&str, &str); 37] = parts!(
+const PARTS: [(&str, &str); 38] = parts!(
     "case/busy" "case/give_beside" "case/give_free" "case/give_part" "case/hand_on" "case/queue" "case/renew" "case/take_free" "case/take_part"
     "format/grant" "format/hold" "format/member" "format/place" "format/queue"
-    "lib/channels" "lib/clock" "lib/ends" "lib/hold" "lib/holders" "lib/holds" "lib/kind" "lib/last_grant" "lib/lease" "lib/look" "lib/look_after"
+    "lib/channels" "lib/clock" "lib/ends" "lib/hold" "lib/holders" "lib/holds" "lib/last_grant" "lib/late" "lib/lease" "lib/look" "lib/look_after"
     "lib/numbers" "lib/owner" "lib/plan" "lib/present" "lib/queue" "lib/queue_clock" "lib/redisson" "lib/rule" "lib/sequence"
-    "lib/tell" "lib/write" "lib/write_grants"
+    "lib/tell" "lib/text" "lib/write" "lib/write_grants"
 );
 
 /// What a client that is not durable has in place of `scripts/lib/life.lua`.
@@ -117,7 +117,7 @@ of_redisson! {
     script!(REDISSON_WITHDRAW, "redisson/withdraw.lua", in_redisson);
     script!(REDISSON_FORCE_RELEASE, "redisson/force_release.lua", in_redisson);
     script!(REDISSON_RENEW_HOLDS, "redisson/renew_holds.lua", without_queue);
-    script!(INSPECT, "inspect.lua", redisson);
+    script!(INSPECT, "redisson/inspect.lua", redisson);
 }
 
 #[cfg(test)]

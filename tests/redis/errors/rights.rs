@@ -16,7 +16,7 @@ fn commands(discipline: Discipline) -> Vec<&'static str> {
     let both = "ping evalsha script|load publish subscribe unsubscribe time exists del pexpire pttl \
         hget hmget hset hgetall hlen zadd zrem zrange zcard";
     let of_its_own = match discipline {
-        Discipline::HandOff => "hdel zcount zrank pubsub|numsub",
+        Discipline::HandOff => "hdel zrank pubsub|numsub",
         _ => "zscore lindex lpop lpos lrange lrem llen rpush",
     };
     both.split_whitespace().chain(of_its_own.split_whitespace()).collect()

@@ -164,7 +164,7 @@ fn keys_and_messages_are_those_of_the_tables() {
     assert_eq!(seen.keys, all(&tables.keys), "rows of the keys that were seen");
     assert_eq!(seen.channels, all(&tables.channels), "rows of the channels that were seen");
     let words: Vec<&str> = seen.words.iter().map(String::as_str).collect();
-    assert_eq!(words, ["-", "does not", "n", "rests"]);
+    assert_eq!(words, ["--", "-n", "does not", "rests"]);
 }
 
 fn by_hand_off(server: &RedisServer, name: &str, look: &mut dyn FnMut()) {

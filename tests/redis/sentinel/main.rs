@@ -224,7 +224,7 @@ fn wrong_sentinel_settings_are_named_in_the_error() {
 fn a_user_needs_only_the_rights_that_the_readme_names() {
     let _alone = Alone::here();
     let commands = "+ping +evalsha +script|load +publish +subscribe +unsubscribe +time +exists +del +pexpire +pttl \
-        +hget +hmget +hset +hdel +hlen +zadd +zscore +zrem +zrange +zcard +zcount +zrank +zrangebyscore +pubsub|numsub";
+        +hget +hmget +hset +hdel +hlen +zadd +zscore +zrem +zrange +zcard +zrank +zrangebyscore +pubsub|numsub";
     let user = |more: &str| {
         format!("user worker on >pw ~lock:a ~fairlock_*:{{lock:a}} &fairlock:* -@all {commands} {more}")
     };

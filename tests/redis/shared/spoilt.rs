@@ -1,10 +1,14 @@
 //! Keys that others have deleted or changed, and more of everything than one script looks at: the lock goes on by what is left.
 
+use std::thread;
 use std::time::Duration;
 
 use fairlock::LockKind;
-use fairlock::backend::{Acquire, Backend, HoldKept, Renewal, RequestId, Wait, only};
-use fairlock_tests::server_state::queue;
+use fairlock::backend::{
+    Acquire, Acquired, Backend, ForceReleased, HoldKept, Renewal, RequestId, Wait, only,
+};
+use fairlock_tests::look_until;
+use fairlock_tests::server_state::{queue, scripts_run};
 
 use crate::support::{Asker, HOLDS, NAME, Told, World};
 
@@ -93,6 +97,87 @@ fn a_lost_or_senseless_number_of_units_taken_is_no_error() {
         world.release(&first, token);
         world.granted(&world.asker(3, 1));
     }
+}
+
+/// The cases read the number as the rule does: no script can have written it, so it counts for nothing.
+#[test]
+fn an_impossible_number_of_units_taken_counts_for_nothing() {
+    for used in ["-3", "1e300"] {
+        for is_released in [false, true] {
+            let world = World::with(5);
+            let first = world.asker(1, 1);
+            let token = world.granted(&first);
+            if is_released {
+                world.queued(&world.asker(2, 5));
+            }
+            world.server.query::<()>(&["HSET", NAME, "used", used]);
+            if is_released {
+                world.release(&first, token);
+                assert!(matches!(world.next_told(), Told::Granted(2, _)), "{used}");
+            } else {
+                world.granted(&world.asker(2, 5));
+            }
+            world.queued(&world.asker(3, 1));
+        }
+    }
+}
+
+/// An operator lets a hold of all units last for good. A waiter is told a time that is far away: the clients would take a negative
+/// time for "at the next heartbeat".
+#[test]
+fn who_waits_for_an_end_that_never_comes_is_told_a_time() {
+    const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+    for end in ["inf", "1e300"] {
+        let world = World::with(5);
+        let lasting = world.asker(1, 5);
+        world.granted(&lasting);
+        world.server.query::<()>(&["ZADD", HOLDS, "XX", end, &member(&lasting)]);
+        let Acquired::Busy { recheck_in: of_a_try } = world.try_once(&world.asker(2, 1)).unwrap() else {
+            panic!("{end}")
+        };
+        let (_, of_a_waiter) = world.queued(&world.asker(3, 1));
+        for recheck_in in [of_a_try, of_a_waiter] {
+            assert!(recheck_in > YEAR && recheck_in < Duration::MAX, "{end}: {recheck_in:?}");
+        }
+    }
+}
+
+/// One script looks at 500 holders, by their ends. The next one begins where the last end was, and ends with a fraction, which another
+/// program has written, may lie in the same millisecond.
+#[test]
+fn a_force_skips_no_hold_whose_end_has_a_fraction() {
+    let world = World::of(LockKind::ReadWrite);
+    let askers: Vec<_> = (1..=501).map(|number| world.asker(number, 1)).collect();
+    askers.iter().for_each(|asker| _ = world.granted(asker));
+    for (asker, end) in askers[499..].iter().zip(["1900000000000.2", "1900000000000.7"]) {
+        world.server.query::<()>(&["ZADD", HOLDS, "XX", end, &member(asker)]);
+    }
+    assert_eq!(world.backend.force_release(&world.lock).unwrap(), ForceReleased::Taken);
+    assert_eq!(world.holders(), [0; 0]);
+}
+
+/// More holds than one script looks at have one end, and were granted while the lock was taken by force: each script looks at other holds,
+/// though no hold of these is taken.
+#[test]
+fn a_force_ends_although_many_new_holds_have_one_end() {
+    let world = World::of(LockKind::ReadWrite);
+    let askers: Vec<_> = (1..=600).map(|number| world.asker(number, 1)).collect();
+    for asker in &askers {
+        let token = world.granted(asker).get();
+        let later = format!("1 {} 1 0 ", token + 1_000_000_000_000);
+        world.server.query::<()>(&["HSET", NAME, &member(asker), &later]);
+        world.server.query::<()>(&["ZADD", HOLDS, "XX", "1900000000000", &member(asker)]);
+    }
+    let World { server, backend, lock, .. } = &world;
+    let before = scripts_run(server);
+    thread::scope(|scope| {
+        let force = scope.spawn(|| backend.force_release(lock).unwrap());
+        look_until(Duration::from_secs(5), || force.is_finished().then_some(()));
+        // Otherwise it finds no more holds now.
+        server.query::<()>(&["DEL", NAME, HOLDS]);
+        assert_eq!(force.join().unwrap(), ForceReleased::NotHeld);
+    });
+    assert_eq!(scripts_run(server) - before, 5, "the first one was not known");
 }
 
 /// An end that is no number of milliseconds leaves nothing half done. An operator lets a hold last for good, or another program

@@ -81,20 +81,16 @@ fn seen(reply: &Value) -> Result<Seen, String> {
         left: number(&row[6]),
         label: text(&row[5]),
     };
-    let place = |row: &[Value]| {
-        let label = text(&row[4]);
-        let (units, label) = label.split_once(' ').unwrap();
-        SeenPlace {
-            member: member_of(&format!("{}:{}", text(&row[0]), text(&row[1]))),
-            units: units.split_once('/').unwrap().0.parse().unwrap(),
-            waiting: number(&row[2]),
-            left: number(&row[3]),
-            label: label.to_owned(),
-        }
+    let place = |row: &[Value]| SeenPlace {
+        member: member_of(&format!("{}:{}", text(&row[0]), text(&row[1]))),
+        units: number(&row[4]),
+        waiting: number(&row[2]),
+        left: number(&row[3]),
+        label: text(&row[5]),
     };
-    let mut holders: Vec<_> = list(&row[4]).chunks_exact(8).map(holder).collect();
+    let mut holders: Vec<_> = list(&row[4]).iter().map(|row| holder(list(row))).collect();
     holders.sort_by_key(|holder| holder.token);
-    let queue: Vec<_> = list(&row[7]).chunks_exact(5).map(place).collect();
+    let queue: Vec<_> = list(&row[7]).iter().map(|row| place(list(row))).collect();
     let told = [3, 5].map(|at| number::<usize>(&row[at]));
     if told != [holders.len(), queue.len()] {
         return Err(format!(

@@ -79,7 +79,7 @@ const RESIZES: &str = "
     if mode then redis.call('HSET', KEYS[1], 'mode', more('', mode, '')) end
     local all = redis.call('HGETALL', KEYS[2])
     for at = 1, #all, 2 do
-        local text, times = string.gsub(all[at + 1], '^(%d+ )(%d+)( %d+ %d+ %d+ [-dn]+ )', more)
+        local text, times = string.gsub(all[at + 1], '^(%d+ )(%d+)( %d+ %d+ %d+ [-d][-n] )', more)
         if times > 0 then redis.call('HSET', KEYS[2], all[at], text) end
     end";
 const INTRUDES: &str =

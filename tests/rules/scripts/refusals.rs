@@ -16,7 +16,7 @@ const COMMANDS: [&str; 23] = [
     "time", "exists", "del", "pexpire", "pttl", "hget", "hmget", "hset", "hdel", "hlen", "hgetall", "lindex",
     "lpop", "lpos", "lrange", "lrem", "llen", "rpush", "zadd", "zscore", "zrem", "zrange", "zcard",
 ];
-const HAND_OFF_ONLY: [&str; 2] = ["zcount", "zrank"];
+const HAND_OFF_ONLY: [&str; 1] = ["zrank"];
 const SILENT: [&str; 1] = ["publish"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

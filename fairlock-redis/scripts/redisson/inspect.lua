@@ -3,13 +3,13 @@
 -- ARGV: rank of the first waiter to read, how many, how many to examine for absent ones
 -- Returns: {state, holder, lease left ms or -1, length of the queue, how many are absent, that part of the queue}
 --   holder: [] | [owner, count] | [owner, count, token, label, held ms], the latter for a hold by this library
---   queue: [owner, time left ms or -1, …]
+--   queue: a row for each: owner, time left ms or -1
 -- Effects: none
 local lock, record, queue, timeouts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local from, many, examined = ARGV[1], ARGV[2], ARGV[3]
 -- @include lib/clock: now
--- @include lib/numbers: text
--- @include lib/last_grant: read_last_grant
+-- @include lib/text: text
+-- @include format/grant: read_last_grant
 -- @include lib/owner: read_holder, not_exclusive
 
 local holder = read_holder(lock, read_last_grant(record)) or {}
@@ -18,11 +18,9 @@ if refused then return refused end
 if holder[3] then holder[5] = text(math.max(0, now - math.floor(holder[3] / 1000))) end
 redis.call('ZCARD', timeouts) -- finds a key of another type even if the queue is empty
 local length, waiters = redis.call('LLEN', queue), {}
-local owners = many ~= '0' and redis.call('LRANGE', queue, from, text(from + many - 1)) or {}
-for _, owner in ipairs(owners) do
-  local timeout = tonumber(redis.call('ZSCORE', timeouts, owner))
-  waiters[#waiters + 1] = owner
-  waiters[#waiters + 1] = timeout and math.max(0, timeout - now) or -1
+for at, owner in ipairs(many ~= '0' and redis.call('LRANGE', queue, from, text(from + many - 1)) or {}) do
+  local timeout = redis.call('ZSCORE', timeouts, owner)
+  waiters[at] = { owner, timeout and math.max(0, timeout - now) or -1 }
 end
 -- Those whose times are over. The first that is not tells whether there is any other.
 local absent = #redis.call('ZRANGE', timeouts, '-inf', now, 'BYSCORE', 'LIMIT', 0, examined)
