@@ -49,7 +49,8 @@ local function list_waiters()
   for at, place in ipairs(read_part(tonumber(from), many)) do
     local client, owner, request = split_member(place.member)
     local waited = place.ticket and math.max(0, now - math.floor(place.ticket / 1000)) or -1
-    list[at] = { client and client .. ':' .. owner or place.member, request or '', waited, place.left, place.units or '', place.label or '' }
+    local asker = client and client .. ':' .. owner or place.member
+    list[at] = { asker, request or '', waited, place.left, place.units or '', place.label or '' }
   end
   return list
 end

@@ -35,7 +35,8 @@ local holder = read_holder(lock, last_grant)
 local timeout = queue and redis.call('ZSCORE', timeouts, owner)
 
 -- The owner's place may be that of a later request: only the owner names it. So even a place does not help a late request.
-local reply = granted_before(lock, holder and holder[1] == owner, last_grant, owner, request, lease) or not_exclusive(holder) or late(begin_by)
+local reply = granted_before(lock, holder and holder[1] == owner, last_grant, owner, request, lease)
+  or not_exclusive(holder) or late(begin_by)
 if reply then return reply end
 
 -- This write changes nothing, but a full server refuses it: then no newcomer gets a lock or a place, and nothing has been written.
