@@ -43,36 +43,31 @@ fn run() -> Result<(), Box<dyn StdError>> {
         signals.forever().next();
         ended.cancel();
     });
+    let name = label.clone();
+    client.on_lost(move |lost| println!("{name} does not lead: {lost}"));
     thread::scope(|scope| {
         scope.spawn(|| watch(&lock, &stop, &label));
-        let ended = campaign(&lock, &stop, &label);
+        let ended = campaign(&lock, &label);
         stop.cancel();
-        ended
+        match ended {
+            Err(Error::Cancelled { .. }) => Ok(()),
+            ended => ended,
+        }
     })?;
     println!("{label} ends");
     client.shutdown()?; // until the server has heard that the place in the queue is given up
     Ok(())
 }
 
-/// Leads whenever it is this process's turn, until `stop`. The lock's waits end by it too.
-fn campaign(lock: &Lock, stop: &Cancel, label: &str) -> fairlock::Result<()> {
-    loop {
-        let led = lock.with(|leadership| {
-            println!("{label} leads, token {}", leadership.token());
-            while !stop.is_cancelled() && leadership.check().is_ok() {
-                act(label, leadership.token());
-                let _ = leadership.lost().recv_timeout(PAUSE); // a pause that ends early if it is lost
-            }
-        });
-        match led {
-            Ok(()) | Err(Error::Cancelled { .. }) => return Ok(()),
-            Err(error) if error.is_transient() || matches!(error, Error::Lost(_)) => {
-                println!("{label} does not lead: {error}");
-                thread::sleep(PAUSE);
-            }
-            Err(error) => return Err(error),
+/// Leads whenever it is this process's turn, until the lock's `Cancel` ends it.
+fn campaign(lock: &Lock, label: &str) -> fairlock::Result<()> {
+    lock.lead(|term| -> fairlock::Result<()> {
+        println!("{label} leads, token {}", term.token());
+        loop {
+            act(label, term.token());
+            term.pause(PAUSE)?; // ends early, with an error, if the term is over
         }
-    }
+    })?
 }
 
 /// What only the leader may do. A real act hands the token to its resource, which refuses a smaller one.

@@ -27,7 +27,7 @@
 //! | readers together, a writer alone | [`Client::rw_lock`] |
 //! | a limited number at once | [`Client::semaphore`] |
 //! | several names at once, always in one order | [`Client::lock_all`] |
-//! | async tasks | any of them, with [`Lock::to_async`] |
+//! | async tasks | any of them, by [`Client::to_async`] |
 //!
 //! # Features
 //!
@@ -53,11 +53,12 @@ pub mod guide;
 
 pub use fairlock_core::backend::{Finding, Holder, LockState, Verdict, Waiter};
 pub use fairlock_core::{
-    AllGuard, AsyncGuard, AsyncLock, Attendance, Cancel, Client, ClientBuilder, ClientId, Clock, Error,
-    FencingToken, Guard, HeldLock, Lock, LockGuard, LockKind, LockName, LockRequest, Locking, Lost,
-    LostCause, ManualClock, NotGranted, NotGrantedByKind, OwnedGuard, OwnedLock, OwnedRequest, Owner,
-    OwnerId, Ownership, Request, Result, RwLock, Semaphore, Stats, ThisThread, Times, TryLock, TryLocking,
-    WaitingRequest, backend, crossbeam_channel,
+    AllGuard, AsyncAllGuard, AsyncClient, AsyncGuard, AsyncHold, AsyncLock, AsyncRwLock, AsyncSemaphore,
+    Attendance, Cancel, Client, ClientBuilder, ClientId, Clock, Error, FencingToken, Guard, HeldLock, Lock,
+    LockGuard, LockKind, LockName, LockRequest, Locking, Lost, LostCause, ManualClock, NotGranted,
+    NotGrantedByKind, OwnedGuard, OwnedLock, OwnedRequest, Owner, OwnerId, Ownership, Request, Result,
+    RwLock, Semaphore, Stats, Term, ThisThread, Times, TryLock, TryLocking, WaitingRequest, backend,
+    crossbeam_channel,
 };
 #[cfg(feature = "memory")]
 pub use fairlock_memory::{Faults, MemoryBackend, Operation};

@@ -48,9 +48,9 @@ pub use cancel::Cancel;
 pub use crossbeam_channel;
 pub use error::{Error, Lost, LostCause, Result};
 pub use handle::{
-    AllGuard, AsyncGuard, AsyncLock, Client, ClientBuilder, Guard, Lock, LockGuard, LockRequest, Locking,
-    OwnedGuard, OwnedLock, OwnedRequest, Owner, Ownership, Request, RwLock, Semaphore, ThisThread, TryLock,
-    TryLocking,
+    AllGuard, AsyncAllGuard, AsyncClient, AsyncGuard, AsyncHold, AsyncLock, AsyncRwLock, AsyncSemaphore,
+    Client, ClientBuilder, Guard, Lock, LockGuard, LockRequest, Locking, OwnedGuard, OwnedLock, OwnedRequest,
+    Owner, Ownership, Request, RwLock, Semaphore, Term, ThisThread, TryLock, TryLocking,
 };
 pub use ids::{ClientId, FencingToken, LockKind, LockName, MAX_NAME_BYTES, OwnerId};
 pub use snapshot::{HeldLock, WaitingRequest};

@@ -9,7 +9,7 @@ use std::path::Path;
 const HOUSE: [(&str, &str); 7] = [
     (
         "fairlock-core",
-        "handle handle/client handle/rw_lock handle/semaphore handle/as_lock handle/insight handle/tasks handle/lock
+        "handle handle/client handle/rw_lock handle/semaphore handle/tasks handle/as_lock handle/insight handle/lead handle/lock
          handle/request handle/caller handle/all_guard handle/guard handle/owner
          wake watchdog tasks shutdown shared
          flow/former flow/acquire flow/counted flow/keep flow/leave flow/release flow/ask flow/renew flow/turn flow

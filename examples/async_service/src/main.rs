@@ -17,12 +17,11 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::get;
-use fairlock::{AsyncLock, Client, Error, MemoryBackend, RedisBackend, TryLock};
+use fairlock::{AsyncClient, AsyncLock, Client, Error, MemoryBackend, RedisBackend, TryLock};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, oneshot};
-use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 /// How many calls the API accepts at once.
@@ -44,8 +43,8 @@ struct Service {
 
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
-    let client = spawn_blocking(connect).await??;
-    let permit = client.semaphore("lock:example-service", AT_ONCE.into())?.to_async(1)?;
+    let client = AsyncClient::connect(connect).await?;
+    let permit = client.semaphore("lock:example-service", AT_ONCE.into())?.permits(1)?;
     let api = match option("--api") {
         Some(api) => api,
         None => simulate_api().await?,
@@ -62,7 +61,7 @@ async fn main() -> Result<(), Failure> {
             _ = interrupt.recv() => {}
         }
         // From here on no request gets a permit. Those that have one go on.
-        let _ = tell.send(spawn_blocking(move || client.drain(END)));
+        let _ = tell.send(tokio::spawn(async move { client.drain(END).await }));
     };
     axum::serve(listener, app).with_graceful_shutdown(end).await?; // returns when all requests are answered
     let cut_off = drain.await?.await??;
@@ -70,7 +69,7 @@ async fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Blocks.
+/// May block: it runs on a thread apart.
 fn connect() -> fairlock::Result<Client> {
     match option("--redis") {
         Some(url) => Client::new(RedisBackend::connect(&url)?),
@@ -78,20 +77,18 @@ fn connect() -> fairlock::Result<Client> {
     }
 }
 
-/// Answers with what the API says. If the request is dropped, its place in the queue, or its permit, is given up.
+/// Answers with what the API says. If the request is dropped, its place in the queue, or its permit, is
+/// given up; a call whose permit is lost is dropped.
 async fn report(State(service): State<Service>) -> Result<String, (StatusCode, String)> {
     let refused = |status: StatusCode, reason: &dyn ToString| (status, reason.to_string());
-    let permit = match service.permit.try_lock_for(PATIENCE).await {
-        Ok(TryLock::Granted(permit)) => permit,
-        Ok(TryLock::Busy) => return Err(refused(StatusCode::TOO_MANY_REQUESTS, &"all permits are in use")),
-        Err(error @ (Error::Shutdown { .. } | Error::Unavailable { .. })) => {
-            return Err(refused(StatusCode::SERVICE_UNAVAILABLE, &error));
+    match service.permit.with_for(PATIENCE, async |_| call(&service.api).await).await {
+        Ok(TryLock::Granted(answer)) => answer.map_err(|error| refused(StatusCode::BAD_GATEWAY, &error)),
+        Ok(TryLock::Busy) => Err(refused(StatusCode::TOO_MANY_REQUESTS, &"all permits are in use")),
+        Err(error @ (Error::Shutdown { .. } | Error::Unavailable { .. } | Error::Lost(_))) => {
+            Err(refused(StatusCode::SERVICE_UNAVAILABLE, &error))
         }
-        Err(error) => return Err(refused(StatusCode::INTERNAL_SERVER_ERROR, &error)),
-    };
-    let answer = call(&service.api).await.map_err(|error| refused(StatusCode::BAD_GATEWAY, &error))?;
-    drop(permit); // released in the background: the answer need not wait for it
-    Ok(answer)
+        Err(error) => Err(refused(StatusCode::INTERNAL_SERVER_ERROR, &error)),
+    }
 }
 
 /// The body of what the API answers.

@@ -307,6 +307,7 @@ impl Claim {
                 let (token, channels) = (held.token, std::mem::take(&mut held.loss_channels));
                 let held = held.take();
                 self.enter(&mut state, Phase::Lost(held, cause));
+                self.task_is_due(); // its work is dropped
                 (token, channels, false)
             }
             Phase::Leaving(Leaving { held: Some(held), end: End { lost: lost @ None, .. }, .. }) => {

@@ -1,17 +1,14 @@
 //! The holds of several locks in the program's hands, taken together and released together.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 
-use crate::cancel::Cancel;
-use crate::error::{Error, Lost, Result};
+use crate::error::{Error, Lost, LostCause, Result};
 use crate::flow::Effort;
-use crate::handle::guard::{AnyGuard, Guard, LockGuard, log_drop};
+use crate::handle::guard::{AnyGuard, LockGuard, OneGuard, TryLock, release_all, renew_all};
 use crate::ids::FencingToken;
 use crate::losses::FirstLoss;
-use crate::shared::Shared;
 
 /// The holds of all locks that [`Client::lock_all`](crate::Client::lock_all) has taken. If one hold is lost, the guard is lost.
 ///
@@ -28,30 +25,46 @@ use crate::shared::Shared;
 /// ```
 #[must_use = "if unused the locks are released at once"]
 #[derive(Debug)]
-pub struct AllGuard {
-    shared: Arc<Shared>,
+pub struct AllGuard<G: OneGuard = LockGuard> {
     /// The guards, in the order of their names, which is the order in which the locks were taken.
-    guards: Vec<LockGuard>,
+    pub(super) guards: Vec<G>,
     first_loss: FirstLoss,
     lost: Receiver<Lost>,
 }
 
-impl AllGuard {
+impl<G: OneGuard> AllGuard<G> {
     /// A guard that holds nothing yet.
-    pub(super) fn new(shared: Arc<Shared>) -> AllGuard {
+    pub(super) fn new() -> AllGuard<G> {
         let (first_loss, lost) = FirstLoss::new();
-        AllGuard { shared, guards: Vec::new(), first_loss, lost }
+        AllGuard { guards: Vec::new(), first_loss, lost }
     }
 
-    /// Adds `guard`, whose name comes after those before.
-    pub(super) fn add(&mut self, guard: LockGuard) {
-        guard.claim.tell_when_lost(&self.first_loss);
+    /// Adds `guard`, whose name comes after those before, and whose loss is told to `first_loss`.
+    pub(super) fn add(&mut self, guard: G) {
         self.guards.push(guard);
     }
 
-    /// A cancel that is triggered when a hold is lost.
-    pub(super) fn cancelled_by_loss(&self) -> &Cancel {
-        self.first_loss.cancel()
+    /// How the wait for the rest ended: with an error, but if one of the holds was lost meanwhile, by that loss.
+    pub(super) fn ended(&self, error: Error) -> Error {
+        match error {
+            // By a loss: the program has no handle of this cancel. The loss was told before the wait was ended.
+            Error::Cancelled { lock } => self.lost.try_recv().map_or(Error::Cancelled { lock }, ended_by),
+            error => error,
+        }
+    }
+
+    /// The last grant may have come with a loss, or after the end of a lease that no thread has seen yet.
+    pub(super) fn complete(self) -> Result<TryLock<AllGuard<G>>> {
+        match self.check() {
+            Ok(()) => Ok(TryLock::Granted(self)),
+            Err(Error::Lost(lost)) => Err(ended_by(lost)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Its cancel ends the wait for the rest.
+    pub(super) fn first_loss(&self) -> &FirstLoss {
+        &self.first_loss
     }
 
     /// The names of the locks, sorted by their bytes, each once.
@@ -64,7 +77,7 @@ impl AllGuard {
     /// # Ok::<(), fairlock::Error>(())
     /// ```
     pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.guards.iter().map(LockGuard::name)
+        self.guards.iter().map(OneGuard::name)
     }
 
     /// The fencing token of the lock `name`, for the resource that this lock protects. Each lock has its own tokens. None for a name
@@ -81,7 +94,7 @@ impl AllGuard {
     /// ```
     pub fn token(&self, name: &str) -> Option<FencingToken> {
         let at = self.guards.binary_search_by(|guard| guard.name().cmp(name)).ok()?;
-        self.guards.get(at).map(LockGuard::token)
+        self.guards.get(at).map(OneGuard::token)
     }
 
     /// How long all holds are certain without another renewal: the least [`Guard::valid_for`](crate::Guard::valid_for). Zero when a hold
@@ -96,7 +109,7 @@ impl AllGuard {
     /// # Ok::<(), fairlock::Error>(())
     /// ```
     pub fn valid_for(&self) -> Duration {
-        self.guards.iter().map(LockGuard::valid_for).min().unwrap_or(Duration::ZERO)
+        self.guards.iter().map(OneGuard::valid_for).min().unwrap_or(Duration::ZERO)
     }
 
     /// Whether any of the holds has ended or may have: another owner may have that lock.
@@ -129,9 +142,11 @@ impl AllGuard {
     /// # Errors
     /// [`Error::Lost`] when [`is_lost`](Self::is_lost) is true, about the first lost lock in the order of names.
     pub fn check(&self) -> Result<()> {
-        self.guards.iter().try_for_each(LockGuard::check)
+        self.guards.iter().try_for_each(OneGuard::check)
     }
+}
 
+impl AllGuard {
     /// A channel for a `select!`: one message when the first hold is lost, then the channel is closed. The drop or unlock of the guard
     /// closes the channel without a message.
     ///
@@ -166,8 +181,7 @@ impl AllGuard {
     /// As [`Guard::renew`](crate::Guard::renew), about the first lock in the order of names that was not renewed. The other locks are
     /// renewed all the same, unless a hold was known to be lost before.
     pub fn renew(&self) -> Result<Duration> {
-        let claims: Vec<_> = self.guards.iter().map(|guard| &guard.claim).collect();
-        self.shared.parts().renew_now(&claims)
+        renew_all(&self.guards)
     }
 
     /// Releases all locks, the last name first. After an error it goes on with the other locks.
@@ -184,32 +198,24 @@ impl AllGuard {
     /// The first error, each as of [`Guard::unlock`](crate::Guard::unlock). When one lock's server did not answer up to the
     /// [outage limit](crate::ClientBuilder::outage_limit), the rest are tried once each, and repeated in the background.
     pub fn unlock(mut self) -> Result<()> {
-        self.release(Effort::Persistent)
-    }
-
-    fn release(&mut self, mut effort: Effort) -> Result<()> {
-        let _here = self.shared.config.clock.attend();
-        let mut guards = std::mem::take(&mut self.guards);
-        // All holds are given up at once: a hold whose lease ends while the server is told of other holds is not lost.
-        let given_up: Vec<_> = guards.iter_mut().rev().map(Guard::give_up).collect();
-        let mut result = Ok(());
-        for hold in given_up {
-            let told = hold.tell(effort);
-            if let Err(Error::Unavailable { .. }) = told {
-                effort = Effort::Once; // or the call would last an outage limit for each lock
-            }
-            result = result.and(told);
-        }
-        result
+        release_all(std::mem::take(&mut self.guards), Effort::Persistent)
     }
 }
 
-impl Drop for AllGuard {
+impl<G: OneGuard> Drop for AllGuard<G> {
     fn drop(&mut self) {
-        log_drop(self.release(Effort::Once));
+        G::drop_all(std::mem::take(&mut self.guards));
         // The thread may hold a lock outside of this guard as well: that hold goes on, and keeps its share of the channel.
         self.first_loss.close();
     }
 }
 
-impl AnyGuard for AllGuard {}
+impl<G: OneGuard> AnyGuard for AllGuard<G> {}
+
+/// At a shutdown each hold is lost, and the call says what the program did.
+fn ended_by(lost: Lost) -> Error {
+    match lost.cause {
+        LostCause::Shutdown => Error::Shutdown { lock: Some(lost.lock) },
+        _ => Error::Lost(lost),
+    }
+}

@@ -1,28 +1,35 @@
-//! What read-write locks and semaphores do as a [`Lock`](crate::handle::lock::Lock) does: a macro, so that it is written once.
+//! What other handles do as a [`Lock`](crate::handle::lock::Lock) does: macros, so that it is written once.
 
-/// The handle has a method `with`, which changes its locks. `all` is the field with the lock that takes all units.
-macro_rules! as_lock {
-    ($handle:ident $(<$o:ident: $bound:path>)?, all $all:ident) => {
+/// The handle has a method `with_lock`, which changes its locks.
+macro_rules! terms {
+    ($handle:ident $(<$o:ident: $bound:path>)?) => {
         impl $(<$o: $bound>)? $handle $(<$o>)? {
             /// As [`Lock::fixed_lease`](crate::Lock::fixed_lease), for all holds by this handle.
             #[must_use]
             pub fn fixed_lease(&self, lease: std::time::Duration) -> Self {
-                self.with(|lock| lock.fixed_lease(lease))
+                self.with_lock(|lock| lock.fixed_lease(lease))
             }
 
             /// As [`Lock::max_hold`](crate::Lock::max_hold), for all holds by this handle. A slow holder delays all waiters by this
             /// time at most.
             #[must_use]
             pub fn max_hold(&self, limit: std::time::Duration) -> Self {
-                self.with(|lock| lock.max_hold(limit))
+                self.with_lock(|lock| lock.max_hold(limit))
             }
 
             /// As [`Lock::cancelled_by`](crate::Lock::cancelled_by), for all waits by this handle.
             #[must_use]
             pub fn cancelled_by(&self, cancel: &crate::cancel::Cancel) -> Self {
-                self.with(|lock| lock.cancelled_by(cancel))
+                self.with_lock(|lock| lock.cancelled_by(cancel))
             }
+        }
+    };
+}
 
+/// The handle of a lock that several hold. `all` is the field with the lock that takes all units.
+macro_rules! as_lock {
+    ($handle:ident $(<$o:ident: $bound:path>)?, all $all:ident) => {
+        impl $(<$o: $bound>)? $handle $(<$o>)? {
             /// All holders and how many units each has (a writer `u32::MAX`, a reader 1), the length of the queue, and the first
             /// 100 waiters. One round trip.
             ///
@@ -103,4 +110,4 @@ macro_rules! as_lock {
     };
 }
 
-pub(super) use as_lock;
+pub(super) use {as_lock, terms};

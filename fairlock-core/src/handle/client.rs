@@ -2,11 +2,13 @@
 
 mod builder;
 mod lock_all;
+mod tasks;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use builder::ClientBuilder;
+pub use tasks::AsyncClient;
 
 use crate::backend::IntoBackend;
 use crate::claim::Claim;
@@ -194,7 +196,7 @@ impl Client {
     /// - A holder may still enter the lock that it has.
     /// - A [`Request`](crate::Request) that was granted before is a hold, until the request or its guard is dropped; a leaked
     ///   hold stays until its unlock. The calling thread waits for its own holds too, which it can't release meanwhile.
-    /// - The call blocks its thread: in async code use `spawn_blocking`. A grant that no poll has taken is a hold, until its future is
+    /// - The call blocks its thread; [`AsyncClient::drain`] does not. A grant that no poll has taken is a hold, until its future is
     ///   dropped.
     /// - If nothing was cut off, no loss is counted, and no callback runs.
     /// - A second call waits as well, and returns the same. A `shutdown` from another thread ends the wait.

@@ -174,11 +174,7 @@ impl<O: Ownership> Guard<O> {
     /// Calls `f` and releases the lock; a panic drops the guard, which releases it too.
     pub(super) fn finish<R>(self, f: impl FnOnce(&Guard<O>) -> R) -> Result<R> {
         let result = f(&self);
-        match self.unlock() {
-            // The hold was certain when `f` returned. The release is repeated in the background.
-            Ok(()) | Err(Error::Unavailable { .. } | Error::Denied { .. }) => Ok(result),
-            Err(error) => Err(error),
-        }
+        finished(self.unlock(), result)
     }
 
     /// Gives up the guard, but has the server keep the lock taken until `at_least` after the grant: a job that took a moment must
@@ -237,6 +233,15 @@ impl<O: Ownership> Drop for Guard<O> {
             return;
         }
         log_drop(self.shared.parts().unlock(&self.claim, Effort::Once));
+    }
+}
+
+/// What becomes of work whose lock was released like this.
+pub(super) fn finished<R>(released: Result<()>, result: R) -> Result<R> {
+    match released {
+        // The hold was certain at the end of the work. The release is repeated in the background.
+        Ok(()) | Err(Error::Unavailable { .. } | Error::Denied { .. }) => Ok(result),
+        Err(error) => Err(error),
     }
 }
 
@@ -320,6 +325,65 @@ impl<G: AnyGuard> TryLock<G> {
 pub trait AnyGuard {}
 
 impl<O: Ownership> AnyGuard for Guard<O> {}
+
+/// The guard of one lock, which an [`AllGuard`](crate::AllGuard) has several of. Not exported.
+pub trait OneGuard: Sized {
+    #[doc(hidden)]
+    fn name(&self) -> &str;
+    #[doc(hidden)]
+    fn valid_for(&self) -> Duration;
+    #[doc(hidden)]
+    fn check(&self) -> Result<()>;
+    #[doc(hidden)]
+    fn token(&self) -> FencingToken;
+    /// Releases all, the last one first.
+    #[doc(hidden)]
+    fn drop_all(guards: Vec<Self>);
+}
+
+impl OneGuard for LockGuard {
+    fn name(&self) -> &str {
+        Guard::name(self)
+    }
+
+    fn valid_for(&self) -> Duration {
+        Guard::valid_for(self)
+    }
+
+    fn check(&self) -> Result<()> {
+        Guard::check(self)
+    }
+
+    fn token(&self) -> FencingToken {
+        self.token
+    }
+
+    fn drop_all(guards: Vec<LockGuard>) {
+        log_drop(release_all(guards, Effort::Once));
+    }
+}
+
+/// Releases all, the last one first. After an error it goes on with the others.
+pub(super) fn release_all(mut guards: Vec<LockGuard>, mut effort: Effort) -> Result<()> {
+    let _here = guards.first().map(|first| first.shared.config.clock.attend());
+    // All holds are given up at once: a hold whose lease ends while the server is told of other holds is not lost.
+    let given_up: Vec<_> = guards.iter_mut().rev().map(Guard::give_up).collect();
+    let mut result = Ok(());
+    for hold in given_up {
+        let told = hold.tell(effort);
+        if let Err(Error::Unavailable { .. }) = told {
+            effort = Effort::Once; // or the call would last an outage limit for each lock
+        }
+        result = result.and(told);
+    }
+    result
+}
+
+/// Renews all in one call.
+pub(super) fn renew_all(guards: &[LockGuard]) -> Result<Duration> {
+    let claims: Vec<_> = guards.iter().map(|guard| &guard.claim).collect();
+    guards.first().map_or(Ok(Duration::ZERO), |first| first.shared.parts().renew_now(&claims))
+}
 
 impl<O: Ownership> TryLock<Guard<O>> {
     /// Runs `f` under the lock, if it was granted.

@@ -6,6 +6,7 @@ mod caller;
 mod client;
 mod guard;
 mod insight;
+mod lead;
 mod lock;
 mod owner;
 mod request;
@@ -14,14 +15,15 @@ mod semaphore;
 mod tasks;
 
 pub use all_guard::AllGuard;
-pub use client::{Client, ClientBuilder};
+pub use client::{AsyncClient, Client, ClientBuilder};
 pub use guard::{Guard, LockGuard, OwnedGuard, TryLock};
+pub use lead::Term;
 pub use lock::{Lock, OwnedLock};
 pub use owner::{Owner, Ownership, ThisThread};
 pub use request::{LockRequest, OwnedRequest, Request};
-pub use rw_lock::RwLock;
-pub use semaphore::Semaphore;
-pub use tasks::{AsyncGuard, AsyncLock, Locking, TryLocking};
+pub use rw_lock::{AsyncRwLock, RwLock};
+pub use semaphore::{AsyncSemaphore, Semaphore};
+pub use tasks::{AsyncAllGuard, AsyncGuard, AsyncHold, AsyncLock, Locking, TryLocking};
 
 #[cfg(test)]
 mod tests {
@@ -38,6 +40,6 @@ mod tests {
         }
         let _ = [may_all_of::<ThisThread>, may_all_of::<Owner>];
         let _ = [may::<Client>, may::<Semaphore>, may::<AllGuard>, may::<crate::Cancel>];
-        let _ = [may::<AsyncLock>, may::<AsyncGuard>];
+        let _ = [may::<AsyncClient>, may::<AsyncLock>, may::<AsyncGuard>];
     }
 }

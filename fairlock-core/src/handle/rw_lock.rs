@@ -5,11 +5,12 @@ use std::time::Duration;
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
-use crate::handle::as_lock::as_lock;
+use crate::handle::as_lock::{as_lock, terms};
 use crate::handle::caller::Caller;
 use crate::handle::guard::{Guard, TryLock};
 use crate::handle::lock::Lock;
 use crate::handle::owner::{Owner, Ownership, ThisThread};
+use crate::handle::tasks::{AsyncLock, Locking, TryLocking};
 
 /// A handle of a named lock that many readers hold together, or one writer alone. Made by
 /// [`Client::rw_lock`](crate::Client::rw_lock). Cheap to clone.
@@ -153,9 +154,89 @@ impl<O: Ownership> RwLock<O> {
         Ok(RwLock { read: self.read.owned_by(owner)?, write: self.write.owned_by(owner)? })
     }
 
-    fn with(&self, change: impl Fn(&Lock<O>) -> Lock<O>) -> RwLock<O> {
+    /// This lock for tasks.
+    pub fn to_async(&self) -> AsyncRwLock {
+        AsyncRwLock { read: self.read.to_async(), write: self.write.to_async() }
+    }
+
+    fn with_lock(&self, change: impl Fn(&Lock<O>) -> Lock<O>) -> RwLock<O> {
         RwLock { read: change(&self.read), write: change(&self.write) }
     }
 }
 
+terms!(RwLock<O: Ownership>);
 as_lock!(RwLock<O: Ownership>, all write);
+
+/// A [`RwLock`] for tasks. Each wait is its own owner, so there is no re-entry: a task that reads and asks to write waits for itself.
+#[derive(Clone, Debug)]
+pub struct AsyncRwLock {
+    read: AsyncLock,
+    write: AsyncLock,
+}
+
+impl AsyncRwLock {
+    /// As [`RwLock::read`].
+    ///
+    /// # Errors
+    /// See [`RwLock`].
+    pub fn read(&self) -> Locking {
+        self.read.lock()
+    }
+
+    /// As [`RwLock::try_read`].
+    ///
+    /// # Errors
+    /// See [`RwLock`].
+    pub fn try_read(&self) -> TryLocking {
+        self.read.try_lock()
+    }
+
+    /// As [`RwLock::try_read_for`].
+    ///
+    /// # Errors
+    /// See [`RwLock`].
+    pub fn try_read_for(&self, timeout: Duration) -> TryLocking {
+        self.read.try_lock_for(timeout)
+    }
+
+    /// As [`RwLock::write`].
+    ///
+    /// # Errors
+    /// See [`RwLock`].
+    pub fn write(&self) -> Locking {
+        self.write.lock()
+    }
+
+    /// As [`RwLock::try_write`].
+    ///
+    /// # Errors
+    /// See [`RwLock`].
+    pub fn try_write(&self) -> TryLocking {
+        self.write.try_lock()
+    }
+
+    /// As [`RwLock::try_write_for`].
+    ///
+    /// # Errors
+    /// See [`RwLock`].
+    pub fn try_write_for(&self, timeout: Duration) -> TryLocking {
+        self.write.try_lock_for(timeout)
+    }
+
+    /// A handle whose `lock` is [`read`](Self::read), for work in closures.
+    pub fn reader(&self) -> &AsyncLock {
+        &self.read
+    }
+
+    /// A handle whose `lock` is [`write`](Self::write), for work in closures and for operators.
+    pub fn writer(&self) -> &AsyncLock {
+        &self.write
+    }
+
+    fn with_lock(&self, change: impl Fn(&Lock) -> Lock) -> AsyncRwLock {
+        let [read, write] = [&self.read, &self.write].map(|lock| lock.with_lock(&change));
+        AsyncRwLock { read, write }
+    }
+}
+
+terms!(AsyncRwLock);

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::handle::as_lock::as_lock;
+use crate::handle::as_lock::{as_lock, terms};
 use crate::handle::caller::Caller;
 use crate::handle::guard::{OwnedGuard, TryLock};
 use crate::handle::lock::{Lock, OwnedLock};
 use crate::handle::owner::Owner;
 use crate::handle::request::OwnedRequest;
-use crate::handle::tasks::AsyncLock;
+use crate::handle::tasks::{AsyncGuard, AsyncLock};
 
 /// A handle of a named semaphore: at most this many permits are held at once. Made by
 /// [`Client::semaphore`](crate::Client::semaphore). Cheap to clone.
@@ -197,9 +197,70 @@ impl Semaphore {
         Ok(Semaphore { all: self.all.clone(), owner: Some(owner.clone()) })
     }
 
-    fn with(&self, change: impl Fn(&Lock) -> Lock) -> Semaphore {
+    fn with_lock(&self, change: impl Fn(&Lock) -> Lock) -> Semaphore {
         Semaphore { all: change(&self.all), owner: self.owner.clone() }
     }
 }
 
+terms!(Semaphore);
 as_lock!(Semaphore, all all);
+
+/// A [`Semaphore`] for tasks, made by [`AsyncClient::semaphore`](crate::AsyncClient::semaphore).
+#[derive(Clone, Debug)]
+pub struct AsyncSemaphore {
+    all: AsyncLock,
+}
+
+impl AsyncSemaphore {
+    pub(super) fn new(all: AsyncLock) -> AsyncSemaphore {
+        AsyncSemaphore { all }
+    }
+
+    /// Waits for a permit, without a time limit.
+    ///
+    /// # Errors
+    /// See [`Semaphore`].
+    pub async fn acquire(&self) -> Result<AsyncGuard> {
+        self.acquire_many(1).await
+    }
+
+    /// As [`Semaphore::acquire_many`].
+    ///
+    /// # Errors
+    /// See [`Semaphore`].
+    pub async fn acquire_many(&self, n: u32) -> Result<AsyncGuard> {
+        self.permits(n)?.lock().await
+    }
+
+    /// Makes one attempt to get a permit. It never passes a waiter.
+    ///
+    /// # Errors
+    /// See [`Semaphore`].
+    pub async fn try_acquire(&self) -> Result<TryLock<AsyncGuard>> {
+        self.permits(1)?.try_lock().await
+    }
+
+    /// As [`acquire`](Self::acquire), but waits at most `timeout`; zero is [`try_acquire`](Self::try_acquire).
+    ///
+    /// # Errors
+    /// See [`Semaphore`].
+    pub async fn try_acquire_for(&self, timeout: Duration) -> Result<TryLock<AsyncGuard>> {
+        self.permits(1)?.try_lock_for(timeout).await
+    }
+
+    /// A handle whose `lock` is [`acquire_many`](Self::acquire_many), for work in closures and other waits. Operators may use any
+    /// number.
+    ///
+    /// # Errors
+    /// [`Error::InvalidConfig`] for no permit or more than there are.
+    pub fn permits(&self, n: u32) -> Result<AsyncLock> {
+        let all = Lock(self.all.0.clone());
+        Semaphore::new(all).to_async(n)
+    }
+
+    fn with_lock(&self, change: impl Fn(&Lock) -> Lock) -> AsyncSemaphore {
+        AsyncSemaphore { all: self.all.with_lock(change) }
+    }
+}
+
+terms!(AsyncSemaphore);

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::ledger::Ledger;
 use crate::shared::Shared;
 use crate::snapshot::HeldLock;
-use crate::time::Woken;
+use crate::time::{Raise, Woken};
 
 /// Waits `at_most` so long until all holds are given back, and then shuts the client down within `limit`. Returns the holds
 /// that were cut off, by whichever call.
@@ -58,8 +58,8 @@ fn end_waits(shared: &Shared, until: Option<Instant>) -> Vec<Arc<Claim>> {
         if after == Some(AfterGivingUp::Nothing) {
             shared.ledger.retire(claim);
         }
-        // Also of claims that leave: a later call of the same owner may sleep on them.
-        claim.raise();
+        // Also of claims that leave: a later call of the same owner may sleep on them. And of holds: a leader steps down.
+        Raise::raise(&**claim);
         after == Some(AfterGivingUp::Withdraw)
     });
     // First those about which no call is under way: they need not wait for the others.

@@ -1,5 +1,6 @@
 //! Locks for tasks, on every executor and over every backend: waits and releases that block no thread.
 
+mod calls;
 mod crowds;
 mod drops;
 mod executors;
@@ -7,3 +8,4 @@ mod faults;
 mod paused;
 mod servers;
 mod support;
+mod work;

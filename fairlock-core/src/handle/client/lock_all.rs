@@ -1,11 +1,10 @@
 //! Several locks at once: taken in the order of their names, and all given back if one can't be had.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Client;
 use crate::backend::Wait;
-use crate::error::{Error, Lost, LostCause, Result};
+use crate::error::{Error, Result};
 use crate::handle::all_guard::AllGuard;
 use crate::handle::caller::wait_of;
 use crate::handle::guard::TryLock;
@@ -105,17 +104,10 @@ impl Client {
     /// Every way out but the last drops `all`, which gives back what it has.
     fn obtain_all(&self, names: &[impl AsRef<str>], wait: Wait) -> Result<TryLock<AllGuard>> {
         let _here = self.0.config.clock.attend();
-        let deadline = match wait {
-            Wait::UpTo(time) => self.0.now().checked_add(time),
-            Wait::No | Wait::Forever => None,
-        };
-        let mut names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
-        names.sort_unstable();
-        names.dedup();
-        let mut all = AllGuard::new(Arc::clone(&self.0));
-        let lock = |name: &&str| Ok(self.fair_lock(name)?.cancelled_by(all.cancelled_by_loss()));
-        let locks = names.iter().map(lock).collect::<Result<Vec<Lock>>>()?;
+        let deadline = self.deadline(wait);
+        let locks = self.in_order(names)?;
         let held = held_in_order(&locks)?;
+        let mut all = AllGuard::new();
         for (at, lock) in locks.iter().enumerate() {
             let wait = match deadline {
                 // A re-entry. Were the hold lost since, a wait for it could deadlock with the later ones that are held.
@@ -123,22 +115,35 @@ impl Client {
                 Some(deadline) => wait_of(lock.0.time_to(deadline)),
                 None => wait,
             };
-            match lock.0.obtain(wait) {
-                Ok(TryLock::Granted(guard)) => all.add(guard),
-                Ok(TryLock::Busy) => return Ok(TryLock::Busy),
-                // By a loss: the program has no handle of this cancel. The loss was told before the wait was ended.
-                Err(Error::Cancelled { lock }) => {
-                    return Err(all.lost().try_recv().map_or(Error::Cancelled { lock }, ended_by));
+            match lock.cancelled_by(all.first_loss().cancel()).0.obtain(wait) {
+                Ok(TryLock::Granted(guard)) => {
+                    guard.claim.tell_when_lost(all.first_loss());
+                    all.add(guard);
                 }
-                Err(error) => return Err(error),
+                Ok(TryLock::Busy) => return Ok(TryLock::Busy),
+                Err(error) => return Err(all.ended(error)),
             }
         }
-        // The last grant may have come with a loss, or after the end of a lease that no thread has seen yet.
-        match all.check() {
-            Ok(()) => Ok(TryLock::Granted(all)),
-            Err(Error::Lost(lost)) => Err(ended_by(lost)),
-            Err(error) => Err(error),
+        all.complete()
+    }
+
+    pub(super) fn deadline(&self, wait: Wait) -> Option<Instant> {
+        match wait {
+            Wait::UpTo(time) => self.0.now().checked_add(time),
+            Wait::No | Wait::Forever => None,
         }
+    }
+
+    /// The locks in the order of their names, each once.
+    pub(super) fn in_order(&self, names: &[impl AsRef<str>]) -> Result<Vec<Lock>> {
+        let mut names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
+        names.sort_unstable();
+        names.dedup();
+        if names.is_empty() {
+            let reason = "lock_all was given no names, and would keep no other owner out".to_owned();
+            return Err(Error::InvalidConfig { reason });
+        }
+        names.into_iter().map(|name| self.fair_lock(name)).collect()
     }
 }
 
@@ -146,23 +151,11 @@ impl Client {
 fn held_in_order(locks: &[Lock]) -> Result<usize> {
     let held = locks.iter().take_while(|lock| lock.is_held()).count();
     match &locks[held..] {
-        [] if held == 0 => {
-            let reason = "lock_all was given no names, and would keep no other owner out".to_owned();
-            Err(Error::InvalidConfig { reason })
-        }
         [free, later @ ..] if later.iter().any(Lock::is_held) => {
             let reason = "the thread holds a lock of a later name, and to wait for this one then can deadlock with a thread that \
                           units both in order: take all of them by one lock_all";
             Err(Error::Misuse { lock: free.lock_name().clone(), reason })
         }
         _ => Ok(held),
-    }
-}
-
-/// At a shutdown each hold is lost, and the call says what the program did.
-fn ended_by(lost: Lost) -> Error {
-    match lost.cause {
-        LostCause::Shutdown => Error::Shutdown { lock: Some(lost.lock) },
-        _ => Error::Lost(lost),
     }
 }

@@ -1,6 +1,11 @@
 //! Locks for tasks: waits are futures, and neither a wait nor a release blocks a thread. Any executor will do.
 
+mod all;
+mod aside;
 mod guard;
+mod hold;
+mod insight;
+mod work;
 
 use std::fmt;
 use std::future::Future;
@@ -14,6 +19,7 @@ use crate::cancel::{Cancel, Listening};
 use crate::claim::{Claim, Patience, TaskStep};
 use crate::error::{Error, Result};
 use crate::flow::{count, error_of};
+use crate::handle::as_lock::terms;
 use crate::handle::caller::{Caller, wait_of};
 use crate::handle::guard::TryLock;
 use crate::handle::lock::Lock;
@@ -21,8 +27,14 @@ use crate::handle::owner::{Owner, Ownership, ThisThread};
 use crate::ids::LockKind;
 use crate::shared::Shared;
 use crate::tasks;
+use crate::time::Clock;
 
+pub use all::AsyncAllGuard;
+pub(super) use all::obtain_all;
+use aside::asked;
+pub(super) use aside::{aside, unblocked};
 pub use guard::AsyncGuard;
+pub use hold::AsyncHold;
 
 /// A [`Lock`] for tasks, made by [`Lock::to_async`]. Cheap to clone. It needs no runtime: its futures are woken by the client.
 ///
@@ -66,12 +78,26 @@ pub use guard::AsyncGuard;
 /// # Wakers
 /// Wakers run on the client's threads, and on threads that release a lock: a waker that blocks keeps others from being woken.
 #[derive(Clone, Debug)]
-pub struct AsyncLock(Caller<ThisThread>, Ends);
+pub struct AsyncLock(pub(super) Caller<ThisThread>, Ends);
 
 /// The last field of a task's handle. If this handle is the client's last, a thread ends the client, and not this drop. The other
 /// fields are dropped before, and never drop the last handle.
 #[derive(Clone, Debug)]
-struct Ends(Option<Arc<Shared>>);
+pub(super) struct Ends(Option<Arc<Shared>>);
+
+impl Ends {
+    pub(super) fn new(shared: &Arc<Shared>) -> Ends {
+        Ends(Some(Arc::clone(shared)))
+    }
+
+    fn is_non_blocking(&self) -> bool {
+        self.0.as_ref().is_some_and(|shared| shared.backend.is_non_blocking())
+    }
+
+    fn clock(&self) -> Clock {
+        self.0.as_ref().map(|shared| shared.config.clock.clone()).unwrap_or_default()
+    }
+}
 
 impl Drop for Ends {
     fn drop(&mut self) {
@@ -84,7 +110,7 @@ impl<O: Ownership> Lock<O> {
     /// trip.
     pub fn to_async(&self) -> AsyncLock {
         let Caller { shared, lock, terms, units, cancel, .. } = self.0.clone();
-        let ends = Ends(Some(Arc::clone(&shared)));
+        let ends = Ends::new(&shared);
         AsyncLock(Caller { shared, lock, owner: ThisThread, terms, units, cancel }, ends)
     }
 }
@@ -113,7 +139,7 @@ impl AsyncLock {
     /// # Errors
     /// See [`Lock`].
     pub fn try_lock(&self) -> TryLocking {
-        TryLocking(Attempt::new(self, Wait::No))
+        self.obtain(Wait::No)
     }
 
     /// Waits for the lock, at most `timeout` from the first poll on, by the client's [clock](crate::ClientBuilder::clock); zero is
@@ -123,9 +149,19 @@ impl AsyncLock {
     /// # Errors
     /// See [`Lock`].
     pub fn try_lock_for(&self, timeout: Duration) -> TryLocking {
-        TryLocking(Attempt::new(self, wait_of(timeout)))
+        self.obtain(wait_of(timeout))
+    }
+
+    pub(super) fn obtain(&self, wait: Wait) -> TryLocking {
+        TryLocking(Attempt::new(self, wait))
+    }
+
+    pub(super) fn with_lock(&self, change: impl FnOnce(&Lock) -> Lock) -> AsyncLock {
+        change(&Lock(self.0.clone())).to_async()
     }
 }
+
+terms!(AsyncLock);
 
 /// A wait for a lock, of [`AsyncLock::lock`]. Dropping it leaves the queue in the background.
 ///

@@ -1,0 +1,209 @@
+//! What a client does besides waits, awaited: no call blocks a task, and a dropped call does what its page says.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use fairlock::{
+    AsyncClient, AsyncGuard, AsyncLock, Client, Error, LostCause, MemoryBackend, Operation, RedisBackend,
+    TryLock,
+};
+use fairlock_tests::{Alone, RedisServer, assert_no_residue, eventually};
+use futures::executor::block_on;
+
+use crate::support::{EXECUTORS, SOON, begin, in_memory, is_free_soon, on_redis, take, task, unlock};
+
+#[track_caller]
+fn granted<T>(outcome: TryLock<T>) -> T {
+    let TryLock::Granted(granted) = outcome else { panic!("it is free") };
+    granted
+}
+
+fn is_busy<T>(outcome: &TryLock<T>) -> bool {
+    matches!(outcome, TryLock::Busy)
+}
+
+/// Each call of a client and its handles, one after the other in one task.
+async fn makes_every_call(client: AsyncClient, other: AsyncClient) -> fairlock::Result<()> {
+    const MOMENT: Duration = Duration::from_millis(20);
+    let (lock, theirs) = (client.fair_lock("calls")?, other.fair_lock("calls")?);
+    let guard = lock.max_hold(SOON).lock().await?;
+    assert!(guard.renew().await? > Duration::ZERO);
+    assert!(is_busy(&theirs.try_lock().await?) && is_busy(&theirs.try_lock_for(MOMENT).await?));
+    assert_eq!(client.held().len(), 1);
+    assert!(theirs.is_locked().await?);
+    assert_eq!(theirs.inspect().await?.holder().map(|holder| &holder.owner), Some(guard.owner()));
+    let mut waiting = theirs.lock();
+    begin(&mut waiting);
+    let waiter = loop {
+        let mut state = lock.inspect_queue(0..1).await?;
+        if let Some(waiter) = state.queue.pop() {
+            break waiter;
+        }
+    };
+    assert_eq!(lock.find_waiter(&waiter.owner).await?.map(|(rank, _)| rank), Some(0));
+    assert!(lock.kick(&waiter).await?);
+    assert!(lock.force_unlock().await?);
+    assert_eq!(guard.lost().await.cause, LostCause::Taken);
+    assert!(matches!(guard.check(), Err(Error::Lost(_))));
+    waiting.await?.keep_for(MOMENT).await?;
+    lock.lock().await?.unlock().await?; // when it is kept no more
+
+    let prices = client.rw_lock("calls:prices")?;
+    let (one, two) = (prices.read().await?, granted(prices.try_read().await?));
+    assert!(is_busy(&prices.try_write().await?) && is_busy(&prices.try_write_for(MOMENT).await?));
+    assert!(prices.writer().force_unlock_of(one.owner()).await?);
+    assert_eq!(one.lost().await.cause, LostCause::Taken);
+    assert!(one.is_lost() && !two.is_lost());
+    two.unlock().await?;
+    prices.write().await?.unlock().await?;
+    granted(prices.try_read_for(SOON).await?).unlock().await?;
+
+    let mails = client.semaphore("calls:mails", 3)?;
+    let (one, two) = (mails.acquire().await?, mails.acquire_many(2).await?);
+    assert!(is_busy(&mails.try_acquire().await?) && is_busy(&mails.try_acquire_for(MOMENT).await?));
+    assert!(matches!(mails.acquire_many(4).await, Err(Error::InvalidConfig { .. })));
+    assert_eq!(mails.permits(1)?.inspect().await?.taken(), 3);
+    one.unlock().await?;
+    two.unlock().await?;
+
+    let names = ["calls:b", "calls:a", "calls:b"];
+    let all = client.lock_all(&names).await?;
+    assert_eq!(all.names().collect::<Vec<_>>(), ["calls:a", "calls:b"]);
+    assert!(all.token("calls:b").is_some() && all.renew().await? > Duration::ZERO);
+    assert!(is_busy(&other.try_lock_all(&names).await?));
+    assert!(is_busy(&other.try_lock_all_for(&names, MOMENT).await?));
+    assert!(!other.fair_lock("calls:c")?.is_locked().await?, "nobody has it");
+    all.check()?;
+    all.unlock().await?;
+    granted(other.try_lock_all_for(&names, SOON).await?).unlock().await?;
+    granted(other.try_lock_all(&names).await?).unlock().await?;
+    let none: [&str; 0] = [];
+    assert!(matches!(client.lock_all(&none).await, Err(Error::InvalidConfig { .. })));
+
+    assert!(client.drain(SOON).await?.is_empty());
+    assert!(matches!(lock.lock().await, Err(Error::Shutdown { .. })));
+    client.shutdown().await?;
+    other.shutdown_within(SOON).await
+}
+
+#[test]
+fn every_call_is_awaited_on_every_executor_in_memory() {
+    let _alone = Alone::here();
+    for (name, executor) in EXECUTORS {
+        let (ended, store) = (Arc::new(AtomicUsize::new(0)), MemoryBackend::new());
+        let tells = Arc::clone(&ended);
+        executor(vec![task(async move {
+            let other = store.clone();
+            let client = AsyncClient::connect(|| Client::new(store)).await.unwrap();
+            let other = AsyncClient::connect(|| Client::new(other)).await.unwrap();
+            makes_every_call(client, other).await.unwrap();
+            tells.fetch_add(1, SeqCst);
+        })]);
+        assert_eq!(ended.load(SeqCst), 1, "{name}");
+    }
+}
+
+#[test]
+fn every_call_is_awaited_on_every_executor_on_redis() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    for (name, executor) in EXECUTORS {
+        let (ended, url) = (Arc::new(AtomicUsize::new(0)), server.url());
+        let tells = Arc::clone(&ended);
+        executor(vec![task(async move {
+            let connect = |url: String| move || Client::new(RedisBackend::connect(&url)?);
+            let client = AsyncClient::connect(connect(url.clone())).await.unwrap();
+            let other = AsyncClient::connect(connect(url)).await.unwrap();
+            makes_every_call(client, other).await.unwrap();
+            tells.fetch_add(1, SeqCst);
+        })]);
+        assert_eq!(ended.load(SeqCst), 1, "{name}");
+        assert_no_residue(&server, &[]);
+    }
+}
+
+/// Dropped while it waits for the second lock: it leaves that queue, and the first one is free.
+fn gives_all_back(clients: &[Client; 2]) {
+    let [client, other] = clients.each_ref().map(Client::to_async);
+    let [first, second] = ["all:a", "all:b"].map(|name| other.fair_lock(name).unwrap());
+    let held = take(&second);
+    let waits = || client.lock_all(&["all:b", "all:a"]);
+    for _ in 0..20 {
+        let mut waiting = Box::pin(waits());
+        begin(&mut waiting); // perhaps it waits for the first answer still
+        drop(waiting);
+        is_free_soon(&first);
+    }
+    let mut waiting = Box::pin(waits());
+    eventually(SOON, "it waits for the second lock", || {
+        begin(&mut waiting);
+        block_on(second.inspect()).unwrap().queue_length == 1
+    });
+    assert!(block_on(first.is_locked()).unwrap());
+    drop(waiting);
+    is_free_soon(&first);
+    eventually(SOON, "it left the second queue", || block_on(second.inspect()).unwrap().queue_length == 0);
+    unlock(held);
+    block_on(async { client.lock_all(&["all:b", "all:a"]).await?.unlock().await }).unwrap();
+    drop(block_on(waits()).unwrap());
+    is_free_soon(&first);
+    is_free_soon(&second);
+}
+
+#[test]
+fn a_dropped_lock_all_gives_all_back() {
+    let _alone = Alone::here();
+    gives_all_back(&in_memory());
+    let server = RedisServer::start();
+    let clients = on_redis(&server);
+    gives_all_back(&clients);
+    clients.iter().for_each(|client| client.shutdown().unwrap());
+    assert_no_residue(&server, &[]);
+}
+
+/// As with threads: to wait on without the first lock could deadlock, and would be of no use.
+#[test]
+fn a_loss_ends_the_wait_of_a_tasks_lock_all() {
+    let _alone = Alone::here();
+    let [client, other] = in_memory().map(|client| client.to_async());
+    let [first, second] = ["loss:a", "loss:b"].map(|name| other.fair_lock(name).unwrap());
+    let held = take(&second);
+    let mut waiting = Box::pin(client.lock_all(&["loss:a", "loss:b"]));
+    begin(&mut waiting);
+    assert!(block_on(first.force_unlock()).unwrap());
+    let Err(Error::Lost(lost)) = block_on(waiting) else { panic!("it was lost") };
+    assert_eq!((lost.lock.as_str(), lost.cause), ("loss:a", LostCause::Taken));
+    unlock(held);
+    for lock in [first, second] {
+        unlock(take(&lock));
+    }
+    let all = block_on(client.lock_all(&["loss:a", "loss:b"])).unwrap();
+    let lost = all.lost();
+    assert!(block_on(client.fair_lock("loss:b").unwrap().force_unlock()).unwrap());
+    assert_eq!(block_on(lost).lock.as_str(), "loss:b");
+    assert!(all.is_lost() && matches!(block_on(all.unlock()), Err(Error::Lost(_))));
+}
+
+/// A call that has begun goes on without its future.
+#[test]
+fn a_dropped_call_goes_on() {
+    let _alone = Alone::here();
+    let store = MemoryBackend::new();
+    let client = Client::new(store.clone()).unwrap().to_async();
+    let other = Client::new(store.clone()).unwrap();
+    let lock: AsyncLock = client.fair_lock("dropped").unwrap();
+    let guard: AsyncGuard = take(&lock);
+    store.faults().delay_next(Operation::Keep, 1, Duration::from_millis(50));
+    let mut keeps = Box::pin(guard.keep_for(SOON * 10));
+    begin(&mut keeps);
+    drop(keeps);
+    let state = || other.fair_lock("dropped").unwrap().inspect().unwrap();
+    eventually(SOON, "it is kept", || client.held().is_empty() && state().holder().is_some());
+    drop(take(&client.fair_lock("dropped:not polled").unwrap()).keep_for(SOON)); // nothing has begun: it is released
+    is_free_soon(&client.fair_lock("dropped:not polled").unwrap());
+    let mut drains = Box::pin(client.drain(SOON));
+    begin(&mut drains);
+    drop(drains);
+    eventually(SOON, "it is drained", || matches!(block_on(lock.try_lock()), Err(Error::Shutdown { .. })));
+}

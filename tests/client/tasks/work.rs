@@ -1,0 +1,298 @@
+//! Work under a lock: dropped when its hold is lost, its term is over, or its future is dropped.
+
+use std::future::pending;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use fairlock::{AsyncLock, Cancel, Client, Error, FencingToken, Lock, MemoryBackend, Operation, TryLock};
+use fairlock_tests::{Alone, RedisServer, eventually};
+use futures::executor::block_on;
+
+use crate::support::{
+    EXECUTORS, Resource, SOON, Task, begin, in_memory, is_free_soon, on_redis, take, task, unlock,
+};
+
+/// Counts the works that have ended, or were dropped.
+#[derive(Clone, Default)]
+struct Ends(Arc<AtomicUsize>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+/// A fresh count, and what counts in it.
+fn ends() -> (Arc<AtomicUsize>, impl Fn() -> Ends) {
+    let count = Arc::new(AtomicUsize::new(0));
+    let counts = Arc::clone(&count);
+    (count, move || Ends(Arc::clone(&counts)))
+}
+
+/// Exclusion, on every executor, also from a task that borrows what the work needs.
+#[test]
+fn work_of_every_executor_runs_alone() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    for (name, executor) in EXECUTORS {
+        for clients in [in_memory(), on_redis(&server)] {
+            let resource = Resource::new(1);
+            let tasks = (0..20).map(|nth| -> Task {
+                let lock = clients[nth % 2].to_async().fair_lock("work").unwrap();
+                let resource = Arc::clone(&resource);
+                task(async move {
+                    let uses = lock.with(async |hold| {
+                        resource.work(1).await;
+                        hold.check().unwrap();
+                        resource.uses()
+                    });
+                    assert!(uses.await.unwrap() > 0);
+                    let done = lock.with_for(SOON, async |_| resource.work(1).await);
+                    assert!(matches!(done.await, Ok(TryLock::Granted(()))));
+                })
+            });
+            executor(tasks.collect());
+            assert_eq!(resource.uses(), 40, "{name}");
+        }
+    }
+}
+
+#[test]
+fn work_is_dropped_when_its_hold_is_lost() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    for (name, executor) in EXECUTORS {
+        for [client, operator] in [in_memory(), on_redis(&server)] {
+            let lock = client.to_async().fair_lock("lost").unwrap();
+            let blocking = operator.fair_lock("lost").unwrap();
+            let theirs = blocking.to_async();
+            let (count, ends) = ends();
+            executor(vec![task(async move {
+                let lost = lock
+                    .with(async |hold| {
+                        let _ends = ends();
+                        assert!(theirs.force_unlock().await.unwrap());
+                        assert_eq!(hold.lost().await.token, hold.token());
+                        pending::<()>().await
+                    })
+                    .await;
+                assert!(matches!(lost, Err(Error::Lost(_))), "{lost:?}");
+                // Work that had no await after the loss is dropped as well.
+                let late = lock.with(async |hold| blocking.force_unlock().map(|_| hold.is_lost()));
+                assert!(matches!(late.await, Err(Error::Lost(_))));
+                assert!(matches!(lock.try_with(async |hold| hold.token()).await, Ok(TryLock::Granted(_))));
+            })]);
+            assert_eq!(count.load(SeqCst), 1, "{name}");
+        }
+    }
+}
+
+/// While it waits, while it works, and while it releases.
+#[test]
+fn a_dropped_with_gives_the_lock_back_after_its_work() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    for [client, other] in [in_memory(), on_redis(&server)] {
+        let [lock, theirs] = [client, other].map(|client| client.to_async().fair_lock("drops").unwrap());
+        let held = take(&theirs);
+        assert!(matches!(block_on(lock.try_with(async |_| ())), Ok(TryLock::Busy)));
+        let mut waiting = Box::pin(lock.with(async |_| ()));
+        begin(&mut waiting);
+        drop(waiting);
+        eventually(SOON, "it left", || block_on(theirs.inspect()).unwrap().queue_length == 0);
+        unlock(held);
+        is_free_soon(&theirs);
+
+        let ((count, ends), started) = (ends(), AtomicUsize::new(0));
+        let mut working = Box::pin(lock.with(async |_| {
+            let _ends = ends();
+            started.store(1, SeqCst);
+            pending::<()>().await
+        }));
+        eventually(SOON, "it works", || {
+            begin(&mut working);
+            started.load(SeqCst) == 1
+        });
+        drop(working);
+        assert_eq!(count.load(SeqCst), 1, "the work ends first");
+        is_free_soon(&theirs);
+    }
+    let store = MemoryBackend::new();
+    let lock = Client::new(store.clone()).unwrap().to_async().fair_lock("drops").unwrap();
+    store.faults().fail_next(Operation::Release, 1);
+    let mut releasing = Box::pin(lock.with(async |_| ()));
+    begin(&mut releasing);
+    drop(releasing);
+    is_free_soon(&lock);
+}
+
+/// A candidate, by either twin: leads until its term is over, and says which terms it had.
+#[derive(Clone)]
+enum Candidate {
+    Task(AsyncLock),
+    Thread(Lock),
+}
+
+impl Candidate {
+    fn both(client: &Client, name: &str, stop: &Cancel) -> [Candidate; 2] {
+        let lock = client.fair_lock(name).unwrap().cancelled_by(stop);
+        [Candidate::Task(lock.to_async()), Candidate::Thread(lock)]
+    }
+
+    /// Acts under each term until `resigns` says so.
+    fn leads(&self, terms: &Terms, resigns: impl Fn() -> bool + Sync) -> fairlock::Result<()> {
+        match self {
+            Candidate::Task(lock) => block_on(lock.lead(async |term| {
+                terms.begins(term.token());
+                while !resigns() {
+                    crate::support::pause().await;
+                }
+            })),
+            Candidate::Thread(lock) => lock
+                .lead(|term| -> fairlock::Result<()> {
+                    terms.begins(term.token());
+                    while !resigns() {
+                        term.pause(Duration::from_millis(1))?;
+                    }
+                    term.check()
+                })
+                .and_then(|ended| ended),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Terms(Mutex<Vec<FencingToken>>);
+
+impl Terms {
+    fn begins(&self, token: FencingToken) {
+        self.0.lock().unwrap().push(token);
+    }
+
+    fn count(&self) -> usize {
+        self.0.lock().unwrap().len()
+    }
+
+    fn are(&self, n: usize) {
+        eventually(SOON, "the term begins", || self.count() == n);
+    }
+}
+
+#[test]
+fn a_leader_that_lost_asks_again_and_ends_by_a_cancel() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    for [client, other] in [in_memory(), on_redis(&server)] {
+        let stop = Cancel::new();
+        for candidate in Candidate::both(&client, "leader", &Cancel::new()) {
+            let (terms, resigns) = (Terms::default(), AtomicUsize::new(0));
+            thread::scope(|scope| {
+                let leads = scope.spawn(|| candidate.leads(&terms, || resigns.load(SeqCst) > 0));
+                terms.are(1);
+                let theirs = other.fair_lock("leader").unwrap();
+                let successor = theirs.request().unwrap();
+                assert!(theirs.force_unlock().unwrap());
+                let guard = successor.wait().unwrap();
+                assert_eq!(terms.count(), 1, "it asks at the tail");
+                guard.unlock().unwrap();
+                terms.are(2);
+                resigns.store(1, SeqCst);
+                leads.join().unwrap().unwrap();
+                assert!(!theirs.is_locked().unwrap(), "it has resigned");
+            });
+            assert!(terms.0.lock().unwrap().is_sorted());
+        }
+        for candidate in Candidate::both(&client, "leader", &stop) {
+            let terms = Terms::default();
+            thread::scope(|scope| {
+                let leads = scope.spawn(|| candidate.leads(&terms, || false));
+                if !stop.is_cancelled() {
+                    terms.are(1);
+                }
+                stop.cancel();
+                assert!(matches!(leads.join().unwrap(), Err(Error::Cancelled { .. })));
+            });
+            assert!(!other.fair_lock("leader").unwrap().is_locked().unwrap());
+        }
+    }
+}
+
+/// A leader has no end of its own, so a drain would wait for it to the limit.
+#[test]
+fn a_leader_steps_down_in_a_drain_and_a_candidate_ends() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    {
+        for nth in 0..2 {
+            for [client, other] in [in_memory(), on_redis(&server)] {
+                let leader = Candidate::both(&client, "drained", &Cancel::new())[nth].clone();
+                let second = Candidate::both(&client, "drained", &Cancel::new())[1 - nth].clone();
+                let (terms, none) = (Terms::default(), Terms::default());
+                thread::scope(|scope| {
+                    let leads = scope.spawn(|| leader.leads(&terms, || false));
+                    terms.are(1);
+                    let waits = scope.spawn(|| second.leads(&none, || false));
+                    let lock = other.fair_lock("drained").unwrap();
+                    eventually(SOON, "it waits", || lock.inspect().unwrap().queue_length == 1);
+                    assert!(client.drain(SOON * 10).unwrap().is_empty(), "nothing is cut off");
+                    for ended in [leads, waits] {
+                        let ended = ended.join().unwrap();
+                        assert!(matches!(ended, Err(Error::Shutdown { .. })), "{ended:?}");
+                    }
+                    assert!(!lock.is_locked().unwrap());
+                });
+                assert_eq!(none.count(), 0);
+            }
+        }
+    }
+}
+
+/// A campaign outlasts a server that does not answer, and pauses between its requests.
+#[test]
+fn a_candidate_asks_again_after_an_outage() {
+    let _alone = Alone::here();
+    for nth in 0..2 {
+        let store = MemoryBackend::new();
+        let limit = Duration::from_millis(50);
+        let client = Client::builder(store.clone()).outage_limit(limit).build().unwrap();
+        let candidate = Candidate::both(&client, "outage", &Cancel::new())[nth].clone();
+        store.faults().fail_next(Operation::Acquire, 8);
+        let (terms, resigns) = (Terms::default(), AtomicUsize::new(0));
+        thread::scope(|scope| {
+            let leads = scope.spawn(|| candidate.leads(&terms, || resigns.load(SeqCst) > 0));
+            terms.are(1);
+            resigns.store(1, SeqCst);
+            leads.join().unwrap().unwrap();
+        });
+        assert!(client.stats().not_granted.fair.unavailable >= 2, "{:?}", client.stats().not_granted);
+    }
+}
+
+/// A dropped campaign leaves the queue, or resigns after its work has ended.
+#[test]
+fn a_dropped_campaign_leaves_nothing() {
+    let _alone = Alone::here();
+    let [client, other] = in_memory();
+    let [lock, theirs] = [client, other].map(|client| client.to_async().fair_lock("leaves").unwrap());
+    let held = take(&theirs);
+    let (count, ends) = ends();
+    let leads = || {
+        Box::pin(lock.lead(async |_| {
+            let _ends = ends();
+            pending::<()>().await
+        }))
+    };
+    let mut waiting = leads();
+    begin(&mut waiting);
+    drop(waiting);
+    eventually(SOON, "it left", || block_on(theirs.inspect()).unwrap().queue_length == 0);
+    unlock(held);
+    let mut leading = leads();
+    begin(&mut leading);
+    assert!(block_on(theirs.is_locked()).unwrap());
+    drop(leading);
+    assert_eq!(count.load(SeqCst), 1);
+    is_free_soon(&theirs);
+}
