@@ -8,18 +8,14 @@ use std::time::{Duration, Instant};
 use fairlock_core::Error;
 use fairlock_core::backend::{connect_within, in_words};
 use fairlock_net::Timeouts;
-use parking_lot::Mutex;
 
 use crate::backend::PostgresBackend;
 use crate::clients::{Clients, WakeUps};
-use crate::combiner::Combiner;
 use crate::net::address::Address;
 use crate::net::pool::Pool;
 use crate::net::{Failure, TlsConfig, open};
-use crate::recent::Recent;
 use crate::schema;
 use crate::store::Store;
-use crate::window::Sweeper;
 
 /// The most connections that carry commands.
 const MOST_CONNECTIONS: usize = 64;
@@ -188,13 +184,8 @@ impl PostgresBuilder {
         in_range("connections", connections, &(1..=MOST_CONNECTIONS), |n| n.to_string())?;
         let address = Address::parse(&url, &tls)?;
         let listen_at = listen_on.map_or_else(|| Ok(address.clone()), |url| Address::parse(&url, &tls))?;
-        Ok(PostgresBackend(Arc::new(Store {
-            pool: Pool::new(address, timeouts, connections),
-            clients: Clients::new(listen_at, wake_ups),
-            recent: Recent::new(),
-            combiner: Combiner::new(connections, timeouts.response / 2),
-            sweeper: Mutex::new(Sweeper::new()),
-        })))
+        let (pool, clients) = (Pool::new(address, timeouts, connections), Clients::new(listen_at, wake_ups));
+        Ok(PostgresBackend(Arc::new(Store::new(pool, connections, clients))))
     }
 }
 

@@ -63,6 +63,11 @@ impl Clients {
         Clients { all: RwLock::default(), listen_at, poll_every, deaf: Mutex::default() }
     }
 
+    /// How they are set to hear.
+    pub(crate) fn wake_ups(&self) -> WakeUps {
+        self.poll_every.map_or(WakeUps::Listen, WakeUps::Poll)
+    }
+
     /// Until when the clients poll, since a message was not heard.
     pub(crate) fn deaf_until(&self) -> Option<Instant> {
         self.deaf.lock().as_ref().map(|deaf| deaf.until)

@@ -1,18 +1,24 @@
 //! A thorough check of the server and the database: are locks safe there, and if not, what has to change? `doctor.sql` has the
 //! checks that only ask; this file has the checks that measure and try.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fairlock_core::ClientId;
-use fairlock_core::backend::{BackendError, BackendErrorKind, Finding, LockId, Verdict, probe, try_out};
+use fairlock_core::backend::{
+    BackendError, BackendErrorKind, Finding, LockId, Verdict, hand_over, probe, try_out,
+};
 use fairlock_net::Endpoint;
 
 use crate::backend::PostgresBackend;
 use crate::builder::PostgresBuilder;
+use crate::clients::Clients;
+use crate::net::pool::Pool;
 use crate::net::{Connection, Failure, Row, Statement, log_in_at, open};
 use crate::presence::channel_of;
 use crate::schema;
 use crate::sql::NOTIFY;
+use crate::store::Store;
 
 const QUERIES: &str = include_str!("../sql/doctor.sql");
 const ROUND_TRIPS: usize = 20;
@@ -30,7 +36,8 @@ impl PostgresBackend {
     /// - what slows hand-offs: `listeners`, old `snapshots` and `slots`, `autovacuum`;
     /// - `clock`; `round trip`; `pooler`; `wake-ups`: a message to itself;
     /// - the tables: `layout`; `rights` of this user; `rows`: dead ones, and the share of HOT updates; `commit time`; and `trial`:
-    ///   a lock of a random name (`fairlock-doctor:…`) is acquired and released, and its row deleted.
+    ///   a lock of a random name (`fairlock-doctor:…`) is acquired and released; `hand-overs`: the lock goes from one client to
+    ///   another and back, ten times in all. Its row is deleted.
     ///
     /// # Errors
     /// `Unavailable`, `Denied` or `InvalidConfig` when no session can be had. Any later failure is a finding.
@@ -107,7 +114,11 @@ impl Visit<'_> {
         self.ask(&["rights", "rows"])?;
         let lock = probe();
         self.check("commit time", |visit| visit.commit_time(&lock))?;
-        self.check("trial", |visit| visit.trial(&lock))
+        self.check("trial", |visit| visit.trial(&lock))?;
+        if self.findings.last().is_some_and(|trial| trial.verdict == Verdict::Good) {
+            self.check("hand-overs", |visit| visit.hand_overs(&lock))?;
+        }
+        Ok(())
     }
 
     /// Adds what a check has found. The result of a check that the server refuses is "unknown".
@@ -251,13 +262,29 @@ impl Visit<'_> {
 
     fn trial(&mut self, lock: &LockId) -> Found {
         let tried = try_out(self.backend, lock);
-        let (name, deadline) = ([lock.name.as_str().as_bytes().into()], self.soon());
-        let delete = Statement::new("delete from fairlock.lock where name = $1", name);
-        // Without the right the row stays for a day.
-        let _ = self.con.flight(&[delete], deadline);
+        self.forget(lock);
         Ok(match tried {
             Ok(()) => (Verdict::Good, "a lock was taken and given back".to_owned()),
             Err(error) => (Verdict::Unsafe, format!("a lock can't be taken and given back: {error}")),
         })
+    }
+
+    /// Hands the lock from one client to another, and times that. The other client has a store of its own, as in another process:
+    /// within a process no message is sent.
+    fn hand_overs(&mut self, lock: &LockId) -> Found {
+        let Store { pool, clients, .. } = &*self.backend.0;
+        let of_other = Clients::new(clients.listen_at.clone(), clients.wake_ups());
+        let other = Store::new(Pool::new(pool.address.clone(), pool.timeouts, 2), 2, of_other);
+        let without = "see `wake-ups` above, and set `listen_on` to the server's address behind a pooler";
+        let found = hand_over([self.backend, &PostgresBackend(Arc::new(other))], lock, without);
+        self.forget(lock);
+        Ok(found.unwrap_or_else(|error| (Verdict::Unknown, format!("a lock was not handed over: {error}"))))
+    }
+
+    /// Deletes the row of the lock. Without the right it stays for a day.
+    fn forget(&mut self, lock: &LockId) {
+        let (name, deadline) = ([lock.name.as_str().as_bytes().into()], self.soon());
+        let delete = Statement::new("delete from fairlock.lock where name = $1", name);
+        let _ = self.con.flight(&[delete], deadline);
     }
 }

@@ -18,3 +18,11 @@ pub(crate) struct Store {
     pub(crate) combiner: Combiner,
     pub(crate) sweeper: Mutex<Sweeper>,
 }
+
+impl Store {
+    /// A store that has not connected.
+    pub(crate) fn new(pool: Pool, connections: usize, clients: Clients) -> Store {
+        let combiner = Combiner::new(connections, pool.timeouts.response / 2);
+        Store { pool, clients, recent: Recent::new(), combiner, sweeper: Mutex::new(Sweeper::new()) }
+    }
+}

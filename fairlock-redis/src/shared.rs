@@ -1,15 +1,16 @@
 //! What all operations of a backend use.
 
+use std::borrow::Borrow;
 use std::sync::Arc;
 
 use fairlock_core::backend::{BackendError, Hold, LockId};
 use redis::Value;
 
 use crate::durable::Calls;
-use crate::net::Servers;
+use crate::net::{Order, Servers};
 use crate::script::key_cache::KeyCache;
 use crate::script::keys::Keys;
-use crate::script::run::{Call, run};
+use crate::script::run::{Call, CallFailure, run, run_all};
 use crate::wake_ups::WakeUps;
 
 /// The servers, and what the operations share.
@@ -35,7 +36,26 @@ impl Shared {
         holds.iter().map(|hold| self.keys(hold.lock)).collect()
     }
 
+    /// Runs one script, and sends the messages that the script could not.
     pub(crate) fn run(&self, call: &Call<'_>) -> Result<Value, BackendError> {
-        run(&self.servers, call)
+        let mut reply = run(&self.servers, call)?;
+        self.wake_ups.untold.send([(call.lock(), &mut reply)]);
+        Ok(reply)
+    }
+
+    /// Runs many scripts, see [`run_all`], and sends the messages that the scripts could not.
+    pub(crate) fn run_all<'a, C: Borrow<Call<'a>>>(
+        &self,
+        calls: &[C],
+        order: Order,
+    ) -> Vec<Result<Value, CallFailure>> {
+        let mut answers = run_all(&self.servers, calls, order);
+        self.wake_ups.untold.send(
+            answers
+                .iter_mut()
+                .zip(calls)
+                .filter_map(|(answer, call)| Some((call.borrow().lock(), answer.as_mut().ok()?))),
+        );
+        answers
     }
 }

@@ -11,6 +11,7 @@
 //! | [`haproxy`] | one address before several servers |
 //! | [`pair`] | a master and a replica that takes its place by hand |
 //! | [`sentinel`] | a master, a replica and three sentinels |
+//! | [`managed`] | a server that behaves like the managed ones |
 //! | [`connecting`] | connects to a server that can't take it yet |
 //! | [`locks`] | takes a lock, requests it, waits for the grant |
 //! | [`mod@log_lines`] | keeps what this process logs |
@@ -55,6 +56,7 @@ pub mod haproxy;
 pub mod history;
 pub mod locks;
 pub mod log_lines;
+pub mod managed;
 pub mod monitor;
 pub mod oracle;
 pub mod pair;
@@ -81,6 +83,7 @@ pub use clean_server::CleanServer;
 pub use cluster::Cluster;
 pub use eventually::{eventually, look_until};
 pub use haproxy::HaProxy;
+pub use managed::Managed;
 pub use monitor::Monitor;
 pub use pair::Pair;
 pub use postgres_server::{PgBouncer, PgPool, PostgresServer, PostgresServerBuilder};

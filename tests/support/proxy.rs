@@ -98,6 +98,8 @@ struct State {
     hold_back: Vec<HeldBack>,
     /// How many commands are on their way.
     held_back: usize,
+    /// Commands that reach the server under another name of the same length.
+    renamed: Vec<(Vec<u8>, Vec<u8>)>,
     /// By how much the server's clock is behind, as clients hear it.
     clock_behind: Duration,
     links: Vec<Arc<Link>>,
@@ -181,6 +183,13 @@ impl Proxy {
         let mut state = self.shared.state();
         state.rules.extend(traffic.iter().map(|traffic| (*traffic, rule)));
         self.shared.changed.notify_all();
+    }
+
+    /// From now on this command of clients reaches the server under a name of the same length. So a server that has renamed a command
+    /// refuses it in scripts alone.
+    pub fn rename(&self, command: &str, name: &str) {
+        let word = |word: &str| format!("${}\r\n{word}\r\n", word.len()).into_bytes();
+        self.shared.state().renamed.push((word(command), word(name)));
     }
 
     /// Cuts every connection.
@@ -274,6 +283,7 @@ impl Shared {
             self.take_late(link, piece);
             let subscribes = link.subscribes.load(Ordering::Acquire);
             let mut state = self.state();
+            state.rename(piece);
             // Before the command passes on: its reply can't be faster.
             match state.awaited.take_if(|awaited| awaited.is(piece)) {
                 Some(Awaited { silences: true, .. }) => {
@@ -342,6 +352,18 @@ impl Shared {
                     state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 }
                 rule => return rule,
+            }
+        }
+    }
+}
+
+impl State {
+    fn rename(&self, piece: &mut [u8]) {
+        for (from, to) in &self.renamed {
+            let mut at = 0;
+            while let Some(found) = piece[at..].windows(from.len()).position(|window| window == from) {
+                at += found + from.len();
+                piece[at - from.len()..at].copy_from_slice(to);
             }
         }
     }

@@ -24,10 +24,12 @@ fn a_good_server_gets_a_good_report_and_keeps_no_row() {
     let server_and_database =
         "role, version, commits, isolation, connections, listeners, snapshots, slots, autovacuum";
     assert_eq!(first.join(", "), server_and_database);
-    let by_trial = "clock, round trip, pooler, wake-ups, layout, rights, rows, commit time, trial";
+    let by_trial =
+        "clock, round trip, pooler, wake-ups, layout, rights, rows, commit time, trial, hand-overs";
     assert_eq!(then.join(", "), by_trial);
     assert_found(&findings, "commits", "good", "synchronous_commit is on; no standby");
     assert_found(&findings, "wake-ups", "good", "a message was heard after ");
+    assert_found(&findings, "hand-overs", "good", "half of 10 within ");
     let sample = include_str!("../../../docs/samples/doctor-postgres.txt");
     let said = says(&server.url(), "doctor").out;
     assert_eq!(without_figures(&said), without_figures(sample), "{said}");
@@ -38,7 +40,9 @@ fn a_good_server_gets_a_good_report_and_keeps_no_row() {
 /// The report but for the server's name and version, and what was measured.
 fn without_figures(report: &str) -> Vec<String> {
     let is_measured = |line: &&str| {
-        ["version", "clock", "round trip", "commit time"].iter().any(|topic| line.contains(topic))
+        ["version", "clock", "round trip", "commit time", "hand-overs"]
+            .iter()
+            .any(|topic| line.contains(topic))
     };
     let lines = report.lines().skip(1).filter(|line| !is_measured(line));
     let is_figure = |word: &&str| word.starts_with(|c: char| c.is_ascii_digit());
@@ -203,6 +207,7 @@ fn behind_a_pooler_the_report_asks_for_the_servers_address() {
     assert_found(&findings, "pooler", "note", "so set --listen-on to the server's address");
     assert_found(&findings, "wake-ups", "note", "a message was not heard in 1 s");
     let findings = judge(&url, &["--listen-on", &server.url()], 0, &[]);
+    assert_found(&findings, "hand-overs", "good", "half of 10 within ");
     assert_found(&findings, "pooler", "good", "--listen-on names another address");
     assert_found(&findings, "wake-ups", "good", "a message was heard after ");
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fairlock_tests::cluster::{Cluster, Replicas};
 use fairlock_tests::proxy::{Rule, Traffic};
-use fairlock_tests::{Proxy, RedisServer, Sentinels, assert_no_residue, eventually};
+use fairlock_tests::{Managed, Proxy, RedisServer, Sentinels, assert_no_residue, eventually};
 
 use crate::support::{self, Running, SOON, fairlock, says, text, words};
 use crate::{assert_found, judge, look, of};
@@ -19,15 +19,34 @@ fn a_good_server_gets_a_good_report() {
     let server = RedisServer::builder().arg("appendonly", "yes").start();
     let (code, findings) = look(&server.url(), &[]);
     assert_eq!(code, Some(0));
-    let good =
-        ["version", "role", "eviction", "persistence", "clock", "round trip", "scripts", "rights", "trial"];
-    assert_eq!(of(&findings, "good"), good, "{findings:?}");
+    let good = "version, role, eviction, persistence, clock, round trip, scripts, rights, trial, hand-overs";
+    assert_eq!(of(&findings, "good").join(", "), good, "{findings:?}");
+    assert_found(&findings, "hand-overs", "good", "half of 10 within ");
     assert_eq!(of(&findings, "note"), ["replicas", "durable"]);
     let said = says(&server.url(), "doctor").out;
     assert!(
         said.starts_with("127.0.0.1:") && said.contains("  good     eviction     noeviction\n"),
         "{said}"
     );
+    assert_no_residue(&server, &[]);
+}
+
+/// Wake-ups that don't arrive, or late, are found by hand-overs that are tried, whatever the reason.
+#[test]
+fn slow_hand_overs_are_found_whatever_the_reason() {
+    let managed = Managed::start();
+    let findings = judge(&managed.proxy.url(), &[], 0, &[]);
+    assert_found(&findings, "hand-overs", "note", "the client sends each message itself");
+    assert_eq!(managed.server.query::<Vec<String>>(&["KEYS", "*"]), [""; 0]);
+
+    let server = RedisServer::builder().acl("user mute on >pw ~* &* +@all -publish").start();
+    let (_, findings) = look(&server.url_as("mute", "pw"), &[]);
+    assert_found(&findings, "hand-overs", "note", "10 of 10 by polling, since no wake-up arrived");
+
+    let proxy = Proxy::start(server.port());
+    proxy.set(Traffic::WakeUps, Rule::Swallow);
+    let findings = judge(&proxy.url(), &[], 0, &[]);
+    assert_found(&findings, "hand-overs", "note", "half of 3 within 1.7s");
     assert_no_residue(&server, &[]);
 }
 

@@ -37,7 +37,7 @@ pub enum Verdict {
 }
 
 /// A longer round trip is worth a note: it adds to every hand-over.
-const SLOW: Duration = Duration::from_millis(50);
+pub(super) const SLOW: Duration = Duration::from_millis(50);
 
 impl Finding {
     /// A finding at this server.
@@ -63,10 +63,8 @@ impl Finding {
 
     /// What these times tell of something that each hand-over takes, where an answer may take as long as the limit. `quicker` says
     /// how it gets quicker.
-    pub fn of_times(mut times: Vec<Duration>, limit: Duration, quicker: &str) -> (Verdict, String) {
-        times.sort_unstable();
-        let middle = times.get(times.len() / 2).copied().unwrap_or_default();
-        let longest = times.last().copied().unwrap_or_default();
+    pub fn of_times(times: Vec<Duration>, limit: Duration, quicker: &str) -> (Verdict, String) {
+        let (middle, longest, shown) = spread(times);
         let (verdict, then) = if longest > limit / 2 {
             let to_do = "raise it, or find out what holds the server up";
             (Verdict::Note, format!("; `response_timeout` is {}: {to_do}", Finding::shown(limit)))
@@ -75,8 +73,7 @@ impl Finding {
         } else {
             (Verdict::Good, String::new())
         };
-        let (middle, longest) = (Finding::shown(middle), Finding::shown(longest));
-        (verdict, format!("half of {} within {middle}, all within {longest}{then}", times.len()))
+        (verdict, shown + &then)
     }
 
     /// By how much a server's clock is off, and that in words, after a round trip in whose middle ours said `ours`.
@@ -89,6 +86,15 @@ impl Finding {
         };
         (off, format!("{by}, give or take {}", Finding::shown(trip / 2)))
     }
+}
+
+/// Half of the times are no longer than the first time, and none is longer than the second. And that in words.
+pub(super) fn spread(mut times: Vec<Duration>) -> (Duration, Duration, String) {
+    times.sort_unstable();
+    let middle = times.get(times.len() / 2).copied().unwrap_or_default();
+    let longest = times.last().copied().unwrap_or_default();
+    let (half, all) = (Finding::shown(middle), Finding::shown(longest));
+    (middle, longest, format!("half of {} within {half}, all within {all}", times.len()))
 }
 
 /// A lock that no other client knows: `fairlock-doctor:…`.

@@ -8,6 +8,7 @@ mod answers;
 mod connecting;
 mod doctor;
 mod error;
+mod hand_over;
 mod messages;
 mod shown;
 mod wake;
@@ -21,6 +22,7 @@ pub use answers::{one_by_one, only};
 pub use connecting::connect_within;
 pub use doctor::{Finding, Verdict, probe, try_out};
 pub use error::{BackendError, BackendErrorKind};
+pub use hand_over::hand_over;
 pub use messages::{
     Acquire, Acquired, ForceReleased, Hold, HoldCountSet, HoldKept, Holder, LockId, LockState, Place,
     Released, Renew, Renewal, Wait, Waiter, Withdrawn,

@@ -28,7 +28,7 @@ if place and used - units + place.units == tonumber(capacity) then
       call('PEXPIRE', waiters, keep)
       call('PEXPIRE', record, keep)
     end
-    redis.pcall('PUBLISH', CLIENT_PREFIX .. place.client, 'granted ' .. first .. ' ' .. number .. ' ' .. lock)
+    publish(CLIENT_PREFIX .. place.client, 'granted ' .. first .. ' ' .. number .. ' ' .. lock)
     return 0
   end
 end

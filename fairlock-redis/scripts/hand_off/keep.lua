@@ -48,6 +48,6 @@ redis.call('PEXPIRE', lock, lasts)
 
 -- Waiters may look only at a later end.
 local client, number_of = split_member(first or '')
-if client then redis.pcall('PUBLISH', 'fairlock:' .. client, 'look ' .. number_of .. ' ' .. lock) end
+if client then publish('fairlock:' .. client, 'look ' .. number_of .. ' ' .. lock) end
 if not ends then wake_plain() end
 return { 'kept' }

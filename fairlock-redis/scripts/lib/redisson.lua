@@ -38,7 +38,7 @@ end
 
 -- Tells the first in the queue, or all waiters for a plain lock, that the lock may be free.
 local function wake_first(channel, queue, first)
-  if first or not queue then redis.pcall('PUBLISH', first and channel .. ':' .. first or channel, '0') end
+  if first or not queue then publish(first and channel .. ':' .. first or channel, '0') end
 end
 
 -- When a waiter looks without a wake-up: the first when the hold ends, the others never (-1).

@@ -10,12 +10,12 @@ local function tell(holds, plan)
   for _, it in ipairs(plan.grants) do
     if not plan.heard[it.member] then
       local client = split_member(it.member)
-      redis.pcall('PUBLISH', CLIENT_PREFIX .. client, 'granted ' .. it.member .. ' ' .. text(it.token) .. ' ' .. lock)
+      publish(CLIENT_PREFIX .. client, 'granted ' .. it.member .. ' ' .. text(it.token) .. ' ' .. lock)
     end
   end
   if plan.next and not plan.heard[plan.next] then
     local client, number = split_member(plan.next)
-    redis.pcall('PUBLISH', CLIENT_PREFIX .. client, 'look ' .. number .. ' ' .. lock)
+    publish(CLIENT_PREFIX .. client, 'look ' .. number .. ' ' .. lock)
   end
   if #plan.drops > 0 and not holds.capacity and not ends then wake_plain() end
 end

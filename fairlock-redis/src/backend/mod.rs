@@ -18,7 +18,7 @@ use redis::Value;
 use crate::net::{Order, attempt_ttl};
 use crate::rules::{By, Kinds, Look, Queue, Rules};
 use crate::script::reply::missing;
-use crate::script::run::{Call, run_all};
+use crate::script::run::Call;
 use crate::shared::Shared;
 
 const NO_PLAIN: &str = "plain locks need the feature `redisson`";
@@ -83,7 +83,7 @@ impl RedisBackend {
         let replies = match sent[..] {
             [one] => vec![self.0.shared.run(one)],
             _ => {
-                let replies = run_all(&self.0.shared.servers, &sent, Order::InTurn).into_iter();
+                let replies = self.0.shared.run_all(&sent, Order::InTurn).into_iter();
                 replies.map(|reply| reply.map_err(|failure| failure.error)).collect()
             }
         };
@@ -122,7 +122,10 @@ impl Backend for RedisBackend {
         self.ask_all(
             asks,
             |ask| self.0.rules(ask.place.lock)?.acquire(ask),
-            |ask, call, reply| self.0.rules(ask.place.lock)?.acquired(ask, call, reply),
+            |ask, call, reply| {
+                let answer = self.0.rules(ask.place.lock)?.acquired(ask, call, reply)?;
+                Ok(self.0.shared.wake_ups.acquired(&ask.place, answer))
+            },
         )
     }
 

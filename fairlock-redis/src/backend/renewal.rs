@@ -10,7 +10,7 @@ use super::Inner;
 use crate::net::Order;
 use crate::script::answers::{renewed, renewed_holds};
 use crate::script::reply::missing;
-use crate::script::run::{Call, CallFailure, run_all};
+use crate::script::run::{Call, CallFailure};
 
 /// The most holds in one script: no script keeps the server busy for long.
 const MOST_HOLDS: usize = 100;
@@ -52,7 +52,8 @@ impl Inner {
         let refused = self.renew_parts(parts, &mut answers);
         holds.retain(|(at, ..)| refused.contains(at));
         self.renew_parts(self.parts_of_holds(&holds, 1), &mut answers);
-        answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(missing()))).collect()
+        let answer = |answer: Option<Answer>| answer.unwrap_or_else(|| Err(missing()));
+        answers.into_iter().map(|row| answer(row).map(|row| self.shared.wake_ups.renewed(row))).collect()
     }
 
     /// The scripts for holds, with their counts and leases.
@@ -111,7 +112,7 @@ impl Inner {
                 Err(error) => note(items, are_holds, Err(CallFailure { is_refusal: true, error })),
             }
         }
-        let replies = run_all(&self.shared.servers, &calls, Order::AtOnce);
+        let replies = self.shared.run_all(&calls, Order::AtOnce);
         for ((of, are_holds), reply) in asked.into_iter().zip(replies) {
             let rows = reply.and_then(|reply| {
                 let rows = match are_holds {

@@ -8,7 +8,7 @@ mod slots;
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use fairlock_core::backend::{BackendError, Finding, LockId, Verdict, probe, try_out};
+use fairlock_core::backend::{BackendError, Finding, LockId, Verdict, hand_over, probe, try_out};
 use fairlock_core::{LockKind, LockName};
 use redis::{Cmd, Value, cmd};
 
@@ -31,11 +31,12 @@ impl RedisBackend {
     /// never executed, which takes the right to MULTI.
     ///
     /// With the name of a lock, the rights are those to this lock, which is not touched. Without a name, a lock of a random
-    /// name (`fairlock-doctor:…`) stands for all, and is acquired, released and deleted at the end, unless a grace is running. A user
+    /// name (`fairlock-doctor:…`) stands for all, and is acquired, released, handed from one client to another
+    /// ten times, and deleted at the end, unless a grace is running. A user
     /// whose rights end at the names of its locks has none to this lock: then a finding `Unknown` says what was not tried.
     ///
     /// Topics: `version`, `role`, `eviction`, `replicas`, `persistence`, `clock`, `round trip`, `scripts`, `rights`, `life`,
-    /// `slots` (a moving slot of a cluster), `sentinel` (each), `sentinels` (all), `durable`, `trial`.
+    /// `slots` (a moving slot of a cluster), `sentinel` (each), `sentinels` (all), `durable`, `trial`, `hand-overs`.
     ///
     /// # Errors
     /// `Unavailable` or `Denied` when no server can be reached; `InvalidName` for a name that is a key of another lock. Any
@@ -67,12 +68,30 @@ impl RedisBackend {
             return Ok(findings);
         }
         let tried = try_out(self, &probe);
+        let handed = tried.is_ok().then(|| self.hand_overs(&probe));
         let (verdict, text) = match tried.and(self.forget(&probe)) {
             Ok(()) => (Verdict::Good, "a lock was taken and given back".to_owned()),
             Err(error) => (Verdict::Unsafe, format!("a lock can't be taken and given back: {error}")),
         };
         findings.push(Finding::new(all.to_string(), "trial", verdict, text));
+        findings
+            .extend(handed.map(|(verdict, text)| Finding::new(all.to_string(), "hand-overs", verdict, text)));
         Ok(findings)
+    }
+
+    /// Hands the lock from one client to another, and times that.
+    fn hand_overs(&self, lock: &LockId) -> (Verdict, String) {
+        let without = "see to the rights to PUBLISH and SUBSCRIBE, and to what the service says of both";
+        let found = hand_over([self, self], lock, without);
+        match (found, self.0.shared.wake_ups.untold.refusal_of_scripts()) {
+            (Ok((_, text)), Some(why)) => {
+                let then =
+                    "scripts may not publish, so the client sends each message itself, one round trip later";
+                (Verdict::Note, format!("{text}; {then}: {why}"))
+            }
+            (Ok(found), None) => found,
+            (Err(error), _) => (Verdict::Unknown, format!("a lock was not handed over: {error}")),
+        }
     }
 
     /// Deletes what a release keeps for a day: nobody asks for this lock again. All that a trial leaves ends by itself as well.

@@ -21,23 +21,16 @@ pub(super) fn key_of_slot(slot: u16) -> String {
 
 const LOOK_AT_LIFE: &str =
     concat!(include_str!("../../scripts/lib/clock.lua"), include_str!("../../scripts/life.lua"));
-/// The script behind it is a function, to whose reply [`TELL_GRACE`] adds the rest of the grace.
-const BEFORE: &str = concat!(
+/// In front of the script of a durable client.
+const LIFE_OF_SCRIPT: &str = concat!(
     include_str!("../../scripts/lib/clock.lua"),
     include_str!("../../scripts/lib/life.lua"),
     include_str!("../../scripts/lib/ended.lua"),
-    "local function answer()\n"
 );
-const TELL_GRACE: &str = "
-end
-local reply = answer()
-if not grace_left or type(reply) == 'table' and reply.err then return reply end
-return { 'grace', grace_left, reply }
-";
 
 /// The script of a durable client. In a grace it returns {grace, ms left, its reply}.
 pub(super) fn wrapped(script: &'static Script) -> &'static Text {
-    script.wrapped(BEFORE, TELL_GRACE)
+    script.wrapped(LIFE_OF_SCRIPT)
 }
 
 /// The rest of the grace, if the reply tells of one, and the reply without that.
@@ -112,7 +105,7 @@ mod tests {
         for (script, ..) in all() {
             let body =
                 script.text.source.strip_prefix("local grace_left, kept = nil, 0\n").expect(script.name);
-            assert_eq!(wrapped(script).source, [BEFORE, body, TELL_GRACE].concat(), "{}", script.name);
+            assert_eq!(wrapped(script).source, [LIFE_OF_SCRIPT, body].concat(), "{}", script.name);
         }
     }
 

@@ -17,8 +17,10 @@
 //! Redisson's rule gives the locks `a` and `{a}` one queue; the rule for our own keys keeps them apart. All keys of a
 //! lock have one hash slot, unless the braces in its name don't pair: a cluster cannot keep such a lock.
 
+use std::fmt;
+
+use fairlock_core::LockKind;
 use fairlock_core::backend::{BackendError, BackendErrorKind, LockId};
-use fairlock_core::{ClientId, LockKind};
 use smallvec::{SmallVec, smallvec};
 
 /// The prefix of a client's channel; the client's UUID follows.
@@ -197,7 +199,7 @@ pub(crate) fn name_of_queue(key: &str) -> Option<&str> {
 }
 
 /// The channel of a client.
-pub(crate) fn client_channel(client: ClientId) -> String {
+pub(crate) fn client_channel(client: impl fmt::Display) -> String {
     format!("{CLIENT_CHANNEL_PREFIX}{client}")
 }
 
@@ -265,7 +267,7 @@ mod tests {
 
     #[test]
     fn a_client_has_a_channel() {
-        let client = ClientId::random();
+        let client = fairlock_core::ClientId::random();
         assert_eq!(client_channel(client), format!("fairlock:{client}"));
     }
 

@@ -78,7 +78,8 @@ impl<'a> Call<'a> {
         &self.locks[0]
     }
 
-    fn lock(&self) -> &str {
+    /// The name of the first lock.
+    pub(crate) fn lock(&self) -> &str {
         self.keys().lock()
     }
 

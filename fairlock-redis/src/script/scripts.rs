@@ -12,7 +12,7 @@ pub(crate) struct Script {
     pub(crate) keys: fn(&Keys) -> KeysOfScript<'_>,
     pub(crate) text: Text,
     body: String,
-    /// The script with a wrapper around it.
+    /// The script behind another text than [`NO_LIFE`].
     wrapped: OnceLock<Text>,
 }
 
@@ -32,7 +32,7 @@ impl Text {
 
 impl Script {
     fn new(name: &'static str, keys: fn(&Keys) -> KeysOfScript<'_>, file: &str) -> Script {
-        let body = joined(file, &mut Vec::new());
+        let body = [ANSWER, &joined(file, &mut Vec::new()), REPLY].concat();
         let text = Text::new([NO_LIFE, &body].concat());
         Script { name, keys, text, body, wrapped: OnceLock::new() }
     }
@@ -43,9 +43,9 @@ impl Script {
         file.trim_end_matches(".lua").replace('_', " ")
     }
 
-    /// The script between two texts, which are always the same.
-    pub(crate) fn wrapped(&self, before: &str, behind: &str) -> &Text {
-        self.wrapped.get_or_init(|| Text::new([before, &self.body, behind].concat()))
+    /// The script behind the text of a durable client, which is always the same.
+    pub(crate) fn wrapped(&self, life: &str) -> &Text {
+        self.wrapped.get_or_init(|| Text::new([life, &self.body].concat()))
     }
 }
 
@@ -86,6 +86,15 @@ const PARTS: [(&str, &str); 38] = parts!(
 
 /// What a client that is not durable has in place of `scripts/lib/life.lua`.
 const NO_LIFE: &str = "local grace_left, kept = nil, 0\n";
+/// The script is a function, to whose reply [`REPLY`] adds what the client has to send, and the rest of a grace.
+const ANSWER: &str = concat!(include_str!("../../scripts/lib/publish.lua"), "local function answer()\n");
+const REPLY: &str = "
+end
+local reply = answer()
+if untold then reply = { 'untold', untold, reply } end
+if not grace_left or type(reply) == 'table' and reply.err then return reply end
+return { 'grace', grace_left, reply }
+";
 macro_rules! script {
     ($name:ident, $file:literal, $keys:ident) => {
         pub(crate) static $name: LazyLock<Script> = LazyLock::new(|| {

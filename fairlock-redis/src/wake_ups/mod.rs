@@ -3,15 +3,19 @@
 mod message;
 #[cfg(test)]
 pub(crate) mod recorded;
+mod untold;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use fairlock_core::ClientId;
-use fairlock_core::backend::{BackendError, Place, Subscription, Wake, WakeSink, connect_within};
+use fairlock_core::backend::{
+    Acquired, BackendError, Place, Renewal, Subscription, Wake, WakeSink, connect_within,
+};
 use parking_lot::Mutex;
 
+use self::untold::Untold;
 use crate::net::{Event, OnEvent, Servers, Subscriber};
 use crate::script::keys::client_channel;
 
@@ -22,6 +26,7 @@ pub(crate) struct WakeUps {
     confirms: bool,
     others: Option<Arc<dyn OtherChannels>>,
     clients: Arc<Clients>,
+    pub(crate) untold: Untold,
 }
 
 /// What hears messages on other channels than the clients' own.
@@ -66,7 +71,8 @@ impl Deaf {
 
 impl WakeUps {
     pub(crate) fn new(servers: &Servers, confirms: bool, others: Option<Arc<dyn OtherChannels>>) -> WakeUps {
-        WakeUps { servers: servers.clone(), confirms, others, clients: Arc::default() }
+        let untold = Untold::new(servers);
+        WakeUps { servers: servers.clone(), confirms, others, clients: Arc::default(), untold }
     }
 
     /// Subscribes a client; returns once its channel is confirmed. Like connecting it is tried again for a while: a server may have
@@ -127,6 +133,23 @@ impl WakeUps {
                  their turns by their heartbeats, up to a third of the place TTL late"
             );
         }
+    }
+
+    /// The answer, with the time after which a waiter looks by itself.
+    pub(crate) fn acquired(&self, place: &Place<'_>, mut answer: Acquired) -> Acquired {
+        if let Acquired::Queued { rank, recheck_in, .. } = &mut answer {
+            self.untold.waits(place.lock.name.as_str(), || client_channel(place.owner.client()));
+            *recheck_in = self.untold.look_in(*rank, *recheck_in);
+        }
+        answer
+    }
+
+    /// The same for a heartbeat.
+    pub(crate) fn renewed(&self, mut answer: Renewal) -> Renewal {
+        if let Renewal::Waiting { rank, recheck_in, .. } = &mut answer {
+            *recheck_in = self.untold.look_in(*rank, *recheck_in);
+        }
+        answer
     }
 
     pub(crate) fn client(&self, place: &Place<'_>) -> Option<Arc<Client>> {

@@ -65,7 +65,8 @@ impl LuaServer {
 
     fn put(&self, script: &str) -> String {
         const NO_LIFE: &str = "local grace_left, kept = nil, 0\n";
-        let source = format!("{}{NO_LIFE}{script}", include_str!("virtual_time.lua"));
+        const PUBLISH: &str = include_str!("../../../fairlock-redis/scripts/lib/publish.lua");
+        let source = format!("{}{NO_LIFE}{PUBLISH}{script}", include_str!("virtual_time.lua"));
         self.server.query(&["SCRIPT", "LOAD", &source])
     }
 }

@@ -1,0 +1,166 @@
+//! Messages that a script could not send: the client sends them. A client that may not send them either lets its waiters poll.
+//!
+//! A right may be missing, or the service may refuse PUBLISH in scripts. The script says so in its reply, and has written what it
+//! decided by then. Nothing depends on a message, so these interleavings are harmless:
+//!
+//! - **The client dies between script and message, or the message is lost**: the waiter finds its grant by its heartbeat, within a
+//!   third of the place TTL, or when it polls. The same holds after a reply that was lost: the repeat has nothing to tell.
+//! - **The message comes late, or twice**: it names request and token, so it touches no later claim, like a message that the network
+//!   has held back.
+//! - **Another server has taken over since**: as with a message of the former server. A client that could believe it asks first
+//!   (`confirms`).
+//! - **The client waits while its right ends**: its next answer makes it poll.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use fairlock_core::backend::log_safely;
+use redis::{Value, cmd};
+
+use crate::net::{Failure, Order, Route, ServerFailure, Servers};
+use crate::script::reply::{items, text};
+
+/// How often the first waiter looks, of a client that may not publish; the second half as often, and so on: by then those ahead have
+/// to have had their turns. As PostgreSQL's store.
+const POLL_EVERY: Duration = Duration::from_millis(20);
+
+/// What the client knows about its right to publish.
+pub(crate) struct Untold {
+    servers: Servers,
+    /// Why scripts may not publish, once one was refused.
+    of_scripts: OnceLock<String>,
+    /// Why the client may not publish either: probably its peers may not, since they log in as the same user.
+    of_client: OnceLock<String>,
+    is_tested: AtomicBool,
+}
+
+/// The server's reason, and the channels and messages.
+type Messages = (String, Vec<[String; 2]>);
+
+/// Takes the messages that a script leaves to the client out of its reply.
+fn take(reply: &mut Value) -> Option<Messages> {
+    let read = |untold: &Value| {
+        let mut words = items(untold).ok()?.iter().map(|word| text(word).map(str::to_owned));
+        let why = words.next()?.ok()?;
+        let words = words.collect::<Result<Vec<_>, _>>().ok()?;
+        let pairs = words.chunks_exact(2).map(|pair| [pair[0].clone(), pair[1].clone()]);
+        Some((why, pairs.collect()))
+    };
+    let Value::Array(items) = reply else { return None };
+    let [word, untold, answer] = &mut items[..] else { return None };
+    let messages = if text(word).is_ok_and(|word| word == "untold") { read(untold)? } else { return None };
+    *reply = std::mem::replace(answer, Value::Nil);
+    Some(messages)
+}
+
+impl Untold {
+    pub(super) fn new(servers: &Servers) -> Untold {
+        let [of_scripts, of_client] = Default::default();
+        Untold { servers: servers.clone(), of_scripts, of_client, is_tested: false.into() }
+    }
+
+    /// Takes what the scripts for these locks could not send out of their replies, and sends it.
+    pub(crate) fn send<'a>(&self, replies: impl IntoIterator<Item = (&'a str, &'a mut Value)>) {
+        let (mut locks, mut packed, mut reason) = (Vec::new(), Vec::new(), None);
+        for (lock, reply) in replies {
+            let Some((why, messages)) = take(reply) else { continue };
+            reason.get_or_insert((lock, why));
+            locks.extend(messages.iter().map(|_| lock));
+            packed.extend(messages.iter().map(|words| cmd("PUBLISH").arg(words).get_packed_command()));
+        }
+        let Some((lock, why)) = reason else { return };
+        if let Some(refused) = self.publish(&locks, &packed) {
+            self.poll(lock, &refused);
+        } else if self.of_scripts.set(why.clone()).is_ok() {
+            log_safely(|| {
+                log::warn!(
+                    target: "fairlock::wake",
+                    event = "untold", lock, why = why.as_str();
+                    "a script for the lock {lock} may not publish ({why}): this client sends the messages itself, which costs each \
+                     hand-over a round trip; give its user the right to PUBLISH on fairlock:* and redisson_*, unless the service \
+                     refuses PUBLISH in scripts"
+                );
+            });
+        }
+    }
+
+    /// The server's reason, if it refuses one of the messages. A message that is lost otherwise is not sent again.
+    fn publish(&self, locks: &[&str], packed: &[Vec<u8>]) -> Option<ServerFailure> {
+        let pack = |at: usize, _: &Route| packed[at].clone();
+        let again = |at: usize, route: &Route| route.pool.call(packed[at].as_slice());
+        let sent = self.servers.call_all(locks, pack, Order::InTurn, |_, _, answer| answer, again);
+        let is_refusal = |failed: &ServerFailure| matches!(failed.failure, Failure::Refused { .. });
+        sent.into_iter().filter_map(Result::err).find(is_refusal)
+    }
+
+    fn poll(&self, lock: &str, refused: &ServerFailure) {
+        let why = refused.failure.to_string();
+        if self.of_client.set(why.clone()).is_err() {
+            return;
+        }
+        log_safely(|| {
+            log::warn!(
+                target: "fairlock::wake",
+                event = "mute", lock, why = why.as_str();
+                "this client may not publish, which it has to for the lock {lock} ({why}): its waiters look for their turns every \
+                 20 ms, and other clients' waiters learn of theirs by their heartbeats; give its user the right to PUBLISH on \
+                 fairlock:* and redisson_*"
+            );
+        });
+    }
+
+    /// A request waits from now on. The first such request tests whether the client may publish on its own channel: a client that
+    /// only waits would not learn that otherwise.
+    pub(crate) fn waits(&self, lock: &str, own_channel: impl FnOnce() -> String) {
+        if !self.is_tested.swap(true, Ordering::Relaxed) {
+            let test = cmd("PUBLISH").arg(own_channel()).arg("nudge").get_packed_command();
+            if let Some(refused) = self.publish(&[lock], &[test]) {
+                self.poll(lock, &refused);
+            }
+        }
+    }
+
+    /// Whether waiters look for their turns.
+    pub(crate) fn polls(&self) -> bool {
+        self.of_client.get().is_some()
+    }
+
+    /// Why scripts may not publish, if one was refused, while the client may.
+    pub(crate) fn refusal_of_scripts(&self) -> Option<&str> {
+        self.of_scripts.get().map(String::as_str)
+    }
+
+    /// When a waiter of this rank looks by itself, if the server has told it to after `recheck_in`.
+    pub(crate) fn look_in(&self, rank: u64, recheck_in: Duration) -> Duration {
+        if !self.polls() {
+            return recheck_in;
+        }
+        recheck_in.min(POLL_EVERY.saturating_mul(u32::try_from(rank.saturating_add(1)).unwrap_or(u32::MAX)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake_backend::bulk;
+
+    /// Only a reply in its very shape has messages; any other reply stays as it is.
+    #[test]
+    fn messages_are_taken_out_of_a_reply_that_has_some() {
+        let of = |word: &str, untold: &[&str]| {
+            let untold = Value::Array(untold.iter().map(|word| bulk(word)).collect());
+            Value::Array(vec![bulk(word), untold, Value::Int(0)])
+        };
+        let mut reply = of("untold", &["NOPERM", "fairlock:u", "look 1 a", "c", "0"]);
+        let pairs = [["fairlock:u", "look 1 a"], ["c", "0"]].map(|pair| pair.map(str::to_owned));
+        assert_eq!(take(&mut reply), Some(("NOPERM".to_owned(), pairs.to_vec())));
+        assert_eq!(reply, Value::Int(0));
+        let others =
+            [Value::Int(0), of("busy", &["x"]), of("untold", &[]), Value::Array(vec![bulk("untold")])];
+        for other in others {
+            let mut reply = other.clone();
+            assert_eq!((take(&mut reply), reply), (None, other));
+        }
+    }
+}

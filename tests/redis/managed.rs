@@ -1,0 +1,77 @@
+//! Servers that refuse what a server of one's own does not, as managed ones do: locks work, and what is missing is said once.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fairlock::{Client, Discipline, RedisBackend, RedisBuilder};
+use fairlock_tests::log_lines::{keep_log_lines, log_lines};
+use fairlock_tests::{Managed, RedisServer};
+
+/// A lock of each kind that one owner holds at a time, by its name.
+const KINDS: [&str; 5] = ["fair", "plain", "permits", "write", "redisson"];
+
+fn client(builder: RedisBuilder, kind: &str) -> Client {
+    let discipline = if kind == "redisson" { Discipline::Redisson } else { Discipline::HandOff };
+    Client::builder(builder.discipline(discipline).connect().unwrap()).build().unwrap()
+}
+
+/// Takes the lock of this kind, holds it so long that the other client waits, and gives it back.
+fn cycle(client: &Client, kind: &str, name: &str) {
+    let work = || thread::sleep(Duration::from_millis(1));
+    match kind {
+        "fair" | "redisson" => client.fair_lock(name).unwrap().with(|_| work()).unwrap(),
+        "plain" => client.plain_lock(name).unwrap().with(|_| work()).unwrap(),
+        "permits" => {
+            let permits = client.semaphore(name, 3).unwrap().acquire_many(2).unwrap();
+            work();
+            permits.unlock().unwrap();
+        }
+        _ => client.rw_lock(name).unwrap().writer().with(|_| work()).unwrap(),
+    }
+}
+
+/// How long two clients take for so many cycles each of one lock, which goes from one to the other.
+fn hand_overs(builder: impl Fn() -> RedisBuilder, kind: &str, name: &str, rounds: usize) -> Duration {
+    let clients = [client(builder(), kind), client(builder(), kind)];
+    let start = Instant::now();
+    thread::scope(|scope| {
+        for client in &clients {
+            scope.spawn(move || (0..rounds).for_each(|_| cycle(client, kind, name)));
+        }
+    });
+    start.elapsed()
+}
+
+/// A client whose scripts can't publish sends their messages, and says so once.
+#[test]
+fn a_client_sends_what_its_scripts_cannot_publish() {
+    keep_log_lines(log::LevelFilter::Info);
+    let managed = Managed::start();
+    for kind in KINDS {
+        let name = format!("sends:{kind}");
+        let took = hand_overs(|| managed.builder(), kind, &name, 100);
+        assert!(took < Duration::from_secs(5), "{kind}: {took:?}"); // by heartbeats: minutes
+        let said = log_lines(&name);
+        assert!((1..=2).contains(&said.len()), "once for each client: {said:?}");
+        assert!(said.iter().all(|line| line.contains("may not publish")), "{said:?}");
+    }
+}
+
+/// Waiters of a client that may not publish look for their turns.
+#[test]
+fn waiters_poll_where_the_client_may_not_publish() {
+    keep_log_lines(log::LevelFilter::Info);
+    let server = RedisServer::builder().acl("user mute on >pw ~* &* +@all -publish").start();
+    let url = server.url_as("mute", "pw");
+    for kind in KINDS {
+        let name = format!("polls:{kind}");
+        let took = hand_overs(|| RedisBackend::builder(&url), kind, &name, 25);
+        assert!(took < Duration::from_secs(10), "{kind}: {took:?}"); // by heartbeats: more than a minute
+        let said = log_lines(&name);
+        assert!((1..=2).contains(&said.len()), "once for each client: {said:?}");
+        assert!(
+            said.iter().all(|line| line.contains("+publish") || line.contains("every 20 ms")),
+            "{said:?}"
+        );
+    }
+}
