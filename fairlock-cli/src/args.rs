@@ -252,10 +252,17 @@ pub(crate) struct Show {
 /// List the locks that are held or waited for. On Redis it walks through the server's keys (SCAN): many keys take a while, but
 /// block no other client. If the queue of --discipline is empty, the other discipline's queue is listed.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  fairlock ls 'orders:*'\n  fairlock ls --watch=5s")]
+#[command(
+    after_help = "Examples:\n  fairlock ls 'orders:*'\n  fairlock ls --watch=5s\n  fairlock ls --blocked"
+)]
 pub(crate) struct Ls {
     /// Only names that match: * is any text, ? one character, [ab] one of these.
     pub(crate) pattern: Option<String>,
+    /// Show who waits for whom, as a tree, deadlocks first; exit code 1 if there is a deadlock. Reads the first 500 waiters of each
+    /// lock, two round trips a lock. The owners are threads, `Owner`s, and commands: each wait of a task is an owner of its own, and
+    /// a lock without a queue (--plain) does not show its waiters, so these show no deadlock.
+    #[arg(long)]
+    pub(crate) blocked: bool,
     /// List them repeatedly, once every interval.
     #[arg(long, value_name = "EVERY", value_parser = parse, num_args = 0..=1, require_equals = true, default_missing_value = "1s")]
     pub(crate) watch: Option<Duration>,

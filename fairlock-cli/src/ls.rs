@@ -9,9 +9,13 @@ use crate::kind::held_by;
 use crate::names::escaped;
 use crate::server;
 use crate::show::summary;
+use crate::tree;
 use crate::watch::watch;
 
 pub(crate) fn ls(server: &Server, options: &Ls) -> Result<Exit, Failure> {
+    if options.blocked {
+        return tree::blocked(server, options);
+    }
     let store = server::store(server)?;
     watch(options.watch, || {
         let locks = store.locks(options.pattern.as_deref())?;

@@ -6,6 +6,7 @@
 
 mod args;
 mod ask;
+mod blocked;
 mod doctor;
 mod durable;
 mod duration;
@@ -21,6 +22,7 @@ mod run;
 mod server;
 mod settings;
 mod show;
+mod tree;
 mod unlock;
 mod watch;
 

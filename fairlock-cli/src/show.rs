@@ -141,7 +141,7 @@ fn fit(name: String, then: &str, wide: bool) -> String {
 }
 
 /// One object. Times are in milliseconds; null means unknown.
-fn to_json(name: &str, state: &LockState, first: u64) -> Value {
+pub(crate) fn to_json(name: &str, state: &LockState, first: u64) -> Value {
     let waiter = |(number, waiter): (u64, &Waiter)| {
         let (host, process) = process_of(&waiter.label);
         json!({

@@ -34,7 +34,7 @@ const HOUSE: [(&str, &str); 7] = [
     ("fairlock-memory", "backend faults shared plans store wake_ups"),
     (
         "fairlock-cli",
-        "run doctor migrate ls kick show unlock kind watch manual ask server report args settings names exit durable
+        "run doctor migrate ls tree kick show unlock blocked kind watch manual ask server report args settings names exit durable
          duration",
     ),
 ];

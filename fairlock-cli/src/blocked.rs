@@ -1,0 +1,231 @@
+//! Who waits for whom across locks, and who can never go on: a deadlock.
+//!
+//! An owner that waits goes on once the holders before it have gone on, and the waiters ahead of it in the queue. Whoever is left over when
+//! all that can go on has gone on is stuck: in a deadlock, or behind one.
+
+use std::collections::{HashMap, HashSet};
+
+use fairlock::{Holder, LockState, OwnerId, Waiter};
+
+/// A lock with the part of its queue that was read.
+pub(crate) struct Seen {
+    pub(crate) name: String,
+    pub(crate) state: LockState,
+}
+
+impl Seen {
+    /// The waiters that are there, in the order of the queue.
+    pub(crate) fn waiters(&self) -> impl Iterator<Item = &Waiter> {
+        self.state.queue.iter().filter(|waiter| !waiter.is_absent())
+    }
+
+    fn hold(&self, owner: &OwnerId) -> Option<&Holder> {
+        self.state.holders.iter().find(|holder| holder.owner == *owner)
+    }
+
+    fn wait(&self, owner: &OwnerId) -> Option<&Waiter> {
+        self.waiters().find(|waiter| waiter.owner == *owner)
+    }
+}
+
+/// One owner of a deadlock: it waits for a lock that the next one has, or that the next one is to get before it.
+pub(crate) struct Link<'a> {
+    pub(crate) waiter: &'a Waiter,
+    /// The lock that it waits for.
+    pub(crate) lock: &'a Seen,
+    /// How the owner before this one in the circle is blocked by it: the hold of that one's lock; none if this owner stands ahead of it.
+    pub(crate) hold: Option<&'a Holder>,
+    /// The lock for which the owner before this one waits.
+    pub(crate) blocks: &'a Seen,
+}
+
+/// The deadlocks among these locks, each as a circle. What was not read (the end of a long queue, holders that the store does not list)
+/// counts as able to go on, so a deadlock may be missed, and none is invented.
+pub(crate) fn deadlocks(locks: &[Seen]) -> Vec<Vec<Link<'_>>> {
+    let stuck = stuck(locks);
+    let mut circles = Vec::new();
+    let mut visited: HashSet<&OwnerId> = HashSet::new();
+    for lock in locks {
+        for waiter in lock.waiters().filter(|waiter| stuck.contains(&waiter.owner)) {
+            let mut path: Vec<Link> = Vec::new();
+            let (mut at, mut on) = (waiter, lock);
+            let mut how = (None, lock);
+            while visited.insert(&at.owner) {
+                path.push(Link { waiter: at, lock: on, hold: how.0, blocks: how.1 });
+                let Some((next, next_lock, hold)) = blocker(locks, &stuck, at, on) else { break };
+                how = (hold, on);
+                if let Some(start) = path.iter().position(|link| link.waiter.owner == next.owner) {
+                    let mut circle = path.split_off(start);
+                    (circle[0].hold, circle[0].blocks) = how;
+                    circles.push(circle);
+                    break;
+                }
+                (at, on) = (next, next_lock);
+            }
+        }
+    }
+    circles
+}
+
+/// The deadlocks of the first look that the second one has, too: every hold with its token, every wait without a break. Each of these
+/// was there between the looks, so all of them were there at one time, although a look reads one lock after the other.
+pub(crate) fn lasting<'a>(first: &'a [Seen], second: &[Seen]) -> Vec<Vec<Link<'a>>> {
+    let second: HashMap<&str, &Seen> = second.iter().map(|lock| (lock.name.as_str(), lock)).collect();
+    let lasts = |link: &Link| {
+        let waits = second.get(link.lock.name.as_str()).and_then(|lock| lock.wait(&link.waiter.owner));
+        let goes_on = waits.is_some_and(|later| later.waiting >= link.waiter.waiting);
+        let blocks = second.get(link.blocks.name.as_str());
+        let still_blocks = match link.hold {
+            Some(hold) => blocks
+                .and_then(|lock| lock.hold(&hold.owner))
+                .is_some_and(|later| later.token == hold.token && later.units == hold.units),
+            None => true, // the place is the wait itself, and no one overtakes
+        };
+        goes_on && still_blocks
+    };
+    let mut circles = deadlocks(first);
+    circles.retain(|circle| circle.iter().all(lasts));
+    circles
+}
+
+/// The waiting owners that never go on unless a lease, a time-out or an operator helps.
+fn stuck(locks: &[Seen]) -> HashSet<&OwnerId> {
+    let mut stuck: HashSet<&OwnerId> =
+        locks.iter().flat_map(|lock| lock.waiters().map(|waiter| &waiter.owner)).collect();
+    loop {
+        let before = stuck.len();
+        for lock in locks {
+            let free = free_in_the_end(lock, &stuck);
+            // Whoever is ahead gets the lock first, and gives it back.
+            for waiter in lock.waiters().take_while(|waiter| waiter.units <= free) {
+                stuck.remove(&waiter.owner);
+            }
+        }
+        if stuck.len() == before {
+            return stuck;
+        }
+    }
+}
+
+/// The units that are free once all holders have gone on that can.
+fn free_in_the_end(lock: &Seen, stuck: &HashSet<&OwnerId>) -> u32 {
+    let holders = lock.state.holders.iter().filter(|holder| stuck.contains(&holder.owner));
+    let taken = holders.fold(0_u32, |sum, holder| sum.saturating_add(holder.units));
+    lock.state.capacity.unwrap_or(1).saturating_sub(taken)
+}
+
+/// Whom the stuck waiter waits for: a stuck holder, or, if there is room beside the holders, the stuck waiter before it. With the lock that
+/// this owner waits for itself, and its hold.
+fn blocker<'a>(
+    locks: &'a [Seen],
+    stuck: &HashSet<&OwnerId>,
+    waiter: &Waiter,
+    lock: &'a Seen,
+) -> Option<(&'a Waiter, &'a Seen, Option<&'a Holder>)> {
+    if waiter.units > free_in_the_end(lock, stuck) {
+        let holder = lock.state.holders.iter().find(|holder| stuck.contains(&holder.owner))?;
+        let waits = |seen: &'a Seen| seen.wait(&holder.owner).map(|wait| (wait, seen, Some(holder)));
+        return locks.iter().find_map(waits);
+    }
+    let ahead = lock.waiters().take_while(|other| other.owner != waiter.owner);
+    ahead.filter(|other| stuck.contains(&other.owner)).last().map(|other| (other, lock, None))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use fairlock::FencingToken;
+
+    use super::*;
+
+    /// Locks as text: `a/5: x=1 y=2 < z=3` has five units, of which x holds 1 and y holds 2; z waits for 3. Without numbers: a fair lock.
+    fn seen(locks: &[&str]) -> Vec<Seen> {
+        let owner = |text: &str| {
+            let (name, units) = text.split_once('=').unwrap_or((text, "1"));
+            (OwnerId::new(name), units.parse().unwrap())
+        };
+        let read = |text: &&str| {
+            let (name, rest) = text.split_once(": ").unwrap();
+            let (holders, waiters) = rest.split_once('<').unwrap_or((rest, ""));
+            let (name, capacity) =
+                name.split_once('/').map_or((name, None), |(name, n)| (name, n.parse().ok()));
+            let mut state = LockState::default();
+            state.capacity = capacity;
+            for (owner, units) in holders.split_whitespace().map(owner) {
+                let mut holder = Holder::new(owner, 1);
+                (holder.units, holder.token) = (units, Some(FencingToken::new(7)));
+                state.holders.push(holder);
+            }
+            for (owner, units) in waiters.split_whitespace().map(owner) {
+                let mut waiter = Waiter::new(owner);
+                (waiter.units, waiter.waiting) = (units, Some(Duration::from_secs(9)));
+                state.queue.push(waiter);
+            }
+            Seen { name: name.to_owned(), state }
+        };
+        locks.iter().map(read).collect()
+    }
+
+    fn circles(locks: &[Seen]) -> Vec<String> {
+        let link = |link: &Link| {
+            let how = if link.hold.is_some() { "has" } else { "is before it at" };
+            format!("{} {how} {}, wants {}", link.waiter.owner.as_str(), link.blocks.name, link.lock.name)
+        };
+        deadlocks(locks).iter().map(|circle| circle.iter().map(link).collect::<Vec<_>>().join("; ")).collect()
+    }
+
+    #[test]
+    fn circles_of_owners_are_found_and_chains_are_not() {
+        let three = "x has a, wants c; z has c, wants b; y has b, wants a";
+        let cases: [(&[&str], &[&str]); 9] = [
+            (&["a: x < y", "b: y < z"], &[]),
+            (&["a: x < y", "b: y < x"], &["y has b, wants a; x has a, wants b"]),
+            (
+                &["a: x < y", "b: y < z", "c: z < x"],
+                &["y has b, wants a; x has a, wants c; z has c, wants b"],
+            ),
+            // v and w stand behind the deadlock, t beside it.
+            (&["a: x < w y", "b: y < x", "c: w < v", "d: u < t"], &["x has a, wants b; y has b, wants a"]),
+            (
+                &["a: x < y", "b: y < x", "c: u < v", "d: v < u"],
+                &["y has b, wants a; x has a, wants b", "v has d, wants c; u has c, wants d"],
+            ),
+            // One free unit is enough to go on, and so is one that will be free.
+            (&["a/2: x=1 u=1 < y=1", "b: y < x"], &[]),
+            (&["a/2: x=1 < y=2", "b: y < x"], &["y has b, wants a; x has a, wants b"]),
+            // There is room for y beside the reader x, but not before the writer w.
+            (
+                &["a/9: x=1 < w=9 y=1", "b: y < x"],
+                &["w is before it at a, wants a; x has a, wants b; y has b, wants a"],
+            ),
+            (&["c: z < x", "b: y < z", "a: x < y"], &[three]),
+        ];
+        for (locks, found) in cases {
+            assert_eq!(circles(&seen(locks)), found, "{locks:?}");
+        }
+    }
+
+    /// Two looks: x gave `a` up and took it again between the reading of `a` and that of `b`.
+    #[test]
+    fn a_circle_of_holds_that_never_were_there_together_is_none() {
+        let circle = seen(&["a: x < y", "b: y < x"]);
+        assert_eq!(lasting(&circle, &circle).len(), 1);
+        let mut later = seen(&["a: x < y", "b: y < x"]);
+        later[0].state.holders[0].token = Some(FencingToken::new(8));
+        assert_eq!(lasting(&circle, &later).len(), 0, "another hold");
+        later = seen(&["a: x < y", "b: y < x"]);
+        later[1].state.queue[0].waiting = Some(Duration::from_secs(1));
+        assert_eq!(lasting(&circle, &later).len(), 0, "another wait");
+        assert_eq!(lasting(&circle, &seen(&["a: x < y", "b: y"])).len(), 0, "no wait");
+        assert_eq!(lasting(&circle, &seen(&["a: x < y"])).len(), 0, "no lock");
+    }
+
+    /// An absent waiter waits for nothing.
+    #[test]
+    fn a_dead_waiter_is_in_no_deadlock() {
+        let mut locks = seen(&["a: x < y", "b: y < x"]);
+        locks[1].state.queue[0].place_left = Some(Duration::ZERO);
+        assert!(deadlocks(&locks).is_empty());
+    }
+}

@@ -1,0 +1,180 @@
+//! `ls --blocked` on both stores: chains of waiters, and deadlocks of threads and of processes.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::io::{BufRead, BufReader, Write, stdin};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::{env, thread};
+
+use fairlock::{Client, PostgresBackend, RedisBackend};
+use fairlock_tests::{PostgresServer, RedisServer, assert_no_residue};
+use serde_json::Value;
+
+use support::{output, says, wait_for_queue};
+
+fn client(url: &str, label: &str) -> Client {
+    let builder = match url.starts_with("postgres") {
+        true => Client::builder(PostgresBackend::connect(url).unwrap()),
+        false => Client::builder(RedisBackend::connect(url).unwrap()),
+    };
+    builder.label(label).build().unwrap()
+}
+
+/// Runs the test on both stores.
+fn on_both(test: impl Fn(&str)) {
+    let redis = RedisServer::start();
+    test(&redis.url());
+    assert_no_residue(&redis, &[]);
+    test(&PostgresServer::start().url());
+}
+
+/// What `ls --blocked` prints, with the times left out, and the exit code.
+fn blocked(url: &str) -> (String, Option<i32>) {
+    let said = says(url, "ls --blocked");
+    assert_eq!(said.err, "");
+    let without_times = |line: &str| line.split(" for ").next().unwrap().to_owned() + "\n";
+    (said.out.lines().map(without_times).collect(), said.status.code())
+}
+
+/// The deadlocks by labels and locks, each from its least text on; and the exit code.
+fn deadlocks(url: &str) -> (Vec<Vec<String>>, Option<i32>) {
+    let said = output(url, &["ls", "--blocked", "--json"]);
+    let seen: Value = serde_json::from_str(&said.out).unwrap();
+    let text = |link: &Value| {
+        assert!(link["token"].is_u64() && link["owner"].is_string(), "{link}");
+        ["label", "blocks", "waits_for"].map(|field| link[field].as_str().unwrap()).join(" ")
+    };
+    let circle = |circle: &Value| {
+        let mut links: Vec<String> = circle.as_array().unwrap().iter().map(text).collect();
+        let least = (0..links.len()).min_by_key(|n| &links[*n]).unwrap();
+        links.rotate_left(least);
+        links
+    };
+    (seen["deadlocks"].as_array().unwrap().iter().map(circle).collect(), said.status.code())
+}
+
+/// Takes the first lock, says so, takes the second when it is told to, and gives both up when it is told again.
+fn takes_both(client: &Client, [first, second]: [&str; 2], has_first: impl FnOnce(), told: impl Fn()) {
+    let first = client.fair_lock(first).unwrap().lock().unwrap();
+    has_first();
+    told();
+    let second = client.fair_lock(second).unwrap().request().unwrap();
+    told();
+    drop((first, second));
+}
+
+fn hears(orders: &Receiver<()>) -> impl Fn() {
+    || {
+        let _ = orders.recv();
+    }
+}
+
+#[test]
+fn a_chain_of_waiters_is_a_tree_and_no_deadlock() {
+    on_both(|url| {
+        let nobody = ("nobody waits\n".to_owned(), Some(0));
+        assert_eq!(blocked(url), nobody);
+        let [first, second, third] = ["first", "second", "third"].map(|label| client(url, label));
+        let guard = first.fair_lock("orders").unwrap().lock().unwrap();
+        assert_eq!(blocked(url), nobody, "a lock without waiters is left out");
+        thread::scope(|threads| {
+            let (orders, told) = channel();
+            threads.spawn(move || takes_both(&second, ["stock", "orders"], || (), hears(&told)));
+            orders.send(()).unwrap();
+            wait_for_queue(&first.fair_lock("orders").unwrap(), 1);
+            let stock = third.fair_lock("stock").unwrap();
+            let waits = stock.request().unwrap();
+            wait_for_queue(&stock, 1);
+            let tree = "orders  held by first\n  1  second, waiting\n    stock  held by second\n      1  third, waiting\n";
+            assert_eq!(blocked(url), (tree.to_owned(), Some(0)));
+            assert_eq!(deadlocks(url), (vec![], Some(0)));
+            drop((waits, orders));
+        });
+        guard.unlock().unwrap();
+        assert_eq!(blocked(url), nobody);
+    });
+}
+
+#[test]
+fn a_deadlock_of_two_threads_is_shown_with_what_each_has() {
+    on_both(|url| {
+        thread::scope(|threads| {
+            let (has_first, first_taken) = channel();
+            let orders: Vec<_> = [["a", "b"], ["b", "a"]]
+                .map(|names| {
+                    let ((orders, told), has_first) = (channel(), has_first.clone());
+                    let client = client(url, &format!("thread-{}", names[0]));
+                    threads.spawn(move || {
+                        takes_both(&client, names, || has_first.send(()).unwrap(), hears(&told));
+                    });
+                    orders
+                })
+                .into();
+            (0..2).for_each(|_| first_taken.recv().unwrap());
+            orders.iter().for_each(|thread| thread.send(()).unwrap());
+            let sees = client(url, "sees");
+            ["a", "b"].iter().for_each(|name| wait_for_queue(&sees.fair_lock(name).unwrap(), 1));
+            let (text, code) = blocked(url);
+            assert!(text.starts_with("deadlock: thread-"), "{text}");
+            assert!(
+                text.contains("a  held by thread-a\n  1  thread-b, waiting\n    b  held by thread-b\n"),
+                "{text}"
+            );
+            assert!(text.contains("        a  (above)\n"), "{text}");
+            assert_eq!(code, Some(1));
+            let circle = ["thread-a a b", "thread-b b a"].map(str::to_owned).to_vec();
+            assert_eq!(deadlocks(url), (vec![circle], Some(1)));
+            drop(orders);
+        });
+        assert_eq!(deadlocks(url), (vec![], Some(0)));
+    });
+}
+
+/// The address of the server and the names of the two locks, for the second process of a test.
+const PART: &str = "FAIRLOCK_TEST_PART";
+
+/// Whether this is such a process; then it has taken its part, told by lines of its input.
+fn is_the_second_process() -> bool {
+    let Ok(part) = env::var(PART) else { return false };
+    let words: Vec<&str> = part.split(' ').collect();
+    let client = client(words[0], &format!("process-{}", words[1]));
+    let says = || println!("\nhas its first lock");
+    takes_both(&client, [words[1], words[2]], says, || drop(stdin().read_line(&mut String::new())));
+    true
+}
+
+/// Starts a process that takes part, and returns it when it has its first lock.
+fn starts(url: &str, test: &str, names: &str) -> Child {
+    let mut child = Command::new(env::current_exe().unwrap());
+    child.args(["--exact", test, "--nocapture"]).env(PART, format!("{url} {names}"));
+    let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap() == "has its first lock"));
+    thread::spawn(move || lines.for_each(drop)); // until the process ends
+    child
+}
+
+#[test]
+fn a_deadlock_of_three_processes_is_shown() {
+    if is_the_second_process() {
+        return;
+    }
+    on_both(|url| {
+        let test = "a_deadlock_of_three_processes_is_shown";
+        let mut processes = ["a b", "b c", "c a"].map(|names| starts(url, test, names));
+        for process in &mut processes {
+            process.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+        }
+        let sees = client(url, "sees");
+        ["a", "b", "c"].iter().for_each(|name| wait_for_queue(&sees.fair_lock(name).unwrap(), 1));
+        let circle = ["process-a a b", "process-b b c", "process-c c a"].map(str::to_owned).to_vec();
+        assert_eq!(deadlocks(url), (vec![circle], Some(1)));
+        for mut process in processes {
+            drop(process.stdin.take()); // told again
+            assert!(process.wait().unwrap().success());
+        }
+        assert_eq!(deadlocks(url), (vec![], Some(0)));
+    });
+}
