@@ -3,69 +3,21 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use fairlock_core::backend::{
-    Acquire, Acquired, Backend, Hold, Place, Released, Renew, Renewal, RequestId, Wait, only,
-};
-use fairlock_core::{ClientId, FencingToken, OwnerId};
+use fairlock_core::LockKind;
+use fairlock_core::backend::{Acquired, Renewal, Wait};
 
-use crate::story::{Story, fair, read_write};
+use crate::support::World;
 
-const LEASE: Duration = Duration::from_secs(30);
 const WHAT: [&str; 5] = ["an acquire", "its repeat", "a try of a writer", "a renewal", "a release"];
 /// Operations of each kind in a round.
 const BATCH: u64 = 50;
 
-/// The numbered requests of one client.
-struct Crowd(Story, ClientId);
-
-impl Crowd {
-    fn of(story: Story) -> Crowd {
-        let client = story.client_id(0);
-        Crowd(story, client)
-    }
-
-    fn owner(&self, number: u64) -> OwnerId {
-        OwnerId::new(&format!("{}:{number}", self.1))
-    }
-
-    fn asks(&self, number: u64, units: u32, wait: Wait) -> Acquired {
-        let owner = self.owner(number);
-        let lock = self.0.lock();
-        let mut place = Place::new(&lock, &owner, RequestId::new(number));
-        (place.units, place.wait) = (units, wait);
-        only(self.0.backend.acquire(&[Acquire::new(place, LEASE)])).unwrap()
-    }
-
-    /// It has one unit, or gets it.
-    fn token(&self, number: u64) -> FencingToken {
-        match self.asks(number, 1, Wait::Forever) {
-            Acquired::Granted { token, .. } => token,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn renews(&self, number: u64, token: FencingToken) {
-        let owner = self.owner(number);
-        let lock = self.0.lock();
-        let hold = Hold::new(&lock, &owner, RequestId::new(number), token);
-        let item = Renew::Hold { hold, holds: 1, lease: LEASE };
-        assert_eq!(self.0.backend.renew(self.1, &[item]).remove(0).unwrap(), Renewal::Renewed);
-    }
-
-    fn releases(&self, (number, token): (u64, FencingToken)) {
-        let owner = self.owner(number);
-        let lock = self.0.lock();
-        let hold = Hold::new(&lock, &owner, RequestId::new(number), token);
-        assert_eq!(only(self.0.backend.release(&[hold])).unwrap(), Released::Released);
-    }
-}
-
 /// The time of each operation beside this many readers: the least of some rounds.
 fn times_beside(readers: u64) -> [Duration; 5] {
-    let crowd = Crowd::of(read_write());
+    let crowd = World::of(LockKind::ReadWrite);
     let get = |number| {
-        crowd.0.clock.advance(Duration::from_micros(10)); // each ends at another time
-        (number, crowd.token(number))
+        crowd.clock.advance(Duration::from_micros(10)); // each ends at another time
+        (number, crowd.granted(number, 1))
     };
     let mut holders: VecDeque<_> = (1..=readers).map(get).collect();
     let mut least = [Duration::MAX; 5];
@@ -77,13 +29,13 @@ fn times_beside(readers: u64) -> [Duration; 5] {
             (0..BATCH).for_each(|at| operate(at as usize, first + at));
             least[what] = least[what].min(begun.elapsed() / BATCH as u32);
         };
-        time(0, &mut |_, number| tokens.push(crowd.token(number)));
-        time(1, &mut |at, number| assert_eq!(crowd.token(number), tokens[at]));
-        time(2, &mut |_, _| assert!(matches!(crowd.asks(0, u32::MAX, Wait::No), Acquired::Busy { .. })));
-        time(3, &mut |at, number| crowd.renews(number, tokens[at]));
+        time(0, &mut |_, number| tokens.push(crowd.granted(number, 1)));
+        time(1, &mut |at, number| assert_eq!(crowd.granted(number, 1), tokens[at]));
+        time(2, &mut |_, _| assert!(matches!(crowd.ask(0, u32::MAX, Wait::No), Ok(Acquired::Busy { .. }))));
+        time(3, &mut |at, number| assert_eq!(crowd.renew(number, tokens[at]).unwrap(), Renewal::Renewed));
         holders.extend((first..).zip(tokens.iter().copied()));
         let oldest: Vec<_> = holders.drain(..BATCH as usize).collect();
-        time(4, &mut |at, _| crowd.releases(oldest[at]));
+        time(4, &mut |at, _| crowd.releases(oldest[at].0, oldest[at].1));
     }
     least
 }
@@ -102,19 +54,18 @@ fn the_cost_of_an_operation_does_not_grow_with_the_holders() {
 #[test]
 fn a_hand_off_costs_no_more_with_many_waiters() {
     let median = |waiters: u64| {
-        let crowd = Crowd::of(fair());
-        let queue = |number| assert!(matches!(crowd.asks(number, 1, Wait::Forever), Acquired::Queued { .. }));
-        let mut token = crowd.token(0);
+        let crowd = World::of(LockKind::Fair);
+        let queue = |number| _ = crowd.queued(number, 1);
+        let mut token = crowd.granted(0, 1);
         (1..=waiters).for_each(queue);
         let mut times: Vec<Duration> = Vec::new();
         for holder in 0..500 {
             queue(waiters + holder + 1);
             let start = Instant::now();
-            crowd.releases((holder, token));
+            crowd.releases(holder, token);
             times.push(start.elapsed());
-            token = crowd.token(holder + 1);
+            token = crowd.granted(holder + 1, 1);
         }
-        crowd.0.client(0).hears_whatever();
         times.sort();
         times[times.len() / 2]
     };

@@ -3,20 +3,13 @@
 use fairlock_core::LockKind;
 use fairlock_core::LockKind::{Fair as FAIR, Plain as PLAIN, ReadWrite as READ_WRITE};
 use fairlock_core::backend::BackendErrorKind::{InvalidConfig, Mismatch};
-use fairlock_core::backend::{Backend, Wait};
+use fairlock_core::backend::{Acquired, Backend, ForceReleased, Renewal, Wait};
 
-use crate::story::*;
+use crate::support::*;
 
 const SEMAPHORE_OF_5: LockKind = LockKind::Semaphore { permits: 5 };
 const EIGHT: LockKind = LockKind::Semaphore { permits: 8 };
 const ONE: LockKind = LockKind::Semaphore { permits: 1 };
-
-#[test]
-fn the_backend_keeps_all_kinds() {
-    for kind in [FAIR, PLAIN, READ_WRITE, SEMAPHORE_OF_5] {
-        assert!(Story::of(kind).backend.supports(kind), "{kind}");
-    }
-}
 
 /// A name that is held as another kind is refused with both kinds.
 #[test]
@@ -32,10 +25,13 @@ fn a_name_held_as_another_kind_is_refused_with_both() {
         (READ_WRITE, "a read-write lock", ONE, "a semaphore of 1 permit", other),
         (FAIR, "an exclusive lock", SEMAPHORE_OF_5, "a semaphore of 5 permits", other),
     ] {
-        let s = Story::of(kind).a().gets().as_kind(asked);
-        let mut errors = [Wait::Forever, Wait::No].map(|wait| s.b().acquire(wait).unwrap_err()).to_vec();
-        errors.push(s.backend.force_release(&s.lock()).unwrap_err());
-        match s.backend.inspect(&s.lock(), 0..100) {
+        let mut world = World::of(kind);
+        assert!(world.backend.supports(kind), "{kind}");
+        let token = world.granted(1, 1);
+        world.as_kind(asked);
+        let mut errors = [Wait::Forever, Wait::No].map(|wait| world.ask(2, 1, wait).unwrap_err()).to_vec();
+        errors.push(world.backend.force_release(&world.lock).unwrap_err());
+        match world.backend.inspect(&world.lock, 0..100) {
             Ok(state) => {
                 assert!(kind.capacity() > 1 && asked.capacity() > 1);
                 assert_eq!(state.capacity, Some(kind.capacity()));
@@ -46,72 +42,89 @@ fn a_name_held_as_another_kind_is_refused_with_both() {
             assert_eq!(error.kind(), Mismatch);
             assert_eq!(error.message(), format!("it is {is}, and you asked for {asks}: {remedy}"));
         }
-        s.b()
-            .beat_once()
-            .gone()
-            .leaves()
-            .naming(A)
-            .release()
-            .gone()
-            .as_kind(kind)
-            .a()
-            .has(30 * S, 1)
-            .queue(&[]);
+        assert_eq!(*world.beat(&[2])[0].as_ref().unwrap(), Renewal::Lost);
+        world.as_kind(kind);
+        assert_eq!(world.seen(), (vec![1], vec![]));
+        world.releases(1, token);
     }
 }
 
-/// The one that asks for it as another kind finds the first waiter in the queue, and makes it the holder.
+/// The one that asks for it as another kind finds the first waiter in the queue, and makes it the holder. So it is while a waiter for a
+/// plain lock is heard.
 #[test]
 fn a_name_that_is_waited_for_as_another_kind_is_refused() {
-    let s = semaphore(5).a().units(5).gets().b().waits(0).lose_hold().as_semaphore(8);
-    s.c().ask().fails(Mismatch).as_semaphore(5).b().hears();
+    let mut world = World::of(SEMAPHORE_OF_5);
+    world.granted(1, 5);
+    world.queued(2, 1);
+    world.backend.faults().lose_hold("orders");
+    world.as_kind(EIGHT);
+    assert_eq!(world.ask(3, 1, Wait::Forever).unwrap_err().kind(), Mismatch);
+    assert_eq!(world.told(0), ["granted 2"]);
+    let mut world = World::of(PLAIN);
+    world.granted(1, 1);
+    assert!(matches!(world.ask(2, 1, Wait::Forever), Ok(Acquired::Busy { .. })));
+    world.backend.faults().lose_hold("orders");
+    world.as_kind(SEMAPHORE_OF_5);
+    assert_eq!(world.ask(3, 1, Wait::No).unwrap_err().kind(), Mismatch);
+    world.clock.advance(TTL);
+    world.granted(3, 1);
 }
 
-/// Absent waiters keep no name and hear of the new kind when they come back.
-#[test]
-fn absent_waiters_keep_no_name() {
-    let s = semaphore(8).a().units(8).gets().d().with_ticket().of_client(1).units(7).waits(0);
-    s.client(1).hangs_up().a().releases().as_semaphore(5).c().units(5).gets().as_semaphore(8);
-    s.d().beat_once().gone().ask().fails(Mismatch).as_semaphore(5).c().releases().taken(0);
-    s.as_semaphore(8).d().beat_once().gone().waits(0).looking_in(ms(0)).gets();
-}
-
-/// An absent waiter is granted nothing of the new kind before it asks. It would get seven units of five.
+/// An absent waiter keeps no name, and is granted nothing of the new kind before it asks. It would get seven units of five.
 #[test]
 fn an_absent_waiter_is_granted_nothing_of_the_new_kind() {
-    let s = semaphore(8).a().units(8).gets().d().of_client(1).units(7).waits(0).client(1).is_cut_off();
-    s.lose_hold().as_semaphore(5).c().units(5).gets().client(1).is_back().client(1).hears(GAP).c().releases();
-    s.taken(0).e().units(5).gets();
-}
-
-#[test]
-fn plain_waiters_keep_the_name_while_they_are_heard() {
-    let s = plain().a().gets().b().knocks().lose_hold().as_semaphore(5);
-    s.c().try_once().fails(Mismatch).pass(5 * S).c().gets();
-}
-
-#[test]
-fn one_request_for_too_many_units_leaves_the_queue_as_it_is() {
-    let s = semaphore(2).a().gets().b().units(2).waits(0);
-    s.c().units(3).ask().fails(InvalidConfig).queue(&[B]);
+    let mut world = World::of(EIGHT);
+    let token = world.granted(1, 8);
+    world.queued(OF_SECOND, 7);
+    world.hangs_up(1);
+    world.releases(1, token);
+    world.as_kind(SEMAPHORE_OF_5);
+    let token = world.granted(2, 5);
+    world.as_kind(EIGHT);
+    assert_eq!(world.ask(OF_SECOND, 7, Wait::Forever).unwrap_err().kind(), Mismatch);
+    world.as_kind(SEMAPHORE_OF_5);
+    world.releases(2, token);
+    assert_eq!(world.seen().0, []);
+    world.granted(3, 5);
+    // The same with a waiter that was cut off and is back.
+    let mut world = World::of(EIGHT);
+    world.granted(1, 8);
+    world.queued(OF_SECOND, 7);
+    world.backend.faults().cut_off(world.client(1));
+    world.backend.faults().lose_hold("orders");
+    world.as_kind(SEMAPHORE_OF_5);
+    let token = world.granted(2, 5);
+    world.backend.faults().bring_back(world.client(1));
+    world.releases(2, token);
+    assert_eq!(world.seen().0, []);
+    world.granted(3, 5);
 }
 
 #[test]
 fn force_on_an_idle_name_takes_nothing() {
-    let s = semaphore(2).as_semaphore(8).force_finds_nothing().as_semaphore(2).a().tries();
-    s.as_semaphore(8).force_fails(Mismatch);
+    let mut world = World::of(EIGHT);
+    assert_eq!(world.backend.force_release(&world.lock).unwrap(), ForceReleased::NotHeld);
+    world.as_kind(LockKind::Semaphore { permits: 2 });
+    world.granted(1, 1);
+    world.as_kind(EIGHT);
+    assert_eq!(world.backend.force_release(&world.lock).unwrap_err().kind(), Mismatch);
 }
 
 #[test]
 fn an_idle_name_takes_the_kind_of_the_next_request() {
-    let s = fair();
+    let mut world = World::of(FAIR);
+    let capacity = |world: &World| world.backend.inspect(&world.lock, 0..0).unwrap().capacity;
     for kind in [FAIR, SEMAPHORE_OF_5, EIGHT, READ_WRITE, PLAIN, ONE] {
-        s.as_kind(kind).a().gets();
-        assert_eq!(s.seen().capacity.unwrap_or(1), kind.capacity());
-        s.a().releases();
-        assert_eq!(s.seen().capacity, None);
+        world.as_kind(kind);
+        let token = world.granted(1, 1);
+        assert_eq!(capacity(&world).unwrap_or(1), kind.capacity());
+        world.releases(1, token);
+        assert_eq!(capacity(&world), None);
     }
-    s.b().gets().pass(30 * S).as_kind(EIGHT).c().units(8).gets(); // so does one whose last hold has ended
+    world.granted(2, 1);
+    world.clock.advance(LEASE);
+    world.as_kind(EIGHT);
+    world.granted(3, 8); // so does one whose last hold has ended
 }
 
 /// A request for no units or too many is refused and leaves nothing.
@@ -120,16 +133,14 @@ fn a_request_for_no_units_or_too_many_leaves_nothing() {
     for (kind, too_many) in
         [(FAIR, 2), (PLAIN, 2), (SEMAPHORE_OF_5, 6), (LockKind::Semaphore { permits: 0 }, 1)]
     {
-        let s = Story::of(kind);
+        let world = World::of(kind);
         for units in [0, too_many, u32::MAX] {
-            let asks = s.by(&format!("for {units}")).units(units);
             for wait in [Wait::No, Wait::Forever] {
-                let error = asks.acquire(wait).unwrap_err();
+                let error = world.ask(1, units, wait).unwrap_err();
                 assert_eq!(error.kind(), InvalidConfig);
-                let message = format!("a request for {units} units of what is a {kind}");
-                assert_eq!(error.message(), message);
+                assert_eq!(error.message(), format!("a request for {units} units of what is a {kind}"));
             }
-            asks.beat_once().gone().held_by(&[]).queue(&[]);
+            assert_eq!(world.seen(), (vec![], vec![]));
         }
     }
 }

@@ -2,13 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod crowd;
-mod fair;
 mod faults;
-mod holds;
 mod kinds;
 mod plain;
-mod repeats;
-mod shared;
-mod shared_ends;
-mod story;
-mod tickets;
+mod support;
