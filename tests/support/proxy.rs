@@ -168,11 +168,6 @@ impl Proxy {
         url.replace(&format!(":{}", self.shared.server), &format!(":{}", self.port))
     }
 
-    /// The port of the server behind it.
-    pub fn server_port(&self) -> u16 {
-        self.shared.server
-    }
-
     /// Sets the rule for this traffic.
     pub fn set(&self, traffic: Traffic, rule: Rule) {
         self.set_all(&[traffic], rule);

@@ -31,7 +31,6 @@ enum Transport {
     #[default]
     Tcp,
     Tls,
-    Unix,
 }
 
 /// How the program runs.
@@ -86,12 +85,6 @@ impl RedisServerBuilder {
             .arg("tls-ca-cert-file", &path(&certificates.ca))
             .arg("tls-replication", "yes")
             .arg("tls-cluster", "yes")
-    }
-
-    /// `url()` names the unix socket.
-    pub fn unix_socket(mut self) -> Self {
-        self.transport = Transport::Unix;
-        self
     }
 
     /// A sentinel, which watches servers and keeps no data.
@@ -153,7 +146,7 @@ impl RedisServer {
         RedisServerBuilder::default()
     }
 
-    /// The URL for the clients under test, with the password if there is one: `redis://`, `rediss://` or `unix://`.
+    /// The URL for the clients under test, with the password if there is one: `redis://` or `rediss://`.
     pub fn url(&self) -> String {
         self.url_with("", self.set_up.password.as_deref().unwrap_or_default())
     }
@@ -166,15 +159,6 @@ impl RedisServer {
     fn url_with(&self, user: &str, password: &str) -> String {
         let (user, password) = (encode(user), encode(password).replace('/', "%2F"));
         let scheme = match self.set_up.transport {
-            Transport::Unix => {
-                let path = encode(&self.socket().to_string_lossy());
-                let query = match (user.is_empty(), password.is_empty()) {
-                    (true, true) => String::new(),
-                    (true, false) => format!("?pass={password}"),
-                    (false, _) => format!("?user={user}&pass={password}"),
-                };
-                return format!("unix://{path}{query}");
-            }
             Transport::Tcp => "redis",
             Transport::Tls => "rediss",
         };

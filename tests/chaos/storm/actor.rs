@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use fairlock::{Cancel, Error, FencingToken};
 
+use crate::bounds::Limit;
 use crate::in_hand::{AnyGuard, ClientEnd, Pending, call};
 use crate::judge::{self, Reasons};
 use crate::life::Life;
 use crate::link;
 use crate::program::{Ask, End, Several, Wait, What};
-use crate::world::{Limit, Using, World, locked};
+use crate::world::{Using, World, locked};
 
 /// Where an actor may not wait without limit, since others may wait for what it has, it waits for this time; with a real
 /// clock for a tenth of it.

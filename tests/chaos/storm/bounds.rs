@@ -1,9 +1,37 @@
 //! The oracle for calls: each ends in time.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use fairlock::Cancel;
+
+use crate::life::Life;
 use crate::look::{BUSY, RETRY, SLACK};
-use crate::world::{Call, Limit, Promise, World, locked};
+use crate::world::{Promise, World, locked};
+
+/// A call that an actor is in.
+#[derive(Clone, Debug)]
+pub struct Call {
+    pub what: String,
+    pub life: Arc<Life>,
+    pub began: Duration,
+    pub limit: Limit,
+    /// Of the token that it waits under: when that was cancelled is known by the actor's number.
+    pub cancel: Cancel,
+}
+
+/// How long a call may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// As long as the server needs to answer.
+    AtOnce,
+    /// A timed wait.
+    Timed(Duration),
+    /// Until it is granted, or the server was silent for the outage limit.
+    Patient,
+    /// A drain, which waits so long for holders.
+    Drain(Duration),
+}
 
 pub fn calls(world: &World) {
     let now = world.now();

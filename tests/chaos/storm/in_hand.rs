@@ -9,12 +9,13 @@ use fairlock::{
     OwnedGuard, OwnedRequest, Ownership, Request, Result,
 };
 
+use crate::bounds::{Call, Limit};
 use crate::life::{Life, Shutdown};
 use crate::link;
 use crate::program::{Ask, Wait};
 use crate::server::name_of;
 use crate::task;
-use crate::world::{Call, Limit, Using, World, locked};
+use crate::world::{Using, World, locked};
 
 pub enum AnyGuard {
     Thread(LockGuard),

@@ -11,6 +11,7 @@ use fairlock::{Cancel, Client, ClientId, Clock, LockName, ManualClock, MemoryBac
 use fairlock_tests::look_until;
 pub use fairlock_tests::oracle::Promise;
 
+use crate::bounds::Call;
 pub use crate::finding::Finding;
 use crate::holds::Holds;
 use crate::keeper::Way;
@@ -63,30 +64,6 @@ pub enum Place {
     Memory { clock: ManualClock, store: MemoryBackend },
     /// On a real server, under the system's clock. Each client has a separate way.
     Server { ways: Vec<Way> },
-}
-
-/// A call that an actor is in.
-#[derive(Clone, Debug)]
-pub struct Call {
-    pub what: String,
-    pub life: Arc<Life>,
-    pub began: Duration,
-    pub limit: Limit,
-    /// Of the token that it waits under: when that was cancelled is known by the actor's number.
-    pub cancel: Cancel,
-}
-
-/// How long a call may take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Limit {
-    /// As long as the server needs to answer.
-    AtOnce,
-    /// A timed wait.
-    Timed(Duration),
-    /// Until it is granted, or the server was silent for the outage limit.
-    Patient,
-    /// A drain, which waits so long for holders.
-    Drain(Duration),
 }
 
 /// A use of a life's client; the client is dropped with its last user.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use fairlock::{Cancel, LockKind};
 
 use super::{Actor, Guard, Request};
+use crate::bounds::{Call, Limit};
 use crate::handles::{Handle, get_all};
 use crate::in_hand::{AnyGuard, asked_as, begin_as_task, owner_of, thread_owner};
 use crate::judge::{self, Reasons};
@@ -13,7 +14,7 @@ use crate::life::Life;
 use crate::link;
 use crate::program::{Ask, Several, Terms, Wait, What};
 use crate::server::name_of;
-use crate::world::{Call, Limit, Promise, Using, locked};
+use crate::world::{Promise, Using, locked};
 
 impl Wait {
     fn limit(self) -> Limit {

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use fairlock::{Cancel, Error, LockKind};
 
 use super::{Actor, Guard, Leak};
+use crate::bounds::Limit;
 use crate::handles::Handle;
 use crate::judge::{self, Reasons};
 use crate::program::{Ask, End, Terms, Wait};
 use crate::server::name_of;
-use crate::world::{Limit, Promise, locked};
+use crate::world::{Promise, locked};
 
 /// A call on a hold that may have been lost.
 const MAY_BE_LOST: Reasons = Reasons { lost: true, misuse: false, mismatch: false };

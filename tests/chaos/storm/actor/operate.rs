@@ -3,11 +3,12 @@
 use fairlock::{Cancel, Result};
 
 use super::Actor;
+use crate::bounds::Limit;
 use crate::handles::Desk;
 use crate::in_hand::{ClientEnd, end_client};
 use crate::judge::Reasons;
 use crate::server::name_of;
-use crate::world::{Limit, locked};
+use crate::world::locked;
 
 impl Actor {
     pub(super) fn force(&self, lock: usize) {
