@@ -1,6 +1,6 @@
 //! Feature `metrics`: what is recorded when, by which label, and that a lock's series are asked for once.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
@@ -15,7 +15,7 @@ use super::scene::*;
 use super::store::{Op, queued};
 use super::support::{S, World};
 use crate::backend::LockId;
-use crate::claim::{GrantedBy, Punctuality};
+use crate::claim::GrantedBy;
 use crate::stats::{Counters, Outcome};
 use crate::{LockKind, LockName, LostCause};
 
@@ -24,8 +24,6 @@ use crate::{LockKind, LockName, LostCause};
 struct Records {
     recorded: Arc<Mutex<Vec<(String, f64)>>>,
     registered: Mutex<BTreeMap<String, u32>>,
-    /// The names with a help.
-    described: Mutex<Vec<String>>,
 }
 
 /// One series: the name, and the labels as `name=value`.
@@ -76,17 +74,9 @@ impl GaugeFn for Series {
 }
 
 impl Recorder for Records {
-    fn describe_counter(&self, name: KeyName, _: Option<Unit>, _: SharedString) {
-        self.described.lock().push(name.as_str().to_owned());
-    }
-
-    fn describe_gauge(&self, name: KeyName, _: Option<Unit>, _: SharedString) {
-        self.described.lock().push(name.as_str().to_owned());
-    }
-
-    fn describe_histogram(&self, name: KeyName, _: Option<Unit>, _: SharedString) {
-        self.described.lock().push(name.as_str().to_owned());
-    }
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
 
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
         Counter::from_arc(self.series(key))
@@ -162,53 +152,6 @@ fn the_length_of_a_queue_is_recorded_when_a_request_joins_it() {
     joined(&[]); // each is recorded once
     s.c().plain().requests().d().plain().locks().unlocks().done();
     joined(&[]); // a plain lock has no queue
-}
-
-#[test]
-fn a_wait_is_recorded_by_its_way_and_a_loss_by_its_cause() {
-    let records = Records::default();
-    let s = metrics::with_local_recorder(&records, threads);
-    let recorded = |series: &str, value| {
-        let name = series.split(' ').next().unwrap();
-        assert_eq!(records.of(name), [(series.to_owned(), value)]);
-    };
-    s.a().locks();
-    recorded("fairlock_wait_seconds lock= by=at_once", 0.0);
-    s.a().unlocks().done().acquire().says(rank(0)).b().requests().pass(2 * S).b().is_pushed(9);
-    s.b().waits().gets(9);
-    recorded("fairlock_wait_seconds lock= by=wake_up", 2.0);
-    s.b().loses(Taken);
-    recorded("fairlock_lost_total lock= cause=taken", 1.0);
-}
-
-#[test]
-fn each_metric_has_one_help() {
-    let records = Records::default();
-    metrics::with_local_recorder(&records, || Counters::new(1).lost(&fair("one")));
-    let registered = records.registered.lock();
-    let names: BTreeSet<&str> = registered.keys().filter_map(|series| series.split(' ').next()).collect();
-    let mut described = records.described.lock().clone();
-    described.sort();
-    assert_eq!((described.len(), described), (11, names.into_iter().map(str::to_owned).collect()));
-}
-
-/// A hold is recorded when it is over and a renewal once more if it was late.
-#[test]
-fn a_hold_is_recorded_when_it_is_over() {
-    let records = Records::default();
-    let lock = fair("one");
-    let counters = metrics::with_local_recorder(&records, || Counters::new(0));
-    counters.meter_grant(&lock, GrantedBy::FirstAsk, S, None);
-    let is_held = ("fairlock_holds lock=".to_owned(), 1.0);
-    assert_eq!(records.of("fairlock_holds"), [is_held]);
-    counters.held(&lock, 3 * S);
-    counters.renewed(&lock, Punctuality::InTime);
-    counters.renewed(&lock, Punctuality::Late);
-    let renewals = ("fairlock_renewals_total lock=".to_owned(), 1.0);
-    let late = ("fairlock_late_renewals_total lock=".to_owned(), 1.0);
-    let held = ("fairlock_hold_seconds lock=".to_owned(), 3.0);
-    let is_over = ("fairlock_holds lock=".to_owned(), -1.0);
-    assert_eq!(records.of("fairlock_"), [is_over, held, renewals.clone(), renewals, late]);
 }
 
 /// A call without the lock is recorded by kind and outcome and its wait unless it had none.

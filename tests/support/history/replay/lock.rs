@@ -11,8 +11,6 @@ use fairlock_rules::{GrantedHold, LockEntry, OperationContext, StoreContext};
 use super::calls::Call;
 
 pub(super) const MS: u64 = 1_000_000;
-/// A place that never ends.
-pub(super) const NO_END: Millis = 1 << 40;
 /// The lock has this many numbers for each recorded one. Steps whose numbers are not recorded draw from these.
 const ROOM: u64 = 1024;
 /// Above all numbers that the clock can give.
@@ -34,8 +32,6 @@ pub(super) struct Lock {
     owners: Vec<(OwnerId, u64)>,
     /// Owner of what no process has seen.
     nobody: OwnerId,
-    /// No request has the lock, and it waits for the first to ask: an unseen hold keeps it from being handed on.
-    is_free: bool,
     lease: Duration,
     ttl: Duration,
 }
@@ -51,7 +47,6 @@ impl Lock {
             last: 0,
             owners: calls.iter().map(owner).collect(),
             nobody: OwnerId::new("nobody:0"),
-            is_free: false,
             lease,
             ttl,
         }
@@ -64,10 +59,6 @@ impl Lock {
 
     /// The hold, if there is one, also after its end.
     pub(super) fn hold(&mut self) -> Option<GrantedHold> {
-        if self.is_free { None } else { self.any_hold() }
-    }
-
-    fn any_hold(&mut self) -> Option<GrantedHold> {
         let hold = self.entry.take_sole_hold()?;
         self.entry.put_sole_hold(hold.clone());
         Some(hold)
@@ -114,13 +105,6 @@ impl Lock {
             ends,
             label,
         });
-        self.is_free = false;
-    }
-
-    /// Nobody has the lock, and nobody gets it before it asks.
-    pub(super) fn set_free(&mut self) {
-        self.hold_unseen(NO_END * MS);
-        self.is_free = true;
     }
 
     /// A request takes a place.
@@ -143,9 +127,6 @@ impl Lock {
 
     /// A request takes the free lock.
     pub(super) fn take(&mut self, now: u64, index: usize, token: u64) -> Acquired {
-        if std::mem::take(&mut self.is_free) {
-            self.entry.take_sole_hold();
-        }
         self.acquire(now, index, Wait::No, Some(token))
     }
 
@@ -166,7 +147,7 @@ impl Lock {
     /// The holder gives the lock up. `token` is that of the next hold, if it is known. Returns whether the
     /// lock was held.
     pub(super) fn release(&mut self, now: u64, token: Option<u64>) -> bool {
-        let Some(held) = self.any_hold() else { return false };
+        let Some(held) = self.hold() else { return false };
         let released = self.command(now, token, |lock, entry, context| {
             entry.release(context, &Hold::new(&lock.id, &held.owner, held.request, held.token))
         });
@@ -175,7 +156,7 @@ impl Lock {
 
     /// Returns whether the hold lives on.
     pub(super) fn renew_hold(&mut self, now: u64) -> bool {
-        let Some(held) = self.any_hold() else { return false };
+        let Some(held) = self.hold() else { return false };
         let lease = self.lease;
         let renewed = self.command(now, None, |lock, entry, context| {
             let hold = Hold::new(&lock.id, &held.owner, held.request, held.token);

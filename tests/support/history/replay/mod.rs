@@ -23,7 +23,7 @@ use fairlock_rules::GrantedHold;
 
 use super::{Event, Violations, sort};
 use calls::{Call, Heartbeat, calls};
-use lock::{Lock, MS, Millis, NO_END, number};
+use lock::{Lock, MS, Millis, number};
 use sentences::Because;
 
 /// A server counts a lease in whole milliseconds of another clock.
@@ -36,11 +36,6 @@ pub enum Rules {
     /// The same, of fairlock-rules, where tickets count the places of a queue, and are no numbers of the sequence of tokens. So a place
     /// may be taken late: before any of a greater ticket, before its grant, and before a grant without a place that was asked for later.
     Queue,
-    /// As in Redisson's queue: a free lock waits until the first in the queue asks. There are no tickets: two requests have an order if one
-    /// had its place before the other one's call began.
-    Redisson,
-    /// The rules without the queue: tokens, leases and exclusion.
-    Plain,
 }
 
 /// What was replayed.
@@ -81,10 +76,8 @@ pub fn replay(
     let mut events = events.to_vec();
     sort(&mut events);
     let millis = |time: Duration| u64::try_from(time.as_millis()).expect("no lease is that long");
-    let replayed = calls(&events, lock).and_then(|calls| {
-        let ttl = if matches!(rules, Rules::HandOff | Rules::Queue) { millis(place_ttl) } else { NO_END };
-        Replay::new(rules, millis(lease), ttl, &calls).run()
-    });
+    let replayed = calls(&events, lock)
+        .and_then(|calls| Replay::new(rules, millis(lease), millis(place_ttl), &calls).run());
     replayed.map_err(|sentence| Violations(vec![format!("`{lock}`: {sentence}")]))
 }
 
@@ -130,15 +123,10 @@ impl Replay<'_> {
     fn order_places(&mut self, grants: &[usize]) -> Vec<(u64, u64)> {
         let calls = self.calls;
         let places = || calls.iter().enumerate().filter_map(|(index, call)| Some((index, call, call.place?)));
+        self.places = places().filter_map(|(index, _, place)| Some(((place.ticket?, 1), index))).collect();
         let due: Vec<(u64, u64)> = match self.rules {
-            Rules::HandOff => {
-                self.places =
-                    places().filter_map(|(index, _, place)| Some(((place.ticket?, 1), index))).collect();
-                grants.iter().map(|&index| (calls[index].token(), 0)).collect()
-            }
+            Rules::HandOff => grants.iter().map(|&index| (calls[index].token(), 0)).collect(),
             Rules::Queue => {
-                self.places =
-                    places().filter_map(|(index, _, place)| Some(((place.ticket?, 1), index))).collect();
                 let due = |call: &Call| match call.place.and_then(|place| place.ticket) {
                     Some(ticket) => ticket,
                     None => {
@@ -148,23 +136,6 @@ impl Replay<'_> {
                 };
                 grants.iter().map(|&index| (due(&calls[index]), 1)).collect()
             }
-            // First asked, first granted: so places were taken in the order of the tokens, as far as the times allow it. What
-            // left without a grant came as late as possible.
-            Rules::Redisson => {
-                let mut joined = 0;
-                let order = |&index: &usize| {
-                    joined = calls[index].asked.max(joined);
-                    let seen = calls[index].place.map_or(u64::MAX, |place| place.seen);
-                    (joined.min(seen), calls[index].token())
-                };
-                let due: Vec<_> = grants.iter().map(order).collect();
-                let granted = grants.iter().zip(&due).filter(|(index, _)| calls[**index].place.is_some());
-                self.places = granted.map(|(&index, &order)| (order, index)).collect();
-                let others = places().filter(|(_, call, _)| call.granted.is_none());
-                self.places.extend(others.map(|(index, _, place)| ((place.seen, u64::MAX), index)));
-                due
-            }
-            Rules::Plain => vec![(0, 0); grants.len()],
         };
         self.places.sort_by(|a, b| b.cmp(a));
         due
@@ -173,10 +144,7 @@ impl Replay<'_> {
     /// A request queues.
     fn take_place(&mut self, index: usize) -> Result<(), String> {
         let Some(place) = self.calls[index].place else { return Ok(()) };
-        // Without a ticket only the order is known.
-        if place.ticket.is_some() {
-            self.reach(self.calls[index].asked, Because::Asks(index))?;
-        }
+        self.reach(self.calls[index].asked, Because::Asks(index))?;
         let told = place.ticket.filter(|_| self.rules == Rules::HandOff);
         if told.is_some() {
             self.check_limit(index, "was in the queue", place.seen)?;
@@ -263,9 +231,7 @@ impl Replay<'_> {
             self.revive(next);
             (self.first() == Some(next)).then(|| self.calls[next].token())
         });
-        if self.rules == Rules::Redisson {
-            self.lock.set_free();
-        } else if !self.lock.release(self.now, token) {
+        if !self.lock.release(self.now, token) {
             return Err(format!("the rules do not end {hold:?}"));
         }
         Ok(())

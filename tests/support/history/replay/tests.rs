@@ -80,15 +80,11 @@ fn two_holders_at_a_time_are_refused() {
     let because = "process 1 `b` (token 40) had the lock at 9000000 ns, which can't be before 10000000 ns, \
                    when process 1 `a` (token 10) releases it";
     refused(Rules::HandOff, &[&two_behind_one(), &early], because);
-    for rules in [Rules::Redisson, Rules::Plain] {
-        let second = [asks(2, "b"), gets(4, "b", 20)];
-        refused(rules, &[&[asks(0, "a"), gets(1, "a", 10)], &second, &releases(10, "a")], "releases it");
-    }
     // A hold whose release failed is over at its call at the earliest.
     let unknown = [asks(0, "a"), gets(1, "a", 10), at(10, "a", What::Release), at(12, "a", What::Unknown)];
     let other = |ms| [asks(2, "b"), gets(ms, "b", 20)];
-    assert!(replayed(Rules::Plain, &[&unknown, &other(11)]).is_ok());
-    refused(Rules::Plain, &[&unknown, &other(9)], "releases it");
+    assert!(replayed(Rules::HandOff, &[&unknown, &other(11)]).is_ok());
+    refused(Rules::HandOff, &[&unknown, &other(9)], "releases it");
 }
 
 #[test]
@@ -108,26 +104,6 @@ fn a_turn_out_of_order_is_refused() {
     refused(Rules::HandOff, &[&start, &leaves(8)], "when process 1 `b` leaves the queue");
 }
 
-/// Redisson's waiters have an order only if one was in the queue before the other asked.
-#[test]
-fn redissons_waiters_have_an_order_if_queued_in_turn() {
-    let start = [&[asks(0, "a"), gets(1, "a", 10)][..], &releases(10, "a")].concat();
-    let queue = |asked| [asks(2, "b"), in_queue(4, "b", 0), asks(asked, "c"), in_queue(6, "c", 0)];
-    let served = [gets(12, "c", 40), at(13, "c", What::Release), gets(14, "b", 50)];
-    assert!(replayed(Rules::Redisson, &[&start, &queue(3), &served]).is_ok());
-    refused(
-        Rules::Redisson,
-        &[&start, &queue(5), &served],
-        "while process 1 `b` (token 50) was first in the queue",
-    );
-    let done = replayed(Rules::Plain, &[&start, &queue(5), &served]).unwrap();
-    assert_eq!(done, Replayed { grants: 3, handed_over: 0, unseen: 0 });
-    // The waiter that was first has left, but not before its limit.
-    let queue = [asks_for(2, "b", 10), in_queue(4, "b", 0), at(13, "b", What::Failed), asks(5, "c")];
-    assert!(replayed(Rules::Redisson, &[&start, &queue, &[gets(12, "c", 20)]]).is_ok());
-    refused(Rules::Redisson, &[&start, &queue, &[gets(11, "c", 20)]], "when process 1 `b` leaves the queue");
-}
-
 #[test]
 fn a_token_that_does_not_grow_is_refused() {
     let turns = |second| {
@@ -135,11 +111,13 @@ fn a_token_that_does_not_grow_is_refused() {
             [&[asks(0, "a"), gets(1, "a", 10)][..], &releases(2, "a"), &[asks(5, "b"), gets(6, "b", second)]];
         [turns.concat(), releases(7, "b").to_vec()].concat()
     };
-    for rules in [Rules::HandOff, Rules::Redisson, Rules::Plain] {
-        assert!(replayed(rules, &[&turns(11)]).is_ok());
-        refused(rules, &[&turns(10)], "the token of process 1 `b` (token 10) is not greater than all before");
-        refused(rules, &[&turns(9)], "`a` (token 10) had the lock at 1000000 ns, which can't be before");
-    }
+    assert!(replayed(Rules::HandOff, &[&turns(11)]).is_ok());
+    refused(
+        Rules::HandOff,
+        &[&turns(10)],
+        "the token of process 1 `b` (token 10) is not greater than all before",
+    );
+    refused(Rules::HandOff, &[&turns(9)], "`a` (token 10) had the lock at 1000000 ns, which can't be before");
     // Tickets come from the same sequence.
     let ticket = |ticket| [asks(2, "b"), in_queue(4, "b", ticket), gets(11, "b", 20)];
     let start = [&[asks(0, "a"), gets(1, "a", 10)][..], &releases(10, "a")].concat();
@@ -155,7 +133,7 @@ fn a_grant_to_a_request_that_had_left_is_refused() {
     let left = [at(8, "b", What::Failed), at(10, "a", What::Release), at(11, "a", What::Released)];
     let over = "`b` got it at 12000000 ns (token 30), and its request was over or never made";
     refused(Rules::HandOff, &[&start, &left, &[gets(12, "b", 30)]], over);
-    refused(Rules::Plain, &[&[gets(12, "b", 30)]], over);
+    refused(Rules::HandOff, &[&[gets(12, "b", 30)]], over);
     // The next one gets it then.
     let next = [asks(12, "c"), gets(13, "c", 30)];
     assert_eq!(replayed(Rules::HandOff, &[&start, &left, &next]).unwrap().grants, 2);
@@ -177,15 +155,12 @@ fn a_hold_beyond_its_lease_that_was_not_renewed_is_refused() {
         let renewed = renewals.iter().map(|sent| at(sent + 1, "a", What::Renewed { sent: sent * MS }));
         [&[asks(0, "a"), gets(1, "a", 10)][..], &renewed.collect::<Vec<_>>(), &releases(ms, "a")].concat()
     };
-    for rules in [Rules::HandOff, Rules::Redisson, Rules::Plain] {
-        assert!(replayed(rules, &[&until(100, &[])]).is_ok());
-        let lost =
-            "`a` (token 10) believed in its hold until 102000000 ns, and its lease ended at 100000000 ns";
-        refused(rules, &[&until(102, &[])], lost);
-        assert!(replayed(rules, &[&until(180, &[30, 80])]).is_ok());
-        refused(rules, &[&until(182, &[30, 80])], "its lease ended at 180000000 ns");
-        refused(rules, &[&until(180, &[102])], "its lease ended at 100000000 ns");
-    }
+    assert!(replayed(Rules::HandOff, &[&until(100, &[])]).is_ok());
+    let lost = "`a` (token 10) believed in its hold until 102000000 ns, and its lease ended at 100000000 ns";
+    refused(Rules::HandOff, &[&until(102, &[])], lost);
+    assert!(replayed(Rules::HandOff, &[&until(180, &[30, 80])]).is_ok());
+    refused(Rules::HandOff, &[&until(182, &[30, 80])], "its lease ended at 180000000 ns");
+    refused(Rules::HandOff, &[&until(180, &[102])], "its lease ended at 100000000 ns");
     let late = [asks(150, "b"), in_queue(151, "b", 20), gets(182, "b", 30)];
     let because = "renewed its hold at 102000000 ns, after its lease";
     refused(Rules::HandOff, &[&until(180, &[102]), &late], because);
@@ -201,11 +176,9 @@ fn a_hold_beyond_its_lease_that_was_not_renewed_is_refused() {
 #[test]
 fn the_hold_of_a_killed_process_lasts_as_long_as_its_lease() {
     let killed = [asks(0, "a"), gets(1, "a", 10), at(31, "a", What::Renewed { sent: 30 * MS })];
-    for rules in [Rules::HandOff, Rules::Redisson, Rules::Plain] {
-        let next = |ms| [asks(50, "b"), gets(ms, "b", 20)];
-        assert!(replayed(rules, &[&killed, &next(130)]).is_ok());
-        refused(rules, &[&killed, &next(120)], "when the lease of process 1 `a` (token 10) ends");
-    }
+    let next = |ms| [asks(50, "b"), gets(ms, "b", 20)];
+    assert!(replayed(Rules::HandOff, &[&killed, &next(130)]).is_ok());
+    refused(Rules::HandOff, &[&killed, &next(120)], "when the lease of process 1 `a` (token 10) ends");
     // A waiter that was killed gets nothing, and those behind it get their turns.
     let queue = [asks(2, "b"), in_queue(4, "b", 20), asks(3, "c"), in_queue(5, "c", 30), gets(140, "c", 40)];
     assert_eq!(replayed(Rules::HandOff, &[&killed, &queue]).unwrap().grants, 2);
