@@ -13,7 +13,7 @@ const FILL: &str = "local now = tonumber(redis.call('TIME')[1]) * 1000 \
     for number = 1, 2500 do \
       local member = string.format('00000000-0000-4000-8000-000000000000:%d:%016x', number, number) \
       redis.call('ZADD', KEYS[1], number, member) \
-      redis.call('HSET', KEYS[2], member, string.format('1 1 %.0f %.0f 30000 - worker:%d', now, now + 3600000, number)) \
+      redis.call('HSET', KEYS[2], member, string.format('1 1 %.0f %.0f 30000 -- worker:%d', now, now + 3600000, number)) \
     end";
 
 fn crowded() -> RedisServer {

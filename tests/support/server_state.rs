@@ -24,7 +24,7 @@ pub fn add_dead_places(server: &RedisServer, name: &str, owners: RangeInclusive<
         for at = ARGV[1], ARGV[2] do \
           local member = string.format('00000000-0000-4000-8000-000000000000:%d:%016x', at, at) \
           redis.call('ZADD', KEYS[1], at, member) \
-          redis.call('HSET', KEYS[2], member, string.format('1 1 %.0f %.0f 30000 - dead', now * 1000 + at, now + ARGV[3])) \
+          redis.call('HSET', KEYS[2], member, string.format('1 1 %.0f %.0f 30000 -- dead', now * 1000 + at, now + ARGV[3])) \
         end \
         for _, key in ipairs(KEYS) do redis.call('PEXPIRE', key, ARGV[3] * 2) end";
     let keys = ["queue", "record"].map(|what| format!("fairlock_{what}:{{{name}}}"));

@@ -10,7 +10,8 @@ end
 local function read_place(member, value)
   local units, capacity, ticket, deadline, lease, deaf, new, label =
     string.match(value or '', '^(%d+) (%d+) (%d+) (%d+) (%d+) ([-d])([-n]) (.*)$')
-  if not units or units == '0' or units ~= capacity and tonumber(units) > tonumber(capacity) then return nil end
-  return { client = string.match(member, '^[^:]*'), units = units, capacity = capacity, ticket = ticket,
-    deadline = tonumber(deadline), lease = tonumber(lease), is_deaf = deaf == 'd', is_new = new == 'n', label = label }
+  local client = units and string.match(member, '^([^:]*):[^:]*:[^:]*$')
+  if not client or units == '0' or units ~= capacity and tonumber(units) > tonumber(capacity) then return nil end
+  return { client = client, units = units, capacity = capacity, ticket = ticket, deadline = tonumber(deadline),
+    lease = tonumber(lease), is_deaf = deaf == 'd', is_new = new == 'n', label = label }
 end

@@ -12,6 +12,9 @@
 -- @include format/queue: read_numbers
 -- @include lib/queue_clock: clock_at
 
+-- A clock never reaches this (ms): a greater number was written by another program.
+local LAST_TIME = 1e15
+
 -- No member has this name.
 local NOBODY = 'nobody'
 
@@ -20,8 +23,9 @@ local function read_queue(member)
   local head = redis.call('ZRANGE', waiters, '0', '0')[1]
   local fields = redis.call('HMGET', record, 'last', 'queue', member, head or NOBODY)
   local served, pulse, clock, ttl, rests = read_numbers(fields[2])
+  rests = head and tonumber(rests) < LAST_TIME and tonumber(rests) or 0
   return { head = head, head_place = fields[4], own = fields[3] or nil, last = int(fields[1]) or 0,
-    served = int(served) or 0, clock = clock_at(pulse, clock, head and ttl), ttl = int(ttl) or 5000, rests = head and int(rests) or 0,
+    served = int(served) or 0, clock = clock_at(pulse, clock, head and ttl), ttl = int(ttl) or 5000, rests = rests,
     is_held_back = head and now - (pulse or now) > ttl / 2, known = {} }
 end
 

@@ -91,7 +91,7 @@ fn poison_in_a_queue_of_a_cluster_is_removed() {
     cluster.assert_no_residue();
 }
 
-const GOOD_FOR_EVER: &[u8] = b"1 1 4503599627370494 4503599627370495 60000 - theirs";
+const GOOD_FOR_EVER: &[u8] = b"1 1 4503599627370494 4503599627370495 60000 -- theirs";
 
 fn is_well_formed(member: &[u8]) -> bool {
     member.iter().filter(|byte| **byte == b':').count() >= 2
@@ -131,7 +131,7 @@ fn an_owner_that_is_not_text_is_shown_and_hides_nothing() {
         pipe.cmd("HSET").arg("poisoned").arg(b"\xfe:1").arg(2).ignore();
         pipe.cmd("HSET").arg(RECORD).arg(&[&b"grant"[..], b"\xfe:1:ab 7 a\xfd"]).ignore();
         pipe.cmd("ZADD").arg(QUEUE).arg(1).arg(b"\xff:1:2").ignore();
-        pipe.cmd("HSET").arg(RECORD).arg(b"\xff:1:2").arg(b"1 1 1 4503599627370495 60000 - \xfc").ignore();
+        pipe.cmd("HSET").arg(RECORD).arg(b"\xff:1:2").arg(b"1 1 1 4503599627370495 60000 -- \xfc").ignore();
         pipe.cmd("RPUSH").arg("redisson_lock_queue:{poisoned}").arg(b"\xff:1").ignore();
         pipe.exec(&mut server.con()).unwrap();
 

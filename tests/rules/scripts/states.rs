@@ -51,7 +51,7 @@ impl State {
                 for place in
                     world.query::<Vec<String>>(&["HKEYS", key]).iter().filter(|field| field.contains(':'))
                 {
-                    world.query::<()>(&["HSET", key, place, "1 1 1 1 60000 - label"]);
+                    world.query::<()>(&["HSET", key, place, "1 1 1 1 60000 -- label"]);
                 }
             }
             State::Expired if kind(key) == Kind::Queue => {
