@@ -44,6 +44,10 @@ pub mod from_redisson {}
 pub mod from_elsewhere {}
 
 #[doc = include_str!("../docs/rustdoc-links.md")]
+#[doc = include_str!("../docs/from-advisory-locks.md")]
+pub mod from_advisory_locks {}
+
+#[doc = include_str!("../docs/rustdoc-links.md")]
 #[doc = include_str!("../docs/pictures/for-rustdoc.md")]
 #[doc = include_str!("../docs/promises.md")]
 pub mod promises {}

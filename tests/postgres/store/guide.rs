@@ -1,12 +1,8 @@
 //! What the guide's page on PostgreSQL says, on a real server.
 
-use std::fs;
-use std::path::Path;
-
 use fairlock::{Client, PostgresBackend};
 use fairlock_tests::locks::take;
 use postgres::NoTls;
-use postgres::types::Type;
 
 use crate::held::server;
 
@@ -96,29 +92,4 @@ fn each_error_for_a_missing_right_names_the_grant_that_helps() {
     };
     guard.unlock().unwrap();
     assert_eq!(granted.len(), 5, "{granted:?}");
-}
-
-/// The calls of all drivers take a name and a token, and answer with a bool.
-#[test]
-fn calls_of_all_drivers_take_a_name_and_a_token() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/postgres.md");
-    let page = fs::read_to_string(page).unwrap();
-    let block = page.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
-    let server = server();
-    let guard = take(&crate::held::connect(server).fair_lock("orders").unwrap());
-    let (mut con, token, mut seen) = (server.con(), guard.token().as_i64(), 0);
-    for start in block.match_indices("select ").map(|(at, _)| at) {
-        let sql = block[start..].split(['"', '\n']).next().unwrap();
-        let statement = con.prepare(sql).unwrap();
-        let held: bool = if sql.contains("all_still_held") {
-            assert_eq!(statement.params(), [Type::TEXT_ARRAY, Type::INT8_ARRAY], "{sql}");
-            con.query_one(&statement, &[&["orders"].as_slice(), &[token].as_slice()]).unwrap().get(0)
-        } else {
-            assert_eq!(statement.params(), [Type::TEXT, Type::INT8], "{sql}");
-            con.query_one(&statement, &[&"orders", &token]).unwrap().get(0)
-        };
-        assert!(held, "{sql}");
-        seen += 1;
-    }
-    assert_eq!(seen, 4, "sqlx, tokio-postgres, diesel, and several locks");
 }
