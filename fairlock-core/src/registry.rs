@@ -39,6 +39,20 @@ struct LockClaims {
     claims: HashTable<Arc<Claim>>,
 }
 
+/// Where the owner's claim on the lock is, or would be.
+fn owners<'a>(
+    locks: &'a mut HashTable<LockClaims>,
+    lock: &LockName,
+    owner: &OwnerId,
+) -> Entry<'a, Arc<Claim>> {
+    let of_lock = locks
+        .entry(lock.hash_code(), |of_lock| of_lock.lock == *lock, |of_lock| of_lock.lock.hash_code())
+        .or_insert_with(|| LockClaims { lock: lock.clone(), claims: HashTable::new() })
+        .into_mut();
+    let is_owners = |claim: &Arc<Claim>| claim.owner == *owner;
+    of_lock.claims.entry(owner.hash_code(), is_owners, |claim| claim.owner.hash_code())
+}
+
 impl Default for Registry {
     fn default() -> Registry {
         Registry { shards: std::array::from_fn(|_| Shard::default()), lost_leaks: Mutex::default() }
@@ -62,14 +76,7 @@ impl Registry {
         join: impl FnOnce(&Arc<Claim>) -> Option<T>,
         make: impl FnOnce() -> (Arc<Claim>, T),
     ) -> T {
-        let hash = lock.hash_code();
-        let mut locks = self.locks(hash);
-        let of_lock = locks
-            .entry(hash, |of_lock| of_lock.lock == *lock, |of_lock| of_lock.lock.hash_code())
-            .or_insert_with(|| LockClaims { lock: lock.clone(), claims: HashTable::new() })
-            .into_mut();
-        let is_owners = |claim: &Arc<Claim>| claim.owner == *owner;
-        match of_lock.claims.entry(owner.hash_code(), is_owners, |claim| claim.owner.hash_code()) {
+        match owners(&mut self.locks(lock.hash_code()), lock, owner) {
             Entry::Occupied(mut found) => join(found.get()).unwrap_or_else(|| {
                 debug_assert!(found.get().has_ended(), "a second claim of {owner} on {lock}");
                 let (claim, made) = make();
@@ -101,15 +108,15 @@ impl Registry {
         }
     }
 
-    /// Replaces `old` by `new`, if `old` is still there.
-    pub(crate) fn replace(&self, old: &Arc<Claim>, new: &Arc<Claim>) {
+    /// Makes `new` the owner's claim in place of `old`; unless the owner has another claim by now, which is returned.
+    pub(crate) fn replace(&self, old: &Arc<Claim>, new: &Arc<Claim>) -> Option<Arc<Claim>> {
         let lock = &old.lock.name;
-        let mut locks = self.locks(lock.hash_code());
-        let of_lock = locks.find_mut(lock.hash_code(), |of_lock| of_lock.lock == *lock);
-        let is_old = |claim: &Arc<Claim>| Arc::ptr_eq(claim, old);
-        if let Some(current) = of_lock.and_then(|of| of.claims.find_mut(old.owner.hash_code(), is_old)) {
-            *current = Arc::clone(new);
+        match owners(&mut self.locks(lock.hash_code()), lock, &old.owner) {
+            Entry::Occupied(found) if !Arc::ptr_eq(found.get(), old) => return Some(Arc::clone(found.get())),
+            Entry::Occupied(mut found) => *found.get_mut() = Arc::clone(new),
+            Entry::Vacant(free) => _ = free.insert(Arc::clone(new)),
         }
+        None
     }
 
     /// Remembers the claim, if it is lost and has leaked holds.
@@ -224,10 +231,12 @@ mod tests {
         registry.remove(&old);
         assert!(registry.get(lock.as_str(), "u:1").is_some_and(|claim| Arc::ptr_eq(&claim, &new)));
         let newest = Claim::of_tests(lock, "u:1");
-        registry.replace(&old, &newest);
+        assert!(registry.replace(&old, &newest).is_some_and(|claim| Arc::ptr_eq(&claim, &new)));
         assert!(!registry.has(|claim| std::ptr::eq(claim, &*newest)));
-        registry.replace(&new, &newest);
+        assert!(registry.replace(&new, &newest).is_none());
         assert!(registry.has(|claim| std::ptr::eq(claim, &*newest)));
+        registry.remove(&newest);
+        assert!(registry.replace(&newest, &new).is_none() && registry.get(lock.as_str(), "u:1").is_some());
     }
 
     #[test]

@@ -163,6 +163,12 @@ impl Claim {
         self.may_begin_until(now, Some(number))
     }
 
+    /// An attempt of the owner's former request may begin something until then, which looks as if this request had begun it.
+    /// Returns whether the claim has ended by now.
+    pub(crate) fn withdraw_again_at(&self, at: Instant) -> bool {
+        self.may_begin_until(at, None)
+    }
+
     fn may_begin_until(&self, at: Instant, told: Option<u64>) -> bool {
         let state = &mut *self.lock_state();
         let is_waiting = matches!(state.phase, Phase::Waiting(_));

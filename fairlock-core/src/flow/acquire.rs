@@ -81,7 +81,7 @@ impl Parts<'_> {
     fn ask_once(self, claim: Arc<Claim>, patience: &Patience, now: Instant) -> Result<Option<Arc<Claim>>> {
         let step = claim.caller_step(patience, now);
         if let CallerStep::Ask = step {
-            self.ask(&claim, now);
+            self.for_caller(&claim, || self.ask(&claim, now));
         }
         // From here on the watchdog asks.
         self.timers.due_by(claim.stop_attending());
@@ -131,7 +131,7 @@ impl Parts<'_> {
                 }
                 CallerStep::Ask => {
                     let sent = now;
-                    now = self.ask(claim, sent);
+                    now = self.for_caller(claim, || self.ask(claim, sent));
                     last_ask = Some((sent, now));
                 }
                 CallerStep::Sleep(until) => {
@@ -158,7 +158,8 @@ impl Parts<'_> {
 
     /// Tells the server the hold count after a re-entry. False: the server says that the hold is lost.
     fn reenter(self, claim: &Arc<Claim>, token: FencingToken, count: u32) -> bool {
-        match tell_hold_count(self.backend, claim, token, count, "fairlock::acquire") {
+        let tell = || tell_hold_count(self.backend, claim, token, count, "fairlock::acquire");
+        match self.for_caller(claim, tell) {
             HoldCountSet::Set => true,
             HoldCountSet::Lost => {
                 self.ledger.lose(claim, LostCause::Taken);

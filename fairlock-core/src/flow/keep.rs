@@ -22,11 +22,21 @@ use crate::claim::{Claim, Unlocked};
 use crate::config::LONGEST;
 use crate::error::{Error, LostCause, Result};
 use crate::ids::FencingToken;
+use crate::ledger::Ledger;
 use crate::logging::{log_line, ms};
 
 /// The lease that an attempt names after `at_least` is over. The attempt is made all the same: an earlier one may have been
 /// carried out.
 const AT_ONCE: Duration = Duration::from_millis(1);
+
+/// The end of the claim here, even if the backend panics: whether the lock is kept is not known then, and a release could free it.
+struct End<'a>(&'a Ledger, &'a Arc<Claim>);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.retire(self.1);
+    }
+}
 
 impl Parts<'_> {
     /// Gives up the claim's only hold, and has the server keep the lock taken until `at_least` after the grant.
@@ -63,6 +73,7 @@ impl Parts<'_> {
         held_for: Duration,
         until: Instant,
     ) -> Result<()> {
+        let end = End(self.ledger, claim);
         let keeper = RequestId::fresh();
         let give_up_at = claim.config.now() + claim.config.outage_limit;
         let mut unanswered = 0;
@@ -100,7 +111,7 @@ impl Parts<'_> {
                 "lock {lock} released by {label} after {held_for:.1?}, but kept for {left:.1?} more, token {token} ({owner})"
             );
         }
-        self.ledger.retire(claim);
+        drop(end);
         settle_renewal(claim, Effort::Persistent);
         result
     }

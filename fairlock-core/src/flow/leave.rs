@@ -59,7 +59,33 @@ pub(crate) fn give_up(
     }
 }
 
+/// The share of a caller in a claim, during a call to the backend. The drop, after a panic of the backend, gives the share up; the
+/// watchdog tells the server.
+struct Share<'a> {
+    parts: Parts<'a>,
+    claim: &'a Arc<Claim>,
+}
+
+impl Drop for Share<'_> {
+    fn drop(&mut self) {
+        let Share { parts, claim } = self;
+        match claim.give_up_request() {
+            Some(give_up) => follow_giving_up(parts.ledger, claim, give_up.after),
+            None => drop(parts.give_up(claim)),
+        }
+        parts.timers.due_by(claim.stop_attending());
+    }
+}
+
 impl Parts<'_> {
+    /// Makes a call to the backend for a caller that the claim counts.
+    pub(super) fn for_caller<T>(self, claim: &Arc<Claim>, call: impl FnOnce() -> T) -> T {
+        let share = Share { parts: self, claim };
+        let answer = call();
+        std::mem::forget(share);
+        answer
+    }
+
     /// Gives up a caller's share of a claim: the place, or the hold that it has become.
     pub(crate) fn drop_share(self, claim: &Arc<Claim>) {
         let _here = claim.config.clock.attend();

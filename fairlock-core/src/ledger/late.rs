@@ -62,11 +62,16 @@ impl Ledger {
         let once_more = claim.once_more(self.config.now());
         // If places are named by owners, a late attempt may make a place that looks like the place of the owner's next request,
         // and the withdrawal would remove it. So the next request waits until the withdrawal is done. The claim is replaced and
-        // not removed: otherwise another claim could come in between.
-        if self.backend.keeps_place_by_owner(&claim.lock) {
-            self.registry.replace(claim, &once_more);
-        } else {
+        // not removed: otherwise another claim could come in between. The claim has ended, so the next request may have come
+        // before this: then the late attempt and the next request have one name at the server, and the end of that request
+        // withdraws once more.
+        if !self.backend.keeps_place_by_owner(&claim.lock) {
             self.registry.remove(claim);
+        } else if let Some(next) = self.registry.replace(claim, &once_more) {
+            if next.withdraw_again_at(until) {
+                self.forget(&next); // has ended, too
+            }
+            return;
         }
         self.backlog.add_late(once_more, until);
         self.timers.due_by(Some(until));

@@ -1,7 +1,7 @@
 //! Attempts that the server may carry out long after their repeats were answered: for six seconds.
 
 use super::scene::*;
-use super::store::Op;
+use super::store::{Op, down, queued};
 use super::support::{OUTAGE, S, World};
 use crate::Client;
 
@@ -119,6 +119,32 @@ fn a_withdrawal_is_repeated_while_a_late_grant_may_last() {
 fn a_shutdown_withdraws_at_once_what_may_still_arrive() {
     let s = late().acquire().says([DOWN, got(5000)]).a().locks().unlocks().done();
     s.x().shuts_down().done().after(ms(0)..=ms(999)).called(WITHDRAW, 1);
+}
+
+/// A claim has ended, and its owner's next call comes before the late withdrawal has replaced the claim. The withdrawal would remove
+/// the place of that call, so it comes after the end of the call. Where that call has ended as well, it is made at its time.
+#[test]
+fn a_late_withdrawal_takes_no_place_of_the_next_call() {
+    for next_has_ended in [false, true] {
+        let world = World::with_late_attempts(6 * S);
+        world.store.plan().keeps_place_by_owner = true;
+        world.store.plan().acquire.extend([down(), queued(0), queued(0)]);
+        let lock = world.lock("a");
+        let _former = lock.request().unwrap();
+        world.clock.advance(S);
+        let former = world.claim("a");
+        former.retire();
+        let next = lock.request().unwrap();
+        if next_has_ended {
+            world.claim("a").retire();
+        }
+        world.shared.ledger.forget(&former);
+        world.clock.advance(8 * S);
+        assert_eq!(world.store.calls_about("a", Op::Withdraw), usize::from(next_has_ended));
+        drop(next);
+        world.clock.advance(S);
+        assert_eq!(world.store.calls_about("a", Op::Withdraw), if next_has_ended { 1 } else { 2 });
+    }
 }
 
 /// A client learns from its backend for how long an attempt may be late.

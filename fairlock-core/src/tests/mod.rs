@@ -15,6 +15,7 @@ mod logger;
 mod metered;
 pub(crate) mod names;
 mod outage;
+mod panics;
 mod release;
 mod renew;
 pub(crate) mod scene;
