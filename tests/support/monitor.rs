@@ -156,49 +156,16 @@ fn redisson(words: &[&str], lock: &str, queue: &str, joined: &mut u64) -> Option
     }
 }
 
-/// The waiters that had no turn, as far as is seen: they left without the lock, or others ahead of which they stood got it.
-pub fn without_a_turn(seen: &[Seen]) -> BTreeSet<&str> {
-    look_at_order(seen).passed
-}
-
 /// The number of grants.
 pub fn grants(seen: &[Seen]) -> usize {
     seen.iter().filter(|event| matches!(event, Seen::Granted(_))).count()
 }
 
+const LIVES: &str = "was passed over and lives";
+
 /// Checks the order. Tickets grow. Each grant goes to the smallest ticket in the queue, or to a newcomer if there is none: who is passed over
 /// has no turn later, since it was dead. Nobody comes back to a place that it left. The queue is empty at the end.
 pub fn check_order(seen: &[Seen]) -> Result<(), Violations> {
-    check_order_with_cuts(seen, 0)
-}
-
-/// The same for a run in which subscriptions were cut, so often: at that moment the server can't tell their waiters from dead ones.
-pub fn check_order_with_cuts(seen: &[Seen], mut cuts: usize) -> Result<(), Violations> {
-    let Order { mut found, left, .. } = look_at_order(seen);
-    found.retain(|sentence| {
-        let is_excused = cuts > 0 && sentence.ends_with(LIVES);
-        cuts -= usize::from(is_excused);
-        !is_excused
-    });
-    found.extend(left.into_iter().map(|who| format!("`{who}` is still in the queue")));
-    Violations::none_of(found)
-}
-
-const LIVES: &str = "was passed over and lives";
-
-/// The same for a run that ended with waiters in the queue.
-pub fn check_order_so_far(seen: &[Seen]) -> Result<(), Violations> {
-    Violations::none_of(look_at_order(seen).found)
-}
-
-/// The violations; the waiters in the queue at the end; those that had no turn.
-struct Order<'a> {
-    found: Vec<String>,
-    left: Vec<&'a str>,
-    passed: BTreeSet<&'a str>,
-}
-
-fn look_at_order(seen: &[Seen]) -> Order<'_> {
     let (mut found, mut passed) = (Vec::new(), BTreeSet::new());
     // The waiters by ticket, and those that have left.
     let (mut line, mut former) = (BTreeMap::<u64, &str>::new(), BTreeMap::<u64, &str>::new());
@@ -234,7 +201,8 @@ fn look_at_order(seen: &[Seen]) -> Order<'_> {
             }
         }
     }
-    Order { found, left: line.into_values().collect(), passed }
+    found.extend(line.into_values().map(|who| format!("`{who}` is still in the queue")));
+    Violations::none_of(found)
 }
 
 #[cfg(test)]
@@ -277,13 +245,6 @@ mod tests {
                 check_order(&seen(story)).err().map_or(String::new(), |found| found.0.join("; "));
             assert_eq!(violations, found, "{story}");
         }
-        let passed = seen("a=1 b=2 a- b! b- a=1 a! a-");
-        assert_eq!(without_a_turn(&seen("a=1 b=2 c=3 d=4 a- b! b- d!")), BTreeSet::from(["a", "c"]));
-        assert!(check_order_with_cuts(&passed, 1).is_ok() && check_order_with_cuts(&passed, 0).is_err());
-        assert!(check_order_with_cuts(&seen("a=1 b=2 b! a!"), 1).is_ok());
-        check_order_so_far(&seen("a=1")).unwrap();
-        check_order_so_far(&seen("a=1 x!")).unwrap();
-        assert!(check_order_so_far(&seen("a=1 x! a!")).is_err());
     }
 
     #[test]

@@ -119,12 +119,10 @@ impl<'a, S: Store> Turns<'a, S> {
         eventually(SOON, "the workers go on", || self.store.counter() >= until);
     }
 
-    /// Kills a worker, and returns its process.
-    pub fn kill(&self, mut worker: Worker) -> u32 {
+    /// Kills a worker.
+    pub fn kill(&self, mut worker: Worker) {
         worker.kill();
-        let pid = worker.child().id();
-        Recorder::open(&self.history()).expect("the history").gone(pid, now_ns());
-        pid
+        Recorder::open(&self.history()).expect("the history").gone(worker.child().id(), now_ns());
     }
 
     /// What the workers recorded, without violations: waiters were granted the lock within `gap` of its release, and calls were at most

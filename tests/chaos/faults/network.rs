@@ -305,7 +305,8 @@ fn partitions_that_swap_leave_one_holder_at_most() {
     }
     seats.iter().for_each(|(proxy, _)| proxy.set_all(&Traffic::ALL, Rule::Pass));
     run.until_more(10);
-    let pids = seats.map(|(_, worker)| run.kill(worker));
+    let pids = seats.each_ref().map(|(_, worker)| worker.child().id());
+    seats.into_iter().for_each(|(_, worker)| run.kill(worker));
     let events = run.judged(LEASE * 2, ANSWER * 4);
     for pid in pids {
         let is_grant = |event: &&Event| event.pid == pid && matches!(event.what, What::Granted { .. });

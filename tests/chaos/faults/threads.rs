@@ -1,7 +1,6 @@
-//! Group B: panics, forgotten and misplaced guards, misbehaving callbacks, two servers in one process, and very many
+//! Group B: misplaced guards, misbehaving callbacks, two servers in one process, and very many
 //! holds.
 
-use std::panic::catch_unwind;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,54 +9,8 @@ use fairlock::{Error, OwnedGuard, TryLock};
 use fairlock_tests::{Alone, RedisServer, assert_no_residue, eventually, our_threads};
 
 use crate::support::{
-    ANSWER, LEASE, SLACK, SOON, builder, client, granted, lock, ms, request, take, until_free, worker,
+    ANSWER, LEASE, SLACK, SOON, builder, client, granted, lock, ms, request, until_free, worker,
 };
-
-/// B1: nothing is poisoned.
-#[test]
-fn a_panic_gives_the_lock_back() {
-    let _alone = Alone::here();
-    let server = RedisServer::start();
-    let lock = lock(&server.url(), "panic");
-    let waiting = request(&client(&server.url()), "panic");
-    granted(waiting, SOON).unlock().unwrap();
-    let result = catch_unwind(|| {
-        let _guard = take(&lock);
-        panic!("on purpose");
-    });
-    assert!(result.is_err());
-    assert!(!server.query::<bool>(&["EXISTS", "panic"]));
-    take(&lock).unlock().unwrap();
-    assert_no_residue(&server, &[]);
-}
-
-/// B2. A forgotten guard is renewed until its maximum hold is over or its process ends. Without a maximum hold, the guard is a
-/// hold without end.
-#[test]
-fn a_forgotten_guard_is_renewed_until_its_maximum_hold() {
-    let _alone = Alone::here();
-    let server = RedisServer::start();
-    let ours = client(&server.url());
-    let forget = |longest: &str| {
-        let mut worker = worker(&["forget", &server.url(), "forgotten", "1500", longest]);
-        worker.go();
-        worker.expect("held", SOON);
-        worker.go();
-        worker.expect("forgotten", SOON);
-        worker
-    };
-    let waited = Instant::now();
-    let wedged = forget("2500");
-    granted(request(&ours, "forgotten"), SOON).unlock().unwrap();
-    assert!(waited.elapsed() < ms(2500) + SLACK, "{:?}", waited.elapsed());
-    drop(wedged);
-    let mut endless = forget("0");
-    let mut waiting = request(&ours, "forgotten");
-    assert!(waiting.wait_for(LEASE * 2).unwrap().guard().is_none());
-    endless.kill();
-    granted(waiting, LEASE + SLACK).unlock().unwrap();
-    assert_no_residue(&server, &[]);
-}
 
 /// B6: callbacks run on their own thread.
 #[test]

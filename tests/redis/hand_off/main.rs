@@ -4,10 +4,8 @@
 mod absent;
 mod cost;
 mod deaf;
-mod late_heartbeats;
 mod layout;
 mod long_queue;
-mod lost_replies;
 mod messages;
 mod shared_name;
 mod support;

@@ -30,12 +30,6 @@ pub(crate) fn with_places(url: &str, place_ttl: Duration) -> Client {
     Client::builder(backend).place_ttl(place_ttl).lease(LONG).build().unwrap()
 }
 
-/// Its leases are short, and so is the response time-out that goes with them.
-pub(crate) fn short_lease(url: &str, lease: Duration) -> Client {
-    let backend = RedisBackend::builder(url).discipline(Discipline::HandOff).response_timeout(lease / 2);
-    Client::builder(backend.connect().unwrap()).place_ttl(LONG).lease(lease).build().unwrap()
-}
-
 /// A turn of the lock for a new owner; it is free soon.
 #[track_caller]
 pub(crate) fn a_turn(client: &Client, name: &str) {
@@ -47,15 +41,6 @@ pub(crate) fn token_at(server: &RedisServer, name: &str) -> Option<u64> {
     let fields: BTreeMap<String, String> = server.query(&["HGETALL", name]);
     let hold = fields.into_iter().find(|(field, _)| field.contains(':'));
     hold.map(|(_, hold)| hold.split(' ').nth(1).unwrap().parse().unwrap())
-}
-
-/// Whether no waiter is next, since a lost queue comes back.
-pub(crate) fn is_resting(server: &RedisServer, name: &str) -> bool {
-    let numbers: Option<String> = server.query(&["HGET", &format!("fairlock_record:{{{name}}}"), "queue"]);
-    let numbers: Vec<u64> =
-        numbers.unwrap_or_default().split(' ').filter_map(|word| word.parse().ok()).collect();
-    let [_, _, clock, _, rests] = numbers[..] else { return false };
-    clock < rests && !queue(server, name).is_empty()
 }
 
 /// Makes this the last number that was drawn.

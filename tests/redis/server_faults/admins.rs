@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use fairlock::{Client, Discipline, RedisBackend};
 use fairlock_tests::errors::assert_denied;
 use fairlock_tests::server_state::{listeners, queue, scripts_run};
-use fairlock_tests::{CleanServer, RedisServer, Worker, eventually};
+use fairlock_tests::{CleanServer, Worker, eventually};
 
 use crate::looks::info;
 use crate::scene::{ends_on_time, held_and_wanted, recovers, try_once};
@@ -39,29 +39,6 @@ fn a_vanished_lock_is_granted_and_then_lost() {
     eventually(LEASE + SOON, "the leases of the locks elsewhere have ended", || {
         !exists(0, "elsewhere") && !(0..4).any(|db| exists(db, "orders"))
     });
-}
-
-/// D10. An evicted lock is granted again with a greater token, and its holder is told.
-#[test]
-fn an_evicted_lock_is_granted_with_a_greater_token() {
-    let server = RedisServer::builder().arg("maxmemory-policy", "volatile-lru");
-    let server = CleanServer::of(server).allow(&["filler*"]);
-    let (_holder, _waiter, guard, waiting) = held_and_wanted(&server, "evicted");
-    let room = info(&server, "memory", "used_memory:") + 1_000_000;
-    server.query::<()>(&["CONFIG", "SET", "maxmemory", &room.to_string()]);
-    let much = "x".repeat(10_000);
-    let mut number = 0;
-    eventually(SOON, "the lock is evicted", || {
-        for _ in 0..10 {
-            number += 1;
-            // Refused as soon as nothing is left to evict.
-            let _ = server.try_query::<()>(&["SET", &format!("filler{number}"), &much]);
-        }
-        server.query::<i64>(&["EXISTS", "evicted"]) == 0
-    });
-    let gone = Instant::now();
-    server.query::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
-    recovers(guard, waiting, gone, Duration::ZERO);
 }
 
 /// D18. An endless lock gets an end from its holder, and waiters keep asking. The next renewal gives an endless lock an end

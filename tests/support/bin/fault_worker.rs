@@ -3,7 +3,6 @@
 //! ```text
 //! fault_worker look        URL LOCK LEASE_MS
 //! fault_worker end         URL LOCK LEASE_MS exit|abort|panic|static|thread|main
-//! fault_worker forget      URL LOCK LEASE_MS MAX_HOLD_MS
 //! fault_worker descriptors URL LOCK LEASE_MS
 //! fault_worker signals     URL LOCK LEASE_MS TURNS
 //! ```
@@ -12,7 +11,6 @@
 //! - `look` says `lost` or `valid`. After another line it unlocks and says `unlocked` or `refused`.
 //! - `end` ends the process in the given way. `static` keeps the guard in a static. `thread` and `main` keep it in a
 //!   thread-local of a thread that ends, or of the main thread; the client is dropped first.
-//! - `forget` takes the lock with that maximum hold (0: none), forgets the guard, says `forgotten`, and lives on.
 //! - `descriptors` uses up all file descriptors. It says what a new client says and, after another line, `lost` or
 //!   `valid`.
 //! - `signals` installs a handler for SIGUSR1. Four threads take TURNS turns each. It says `granted <number>` and the
@@ -50,7 +48,6 @@ fn main() -> Result<(), Failure> {
     match (*mode, rest) {
         ("look", []) => look(&lock),
         ("end", [how]) => end(client, lock, how),
-        ("forget", [longest]) => forget(lock, millis(longest)?),
         ("descriptors", []) => descriptors(&lock, url),
         ("signals", [turns]) => signals(&client, name, turns.parse()?),
         _ => Err("see the top of fault_worker.rs".into()),
@@ -121,15 +118,6 @@ fn keep(lock: &Lock) -> Result<(), Failure> {
     let guard = lock.lock()?;
     GUARD.with_borrow_mut(|kept| *kept = Some(guard));
     Ok(())
-}
-
-fn forget(lock: Lock, longest: Duration) -> Result<(), Failure> {
-    say_and_wait("ready")?;
-    let lock = if longest.is_zero() { lock } else { lock.max_hold(longest) };
-    let guard = lock.lock()?;
-    say_and_wait("held")?;
-    std::mem::forget(guard);
-    say_and_wait("forgotten")
 }
 
 fn descriptors(lock: &Lock, url: &str) -> Result<(), Failure> {
