@@ -9,10 +9,7 @@ mod replay;
 #[cfg(test)]
 mod tests;
 
-pub use crate::oracle::{
-    Violations, check_call_bounds, check_order, check_overlap, check_token_order, check_wake_up_gaps, count,
-    grants,
-};
+pub use crate::oracle::{Violations, check_order, check_overlap, check_token_order, count, grants};
 pub use recording::Recording;
 pub use replay::{Replayed, Rules, replay};
 

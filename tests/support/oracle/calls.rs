@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::{Finding, Promise, Violations, none};
+use super::{Finding, Promise};
 use crate::history::{Event, What, sorted};
 
 /// After a release with a waiter, the next grant comes within `bound`. Holders that were killed or lost the lock are left out: a lease
 /// decides their end. A waiter that gives up or is killed meanwhile no longer counts.
-fn wake_up_gaps(events: &[Event], bound: Duration) -> Vec<Finding> {
+pub(super) fn wake_up_gaps(events: &[Event], bound: Duration) -> Vec<Finding> {
     let bound = nanos(bound);
     let mut found = Vec::new();
     // The waiters of each lock, and the times of releases without a grant since.
@@ -53,11 +53,6 @@ fn wake_up_gaps(events: &[Event], bound: Duration) -> Vec<Finding> {
     found
 }
 
-/// No waiter waited for longer after a release.
-pub fn check_wake_up_gaps(events: &[Event], bound: Duration) -> Result<(), Violations> {
-    none(wake_up_gaps(events, bound))
-}
-
 /// A timed wait ends within its limit and `slack`, a release within `outage_limit` and `slack`, a wait without limit at some time. A
 /// killed process ends its call.
 pub fn call_bounds(events: &[Event], outage_limit: Duration, slack: Duration) -> Vec<Finding> {
@@ -95,15 +90,6 @@ pub fn call_bounds(events: &[Event], outage_limit: Duration, slack: Duration) ->
     }
     found.extend(calls.values().map(|(call, _)| late(call, call.at, "never ended")));
     found
-}
-
-/// All calls ended in time.
-pub fn check_call_bounds(
-    events: &[Event],
-    outage_limit: Duration,
-    slack: Duration,
-) -> Result<(), Violations> {
-    none(call_bounds(events, outage_limit, slack))
 }
 
 fn nanos(time: Duration) -> u64 {

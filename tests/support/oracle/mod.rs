@@ -19,7 +19,8 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::history::{Event, What};
-pub use calls::{call_bounds, check_call_bounds, check_wake_up_gaps};
+pub use calls::call_bounds;
+use calls::wake_up_gaps;
 pub use holds::{Hold, holds};
 
 /// A promise that a run can break.
@@ -151,8 +152,7 @@ pub fn check_all(
 ) -> Result<(), Violations> {
     check_overlap(events)?;
     check_token_order(events)?;
-    check_wake_up_gaps(events, gap)?;
-    check_call_bounds(events, outage_limit, slack)
+    none([wake_up_gaps(events, gap), call_bounds(events, outage_limit, slack)].concat())
 }
 
 /// Each hold has a greater token than all that began before `since` of it. That is its beginning where the holds before it have
