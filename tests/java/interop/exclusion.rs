@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use fairlock::{Discipline, Error, LockKind};
 use fairlock_tests::WorkDir;
-use fairlock_tests::history::{check_overlap, count, read};
+use fairlock_tests::history::{check_overlap, count, now_ns, read};
 use fairlock_tests::locks::lock_of;
 
-use crate::world::{FAILED_WAIT, KINDS, LONG, SOON, World, in_thread, word, work};
+use crate::world::{FAILED_WAIT, KINDS, LONG, SOON, World, in_thread, since, word, work};
 
 /// Our discipline and kind, and Java's kind. The first two pairs share more than the hash.
 const MEETINGS: [(Discipline, LockKind, LockKind); 6] = [
@@ -87,4 +87,20 @@ fn workers_of_both_sides_never_overlap_whatever_their_locks() {
         assert_eq!(count(&events, &name) as u64, turns + their_turns);
         check_overlap(&events).unwrap();
     }
+}
+
+#[test]
+fn our_release_wakes_java_that_waits_for_a_plain_lock() {
+    let world = World::alone();
+    let client = world.client_with(Discipline::HandOff, LONG);
+    let guard = lock_of(&client, LockKind::Fair, "plain").lock().unwrap();
+    let java = world.java.tell("j", "lock plain plain");
+    world.until_waiting(LockKind::Plain, "plain", 1);
+    world.java.until_asleep("j");
+    let released = now_ns();
+    guard.unlock().unwrap();
+    let waited = since(released, java.expect("ok").ended);
+    assert!(waited < Duration::from_secs(1), "{waited:?}");
+    world.java.expect("j", "unlock plain plain", "ok");
+    world.until_waiting(LockKind::Plain, "plain", 0);
 }

@@ -15,5 +15,4 @@ mod order;
 mod other_kinds;
 mod quirks;
 mod traces;
-mod two_disciplines;
 mod world;

@@ -138,3 +138,20 @@ fn a_plain_lock_released_during_a_subscribe_is_granted() {
         assert!(join(waiting).is_some(), "its heartbeats come later than {SOON:?}");
     });
 }
+
+/// A waiter for a plain lock is notified when the fair one is free.
+#[test]
+fn a_plain_waiter_is_notified_when_the_fair_lock_is_free() {
+    let server = CleanServer::start();
+    let (holder, waiter) = (client(&server.url()), client(&server.url()));
+    let lock = holder.fair_lock("both").unwrap();
+    for by_force in [false, true] {
+        let guard = take(&holder, "both");
+        let plain = waiter.plain_lock("both").unwrap();
+        let waiting = plain.owned_by(&waiter.new_owner()).unwrap().request().unwrap();
+        let unlocked = if by_force { lock.force_unlock().map(drop) } else { guard.unlock() };
+        unlocked.unwrap();
+        served(waiting); // its heartbeats would come later
+    }
+    assert_eq!(waiter.stats().granted_by_polling, 0);
+}

@@ -6,7 +6,6 @@ mod cost;
 mod deaf;
 mod layout;
 mod long_queue;
-mod messages;
 mod shared_name;
 mod support;
 mod tickets;
