@@ -75,5 +75,5 @@ pub mod reference {}
 pub mod testing {}
 
 #[doc = include_str!("../docs/rustdoc-links.md")]
-#[cfg_attr(not(doctest), doc = include_str!("../docs/writing-a-backend.md"))] // its blocks are parts of docs/file-backend/
+#[cfg_attr(not(doctest), doc = include_str!("../docs/writing-a-backend.md"))] // its blocks are parts of fairlock-file/
 pub mod writing_a_backend {}

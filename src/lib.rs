@@ -35,6 +35,7 @@
 //!
 //! - `redis`, on by default: the Redis backend, `RedisBackend`.
 //! - `redisson`, on by default: locks that are shared with Java, `Discipline::Redisson` and plain locks of the Redis backend.
+//! - `file`, on by default: the backend for the processes of one machine, `FileBackend` (Unix).
 //! - `memory`, on by default: the in-process backend, `MemoryBackend`.
 //! - `postgres`: the PostgreSQL backend, `PostgresBackend`.
 //! - `tls-rustls`: TLS, with addresses `rediss://…` and `postgres://…?sslmode=require`; `fairlock::rustls` is rustls 0.23.
@@ -60,6 +61,8 @@ pub use fairlock_core::{
     RwLock, Semaphore, Stats, Term, ThisThread, Times, TryLock, TryLocking, WaitingRequest, backend,
     crossbeam_channel,
 };
+#[cfg(all(feature = "file", unix))]
+pub use fairlock_file::FileBackend;
 #[cfg(feature = "memory")]
 pub use fairlock_memory::{Faults, MemoryBackend, Operation};
 #[cfg(feature = "postgres")]

@@ -6,7 +6,7 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
 use fairlock_core::LockName;
-use fairlock_rules::{LockEntry, Moment, OperationContext, StoreContext, WakeUp};
+use fairlock_rules::{LockEntry, Moment, OperationContext, Presence, StoreContext, WakeUp};
 
 use crate::wake_ups::WakeUps;
 
@@ -50,8 +50,8 @@ impl Store {
         operate: impl FnOnce(&mut LockEntry, &mut OperationContext<'_>) -> T,
     ) -> T {
         let Store { locks, store_context, wake_ups, sweep_above } = self;
-        let is_listening = |owner: &_| wake_ups.is_subscribed(owner);
-        let mut context = store_context.operation(lock, now, &is_listening);
+        let presence = |owner: &_| Presence::if_listening(wake_ups.is_subscribed(owner));
+        let mut context = store_context.operation(lock, now, &presence);
         let are_few = locks.len() <= FEW_LOCKS;
         match locks.entry(lock.hash_code(), |(name, _)| name == lock, |(name, _)| name.hash_code()) {
             Entry::Occupied(mut found) => {

@@ -11,7 +11,7 @@ use fairlock_core::backend::{
     Place, Released, Renew, Renewal, RequestId, Subscription, WakeSink, Withdrawn,
 };
 use fairlock_core::{ClientId, LockKind};
-use fairlock_rules::StoreContext;
+use fairlock_rules::{Presence, StoreContext};
 
 use crate::ask::{ask, ask_one};
 use crate::command::Command;
@@ -115,7 +115,11 @@ impl Backend for PostgresBackend {
         let pool = &self.0.pool;
         let rows = pool.ask(changed([(lock.name.as_str().as_bytes(), NEVER)]), pool.deadline())?;
         let Loaded { entry, last, now } = rows.first().map_or_else(|| Ok(Loaded::default()), Loaded::read)?;
-        entry.inspect(&StoreContext::after(last).operation(&lock.name, now, &|_| true), lock, part)
+        entry.inspect(
+            &StoreContext::after(last).operation(&lock.name, now, &|_| Presence::Present),
+            lock,
+            part,
+        )
     }
 
     fn subscribe(&self, client: ClientId, sink: Arc<dyn WakeSink>) -> Result<Subscription, BackendError> {

@@ -48,7 +48,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
 
 use fairlock_core::{LockName, OwnerId};
-use fairlock_rules::{LockEntry, Moment, OperationContext, StoreContext, WakeUp, WakeUpKind};
+use fairlock_rules::{LockEntry, Moment, OperationContext, Presence, StoreContext, WakeUp, WakeUpKind};
 
 use crate::clients::Clients;
 use crate::combiner::Combiner;
@@ -184,15 +184,15 @@ impl Plan {
         excuse(store, &lock, row, &mut entry, now)?;
         let (clients, gone) = (&store.clients, row.numbers(GONE)?);
         let known: HashSet<_> = heads.into_iter().collect();
-        let is_listening = |owner: &OwnerId| {
+        let presence = |owner: &OwnerId| {
             let client = owner.client();
-            clients.is_present(client).is_some() || !gone.contains(&key_of(client))
+            Presence::if_listening(clients.is_present(client).is_some() || !gone.contains(&key_of(client)))
         };
         let shows_itself =
             |client: &str, key| clients.is_present(client).unwrap_or_else(|| known.contains(&key));
         let mut store_context = StoreContext::after(last);
         self.is_promise |=
-            step.decide(&lock, &mut entry, &mut store_context.operation(&lock, now, &is_listening));
+            step.decide(&lock, &mut entry, &mut store_context.operation(&lock, now, &presence));
         self.has_standby = row.flag(HAS_STANDBY)?;
         let written = LockRow::of(entry, store_context.last_number(), store.pool.encoding(), shows_itself);
         if written.has_state() {

@@ -17,6 +17,24 @@ pub(crate) const DEAD_AFTER: Duration = Duration::from_secs(60);
 /// Tokens follow the store's clock up to here (the year 2112). From here on they only count, to stay below 2^53.
 const LAST_BY_CLOCK: u64 = 1 << 52;
 
+/// What a store knows of the client of an owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// A message would reach the client, or the store can't know.
+    Present,
+    /// No message would reach the client, which may be alive.
+    Silent,
+    /// The process of the client has certainly ended, and with it all that the client held.
+    Gone,
+}
+
+impl Presence {
+    /// Where only that is known.
+    pub fn if_listening(is_listening: bool) -> Presence {
+        if is_listening { Presence::Present } else { Presence::Silent }
+    }
+}
+
 /// What the operations of a store have in common: the sequence that tokens and tickets come from, and the messages to send. A store
 /// may have one for all its locks, or make one for each step.
 #[derive(Default)]
@@ -44,19 +62,19 @@ impl StoreContext {
         std::mem::take(&mut self.wake_ups)
     }
 
-    /// The context of one operation on the lock of this name at this moment. `is_listening` says whether a message would reach the
-    /// client of an owner: if not, that waiter is passed over, unless it asks in the same operation. A store that can't know
-    /// answers true.
+    /// The context of one operation on the lock of this name at this moment. `presence` tells of the client of an
+    /// owner. At its turn a waiter that is not present is passed over, unless it asks in the same operation. The holds of those who
+    /// are gone end by [`end_gone`](crate::LockEntry::end_gone).
     pub fn operation<'a>(
         &'a mut self,
         lock: &'a LockName,
         now: Moment,
-        is_listening: &'a dyn Fn(&OwnerId) -> bool,
+        presence: &'a dyn Fn(&OwnerId) -> Presence,
     ) -> OperationContext<'a> {
         OperationContext {
             lock,
             now,
-            is_listening,
+            presence,
             store_context: self,
             call: 0,
             #[cfg(feature = "model")]
@@ -69,7 +87,7 @@ impl StoreContext {
 pub struct OperationContext<'a> {
     lock: &'a LockName,
     pub(crate) now: Moment,
-    pub(crate) is_listening: &'a dyn Fn(&OwnerId) -> bool,
+    pub(crate) presence: &'a dyn Fn(&OwnerId) -> Presence,
     store_context: &'a mut StoreContext,
     /// The number of the operation: a waiter that asks in this operation learns of a grant by the answer.
     pub(crate) call: u64,
@@ -89,6 +107,11 @@ impl OperationContext<'_> {
     #[cfg(not(feature = "model"))]
     pub(crate) const fn is(&self, _: Wrong) -> bool {
         false
+    }
+
+    /// Whether the owner's process has certainly ended.
+    pub(crate) fn is_gone(&self, owner: &OwnerId) -> bool {
+        (self.presence)(owner) == Presence::Gone
     }
 
     /// Microseconds of the store's clock, as on Redis, but always growing.
@@ -137,8 +160,11 @@ mod tests {
     #[test]
     fn numbers_follow_the_clock_and_grow_even_when_it_stands_still() {
         let (mut store_context, lock) = (StoreContext::after(999), LockName::new("x").unwrap());
-        let mut next =
-            |micros| store_context.operation(&lock, Duration::from_micros(micros), &|_| true).next_number();
+        let mut next = |micros| {
+            store_context
+                .operation(&lock, Duration::from_micros(micros), &|_| Presence::Present)
+                .next_number()
+        };
         assert_eq!([next(1_000), next(1_000), next(0), next(1_500)], [1_000, 1_001, 1_002, 1_500]);
         assert_eq!([next(u64::MAX), next(u64::MAX)], [1 << 52, (1 << 52) + 1]);
         assert_eq!(store_context.last_number(), (1 << 52) + 1);

@@ -2,14 +2,14 @@
 //!
 //! They know no store, no clock, no thread and no I/O. A store that can load the state of a lock, keep other clients out
 //! meanwhile, and write the state back gets fair, plain and read-write locks and semaphores by these rules. The memory backend is
-//! a map of [`LockEntry`]. `docs/file-backend` is a small store to read.
+//! a map of [`LockEntry`]. `fairlock-file` is a small store to read.
 //!
 //! ```
 //! use std::time::Duration;
 //!
 //! use fairlock_core::backend::{Acquire, Acquired, LockId, Place, RequestId};
 //! use fairlock_core::{LockKind, LockName, OwnerId};
-//! use fairlock_rules::{LockEntry, StoreContext};
+//! use fairlock_rules::{LockEntry, Presence, StoreContext};
 //!
 //! # let lock = LockId::new(LockName::new("orders")?, LockKind::Fair);
 //! # let ann = OwnerId::new("ann:1");
@@ -19,7 +19,7 @@
 //! let mut entry = LockEntry::decode(&state)?;
 //! let mut store = StoreContext::after(last);
 //! // Decide, by the store's clock.
-//! let answer = entry.acquire(&mut store.operation(&lock.name, server_time, &|_owner| true), &ask)?;
+//! let answer = entry.acquire(&mut store.operation(&lock.name, server_time, &|_owner| Presence::Present), &ask)?;
 //! // Write back.
 //! (state, last) = (entry.encode(), store.last_number());
 //! // Last, when others may come again: nothing depends on a message.
@@ -41,22 +41,24 @@
 //!     ├► queue      places by ticket   hear   restore   clock   ranks   encoded
 //!     ├► interest   the requests that wait for a plain lock
 //!     └► context    of one operation; and of the store: the sequence, and the messages
-//!          └► wake_up   a message   bytes   values as bytes   wrong   mistakes, for models
+//!          └► wake_up   a message   bytes   values as bytes   wrong   mistakes, for models   pattern   of a list
 //! ```
 
 mod bytes;
 mod context;
 mod interest;
 mod lock_entry;
+mod pattern;
 mod queue;
 mod wake_up;
 mod wrong;
 
 pub use bytes::DecodeError;
-pub use context::{Moment, OperationContext, StoreContext};
+pub use context::{Moment, OperationContext, Presence, StoreContext};
 #[cfg(feature = "model")]
 pub use lock_entry::Parts;
 pub use lock_entry::{GrantedHold, LockEntry, lock_of, renew_by_lock};
+pub use pattern::fits_pattern;
 #[cfg(feature = "model")]
 pub use queue::{ClockParts, PlaceParts, QueueParts};
 pub use wake_up::{WakeUp, WakeUpKind};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fairlock_core::backend::{Acquire, Acquired, Hold, LockId, Place, Renew, Renewal, RequestId, Wait};
 use fairlock_core::{FencingToken, LockKind, LockName, OwnerId};
-use fairlock_rules::{DecodeError, LockEntry, Moment, StoreContext, WakeUpKind};
+use fairlock_rules::{DecodeError, LockEntry, Moment, Presence, StoreContext, WakeUpKind};
 use proptest::prelude::*;
 
 const KINDS: [LockKind; 4] =
@@ -69,8 +69,8 @@ impl World {
         let mut place = Place::new(lock, &owner, RequestId::new(number));
         (place.ticket, place.ttl) = (ticket, Duration::from_secs(3 + number % 4));
         let lease = Duration::from_secs(10 + number);
-        let is_listening = |owner: &OwnerId| owner.client() != "c2";
-        let context = &mut store_context.operation(&lock.name, *now, &is_listening);
+        let presence = |owner: &OwnerId| Presence::if_listening(owner.client() != "c2");
+        let context = &mut store_context.operation(&lock.name, *now, &presence);
         let answer = match what {
             What::Ask(_) | What::AskForAll => {
                 if let What::Ask(wait) = what {

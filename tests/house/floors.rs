@@ -6,7 +6,7 @@ use std::path::Path;
 
 /// The rooms of each crate, from the top floor to the ground. A file belongs to the room with the longest name that it
 /// begins with; `lib.rs` and `main.rs` stand above all.
-const HOUSE: [(&str, &str); 7] = [
+const HOUSE: [(&str, &str); 8] = [
     (
         "fairlock-core",
         "handle handle/client handle/rw_lock handle/semaphore handle/tasks handle/as_lock handle/insight handle/lead handle/lock
@@ -30,7 +30,11 @@ const HOUSE: [(&str, &str); 7] = [
          link recent row window presence schema
          net net/pool net/open net/login net/connection net/wire net/rows net/statement net/address net/tls net/encoding net/failure sql",
     ),
-    ("fairlock-rules", "lock_entry queue interest context wrong wake_up bytes"),
+    ("fairlock-rules", "lock_entry queue interest context wrong wake_up bytes pattern"),
+    (
+        "fairlock-file",
+        "doctor locks backend wake_ups watch sweep lock_files state slots presence dir failure machine",
+    ),
     ("fairlock-memory", "backend faults shared plans store wake_ups"),
     (
         "fairlock-cli",

@@ -254,7 +254,7 @@ fn every_promise_names_a_test_for_each_discipline_that_makes_it() {
         for part in shown.split("; ") {
             let (disciplines, tests) = part.split_once(": ").unwrap_or((part, ""));
             for name in disciplines.split(", ") {
-                let is_one = ["all", "HandOff", "memory", "Redisson", "plain"].contains(&name);
+                let is_one = ["all", "HandOff", "memory", "file", "Redisson", "plain"].contains(&name);
                 assert!(is_one, "P{number}: `{name}` is no discipline");
             }
             assert!(tests.starts_with('`'), "P{number}: no test is named for {disciplines}");
@@ -273,6 +273,7 @@ fn every_test_that_a_table_names_exists() {
         "fairlock-conformance",
         "fairlock-core",
         "fairlock-rules",
+        "fairlock-file",
         "fairlock-memory",
         "fairlock-net",
         "fairlock-postgres",

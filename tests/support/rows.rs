@@ -11,7 +11,7 @@ use fairlock::backend::{
     Place, Released, Renew, Renewal, RequestId, Subscription, WakeSink, Withdrawn, one_by_one,
 };
 use fairlock::{ClientId, Clock, LockKind, LockName, ManualClock, MemoryBackend, OwnerId};
-use fairlock_rules::{LockEntry, OperationContext, StoreContext, WakeUp, renew_by_lock};
+use fairlock_rules::{LockEntry, OperationContext, Presence, StoreContext, WakeUp, renew_by_lock};
 
 /// A store in this process that a test can make on its clock, and make forget.
 pub trait Memory: Backend {
@@ -77,7 +77,8 @@ impl Rows {
         let mut entry = LockEntry::decode(bytes).unwrap();
         let mut store_context = StoreContext::after(*last);
         let is_listening = |owner: &OwnerId| self.0.sinks.lock().unwrap().contains_key(owner.client());
-        let answer = operate(&mut entry, &mut store_context.operation(lock, now, &is_listening));
+        let presence = |owner: &OwnerId| Presence::if_listening(is_listening(owner));
+        let answer = operate(&mut entry, &mut store_context.operation(lock, now, &presence));
         (*bytes, *last) = (entry.encode(), store_context.last_number());
         drop(rows);
         for wake_up in store_context.take_wake_ups() {

@@ -1,7 +1,7 @@
 //! The interface of a store: it decides which waiter is next, atomically and by the server's clock.
 //!
 //! A backend has no policy: time-outs, retries, waiting, and the verdict that a hold is lost are core's. The interface may
-//! change until 1.0. `docs/file-backend` is a small backend to read; a new one has to pass the suite of
+//! change until 1.0. `fairlock-file` is a small backend to read; a new one has to pass the suite of
 //! `fairlock-conformance`.
 
 mod answers;

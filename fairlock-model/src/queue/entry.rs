@@ -6,8 +6,8 @@ use std::time::Duration;
 use fairlock_core::backend::{LockId, Place as Asked, RequestId, Wait};
 use fairlock_core::{FencingToken, LockKind, LockName, OwnerId};
 use fairlock_rules::{
-    ClockParts, GrantedHold, LockEntry, Moment, OperationContext, Parts, PlaceParts, QueueParts, StoreContext,
-    WakeUpKind,
+    ClockParts, GrantedHold, LockEntry, Moment, OperationContext, Parts, PlaceParts, Presence, QueueParts,
+    StoreContext, WakeUpKind,
 };
 
 use super::bounds::{Bounds, Discipline};
@@ -102,7 +102,7 @@ impl Bounds {
         let clients = &state.clients;
         let listens = |owner: &OwnerId| {
             let client = usize::from(owner.as_str().as_bytes()[0] - b'0');
-            !clients[client].deaf
+            Presence::if_listening(!clients[client].deaf)
         };
         let mut store_context = StoreContext::after(ZERO + u64::from(state.server.last));
         let mut context = store_context.operation(&NAME, NOW, &listens);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use fairlock_core::backend::{Acquired, Holder, RequestId};
 use fairlock_core::{FencingToken, OwnerId};
 
-use crate::context::Moment;
+use crate::context::{Moment, OperationContext};
 
 /// A hold, named by owner, request and token.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +32,11 @@ pub struct GrantedHold {
 impl GrantedHold {
     pub(super) fn is_of(&self, owner: &OwnerId, request: RequestId) -> bool {
         self.request == request && self.owner == *owner
+    }
+
+    /// Whether the hold has ended with its process. A keeper, whose count is 0, has no process.
+    pub(super) fn is_of_gone(&self, context: &OperationContext<'_>) -> bool {
+        self.holds > 0 && context.is_gone(&self.owner)
     }
 
     /// The rest of the lease.

@@ -10,7 +10,7 @@ use super::many::Many;
 use crate::context::Moment;
 
 /// With more holds than this they are indexed.
-const FEW: usize = 64;
+pub(super) const FEW: usize = 64;
 
 /// All holds of a lock, in the order of their tokens. The one hold of an exclusive lock allocates nothing. Few holds are
 /// searched in turn; many are indexed, so that no call takes longer with more holds.

@@ -4,6 +4,7 @@ use fairlock_core::LockKind;
 use fairlock_core::backend::{BackendError, BackendErrorKind, Place};
 
 use super::LockEntry;
+use super::hold::Holds;
 use crate::context::OperationContext;
 
 impl LockEntry {
@@ -41,6 +42,7 @@ impl LockEntry {
         if !self.is_idle(context) {
             return Err(self.mismatch(asked));
         }
+        self.holds = Holds::default(); // all are over, or of processes that have ended
         // All waiters are absent, and leave: their turn has come. If they ask again, they ask for another kind.
         let tickets: Vec<_> = self.queue.places().map(|(ticket, _)| ticket).collect();
         for ticket in tickets {
@@ -58,7 +60,7 @@ impl LockEntry {
 
     /// Whether the name is neither held nor waited for. Absent waiters do not count.
     pub(super) fn is_idle(&self, context: &OperationContext<'_>) -> bool {
-        self.holds.iter().all(|hold| hold.ends <= context.now)
+        self.holds.iter().all(|hold| hold.ends <= context.now || hold.is_of_gone(context))
             && self.queue.rests_for(context.now).is_zero()
             && !self.queue.places().any(|(_, place)| self.is_present(context, place))
             && !self.interest.is_present(context.now)

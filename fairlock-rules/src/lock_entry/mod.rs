@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use fairlock_core::LockKind;
+use fairlock_core::backend::RequestId;
+use fairlock_core::{LockKind, OwnerId};
 
 use crate::context::{Moment, OperationContext};
 use crate::interest::Interest;
@@ -115,6 +116,31 @@ impl LockEntry {
         if !context.is(Wrong::OverIsKept) {
             self.holds.drop_over(context.now);
         }
+    }
+
+    /// Ends the holds of processes that have certainly ended, if fewer units are free than `wanted`. A store that can tell calls this
+    /// before a request or a heartbeat of a waiter is answered. Looks at the few holds that end first: a dead holder renews nothing.
+    pub fn end_gone(&mut self, context: &OperationContext<'_>, wanted: u32) {
+        if self.free() < wanted {
+            let (few, _) = self.holds.first_to_end(context.now, hold::FEW);
+            let gone: Vec<_> =
+                few.into_iter().filter(|hold| hold.is_of_gone(context)).map(|hold| hold.token).collect();
+            for token in gone {
+                self.holds.remove(token);
+            }
+        }
+    }
+
+    /// The owners whose end a request waits for: holders, and places ahead, the nearest first; at most so many of each.
+    pub fn ahead_of(
+        &self,
+        owner: &OwnerId,
+        request: RequestId,
+        most: usize,
+    ) -> impl Iterator<Item = &OwnerId> {
+        let ticket = self.queue.ticket_of(owner, request).unwrap_or_default();
+        let places = self.queue.ahead_of(ticket).map(|place| &place.owner).take(most);
+        self.holds.iter().map(|hold| &hold.owner).take(most).chain(places)
     }
 
     /// For tests: the holds vanish, without a message.

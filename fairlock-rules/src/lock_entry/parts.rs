@@ -51,7 +51,7 @@ mod tests {
     use fairlock_core::{LockName, OwnerId};
 
     use super::*;
-    use crate::context::StoreContext;
+    use crate::context::{Presence, StoreContext};
 
     /// What only operators see may differ: since when, and labels.
     #[test]
@@ -63,7 +63,7 @@ mod tests {
             for (at, owner) in "abcdefabdefabcdef".chars().enumerate() {
                 let owner = OwnerId::new(&format!("{owner}:1"));
                 let ask = Acquire::new(Place::new(&lock, &owner, RequestId::new(1)), Duration::from_secs(4));
-                let listens = |owner: &OwnerId| owner.client() != "c";
+                let listens = |owner: &OwnerId| Presence::if_listening(owner.client() != "c");
                 let mut context =
                     store_context.operation(&lock.name, Duration::from_secs(at as u64), &listens);
                 answers += &format!("{:?}\n", entry.acquire(&mut context, &ask));

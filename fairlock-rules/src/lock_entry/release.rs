@@ -79,7 +79,7 @@ mod tests {
     use fairlock_core::{FencingToken, LockKind, LockName, OwnerId};
 
     use super::*;
-    use crate::context::StoreContext;
+    use crate::context::{Presence, StoreContext};
 
     #[test]
     fn a_keep_may_be_repeated_and_is_of_this_hold_only() {
@@ -87,7 +87,7 @@ mod tests {
         let (owner, request) = (OwnerId::new("a:1"), RequestId::new(1));
         let (mut entry, mut store_context, lease) =
             (LockEntry::default(), StoreContext::default(), Duration::from_secs(30));
-        let mut context = store_context.operation(&lock.name, Duration::from_secs(1), &|_| true);
+        let mut context = store_context.operation(&lock.name, Duration::from_secs(1), &|_| Presence::Present);
         let ask = Acquire::new(Place::new(&lock, &owner, request), lease);
         let Acquired::Granted { token, .. } = entry.acquire(&mut context, &ask).unwrap() else { panic!() };
         let mut keep = |token| {

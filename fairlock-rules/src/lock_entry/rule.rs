@@ -2,7 +2,7 @@
 
 use super::LockEntry;
 use super::plan::Plan;
-use crate::context::{Moment, OperationContext};
+use crate::context::{Moment, OperationContext, Presence};
 use crate::queue::QueuedPlace;
 use crate::wrong::Wrong;
 
@@ -28,14 +28,20 @@ impl LockEntry {
     ) -> AtItsTurn {
         let fits = place.units <= self.kind.capacity().saturating_sub(plan.used);
         let is_heard = place.asked_in == context.call;
+        let presence = if is_heard { Presence::Present } else { (context.presence)(&place.owner) };
         // A waiter that does not fit counts as present for half of its time even if its client is not subscribed: else a connection
         // that breaks for a moment would cost its turn, since smaller ones would go first.
         let blocks =
             !fits && self.queue.blocks(place, context.now) && !context.is(Wrong::DeafBlockerIsAbsentAtOnce)
                 || !fits && context.is(Wrong::BlockerIsWaitedFor);
-        if !fits && plan.impatient == Some(ticket) {
+        if presence == Presence::Gone {
+            AtItsTurn::Leaves
+        } else if !fits && plan.impatient == Some(ticket) {
             AtItsTurn::Passed // Its request does not wait.
-        } else if is_heard || blocks || self.is_present(context, place) {
+        } else if is_heard
+            || blocks
+            || presence == Presence::Present && !self.queue.is_overdue(place, context.now)
+        {
             match fits {
                 true => AtItsTurn::Takes,
                 false if context.is(Wrong::SmallerPasses) => AtItsTurn::Passed,
@@ -91,7 +97,7 @@ impl LockEntry {
 
     /// Whether the waiter was heard within its place's time, and a message would reach it.
     pub(super) fn is_present(&self, context: &OperationContext<'_>, place: &QueuedPlace) -> bool {
-        !self.queue.is_overdue(place, context.now) && (context.is_listening)(&place.owner)
+        !self.queue.is_overdue(place, context.now) && (context.presence)(&place.owner) == Presence::Present
     }
 }
 
@@ -136,7 +142,8 @@ mod tests {
             let mut place = Place::new(&self.lock, &owner, REQUEST);
             (place.ticket, place.wait) = (self.ticket, wait);
             let mut context =
-                self.store_context.operation(&self.lock.name, Duration::from_secs(second), &|_| true);
+                self.store_context
+                    .operation(&self.lock.name, Duration::from_secs(second), &|_| Presence::Present);
             self.entry.acquire(&mut context, &Acquire::new(place, Duration::from_secs(30))).unwrap()
         }
 
@@ -145,8 +152,8 @@ mod tests {
             let (holder, waiter, now) =
                 (OwnerId::new("a:1"), OwnerId::new("b:1"), Duration::from_secs(second));
             let token = self.entry.token_of(&holder, REQUEST, now).unwrap();
-            let is_listening = |_: &_| hears;
-            let mut context = self.store_context.operation(&self.lock.name, now, &is_listening);
+            let presence = |_: &_| Presence::if_listening(hears);
+            let mut context = self.store_context.operation(&self.lock.name, now, &presence);
             self.entry.release(&mut context, &Hold::new(&self.lock, &holder, REQUEST, token));
             self.entry.token_of(&waiter, REQUEST, now).is_some()
         }
@@ -159,6 +166,77 @@ mod tests {
         assert!(!fixture.is_handed_on(1, false) && fixture.entry.is_empty());
         let Acquired::Queued { recheck_in, .. } = fixture.ask("b:1", 1, Wait::Forever) else { panic!() };
         assert_eq!(recheck_in, Duration::ZERO);
+    }
+
+    /// Even one that may not know its ticket: its process has ended.
+    #[test]
+    fn a_waiter_that_is_gone_leaves_at_its_turn() {
+        for (presence, leaves) in [(Presence::Gone, true), (Presence::Silent, false)] {
+            let mut fixture = Fixture::new();
+            let kicked = OwnerId::new("b:1"); // after that the place counts as unheard
+            let now = Duration::from_secs(1);
+            let asked = |_: &_| presence;
+            let mut context = fixture.store_context.operation(&fixture.lock.name, now, &asked);
+            fixture.entry.kick(&mut context, &Place::new(&fixture.lock, &kicked, REQUEST));
+            let ann = OwnerId::new("a:1");
+            let token = fixture.entry.token_of(&ann, REQUEST, now).unwrap();
+            fixture.entry.release(&mut context, &Hold::new(&fixture.lock, &ann, REQUEST, token));
+            assert_eq!(fixture.entry.is_empty(), leaves, "{presence:?}");
+        }
+    }
+
+    #[test]
+    fn a_hold_ends_with_its_process_but_a_kept_lock_does_not() {
+        for (is_kept, ends) in [(false, true), (true, false)] {
+            let mut fixture = Fixture::new();
+            let (ann, now) = (OwnerId::new("a:1"), Duration::from_secs(1));
+            let token = fixture.entry.token_of(&ann, REQUEST, now).unwrap();
+            let is_gone = |owner: &OwnerId| if *owner == ann { Presence::Gone } else { Presence::Present };
+            let mut context = fixture.store_context.operation(&fixture.lock.name, now, &is_gone);
+            if is_kept {
+                let hold = Hold::new(&fixture.lock, &ann, REQUEST, token);
+                fixture.entry.keep(&mut context, &hold, RequestId::new(7), Duration::from_secs(30));
+            }
+            fixture.entry.end_gone(&context, 0);
+            assert_eq!(fixture.entry.free(), 0, "nobody wants it");
+            let shown = fixture.entry.inspect(&context, &fixture.lock, 0..1).unwrap();
+            assert_eq!(shown.holders.is_empty(), ends);
+            fixture.entry.end_gone(&context, 1);
+            assert_eq!(fixture.entry.free(), u32::from(ends));
+        }
+    }
+
+    #[test]
+    fn a_lock_of_gone_processes_can_become_one_of_another_kind() {
+        let mut fixture = Fixture::new();
+        let lock = LockId::new(fixture.lock.name.clone(), LockKind::Semaphore { permits: 2 });
+        let (owner, now) = (OwnerId::new("c:1"), Duration::from_secs(1));
+        let mut ask = |presence: Presence| {
+            let asked = |_: &_| presence;
+            let mut context = fixture.store_context.operation(&lock.name, now, &asked);
+            let ask = Acquire::new(Place::new(&lock, &owner, REQUEST), Duration::from_secs(30));
+            fixture.entry.acquire(&mut context, &ask).is_ok()
+        };
+        assert!(!ask(Presence::Present) && ask(Presence::Gone));
+        assert_eq!(fixture.entry.free(), 1);
+    }
+
+    /// A waiter that stands before others is watched by those behind, and the holder by all.
+    #[test]
+    fn who_is_ahead_is_the_holder_and_the_places_before() {
+        let mut fixture = Fixture::new();
+        fixture.ticket = 0;
+        for owner in ["c:1", "d:1"] {
+            fixture.ask(owner, 1, Wait::Forever);
+        }
+        let ahead = |owner, most| {
+            let owner = OwnerId::new(owner);
+            fixture.entry.ahead_of(&owner, REQUEST, most).map(|owner| owner.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(ahead("b:1", 9), ["a:1"]);
+        assert_eq!(ahead("d:1", 9), ["a:1", "c:1", "b:1"]);
+        assert_eq!(ahead("d:1", 1), ["a:1", "c:1"]);
+        assert_eq!(ahead("e:1", 9), ["a:1"], "it does not stand in the queue");
     }
 
     /// They are no word of a waiter, so they do not move the queue's clock.

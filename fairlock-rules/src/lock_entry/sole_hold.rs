@@ -25,7 +25,7 @@ impl LockEntry {
     }
 
     /// The owners of the waiters, the first in the queue first. An [`OperationContext`](crate::OperationContext) asks
-    /// `is_listening` about these owners only.
+    /// `presence` about these owners, and those of holds.
     pub fn heads(&self) -> impl Iterator<Item = &OwnerId> {
         self.queue.places().map(|(_, place)| &place.owner)
     }
@@ -49,7 +49,7 @@ mod tests {
     use fairlock_core::{LockKind, LockName};
 
     use super::*;
-    use crate::context::StoreContext;
+    use crate::context::{Presence, StoreContext};
 
     fn entry_with(kind: LockKind, owners: &[&str]) -> LockEntry {
         let lock = LockId::new(LockName::new("x").unwrap(), kind);
@@ -57,7 +57,8 @@ mod tests {
         for owner in owners {
             let owner = OwnerId::new(owner);
             let ask = Acquire::new(Place::new(&lock, &owner, RequestId::new(1)), Duration::from_secs(30));
-            let mut context = store_context.operation(&lock.name, Duration::from_secs(1), &|_| true);
+            let mut context =
+                store_context.operation(&lock.name, Duration::from_secs(1), &|_| Presence::Present);
             entry.acquire(&mut context, &ask).unwrap();
         }
         entry
@@ -88,7 +89,7 @@ mod tests {
         assert!(!entry.is_as_new());
         entry.put_sole_hold(hold);
         let mut store_context = StoreContext::default();
-        let mut context = store_context.operation(&lock.name, Duration::from_secs(1), &|_| true);
+        let mut context = store_context.operation(&lock.name, Duration::from_secs(1), &|_| Presence::Present);
         entry.withdraw(&mut context, &Place::new(&lock, &OwnerId::new("b:1"), RequestId::new(1)));
         entry.take_sole_hold();
         assert!(entry.is_as_new());
@@ -107,7 +108,9 @@ mod tests {
             let owner = OwnerId::new(owner);
             let mut ask = Acquire::new(Place::new(&lock, &owner, request), lease);
             ask.place.ticket = ticket;
-            entry.acquire(&mut store_context.operation(&lock.name, now, &|_| true), &ask).unwrap()
+            entry
+                .acquire(&mut store_context.operation(&lock.name, now, &|_| Presence::Present), &ask)
+                .unwrap()
         };
         for is_dropped in [true, false] {
             let (mut entry, mut store_context) = (LockEntry::default(), StoreContext::default());
@@ -117,7 +120,7 @@ mod tests {
             };
             let b = OwnerId::new("b:1");
             entry.withdraw(
-                &mut store_context.operation(&lock.name, now, &|_| true),
+                &mut store_context.operation(&lock.name, now, &|_| Presence::Present),
                 &Place::new(&lock, &b, request),
             );
             entry.lose_hold();
@@ -141,14 +144,15 @@ mod tests {
         entry.grant_nothing_until(Duration::from_secs(100));
         let (ann, cyn, mut store_context) =
             (OwnerId::new("a:1"), OwnerId::new("c:1"), StoreContext::default());
-        let mut context = store_context.operation(&lock.name, Duration::from_secs(2), &|_| true);
+        let mut context = store_context.operation(&lock.name, Duration::from_secs(2), &|_| Presence::Present);
         entry.release(&mut context, &Hold::new(&lock, &ann, RequestId::new(1), token));
         let mut ask = Acquire::new(Place::new(&lock, &cyn, RequestId::new(1)), Duration::from_secs(30));
         ask.place.wait = Wait::No;
         let busy = Acquired::Busy { recheck_in: Duration::from_secs(98) };
         assert_eq!(entry.acquire(&mut context, &ask).unwrap(), busy);
         assert!(entry.holds.is_empty());
-        let mut context = store_context.operation(&lock.name, Duration::from_secs(100), &|_| true);
+        let mut context =
+            store_context.operation(&lock.name, Duration::from_secs(100), &|_| Presence::Present);
         assert!(matches!(entry.acquire(&mut context, &ask).unwrap(), Acquired::Busy { .. }));
         assert_eq!(entry.take_sole_hold().map(|hold| hold.owner), Some(OwnerId::new("b:1")));
     }

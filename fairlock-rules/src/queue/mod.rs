@@ -224,12 +224,17 @@ impl Queue {
         before + self.places.range(first_of_block..ticket).count() as u64
     }
 
-    /// How many waiters are known to be absent: those of the first `most` that are silent.
-    pub(crate) fn absent(&self, now: Moment, most: u64) -> u64 {
+    /// The places ahead of this ticket, the nearest first.
+    pub(crate) fn ahead_of(&self, ticket: u64) -> impl Iterator<Item = &QueuedPlace> {
+        self.places.range(..ticket).rev().map(|(_, place)| place)
+    }
+
+    /// How many waiters are known to be absent: those of the first `most` that are silent, or gone.
+    pub(crate) fn absent(&self, now: Moment, most: u64, is_gone: impl Fn(&OwnerId) -> bool) -> u64 {
         let clock = self.clock.seen_at(now);
         let examined = self.places.values().take(count(most));
         let (examined, silent) = examined.fold((0, 0), |(examined, silent), place| {
-            (examined + 1, silent + u64::from(place.deadline <= clock))
+            (examined + 1, silent + u64::from(place.deadline <= clock || is_gone(&place.owner)))
         });
         let all_are_silent = examined > 0 && silent == examined && self.clock.is_silent(now);
         if all_are_silent { self.length() } else { silent }

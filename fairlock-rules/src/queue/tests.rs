@@ -212,7 +212,7 @@ fn a_shorter_time_to_live_counts_at_once() {
 #[test]
 fn all_waiters_are_absent_when_none_was_heard_for_a_minute() {
     let fixture = Fixture::of(3);
-    let absent = |at: u64, most| fixture.queue.absent(Duration::from_secs(at), most);
+    let absent = |at: u64, most| fixture.queue.absent(Duration::from_secs(at), most, |_| false);
     assert_eq!([absent(4, 3), absent(5, 1), absent(5, 3), absent(60, 1)], [0, 1, 3, 1]);
     assert_eq!([absent(61, 1), absent(100, 1)], [3, 3]);
     assert_eq!(absent(100, 0), 0, "none was looked at");

@@ -7,7 +7,7 @@ use fairlock_core::backend::{
     Acquire, Acquired, ForceReleased, Hold, LockId, Place, Released, Renewal, RequestId, Wait, Withdrawn,
 };
 use fairlock_core::{FencingToken, LockKind, LockName, OwnerId};
-use fairlock_rules::{LockEntry, OperationContext, StoreContext, WakeUp, WakeUpKind};
+use fairlock_rules::{LockEntry, OperationContext, Presence, StoreContext, WakeUp, WakeUpKind};
 
 use crate::commands::{CLIENTS, Command, LOCKS};
 use crate::words::{
@@ -58,8 +58,9 @@ impl Kept {
         // The rules know one clock. Here holds and places end in whole milliseconds, as on Redis, and numbers are microseconds.
         let before = (now * 1000 + micros - 1).max(*last);
         let mut store_context = StoreContext::after(before);
-        let is_listening = |owner: &OwnerId| hearing.contains(&owner_of(owner.as_str()).0);
-        let mut context = store_context.operation(&id.name, Duration::from_millis(now), &is_listening);
+        let presence =
+            |owner: &OwnerId| Presence::if_listening(hearing.contains(&owner_of(owner.as_str()).0));
+        let mut context = store_context.operation(&id.name, Duration::from_millis(now), &presence);
         let mut answers = answers(command, id, entry, &mut context);
         if store_context.last_number() > before {
             *last = store_context.last_number();
@@ -108,7 +109,8 @@ impl Rules {
     pub(crate) fn seen(&self, lock: usize) -> Seen {
         let Kept { id, entry, .. } = &self.locks[lock];
         let mut store_context = StoreContext::default();
-        let context = store_context.operation(&id.name, Duration::from_millis(self.now), &|_| true);
+        let context =
+            store_context.operation(&id.name, Duration::from_millis(self.now), &|_| Presence::Present);
         let state = entry.inspect(&context, id, 0..u64::MAX).unwrap();
         let holders = state.holders.into_iter().map(|holder| SeenHolder {
             member: member(&holder.owner, holder.request.unwrap()),

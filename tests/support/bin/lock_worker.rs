@@ -7,10 +7,11 @@
 //! lock_worker try   DISCIPLINE URL LOCK WAIT_MS
 //! lock_worker queue URL LOCK THREAD_WAIT_MS
 //! lock_worker kinds URL LEASE_MS
+//! lock_worker permits DIR LOCK PERMITS WANTED
 //! ```
 //!
 //! It connects, says `ready` and waits for a line. DISCIPLINE is `hand_off`, `redisson` or, with `turns` only, `plain`;
-//! `postgres` is the store on PostgreSQL.
+//! `postgres` is the store on PostgreSQL, `file` the store in the directory URL.
 //! - `turns` takes TURNS turns, by `lock` or, if LIMIT_MS is not 0, by timed waits. It writes events to the file
 //!   HISTORY under its client id, then prints the totals.
 //! - `hold` takes the lock, says `held`, waits for a line, unlocks and says `unlocked`.
@@ -19,16 +20,17 @@
 //!   says `got`.
 //! - `kinds`, on PostgreSQL, holds the fair lock `fair`, reads `table`, has one of two permits of `pool`, and `lock_all` of `a` and
 //!   `b`. It says `held`, waits for a line, gives all back and says `unlocked`.
+//! - `permits`, on files, takes that many of the permits, and says `got`.
 //! - `wait` starts THREADS threads that wait without limit. It says `waiting` when all are in the queue.
 
 use std::error::Error;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use fairlock::backend::Backend;
-use fairlock::{Client, Discipline, Lock, LockGuard, PostgresBackend, RedisBackend, TryLock};
+use fairlock::{Client, Discipline, FileBackend, Lock, LockGuard, PostgresBackend, RedisBackend, TryLock};
 use fairlock_tests::history::{Recorder, Recording, What, now_ns};
 use fairlock_tests::locks::response_timeout_for;
 use fairlock_tests::worker::{say, say_and_wait};
@@ -43,6 +45,7 @@ fn main() -> Result<(), Failure> {
             let (lease, place, history) = (millis(lease)?, millis(place)?, Path::new(history));
             let client = match discipline {
                 "postgres" => recorded(postgres_at(url, lease)?, lease, place, history)?,
+                "file" => recorded(FileBackend::open(url)?, lease, place, history)?,
                 _ => recorded(redis_at(discipline, url, lease)?, lease, place, history)?,
             };
             let lock =
@@ -70,6 +73,13 @@ fn main() -> Result<(), Failure> {
             try_for(&client, lock, millis(wait)?)
         }
         ["kinds", url, lease] => kinds(&connect("postgres", url, millis(lease)?, Duration::from_secs(5))?),
+        ["permits", dir, lock, permits, wanted] => {
+            let client = connect("file", dir, Duration::from_secs(30), Duration::from_secs(5))?;
+            let permits = client.semaphore(lock, permits.parse()?)?;
+            say_and_wait("ready")?;
+            let _guard = permits.acquire_many(wanted.parse()?)?;
+            say_and_wait("got")
+        }
         ["queue", url, lock, thread_wait] => queue(url, lock, millis(thread_wait)?),
         _ => Err("see the top of lock_worker.rs".into()),
     }
@@ -82,6 +92,7 @@ fn millis(text: &str) -> Result<Duration, Failure> {
 fn connect(discipline: &str, url: &str, lease: Duration, place: Duration) -> Result<Client, Failure> {
     let builder = match discipline {
         "postgres" => Client::builder(postgres_at(url, lease)?),
+        "file" => Client::builder(FileBackend::open(url)?),
         _ => Client::builder(redis_at(discipline, url, lease)?),
     };
     Ok(builder.lease(lease).place_ttl(place).build()?)
@@ -200,8 +211,9 @@ impl Turns<'_> {
     }
 }
 
-/// What all holders count with, at the server that keeps the lock: `test:counter`, or the only row of the table `test_counter`.
+/// What all holders count with, beside the lock: `test:counter`, the only row of the table `test_counter`, or the file `counter`.
 enum Counter {
+    File(PathBuf),
     Redis(redis::Connection),
     Postgres(postgres::Client),
 }
@@ -212,6 +224,9 @@ impl Counter {
             let mut config: postgres::Config = url.parse()?;
             return Ok(Counter::Postgres(config.application_name("side").connect(postgres::NoTls)?));
         }
+        if url.starts_with('/') {
+            return Ok(Counter::File(Path::new(url).join("counter")));
+        }
         let mut side = redis::Client::open(url)?.get_connection()?;
         redis::cmd("CLIENT").arg("SETNAME").arg("side").exec(&mut side)?;
         Ok(Counter::Redis(side))
@@ -219,6 +234,9 @@ impl Counter {
 
     fn read(&mut self) -> Result<i64, Failure> {
         Ok(match self {
+            Counter::File(path) => {
+                std::fs::read_to_string(path).map_or(Ok(0), |count| count.trim().parse())?
+            }
             Counter::Redis(con) => {
                 redis::cmd("GET").arg("test:counter").query::<Option<i64>>(con)?.unwrap_or(0)
             }
@@ -228,6 +246,11 @@ impl Counter {
 
     fn write(&mut self, count: i64) -> Result<(), Failure> {
         match self {
+            // It may be killed on the way.
+            Counter::File(path) => {
+                std::fs::write(path.with_extension("next"), count.to_string())?;
+                std::fs::rename(path.with_extension("next"), path)?;
+            }
             Counter::Redis(con) => redis::cmd("SET").arg("test:counter").arg(count).exec(con)?,
             Counter::Postgres(con) => drop(con.execute("update test_counter set turns = $1", &[&count])?),
         }

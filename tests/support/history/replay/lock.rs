@@ -6,7 +6,7 @@ use fairlock_core::backend::{
     Acquire, Acquired, Hold, LockId, Place, Released, Renew, Renewal, RequestId, Wait,
 };
 use fairlock_core::{FencingToken, LockKind, LockName, OwnerId};
-use fairlock_rules::{GrantedHold, LockEntry, OperationContext, StoreContext};
+use fairlock_rules::{GrantedHold, LockEntry, OperationContext, Presence, StoreContext};
 
 use super::calls::Call;
 
@@ -179,8 +179,10 @@ impl Lock {
         let mut entry = LockEntry::decode(&self.entry.encode()).expect("it was written just now");
         entry.take_sole_hold();
         let nobody = Place::new(&self.id, &self.nobody, UNSEEN);
-        entry
-            .withdraw(&mut StoreContext::default().operation(&self.id.name, moment(now), &|_| true), &nobody);
+        entry.withdraw(
+            &mut StoreContext::default().operation(&self.id.name, moment(now), &|_| Presence::Present),
+            &nobody,
+        );
         entry.take_sole_hold().and_then(|hold| usize::try_from(hold.request.get()).ok())
     }
 
@@ -193,8 +195,11 @@ impl Lock {
     ) -> A {
         let before = told.map_or(self.last, |told| self.last.max(number(told) - 1));
         let (mut store_context, mut entry) = (StoreContext::after(before), std::mem::take(&mut self.entry));
-        let answer =
-            run(self, &mut entry, &mut store_context.operation(&self.id.name, moment(now), &|_| true));
+        let answer = run(
+            self,
+            &mut entry,
+            &mut store_context.operation(&self.id.name, moment(now), &|_| Presence::Present),
+        );
         self.entry = entry;
         if store_context.last_number() > before {
             self.last = store_context.last_number();

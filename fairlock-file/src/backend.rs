@@ -1,0 +1,221 @@
+//! The backend itself: each operation is one step on one file.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use fairlock_core::backend::{
+    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, HoldKept,
+    LockId, LockState, Place, Released, Renew, Renewal, RequestId, Subscription, Wait, WakeSink, Withdrawn,
+    one_by_one,
+};
+use fairlock_core::{ClientId, LockKind, LockName, OwnerId};
+use fairlock_rules::{LockEntry, OperationContext, Presence, StoreContext, renew_by_lock};
+
+use crate::dir::Dir;
+use crate::failure::failure;
+use crate::lock_files::{BOUND, LockFiles};
+use crate::slots::Content;
+use crate::state::State;
+use crate::wake_ups::{self, Listener};
+use crate::{machine, presence};
+
+/// How many holders, and how many of the nearest places ahead, a waiter watches.
+const WATCHED: usize = 16;
+
+/// Locks that are kept in a directory and shared by all processes of the machine that open it. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct FileBackend(pub(crate) Arc<Store>);
+
+#[derive(Debug)]
+pub(crate) struct Store {
+    pub(crate) files: Arc<LockFiles>,
+    /// The clients of this process that listen, as owners spell them.
+    listeners: Mutex<HashMap<String, Weak<Listener>>>,
+}
+
+impl FileBackend {
+    /// Opens the directory, and makes it if needed: for this user and the directory's group.
+    ///
+    /// # Errors
+    /// `InvalidConfig` for a directory of a network, and for a path that leaves no room for the name of a socket (60 bytes always
+    /// do); `Denied`, `Refused` or `Unavailable` if the directory can't be made.
+    pub fn open(dir: impl Into<PathBuf>) -> Result<FileBackend, BackendError> {
+        FileBackend::open_in(dir, machine::boot())
+    }
+
+    pub(crate) fn open_in(dir: impl Into<PathBuf>, boot: u128) -> Result<FileBackend, BackendError> {
+        let files = Arc::new(LockFiles::new(Arc::new(Dir::open(dir.into())?), boot));
+        Ok(FileBackend(Arc::new(Store { files, listeners: Mutex::default() })))
+    }
+
+    /// One step: no other thread or process comes between the read and the write. A process that is killed on the way has changed
+    /// nothing, and the system frees the file.
+    pub(crate) fn step<T>(
+        &self,
+        lock: &LockName,
+        decide: impl FnOnce(&mut LockEntry, &mut OperationContext<'_>) -> T,
+    ) -> Result<T, BackendError> {
+        let failed = |error| failure(format_args!("the file of lock {lock}"), error);
+        let Store { files, .. } = &*self.0;
+        let file = files.lock(lock)?;
+        // Load.
+        let content = Content::read(&file).map_err(failed)?.ok_or_else(|| foreign(&files.dir, lock))?;
+        let State { last, mut entry, .. } = State::of(lock, &content.bytes, files.boot)?;
+        // Decide.
+        let (now, mut store_context, seen) = (machine::now(), StoreContext::after(last), RefCell::default());
+        let presence = |owner: &OwnerId| presence_of(&files.dir, owner.client(), &seen);
+        let answer = decide(&mut entry, &mut store_context.operation(lock, now, &presence));
+        // Write back.
+        let new = State::encode(lock, files.boot, store_context.last_number(), &entry);
+        if new != content.bytes {
+            content.replace(&file, &new).map_err(failed)?;
+        }
+        drop(file);
+        // Last, and nothing depends on it: a waiter that gets no message finds out at its next heartbeat.
+        wake_ups::send(&files.dir, &store_context.take_wake_ups());
+        Ok(answer)
+    }
+
+    /// Watches the processes that this waiter waits for.
+    fn watch(&self, place: &Place<'_>, ahead: &[OwnerId]) {
+        if !ahead.is_empty() {
+            let listener = self.0.listeners.lock().get(place.owner.client()).and_then(Weak::upgrade);
+            if let Some(listener) = listener {
+                listener.watch(&self.0.files.dir, place, ahead);
+            }
+        }
+    }
+}
+
+/// Whether the client lives. Often one client has several places or holds, so the last answer is kept.
+pub(crate) fn presence_of(dir: &Dir, client: &str, seen: &RefCell<Option<(String, Presence)>>) -> Presence {
+    if let Some((last, presence)) = &*seen.borrow()
+        && last == client
+    {
+        return *presence;
+    }
+    let presence = if presence::is_gone(dir, client) { Presence::Gone } else { Presence::Present };
+    seen.replace(Some((client.to_owned(), presence)));
+    presence
+}
+
+/// The owners in other clients whose end this place waits for.
+fn ahead_of(entry: &LockEntry, place: &Place<'_>) -> Vec<OwnerId> {
+    let ahead = entry.ahead_of(place.owner, place.request, WATCHED);
+    ahead.filter(|owner| owner.client() != place.owner.client()).cloned().collect()
+}
+
+fn foreign(dir: &Dir, lock: &LockName) -> BackendError {
+    let message = format!("{} is no lock of this version", dir.lock(lock).display());
+    BackendError::new(BackendErrorKind::Corrupt, message)
+}
+
+impl Backend for FileBackend {
+    fn acquire(&self, asks: &[Acquire<'_>]) -> Vec<Result<Acquired, BackendError>> {
+        one_by_one(asks, |ask| {
+            let place = &ask.place;
+            let (answer, ahead) = self.step(&place.lock.name, |entry, context| {
+                entry.end_gone(context, place.units);
+                let answer = entry.acquire(context, ask);
+                let is_granted = matches!(answer, Ok(Acquired::Granted { .. }) | Err(_));
+                let waits = !is_granted && place.wait != Wait::No;
+                (answer, if waits { ahead_of(entry, place) } else { Vec::new() })
+            })?;
+            self.watch(place, &ahead);
+            answer
+        })
+    }
+
+    fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
+        self.step(&hold.lock.name, |entry, context| entry.set_hold_count(context, hold, holds))
+    }
+
+    fn release(&self, holds: &[Hold<'_>]) -> Vec<Result<Released, BackendError>> {
+        one_by_one(holds, |hold| self.step(&hold.lock.name, |entry, context| entry.release(context, hold)))
+    }
+
+    fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Result<HoldKept, BackendError> {
+        self.step(&hold.lock.name, |entry, context| entry.keep(context, hold, keeper, lease))
+    }
+
+    fn renew(&self, _: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
+        let mut failed: Option<BackendError> = None;
+        renew_by_lock(items, |lock, items| {
+            // After a lock that could not be asked about no other is: each might wait as long.
+            let renewed = failed.clone().map_or_else(|| self.renew_lock(lock, items), Err);
+            failed =
+                renewed.as_ref().err().filter(|error| error.kind() == BackendErrorKind::Unavailable).cloned();
+            renewed
+                .map_or_else(|error| vec![Err(error); items.len()], |all| all.into_iter().map(Ok).collect())
+        })
+    }
+
+    fn withdraw(&self, places: &[Place<'_>]) -> Vec<Result<Withdrawn, BackendError>> {
+        one_by_one(places, |place| {
+            self.step(&place.lock.name, |entry, context| entry.withdraw(context, place))
+        })
+    }
+
+    fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
+        self.step(&place.lock.name, |entry, context| entry.kick(context, place))
+    }
+
+    fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
+        self.step(&lock.name, |entry, context| entry.force_release(context, lock))?
+    }
+
+    fn take_hold(&self, hold: &Hold<'_>) -> Result<ForceReleased, BackendError> {
+        self.step(&hold.lock.name, |entry, context| entry.take_hold(context, hold))
+    }
+
+    fn inspect(&self, lock: &LockId, part: Range<u64>) -> Result<LockState, BackendError> {
+        self.step(&lock.name, |entry, context| entry.inspect(context, lock, part))?
+    }
+
+    fn subscribe(&self, client: ClientId, sink: Arc<dyn WakeSink>) -> Result<Subscription, BackendError> {
+        let files = &self.0.files;
+        files.dir.check()?;
+        let what = format_args!("can't make the files of a client in {}", files.dir.path().display());
+        let (subscription, listener) =
+            wake_ups::subscribe(files, client, sink).map_err(|error| failure(what, error))?;
+        let mut listeners = self.0.listeners.lock();
+        listeners.retain(|_, listener| listener.strong_count() > 0);
+        listeners.insert(client.to_string(), Arc::downgrade(&listener));
+        Ok(subscription)
+    }
+
+    fn supports(&self, _: LockKind) -> bool {
+        true
+    }
+
+    fn response_timeout(&self) -> Option<Duration> {
+        Some(BOUND)
+    }
+}
+
+impl FileBackend {
+    fn renew_lock(&self, lock: &LockName, items: &[Renew<'_>]) -> Result<Vec<Renewal>, BackendError> {
+        let (answers, waits) = self.step(lock, |entry, context| {
+            if items.iter().any(|item| matches!(item, Renew::Place { .. })) {
+                entry.end_gone(context, u32::MAX);
+            }
+            let answers = entry.renew(context, items);
+            let waits = items.iter().zip(&answers).filter_map(|pair| match pair {
+                (Renew::Place { place, .. }, Renewal::Waiting { .. }) => {
+                    Some((*place, ahead_of(entry, place)))
+                }
+                _ => None,
+            });
+            let waits: Vec<_> = waits.collect();
+            (answers, waits)
+        })?;
+        waits.iter().for_each(|(place, ahead)| self.watch(place, ahead));
+        Ok(answers)
+    }
+}

@@ -1,0 +1,167 @@
+//! The directory, and the names of its files.
+
+use std::fmt::Write;
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use fairlock_core::backend::{BackendError, BackendErrorKind};
+use fairlock_core::{ClientId, LockName};
+
+use crate::failure::failure;
+
+/// Users of the directory's group share it, and only the owner of a file removes it.
+const DIR_MODE: u32 = 0o3770;
+/// Users of the group write the files of each other.
+const FILE_MODE: u32 = 0o660;
+/// The longest path of a socket, on all systems.
+const SOCKET_PATH: usize = 103;
+/// The longest escaped name of a lock that is a file's name as a whole.
+const LONGEST_NAME: usize = 200;
+
+/// File systems of several machines: `statfs` calls them by these numbers.
+#[cfg(target_os = "linux")]
+const NETWORKS: [(u32, &str); 7] = [
+    (0x6969, "NFS"),
+    (0x517b, "SMB"),
+    (0xff53_4d42, "CIFS"),
+    (0xfe53_4d42, "SMB2"),
+    (0x5346_414f, "AFS"),
+    (0x00c3_6400, "Ceph"),
+    (0x0102_1997, "9P"),
+];
+
+/// A directory of locks. It is the one that was opened, or all calls fail: another one of its name has other locks.
+#[derive(Debug)]
+pub(crate) struct Dir {
+    path: PathBuf,
+    identity: (u64, u64),
+}
+
+impl Dir {
+    /// Opens the directory, and makes it if needed.
+    pub(crate) fn open(path: PathBuf) -> Result<Dir, BackendError> {
+        let failed = |error| failure(format_args!("can't make the directory {}", path.display()), error);
+        match fs::create_dir_all(path.parent().unwrap_or(&path)).and_then(|()| fs::create_dir(&path)) {
+            Ok(()) => fs::set_permissions(&path, Permissions::from_mode(DIR_MODE)).map_err(failed)?,
+            Err(_) if path.is_dir() => {}
+            Err(error) => return Err(failed(error)),
+        }
+        let refused = |why: String| {
+            let message = format!("{} can't be a directory of locks: {why}", path.display());
+            Err(BackendError::new(BackendErrorKind::InvalidConfig, message))
+        };
+        if let Some(network) = network_of(&path).map_err(failed)? {
+            return refused(format!(
+                "it is on {network}, and locks on files are for one machine; take a local directory, or a server"
+            ));
+        }
+        let dir = Dir { identity: identity_of(&path).map_err(failed)?, path: path.clone() };
+        let longest = dir.wake(&ClientId::random().to_string()).as_os_str().len();
+        if longest > SOCKET_PATH {
+            return refused(format!("its path is {} bytes too long for sockets", longest - SOCKET_PATH));
+        }
+        Ok(dir)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Fails if the directory was removed, even if there is a new one.
+    pub(crate) fn check(&self) -> Result<(), BackendError> {
+        if identity_of(&self.path).is_ok_and(|found| found == self.identity) {
+            return Ok(());
+        }
+        let message = format!(
+            "the directory {} was removed, and all locks with it: open it again",
+            self.path.display()
+        );
+        Err(BackendError::new(BackendErrorKind::Refused, message))
+    }
+
+    /// The file of a lock: its name, with escapes; of a long name the beginning and a hash.
+    pub(crate) fn lock(&self, lock: &LockName) -> PathBuf {
+        let mut escaped = String::new();
+        for byte in lock.as_str().bytes() {
+            match byte {
+                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => escaped.push(char::from(byte)),
+                _ => _ = write!(escaped, "%{byte:02x}"),
+            }
+        }
+        if escaped.len() > LONGEST_NAME {
+            escaped.truncate(LONGEST_NAME);
+            _ = write!(escaped, "~{:016x}", hash(lock.as_str().as_bytes()));
+        }
+        self.path.join(format!("{escaped}.lock"))
+    }
+
+    /// The presence file of a client.
+    pub(crate) fn here(&self, client: &str) -> PathBuf {
+        self.path.join(format!("{client}.here"))
+    }
+
+    /// Where the client listens.
+    pub(crate) fn wake(&self, client: &str) -> PathBuf {
+        self.path.join(format!("{client}.wake"))
+    }
+
+    /// A new file that users of the group write, under a name of its own. It gets its real name when it is complete.
+    pub(crate) fn new_file(&self) -> io::Result<(PathBuf, File)> {
+        let path = self.path.join(format!("{}.new", ClientId::random()));
+        let file = File::options().read(true).write(true).create_new(true).open(&path)?;
+        file.set_permissions(Permissions::from_mode(FILE_MODE))?;
+        Ok((path, file))
+    }
+}
+
+/// Lets users of the group send to the socket.
+pub(crate) fn share(socket: &Path) -> io::Result<()> {
+    fs::set_permissions(socket, Permissions::from_mode(FILE_MODE))
+}
+
+fn identity_of(path: &Path) -> io::Result<(u64, u64)> {
+    fs::metadata(path).map(|found| (found.dev(), found.ino()))
+}
+
+#[cfg(target_os = "linux")]
+fn network_of(path: &Path) -> io::Result<Option<&'static str>> {
+    let found = rustix::fs::statfs(path)?.f_type as u32;
+    Ok(network(found))
+}
+
+#[cfg(target_os = "linux")]
+fn network(found: u32) -> Option<&'static str> {
+    NETWORKS.iter().find(|(number, _)| *number == found).map(|(_, name)| *name)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn network_of(_: &Path) -> io::Result<Option<&'static str>> {
+    Ok(None)
+}
+
+/// FNV-1a: quick for short texts, and the same in each process.
+pub(crate) fn hash(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By the numbers of `linux/magic.h`. No test can mount a network.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn file_systems_of_several_machines_are_networks() {
+        let nfs = u32::try_from(rustix::fs::NFS_SUPER_MAGIC).unwrap();
+        assert_eq!(
+            [nfs, 0xff53_4d42, 0x0000_ef53, 0x0102_1994].map(network),
+            [Some("NFS"), Some("CIFS"), None, None]
+        );
+        let proc = u32::try_from(rustix::fs::PROC_SUPER_MAGIC).unwrap();
+        assert_eq!((network(proc), network_of(Path::new("/proc")).unwrap()), (None, None));
+    }
+}

@@ -1,0 +1,88 @@
+//! Backend of fairlock for the processes of one machine: locks are files in a directory, and there is no server.
+//!
+//! ```no_run
+//! use fairlock_core::Client;
+//! use fairlock_file::FileBackend;
+//!
+//! let client = Client::new(FileBackend::open("/run/lock/mine")?)?;
+//! let guard = client.fair_lock("nightly")?.lock()?; // other processes of the machine stand in the same queue
+//! guard.unlock()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The rules are those of `fairlock-rules`: what stands here is a store. `docs/writing-a-backend.md` walks through it.
+//!
+//! ```text
+//!  <dir>/<name>.lock    a lock: its state in two slots, the last number, the boot. flock(2) for the length of one step
+//!  <dir>/<client>.here  a client: the number of its process. flock(2) as long as the process lives
+//!  <dir>/<client>.wake  a client: the socket where its wake-ups arrive
+//!  <dir>/swept, *.new   when unused files were removed last; files that get their names when they are complete
+//! ```
+//!
+//! # States, and who moves them
+//!
+//! **A lock's file** is absent → named (`hard_link`, by whoever asks first) → without a name (`unlink`, by the sweep of any client of the
+//! same user, a day after the last use). Each step of any process reads and writes it between `flock` and its end. A step that is killed:
+//!
+//! | killed | what the next step finds |
+//! | --- | --- |
+//! | before the file has its name | no file: it makes one. The sweep removes what was begun |
+//! | between `flock` and the end of the write | the former state: the slot that was being written is not whole |
+//! | after the write | the new state. A waiter that was not told finds its grant at its next heartbeat |
+//!
+//! The system frees the file in each case. Interleavings that are closed:
+//!
+//! - *The sweep removes a file that a newcomer has opened*: whoever gets the `flock` looks whether the file still has a name, and
+//!   opens it again if not. The same look finds a file that a user removed.
+//! - *Two newcomers make the file*: one `hard_link` wins, and the other process opens that file.
+//! - *The directory is removed, and made again*: each open compares it with the one that was opened, and fails.
+//! - *Two threads share an open file*, and so its `flock`: a thread takes the file out of the table for its step.
+//!
+//! **A client** is present from before its first request (its file gets its name when it is locked) until it ends well (the name is
+//! removed first), or is *gone* when the file is there and nobody has it locked: its process has certainly ended. A gone waiter is
+//! passed over. A gone holder is replaced by the next waiter that is heard, and such a waiter watches (`pidfd_open`, on Linux) the
+//! processes that it waits for: so a killed holder is replaced in milliseconds. A client that stands still is present: its lease ends
+//! by the clock, as in any store. A child that is forked without `exec` keeps its parent present until the leases end.
+//!
+//! # Why nothing is synced to the disk
+//!
+//! All processes see what was written, synced or not, as long as the machine runs; and when the machine has stopped, all of them have
+//! ended with their holds. A file of another boot is an unused lock whose tokens go on growing. A write that the power cut tore is
+//! no whole slot; if both are torn, the file says so, and can be removed.
+//!
+//! # Clock
+//!
+//! The time of a step is the system's monotonic clock, which nobody can set. It stands still while the machine sleeps, and so do the
+//! clocks by which holders measure their leases.
+//!
+//! ```text
+//!  backend   impl Backend: one step on one file   ◄── locks   lists them   doctor   tries a directory out
+//!     ├► wake_ups   a socket and a thread for each client   └► watch   the processes that waiters wait for   sweep
+//!     ├► lock_files   opened, locked, kept open   └► state   slots   what a file keeps
+//!     └► presence   which clients live   dir   names of files, modes   machine   clock, boot   failure   errors
+//! ```
+#![cfg(unix)]
+
+mod backend;
+mod dir;
+mod doctor;
+mod failure;
+mod lock_files;
+mod locks;
+mod machine;
+mod presence;
+mod slots;
+mod state;
+mod sweep;
+mod wake_ups;
+mod watch;
+
+#[cfg(test)]
+mod tests;
+
+pub use backend::FileBackend;
+
+/// The example of the README is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,197 @@
+//! What a file keeps, in two slots that are written in turn: a writer that is killed leaves the old content or the new one.
+//!
+//! ```text
+//!  0     slot    40 bytes of head: magic, generation, place, length and checksum of the content; then the content, if it fits
+//!  2048  slot    the same: the whole slot with the greater generation counts
+//!  4096  …       contents that fit into no slot; a new one never lies over the one that counts
+//! ```
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use crate::dir::hash;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"fairloc1");
+const SLOT: usize = 2048;
+const HEAD: usize = 40;
+
+/// The content that counts, and where it stands.
+pub(crate) struct Content {
+    slot: usize,
+    generation: u64,
+    at: u64,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Content {
+    /// As of a file that has none. Its first content comes into the first slot, which makes the file as long as both slots.
+    pub(crate) fn none() -> Content {
+        Content { slot: 1, generation: 0, at: 0, bytes: Vec::new() }
+    }
+
+    /// Reads the file, which no other process writes meanwhile. None if it is not such a file.
+    pub(crate) fn read(file: &File) -> io::Result<Option<Content>> {
+        let mut slots = [0; 2 * SLOT];
+        let length = file.read_at(&mut slots, 0)?;
+        if length < slots.len() {
+            return Ok(None);
+        }
+        let mut newest: Option<Content> = None;
+        for slot in [0, 1] {
+            let [magic, generation, at, length, sum] = numbers(&slots[slot * SLOT..]);
+            if magic != MAGIC || newest.as_ref().is_some_and(|newest| newest.generation > generation) {
+                continue;
+            }
+            let bytes = if at < slots.len() as u64 {
+                let from = usize::try_from(at).unwrap_or_default();
+                usize::try_from(length)
+                    .ok()
+                    .and_then(|length| slots.get(from..from.checked_add(length)?))
+                    .map(<[u8]>::to_vec)
+            } else {
+                read_far(file, at, length)?
+            };
+            let whole = bytes.filter(|bytes| checksum(generation, at, bytes) == sum);
+            if let Some(bytes) = whole {
+                newest = Some(Content { slot, generation, at, bytes });
+            }
+        }
+        Ok(newest)
+    }
+
+    /// Writes the content that counts from now on.
+    pub(crate) fn replace(&self, file: &File, bytes: &[u8]) -> io::Result<()> {
+        let (slot, generation) = (1 - self.slot, self.generation + 1);
+        let start = slot * SLOT;
+        let fits = HEAD + bytes.len() <= SLOT;
+        let far = 2 * SLOT as u64;
+        let at = match fits {
+            true => (start + HEAD) as u64,
+            false if self.at < far || far + bytes.len() as u64 <= self.at => far,
+            false => self.at + self.bytes.len() as u64,
+        };
+        let head = [MAGIC, generation, at, bytes.len() as u64, checksum(generation, at, bytes)];
+        let mut written: Vec<u8> = head.into_iter().flat_map(u64::to_le_bytes).collect();
+        if fits {
+            written.extend(bytes);
+        } else {
+            file.write_all_at(bytes, at)?; // the head, which makes it count, comes after it
+        }
+        file.write_all_at(&written, start as u64)
+    }
+
+    /// Writes the first content of a file that nobody else knows.
+    pub(crate) fn begin(file: &File, bytes: &[u8]) -> io::Result<()> {
+        file.write_all_at(&[0; 2 * SLOT], 0)?; // a full disk shows here, and not at a later step
+        Content::none().replace(file, bytes)
+    }
+}
+
+fn numbers<const N: usize>(bytes: &[u8]) -> [u64; N] {
+    std::array::from_fn(|at| u64::from_le_bytes(std::array::from_fn(|byte| bytes[8 * at + byte])))
+}
+
+fn checksum(generation: u64, at: u64, bytes: &[u8]) -> u64 {
+    hash(bytes) ^ hash(&[generation, at].map(u64::to_le_bytes).concat())
+}
+
+fn read_far(file: &File, at: u64, length: u64) -> io::Result<Option<Vec<u8>>> {
+    if at.checked_add(length).is_none_or(|end| file.metadata().is_ok_and(|file| file.len() < end)) {
+        return Ok(None);
+    }
+    let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];
+    file.read_exact_at(&mut bytes, at)?;
+    Ok(Some(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use fairlock_core::ClientId;
+
+    use super::*;
+
+    /// A file in the temp dir.
+    struct Scratch(std::path::PathBuf);
+
+    impl Scratch {
+        fn with(content: &[u8]) -> Scratch {
+            let path = std::env::temp_dir().join(format!("fairlock-slots-{}", ClientId::random()));
+            fs::write(&path, content).unwrap();
+            Scratch(path)
+        }
+
+        fn file(&self) -> File {
+            File::options().read(true).write(true).open(&self.0).unwrap()
+        }
+
+        fn read(&self) -> Option<Vec<u8>> {
+            Content::read(&self.file()).unwrap().map(|content| content.bytes)
+        }
+
+        fn replace(&self, bytes: &[u8]) {
+            Content::read(&self.file()).unwrap().unwrap().replace(&self.file(), bytes).unwrap();
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_file(&self.0);
+        }
+    }
+
+    fn scratch(bytes: &[u8]) -> Scratch {
+        let scratch = Scratch::with(b"");
+        Content::begin(&scratch.file(), bytes).unwrap();
+        scratch
+    }
+
+    /// Contents that fit into a slot, and contents that do not, after each other.
+    #[test]
+    fn a_write_that_is_cut_anywhere_leaves_the_old_or_the_new() {
+        let far = 2 * SLOT;
+        for (old, new) in [(300, 310), (300, 5000), (5000, 300), (5000, 4000), (4000, 6000)] {
+            let (old, new) = (vec![7; old], vec![8; new]);
+            let scratch = scratch(b"first");
+            scratch.replace(&old);
+            let before = fs::read(&scratch.0).unwrap();
+            scratch.replace(&new);
+            let after = fs::read(&scratch.0).unwrap();
+            // As they are written: what fits into no slot, and then the slot.
+            let changed = |at: &usize| before.get(*at) != after.get(*at);
+            let order: Vec<usize> = (far..after.len()).chain(0..far).filter(changed).collect();
+            let mut cut = before.clone();
+            cut.resize(after.len(), 0);
+            for (done, at) in order.iter().enumerate() {
+                if done % 97 == 0 || done + 45 > order.len() {
+                    assert_eq!(Scratch::with(&cut).read().as_ref(), Some(&old), "{done} of {}", order.len());
+                }
+                cut[*at] = after[*at];
+            }
+            assert_eq!(Scratch::with(&cut).read(), Some(new));
+        }
+    }
+
+    #[test]
+    fn contents_of_any_length_follow_each_other() {
+        let scratch = scratch(b"");
+        for round in 0..300_usize {
+            let bytes = vec![round as u8; round * 7919 % 20_000];
+            scratch.replace(&bytes);
+            assert_eq!(scratch.read(), Some(bytes));
+        }
+        assert!(fs::metadata(&scratch.0).unwrap().len() < 100_000);
+    }
+
+    #[test]
+    fn another_file_has_no_content() {
+        assert!(Scratch::with(b"a shopping list\n").read().is_none());
+        assert!(Scratch::with(&[b'x'; 3 * SLOT]).read().is_none());
+        let scratch = scratch(b"mine");
+        let mut later = fs::read(&scratch.0).unwrap();
+        later[7] = b'2';
+        assert!(Scratch::with(&later).read().is_none());
+    }
+}

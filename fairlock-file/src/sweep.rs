@@ -1,0 +1,75 @@
+//! Removes files that nobody uses: of locks after a day, of killed clients after an hour.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use crate::dir::Dir;
+use crate::lock_files::{LockFiles, is_linked};
+use crate::machine;
+use crate::presence;
+use crate::slots::Content;
+use crate::state::State;
+
+/// So long after its last use a lock's file stays, so that tokens grow even if the clock is set back.
+const A_DAY: Duration = Duration::from_secs(24 * 60 * 60);
+/// So long the file of a killed client says that it is gone. Its leases are over then, as a rule, and end by themselves otherwise.
+const AN_HOUR: Duration = Duration::from_secs(60 * 60);
+
+/// Sweeps if no client has for so long.
+pub(crate) fn sweep_if_due(files: &LockFiles, every: Duration) {
+    let stamp = files.dir.path().join("swept");
+    if is_older(&stamp, every).unwrap_or(true) {
+        // Another user's stamp is written, and a new one gets its name when others may write it.
+        let stamped = fs::write(&stamp, "").is_ok() && !is_older(&stamp, every).unwrap_or(true);
+        if !stamped {
+            _ = files.dir.new_file().and_then(|(new, _)| fs::rename(new, &stamp));
+        }
+        _ = sweep(files);
+    }
+}
+
+/// Removes what is old and unused. What can't be removed is of another user, whose clients remove it.
+pub(crate) fn sweep(files: &LockFiles) -> io::Result<()> {
+    for found in fs::read_dir(files.dir.path())? {
+        let path = found?.path();
+        let stem = path.file_stem().and_then(OsStr::to_str).unwrap_or_default();
+        match path.extension().and_then(OsStr::to_str) {
+            Some("lock") if is_older(&path, A_DAY).unwrap_or(false) => _ = remove_unused(files, &path),
+            Some("here") if is_older(&path, AN_HOUR).unwrap_or(false) => _ = remove_gone(&files.dir, stem),
+            // Left by a process that was killed before it gave the file its name, or its presence.
+            Some("new") if is_older(&path, AN_HOUR).unwrap_or(false) => _ = fs::remove_file(&path),
+            Some("wake") if !files.dir.here(stem).exists() && is_older(&path, AN_HOUR).unwrap_or(false) => {
+                _ = fs::remove_file(&path);
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn is_older(path: &Path, age: Duration) -> io::Result<bool> {
+    let written = fs::symlink_metadata(path)?.modified()?;
+    Ok(SystemTime::now().duration_since(written).is_ok_and(|since| since > age))
+}
+
+/// A newcomer that has opened the file meanwhile waits for our lock, finds that the file has no name any more, and makes a new one.
+fn remove_unused(files: &LockFiles, path: &Path) -> io::Result<()> {
+    let file = File::options().read(true).write(true).open(path)?;
+    file.try_lock()?;
+    let Some(content) = Content::read(&file)? else { return Ok(()) };
+    let is_unused =
+        State::decode(&content.bytes, files.boot).is_ok_and(|state| state.entry.over_at() <= machine::now());
+    // Looked at once more, now that nobody else can use the file.
+    if is_unused && is_linked(&file)? && is_older(path, A_DAY)? { fs::remove_file(path) } else { Ok(()) }
+}
+
+fn remove_gone(dir: &Dir, client: &str) -> io::Result<()> {
+    if presence::is_gone(dir, client) {
+        fs::remove_file(dir.here(client))?;
+        fs::remove_file(dir.wake(client))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,259 @@
+//! What the suite can't know: a directory that is gone, foreign, or full of old files; another boot.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use fairlock_core::backend::{Backend, BackendErrorKind, LockId};
+use fairlock_core::{Client, ClientId, Error, LockKind, LockName, TryLock};
+
+use crate::FileBackend;
+use crate::sweep::sweep;
+
+/// A directory that does not exist yet.
+struct Place(PathBuf);
+
+impl Place {
+    fn new() -> Place {
+        Place(std::env::temp_dir().join(ClientId::random().to_string()))
+    }
+
+    fn open(&self) -> FileBackend {
+        FileBackend::open(&self.0).unwrap()
+    }
+
+    fn client(&self) -> Client {
+        Client::builder(self.open()).outage_limit(Duration::from_millis(100)).build().unwrap()
+    }
+
+    fn files(&self, extension: &str) -> Vec<PathBuf> {
+        let files = fs::read_dir(&self.0).unwrap().map(|file| file.unwrap().path());
+        files.filter(|path| path.extension().is_some_and(|found| found == extension)).collect()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn make_old(path: &Path, age: Duration) {
+    File::options().write(true).open(path).unwrap().set_modified(SystemTime::now() - age).unwrap();
+}
+
+const DAYS: Duration = Duration::from_secs(3 * 24 * 60 * 60);
+
+#[test]
+fn a_file_that_does_not_get_free_is_unavailable_in_its_bound() {
+    let place = Place::new();
+    let client = place.client();
+    let lock = client.fair_lock("x").unwrap();
+    lock.lock().unwrap().unlock().unwrap();
+    let stopped = File::open(&place.files("lock")[0]).unwrap();
+    stopped.lock().unwrap();
+    let started = Instant::now();
+    let error = lock.lock().unwrap_err();
+    assert!(
+        matches!(&error, Error::Unavailable { .. }) && error.to_string().contains("another process"),
+        "{error}"
+    );
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    drop(stopped);
+    lock.lock().unwrap().unlock().unwrap();
+}
+
+#[test]
+fn a_foreign_file_is_left_alone() {
+    let place = Place::new();
+    let backend = place.open();
+    let lock = LockId::new(LockName::new("x").unwrap(), LockKind::Fair);
+    for text in ["a shopping list\n", &"x".repeat(9000)] {
+        fs::write(place.0.join("x.lock"), text).unwrap();
+        let error = backend.inspect(&lock, 0..0).unwrap_err();
+        assert!(error.kind() == BackendErrorKind::Corrupt, "{error}");
+        assert!(error.message().ends_with("x.lock is no lock of this version"), "{error}");
+        assert_eq!(fs::read_to_string(place.0.join("x.lock")).unwrap(), text);
+        assert!(backend.locks(None).unwrap().is_empty());
+    }
+}
+
+#[test]
+fn long_names_with_one_beginning_are_two_locks() {
+    let place = Place::new();
+    let client = place.client();
+    let [one, other] = ["a", "b"].map(|end| format!("{}{end}", "ä".repeat(200)));
+    let _held = client.fair_lock(&one).unwrap().lock().unwrap();
+    let other = client.fair_lock(&other).unwrap();
+    assert!(matches!(other.try_lock().unwrap(), TryLock::Granted(_)));
+    // Names whose hashes are the same can't be: the file has the name inside.
+    fs::rename(place.0.join(place.files("lock")[0].file_name().unwrap()), place.0.join("x.lock")).unwrap();
+    let error = client.fair_lock("x").unwrap().try_lock().unwrap_err();
+    assert!(matches!(error, Error::InvalidName { .. }), "{error}");
+}
+
+#[test]
+fn a_directory_that_was_removed_is_refused_even_if_it_is_back() {
+    let place = Place::new();
+    let client = place.client();
+    let lock = client.fair_lock("x").unwrap();
+    lock.lock().unwrap().unlock().unwrap();
+    fs::remove_dir_all(&place.0).unwrap();
+    for name in ["x", "another"] {
+        let error = client.fair_lock(name).unwrap().lock().unwrap_err();
+        assert!(error.to_string().contains("was removed"), "{error}");
+    }
+    let back = place.client();
+    let _held = back.fair_lock("x").unwrap().lock().unwrap();
+    assert!(lock.lock().unwrap_err().to_string().contains("was removed"));
+    assert!(place.open().locks(None).unwrap().len() == 1);
+}
+
+#[test]
+fn what_another_boot_left_is_over_and_tokens_grow() {
+    let place = Place::new();
+    let held = Client::new(FileBackend::open_in(&place.0, 1).unwrap()).unwrap();
+    let held = held.fair_lock("x").unwrap().lock().unwrap();
+    let token = held.token();
+    let client = Client::new(FileBackend::open_in(&place.0, 2).unwrap()).unwrap();
+    let TryLock::Granted(guard) = client.fair_lock("x").unwrap().try_lock().unwrap() else { panic!() };
+    assert!(guard.token() > token);
+    assert!(held.renew().is_err(), "it is lost");
+}
+
+#[test]
+fn a_day_after_its_last_use_the_file_of_a_lock_goes() {
+    let place = Place::new();
+    let client = place.client();
+    let (used, held) = (client.fair_lock("used").unwrap(), client.fair_lock("held").unwrap().lock().unwrap());
+    let token = used.lock().unwrap().token();
+    place.files("lock").iter().for_each(|path| make_old(path, DAYS));
+    let young = client.fair_lock("young").unwrap();
+    young.lock().unwrap().unlock().unwrap();
+    let files = Arc::clone(&place.open().0.files);
+    sweep(&files).unwrap();
+    let mut left: Vec<_> =
+        place.files("lock").into_iter().map(|path| path.file_stem().unwrap().to_owned()).collect();
+    left.sort();
+    assert_eq!(left, ["held", "young"]);
+    // The client has the file open that was removed.
+    let guard = used.lock().unwrap();
+    assert!(guard.token() > token);
+    guard.unlock().unwrap();
+    held.unlock().unwrap();
+    assert_eq!(place.files("lock").len(), 3);
+}
+
+/// A newcomer opens the file, and comes to its turn when the file has lost its name.
+#[test]
+fn newcomers_and_sweeps_together_lose_no_lock() {
+    let place = Place::new();
+    let files = Arc::clone(&place.open().0.files);
+    let (turns, inside) = (200, std::sync::atomic::AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..4)
+            .map(|_| {
+                let (client, inside) = (place.client(), &inside);
+                scope.spawn(move || {
+                    for _ in 0..turns {
+                        let guard = client.fair_lock("x").unwrap().lock().unwrap();
+                        assert_eq!(inside.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0);
+                        inside.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+                        guard.unlock().unwrap();
+                    }
+                })
+            })
+            .collect();
+        while workers.iter().any(|worker| !worker.is_finished()) {
+            for path in place.files("lock") {
+                if let Ok(file) = File::options().write(true).open(path) {
+                    let _ = file.set_modified(SystemTime::now() - DAYS);
+                }
+            }
+            sweep(&files).unwrap();
+        }
+    });
+}
+
+#[test]
+fn the_files_of_a_killed_client_go_and_those_of_a_live_one_stay() {
+    let place = Place::new();
+    let client = place.client();
+    // As after a kill: the files are there, and no process has them.
+    let dead = ClientId::random().to_string();
+    drop(File::create(place.0.join(format!("{dead}.here"))).unwrap());
+    drop(std::os::unix::net::UnixDatagram::bind(place.0.join(format!("{dead}.wake"))).unwrap());
+    drop(File::create(place.0.join("begun.new")).unwrap());
+    let files = Arc::clone(&place.open().0.files);
+    sweep(&files).unwrap();
+    assert_eq!([place.files("here").len(), place.files("wake").len(), place.files("new").len()], [2, 2, 1]);
+    place.files("here").iter().chain(&place.files("new")).for_each(|path| make_old(path, DAYS));
+    sweep(&files).unwrap();
+    assert_eq!([place.files("here").len(), place.files("wake").len(), place.files("new").len()], [1, 1, 0]);
+    drop(client);
+    assert_eq!([place.files("here").len(), place.files("wake").len()], [0, 0]);
+}
+
+/// Else a child that outlives its parent would keep the parent present.
+#[test]
+fn no_child_that_is_executed_gets_an_open_file() {
+    let place = Place::new();
+    let client = place.client();
+    client.fair_lock("x").unwrap().lock().unwrap().unlock().unwrap();
+    let (mut of_dir, mut sockets) = (0, 0);
+    for file in fs::read_dir("/proc/self/fd").unwrap() {
+        let path = file.unwrap().path();
+        let Ok(target) = fs::read_link(&path) else { continue };
+        let is_given = ["0", "1", "2"].iter().any(|standard| path.ends_with(standard));
+        let is_socket = !is_given && target.to_string_lossy().starts_with("socket:");
+        if target.starts_with(&place.0) || is_socket {
+            let info = Path::new("/proc/self/fdinfo").join(path.file_name().unwrap());
+            let Ok(info) = fs::read_to_string(info) else { continue };
+            let flags = info.lines().find_map(|line| line.strip_prefix("flags:")).unwrap().trim();
+            let is_closed_by_exec = u32::from_str_radix(flags, 8).unwrap() & 0o2_000_000 != 0;
+            assert!(is_closed_by_exec, "{}", target.display());
+            *(if is_socket { &mut sockets } else { &mut of_dir }) += 1;
+        }
+    }
+    assert!(of_dir >= 2 && sockets >= 1, "{of_dir} files, {sockets} sockets");
+}
+
+#[test]
+fn a_path_too_long_for_a_socket_is_refused() {
+    let place = Place::new();
+    let error = FileBackend::open(place.0.join("x".repeat(60))).unwrap_err();
+    assert!(error.kind() == BackendErrorKind::InvalidConfig, "{error}");
+    assert!(error.message().contains("bytes too long for sockets"), "{error}");
+}
+
+#[test]
+fn locks_in_use_are_listed_by_name() {
+    let place = Place::new();
+    let client = place.client();
+    let _fair = client.fair_lock("b:1").unwrap().lock().unwrap();
+    let _permit = client.semaphore("a/ä", 3).unwrap().acquire().unwrap();
+    client.fair_lock("c").unwrap().lock().unwrap().unlock().unwrap();
+    let names = |pattern| {
+        let found = place.open().locks(pattern).unwrap();
+        found.iter().map(|(name, state)| format!("{} {}", name.as_str(), state.taken())).collect::<Vec<_>>()
+    };
+    assert_eq!(names(None), ["a/ä 1", "b:1 1"]);
+    assert_eq!(names(Some("b*")), ["b:1 1"]);
+}
+
+#[test]
+fn the_doctor_finds_a_directory_that_everybody_may_write() {
+    let place = Place::new();
+    let backend = place.open();
+    let verdicts = || {
+        let findings = backend.doctor().unwrap();
+        findings.iter().map(|found| format!("{} {:?}", found.topic, found.verdict)).collect::<Vec<_>>()
+    };
+    let good = ["directory Good", "boot Good", "trial Good", "step Good"];
+    assert_eq!(verdicts(), good);
+    let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o1777);
+    fs::set_permissions(&place.0, everybody).unwrap();
+    assert_eq!(verdicts()[0], "directory Note");
+    assert!(place.files("lock").is_empty(), "the trial's file is removed");
+}

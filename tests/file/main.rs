@@ -1,0 +1,68 @@
+//! The store on files with real processes: which take turns, are killed, and stand still.
+
+#![cfg(unix)]
+
+mod cost;
+mod errors;
+mod kills;
+mod processes;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use fairlock::{Client, FileBackend};
+use fairlock_tests::turns::Store;
+use fairlock_tests::{Alone, WorkDir, Worker};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_lock_worker");
+/// Much shorter than any lease here.
+const AT_ONCE: Duration = Duration::from_secs(1);
+const SOON: Duration = Duration::from_secs(10);
+
+/// A directory of locks.
+struct Locks(WorkDir, #[expect(dead_code, reason = "kept for its drop")] Alone);
+
+impl Locks {
+    fn new() -> Locks {
+        Locks::for_as_long(SOON * 12)
+    }
+
+    /// For a test that may take so long.
+    fn for_as_long(limit: Duration) -> Locks {
+        let alone = Alone::for_as_long(limit);
+        Locks(WorkDir::new(), alone)
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.0.file("locks")
+    }
+
+    fn client(&self) -> Client {
+        Client::new(FileBackend::open(self.dir()).unwrap()).unwrap()
+    }
+
+    /// A process that holds the lock, or waits for it.
+    fn process(&self, lock: &str) -> Worker {
+        let dir = self.dir();
+        let mut worker = Worker::start(PROGRAM, &["hold", "file", dir.to_str().unwrap(), lock, "30000"]);
+        worker.go();
+        worker
+    }
+
+    /// A process that holds the lock.
+    fn holder(&self, lock: &str) -> Worker {
+        let worker = self.process(lock);
+        worker.expect("held", SOON);
+        worker
+    }
+}
+
+impl Store for Locks {
+    fn address(&self) -> String {
+        self.dir().to_str().unwrap().to_owned()
+    }
+
+    fn counter(&self) -> usize {
+        std::fs::read_to_string(self.dir().join("counter")).map_or(0, |count| count.parse().unwrap_or(0))
+    }
+}
