@@ -44,7 +44,7 @@ use crate::store::Store;
 static NO_THREAD: LineLimit = LineLimit::new();
 
 impl Client {
-    /// See [`Link::waits`].
+    /// See [`Link::waits`](crate::link::Link::waits).
     fn waits(self: &Arc<Client>, store: &Arc<Store>, place: &Place<'_>, until: Instant) -> Option<u64> {
         let mut failed = None;
         let session = self.link.waits(place, until, || {

@@ -240,7 +240,7 @@ impl From<Released> for ForceReleased {
 
 /// The holders and the waiters of a lock, as the server saw them at one moment. Its `Display` is a block of lines to read, the first
 /// ten of each. With feature `serde` it can be serialized.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct LockState {
@@ -280,7 +280,7 @@ impl LockState {
 }
 
 /// A holder of a lock.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Holder {
@@ -319,7 +319,7 @@ impl Holder {
 }
 
 /// A waiter for a lock.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Waiter {

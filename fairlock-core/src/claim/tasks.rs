@@ -60,7 +60,7 @@ impl Claim {
         }
     }
 
-    /// See [`TaskSlot::take`].
+    /// See [`TaskSlot::take`](crate::time::TaskSlot::take).
     #[must_use]
     pub(crate) fn take_waker(&self) -> Option<Waker> {
         self.task.as_ref().and_then(|task| task.take())

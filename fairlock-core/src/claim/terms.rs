@@ -120,6 +120,12 @@ mod tests {
     }
 
     #[test]
+    fn only_limited_terms_have_an_end_of_their_own() {
+        let all = [Terms::Renewed(S), Terms::Fixed(S), Terms::Capped { lease: S, limit: S }];
+        assert_eq!(all.map(Terms::own_end), [None, Some(LostCause::LeaseOver), Some(LostCause::MaxHold)]);
+    }
+
+    #[test]
     fn durations_out_of_range_are_refused_by_name() {
         let error = Terms::Fixed(Duration::ZERO).check().unwrap_err();
         assert_eq!(

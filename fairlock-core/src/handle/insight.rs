@@ -93,7 +93,7 @@ impl<O: Ownership> Lock<O> {
     ///
     /// # Errors
     /// As [`inspect`](Self::inspect). After [`Error::Unavailable`] the lock may still be taken for
-    /// [`Backend::attempt_ttl`](crate::backend::Backend::attempt_ttl).
+    /// [`Backend::attempt_ttl`].
     pub fn force_unlock(&self) -> Result<bool> {
         let answer = self.ask(|backend| backend.force_release(&self.0.lock))?;
         Ok(answer == ForceReleased::Taken)

@@ -6,6 +6,7 @@ mod callers;
 mod holds;
 mod leaks;
 mod leaving;
+mod phases;
 mod pushes;
 mod rounds;
 mod stop;
