@@ -8,9 +8,10 @@
 mod clock;
 mod late;
 mod replay;
+mod rule;
 
 use std::collections::HashMap;
-use std::io::{self, Read, Write};
+use std::io::Read;
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -19,9 +20,8 @@ use std::time::Duration;
 
 use late::HeldBack;
 use replay::Recording;
-
-/// Long enough that the reader usually receives each byte alone.
-const BETWEEN_BYTES: Duration = Duration::from_micros(50);
+pub use rule::Rule;
+use rule::pass;
 
 /// A kind of traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,25 +36,6 @@ pub enum Traffic {
     WakeUps,
     /// Everything else from the server on a subscribing connection: confirmations and pings.
     Confirmations,
-}
-
-/// A rule for traffic.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rule {
-    /// It passes.
-    Pass,
-    /// It passes after this delay, and later traffic waits behind it.
-    Delay(Duration),
-    /// It is read and dropped, and the connection stays. TCP never does this, so the next reply answers a later
-    /// command.
-    Swallow,
-    /// It is held until the rule changes, and then passes. This is a network that drops everything without telling
-    /// either end, and is repaired later.
-    Hold,
-    /// It passes byte by byte, each in its own packet.
-    Bytes,
-    /// It passes at this many bytes a second.
-    Slow(u32),
 }
 
 impl Traffic {
@@ -382,32 +363,6 @@ impl Link {
             let _ = self.server.shutdown(Shutdown::Both);
         }
     }
-}
-
-fn pass(piece: &[u8], mut to: &TcpStream, rule: Rule) -> io::Result<()> {
-    match rule {
-        // Held traffic does not reach this point, see `Shared::rule`.
-        Rule::Swallow | Rule::Hold => return Ok(()),
-        Rule::Pass => {}
-        Rule::Delay(time) => thread::sleep(time),
-        Rule::Bytes => {
-            for byte in piece.chunks(1) {
-                to.write_all(byte)?;
-                thread::sleep(BETWEEN_BYTES);
-            }
-            return Ok(());
-        }
-        Rule::Slow(rate) => {
-            // A tenth of a second's worth at a time.
-            let rate = rate.max(10);
-            for part in piece.chunks(usize::try_from(rate / 10).expect("it is small")) {
-                thread::sleep(Duration::from_secs(1) * u32::try_from(part.len()).expect("a buffer") / rate);
-                to.write_all(part)?;
-            }
-            return Ok(());
-        }
-    }
-    to.write_all(piece)
 }
 
 fn contains(piece: &[u8], text: &[u8]) -> bool {
