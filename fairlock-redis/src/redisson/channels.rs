@@ -42,9 +42,8 @@ impl Channels {
         place: &Place<'_>,
         channel: impl FnOnce() -> String,
     ) -> Result<Subscribed, BackendError> {
-        // A client without a subscription, or that polls, has no wake-ups to wait for.
-        let client = shared.wake_ups.client(place).filter(|_| !shared.wake_ups.untold.polls());
-        let Some(client) = client else { return Ok(Subscribed::Before) };
+        // A client without a subscription has no wake-ups to wait for.
+        let Some(client) = shared.wake_ups.client(place) else { return Ok(Subscribed::Before) };
         let waiter = waiter(place);
         if self.0.lock().channels.contains_key(&waiter) {
             return Ok(Subscribed::Before);

@@ -122,7 +122,7 @@ impl Untold {
     }
 
     /// Whether waiters look for their turns.
-    pub(crate) fn polls(&self) -> bool {
+    fn polls(&self) -> bool {
         self.of_client.get().is_some()
     }
 
