@@ -11,7 +11,7 @@ use crate::checks::{in_range, invalid};
 use crate::doctor;
 use crate::durable::{Calls, Durability};
 use crate::hand_off::HandOff;
-use crate::net::{Arrangement, Servers, Settings, Target, Timeouts};
+use crate::net::{AddressMap, Arrangement, Servers, Settings, Target, Timeouts};
 #[cfg(feature = "redisson")]
 use crate::redisson::{Channels, Fair, Locks, Plain};
 #[cfg(feature = "redisson")]
@@ -132,6 +132,24 @@ impl RedisBuilder {
     #[cfg(feature = "tls-rustls")]
     pub fn tls(mut self, config: Arc<fairlock_net::rustls::ClientConfig>) -> Self {
         self.target = self.target.and_then(|target| target.with_tls(&config));
+        self
+    }
+
+    /// Sets how this program reaches the servers that others announce: the nodes of a cluster, and the master that sentinels name. In
+    /// containers, or behind NAT, servers announce addresses of their own network. The function gets host and port as announced, and
+    /// returns host and port to connect to, whose certificate then counts. It is called before each such connection; a panic of it is a
+    /// failure to connect. The addresses that you name yourself stay as they are.
+    ///
+    /// ```no_run
+    /// # use fairlock_redis::RedisBuilder;
+    /// let backend = RedisBuilder::cluster(&["redis://localhost:7001"])
+    ///     .map_address(|_, port| ("localhost".to_owned(), port))
+    ///     .connect()?;
+    /// # Ok::<(), fairlock_core::Error>(())
+    /// ```
+    pub fn map_address(mut self, map: impl Fn(&str, u16) -> (String, u16) + Send + Sync + 'static) -> Self {
+        let map = AddressMap(Arc::new(map));
+        self.target = self.target.map(|target| target.with_map(&map));
         self
     }
 

@@ -61,12 +61,10 @@ impl Managed {
     pub fn builder(&self) -> RedisBuilder {
         match &self.tls {
             None => RedisBackend::builder(&self.proxy.url()),
-            Some((tls, _)) => RedisBuilder::cluster(&[&format!("rediss://127.0.0.1:{}", tls.port())]),
+            Some((tls, files)) => {
+                let (port, ca) = (tls.port(), files.ca.display());
+                RedisBuilder::cluster(&[&format!("rediss://127.0.0.1:{port}?sslrootcert={ca}")])
+            }
         }
-    }
-
-    /// The certificate (PEM) that a client must trust. Panics without TLS.
-    pub fn ca_file(&self) -> &std::path::Path {
-        &self.tls.as_ref().expect("it speaks TLS").1.ca
     }
 }

@@ -39,8 +39,8 @@ fn slow_hand_overs_are_found_whatever_the_reason() {
     assert_found(&findings, "hand-overs", "note", "the client sends each message itself");
     assert_eq!(managed.server.query::<Vec<String>>(&["KEYS", "*"]), [""; 0]);
 
-    let server = RedisServer::builder().acl("user mute on >pw ~* &* +@all -publish").start();
-    let (_, findings) = look(&server.url_as("mute", "pw"), &[]);
+    let server = RedisServer::builder().acl("user mute on >canary ~* &* +@all -publish").start();
+    let (_, findings) = look(&server.url_as("mute", "canary"), &[]);
     assert_found(&findings, "hand-overs", "note", "10 of 10 by polling, since no wake-up arrived");
 
     let proxy = Proxy::start(server.port());

@@ -8,7 +8,7 @@ use fairlock_net::bare_delimiter;
 use fairlock_net::{TlsSettings, Trust};
 
 use super::commands::Pool;
-use super::connection::{Address, SERVER_PORT};
+use super::connection::{Address, AddressMap, SERVER_PORT};
 use super::settings::Settings;
 use super::topology::{Arrangement, Cluster, Sentinel, Servers, Single};
 
@@ -104,14 +104,7 @@ impl Target {
         mut self,
         config: &Arc<fairlock_net::rustls::ClientConfig>,
     ) -> Result<Target, BackendError> {
-        let addresses: Vec<&mut Address> = match &mut self {
-            Target::Single(address) => vec![address],
-            Target::Sentinel { sentinels, servers, .. } => {
-                sentinels.iter_mut().chain([&mut **servers]).collect()
-            }
-            Target::Cluster(nodes) => nodes.iter_mut().collect(),
-        };
-        for address in addresses {
+        for address in self.addresses() {
             let what = match &address.tls {
                 Some(
                     TlsSettings::Files { trust: Trust::System, identity: None } | TlsSettings::Config(_),
@@ -131,6 +124,22 @@ impl Target {
             ));
         }
         Ok(self)
+    }
+
+    /// How the servers are reached that other servers announce.
+    pub(crate) fn with_map(mut self, map: &AddressMap) -> Target {
+        self.addresses().into_iter().for_each(|address| address.map = Some(map.clone()));
+        self
+    }
+
+    fn addresses(&mut self) -> Vec<&mut Address> {
+        match self {
+            Target::Single(address) => vec![address],
+            Target::Sentinel { sentinels, servers, .. } => {
+                sentinels.iter_mut().chain([&mut **servers]).collect()
+            }
+            Target::Cluster(nodes) => nodes.iter_mut().collect(),
+        }
     }
 
     pub(crate) fn arrangement(&self) -> Arrangement {

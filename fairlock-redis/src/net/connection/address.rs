@@ -2,10 +2,14 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 
 use fairlock_core::backend::{BackendError, BackendErrorKind};
 use fairlock_net::{Endpoint, Identity, Secrets, TlsSettings, Trust, bare_delimiter, percent_decoded};
 use redis::{ConnectionAddr, IntoConnectionInfo};
+
+use super::announced::{AddressMap, not_reached};
+use super::failure::Failure;
 
 pub(crate) const SERVER_PORT: u16 = 6379;
 
@@ -21,6 +25,9 @@ pub(crate) struct Address {
     shown: String,
     /// Before a connection is used: a replica still answers reads, and would report a held lock as free.
     pub(crate) must_be: MustBe,
+    /// The server that has told of this one; none if the user has.
+    pub(super) announced_by: Option<Arc<str>>,
+    pub(crate) map: Option<AddressMap>,
 }
 
 /// Which role the server has to have by its own word.
@@ -117,7 +124,17 @@ impl Address {
         let db = own.db();
         let shown = shown(&endpoint, db);
         let tls = tls.then(|| settings.unwrap_or_default());
-        Ok(Address { endpoint, tls, user, password, db, shown, must_be: MustBe::Anything })
+        Ok(Address {
+            endpoint,
+            tls,
+            user,
+            password,
+            db,
+            shown,
+            must_be: MustBe::Anything,
+            announced_by: None,
+            map: None,
+        })
     }
 
     /// The arguments of AUTH: none, a password, or a user and a password (empty for a user without one).
@@ -139,11 +156,11 @@ impl Address {
         self.host().is_some() && self.user.is_some() && self.password.is_none()
     }
 
-    /// Another server of the same kind: the same login, transport and database.
-    pub(crate) fn at(&self, host: &str, port: u16) -> Address {
+    /// Another server of the same kind, which `by` announces: the same login, transport and database.
+    pub(crate) fn announced(&self, host: &str, port: u16, by: &Address) -> Address {
         let endpoint = Endpoint::Tcp { host: host.to_owned(), port };
-        let shown = shown(&endpoint, self.db);
-        Address { endpoint, shown, ..self.clone() }
+        let (shown, announced_by) = (shown(&endpoint, self.db), Some(Arc::from(&*by.shown)));
+        Address { endpoint, shown, announced_by, ..self.clone() }
     }
 
     /// Another login; two empty strings stand for none.
@@ -156,6 +173,25 @@ impl Address {
     pub(crate) fn without_db(mut self) -> Address {
         (self.db, self.shown) = (0, shown(&self.endpoint, 0));
         self
+    }
+
+    /// Where a connection to this server goes.
+    ///
+    /// # Errors
+    /// As [`AddressMap::lead`].
+    pub(super) fn reached(&self) -> Result<Cow<'_, Endpoint>, Failure> {
+        match (&self.announced_by, &self.map, &self.endpoint) {
+            (Some(_), Some(map), Endpoint::Tcp { host, port }) => map.lead(host, *port).map(Cow::Owned),
+            _ => Ok(Cow::Borrowed(&self.endpoint)),
+        }
+    }
+
+    /// The failure of a connection that went there, with who has announced this server.
+    pub(super) fn not_reached(&self, failure: Failure, to: &Endpoint) -> Failure {
+        match &self.announced_by {
+            Some(by) => not_reached(failure, by, (*to != self.endpoint).then_some(to)),
+            None => failure,
+        }
     }
 
     /// The host, if it is reached over TCP.

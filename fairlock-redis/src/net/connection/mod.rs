@@ -1,6 +1,7 @@
 //! One connection to one server, from its address to the reply: every step has a deadline.
 
 mod address;
+mod announced;
 mod decoder;
 mod failure;
 mod foreign;
@@ -12,6 +13,7 @@ mod wire;
 pub(crate) use fairlock_net::Timeouts;
 
 pub(crate) use address::{Address, MustBe, SERVER_PORT};
+pub(crate) use announced::AddressMap;
 pub(crate) use failure::Failure;
 pub(crate) use foreign::told_apart;
 pub(crate) use open::{Role, open, open_and_ask};

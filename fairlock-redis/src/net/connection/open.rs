@@ -38,8 +38,10 @@ pub(crate) fn open_and_ask(
 }
 
 fn connect(address: &Address, deadline: Instant) -> Result<Stream, Failure> {
-    let stream = Stream::connect(&address.endpoint, deadline)?;
-    match (address.host(), &address.tls) {
+    let to = address.reached()?;
+    let stream =
+        Stream::connect(&to, deadline).map_err(|failure| address.not_reached(failure.into(), &to))?;
+    match (to.host(), &address.tls) {
         (Some(host), Some(settings)) => Ok(stream.secure_with(host, settings)?),
         _ => Ok(stream),
     }

@@ -240,7 +240,7 @@ impl Sentinel {
 
     /// What a sentinel says of the master.
     fn report(&self, (sentinel, answer): Answer) -> Result<MasterReport, Failure> {
-        let said = SentinelAnswer::read(&answer?, &self.servers);
+        let said = SentinelAnswer::read(&answer?, &self.servers, &sentinel);
         let report = MasterReport::of(&sentinel, said, self.settings.majority.is_some())?;
         self.sentinels.prefer(&sentinel);
         Ok(report)

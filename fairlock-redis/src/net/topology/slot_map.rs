@@ -77,7 +77,7 @@ fn node(of: &Address, value: &Value) -> Result<Address, Failure> {
 /// A node as another node names it. An empty host or `?` stands for the host of the naming node.
 pub(super) fn named_by(of: &Address, host: &str, port: u16) -> Address {
     let host = if host.is_empty() || host == "?" { of.host().unwrap_or_default() } else { host };
-    of.at(host, port)
+    of.announced(host, port, of)
 }
 
 /// The target of MOVED and ASK: slot and node, as in `3999 127.0.0.1:6381`.

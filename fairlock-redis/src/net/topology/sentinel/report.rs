@@ -149,7 +149,7 @@ mod tests {
         let servers = Address::parse("redis://h:1").expect("an address");
         let mut round = Round::new(reports.len());
         let reports = reports.iter().map(|&(id, port, epoch, uptime)| MasterReport {
-            address: servers.at("h", port),
+            address: servers.announced("h", port, &servers),
             epoch,
             sentinels: 3,
             told: None,

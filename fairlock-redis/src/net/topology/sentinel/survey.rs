@@ -61,7 +61,7 @@ impl Sentinel {
             let said = answer.map_or_else(|| Err(Failure::no_answer()), |(_, answer)| answer.clone());
             Surveyed {
                 sentinel: sentinel.clone(),
-                said: said.map(|replies| SentinelAnswer::read(&replies, &self.servers)),
+                said: said.map(|replies| SentinelAnswer::read(&replies, &self.servers, sentinel)),
             }
         };
         all.iter().map(of).collect()
@@ -106,13 +106,17 @@ impl SentinelAnswer {
     }
 
     /// Reads the replies to [`question`].
-    pub(super) fn read(replies: &[Result<Value, Failure>], servers: &Address) -> SentinelAnswer {
+    pub(super) fn read(
+        replies: &[Result<Value, Failure>],
+        servers: &Address,
+        sentinel: &Address,
+    ) -> SentinelAnswer {
         let reply = |at: usize| {
             let none = || Err(Failure::Broken("no answer".to_owned()));
             replies.get(at).cloned().unwrap_or_else(none)
         };
         SentinelAnswer {
-            master: reply(0).and_then(|address| master(&address, servers)),
+            master: reply(0).and_then(|address| master(&address, servers, sentinel)),
             details: reply(1).map(Details),
             id: reply(2).and_then(|id| text(&id).map(str::to_owned).map_err(|_| unintelligible())),
             run: reply(3).and_then(|info| Run::read(&info)),
@@ -126,14 +130,14 @@ impl SentinelAnswer {
     }
 }
 
-fn master(address: &Value, servers: &Address) -> Result<Address, Failure> {
+fn master(address: &Value, servers: &Address, sentinel: &Address) -> Result<Address, Failure> {
     if *address == Value::Nil {
         return Err(Failure::refused("NOMASTER", NO_SUCH_MASTER));
     }
     let [host, port] = items(address).map_err(|_| unintelligible())? else { return Err(unintelligible()) };
     let host = text(host).ok().filter(|host| !host.is_empty()).ok_or_else(unintelligible)?;
     let port = number(port).ok().and_then(|port| u16::try_from(port).ok()).ok_or_else(unintelligible)?;
-    Ok(servers.at(host, port))
+    Ok(servers.announced(host, port, sentinel))
 }
 
 fn others(all: &Value) -> Result<Vec<(String, String)>, Failure> {

@@ -7,6 +7,7 @@ use redis::Value;
 
 use super::*;
 use crate::net::commands::{ALL_ARE_BACK, Listeners};
+use crate::net::connection::AddressMap;
 use crate::net::settings::{MajorityTerms, Settings};
 use crate::net::test_server::{Act, FakeServer, TIMEOUTS, bulk, confirmed, polite, up_for};
 use crate::net::topology::{Servers, Topology};
@@ -283,4 +284,23 @@ fn an_epoch_that_a_server_refuses_is_asked_for_again() {
         topology.call("k", get).map_err(|trouble| trouble.failure),
         Ok(Value::SimpleString("new".to_owned()))
     );
+}
+
+/// A master whose announced address leads nowhere from here is reached by the program's function.
+#[test]
+fn the_announced_address_of_a_master_is_mapped() {
+    let (master, nowhere) = (server("master"), sentinel(vec![("1".to_owned(), 1)], &Arc::default()));
+    let found = |map: Option<AddressMap>| {
+        let mut servers = nowhere.address();
+        servers.map = map;
+        Sentinel::connect(vec![nowhere.address()], servers, "m", &Settings::new(TIMEOUTS, 1))
+    };
+    let error = found(None).map(drop).expect_err("nothing listens there");
+    let by = format!("({} announces this address; ", nowhere.address());
+    assert!(error.message().contains(&by), "{error}");
+    let port = master.port();
+    let map = AddressMap(Arc::new(move |host, from| (host.to_owned(), if from == 1 { port } else { from })));
+    let found = found(Some(map)).expect("a master");
+    assert_eq!(server_of(&found.master().expect("known")), "127.0.0.1:1");
+    assert!(master.connections() > 0);
 }
