@@ -52,7 +52,7 @@
 #[cfg(all(feature = "memory", feature = "redisson"))]
 pub mod guide;
 
-pub use fairlock_core::backend::{Finding, Holder, LockState, Verdict, Waiter};
+pub use fairlock_core::backend::{Finding, Holder, LockState, Login, Verdict, Waiter};
 pub use fairlock_core::{
     AllGuard, AsyncAllGuard, AsyncClient, AsyncGuard, AsyncHold, AsyncLock, AsyncRwLock, AsyncSemaphore,
     Attendance, Cancel, Client, ClientBuilder, ClientId, Clock, Error, FencingToken, Guard, HeldLock, Lock,

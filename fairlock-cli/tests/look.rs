@@ -210,9 +210,10 @@ fn ls_lists_the_waiters_of_either_queue() {
         assert!(seen.as_array().unwrap().iter().all(|lock| waiting(lock) == 1), "{discipline}: {seen}");
     }
     // The other queue is optional: a user without the right to it still sees its own.
-    let rules = "ACL SETUSER worker on >pw ~ours ~fairlock_*:{ours} ~theirs ~fairlock_*:{theirs} +@all &*";
+    let rules =
+        "ACL SETUSER worker on >canary ~ours ~fairlock_*:{ours} ~theirs ~fairlock_*:{theirs} +@all &*";
     host.server.query::<()>(&words(rules));
-    let url = host.server.url_as("worker", "pw");
+    let url = host.server.url_as("worker", "canary");
     assert_eq!(names(&says(&url, "ls *urs --json").json()), ["ours"]);
     let seen = says(&url, "ls theirs --json").json();
     assert_eq!((names(&seen), seen[0]["waiting"].as_u64()), (vec!["theirs"], Some(0)));

@@ -1,12 +1,13 @@
 //! Connects a backend, with the settings that a user chooses.
 
+use std::error::Error as StdError;
 use std::fmt::{self, Debug};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fairlock_core::Error;
-use fairlock_core::backend::{connect_within, in_words};
+use fairlock_core::backend::{Login, Logins, connect_within, in_words};
 use fairlock_net::Timeouts;
 
 use crate::backend::PostgresBackend;
@@ -39,6 +40,7 @@ impl PostgresBackend {
             url: url.to_owned(),
             listen_on: None,
             tls: TlsConfig::None,
+            logins: None,
             wake_ups: WakeUps::Listen,
             connections: 8,
             timeouts: Timeouts { connect: second, response: second },
@@ -78,6 +80,7 @@ pub struct PostgresBuilder {
     url: String,
     listen_on: Option<String>,
     tls: TlsConfig,
+    logins: Option<Logins>,
     wake_ups: WakeUps,
     connections: usize,
     timeouts: Timeouts,
@@ -110,6 +113,23 @@ impl PostgresBuilder {
     #[cfg(feature = "tls-rustls")]
     pub fn tls(mut self, config: Arc<fairlock_net::rustls::ClientConfig>) -> Self {
         self.tls = Some(config);
+        self
+    }
+
+    /// Sets a function that gives the login of each new connection, in place of the password in the addresses, and of the user if the
+    /// login names one: for a password that is changed, or a token that ends. A login counts when a connection opens; open
+    /// connections stay logged in, so the [end](Login::valid_for) of a login has no part here.
+    ///
+    /// The function runs on a thread of its own, for one call at a time, and under no lock. Connections that open wait for its answer,
+    /// as long as [connecting may take](Self::connect_timeout): after that time, and if the function fails or panics, the
+    /// attempt ends as one to a server that is away, and is repeated after a pause; a late answer serves the next attempt. The log
+    /// has a line a minute. A login that is refused counts as an outage for two minutes once one was accepted: the password is about to
+    /// change at the server, or was changed there.
+    pub fn login<E>(mut self, login: impl Fn() -> Result<Login, E> + Send + Sync + 'static) -> Self
+    where
+        E: Into<Box<dyn StdError + Send + Sync>>,
+    {
+        self.logins = Some(Logins::new(login));
         self
     }
 
@@ -146,13 +166,14 @@ impl PostgresBuilder {
         self
     }
 
-    /// See [`PostgresBackend::migrate`], with the settings for TLS.
+    /// See [`PostgresBackend::migrate`], with the settings for TLS and the [`login`](Self::login).
     ///
     /// # Errors
     /// As there.
     pub fn migrate(self) -> Result<(), Error> {
         let in_time = || Instant::now() + Duration::from_secs(10);
-        let mut con = open(&Address::parse(&self.url, &self.tls)?, in_time())?;
+        let address = Address { logins: self.logins, ..Address::parse(&self.url, &self.tls)? };
+        let mut con = open(&address, in_time())?;
         Ok(schema::migrate(&mut con, in_time())?)
     }
 
@@ -173,8 +194,16 @@ impl PostgresBuilder {
 
     /// A backend that has not connected.
     pub(crate) fn unchecked(self) -> Result<PostgresBackend, Failure> {
-        let PostgresBuilder { url, listen_on, tls, wake_ups, connections, timeouts, connect_within: _ } =
-            self;
+        let PostgresBuilder {
+            url,
+            listen_on,
+            tls,
+            logins,
+            wake_ups,
+            connections,
+            timeouts,
+            connect_within: _,
+        } = self;
         let allowed = Duration::from_millis(10)..=Duration::from_secs(60);
         in_range("connect_timeout", timeouts.connect, &allowed, in_words)?;
         in_range("response_timeout", timeouts.response, &allowed, in_words)?;
@@ -182,8 +211,10 @@ impl PostgresBuilder {
             in_range("wake_ups by polling", every, &(Duration::from_millis(1)..=*allowed.end()), in_words)?;
         }
         in_range("connections", connections, &(1..=MOST_CONNECTIONS), |n| n.to_string())?;
-        let address = Address::parse(&url, &tls)?;
-        let listen_at = listen_on.map_or_else(|| Ok(address.clone()), |url| Address::parse(&url, &tls))?;
+        let at =
+            |url: &str| Ok::<_, Failure>(Address { logins: logins.clone(), ..Address::parse(url, &tls)? });
+        let address = at(&url)?;
+        let listen_at = listen_on.as_deref().map_or_else(|| Ok(address.clone()), at)?;
         let (pool, clients) = (Pool::new(address, timeouts, connections), Clients::new(listen_at, wake_ups));
         Ok(PostgresBackend(Arc::new(Store::new(pool, connections, clients))))
     }

@@ -1,10 +1,11 @@
 //! Connects a backend, with the settings that a user chooses.
 
+use std::error::Error as StdError;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fairlock_core::Result;
-use fairlock_core::backend::{BackendError, connect_within};
+use fairlock_core::backend::{BackendError, Login, Logins, connect_within};
 
 use crate::backend::{Inner, RedisBackend};
 use crate::checks::{in_range, invalid};
@@ -77,6 +78,32 @@ impl RedisBackend {
     pub fn builder(url: &str) -> RedisBuilder {
         RedisBuilder::to(Target::parse(url))
     }
+
+    /// A builder for the server that a client of the crate `redis` (1.x) connects to: `builder_for(client.get_connection_info())`. It has
+    /// the client's address (TCP, TLS, or a Unix socket), user, password and database.
+    ///
+    /// The connections are the backend's own, and not those of the client or of a pool: a renewal that queues behind the program's
+    /// commands, or behind one that blocks (BLPOP, a slow script), would come after the lease, and the lock would be lost. There are
+    /// up to [`connections`](RedisBuilder::connections) for commands, and one for the wake-ups of each [`Client`](fairlock_core::Client).
+    ///
+    /// Some of a client's settings have no part here: RESP3, the library's name, and the settings of the TCP socket. Time-outs belong
+    /// to the connections of the crate, not to its client: those here are the builder's. The crate does not show certificates that were
+    /// given to a client (`Client::build_with_tls`), nor a `CredentialsProvider`, in whose place [`login`](RedisBuilder::login)
+    /// stands. For a cluster or sentinels use [`builder`](RedisBackend::builder).
+    ///
+    /// # Errors
+    /// [`RedisBuilder::connect`] returns `InvalidConfig` for a client with certificates of its own, or that does not check those of the
+    /// server, unless `RedisBuilder::tls` gives a configuration in their place.
+    ///
+    /// ```no_run
+    /// # use fairlock::RedisBackend;
+    /// let client = redis::Client::open("redis://app:secret@cache.internal/2")?;
+    /// let backend = RedisBackend::builder_for(client.get_connection_info()).connect()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn builder_for(client: &redis::ConnectionInfo) -> RedisBuilder {
+        RedisBuilder::to(Target::of(client))
+    }
 }
 
 /// The most connections to a server that carry commands.
@@ -87,6 +114,8 @@ const MOST_CONNECTIONS: usize = 8;
 #[derive(Debug)]
 pub struct RedisBuilder {
     target: Result<Target, BackendError>,
+    sentinel_login: Option<Login>,
+    logins: Option<Logins>,
     discipline: Discipline,
     #[cfg(feature = "redisson")]
     thread_wait: Option<Duration>,
@@ -111,6 +140,8 @@ impl RedisBuilder {
         settings.connections_if_far = MOST_CONNECTIONS;
         RedisBuilder {
             target,
+            sentinel_login: None,
+            logins: None,
             discipline: Discipline::default(),
             #[cfg(feature = "redisson")]
             thread_wait: None,
@@ -122,7 +153,30 @@ impl RedisBuilder {
     /// Sets another user and password for the sentinels than for the servers; two empty strings for sentinels without a
     /// login.
     pub fn sentinel_login(mut self, user: &str, password: &str) -> Self {
-        self.target = self.target.and_then(|target| target.with_sentinel_login(user, password));
+        self.sentinel_login = Some(Login::new(password).with_user(user));
+        self
+    }
+
+    /// Sets a function that gives the login of each new connection, in place of the password in the address, and of the user if the
+    /// login names one: for a password that is changed, or a token that ends. It is for all servers, and for sentinels unless
+    /// [`sentinel_login`](Self::sentinel_login) says otherwise.
+    ///
+    /// A login with an [end](Login::valid_for) is renewed before: connections for commands log in again when they are used, and the
+    /// connection for wake-ups is replaced by another, since a connection that listens can't log in. No message is lost meanwhile.
+    ///
+    /// The function runs on a thread of its own, for one call at a time, and under no lock. Connections that open wait for its answer,
+    /// as long as [connecting may take](Self::connect_timeout): after that time, and if the function fails or panics, the
+    /// attempt ends as one to a server that is away, and is repeated after a pause; a late answer serves the next attempt. The log
+    /// has a line a minute. Sentinels are asked by a new connection each time, so a function that asks another server should keep
+    /// its answer.
+    ///
+    /// A login that is refused counts as an outage for two minutes once one was accepted: the password is about to change at the server,
+    /// or was changed there. Open connections stay logged in.
+    pub fn login<E>(mut self, login: impl Fn() -> Result<Login, E> + Send + Sync + 'static) -> Self
+    where
+        E: Into<Box<dyn StdError + Send + Sync>>,
+    {
+        self.logins = Some(Logins::new(login));
         self
     }
 
@@ -230,7 +284,11 @@ impl RedisBuilder {
     /// 10 ms to a day, a setting of Redisson's queue without [`Discipline::Redisson`], connections outside 1 to 8, or a
     /// [`durable`](Self::durable) that does not suit the servers or the discipline.
     pub fn connect(self) -> Result<RedisBackend> {
-        let (target, mut settings) = (self.target.clone()?, self.settings.clone());
+        let (mut target, mut settings) = (self.target.clone()?, self.settings.clone());
+        self.logins.iter().for_each(|logins| target.set_logins(logins));
+        if let Some(login) = &self.sentinel_login {
+            target = target.with_sentinel_login(login)?;
+        }
         let minute = Duration::from_secs(60);
         let shortest = Duration::from_millis(10);
         in_range("connect_timeout", settings.timeouts.connect, shortest..=minute)?;

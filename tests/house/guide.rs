@@ -61,12 +61,12 @@ fn the_guides_rights_are_enough_for_names_with_a_prefix() {
     let rules = reference.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let rules = rules.replace("NAME", "lock:*");
     let server = RedisServer::start();
-    let words: Vec<&str> = ["ACL", "SETUSER", "guide", "reset", "on", ">pw"]
+    let words: Vec<&str> = ["ACL", "SETUSER", "guide", "reset", "on", ">canary"]
         .into_iter()
         .chain(rules.split_whitespace())
         .collect();
     server.query::<()>(&words);
-    let connect = || Client::new(RedisBackend::connect(&server.url_as("guide", "pw")).unwrap()).unwrap();
+    let connect = || Client::new(RedisBackend::connect(&server.url_as("guide", "canary")).unwrap()).unwrap();
     let (one, other) = (connect(), connect());
     for lock_of in [Client::fair_lock, Client::plain_lock] {
         let (ours, theirs) = (lock_of(&one, "lock:a").unwrap(), lock_of(&other, "lock:a").unwrap());

@@ -5,17 +5,20 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fairlock::{
-    Client, ClientBuilder, Discipline, Error, Lock, LockKind, ManualClock, Owner, RedisBackend, RedisBuilder,
-    TryLock,
+    Client, ClientBuilder, Discipline, Error, Lock, LockKind, Login, ManualClock, Owner, RedisBackend,
+    RedisBuilder, TryLock,
 };
 use fairlock_tests::connecting::connects_after;
 use fairlock_tests::errors::{assert_denied, assert_says, assert_unavailable};
 use fairlock_tests::locks::{lock_of, request, take_now};
 use fairlock_tests::log_lines::{keep_log_lines, log_lines};
-use fairlock_tests::{CleanServer, RedisServer, eventually, look_until, wait_until_no_residue};
+use fairlock_tests::{
+    CleanServer, RedisServer, eventually, look_until, wait_until_no_residue, wait_until_no_threads,
+};
 use futures::executor::block_on;
 use futures::future::join_all;
 use log::LevelFilter;
+use redis::IntoConnectionInfo;
 
 /// Far longer than anything here takes on a busy machine.
 const BOUND: Duration = Duration::from_secs(15);
@@ -59,12 +62,12 @@ fn a_server_that_is_down_is_named_at_connect() {
 #[test]
 fn a_wrong_login_is_refused_at_connect() {
     let _alone = fairlock_tests::Alone::here();
-    let server = RedisServer::builder().requirepass("right").start();
+    let server = RedisServer::builder().requirepass("canary").start();
     let connect = |url: &str| RedisBackend::connect(url).map(|_| ());
     let at = server.address();
     let denied = "the server denies access: Redis at ";
     assert_denied(connect(&server.url_as("", "WRONG")), &[denied, &at, "wrong user or password"]);
-    assert_denied(connect(&server.url_as("nobody", "right")), &[denied, &at, "wrong user or password"]);
+    assert_denied(connect(&server.url_as("nobody", "canary")), &[denied, &at, "wrong user or password"]);
     assert_denied(connect(&server.url_as("", "")), &[denied, &at, "the server asks for a password"]);
     connect(&server.url()).unwrap();
     // An unneeded password is refused as well: the operator means another server.
@@ -72,10 +75,67 @@ fn a_wrong_login_is_refused_at_connect() {
     assert_denied(connect(&open.url_as("", "WRONG")), &[denied, "a password, but the server has none"]);
 }
 
+/// Address, login and database, over TCP and over a socket; TLS is in `tls.rs`.
+#[test]
+fn a_client_of_the_crate_redis_names_the_server() {
+    let _alone = fairlock_tests::Alone::here();
+    let server = RedisServer::builder().acl("user ann on >canary ~* &* +@all").start();
+    let of_socket = format!("unix://{}?user=ann&pass=canary&db=3", server.socket().display());
+    for url in [format!("{}3", server.url_as("ann", "canary")), of_socket] {
+        let theirs = redis::Client::open(url).unwrap();
+        let builder = RedisBackend::builder_for(theirs.get_connection_info());
+        assert!(!format!("{builder:?}").contains("canary"));
+        let client = Client::new(builder.connect().unwrap()).unwrap();
+        let guard = take_now(&client, "orders");
+        let size: i64 = redis::cmd("DBSIZE").query(&mut server.con_to_db(3)).unwrap();
+        assert!(size > 0 && server.query::<i64>(&["DBSIZE"]) == 0);
+        assert!(server.clients().iter().all(|line| line.contains(" user=ann ")), "{:?}", server.clients());
+        guard.unlock().unwrap();
+        wait_until_no_residue(&server);
+    }
+}
+
+#[test]
+fn an_insecure_client_of_the_crate_redis_is_refused() {
+    let addr = |insecure| redis::ConnectionAddr::TcpTls {
+        host: "127.0.0.1".to_owned(),
+        port: 1,
+        insecure,
+        tls_params: None,
+    };
+    let info = |insecure| "redis://:canary@h".into_connection_info().unwrap().set_addr(addr(insecure));
+    let refused = RedisBackend::builder_for(&info(true)).connect().map(drop).unwrap_err();
+    assert!(matches!(refused, Error::InvalidConfig { .. }), "{refused:?}");
+    assert_says(&refused, &["the client's TLS can't be used: it does not check certificates; `tls` gives"]);
+    assert_unavailable(RedisBackend::builder_for(&info(false)).connect(), &["127.0.0.1:1", "refused"]);
+}
+
+/// The function is slow, fails and panics, and none of that costs a hold or a thread.
+#[test]
+fn a_login_function_in_trouble_is_an_outage_at_connect() {
+    let server = CleanServer::of(RedisServer::builder().requirepass("canary"));
+    let url = format!("redis://{}", server.address());
+    let connect = |login: fn() -> Result<Login, &'static str>| {
+        within(ms(2500), || RedisBackend::builder(&url).login(login).connect())
+    };
+    let no_login = "no login: ";
+    assert_unavailable(connect(|| Err("the vault is sealed")), &[&server.address(), no_login, "is sealed"]);
+    assert_unavailable(connect(|| panic!("planned")), &[no_login, "panicked"]);
+    let slow = || {
+        thread::sleep(ms(1500));
+        Err("late")
+    };
+    assert_unavailable(connect(slow), &[no_login, "none within 1s (connect_timeout)"]);
+    wait_until_no_threads(BOUND);
+    let parts = [&*server.address(), "wrong user or password", "user `default`"];
+    assert_denied(connect(|| Ok(Login::new("WRONG"))), &parts);
+    connect(|| Ok(Login::new("canary"))).unwrap();
+}
+
 /// A server that is away, silent or full is waited for at connect.
 #[test]
 fn a_server_away_silent_or_full_is_awaited_at_connect() {
-    let server = CleanServer::of(RedisServer::builder().requirepass("right"));
+    let server = CleanServer::of(RedisServer::builder().requirepass("canary"));
     let patient = |url: &str, time| {
         RedisBackend::builder(url).connect_timeout(ms(300)).connect_within(time).connect().map(drop)
     };
@@ -121,8 +181,9 @@ fn a_server_full_after_connect_is_waited_for_by_build() {
     take_now(&built.unwrap(), "orders").unlock().unwrap();
     server.query::<()>(&["CONFIG", "SET", "maxclients", "100"]);
     // A right that is missing would be missing the next time.
-    server.query::<()>(&["ACL", "SETUSER", "deaf", "on", ">pw", "~*", "+@all", "resetchannels"]);
-    let deaf = RedisBackend::builder(&server.url_as("deaf", "pw")).connect_within(BOUND).connect().unwrap();
+    server.query::<()>(&["ACL", "SETUSER", "deaf", "on", ">canary", "~*", "+@all", "resetchannels"]);
+    let deaf =
+        RedisBackend::builder(&server.url_as("deaf", "canary")).connect_within(BOUND).connect().unwrap();
     assert_denied(within(ms(2500), || Client::new(deaf)), &["subscribing to wake-ups", "lacks a right"]);
 }
 
@@ -209,17 +270,17 @@ fn tries_while_the_server_is_away_leave_nothing_to_tell_it() {
 fn calls_after_a_password_was_rotated_write_no_line_each() {
     let _alone = fairlock_tests::Alone::here();
     keep_log_lines(LevelFilter::Info);
-    let server = RedisServer::builder().acl("user rotated on >old ~* &* +@all").start();
-    let client = client_at(&server.url_as("rotated", "old"));
+    let server = RedisServer::builder().acl("user rotated on >canary-old ~* &* +@all").start();
+    let client = client_at(&server.url_as("rotated", "canary-old"));
     take_now(&client, "rotated").unlock().unwrap();
-    let _: String = server.query(&["ACL", "SETUSER", "rotated", "resetpass", ">new"]);
+    let _: String = server.query(&["ACL", "SETUSER", "rotated", "resetpass", ">canary-new"]);
     let _: i64 = server.query(&["CLIENT", "KILL", "USER", "rotated"]);
     let lock = client.fair_lock("rotated").unwrap();
     for number in 0..200 {
         let tried = lock.owned_by(&client.new_owner()).unwrap().try_lock();
         assert!(number < 2 || matches!(tried, Err(Error::Denied { .. })), "{number}: {tried:?}");
     }
-    let _: String = server.query(&["ACL", "SETUSER", "rotated", ">old"]);
+    let _: String = server.query(&["ACL", "SETUSER", "rotated", ">canary-old"]);
     eventually(BOUND, "the same lock works again", || {
         lock.try_lock().is_ok_and(|tried| tried.guard().expect("it is free").unlock().is_ok())
     });
@@ -335,8 +396,8 @@ fn reconnects_and_gaps_are_counted() {
 
 #[test]
 fn two_databases_are_two_namespaces() {
-    let server = CleanServer::of(RedisServer::builder().acl("user app on >a/b@c ~* &* +@all"));
-    let url = server.url_as("app", "a/b@c");
+    let server = CleanServer::of(RedisServer::builder().acl("user app on >canary/b@c ~* &* +@all"));
+    let url = server.url_as("app", "canary/b@c");
     let (two, three) = (client_at(&format!("{url}2")), client_at(&format!("{url}3")));
     let here = two.fair_lock("orders").unwrap().lock().unwrap();
     let there = take_now(&three, "orders"); // another database, another lock

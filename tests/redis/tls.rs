@@ -16,6 +16,7 @@ use fairlock_tests::errors::{assert_says, assert_unavailable};
 use fairlock_tests::sentinel::MASTER;
 use fairlock_tests::tls::{Certificates, ClientCertificate, Flaw};
 use fairlock_tests::{Alone, Cluster, RedisServer, RedisServerBuilder, Sentinels, WorkDir};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
 /// Set in the second process, which trusts the certificates. This process can't change its own environment without
 /// unsafe code.
@@ -71,7 +72,7 @@ fn servers_sentinels_and_nodes_are_reached_over_tls() {
     }
     let dir = WorkDir::new();
     let certificates = Certificates::make(dir.path(), None);
-    let server = RedisServer::builder().tls_with(&certificates).requirepass("secret").start();
+    let server = RedisServer::builder().tls_with(&certificates).requirepass("canary").start();
     let sentinels = Sentinels::builder().tls(&certificates).steady().start();
     let cluster = Cluster::start_with(Replicas::None, |node| node.tls_with(&certificates));
     let urls = [
@@ -138,9 +139,21 @@ fn an_expired_certificate_or_one_for_another_host_is_refused() {
 #[track_caller]
 fn connect(url: &str) -> Result<RedisBackend, Error> {
     let began = Instant::now();
-    let answer = RedisBackend::connect(url);
+    // One server can also be that of a client of the crate `redis`, which was built without TLS here.
+    let answer = match url.strip_prefix("rediss://") {
+        Some(rest) if !url.contains('?') => {
+            RedisBackend::builder_for(&over_tls(&format!("redis://{rest}"))).connect()
+        }
+        _ => RedisBackend::connect(url),
+    };
     assert!(began.elapsed() < Duration::from_millis(2500), "{:?}", began.elapsed());
     answer
+}
+
+fn over_tls(url: &str) -> ConnectionInfo {
+    let info = url.into_connection_info().unwrap();
+    let ConnectionAddr::Tcp(host, port) = info.addr().clone() else { panic!("{url}") };
+    info.set_addr(ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None })
 }
 
 /// An untrusted certificate is refused, and TLS is never given up.

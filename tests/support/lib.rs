@@ -16,6 +16,7 @@
 //! | [`locks`] | takes a lock, requests it, waits for the grant |
 //! | [`mod@log_lines`] | keeps what this process logs |
 //! | [`errors`] | checks the kind and the message of an error |
+//! | [`mod@secrets`] | looks for passwords in what is printed |
 //! | [`server_state`] | the members of a queue, listeners, command counts |
 //! | [`residue`] | checks that nothing is left in the server |
 //! | [`threads`] | checks that no thread of fairlock is left in this process |
@@ -67,6 +68,7 @@ pub mod proxy;
 pub mod redis_server;
 pub mod residue;
 pub mod rows;
+pub mod secrets;
 pub mod sentinel;
 pub mod server_state;
 pub mod signals;

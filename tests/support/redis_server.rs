@@ -1,8 +1,10 @@
 //! A real redis-server of the test's own, on a free port and in its own dir, removed when the value is dropped.
 
 use crate::eventually::look_until;
+use crate::log_lines::look_for_passwords;
 use crate::percent::encode;
 use crate::port::Port;
+use crate::secrets::{assert_none_was_logged, assert_noticed};
 use crate::signals;
 use crate::tls::{Certificates, Flaw};
 use crate::workdir::WorkDir;
@@ -54,12 +56,15 @@ pub struct RedisServerBuilder {
 impl RedisServerBuilder {
     /// Clients must give this password; `url()` contains it.
     pub fn requirepass(mut self, password: &str) -> Self {
+        assert_noticed(password);
+        look_for_passwords();
         self.password = Some(password.to_owned());
         self.arg("requirepass", &quoted(password))
     }
 
-    /// An ACL rule as in redis.conf: `user alice on >secret ~* &* +@all`.
+    /// An ACL rule as in redis.conf: `user alice on >canary ~* &* +@all`.
     pub fn acl(mut self, rule: &str) -> Self {
+        rule.split(' ').filter_map(|word| word.strip_prefix('>')).for_each(assert_noticed);
         self.lines.push(rule.to_owned());
         self
     }
@@ -153,6 +158,7 @@ impl RedisServer {
 
     /// The URL for another user.
     pub fn url_as(&self, user: &str, password: &str) -> String {
+        look_for_passwords();
         self.url_with(user, password)
     }
 
@@ -295,7 +301,8 @@ impl RedisServer {
         self.child.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn socket(&self) -> PathBuf {
+    /// The path of the Unix socket, which the server has, too.
+    pub fn socket(&self) -> PathBuf {
         self.dir.file("redis.sock")
     }
 
@@ -381,6 +388,9 @@ impl RedisServer {
 impl Drop for RedisServer {
     fn drop(&mut self) {
         self.kill();
+        if !std::thread::panicking() {
+            assert_none_was_logged();
+        }
     }
 }
 

@@ -139,8 +139,8 @@ fn an_unsafe_setting_is_named_with_its_remedy_and_gives_1() {
 fn each_missing_right_is_named() {
     let server = RedisServer::start();
     let user = |rights: &str| {
-        server.query::<()>(&words(&format!("ACL SETUSER worker reset on >pw {rights}")));
-        server.url_as("worker", "pw")
+        server.query::<()>(&words(&format!("ACL SETUSER worker reset on >canary {rights}")));
+        server.url_as("worker", "canary")
     };
     judge(&user(RIGHTS), &[], 0, &[]);
 
@@ -180,8 +180,8 @@ fn the_rights_to_one_lock_are_checked_without_touching_it() {
     let guard = support::lock(&server, "orders").lock().unwrap();
     let keys = "~orders ~fairlock_queue:{orders} ~fairlock_record:{orders} ~fairlock_record:{orders}";
     let rules = RIGHTS.replace("~*", keys);
-    server.query::<()>(&words(&format!("ACL SETUSER worker on >pw {rules}")));
-    let url = server.url_as("worker", "pw");
+    server.query::<()>(&words(&format!("ACL SETUSER worker on >canary {rules}")));
+    let url = server.url_as("worker", "canary");
     assert_eq!(look(&url, &["orders"]).0, Some(0));
     assert_eq!(look(&url, &["bills"]).0, Some(1));
     // Without MULTI no command is tried: it would be carried out.
@@ -199,8 +199,8 @@ fn rights_that_end_at_a_prefix_are_not_unsafe() {
     let keys = "~lock:* ~fairlock_queue:{lock:*} ~fairlock_record:{lock:*}";
     let rules =
         RIGHTS.replace("~*", keys).replace("redisson_lock__channel:*", "redisson_lock__channel:{lock:*");
-    server.query::<()>(&words(&format!("ACL SETUSER worker reset on >pw {rules}")));
-    let url = server.url_as("worker", "pw");
+    server.query::<()>(&words(&format!("ACL SETUSER worker reset on >canary {rules}")));
+    let url = server.url_as("worker", "canary");
     let (code, findings) = look(&url, &[]);
     assert_eq!((code, of(&findings, "unknown")), (Some(0), vec!["rights"]), "{findings:?}");
     assert!(findings.iter().any(|[_, _, text]| text.contains("(doctor NAME)")), "{findings:?}");
@@ -261,7 +261,7 @@ fn a_grace_is_told_and_ended_by_hand() {
 #[test]
 fn what_a_quorum_lacks_is_named() {
     let quorum = &["--durable"];
-    let all = "user worker on >pw ~* &* +@all";
+    let all = "user worker on >canary ~* &* +@all";
     let servers = Sentinels::builder().steady().server_acl(all).sentinel_acl(all).start();
     // Only once they have been up for longer than the trust.
     eventually(Duration::from_secs(60), "the sentinels count", || {
@@ -281,7 +281,7 @@ fn what_a_quorum_lacks_is_named() {
     let [first, second, third] = &servers.sentinels[..] else { panic!("three") };
     let url = |ports: [u16; 3]| {
         let [a, b, c] = ports.map(|port| format!("127.0.0.1:{port}"));
-        format!("redis+sentinel://worker:pw@{a},{b},{c}/mymaster")
+        format!("redis+sentinel://worker:canary@{a},{b},{c}/mymaster")
     };
     let (_, findings) = look(&url([first.port(), second.port(), second.port()]), quorum);
     assert_found(&findings, "sentinel", "note", "it is the same one as");

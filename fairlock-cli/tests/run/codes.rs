@@ -135,9 +135,9 @@ fn a_lock_not_acquired_in_time_gives_124() {
 /// A server that can't be reached gives 122, and a refused password 125 without the password in the message.
 #[test]
 fn an_unreachable_server_gives_122_a_refused_password_125() {
-    let server = RedisServer::builder().requirepass("right").start();
+    let server = RedisServer::builder().requirepass("canary").start();
     starts(NOWHERE, "x -w 0.1", "echo no").output().failed(122, &["; tried for "]);
-    let wrong = server.url_as("", "canary");
+    let wrong = server.url_as("", "wrong-canary");
     for arguments in ["run x -- echo no", "show x", "ls"] {
         says(&wrong, arguments).gave(125).with(&["password"]).without(&["canary"]);
     }

@@ -80,7 +80,7 @@ fn not_connected(dir: &WorkDir, url: &str, options: &str) -> Running {
 
 #[test]
 fn a_server_that_is_away_or_full_at_the_start_is_waited_for() {
-    let (server, dir) = (RedisServer::builder().requirepass("right").start(), WorkDir::new());
+    let (server, dir) = (RedisServer::builder().requirepass("canary").start(), WorkDir::new());
     for options in ["x", "x --wait 30s"] {
         server.kill();
         let mut waits = not_connected(&dir, &server.url(), options);
@@ -100,7 +100,8 @@ fn a_server_that_is_away_or_full_at_the_start_is_waited_for() {
         }
     }
     // What would be the same the next time is told at once.
-    let wrong = within(IN_TIME, || starts(&server.url_as("", "canary"), "x --wait 1m", "true").output());
+    let wrong =
+        within(IN_TIME, || starts(&server.url_as("", "wrong-canary"), "x --wait 1m", "true").output());
     wrong.failed(125, &["password"]);
 }
 

@@ -6,9 +6,11 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Once};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use fairlock::{Client, Discipline, Lock, RedisBackend};
+use fairlock_tests::secrets::assert_no_secret;
 use fairlock_tests::{RedisServer, WorkDir, assert_no_residue, eventually, look_until};
 use serde_json::Value;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
@@ -214,19 +216,29 @@ impl Running {
         look_until(SOON, || self.0.try_wait().unwrap()).expect("it ends")
     }
 
-    /// Only for output that fits into the pipes.
+    /// It has no password.
     #[track_caller]
     pub(crate) fn output(&mut self) -> Said {
+        // Meanwhile: more than a pipe takes would keep the command from its end.
+        let (out, err) = (read(self.0.stdout.take().unwrap()), read(self.0.stderr.take().unwrap()));
         let status = self.status();
-        let (mut out, mut err) = (Vec::new(), Vec::new());
-        self.0.stdout.take().unwrap().read_to_end(&mut out).unwrap();
-        self.0.stderr.take().unwrap().read_to_end(&mut err).unwrap();
-        Said { status, out: text(&out), err: text(&err) }
+        let [out, err] = [out, err].map(|reader| text(&reader.join().unwrap()));
+        let said = Said { status, out, err };
+        assert_no_secret(&format!("{}{}", said.out, said.err));
+        said
     }
 
     pub(crate) fn signal(&self, signal: &str) {
         send(signal, self.0.id());
     }
+}
+
+fn read(mut pipe: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
+    thread::spawn(move || {
+        let mut all = Vec::new();
+        pipe.read_to_end(&mut all).unwrap();
+        all
+    })
 }
 
 impl Drop for Running {

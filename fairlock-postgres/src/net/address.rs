@@ -6,8 +6,9 @@
 //! Unknown options are refused: a typing error must not go unnoticed.
 
 use std::path::PathBuf;
+use std::time::Instant;
 
-use fairlock_core::backend::log_safely;
+use fairlock_core::backend::{Logins, log_safely};
 use fairlock_net::{Endpoint, Secrets, TlsSettings, bare_delimiter, percent_decoded};
 
 use super::failure::Failure;
@@ -41,6 +42,8 @@ pub(crate) struct Address {
     pub(crate) application_name: String,
     pub(crate) tls: Tls,
     pub(crate) secrets: Secrets,
+    /// Gives each connection its login, in place of the password above, and of the user if it names one.
+    pub(crate) logins: Option<Logins>,
 }
 
 impl Address {
@@ -73,6 +76,7 @@ impl Address {
             application_name: "fairlock".to_owned(),
             tls: Tls { mode: Mode::Never, settings: TlsSettings::default() },
             secrets: Secrets::default(),
+            logins: None,
         };
         let hosts = hosts.split(',').map(host_and_port).collect::<Result<_, _>>()?;
         let (mut apart, mut ignored) = (Apart { hosts, tls: Options::default() }, Vec::new());
@@ -91,6 +95,42 @@ impl Address {
             );
         }
         address.completed(apart, config)
+    }
+
+    /// The address with the login of a connection that opens.
+    ///
+    /// # Errors
+    /// `Unavailable` if there is no login until then.
+    pub(super) fn logged_in(&self, until: Instant) -> Result<Address, Failure> {
+        let mut address = self.clone();
+        if let Some(logins) = &self.logins {
+            let login = logins.get(until).map_err(|cause| Failure::broken(format!("no login: {cause}")))?;
+            address.user = login.user().unwrap_or(&self.user).to_owned();
+            address.password = Some(login.password().to_owned());
+            address.secrets = Secrets::of(login.password());
+        }
+        Ok(address)
+    }
+
+    /// The failure of a login, with advice: if the server has refused the login, an outage while the password may be about to change.
+    pub(super) fn refused(&self, failure: Failure, has_tls: bool) -> Failure {
+        if !failure.has_code(&["28P01", "28000"]) {
+            return failure;
+        }
+        let is_of_line = failure.says("pg_hba.conf");
+        match &self.logins {
+            Some(logins) if logins.refused() => {
+                let advice =
+                    "if the password is being changed, the next connection asks `login` for it again";
+                failure.advising(advice).passing()
+            }
+            _ if has_tls && failure.has_code(&["28000"]) && !is_of_line => failure.advising(format!(
+                "if the server asks for a client's certificate, sslcert=FILE and sslkey=FILE name the one of user {}",
+                self.user
+            )),
+            _ if is_of_line => failure,
+            _ => failure.advising("check the password; the address or `login` has it"),
+        }
     }
 
     fn set(&mut self, apart: &mut Apart, name: &str, value: String) -> Result<(), Failure> {

@@ -53,6 +53,11 @@ impl Failure {
         Failure { advice: Some(advice.into()), ..self }
     }
 
+    /// The failure, if it may pass although the server has refused.
+    pub(super) fn passing(self) -> Failure {
+        Failure { kind: BackendErrorKind::Unavailable, ..self }
+    }
+
     /// The connection failed, was late, or said what makes no sense. Whether the server did what was asked is not known.
     pub(crate) fn broken(message: impl Into<String>) -> Failure {
         Failure::new(BackendErrorKind::Unavailable, message)

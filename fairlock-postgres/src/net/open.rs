@@ -4,7 +4,7 @@ use std::io::Read;
 use std::time::Instant;
 
 use bytes::BytesMut;
-use fairlock_core::backend::BackendErrorKind;
+use fairlock_core::backend::{BackendErrorKind, Logins};
 use fairlock_net::{Endpoint, Stream, TlsSettings};
 use postgres_protocol::message::frontend;
 
@@ -51,15 +51,11 @@ pub(crate) fn log_in_at(
     deadline: Instant,
 ) -> Result<Connection, Failure> {
     let log_in = |stream, has_tls| {
-        let mut con = Connection::new(Wire::new(stream, endpoint, address), has_tls);
-        let is_login = |failure: &Failure| failure.has_code(&["28000"]) && !failure.says("pg_hba.conf");
-        log_in(&mut con, address, deadline).map_err(|failure| match has_tls && is_login(&failure) {
-            true => failure.advising(format!(
-                "if the server asks for a client's certificate, sslcert=FILE and sslkey=FILE name the one of user {}",
-                address.user
-            )),
-            false => failure,
-        })?;
+        // Only now: while the server is away nobody is asked for a login.
+        let as_user = address.logged_in(deadline)?;
+        let mut con = Connection::new(Wire::new(stream, endpoint, &as_user), has_tls);
+        log_in(&mut con, &as_user, deadline).map_err(|failure| as_user.refused(failure, has_tls))?;
+        as_user.logins.iter().for_each(Logins::accepted);
         Ok(con)
     };
     let without = || log_in(Stream::connect(endpoint, deadline)?, false);

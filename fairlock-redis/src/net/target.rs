@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use fairlock_core::backend::{BackendError, BackendErrorKind};
+use fairlock_core::backend::{BackendError, BackendErrorKind, Login, Logins};
 use fairlock_net::bare_delimiter;
 #[cfg(feature = "tls-rustls")]
 use fairlock_net::{TlsSettings, Trust};
+use redis::ConnectionInfo;
 
 use super::commands::Pool;
 use super::connection::{Address, AddressMap, SERVER_PORT};
@@ -61,6 +62,11 @@ impl Target {
         Target::sentinel(&urls(db), master)
     }
 
+    /// The server of a client of the crate `redis`.
+    pub(crate) fn of(info: &ConnectionInfo) -> Result<Target, BackendError> {
+        Address::of(info).map(|address| Target::Single(Box::new(address)))
+    }
+
     /// The master of this name, found through these sentinels.
     pub(crate) fn sentinel(urls: &[impl AsRef<str>], master: &str) -> Result<Target, BackendError> {
         // A master's name is shown in messages. These characters are all that sentinels accept, and they keep out a URL with
@@ -86,12 +92,13 @@ impl Target {
     ///
     /// # Errors
     /// `InvalidConfig` where there are no sentinels.
-    pub(crate) fn with_sentinel_login(mut self, user: &str, password: &str) -> Result<Target, BackendError> {
+    pub(crate) fn with_sentinel_login(mut self, login: &Login) -> Result<Target, BackendError> {
         let Target::Sentinel { sentinels, .. } = &mut self else {
             let what = "`sentinel_login` is set, and the address names no sentinels";
             return Err(BackendError::new(BackendErrorKind::InvalidConfig, what));
         };
-        sentinels.iter_mut().for_each(|sentinel| sentinel.set_login(user, password));
+        let user = login.user().unwrap_or_default();
+        sentinels.iter_mut().for_each(|sentinel| sentinel.set_login(user, login.password()));
         Ok(self)
     }
 
@@ -110,6 +117,7 @@ impl Target {
                     TlsSettings::Files { trust: Trust::System, identity: None } | TlsSettings::Config(_),
                 ) => {
                     address.tls = Some(TlsSettings::Config(Arc::clone(config)));
+                    address.hidden_tls = None;
                     continue;
                 }
                 Some(_) => {
@@ -130,6 +138,11 @@ impl Target {
     pub(crate) fn with_map(mut self, map: &AddressMap) -> Target {
         self.addresses().into_iter().for_each(|address| address.map = Some(map.clone()));
         self
+    }
+
+    /// Logs in to all servers as this says, and to the sentinels.
+    pub(crate) fn set_logins(&mut self, logins: &Logins) {
+        self.addresses().into_iter().for_each(|address| address.set_logins(logins));
     }
 
     fn addresses(&mut self) -> Vec<&mut Address> {
@@ -154,6 +167,12 @@ impl Target {
     pub(crate) fn connect(self, settings: &Settings) -> Result<Servers, BackendError> {
         Ok(match self {
             Target::Single(address) => {
+                if let Some(hidden) = address.hidden_tls {
+                    let what = format!(
+                        "the client's TLS can't be used: {hidden}; `tls` gives a configuration in its place"
+                    );
+                    return Err(BackendError::new(BackendErrorKind::InvalidConfig, what));
+                }
                 let pool = Pool::of_one_address(*address, settings);
                 pool.check()?;
                 Arc::new(Single { pool: Arc::new(pool), settings: settings.clone() })
@@ -256,9 +275,10 @@ mod tests {
         assert!(Target::sentinel(&["unix:///p"], "m").is_err());
         assert!(Target::cluster(&["redis://h/2"]).is_err());
         assert!(Target::sentinel(&[] as &[&str], "m").is_err());
-        let login = Target::parse("redis://h").expect("read").with_sentinel_login("u", "canary");
-        assert_eq!(login.expect_err("no sentinel").kind(), BackendErrorKind::InvalidConfig);
-        let with = Target::parse("sentinel://h/m").expect("read").with_sentinel_login("u", "canary");
+        let login = Login::new("canary").with_user("u");
+        let without = Target::parse("redis://h").expect("read").with_sentinel_login(&login);
+        assert_eq!(without.expect_err("no sentinel").kind(), BackendErrorKind::InvalidConfig);
+        let with = Target::parse("sentinel://h/m").expect("read").with_sentinel_login(&login);
         assert!(!format!("{with:?}").contains("canary"));
     }
 }

@@ -16,7 +16,7 @@ use std::thread;
 use std::time::Duration;
 
 /// The password of all workers' users.
-pub(crate) const PASSWORD: &str = "pw";
+pub(crate) const PASSWORD: &str = "canary";
 /// What the users of all workers begin with; the network's number and the worker's follow.
 const USER: &str = "worker-";
 /// The last part of the first server's and the first sentinel's source address.

@@ -72,18 +72,18 @@ fn each_way_to_log_in_works_and_a_wrong_password_is_denied() {
     let _alone = Alone::here();
     let server = PostgresServer::start();
     let rights = "usage on schema fairlock to scram, md5, clear; grant all on all tables in schema fairlock to scram, md5, clear";
-    let roles = "set password_encryption = 'scram-sha-256'; create role scram login password 'p@ss'; create role clear login password 'p@ss';
-                 set password_encryption = md5; create role md5 login password 'p@ss'; grant ";
+    let roles = "set password_encryption = 'scram-sha-256'; create role scram login password 'c@nary'; create role clear login password 'c@nary';
+                 set password_encryption = md5; create role md5 login password 'c@nary'; grant ";
     server.con().batch_execute(&format!("{roles}{rights}")).unwrap();
     let logins = "local all all trust\nhost all scram all scram-sha-256\nhost all md5 all md5\nhost all clear all password\n";
     fs::write(server.dir().join("data/pg_hba.conf"), logins).unwrap();
     server.restart();
     for role in ["scram", "md5", "clear"] {
         let with = |password: &str| server.url().replace("fairlock@", &format!("{role}{password}@"));
-        take(&client(&with(":p%40ss")).fair_lock(role).unwrap()).unlock().unwrap();
-        for (password, cause) in [(":p%40sss", "28P01"), ("", "the address has none")] {
+        take(&client(&with(":c%40nary")).fair_lock(role).unwrap()).unlock().unwrap();
+        for (password, cause) in [(":c%40naryy", "28P01"), ("", "the address has none")] {
             let error = PostgresBackend::connect(&with(password)).unwrap_err().to_string();
-            assert!(error.contains(cause) && !error.contains("p@sss"), "{error}");
+            assert!(error.contains(cause) && !error.contains("c@nary"), "{error}");
         }
     }
 }

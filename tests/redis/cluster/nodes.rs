@@ -179,11 +179,11 @@ fn one_answering_node_is_enough_and_a_lone_server_is_found() {
 #[test]
 fn one_login_serves_all_nodes_and_needs_few_rights() {
     let _alone = Alone::here();
-    let user = "worker on >p@ss/word ~* &fairlock:* -@all +ping +evalsha +script|load +publish +subscribe +unsubscribe \
+    let user = "worker on >canary@/word ~* &fairlock:* -@all +ping +evalsha +script|load +publish +subscribe +unsubscribe \
         +time +exists +del +pexpire +pttl +hget +hmget +hset +hdel +hlen +zadd +zscore +zrem +zrange +zcard +zrank \
         +zrangebyscore +cluster|slots +asking";
     let cluster = Cluster::start_with(Replicas::None, |node| node.arg("user", user));
-    let url = format!("redis://worker:p%40ss%2Fword@127.0.0.1:{}", cluster.nodes[1].port());
+    let url = format!("redis://worker:canary%40%2Fword@127.0.0.1:{}", cluster.nodes[1].port());
     let client = || {
         let builder = RedisBuilder::cluster(&[&url]).discipline(Discipline::HandOff);
         Client::new(builder.connect().unwrap()).unwrap()

@@ -10,7 +10,7 @@ mod rustc;
 use std::error::Error as StdError;
 use std::time::Duration;
 
-use fairlock::{Client, Discipline, Error, Lock, RedisBackend};
+use fairlock::{Client, Discipline, Error, Lock, Login, PostgresBackend, RedisBackend};
 use fairlock_tests::errors::{assert_corrupt, assert_says};
 use fairlock_tests::log_lines::{keep_log_lines, log_lines};
 use fairlock_tests::{CleanServer, RedisServer, eventually, wait_until_no_residue};
@@ -198,6 +198,11 @@ fn no_password_is_shown_anywhere() {
     capture_logs();
     let server = RedisServer::builder().requirepass("a/kanarie@1").start();
     let mut seen = Vec::new();
+    let login = || Ok::<_, String>(Login::new("kanarie").with_user("ann"));
+    let by_login = RedisBackend::builder(&server.url()).login(login).sentinel_login("bob", "kanarie");
+    let of_postgres = "postgres://ann:kanarie@h/db";
+    let of_postgres = PostgresBackend::builder(of_postgres).listen_on(of_postgres).login(login);
+    seen.push(format!("{by_login:?} {of_postgres:?} {:?}", login()));
     let builder = RedisBackend::builder(&server.url());
     seen.push(format!("{builder:?} {builder:#?}"));
     let backend = builder.connect().unwrap();
@@ -213,7 +218,14 @@ fn no_password_is_shown_anywhere() {
 
     // Wrong passwords, unencoded ones, and ones in the wrong place.
     let (url, port) = (server.url(), server.port());
-    let logins = [":kanarie/1@", ":kanarie#1@", ":kanarie?1@", "kanarie:kanarie:kanarie@", ":%ffkanarie@"];
+    let logins = [
+        "kanarie:@",
+        ":kanarie/1@",
+        ":kanarie#1@",
+        ":kanarie?1@",
+        "kanarie:kanarie:kanarie@",
+        ":%ffkanarie@",
+    ];
     let wrong =
         [server.url_as("", "kanarie"), server.url_as("kanarie", "kanarie"), url.replace("redis", "kanarie")];
     for url in wrong.into_iter().chain(logins.map(|login| format!("redis://{login}127.0.0.1:{port}/"))) {

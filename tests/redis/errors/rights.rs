@@ -24,8 +24,8 @@ fn commands(discipline: Discipline) -> Vec<&'static str> {
 
 /// Makes a user; `rules` are words of ACL SETUSER.
 fn user(server: &RedisServer, name: &str, rules: &[&str]) -> String {
-    server.query::<()>(&[&["ACL", "SETUSER", name, "reset", "on", ">pw"], rules].concat());
-    server.url_as(name, "pw")
+    server.query::<()>(&[&["ACL", "SETUSER", name, "reset", "on", ">canary"], rules].concat());
+    server.url_as(name, "canary")
 }
 
 #[test]

@@ -96,9 +96,9 @@ fn a_foreign_hold_without_a_queue_is_nothing_to_warn_of() {
 #[test]
 fn without_the_right_to_redissons_queue_all_works() {
     let server = CleanServer::start();
-    let words = "ACL SETUSER bob on >pw +@all &* ~log ~fairlock_*:{log} ~fairlock_life";
+    let words = "ACL SETUSER bob on >canary +@all &* ~log ~fairlock_*:{log} ~fairlock_life";
     server.query::<()>(&words.split(' ').collect::<Vec<_>>());
-    let (ours, theirs) = (client(&server.url_as("bob", "pw")), redisson(&server));
+    let (ours, theirs) = (client(&server.url_as("bob", "canary")), redisson(&server));
     (0..40).for_each(|_| a_turn(&ours, "log"));
     assert_eq!(refusals(&server), 0, "nobody else uses the name");
     let guard = take(&theirs, "log");

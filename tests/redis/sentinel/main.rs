@@ -5,7 +5,7 @@ mod quorum;
 
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, Discipline, Error, RedisBackend, RedisBuilder};
+use fairlock::{Client, Discipline, Error, Login, RedisBackend, RedisBuilder};
 use fairlock_tests::sentinel::MASTER;
 use fairlock_tests::waiter::in_turn;
 use fairlock_tests::{Alone, RedisServer, Sentinels, Waiter, assert_no_residue, eventually};
@@ -128,13 +128,14 @@ fn a_returning_old_master_is_never_trusted() {
 #[test]
 fn tokens_grow_across_a_fail_over_that_lost_the_last_writes() {
     let _alone = Alone::here();
-    let sentinels = Sentinels::builder().requirepass("secret").start();
+    let sentinels = Sentinels::builder().requirepass("canary").start();
     let [old, new] = &sentinels.servers[..] else { panic!("there are two") };
-    let urls: Vec<String> =
-        sentinels.sentinels.iter().map(|s| format!("redis://:secret@{}", s.address())).collect();
+    let urls: Vec<String> = sentinels.sentinels.iter().map(|s| format!("redis://{}", s.address())).collect();
     let client = || {
         let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
+        // The sentinels have no password, and the login is for the servers, also for the new master.
         let builder = RedisBuilder::sentinel(&urls, MASTER).sentinel_login("", "");
+        let builder = builder.login(|| Ok::<_, String>(Login::new("canary")));
         let backend = builder.discipline(Discipline::HandOff).connect().unwrap();
         Client::builder(backend).lease(Duration::from_secs(6)).outage_limit(BOUND).build().unwrap()
     };
@@ -226,15 +227,15 @@ fn a_user_needs_only_the_rights_that_the_readme_names() {
     let commands = "+ping +evalsha +script|load +publish +subscribe +unsubscribe +time +exists +del +pexpire +pttl \
         +hget +hmget +hset +hdel +hlen +zadd +zscore +zrem +zrange +zcard +zrank +zrangebyscore +pubsub|numsub";
     let user = |more: &str| {
-        format!("user worker on >pw ~lock:a ~fairlock_*:{{lock:a}} &fairlock:* -@all {commands} {more}")
+        format!("user worker on >canary ~lock:a ~fairlock_*:{{lock:a}} &fairlock:* -@all {commands} {more}")
     };
-    let watcher = "user watcher on >pw resetchannels &+switch-master -@all +ping +subscribe +unsubscribe \
+    let watcher = "user watcher on >canary resetchannels &+switch-master -@all +ping +subscribe +unsubscribe \
         +sentinel|get-master-addr-by-name +sentinel|master";
     let sentinels = Sentinels::builder().server_acl(&user("+role")).sentinel_acl(watcher).start();
-    let url = sentinels.url().replace("://", "://worker:pw@");
+    let url = sentinels.url().replace("://", "://worker:canary@");
     let connect = || {
         let builder = RedisBackend::builder(&url).discipline(Discipline::HandOff);
-        builder.sentinel_login("watcher", "pw").connect()
+        builder.sentinel_login("watcher", "canary").connect()
     };
     let client = || Client::new(connect().unwrap()).unwrap();
     let guard = client().fair_lock("lock:a").unwrap().lock().unwrap();
@@ -245,5 +246,5 @@ fn a_user_needs_only_the_rights_that_the_readme_names() {
     // A server whose role can't be verified is not used.
     let _: String = sentinels.servers[0].query(&["ACL", "SETUSER", "worker", "-role"]);
     let message = denied(connect());
-    assert!(message.contains("role") && !message.contains("pw"), "{message}");
+    assert!(message.contains("role") && !message.contains("canary"), "{message}");
 }

@@ -80,9 +80,9 @@ fn an_endless_lock_gets_an_end_from_its_holder() {
 fn withdrawn_rights_are_named_and_restored_ones_used() {
     let server = CleanServer::start();
     let rule = |words: &[&str]| server.query::<()>(&[&["ACL", "SETUSER", "bob"], words].concat());
-    let all = ["on", ">pw", "~*", "&*", "+@all"];
+    let all = ["on", ">canary", "~*", "&*", "+@all"];
     rule(&all);
-    let bob = builder(&server.url_as("bob", "pw")).build().unwrap();
+    let bob = builder(&server.url_as("bob", "canary")).build().unwrap();
     let guard = take(&bob, "rights");
     let waiting = request(&bob, "rights");
 

@@ -121,7 +121,7 @@ pub(crate) fn user<'a>(
 ) -> String {
     let name = format!("{refusal:?}");
     let mut words: Vec<String> =
-        ["ACL", "SETUSER", &name, "reset", "on", ">pw", "+@all"].map(str::to_owned).to_vec();
+        ["ACL", "SETUSER", &name, "reset", "on", ">canary", "+@all"].map(str::to_owned).to_vec();
     let keys = keys.into_iter().filter(|key| !matches!(refusal, Refusal::Key(denied) if denied == *key));
     words.extend(keys.map(|key| format!("~{key}")));
     words.push(if refusal == Refusal::Channels { "resetchannels" } else { "&*" }.to_owned());
@@ -129,7 +129,7 @@ pub(crate) fn user<'a>(
         words.push(format!("-{command}"));
     }
     server.query::<()>(&words.iter().map(String::as_str).collect::<Vec<_>>());
-    server.url_as(&name, "pw")
+    server.url_as(&name, "canary")
 }
 
 /// A backend for each user; users with all rights share one.

@@ -44,6 +44,16 @@ impl CommandConnection {
         self.con.as_ref().is_some_and(|open| open.used < then)
     }
 
+    /// Whether the connection's login is about to end.
+    pub(super) fn is_login_due(&self, now: Instant) -> bool {
+        self.con.as_ref().is_some_and(|open| open.con.is_login_due(now))
+    }
+
+    /// The connection, while it is open.
+    pub(super) fn open(&mut self) -> Option<&mut Connection> {
+        self.con.as_mut().map(|open| &mut *open.con)
+    }
+
     pub(super) fn close(&mut self) {
         self.con = None;
     }

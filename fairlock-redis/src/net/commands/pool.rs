@@ -23,7 +23,7 @@ use fairlock_core::backend::{BackendError, pause};
 use parking_lot::Mutex;
 use redis::{Value, cmd};
 
-use self::doubts::of_replica;
+use self::doubts::{of_ended_login, of_replica};
 use super::batch::Batch;
 use super::command_connection::CommandConnection;
 use super::distance::Distance;
@@ -265,12 +265,18 @@ impl Pool {
         let mut batch = Batch::new(work, self.share(work.commands));
         let (packed, commands) = (batch.packed(), batch.commands());
         let (response, era) = (self.settings.timeouts.response, held.connection.era);
+        let mut is_logged_in = true;
         let outcome = held.connection.exchange(&packed, commands, asked, response, |reply| {
             if let Some(cause) = of_replica(&reply) {
                 self.leave(era, cause);
             }
-            batch.reply(reply);
+            let ended = of_ended_login(&reply);
+            is_logged_in &= ended.is_none();
+            batch.reply(ended.map_or(reply, Err));
         });
+        if !is_logged_in {
+            held.connection.close();
+        }
         match &outcome {
             Ok(()) => {
                 self.listeners.hears(asked);

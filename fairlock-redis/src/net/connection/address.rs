@@ -3,10 +3,11 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Instant;
 
-use fairlock_core::backend::{BackendError, BackendErrorKind};
+use fairlock_core::backend::{BackendError, BackendErrorKind, Login, Logins};
 use fairlock_net::{Endpoint, Identity, Secrets, TlsSettings, Trust, bare_delimiter, percent_decoded};
-use redis::{ConnectionAddr, IntoConnectionInfo};
+use redis::{Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, cmd};
 
 use super::announced::{AddressMap, not_reached};
 use super::failure::Failure;
@@ -19,8 +20,12 @@ pub(crate) struct Address {
     pub(super) endpoint: Endpoint,
     /// Only over TCP.
     pub(crate) tls: Option<TlsSettings>,
+    /// What of a client's TLS is not to be had from the client, so that the program has to give a configuration.
+    pub(crate) hidden_tls: Option<&'static str>,
     user: Option<String>,
     password: Option<String>,
+    /// Gives each connection its login, in place of the password above, and of the user if it names one.
+    logins: Option<Logins>,
     pub(crate) db: i64,
     shown: String,
     /// Before a connection is used: a replica still answers reads, and would report a held lock as free.
@@ -54,10 +59,17 @@ impl Address {
 
     /// The same with another port for a host that stands without one.
     pub(crate) fn parse_with(url: &str, port: u16) -> Result<Address, BackendError> {
-        Address::read(url, port).map_err(|what| {
-            let message = format!("the server's address can't be read: {what}");
-            BackendError::new(BackendErrorKind::InvalidConfig, message)
-        })
+        Address::read(url, port)
+            .map_err(|what| refuse(&format!("the server's address can't be read: {what}")))
+    }
+
+    /// The address, login and database of a client of the crate `redis`.
+    ///
+    /// # Errors
+    /// `InvalidConfig` for TLS without the feature.
+    pub(crate) fn of(info: &ConnectionInfo) -> Result<Address, BackendError> {
+        Address::of_client(info)
+            .map_err(|what| refuse(&format!("the client's settings can't be used: {what}")))
     }
 
     fn read(url: &str, default_port: u16) -> Result<Address, Cow<'static, str>> {
@@ -114,27 +126,99 @@ impl Address {
         };
         database.map_or(Ok(()), |database| check_database(&database))?;
         let info = parsed.into_connection_info().map_err(|error| wrong_part(&error))?;
-        let endpoint = match info.addr() {
-            ConnectionAddr::Tcp(host, port) => Endpoint::Tcp { host: host.clone(), port: *port },
-            ConnectionAddr::Unix(path) => Endpoint::Unix(path.clone()),
-            _ => return Err("the scheme is not supported".into()),
+        let tls = tls.then(|| settings.unwrap_or_default());
+        Address::of_client(&info).map(|address| Address { tls, ..address })
+    }
+
+    /// Where a client of the crate `redis` connects to, and as whom.
+    fn of_client(info: &ConnectionInfo) -> Result<Address, Cow<'static, str>> {
+        let tcp = |host: &str, port| Endpoint::Tcp { host: host.to_owned(), port };
+        let (endpoint, tls, hidden_tls) = match info.addr() {
+            ConnectionAddr::Tcp(host, port) => (tcp(host, *port), None, None),
+            ConnectionAddr::Unix(path) => (Endpoint::Unix(path.clone()), None, None),
+            ConnectionAddr::TcpTls { .. } if cfg!(not(feature = "tls-rustls")) => {
+                return Err("a TLS connection needs the feature tls-rustls".into());
+            }
+            ConnectionAddr::TcpTls { host, port, insecure, tls_params } => {
+                let hidden = match tls_params {
+                    _ if *insecure => Some("it does not check certificates"),
+                    Some(_) => Some("it has certificates of its own, which the crate redis does not show"),
+                    None => None,
+                };
+                (tcp(host, *port), Some(TlsSettings::default()), hidden)
+            }
+            _ => return Err("the way to the server is not supported".into()),
         };
         let own = info.redis_settings();
         let (user, password) = (own.username().map(str::to_owned), own.password().map(str::to_owned));
-        let db = own.db();
+        let (db, logins, must_be) = (own.db(), None, MustBe::Anything);
         let shown = shown(&endpoint, db);
-        let tls = tls.then(|| settings.unwrap_or_default());
+        let (announced_by, map) = (None, None);
         Ok(Address {
             endpoint,
             tls,
+            hidden_tls,
             user,
             password,
+            logins,
             db,
             shown,
-            must_be: MustBe::Anything,
-            announced_by: None,
-            map: None,
+            must_be,
+            announced_by,
+            map,
         })
+    }
+
+    /// The address with the login of a connection that opens, and when the connection should log in anew.
+    ///
+    /// # Errors
+    /// `NotSent` if there is no login until then.
+    pub(super) fn logged_in(&self, until: Instant) -> Result<(Address, Option<Instant>), Failure> {
+        let Some(logins) = &self.logins else { return Ok((self.clone(), None)) };
+        let login = logins.get(until);
+        login.map(|login| self.by(&login)).map_err(|cause| Failure::NotSent(format!("no login: {cause}")))
+    }
+
+    /// The same for a connection whose login is about to end; none while there is no other login. It does not block.
+    pub(crate) fn next_login(&self) -> Option<(Address, Option<Instant>)> {
+        Some(self.by(&self.logins.as_ref()?.next()?))
+    }
+
+    fn by(&self, login: &Login) -> (Address, Option<Instant>) {
+        let user = login.user().map(str::to_owned).or_else(|| self.user.clone());
+        let password = Some(login.password().to_owned());
+        (Address { user, password, ..self.clone() }, login.renew_at())
+    }
+
+    /// The server has accepted the login.
+    pub(super) fn was_accepted(&self) {
+        self.logins.iter().for_each(Logins::accepted);
+    }
+
+    /// The failure of a connection that opens or logs in again. If the login was refused, the failure names the user, and is an outage
+    /// while the password may be about to change.
+    pub(crate) fn refused(&self, failure: Failure) -> Failure {
+        if !failure.is_of_login() || self.has_only_a_user() {
+            return failure;
+        }
+        // What stands before the colon in an address may be the beginning of a password that was not encoded.
+        let failure = match &self.user {
+            None => failure.of_user("default"),
+            Some(user) if self.logins.is_some() => failure.of_user(user),
+            Some(_) => failure,
+        };
+        match &self.logins {
+            Some(logins) if logins.refused() => {
+                let what = "if the password is being changed, the next connection asks `login` for it again";
+                Failure::NotSent(format!("{failure}; {what}"))
+            }
+            _ => failure,
+        }
+    }
+
+    /// AUTH, if there is a login.
+    pub(crate) fn auth(&self) -> Option<Cmd> {
+        self.credentials().map(|(user, password)| cmd("AUTH").arg(user).arg(password).to_owned())
     }
 
     /// The arguments of AUTH: none, a password, or a user and a password (empty for a user without one).
@@ -146,14 +230,15 @@ impl Address {
     }
 
     /// What the server's words must not show. A user alone may be a password.
-    pub(super) fn secrets(&self) -> Secrets {
+    pub(crate) fn secrets(&self) -> Secrets {
         let lone_user = self.user.as_deref().filter(|_| self.has_only_a_user());
-        self.password.as_deref().or(lone_user).map_or_else(Secrets::default, Secrets::of)
+        lone_user.or(self.password.as_deref()).map_or_else(Secrets::default, Secrets::of)
     }
 
     /// Probably a password that lacks the colon before it. (The path of a socket has its login after the `?`.)
     pub(super) fn has_only_a_user(&self) -> bool {
-        self.host().is_some() && self.user.is_some() && self.password.is_none()
+        let has_password = self.password.as_deref().is_some_and(|password| !password.is_empty());
+        self.host().is_some() && self.user.is_some() && !has_password && self.logins.is_none()
     }
 
     /// Another server of the same kind, which `by` announces: the same login, transport and database.
@@ -166,7 +251,12 @@ impl Address {
     /// Another login; two empty strings stand for none.
     pub(crate) fn set_login(&mut self, user: &str, password: &str) {
         let given = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
-        (self.user, self.password) = (given(user), given(password));
+        (self.user, self.password, self.logins) = (given(user), given(password), None);
+    }
+
+    /// Logs each connection in as this says.
+    pub(crate) fn set_logins(&mut self, logins: &Logins) {
+        self.logins = Some(logins.clone());
     }
 
     /// The same server without a database: for sentinels, which have none.
@@ -243,6 +333,10 @@ fn tls_settings(options: &str) -> Result<Option<TlsSettings>, Cow<'static, str>>
         _ => Trust::System,
     };
     Ok(Some(TlsSettings::Files { trust, identity: Identity::of(certificate, key)? }))
+}
+
+fn refuse(what: &str) -> BackendError {
+    BackendError::new(BackendErrorKind::InvalidConfig, what)
 }
 
 fn shown(endpoint: &Endpoint, db: i64) -> String {

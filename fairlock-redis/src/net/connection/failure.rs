@@ -145,6 +145,25 @@ impl Failure {
         matches!(self, Failure::NotSent(_) | Failure::Refused { is_unsent: true, .. })
     }
 
+    /// Whether the server refused the login.
+    pub(super) fn is_of_login(&self) -> bool {
+        let Failure::Refused { code, message, .. } = self else { return false };
+        matches!(&**code, "WRONGPASS" | "NOAUTH" | "ERR")
+            && verdict(code, message).0 == BackendErrorKind::Denied
+    }
+
+    /// The failure with the user that was refused.
+    pub(super) fn of_user(self, user: &str) -> Failure {
+        match self {
+            Failure::Refused { code, message, is_unsent } if code != "NOAUTH" => Failure::Refused {
+                code,
+                message: message.and(&format!(", user `{}`", one_line(user))),
+                is_unsent,
+            },
+            other => other,
+        }
+    }
+
     /// This failure of a login with a user and no password.
     pub(super) fn without_password(self) -> Failure {
         match self {

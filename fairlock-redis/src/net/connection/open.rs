@@ -29,8 +29,13 @@ pub(crate) fn open_and_ask(
 ) -> Result<(Connection, Vec<Result<Value, Failure>>), Failure> {
     let deadline = Instant::now() + timeouts.connect;
     let opened = connect(address, deadline).and_then(|stream| {
-        let mut con = Connection::new(stream, address.secrets());
-        let answers = greet(&mut con, address, questions, deadline)?;
+        // Only now: while the server is away nobody is asked for a login.
+        let (as_user, renew_at) = address.logged_in(deadline)?;
+        let mut con = Connection::new(stream, as_user.secrets());
+        let answers =
+            greet(&mut con, &as_user, questions, deadline).map_err(|failure| as_user.refused(failure))?;
+        as_user.was_accepted();
+        con.logged_in(renew_at);
         Ok((con, answers))
     });
     let opened = opened.map_err(|failure| failure.before_sending().within_connect(timeouts.connect));
@@ -55,10 +60,7 @@ fn greet(
     questions: &[Cmd],
     deadline: Instant,
 ) -> Result<Vec<Result<Value, Failure>>, Failure> {
-    let mut needed: Vec<Cmd> = Vec::new();
-    if let Some((user, password)) = address.credentials() {
-        needed.push(cmd("AUTH").arg(user).arg(password).to_owned());
-    }
+    let mut needed: Vec<Cmd> = address.auth().into_iter().collect();
     if address.db != 0 {
         needed.push(cmd("SELECT").arg(address.db).to_owned());
     }

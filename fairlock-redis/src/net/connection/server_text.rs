@@ -16,6 +16,11 @@ impl ServerText {
         let shown = Some(shown).filter(|shown| *shown != said);
         ServerText { said, shown }
     }
+
+    /// The words with more of ours behind them.
+    pub(super) fn and(self, more: &str) -> ServerText {
+        ServerText { said: self.said + more, shown: self.shown.map(|shown| shown + more) }
+    }
 }
 
 impl From<&str> for ServerText {

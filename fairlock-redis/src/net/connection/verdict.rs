@@ -56,7 +56,7 @@ pub(super) fn verdict(code: &str, message: &str) -> Meaning {
         "WRONGPASS" if message == ONLY_USER => {
             (Denied, "wrong user or password", "a password without a user is written :PASSWORD@HOST")
         }
-        "WRONGPASS" => (Denied, "wrong user or password", ""),
+        "WRONGPASS" => (Denied, "wrong user or password", "ACL LIST at the server has its users"),
         // A user without PING can't run the command either.
         "NOPERM" if says(&["'ping'"]) => (Denied, "the user lacks a right", ""),
         "NOPERM" => {

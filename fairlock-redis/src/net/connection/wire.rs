@@ -16,11 +16,28 @@ use super::failure::Failure;
 pub(crate) struct Connection {
     replies: Decoder<Stream>,
     secrets: Secrets,
+    /// When the connection should log in anew, if its login has an end.
+    renew_at: Option<Instant>,
 }
 
 impl Connection {
     pub(super) fn new(stream: Stream, secrets: Secrets) -> Connection {
-        Connection { replies: Decoder::new(stream), secrets }
+        Connection { replies: Decoder::new(stream), secrets, renew_at: None }
+    }
+
+    /// Notes when to log in anew.
+    pub(crate) fn logged_in(&mut self, renew_at: Option<Instant>) {
+        self.renew_at = renew_at;
+    }
+
+    /// Whether the login is about to end.
+    pub(crate) fn is_login_due(&self, now: Instant) -> bool {
+        self.renew_at.is_some_and(|at| at <= now)
+    }
+
+    /// From now on the server's words may have these.
+    pub(crate) fn hide(&mut self, secrets: Secrets) {
+        self.secrets = secrets;
     }
 
     /// The reply, unless the server refused the command; an error inside an array makes the whole reply a refusal.

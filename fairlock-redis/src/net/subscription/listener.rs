@@ -16,6 +16,8 @@ use crate::net::connection::{Address, Connection, Failure, open};
 pub(super) const TICK: Duration = Duration::from_millis(500);
 /// Without a message for this long the thread pings the server: two ticks, less what a timer may be early.
 const QUIET: Duration = Duration::from_millis(950);
+/// The pause after a link that could not take over from another.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
 /// The most subscriptions in one batch: the server must answer all of them within one response time-out.
 const BATCH: usize = 64;
 
@@ -141,6 +143,7 @@ impl Link {
                 self.update(shared, &changed)?;
                 continue;
             }
+            self.renew_login(shared);
             if !shared.endpoints.serves(&self.at) || shared.endpoints.era() != self.era {
                 return Err(Failure::NotSent("the server is no longer the right one".to_owned()));
             }
@@ -159,6 +162,32 @@ impl Link {
                     last = Instant::now();
                 }
                 None => {}
+            }
+        }
+    }
+
+    /// Before the login ends, another link takes over: RESP2 allows no AUTH on a connection that listens. For a moment both listen, and the
+    /// former one goes when it has answered a ping: every message that was published before the new link listened has come by
+    /// then. A message may come twice, as any message may.
+    fn renew_login(&mut self, shared: &Shared) {
+        if !self.con.is_login_due(Instant::now()) || self.at.next_login().is_none() {
+            return;
+        }
+        match Link::open(shared) {
+            Ok(link) => {
+                let mut former = std::mem::replace(self, link);
+                // The server has cut it off before it had passed on all messages.
+                if former.ping(shared).is_err() {
+                    shared.deliver(&Event::Gap);
+                }
+            }
+            Err(failure) => {
+                self.con.logged_in(Some(Instant::now() + TRY_AGAIN));
+                log::debug!(
+                    target: "fairlock::wake",
+                    event = "not replaced", server:% = self.at, error:% = failure;
+                    "Redis at {}: the connection for wake-ups goes on with a login that ends: {failure}", self.at
+                );
             }
         }
     }

@@ -18,29 +18,45 @@ pub(super) enum Ask {
     Time,
     Role,
     Greeting,
+    /// AUTH, in place of a login that is about to end.
+    Login,
 }
 
 impl Pool {
-    /// Pings a connection that was idle, by the questions of a greeting, and closes it if that fails. Returns when it looked, or the
-    /// end of the ping: the next request may begin then.
+    /// Pings a connection that was idle or whose login is about to end, by the questions of a greeting and the next login, and closes it
+    /// if that fails. Returns when it looked, or the end of the ping: the next request may begin then. A connection that can't log in
+    /// anew stays logged in until the server ends it.
     ///
     /// # Errors
     /// `NotSent` if the server did not answer in time: connecting anew would most likely fail too, and the caller has
     /// waited once.
     pub(super) fn refresh(&self, connection: &mut CommandConnection) -> Result<Instant, Failure> {
         let asked = Instant::now();
-        if !connection.is_to_be_pinged(asked, &self.clock) {
+        // Nobody waits for the next login here: there is one, or the present login serves on.
+        let login = connection.is_login_due(asked).then(|| self.address.next_login()).flatten();
+        if login.is_none() && !connection.is_to_be_pinged(asked, &self.clock) {
             return Ok(asked);
         }
-        let (asks, commands) = self.questions();
+        let (mut asks, mut commands) = self.questions();
+        if let (Some((as_user, _)), Some(con)) = (&login, connection.open()) {
+            con.hide(as_user.secrets());
+            asks.push(Ask::Login);
+            commands.extend(as_user.auth());
+        }
         let packed: Vec<u8> = commands.iter().flat_map(Cmd::get_packed_command).collect();
         let (response, mut asks, mut role) = (self.settings.timeouts.response, asks.into_iter(), Ok(()));
+        let mut is_logged_in = false;
         // Any reply will do, even a refusal, but for that of a replica.
         let pinged = connection.exchange(&packed, commands.len(), asked, response, |reply| {
-            if let Some(Err(cause)) = asks.next().map(|ask| self.heard(ask, reply)) {
+            let ask = asks.next();
+            is_logged_in = matches!(ask, Some(Ask::Login)) && reply.is_ok();
+            if let Some(Err(cause)) = ask.map(|ask| self.heard(ask, reply)) {
                 role = Err(cause);
             }
         });
+        if let (true, Some((_, renew_at)), Some(con)) = (is_logged_in, login, connection.open()) {
+            con.logged_in(renew_at);
+        }
         if let Err(cause) = role {
             self.leave(connection.era, &cause);
             connection.close();
@@ -69,6 +85,7 @@ impl Pool {
         match ask {
             Ask::Time => _ = reply.map(|time| self.clock.heard(&time)),
             Ask::Role => self.leads_to.heard(reply)?,
+            Ask::Login => _ = reply.map_err(|failure| self.address.refused(failure)),
             Ask::Greeting => _ = self.settings.greeting.as_ref().map(|greeting| greeting.answered(reply)),
         }
         Ok(())
@@ -105,4 +122,11 @@ impl Pool {
 pub(super) fn of_replica(reply: &Result<Value, Failure>) -> Option<&Failure> {
     let is_of_replica = |code| matches!(code, "READONLY" | "MASTERDOWN" | "LOADING");
     reply.as_ref().err().filter(|failure| failure.code().is_some_and(is_of_replica))
+}
+
+/// The failure of a command on a connection whose login the server has ended without closing it: nothing was carried out, and the next
+/// connection logs in.
+pub(super) fn of_ended_login(reply: &Result<Value, Failure>) -> Option<Failure> {
+    let ended = reply.as_ref().err().filter(|failure| failure.code() == Some("NOAUTH"))?;
+    Some(Failure::NotSent(format!("the server has ended the login: {ended}")))
 }

@@ -285,3 +285,4 @@ fn a_leader_that_panics_returns_its_connection() {
 }
 
 mod broken;
+mod logins;

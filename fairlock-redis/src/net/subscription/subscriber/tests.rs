@@ -4,6 +4,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Weak, mpsc};
 use std::time::Duration;
 
+use fairlock_core::backend::{Login, Logins};
 use parking_lot::Condvar;
 
 use super::*;
@@ -257,4 +258,60 @@ fn a_channel_wanted_during_a_subscription_takes_no_tick() {
         });
         assert!(took < TICK, "{took:?}");
     });
+}
+
+/// A server that ends each login after a while and cuts off its connections does not cut off a subscriber: another connection takes over
+/// before, without a gap, and no message is lost.
+#[test]
+fn a_login_that_ends_costs_no_message_and_no_gap() {
+    let server = Arc::new(TestServer::start());
+    // The server ends with this test, not with a thread that has this function.
+    let (users, with_users) = (Arc::new(AtomicUsize::new(0)), Arc::downgrade(&server));
+    let count = Arc::clone(&users);
+    let mut address = server.address();
+    address.set_logins(&Logins::new(move || {
+        let user = format!("user-{}", count.fetch_add(1, Ordering::SeqCst));
+        with_users
+            .upgrade()
+            .ok_or("no server")?
+            .command(&["ACL", "SETUSER", &user, "on", ">canary", "&*", "+@all"]);
+        // A quarter of it is left when another connection takes over.
+        Ok::<_, &str>(Login::new("canary").with_user(user).valid_for(4 * TICK))
+    }));
+    let diary = Arc::new(Diary::default());
+    let subscriber = start(address, &diary).expect("a subscriber");
+    let (mut sent, mut ended, end) = (0, 0, Instant::now() + 60 * SECOND);
+    while ended < 3 {
+        assert!(Instant::now() < end, "no other connection has taken over");
+        sent += 1;
+        server.command(&["PUBLISH", "own", &sent.to_string()]);
+        // It has listened by a later login for long enough: the server ends the earlier one, with its connections.
+        if users.load(Ordering::SeqCst) > ended + 1 && listeners(&server, "own") == 1 && sent % 50 == 0 {
+            let user = format!("user-{ended}");
+            let listed = server.command(&["CLIENT", "LIST", "TYPE", "pubsub"]);
+            let listed: String = redis::from_redis_value(listed).expect("a text");
+            if !listed.contains(&format!(" user={user} ")) {
+                server.command(&["ACL", "DELUSER", &user]);
+                ended += 1;
+            }
+        }
+    }
+    diary.await_entry("own 1");
+    let mut next = 2;
+    while next <= sent {
+        let end = Instant::now() + 10 * SECOND;
+        let mut heard = diary.heard.lock();
+        while heard.is_empty() {
+            assert!(!diary.more.wait_until(&mut heard, end).timed_out(), "{next} of {sent} is lost");
+        }
+        for entry in heard.drain(..) {
+            // A message that came twice is the same again.
+            let number: i32 =
+                entry.strip_prefix("own ").and_then(|number| number.parse().ok()).expect(&entry);
+            assert!(number <= next, "{next} is lost, {number} came");
+            next = next.max(number + 1);
+        }
+    }
+    assert_eq!(diary.gaps(), 0);
+    assert!(!subscriber.is_cut_off());
 }
