@@ -20,7 +20,7 @@ Servers (user:password@ stands before the hosts; rediss for TLS, with ?sslrootce
   redis+sentinel://host1,host2:26380/mymaster
   redis+cluster://host1,host2:6380
   postgres://user@host1,host2:5433/database?sslmode=require  (--postgres)
-Set a password by FAIRLOCK_REDIS or FAIRLOCK_POSTGRES: every user of the machine can see options.
+Set a password by --password-file, FAIRLOCK_REDIS or FAIRLOCK_POSTGRES: every user of the machine can see options.
 
 Exit codes of all commands except run, which has its own:
   0    done

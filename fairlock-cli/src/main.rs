@@ -41,7 +41,9 @@ fn main() -> ExitCode {
         return minder.map_or(Exit::Failed, |minder| run::mind(&minder)).into();
     }
     let ended = match Args::try_parse() {
-        Ok(args) => server::with_a_durable_lease(args).and_then(|args| carry_out(&args)),
+        Ok(args) => server::check_password_file(&args.server)
+            .and_then(|()| server::with_a_durable_lease(args))
+            .and_then(|args| carry_out(&args)),
         Err(error) => answer(error),
     };
     match ended {

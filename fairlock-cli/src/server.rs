@@ -4,7 +4,9 @@ use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use fairlock::backend::Backend;
-use fairlock::{Client, LockName, LockState, PostgresBackend, PostgresBuilder, RedisBackend, RedisBuilder};
+use fairlock::{
+    Client, LockName, LockState, Login, PostgresBackend, PostgresBuilder, RedisBackend, RedisBuilder,
+};
 
 use crate::args::{Args, Command, Server};
 use crate::duration;
@@ -65,6 +67,12 @@ fn connect(server: &Server, response_timeout: Option<Duration>) -> Result<Store,
         TOLD_OF_LIFE.call_once(|| say(BEGINS_LIFE));
     }
     Ok(store)
+}
+
+/// A file that is missing when the command starts is a mistake. Later it may be missing while it is replaced.
+pub(crate) fn check_password_file(server: &Server) -> Result<(), Failure> {
+    let read = server.password_file.as_ref().map_or(Ok(()), |path| Login::of_file(path).map(drop));
+    read.map_err(|error| Failure::ours(format!("{error} (--password-file, FAIRLOCK_PASSWORD_FILE)")))
 }
 
 static TOLD_OF_LIFE: Once = Once::new();
@@ -136,6 +144,9 @@ pub(crate) fn redis(server: &Server, response_timeout: Option<Duration>) -> Redi
     if let Some(durability) = server.durable {
         builder = builder.durable(durability);
     }
+    if let Some(path) = server.password_file.clone() {
+        builder = builder.login(move || Login::of_file(&path));
+    }
     if let Some((user, password)) = &server.sentinel_login {
         builder = builder.sentinel_login(user, password);
     }
@@ -157,6 +168,9 @@ pub(crate) fn redis(server: &Server, response_timeout: Option<Duration>) -> Redi
 /// None where the settings name no such server.
 pub(crate) fn postgres(server: &Server, response_timeout: Option<Duration>) -> Option<PostgresBuilder> {
     let mut builder = PostgresBackend::builder(&server.with_tls_files(server.postgres.as_ref()?));
+    if let Some(path) = server.password_file.clone() {
+        builder = builder.login(move || Login::of_file(&path));
+    }
     if let Some(url) = &server.listen_on {
         builder = builder.listen_on(&server.with_tls_files(url));
     }

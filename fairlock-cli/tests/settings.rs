@@ -6,7 +6,7 @@ mod support;
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, Discipline, RedisBackend};
+use fairlock::{Client, Discipline, Login, RedisBackend};
 use fairlock_tests::proxy::{Rule, Traffic};
 use fairlock_tests::tls::Certificates;
 use fairlock_tests::{Proxy, RedisServer, Sentinels, WorkDir, eventually};
@@ -16,12 +16,13 @@ use support::{
 };
 
 /// A setting, a value that is refused, what is allowed, and a value that is read.
-const SETTINGS: [(&str, &str, &str, &str); 17] = [
+const SETTINGS: [(&str, &str, &str, &str); 18] = [
     ("redis", "", "an address in one of the forms", "redis://127.0.0.1:1"),
     ("postgres", "", "an address of PostgreSQL, in the form", "postgres://a:canary@127.0.0.1:1/b"),
     ("listen-on", "", "an address of PostgreSQL, with --postgres", "postgres://a:canary@127.0.0.1:1/b"),
     ("discipline", "java", "hand-off or redisson", "redisson"),
     ("durable", "yes", "true (also --durable alone), or other times", "trust=20s"),
+    ("password-file", "", "the path of a file", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")),
     ("sentinel-login", "", "user and password with a colon between", "watcher:canary"),
     ("sslrootcert", "", "a file's path, or system", "canary.pem"),
     ("sslcert", "", "a file's path", "canary.pem"),
@@ -199,6 +200,37 @@ fn the_sentinels_may_have_a_login_of_their_own() {
     for login in ["canary", ":canary", "default:canary"] {
         with(&url, "run x -- true", &[("sentinel-login", login)]).output().gave(0);
     }
+}
+
+/// The file and the server's password change while a command waits and one holds, and connections are cut.
+#[test]
+fn a_password_file_is_read_again_and_its_faults_are_named() {
+    let host = Host::of(RedisServer::builder().requirepass("canary-1").start());
+    let (file, url) = (host.dir.file("password"), format!("redis://{}", host.server.address()));
+    let path = file.display().to_string();
+    let with_file = |arguments: &str| with(&url, arguments, &[("password-file", &path)]);
+    for (text, fault) in [(None, "can't be read: No such file"), (Some("\n"), "is empty")] {
+        text.iter().for_each(|text| std::fs::write(&file, text).unwrap());
+        let parts = [&*path, fault, "(--password-file, FAIRLOCK_PASSWORD_FILE)"];
+        with_file("run x -- true").output().failed(125, &parts);
+    }
+    std::fs::write(&file, "wrong-canary").unwrap();
+    let refused = with_file("run x -- true").output().without(&["canary"]);
+    refused.failed(125, &[&host.server.address(), "wrong user or password", "user `default`"]);
+    std::fs::write(&file, "canary-1\n").unwrap();
+    says(&url, &format!("show x --password-file {path}")).gave(0);
+    let of_file = file.clone();
+    let backend = RedisBackend::builder(&url).login(move || Login::of_file(&of_file)).connect().unwrap();
+    let lock = Client::new(backend).unwrap().fair_lock("x").unwrap();
+    let guard = lock.lock().unwrap();
+    let mut waits = with_file("run x -- true");
+    wait_for_queue(&lock, 1);
+    host.server.query::<()>(&["CONFIG", "SET", "requirepass", "canary-2"]);
+    std::fs::write(&file, "canary-2").unwrap();
+    host.server.query::<i64>(&["CLIENT", "KILL", "TYPE", "normal"]);
+    host.server.query::<i64>(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    guard.unlock().unwrap();
+    waits.output().without(&["canary"]).gave(0);
 }
 
 /// A waiter in Redisson's queue lives as long as the variable says.

@@ -2,6 +2,7 @@
 
 mod table;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
@@ -24,6 +25,7 @@ pub(crate) struct Server {
     pub(crate) listen_on: Option<String>,
     pub(crate) discipline: Discipline,
     pub(crate) durable: Option<Durability>,
+    pub(crate) password_file: Option<PathBuf>,
     pub(crate) sentinel_login: Option<(String, String)>,
     /// Options of an address, and their files.
     tls_files: Vec<(&'static str, String)>,
@@ -236,6 +238,7 @@ impl Server {
             listen_on: None,
             discipline: Discipline::HandOff,
             durable: None,
+            password_file: None,
             sentinel_login: None,
             tls_files: Vec::new(),
             connections: None,

@@ -18,7 +18,7 @@ const LONGEST: Duration = Duration::from_secs(36_500 * 24 * 3600);
 const LONGEST_LABEL: usize = 256; // bytes
 
 /// Those of all commands.
-pub(super) const SERVER: [Setting<Server>; 13] = [
+pub(super) const SERVER: [Setting<Server>; 14] = [
     Setting {
         name: "redis",
         value: "URL",
@@ -68,6 +68,17 @@ pub(super) const SERVER: [Setting<Server>; 13] = [
                   skew up to 1m",
         default: "they are not",
         set: |server, text| put(&mut server.durable, durable::parse(text).map(Some)),
+    },
+    Setting {
+        name: "password-file",
+        value: "FILE",
+        alone: None,
+        is_usual: true,
+        what: "A file with the password, in place of that of the address; it is read anew for each connection, so a mounted secret may be \
+               replaced",
+        allowed: "the path of a file",
+        default: "none",
+        set: |server, text| put(&mut server.password_file, Some(Some(text.into()))),
     },
     Setting {
         name: "sentinel-login",
