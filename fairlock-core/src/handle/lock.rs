@@ -1,7 +1,7 @@
 //! A handle of one named lock.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::backend::{LockId, Wait};
 use crate::cancel::Cancel;
@@ -134,14 +134,6 @@ impl<O: Ownership> Lock<O> {
     /// See [`Lock`].
     pub fn try_lock_for(&self, timeout: Duration) -> Result<TryLock<Guard<O>>> {
         self.0.obtain(wait_of(timeout))
-    }
-
-    /// Waits for the lock until `deadline`, by the client's [clock](crate::ClientBuilder::clock).
-    ///
-    /// # Errors
-    /// See [`Lock`].
-    pub fn try_lock_until(&self, deadline: Instant) -> Result<TryLock<Guard<O>>> {
-        self.try_lock_for(self.0.time_to(deadline))
     }
 
     /// Waits for the lock, calls `f`, and releases the lock, even when `f` panics. Returns what `f` returned.
