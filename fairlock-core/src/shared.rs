@@ -34,7 +34,8 @@ pub(crate) struct Shared {
 pub(crate) struct Threads {
     pub(crate) dog: fn(&Weak<Shared>),
     pub(crate) expiry: fn(&Weak<Shared>),
-    pub(crate) tasks: fn(&Weak<Shared>),
+    /// With the thread's number.
+    pub(crate) tasks: fn(&Weak<Shared>, usize),
 }
 
 impl Shared {
@@ -52,7 +53,11 @@ impl Shared {
                 let client = Weak::clone(client);
                 Arc::new(move || body(&client))
             };
-            let (dog, expiry, tasks) = (body(threads.dog), body(threads.expiry), body(threads.tasks));
+            let tasks = std::array::from_fn(|number| -> Body {
+                let (client, tasks) = (Weak::clone(client), threads.tasks);
+                Arc::new(move || tasks(&client, number))
+            });
+            let (dog, expiry) = (body(threads.dog), body(threads.expiry));
             let timers = Arc::new(Timers::new(&config.clock, dog, expiry, tasks));
             Shared {
                 id,

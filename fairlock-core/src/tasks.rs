@@ -1,11 +1,11 @@
-//! The calls of tasks, without a thread that waits for them: the thread for tasks makes the first attempts of all tasks, many in a
+//! The calls of tasks, without a thread that waits for them: the threads for tasks make the first attempts of all tasks, many in a
 //! call, and no second attempt. What is not answered goes to the watchdog, as a request without a waiting caller or as a cleanup.
 //! All else is as for threads.
 //!
 //! Where the backend does not block, the task makes the first attempt itself, in its poll or its drop, and a release wakes the next task.
 //! So no other thread is needed between two tasks. What can happen at the same time:
 //!
-//! - Attempts of the thread for tasks: a task makes its attempt itself only while no first attempt is left or under way. So tasks
+//! - Attempts of the threads for tasks: a task makes its attempt itself only while no first attempt is left or under way. So tasks
 //!   keep their order.
 //! - A cancel, a drain, a shutdown: each may end the request before [`Claim::begin_to_ask`], and then no attempt is made. Or the
 //!   first attempt is under way: then the request is withdrawn after the answer, as with a thread.
@@ -23,22 +23,41 @@ use crate::backlog::{Batch, Cleanup, FirstAttempt};
 use crate::claim::{AfterGivingUp, Claim, Failure, Unlocked};
 use crate::config::Config;
 use crate::error::{Error, LostCause, Result};
-use crate::flow::{Parts, Wish, error_of};
+use crate::flow::{Wish, error_of};
 use crate::logging::log_line;
 use crate::shared::Shared;
-use crate::time::wake_afterwards;
+use crate::time::{MOMENT, wake_afterwards};
 
-/// First attempts in the thread's hands. The drop leaves the rest of them to the watchdog, even after a panic.
-struct InHand<'a>(&'a Shared, Batch);
+/// First attempts in a thread's hands. The drop leaves the rest of them to the watchdog, even after a panic.
+struct InHand<'a> {
+    shared: &'a Shared,
+    batch: Batch,
+    /// The number of the thread for tasks, and what it took.
+    by: Option<(usize, Batch)>,
+    began: Instant,
+    /// How many calls were answered.
+    calls: u32,
+}
+
+impl<'a> InHand<'a> {
+    fn new(shared: &'a Shared, batch: Batch, thread: Option<usize>) -> InHand<'a> {
+        let by = thread.map(|thread| (thread, batch.clone()));
+        InHand { shared, batch, by, began: shared.now(), calls: 0 }
+    }
+}
 
 impl Drop for InHand<'_> {
     fn drop(&mut self) {
-        let InHand(shared, Batch { releases, withdrawals, asks, .. }) = self;
+        let InHand { shared, batch: Batch { releases, withdrawals, asks }, .. } = self;
         releases.drain(..).for_each(|claim| shared.ledger.release_soon(&claim));
         withdrawals.drain(..).for_each(|claim| shared.ledger.leave_to_watchdog(&claim, Cleanup::Withdraw));
         asks.drain(..).for_each(|claim| shared.timers.due_by(claim.stop_attending()));
         // While cleanups are in hand the watchdog does not see them, and may have gone to sleep without an end.
         shared.timers.due_by(shared.backlog.due_at());
+        if let Some((thread, taken)) = &self.by {
+            let call = (shared.now() - self.began).checked_div(self.calls);
+            shared.first_attempts.made(*thread, taken, call);
+        }
     }
 }
 
@@ -80,15 +99,15 @@ pub(crate) fn leave(shared: &Arc<Shared>, claim: &Arc<Claim>) {
             shared.ledger.recheck_by(claim, claim.take_recheck());
         }
         Some(AfterGivingUp::Nothing | AfterGivingUp::OthersWait) => shared.ledger.retire(claim),
-        None => _ = unlock(shared, claim), // a loss was logged, and a claim that has failed holds nothing
+        None => _ = unlock(shared, claim, FirstAttempt::CleanUp(Cleanup::Release)), // a loss was logged, and a claim that has failed holds nothing
     }
 }
 
-/// Gives a task's hold up. The release is under way when this returns: `Claim::release_step` says how it ends.
+/// Gives a task's hold up, by this attempt. The release is under way when this returns: `Claim::release_step` says how it ends.
 ///
 /// # Errors
 /// [`Error::Lost`]; [`Error::NotHeld`] for a claim that holds nothing.
-pub(crate) fn unlock(shared: &Arc<Shared>, claim: &Arc<Claim>) -> Result<()> {
+pub(crate) fn unlock(shared: &Arc<Shared>, claim: &Arc<Claim>, release: FirstAttempt) -> Result<()> {
     let now = shared.now();
     let mut unlocked = claim.unlock(now);
     if let Unlocked::Expired = unlocked {
@@ -98,14 +117,14 @@ pub(crate) fn unlock(shared: &Arc<Shared>, claim: &Arc<Claim>) -> Result<()> {
     match unlocked {
         // From here on the watchdog begins no renewal.
         Unlocked::Last { held_for, .. } => {
-            attempt_first(shared, claim, FirstAttempt::CleanUp(Cleanup::Release));
+            attempt_first(shared, claim, release);
             shared.ledger.counters.held(&claim.lock, held_for);
             Ok(())
         }
         Unlocked::Lost { lost, .. } => {
             match lost.cause {
                 LostCause::Shutdown => shared.ledger.retire(claim), // the shutdown tells the server
-                _ => attempt_first(shared, claim, FirstAttempt::CleanUp(Cleanup::Release)),
+                _ => attempt_first(shared, claim, release),
             }
             Err(Error::Lost(lost))
         }
@@ -134,11 +153,11 @@ pub(crate) fn end_elsewhere(shared: Shared) {
 
 fn attempt_first(shared: &Arc<Shared>, claim: &Arc<Claim>, attempt: FirstAttempt) {
     if shared.backend.is_non_blocking() && shared.first_attempts.is_idle() {
-        run_here(shared, || _ = make_attempts(shared, Batch::of(claim, attempt)));
+        run_here(shared, || _ = make_attempts(InHand::new(shared, Batch::of(claim, attempt), None)));
         return;
     }
-    shared.first_attempts.add(claim, attempt, Arc::clone(shared));
-    shared.first_attempts.added(&shared.timers, shared.now());
+    let wakes = shared.first_attempts.add(claim, attempt, Arc::clone(shared));
+    shared.first_attempts.added(&shared.timers, shared.now(), wakes);
 }
 
 /// Asks for a claim without a waiting caller: its lock may be free.
@@ -159,51 +178,100 @@ fn run_here(shared: &Shared, attempt: impl FnOnce()) {
     });
 }
 
-/// One look of the thread for tasks: makes all first attempts.
-pub(crate) fn run_first_attempts(shared: &Shared) -> Option<Instant> {
-    while !shared.timers.is_told_to_end()
-        && let Some(batch) = shared.first_attempts.next()
-    {
-        let is_silent = make_attempts(shared, batch);
-        // The server is silent: each call would wait for a time-out. The watchdog pauses between calls, and gives up.
-        while is_silent && let Some(batch) = shared.first_attempts.next() {
-            drop(InHand(shared, batch));
-        }
-    }
+/// One look of a thread for tasks: makes the first attempts that may go.
+pub(crate) fn run_first_attempts(shared: &Shared, number: usize) -> Option<Instant> {
+    while make_all(shared, number) == Made::Some && is_wanted_soon(shared, number) {}
     None
 }
 
-/// Returns whether the server is silent.
-fn make_attempts(shared: &Shared, batch: Batch) -> bool {
-    // All first attempts are in hand before the first call, which may panic.
-    let mut hand = InHand(shared, batch);
-    tell_first(shared, &mut hand) || ask_first(shared.parts(), &hand)
+#[derive(PartialEq, Eq)]
+enum Made {
+    Some,
+    None,
+}
+
+/// Waits a moment before the thread sleeps: a task that got an answer often wants something next, and would pay for a wake-up.
+fn is_wanted_soon(shared: &Shared, number: usize) -> bool {
+    if shared.config.clock.manual().is_some() {
+        return false;
+    }
+    let until = Instant::now() + 2 * MOMENT;
+    while Instant::now() < until {
+        if shared.first_attempts.is_called(number) {
+            return true;
+        }
+        thread::yield_now();
+    }
+    false
+}
+
+fn make_all(shared: &Shared, number: usize) -> Made {
+    let mut made = Made::None;
+    let next = || {
+        let (batch, wakes) = shared.first_attempts.next(number)?;
+        shared.first_attempts.added(&shared.timers, shared.now(), wakes);
+        Some(InHand::new(shared, batch, Some(number)))
+    };
+    while !shared.timers.is_told_to_end()
+        && let Some(hand) = next()
+    {
+        // The tasks are woken when the batch is given back: what they want next finds this thread awake.
+        let is_silent = wake_afterwards(|| make_attempts(hand));
+        // The server is silent: each call would wait for a time-out. The watchdog pauses between calls, and gives up.
+        while is_silent && let Some(hand) = next() {
+            drop(hand);
+        }
+        made = Made::Some;
+    }
+    made
+}
+
+/// Returns whether the server is silent. All first attempts are in hand before the first call, which may panic.
+fn make_attempts(mut hand: InHand<'_>) -> bool {
+    tell_first(&mut hand) || ask_first(&mut hand)
 }
 
 /// Releases, and then withdrawals. Returns whether the server is silent.
-fn tell_first(shared: &Shared, hand: &mut InHand<'_>) -> bool {
-    let Batch { releases, withdrawals, .. } = &mut hand.1;
+fn tell_first(hand: &mut InHand<'_>) -> bool {
+    let InHand { shared, batch: Batch { releases, withdrawals, .. }, by, calls, .. } = hand;
     let mut run = shared.cleanup_run();
-    // A call of the watchdog that is under way could make a place after this withdrawal. Only the watchdog makes such calls for a
-    // task, so a cleanup of the watchdog comes after them.
     for (list, cleanup) in [(releases, Cleanup::Release), (withdrawals, Cleanup::Withdraw)] {
         if run.is_silent() {
             break;
         }
-        let (busy, claims) = list.drain(..).partition::<Vec<_>, _>(|claim| cleanup.has_to_wait(claim));
-        busy.iter().for_each(|claim| shared.ledger.leave_to_watchdog(claim, cleanup));
+        let (busy, mut claims) = list.drain(..).partition::<Vec<_>, _>(|claim| cleanup.has_to_wait(claim));
+        for claim in busy {
+            // A call that is under way could make a place after this withdrawal. Another thread for tasks makes the call, and then
+            // the cleanup comes after it; or has just ended it; or the watchdog makes it, whose cleanup comes after it.
+            if let Some((_, taken)) = by
+                && shared.first_attempts.put_off(&claim, cleanup)
+            {
+                taken.forget(&claim);
+            } else if cleanup.has_to_wait(&claim) {
+                shared.ledger.leave_to_watchdog(&claim, cleanup);
+            } else {
+                claims.push(claim);
+            }
+        }
         if !claims.is_empty() {
+            *calls += 1;
             run.attempt(shared.backlog.batch_of(claims, cleanup, shared.now()));
         }
     }
     shared.timers.due_by(run.end());
-    run.is_silent()
+    let is_silent = run.is_silent();
+    if is_silent {
+        *calls = 0;
+    }
+    is_silent
 }
 
 /// The first attempts of requests. Returns whether the server is silent.
-fn ask_first(parts: Parts<'_>, hand: &InHand<'_>) -> bool {
+fn ask_first(hand: &mut InHand<'_>) -> bool {
     // Not for tasks that have left.
-    let claims: Vec<_> = hand.1.asks.iter().filter(|claim| claim.begin_to_ask()).cloned().collect();
-    parts.ask_all(&claims);
-    !claims.is_empty() && claims.iter().all(|claim| claim.last_ask_failed())
+    let claims: Vec<_> = hand.batch.asks.iter().filter(|claim| claim.begin_to_ask()).cloned().collect();
+    hand.shared.parts().ask_all(&claims);
+    let is_silent = !claims.is_empty() && claims.iter().all(|claim| claim.last_ask_failed());
+    hand.calls += u32::from(!claims.is_empty() && !is_silent);
+    is_silent
 }

@@ -146,7 +146,7 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Gives each hold up, whatever its count, and hands its lock on.
     ///
-    /// Called with one hold by the thread that releases. Called with up to 64 holds by the thread for tasks, and by the watchdog:
+    /// Called with one hold by the thread that releases. Called with up to 64 holds by a thread for tasks, and by the watchdog:
     /// for guards without an answer to their own attempt, and for grants without a caller.
     ///
     /// The hold is found by its owner, request and token, whatever kind of lock is named. Core may not know the kind, and then says

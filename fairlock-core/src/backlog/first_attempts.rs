@@ -1,36 +1,100 @@
-//! What tasks want of the server, for the thread that makes the first attempts.
+//! What tasks want of the server, for the threads that make the first attempts.
+//!
+//! | a first attempt | waits for | goes beside |
+//! | --- | --- | --- |
+//! | release, withdrawal | an ask of the same request that a thread has in hand | all else: no release waits for another ask |
+//! | ask | the asks before it for its lock, which one thread at a time has in hand; and what tasks gave up of its lock before, if they do not wait for the end of that themselves | asks for other locks |
+//!
+//! A thread takes what may go, and is idle if nothing may. When a thread gives its batch back, more may go, and that thread looks again.
+//! An attempt that is added finds a thread that will look, or wakes one: so nothing is forgotten.
+//!
+//! A near server is asked by one thread, many times in a call, and one more thread tells of cleanups while that one waits for the
+//! answer. A far server is called by all threads at once; the last one asks nothing, so that a release finds a thread.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 use super::Cleanup;
+use crate::backend::RequestId;
 use crate::claim::Claim;
 use crate::config::MOST_AT_ONCE;
-use crate::timers::Timers;
+use crate::ids::LockName;
+use crate::timers::{TASK_THREADS, Timers};
+
+/// A server is far if a call takes this long.
+const FAR: Duration = Duration::from_millis(2);
+
+/// How many threads call a near server: one asks, one tells.
+const NEAR_THREADS: usize = 2;
 
 /// What a task's first attempt does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FirstAttempt {
     /// Asks for the lock.
     Ask,
+    /// Tells of what a task gave up, and does not wait for. Its lock is not asked for again before.
     CleanUp(Cleanup),
+    /// A release whose end the task waits for: no ask has to.
+    Unlock,
 }
 
-/// In the tasks' order, but releases and withdrawals go before asks: what a task has given up is given up before it asks again.
 pub(crate) struct FirstAttempts<Client>(Mutex<Inner<Client>>);
 
 struct Inner<Client> {
-    left: Batch,
+    releases: VecDeque<Arc<Claim>>,
+    withdrawals: VecDeque<Arc<Claim>>,
+    locks: HashMap<LockName, OfLock>,
+    /// The locks with an ask that may go.
+    ready: VecDeque<LockName>,
+    /// The number of the last cleanup that asks wait for.
+    last: u64,
+    /// How many attempts are in no thread's hands.
+    left: usize,
+    /// How many batches are in threads' hands.
+    in_hand: usize,
+    threads: [Thread; TASK_THREADS],
+    /// How many threads there may be: the system may refuse some.
+    most: usize,
+    /// About how long a call takes: a stall counts little.
+    trip: Option<Duration>,
     /// Lives until the last first attempt is taken, even if its task has dropped the last handle.
     client: Option<Arc<Client>>,
-    /// The thread has the last batch in its hands, until it comes for the next one.
-    in_hand: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Thread {
+    Idle,
+    /// It was woken, or tells of cleanups: it looks soon.
+    Awake,
+    /// It looks when its asks are answered.
+    Asks,
 }
 
 #[derive(Default)]
+struct OfLock {
+    /// Each with the number of the last cleanup before it.
+    asks: VecDeque<(u64, Arc<Claim>)>,
+    /// Cleanups that asks wait for, left or in hand.
+    cleanups: Vec<(u64, RequestId)>,
+    /// A thread has asks in hand.
+    is_asked: bool,
+    /// Cleanups of requests that this thread asks for.
+    after_the_ask: Vec<(Arc<Claim>, Cleanup)>,
+    is_ready: bool,
+}
+
+impl OfLock {
+    fn next_may_go(&self) -> bool {
+        let first = self.asks.front();
+        first.is_some_and(|(last, _)| self.cleanups.iter().all(|(number, _)| number > last))
+    }
+}
+
+/// What a thread takes at once: cleanups, or asks.
+#[derive(Clone, Default)]
 pub(crate) struct Batch {
     pub(crate) releases: VecDeque<Arc<Claim>>,
     pub(crate) withdrawals: VecDeque<Arc<Claim>>,
@@ -39,83 +103,265 @@ pub(crate) struct Batch {
 
 impl<Client> Default for FirstAttempts<Client> {
     fn default() -> FirstAttempts<Client> {
-        FirstAttempts(Mutex::new(Inner { left: Batch::default(), client: None, in_hand: false }))
+        FirstAttempts(Mutex::new(Inner {
+            releases: VecDeque::new(),
+            withdrawals: VecDeque::new(),
+            locks: HashMap::new(),
+            ready: VecDeque::new(),
+            last: 0,
+            left: 0,
+            in_hand: 0,
+            threads: [Thread::Idle; TASK_THREADS],
+            most: TASK_THREADS,
+            trip: None,
+            client: None,
+        }))
     }
 }
 
 impl<Client> FirstAttempts<Client> {
-    pub(crate) fn add(&self, claim: &Arc<Claim>, attempt: FirstAttempt, client: Arc<Client>) {
+    /// Returns the thread that is to look.
+    pub(crate) fn add(
+        &self,
+        claim: &Arc<Claim>,
+        attempt: FirstAttempt,
+        client: Arc<Client>,
+    ) -> Option<usize> {
         let inner = &mut *self.0.lock();
-        inner.left.add(claim, attempt);
         inner.client.get_or_insert(client);
+        inner.left += 1;
+        let name = &claim.lock.name;
+        match attempt {
+            FirstAttempt::Ask => {
+                let asks = &mut inner.locks.entry(name.clone()).or_default().asks;
+                asks.push_back((inner.last, Arc::clone(claim)));
+                inner.look_at(name);
+            }
+            FirstAttempt::CleanUp(cleanup) => {
+                inner.last += 1;
+                let of_lock = inner.locks.entry(name.clone()).or_default();
+                of_lock.cleanups.push((inner.last, claim.request));
+                inner.cleanups(cleanup).push_back(Arc::clone(claim));
+            }
+            FirstAttempt::Unlock => inner.releases.push_back(Arc::clone(claim)),
+        }
+        inner.wake()
     }
 
-    /// After a first attempt was added: has the thread look.
+    /// After [`FirstAttempts::add`]: has this thread look.
     ///
-    /// A client that ends takes all that was added, and the thread looks no more. The end is read here after the attempt was added. So
+    /// A client that ends takes all that was added, and the threads look no more. The end is read here after the attempt was added. So
     /// the ending client takes the attempt; or the end is seen here, and the list lets go of the client, which it would keep for ever.
-    pub(crate) fn added(&self, timers: &Timers, now: Instant) {
+    pub(crate) fn added(&self, timers: &Timers, now: Instant, mut wakes: Option<usize>) {
         if timers.is_told_to_end() {
             drop(self.take_client());
             timers.signal().raise();
-        } else {
-            timers.tasks.due_by(now);
+            return;
         }
+        while let Some(thread) = wakes.take() {
+            let sleeper = &timers.tasks[thread];
+            match timers.start(sleeper) {
+                Ok(()) => sleeper.due_by(now),
+                Err(_) => wakes = self.there_is_no(thread),
+            }
+        }
+    }
+
+    /// The system gives no such thread: the threads before it do its work. Returns which of them is to look.
+    fn there_is_no(&self, thread: usize) -> Option<usize> {
+        let inner = &mut *self.0.lock();
+        inner.threads[thread] = Thread::Idle;
+        inner.most = thread.max(1); // the first one runs: the task would have failed without it
+        inner.wake()
     }
 
     pub(crate) fn take_client(&self) -> Option<Arc<Client>> {
         self.0.lock().client.take()
     }
 
-    /// Whether no first attempt is left or in the thread's hands: another thread that makes one now overtakes none.
+    /// Whether no first attempt is left or in a thread's hands: another thread that makes one now overtakes none.
     pub(crate) fn is_idle(&self) -> bool {
         let inner = self.0.lock();
-        !inner.in_hand && inner.left.is_empty()
+        inner.left == 0 && inner.in_hand == 0
     }
 
-    /// What goes into the next calls, one of each kind. None: nothing is wanted. The caller owns the client, too.
-    pub(crate) fn next(&self) -> Option<Batch> {
-        let (inner, mut next) = (&mut *self.0.lock(), Batch::default());
-        let all = &mut inner.left;
+    /// Whether this thread, which was idle, is to look.
+    pub(crate) fn is_called(&self, thread: usize) -> bool {
+        let inner = self.0.lock();
+        !inner.is_far() && inner.threads[thread] == Thread::Awake
+    }
+
+    /// What this thread does next, and another thread that is to look as well. None: nothing may go. The caller owns the client, too.
+    pub(crate) fn next(&self, thread: usize) -> Option<(Batch, Option<usize>)> {
+        let inner = &mut *self.0.lock();
         let first = |list: &mut VecDeque<_>| list.drain(..list.len().min(MOST_AT_ONCE)).collect();
-        next.releases = first(&mut all.releases);
-        next.withdrawals = first(&mut all.withdrawals);
-        // Requests go with the last of what was given up before them.
-        if all.releases.is_empty() && all.withdrawals.is_empty() {
-            next.asks = first(&mut all.asks);
+        let mut next = Batch {
+            releases: first(&mut inner.releases),
+            withdrawals: first(&mut inner.withdrawals),
+            asks: VecDeque::new(),
+        };
+        inner.threads[thread] = Thread::Awake;
+        if next.is_empty() && inner.may_ask() {
+            while next.asks.len() < MOST_AT_ONCE
+                && let Some(name) = inner.ready.pop_front()
+            {
+                let Some(of_lock) = inner.locks.get_mut(&name) else { continue };
+                (of_lock.is_ready, of_lock.is_asked) = (false, true);
+                while next.asks.len() < MOST_AT_ONCE && of_lock.next_may_go() {
+                    next.asks.extend(of_lock.asks.pop_front().map(|(_, claim)| claim));
+                }
+            }
+            inner.threads[thread] = if next.is_empty() { Thread::Idle } else { Thread::Asks };
+        } else if next.is_empty() {
+            inner.threads[thread] = Thread::Idle;
         }
-        if all.is_empty() {
+        inner.left -= next.len();
+        if inner.left == 0 {
             inner.client = None;
         }
-        inner.in_hand = !next.is_empty();
-        inner.in_hand.then_some(next)
+        if next.is_empty() {
+            return None;
+        }
+        inner.in_hand += 1;
+        Some((next, inner.wake()))
     }
 
-    /// All that is left at a client's end, whose claims are no longer asked for. The caller owns the client, too.
+    /// Puts off a cleanup that this thread has in hand, if another thread asks for the lock just now, perhaps for the same request.
+    pub(crate) fn put_off(&self, claim: &Arc<Claim>, cleanup: Cleanup) -> bool {
+        let inner = &mut *self.0.lock();
+        let of_lock = inner.locks.get_mut(&claim.lock.name).filter(|of_lock| of_lock.is_asked);
+        let is_asked = of_lock.is_some();
+        if let Some(of_lock) = of_lock {
+            of_lock.after_the_ask.push((Arc::clone(claim), cleanup));
+            inner.left += 1;
+        }
+        is_asked
+    }
+
+    /// This thread has made the attempts of a batch, by calls that took so long each. It is going to look.
+    pub(crate) fn made(&self, thread: usize, batch: &Batch, call: Option<Duration>) {
+        let inner = &mut *self.0.lock();
+        inner.in_hand -= 1;
+        inner.threads[thread] = Thread::Awake;
+        if let Some(call) = call {
+            let longest = |trip: Duration| trip + trip / 4 + Duration::from_micros(1);
+            inner.trip = Some(inner.trip.map_or(call, |trip| call.min(longest(trip))));
+        }
+        for claim in batch.releases.iter().chain(&batch.withdrawals) {
+            if let Some(of_lock) = inner.locks.get_mut(&claim.lock.name) {
+                of_lock.cleanups.retain(|(_, request)| *request != claim.request);
+                inner.look_at(&claim.lock.name);
+            }
+        }
+        for claim in &batch.asks {
+            if let Some(of_lock) = inner.locks.get_mut(&claim.lock.name) {
+                of_lock.is_asked = false;
+                for (claim, cleanup) in std::mem::take(&mut of_lock.after_the_ask) {
+                    inner.cleanups(cleanup).push_front(claim);
+                }
+                inner.look_at(&claim.lock.name);
+            }
+        }
+    }
+
+    /// All cleanups that are left at a client's end, whose claims are no longer asked for. The caller owns the client, too.
     pub(crate) fn take_all(&self) -> Batch {
         let inner = &mut *self.0.lock();
-        inner.client = None;
-        std::mem::take(&mut inner.left)
+        (inner.client, inner.left) = (None, 0);
+        inner.ready.clear();
+        for (claim, cleanup) in
+            inner.locks.drain().flat_map(|(_, of_lock)| of_lock.after_the_ask).collect::<Vec<_>>()
+        {
+            inner.cleanups(cleanup).push_back(claim);
+        }
+        let (releases, withdrawals) = (&mut inner.releases, &mut inner.withdrawals);
+        Batch {
+            releases: std::mem::take(releases),
+            withdrawals: std::mem::take(withdrawals),
+            asks: VecDeque::new(),
+        }
+    }
+}
+
+impl<Client> Inner<Client> {
+    fn cleanups(&mut self, cleanup: Cleanup) -> &mut VecDeque<Arc<Claim>> {
+        match cleanup {
+            Cleanup::Release => &mut self.releases,
+            Cleanup::Withdraw => &mut self.withdrawals,
+        }
+    }
+
+    /// Something about this lock has changed: an ask of it may go now, or nothing is left of it.
+    fn look_at(&mut self, name: &LockName) {
+        let Some(of_lock) = self.locks.get_mut(name) else { return };
+        if of_lock.is_ready || of_lock.is_asked {
+            return;
+        }
+        if of_lock.next_may_go() {
+            of_lock.is_ready = true;
+            self.ready.push_back(name.clone());
+        } else if of_lock.asks.is_empty() && of_lock.cleanups.is_empty() {
+            self.locks.remove(name);
+        }
+    }
+
+    fn count(&self, is: impl Fn(Thread) -> bool) -> usize {
+        self.threads.iter().filter(|thread| is(**thread)).count()
+    }
+
+    fn is_far(&self) -> bool {
+        self.trip.is_some_and(|trip| trip >= FAR)
+    }
+
+    fn at_once(&self) -> usize {
+        if self.is_far() { self.most } else { self.most.min(NEAR_THREADS) }
+    }
+
+    /// Whether one more thread may ask: the last one is for cleanups.
+    fn may_ask(&self) -> bool {
+        self.count(|thread| thread == Thread::Asks) < (self.at_once() - 1).max(1)
+    }
+
+    /// Which thread is to look for what may go, if none will.
+    fn wake(&mut self) -> Option<usize> {
+        let busy = self.count(|thread| thread != Thread::Idle);
+        let is_awake = self.count(|thread| thread == Thread::Awake) > 0;
+        let tells =
+            !(self.releases.is_empty() && self.withdrawals.is_empty()) && (self.is_far() || !is_awake);
+        let asks = !self.ready.is_empty() && self.may_ask() && (self.is_far() || busy == 0);
+        if !(tells || asks) || busy >= self.at_once() {
+            return None;
+        }
+        let idle = self.threads[..self.most].iter().position(|thread| *thread == Thread::Idle)?;
+        self.threads[idle] = Thread::Awake;
+        Some(idle)
     }
 }
 
 impl Batch {
     pub(crate) fn of(claim: &Arc<Claim>, attempt: FirstAttempt) -> Batch {
         let mut batch = Batch::default();
-        batch.add(claim, attempt);
+        let list = match attempt {
+            FirstAttempt::Ask => &mut batch.asks,
+            FirstAttempt::CleanUp(Cleanup::Release) | FirstAttempt::Unlock => &mut batch.releases,
+            FirstAttempt::CleanUp(Cleanup::Withdraw) => &mut batch.withdrawals,
+        };
+        list.push_back(Arc::clone(claim));
         batch
     }
 
-    fn add(&mut self, claim: &Arc<Claim>, attempt: FirstAttempt) {
-        let list = match attempt {
-            FirstAttempt::Ask => &mut self.asks,
-            FirstAttempt::CleanUp(Cleanup::Release) => &mut self.releases,
-            FirstAttempt::CleanUp(Cleanup::Withdraw) => &mut self.withdrawals,
-        };
-        list.push_back(Arc::clone(claim));
+    /// A cleanup of this batch is put off.
+    pub(crate) fn forget(&mut self, claim: &Arc<Claim>) {
+        for list in [&mut self.releases, &mut self.withdrawals] {
+            list.retain(|other| !Arc::ptr_eq(other, claim));
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.releases.len() + self.withdrawals.len() + self.asks.len()
     }
 
     fn is_empty(&self) -> bool {
-        self.releases.is_empty() && self.withdrawals.is_empty() && self.asks.is_empty()
+        self.len() == 0
     }
 }

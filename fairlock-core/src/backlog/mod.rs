@@ -1,5 +1,5 @@
 //! The calls that callers leave to other threads: cleanups, which are releases and withdrawals, to the watchdog, and the first
-//! attempts of tasks to the thread for tasks (`first_attempts.rs`). `flow/cleanup.rs` sends the cleanups.
+//! attempts of tasks to the threads for tasks (`first_attempts.rs`). `flow/cleanup.rs` sends the cleanups.
 
 mod first_attempts;
 

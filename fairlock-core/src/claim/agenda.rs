@@ -164,7 +164,7 @@ impl Claim {
                 let planned =
                     planned.map(|planned| place.passed_recheck.map_or(planned, |by| planned.by(by)));
                 // A thread that waits for the claim asks and gives up itself. A task does neither: the first attempt is made by the
-                // thread for tasks, which attends to the claim until then.
+                // threads for tasks, which attend to the claim until then.
                 let asker = if waiting.attended == 0 { By::Watchdog } else { By::Caller };
                 let quitter = if self.is_tasks() { By::Watchdog } else { asker };
                 Agenda([

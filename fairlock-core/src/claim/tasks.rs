@@ -1,6 +1,6 @@
 //! What a task does with its claim: it is polled, takes the hold, gives it up, and hears how the release ends. It never blocks.
 //!
-//! A task's claim has one caller, who never asks: the thread for tasks makes the first attempt, and attends to the claim until
+//! A task's claim has one caller, who never asks: a thread for tasks makes the first attempt, and attends to the claim until
 //! then. Afterwards the watchdog asks. What ends the task's wait sets the flag of the task's slot under the claim's mutex, and
 //! [`Claim::raise`] wakes the task without that mutex.
 

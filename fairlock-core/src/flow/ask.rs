@@ -1,4 +1,4 @@
-//! How a caller, the watchdog, or the thread for tasks asks for a request, and what follows from the answer.
+//! How a caller, the watchdog, or a thread for tasks asks for a request, and what follows from the answer.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -4,6 +4,7 @@ mod acquire;
 mod backlog;
 mod debug;
 mod drain;
+mod first_attempts;
 mod keep;
 mod late;
 mod leaks;

@@ -1,4 +1,4 @@
-//! When the three threads of a client look next: the watchdog and the two beside it. `sleeper.rs` has one such thread.
+//! When the threads of a client look next: the watchdog and those beside it. `sleeper.rs` has one such thread.
 
 mod sleeper;
 
@@ -14,24 +14,27 @@ pub(crate) use sleeper::{Body, Sleeper};
 use crate::backend::{Answer, BackendError, BackendErrorKind};
 use crate::time::{Clock, Signal};
 
+/// How many threads make the first attempts of tasks, at most: as many as a far server gets connections.
+pub(crate) const TASK_THREADS: usize = 8;
+
 pub(crate) struct Timers {
     /// The watchdog itself.
     pub(crate) dog: Sleeper,
     /// Reports holds that expire while the watchdog waits for answers.
     pub(crate) expiry: Sleeper,
-    /// Makes the first attempts of what tasks want.
-    pub(crate) tasks: Sleeper,
+    /// They make the first attempts of what tasks want.
+    pub(crate) tasks: [Sleeper; TASK_THREADS],
     /// How long the watchdog's next round may take, by the last rounds: that round does what comes due by then as well.
     pub(crate) meanwhile: Mutex<Duration>,
     ended: AtomicBool,
 }
 
 impl Timers {
-    pub(crate) fn new(clock: &Clock, dog: Body, expiry: Body, tasks: Body) -> Timers {
+    pub(crate) fn new(clock: &Clock, dog: Body, expiry: Body, tasks: [Body; TASK_THREADS]) -> Timers {
         Timers {
             dog: Sleeper::new("fairlock-dog", clock, dog),
             expiry: Sleeper::new("fairlock-expiry", clock, expiry),
-            tasks: Sleeper::new("fairlock-tasks", clock, tasks),
+            tasks: tasks.map(|body| Sleeper::new("fairlock-tasks", clock, body)),
             meanwhile: Mutex::default(),
             ended: AtomicBool::new(false),
         }
@@ -45,12 +48,12 @@ impl Timers {
         self.start(&self.dog).map_err(|error| no_thread("no thread for the watchdog", error))
     }
 
-    /// Starts the thread for tasks with the first task.
+    /// Starts the first thread for tasks with the first task. The others are started when there is something to do for them.
     ///
     /// # Errors
     /// `Unavailable` when the system has no thread to give.
     pub(crate) fn start_tasks(&self) -> Answer<()> {
-        self.start(&self.tasks).map_err(|error| no_thread("no thread for tasks", error))
+        self.start(&self.tasks[0]).map_err(|error| no_thread("no thread for tasks", error))
     }
 
     /// Starts this thread, unless it runs or all have been told to end. It stays: a thread for each wait for answers would cost more
@@ -84,7 +87,7 @@ impl Timers {
         self.ended.store(true, Ordering::Release);
         self.dog.signal().raise();
         self.expiry.signal().raise();
-        self.tasks.signal().raise();
+        self.tasks.iter().for_each(|thread| thread.signal().raise());
     }
 
     pub(crate) fn is_told_to_end(&self) -> bool {
@@ -98,14 +101,14 @@ impl Timers {
 
     /// Whether the threads have ended, or never ran.
     pub(crate) fn is_gone(&self) -> bool {
-        self.dog.is_gone() && self.expiry.is_gone() && self.tasks.is_gone()
+        self.dog.is_gone() && self.expiry.is_gone() && self.tasks.iter().all(Sleeper::is_gone)
     }
 
     /// Waits for the threads, which are at their very end.
     pub(crate) fn join(&self) {
         self.dog.join();
         self.expiry.join();
-        self.tasks.join();
+        self.tasks.iter().for_each(Sleeper::join);
     }
 }
 
@@ -124,9 +127,9 @@ mod tests {
 
     /// Each thread has this body.
     fn timers(clock: &Clock, body: impl Fn() + Send + Sync + 'static) -> Timers {
-        let dog: Body = Arc::new(body);
-        let (expiry, tasks) = (Arc::clone(&dog), Arc::clone(&dog));
-        Timers::new(clock, dog, expiry, tasks)
+        let body: Body = Arc::new(body);
+        let tasks = [(); TASK_THREADS].map(|()| Arc::clone(&body));
+        Timers::new(clock, Arc::clone(&body), body, tasks)
     }
 
     /// Whether this wakes the watchdog.
@@ -162,7 +165,7 @@ mod tests {
 
     #[test]
     fn the_threads_are_gone_when_all_of_them_are() {
-        let threads: [fn(&Timers) -> &Sleeper; 3] = [|t| &t.dog, |t| &t.expiry, |t| &t.tasks];
+        let threads: [fn(&Timers) -> &Sleeper; 3] = [|t| &t.dog, |t| &t.expiry, |t| &t.tasks[3]];
         for thread in threads {
             let (end, ends) = bounded::<()>(0);
             let timers = timers(&Clock::system(), move || _ = ends.recv());

@@ -1,6 +1,6 @@
 //! The thread of a client that keeps its promises while its callers sleep or work: it renews holds and places, many in one round
 //! trip; notices losses in time; asks for requests without a waiting caller; and repeats unanswered releases and withdrawals. A
-//! second thread reports losses while the watchdog waits for the server, and a third thread makes the first attempts of tasks.
+//! second thread reports losses while the watchdog waits for the server, and further threads make the first attempts of tasks.
 //!
 //! One round, in this order. A call is bounded by the backend; calls of many requests have up to 64 of them.
 //!
@@ -39,12 +39,19 @@ use crate::timers::{Sleeper, Timers};
 pub(crate) const THREADS: Threads = Threads {
     dog: |client| keep(client, |timers| &timers.dog, round::round),
     expiry: |client| keep(client, |timers| &timers.expiry, report_ended),
-    tasks: |client| keep(client, |timers| &timers.tasks, tasks::run_first_attempts),
+    tasks: |client, number| {
+        let look = move |shared: &Shared| tasks::run_first_attempts(shared, number);
+        keep(client, |timers| &timers.tasks[number], look);
+    },
 };
 
 /// The body of these threads: looks, and looks again at the time that the last look returned, or when woken, until the client
 /// ends. A thread owns the client only during a look, so that the last handle can go at any time.
-fn keep(client: &Weak<Shared>, sleeper: fn(&Timers) -> &Sleeper, look: fn(&Shared) -> Option<Instant>) {
+fn keep(
+    client: &Weak<Shared>,
+    sleeper: impl Fn(&Timers) -> &Sleeper,
+    look: impl Fn(&Shared) -> Option<Instant>,
+) {
     let mut panics = 0;
     let Some(signal) = client.upgrade().map(|shared| Arc::clone(sleeper(&shared.timers).signal())) else {
         return;

@@ -106,7 +106,7 @@ impl Actor {
         world.note(format_args!("a{} has ended", self.number));
     }
 
-    /// Whether the call is made for it by the thread for tasks.
+    /// Whether the call is made for it by a thread for tasks.
     fn is_by_task(&self, what: What) -> bool {
         match what {
             What::Take { ask, .. } | What::Request(ask) => ask.by_task,

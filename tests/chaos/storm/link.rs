@@ -176,7 +176,7 @@ impl Link {
         answer
     }
 
-    /// What the next call of the thread for tasks suffers.
+    /// What the next call of a thread for tasks suffers.
     fn hurt_of_tasks(&self) -> Option<Hurt> {
         let is_for_tasks = thread::current().name() == Some("fairlock-tasks");
         is_for_tasks.then(|| locked(&self.life.fate).hurt_of_tasks.take()).flatten()

@@ -35,9 +35,11 @@ async fn makes_every_call(client: AsyncClient, other: AsyncClient) -> fairlock::
     assert_eq!(theirs.inspect().await?.holder().map(|holder| &holder.owner), Some(guard.owner()));
     let mut waiting = theirs.lock();
     begin(&mut waiting);
+    // Not the timed wait from before, which leaves in the background.
+    let owner = other.blocking().waiting()[0].owner.clone();
     let waiter = loop {
-        let mut state = lock.inspect_queue(0..1).await?;
-        if let Some(waiter) = state.queue.pop() {
+        let state = lock.inspect_queue(0..10).await?;
+        if let Some(waiter) = state.queue.into_iter().find(|waiter| waiter.owner == owner) {
             break waiter;
         }
     };

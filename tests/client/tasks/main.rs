@@ -4,6 +4,7 @@ mod calls;
 mod crowds;
 mod drops;
 mod executors;
+mod far;
 mod faults;
 mod paused;
 mod servers;

@@ -121,7 +121,7 @@ fn a_dropped_with_gives_the_lock_back_after_its_work() {
     }
     let store = MemoryBackend::new();
     let lock = Client::new(store.clone()).unwrap().to_async().fair_lock("drops").unwrap();
-    store.faults().fail_next(Operation::Release, 1);
+    store.faults().fail_next(Operation::Release, 5); // the repeats come after pauses
     let mut releasing = Box::pin(lock.with(async |_| ()));
     begin(&mut releasing);
     drop(releasing);

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::{AsyncHold, Ends, aside};
 use crate::backend::{BackendError, BackendErrorKind};
+use crate::backlog::{Cleanup, FirstAttempt};
 use crate::claim::{Claim, ReleaseStep};
 use crate::error::{Error, Result};
 use crate::flow::{Taken, error_of};
@@ -58,7 +59,7 @@ impl AsyncGuard {
     pub(super) fn give_up(&mut self) -> Result<Instant> {
         self.spent = true;
         let until = self.shared.now() + self.shared.config.outage_limit;
-        tasks::unlock(&self.shared, &self.claim)?;
+        tasks::unlock(&self.shared, &self.claim, FirstAttempt::Unlock)?;
         self.claim.tell_by(until);
         self.shared.timers.due_by(Some(until));
         Ok(until)
@@ -134,7 +135,8 @@ impl Drop for AsyncGuard {
     fn drop(&mut self) {
         let _dropped_last = self.claim.take_waker();
         if !self.spent {
-            let _ = tasks::unlock(&self.shared, &self.claim); // a loss was logged
+            // A loss was logged.
+            let _ = tasks::unlock(&self.shared, &self.claim, FirstAttempt::CleanUp(Cleanup::Release));
         }
     }
 }

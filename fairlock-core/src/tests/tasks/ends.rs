@@ -30,8 +30,9 @@ fn an_unlock_that_a_shutdown_could_not_tell_the_server_says_so() {
 
 #[test]
 fn an_unlock_whose_release_is_refused_at_the_end_says_so() {
-    let s = tasks().a().locks().gets(1001).by("blocks").takes(S).locks().release().says(DENIED).a().unlocks();
-    s.x().shuts_down().fails(UnsettledOf(1)).a().fails(Denied).by("blocks").fails(Shutdown);
+    let s = tasks().a().locks().gets(1001).acquire().says(rank(0)).by("blocks").locks();
+    s.withdraw().takes(S).by("blocks").drops().release().says(DENIED).a().unlocks();
+    s.x().shuts_down().fails(UnsettledOf(1)).a().fails(Denied);
 }
 
 #[test]
@@ -56,7 +57,7 @@ fn what_tasks_want_when_the_client_ends_is_settled() {
     assert!(s.shared.first_attempts.take_client().is_none());
 }
 
-/// The thread for tasks ends the client, and waits for the server.
+/// A thread for tasks ends the client, and waits for the server.
 #[test]
 fn a_task_that_drops_the_last_handle_asks_no_server() {
     let world = World::new();
@@ -108,7 +109,7 @@ fn an_attempt_after_the_end_does_not_keep_the_client() {
     let s = tasks().a().locks().gets(1001);
     let (claim, shared) = (s.claim("a"), Arc::clone(&s.shared));
     s.x().shuts_down().done();
-    s.shared.first_attempts.add(&claim, FirstAttempt::CleanUp(Cleanup::Release), shared);
-    s.shared.first_attempts.added(&s.shared.timers, s.clock.now());
+    let wakes = s.shared.first_attempts.add(&claim, FirstAttempt::CleanUp(Cleanup::Release), shared);
+    s.shared.first_attempts.added(&s.shared.timers, s.clock.now(), wakes);
     assert!(s.shared.first_attempts.take_client().is_none());
 }

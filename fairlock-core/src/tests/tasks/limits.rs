@@ -44,7 +44,7 @@ fn the_watchdog_asks_for_what_waits_behind_a_failed_call() {
     s.asked([ACQUIRE.by_tasks(), ACQUIRE.by_dog().times(4)]);
 }
 
-/// An ask that panics on the thread for tasks is repeated by the watchdog. The thread for tasks goes on.
+/// An ask that panics on a thread for tasks is repeated by the watchdog. That thread goes on.
 #[test]
 fn the_watchdog_repeats_an_ask_of_a_task_that_panics() {
     let s = tasks().acquire().panics(1).a().locks().b().locks().c().locks().pass(S).a().gets(1001..=1003);

@@ -89,7 +89,7 @@ impl World {
     }
 }
 
-/// Whether the thread for tasks asked that.
+/// Whether a thread for tasks asked that.
 fn is_by_tasks(asked: &Asked) -> bool {
     asked.by.as_deref() == Some("fairlock-tasks")
 }

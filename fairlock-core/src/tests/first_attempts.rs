@@ -1,0 +1,235 @@
+//! Which first attempts go beside each other, on which threads, and in which order.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::support::ms;
+use crate::backlog::{Batch, Cleanup, FirstAttempt, FirstAttempts};
+use crate::claim::Claim;
+use crate::ids::LockName;
+use crate::timers::TASK_THREADS;
+
+const DROP: FirstAttempt = FirstAttempt::CleanUp(Cleanup::Release);
+const LEAVE: FirstAttempt = FirstAttempt::CleanUp(Cleanup::Withdraw);
+
+/// The list, and what each thread has in hand.
+struct Threads {
+    list: FirstAttempts<()>,
+    in_hand: [Option<Batch>; TASK_THREADS],
+    /// Threads that are to look.
+    called: Vec<usize>,
+    made: u32,
+}
+
+impl Threads {
+    fn new() -> Threads {
+        Threads {
+            list: FirstAttempts::default(),
+            in_hand: [const { None }; TASK_THREADS],
+            called: Vec::new(),
+            made: 0,
+        }
+    }
+
+    /// The same, with a server that is this far away.
+    fn with_server(trip: Duration) -> Threads {
+        let mut threads = Threads::new();
+        threads.wants("first", FirstAttempt::Ask);
+        threads.look();
+        threads.answers(0, trip);
+        threads
+    }
+
+    fn claim(&mut self, lock: &str) -> Arc<Claim> {
+        self.made += 1;
+        Claim::of_tests(&LockName::new(lock).unwrap(), &format!("u:{}", self.made))
+    }
+
+    fn wants(&mut self, lock: &str, attempt: FirstAttempt) -> Arc<Claim> {
+        let claim = self.claim(lock);
+        self.adds(&claim, attempt);
+        claim
+    }
+
+    fn adds(&mut self, claim: &Arc<Claim>, attempt: FirstAttempt) {
+        self.called.extend(self.list.add(claim, attempt, Arc::new(())));
+    }
+
+    fn looks(&mut self, thread: usize) {
+        let next = self.list.next(thread);
+        let (batch, wakes) = next.map_or((None, None), |(batch, wakes)| (Some(batch), wakes));
+        self.in_hand[thread] = batch;
+        self.called.extend(wakes);
+    }
+
+    /// All threads that were called look.
+    fn look(&mut self) {
+        while let Some(thread) = self.called.pop() {
+            assert!(self.in_hand[thread].is_none(), "it sleeps");
+            self.looks(thread);
+        }
+    }
+
+    /// The thread's calls are answered, and it looks again.
+    fn answers(&mut self, thread: usize, trip: Duration) {
+        let batch = self.in_hand[thread].take().expect("it is at work");
+        self.list.made(thread, &batch, Some(trip));
+        self.looks(thread);
+        self.look();
+    }
+
+    fn asks(&self) -> Vec<Arc<Claim>> {
+        self.in_hand.iter().flatten().flat_map(|batch| batch.asks.iter().cloned()).collect()
+    }
+
+    fn cleanups(&self) -> Vec<Arc<Claim>> {
+        let batches = self.in_hand.iter().flatten();
+        batches.flat_map(|batch| batch.releases.iter().chain(&batch.withdrawals).cloned()).collect()
+    }
+
+    fn at_work(&self) -> usize {
+        self.in_hand.iter().flatten().count()
+    }
+}
+
+fn are(claims: &[Arc<Claim>], expected: &[&Arc<Claim>]) {
+    let requests =
+        |claims: &mut dyn Iterator<Item = &Arc<Claim>>| claims.map(|claim| claim.request).collect::<Vec<_>>();
+    assert_eq!(requests(&mut claims.iter()), requests(&mut expected.iter().copied()));
+}
+
+#[test]
+fn asks_for_one_lock_keep_their_order() {
+    let mut threads = Threads::with_server(ms(10));
+    let first = threads.wants("a", FirstAttempt::Ask);
+    threads.look();
+    let second = threads.wants("a", FirstAttempt::Ask);
+    let third = threads.wants("a", FirstAttempt::Ask);
+    let other = threads.wants("b", FirstAttempt::Ask);
+    threads.look();
+    are(&threads.asks(), &[&first, &other]);
+    threads.answers(0, ms(10));
+    are(&threads.asks(), &[&second, &third, &other]);
+}
+
+/// Near, by a second thread; far, by the last one, however many asks there are.
+#[test]
+fn a_release_never_waits_behind_an_ask() {
+    for trip in [ms(0), ms(10)] {
+        let mut threads = Threads::with_server(trip);
+        for nth in 0..1000 {
+            threads.wants(&format!("lock {nth}"), FirstAttempt::Ask);
+            threads.look();
+        }
+        let asking = threads.at_work();
+        assert_eq!(asking, if trip == ms(0) { 1 } else { TASK_THREADS - 1 });
+        let release = threads.wants("lock 0", FirstAttempt::Unlock);
+        threads.look();
+        are(&threads.cleanups(), &[&release]);
+        assert_eq!(threads.at_work(), asking + 1);
+    }
+}
+
+#[test]
+fn an_ask_waits_for_what_was_given_up_before() {
+    for cleanup in [DROP, LEAVE] {
+        let mut threads = Threads::with_server(ms(10));
+        let given_up = threads.wants("a", cleanup);
+        threads.look();
+        let early = threads.wants("a", FirstAttempt::Ask);
+        let other = threads.wants("b", FirstAttempt::Ask);
+        let unlocked = threads.wants("a", FirstAttempt::Unlock);
+        let later = threads.wants("a", cleanup);
+        threads.look();
+        are(&threads.cleanups()[..1], &[&given_up]);
+        are(&threads.asks(), &[&other]);
+        threads.answers(0, ms(10));
+        let (asks, cleanups) = (threads.asks(), threads.cleanups());
+        assert!(asks.iter().any(|claim| Arc::ptr_eq(claim, &early)), "not for {later:?} nor {unlocked:?}");
+        assert!(cleanups.iter().any(|claim| Arc::ptr_eq(claim, &later)));
+    }
+}
+
+/// Its task left while it was asked for: the server has to see the ask first.
+#[test]
+fn a_withdrawal_is_put_off_until_its_ask_is_answered() {
+    let mut threads = Threads::with_server(ms(10));
+    let left = threads.wants("a", FirstAttempt::Ask);
+    threads.look();
+    threads.adds(&left, LEAVE);
+    threads.look();
+    are(&threads.cleanups(), &[&left]);
+    assert!(threads.list.put_off(&left, Cleanup::Withdraw));
+    threads.in_hand[1].as_mut().unwrap().forget(&left);
+    let again = threads.wants("a", FirstAttempt::Ask);
+    threads.answers(1, ms(10));
+    assert_eq!((threads.cleanups().len(), threads.at_work()), (0, 1));
+    threads.answers(0, ms(10));
+    are(&threads.cleanups(), &[&left]);
+    assert!(threads.asks().is_empty());
+    assert!(!threads.list.put_off(&left, Cleanup::Withdraw), "nobody asks for it");
+    threads.answers(0, ms(10));
+    are(&threads.asks(), &[&again]);
+    threads.answers(0, ms(10));
+    assert!(threads.list.is_idle() && threads.list.take_client().is_none());
+}
+
+/// In any order of events nothing is forgotten, one thread asks for a lock at a time, and in the order of the tasks.
+#[test]
+fn no_attempt_is_forgotten_or_overtakes() {
+    for seed in 1..200_u64 {
+        let mut state = seed;
+        let mut draw = |below: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % below
+        };
+        let mut threads = Threads::with_server(if seed % 2 == 0 { ms(0) } else { ms(10) });
+        let mut wanted: HashMap<LockName, VecDeque<Arc<Claim>>> = HashMap::new();
+        let (mut left, mut asked) = (0_usize, 0_usize);
+        let mut check =
+            |threads: &Threads, thread: usize, wanted: &mut HashMap<LockName, VecDeque<Arc<Claim>>>| {
+                for claim in threads.in_hand[thread].iter().flat_map(|batch| &batch.asks) {
+                    let first = wanted.get_mut(&claim.lock.name).and_then(VecDeque::pop_front).unwrap();
+                    assert!(Arc::ptr_eq(&first, claim), "seed {seed}: {claim:?} overtakes");
+                    asked += 1;
+                }
+            };
+        for step in 0..400 {
+            if step < 300 && draw(2) == 0 {
+                let lock = format!("lock {}", draw(3));
+                let attempt =
+                    [FirstAttempt::Ask, FirstAttempt::Ask, DROP, LEAVE, FirstAttempt::Unlock][draw(5)];
+                let claim = threads.wants(&lock, attempt);
+                if attempt == FirstAttempt::Ask {
+                    wanted.entry(claim.lock.name.clone()).or_default().push_back(claim);
+                    left += 1;
+                }
+            } else if !threads.called.is_empty() {
+                let thread = threads.called.swap_remove(draw(threads.called.len()));
+                threads.looks(thread);
+                check(&threads, thread, &mut wanted);
+            } else if let Some(thread) =
+                (0..TASK_THREADS).cycle().skip(draw(8)).take(8).find(|at| threads.in_hand[*at].is_some())
+            {
+                let batch = threads.in_hand[thread].take().unwrap();
+                threads.list.made(thread, &batch, Some(ms([0, 10][draw(2)])));
+                threads.looks(thread);
+                check(&threads, thread, &mut wanted);
+            }
+        }
+        for _ in 0..2000 {
+            while let Some(thread) = threads.called.pop() {
+                threads.looks(thread);
+                check(&threads, thread, &mut wanted);
+            }
+            let Some(thread) = threads.in_hand.iter().position(Option::is_some) else { break };
+            let batch = threads.in_hand[thread].take().unwrap();
+            threads.list.made(thread, &batch, None);
+            threads.looks(thread);
+            check(&threads, thread, &mut wanted);
+        }
+        assert_eq!(asked, left, "seed {seed}");
+        assert!(threads.list.is_idle(), "seed {seed}: something is forgotten");
+    }
+}
