@@ -43,7 +43,7 @@ async fn makes_every_call(client: AsyncClient, other: AsyncClient) -> fairlock::
             break waiter;
         }
     };
-    assert_eq!(lock.find_waiter(&waiter.owner).await?.map(|(rank, _)| rank), Some(0));
+    assert!(lock.find_waiter(&waiter.owner).await?.is_some());
     assert!(lock.kick(&waiter).await?);
     assert!(lock.force_unlock().await?);
     assert_eq!(guard.lost().await.cause, LostCause::Taken);
