@@ -116,9 +116,9 @@ impl Dir {
     }
 }
 
-/// Lets users of the group send to the socket.
-pub(crate) fn share(socket: &Path) -> io::Result<()> {
-    fs::set_permissions(socket, Permissions::from_mode(FILE_MODE))
+/// Lets users of the group write the file, or send to the socket.
+pub(crate) fn share(path: &Path) -> io::Result<()> {
+    fs::set_permissions(path, Permissions::from_mode(FILE_MODE))
 }
 
 fn identity_of(path: &Path) -> io::Result<(u64, u64)> {

@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use crate::dir::Dir;
+use crate::dir::{self, Dir};
 use crate::lock_files::{LockFiles, is_linked};
 use crate::machine;
 use crate::presence;
@@ -22,11 +22,7 @@ const AN_HOUR: Duration = Duration::from_secs(60 * 60);
 pub(crate) fn sweep_if_due(files: &LockFiles, every: Duration) {
     let stamp = files.dir.path().join("swept");
     if is_older(&stamp, every).unwrap_or(true) {
-        // Another user's stamp is written, and a new one gets its name when others may write it.
-        let stamped = fs::write(&stamp, "").is_ok() && !is_older(&stamp, every).unwrap_or(true);
-        if !stamped {
-            _ = files.dir.new_file().and_then(|(new, _)| fs::rename(new, &stamp));
-        }
+        _ = fs::write(&stamp, "").and_then(|()| dir::share(&stamp)); // if it is another user's, and can't be written: a sweep more
         _ = sweep(files);
     }
 }

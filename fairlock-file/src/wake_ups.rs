@@ -22,36 +22,32 @@ use crate::watch::{Added, Watches};
 
 /// How long a message waits for a client whose socket is full.
 const PATIENCE: Duration = Duration::from_millis(5);
-/// The longest message.
-const LONGEST: usize = 16 * 1024;
+/// How many wake-ups go together, and the bytes of the longest message: names have 512, and each is two digits.
+const TOGETHER: usize = 20;
+const LONGEST: usize = TOGETHER * 2 * 1024;
 /// How often a client looks for files that nobody uses.
 const SWEEPS_EVERY: Duration = Duration::from_secs(60 * 60);
 
 /// Sends the wake-ups of one step. Those of one client go together: a socket takes few messages until its client reads them.
 pub(crate) fn send(dir: &Dir, wake_ups: &[WakeUp]) {
-    for of_client in wake_ups.chunk_by(|one, other| one.owner.client() == other.owner.client()) {
-        let mut text = String::new();
-        for wake_up in of_client {
-            text += &format!("{wake_up}\n");
-            if text.len() > LONGEST {
-                tell(dir, of_client, &std::mem::take(&mut text));
-            }
-        }
-        tell(dir, of_client, &text);
-    }
+    let of_clients = wake_ups.chunk_by(|one, other| one.owner.client() == other.owner.client());
+    of_clients.flat_map(|of_client| of_client.chunks(TOGETHER)).for_each(|part| _ = tell(dir, part));
 }
 
 /// Nothing depends on it: a client that is not told finds out at its next heartbeat.
-fn tell(dir: &Dir, wake_ups: &[WakeUp], text: &str) {
-    let Some(first) = wake_ups.first().filter(|_| !text.is_empty()) else { return };
-    let Ok(socket) = UnixDatagram::unbound() else { return };
-    let to = dir.wake(first.owner.client());
-    let sent = socket.set_nonblocking(true).and_then(|()| socket.send_to(text.as_bytes(), &to));
-    // A client with a full socket has been told to look. Only who has to hear this very message is waited for.
-    if sent.is_err_and(|error| error.kind() == ErrorKind::WouldBlock) && first.kind != WakeUpKind::RecheckAny
-    {
-        let patient = socket.set_nonblocking(false).and_then(|()| socket.set_write_timeout(Some(PATIENCE)));
-        _ = patient.and_then(|()| socket.send_to(text.as_bytes(), &to));
+fn tell(dir: &Dir, wake_ups: &[WakeUp]) -> io::Result<()> {
+    let (first, text) =
+        (&wake_ups[0], wake_ups.iter().map(|wake_up| format!("{wake_up}\n")).collect::<String>());
+    let (socket, to) = (UnixDatagram::unbound()?, dir.wake(first.owner.client()));
+    socket.set_nonblocking(true)?;
+    match socket.send_to(text.as_bytes(), &to) {
+        // A client with a full socket has been told to look. Only who has to hear this very message is waited for.
+        Err(error) if error.kind() == ErrorKind::WouldBlock && first.kind != WakeUpKind::RecheckAny => {
+            socket.set_nonblocking(false)?;
+            socket.set_write_timeout(Some(PATIENCE))?;
+            socket.send_to(text.as_bytes(), &to).map(drop)
+        }
+        sent => sent.map(drop),
     }
 }
 
@@ -98,7 +94,7 @@ impl Listener {
     }
 
     fn listen(&self, files: &LockFiles) {
-        let mut text = vec![0; 2 * LONGEST];
+        let mut text = vec![0; LONGEST];
         sweep::sweep_if_due(files, SWEEPS_EVERY);
         while let Ok(waiters) = self.watches.wait(&self.socket, SWEEPS_EVERY) {
             waiters.iter().for_each(|(lock, owner)| self.sink.wake(look(lock, owner)));

@@ -145,34 +145,33 @@ fn a_day_after_its_last_use_the_file_of_a_lock_goes() {
     assert_eq!(place.files("lock").len(), 3);
 }
 
-/// A newcomer opens the file, and comes to its turn when the file has lost its name.
+/// A newcomer opens the file, and comes to its turn when the file has lost its name and the lock has a new one.
 #[test]
-fn newcomers_and_sweeps_together_lose_no_lock() {
+fn a_newcomer_uses_no_file_that_was_removed_meanwhile() {
     let place = Place::new();
-    let files = Arc::clone(&place.open().0.files);
-    let (turns, inside) = (200, std::sync::atomic::AtomicU32::new(0));
+    let (used, newcomer) = (place.client().fair_lock("x").unwrap(), place.client().fair_lock("x").unwrap());
+    used.lock().unwrap().unlock().unwrap();
+    let path = place.files("lock").remove(0);
+    let swept = File::open(&path).unwrap();
+    swept.lock().unwrap();
     std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..4)
-            .map(|_| {
-                let (client, inside) = (place.client(), &inside);
-                scope.spawn(move || {
-                    for _ in 0..turns {
-                        let guard = client.fair_lock("x").unwrap().lock().unwrap();
-                        assert_eq!(inside.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0);
-                        inside.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
-                        guard.unlock().unwrap();
-                    }
-                })
-            })
-            .collect();
-        while workers.iter().any(|worker| !worker.is_finished()) {
-            for path in place.files("lock") {
-                if let Ok(file) = File::options().write(true).open(path) {
-                    let _ = file.set_modified(SystemTime::now() - DAYS);
-                }
-            }
-            sweep(&files).unwrap();
+        let opened = || {
+            let files =
+                fs::read_dir("/proc/self/fd").unwrap().map(|file| fs::read_link(file.unwrap().path()));
+            files.filter(|target| target.as_ref().is_ok_and(|target| *target == path)).count()
+        };
+        let before = opened();
+        let tries = scope.spawn(|| matches!(newcomer.try_lock().unwrap(), TryLock::Busy));
+        let give_up_at = Instant::now() + Duration::from_secs(1);
+        while opened() == before {
+            assert!(Instant::now() < give_up_at, "the newcomer has not opened the file");
         }
+        fs::remove_file(&path).unwrap();
+        let held = place.client().fair_lock("x").unwrap().lock().unwrap();
+        drop(swept);
+        assert!(tries.join().unwrap());
+        assert!(matches!(used.try_lock().unwrap(), TryLock::Busy), "it had the file open as well");
+        held.unlock().unwrap();
     });
 }
 

@@ -38,7 +38,8 @@ pub(crate) fn root() -> &'static Path {
 /// All mistakes, by name.
 pub(crate) fn read() -> Result<BTreeMap<String, Mistake>, String> {
     let mut mistakes = BTreeMap::new();
-    for table in ["core", "postgres", "redis"].map(|room| format!("tests/rules/planted/{room}.toml")) {
+    for table in ["core", "file", "postgres", "redis"].map(|room| format!("tests/rules/planted/{room}.toml"))
+    {
         let read: BTreeMap<String, Mistake> =
             toml::from_str(&text(root(), &table)?).map_err(|e| format!("{table}: {e}"))?;
         for (name, mistake) in read {
