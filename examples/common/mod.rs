@@ -1,8 +1,8 @@
-//! What the examples share: memory by default, `--redis URL` for the real thing.
+//! What the examples share: memory by default, `--redis URL` or, with feature `postgres`, `--postgres URL` for the real thing.
 
 use std::sync::LazyLock;
 
-use fairlock::{Client, ClientBuilder, MemoryBackend, RedisBackend, Result};
+use fairlock::{Client, ClientBuilder, MemoryBackend, Result};
 
 static MEMORY: LazyLock<MemoryBackend> = LazyLock::new(MemoryBackend::new);
 
@@ -14,10 +14,22 @@ pub(crate) fn connect() -> Result<Client> {
 
 /// The same with settings to come.
 pub(crate) fn builder() -> Result<ClientBuilder> {
-    Ok(match option("--redis") {
-        Some(url) => Client::builder(RedisBackend::connect(&url)?),
-        None => Client::builder(MEMORY.clone()),
-    })
+    #[cfg(feature = "redis")]
+    if let Some(url) = option("--redis") {
+        return Ok(Client::builder(fairlock::RedisBackend::connect(&url)?));
+    }
+    #[cfg(feature = "postgres")]
+    if let Some(url) = option("--postgres") {
+        fairlock::PostgresBackend::migrate(&url)?; // the tables, if they are not there
+        return Ok(Client::builder(fairlock::PostgresBackend::connect(&url)?));
+    }
+    for store in ["redis", "postgres"] {
+        if option(&format!("--{store}")).is_some() {
+            eprintln!("--{store} needs the feature: cargo run --features {store} …");
+            std::process::exit(2);
+        }
+    }
+    Ok(Client::builder(MEMORY.clone()))
 }
 
 /// The value of an option on the command line; empty if nothing follows it.
