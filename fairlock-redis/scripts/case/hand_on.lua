@@ -1,12 +1,16 @@
--- Case: when the first waiter asks for exactly the units that are free after the release, it gets them, and the lock is full again.
+-- Case: when the first waiter is present and asks for exactly the units that are free after the release, it becomes a holder, and the
+-- lock is full. (`release` leaves `place` out where only the rule can decide.) Replies 0: released, and nothing more to do.
 if place and used - units + place.units == tonumber(capacity) then
-  local left = ends and call('PTTL', lock) or 0 -- Negative if the key was made endless by hand, which the rule sees to.
+  -- The key of a lock of several units is endless (negative) if an operator made it so: the rule gives it an end again. The end of a lock
+  -- of one unit is simply overwritten.
+  local left = ends and call('PTTL', lock) or 0
   if left >= 0 and is_present(place, clock, {}) then
     if tonumber(place.ticket) > tonumber(served) then served = place.ticket end
     local lasts, keep = lease_of(place, clock) + kept, keep_anew(waiters, pulse, least)
+    -- The keys of a lock of several units live until a second after the last end, see lib/ends.
     local lives = text(ends and math.max(lasts + 1000, left) or lasts)
-    -- PEXPIRE is the first write, since a full server never refuses it, and then accepts the others. If a right is missing, either
-    -- nothing but the end of the released hold has changed, or HSET writes the record as it was.
+    -- PEXPIRE comes first: a full server accepts it, and then the other writes. ZADD is tried without effect. If the right to ZADD or to
+    -- HSET is missing, only the end of the lock's key has moved. If the right to HDEL or to ZREM is, HSET restores the record.
     call('PEXPIRE', lock, lives)
     if ends then call('ZADD', ends, 'XX', '0', 'nobody') end
     call('HSET', record, 'last', number, 'queue', queue_text(served, since, text(clock), least, rests))

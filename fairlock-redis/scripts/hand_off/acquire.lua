@@ -62,14 +62,14 @@ local function by_rule()
   local is_newcomer = not place and not (waits and may_restore(queue, told_ticket))
   local is_restored = not place and not is_newcomer
   place = place or {}
-  place.units, place.capacity, place.lease, place.label, place.leaves = units, capacity, lease, label, not waits
+  place.units, place.capacity, place.lease, place.label, place.is_impatient = units, capacity, lease, label, not waits
   hear(queue, place, ttl, told_ticket)
   if not is_newcomer then plan.heard[member] = place end
   drop(holds, plan, holds.over)
   if is_restored then restore(queue, plan, member, place, ttl, told_ticket) else hand_on(holds, queue, plan, capacity) end
 
   -- A newcomer gets its units if they are free and no waiter is ahead.
-  local is_behind = plan.blocked or plan.more_to_scan or grace_left
+  local is_behind = plan.blocked or plan.more_to_scan
   local other = plan.other or holds.capacity ~= capacity and holds.capacity
   if is_newcomer and not is_behind and not other and holds.used + units <= capacity then
     grant(holds, queue, plan, member, place, lease)

@@ -1,7 +1,7 @@
 -- Ends a hold, and grants its units to waiters.
 -- KEYS: lock (Keys::lock), waiters (Keys::waiters), record (Keys::record), and unless the capacity is 1 ends (Keys::ends)
 -- ARGV: capacity; member, units and token of the hold; options (see acquire)
--- Returns: 1 if there is more to do, or 0 | {not_held, 1 if there is more to do}
+-- Returns: 0 if the hold is released, 1 if there is more to do besides (see lib/look) | {not_held, 1 if there is more to do, or 0}
 -- Effects: the hold and those that are over are dropped; sequence; a push to each new holder
 local lock, waiters, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local capacity, member, units, token, options = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
@@ -11,7 +11,7 @@ local named, first = units .. ' ' .. token .. ' ', not grace_left and call('ZRAN
 -- @include lib/channels: wake_plain
 -- @include case/give_free: -
 -- @include lib/clock: number, since, now
--- The units that are taken, if the hold is there and none is over. All further cases need that.
+-- The units that are taken, if the hold is there (however often it was entered) and no hold is over. All further cases need that.
 local fields, first_end = call('HMGET', lock, 'mode', 'used', member), ends and call('ZRANGE', ends, '0', '0', 'WITHSCORES')[2]
 local used = fields[1] == capacity and string.find(fields[3] or '', named, 1, true) == 1
   and (not ends and 1 or first_end and tonumber(first_end) > now and tonumber(fields[2]))
@@ -26,7 +26,8 @@ if used and (used < 0 or used > 4294967295) then used = nil end -- Another progr
 local texts = used and first and call('HMGET', record, 'last', 'queue', first) or {}
 local served, pulse, clock, least, rests = read_numbers(texts[2])
 clock = clock_at(pulse, clock, least)
--- The first waiter's place, unless the queue rests or the clock is behind the last number.
+-- The first waiter's place. Only the rule can decide, and `place` is missing, if `used` or `first` is, if the queue rests, if the clock is
+-- behind the last number, if the caller itself is first, or if the place names another capacity.
 local place = texts[1] and texts[1] < number and clock >= tonumber(rests) and first ~= member and read_place(first, texts[3])
 if place and place.capacity ~= capacity then place = nil end
 -- @include case/give_beside: -

@@ -10,7 +10,7 @@ local function new_plan()
   return { grants = {}, drops = {}, leaves = {}, places = {}, joins = {}, heard = {} }
 end
 
--- Ends these holds. Until then their units count as taken, even if the holds are over. (A foreign hold is of the lock's one unit.)
+-- Ends these holds. The units of a hold that is over stay taken until this. (A foreign hold is of the lock's one unit.)
 local function drop(holds, plan, members)
   if #members == 0 then return end
   for at, field in ipairs(redis.call('HMGET', lock, unpack(members))) do
@@ -26,10 +26,10 @@ local function grant(holds, queue, plan, member, place, lease)
   plan.grants[#plan.grants + 1], plan.grants[member] = it, it
 end
 
--- Hears a waiter: its place lasts for another `ttl`. A waiter that names its ticket knows it. The least TTL is forgotten when the clock
--- was held back: no waiter with that TTL has been heard for longer than a live waiter can be silent. (If all stood still, such a waiter
--- is heard long before the clock can be held back again.) Otherwise one short wait would slow the clock for as long as anybody waits. The
--- longest time of those who ask (`asks`) is for `write`: queue and record outlive it.
+-- Hears a waiter: its place lasts for another `ttl`. A waiter that names its ticket knows it. The queue's least TTL starts
+-- anew when the clock was held back: otherwise one short wait would slow the clock for as long as anybody waits. (No waiter with the
+-- least TTL has been heard for longer than a live waiter can be silent. If all stood still, such a waiter is heard long before the clock
+-- can be held back again.) `asks` is the longest TTL of the waiters that ask in this script: `write` lets queue and record outlive it.
 local function hear(queue, place, ttl, ticket)
   if not queue.head or queue.is_held_back or ttl < queue.ttl then queue.ttl = ttl end
   queue.is_held_back, queue.asks = nil, math.max(queue.asks or 0, ttl)
@@ -46,8 +46,8 @@ end
 -- Puts a place back at its ticket. Only an ask does this: a heartbeat may arrive after the end of its request. The number drawn
 -- here is later than any grant of the former place, so a push of such a grant is recognised as old. If the ticket is greater than
 -- `served`, it has not had its turn: the queue was lost, and other waiters may have stood ahead. The queue then rests for the
--- place's TTL, until these waiters are back: once for all tickets up to the number drawn. Nothing is handed on in this script:
--- the waiter looks again at once.
+-- place's TTL, until these waiters are back. `served` becomes the number drawn, so their returns begin no second rest. Nothing is
+-- handed on in this script: the waiter looks again at once.
 local function restore(queue, plan, member, place, ttl, ticket)
   local begins = ticket > queue.served and queue.clock >= queue.rests
   draw(queue)

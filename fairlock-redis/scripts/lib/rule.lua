@@ -5,26 +5,26 @@
 -- @include lib/queue: is_resting
 -- @include lib/plan: grant
 
--- How many waiters one script grants the lock, how many it removes at most, and how many it reads.
+-- How many waiters one script grants the lock at most, how many places it settles (by a grant or a removal), and how many it reads.
 local MOST_GRANTS, MOST_REMOVED, MOST_READ = 64, 256, 4096
 
--- What becomes of a waiter at its turn. `takes`: it gets its units. `stops`: it waits, and so do all behind. `passed`: it stays, and
--- waiters behind may go first. `leaves`: it is removed.
+-- What becomes of a waiter at its turn. `takes`: it gets its units. `stops`: it waits, and so do all behind. `passed`: its place
+-- stays, and waiters behind may go first. `leaves`: its place is removed.
 local function turn_of(holds, queue, capacity, place, is_heard)
   local of = tonumber(place.capacity)
   local fits = of == capacity and holds.used + place.units <= capacity
-  -- A waiter that does not fit counts as present for half of its time even if its client is not subscribed: else a connection that
-  -- breaks for a moment would cost its turn, since smaller ones would go first.
+  -- A waiter that does not fit counts as present, even if its client is not subscribed, until half of the queue's least TTL is left of
+  -- its time: else a connection that breaks for a moment would cost its turn, since smaller ones would go first.
   local blocks = not fits and place.deadline - queue.clock > queue.ttl / 2
   if holds.capacity and holds.capacity ~= of then
-    return 'leaves' -- The waiter hears of the other capacity when it asks.
-  elseif place.leaves and not fits then
-    return 'passed' -- Its request does not wait.
+    return 'leaves' -- Units are held at another capacity. The waiter hears of that capacity when it asks.
+  elseif place.is_impatient and not fits then
+    return 'passed' -- Its request does not wait: `acquire` removes the place.
   elseif is_heard or blocks or is_present(place, queue.clock, queue.known) then
     return fits and 'takes' or 'stops'
   end
-  -- A waiter that left comes back at its ticket. A waiter that may not know its ticket could not come back: the place stays for
-  -- one more `ttl`, and others pass.
+  -- A waiter that left comes back at its ticket. A waiter that may not know its ticket could not come back: its place stays
+  -- until the queue's least TTL after its deadline, and others pass.
   return place.is_new and place.deadline + queue.ttl > queue.clock and 'passed' or 'leaves'
 end
 
@@ -34,18 +34,23 @@ local function leave(queue, plan, member, place)
 end
 
 -- Grants the lock to the waiters at the head, in order, as long as their units are free. The first present waiter that does not fit
--- ends this (`plan.blocked`). Absent waiters leave. After 64 grants the script stops, and tells the next waiter to ask
--- (`plan.next`): that script goes on. Nothing happens while all units are taken, and while the queue rests. `capacity` is what the
--- script's caller believes; a place that names another capacity never fits. The head is read already; then eight times as many places
--- are read at each step.
+-- ends this (`plan.blocked`). Absent waiters leave. Nothing happens while all units are taken, while a lost queue comes back, and in a
+-- grace. A newcomer comes after all waiters: `acquire` grants it the lock only if nothing is blocked and no place is left to scan.
+--
+-- `capacity` is what the script's caller believes. A place that names another capacity never fits; if that place ends the search,
+-- `acquire` refuses the caller (`plan.other`).
+--
+-- After 64 grants the script stops, and tells the next waiter to ask (`plan.next`): that waiter's script goes on. After 256 settled or
+-- 4096 read places the reply says so (`plan.more_to_scan`), and its client goes on at once. The head is read already; then each step
+-- reads eight times as many places as all steps before it.
 local function hand_on(holds, queue, plan, capacity)
   local members, places, rank, passed = { queue.head }, { queue.head_place }, 0, {}
-  plan.blocked = queue.head and is_resting(queue)
+  plan.blocked = is_resting(queue)
   while members[1] and not plan.blocked and holds.used < (holds.capacity or capacity) do
     for at, member in ipairs(members) do
       local heard = plan.heard[member]
       local place = heard or read_place(member, places[at])
-      -- A member without a place that can be read leaves. The script itself removes what is `gone`.
+      -- A member without a readable place leaves. The place of a `gone` member is removed by the script itself.
       local turn = heard == 'gone' and heard or place and turn_of(holds, queue, capacity, place, heard) or 'leaves'
       if turn == 'takes' and #plan.grants == MOST_GRANTS then turn, plan.next = 'stops', member end
       if turn == 'stops' then
@@ -65,7 +70,7 @@ local function hand_on(holds, queue, plan, capacity)
     members = redis.call('ZRANGE', waiters, rank, rank + math.min(8 * rank, MOST_REMOVED - (rank - #passed)) - 1)
     places = members[1] and redis.call('HMGET', record, unpack(members))
   end
-  -- The bound was reached. The places that were passed leave, too: otherwise no script would ever come to the waiters behind.
+  -- If 4096 places were read, those that were passed leave, too: otherwise no script would ever come to the waiters behind.
   for _, it in ipairs(rank >= MOST_READ and passed or {}) do
     if not plan.heard[it[1]] then leave(queue, plan, it[1], it[2]) end
   end

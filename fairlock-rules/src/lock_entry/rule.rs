@@ -1,4 +1,5 @@
-//! The one rule of who is next. The rule makes a plan, `write` carries it out. `lib/rule.lua` of the Redis backend is the same rule.
+//! The one rule of who is next. The rule makes a plan, `write` carries it out. `lib/rule.lua` of the Redis backend is the same rule,
+//! within the bounds of one script; and Redis never knows that a client is `Gone`.
 
 use super::LockEntry;
 use super::plan::Plan;
@@ -12,9 +13,9 @@ enum AtItsTurn {
     Takes,
     /// The waiter and all behind it wait.
     Stops,
-    /// The waiter stays, and those behind may go first.
+    /// The place stays, and waiters behind may go first.
     Passed,
-    /// The waiter is removed.
+    /// The place is removed.
     Leaves,
 }
 
@@ -29,15 +30,15 @@ impl LockEntry {
         let fits = place.units <= self.kind.capacity().saturating_sub(plan.used);
         let is_heard = place.asked_in == context.call;
         let presence = if is_heard { Presence::Present } else { (context.presence)(&place.owner) };
-        // A waiter that does not fit counts as present for half of its time even if its client is not subscribed: else a connection
-        // that breaks for a moment would cost its turn, since smaller ones would go first.
+        // A waiter that does not fit counts as present, even if its client is not subscribed, until half of the queue's least TTL is
+        // left of its time: else a connection that breaks for a moment would cost its turn, since smaller ones would go first.
         let blocks =
             !fits && self.queue.blocks(place, context.now) && !context.is(Wrong::DeafBlockerIsAbsentAtOnce)
                 || !fits && context.is(Wrong::BlockerIsWaitedFor);
         if presence == Presence::Gone {
             AtItsTurn::Leaves
         } else if !fits && plan.impatient == Some(ticket) {
-            AtItsTurn::Passed // Its request does not wait.
+            AtItsTurn::Passed // Its request does not wait: `acquire` removes the place.
         } else if is_heard
             || blocks
             || presence == Presence::Present && !self.queue.is_overdue(place, context.now)
@@ -50,8 +51,8 @@ impl LockEntry {
         } else if context.is(Wrong::DeadHeadIsWaitedFor) {
             AtItsTurn::Stops
         } else if self.queue.stays_unheard(place) && !context.is(Wrong::UnheardLeavesAtOnce) {
-            // A waiter that left comes back at its ticket. A waiter that may not know its ticket could not come back: the place
-            // stays for one more time to live, and others pass.
+            // A waiter that left comes back at its ticket. A waiter that may not know its ticket could not come back: its place
+            // stays until the queue's least TTL after its deadline, and others pass.
             AtItsTurn::Passed
         } else {
             AtItsTurn::Leaves
@@ -64,7 +65,8 @@ impl LockEntry {
     }
 
     /// Grants the lock to the waiters at the head, in order, as long as their units are free. The first present waiter that does not
-    /// fit ends this (`plan.blocked`). Absent waiters leave. Nothing happens while all units are taken, and while the queue rests.
+    /// fit ends this (`plan.blocked`). Absent waiters leave. Nothing happens while all units are taken, while a lost queue
+    /// comes back, and in a grace. A newcomer comes after all waiters: `acquire` grants it the lock only if nothing is blocked.
     pub(super) fn hand_on(&self, context: &mut OperationContext<'_>, plan: &mut Plan) {
         plan.blocked = self.is_resting(context.now);
         for (ticket, place) in self.queue.places() {

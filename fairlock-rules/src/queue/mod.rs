@@ -199,13 +199,13 @@ impl Queue {
     }
 
     /// Whether the first waiter, which does not fit, counts as present. All others wait for it. Without a subscription it counts until
-    /// it has been silent for half of the place's time: a connection that breaks for a moment must not cost its turn.
+    /// half of the queue's least TTL is left of its time: a connection that breaks for a moment must not cost its turn.
     pub(crate) fn blocks(&self, place: &QueuedPlace, now: Moment) -> bool {
         self.clock.at(now).saturating_add(self.clock.half_ttl()) < place.deadline
     }
 
-    /// A waiter that has never named its ticket may have lost its first answer. So the place of such an absent waiter stays for
-    /// one more time to live.
+    /// A waiter that has never named its ticket may have lost its first answer. So the place of such an absent waiter stays until
+    /// the queue's least TTL after its deadline.
     pub(crate) fn stays_unheard(&self, place: &QueuedPlace) -> bool {
         !place.is_heard && self.clock() < place.deadline.saturating_add(self.clock.least_ttl)
     }
