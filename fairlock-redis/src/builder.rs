@@ -96,7 +96,7 @@ impl RedisBackend {
     /// server, unless `RedisBuilder::tls` gives a configuration in their place.
     ///
     /// ```no_run
-    /// # use fairlock::RedisBackend;
+    /// # use fairlock_redis::RedisBackend;
     /// let client = redis::Client::open("redis://app:secret@cache.internal/2")?;
     /// let backend = RedisBackend::builder_for(client.get_connection_info()).connect()?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())

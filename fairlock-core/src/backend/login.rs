@@ -70,10 +70,8 @@ impl Login {
     /// Reads the password from a file, as of a mounted secret that is replaced now and then. A line break at the end is left out.
     ///
     /// ```no_run
-    /// # use fairlock::RedisBackend;
-    /// use fairlock::Login;
-    ///
-    /// let builder = RedisBackend::builder("redis://app@cache.internal").login(|| Login::of_file("/run/secrets/redis"));
+    /// # use fairlock_core::backend::Login;
+    /// let login = || Login::of_file("/run/secrets/redis"); // for a builder's `login`
     /// ```
     ///
     /// # Errors
