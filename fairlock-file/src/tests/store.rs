@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use fairlock_core::backend::{Backend, BackendErrorKind, LockId};
-use fairlock_core::{Client, ClientId, Error, LockKind, LockName, TryLock};
+use fairlock_core::backend::{
+    Acquire, Acquired, Backend, BackendErrorKind, LockId, RequestId, Wake, WakeSink, only,
+};
+use fairlock_core::{Client, ClientId, Error, LockKind, LockName, OwnerId, TryLock};
 
 use crate::FileBackend;
 use crate::sweep::sweep;
@@ -106,7 +108,7 @@ fn a_directory_that_was_removed_is_refused_even_if_it_is_back() {
     }
     let back = place.client();
     let _held = back.fair_lock("x").unwrap().lock().unwrap();
-    assert!(lock.lock().unwrap_err().to_string().contains("was removed"));
+    assert!(lock.try_lock().unwrap_err().to_string().contains("was removed"));
     assert!(place.open().locks(None).unwrap().len() == 1);
 }
 
@@ -192,6 +194,33 @@ fn the_files_of_a_killed_client_go_and_those_of_a_live_one_stay() {
     assert_eq!([place.files("here").len(), place.files("wake").len(), place.files("new").len()], [1, 1, 0]);
     drop(client);
     assert_eq!([place.files("here").len(), place.files("wake").len()], [0, 0]);
+}
+
+/// Its hold lasts for its lease. Only a presence file that nobody has locked says that a process has ended.
+#[test]
+fn a_client_that_ended_well_or_never_began_is_not_gone() {
+    for name in ["ended well", "never began"] {
+        let (place, client) = (Place::new(), ClientId::random());
+        let backend = place.open();
+        if name == "ended well" {
+            drop(backend.subscribe(client, Arc::new(Deaf)).unwrap());
+        }
+        let lock = LockId::new(LockName::new("x").unwrap(), LockKind::Fair);
+        let owner = OwnerId::new(&format!("{client}:1"));
+        let asked = fairlock_core::backend::Place::new(&lock, &owner, RequestId::new(1));
+        let answer = only(backend.acquire(&[Acquire::new(asked, Duration::from_secs(30))])).unwrap();
+        assert!(matches!(answer, Acquired::Granted { .. }));
+        assert!(
+            matches!(place.client().fair_lock("x").unwrap().try_lock().unwrap(), TryLock::Busy),
+            "{name}"
+        );
+    }
+}
+
+struct Deaf;
+
+impl WakeSink for Deaf {
+    fn wake(&self, _: Wake<'_>) {}
 }
 
 /// Else a child that outlives its parent would keep the parent present.
