@@ -187,14 +187,18 @@ fn no_attempt_is_forgotten_or_overtakes() {
         let mut threads = Threads::with_server(if seed % 2 == 0 { ms(0) } else { ms(10) });
         let mut wanted: HashMap<LockName, VecDeque<Arc<Claim>>> = HashMap::new();
         let (mut left, mut asked) = (0_usize, 0_usize);
-        let mut check =
-            |threads: &Threads, thread: usize, wanted: &mut HashMap<LockName, VecDeque<Arc<Claim>>>| {
-                for claim in threads.in_hand[thread].iter().flat_map(|batch| &batch.asks) {
-                    let first = wanted.get_mut(&claim.lock.name).and_then(VecDeque::pop_front).unwrap();
-                    assert!(Arc::ptr_eq(&first, claim), "seed {seed}: {claim:?} overtakes");
-                    asked += 1;
-                }
-            };
+        let mut check = |threads: &Threads,
+                         thread: usize,
+                         wanted: &mut HashMap<LockName, VecDeque<Arc<Claim>>>| {
+            for claim in threads.in_hand[thread].iter().flat_map(|batch| &batch.asks) {
+                let first = wanted.get_mut(&claim.lock.name).and_then(VecDeque::pop_front).unwrap();
+                assert!(Arc::ptr_eq(&first, claim), "seed {seed}: {claim:?} overtakes");
+                let asks = |batch: &&Batch| batch.asks.iter().any(|other| other.lock.name == claim.lock.name);
+                let threads = threads.in_hand.iter().flatten().filter(asks).count();
+                assert_eq!(threads, 1, "seed {seed}: {claim:?} is asked for beside another");
+                asked += 1;
+            }
+        };
         for step in 0..400 {
             if step < 300 && draw(2) == 0 {
                 let lock = format!("lock {}", draw(3));
