@@ -17,6 +17,8 @@ pub(crate) struct Config {
     pub(crate) lease: Duration,
     pub(crate) place_ttl: Duration,
     pub(crate) outage_limit: Duration,
+    /// A wait that has lasted so long explains itself.
+    pub(crate) slow_wait: Duration,
     /// The backend's.
     pub(crate) attempt_ttl: Option<Duration>,
     pub(crate) label: Arc<str>,

@@ -32,6 +32,7 @@ mod outage;
 mod registry;
 mod shared;
 mod shutdown;
+mod slow_wait;
 mod snapshot;
 mod stats;
 mod stop;

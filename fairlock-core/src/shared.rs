@@ -36,6 +36,7 @@ pub(crate) struct Threads {
     pub(crate) expiry: fn(&Weak<Shared>),
     /// With the thread's number.
     pub(crate) tasks: fn(&Weak<Shared>, usize),
+    pub(crate) slow: fn(&Weak<Shared>),
 }
 
 impl Shared {
@@ -57,8 +58,8 @@ impl Shared {
                 let (client, tasks) = (Weak::clone(client), threads.tasks);
                 Arc::new(move || tasks(&client, number))
             });
-            let (dog, expiry) = (body(threads.dog), body(threads.expiry));
-            let timers = Arc::new(Timers::new(&config.clock, dog, expiry, tasks));
+            let (dog, expiry, slow) = (body(threads.dog), body(threads.expiry), body(threads.slow));
+            let timers = Arc::new(Timers::new(&config.clock, dog, expiry, tasks, slow));
             Shared {
                 id,
                 ledger: Ledger::new(&config, &backend, &timers, &backlog, counters),

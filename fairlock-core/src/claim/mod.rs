@@ -41,7 +41,7 @@ mod waiting;
 use std::fmt;
 use std::panic::RefUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -86,6 +86,8 @@ pub(crate) struct Claim {
     /// The ticket of the place by the last answer; 0 before the first. Kept when the place is gone: by its ticket the server puts
     /// the place back. Written under the mutex of `state`, and read for each request without that mutex.
     ticket: AtomicU64,
+    /// The wait was slow, and a line in the log has said why.
+    explained: AtomicBool,
     state: Mutex<ClaimState>,
 }
 
@@ -179,6 +181,7 @@ impl Claim {
             signal: Signal::new(&config.clock),
             task: None,
             ticket: AtomicU64::new(0),
+            explained: AtomicBool::new(false),
             state: Mutex::new(state),
         }
     }
@@ -276,6 +279,22 @@ impl Claim {
     /// Whether the claim still waits: a wake-up may be for any waiter of a lock.
     pub(crate) fn is_waiting(&self) -> bool {
         matches!(self.lock_state().phase, Phase::Waiting(_))
+    }
+
+    /// When the wait is slow, and is to be explained: since when it has waited, and from when on. None if nothing is to be explained: the
+    /// claim does not wait, the server has not answered yet, or a line was written.
+    pub(crate) fn slow_at(&self) -> Option<(Instant, Instant)> {
+        let state = self.lock_state();
+        let waits = matches!(state.phase, Phase::Waiting(_)) && state.contact.heard.is_some();
+        let is_due = waits && !self.explained.load(Ordering::Relaxed);
+        is_due
+            .then(|| (self.since, self.since.checked_add(self.config.slow_wait)))
+            .and_then(|(since, at)| Some((since, at?)))
+    }
+
+    /// The slow wait is explained, or can't be.
+    pub(crate) fn set_explained(&self) {
+        self.explained.store(true, Ordering::Relaxed);
     }
 
     /// Its entry in the list of what a client holds.

@@ -84,7 +84,10 @@ impl Parts<'_> {
     /// Does what follows from an answer.
     fn follow(self, claim: &Arc<Claim>, after: AfterAnswer) {
         match after {
-            AfterAnswer::Nothing => self.timers.due_by(claim.due_at()),
+            AfterAnswer::Nothing => {
+                self.timers.due_by(claim.due_at());
+                self.timers.slow_by(claim.slow_at());
+            }
             AfterAnswer::PlaceLost => {
                 self.place_lost(claim);
                 self.timers.due_by(claim.due_at());

@@ -170,6 +170,7 @@ impl Config {
             lease: 30 * second,
             place_ttl: 5 * second,
             outage_limit: 10 * second,
+            slow_wait: crate::config::LONGEST, // the calls of these tests are counted
             attempt_ttl: None,
             label: "worker 3".into(),
             clock,

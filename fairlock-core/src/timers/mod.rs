@@ -24,17 +24,26 @@ pub(crate) struct Timers {
     pub(crate) expiry: Sleeper,
     /// They make the first attempts of what tasks want.
     pub(crate) tasks: [Sleeper; TASK_THREADS],
+    /// Explains slow waits.
+    pub(crate) slow: Sleeper,
     /// How long the watchdog's next round may take, by the last rounds: that round does what comes due by then as well.
     pub(crate) meanwhile: Mutex<Duration>,
     ended: AtomicBool,
 }
 
 impl Timers {
-    pub(crate) fn new(clock: &Clock, dog: Body, expiry: Body, tasks: [Body; TASK_THREADS]) -> Timers {
+    pub(crate) fn new(
+        clock: &Clock,
+        dog: Body,
+        expiry: Body,
+        tasks: [Body; TASK_THREADS],
+        slow: Body,
+    ) -> Timers {
         Timers {
             dog: Sleeper::new("fairlock-dog", clock, dog),
             expiry: Sleeper::new("fairlock-expiry", clock, expiry),
             tasks: tasks.map(|body| Sleeper::new("fairlock-tasks", clock, body)),
+            slow: Sleeper::new("fairlock-slow", clock, slow),
             meanwhile: Mutex::default(),
             ended: AtomicBool::new(false),
         }
@@ -82,12 +91,22 @@ impl Timers {
         }
     }
 
+    /// A wait that began at the first time is slow at the second one.
+    pub(crate) fn slow_by(&self, slow_at: Option<(Instant, Instant)>) {
+        let Some((_, at)) = slow_at else { return };
+        // Without the thread the wait goes on as well, and is not explained.
+        if self.start(&self.slow).is_ok() {
+            self.slow.due_by(at);
+        }
+    }
+
     /// Ends the threads at their next step, without waiting for them.
     pub(crate) fn tell_to_end(&self) {
         self.ended.store(true, Ordering::Release);
         self.dog.signal().raise();
         self.expiry.signal().raise();
         self.tasks.iter().for_each(|thread| thread.signal().raise());
+        self.slow.signal().raise();
     }
 
     pub(crate) fn is_told_to_end(&self) -> bool {
@@ -101,7 +120,8 @@ impl Timers {
 
     /// Whether the threads have ended, or never ran.
     pub(crate) fn is_gone(&self) -> bool {
-        self.dog.is_gone() && self.expiry.is_gone() && self.tasks.iter().all(Sleeper::is_gone)
+        let [dog, expiry, slow] = [&self.dog, &self.expiry, &self.slow].map(Sleeper::is_gone);
+        dog && expiry && slow && self.tasks.iter().all(Sleeper::is_gone)
     }
 
     /// Waits for the threads, which are at their very end.
@@ -109,6 +129,7 @@ impl Timers {
         self.dog.join();
         self.expiry.join();
         self.tasks.iter().for_each(Sleeper::join);
+        self.slow.join();
     }
 }
 
@@ -129,7 +150,7 @@ mod tests {
     fn timers(clock: &Clock, body: impl Fn() + Send + Sync + 'static) -> Timers {
         let body: Body = Arc::new(body);
         let tasks = [(); TASK_THREADS].map(|()| Arc::clone(&body));
-        Timers::new(clock, Arc::clone(&body), body, tasks)
+        Timers::new(clock, Arc::clone(&body), Arc::clone(&body), tasks, body)
     }
 
     /// Whether this wakes the watchdog.
@@ -165,7 +186,7 @@ mod tests {
 
     #[test]
     fn the_threads_are_gone_when_all_of_them_are() {
-        let threads: [fn(&Timers) -> &Sleeper; 3] = [|t| &t.dog, |t| &t.expiry, |t| &t.tasks[3]];
+        let threads: [fn(&Timers) -> &Sleeper; 4] = [|t| &t.dog, |t| &t.expiry, |t| &t.tasks[3], |t| &t.slow];
         for thread in threads {
             let (end, ends) = bounded::<()>(0);
             let timers = timers(&Clock::system(), move || _ = ends.recv());

@@ -1,6 +1,7 @@
 //! The thread of a client that keeps its promises while its callers sleep or work: it renews holds and places, many in one round
 //! trip; notices losses in time; asks for requests without a waiting caller; and repeats unanswered releases and withdrawals. A
-//! second thread reports losses while the watchdog waits for the server, and further threads make the first attempts of tasks.
+//! second thread reports losses while the watchdog waits for the server, further threads make the first attempts of tasks, and one
+//! explains slow waits.
 //!
 //! One round, in this order. A call is bounded by the backend; calls of many requests have up to 64 of them.
 //!
@@ -30,6 +31,7 @@ use crate::backoff;
 use crate::claim::earlier;
 use crate::logging::{LineLimit, log_line};
 use crate::shared::{Shared, Threads};
+use crate::slow_wait;
 use crate::tasks;
 use crate::timers::{Sleeper, Timers};
 
@@ -43,6 +45,7 @@ pub(crate) const THREADS: Threads = Threads {
         let look = move |shared: &Shared| tasks::run_first_attempts(shared, number);
         keep(client, |timers| &timers.tasks[number], look);
     },
+    slow: |client| keep(client, |timers| &timers.slow, slow_wait::explain),
 };
 
 /// The body of these threads: looks, and looks again at the time that the last look returned, or when woken, until the client

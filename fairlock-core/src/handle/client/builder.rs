@@ -40,6 +40,7 @@ impl ClientBuilder {
             lease: backend.longest_lease().map_or(DEFAULT_LEASE, |longest| longest.min(DEFAULT_LEASE)),
             place_ttl: Duration::from_secs(5),
             outage_limit: Duration::from_secs(10),
+            slow_wait: Duration::from_secs(1),
             attempt_ttl: None,
             label: default_label().into(),
             clock: Clock::system(),
@@ -68,6 +69,14 @@ impl ClientBuilder {
     /// How long a call continues without any answer before it returns [`Error::Unavailable`]. Default 10 s.
     pub fn outage_limit(mut self, limit: Duration) -> Self {
         self.config.outage_limit = limit;
+        self
+    }
+
+    /// A wait that has lasted so long explains itself, once, by a line in the log with level `info`: how many are ahead, and who holds
+    /// the lock. Default 1 s. To find that out a thread of its own reads the state of the lock, once a second at most in a client,
+    /// and for the longest wait first. A very long time turns that off.
+    pub fn slow_wait(mut self, threshold: Duration) -> Self {
+        self.config.slow_wait = threshold;
         self
     }
 
@@ -105,6 +114,7 @@ impl ClientBuilder {
         check_lease(config.lease, &*self.backend)?;
         check_range("place_ttl", config.place_ttl, SHORTEST_PLACE_TTL..=LONGEST)?;
         check_duration("outage_limit", config.outage_limit)?;
+        check_duration("slow_wait", config.slow_wait)?;
         check_label(&config.label)?;
         check_clock(&config.clock, self.backend.store_clock())?;
         let (id, counters) = (ClientId::random(), Counters::new(self.stats_per_lock));
