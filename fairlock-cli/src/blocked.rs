@@ -1,7 +1,7 @@
 //! Who waits for whom across locks, and who can never go on: a deadlock.
 //!
-//! An owner that waits goes on once the holders before it have gone on, and the waiters ahead of it in the queue. Whoever is left over when
-//! all that can go on has gone on is stuck: in a deadlock, or behind one.
+//! A waiting owner goes on once the holders of its lock have gone on, and the waiters ahead in the queue. Owners that are left when nobody
+//! else can go on are stuck: in a deadlock, or behind a deadlock.
 
 use std::collections::{HashMap, HashSet};
 
@@ -28,14 +28,14 @@ impl Seen {
     }
 }
 
-/// One owner of a deadlock: it waits for a lock that the next one has, or that the next one is to get before it.
+/// One owner of a deadlock, which is a circle: each owner blocks the one before.
 pub(crate) struct Link<'a> {
     pub(crate) waiter: &'a Waiter,
-    /// The lock that it waits for.
+    /// The lock that this owner waits for.
     pub(crate) lock: &'a Seen,
-    /// How the owner before this one in the circle is blocked by it: the hold of that one's lock; none if this owner stands ahead of it.
+    /// The hold by which this owner blocks the former owner; none if this owner stands ahead in the same queue.
     pub(crate) hold: Option<&'a Holder>,
-    /// The lock for which the owner before this one waits.
+    /// The lock for which the former owner waits.
     pub(crate) blocks: &'a Seen,
 }
 
@@ -67,8 +67,8 @@ pub(crate) fn deadlocks(locks: &[Seen]) -> Vec<Vec<Link<'_>>> {
     circles
 }
 
-/// The deadlocks of the first look that the second one has, too: every hold with its token, every wait without a break. Each of these
-/// was there between the looks, so all of them were there at one time, although a look reads one lock after the other.
+/// The deadlocks of the first look whose holds (by token) and waits (without a break) are in the second look, too. A look reads one lock
+/// after the other, so it may show a circle that never was. Holds and waits of both looks were all there between the looks.
 pub(crate) fn lasting<'a>(first: &'a [Seen], second: &[Seen]) -> Vec<Vec<Link<'a>>> {
     let second: HashMap<&str, &Seen> = second.iter().map(|lock| (lock.name.as_str(), lock)).collect();
     let lasts = |link: &Link| {
@@ -79,7 +79,7 @@ pub(crate) fn lasting<'a>(first: &'a [Seen], second: &[Seen]) -> Vec<Vec<Link<'a
             Some(hold) => blocks
                 .and_then(|lock| lock.hold(&hold.owner))
                 .is_some_and(|later| later.token == hold.token && later.units == hold.units),
-            None => true, // the place is the wait itself, and no one overtakes
+            None => true, // the place is the wait, and no waiter overtakes
         };
         goes_on && still_blocks
     };
@@ -114,8 +114,8 @@ fn free_in_the_end(lock: &Seen, stuck: &HashSet<&OwnerId>) -> u32 {
     lock.state.capacity.unwrap_or(1).saturating_sub(taken)
 }
 
-/// Whom the stuck waiter waits for: a stuck holder, or, if there is room beside the holders, the stuck waiter before it. With the lock that
-/// this owner waits for itself, and its hold.
+/// Who blocks the stuck waiter: a stuck holder, or, if there is room beside the holders, the stuck waiter ahead. With the lock that the
+/// blocker waits for, and the blocker's hold.
 fn blocker<'a>(
     locks: &'a [Seen],
     stuck: &HashSet<&OwnerId>,

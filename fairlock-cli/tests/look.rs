@@ -45,11 +45,11 @@ fn show_shows_the_holder_and_the_queue_in_order() {
     assert!(holder["host"].is_string() && holder["held_for_ms"].as_u64().unwrap() < 20_000);
     assert!((1..=30_000).contains(&holder["lease_left_ms"].as_u64().unwrap()));
     assert_eq!((&seen["kind"], &seen["holders"][0]), (&"exclusive".into(), holder));
-    let line = seen["queue"].as_array().unwrap();
-    assert_eq!((line.len(), line[0]["process"].as_u64()), (2, process));
-    assert_eq!((line[1]["label"].as_str(), line[1]["process"].as_u64()), (Some("night\u{1b}ly"), None));
-    let left = line[0]["place_left_ms"].as_u64().unwrap();
-    assert!((1..=5_000).contains(&left) && line[0]["waiting_ms"].is_u64());
+    let queue = seen["queue"].as_array().unwrap();
+    assert_eq!((queue.len(), queue[0]["process"].as_u64()), (2, process));
+    assert_eq!((queue[1]["label"].as_str(), queue[1]["process"].as_u64()), (Some("night\u{1b}ly"), None));
+    let left = queue[0]["place_left_ms"].as_u64().unwrap();
+    assert!((1..=5_000).contains(&left) && queue[0]["waiting_ms"].is_u64());
 
     let said = host.says("show x --wide").out;
     let lines: Vec<&str> = said.lines().collect();
@@ -287,15 +287,15 @@ fn kick_finds_a_waiter_by_its_label_unless_several_have_it() {
     let waiter = |label: &str| host.client(label).fair_lock("x").unwrap().request().unwrap();
     let waiters = ["nightly (h:1)", "nightly (h:2)", "report (h:3)"].map(waiter);
     wait_for_queue(&ours, 3);
-    let line = ours.inspect().unwrap().queue;
-    let listed = [1, 2].map(|at: usize| format!("{at}  nightly (h:{at}) ({})", line[at - 1].owner));
+    let queue = ours.inspect().unwrap().queue;
+    let listed = [1, 2].map(|at: usize| format!("{at}  nightly (h:{at}) ({})", queue[at - 1].owner));
     let several = "2 waiters go by nightly; name one by its owner";
     host.says("kick x nightly --yes").gave(125).with(&[several, &listed[0], &listed[1]]);
     for (label, number) in [("report", 3), ("h:3", 3), ("nightly (h:2)", 2)] {
         output(&host.url(), &["kick", "x", label]).with(&[&format!("number {number} in the queue of x")]);
     }
     host.says("kick x h:1 --yes").gave(0);
-    let place = |at: usize| ours.find_waiter(&line[at].owner).unwrap().map(|(rank, _)| rank);
+    let place = |at: usize| ours.find_waiter(&queue[at].owner).unwrap().map(|(rank, _)| rank);
     assert_eq!([place(0), place(1), place(2)], [Some(2), Some(0), Some(1)]);
     drop(waiters);
     guard.unlock().unwrap();

@@ -38,10 +38,13 @@ fn a_client_lists_its_holds_and_requests() {
     );
     assert_eq!((held[0].hold_count, held[0].leaked, held[0].held_for), (2, 1, 2 * S));
     assert!(held[0].valid_for > 20 * S && held[0].valid_for < 30 * S);
-    let line = client.waiting();
-    assert_eq!(line.len(), 1);
-    assert_eq!((&line[0].owner, line[0].rank, line[0].waiting_for), (other.id(), Some(0), 2 * S));
-    assert_eq!(client.stats().waiting, line, "stats tell of the positions as well");
+    let waiting_now = client.waiting();
+    assert_eq!(waiting_now.len(), 1);
+    assert_eq!(
+        (&waiting_now[0].owner, waiting_now[0].rank, waiting_now[0].waiting_for),
+        (other.id(), Some(0), 2 * S)
+    );
+    assert_eq!(client.stats().waiting, waiting_now, "stats tell of the positions as well");
     assert_eq!(lock.inspect().unwrap().holder().cloned().unwrap().label.as_deref(), Some("orders-worker-3"));
 
     guard.unlock().unwrap();
