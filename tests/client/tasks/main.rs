@@ -4,7 +4,6 @@ mod calls;
 mod crowds;
 mod drops;
 mod executors;
-mod far;
 mod faults;
 mod paused;
 mod servers;
