@@ -181,9 +181,10 @@ impl Backend for FileBackend {
     fn subscribe(&self, client: ClientId, sink: Arc<dyn WakeSink>) -> Result<Subscription, BackendError> {
         let files = &self.0.files;
         files.dir.check()?;
-        let what = format_args!("can't make the files of a client in {}", files.dir.path().display());
-        let (subscription, listener) =
-            wake_ups::subscribe(files, client, sink).map_err(|error| failure(what, error))?;
+        let refused = |error| {
+            failure(format_args!("can't make the files of a client in {}", files.dir.path().display()), error)
+        };
+        let (subscription, listener) = wake_ups::subscribe(files, client, sink).map_err(refused)?;
         let mut listeners = self.0.listeners.lock();
         listeners.retain(|_, listener| listener.strong_count() > 0);
         listeners.insert(client.to_string(), Arc::downgrade(&listener));
