@@ -76,6 +76,15 @@ fn a_holder_stopped_past_its_lease_knows_its_loss() {
     assert_no_residue(&server, &[]);
 }
 
+/// A waiter that is stopped before it has read its first answer goes to the tail: it can't name its place. The first heartbeat names it.
+fn until_it_knows_its_ticket(server: &RedisServer, lock: &str, member: &str) {
+    let record = format!("fairlock_record:{{{lock}}}");
+    let place = || server.query::<String>(&["HGET", &record, member]);
+    eventually(SOON, "the waiter names its ticket", || {
+        place().split(' ').nth(5).is_some_and(|marks| !marks.contains('n'))
+    });
+}
+
 /// A7, with default times: it is granted the lock while it stands still, and cannot take it before that grant is over.
 #[test]
 fn a_waiter_that_was_stopped_when_its_turn_came_is_served_next() {
@@ -88,6 +97,7 @@ fn a_waiter_that_was_stopped_when_its_turn_came_is_served_next() {
     first.go();
     until_in_queue(&server, "turn", 1);
     let member = queue(&server, "turn").remove(0);
+    until_it_knows_its_ticket(&server, "turn", &member);
     let [second, third, fourth] = [(); 3].map(|()| request(&ours, "turn"));
     signals::stop(first.child());
     guard.unlock().unwrap();
@@ -147,6 +157,7 @@ fn a_stopped_waiter_is_passed_over_and_gets_its_place_back() {
     still.go();
     until_in_queue(&server, "again", 1);
     let member = queue(&server, "again").remove(0);
+    until_it_knows_its_ticket(&server, "again", &member);
     let (second, third) = (request(&ours, "again"), request(&ours, "again"));
     signals::stop(still.child());
     thread::sleep(ms(2500)); // longer than its place lives, as tested

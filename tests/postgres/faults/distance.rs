@@ -33,7 +33,8 @@ fn many_waits_and_readers_far_from_the_server_lose_nothing() {
     let ours = PostgresBackend::connect(&through(server(), &proxy)).unwrap();
     let (many, lease, place) = scale();
     let names: Vec<_> = (0..many).map(|number| number.to_string()).collect();
-    let ours = Client::builder(ours).lease(lease).place_ttl(place).build().unwrap();
+    let ours = Client::builder(ours).lease(lease).place_ttl(place);
+    let ours = ours.slow_wait(Duration::from_secs(3600)).build().unwrap(); // these waits are slow on purpose
     let held = by_threads(names.clone(), |name| take_now(&theirs, &name));
     let waiting = by_threads(names.clone(), |name| request(&ours, &name));
     let reading = by_threads(names.clone(), |name| {
