@@ -20,6 +20,7 @@ Servers (user:password@ stands before the hosts; rediss for TLS, with ?sslrootce
   redis+sentinel://host1,host2:26380/mymaster
   redis+cluster://host1,host2:6380
   postgres://user@host1,host2:5433/database?sslmode=require  (--postgres)
+Without a server the locks are those of this machine, in files (--dir).
 Set a password by --password-file, FAIRLOCK_REDIS or FAIRLOCK_POSTGRES: every user of the machine can see options.
 
 Exit codes of all commands except run, which has its own:
@@ -28,7 +29,8 @@ Exit codes of all commands except run, which has its own:
   122  the server can't be reached
   125  any other failure";
 
-/// Run programs under a distributed fair lock (first come, first served), and show its holder and its waiters.
+/// Run programs under a fair lock (first come, first served) of this machine, or of many machines with a server, and show its holder and its
+/// waiters.
 #[derive(Parser)]
 #[command(name = "fairlock", version, after_help = SERVERS, max_term_width = 110)]
 pub(crate) struct Args {
@@ -338,7 +340,7 @@ pub(crate) struct Migrate {
     /// Write the migration to a file in this directory of the tool's migrations, numbered after the last of them, and print the path.
     /// If the migration is there already, only its path is printed.
     #[arg(requires = "print")]
-    pub(crate) dir: Option<PathBuf>,
+    pub(crate) folder: Option<PathBuf>,
 }
 
 /// A tool for migrations.

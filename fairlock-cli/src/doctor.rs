@@ -2,7 +2,7 @@
 
 use std::io::stdout;
 
-use fairlock::{Finding, LockName, Verdict};
+use fairlock::{Finding, LockName, RedisBuilder, Verdict};
 use serde_json::{Value, json};
 
 use crate::args::{Doctor, Server};
@@ -15,15 +15,16 @@ use crate::settings::in_options;
 
 pub(crate) fn doctor(server: &Server, options: &Doctor) -> Result<Exit, Failure> {
     let lock = options.name.as_deref().map(LockName::new).transpose()?;
-    let findings = match server::postgres(server, server.response_timeout) {
-        Some(_) if options.begin_life => return Err(Failure::ours("--begin-life is for Redis")),
-        Some(_) if lock.is_some() => {
-            return Err(Failure::ours(
-                "NAME is for Redis: on PostgreSQL the rights are the same for all locks",
-            ));
+    let findings = match server::redis(server, server.response_timeout) {
+        None if options.begin_life => return Err(Failure::ours("--begin-life is for Redis")),
+        None if lock.is_some() => {
+            return Err(Failure::ours("NAME is for Redis: elsewhere the rights are the same for all locks"));
         }
-        Some(builder) => builder.doctor().map_err(|error| server::explained(server, error))?,
-        None => match of_redis(server, options, lock.as_ref())? {
+        None => match server::postgres(server, server.response_timeout) {
+            Some(builder) => builder.doctor().map_err(|error| server::explained(server, error))?,
+            None => server::file(server)?.doctor()?,
+        },
+        Some(builder) => match of_redis(server, builder, options, lock.as_ref())? {
             Some(findings) => findings,
             None => return Ok(Exit::No),
         },
@@ -32,7 +33,7 @@ pub(crate) fn doctor(server: &Server, options: &Doctor) -> Result<Exit, Failure>
         let all: Vec<Value> = findings.iter().map(to_json).collect();
         format!("{}\n", Value::from(all))
     } else {
-        to_text(&findings, columns())
+        server::where_it_looks(server) + &to_text(&findings, columns())
     };
     print(&text)?; // if nobody reads it, the exit code remains
     let unsafe_there = findings.iter().any(|finding| finding.verdict == Verdict::Unsafe);
@@ -42,10 +43,11 @@ pub(crate) fn doctor(server: &Server, options: &Doctor) -> Result<Exit, Failure>
 /// None if it was not confirmed.
 fn of_redis(
     server: &Server,
+    builder: RedisBuilder,
     options: &Doctor,
     lock: Option<&LockName>,
 ) -> Result<Option<Vec<Finding>>, Failure> {
-    let connected = server::redis(server, server.response_timeout).connect();
+    let connected = builder.connect();
     let backend = connected.map_err(|error| {
         let mut failure = server::explained(server, error);
         if failure.message.contains("no majority") {

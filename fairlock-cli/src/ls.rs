@@ -25,7 +25,9 @@ pub(crate) fn ls(server: &Server, options: &Ls) -> Result<Exit, Failure> {
         }
         let longest = locks.iter().map(|(name, _)| escaped(name.as_str()).chars().count()).max();
         let width = longest.unwrap_or(0).min(40);
-        Ok(locks.iter().map(|(name, state)| row(&escaped(name.as_str()), state, width)).collect())
+        let rows: String =
+            locks.iter().map(|(name, state)| row(&escaped(name.as_str()), state, width)).collect();
+        Ok(server::where_it_looks(server) + &rows)
     })
 }
 

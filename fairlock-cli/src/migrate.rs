@@ -12,7 +12,7 @@ use crate::report::print;
 use crate::server;
 
 pub(crate) fn migrate(server: &Server, options: &Migrate) -> Result<Exit, Failure> {
-    match (options.print, &options.dir) {
+    match (options.print, &options.folder) {
         (None, _) => {
             let builder = server::postgres(server, None)
                 .ok_or_else(|| Failure::ours("migrate needs a database: --postgres, or FAIRLOCK_POSTGRES"))?;

@@ -1,11 +1,13 @@
 //! Connects to the server in the settings. Which store that is matters nowhere else.
 
+use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use fairlock::backend::Backend;
 use fairlock::{
-    Client, LockName, LockState, Login, PostgresBackend, PostgresBuilder, RedisBackend, RedisBuilder,
+    Client, FileBackend, LockName, LockState, Login, PostgresBackend, PostgresBuilder, RedisBackend,
+    RedisBuilder,
 };
 
 use crate::args::{Args, Command, Server};
@@ -23,6 +25,7 @@ const RESPONSE: Duration = Duration::from_secs(1);
 pub(crate) enum Store {
     Redis(RedisBackend),
     Postgres(PostgresBackend),
+    File(FileBackend),
 }
 
 impl Store {
@@ -30,6 +33,7 @@ impl Store {
         match self {
             Store::Redis(backend) => Arc::new(backend.clone()),
             Store::Postgres(backend) => Arc::new(backend.clone()),
+            Store::File(backend) => Arc::new(backend.clone()),
         }
     }
 
@@ -37,6 +41,7 @@ impl Store {
         match self {
             Store::Redis(backend) => backend.locks(pattern),
             Store::Postgres(backend) => backend.locks(pattern),
+            Store::File(backend) => backend.locks(pattern),
         }
     }
 
@@ -44,7 +49,7 @@ impl Store {
     pub(crate) fn grace_left(&self) -> Option<Duration> {
         match self {
             Store::Redis(backend) => backend.grace_left(),
-            Store::Postgres(_) => None,
+            Store::Postgres(_) | Store::File(_) => None,
         }
     }
 }
@@ -55,9 +60,10 @@ pub(crate) fn store(server: &Server) -> Result<Store, Failure> {
 }
 
 fn connect(server: &Server, response_timeout: Option<Duration>) -> Result<Store, Failure> {
-    let connected = match postgres(server, response_timeout) {
-        Some(builder) => builder.connect().map(Store::Postgres),
-        None => redis(server, response_timeout).connect().map(Store::Redis),
+    let connected = match (postgres(server, response_timeout), redis(server, response_timeout)) {
+        (Some(builder), _) => builder.connect().map(Store::Postgres),
+        (None, Some(builder)) => builder.connect().map(Store::Redis),
+        (None, None) => return file(server).map(Store::File),
     };
     let store = connected.map_err(|error| explained(server, error))?;
     if let Store::Redis(backend) = &store
@@ -87,9 +93,10 @@ pub(crate) fn explained(server: &Server, error: fairlock::Error) -> Failure {
     let mut failure = Failure::from(error);
     failure.message = in_options(&failure.message);
     if failure.exit == Exit::Unavailable {
-        failure.message += match server.postgres {
-            Some(_) => " (--postgres, FAIRLOCK_POSTGRES)",
-            None => " (--redis, FAIRLOCK_REDIS)",
+        failure.message += match (&server.postgres, &server.redis) {
+            (Some(_), _) => " (--postgres, FAIRLOCK_POSTGRES)",
+            (None, Some(_)) => " (--redis, FAIRLOCK_REDIS)",
+            (None, None) => " (--dir, FAIRLOCK_DIR)",
         };
     }
     failure
@@ -123,8 +130,8 @@ pub(crate) fn holder(server: &Server, terms: &Terms) -> Result<(Client, Store), 
 /// # Errors
 /// A `--lease` that is longer.
 pub(crate) fn with_a_durable_lease(mut args: Args) -> Result<Args, Failure> {
-    if let (Command::Run(run), Some(longest)) = (&mut args.command, redis(&args.server, None).longest_lease())
-    {
+    let longest = redis(&args.server, None).and_then(|builder| builder.longest_lease());
+    if let (Command::Run(run), Some(longest)) = (&mut args.command, longest) {
         let longest = longest.max(SHORTEST_LEASE);
         if let Some(lease) = run.terms.lease.filter(|lease| *lease > longest) {
             let [lease, longest] = [lease, longest].map(duration::option);
@@ -138,9 +145,31 @@ pub(crate) fn with_a_durable_lease(mut args: Args) -> Result<Args, Failure> {
     Ok(args)
 }
 
-pub(crate) fn redis(server: &Server, response_timeout: Option<Duration>) -> RedisBuilder {
-    let mut builder =
-        RedisBackend::builder(&server.with_tls_files(&server.redis)).discipline(server.discipline);
+/// The locks of this machine.
+pub(crate) fn file(server: &Server) -> Result<FileBackend, Failure> {
+    let dir = server.on_this_machine().unwrap_or_default();
+    // Anybody may have made the directory in /tmp.
+    let owner = dir.metadata().map(|found| found.uid());
+    if server.dir.is_none() && owner.is_ok_and(|owner| owner != nix::unistd::getuid().as_raw()) {
+        let dir = dir.display();
+        return Err(Failure::ours(format!(
+            "{dir} belongs to another user: name a directory (--dir, FAIRLOCK_DIR)"
+        )));
+    }
+    FileBackend::open(dir).map_err(|error| explained(server, error.into()))
+}
+
+/// The first line of what a command shows, if no server keeps the locks: an empty list then is no list of the company's locks.
+pub(crate) fn where_it_looks(server: &Server) -> String {
+    server
+        .on_this_machine()
+        .map_or_else(String::new, |dir| format!("on this machine, in {}\n", dir.display()))
+}
+
+/// None where the settings name no such server.
+pub(crate) fn redis(server: &Server, response_timeout: Option<Duration>) -> Option<RedisBuilder> {
+    let url = server.with_tls_files(server.redis.as_ref()?);
+    let mut builder = RedisBackend::builder(&url).discipline(server.discipline);
     if let Some(durability) = server.durable {
         builder = builder.durable(durability);
     }
@@ -162,7 +191,7 @@ pub(crate) fn redis(server: &Server, response_timeout: Option<Duration>) -> Redi
     if let Some(time) = server.thread_wait {
         builder = builder.thread_wait(time);
     }
-    builder
+    Some(builder)
 }
 
 /// None where the settings name no such server.

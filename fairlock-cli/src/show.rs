@@ -29,7 +29,7 @@ pub(crate) fn show(server: &Server, options: &Show) -> Result<Exit, Failure> {
         if options.json {
             return Ok(format!("{}\n", to_json(&options.name, &state, first)));
         }
-        Ok(to_text(options, &state))
+        Ok(server::where_it_looks(server) + &to_text(options, &state))
     })
 }
 

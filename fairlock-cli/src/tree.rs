@@ -32,7 +32,10 @@ pub(crate) fn blocked(server: &Server, options: &Ls) -> Result<Exit, Failure> {
             _ => lasting(&first, &look(&store, &client, options.pattern.as_deref())?),
         };
         exit = if found.is_empty() { Exit::Done } else { Exit::No };
-        Ok(if options.json { format!("{}\n", to_json(&first, &found)) } else { to_text(&first, &found) })
+        Ok(match options.json {
+            true => format!("{}\n", to_json(&first, &found)),
+            false => server::where_it_looks(server) + &to_text(&first, &found),
+        })
     })?;
     Ok(if shown == Exit::Done { exit } else { shown })
 }

@@ -16,9 +16,10 @@ use support::{
 };
 
 /// A setting, a value that is refused, what is allowed, and a value that is read.
-const SETTINGS: [(&str, &str, &str, &str); 18] = [
+const SETTINGS: [(&str, &str, &str, &str); 19] = [
     ("redis", "", "an address in one of the forms", "redis://127.0.0.1:1"),
     ("postgres", "", "an address of PostgreSQL, in the form", "postgres://a:canary@127.0.0.1:1/b"),
+    ("dir", "", "a directory of this machine", "/proc/fairlock"),
     ("listen-on", "", "an address of PostgreSQL, with --postgres", "postgres://a:canary@127.0.0.1:1/b"),
     ("discipline", "java", "hand-off or redisson", "redisson"),
     ("durable", "yes", "true (also --durable alone), or other times", "trust=20s"),
@@ -89,6 +90,8 @@ fn each_setting_is_read_from_its_option_and_its_variable() {
                 }
                 ("sslkey", _) => (125, "sslkey is set without sslcert"),
                 ("listen-on", _) => (125, "is for PostgreSQL"),
+                ("dir", true) => (125, "FAIRLOCK_REDIS and FAIRLOCK_DIR name two servers"),
+                ("dir", false) => (125, "/proc/fairlock"),
                 ("postgres", true) => (125, "FAIRLOCK_REDIS and FAIRLOCK_POSTGRES name two servers"),
                 _ => (122, "127.0.0.1:1"),
             };

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 use std::fs::{self, File, Permissions};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -42,7 +42,16 @@ pub(crate) struct Dir {
 impl Dir {
     /// Opens the directory, and makes it if needed.
     pub(crate) fn open(path: PathBuf) -> Result<Dir, BackendError> {
-        let failed = |error| failure(format_args!("can't make the directory {}", path.display()), error);
+        let failed = |error: io::Error| {
+            let what = format!("can't make the directory {}", path.display());
+            match error.kind() {
+                // No repeat helps.
+                ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::AlreadyExists => {
+                    BackendError::new(BackendErrorKind::InvalidConfig, format!("{what}: {error}"))
+                }
+                _ => failure(what, error),
+            }
+        };
         match fs::create_dir_all(path.parent().unwrap_or(&path)).and_then(|()| fs::create_dir(&path)) {
             Ok(()) => fs::set_permissions(&path, Permissions::from_mode(DIR_MODE)).map_err(failed)?,
             Err(_) if path.is_dir() => {}

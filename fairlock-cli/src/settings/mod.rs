@@ -19,9 +19,10 @@ pub(crate) const SHORTEST_LEASE: Duration = Duration::from_secs(1);
 /// What every command needs to know of the server, and of the connection to it. None stands for the default of the library.
 #[derive(Clone)]
 pub(crate) struct Server {
-    pub(crate) redis: String,
-    /// The store, if it is this one.
+    /// At most one of these three is given.
+    pub(crate) redis: Option<String>,
     pub(crate) postgres: Option<String>,
+    pub(crate) dir: Option<PathBuf>,
     pub(crate) listen_on: Option<String>,
     pub(crate) discipline: Discipline,
     pub(crate) durable: Option<Durability>,
@@ -129,9 +130,37 @@ fn read<T>(
     Ok(variables)
 }
 
-/// Settings that mean nothing to the other store.
-const OF_REDIS: [&str; 5] = ["redis", "discipline", "durable", "sentinel-login", "thread-wait"];
-const OF_POSTGRES: [&str; 2] = ["postgres", "listen-on"];
+/// Where locks are kept, and the settings that mean something there alone; the first names the place.
+struct Place {
+    settings: &'static [&'static str],
+    /// Completes `SETTING is for`.
+    name: &'static str,
+}
+
+const PLACES: [Place; 3] = [
+    Place {
+        settings: &["redis", "discipline", "durable", "sentinel-login", "thread-wait"],
+        name: "Redis: give --redis, or FAIRLOCK_REDIS",
+    },
+    Place { settings: &["postgres", "listen-on"], name: "PostgreSQL: give --postgres, or FAIRLOCK_POSTGRES" },
+    Place { settings: &["dir"], name: "the locks of this machine" },
+];
+const POSTGRES: usize = 1;
+const MACHINE: usize = 2;
+
+/// What means nothing where no server is.
+const OF_SERVERS: Place = Place {
+    settings: &[
+        "password-file",
+        "sslrootcert",
+        "sslcert",
+        "sslkey",
+        "connections",
+        "connect-timeout",
+        "response-timeout",
+    ],
+    name: "servers, and these locks are on this machine: give --redis or --postgres, or their variables",
+};
 
 /// Where the setting is given.
 fn source(name: &str, matches: &ArgMatches) -> Option<String> {
@@ -143,56 +172,101 @@ fn is_option(source: &str) -> bool {
     source.starts_with('-')
 }
 
-/// What is meant for the other store.
-struct Other {
-    /// The settings; the first is its address.
-    settings: &'static [&'static str],
-    /// Whether that store is given as well: then its variables are for other programs, and say nothing here.
-    is_given: bool,
-    /// Completes `SETTING is for`.
-    store: &'static str,
+/// Which place the settings name, and what else they name.
+struct Chosen {
+    place: usize,
+    /// The places whose variables are for other programs: each is named by a variable, and another place by an option.
+    others: Vec<usize>,
 }
 
-impl Other {
-    /// An option goes before a variable, even if that names the other store.
-    fn of(matches: &ArgMatches) -> Result<Other, clap::Error> {
-        let given = (source("redis", matches), source("postgres", matches));
-        let is_given = given.0.is_some() && given.1.is_some();
-        let is_postgres = match given {
-            (Some(redis), Some(postgres)) => {
-                let two = format!("{redis} and {postgres} name two servers");
-                match (is_option(&redis), is_option(&postgres)) {
-                    (true, true) => return Err(wrong(format!("{two}: give one of them"))),
-                    (false, false) if !ONE_STORE.contains(&matches.subcommand_name().unwrap_or_default()) => {
-                        let choose = "choose by --redis or --postgres, or unset one, as \
-                                      `env -u FAIRLOCK_POSTGRES fairlock …` does";
-                        return Err(wrong(format!("{two}: {choose}")));
-                    }
-                    (by_option, _) => !by_option,
+impl Chosen {
+    /// An option goes before a variable. Without either the locks are those of this machine.
+    ///
+    /// # Errors
+    /// Two places are named alike.
+    fn of(matches: &ArgMatches) -> Result<Chosen, clap::Error> {
+        let named =
+            |(at, place): (usize, &Place)| source(place.settings[0], matches).map(|source| (at, source));
+        let given: Vec<(usize, String)> = PLACES.iter().enumerate().filter_map(named).collect();
+        let options: Vec<&(usize, String)> = given.iter().filter(|(_, source)| is_option(source)).collect();
+        let asks_no_server = ONE_STORE.contains(&matches.subcommand_name().unwrap_or_default());
+        let place = match (&options[..], &given[..]) {
+            ([(_, one), (_, another), ..], _) => {
+                return Err(wrong(format!("{one} and {another} name two servers: give one of them")));
+            }
+            ([(at, _)], _) | ([], [(at, _)]) => *at,
+            ([], []) => {
+                if !asks_no_server {
+                    refuse_empty()?;
                 }
+                MACHINE
             }
-            (_, postgres) => postgres.is_some(),
+            ([], _) if asks_no_server => POSTGRES,
+            ([], [(one_at, one), (another_at, another), ..]) => {
+                let [a, b] = [one_at, another_at].map(|at| PLACES[*at].settings[0]);
+                return Err(wrong(format!(
+                    "{one} and {another} name two servers: choose by --{a} or --{b}, or unset one, as `env -u {another} \
+                     fairlock …` does"
+                )));
+            }
         };
-        Ok(if is_postgres {
-            Other { settings: &OF_REDIS, is_given, store: "Redis, and the server is PostgreSQL" }
-        } else {
-            Other {
-                settings: &OF_POSTGRES,
-                is_given,
-                store: "PostgreSQL: give --postgres, or FAIRLOCK_POSTGRES",
-            }
-        })
+        Ok(Chosen { place, others: given.iter().map(|(at, _)| *at).filter(|at| *at != place).collect() })
+    }
+
+    /// The variables that say nothing here.
+    fn ignored(&self) -> Vec<&'static str> {
+        let mut ignored: Vec<_> = self.others.iter().flat_map(|at| PLACES[*at].settings).copied().collect();
+        if self.place == MACHINE && !self.others.is_empty() {
+            ignored.extend(OF_SERVERS.settings);
+        }
+        ignored
     }
 
     /// # Errors
-    /// For a setting that is meant here and is for the other store.
+    /// For a setting that is meant here and is for another place.
     fn refuse(&self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        let is_meant = |source: &String| is_option(source) || !self.is_given;
-        match self.settings[1..].iter().find_map(|name| source(name, matches).filter(is_meant)) {
-            Some(source) => Err(wrong(format!("{source} is for {}", self.store))),
-            None => Ok(()),
+        let ignored = self.ignored();
+        let elsewhere = PLACES.iter().enumerate().filter(|(at, _)| *at != self.place).map(|(_, place)| place);
+        let no_server = (self.place == MACHINE).then_some(&OF_SERVERS);
+        for place in elsewhere.chain(no_server) {
+            let is_meant =
+                |name: &&str| source(name, matches).filter(|by| is_option(by) || !ignored.contains(name));
+            if let Some(source) = place.settings.iter().filter(|name| !is_name(name)).find_map(is_meant) {
+                let name = match place.name {
+                    redis if self.place == POSTGRES && redis.starts_with("Redis") => {
+                        "Redis, and the server is PostgreSQL"
+                    }
+                    name => name,
+                };
+                return Err(wrong(format!("{source} is for {name}")));
+            }
         }
+        Ok(())
     }
+}
+
+/// Programs of many machines must not take turns on this machine alone because a secret was not set.
+///
+/// # Errors
+/// The variable of a server's address is empty.
+fn refuse_empty() -> Result<(), clap::Error> {
+    let variables = PLACES[..MACHINE]
+        .iter()
+        .filter_map(|place| SERVER.iter().find(|setting| setting.name == place.settings[0]));
+    match variables
+        .map(Setting::variable)
+        .find(|name| std::env::var_os(name).is_some_and(|text| text.is_empty()))
+    {
+        Some(name) => Err(wrong(format!(
+            "{name} is empty: give the server's address, or unset it for the locks of this machine"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Whether the setting names a place.
+fn is_name(setting: &str) -> bool {
+    PLACES.iter().any(|place| place.settings[0] == setting)
 }
 
 /// The commands that ask no server, or only a database.
@@ -230,11 +304,18 @@ impl Server {
         url
     }
 
+    /// The directory of the locks, if no server keeps them.
+    pub(crate) fn on_this_machine(&self) -> Option<PathBuf> {
+        let is_here = self.redis.is_none() && self.postgres.is_none();
+        is_here.then(|| self.dir.clone().unwrap_or_else(usual_dir))
+    }
+
     /// With the defaults.
     fn usual() -> Server {
         Server {
-            redis: SERVER[0].default.to_owned(),
+            redis: None,
             postgres: None,
+            dir: None,
             listen_on: None,
             discipline: Discipline::HandOff,
             durable: None,
@@ -250,13 +331,27 @@ impl Server {
     }
 }
 
+/// One directory for all processes of a user, also for those that cron started: they have no XDG_RUNTIME_DIR. It is in memory where the
+/// system has such a place.
+fn usual_dir() -> PathBuf {
+    let user = nix::unistd::getuid();
+    if user.is_root() {
+        return "/run/lock/fairlock".into();
+    }
+    let of_session = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
+    let of_user = Some(PathBuf::from(format!("/run/user/{user}"))).filter(|dir| dir.is_dir());
+    match of_session.or(of_user) {
+        Some(dir) => dir.join("fairlock"),
+        None => format!("/tmp/fairlock-{user}").into(),
+    }
+}
+
 impl FromArgMatches for Server {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Server, clap::Error> {
         let mut server = Server::usual();
-        let other = Other::of(matches)?;
-        let except = if other.is_given { other.settings } else { &[] };
-        server.variables = read(&SERVER, except, &mut server, matches)?;
-        other.refuse(matches)?;
+        let chosen = Chosen::of(matches)?;
+        server.variables = read(&SERVER, &chosen.ignored(), &mut server, matches)?;
+        chosen.refuse(matches)?;
         if server.discipline != Discipline::Redisson && server.thread_wait.is_some() {
             let what = "is for --discipline redisson, or FAIRLOCK_DISCIPLINE";
             return Err(wrong(format!("{} {what}", source("thread-wait", matches).unwrap_or_default())));

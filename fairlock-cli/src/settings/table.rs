@@ -18,16 +18,16 @@ const LONGEST: Duration = Duration::from_secs(36_500 * 24 * 3600);
 const LONGEST_LABEL: usize = 256; // bytes
 
 /// Those of all commands.
-pub(super) const SERVER: [Setting<Server>; 14] = [
+pub(super) const SERVER: [Setting<Server>; 15] = [
     Setting {
         name: "redis",
         value: "URL",
         alone: None,
         is_usual: true,
-        what: "The server",
+        what: "A server that keeps the locks, for the programs of many machines",
         allowed: "an address in one of the forms that `fairlock --help` lists",
-        default: "redis://127.0.0.1:6379",
-        set: |server, text| put(&mut server.redis, Some(text.to_owned())),
+        default: "none: the locks are those of this machine",
+        set: |server, text| put(&mut server.redis, Some(Some(text.to_owned()))),
     },
     Setting {
         name: "postgres",
@@ -38,6 +38,16 @@ pub(super) const SERVER: [Setting<Server>; 14] = [
         allowed: "an address of PostgreSQL, in the form that `fairlock --help` has",
         default: "none",
         set: |server, text| put(&mut server.postgres, Some(Some(text.to_owned()))),
+    },
+    Setting {
+        name: "dir",
+        value: "DIR",
+        alone: None,
+        is_usual: true,
+        what: "Where the locks of this machine are, which need no server. Users who are to share locks give one directory",
+        allowed: "a directory of this machine, which is made if needed",
+        default: "$XDG_RUNTIME_DIR/fairlock, or /run/user/UID/fairlock, or /tmp/fairlock-UID; for root /run/lock/fairlock",
+        set: |server, text| put(&mut server.dir, Some(Some(text.into()))),
     },
     Setting {
         name: "discipline",

@@ -1,0 +1,172 @@
+//! The command without a server: its locks are those of this machine.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use fairlock_tests::{WorkDir, eventually};
+use serde_json::Value;
+
+use support::{FAIRLOCK, Running, SOON, Said, arguments, process_in, script, send, wait_until_dead, words};
+
+/// A directory that stands for that of the user's session. It has to be short: sockets are made in it.
+struct Session(WorkDir);
+
+impl Session {
+    fn new() -> Session {
+        Session(WorkDir::new())
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.0.path().join("fairlock")
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        support::children_hear_signals();
+        let mut command = Command::new(FAIRLOCK);
+        for name in ["FAIRLOCK_REDIS", "FAIRLOCK_POSTGRES"] {
+            command.env_remove(name);
+        }
+        command.env("FAIRLOCK_DIR", self.dir()).args(arguments).stdin(Stdio::null());
+        command
+    }
+
+    fn says(&self, arguments: &str) -> Said {
+        Running::start(self.command(&words(arguments))).output()
+    }
+
+    fn json(&self, arguments: &str) -> Value {
+        self.says(arguments).json()
+    }
+
+    /// A script under the lock, which has begun. With its process.
+    fn holds(&self, options: &str, then: &str) -> (Running, u32) {
+        let pid = self.0.file(&format!("pid-{}", options.replace([' ', '-'], "")));
+        let running = Running::start(self.command(&arguments(&words(options), &script(&pid, then))));
+        (running, process_in(&pid))
+    }
+}
+
+const FOR_LONG: &str = "exec sleep 1000";
+
+#[test]
+fn a_command_without_a_server_locks_on_this_machine() {
+    let session = Session::new();
+    let first_line = format!("on this machine, in {}\n", session.dir().display());
+    session.says("ls").is(0, &first_line, "");
+    let (holder, _) = session.holds("orders", FOR_LONG);
+    let shown = session.says("show orders").gave(0).out;
+    assert!(shown.starts_with(&format!("{first_line}lock    orders\nholder  ")), "{shown}");
+    let listed = session.says("ls").gave(0).out;
+    assert!(listed.starts_with(&format!("{first_line}orders  held by ")), "{listed}");
+    assert_eq!(session.json("ls --json")[0]["name"], "orders");
+    session.says("run -n orders -- true").failed(124, &["orders"]);
+    session.says("run -n other -- true").is(0, "", "");
+
+    let mut waiter = Running::start(session.command(&["run", "orders", "--", "echo", "my turn"]));
+    eventually(SOON, "it waits", || session.json("show orders --json")["waiting"] == 1);
+    assert!(session.says("ls --blocked").gave(0).out.contains("  1  "));
+    session.says("unlock orders --yes").gave(0);
+    assert_eq!(waiter.output().gave(0).out, "my turn\n");
+    drop(holder);
+    let report = session.says("doctor").gave(0).out;
+    assert!(report.starts_with(&first_line) && report.contains("good     trial"), "{report}");
+}
+
+#[test]
+fn a_killed_holder_is_replaced_at_once() {
+    let session = Session::new();
+    let (holder, program) = session.holds("orders", FOR_LONG);
+    let mut waiter = Running::start(session.command(&["run", "orders", "--", "true"]));
+    eventually(SOON, "it waits", || session.json("show orders --json")["waiting"] == 1);
+    let killed = Instant::now();
+    send("KILL", holder.0.id());
+    assert_eq!(waiter.status().code(), Some(0));
+    assert!(killed.elapsed() < Duration::from_secs(20), "not after its lease of 30 s");
+    wait_until_dead(program);
+}
+
+#[test]
+fn all_kinds_of_locks_are_on_this_machine() {
+    let session = Session::new();
+    let two: Vec<_> =
+        ["one", "two"].map(|name| session.holds(&format!("--permits 2 --label {name} api"), FOR_LONG)).into();
+    session.says("run --permits 2 -n api -- true").failed(124, &["api"]);
+    assert_eq!(session.json("show api --json")["permits"], 2);
+    let reader = session.holds("--shared prices", FOR_LONG);
+    session.says("run --shared -n prices -- true").gave(0);
+    session.says("run --write -n prices -- true").failed(124, &["prices"]);
+    session.says("run -n a b -- true").gave(0);
+    session.says("run --at-least 10m report -- true").gave(0);
+    session.says("run -n report -- true").failed(124, &["kept"]);
+    drop((two, reader));
+}
+
+#[test]
+fn what_is_for_a_server_is_refused_without_one() {
+    let session = Session::new();
+    let redis = "is for Redis: give --redis, or FAIRLOCK_REDIS\n";
+    for (arguments, set, says) in [
+        ("ls --durable", None, format!("--durable {redis}")),
+        ("ls", Some(("FAIRLOCK_DISCIPLINE", "redisson")), format!("FAIRLOCK_DISCIPLINE {redis}")),
+        ("doctor x", None, "NAME is for Redis: elsewhere the rights are the same for all locks\n".to_owned()),
+        (
+            "ls --connections 2",
+            None,
+            "--connections is for servers, and these locks are on this machine: give --redis or --postgres, or their variables\n"
+                .to_owned(),
+        ),
+        (
+            "ls --redis redis://127.0.0.1:1 --dir /tmp/x",
+            None,
+            "--redis and --dir name two servers: give one of them\n".to_owned(),
+        ),
+    ] {
+        let mut command = session.command(&words(arguments));
+        command.envs(set);
+        Running::start(command).output().is(125, "", &format!("fairlock: {says}"));
+    }
+}
+
+/// At once: a command that waits for a server would go on trying.
+#[test]
+fn a_directory_that_cannot_be_made_is_a_mistake() {
+    let session = Session::new();
+    let file = session.0.file("a-file");
+    std::fs::write(&file, "").unwrap();
+    for dir in [PathBuf::from("/proc/fairlock"), file.clone(), file.join("below")] {
+        let dir = dir.display().to_string();
+        let began = Instant::now();
+        let mut command = session.command(&["run", "x", "--dir", &dir, "--", "true"]);
+        command.env_remove("FAIRLOCK_DIR");
+        let said = Running::start(command).output();
+        said.failed(125, &["can't make the directory", &dir]);
+        assert!(began.elapsed() < Duration::from_secs(8), "it does not try again for 10 s");
+    }
+}
+
+/// A secret that was not set must not make each machine lock for itself.
+#[test]
+fn an_empty_address_of_a_server_is_a_mistake() {
+    let session = Session::new();
+    for name in ["FAIRLOCK_REDIS", "FAIRLOCK_POSTGRES"] {
+        let mut command = session.command(&["ls"]);
+        command.env_remove("FAIRLOCK_DIR").env(name, "");
+        let says = "is empty: give the server's address, or unset it for the locks of this machine";
+        Running::start(command).output().is(125, "", &format!("fairlock: {name} {says}\n"));
+    }
+}
+
+#[test]
+fn each_user_has_a_directory_that_needs_no_setting() {
+    let session = Session::new();
+    let mut command = session.command(&["ls"]);
+    command.env_remove("FAIRLOCK_DIR").env("XDG_RUNTIME_DIR", session.0.path());
+    let said = Running::start(command).output().gave(0).out;
+    let of_root = nix::unistd::getuid().is_root();
+    let dir = if of_root { PathBuf::from("/run/lock/fairlock") } else { session.dir() };
+    assert!(said.starts_with(&format!("on this machine, in {}\n", dir.display())), "{said}");
+}
