@@ -270,8 +270,7 @@ fn tell_first(hand: &mut InHand<'_>) -> bool {
 fn ask_first(hand: &mut InHand<'_>) -> bool {
     // Not for tasks that have left.
     let claims: Vec<_> = hand.batch.asks.iter().filter(|claim| claim.begin_to_ask()).cloned().collect();
-    hand.shared.parts().ask_all(&claims);
-    let is_silent = !claims.is_empty() && claims.iter().all(|claim| claim.last_ask_failed());
+    let is_silent = hand.shared.parts().ask_all(&claims);
     hand.calls += u32::from(!claims.is_empty() && !is_silent);
     is_silent
 }

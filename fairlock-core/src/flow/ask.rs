@@ -50,15 +50,19 @@ impl Parts<'_> {
         under_way.answered(answer)
     }
 
-    /// The same for many claims, in one call.
-    pub(crate) fn ask_all(self, claims: &[Arc<Claim>]) {
-        let Some(sent) = claims.first().map(|claim| claim.config.now()) else { return };
+    /// The same for many claims, in one call. Returns whether the server is silent: it has answered for none of them. An error that
+    /// does not pass is an answer.
+    pub(crate) fn ask_all(self, claims: &[Arc<Claim>]) -> bool {
+        let Some(sent) = claims.first().map(|claim| claim.config.now()) else { return false };
         let under_way: Vec<_> = claims.iter().map(|claim| UnderWay { parts: self, claim, sent }).collect();
         let asks: Vec<_> = claims.iter().map(|claim| claim.acquire(&claim.config.label)).collect();
         let answers = self.backend.acquire(&asks);
+        let mut is_silent = true;
         for (ask, answer) in under_way.into_iter().zip(or_missing(answers)) {
+            is_silent &= answer.as_ref().is_err_and(|error| error.kind().is_transient());
             ask.answered(answer);
         }
+        is_silent
     }
 
     fn take_answer(self, claim: &Arc<Claim>, answer: Answer<Acquired>, sent: Instant) -> Instant {

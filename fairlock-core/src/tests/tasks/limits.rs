@@ -1,7 +1,9 @@
 //! How a wait of a task ends without the lock.
 
 use super::super::scene::*;
+use super::super::store::Op;
 use super::super::support::ms;
+use super::is_by_tasks;
 
 /// An attempt of a task without an answer is an error after a repeat. The watchdog repeats it.
 #[test]
@@ -42,6 +44,16 @@ fn the_watchdog_asks_for_what_waits_behind_a_failed_call() {
     let s = tasks().acquire().takes(S).acquire().says(DOWN).a().locks().b().locks().c().locks().d().locks();
     s.pass(2 * S).a().gets(1001..=1004).b().gets(1001..=1004).c().gets(1001..=1004).d().gets(1001..=1004);
     s.asked([ACQUIRE.by_tasks(), ACQUIRE.by_dog().times(4)]);
+}
+
+/// A refusal for good is an answer, after which the threads for tasks go on.
+#[test]
+fn a_refused_request_leaves_nothing_to_the_watchdog() {
+    let s = tasks().acquire().takes(S).acquire().says(DENIED).a().locks().b().locks().c().locks();
+    s.pass(2 * S).a().fails(Denied).b().gets(1001..=1002).c().gets(1001..=1002);
+    let asked = s.store.asked();
+    let by_tasks = asked.iter().filter(|asked| asked.op == Op::Acquire && is_by_tasks(asked)).count();
+    assert_eq!(by_tasks, 3, "{asked:?}");
 }
 
 /// An ask that panics on a thread for tasks is repeated by the watchdog. That thread goes on.
