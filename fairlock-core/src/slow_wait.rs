@@ -4,6 +4,7 @@
 //! at most, for the longest wait that no line has explained; each wait is explained once. So a client with a thousand slow waits writes
 //! a line a second.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,9 +16,13 @@ use crate::words::in_words;
 
 const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 
-/// Explains the longest of the waits that are slow. Returns when to look again.
-pub(crate) fn explain(shared: &Shared) -> Option<Instant> {
+/// Explains the longest of the waits that are slow. Returns when to look again. `pause`: until when no call is made, also if the thread
+/// is woken, since another wait will be slow before that.
+pub(crate) fn explain(shared: &Shared, pause: &Cell<Option<Instant>>) -> Option<Instant> {
     let now = shared.now();
+    if pause.get().is_some_and(|until| now < until) {
+        return pause.get();
+    }
     let (mut longest, mut next): (Option<(Instant, Arc<Claim>)>, _) = (None, None);
     shared.ledger.registry.for_each(|claim| match claim.slow_at() {
         Some((since, at)) if at <= now => {
@@ -34,7 +39,8 @@ pub(crate) fn explain(shared: &Shared) -> Option<Instant> {
     if let (Ok(state), true) = (seen, claim.is_waiting()) {
         write_line(&claim, &state, shared.now());
     }
-    Some(shared.now() + BETWEEN_LOOKS)
+    pause.set(Some(shared.now() + BETWEEN_LOOKS));
+    pause.get()
 }
 
 fn write_line(claim: &Claim, state: &LockState, now: Instant) {

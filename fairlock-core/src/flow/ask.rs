@@ -68,8 +68,9 @@ impl Parts<'_> {
     fn take_answer(self, claim: &Arc<Claim>, answer: Answer<Acquired>, sent: Instant) -> Instant {
         let now = claim.config.now();
         let outcome = answer.as_ref().map(Acquired::number).map_err(BackendError::clone);
+        let is_first = !claim.was_heard();
         let ahead = match answer {
-            Ok(Acquired::Queued { rank, .. }) if !claim.was_heard() => Some(rank),
+            Ok(Acquired::Queued { rank, .. }) if is_first => Some(rank),
             _ => None,
         };
         let after = claim.answered(answer, sent, now);
@@ -79,6 +80,10 @@ impl Parts<'_> {
         }
         let ahead = ahead.or((after == AfterAnswer::Granted(GrantedBy::FirstAsk)).then_some(0));
         self.follow(claim, after);
+        // Once for each wait: later answers of a slow wait wake no thread.
+        if is_first && after == AfterAnswer::Nothing {
+            self.timers.slow_by(claim.slow_at());
+        }
         if let Some(ahead) = ahead.filter(|_| claim.lock.kind != LockKind::Plain) {
             self.ledger.counters.asked(&claim.lock, ahead);
         }
@@ -88,10 +93,7 @@ impl Parts<'_> {
     /// Does what follows from an answer.
     fn follow(self, claim: &Arc<Claim>, after: AfterAnswer) {
         match after {
-            AfterAnswer::Nothing => {
-                self.timers.due_by(claim.due_at());
-                self.timers.slow_by(claim.slow_at());
-            }
+            AfterAnswer::Nothing => self.timers.due_by(claim.due_at()),
             AfterAnswer::PlaceLost => {
                 self.place_lost(claim);
                 self.timers.due_by(claim.due_at());

@@ -22,6 +22,7 @@ mod renew;
 pub(crate) mod scene;
 mod settled;
 mod shutdown;
+mod slow_wait;
 pub(crate) mod store;
 mod support;
 mod tasks;

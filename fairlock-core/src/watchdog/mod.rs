@@ -23,6 +23,7 @@
 mod round;
 
 use std::any::Any;
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -45,7 +46,10 @@ pub(crate) const THREADS: Threads = Threads {
         let look = move |shared: &Shared| tasks::run_first_attempts(shared, number);
         keep(client, |timers| &timers.tasks[number], look);
     },
-    slow: |client| keep(client, |timers| &timers.slow, slow_wait::explain),
+    slow: |client| {
+        let pause = Cell::new(None);
+        keep(client, |timers| &timers.slow, |shared| slow_wait::explain(shared, &pause));
+    },
 };
 
 /// The body of these threads: looks, and looks again at the time that the last look returned, or when woken, until the client

@@ -1,0 +1,38 @@
+//! Slow waits, however many there are: one look a second, and one line.
+
+use super::logger::{install, lines_about};
+use super::store::{Store, queued};
+use super::support::{S, ms};
+use crate::backend::Wake;
+use crate::{Client, ManualClock};
+
+/// Neither waits that begin later nor the answers to repeated asks lead to a look before the second is over.
+#[test]
+fn what_happens_meanwhile_brings_no_look_forward() {
+    install();
+    let clock = ManualClock::new();
+    let store = Store::new(clock.clone().into());
+    let client = Client::builder(store.clone()).clock(clock.clone()).slow_wait(ms(100)).build().unwrap();
+    let id = format!(": {}:", client.id());
+    let lines = || lines_about(&id).iter().filter(|(_, line)| line.contains(" has waited for ")).count();
+    let begin = |n| {
+        store.plan().acquire.push_back(queued(0));
+        let request = client.fair_lock(&format!("slow:{n}")).unwrap().request().unwrap();
+        clock.advance(ms(150));
+        request
+    };
+    let _requests = [0, 1, 2, 3].map(begin);
+    assert_eq!(lines(), 1, "after later waits");
+    for waiting in client.waiting() {
+        store.plan().acquire.push_back(queued(0));
+        store.wake(Wake::Recheck { lock: waiting.lock.as_str(), owner: Some(waiting.owner.as_str()) });
+        clock.advance(ms(10));
+    }
+    assert_eq!(lines(), 1, "after repeated asks");
+    for explained in 2..=4 {
+        clock.advance(S);
+        assert_eq!(lines(), explained);
+    }
+    clock.advance(9 * S);
+    assert_eq!(lines(), 4, "each once");
+}
