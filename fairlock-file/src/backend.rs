@@ -46,7 +46,7 @@ impl FileBackend {
     /// `InvalidConfig` for a directory of a network, and for a path that leaves no room for the name of a socket (60 bytes always
     /// do); `Denied`, `Refused` or `Unavailable` if the directory can't be made.
     pub fn open(dir: impl Into<PathBuf>) -> Result<FileBackend, BackendError> {
-        FileBackend::open_in(dir, machine::boot())
+        FileBackend::open_in(dir, machine::boot()?)
     }
 
     pub(crate) fn open_in(dir: impl Into<PathBuf>, boot: u128) -> Result<FileBackend, BackendError> {
@@ -66,7 +66,7 @@ impl FileBackend {
         let file = files.lock(lock)?;
         // Load.
         let content = Content::read(&file).map_err(failed)?.ok_or_else(|| foreign(&files.dir, lock))?;
-        let State { last, mut entry, .. } = State::of(lock, &content.bytes, files.boot)?;
+        let State { last, mut entry, .. } = State::of(lock, &content.bytes, &files.dir, files.boot)?;
         // Decide.
         let (now, mut store_context, seen) = (machine::now(), StoreContext::after(last), RefCell::default());
         let presence = |owner: &OwnerId| presence_of(&files.dir, owner.client(), &seen);

@@ -1,13 +1,14 @@
 //! The directory, and the names of its files.
 
 use std::fmt::Write;
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File, Metadata, Permissions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use fairlock_core::backend::{BackendError, BackendErrorKind};
 use fairlock_core::{ClientId, LockName};
+use rustix::fs::OFlags;
 
 use crate::failure::failure;
 
@@ -22,14 +23,20 @@ const LONGEST_NAME: usize = 200;
 
 /// File systems of several machines: `statfs` calls them by these numbers.
 #[cfg(target_os = "linux")]
-const NETWORKS: [(u32, &str); 7] = [
+const NETWORKS: [(u32, &str); 13] = [
     (0x6969, "NFS"),
     (0x517b, "SMB"),
     (0xff53_4d42, "CIFS"),
     (0xfe53_4d42, "SMB2"),
     (0x5346_414f, "AFS"),
+    (0x6b41_4653, "AFS"),
     (0x00c3_6400, "Ceph"),
     (0x0102_1997, "9P"),
+    (0x7375_7245, "Coda"),
+    (0x7461_636f, "OCFS2"),
+    (0x0116_1970, "GFS2"),
+    (0x0bd0_0bd0, "Lustre"),
+    (0x4750_4653, "GPFS"),
 ];
 
 /// A directory of locks. It is the one that was opened, or all calls fail: another one of its name has other locks.
@@ -52,6 +59,7 @@ impl Dir {
                 _ => failure(what, error),
             }
         };
+        let path = std::path::absolute(&path).map_err(failed)?; // the process may work in another directory later
         match fs::create_dir_all(path.parent().unwrap_or(&path)).and_then(|()| fs::create_dir(&path)) {
             Ok(()) => fs::set_permissions(&path, Permissions::from_mode(DIR_MODE)).map_err(failed)?,
             Err(_) if path.is_dir() => {}
@@ -80,8 +88,15 @@ impl Dir {
 
     /// Fails if the directory was removed, even if there is a new one.
     pub(crate) fn check(&self) -> Result<(), BackendError> {
-        if identity_of(&self.path).is_ok_and(|found| found == self.identity) {
-            return Ok(());
+        match identity_of(&self.path) {
+            Ok(found) if found == self.identity => return Ok(()),
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(failure(
+                    format_args!("can't look at the directory {}", self.path.display()),
+                    error,
+                ));
+            }
+            _ => {}
         }
         let message = format!(
             "the directory {} was removed, and all locks with it: open it again",
@@ -130,8 +145,20 @@ pub(crate) fn share(path: &Path) -> io::Result<()> {
     fs::set_permissions(path, Permissions::from_mode(FILE_MODE))
 }
 
-fn identity_of(path: &Path) -> io::Result<(u64, u64)> {
-    fs::metadata(path).map(|found| (found.dev(), found.ino()))
+/// Opens a file that is there. Follows no link, which another user may have put there, and waits for no end of a pipe.
+pub(crate) fn open(path: &Path, writes: bool) -> io::Result<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    File::options().read(true).write(writes).custom_flags(flags.bits() as i32).open(path)
+}
+
+/// Which file or directory has this name now.
+pub(crate) fn identity_of(path: &Path) -> io::Result<(u64, u64)> {
+    fs::metadata(path).map(|found| identity(&found))
+}
+
+/// Tells the files of a machine apart, as long as they are open.
+pub(crate) fn identity(found: &Metadata) -> (u64, u64) {
+    (found.dev(), found.ino())
 }
 
 #[cfg(target_os = "linux")]
@@ -167,8 +194,8 @@ mod tests {
     fn file_systems_of_several_machines_are_networks() {
         let nfs = u32::try_from(rustix::fs::NFS_SUPER_MAGIC).unwrap();
         assert_eq!(
-            [nfs, 0xff53_4d42, 0x0000_ef53, 0x0102_1994].map(network),
-            [Some("NFS"), Some("CIFS"), None, None]
+            [nfs, 0xff53_4d42, 0x0bd0_0bd0, 0x0000_ef53, 0x0102_1994].map(network),
+            [Some("NFS"), Some("CIFS"), Some("Lustre"), None, None]
         );
         let proc = u32::try_from(rustix::fs::PROC_SUPER_MAGIC).unwrap();
         assert_eq!((network(proc), network_of(Path::new("/proc")).unwrap()), (None, None));

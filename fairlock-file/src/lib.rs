@@ -32,8 +32,9 @@
 //!
 //! The system frees the file in each case. Interleavings that are closed:
 //!
-//! - *The sweep removes a file that a newcomer has opened*: whoever gets the `flock` looks whether the file still has a name, and
-//!   opens it again if not. The same look finds a file that a user removed.
+//! - *The sweep removes a file that a newcomer has opened*: whoever gets the `flock` looks whether the name still leads to this
+//!   file, and opens the name again if not. Whether the file has any name would not do: a process that is killed between `hard_link`
+//!   and `unlink` leaves a second one. The same look finds files and directories that a user removed or renamed.
 //! - *Two newcomers make the file*: one `hard_link` wins, and the other process opens that file.
 //! - *The directory is removed, and made again*: each open compares it with the one that was opened, and fails.
 //! - *Two threads share an open file*, and so its `flock`: a thread takes the file out of the table for its step.
@@ -48,7 +49,8 @@
 //!
 //! All processes see what was written, synced or not, as long as the machine runs; and when the machine has stopped, all of them have
 //! ended with their holds. A file of another boot is an unused lock whose tokens go on growing. A write that the power cut tore is
-//! no whole slot; if both are torn, the file says so, and can be removed.
+//! no whole slot; if both are torn, the file says so, and can be removed. A container with a `boot_id` of its own would
+//! take the holds of all other processes for those of another boot: a step fails while such a holder lives.
 //!
 //! # Clock
 //!

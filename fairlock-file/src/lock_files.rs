@@ -5,7 +5,7 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::ops::Deref;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use fairlock_core::LockName;
 use fairlock_core::backend::{BackendError, BackendErrorKind};
 use fairlock_rules::LockEntry;
 
-use crate::dir::Dir;
+use crate::dir::{self, Dir};
 use crate::failure::failure;
 use crate::machine;
 use crate::slots::Content;
@@ -36,14 +36,22 @@ const PAUSE: Duration = Duration::from_micros(100);
 pub(crate) struct LockFiles {
     pub(crate) dir: Arc<Dir>,
     pub(crate) boot: u128,
-    open: Mutex<HashMap<LockName, File>>,
+    open: Mutex<HashMap<LockName, Open>>,
+}
+
+/// An open file, and which one it is.
+#[derive(Debug)]
+struct Open {
+    path: PathBuf,
+    file: File,
+    identity: (u64, u64),
 }
 
 /// A lock's file, which no other process changes until this is dropped.
 pub(crate) struct Locked<'a> {
     files: &'a LockFiles,
     lock: &'a LockName,
-    file: Option<File>,
+    open: Option<Open>,
 }
 
 impl LockFiles {
@@ -57,34 +65,36 @@ impl LockFiles {
         let give_up_at = Instant::now() + BOUND;
         let mut kept = self.open.lock().remove(lock);
         loop {
-            let file = match kept.take() {
-                Some(file) => file,
+            let open = match kept.take() {
+                Some(open) => open,
                 None => {
                     self.dir.check()?;
                     self.open(lock).map_err(|error| self.why_not(lock, error))?
                 }
             };
-            if !wait_for(&file, give_up_at).map_err(failed)? {
+            if !wait_for(&open.file, give_up_at).map_err(failed)? {
                 let message = format!("another process has had the file of lock {lock} for {BOUND:?}");
                 return Err(BackendError::new(BackendErrorKind::Unavailable, message));
             }
-            // The file may have been removed before it was ours: then the lock is a new file.
-            if is_linked(&file).map_err(failed)? {
-                return Ok(Locked { files: self, lock, file: Some(file) });
+            // The file may have lost its name before it was ours, and keep another one: then the lock is a new file.
+            if is_at(&open.path, open.identity).map_err(failed)? {
+                return Ok(Locked { files: self, lock, open: Some(open) });
             }
         }
     }
 
     /// The lock's file, which is made if needed. First without `O_CREAT`: the system may refuse that for the file of another user in
     /// a sticky directory.
-    fn open(&self, lock: &LockName) -> io::Result<File> {
+    fn open(&self, lock: &LockName) -> io::Result<Open> {
         let path = self.dir.lock(lock);
-        loop {
-            match File::options().read(true).write(true).open(&path) {
+        let file = loop {
+            match dir::open(&path, true) {
                 Err(error) if error.kind() == ErrorKind::NotFound => self.make(lock, &path)?,
-                opened => return opened,
+                opened => break opened?,
             }
-        }
+        };
+        let identity = dir::identity(&file.metadata()?);
+        Ok(Open { path, file, identity })
     }
 
     /// The file gets its name when it is complete. If another process was faster, that file stays.
@@ -122,20 +132,20 @@ impl Deref for Locked<'_> {
     type Target = File;
 
     fn deref(&self) -> &File {
-        self.file.as_ref().unwrap_or_else(|| unreachable!("it is there until the drop"))
+        self.open.as_ref().map_or_else(|| unreachable!("it is there until the drop"), |open| &open.file)
     }
 }
 
 impl Drop for Locked<'_> {
     /// Frees the file explicitly: a child that was forked meanwhile has it open as well.
     fn drop(&mut self) {
-        let Some(file) = self.file.take() else { return };
-        if file.unlock().is_ok() {
-            let mut open = self.files.open.lock();
-            if open.len() >= MOST_OPEN {
-                open.clear();
+        let Some(open) = self.open.take() else { return };
+        if open.file.unlock().is_ok() {
+            let mut kept = self.files.open.lock();
+            if kept.len() >= MOST_OPEN {
+                kept.clear();
             }
-            open.insert(self.lock.clone(), file);
+            kept.insert(self.lock.clone(), open);
         }
     }
 }
@@ -154,7 +164,10 @@ fn wait_for(file: &File, give_up_at: Instant) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Whether the file still has a name.
-pub(crate) fn is_linked(file: &File) -> io::Result<bool> {
-    file.metadata().map(|file| file.nlink() > 0)
+/// Whether this file still has this name.
+pub(crate) fn is_at(path: &Path, identity: (u64, u64)) -> io::Result<bool> {
+    match dir::identity_of(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        found => Ok(found? == identity),
+    }
 }

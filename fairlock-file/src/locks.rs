@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::Path;
 
@@ -11,6 +11,7 @@ use fairlock_core::{LockName, OwnerId};
 use fairlock_rules::{StoreContext, fits_pattern};
 
 use crate::backend::{FileBackend, presence_of};
+use crate::dir;
 use crate::failure::failure;
 use crate::machine;
 use crate::slots::Content;
@@ -43,9 +44,9 @@ impl FileBackend {
     }
 
     fn listed(&self, path: &Path, pattern: &str) -> io::Result<Option<(LockName, LockState)>> {
-        let Some(content) = Content::read(&File::open(path)?)? else { return Ok(None) };
+        let Some(content) = Content::read(&dir::open(path, false)?)? else { return Ok(None) };
         let files = &self.0.files;
-        let Ok(State { name, last, entry }) = State::decode(&content.bytes, files.boot) else {
+        let Ok(State { name, last, entry, .. }) = State::decode(&content.bytes, files.boot) else {
             return Ok(None);
         };
         let Some(name) = LockName::new(&name).ok().filter(|name| fits_pattern(pattern, name.as_str())) else {

@@ -1,9 +1,14 @@
 //! What all processes of the machine have in common: a clock, and the identity of the boot.
 
+use std::io;
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use fairlock_core::backend::BackendError;
 use fairlock_rules::Moment;
 use rustix::time::{ClockId, clock_gettime};
+
+use crate::failure::failure;
 
 /// The time since some moment of this boot. No user can set this clock, and holders measure their leases by it too: while the machine
 /// sleeps, both stand still.
@@ -12,15 +17,35 @@ pub(crate) fn now() -> Moment {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
-/// The identity of this boot. Other systems than Linux tell theirs through C libraries only: there it is always 0, and what an earlier
-/// boot left is over as its processes are, but for a kept lock.
-pub(crate) fn boot() -> u128 {
-    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    u128::from_str_radix(&id.trim().replace('-', ""), 16).unwrap_or_default()
+/// The identity of this boot. An error if it can't be read: else this process would take all holds of others for those of another boot.
+/// Other systems than Linux tell theirs through C libraries only: there it is always 0, and what an earlier boot left is over as its
+/// processes are, but for a kept lock.
+pub(crate) fn boot() -> Result<u128, BackendError> {
+    if cfg!(target_os = "linux") { boot_in(Path::new("/proc/sys/kernel/random/boot_id")) } else { Ok(0) }
+}
+
+fn boot_in(path: &Path) -> Result<u128, BackendError> {
+    let id = std::fs::read_to_string(path)
+        .and_then(|id| u128::from_str_radix(&id.trim().replace('-', ""), 16).map_err(io::Error::other));
+    id.map_err(|error| failure(format_args!("can't tell this boot from others by {}", path.display()), error))
 }
 
 /// Where the tokens of a new lock begin: past those of any former lock of its name, if the wall clock is right.
 pub(crate) fn first_number() -> u64 {
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since_1970.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_boot_that_cannot_be_told_is_an_error() {
+        for path in ["/proc/sys/kernel/random/no_boot_id", "/proc/version"] {
+            let error = boot_in(Path::new(path)).unwrap_err();
+            assert!(error.message().contains(path), "{error}");
+        }
+        assert!(boot().unwrap() > 0);
+    }
 }

@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 
-use crate::dir::Dir;
+use crate::dir::{self, Dir};
 
 /// The file of a client that lives. Its drop removes it first: the client has ended well.
 pub(crate) struct Here {
@@ -42,10 +42,15 @@ pub(crate) fn is_gone(dir: &Dir, client: &str) -> bool {
     open(dir, client).is_some_and(|file| is_free(&file))
 }
 
+/// Whether the process of the client lives.
+pub(crate) fn is_taken(dir: &Dir, client: &str) -> bool {
+    open(dir, client).is_some_and(|file| !is_free(&file))
+}
+
 /// The file of a client. None also for owners whose names are no file's.
 fn open(dir: &Dir, client: &str) -> Option<File> {
     let is_id = !client.is_empty() && client.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
-    File::open(dir.here(client)).ok().filter(|_| is_id)
+    if is_id { dir::open(&dir.here(client), false).ok() } else { None }
 }
 
 /// Whether nobody has this presence file locked. The shared lock that finds this out ends with the file, and hinders no other look.

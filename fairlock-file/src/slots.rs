@@ -185,6 +185,22 @@ mod tests {
         assert!(fs::metadata(&scratch.0).unwrap().len() < 100_000);
     }
 
+    /// Whatever stands there, reading it neither panics nor finds another content.
+    #[test]
+    fn spoilt_files_have_the_content_or_none() {
+        let scratch = scratch(b"first");
+        scratch.replace(&[7; 5000]);
+        let whole = fs::read(&scratch.0).unwrap();
+        for at in (0..80).chain(2 * SLOT - 20..2 * SLOT + 20).flat_map(|at| [at, at + SLOT]) {
+            for byte in [0, 1, 0x7f, 0x80, 0xff] {
+                let mut spoilt = whole.clone();
+                spoilt[at] = byte;
+                let read = Scratch::with(&spoilt).read();
+                assert!(read.is_none_or(|bytes| bytes == [7; 5000] || bytes == b"first"), "{byte} at {at}");
+            }
+        }
+    }
+
     #[test]
     fn another_file_has_no_content() {
         assert!(Scratch::with(b"a shopping list\n").read().is_none());

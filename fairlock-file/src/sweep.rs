@@ -1,13 +1,13 @@
 //! Removes files that nobody uses: of locks after a day, of killed clients after an hour.
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use crate::dir::{self, Dir};
-use crate::lock_files::{LockFiles, is_linked};
+use crate::lock_files::{LockFiles, is_at};
 use crate::machine;
 use crate::presence;
 use crate::slots::Content;
@@ -22,9 +22,15 @@ const AN_HOUR: Duration = Duration::from_secs(60 * 60);
 pub(crate) fn sweep_if_due(files: &LockFiles, every: Duration) {
     let stamp = files.dir.path().join("swept");
     if is_older(&stamp, every).unwrap_or(true) {
-        _ = fs::write(&stamp, "").and_then(|()| dir::share(&stamp)); // if it is another user's, and can't be written: a sweep more
+        _ = renew(&files.dir, &stamp); // if it is another user's, and can't be replaced: a sweep more
         _ = sweep(files);
     }
+}
+
+/// A new file takes the stamp's place. A link to another file that another user has put there is not followed.
+fn renew(dir: &Dir, stamp: &Path) -> io::Result<()> {
+    let (new, _) = dir.new_file()?;
+    fs::rename(&new, stamp).inspect_err(|_| _ = fs::remove_file(&new))
 }
 
 /// Removes what is old and unused. What can't be removed is of another user, whose clients remove it.
@@ -53,13 +59,14 @@ fn is_older(path: &Path, age: Duration) -> io::Result<bool> {
 
 /// A newcomer that has opened the file meanwhile waits for our lock, finds that the file has no name any more, and makes a new one.
 fn remove_unused(files: &LockFiles, path: &Path) -> io::Result<()> {
-    let file = File::options().read(true).write(true).open(path)?;
+    let file = dir::open(path, true)?;
     file.try_lock()?;
     let Some(content) = Content::read(&file)? else { return Ok(()) };
     let is_unused =
         State::decode(&content.bytes, files.boot).is_ok_and(|state| state.entry.over_at() <= machine::now());
     // Looked at once more, now that nobody else can use the file.
-    if is_unused && is_linked(&file)? && is_older(path, A_DAY)? { fs::remove_file(path) } else { Ok(()) }
+    let has_name = is_at(path, dir::identity(&file.metadata()?))?;
+    if is_unused && has_name && is_older(path, A_DAY)? { fs::remove_file(path) } else { Ok(()) }
 }
 
 fn remove_gone(dir: &Dir, client: &str) -> io::Result<()> {

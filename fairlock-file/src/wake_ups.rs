@@ -84,9 +84,11 @@ impl Listener {
     pub(crate) fn watch(&self, dir: &Dir, place: &Place<'_>, ahead: &[OwnerId]) {
         let added: Vec<_> = ahead.iter().map(|owner| self.watches.add(dir, owner.client(), place)).collect();
         if added.contains(&Added::New) {
-            // The thread begins its wait again.
-            _ = UnixDatagram::unbound()
-                .and_then(|socket| socket.send_to(b"\n", dir.wake(place.owner.client())));
+            // The thread begins its wait again. If its socket is full, the thread will do so anyway.
+            _ = UnixDatagram::unbound().and_then(|socket| {
+                socket.set_nonblocking(true)?;
+                socket.send_to(b"\n", dir.wake(place.owner.client()))
+            });
         }
         if added.contains(&Added::Gone) {
             self.sink.wake(look(&place.lock.name, place.owner));

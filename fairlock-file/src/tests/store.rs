@@ -2,16 +2,18 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use fairlock_core::backend::{
     Acquire, Acquired, Backend, BackendErrorKind, LockId, RequestId, Wake, WakeSink, only,
 };
 use fairlock_core::{Client, ClientId, Error, LockKind, LockName, OwnerId, TryLock};
+use fairlock_rules::{WakeUp, WakeUpKind};
 
 use crate::FileBackend;
-use crate::sweep::sweep;
+use crate::sweep::{sweep, sweep_if_due};
 
 /// A directory that does not exist yet.
 struct Place(PathBuf);
@@ -119,6 +121,10 @@ fn what_another_boot_left_is_over_and_tokens_grow() {
     let held = held.fair_lock("x").unwrap().lock().unwrap();
     let token = held.token();
     let client = Client::new(FileBackend::open_in(&place.0, 2).unwrap()).unwrap();
+    // A holder that lives is of the same boot, and sees another machine.
+    let error = client.fair_lock("x").unwrap().try_lock().unwrap_err();
+    assert!(error.to_string().contains("another boot_id"), "{error}");
+    fs::remove_file(place.0.join(format!("{}.here", held.owner().client()))).unwrap();
     let TryLock::Granted(guard) = client.fair_lock("x").unwrap().try_lock().unwrap() else { panic!() };
     assert!(guard.token() > token);
     assert!(held.renew().is_err(), "it is lost");
@@ -175,6 +181,115 @@ fn a_newcomer_uses_no_file_that_was_removed_meanwhile() {
         assert!(matches!(used.try_lock().unwrap(), TryLock::Busy), "it had the file open as well");
         held.unlock().unwrap();
     });
+}
+
+/// Its parent is no directory any more, as if this user might not look at it.
+#[test]
+fn a_directory_that_cannot_be_looked_at_is_not_called_removed() {
+    let place = Place::new();
+    let backend = FileBackend::open(place.0.join("d")).unwrap();
+    fs::remove_dir_all(&place.0).unwrap();
+    fs::write(&place.0, "").unwrap();
+    let error = backend.locks(None).unwrap_err();
+    fs::remove_file(&place.0).unwrap();
+    assert!(error.to_string().contains("Not a directory"), "{error}");
+}
+
+/// By a rename, or in another directory. A file may have a second name: a process was killed before it took away the first one.
+#[test]
+fn a_file_that_lost_its_name_is_used_by_nobody() {
+    for is_in_dir in [true, false] {
+        let (place, away) = (Place::new(), Place::new());
+        let lock = place.client().fair_lock("x").unwrap();
+        lock.lock().unwrap().unlock().unwrap(); // it keeps the file open
+        if is_in_dir {
+            fs::rename(place.0.join("x.lock"), place.0.join("x.new")).unwrap();
+        } else {
+            fs::rename(&place.0, &away.0).unwrap();
+        }
+        let _held = place.client().fair_lock("x").unwrap().lock().unwrap();
+        match lock.try_lock() {
+            Ok(answer) => assert!(is_in_dir && matches!(answer, TryLock::Busy), "two hold the lock"),
+            Err(error) => assert!(!is_in_dir && error.to_string().contains("was removed"), "{error}"),
+        }
+    }
+}
+
+/// What another user of the group has put there.
+#[test]
+fn links_are_not_followed_and_pipes_not_waited_for() {
+    let place = Place::new();
+    let backend = place.open();
+    let mine = place.0.join("mine");
+    fs::write(&mine, "precious").unwrap();
+    for link in ["swept", "x.lock"] {
+        std::os::unix::fs::symlink(&mine, place.0.join(link)).unwrap();
+    }
+    let pipe = std::process::Command::new("mkfifo").arg(place.0.join("y.lock")).status();
+    assert!(pipe.unwrap().success());
+    sweep_if_due(&backend.0.files, Duration::ZERO);
+    assert_eq!(fs::read_to_string(&mine).unwrap(), "precious");
+    assert!(fs::symlink_metadata(place.0.join("swept")).unwrap().is_file());
+    assert!(backend.locks(None).unwrap().is_empty());
+    for name in ["x", "y"] {
+        let lock = LockId::new(LockName::new(name).unwrap(), LockKind::Fair);
+        assert!(backend.inspect(&lock, 0..0).is_err(), "{name}");
+    }
+}
+
+#[test]
+fn a_directory_stays_where_it_was_when_it_was_opened() {
+    let place = Place::new();
+    std::env::set_current_dir(place.0.parent().unwrap()).unwrap(); // all other tests name whole paths
+    let backend = FileBackend::open(place.0.file_name().unwrap()).unwrap();
+    std::env::set_current_dir("/").unwrap();
+    let lock = LockId::new(LockName::new("x").unwrap(), LockKind::Fair);
+    backend.inspect(&lock, 0..0).unwrap();
+}
+
+/// Its thread stands still, as in a long sweep.
+#[test]
+fn a_full_socket_holds_up_no_waiter() {
+    let (place, client, sink) = (Place::new(), ClientId::random(), Arc::new(Stuck::default()));
+    let backend = place.open();
+    let _held = place.client().fair_lock("x").unwrap().lock().unwrap();
+    let is_stuck = sink.mutex.lock().unwrap();
+    let _subscription = backend.subscribe(client, Arc::clone(&sink) as Arc<dyn WakeSink>).unwrap();
+    let lock = LockId::new(LockName::new("x").unwrap(), LockKind::Fair);
+    let owner = OwnerId::new(&format!("{client}:1"));
+    let wake_up = WakeUp { lock: lock.name.clone(), owner: owner.clone(), kind: WakeUpKind::Recheck };
+    let socket = std::os::unix::net::UnixDatagram::unbound().unwrap();
+    socket.set_nonblocking(true).unwrap();
+    let send = || socket.send_to(wake_up.to_string().as_bytes(), place.0.join(format!("{client}.wake")));
+    send().unwrap();
+    while !sink.is_called.load(Ordering::SeqCst) {
+        std::thread::yield_now();
+    }
+    while send().is_ok() {}
+    let (done, is_done) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let asked = fairlock_core::backend::Place::new(&lock, &owner, RequestId::new(1));
+            done.send(only(backend.acquire(&[Acquire::new(asked, Duration::from_secs(30))]))).unwrap();
+        });
+        let answer = is_done.recv_timeout(Duration::from_secs(5));
+        drop(is_stuck);
+        assert!(matches!(answer, Ok(Ok(Acquired::Queued { .. }))), "{answer:?}");
+    });
+}
+
+/// A client that reads one message.
+#[derive(Default)]
+struct Stuck {
+    is_called: AtomicBool,
+    mutex: Mutex<()>,
+}
+
+impl WakeSink for Stuck {
+    fn wake(&self, _: Wake<'_>) {
+        self.is_called.store(true, Ordering::SeqCst);
+        drop(self.mutex.lock());
+    }
 }
 
 #[test]
