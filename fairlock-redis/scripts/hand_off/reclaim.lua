@@ -18,7 +18,7 @@ local units, token, begin_by, attempt_ttl = tonumber(ARGV[5]), tonumber(ARGV[6])
 -- Holds of an old file are in the way of live holds. A hold that was heard in this grace is live. The others give way, the oldest
 -- first, until the reclaim fits: the holder of a live one reclaims it later in this grace. Live holds always fit beside each other, so in
 -- the end all live holds are there. But if one of two holds takes all units, they were held one after the other: the later hold counts,
--- and a reclaim of the earlier one is late.
+-- and a reclaim of the earlier one is late. (A hold with the same token is the kept one, see `keep.lua`: it is the later one.)
 --
 -- Returns the members whose holds give way; nil if the reclaim does not fit even then.
 local function make_room(holds)
@@ -29,7 +29,7 @@ local function make_room(holds)
   for at = 1, #fields, 2 do
     local takes, its_token, _, its_grace = read_hold(fields[at + 1])
     local is_live = its_grace == grace_id
-    if takes == holds.capacity or units == capacity then is_live = its_token and its_token > token end
+    if takes == holds.capacity or units == capacity then is_live = its_token and its_token >= token end
     if its_token then others[#others + 1] = { member = fields[at], token = its_token, units = takes, is_live = is_live } end
   end
   table.sort(others, function(one, other) return one.token < other.token end)
