@@ -168,7 +168,8 @@ impl Link {
 
     /// Before the login ends, another link takes over: RESP2 allows no AUTH on a connection that listens. For a moment both listen, and the
     /// former one goes when it has answered a ping: every message that was published before the new link listened has come by
-    /// then. A message may come twice, as any message may.
+    /// then. A message may come twice, as any message may. Of two servers (nodes of a cluster, sentinels, a new master) one may have
+    /// passed a message on before the new link listened, and the other after the ping: that is a gap.
     fn renew_login(&mut self, shared: &Shared) {
         if !self.con.is_login_due(Instant::now()) || self.at.next_login().is_none() {
             return;
@@ -176,8 +177,9 @@ impl Link {
         match Link::open(shared) {
             Ok(link) => {
                 let mut former = std::mem::replace(self, link);
-                // The server has cut it off before it had passed on all messages.
-                if former.ping(shared).is_err() {
+                let is_elsewhere = former.era != self.era || !former.at.is_same_server(&self.at);
+                // If the ping fails, the server has cut the link off before it had passed on all messages.
+                if former.ping(shared).is_err() || is_elsewhere {
                     shared.deliver(&Event::Gap);
                 }
             }

@@ -315,3 +315,33 @@ fn a_login_that_ends_costs_no_message_and_no_gap() {
     assert_eq!(diary.gaps(), 0);
     assert!(!subscriber.is_cut_off());
 }
+
+/// Two servers in turn, as the nodes of a cluster.
+struct InTurn([Address; 2], AtomicUsize);
+
+impl Endpoints for InTurn {
+    fn next(&self) -> Result<Address, Failure> {
+        Ok(self.0[self.1.fetch_add(1, Ordering::SeqCst) % 2].clone())
+    }
+}
+
+/// A message that one server had passed on before, and the other had not yet, would be lost.
+#[test]
+fn another_server_that_takes_over_before_a_login_ends_is_a_gap() {
+    let (servers, asked) = ([(); 2].map(|()| TestServer::start()), AtomicUsize::new(0));
+    let logins = Logins::new(move || {
+        let is_first = asked.fetch_add(1, Ordering::SeqCst) == 0;
+        let time = if is_first { Duration::ZERO } else { 3600 * SECOND };
+        Ok::<_, &str>(Login::new("any").with_user("default").valid_for(time))
+    });
+    let addresses = servers.each_ref().map(|server| {
+        let mut address = server.address();
+        address.set_logins(&logins);
+        address
+    });
+    let (diary, in_turn) = (Arc::new(Diary::default()), Arc::new(InTurn(addresses, AtomicUsize::new(0))));
+    let _subscriber =
+        Subscriber::start(in_turn, TIMEOUTS, "own".to_owned(), diary.keep()).expect("a subscriber");
+    diary.await_entry("gap");
+    assert_eq!(listeners(&servers[1], "own"), 1);
+}
