@@ -191,7 +191,7 @@ impl Address {
     }
 
     /// The server has accepted the login.
-    pub(super) fn was_accepted(&self) {
+    pub(crate) fn was_accepted(&self) {
         self.logins.iter().for_each(Logins::accepted);
     }
 

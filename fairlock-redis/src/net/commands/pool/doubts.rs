@@ -85,7 +85,10 @@ impl Pool {
         match ask {
             Ask::Time => _ = reply.map(|time| self.clock.heard(&time)),
             Ask::Role => self.leads_to.heard(reply)?,
-            Ask::Login => _ = reply.map_err(|failure| self.address.refused(failure)),
+            Ask::Login => match reply {
+                Ok(_) => self.address.was_accepted(),
+                Err(failure) => _ = self.address.refused(failure),
+            },
             Ask::Greeting => _ = self.settings.greeting.as_ref().map(|greeting| greeting.answered(reply)),
         }
         Ok(())

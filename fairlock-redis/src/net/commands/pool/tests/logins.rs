@@ -63,6 +63,18 @@ fn a_login_that_is_not_renewed_serves_on() {
     assert!(asked.load(Ordering::SeqCst) <= 4, "it is asked once a second");
 }
 
+/// A login of an open connection ends the two minutes of refused ones, as that of a new connection does.
+#[test]
+fn a_login_of_an_open_connection_counts_as_accepted() {
+    let server = FakeServer::start(|_, words| polite(words));
+    let (mut pool, _) = pool(&server, |_| Ok(token(0).valid_for(Duration::ZERO)));
+    assert_eq!(pool.call(echo("x")), bulk("x"));
+    let others = Logins::new(|| Ok::<_, String>(token(1)));
+    pool.address.set_logins(&others);
+    until(|| pool.call(echo("x")) == bulk("x") && logins(&server).len() > 1);
+    assert!(others.refused(), "none was accepted");
+}
+
 #[test]
 fn a_function_that_fails_panics_or_is_late_is_an_outage() {
     let server = FakeServer::start(|_, words| polite(words));
