@@ -18,7 +18,7 @@ use std::time::Duration;
 use fairlock_core::backend::log_safely;
 use redis::{Value, cmd};
 
-use crate::net::{Failure, Order, Route, ServerFailure, Servers};
+use crate::net::{Order, Route, ServerFailure, Servers};
 use crate::script::reply::{items, text};
 
 /// How often the first waiter looks, of a client that may not publish; the second half as often, and so on: by then those ahead have
@@ -85,13 +85,13 @@ impl Untold {
         }
     }
 
-    /// The server's reason, if it refuses one of the messages. A message that is lost otherwise is not sent again.
+    /// The server's reason, if it refuses one of the messages and would refuse the next as well. A message that is lost otherwise is
+    /// not sent again.
     fn publish(&self, locks: &[&str], packed: &[Vec<u8>]) -> Option<ServerFailure> {
         let pack = |at: usize, _: &Route| packed[at].clone();
         let again = |at: usize, route: &Route| route.pool.call(packed[at].as_slice());
         let sent = self.servers.call_all(locks, pack, Order::InTurn, |_, _, answer| answer, again);
-        let is_refusal = |failed: &ServerFailure| matches!(failed.failure, Failure::Refused { .. });
-        sent.into_iter().filter_map(Result::err).find(is_refusal)
+        sent.into_iter().filter_map(Result::err).find(|failed| failed.failure.is_lasting_refusal())
     }
 
     fn poll(&self, lock: &str, refused: &ServerFailure) {
@@ -143,7 +143,30 @@ impl Untold {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::RedisBackend;
     use crate::fake_backend::bulk;
+    use crate::net::test_server::{Act, FakeServer, polite};
+
+    /// A server that is busy refuses whatever it is asked.
+    #[test]
+    fn only_a_refusal_that_lasts_makes_a_client_poll() {
+        for (said, polls) in [
+            ("BUSY Redis is busy running a script.", false),
+            ("LOADING Redis is loading the dataset in memory", false),
+            ("NOPERM this user has no permissions to run the 'publish' command", true),
+            ("ERR unknown command 'PUBLISH'", true),
+            ("SOMETHING new", true),
+        ] {
+            let server = FakeServer::start(move |_, words| match words[0].as_str() {
+                "PUBLISH" => Act::Say(format!("-{said}\r\n")),
+                _ => polite(words),
+            });
+            let backend = RedisBackend::builder(&format!("redis://{}", server.address())).connect().unwrap();
+            let untold = &backend.0.shared.wake_ups.untold;
+            untold.waits("a", || "fairlock:u".to_owned());
+            assert_eq!(untold.polls(), polls, "{said}");
+        }
+    }
 
     /// Only a reply in its very shape has messages; any other reply stays as it is.
     #[test]

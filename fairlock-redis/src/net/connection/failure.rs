@@ -145,6 +145,13 @@ impl Failure {
         matches!(self, Failure::NotSent(_) | Failure::Refused { is_unsent: true, .. })
     }
 
+    /// Whether the server refuses this request now and later: a right is missing, or the command is. Not if it is busy, or loads.
+    pub(crate) fn is_lasting_refusal(&self) -> bool {
+        let Failure::Refused { code, message, is_unsent: false } = self else { return false };
+        let (kind, words, _) = verdict(code, message);
+        kind != BackendErrorKind::Unavailable || words == REFUSED
+    }
+
     /// Whether the server refused the login.
     pub(super) fn is_of_login(&self) -> bool {
         let Failure::Refused { code, message, .. } = self else { return false };
