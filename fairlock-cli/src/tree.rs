@@ -27,10 +27,11 @@ pub(crate) fn blocked(server: &Server, options: &Ls) -> Result<Exit, Failure> {
     let shown = watch(options.watch, || {
         let first = look(&store, &client, options.pattern.as_deref())?;
         // Most looks find none, and need no second one.
-        let found = match deadlocks(&first) {
-            none if none.is_empty() => none,
-            _ => lasting(&first, &look(&store, &client, options.pattern.as_deref())?),
+        let lasting = match deadlocks(&first).is_empty() {
+            true => Vec::new(),
+            false => lasting(&first, &look(&store, &client, options.pattern.as_deref())?),
         };
+        let found = deadlocks(&lasting);
         exit = if found.is_empty() { Exit::Done } else { Exit::No };
         Ok(match options.json {
             true => format!("{}\n", to_json(&first, &found)),
