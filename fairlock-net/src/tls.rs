@@ -209,7 +209,8 @@ fn configured(
         let (certificate, key) = (identity.certificate.display(), identity.key.display());
         not_begun(match error {
             Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => format!(
-                "the key in `{key}` is not that of the certificate in `{certificate}`: sslcert and sslkey have to name a pair, and                  the certificate stands before those of authorities"
+                "the key in `{key}` is not that of the certificate in `{certificate}`: sslcert and sslkey have to name a pair, and the \
+                 certificate stands before those of authorities"
             ),
             error => {
                 let cause = one_line(&error.to_string());
