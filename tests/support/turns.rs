@@ -1,9 +1,10 @@
 //! Worker processes that take turns on the lock `turns` of any store, and the verdict on what they recorded.
 
+use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::history::{Event, Recorder, Replayed, Rules, Violations, now_ns, read, replay};
+use crate::history::{Event, Recorder, Replayed, Rules, Violations, now_ns, parse, read, replay};
 use crate::oracle::{check_all, count};
 use crate::{PostgresServer, RedisServer, WorkDir, Worker, eventually};
 
@@ -119,10 +120,15 @@ impl<'a, S: Store> Turns<'a, S> {
         eventually(SOON, "the workers go on", || self.store.counter() >= until);
     }
 
-    /// Kills a worker.
+    /// Kills a worker. It held its lock until now, or until its last event: where the system tells that a process has ended, the next
+    /// one has the lock before the kill returns.
     pub fn kill(&self, mut worker: Worker) {
+        let (pid, now) = (worker.child().id(), now_ns());
         worker.kill();
-        Recorder::open(&self.history()).expect("the history").gone(worker.child().id(), now_ns());
+        let history = fs::read_to_string(self.history()).expect("a history can be read");
+        let last =
+            history.lines().filter_map(parse).filter(|event| event.pid == pid).map(|event| event.at).max();
+        Recorder::open(&self.history()).expect("the history").gone(pid, last.unwrap_or(now).max(now));
     }
 
     /// What the workers recorded, without violations: waiters were granted the lock within `gap` of its release, and calls were at most
