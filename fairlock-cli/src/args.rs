@@ -93,8 +93,9 @@ processes that it left in the background then run without the lock.
 Loss: without an answer from the server, the hold is certain only until its lease ends. The program \
 gets KILL a twentieth of the lease before that, and TERM --kill-after before KILL: so it has ended before \
 another owner can get the lock. The same happens if fairlock itself is stopped. If it is killed, TERM \
-comes at once and KILL after --kill-after, and the lock is released when the program has ended. If the lock is taken by force, TERM comes at once and KILL after \
---kill-after, and the next holder does not wait for that.
+comes at once and KILL after --kill-after, and the lock is released when the program has ended. If the \
+lock is taken by force, TERM comes at once and KILL after --kill-after, and the next holder does not wait \
+for that.
 ";
 
 const RUN_USAGE: &str = "fairlock run [OPTIONS] <NAME>... -- <PROGRAM> [ARGS]…\n       fairlock run [OPTIONS] <NAME>... -c <TEXT>";
@@ -261,8 +262,8 @@ pub(crate) struct Ls {
     /// Only names that match: * is any text, ? one character, [ab] one of these.
     pub(crate) pattern: Option<String>,
     /// Show who waits for whom, as a tree, deadlocks first; exit code 1 if there is a deadlock. Reads the first 500 waiters of each
-    /// lock, two round trips a lock. The owners are threads, `Owner`s, and commands: each wait of a task is an owner of its own, and
-    /// a lock without a queue (--plain) does not show its waiters, so these show no deadlock.
+    /// lock, two round trips a lock. Owners are threads, `Owner`s, and commands. Tasks show no deadlock: each wait of a task is an
+    /// owner of its own. Nor do locks without a queue (--plain), whose waiters can't be read.
     #[arg(long)]
     pub(crate) blocked: bool,
     /// List them repeatedly, once every interval.
@@ -305,7 +306,7 @@ pub(crate) struct Kick {
 
 /// Check whether locks are safe on the server: version, role, eviction, replicas, persistence, clock, round trips, scripts,
 /// rights and sentinels; and say which faults a hold survives, and how long a grace lasts. On PostgreSQL: version, role, commits,
-/// what slows hand-offs (old snapshots, dead rows), pooler, wake-ups, tables and rights. Exit code 1 if something is unsafe.
+/// what slows hand-overs (old snapshots, dead rows), pooler, wake-ups, tables and rights. Exit code 1 if something is unsafe.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  fairlock doctor --redis redis+sentinel://s1,s2,s3/mymaster\n  fairlock doctor --postgres postgres://locks@db1,db2/locks"

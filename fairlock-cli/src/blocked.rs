@@ -29,7 +29,7 @@ pub(crate) struct Link<'a> {
     pub(crate) waiter: &'a Waiter,
     /// The lock that this owner waits for.
     pub(crate) lock: &'a Seen,
-    /// The hold by which this owner blocks the former owner; none if this owner stands ahead in the same queue.
+    /// The owner's hold that blocks the former owner. Without a hold the owner stands ahead in the queue.
     pub(crate) hold: Option<&'a Holder>,
     /// The lock for which the former owner waits.
     pub(crate) blocks: &'a Seen,
@@ -191,7 +191,7 @@ mod tests {
                 &["a: x < y", "b: y < x", "c: u < v", "d: v < u"],
                 &["y has b, wants a; x has a, wants b", "v has d, wants c; u has c, wants d"],
             ),
-            // One free unit is enough to go on, and so is one that will be free.
+            // One unit is enough to go on, whether it is free now or later.
             (&["a/2: x=1 u=1 < y=1", "b: y < x"], &[]),
             (&["a/2: x=1 < y=2", "b: y < x"], &["y has b, wants a; x has a, wants b"]),
             // There is room for y beside the reader x, but not before the writer w.

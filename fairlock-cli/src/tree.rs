@@ -90,7 +90,7 @@ struct Tree<'a> {
 }
 
 impl<'a> Tree<'a> {
-    /// A lock and its waiters; below each waiter the locks that it holds, if others wait for them.
+    /// A lock and its waiters; below each waiter, the locks that the waiter holds and others wait for.
     fn lock(&mut self, lock: &'a Seen, depth: usize) {
         let (indent, name) = ("    ".repeat(depth), escaped(&lock.name));
         if !self.printed.insert(&lock.name) {

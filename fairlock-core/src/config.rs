@@ -17,7 +17,7 @@ pub(crate) struct Config {
     pub(crate) lease: Duration,
     pub(crate) place_ttl: Duration,
     pub(crate) outage_limit: Duration,
-    /// A wait that has lasted so long explains itself.
+    /// After how long a line in the log explains a wait.
     pub(crate) slow_wait: Duration,
     /// The backend's.
     pub(crate) attempt_ttl: Option<Duration>,

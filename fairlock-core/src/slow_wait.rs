@@ -1,8 +1,8 @@
 //! A slow wait explains itself: a line in the log says how many are ahead, and who holds the lock.
 //!
-//! To find that out costs a call of the store, so a thread of its own does it: no renewal waits for that call. One look a second is made
-//! at most, for the longest wait that no line has explained; each wait is explained once. So a client with a thousand slow waits writes
-//! a line a second.
+//! A look costs a call of the store, and runs on a thread of its own (`fairlock-slow`): no renewal waits for a look. There is at most one
+//! look a second, for the longest wait that no line has explained, and each wait is explained once. So a client with a thousand slow
+//! waits writes a line a second.
 
 use std::cell::Cell;
 use std::sync::Arc;

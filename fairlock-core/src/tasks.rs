@@ -99,7 +99,8 @@ pub(crate) fn leave(shared: &Arc<Shared>, claim: &Arc<Claim>) {
             shared.ledger.recheck_by(claim, claim.take_recheck());
         }
         Some(AfterGivingUp::Nothing | AfterGivingUp::OthersWait) => shared.ledger.retire(claim),
-        None => _ = unlock(shared, claim, FirstAttempt::CleanUp(Cleanup::Release)), // a loss was logged, and a claim that has failed holds nothing
+        // A loss was logged, and a claim that has failed holds nothing.
+        None => _ = unlock(shared, claim, FirstAttempt::CleanUp(Cleanup::Release)),
     }
 }
 
@@ -241,8 +242,8 @@ fn tell_first(hand: &mut InHand<'_>) -> bool {
         }
         let (busy, mut claims) = list.drain(..).partition::<Vec<_>, _>(|claim| cleanup.has_to_wait(claim));
         for claim in busy {
-            // A call that is under way could make a place after this withdrawal. Another thread for tasks makes the call, and then
-            // the cleanup comes after it; or has just ended it; or the watchdog makes it, whose cleanup comes after it.
+            // A call that is under way could make a place after this withdrawal. If another thread for tasks makes the call, the
+            // cleanup is put off until the call ends. If the watchdog does, the watchdog cleans up afterwards. Or the call has just ended.
             if let Some((_, taken)) = by
                 && shared.first_attempts.put_off(&claim, cleanup)
             {

@@ -56,7 +56,7 @@ fn granted(shared: &Shared, lock: &str, owner: &str, request: RequestId, token: 
     if claim.pushed(token, shared.now()) {
         ledger.granted(&claim, GrantedBy::WakeUp);
     } else {
-        // The push is kept for the answer that it overtook; or it came too late, which is a reason to ask.
+        // Either the claim keeps the push until the answer comes, or the push came too late: then the claim asks.
         ledger.wake_claim(&claim);
     }
     true

@@ -13,7 +13,8 @@ use crate::lock_files::BOUND;
 const STEPS: usize = 20;
 
 impl FileBackend {
-    /// Checks the directory. The topics are, in this order: `directory`, who shares it; `boot`; `trial`: a lock of a random name (`fairlock-doctor:…`) is acquired and released; `step`: how long that takes.
+    /// Checks the directory. The topics are, in this order: `directory`, who shares it; `boot`; `trial`: a lock of a random name
+    /// (`fairlock-doctor:…`) is acquired and released; `step`: how long that takes.
     ///
     /// # Errors
     /// `Refused` if the directory was removed, `Denied` or `Unavailable` if it can't be read. Any later failure is a finding.

@@ -22,7 +22,7 @@
 //! # States, and who moves them
 //!
 //! **A lock's file** is absent → named (`hard_link`, by whoever asks first) → without a name (`unlink`, by the sweep of any client of the
-//! same user, a day after the last use). Each step of any process reads and writes it between `flock` and its end. A step that is killed:
+//! same user, a day after the last use). A step takes the `flock`, reads the file, writes the file, and frees it. A step that is killed:
 //!
 //! | killed | what the next step finds |
 //! | --- | --- |
@@ -39,18 +39,19 @@
 //! - *The directory is removed, and made again*: each open compares it with the one that was opened, and fails.
 //! - *Two threads share an open file*, and so its `flock`: a thread takes the file out of the table for its step.
 //!
-//! **A client** is present from before its first request (its file gets its name when it is locked) until it ends well (the name is
-//! removed first), or is *gone* when the file is there and nobody has it locked: its process has certainly ended. A gone waiter is
-//! passed over. A gone holder is replaced by the next waiter that is heard, and such a waiter watches (`pidfd_open`, on Linux) the
-//! processes that it waits for: so a killed holder is replaced in milliseconds. A client that stands still is present: its lease ends
-//! by the clock, as in any store. A child that is forked without `exec` keeps its parent present until the leases end.
+//! **A client** is present from before its first request until its end. The presence file gets its name once it is locked; when the
+//! client ends well, the name goes before the lock. A file with a name that nobody has locked says that the client is *gone*: the
+//! process has certainly ended. A gone waiter is passed over. A gone holder is replaced by the next waiter that is heard, and waiters
+//! watch (`pidfd_open`, on Linux) the processes that they wait for: so a killed holder is replaced in milliseconds. A client that
+//! stands still is present: its lease ends by the clock, as in any store. A child that is forked without `exec` keeps its parent
+//! present until the leases end.
 //!
 //! # Why nothing is synced to the disk
 //!
 //! All processes see what was written, synced or not, as long as the machine runs; and when the machine has stopped, all of them have
-//! ended with their holds. A file of another boot is an unused lock whose tokens go on growing. A write that the power cut tore is
-//! no whole slot; if both are torn, the file says so, and can be removed. A container with a `boot_id` of its own would
-//! take the holds of all other processes for those of another boot: a step fails while such a holder lives.
+//! ended with their holds. A file of another boot is an unused lock whose tokens go on growing. A write that a power cut tore leaves
+//! no whole slot. If both slots are torn, calls fail with `Corrupt`, and the file can be removed. A container with a `boot_id` of its
+//! own would take the holds of all other processes for those of another boot: a step fails while such a holder lives.
 //!
 //! # Clock
 //!

@@ -10,14 +10,14 @@ use std::path::PathBuf;
 
 use crate::dir::{self, Dir};
 
-/// The file of a client that lives. Its drop removes it first: the client has ended well.
+/// The presence file of a client that lives. The drop removes the name before it frees the file: the client has ended well.
 pub(crate) struct Here {
     path: PathBuf,
     _locked: File,
 }
 
 impl Here {
-    /// The file gets its name when it is locked, so nobody finds it free.
+    /// Locks the file before naming it, so that nobody finds the file free.
     pub(crate) fn take(dir: &Dir, client: &str) -> io::Result<Here> {
         let (new, mut file) = dir.new_file()?;
         let path = dir.here(client);

@@ -3,7 +3,7 @@
 //! ```text
 //!  0     slot    40 bytes of head: magic, generation, place, length and checksum of the content; then the content, if it fits
 //!  2048  slot    the same: the whole slot with the greater generation counts
-//!  4096  …       contents that fit into no slot; a new one never lies over the one that counts
+//!  4096  …       contents that fit into no slot; a write never touches the content that counts
 //! ```
 
 use std::fs::File;

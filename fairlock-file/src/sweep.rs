@@ -13,9 +13,9 @@ use crate::presence;
 use crate::slots::Content;
 use crate::state::State;
 
-/// So long after its last use a lock's file stays, so that tokens grow even if the clock is set back.
+/// How long an unused lock keeps its file, so that tokens grow even if the clock is set back.
 const A_DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// So long the file of a killed client says that it is gone. Its leases are over then, as a rule, and end by themselves otherwise.
+/// How long the file of a killed client stays, and says that the client is gone. Longer leases of the client end by the clock.
 const AN_HOUR: Duration = Duration::from_secs(60 * 60);
 
 /// Sweeps if no client has for so long.
@@ -41,8 +41,9 @@ pub(crate) fn sweep(files: &LockFiles) -> io::Result<()> {
         match path.extension().and_then(OsStr::to_str) {
             Some("lock") if is_older(&path, A_DAY).unwrap_or(false) => _ = remove_unused(files, &path),
             Some("here") if is_older(&path, AN_HOUR).unwrap_or(false) => _ = remove_gone(&files.dir, stem),
-            // Left by a process that was killed before it gave the file its name, or its presence.
+            // Its process was killed before the file got a name.
             Some("new") if is_older(&path, AN_HOUR).unwrap_or(false) => _ = fs::remove_file(&path),
+            // A sweep was killed between the two files of a client, or a subscription failed.
             Some("wake") if !files.dir.here(stem).exists() && is_older(&path, AN_HOUR).unwrap_or(false) => {
                 _ = fs::remove_file(&path);
             }

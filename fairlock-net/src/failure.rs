@@ -7,18 +7,18 @@ use crate::words::in_words;
 /// Why a connection has no TLS.
 #[derive(Debug)]
 pub enum TlsFailure {
-    /// It can't be begun from here: a file can't be read, no certificate can be for this host, or the feature `tls-rustls` is missing.
+    /// The client can't begin TLS: a file can't be read, no certificate can be for this host, or the feature `tls-rustls` is missing.
     NotBegun(String),
     /// The server's certificate is not trusted.
     Certificate(String),
-    /// The server does not trust this side's certificate, or asks for one and got none.
+    /// The server does not trust the client's certificate, or asked for one and got none.
     Refused(String),
-    /// The server speaks no TLS or another one, closed, or did not answer until the deadline.
+    /// The server speaks no TLS or another version, closed, or did not answer until the deadline.
     Handshake(io::Error),
 }
 
 impl TlsFailure {
-    /// Of an error of a connection whose handshake was over here: the server looks at this side's certificate last.
+    /// The failure in an error of a connection whose handshake has ended here: the server checks the client's certificate afterwards.
     pub fn of(error: &io::Error) -> Option<TlsFailure> {
         match error.get_ref()?.downcast_ref()? {
             TlsFailure::Refused(cause) => Some(TlsFailure::Refused(cause.clone())),

@@ -71,7 +71,7 @@ impl Tls {
                 format!("{error}; are the clocks right, here and where it was made?")
             }
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-                format!("{error}; the address has to name a host that stands in it")
+                format!("{error}; the address has to name a host that the certificate names")
             }
             _ => {
                 let by = match &self.settings {
@@ -86,13 +86,13 @@ impl Tls {
                 let unread = self.unread.as_ref().map(|unread| {
                     format!("; not all certificates of the authorities here can be read ({unread})")
                 });
-                let to_do = "sslrootcert=FILE names the certificate (PEM) of the authority that has";
+                let to_do = "sslrootcert=FILE names the certificate (PEM) of the authority that signed it";
                 format!("{error}; {by}{}; {to_do}", unread.unwrap_or_default())
             }
         }
     }
 
-    /// Why the server refuses this side, if the alert says that, and what to do.
+    /// Why the server refuses the client, if the alert says so, and what to do.
     fn refused(&self, alert: AlertDescription) -> Option<String> {
         use AlertDescription::{
             AccessDenied, BadCertificate, CertificateExpired, CertificateRequired, CertificateRevoked,
@@ -105,10 +105,10 @@ impl Tls {
             TlsSettings::Config(_) => Some("the certificate of the configuration in `tls`".to_owned()),
         };
         let why = match (alert, &shown) {
-            // So servers with TLS 1.2 ask for a certificate, and tell of other faults.
+            // By this alert servers with TLS 1.2 ask for a certificate; other faults have it, too.
             (HandshakeFailure, None) => {
                 return Some(format!(
-                    "{alert:?}; if it asks for a client's certificate, sslcert=FILE and sslkey=FILE name it (PEM)"
+                    "{alert:?}; if it asks for a client's certificate, name one (PEM) by sslcert=FILE and sslkey=FILE"
                 ));
             }
             (CertificateRequired, Some(shown)) => {
@@ -118,13 +118,13 @@ impl Tls {
             }
             (CertificateRequired | BadCertificate | CertificateUnknown | AccessDenied, None) => {
                 return Some(
-                    "it asks for a client's certificate; sslcert=FILE and sslkey=FILE name it (PEM)"
+                    "it asks for a client's certificate; name one (PEM) by sslcert=FILE and sslkey=FILE"
                         .to_owned(),
                 );
             }
             (UnknownCA, _) => "it does not know the authority that signed",
-            (CertificateExpired, _) => "by its clock, expired is",
-            (CertificateRevoked, _) => "revoked is",
+            (CertificateExpired, _) => "its clock is past the end of",
+            (CertificateRevoked, _) => "its list of revoked certificates has",
             (
                 BadCertificate | CertificateUnknown | UnsupportedCertificate | AccessDenied | DecryptError,
                 _,
@@ -134,7 +134,7 @@ impl Tls {
         Some(format!("{why} {} ({alert:?}); its log may say more", shown?))
     }
 
-    /// The error, if the server says by it that it refuses this side.
+    /// The error; in words, if the server refuses the client.
     fn explained(&self, error: io::Error) -> io::Error {
         match cause_of(&error) {
             Some(Error::AlertReceived(alert)) => match self.refused(*alert) {
@@ -153,8 +153,8 @@ impl Read for Tls {
 }
 
 impl Write for Tls {
-    /// By TLS 1.3 a server looks at this side's certificate when the handshake is over here. It may have closed when this side
-    /// writes, and its reason is then what it sent last.
+    /// By TLS 1.3 a client's handshake ends before the server has checked the client's certificate. If the server refuses the
+    /// certificate then, a write fails, and what the server sent last tells the reason.
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         self.stream.write(buf).map_err(|error| {
             let StreamOwned { conn, sock } = &mut self.stream;
@@ -250,7 +250,7 @@ fn in_file(path: &Path) -> Result<RootCertStore, TlsFailure> {
     Ok(authorities)
 }
 
-/// What this side shows: its certificate, and those of the authorities in between.
+/// The client's certificate, and behind it those of the authorities in between.
 fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFailure> {
     let to_do = "sslcert has to name a file of certificates in PEM";
     certificates(path).map_err(|cause| unreadable("client's certificate", path, &cause, to_do))

@@ -23,7 +23,7 @@ pub enum Trust {
 /// The certificate that a connection shows to a server that asks for one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The file (PEM) of the certificate, and behind it of the authorities between it and one that the server knows.
+    /// The file (PEM) of the certificate. Behind the certificate stand the authorities that lead to one the server knows.
     pub certificate: PathBuf,
     /// The file (PEM) of its private key, which is not encrypted.
     pub key: PathBuf,

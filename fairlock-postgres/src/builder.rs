@@ -108,7 +108,7 @@ impl PostgresBuilder {
 
     /// Makes TLS with a configuration of the program's own: its authorities, client certificate, provider of cryptography (FIPS), in
     /// place of `sslrootcert`, `sslcert` and `sslkey`, which the address then can't have. Without `sslmode` in the address TLS is
-    /// required; with it TLS is used when it says, and `disable` is refused. A Unix socket has no TLS. For the
+    /// required; `sslmode` can make TLS optional, but `disable` is refused. A Unix socket has no TLS. The configuration counts for the
     /// [other address](Self::listen_on), too. The types are those of [`rustls`](fairlock_net::rustls) 0.23.
     #[cfg(feature = "tls-rustls")]
     pub fn tls(mut self, config: Arc<fairlock_net::rustls::ClientConfig>) -> Self {

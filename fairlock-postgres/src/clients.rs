@@ -63,7 +63,7 @@ impl Clients {
         Clients { all: RwLock::default(), listen_at, poll_every, deaf: Mutex::default() }
     }
 
-    /// How they are set to hear.
+    /// How these clients hear of grants.
     pub(crate) fn wake_ups(&self) -> WakeUps {
         self.poll_every.map_or(WakeUps::Listen, WakeUps::Poll)
     }

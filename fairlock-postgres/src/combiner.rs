@@ -28,7 +28,7 @@
 //! - **The caller has left when its question is to wait again**: a question whose time is over fails instead, under the mutex under
 //!   which leaving callers take their questions out.
 //! - **An attempt overtakes an earlier question** that is about the same lock and needs a step: then no attempt is made.
-//! - **Many rows are blocked**: at most all leaders but one wait for rows, so other locks never wait for these rows.
+//! - **Many rows are blocked**: at least one leader waits for no row, and serves the other locks.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;

@@ -33,7 +33,7 @@ impl PostgresBackend {
     ///
     /// - `role`, for each host of the address; `version`; `commits`: what a crash or a fail-over forgets; `isolation`;
     ///   `connections` that are left;
-    /// - what slows hand-offs: `listeners`, old `snapshots` and `slots`, `autovacuum`;
+    /// - what slows hand-overs: `listeners`, old `snapshots` and `slots`, `autovacuum`;
     /// - `clock`; `round trip`; `pooler`; `wake-ups`: a message to itself;
     /// - the tables: `layout`; `rights` of this user; `rows`: dead ones, and the share of HOT updates; `commit time`; and `trial`:
     ///   a lock of a random name (`fairlock-doctor:…`) is acquired and released; `hand-overs`: the lock goes from one client to

@@ -118,7 +118,7 @@ impl Drop for Question {
     }
 }
 
-/// Tells the callers of these questions that they are done, or this failure.
+/// Tells the callers the end of their questions: done, or the failure.
 pub(crate) fn tell(questions: impl IntoIterator<Item = Question>, done: &Result<(), Failure>) {
     questions.into_iter().for_each(|question| question.tell(done.clone()));
 }

@@ -25,7 +25,7 @@ texts! {
     SERVER "session/server"
 }
 
-/// [`LOAD`], which passes over rows that others have locked, and does not wait for them.
+/// [`LOAD`] without a wait: it passes over locked rows.
 pub(crate) static LOAD_FREE: LazyLock<String> =
     LazyLock::new(|| LOAD.replace("for update", "for update skip locked"));
 

@@ -161,8 +161,8 @@ impl RedisBuilder {
     /// login names one: for a password that is changed, or a token that ends. It is for all servers, and for sentinels unless
     /// [`sentinel_login`](Self::sentinel_login) says otherwise.
     ///
-    /// A login with an [end](Login::valid_for) is renewed before: connections for commands log in again when they are used, and the
-    /// connection for wake-ups is replaced by another, since a connection that listens can't log in. No message is lost meanwhile.
+    /// Before the [end](Login::valid_for) of a login, connections for commands log in again when they are used, and another connection
+    /// for wake-ups takes over, since a connection that listens can't log in. No message is lost meanwhile.
     ///
     /// The function runs on a thread of its own, for one call at a time, and under no lock. Connections that open wait for its answer,
     /// as long as [connecting may take](Self::connect_timeout): after that time, and if the function fails or panics, the
@@ -181,18 +181,18 @@ impl RedisBuilder {
     }
 
     /// Makes TLS with a configuration of the program's own: its authorities, client certificate, provider of cryptography (FIPS), in
-    /// place of `sslrootcert`, `sslcert` and `sslkey`, which the address then can't have. The address has to be a `rediss://…`: one
-    /// without TLS is refused. For all servers and sentinels. The types are those of [`rustls`](fairlock_net::rustls) 0.23.
+    /// place of `sslrootcert`, `sslcert` and `sslkey`, which the address then can't have. The address has to be a `rediss://…`. The
+    /// configuration counts for all servers and sentinels. The types are those of [`rustls`](fairlock_net::rustls) 0.23.
     #[cfg(feature = "tls-rustls")]
     pub fn tls(mut self, config: Arc<fairlock_net::rustls::ClientConfig>) -> Self {
         self.target = self.target.and_then(|target| target.with_tls(&config));
         self
     }
 
-    /// Sets how this program reaches the servers that others announce: the nodes of a cluster, and the master that sentinels name. In
-    /// containers, or behind NAT, servers announce addresses of their own network. The function gets host and port as announced, and
-    /// returns host and port to connect to, whose certificate then counts. It is called before each such connection; a panic of it is a
-    /// failure to connect. The addresses that you name yourself stay as they are.
+    /// Sets how this program reaches announced servers: the nodes of a cluster, and the master that sentinels name. In containers, or
+    /// behind NAT, servers announce addresses of their own network. The function gets the announced host and port, and returns host and
+    /// port to connect to; the certificate has to be for the returned host. The function is called before each connection to an
+    /// announced server; if the function panics, the connection fails. Addresses that the program names stay as they are.
     ///
     /// ```no_run
     /// # use fairlock_redis::RedisBuilder;
@@ -263,8 +263,9 @@ impl RedisBuilder {
     /// client's default [lease](fairlock_core::ClientBuilder::lease) is the [longest](Self::longest_lease) one (10 s; behind sentinels, and
     /// in a cluster, 7.5 s) if that is shorter. A master that was deposed and still answers grants nothing either, since a majority of
     /// the sentinels or nodes has to name it. An attempt in a grace finds the lock busy; the log and
-    /// [`grace_left`](RedisBackend::grace_left) tell of the grace. Users need the rights to INFO and to the key `fairlock_life` (in a cluster to the
-    /// keys `fairlock_life:*`), and to SENTINEL MYID at the sentinels or to CLUSTER NODES. Default: off, without any further command.
+    /// [`grace_left`](RedisBackend::grace_left) tell of the grace. Users need the rights to INFO and to the key `fairlock_life` (in a
+    /// cluster to the keys `fairlock_life:*`), and to SENTINEL MYID at the sentinels or to CLUSTER NODES. Default: off, without any
+    /// further command.
     pub fn durable(mut self, durability: Durability) -> Self {
         self.durability = Some(durability);
         self

@@ -29,7 +29,7 @@ pub enum Presence {
 }
 
 impl Presence {
-    /// Where only that is known.
+    /// For a store that knows no more than who listens.
     pub fn if_listening(is_listening: bool) -> Presence {
         if is_listening { Presence::Present } else { Presence::Silent }
     }

@@ -21,8 +21,8 @@ use crate::exit::Failure;
 use crate::kind::holder_name;
 use crate::names::escaped;
 
-/// A script may start a command in the background, to run after the command around it, and then end: the script needs no longer
-/// than this.
+/// How long a script may run on after it has started a command in the background that is to run after the outer command: such a
+/// script is no deadlock.
 pub(super) const HESITATION: Duration = Duration::from_millis(500);
 
 /// The owners of the outer commands, the innermost last.

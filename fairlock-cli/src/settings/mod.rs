@@ -286,7 +286,7 @@ impl Server {
         Some(())
     }
 
-    /// The address with the files for TLS, which go before those that it names.
+    /// The address with the options' files for TLS, in place of the address's own.
     pub(crate) fn with_tls_files(&self, url: &str) -> String {
         let mut url = url.trim_end_matches(['\n', '\r']).to_owned();
         for (option, file) in &self.tls_files {

@@ -72,8 +72,8 @@ pub(super) const SERVER: [Setting<Server>; 15] = [
         alone: Some("true"),
         is_usual: true,
         what: "All programs that use this server are durable, with these times; leases are at most the trust, and with \
-               sentinels or a cluster three quarters of it. The first lock that is taken so begins the server's life (the key fairlock_life): \
-               from then on it refuses programs that are not durable, also those that run",
+               sentinels or a cluster three quarters of it. The first lock that is taken so begins the server's life (the key \
+               fairlock_life): from then on the server refuses programs that are not durable, also programs that run already",
         allowed: "true (also --durable alone), or other times than the defaults, as in trust=20s,skew=1s: a trust from 1s to 1h, a \
                   skew up to 1m",
         default: "they are not",
@@ -84,8 +84,8 @@ pub(super) const SERVER: [Setting<Server>; 15] = [
         value: "FILE",
         alone: None,
         is_usual: true,
-        what: "A file with the password, in place of that of the address; it is read anew for each connection, so a mounted secret may be \
-               replaced",
+        what: "A file with the password, in place of the address's password. The file is read for each connection, so a mounted secret \
+               may be replaced",
         allowed: "the path of a file",
         default: "none",
         set: |server, text| put(&mut server.password_file, Some(Some(text.into()))),
@@ -118,7 +118,7 @@ pub(super) const SERVER: [Setting<Server>; 15] = [
         value: "FILE",
         alone: None,
         is_usual: false,
-        what: "Whose certificates are trusted where the address has TLS: those that an authority in this file (PEM) has signed",
+        what: "With TLS: a file (PEM) of authorities, of which one has to have signed the server's certificate",
         allowed: "a file's path, or system",
         default: "that of the address, else the authorities of the system",
         set: |server, text| server.add_tls_file("sslrootcert", text),
@@ -128,7 +128,7 @@ pub(super) const SERVER: [Setting<Server>; 15] = [
         value: "FILE",
         alone: None,
         is_usual: false,
-        what: "The certificate that is shown to a server that asks for one: a file (PEM), with the authorities in between behind it",
+        what: "With TLS: a file (PEM) of the client's certificate, for servers that ask for one; behind it the authorities in between",
         allowed: "a file's path",
         default: "that of the address, else none",
         set: |server, text| server.add_tls_file("sslcert", text),
@@ -138,7 +138,7 @@ pub(super) const SERVER: [Setting<Server>; 15] = [
         value: "FILE",
         alone: None,
         is_usual: false,
-        what: "The private key of that certificate: a file (PEM) that is not encrypted",
+        what: "With TLS: a file (PEM) of the private key of that certificate, not encrypted",
         allowed: "a file's path, with --sslcert",
         default: "that of the address, else in the file of the certificate",
         set: |server, text| server.add_tls_file("sslkey", text),

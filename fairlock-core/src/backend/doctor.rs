@@ -88,7 +88,7 @@ impl Finding {
     }
 }
 
-/// Half of the times are no longer than the first time, and none is longer than the second. And that in words.
+/// The median of the times, the longest time, and both in words.
 pub(super) fn spread(mut times: Vec<Duration>) -> (Duration, Duration, String) {
     times.sort_unstable();
     let middle = times.get(times.len() / 2).copied().unwrap_or_default();

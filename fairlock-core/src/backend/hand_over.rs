@@ -15,7 +15,7 @@ use crate::ids::{ClientId, FencingToken, OwnerId};
 const HAND_OVERS: u64 = 10;
 /// No further hand-over begins after this time: without wake-ups each takes 1.7 s.
 const ENOUGH: Duration = Duration::from_secs(5);
-/// A waiter that hears nothing looks so late: a client by its heartbeat, after a third of its place TTL.
+/// When a waiter looks that hears nothing: a client does at its heartbeat, after a third of the place TTL.
 const HEARTBEAT: Duration = Duration::from_millis(5000 / 3);
 /// No hand-over takes so long.
 const LONGEST: Duration = Duration::from_secs(10);
@@ -71,8 +71,8 @@ impl<'a> Party<'a> {
     }
 }
 
-/// Hands the lock, which nobody has, from a client of one backend to a client of the other and back, ten times in all, and times
-/// that; fewer times where it takes seconds. A wake-up has to go through the store, so the backends must not share their clients.
+/// Times hand-overs of a free lock between a client of one backend and a client of the other: ten, or fewer where they take seconds.
+/// A wake-up has to go through the store, so the backends must not share their clients.
 /// `without` says what to do where wake-ups don't arrive.
 ///
 /// # Errors

@@ -1,7 +1,7 @@
 //! Logins that change: a function of the user's gives the login of each new connection.
 //!
-//! The function may block, fail and panic. So it runs on a thread of its own (`fairlock-login`), one call at a time, under no lock.
-//! Connections that open wait for the call, each until its own deadline; those that open at the same time share its answer.
+//! The function may block, fail and panic. So a thread of its own (`fairlock-login`) makes each call, one at a time, under no lock.
+//! A connection that opens waits for the call until the connection's deadline. Connections that wait at the same time share the answer.
 //!
 //! | an answer | is given to |
 //! | --- | --- |
@@ -175,7 +175,7 @@ impl Logins {
     /// The next login of a connection whose login is about to end. If there is none yet, the function is asked, and nobody waits.
     pub fn next(&self) -> Option<Login> {
         let mut state = self.0.state.lock();
-        // Of a function that gives a login again that is about to end, no other is to be had yet.
+        // The function may give the login that is about to end once more: then there is no next one yet.
         if let Some(unused) = state.unused().filter(|unused| !unused.is_due()) {
             return Some(unused.clone());
         }

@@ -3,13 +3,13 @@
 //! | a first attempt | waits for | goes beside |
 //! | --- | --- | --- |
 //! | release, withdrawal | an ask of the same request that a thread has in hand | all else: no release waits for another ask |
-//! | ask | the asks before it for its lock, which one thread at a time has in hand; and what tasks gave up of its lock before, if they do not wait for the end of that themselves | asks for other locks |
+//! | ask | earlier asks for the lock, which one thread at a time has in hand; earlier cleanups of the lock | asks for other locks |
 //!
 //! A thread takes what may go, and is idle if nothing may. When a thread gives its batch back, more may go, and that thread looks again.
 //! An attempt that is added finds a thread that will look, or wakes one: so nothing is forgotten.
 //!
-//! A near server is asked by one thread, many times in a call, and one more thread tells of cleanups while that one waits for the
-//! answer. A far server is called by all threads at once; the last one asks nothing, so that a release finds a thread.
+//! One thread asks a near server, many asks in a call, and a second thread tells of cleanups meanwhile. All threads call a far server at
+//! once; the last thread asks nothing, so that a release finds a thread.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -35,9 +35,9 @@ const NEAR_THREADS: usize = 2;
 pub(crate) enum FirstAttempt {
     /// Asks for the lock.
     Ask,
-    /// Tells of what a task gave up, and does not wait for. Its lock is not asked for again before.
+    /// A release or a withdrawal whose end no task waits for: later asks for the lock wait for it.
     CleanUp(Cleanup),
-    /// A release whose end the task waits for: no ask has to.
+    /// A release whose end its task waits for: no ask waits for it.
     Unlock,
 }
 

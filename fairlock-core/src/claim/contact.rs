@@ -163,7 +163,7 @@ impl Claim {
         self.may_begin_until(now, Some(number))
     }
 
-    /// An attempt of the owner's former request may begin something until then, which looks as if this request had begun it.
+    /// Until `at` an attempt of the owner's former request may take effect, as if this request had made the attempt.
     /// Returns whether the claim has ended by now.
     pub(crate) fn withdraw_again_at(&self, at: Instant) -> bool {
         self.may_begin_until(at, None)

@@ -135,8 +135,8 @@ impl Parts<'_> {
                     last_ask = Some((sent, now));
                 }
                 CallerStep::Sleep(until) => {
-                    // No spin if the server takes longer to answer, since its message can't come that soon; and only for the
-                    // first in the queue, since no other waiter is granted that soon.
+                    // No spin if the server takes longer to answer: a message can't come so soon either. And only the first
+                    // in the queue spins: nobody behind is granted so soon.
                     let is_near = last_ask.is_some_and(|(sent, answered)| answered < sent + MOMENT);
                     if is_near && claim.rank() == Some(0) {
                         claim.signal.watch(seen);

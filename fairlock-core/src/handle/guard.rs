@@ -236,7 +236,7 @@ impl<O: Ownership> Drop for Guard<O> {
     }
 }
 
-/// What becomes of work whose lock was released like this.
+/// What a call returns whose work returned `result`, and whose release ended like this.
 pub(super) fn finished<R>(released: Result<()>, result: R) -> Result<R> {
     match released {
         // The hold was certain at the end of the work. The release is repeated in the background.

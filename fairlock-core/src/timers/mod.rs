@@ -22,7 +22,7 @@ pub(crate) struct Timers {
     pub(crate) dog: Sleeper,
     /// Reports holds that expire while the watchdog waits for answers.
     pub(crate) expiry: Sleeper,
-    /// They make the first attempts of what tasks want.
+    /// Make the first attempts of tasks.
     pub(crate) tasks: [Sleeper; TASK_THREADS],
     /// Explains slow waits.
     pub(crate) slow: Sleeper,

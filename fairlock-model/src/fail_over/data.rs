@@ -29,7 +29,7 @@ pub struct Entry {
     pub request: u8,
     /// Ticks until it expires.
     pub left: u8,
-    /// For a hold that takes a part of the units: whether its holder has shown in this grace that it lives.
+    /// For a hold that takes a part of the units: whether the holder was heard in this grace.
     pub heard: bool,
 }
 

@@ -209,7 +209,7 @@ impl Bounds {
         }
     }
 
-    /// The first in the queue get the units that are free, by a push but for the one that asks, whose grant is returned.
+    /// Gives the free units to the first in the queue: by pushes, and to the asker by the grant that this returns.
     fn serve_the_first(&self, state: &mut State, at: usize, asker: Option<Entry>) -> Option<Entry> {
         let mut won = None;
         loop {

@@ -108,7 +108,7 @@ impl Bounds {
         }
     }
 
-    /// Drops late attempts that will be refused whenever they come: past their end, for a request of which the server has
+    /// Drops late attempts that the server will certainly refuse: past their end, for a request of which the server has
     /// nothing, and can't get anything.
     fn forget_refused(&self, state: &mut State) {
         let State { clients, server, late, .. } = state;

@@ -83,7 +83,7 @@ impl Bounds {
     fn look_for_barging(&self, state: &mut State, before: &Server, robbed: Option<u8>) {
         let after = &state.server;
         let is_new = |hold: &&Hold| before.holds.iter().all(|old| old.token != hold.token);
-        // In the queue at the time of a grant: who stands there afterwards, who left as absent, who was granted later.
+        // The queue at the time of a grant: the places that are left, and those that were removed as absent or granted later.
         let gone = before.queue.iter().filter(|place| after.place_of(place.member).is_none());
         let gone: Vec<Place> =
             gone.copied().map(|place| Place { left: before.left_of(&place), ..place }).collect();

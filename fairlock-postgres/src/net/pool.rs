@@ -121,8 +121,8 @@ impl Pool {
         self.lend_to(false, deadline, act)
     }
 
-    /// Lends a connection until the deadline. The failure is unsent if there was none to lend. One connection is kept for the watchdog,
-    /// so that no caller costs the holds of others.
+    /// Lends a connection until the deadline. The failure is unsent if there was none to lend. One connection is kept for the watchdog:
+    /// renewals do not wait for callers.
     pub(crate) fn lend_to<T>(
         &self,
         watchdog: bool,

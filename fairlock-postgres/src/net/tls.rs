@@ -10,7 +10,7 @@
 //! | `verify-full` | with | | for the host, by one in the file | for the host, by one of the system |
 //!
 //! `sslrootcert=system` names the authorities of the system. Without `sslmode` it asks for `verify-full`, and a file for `prefer`, as
-//! does `sslcert`: what this side shows to a server that asks. A configuration of the program's own stands in place of all files.
+//! does `sslcert`, the client's certificate for a server that asks. A configuration of the program's own stands in place of all files.
 
 use std::io::Read;
 use std::time::Instant;

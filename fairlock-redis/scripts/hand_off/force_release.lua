@@ -44,7 +44,7 @@ else
 end
 if #taken == 0 and n_holders == 0 and not queue.head and #holds.over == 0 and not grace_left then return { 'not_held', 0 } end
 
--- In a grace this ends every hold that was granted before the end of the grace, even if the server does not know it; or one hold.
+-- In a grace: ends one hold, or all that were granted before the end of the grace, even holds that the server has forgotten.
 local is_whole = not takes_one or not ends or taken[1] and taken[1][3] == holds.capacity
 if grace_left then end_in_grace(record, queue, plan, tonumber(last_token), is_whole) end
 local members = {}

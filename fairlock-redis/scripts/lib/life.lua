@@ -1,6 +1,6 @@
 -- The life of a server: its past, as far as it can be known. A server that restarted empty or with an old file, was flushed, or was
--- promoted has a new life, and may have forgotten holds. So it grants nothing for one grace, which is longer than a client believes
--- in a hold without a renewal. In the grace holders reclaim their forgotten holds, and waiters take their old places.
+-- promoted has a new life, and may have forgotten holds. For one grace it grants nothing: longer than a client believes in a hold
+-- without a renewal. In the grace holders reclaim their forgotten holds, and waiters take their old places.
 --
 -- The life's key is a hash without an end; in a cluster there is one for each hash slot. It is gone after a flush and after a
 -- restart without data; its field `replid` differs from the server's own after any other restart, and after a promotion. `epoch`

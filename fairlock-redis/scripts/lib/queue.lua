@@ -5,8 +5,8 @@
 --     served   tickets up to this one have had their turn: they were granted the lock, or were absent then
 --     pulse    the server's clock (ms) at the last script
 --     clock    the queue's clock then, by which deadlines count
---     ttl      the least time to live of a place since the queue was empty (ms): half of it is the most that the clock moves in a script
---     rests    until this time of its clock no waiter is next: a lost queue comes back. An empty queue does not rest
+--     ttl      the least time to live of a place since the queue was empty (ms): the clock moves by at most half of the TTL in a script
+--     rests    until this time of the queue's clock no waiter is next: a lost queue comes back. An empty queue does not rest
 -- @include lib/clock: number, now
 -- @include lib/numbers: int
 -- @include format/queue: read_numbers

@@ -7,7 +7,7 @@ use super::{Finding, Verdict};
 use crate::durable::Durability;
 use crate::net::{MajorityTerms, SentinelAnswer, Servers, Surveyed};
 
-/// How many sentinels agree, and how many there are, with those that only other sentinels know.
+/// How many sentinels agree, and how many there are: also sentinels that only their peers know.
 pub(super) struct Agreed {
     pub(super) agree: usize,
     pub(super) all: usize,

@@ -116,8 +116,8 @@ impl Calls {
         self.wrapping()?.graces.left()
     }
 
-    /// A durable client looks whether another durable client was there before. In a cluster clients look at the node of the first
-    /// slot; durable clients begin a life of this slot, so that there is a key. After a failure the question stays open.
+    /// A durable client looks whether another durable client was there before. In a cluster clients look for the key of
+    /// the first slot, and a durable client makes the key by beginning a life. After a failure the question stays open.
     pub(crate) fn meet(&self, of_slots: bool, servers: &Servers) {
         let life = super::peers::life(of_slots);
         let ask = |command: &Cmd| servers.call(&life, |route| route.call(&command.get_packed_command()));

@@ -12,8 +12,8 @@ use crate::script::arguments::millis;
 /// [`RedisBuilder::durable`](crate::RedisBuilder::durable).
 ///
 /// The life of a server is its past. A server that restarts empty or with an old file, is flushed, or is promoted from a replica
-/// may have forgotten holds. It then grants nothing for one grace, in which holders reclaim forgotten holds by their renewals, and
-/// waiters get their places back, in their order. In a cluster each hash slot has its own life, which is new as well when the slot
+/// may have forgotten holds. For one grace it then grants nothing: holders reclaim forgotten holds by their renewals, and
+/// waiters get their places back in order. In a cluster each hash slot has its own life, which is new as well when the slot
 /// moves to another node.
 ///
 /// Behind sentinels, and in a cluster, a request is only sent to a server that a majority has named within the last quarter of the

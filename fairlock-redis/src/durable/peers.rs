@@ -78,8 +78,8 @@ impl DurablePeers {
                     log::warn!(
                         target: "fairlock::net",
                         event = "durable clients beside", grace_ms = grace;
-                        "this client is not `durable` but other clients of these servers are: fair locks, read-write locks and semaphores are refused \
-                         until their key `{}` is gone", self.life
+                        "this client is not `durable` but other clients of these servers are: fair locks, read-write locks and \
+                         semaphores are refused until their key `{}` is gone", self.life
                     );
                 }
             }

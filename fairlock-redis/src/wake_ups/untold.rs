@@ -1,12 +1,11 @@
-//! Messages that a script could not send: the client sends them. A client that may not send them either lets its waiters poll.
+//! Messages that a script could not send: the client sends them. If the client may not publish either, its waiters poll.
 //!
 //! A right may be missing, or the service may refuse PUBLISH in scripts. The script says so in its reply, and has written what it
 //! decided by then. Nothing depends on a message, so these interleavings are harmless:
 //!
 //! - **The client dies between script and message, or the message is lost**: the waiter finds its grant by its heartbeat, within a
 //!   third of the place TTL, or when it polls. The same holds after a reply that was lost: the repeat has nothing to tell.
-//! - **The message comes late, or twice**: it names request and token, so it touches no later claim, like a message that the network
-//!   has held back.
+//! - **The message comes late, or twice**: a message names request and token, so no later claim believes it.
 //! - **Another server has taken over since**: as with a message of the former server. A client that could believe it asks first
 //!   (`confirms`).
 //! - **The client waits while its right ends**: its next answer makes it poll.
@@ -21,8 +20,8 @@ use redis::{Value, cmd};
 use crate::net::{Order, Route, ServerFailure, Servers};
 use crate::script::reply::{items, text};
 
-/// How often the first waiter looks, of a client that may not publish; the second half as often, and so on: by then those ahead have
-/// to have had their turns. As PostgreSQL's store.
+/// How often the first waiter of a client that may not publish looks. The second waiter looks half as often, and so on: the waiters
+/// ahead have their turns first. PostgreSQL's waiters poll by the same rule.
 const POLL_EVERY: Duration = Duration::from_millis(20);
 
 /// What the client knows about its right to publish.
@@ -103,9 +102,9 @@ impl Untold {
             log::warn!(
                 target: "fairlock::wake",
                 event = "mute", lock, why = why.as_str();
-                "this client may not publish, which it has to for the lock {lock} ({why}): its waiters look for their turns every \
-                 20 ms, and other clients' waiters learn of theirs by their heartbeats; give its user the right to PUBLISH on \
-                 fairlock:* and redisson_*"
+                "this client has to publish messages for the lock {lock}, and may not publish ({why}): its waiters look for their \
+                 turns every 20 ms, and waiters of other clients learn of their turns by heartbeats; give its user the right to \
+                 PUBLISH on fairlock:* and redisson_*"
             );
         });
     }

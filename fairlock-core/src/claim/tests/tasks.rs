@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The watchdog leaves the first attempt to a thread for tasks. Until that thread leaves it.
+/// The watchdog leaves the first attempt to a thread for tasks, until that thread gives the claim up.
 #[test]
 fn the_watchdog_leaves_first_attempts_of_tasks_alone() {
     claim().as_task().at(S).dog().waits_until(10 * S).leave().is(Some(ms(0))).dog().asks();

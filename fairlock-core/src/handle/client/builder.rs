@@ -72,9 +72,9 @@ impl ClientBuilder {
         self
     }
 
-    /// A wait that has lasted so long explains itself, once, by a line in the log with level `info`: how many are ahead, and who holds
-    /// the lock. Default 1 s. To find that out a thread of its own reads the state of the lock, once a second at most in a client,
-    /// and for the longest wait first. A very long time turns that off.
+    /// Sets after how long a wait is explained, once, by a line in the log with level `info`: how many waiters are ahead, and who holds
+    /// the lock. Default 1 s. A thread of its own reads the state of the lock, at most once a second in a client, for the longest wait
+    /// first. A very long time turns the explanations off.
     pub fn slow_wait(mut self, threshold: Duration) -> Self {
         self.config.slow_wait = threshold;
         self

@@ -2,7 +2,7 @@
 //!
 //! | the future is | its drop |
 //! | --- | --- |
-//! | waiting for the n-th lock | leaves that queue, or gives back a grant that crosses it; then releases the locks that it has |
+//! | waiting for the n-th lock | leaves the queue, or gives back a grant on its way; then releases the locks before |
 //! | over | the guard is its caller's |
 //!
 //! A loss of one of the first locks ends the wait for the next: a cancel, which the loss triggers, wakes the task.

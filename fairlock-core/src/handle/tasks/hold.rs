@@ -101,7 +101,7 @@ pub(super) struct UntilLost {
 }
 
 impl UntilLost {
-    /// Of the first loss among these.
+    /// Ready at the first loss among these claims.
     pub(super) fn of<'a>(claims: impl IntoIterator<Item = &'a Claim>) -> UntilLost {
         let (first_loss, lost) = FirstLoss::new();
         claims.into_iter().for_each(|claim| claim.tell_when_lost(&first_loss));

@@ -67,8 +67,8 @@ pub use hold::AsyncHold;
 /// for itself. Take several locks in one order everywhere.
 ///
 /// # Order
-/// A place in the queue is taken by the first poll. Dropping the future leaves the queue; a grant that crosses that is passed on. A
-/// `select!` in a loop has to keep the future outside of the loop, or it loses its place at each turn.
+/// The first poll takes a place in the queue. Dropping the future leaves the queue; a grant that is on its way is passed on. A
+/// `select!` in a loop has to keep the future outside of the loop, or the task loses its place at each turn.
 ///
 /// # A task that is not polled
 /// A grant that no poll takes is renewed for one lease only, and ends within two leases in all. That is reported as a loss, and a

@@ -82,8 +82,8 @@ impl ServerClock {
         Duration::from_micros(age) > OLDEST
     }
 
-    /// The end of an attempt that is sent now, in microseconds since 1970. If the clock is not known: 0, a time that is over, so that
-    /// the server refuses the attempt and tells its clock.
+    /// The end of an attempt that is sent now, in microseconds since 1970. While the clock is unknown: 0, so that the
+    /// server refuses the attempt and tells its clock.
     pub(super) fn attempt_end(&self, response: Duration) -> u64 {
         match self.then.load(Ordering::Relaxed) {
             0 => 0,

@@ -20,7 +20,7 @@ pub(crate) struct Address {
     pub(super) endpoint: Endpoint,
     /// Only over TCP.
     pub(crate) tls: Option<TlsSettings>,
-    /// What of a client's TLS is not to be had from the client, so that the program has to give a configuration.
+    /// Why the TLS of a client of the crate redis can't be taken over: the program has to give a configuration.
     pub(crate) hidden_tls: Option<&'static str>,
     user: Option<String>,
     password: Option<String>,
@@ -30,7 +30,7 @@ pub(crate) struct Address {
     shown: String,
     /// Before a connection is used: a replica still answers reads, and would report a held lock as free.
     pub(crate) must_be: MustBe,
-    /// The server that has told of this one; none if the user has.
+    /// The server that announced this address; none for the user's own.
     pub(super) announced_by: Option<Arc<str>>,
     pub(crate) map: Option<AddressMap>,
 }
@@ -276,7 +276,7 @@ impl Address {
         }
     }
 
-    /// The failure of a connection that went there, with who has announced this server.
+    /// The failure to connect to this endpoint; it also names the server that announced the address.
     pub(super) fn not_reached(&self, failure: Failure, to: &Endpoint) -> Failure {
         match &self.announced_by {
             Some(by) => not_reached(failure, by, (*to != self.endpoint).then_some(to)),

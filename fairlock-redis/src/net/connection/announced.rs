@@ -23,7 +23,7 @@ impl fmt::Debug for AddressMap {
 }
 
 impl AddressMap {
-    /// Where a connection goes to the server that is announced so.
+    /// The host and port to connect to for this announced server.
     ///
     /// # Errors
     /// `NotSent` after a panic of the program's function.

@@ -17,7 +17,7 @@ impl ServerText {
         ServerText { said, shown }
     }
 
-    /// The words with more of ours behind them.
+    /// The server's words, and behind them words of ours.
     pub(super) fn and(self, more: &str) -> ServerText {
         ServerText { said: self.said + more, shown: self.shown.map(|shown| shown + more) }
     }

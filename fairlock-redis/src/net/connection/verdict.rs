@@ -2,7 +2,7 @@
 
 use fairlock_core::backend::BackendErrorKind;
 
-/// Not codes of Redis: the server's certificate is not trusted here, or this side's certificate there.
+/// Not codes of Redis: the client does not trust the server's certificate, or the server the client's.
 pub(super) const CERTIFICATE: &str = "CERTIFICATE";
 pub(super) const NO_CERTIFICATE: &str = "NOCERTIFICATE";
 

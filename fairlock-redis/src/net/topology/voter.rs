@@ -1,9 +1,8 @@
 //! What a voter, one of those whose majority counts, says of itself: which run of its process answers, and since when.
 //!
-//! A voter that has lost its file names a server that it had given up. While its former vote is part of a proof for one server, the
-//! voter must not count for another server. So a voter counts only a trust after its start: every earlier proof has then ended. The
-//! voter's clock tells its start; if that clock was set back, the client counts from its first meeting with this run of the
-//! voter.
+//! A voter whose file was lost may name a server that the voter had given up. While its former vote is part of a proof for one server,
+//! the voter must not count for another server. So a voter counts only a trust after its start: every earlier proof has then ended.
+//! The voter's clock tells its start; after that clock was set back, the client's first meeting with this run of the voter does.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

@@ -94,8 +94,8 @@ impl Pool {
         Ok(())
     }
 
-    /// A request sent at `asked` got no answer in time. The path of this connection may be gone without a word (a router forgot
-    /// it, a host behind a shared address lost its power), and the other connections too, while new connections work. So all
+    /// A request sent at `asked` got no answer in time. The path of this connection, and of others, may be gone without a word (a router
+    /// restarted, a host behind a shared address lost its power) while new connections work. So all
     /// connections that have been quiet since `asked` are closed: one by one, each would cost a time-out. A connection that
     /// carries a batch has its own time-out; a connection with a later answer is well.
     pub(super) fn fell_silent(&self, asked: Instant) {
