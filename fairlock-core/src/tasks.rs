@@ -193,7 +193,7 @@ enum Made {
 
 /// Waits a moment before the thread sleeps: a task that got an answer often wants something next, and would pay for a wake-up.
 fn is_wanted_soon(shared: &Shared, number: usize) -> bool {
-    if shared.config.clock.manual().is_some() {
+    if shared.config.clock.manual().is_some() || shared.first_attempts.is_far() {
         return false;
     }
     let until = Instant::now() + 2 * MOMENT;

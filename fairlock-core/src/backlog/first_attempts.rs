@@ -187,8 +187,12 @@ impl<Client> FirstAttempts<Client> {
 
     /// Whether this thread, which was idle, is to look.
     pub(crate) fn is_called(&self, thread: usize) -> bool {
-        let inner = self.0.lock();
-        !inner.is_far() && inner.threads[thread] == Thread::Awake
+        self.0.lock().threads[thread] == Thread::Awake
+    }
+
+    /// Whether the server is far: a wake-up costs little beside a call.
+    pub(crate) fn is_far(&self) -> bool {
+        self.0.lock().is_far()
     }
 
     /// What this thread does next, and another thread that is to look as well. None: nothing may go. The caller owns the client, too.
