@@ -36,10 +36,11 @@ pub(crate) fn first_number() -> u64 {
     u64::try_from(since_1970.as_micros()).unwrap_or(u64::MAX)
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 
+    #[cfg(target_os = "linux")]
     #[test]
     fn a_boot_that_cannot_be_told_is_an_error() {
         for path in ["/proc/sys/kernel/random/no_boot_id", "/proc/version"] {
