@@ -1,5 +1,6 @@
 //! Connects to the server in the settings. Which store that is matters nowhere else.
 
+use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Once};
 use std::time::Duration;
@@ -42,6 +43,14 @@ impl Store {
             Store::Redis(backend) => backend.locks(pattern),
             Store::Postgres(backend) => backend.locks(pattern),
             Store::File(backend) => backend.locks(pattern),
+        }
+    }
+
+    /// What a process needs to keep this client's holds when its own process is killed. None where the lease does that.
+    pub(crate) fn presence(&self, client: &Client) -> Option<File> {
+        match self {
+            Store::File(backend) => backend.presence(client.id()),
+            Store::Redis(_) | Store::Postgres(_) => None,
         }
     }
 

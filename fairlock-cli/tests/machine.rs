@@ -89,6 +89,22 @@ fn a_killed_holder_is_replaced_at_once() {
     wait_until_dead(program);
 }
 
+/// The minder ends the program of a killed command, and keeps the lock until then.
+#[test]
+fn the_program_of_a_killed_command_runs_beside_no_other() {
+    let session = Session::new();
+    let ignores_term = "trap '' TERM; while :; do sleep 0.05; done";
+    let (holder, program) = session.holds("--kill-after 1s orders", ignores_term);
+    let runs = format!("[ -d /proc/{program} ] && ! grep -q 'State:.Z' /proc/{program}/status");
+    let looks = format!("if {runs}; then echo beside the other; else echo alone; fi");
+    let mut waiter = Running::start(session.command(&arguments(&["orders"], &looks)));
+    eventually(SOON, "it waits", || session.json("show orders --json")["waiting"] == 1);
+    let killed = Instant::now();
+    send("KILL", holder.0.id());
+    assert_eq!(waiter.output().gave(0).out, "alone\n");
+    assert!(killed.elapsed() < Duration::from_secs(20), "not after its lease of 30 s");
+}
+
 #[test]
 fn all_kinds_of_locks_are_on_this_machine() {
     let session = Session::new();

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::fs::File;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
@@ -52,6 +53,14 @@ impl FileBackend {
     pub(crate) fn open_in(dir: impl Into<PathBuf>, boot: u128) -> Result<FileBackend, BackendError> {
         let files = Arc::new(LockFiles::new(Arc::new(Dir::open(dir.into())?), boot));
         Ok(FileBackend(Arc::new(Store { files, listeners: Mutex::default() })))
+    }
+
+    /// The presence of a client of this process, for a child that is to outlive this process: give it to the child as one of its standard
+    /// streams, as in `Command::stderr`. When this process is killed, the client's holds then last until the child has ended too, or
+    /// until their leases end. None if this backend has no such client.
+    pub fn presence(&self, client: ClientId) -> Option<File> {
+        let listener = self.0.listeners.lock().get(&client.to_string())?.upgrade()?;
+        listener.presence()
     }
 
     /// One step: no other thread or process comes between the read and the write. A process that is killed on the way has changed

@@ -13,7 +13,7 @@ use crate::dir::{self, Dir};
 /// The presence file of a client that lives. The drop removes the name before it frees the file: the client has ended well.
 pub(crate) struct Here {
     path: PathBuf,
-    _locked: File,
+    locked: File,
 }
 
 impl Here {
@@ -27,7 +27,12 @@ impl Here {
             _ = fs::remove_file(&new);
             return Err(error);
         }
-        Ok(Here { path, _locked: file })
+        Ok(Here { path, locked: file })
+    }
+
+    /// The same open file: the lock ends when all who have it are gone.
+    pub(crate) fn share(&self) -> io::Result<File> {
+        self.locked.try_clone()
     }
 }
 

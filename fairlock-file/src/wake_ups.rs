@@ -1,11 +1,11 @@
 //! Wake-ups: a socket and a thread for each client.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::net::Shutdown;
 use std::os::unix::net::UnixDatagram;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -55,6 +55,7 @@ fn tell(dir: &Dir, wake_ups: &[WakeUp]) -> io::Result<()> {
 pub(crate) struct Listener {
     socket: UnixDatagram,
     has_ended: AtomicBool,
+    here: Weak<Here>,
     watches: Watches,
     sink: Arc<dyn WakeSink>,
 }
@@ -66,12 +67,12 @@ pub(crate) fn subscribe(
     sink: Arc<dyn WakeSink>,
 ) -> io::Result<(Subscription, Arc<Listener>)> {
     let (dir, name) = (Arc::clone(&files.dir), client.to_string());
-    let here = Here::take(&dir, &name)?;
+    let here = Arc::new(Here::take(&dir, &name)?);
     let path = dir.wake(&name);
     let socket = UnixDatagram::bind(&path)?;
     socket.set_nonblocking(true)?;
-    let listener =
-        Arc::new(Listener { socket, has_ended: AtomicBool::new(false), watches: Watches::default(), sink });
+    let (has_ended, watches) = (AtomicBool::new(false), Watches::default());
+    let listener = Arc::new(Listener { socket, has_ended, here: Arc::downgrade(&here), watches, sink });
     let listening = Listening { dir, name, listener: Arc::clone(&listener), _here: here };
     dir::share(&path)?;
     let (files, thread) = (Arc::clone(files), Arc::clone(&listener));
@@ -80,6 +81,11 @@ pub(crate) fn subscribe(
 }
 
 impl Listener {
+    /// The client's presence file, with its lock. None if the client has ended.
+    pub(crate) fn presence(&self) -> Option<File> {
+        self.here.upgrade()?.share().ok()
+    }
+
     /// Watches the owners that the waiter waits for, and lets it look again if one has ended already.
     pub(crate) fn watch(&self, dir: &Dir, place: &Place<'_>, ahead: &[OwnerId]) {
         let added: Vec<_> = ahead.iter().map(|owner| self.watches.add(dir, owner.client(), place)).collect();
@@ -123,7 +129,7 @@ struct Listening {
     dir: Arc<Dir>,
     name: String,
     listener: Arc<Listener>,
-    _here: Here,
+    _here: Arc<Here>,
 }
 
 impl Drop for Listening {

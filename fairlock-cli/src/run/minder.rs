@@ -33,6 +33,7 @@
 //! - The address, which may contain a password, is in the minder's environment: neither in its command line, nor in the program's
 //!   environment if it was not there before.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write, stdin, stdout};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -86,7 +87,12 @@ pub(super) enum Watch {
 
 impl Minder {
     /// Starts the minder and waits until it is ready.
-    pub(super) fn start(server: &Server, options: &Run, kill_after: Duration) -> Result<Minder, Failure> {
+    pub(super) fn start(
+        server: &Server,
+        options: &Run,
+        kill_after: Duration,
+        presence: Option<File>,
+    ) -> Result<Minder, Failure> {
         let no_minder = |error| Failure::ours(format!("the minder can't be started: {error}"));
         let program = std::env::current_exe().map_err(no_minder)?;
         let mut command = Command::new(program);
@@ -94,7 +100,9 @@ impl Minder {
         command.args(["--", &kill_after.as_millis().to_string()]).args(names(options));
         server.pass_on(&mut command);
         command.process_group(0);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        // On files a killed process is replaced at once: the minder keeps the lock until the program has ended.
+        command.stderr(presence.map_or_else(Stdio::null, Stdio::from));
         let mut process = command.spawn().map_err(no_minder)?;
         let pipes = process.stdin.take().zip(process.stdout.take());
         let (to_minder, from_minder) = pipes.ok_or_else(|| Failure::ours("the minder has no pipes"))?;

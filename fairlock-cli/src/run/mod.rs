@@ -71,7 +71,7 @@ fn run_under(
     let (tell, losses) = unbounded();
     client.on_lost(move |lost| drop(tell.send(lost.clone())));
     // Started before the wait, so it costs no time under the lock.
-    let mut minder = Minder::start(server, options, kill_after)?;
+    let mut minder = Minder::start(server, options, kill_after, store.presence(&client))?;
     let outer = Outer::of_environment();
     let outside = Outside { signals, losses: &losses, outer: &outer, quiet: options.quiet };
     let mut holds = Holds::default();
