@@ -93,7 +93,7 @@ pub(crate) fn check_password_file(server: &Server) -> Result<(), Failure> {
 static TOLD_OF_LIFE: Once = Once::new();
 
 /// In a cluster already a look begins it.
-const BEGINS_LIFE: &str = "no program has been durable on this server so far: the first one that units or frees a lock with --durable begins \
+const BEGINS_LIFE: &str = "no program has been durable on this server so far: the first one that takes or frees a lock with --durable begins \
                            the server's life, and from then on programs without durable are refused, also those that run, until \
                            the key fairlock_life is deleted";
 

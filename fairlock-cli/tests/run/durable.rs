@@ -27,7 +27,7 @@ fn the_first_durable_command_says_that_others_are_refused() {
     host.says("show x --durable=trust=2s").gave(0).without(&words);
     let help = host.says("run --help").out;
     let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(help.contains("it refuses programs that are not durable"), "{help}");
+    assert!(help.contains("the server refuses programs that are not durable"), "{help}");
 }
 
 /// Each text is once in what a command said on standard error.
