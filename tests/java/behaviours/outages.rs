@@ -41,7 +41,8 @@ fn waiters_that_time_out_during_a_stop_leave_the_queue() {
         for waiter in waiters {
             let (result, took) = waiter.join().unwrap();
             assert!(matches!(result, Ok(false) | Err(Error::Unavailable { .. })), "{result:?}");
-            assert!(took >= wait && took < wait + ANSWER + SLACK, "{took:?}");
+            // An ask may be under way when the time is over: the withdrawal goes after it.
+            assert!(took >= wait && took < wait + 2 * ANSWER + SLACK, "{took:?}");
         }
         server.cont();
     });
