@@ -58,11 +58,14 @@ fn a_panic_of_one_caller_leaves_the_claim_to_the_other() {
     let lock = world.lock("a");
     world.store.plan().acquire.push_back(queued(0));
     let request = lock.request().unwrap();
-    world.store.plan().acquire.push_back(busy());
-    panics(&world, Op::Acquire, || {
-        world.recheck(&world.claim("a"));
-        lock.lock()
-    });
+    // The caller attends to the claim before the wake-up: so it asks, and not the watchdog.
+    let caller = world.begin(move || catch_unwind(AssertUnwindSafe(|| lock.lock().map(drop))).is_err());
+    world.store.panic_next(Op::Acquire, 1);
+    world.store.plan().acquire.push_back(busy()); // what the watchdog hears afterwards
+    world.recheck(&world.claim("a"));
+    assert!(world.finish(&caller).0);
+    world.clock.advance(S);
+    assert_eq!(world.shared.backlog.len(), 0);
     assert_eq!((calls(&world), world.client.waiting().len()), ([0, 0], 1));
     world.push(&world.claim("a"), 7);
     assert!(world.run(move || request.wait().and_then(|guard| guard.unlock())).0.is_ok());
