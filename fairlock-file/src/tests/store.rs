@@ -296,6 +296,12 @@ impl WakeSink for Stuck {
 fn the_files_of_a_killed_client_go_and_those_of_a_live_one_stay() {
     let place = Place::new();
     let client = place.client();
+    // The client's thread sweeps once as it begins, and its stamp is a `.new` file for a moment.
+    let until = Instant::now() + Duration::from_secs(20);
+    while !place.0.join("swept").exists() {
+        assert!(Instant::now() < until, "the client's thread sweeps");
+        std::thread::yield_now();
+    }
     // As after a kill: the files are there, and no process has them.
     let dead = ClientId::random().to_string();
     drop(File::create(place.0.join(format!("{dead}.here"))).unwrap());
