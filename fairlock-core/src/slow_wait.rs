@@ -25,12 +25,12 @@ pub(crate) fn explain(shared: &Shared, pause: &Cell<Option<Instant>>) -> Option<
     }
     let (mut longest, mut next): (Option<(Instant, Arc<Claim>)>, _) = (None, None);
     shared.ledger.registry.for_each(|claim| match claim.slow_at() {
-        Some((since, at)) if at <= now => {
-            if longest.as_ref().is_none_or(|(first, _)| since < *first) {
-                longest = Some((since, Arc::clone(claim)));
+        Some(at) if at <= now => {
+            if longest.as_ref().is_none_or(|(first, _)| at < *first) {
+                longest = Some((at, Arc::clone(claim)));
             }
         }
-        slow_at => next = earlier(next, slow_at.map(|(_, at)| at)),
+        slow_at => next = earlier(next, slow_at),
     });
     let Some((_, claim)) = longest else { return next };
     claim.set_explained(); // a look that fails is not repeated: outages have their own lines

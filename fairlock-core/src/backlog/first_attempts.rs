@@ -204,7 +204,7 @@ impl<Client> FirstAttempts<Client> {
             withdrawals: first(&mut inner.withdrawals),
             asks: VecDeque::new(),
         };
-        inner.threads[thread] = Thread::Awake;
+        inner.threads[thread] = Thread::Awake; // its former asks are answered
         if next.is_empty() && inner.may_ask() {
             while next.asks.len() < MOST_AT_ONCE
                 && let Some(name) = inner.ready.pop_front()
@@ -215,10 +215,12 @@ impl<Client> FirstAttempts<Client> {
                     next.asks.extend(of_lock.asks.pop_front().map(|(_, claim)| claim));
                 }
             }
-            inner.threads[thread] = if next.is_empty() { Thread::Idle } else { Thread::Asks };
-        } else if next.is_empty() {
-            inner.threads[thread] = Thread::Idle;
         }
+        inner.threads[thread] = match (next.is_empty(), next.asks.is_empty()) {
+            (true, _) => Thread::Idle,
+            (false, false) => Thread::Asks,
+            (false, true) => Thread::Awake,
+        };
         inner.left -= next.len();
         if inner.left == 0 {
             inner.client = None;

@@ -281,20 +281,23 @@ impl Claim {
         matches!(self.lock_state().phase, Phase::Waiting(_))
     }
 
-    /// When the wait is slow, and is to be explained: since when it has waited, and from when on. None if nothing is to be explained: the
-    /// claim does not wait, the server has not answered yet, or a line was written.
-    pub(crate) fn slow_at(&self) -> Option<(Instant, Instant)> {
+    /// From when on the wait is slow, and is to be explained. None if nothing is to be explained: the claim does not wait, the server has not
+    /// answered yet, or a line was written.
+    pub(crate) fn slow_at(&self) -> Option<Instant> {
         let state = self.lock_state();
         let waits = matches!(state.phase, Phase::Waiting(_)) && state.contact.heard.is_some();
         let is_due = waits && !self.explained.load(Ordering::Relaxed);
-        is_due
-            .then(|| (self.since, self.since.checked_add(self.config.slow_wait)))
-            .and_then(|(since, at)| Some((since, at?)))
+        self.since.checked_add(self.config.slow_wait).filter(|_| is_due)
     }
 
     /// The slow wait is explained, or can't be.
     pub(crate) fn set_explained(&self) {
         self.explained.store(true, Ordering::Relaxed);
+    }
+
+    /// How long the hold is certain without another renewal; zero without a hold.
+    pub(crate) fn valid_for(&self, now: Instant) -> Duration {
+        self.valid_until().map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
     }
 
     /// Its entry in the list of what a client holds.

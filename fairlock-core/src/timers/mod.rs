@@ -91,9 +91,9 @@ impl Timers {
         }
     }
 
-    /// A wait that began at the first time is slow at the second one.
-    pub(crate) fn slow_by(&self, slow_at: Option<(Instant, Instant)>) {
-        let Some((_, at)) = slow_at else { return };
+    /// A wait is slow at `at`.
+    pub(crate) fn slow_by(&self, at: Option<Instant>) {
+        let Some(at) = at else { return };
         // Without the thread the wait goes on as well, and is not explained.
         if self.start(&self.slow).is_ok() {
             self.slow.due_by(at);

@@ -55,8 +55,7 @@ impl AsyncHold {
 
     /// How long the hold is certain without another renewal; zero when it is lost.
     pub fn valid_for(&self) -> Duration {
-        let until = self.claim.valid_until();
-        until.map_or(Duration::ZERO, |until| until.saturating_duration_since(self.shared.now()))
+        self.claim.valid_for(self.shared.now())
     }
 
     /// Whether the hold has ended or may have. See [`Guard::is_lost`](crate::Guard::is_lost).
