@@ -19,6 +19,10 @@ impl Seen {
         self.state.queue.iter().filter(|waiter| !waiter.is_absent())
     }
 
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.waiters().next().is_some()
+    }
+
     fn wait(&self, owner: &OwnerId) -> Option<&Waiter> {
         self.waiters().find(|waiter| waiter.owner == *owner)
     }
@@ -63,8 +67,8 @@ pub(crate) fn deadlocks(locks: &[Seen]) -> Vec<Vec<Link<'_>>> {
     circles
 }
 
-/// What of the first look is in the second look, too: holds (by token), and waits (without a break). A look reads one lock after the other,
-/// so it may show a deadlock that never was. What is in both looks was all there between the looks. A hold without a token, of a program
+/// What of the first look is in the second look, too: holds (by token), and waits (without a break). A look reads the locks one by one,
+/// and may show a deadlock that never was. What is in both looks was all there between the looks. A hold without a token, of a program
 /// that is no client of fairlock, can't be told from a later hold: it counts as able to go on.
 pub(crate) fn lasting(first: &[Seen], second: &[Seen]) -> Vec<Seen> {
     let second: HashMap<&str, &LockState> =
@@ -96,7 +100,7 @@ fn stuck(locks: &[Seen]) -> HashSet<&OwnerId> {
         let before = stuck.len();
         for lock in locks {
             let free = free_in_the_end(lock, &stuck);
-            // Whoever is ahead gets the lock first, and gives it back.
+            // The waiters ahead get the lock first, and give it back.
             for waiter in lock.waiters().take_while(|waiter| waiter.units <= free) {
                 stuck.remove(&waiter.owner);
             }

@@ -1,6 +1,6 @@
 //! `fairlock ls --blocked`: who waits for whom, as a tree of locks and waiters, deadlocks first.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
 use fairlock::{Client, Holder, OwnerId, Waiter};
@@ -62,12 +62,17 @@ fn to_text(locks: &[Seen], deadlocks: &[Vec<Link>]) -> String {
     if !deadlocks.is_empty() {
         text.push('\n');
     }
-    let mut tree = Tree { locks, text, printed: HashSet::new() };
+    let waited_for: Vec<&Seen> = locks.iter().filter(|lock| lock.is_waited_for()).collect();
+    let mut held: HashMap<&OwnerId, Vec<&Seen>> = HashMap::new();
+    for lock in &waited_for {
+        lock.state.holders.iter().for_each(|holder| held.entry(&holder.owner).or_default().push(lock));
+    }
     let waiting: HashSet<&OwnerId> =
-        locks.iter().flat_map(|lock| lock.waiters().map(|waiter| &waiter.owner)).collect();
-    let (inner, outer): (Vec<&Seen>, Vec<&Seen>) =
-        (locks.iter().filter(|lock| lock.waiters().next().is_some()))
-            .partition(|lock| lock.state.holders.iter().any(|holder| waiting.contains(&holder.owner)));
+        waited_for.iter().flat_map(|lock| lock.waiters().map(|waiter| &waiter.owner)).collect();
+    let mut tree = Tree { held, text, printed: HashSet::new() };
+    let (inner, outer): (Vec<&Seen>, Vec<&Seen>) = waited_for
+        .into_iter()
+        .partition(|lock| lock.state.holders.iter().any(|holder| waiting.contains(&holder.owner)));
     // What is left of the inner ones stands in a circle.
     outer.into_iter().chain(inner).for_each(|lock| tree.lock(lock, 0));
     if tree.text.is_empty() { "nobody waits\n".to_owned() } else { tree.text }
@@ -84,7 +89,8 @@ fn in_words(link: &Link) -> String {
 }
 
 struct Tree<'a> {
-    locks: &'a [Seen],
+    /// The locks that an owner holds and others wait for.
+    held: HashMap<&'a OwnerId, Vec<&'a Seen>>,
     text: String,
     printed: HashSet<&'a str>,
 }
@@ -102,7 +108,7 @@ impl<'a> Tree<'a> {
         let _ = writeln!(self.text, "{indent}{name}  {}", held_by(&lock.state));
         let mut more = 0;
         for (number, waiter) in (1..).zip(lock.waiters()) {
-            let holds = self.waited_for(waiter);
+            let holds = self.held.get(&waiter.owner).cloned().unwrap_or_default();
             if number > PRINTED && holds.is_empty() {
                 more += 1;
                 continue;
@@ -125,12 +131,6 @@ impl<'a> Tree<'a> {
             let _ = writeln!(self.text, "{indent}  and {more} more");
         }
     }
-
-    /// The locks that the waiter holds and that others wait for.
-    fn waited_for(&self, waiter: &Waiter) -> Vec<&'a Seen> {
-        let holds = |lock: &&Seen| lock.state.holders.iter().any(|holder| holder.owner == waiter.owner);
-        self.locks.iter().filter(holds).filter(|lock| lock.waiters().next().is_some()).collect()
-    }
 }
 
 /// The label, or the owner.
@@ -147,7 +147,7 @@ fn to_json(locks: &[Seen], deadlocks: &[Vec<Link>]) -> Value {
         })
     };
     let circle = |circle: &Vec<Link>| circle.iter().map(link).collect::<Value>();
-    let waited_for = locks.iter().filter(|lock| lock.waiters().next().is_some());
+    let waited_for = locks.iter().filter(|lock| lock.is_waited_for());
     json!({
         "deadlocks": deadlocks.iter().map(circle).collect::<Value>(),
         "locks": waited_for.map(|lock| show::to_json(&lock.name, &lock.state, 0)).collect::<Value>(),
