@@ -21,7 +21,7 @@
 //!
 //! # States, and who moves them
 //!
-//! **A lock's file** is absent → named (`hard_link`, by whoever asks first) → without a name (`unlink`, by the sweep of any client of the
+//! **A lock's file** is absent → named (`hard_link`, by the first step that needs it) → without a name (`unlink`, by the sweep of any client of the
 //! same user, a day after the last use). A step takes the `flock`, reads the file, writes the file, and frees it. A step that is killed:
 //!
 //! | killed | what the next step finds |
@@ -32,7 +32,7 @@
 //!
 //! The system frees the file in each case. Interleavings that are closed:
 //!
-//! - *The sweep removes a file that a newcomer has opened*: whoever gets the `flock` looks whether the name still leads to this
+//! - *The sweep removes a file that a newcomer has opened*: each step that gets the `flock` looks whether the name still leads to this
 //!   file, and opens the name again if not. Whether the file has any name would not do: a process that is killed between `hard_link`
 //!   and `unlink` leaves a second one. The same look finds files and directories that a user removed or renamed.
 //! - *Two newcomers make the file*: one `hard_link` wins, and the other process opens that file.

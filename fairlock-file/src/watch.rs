@@ -1,7 +1,7 @@
 //! Watches the processes that a client's waiters wait for: a killed one is found out at once, and not at the next heartbeat.
 //!
 //! A waiter watches the holders and the nearest places ahead, as they are when it asks and at each of its heartbeats. In a queue,
-//! whoever holds the lock later stood ahead before. Other systems than Linux have no files for processes: heartbeats are enough there.
+//! each later holder stood ahead before. Other systems than Linux have no files for processes: heartbeats are enough there.
 
 use std::collections::HashMap;
 use std::io;

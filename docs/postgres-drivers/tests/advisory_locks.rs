@@ -220,7 +220,7 @@ async fn a_guard_outlives_its_session_and_says_nothing() {
     drop(timeout(SOON, theirs.lock()).await.unwrap().unwrap());
 }
 
-/// A program that keeps its connections asks by `pg_try_advisory_lock`, again and again: then whoever asks next gets the lock.
+/// A program that keeps its connections asks by `pg_try_advisory_lock`, again and again: then the session that asks next gets the lock.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_loop_of_tries_has_no_order() {
     let url = new_database();

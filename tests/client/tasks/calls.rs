@@ -11,7 +11,7 @@ use fairlock::{
 use fairlock_tests::{Alone, RedisServer, assert_no_residue, eventually};
 use futures::executor::block_on;
 
-use crate::support::{EXECUTORS, SOON, begin, in_memory, is_free_soon, on_redis, take, task, unlock};
+use crate::support::{EXECUTORS, SOON, begin, in_memory, is_free_soon, on_each_backend, take, task, unlock};
 
 #[track_caller]
 fn granted<T>(outcome: TryLock<T>) -> T {
@@ -155,13 +155,7 @@ fn gives_all_back(clients: &[Client; 2]) {
 
 #[test]
 fn a_dropped_lock_all_gives_all_back() {
-    let _alone = Alone::here();
-    gives_all_back(&in_memory());
-    let server = RedisServer::start();
-    let clients = on_redis(&server);
-    gives_all_back(&clients);
-    clients.iter().for_each(|client| client.shutdown().unwrap());
-    assert_no_residue(&server, &[]);
+    on_each_backend(gives_all_back);
 }
 
 /// As with threads: to wait on without the first lock could deadlock, and would be of no use.

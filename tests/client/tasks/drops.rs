@@ -2,22 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, TryLock};
-use fairlock_tests::{Alone, RedisServer, assert_no_residue, eventually};
+use fairlock::TryLock;
+use fairlock_tests::eventually;
 use futures::executor::block_on;
 
-use crate::support::{SLACK, SOON, begin, current, in_memory, on_redis, take, unlock};
-
-/// On both backends.
-fn on_each_backend(test: impl Fn(&[Client; 2])) {
-    let _alone = Alone::here();
-    test(&in_memory());
-    let server = RedisServer::start();
-    let clients = on_redis(&server);
-    test(&clients);
-    clients.iter().for_each(|client| client.shutdown().unwrap());
-    assert_no_residue(&server, &[]);
-}
+use crate::support::{SLACK, SOON, begin, current, on_each_backend, take, unlock};
 
 #[test]
 fn a_wait_that_is_dropped_leaves_the_queue() {
