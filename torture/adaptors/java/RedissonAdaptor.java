@@ -1,0 +1,62 @@
+// Redisson: RedissonAdaptor fair | plain.
+import java.util.concurrent.TimeUnit;
+import org.redisson.Redisson;
+import org.redisson.api.RLock;
+import org.redisson.api.RedissonClient;
+import org.redisson.config.Config;
+
+class RedissonAdaptor extends Words {
+    private final RedissonClient redisson;
+    private final boolean isFair;
+    private RLock held;
+
+    RedissonAdaptor(boolean isFair) {
+        Config config = new Config();
+        if (setting("LEASE_MS") != null) {
+            config.setLockWatchdogTimeout(setting("LEASE_MS"));
+        }
+        if (setting("WAITER_MS") != null) {
+            config.setFairLockWaitTimeout(setting("WAITER_MS"));
+        }
+        config.useSingleServer().setAddress(System.getenv("TORTURE_ADDRESS"));
+        if (setting("RESPONSE_MS") != null) {
+            config.useSingleServer().setTimeout(setting("RESPONSE_MS").intValue());
+        }
+        this.isFair = isFair;
+        redisson = Redisson.create(config);
+    }
+
+    private RLock of(String name) {
+        held = isFair ? redisson.getFairLock(name) : redisson.getLock(name);
+        return held;
+    }
+
+    boolean lock(String name, Long milliseconds) throws Exception {
+        if (milliseconds != null) {
+            return of(name).tryLock(milliseconds, TimeUnit.MILLISECONDS);
+        }
+        of(name).lock();
+        return true;
+    }
+
+    boolean tryLock(String name) {
+        return of(name).tryLock();
+    }
+
+    boolean isHeld() {
+        return held.isHeldByCurrentThread();
+    }
+
+    boolean unlock() {
+        try {
+            held.unlock();
+            return true;
+        } catch (IllegalMonitorStateException e) {
+            return false; // not locked by this thread
+        }
+    }
+
+    public static void main(String[] args) throws Exception {
+        new RedissonAdaptor(args[0].equals("fair")).run();
+    }
+}
