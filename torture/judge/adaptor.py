@@ -1,10 +1,15 @@
 """One client: a process that speaks six words. torture/README.md has the protocol."""
 
 import os
+import shutil
 import signal
 import subprocess
 import threading
 import time
+
+
+# Where Linux can, a process ends with the judge.
+BOUND_TO_JUDGE = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
 
 
 class Client:
@@ -12,7 +17,7 @@ class Client:
 
     def __init__(self, name, command, environment, inbox, log):
         self.name, self.inbox = name, inbox
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
+        self.process = subprocess.Popen([*BOUND_TO_JUDGE, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
                                         env={**os.environ, **environment})
         self.pending = "ready"  # the word that it has not answered
         self.sent = self.probed = time.monotonic()

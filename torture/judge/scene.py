@@ -10,7 +10,7 @@ from ledger import Ledger
 from proxy import Proxy
 
 PROBE = 0.05  # a holder is asked this often
-BOUND = 20.0  # seconds that an answer may take, beyond what the call itself takes: by then each library here has given up by its defaults
+BOUND = 20.0  # seconds that an answer may take, beyond what the call itself takes
 
 
 class Scene:

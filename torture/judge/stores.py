@@ -10,8 +10,10 @@ import sys
 import tempfile
 import time
 
+from adaptor import BOUND_TO_JUDGE
+
 sys.path.append(f"{os.path.dirname(os.path.abspath(__file__))}/../../bench/drive")
-from redis_link import Link, Refused  # noqa: E402
+from redis_link import Link  # noqa: E402
 from servers import free_port, until_answering  # noqa: E402
 
 
@@ -30,7 +32,7 @@ class Server:
 
     def run(self, words, **more):
         log = open(f"{self.folder}/log", "a")
-        process = subprocess.Popen([str(word) for word in words], stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+        process = subprocess.Popen([*BOUND_TO_JUDGE, *map(str, words)], stdout=log, stderr=log, stdin=subprocess.DEVNULL,
                                    cwd=self.folder, **more)
         return process
 
@@ -132,7 +134,7 @@ class Postgres(Server):
             subprocess.run(["cp", "-a", f"{self.template}/data", self.folder], check=True)
             if self.user():
                 shutil.chown(self.folder, "postgres", "postgres")
-        process = self.run([*self.user(), f"{self.programs()}/postgres", "-D", f"{self.folder}/data", "-k", self.folder, "-p", self.port,
+        process = self.run([*self.user(), *BOUND_TO_JUDGE, f"{self.programs()}/postgres", "-D", f"{self.folder}/data", "-k", self.folder, "-p", self.port,
                             "-c", "listen_addresses=127.0.0.1"])
         until_answering(self.port, process)
         ready = [f"{self.programs()}/pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]

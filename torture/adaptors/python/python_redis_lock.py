@@ -3,12 +3,12 @@
 import redis
 import redis_lock
 
-from words import run, seconds, setting
+from words import host_and_port, run, seconds, setting
 
 
 class PythonRedisLock:
     def __init__(self):
-        self.client = redis.Redis.from_url(setting("TORTURE_ADDRESS"))
+        self.client = redis.Redis(*host_and_port())
         self.client.ping()
 
     def new(self, name):

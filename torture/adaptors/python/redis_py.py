@@ -3,12 +3,12 @@
 import redis
 from redis.exceptions import LockNotOwnedError
 
-from words import run, seconds, setting
+from words import host_and_port, run, seconds
 
 
 class RedisPy:
     def __init__(self):
-        self.client = redis.Redis.from_url(setting("TORTURE_ADDRESS"))
+        self.client = redis.Redis(*host_and_port())
         self.client.ping()
 
     def lock(self, name, limit):

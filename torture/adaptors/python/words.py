@@ -9,6 +9,12 @@ def setting(name, default=None):
     return os.environ.get(name, default)
 
 
+def host_and_port():
+    """Of redis://HOST:PORT. A client that is made of them retries; one that is made of a URL does not."""
+    host, port = setting("TORTURE_ADDRESS").removeprefix("redis://").split(":")
+    return host, int(port)
+
+
 def seconds(name):
     """A setting in milliseconds, or None."""
     return float(setting(name)) / 1000 if setting(name) else None
