@@ -123,3 +123,6 @@ impl Named {
         Hold::new(&self.lock, &self.owner, self.request, self.token)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -178,3 +178,36 @@ impl Link {
         while state.phase != Phase::Over && !self.changed.wait_until(&mut state, until).timed_out() {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use fairlock_tests::eventually;
+
+    use super::*;
+    use crate::tests::lock;
+
+    /// The request of an owner, with a place that is over at once.
+    fn waits(link: &Link) -> Option<u64> {
+        let (lock, owner) = (lock("x"), OwnerId::new("a:1"));
+        let mut place = Place::new(&lock, &owner, RequestId::new(1));
+        place.ttl = Duration::ZERO;
+        link.waits(&place, Instant::now(), || true)
+    }
+
+    #[test]
+    fn a_caller_that_gave_up_on_the_thread_is_owed_a_gap() {
+        let link = Link::default();
+        assert_eq!(waits(&link), None);
+        assert_eq!(link.hears(true), Some(true));
+        let first = waits(&link);
+        assert_eq!(link.hears(true), Some(false));
+        assert!(first.is_some() && link.session() != first, "another connection hears");
+    }
+
+    #[test]
+    fn a_request_whose_place_is_over_keeps_no_thread() {
+        let link = Link::default();
+        waits(&link);
+        eventually(LINGERS * 3, "the thread ends", || link.has_to_end());
+    }
+}

@@ -1,5 +1,6 @@
 //! What the conformance suite can't know: columns, layouts, rows, and other sessions.
 
+mod doctor;
 mod windows;
 
 use std::io::Write;

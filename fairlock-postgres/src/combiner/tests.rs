@@ -1,17 +1,21 @@
 //! What joins a step while its row is locked, as by the program's own transaction.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use fairlock_core::OwnerId;
-use fairlock_core::backend::{Acquire, Acquired, Backend, BackendError, Hold, Released, only};
+use fairlock_core::backend::{
+    Acquire, Acquired, Backend, BackendError, ForceReleased, Hold, Released, Wait, only,
+};
 use fairlock_tests::look_until;
 
 use crate::PostgresBackend;
 use crate::ask::answer;
+use crate::combiner::Combiner;
 use crate::command::Command;
 use crate::question::Question;
+use crate::step;
 use crate::test_server::new_database;
 use crate::tests::{LEASE, SECOND, ask, hold, lock, number, session, soon, stage, take, trips};
 
@@ -116,4 +120,40 @@ fn callers_at_a_blocked_row_leave_others_their_connections() {
         is_over.store(true, Ordering::Release);
         assert_eq!(failed, 0);
     });
+}
+
+/// A repeat that finds its grant writes nothing, nor does a busy answer behind it. What the repeat promises is committed.
+#[test]
+fn a_step_commits_what_any_answer_promises() {
+    let ((backend, mut con), [ann, bob]) = (stage(), ["a:1", "b:1"].map(OwnerId::new));
+    let locks = ["a", "b"].map(lock);
+    for lock in &locks {
+        take(&backend, lock, &ann);
+    }
+    for other in &locks {
+        let mut busy = ask(other, &bob, 2);
+        busy.place.wait = Wait::No;
+        let asks = [ask(&locks[0], &ann, 1), busy];
+        let question =
+            |ask: Acquire<'_>| Question::new(&ask.place.lock.name, soon(), None, Command::acquire(&ask));
+        let (questions, replies): (Vec<_>, Vec<_>) = asks.map(question).into_iter().unzip();
+        assert!(step::make(&backend.0, questions, None, false).is_empty());
+        let answers: Vec<_> = replies.into_iter().map(|reply| reply.get().unwrap().unwrap()).collect();
+        assert!(matches!(answers[..], [Acquired::Granted { .. }, Acquired::Busy { .. }]), "{answers:?}");
+        let committed = "select count(*) from fairlock.lock where name = 'a' and pg_xact_status(xmax::text::xid8) = 'committed'";
+        assert_eq!(number(&mut con, committed), 1, "{}", other.name);
+    }
+}
+
+/// A question that was left unanswered when its time was over gets no step, which would cost a connection.
+#[test]
+fn a_question_whose_time_is_over_is_asked_no_more() {
+    let (lock, deadline, asked) = (lock("x"), Instant::now() + SECOND / 20, AtomicUsize::new(0));
+    let (question, reply) = Question::new(&lock.name, deadline, None, Command::ForceRelease(lock.clone()));
+    Combiner::new(1, Duration::ZERO).operation(vec![question], deadline, |questions, _| {
+        thread::sleep(deadline.saturating_duration_since(Instant::now()));
+        if asked.fetch_add(1, Ordering::AcqRel) == 0 { questions } else { Vec::new() }
+    });
+    assert_eq!(asked.into_inner(), 1);
+    assert!(reply.get::<ForceReleased>().unwrap_err().is_of_blocked_row());
 }

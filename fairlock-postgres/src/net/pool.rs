@@ -135,6 +135,7 @@ impl Pool {
             Some(con) => con,
             None => self.open(deadline).map_err(Failure::unsent)?,
         };
+        con.forget_messages();
         con.syncs = self.is_synced() && !con.is_own_session();
         let done = act(&mut con);
         let is_of_use = con.is_of_use() && done.as_ref().err().is_none_or(Failure::keeps_connection);
@@ -302,8 +303,7 @@ fn one_more_after(more: usize) -> Duration {
 }
 
 impl Lent<'_> {
-    fn give_back(self, mut con: Connection) {
-        con.forget_messages();
+    fn give_back(self, con: Connection) {
         self.0.state.lock().idle.push(con);
     }
 }
@@ -314,3 +314,6 @@ impl Drop for Lent<'_> {
         self.0.returned.notify_all(); // those that wait may take different numbers of them
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,6 +9,7 @@ fn renewals_and_releases_delete_rows_of_unused_locks() {
     let unused =
         "insert into fairlock.lock (name, dead_at) select int4send(n), 1 from generate_series(1, 2500) n";
     con.script(unused, soon()).unwrap();
+    con.script("begin; select from fairlock.lock where name = int4send(7) for update", soon()).unwrap();
     let hold = hold(&used, &ann, take(&backend, &used, &ann));
     let renew = || drop(backend.renew(ClientId::random(), &[Renew::Hold { hold, holds: 1, lease: LEASE }]));
     let release = || assert!(only(backend.release(&[hold])).is_ok());
@@ -19,7 +20,11 @@ fn renewals_and_releases_delete_rows_of_unused_locks() {
         let is_swept = || backend.0.sweeper.lock().next < Instant::now() + SECOND * 599;
         eventually(SECOND * 5, "a window was swept", is_swept);
     }
-    assert_eq!(number(&mut con, "select count(*) from fairlock.lock"), 1);
+    assert_eq!(
+        number(&mut con, "select count(*) from fairlock.lock"),
+        2,
+        "the one in use, and the locked one"
+    );
 }
 
 #[test]

@@ -73,7 +73,6 @@ impl Pool {
                 if messages.is_empty() {
                     // Another one may have been opened meanwhile.
                     if state.used() + state.idle.len() < most {
-                        con.forget_messages();
                         state.idle.push(con);
                     }
                     state.telling -= 1;

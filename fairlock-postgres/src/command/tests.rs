@@ -1,0 +1,39 @@
+//! Commands that have joined a step after its reading of the clock.
+
+use fairlock_core::backend::Acquired;
+use fairlock_rules::{Presence, StoreContext};
+
+use super::*;
+use crate::tests::{LEASE, SECOND, ask, hold, lock};
+
+/// The longest time by which they may have come later.
+const LATE: Duration = SECOND;
+
+/// Leases and places of commands that come late last longer, and their clients hear of what they asked for.
+#[test]
+fn what_comes_late_lasts_for_its_whole_time() {
+    let (lock, [ann, bob], mut entry) = (lock("x"), ["a:1", "b:1"].map(OwnerId::new), LockEntry::default());
+    let mut store_context = StoreContext::after(0);
+    let mut lasts = |command: Command| {
+        let now = SECOND * 1_700_000_000;
+        let context = &mut store_context.operation(&lock.name, now, &|_| Presence::Present);
+        let answer = command.decide(&mut entry, context, LATE).unwrap();
+        let state = entry.inspect(context, &lock, 0..1).unwrap();
+        let [lease, place] =
+            [state.holder().unwrap().lease_left, state.queue.first().and_then(|one| one.place_left)];
+        (answer, lease, place)
+    };
+    let (Answer::Acquired(Acquired::Granted { token, lease }), left, _) =
+        lasts(Command::acquire(&ask(&lock, &ann, 1)))
+    else {
+        panic!("it is free")
+    };
+    assert_eq!((lease, left), (LEASE, Some(LEASE + LATE)));
+    let (_, _, place) = lasts(Command::acquire(&ask(&lock, &bob, 2)));
+    assert_eq!(place, Some(LEASE * 2 + LATE));
+    let hold = hold(&lock, &ann, token);
+    let (_, left, _) = lasts(Command::renew([Renew::Hold { hold, holds: 1, lease: LEASE * 2 }].iter()));
+    assert_eq!(left, Some(LEASE * 2 + LATE));
+    let (_, left, _) = lasts(Command::Keep((&hold).into(), RequestId::new(3), LEASE * 3));
+    assert_eq!(left, Some(LEASE * 3 + LATE));
+}
