@@ -5,9 +5,11 @@
 //! worker postgres-tables URL
 //! worker memory SECONDS
 //! worker memory-alone SECONDS
+//! worker file ROUNDS
 //! ```
 
 mod fair;
+mod file;
 mod memory;
 mod peer;
 #[cfg(feature = "postgres")]
@@ -35,6 +37,12 @@ fn main() -> Outcome {
     }
     if let ["memory-alone", seconds] = words[..] {
         return memory::alone(seconds.parse()?);
+    }
+    if let ["file", rounds] = words[..] {
+        return file::run(rounds.parse()?);
+    }
+    if let ["file-partner", peer, dir] = words[..] {
+        return file::partner(peer, dir.as_ref());
     }
     #[cfg(feature = "postgres")]
     if let ["postgres-tables", url] = words[..] {

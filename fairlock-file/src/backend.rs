@@ -1,6 +1,5 @@
 //! The backend itself: each operation is one step on one file.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs::File;
 use std::ops::Range;
@@ -16,15 +15,16 @@ use fairlock_core::backend::{
     one_by_one,
 };
 use fairlock_core::{ClientId, LockKind, LockName, OwnerId};
-use fairlock_rules::{LockEntry, OperationContext, Presence, StoreContext, renew_by_lock};
+use fairlock_rules::{LockEntry, OperationContext, StoreContext, renew_by_lock};
 
 use crate::dir::Dir;
 use crate::failure::failure;
 use crate::lock_files::{BOUND, LockFiles};
+use crate::machine;
+use crate::presence::presence_of;
 use crate::slots::Content;
 use crate::state::State;
 use crate::wake_ups::{self, Listener};
-use crate::{machine, presence};
 
 /// How many holders, and how many of the nearest places ahead, a waiter watches.
 const WATCHED: usize = 16;
@@ -59,8 +59,11 @@ impl FileBackend {
     /// streams, as in `Command::stderr`. When this process is killed, the client's holds then last until the child has ended too, or
     /// until their leases end. None if this backend has no such client.
     pub fn presence(&self, client: ClientId) -> Option<File> {
-        let listener = self.0.listeners.lock().get(&client.to_string())?.upgrade()?;
-        listener.presence()
+        self.listener(&client.to_string())?.presence.try_clone().ok()
+    }
+
+    fn listener(&self, client: &str) -> Option<Arc<Listener>> {
+        self.0.listeners.lock().get(client).and_then(Weak::upgrade)
     }
 
     /// One step: no other thread or process comes between the read and the write. A process that is killed on the way has changed
@@ -72,46 +75,34 @@ impl FileBackend {
     ) -> Result<T, BackendError> {
         let failed = |error| failure(format_args!("the file of lock {lock}"), error);
         let Store { files, .. } = &*self.0;
-        let file = files.lock(lock)?;
-        // Load.
-        let content = Content::read(&file).map_err(failed)?.ok_or_else(|| foreign(&files.dir, lock))?;
-        let State { last, mut entry, .. } = State::of(lock, &content.bytes, &files.dir, files.boot)?;
-        // Decide.
-        let (now, mut store_context, seen) = (machine::now(), StoreContext::after(last), RefCell::default());
-        let presence = |owner: &OwnerId| presence_of(&files.dir, owner.client(), &seen);
-        let answer = decide(&mut entry, &mut store_context.operation(lock, now, &presence));
-        // Write back.
-        let new = State::encode(lock, files.boot, store_context.last_number(), &entry);
-        if new != content.bytes {
-            content.replace(&file, &new).map_err(failed)?;
-        }
-        drop(file);
+        let (answer, wake_ups) = files.with(lock, |file| {
+            // Load.
+            let content = Content::read(file).map_err(failed)?.ok_or_else(|| foreign(&files.dir, lock))?;
+            let State { last, mut entry, .. } = State::of(lock, &content.bytes, &files.dir, files.boot)?;
+            // Decide.
+            let (now, mut store_context) = (machine::now(), StoreContext::after(last));
+            let presence = |owner: &OwnerId| presence_of(&files.dir, owner.client());
+            let answer = decide(&mut entry, &mut store_context.operation(lock, now, &presence));
+            // Write back.
+            let new = State::encode(lock, files.boot, store_context.last_number(), &entry);
+            if new != content.bytes {
+                content.replace(file, &new).map_err(failed)?;
+            }
+            Ok((answer, store_context.take_wake_ups()))
+        })?;
         // Last, and nothing depends on it: a waiter that gets no message finds out at its next heartbeat.
-        wake_ups::send(&files.dir, &store_context.take_wake_ups());
+        wake_ups::send(&files.dir, &wake_ups);
         Ok(answer)
     }
 
     /// Watches the processes that this waiter waits for.
     fn watch(&self, place: &Place<'_>, ahead: &[OwnerId]) {
-        if !ahead.is_empty() {
-            let listener = self.0.listeners.lock().get(place.owner.client()).and_then(Weak::upgrade);
-            if let Some(listener) = listener {
-                listener.watch(&self.0.files.dir, place, ahead);
-            }
+        if !ahead.is_empty()
+            && let Some(listener) = self.listener(place.owner.client())
+        {
+            listener.watch(place, ahead);
         }
     }
-}
-
-/// Whether the client lives. Often one client has several places or holds, so the last answer is kept.
-pub(crate) fn presence_of(dir: &Dir, client: &str, seen: &RefCell<Option<(String, Presence)>>) -> Presence {
-    if let Some((last, presence)) = &*seen.borrow()
-        && last == client
-    {
-        return *presence;
-    }
-    let presence = if presence::is_gone(dir, client) { Presence::Gone } else { Presence::Present };
-    seen.replace(Some((client.to_owned(), presence)));
-    presence
 }
 
 /// The owners in other clients whose end this place waits for.
@@ -132,8 +123,8 @@ impl Backend for FileBackend {
             let (answer, ahead) = self.step(&place.lock.name, |entry, context| {
                 entry.end_gone(context, place.units);
                 let answer = entry.acquire(context, ask);
-                let is_granted = matches!(answer, Ok(Acquired::Granted { .. }) | Err(_));
-                let waits = !is_granted && place.wait != Wait::No;
+                let is_over = matches!(answer, Ok(Acquired::Granted { .. }) | Err(_));
+                let waits = !is_over && place.wait != Wait::No;
                 (answer, if waits { ahead_of(entry, place) } else { Vec::new() })
             })?;
             self.watch(place, &ahead);

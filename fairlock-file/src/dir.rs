@@ -21,22 +21,23 @@ const SOCKET_PATH: usize = 103;
 /// The longest escaped name of a lock that is a file's name as a whole.
 const LONGEST_NAME: usize = 200;
 
-/// File systems of several machines: `statfs` calls them by these numbers.
+/// File systems of several machines, as `statfs` numbers them: NFS, SMB, CIFS, SMB 2; AFS and kAFS, Ceph, 9P, Coda; OCFS2, GFS2, Lustre,
+/// GPFS.
 #[cfg(target_os = "linux")]
-const NETWORKS: [(u32, &str); 13] = [
-    (0x6969, "NFS"),
-    (0x517b, "SMB"),
-    (0xff53_4d42, "CIFS"),
-    (0xfe53_4d42, "SMB2"),
-    (0x5346_414f, "AFS"),
-    (0x6b41_4653, "AFS"),
-    (0x00c3_6400, "Ceph"),
-    (0x0102_1997, "9P"),
-    (0x7375_7245, "Coda"),
-    (0x7461_636f, "OCFS2"),
-    (0x0116_1970, "GFS2"),
-    (0x0bd0_0bd0, "Lustre"),
-    (0x4750_4653, "GPFS"),
+const NETWORKS: [u32; 13] = [
+    0x6969,
+    0x517b,
+    0xff53_4d42,
+    0xfe53_4d42, //
+    0x5346_414f,
+    0x6b41_4653,
+    0x00c3_6400,
+    0x0102_1997,
+    0x7375_7245, //
+    0x7461_636f,
+    0x0116_1970,
+    0x0bd0_0bd0,
+    0x4750_4653,
 ];
 
 /// A directory of locks. It is the one that was opened, or all calls fail: another one of its name has other locks.
@@ -49,12 +50,13 @@ pub(crate) struct Dir {
 impl Dir {
     /// Opens the directory, and makes it if needed.
     pub(crate) fn open(path: PathBuf) -> Result<Dir, BackendError> {
+        let invalid = |what: String| BackendError::new(BackendErrorKind::InvalidConfig, what);
         let failed = |error: io::Error| {
             let what = format!("can't make the directory {}", path.display());
             match error.kind() {
                 // No repeat helps.
                 ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::AlreadyExists => {
-                    BackendError::new(BackendErrorKind::InvalidConfig, format!("{what}: {error}"))
+                    invalid(format!("{what}: {error}"))
                 }
                 _ => failure(what, error),
             }
@@ -65,21 +67,17 @@ impl Dir {
             Err(_) if path.is_dir() => {}
             Err(error) => return Err(failed(error)),
         }
-        let refused = |why: String| {
-            let message = format!("{} can't be a directory of locks: {why}", path.display());
-            Err(BackendError::new(BackendErrorKind::InvalidConfig, message))
-        };
-        if let Some(network) = network_of(&path).map_err(failed)? {
-            return refused(format!(
-                "it is on {network}, and locks on files are for one machine; take a local directory, or a server"
-            ));
-        }
         let dir = Dir { identity: identity_of(&path).map_err(failed)?, path: path.clone() };
-        let longest = dir.wake(&ClientId::random().to_string()).as_os_str().len();
-        if longest > SOCKET_PATH {
-            return refused(format!("its path is {} bytes too long for sockets", longest - SOCKET_PATH));
-        }
-        Ok(dir)
+        let length = dir.wake(&ClientId::random().to_string()).as_os_str().len();
+        let why = if is_network(&path).map_err(failed)? {
+            "it is on a network, and locks on files are for one machine; take a local directory, or a server"
+                .into()
+        } else if length > SOCKET_PATH {
+            format!("its path is {} bytes too long for sockets", length - SOCKET_PATH)
+        } else {
+            return Ok(dir);
+        };
+        Err(invalid(format!("{} can't be a directory of locks: {why}", path.display())))
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -88,21 +86,18 @@ impl Dir {
 
     /// Fails if the directory was removed, even if there is a new one.
     pub(crate) fn check(&self) -> Result<(), BackendError> {
+        let path = self.path.display();
         match identity_of(&self.path) {
-            Ok(found) if found == self.identity => return Ok(()),
+            Ok(found) if found == self.identity => Ok(()),
             Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(failure(
-                    format_args!("can't look at the directory {}", self.path.display()),
-                    error,
-                ));
+                Err(failure(format_args!("can't look at the directory {path}"), error))
             }
-            _ => {}
+            _ => {
+                let message =
+                    format!("the directory {path} was removed, and all locks with it: open it again");
+                Err(BackendError::new(BackendErrorKind::Refused, message))
+            }
         }
-        let message = format!(
-            "the directory {} was removed, and all locks with it: open it again",
-            self.path.display()
-        );
-        Err(BackendError::new(BackendErrorKind::Refused, message))
     }
 
     /// The file of a lock: its name, with escapes; of a long name the beginning and a hash.
@@ -135,7 +130,7 @@ impl Dir {
     pub(crate) fn new_file(&self) -> io::Result<(PathBuf, File)> {
         let path = self.path.join(format!("{}.new", ClientId::random()));
         let file = File::options().read(true).write(true).create_new(true).open(&path)?;
-        file.set_permissions(Permissions::from_mode(FILE_MODE))?;
+        share(&path)?;
         Ok((path, file))
     }
 }
@@ -162,23 +157,17 @@ pub(crate) fn identity(found: &Metadata) -> (u64, u64) {
 }
 
 #[cfg(target_os = "linux")]
-fn network_of(path: &Path) -> io::Result<Option<&'static str>> {
-    let found = rustix::fs::statfs(path)?.f_type as u32;
-    Ok(network(found))
-}
-
-#[cfg(target_os = "linux")]
-fn network(found: u32) -> Option<&'static str> {
-    NETWORKS.iter().find(|(number, _)| *number == found).map(|(_, name)| *name)
+fn is_network(path: &Path) -> io::Result<bool> {
+    Ok(NETWORKS.contains(&(rustix::fs::statfs(path)?.f_type as u32)))
 }
 
 #[cfg(not(target_os = "linux"))]
-fn network_of(_: &Path) -> io::Result<Option<&'static str>> {
-    Ok(None)
+fn is_network(_: &Path) -> io::Result<bool> {
+    Ok(false)
 }
 
-/// FNV-1a: quick for short texts, and the same in each process.
-pub(crate) fn hash(bytes: &[u8]) -> u64 {
+/// FNV-1a: the same in each process.
+fn hash(bytes: &[u8]) -> u64 {
     bytes
         .iter()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
@@ -193,11 +182,8 @@ mod tests {
     #[test]
     fn file_systems_of_several_machines_are_networks() {
         let nfs = u32::try_from(rustix::fs::NFS_SUPER_MAGIC).unwrap();
-        assert_eq!(
-            [nfs, 0xff53_4d42, 0x0bd0_0bd0, 0x0000_ef53, 0x0102_1994].map(network),
-            [Some("NFS"), Some("CIFS"), Some("Lustre"), None, None]
-        );
-        let proc = u32::try_from(rustix::fs::PROC_SUPER_MAGIC).unwrap();
-        assert_eq!((network(proc), network_of(Path::new("/proc")).unwrap()), (None, None));
+        let [ext4, tmpfs] = [0x0000_ef53, 0x0102_1994];
+        assert_eq!([nfs, ext4, tmpfs].map(|number| NETWORKS.contains(&number)), [true, false, false]);
+        assert!(!is_network(Path::new("/proc")).unwrap());
     }
 }

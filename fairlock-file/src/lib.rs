@@ -38,13 +38,19 @@
 //! - *Two newcomers make the file*: one `hard_link` wins, and the other process opens that file.
 //! - *The directory is removed, and made again*: each open compares it with the one that was opened, and fails.
 //! - *Two threads share an open file*, and so its `flock`: a thread takes the file out of the table for its step.
+//! - *A list is made meanwhile*: it takes the `flock` too, since two steps may change both slots while a reader is between them.
 //!
 //! **A client** is present from before its first request until its end. The presence file gets its name once it is locked; when the
 //! client ends well, the name goes before the lock. A file with a name that nobody has locked says that the client is *gone*: the
 //! process has certainly ended. A gone waiter is passed over. A gone holder is replaced by the next waiter that is heard, and waiters
 //! watch (`pidfd_open`, on Linux) the processes that they wait for: so a killed holder is replaced in milliseconds. A client that
 //! stands still is present: its lease ends by the clock, as in any store. A child that is forked without `exec` keeps its parent
-//! present until the leases end.
+//! present until the leases end; its drop of the client leaves the files and the socket, which are the parent's.
+//!
+//! **The thread of a client** watches the processes of the clients that stand before its waiters, follows that list before each wait,
+//! and sleeps until a message or the end of a process. An ended process is watched no more, even if a forked child has its presence or
+//! its place stands ahead until its turn: else each waiter that looks would be told again. If the system refuses the wait, the
+//! client renews all it has (`Gap`), once a second.
 //!
 //! # Why nothing is synced to the disk
 //!

@@ -1,19 +1,20 @@
 //! Lists the locks that are in use.
 
-use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::fs;
-use std::io;
 use std::path::Path;
+use std::time::Instant;
 
-use fairlock_core::backend::LockState;
+use fairlock_core::backend::{BackendError, LockState};
 use fairlock_core::{LockName, OwnerId};
 use fairlock_rules::{StoreContext, fits_pattern};
 
-use crate::backend::{FileBackend, presence_of};
+use crate::backend::FileBackend;
 use crate::dir;
 use crate::failure::failure;
+use crate::lock_files::{BOUND, wait_for};
 use crate::machine;
+use crate::presence::presence_of;
 use crate::slots::Content;
 use crate::state::State;
 
@@ -22,11 +23,11 @@ impl FileBackend {
     /// ([`inspect`](fairlock_core::Lock::inspect) reads the waiters). In `pattern` `*` is any text, `?` one character, `[ab]` and
     /// `[a-c]` a character of a list, `[^ab]` any other character; behind `\` a character stands for itself.
     ///
-    /// It reads all locks of the directory, and keeps nobody waiting: each lock is shown as before or after a step. The list is not a
-    /// snapshot. A file that is not of this version, or not for this user, is left out.
+    /// It reads all locks of the directory, each between two steps. The list is not a snapshot. A file that is not of this version, or
+    /// not for this user, is left out.
     ///
     /// # Errors
-    /// `Refused` if the directory was removed; `Denied` or `Unavailable` if it can't be read.
+    /// `Refused` if the directory was removed; `Denied` or `Unavailable` if it can't be read, or if a process stands still in a step.
     pub fn locks(&self, pattern: Option<&str>) -> fairlock_core::Result<Vec<(LockName, LockState)>> {
         let dir = &self.0.files.dir;
         dir.check()?;
@@ -36,25 +37,28 @@ impl FileBackend {
         for file in fs::read_dir(dir.path()).map_err(failed)? {
             let path = file.map_err(failed)?.path();
             if path.extension() == Some(OsStr::new("lock")) {
-                found.extend(self.listed(&path, pattern.unwrap_or("*")).ok().flatten());
+                let state = self.state_in(&path)?;
+                found.extend(state.and_then(|state| self.listed(&state, pattern.unwrap_or("*"))));
             }
         }
         found.sort_by(|(one, _), (other, _)| one.cmp(other));
         Ok(found)
     }
 
-    fn listed(&self, path: &Path, pattern: &str) -> io::Result<Option<(LockName, LockState)>> {
-        let Some(content) = Content::read(&dir::open(path, false)?)? else { return Ok(None) };
-        let files = &self.0.files;
-        let Ok(State { name, last, entry, .. }) = State::decode(&content.bytes, files.boot) else {
-            return Ok(None);
-        };
-        let Some(name) = LockName::new(&name).ok().filter(|name| fits_pattern(pattern, name.as_str())) else {
-            return Ok(None);
-        };
-        let (mut store_context, seen) = (StoreContext::after(last), RefCell::default());
-        let presence = |owner: &OwnerId| presence_of(&files.dir, owner.client(), &seen);
-        let state = entry.listed(&store_context.operation(&name, machine::now(), &presence), &name);
-        Ok(state.map(|state| (name, state)))
+    /// As between two steps: without the file's lock, two steps might write both slots while they are read.
+    fn state_in(&self, path: &Path) -> Result<Option<State>, BackendError> {
+        let Ok(file) = dir::open(path, false) else { return Ok(None) };
+        wait_for(&file, Instant::now() + BOUND, path.display())?;
+        let content = Content::read(&file).ok().flatten();
+        _ = file.unlock(); // a child that was forked meanwhile has the file open as well
+        Ok(content.and_then(|content| State::decode(&content.bytes, self.0.files.boot).ok()))
+    }
+
+    fn listed(&self, state: &State, pattern: &str) -> Option<(LockName, LockState)> {
+        let name = LockName::new(&state.name).ok().filter(|name| fits_pattern(pattern, name.as_str()))?;
+        let presence = |owner: &OwnerId| presence_of(&self.0.files.dir, owner.client());
+        let mut store_context = StoreContext::after(state.last);
+        let listed = state.entry.listed(&store_context.operation(&name, machine::now(), &presence), &name);
+        listed.map(|listed| (name, listed))
     }
 }

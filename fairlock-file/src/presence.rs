@@ -6,50 +6,30 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::path::PathBuf;
+
+use fairlock_rules::Presence;
 
 use crate::dir::{self, Dir};
 
-/// The presence file of a client that lives. The drop removes the name before it frees the file: the client has ended well.
-pub(crate) struct Here {
-    path: PathBuf,
-    locked: File,
+/// Makes the presence file of a client, which lives as long as the file is open. It is locked before it is named, so that nobody
+/// finds it free.
+pub(crate) fn take(dir: &Dir, client: &str) -> io::Result<File> {
+    let (new, mut file) = dir.new_file()?;
+    let locked = file.try_lock().map_err(io::Error::from);
+    let named = locked
+        .and_then(|()| write!(file, "{}", std::process::id()))
+        .and_then(|()| fs::rename(&new, dir.here(client)));
+    named.inspect_err(|_| _ = fs::remove_file(&new)).map(|()| file)
 }
 
-impl Here {
-    /// Locks the file before naming it, so that nobody finds the file free.
-    pub(crate) fn take(dir: &Dir, client: &str) -> io::Result<Here> {
-        let (new, mut file) = dir.new_file()?;
-        let path = dir.here(client);
-        let written =
-            file.try_lock().map_err(io::Error::from).and_then(|()| write!(file, "{}", std::process::id()));
-        if let Err(error) = written.and_then(|()| fs::rename(&new, &path)) {
-            _ = fs::remove_file(&new);
-            return Err(error);
-        }
-        Ok(Here { path, locked: file })
-    }
-
-    /// The same open file: the lock ends when all who have it are gone.
-    pub(crate) fn share(&self) -> io::Result<File> {
-        self.locked.try_clone()
-    }
+/// Whether the process of the client lives; none if nobody can know.
+pub(crate) fn lives(dir: &Dir, client: &str) -> Option<bool> {
+    open(dir, client).map(|file| !is_free(&file))
 }
 
-impl Drop for Here {
-    fn drop(&mut self) {
-        _ = fs::remove_file(&self.path);
-    }
-}
-
-/// Whether the process of the client has certainly ended.
-pub(crate) fn is_gone(dir: &Dir, client: &str) -> bool {
-    open(dir, client).is_some_and(|file| is_free(&file))
-}
-
-/// Whether the process of the client lives.
-pub(crate) fn is_taken(dir: &Dir, client: &str) -> bool {
-    open(dir, client).is_some_and(|file| !is_free(&file))
+/// As the rules ask for it.
+pub(crate) fn presence_of(dir: &Dir, client: &str) -> Presence {
+    if lives(dir, client) == Some(false) { Presence::Gone } else { Presence::Present }
 }
 
 /// The file of a client. None also for owners whose names are no file's.
@@ -63,7 +43,7 @@ pub(crate) fn is_free(file: &File) -> bool {
     file.try_lock_shared().is_ok()
 }
 
-/// The number of the client's process, if that lives, and the file that says so.
+/// The number of the client's process, and the file that says so.
 pub(crate) fn process_of(dir: &Dir, client: &str) -> Option<(i32, File)> {
     let mut file = open(dir, client)?;
     let mut number = String::new();

@@ -6,11 +6,10 @@
 //!  4096  …       contents that fit into no slot; a write never touches the content that counts
 //! ```
 
+use std::cmp::Reverse;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-
-use crate::dir::hash;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"fairloc1");
 const SLOT: usize = 2048;
@@ -25,7 +24,7 @@ pub(crate) struct Content {
 }
 
 impl Content {
-    /// As of a file that has none. Its first content comes into the first slot, which makes the file as long as both slots.
+    /// As of a file that has none.
     pub(crate) fn none() -> Content {
         Content { slot: 1, generation: 0, at: 0, bytes: Vec::new() }
     }
@@ -33,31 +32,23 @@ impl Content {
     /// Reads the file, which no other process writes meanwhile. None if it is not such a file.
     pub(crate) fn read(file: &File) -> io::Result<Option<Content>> {
         let mut slots = [0; 2 * SLOT];
-        let length = file.read_at(&mut slots, 0)?;
-        if length < slots.len() {
-            return Ok(None);
-        }
-        let mut newest: Option<Content> = None;
-        for slot in [0, 1] {
-            let [magic, generation, at, length, sum] = numbers(&slots[slot * SLOT..]);
-            if magic != MAGIC || newest.as_ref().is_some_and(|newest| newest.generation > generation) {
+        file.read_at(&mut slots, 0)?; // what a shorter file does not have is 0
+        let mut heads = [0, 1].map(|slot| (slot, numbers::<5>(&slots[slot * SLOT..])));
+        heads.sort_by_key(|(_, [_, generation, ..])| Reverse(*generation));
+        for (slot, [magic, generation, at, length, sum]) in heads {
+            if magic != MAGIC {
                 continue;
             }
-            let bytes = if at < slots.len() as u64 {
-                let from = usize::try_from(at).unwrap_or_default();
-                usize::try_from(length)
-                    .ok()
-                    .and_then(|length| slots.get(from..from.checked_add(length)?))
-                    .map(<[u8]>::to_vec)
-            } else {
-                read_far(file, at, length)?
+            let range = usize::try_from(at).ok().zip(usize::try_from(length).ok());
+            let bytes = match range.and_then(|(at, length)| slots.get(at..at.checked_add(length)?)) {
+                Some(near) => Some(near.to_vec()),
+                None => read_far(file, at, length)?,
             };
-            let whole = bytes.filter(|bytes| checksum(generation, at, bytes) == sum);
-            if let Some(bytes) = whole {
-                newest = Some(Content { slot, generation, at, bytes });
+            if let Some(bytes) = bytes.filter(|bytes| checksum(generation, at, bytes) == sum) {
+                return Ok(Some(Content { slot, generation, at, bytes }));
             }
         }
-        Ok(newest)
+        Ok(None)
     }
 
     /// Writes the content that counts from now on.
@@ -72,7 +63,7 @@ impl Content {
             false => self.at + self.bytes.len() as u64,
         };
         let head = [MAGIC, generation, at, bytes.len() as u64, checksum(generation, at, bytes)];
-        let mut written: Vec<u8> = head.into_iter().flat_map(u64::to_le_bytes).collect();
+        let mut written = head.map(u64::to_le_bytes).concat();
         if fits {
             written.extend(bytes);
         } else {
@@ -80,20 +71,22 @@ impl Content {
         }
         file.write_all_at(&written, start as u64)
     }
-
-    /// Writes the first content of a file that nobody else knows.
-    pub(crate) fn begin(file: &File, bytes: &[u8]) -> io::Result<()> {
-        file.write_all_at(&[0; 2 * SLOT], 0)?; // a full disk shows here, and not at a later step
-        Content::none().replace(file, bytes)
-    }
 }
 
 fn numbers<const N: usize>(bytes: &[u8]) -> [u64; N] {
-    std::array::from_fn(|at| u64::from_le_bytes(std::array::from_fn(|byte| bytes[8 * at + byte])))
+    let (words, _) = bytes.as_chunks();
+    std::array::from_fn(|at| u64::from_le_bytes(words[at]))
 }
 
+/// Word by word: a step computes it twice.
 fn checksum(generation: u64, at: u64, bytes: &[u8]) -> u64 {
-    hash(bytes) ^ hash(&[generation, at].map(u64::to_le_bytes).concat())
+    let ((words, rest), mut last) = (bytes.as_chunks::<8>(), [0; 8]);
+    last[..rest.len()].copy_from_slice(rest);
+    let words = words.iter().chain([&last]).map(|word| u64::from_le_bytes(*word));
+    [generation, at, bytes.len() as u64]
+        .into_iter()
+        .chain(words)
+        .fold(MAGIC, |sum, word| (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29))
 }
 
 fn read_far(file: &File, at: u64, length: u64) -> io::Result<Option<Vec<u8>>> {
@@ -144,7 +137,7 @@ mod tests {
 
     fn scratch(bytes: &[u8]) -> Scratch {
         let scratch = Scratch::with(b"");
-        Content::begin(&scratch.file(), bytes).unwrap();
+        Content::none().replace(&scratch.file(), bytes).unwrap();
         scratch
     }
 
@@ -156,14 +149,15 @@ mod tests {
             let (old, new) = (vec![7; old], vec![8; new]);
             let scratch = scratch(b"first");
             scratch.replace(&old);
-            let before = fs::read(&scratch.0).unwrap();
+            let mut before = fs::read(&scratch.0).unwrap();
             scratch.replace(&new);
-            let after = fs::read(&scratch.0).unwrap();
+            let mut after = fs::read(&scratch.0).unwrap();
+            after.resize(after.len().max(far), 0);
+            before.resize(after.len(), 0);
             // As they are written: what fits into no slot, and then the slot.
-            let changed = |at: &usize| before.get(*at) != after.get(*at);
+            let changed = |at: &usize| before[*at] != after[*at];
             let order: Vec<usize> = (far..after.len()).chain(0..far).filter(changed).collect();
             let mut cut = before.clone();
-            cut.resize(after.len(), 0);
             for (done, at) in order.iter().enumerate() {
                 if done % 97 == 0 || done + 45 > order.len() {
                     assert_eq!(Scratch::with(&cut).read().as_ref(), Some(&old), "{done} of {}", order.len());

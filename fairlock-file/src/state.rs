@@ -7,9 +7,6 @@ use fairlock_rules::{DecodeError, LockEntry};
 use crate::dir::Dir;
 use crate::presence;
 
-/// The boot, the last number, and the length of the name.
-const HEAD: usize = 26;
-
 /// A lock of this boot.
 pub(crate) struct State {
     /// The lock's name.
@@ -31,20 +28,13 @@ impl State {
 
     /// The state in these bytes. What an earlier boot left is over, since all its processes are; the numbers go on.
     pub(crate) fn decode(bytes: &[u8], boot: u128) -> Result<State, DecodeError> {
-        let damaged = DecodeError::Damaged { at: bytes.len() };
-        let (head, rest) = bytes.split_first_chunk::<HEAD>().ok_or(damaged)?;
-        let number = |from: usize, length: usize| {
-            (from..from + length).rev().fold(0_u128, |number, at| number << 8 | u128::from(head[at]))
-        };
-        let (of_boot, last, length) = (number(0, 16), number(16, 8) as u64, number(24, 2) as usize);
-        let (name, entry) = rest.split_at_checked(length).ok_or(damaged)?;
-        let name = String::from_utf8(name.to_vec()).map_err(|_| damaged)?;
+        let (of_boot, last, name, entry) = parts(bytes).ok_or(DecodeError::Damaged { at: bytes.len() })?;
         let (entry, former) = if of_boot == boot {
             (LockEntry::decode(entry)?, None)
         } else {
             (LockEntry::default(), LockEntry::decode(entry).ok())
         };
-        Ok(State { name, last, entry, former })
+        Ok(State { name: name.to_owned(), last, entry, former })
     }
 
     /// The state of this lock. Fails if a process lives that another boot left with a hold.
@@ -56,8 +46,8 @@ impl State {
         }
         let nobody = OwnerId::new("");
         let holders = |entry| LockEntry::ahead_of(entry, &nobody, RequestId::new(0), usize::MAX);
-        let is_taken = |owner: &&OwnerId| presence::is_taken(dir, owner.client());
-        if let Some(owner) = state.former.iter().flat_map(holders).find(is_taken) {
+        let lives = |owner: &&OwnerId| presence::lives(dir, owner.client()) == Some(true);
+        if let Some(owner) = state.former.iter().flat_map(holders).find(lives) {
             let message = format!(
                 "its holder {owner} lives and sees another boot_id: is one of the two processes in a container?"
             );
@@ -65,4 +55,13 @@ impl State {
         }
         Ok(state)
     }
+}
+
+/// The boot, the last number, the name and the rest.
+fn parts(bytes: &[u8]) -> Option<(u128, u64, &str, &[u8])> {
+    let (boot, rest) = bytes.split_first_chunk()?;
+    let (last, rest) = rest.split_first_chunk()?;
+    let (length, rest) = rest.split_first_chunk()?;
+    let (name, entry) = rest.split_at_checked(u16::from_le_bytes(*length).into())?;
+    Some((u128::from_le_bytes(*boot), u64::from_le_bytes(*last), str::from_utf8(name).ok()?, entry))
 }

@@ -1,53 +1,49 @@
-//! Removes files that nobody uses: of locks after a day, of killed clients after an hour.
+//! Removes the files of locks that nobody uses, and of killed clients, after a day.
 
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use crate::dir::{self, Dir};
+use crate::dir;
 use crate::lock_files::{LockFiles, is_at};
 use crate::machine;
 use crate::presence;
 use crate::slots::Content;
 use crate::state::State;
 
-/// How long an unused lock keeps its file, so that tokens grow even if the clock is set back.
+/// An unused lock keeps its file so long, so that tokens grow even if the clock is set back. The file of a killed client says so long
+/// that the client is gone; its holds with longer leases end by the clock.
 const A_DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// How long the file of a killed client stays, and says that the client is gone. Longer leases of the client end by the clock.
-const AN_HOUR: Duration = Duration::from_secs(60 * 60);
 
 /// Sweeps if no client has for so long.
 pub(crate) fn sweep_if_due(files: &LockFiles, every: Duration) {
     let stamp = files.dir.path().join("swept");
     if is_older(&stamp, every).unwrap_or(true) {
-        _ = renew(&files.dir, &stamp); // if it is another user's, and can't be replaced: a sweep more
+        // A new file: no link is followed that another user has put there. A stamp of another user stays: a sweep more.
+        _ = fs::remove_file(&stamp);
+        _ = File::create_new(&stamp);
         _ = sweep(files);
     }
-}
-
-/// A new file takes the stamp's place. A link to another file that another user has put there is not followed.
-fn renew(dir: &Dir, stamp: &Path) -> io::Result<()> {
-    let (new, _) = dir.new_file()?;
-    fs::rename(&new, stamp).inspect_err(|_| _ = fs::remove_file(&new))
 }
 
 /// Removes what is old and unused. What can't be removed is of another user, whose clients remove it.
 pub(crate) fn sweep(files: &LockFiles) -> io::Result<()> {
     for found in fs::read_dir(files.dir.path())? {
         let path = found?.path();
-        let stem = path.file_stem().and_then(OsStr::to_str).unwrap_or_default();
-        match path.extension().and_then(OsStr::to_str) {
-            Some("lock") if is_older(&path, A_DAY).unwrap_or(false) => _ = remove_unused(files, &path),
-            Some("here") if is_older(&path, AN_HOUR).unwrap_or(false) => _ = remove_gone(&files.dir, stem),
-            // Its process was killed before the file got a name.
-            Some("new") if is_older(&path, AN_HOUR).unwrap_or(false) => _ = fs::remove_file(&path),
-            // A sweep was killed between the two files of a client, or a subscription failed.
-            Some("wake") if !files.dir.here(stem).exists() && is_older(&path, AN_HOUR).unwrap_or(false) => {
-                _ = fs::remove_file(&path);
+        if is_older(&path, A_DAY).unwrap_or(false) {
+            let client = path.file_stem().and_then(OsStr::to_str).unwrap_or_default();
+            match path.extension().and_then(OsStr::to_str) {
+                Some("lock") => _ = remove_unused(files, &path),
+                // Its process was killed before the file got a name.
+                Some("new") => _ = fs::remove_file(&path),
+                Some("here") if presence::lives(&files.dir, client) == Some(false) => {
+                    _ = fs::remove_file(files.dir.wake(client));
+                    _ = fs::remove_file(&path); // last: without it the other file is not found
+                }
+                _ => {}
             }
-            _ => {}
         }
     }
     Ok(())
@@ -68,12 +64,4 @@ fn remove_unused(files: &LockFiles, path: &Path) -> io::Result<()> {
     // Looked at once more, now that nobody else can use the file.
     let has_name = is_at(path, dir::identity(&file.metadata()?))?;
     if is_unused && has_name && is_older(path, A_DAY)? { fs::remove_file(path) } else { Ok(()) }
-}
-
-fn remove_gone(dir: &Dir, client: &str) -> io::Result<()> {
-    if presence::is_gone(dir, client) {
-        fs::remove_file(dir.here(client))?;
-        fs::remove_file(dir.wake(client))?;
-    }
-    Ok(())
 }

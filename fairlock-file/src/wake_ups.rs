@@ -1,24 +1,24 @@
 //! Wake-ups: a socket and a thread for each client.
 
 use std::fs::{self, File};
-use std::io::{self, ErrorKind};
+use std::io;
 use std::net::Shutdown;
 use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use fairlock_core::ClientId;
-use fairlock_core::backend::{Place, Subscription, Wake, WakeSink};
-use fairlock_core::{LockName, OwnerId};
+use fairlock_core::backend::{LineLimit, Place, Subscription, Wake, WakeSink, log_safely};
+use fairlock_core::{ClientId, OwnerId};
 use fairlock_rules::{WakeUp, WakeUpKind};
 
 use crate::dir::{self, Dir};
 use crate::lock_files::LockFiles;
-use crate::presence::Here;
+use crate::presence;
 use crate::sweep;
-use crate::watch::{Added, Watches};
+use crate::watch::{Processes, Watched};
 
 /// How long a message waits for a client whose socket is full.
 const PATIENCE: Duration = Duration::from_millis(5);
@@ -27,36 +27,40 @@ const TOGETHER: usize = 20;
 const LONGEST: usize = TOGETHER * 2 * 1024;
 /// How often a client looks for files that nobody uses.
 const SWEEPS_EVERY: Duration = Duration::from_secs(60 * 60);
+/// How long a thread rests that can't wait for messages.
+const REST: Duration = Duration::from_secs(1);
 
-/// Sends the wake-ups of one step. Those of one client go together: a socket takes few messages until its client reads them.
+/// Sends the wake-ups of one step. Those of one client go together: a socket takes few messages until its client reads them. Nothing
+/// depends on them: a client that is not told finds out at its next heartbeat.
 pub(crate) fn send(dir: &Dir, wake_ups: &[WakeUp]) {
     let of_clients = wake_ups.chunk_by(|one, other| one.owner.client() == other.owner.client());
-    of_clients.flat_map(|of_client| of_client.chunks(TOGETHER)).for_each(|part| _ = tell(dir, part));
+    for together in of_clients.flat_map(|of_client| of_client.chunks(TOGETHER)) {
+        let text: String = together.iter().map(|wake_up| format!("{wake_up}\n")).collect();
+        // A client with a full socket has been told to look. Only who has to hear this very message is waited for.
+        let patience = if together[0].kind == WakeUpKind::RecheckAny { None } else { Some(PATIENCE) };
+        _ = tell(&dir.wake(together[0].owner.client()), &text, patience);
+    }
 }
 
-/// Nothing depends on it: a client that is not told finds out at its next heartbeat.
-fn tell(dir: &Dir, wake_ups: &[WakeUp]) -> io::Result<()> {
-    let (first, text) =
-        (&wake_ups[0], wake_ups.iter().map(|wake_up| format!("{wake_up}\n")).collect::<String>());
-    let (socket, to) = (UnixDatagram::unbound()?, dir.wake(first.owner.client()));
-    socket.set_nonblocking(true)?;
-    match socket.send_to(text.as_bytes(), &to) {
-        // A client with a full socket has been told to look. Only who has to hear this very message is waited for.
-        Err(error) if error.kind() == ErrorKind::WouldBlock && first.kind != WakeUpKind::RecheckAny => {
-            socket.set_nonblocking(false)?;
-            socket.set_write_timeout(Some(PATIENCE))?;
-            socket.send_to(text.as_bytes(), &to).map(drop)
-        }
-        sent => sent.map(drop),
+/// By a new socket: what a client does not read fills the buffer of the socket that has sent it.
+fn tell(to: &Path, text: &str, patience: Option<Duration>) -> io::Result<usize> {
+    let socket = UnixDatagram::unbound()?;
+    match patience {
+        Some(_) => socket.set_write_timeout(patience)?,
+        None => socket.set_nonblocking(true)?,
     }
+    socket.send_to(text.as_bytes(), to)
 }
 
 /// What a client hears: messages, and the end of processes.
 pub(crate) struct Listener {
+    dir: Arc<Dir>,
+    client: String,
+    /// The client's presence file, with its lock.
+    pub(crate) presence: File,
     socket: UnixDatagram,
     has_ended: AtomicBool,
-    here: Weak<Here>,
-    watches: Watches,
+    watched: Watched,
     sink: Arc<dyn WakeSink>,
 }
 
@@ -66,14 +70,13 @@ pub(crate) fn subscribe(
     client: ClientId,
     sink: Arc<dyn WakeSink>,
 ) -> io::Result<(Subscription, Arc<Listener>)> {
-    let (dir, name) = (Arc::clone(&files.dir), client.to_string());
-    let here = Arc::new(Here::take(&dir, &name)?);
-    let path = dir.wake(&name);
+    let (dir, client) = (Arc::clone(&files.dir), client.to_string());
+    let (path, presence) = (dir.wake(&client), presence::take(&dir, &client)?);
     let socket = UnixDatagram::bind(&path)?;
     socket.set_nonblocking(true)?;
-    let (has_ended, watches) = (AtomicBool::new(false), Watches::default());
-    let listener = Arc::new(Listener { socket, has_ended, here: Arc::downgrade(&here), watches, sink });
-    let listening = Listening { dir, name, listener: Arc::clone(&listener), _here: here };
+    let (has_ended, watched) = (AtomicBool::new(false), Watched::default());
+    let listener = Arc::new(Listener { dir, client, presence, socket, has_ended, watched, sink });
+    let listening = Listening { listener: Arc::clone(&listener), process: std::process::id() };
     dir::share(&path)?;
     let (files, thread) = (Arc::clone(files), Arc::clone(&listener));
     thread::Builder::new().name("fairlock-file".to_owned()).spawn(move || thread.listen(&files))?;
@@ -81,31 +84,26 @@ pub(crate) fn subscribe(
 }
 
 impl Listener {
-    /// The client's presence file, with its lock. None if the client has ended.
-    pub(crate) fn presence(&self) -> Option<File> {
-        self.here.upgrade()?.share().ok()
-    }
-
-    /// Watches the owners that the waiter waits for, and lets it look again if one has ended already.
-    pub(crate) fn watch(&self, dir: &Dir, place: &Place<'_>, ahead: &[OwnerId]) {
-        let added: Vec<_> = ahead.iter().map(|owner| self.watches.add(dir, owner.client(), place)).collect();
-        if added.contains(&Added::New) {
+    /// Lets the waiter look again when one of the owners ends that it waits for.
+    pub(crate) fn watch(&self, place: &Place<'_>, ahead: &[OwnerId]) {
+        if self.watched.add(place, ahead) {
             // The thread begins its wait again. If its socket is full, the thread will do so anyway.
-            _ = UnixDatagram::unbound().and_then(|socket| {
-                socket.set_nonblocking(true)?;
-                socket.send_to(b"\n", dir.wake(place.owner.client()))
-            });
-        }
-        if added.contains(&Added::Gone) {
-            self.sink.wake(look(&place.lock.name, place.owner));
+            _ = tell(&self.dir.wake(&self.client), "\n", None);
         }
     }
 
     fn listen(&self, files: &LockFiles) {
-        let mut text = vec![0; LONGEST];
+        let (mut text, mut processes) = (vec![0; LONGEST], Processes::default());
         sweep::sweep_if_due(files, SWEEPS_EVERY);
-        while let Ok(waiters) = self.watches.wait(&self.socket, SWEEPS_EVERY) {
-            waiters.iter().for_each(|(lock, owner)| self.sink.wake(look(lock, owner)));
+        loop {
+            self.have_ended(&processes.follow(&self.dir, &self.watched));
+            match processes.wait(&self.socket, SWEEPS_EVERY) {
+                Ok(clients) => self.have_ended(&clients),
+                Err(error) => {
+                    processes = Processes::default(); // they may be too many
+                    self.cannot_wait(&error);
+                }
+            }
             match self.socket.recv(&mut text) {
                 _ if self.has_ended.load(Ordering::SeqCst) => return,
                 Ok(length) => self.hear(&text[..length]),
@@ -114,28 +112,78 @@ impl Listener {
         }
     }
 
+    /// Lets those look again who have waited for these clients.
+    fn have_ended(&self, clients: &[String]) {
+        for (lock, owner) in clients.iter().flat_map(|client| self.watched.take(client)) {
+            self.sink.wake(Wake::Recheck { lock: lock.as_str(), owner: Some(owner.as_str()) });
+        }
+    }
+
+    /// The thread goes on: all waiters look, and it tries again after a rest.
+    fn cannot_wait(&self, error: &io::Error) {
+        static CANNOT_WAIT: LineLimit = LineLimit::new();
+        if CANNOT_WAIT.count(1, Instant::now()).is_some() {
+            log_safely(|| {
+                log::warn!(target: "fairlock::net", "can't wait for wake-ups, looking once a second: {error}");
+            });
+        }
+        self.sink.wake(Wake::Gap);
+        thread::sleep(REST);
+    }
+
     fn hear(&self, text: &[u8]) {
         let wake_ups = str::from_utf8(text).unwrap_or_default().lines().map(str::parse::<WakeUp>);
         wake_ups.flatten().for_each(|wake_up| self.sink.wake(wake_up.as_wake()));
     }
 }
 
-fn look<'a>(lock: &'a LockName, owner: &'a OwnerId) -> Wake<'a> {
-    Wake::Recheck { lock: lock.as_str(), owner: Some(owner.as_str()) }
-}
-
-/// Ends the thread when dropped, without waiting, and then the presence.
+/// Ends the thread when dropped, without waiting. The drop of the copy that a forked child has ends nothing.
 struct Listening {
-    dir: Arc<Dir>,
-    name: String,
     listener: Arc<Listener>,
-    _here: Arc<Here>,
+    process: u32,
 }
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        self.listener.has_ended.store(true, Ordering::SeqCst);
-        _ = self.listener.socket.shutdown(Shutdown::Both); // which wakes the thread, even if the directory was removed
-        _ = fs::remove_file(self.dir.wake(&self.name));
+        let Listener { dir, client, socket, has_ended, .. } = &*self.listener;
+        if self.process == std::process::id() {
+            has_ended.store(true, Ordering::SeqCst);
+            _ = socket.shutdown(Shutdown::Both); // which wakes the thread, even if the directory was removed
+            // While the presence is locked: nobody finds it free under its name, so the client has ended well.
+            _ = fs::remove_file(dir.wake(client));
+            _ = fs::remove_file(dir.here(client));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Sender, channel};
+
+    use fairlock_core::LockName;
+
+    use super::*;
+
+    struct Ear(Sender<String>);
+
+    impl WakeSink for Ear {
+        fn wake(&self, wake: Wake<'_>) {
+            self.0.send(format!("{wake:?}")).unwrap();
+        }
+    }
+
+    /// No test can fork: that is unsafe.
+    #[test]
+    fn the_copy_of_a_forked_child_ends_nothing() {
+        let path = std::env::temp_dir().join(ClientId::random().to_string());
+        let files = Arc::new(LockFiles::new(Arc::new(Dir::open(path.clone()).unwrap()), 1));
+        let (client, (ear, heard)) = (ClientId::random(), channel());
+        let (_subscription, listener) = subscribe(&files, client, Arc::new(Ear(ear))).unwrap();
+        drop(Listening { listener, process: 0 });
+        let (lock, owner) = (LockName::new("x").unwrap(), OwnerId::new(&format!("{client}:1")));
+        send(&files.dir, &[WakeUp { lock, owner, kind: WakeUpKind::Recheck }]);
+        assert!(heard.recv_timeout(Duration::from_secs(10)).unwrap().starts_with("Recheck"));
+        assert!(files.dir.here(&client.to_string()).exists());
+        fs::remove_dir_all(path).unwrap();
     }
 }

@@ -3,11 +3,10 @@
 //! A waiter watches the holders and the nearest places ahead, as they are when it asks and at each of its heartbeats. In a queue,
 //! each later holder stood ahead before. Other systems than Linux have no files for processes: heartbeats are enough there.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -19,79 +18,79 @@ use fairlock_core::{LockName, OwnerId};
 use crate::dir::Dir;
 use crate::presence;
 
-/// How many processes a client watches at most.
+/// How many processes a client watches at most, and for how many waiters.
 const MOST: usize = 128;
+const MOST_WAITERS: usize = 10_000;
 
-/// The watched processes, by client.
+/// Waiters, and until when each waits without another heartbeat.
+type Waiters = HashMap<(LockName, OwnerId), Instant>;
+
+/// The waiters of a client, by the clients whose ends they wait for.
 #[derive(Default)]
-pub(crate) struct Watches(Mutex<HashMap<String, Watch>>);
+pub(crate) struct Watched(Mutex<HashMap<String, Waiters>>);
 
-struct Watch {
-    /// None once it has ended: a forked child may still have its presence, and another watch would end at once.
-    process: Option<Arc<OwnedFd>>,
-    /// Who waits for its end, and until when without another heartbeat.
-    waiters: HashMap<(LockName, OwnerId), Instant>,
-}
-
-/// What came of a new watch.
-#[derive(PartialEq, Eq)]
-pub(crate) enum Added {
-    /// The client's thread has to watch another process.
-    New,
-    /// Nothing has to be done.
-    Known,
-    /// The process has ended already.
-    Gone,
-}
-
-impl Watches {
-    /// Watches the process of this client for a waiter.
-    pub(crate) fn add(&self, dir: &Dir, client: &str, place: &Place<'_>) -> Added {
-        let (now, mut watched) = (Instant::now(), self.0.lock());
-        let waiter = (place.lock.name.clone(), place.owner.clone());
-        if let Some(watch) = watched.get_mut(client) {
-            watch.waiters.insert(waiter, now + place.ttl);
-            return Added::Known;
+impl Watched {
+    /// The waiter waits for the end of these owners. Whether one of their clients is new, so that the thread has to watch its process.
+    pub(crate) fn add(&self, place: &Place<'_>, ahead: &[OwnerId]) -> bool {
+        let (until, mut watched, mut is_new) = (Instant::now() + place.ttl, self.0.lock(), false);
+        if watched.values().map(HashMap::len).sum::<usize>() > MOST_WAITERS {
+            watched.clear(); // who still waits comes again with the next heartbeat
         }
-        watched.retain(|_, watch| {
-            watch.waiters.retain(|_, until| now < *until);
-            !watch.waiters.is_empty()
-        });
-        let Some((number, file)) = presence::process_of(dir, client) else { return Added::Known };
-        let process = open(number);
-        // After the process was opened: if the presence is taken now, no other process had its number then.
-        if presence::is_free(&file) {
-            return Added::Gone;
+        for owner in ahead {
+            let waiters = watched.entry(owner.client().to_owned()).or_default();
+            is_new |= waiters.is_empty();
+            waiters.insert((place.lock.name.clone(), place.owner.clone()), until);
         }
-        let Some(process) = process.filter(|_| watched.len() < MOST) else { return Added::Known };
-        let waiters = HashMap::from([(waiter, now + place.ttl)]);
-        watched.insert(client.to_owned(), Watch { process: Some(Arc::new(process)), waiters });
-        Added::New
+        is_new
     }
 
-    /// Waits until there is a message, or until a process has ended: for whom it was watched.
-    pub(crate) fn wait(&self, socket: &UnixDatagram, most: Duration) -> io::Result<Vec<(LockName, OwnerId)>> {
-        let processes: Vec<_> = self
-            .0
-            .lock()
-            .iter()
-            .filter_map(|(client, watch)| Some((client.clone(), watch.process.clone()?)))
-            .collect();
-        let files = processes.iter().map(|(_, process)| PollFd::new(&**process, PollFlags::IN));
+    /// Who waits for this client, which has ended.
+    pub(crate) fn take(&self, client: &str) -> impl Iterator<Item = (LockName, OwnerId)> + use<> {
+        let (now, waiters) = (Instant::now(), self.0.lock().remove(client).unwrap_or_default());
+        waiters.into_iter().filter(move |(_, until)| now < *until).map(|(waiter, _)| waiter)
+    }
+}
+
+/// The processes that the thread of a client watches, by their clients. None for one that can't be watched, or that has ended: a
+/// forked child may still have its presence, and another watch would end at once.
+#[derive(Default)]
+pub(crate) struct Processes(HashMap<String, Option<OwnedFd>>);
+
+impl Processes {
+    /// Watches the processes of these clients, and no others. Returns the clients that are gone already.
+    pub(crate) fn follow(&mut self, dir: &Dir, watched: &Watched) -> Vec<String> {
+        let mut clients: HashSet<String> = watched.0.lock().keys().cloned().collect();
+        self.0.retain(|client, _| clients.remove(client));
+        let mut gone = Vec::new();
+        for client in clients.into_iter().take(MOST.saturating_sub(self.0.len())) {
+            let found = presence::process_of(dir, &client);
+            let process = found.as_ref().and_then(|(number, _)| open(*number));
+            // After the process was opened: if the presence is taken now, no other process had its number then.
+            let is_gone = found.is_some_and(|(_, file)| presence::is_free(&file));
+            if is_gone {
+                gone.push(client.clone());
+            }
+            self.0.insert(client, process.filter(|_| !is_gone));
+        }
+        gone
+    }
+
+    /// Waits until there is a message, or until a process has ended: those of these clients.
+    pub(crate) fn wait(&mut self, socket: &UnixDatagram, most: Duration) -> io::Result<Vec<String>> {
+        let watched: Vec<_> =
+            self.0.iter().filter_map(|(client, process)| process.as_ref().map(|it| (client, it))).collect();
+        let files = watched.iter().map(|(_, process)| PollFd::new(*process, PollFlags::IN));
         let mut files: Vec<_> = files.chain([PollFd::new(socket, PollFlags::IN)]).collect();
         match poll(&mut files, Timespec::try_from(most).ok().as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        let mut watched = self.0.lock();
-        let mut waiters = Vec::new();
-        for ((client, _), _) in processes.iter().zip(&files).filter(|(_, file)| !file.revents().is_empty()) {
-            if let Some(watch) = watched.get_mut(client) {
-                watch.process = None;
-                waiters.extend(watch.waiters.drain().map(|(waiter, _)| waiter));
-            }
+        let ended = watched.iter().zip(&files).filter(|(_, file)| !file.revents().is_empty());
+        let ended: Vec<_> = ended.map(|((client, _), _)| (*client).clone()).collect();
+        for client in &ended {
+            self.0.insert(client.clone(), None);
         }
-        Ok(waiters)
+        Ok(ended)
     }
 }
 

@@ -1,15 +1,20 @@
 //! Processes on one lock: a killed one is out of the way at once, and one that stands still is not.
 
+use std::fs;
+use std::thread;
 use std::time::{Duration, Instant};
 
-use fairlock::TryLock;
+use fairlock::{Client, FileBackend, Stats, TryLock};
 use fairlock_tests::dice::Dice;
-use fairlock_tests::history::Rules;
+use fairlock_tests::history::{Rules, What};
 use fairlock_tests::signals::{cont, stop};
 use fairlock_tests::turns::{Habits, Store, Turns};
 use fairlock_tests::{Worker, eventually};
 
 use super::{AT_ONCE, Locks, PROGRAM, SOON};
+
+/// How late a busy machine may be.
+const LATE: Duration = Duration::from_millis(500);
 
 /// Not after its lease of 30 s, nor at the heartbeat of the waiter after 1.7 s.
 #[test]
@@ -129,6 +134,84 @@ fn processes_that_are_killed_by_chance_break_nothing() {
     assert!(matches!(lock.try_lock().unwrap(), TryLock::Granted(_)));
 }
 
+/// Of processes, for five times as long as a place lasts without a heartbeat.
+#[test]
+fn waiting_processes_keep_their_places_while_the_holder_works() {
+    const PLACE: Duration = Duration::from_millis(500);
+    let locks = Locks::new();
+    let lock = locks.client().fair_lock("turns").unwrap();
+    let guard = lock.lock().unwrap();
+    let run = Turns::new(PROGRAM, &locks, Habits { place: PLACE, hold_ms: 0, ..Habits::new("file", 1) });
+    let mut workers = Vec::new();
+    for number in 1..4 {
+        workers.extend(run.start(1));
+        eventually(SOON, "it waits", || lock.inspect().unwrap().queue_length == number);
+    }
+    thread::sleep(PLACE * 5);
+    let state = lock.inspect().unwrap();
+    assert_eq!((state.queue_length, state.absent), (3, 0));
+    guard.unlock().unwrap();
+    for worker in workers {
+        assert_eq!(worker.next(SOON), "granted 1 failed 0 unknown 0 lost 0 polled 0 places_lost 0");
+    }
+    let grants = run.judged(Duration::ZERO, Duration::ZERO);
+    let of = |is_right: fn(&What) -> bool| -> Vec<u32> {
+        grants.iter().filter(|event| is_right(&event.what)).map(|event| event.pid).collect()
+    };
+    let asked = of(|what| matches!(what, What::Ask { .. }));
+    assert_eq!(of(|what| matches!(what, What::Granted { .. })), asked, "in the order in which they asked");
+}
+
+/// As if each message were lost: the socket of each client has lost its name.
+#[test]
+fn wake_ups_without_a_way_cost_a_third_of_a_place() {
+    const PLACE: Duration = Duration::from_millis(900);
+    let locks = Locks::new();
+    let clients: Vec<Client> = (0..4)
+        .map(|_| {
+            let backend = FileBackend::open(locks.dir()).unwrap();
+            Client::builder(backend).place_ttl(PLACE).build().unwrap()
+        })
+        .collect();
+    for file in fs::read_dir(locks.dir()).unwrap().map(|file| file.unwrap().path()) {
+        if file.extension().is_some_and(|extension| extension == "wake") {
+            fs::remove_file(file).unwrap();
+        }
+    }
+    let mut guard = clients[0].fair_lock("x").unwrap().lock().unwrap();
+    let requests: Vec<_> =
+        clients[1..].iter().map(|client| client.fair_lock("x").unwrap().request().unwrap()).collect();
+    for request in requests {
+        let (released, token) = (Instant::now(), guard.token());
+        guard.unlock().unwrap();
+        guard = request.wait().unwrap();
+        assert!(guard.token() > token && released.elapsed() < PLACE / 3 + LATE, "{:?}", released.elapsed());
+    }
+    let stats: Vec<_> = clients.iter().map(Client::stats).collect();
+    let by = |count: fn(&Stats) -> u64| stats.iter().map(count).sum::<u64>();
+    assert_eq!([by(|stats| stats.granted_by_wake_up), by(|stats| stats.granted_by_polling)], [0, 3]);
+    assert_eq!(by(|stats| stats.places_lost), 0);
+}
+
+/// Its thread for wake-ups could not wait once. It has no heartbeat for 10 s.
+#[test]
+fn a_process_that_could_not_wait_once_hears_the_next_message() {
+    let locks = Locks::new();
+    let lock = locks.client().fair_lock("x").unwrap();
+    let (dir, history) = (locks.dir(), locks.0.file("history"));
+    let (trace, inject) = ("trace=ppoll", "inject=ppoll:error=ENOMEM:when=1");
+    let strace = ["-f", "-qq", "-o", "/dev/null", "-e", trace, "-e", inject, PROGRAM];
+    let turn = ["turns", "file", dir.to_str().unwrap(), "x", "1", "0", "30000", "30000", "0"];
+    let words = [&strace[..], &turn, &[history.to_str().unwrap()]].concat();
+    let mut waiter = Worker::start("strace", &words);
+    let guard = lock.lock().unwrap();
+    waiter.go();
+    eventually(SOON, "it waits", || lock.inspect().unwrap().queue_length == 1);
+    guard.unlock().unwrap();
+    let said = waiter.next(SOON / 2);
+    assert_eq!(said, "granted 1 failed 0 unknown 0 lost 0 polled 0 places_lost 0");
+}
+
 /// Each name costs as much as the only one.
 #[test]
 fn ten_thousand_names_cost_what_one_costs() {
@@ -147,6 +230,6 @@ fn ten_thousand_names_cost_what_one_costs() {
     }
     let after = time_of_thousand();
     assert!(after < before * 3 + Duration::from_millis(100), "{before:?}, then {after:?}");
-    let files = std::fs::read_dir(locks.dir()).unwrap().count();
+    let files = fs::read_dir(locks.dir()).unwrap().count();
     assert!((10_001..10_010).contains(&files), "{files}");
 }
