@@ -215,6 +215,10 @@ if memory:
         n: ratio(memory[f"hand-offs-{n} FairMutex"], memory[f"hand-offs-{n} fairlock-memory"]) for n in (2, 8)})
     target_by_threads("memory: gap of a hand-off, p50 ÷ `FairMutex`", **at_most("1.3"), found_by_threads={
         n: ratio(memory[f"gap-{n} fairlock-memory"], memory[f"gap-{n} FairMutex"]) for n in (2, 8)})
+beside_flock = values.get(("files", None, "beside flock"), {})
+for what, limit in (("cycle", "3"), ("hand-over", "5")) if beside_flock else ():
+    target(f"files: time of a {what} ÷ `flock`", **at_most(limit),
+           found=ratio(beside_flock[f"{what} fairlock-file"], beside_flock[f"{what} flock"]))
 out.append("## Targets\n")
 out.append("For most targets the two sides alternate in short turns, and each round's median counts. Sections have the numbers of the workloads; "
            "11 measures targets, and 12 those beside another commit. [README.md](README.md#baselines) "

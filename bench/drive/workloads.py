@@ -248,6 +248,12 @@ def memory(servers, scale, _peer, __):
     return {f"{what} {lock}": float(value) for what, lock, value in map(str.split, lines)}
 
 
+def files(servers, scale, _peer, __):
+    lines = subprocess.run([f"{servers.build}/release/worker", "file", "1"], check=True, capture_output=True,
+                           text=True).stdout.splitlines()
+    return {f"{what} {lock}": float(value) for what, lock, value in map(str.split, lines)}
+
+
 RECOVERY_LEASE = 3000
 PATIENCE = 20  # seconds; a slower recovery is recorded as this
 
@@ -430,6 +436,7 @@ WORKLOADS = (
     (16, "stores: free", uncontended, (None,), STORES),
     (16, "stores: free, apart", apart, (8,), STORES),
     (16, "stores: hand-off", hand_off, (8, 32), STORES),
+    (18, "files", files, (None,), ("beside flock",)),
 )
 # Fewer rounds: counts, and a slow workload with a sample of 48 clients per round.
 MOST_ROUNDS = {"uncontended: commands": 1, "hand-off: commands": 1, "processes": 1,
