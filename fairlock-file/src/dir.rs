@@ -166,8 +166,8 @@ fn is_network(_: &Path) -> io::Result<bool> {
     Ok(false)
 }
 
-/// FNV-1a: the same in each process.
-fn hash(bytes: &[u8]) -> u64 {
+/// FNV-1a: quick for short texts, and the same in each process.
+pub(crate) fn hash(bytes: &[u8]) -> u64 {
     bytes
         .iter()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))

@@ -118,7 +118,7 @@ impl LockFiles {
     fn make(&self, lock: &LockName, path: &Path) -> io::Result<()> {
         let (new, file) = self.dir.new_file()?;
         let content = State::encode(lock, self.boot, machine::first_number(), &LockEntry::default());
-        let named = Content::none().replace(&file, &content).and_then(|()| fs::hard_link(&new, path));
+        let named = Content::begin(&file, &content).and_then(|()| fs::hard_link(&new, path));
         _ = fs::remove_file(&new);
         named.or_else(|error| if error.kind() == ErrorKind::AlreadyExists { Ok(()) } else { Err(error) })
     }

@@ -11,6 +11,8 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
+use crate::dir::hash;
+
 const MAGIC: u64 = u64::from_le_bytes(*b"fairloc1");
 const SLOT: usize = 2048;
 const HEAD: usize = 40;
@@ -24,9 +26,10 @@ pub(crate) struct Content {
 }
 
 impl Content {
-    /// As of a file that has none.
-    pub(crate) fn none() -> Content {
-        Content { slot: 1, generation: 0, at: 0, bytes: Vec::new() }
+    /// Writes the first content of a file that nobody else knows.
+    pub(crate) fn begin(file: &File, bytes: &[u8]) -> io::Result<()> {
+        file.write_all_at(&[0; 2 * SLOT], 0)?; // a full disk shows here, and not at a later step
+        Content { slot: 1, generation: 0, at: 0, bytes: Vec::new() }.replace(file, bytes)
     }
 
     /// Reads the file, which no other process writes meanwhile. None if it is not such a file.
@@ -78,15 +81,8 @@ fn numbers<const N: usize>(bytes: &[u8]) -> [u64; N] {
     std::array::from_fn(|at| u64::from_le_bytes(words[at]))
 }
 
-/// Word by word: a step computes it twice.
 fn checksum(generation: u64, at: u64, bytes: &[u8]) -> u64 {
-    let ((words, rest), mut last) = (bytes.as_chunks::<8>(), [0; 8]);
-    last[..rest.len()].copy_from_slice(rest);
-    let words = words.iter().chain([&last]).map(|word| u64::from_le_bytes(*word));
-    [generation, at, bytes.len() as u64]
-        .into_iter()
-        .chain(words)
-        .fold(MAGIC, |sum, word| (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29))
+    hash(bytes) ^ hash(&[generation, at].map(u64::to_le_bytes).concat())
 }
 
 fn read_far(file: &File, at: u64, length: u64) -> io::Result<Option<Vec<u8>>> {
@@ -137,7 +133,7 @@ mod tests {
 
     fn scratch(bytes: &[u8]) -> Scratch {
         let scratch = Scratch::with(b"");
-        Content::none().replace(&scratch.file(), bytes).unwrap();
+        Content::begin(&scratch.file(), bytes).unwrap();
         scratch
     }
 
@@ -151,8 +147,7 @@ mod tests {
             scratch.replace(&old);
             let mut before = fs::read(&scratch.0).unwrap();
             scratch.replace(&new);
-            let mut after = fs::read(&scratch.0).unwrap();
-            after.resize(after.len().max(far), 0);
+            let after = fs::read(&scratch.0).unwrap();
             before.resize(after.len(), 0);
             // As they are written: what fits into no slot, and then the slot.
             let changed = |at: &usize| before[*at] != after[*at];
