@@ -165,3 +165,19 @@ pub(crate) fn moment(micros: i64) -> Moment {
 pub(crate) fn micros(time: Duration) -> i64 {
     i64::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(i64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A lease gets no shorter; and what a text can't hold stays among the bytes.
+    #[test]
+    fn times_are_rounded_up_and_texts_have_no_nul() {
+        assert_eq!([0, 1, 1000, 1001].map(|nanos| micros(Duration::from_nanos(nanos))), [0, 1, 1, 2]);
+        let is_text = |owner: &str, label| is_text(&OwnerId::new(owner), label, Encoding::default());
+        assert_eq!(
+            [("a:1", "b"), ("a:1", "b\0"), ("a\0:1", "b")].map(|(owner, label)| is_text(owner, label)),
+            [true, false, false]
+        );
+    }
+}

@@ -346,3 +346,22 @@ impl Drop for Step<'_> {
         self.combiner.close(&mut self.opened);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use fairlock_core::backend::ForceReleased;
+
+    use super::*;
+    use crate::command::Command;
+    use crate::tests::{lock, soon};
+
+    /// As when its thread panics.
+    #[test]
+    fn a_step_that_is_dropped_fails_and_is_joined_no_more() {
+        let (combiner, lock) = (Combiner::new(1, Duration::ZERO), lock("x"));
+        let (question, reply) = Question::new(&lock.name, soon(), None, Command::ForceRelease(lock.clone()));
+        drop(Step::new(&combiner, vec![question], None, soon()));
+        assert!(combiner.joined().is_empty());
+        reply.get::<ForceReleased>().unwrap_err();
+    }
+}

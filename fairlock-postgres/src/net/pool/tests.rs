@@ -52,6 +52,19 @@ fn a_connection_that_is_given_back_goes_to_a_caller_that_waits() {
     });
 }
 
+/// One of three: renewals wait for no caller.
+#[test]
+fn callers_leave_a_connection_to_the_watchdog() {
+    let backend = PostgresBackend::builder(&new_database()).connections(3).connect().unwrap();
+    let pool = &backend.0.pool;
+    let is_refused = |watchdog| pool.lend_to(watchdog, Instant::now() + SECOND / 20, |_| Ok(())).is_err();
+    let third = |_: &mut Connection| {
+        let is_refused_to_caller = is_refused(false);
+        pool.lend_to(true, soon(), |_| Ok([is_refused_to_caller, is_refused(true)]))
+    };
+    assert_eq!(pool.lend(soon(), |_| pool.lend(soon(), third)).unwrap(), [true, true]);
+}
+
 /// A broken connection costs the idle ones as well, since the server may be gone. A late call costs none.
 #[test]
 fn idle_connections_end_with_a_broken_one() {
@@ -66,6 +79,7 @@ fn idle_connections_end_with_a_broken_one() {
     assert_eq!(before[0], idle);
     pool.lend(soon(), |_| Err::<(), _>(Failure::senseless())).unwrap_err();
     assert!(two().iter().all(|process| !before.contains(process)));
+    assert_eq!(backend.reconnects(), 2);
 }
 
 #[test]
