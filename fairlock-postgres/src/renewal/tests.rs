@@ -35,6 +35,9 @@ fn two_hundred_holds_are_renewed_in_one_trip() {
     items[7] = Renew::Hold { hold: of_no_request, holds: 3, lease: LEASE };
     con.script("update fairlock.lock set h_ends = fairlock.micros() where name = '13'", soon()).unwrap();
     con.script("begin; select from fairlock.lock where name = '11' for share", soon()).unwrap();
+    only(backend.acquire(&[ask(&locks[3], &OwnerId::new("bob:1"), 1)])).unwrap();
+    backend.0.recent.forget_busy();
+    let before = trips(&backend);
     for (at, answer) in backend.renew(ClientId::random(), &items).iter().enumerate() {
         match at {
             7 | 13 => assert!(matches!(answer, Ok(Renewal::Lost)), "{at}: {answer:?}"),
@@ -42,6 +45,8 @@ fn two_hundred_holds_are_renewed_in_one_trip() {
             _ => assert!(matches!(answer, Ok(Renewal::Renewed)), "{at}: {answer:?}"),
         }
     }
+    assert!(trips(&backend) - before < 10, "two, and those for the three");
+    assert!(backend.0.recent.was_waited_for(&locks[3].name));
     assert!(holder(7).hold_count == 2 && holder(0).lease_left > Some(LEASE));
 }
 
