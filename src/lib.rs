@@ -41,6 +41,7 @@
 //! - `tls-rustls`: TLS, with addresses `rediss://…` and `postgres://…?sslmode=require`; `fairlock::rustls` is rustls 0.23.
 //! - `serde`: [`Stats`], `LockState` and [`Lost`] can be serialized.
 //! - `metrics`: counters and histograms for the crate `metrics`.
+//! - `tracing`: spans of waits and holds for the crate `tracing`.
 //!
 //! # Where to go on
 //!

@@ -110,6 +110,9 @@ fn write_holder(text: &mut String, holder: &Holder, units: Option<String>, wide:
         }
         None => text.push_str("        no token: the holder is not a fairlock client\n"),
     }
+    if let Some(traceparent) = &holder.traceparent {
+        let _ = writeln!(text, "        trace {traceparent}");
+    }
 }
 
 fn write_waiter(text: &mut String, number: u64, waiter: &Waiter, units: Option<String>, wide: bool) {
@@ -147,7 +150,7 @@ pub(crate) fn to_json(name: &str, state: &LockState, first: u64) -> Value {
         json!({
             "number": number, "owner": waiter.owner.as_str(), "label": waiter.label, "host": host, "process": process,
             "units": waiter.units, "waiting_ms": millis(waiter.waiting), "place_left_ms": millis(waiter.place_left),
-            "absent": waiter.is_absent(),
+            "absent": waiter.is_absent(), "traceparent": waiter.traceparent,
         })
     };
     let mut object = summary(name, state);
@@ -163,6 +166,7 @@ pub(crate) fn summary(name: &str, state: &LockState) -> Value {
             "owner": holder.owner.as_str(), "label": holder.label, "host": host, "process": process, "units": holder.units,
             "held_for_ms": millis(holder.held_for), "lease_left_ms": millis(holder.lease_left),
             "hold_count": holder.hold_count, "token": holder.token.map(fairlock::FencingToken::get),
+            "traceparent": holder.traceparent,
         })
     };
     json!({
@@ -183,19 +187,48 @@ fn process_of(label: &Option<String>) -> (Option<&str>, Option<u32>) {
 #[cfg(test)]
 mod tests {
     use fairlock::OwnerId;
+    use fairlock::backend::label_with_traceparent;
 
     use super::*;
+
+    #[test]
+    fn a_traceparent_is_shown_apart_from_the_label() {
+        let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        let (mut holder, mut waiter) =
+            (Holder::new(OwnerId::new("a:1"), 1), Waiter::new(OwnerId::new("b:1")));
+        holder.set_label(&label_with_traceparent("host-7:4123", trace).unwrap());
+        waiter.set_label(&label_with_traceparent("", trace).unwrap());
+        let mut state = LockState::default();
+        (state.holders, state.queue, state.queue_length) = (vec![holder], vec![waiter], 1);
+        let text = to_text(&options(), &state);
+        assert!(
+            text.contains("holder  host-7:4123\n") && text.contains(&format!("\n        trace {trace}\n")),
+            "{text}"
+        );
+        assert!(text.contains("     1  b:1\n"), "{text}");
+        let json = to_json("x", &state, 0);
+        assert_eq!(
+            (&json["holder"]["process"], &json["holder"]["traceparent"]),
+            (&json!(4123), &json!(trace))
+        );
+        assert_eq!(
+            (&json["queue"][0]["label"], &json["queue"][0]["traceparent"]),
+            (&json!(null), &json!(trace))
+        );
+    }
+
+    fn options() -> Show {
+        Show { name: "x".to_owned(), lines: 100, from: 1, watch: None, wide: false, json: false }
+    }
 
     /// A hundred of many holders are shown, and the others are counted.
     #[test]
     fn a_hundred_holders_are_shown_and_the_others_counted() {
-        let options =
-            Show { name: "x".to_owned(), lines: 100, from: 1, watch: None, wide: false, json: false };
         let mut state = LockState::default();
         state.capacity = Some(u32::MAX);
         for (readers, more) in [(100, false), (102, true)] {
             state.holders = (0..readers).map(|n| Holder::new(OwnerId::new(&format!("a:{n}")), 1)).collect();
-            let text = to_text(&options, &state);
+            let text = to_text(&options(), &state);
             assert_eq!(text.matches("read, held for unknown").count(), 100, "{text}");
             assert_eq!(text.contains("and 2 more holders: --json has them all\n"), more, "{text}");
         }

@@ -1,5 +1,7 @@
 //! The settings of a client, and what a program may configure.
 
+#[cfg(feature = "tracing")]
+use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,6 +26,26 @@ pub(crate) struct Config {
     pub(crate) label: Arc<str>,
     pub(crate) clock: Clock,
     pub(crate) stop: Stop,
+    #[cfg(feature = "tracing")]
+    pub(crate) traces: Traces,
+}
+
+#[cfg(feature = "tracing")]
+type Link = Box<dyn Fn(&tracing::Span, &str) + Send + Sync>;
+
+/// What the program's traces need. Its functions run without our mutexes.
+#[cfg(feature = "tracing")]
+#[derive(Default)]
+pub(crate) struct Traces {
+    pub(crate) traceparent: Option<Box<dyn Fn() -> Option<String> + Send + Sync>>,
+    pub(crate) link: Option<Link>,
+}
+
+#[cfg(feature = "tracing")]
+impl fmt::Debug for Traces {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Traces").finish_non_exhaustive()
+    }
 }
 
 /// How many requests the client's threads put into one call of the backend: renewals wait for the end of that call, and Redis takes as

@@ -11,6 +11,7 @@ use std::sync::{Arc, LazyLock};
 
 use uuid::Uuid;
 
+pub(crate) use kind::KINDS;
 pub use kind::LockKind;
 
 /// The most bytes that the name of a lock may have.

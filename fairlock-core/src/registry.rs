@@ -76,11 +76,12 @@ impl Registry {
         join: impl FnOnce(&Arc<Claim>) -> Option<T>,
         make: impl FnOnce() -> (Arc<Claim>, T),
     ) -> T {
+        let mut _former = None; // dropped without the mutex: its end may run a subscriber of the program
         match owners(&mut self.locks(lock.hash_code()), lock, owner) {
             Entry::Occupied(mut found) => join(found.get()).unwrap_or_else(|| {
                 debug_assert!(found.get().has_ended(), "a second claim of {owner} on {lock}");
                 let (claim, made) = make();
-                *found.get_mut() = claim;
+                _former = Some(std::mem::replace(found.get_mut(), claim));
                 made
             }),
             Entry::Vacant(free) => {
@@ -124,11 +125,12 @@ impl Registry {
         if !claim.has_lost_leak() {
             return;
         }
+        let _forgotten; // dropped without the mutex, as above
         let mut lost = self.lost_leaks.lock();
         if lost.iter().any(|other| Arc::ptr_eq(other, claim)) {
             return;
         }
-        lost.truncate(LOST_LEAKS - 1);
+        _forgotten = if lost.len() < LOST_LEAKS { None } else { lost.pop_back() };
         lost.push_front(Arc::clone(claim));
     }
 

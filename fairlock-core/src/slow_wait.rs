@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::backend::LockState;
+use crate::backend::{Holder, LockState};
 use crate::claim::{Claim, earlier};
 use crate::logging::log_line;
 use crate::shared::Shared;
@@ -23,21 +23,20 @@ pub(crate) fn explain(shared: &Shared, pause: &Cell<Option<Instant>>) -> Option<
     if pause.get().is_some_and(|until| now < until) {
         return pause.get();
     }
-    let (mut longest, mut next): (Option<(Instant, Arc<Claim>)>, _) = (None, None);
+    let (mut slow, mut next) = (Vec::new(), None);
     shared.ledger.registry.for_each(|claim| match claim.slow_at() {
-        Some(at) if at <= now => {
-            if longest.as_ref().is_none_or(|(first, _)| at < *first) {
-                longest = Some((at, Arc::clone(claim)));
-            }
-        }
+        Some(at) if at <= now => slow.push((at, Arc::clone(claim))),
         slow_at => next = earlier(next, slow_at),
     });
-    let Some((_, claim)) = longest else { return next };
+    let Some((_, claim)) = slow.into_iter().min_by_key(|(at, _)| *at) else { return next };
     claim.set_explained(); // a look that fails is not repeated: outages have their own lines
     let seen = shared.backend.inspect(&claim.lock, 0..1);
     // The wait may have ended during the look: then the answer may name this owner, or the next one.
     if let (Ok(state), true) = (seen, claim.is_waiting()) {
         write_line(&claim, &state, shared.now());
+        if let Some(holder) = state.holder() {
+            claim.waits_for(&name_of(holder), holder);
+        }
     }
     pause.set(Some(shared.now() + BETWEEN_LOOKS));
     pause.get()
@@ -62,14 +61,17 @@ fn to_a_tenth(time: Duration) -> String {
 /// Who holds the lock, and since when: `held by host-7:4123 for 3.9 s (token 17)`.
 fn holder_of(state: &LockState) -> String {
     let Some(holder) = state.holder() else { return "held by nobody".to_owned() };
-    let name = holder.label.as_deref().unwrap_or(holder.owner.as_str());
     let time = holder.held_for.map(|time| format!(" for {}", to_a_tenth(time))).unwrap_or_default();
     let token = holder.token.map(|token| format!(" (token {token})")).unwrap_or_default();
     let more = match (state.holders.len() as u64 - 1) + state.unlisted_holders {
         0 => String::new(),
         more => format!(", and by {more} more"),
     };
-    // A label that another program wrote may have anything in it.
-    let by: String = name.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
-    format!("held by {by}{time}{token}{more}")
+    format!("held by {}{time}{token}{more}", name_of(holder))
+}
+
+/// A label that another program wrote may have anything in it.
+fn name_of(holder: &Holder) -> String {
+    let name = holder.label.as_deref().unwrap_or(holder.owner.as_str());
+    name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }

@@ -23,9 +23,10 @@ use crate::backlog::{Batch, Cleanup, FirstAttempt};
 use crate::claim::{AfterGivingUp, Claim, Failure, Unlocked};
 use crate::config::Config;
 use crate::error::{Error, LostCause, Result};
-use crate::flow::{Wish, error_of};
+use crate::flow::{Wish, end_of, error_of};
 use crate::logging::log_line;
 use crate::shared::Shared;
+use crate::stats::Outcome;
 use crate::time::{MOMENT, wake_afterwards};
 
 /// First attempts in a thread's hands. The drop leaves the rest of them to the watchdog, even after a panic.
@@ -81,6 +82,7 @@ pub(crate) fn begin(shared: &Arc<Shared>, wish: Wish<'_>) -> Result<Arc<Claim>> 
         leave(shared, &claim);
         return Err(error);
     }
+    claim.begin_wait();
     shared.timers.due_by(claim.due_at());
     attempt_first(shared, &claim, FirstAttempt::Ask);
     Ok(claim)
@@ -102,6 +104,7 @@ pub(crate) fn leave(shared: &Arc<Shared>, claim: &Arc<Claim>) {
         // A loss was logged, and a claim that has failed holds nothing.
         None => _ = unlock(shared, claim, FirstAttempt::CleanUp(Cleanup::Release)),
     }
+    claim.end_wait(Outcome::Cancelled.name());
 }
 
 /// Gives a task's hold up, by this attempt. The release is under way when this returns: `Claim::release_step` says how it ends.
@@ -115,7 +118,7 @@ pub(crate) fn unlock(shared: &Arc<Shared>, claim: &Arc<Claim>, release: FirstAtt
         shared.ledger.lose_if_expired(claim);
         unlocked = claim.unlock(now);
     }
-    match unlocked {
+    let unlocked = match unlocked {
         // From here on the watchdog begins no renewal.
         Unlocked::Last { held_for, .. } => {
             attempt_first(shared, claim, release);
@@ -130,7 +133,9 @@ pub(crate) fn unlock(shared: &Arc<Shared>, claim: &Arc<Claim>, release: FirstAtt
             Err(Error::Lost(lost))
         }
         Unlocked::StillHeld { .. } | Unlocked::NotHeld | Unlocked::Expired => Err(claim.not_held()),
-    }
+    };
+    claim.end_hold(end_of(&unlocked, "released"));
+    unlocked
 }
 
 /// A task has dropped the last handle. A thread tells the server what is left: this drop must not wait for the server.

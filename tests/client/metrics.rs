@@ -192,6 +192,7 @@ fn stats_states_and_losses_are_serialized_with_names() {
         (&stats, "/waiting/0/owner", waiter.into()),
         (&state, "/holders/0/owner", guard.owner().as_str().into()),
         (&state, "/holders/0/label", "worker 3".into()),
+        (&state, "/holders/0/traceparent", Value::Null),
         (&state, "/holders/0/token", guard.token().get().into()),
         (&state, "/holders/0/hold_count", 1.into()),
         (&state, "/holders/0/request", guard.request_id().to_string().into()),

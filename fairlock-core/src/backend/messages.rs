@@ -68,7 +68,8 @@ pub struct Acquire<'a> {
     pub place: Place<'a>,
     /// The lease of the hold.
     pub lease: Duration,
-    /// A readable name of the client, for [`inspect`](super::Backend::inspect).
+    /// A readable name of the client, and perhaps a traceparent. Of no meaning to a store, which keeps it whole: in
+    /// [`inspect`](super::Backend::inspect), [`Holder::set_label`] and [`Waiter::set_label`] take it apart.
     pub label: &'a str,
 }
 
@@ -300,6 +301,8 @@ pub struct Holder {
     pub held_for: Option<Duration>,
     /// A readable name of the holder, where the discipline keeps one.
     pub label: Option<String>,
+    /// The W3C traceparent of the span in which the holder asked, if its program has set `ClientBuilder::traceparent` (feature `tracing`).
+    pub traceparent: Option<String>,
 }
 
 impl Holder {
@@ -314,6 +317,7 @@ impl Holder {
             lease_left: None,
             held_for: None,
             label: None,
+            traceparent: None,
         }
     }
 }
@@ -335,12 +339,22 @@ pub struct Waiter {
     pub place_left: Option<Duration>,
     /// A readable name of the waiter, where the discipline keeps one.
     pub label: Option<String>,
+    /// The W3C traceparent of the span in which the waiter asked, if its program has set `ClientBuilder::traceparent` (feature `tracing`).
+    pub traceparent: Option<String>,
 }
 
 impl Waiter {
     /// A waiter for one unit, of which nothing else is known.
     pub fn new(owner: OwnerId) -> Waiter {
-        Waiter { owner, request: None, units: 1, waiting: None, place_left: None, label: None }
+        Waiter {
+            owner,
+            request: None,
+            units: 1,
+            waiting: None,
+            place_left: None,
+            label: None,
+            traceparent: None,
+        }
     }
 
     /// Whether others go first until this waiter is heard again: it was silent for its place's time, or has lost its connection for

@@ -9,6 +9,7 @@ mod connecting;
 mod doctor;
 mod error;
 mod hand_over;
+mod label;
 mod login;
 mod messages;
 mod shown;
@@ -24,6 +25,7 @@ pub use connecting::connect_within;
 pub use doctor::{Finding, Verdict, probe, try_out};
 pub use error::{BackendError, BackendErrorKind};
 pub use hand_over::hand_over;
+pub use label::label_with_traceparent;
 pub use login::{Login, Logins};
 pub use messages::{
     Acquire, Acquired, ForceReleased, Hold, HoldCountSet, HoldKept, Holder, LockId, LockState, Place,

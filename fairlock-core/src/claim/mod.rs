@@ -23,7 +23,7 @@
 //! | a push | `Leaving` | not believed: the answer to the withdrawal decides |
 //! | a withdrawal | `Leaving`, whose caller waits no longer | a grant that the withdrawal finds is released |
 //!
-//! Each method takes the claim's mutex for a moment; none does I/O or runs user code. The registry's mutex may be
+//! Each method takes the claim's mutex for a moment; none does I/O, and only `spans.rs` runs user code. The registry's mutex may be
 //! held around a claim's, never the other way round.
 
 mod agenda;
@@ -31,6 +31,7 @@ mod contact;
 mod giving_up;
 mod held;
 mod leaving;
+mod spans;
 mod steps;
 mod tasks;
 pub(crate) mod terms;
@@ -58,6 +59,8 @@ pub(crate) use waiting::{AfterAnswer, GrantedBy};
 use contact::{Ask, Contact};
 use held::Held;
 use leaving::{End, Leaving};
+#[cfg(feature = "tracing")]
+use spans::Spans;
 use waiting::Waiting;
 
 use crate::backend::{Acquire, Answer, Hold, LockId, Place, Renewal, RequestId, Wait};
@@ -88,6 +91,8 @@ pub(crate) struct Claim {
     ticket: AtomicU64,
     /// The wait was slow, and a line in the log has said why.
     explained: AtomicBool,
+    #[cfg(feature = "tracing")]
+    spans: Spans,
     state: Mutex<ClaimState>,
 }
 
@@ -182,6 +187,8 @@ impl Claim {
             task: None,
             ticket: AtomicU64::new(0),
             explained: AtomicBool::new(false),
+            #[cfg(feature = "tracing")]
+            spans: Spans::default(),
             state: Mutex::new(state),
         }
     }
@@ -220,8 +227,8 @@ impl Claim {
         Place { lock, owner, request, wait, ttl: config.place_ttl, ticket: self.ticket(), units }
     }
 
-    pub(crate) fn acquire<'a>(&'a self, label: &'a str) -> Acquire<'a> {
-        Acquire { place: self.place(), lease: self.terms.first_lease(), label }
+    pub(crate) fn acquire(&self) -> Acquire<'_> {
+        Acquire { place: self.place(), lease: self.terms.first_lease(), label: self.sent_label() }
     }
 
     pub(crate) fn hold(&self, token: FencingToken) -> Hold<'_> {

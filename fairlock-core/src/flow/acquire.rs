@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Parts;
-use super::counted::count;
+use super::counted::{count, end_of, without};
 use super::leave::{WaitOutcome, give_up};
 use super::release::tell_hold_count;
 use crate::backend::{BackendError, HoldCountSet, LockId, Wait};
@@ -85,13 +85,17 @@ impl Parts<'_> {
         }
         // From here on the watchdog asks.
         self.timers.due_by(claim.stop_attending());
-        match step {
+        let begun = match step {
             CallerStep::Failed(failure) => Err(error_of(&claim.lock.name, failure)),
             CallerStep::GiveUp(step) => {
-                give_up(self.ledger, self.backlog, &claim, patience, step).map(|_| Some(claim))
+                give_up(self.ledger, self.backlog, &claim, patience, step).map(|_| ())
             }
-            _ => Ok(Some(claim)),
+            _ => Ok(()),
+        };
+        if begun.is_err() {
+            claim.end_wait(end_of(&begun, ""));
         }
+        begun.map(|()| Some(claim))
     }
 
     /// Waits for a claim that counts the caller.
@@ -153,6 +157,11 @@ impl Parts<'_> {
         };
         // If another caller still wants the lock, and a wake-up came while this caller left, the watchdog takes over.
         self.timers.due_by(claim.stop_attending());
+        match &waited {
+            Ok(WaitOutcome::Granted(token)) => claim.begin_hold(*token),
+            Ok(WaitOutcome::Again) => claim.end_wait("lost"),
+            _ => claim.end_wait(end_of(&waited, without(patience.wait).name())),
+        }
         waited
     }
 
@@ -180,7 +189,10 @@ impl Parts<'_> {
             match joined {
                 // A drain or a shutdown that began meanwhile may have listed the claims without this claim.
                 Joined::Waiting if self.config.stop.is_closed() => self.drop_share(&claim),
-                Joined::Waiting => return Ok(Some(Entered::Waiting(claim, now))),
+                Joined::Waiting => {
+                    claim.begin_wait();
+                    return Ok(Some(Entered::Waiting(claim, now)));
+                }
                 Joined::Held { token, count } => {
                     if self.reenter(&claim, token, count) {
                         return Ok(Some(Entered::Held(Taken { claim, token })));

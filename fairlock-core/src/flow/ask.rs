@@ -46,7 +46,7 @@ impl Parts<'_> {
     /// Asks the server, and does what follows from the answer. `sent`: the time before the ask. Returns the time after it.
     pub(crate) fn ask(self, claim: &Arc<Claim>, sent: Instant) -> Instant {
         let under_way = UnderWay { parts: self, claim, sent };
-        let answer = only(self.backend.acquire(&[claim.acquire(&claim.config.label)]));
+        let answer = only(self.backend.acquire(&[claim.acquire()]));
         under_way.answered(answer)
     }
 
@@ -55,7 +55,7 @@ impl Parts<'_> {
     pub(crate) fn ask_all(self, claims: &[Arc<Claim>]) -> bool {
         let Some(sent) = claims.first().map(|claim| claim.config.now()) else { return false };
         let under_way: Vec<_> = claims.iter().map(|claim| UnderWay { parts: self, claim, sent }).collect();
-        let asks: Vec<_> = claims.iter().map(|claim| claim.acquire(&claim.config.label)).collect();
+        let asks: Vec<_> = claims.iter().map(|claim| claim.acquire()).collect();
         let answers = self.backend.acquire(&asks);
         let mut is_silent = true;
         for (ask, answer) in under_way.into_iter().zip(or_missing(answers)) {
@@ -79,12 +79,14 @@ impl Parts<'_> {
             self.ledger.attempt_ended(claim, outcome, now);
         }
         let ahead = ahead.or((after == AfterAnswer::Granted(GrantedBy::FirstAsk)).then_some(0));
+        let ahead = ahead.filter(|_| claim.lock.kind != LockKind::Plain);
+        claim.stands_at(ahead); // before its caller hears of a grant
         self.follow(claim, after);
         // Once for each wait: later answers of a slow wait wake no thread.
         if is_first && after == AfterAnswer::Nothing {
             self.timers.slow_by(claim.slow_at());
         }
-        if let Some(ahead) = ahead.filter(|_| claim.lock.kind != LockKind::Plain) {
+        if let Some(ahead) = ahead {
             self.ledger.counters.asked(&claim.lock, ahead);
         }
         now

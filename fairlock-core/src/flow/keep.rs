@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Parts;
+use super::counted::end_of;
 use super::release::{Effort, settle_renewal, wait_while};
 use crate::backend::{BackendError, BackendErrorKind, HoldKept, RequestId};
 use crate::backoff;
@@ -56,6 +57,7 @@ impl Parts<'_> {
                 }
                 let kept = self.keep_until(claim, token, held_for, now + left);
                 self.ledger.counters.held(&claim.lock, held_for);
+                claim.end_hold(end_of(&kept, "kept"));
                 kept
             }
             _ => {

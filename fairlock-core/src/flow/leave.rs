@@ -10,6 +10,7 @@ use crate::claim::{AfterGivingUp, Claim, GiveUp, Patience};
 use crate::error::{Error, Result};
 use crate::ids::FencingToken;
 use crate::ledger::Ledger;
+use crate::stats::Outcome;
 use crate::time::Woken;
 
 /// For how long a caller whose time is over waits for the answer to its withdrawal, at most.
@@ -93,6 +94,7 @@ impl Parts<'_> {
             Some(give_up) => follow_giving_up(self.ledger, claim, give_up.after),
             None => self.unlock_unused(claim),
         }
+        claim.end_wait(Outcome::Cancelled.name());
     }
 }
 

@@ -13,7 +13,7 @@ mod renew;
 
 pub(crate) use acquire::{Taken, Wish, error_of};
 pub(crate) use cleanup::{CleanupRun, STEP_LIMIT};
-pub(crate) use counted::count;
+pub(crate) use counted::{count, end_of, without};
 pub(crate) use leave::WaitOutcome;
 #[cfg(test)]
 pub(crate) use leave::give_up;

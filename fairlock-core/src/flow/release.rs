@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Parts;
+use super::counted::end_of;
 use crate::backend::{Backend, HoldCountSet, Released, only};
 use crate::backoff;
 use crate::claim::{Claim, Unlocked};
@@ -50,6 +51,7 @@ impl GivenUp<'_> {
         let Some(unlocked) = self.unlocked.clone() else { return Ok(()) };
         let told = self.parts.tell_unlocked(self.claim, unlocked, self.now, effort);
         self.unlocked = None; // not before: the backend may panic
+        self.claim.end_hold(end_of(&told, "released"));
         told
     }
 }

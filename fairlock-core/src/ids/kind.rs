@@ -20,7 +20,20 @@ pub enum LockKind {
     },
 }
 
+/// The names of the kinds, in metrics and spans.
+pub(crate) const KINDS: [&str; 4] = ["fair", "plain", "read_write", "semaphore"];
+
 impl LockKind {
+    /// Its place among [`KINDS`].
+    pub(crate) const fn place(self) -> usize {
+        match self {
+            LockKind::Fair => 0,
+            LockKind::Plain => 1,
+            LockKind::ReadWrite => 2,
+            LockKind::Semaphore { .. } => 3,
+        }
+    }
+
     /// How many units there are. No holders together take more.
     pub const fn capacity(self) -> u32 {
         match self {

@@ -29,8 +29,9 @@ mod recorded {
     };
 
     use super::{Duration, GrantedBy, LockId, LockKind, LostCause, Outcome, Punctuality};
+    use crate::ids::KINDS;
     use crate::logging::log_safely;
-    use crate::stats::not_granted::{KINDS, OUTCOMES, place_of};
+    use crate::stats::not_granted::OUTCOMES;
 
     pub(crate) struct Meters {
         /// The value of the label `lock`. Empty for locks that are not counted singly: the number of series is bounded.
@@ -141,7 +142,7 @@ mod recorded {
                 late_renewals: Counter::noop(),
             };
             log_safely(|| meters.register());
-            let is_any = |place: usize| lock.is_none_or(|lock| place_of(lock.kind) == place);
+            let is_any = |place: usize| lock.is_none_or(|lock| lock.kind.place() == place);
             (0..KINDS.len())
                 .filter(|place| is_any(*place))
                 .for_each(|place| _ = meters.not_granted_of(place));
@@ -213,7 +214,7 @@ mod recorded {
         }
 
         pub(crate) fn not_granted(&self, kind: LockKind, outcome: Outcome, waited: Duration) {
-            let counters = self.not_granted_of(place_of(kind));
+            let counters = self.not_granted_of(kind.place());
             log_safely(|| counters[outcome as usize].increment(1));
             if outcome != Outcome::Busy {
                 log_safely(|| self.failed_waits.record(waited));

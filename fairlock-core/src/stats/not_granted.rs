@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::Error;
-use crate::ids::LockKind;
+use crate::ids::{KINDS, LockKind};
 
 /// The calls for locks of each kind that ended without the lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,20 +80,12 @@ pub(super) const OUTCOMES: [(Outcome, &str); 5] = [
     (Outcome::Refused, "refused"),
 ];
 
-/// The values of the label `kind`.
-pub(super) const KINDS: [&str; 4] = ["fair", "plain", "read_write", "semaphore"];
-
-/// The place of the kind among [`KINDS`].
-pub(super) fn place_of(kind: LockKind) -> usize {
-    match kind {
-        LockKind::Fair => 0,
-        LockKind::Plain => 1,
-        LockKind::ReadWrite => 2,
-        LockKind::Semaphore { .. } => 3,
-    }
-}
-
 impl Outcome {
+    /// Its name in metrics and spans.
+    pub(crate) fn name(self) -> &'static str {
+        OUTCOMES[self as usize].1
+    }
+
     /// The outcome of this error; none for a mistake or the end of the program, since neither concerns a server or another owner.
     pub(crate) fn of(error: &Error) -> Option<Outcome> {
         match error {
@@ -120,7 +112,7 @@ pub(super) struct Counts([[AtomicU64; OUTCOMES.len()]; KINDS.len()]);
 
 impl Counts {
     pub(super) fn count(&self, kind: LockKind, outcome: Outcome) {
-        self.0[place_of(kind)][outcome as usize].fetch_add(1, Ordering::Relaxed);
+        self.0[kind.place()][outcome as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn read(&self) -> NotGrantedByKind {

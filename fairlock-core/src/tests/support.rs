@@ -175,6 +175,8 @@ impl Config {
             label: "worker 3".into(),
             clock,
             stop: Stop::default(),
+            #[cfg(feature = "tracing")]
+            traces: Default::default(),
         }
     }
 }

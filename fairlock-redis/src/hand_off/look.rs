@@ -63,7 +63,7 @@ fn waiter(row: &Value) -> Result<Waiter, BackendError> {
     waiter.waiting = time(waiting)?;
     waiter.place_left = time(left)?;
     waiter.units = written(units)?.parse().unwrap_or(waiter.units);
-    waiter.label = label_of(label)?;
+    waiter.set_label(&written(label)?);
     Ok(waiter)
 }
 
@@ -78,14 +78,10 @@ fn holder(row: &Value) -> Result<Holder, BackendError> {
     holder.request = request(asked)?;
     holder.units = small(units)?;
     holder.token = if written(fencing_token)?.is_empty() { None } else { Some(token(fencing_token)?) };
-    holder.label = label_of(label)?;
+    holder.set_label(&written(label)?);
     holder.lease_left = time(left)?;
     holder.held_for = time(held)?;
     Ok(holder)
-}
-
-fn label_of(value: &Value) -> Result<Option<String>, BackendError> {
-    Ok(Some(written(value)?.into_owned()).filter(|label| !label.is_empty()))
 }
 
 fn request(written_in_hex: &Value) -> Result<Option<RequestId>, BackendError> {

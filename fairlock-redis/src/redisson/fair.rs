@@ -145,7 +145,7 @@ fn holder(row: &Row<'_>) -> Result<Option<Holder>, BackendError> {
     if let [fencing_token, label, held] = grant {
         holder.token = Some(token(fencing_token)?);
         holder.held_for = text(held)?.parse().ok().map(Duration::from_millis);
-        holder.label = Some(written(label)?.into_owned()).filter(|label| !label.is_empty());
+        holder.set_label(&written(label)?);
     }
     Ok(Some(holder))
 }

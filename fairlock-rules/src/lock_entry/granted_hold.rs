@@ -56,7 +56,7 @@ impl GrantedHold {
         holder.token = Some(self.token);
         holder.lease_left = Some(self.left(now));
         holder.held_for = Some(now.saturating_sub(self.since));
-        holder.label = (!self.label.is_empty()).then(|| String::from(&*self.label));
+        holder.set_label(&self.label);
         holder
     }
 }

@@ -249,7 +249,7 @@ impl Queue {
             waiter.units = place.units;
             waiter.waiting = Some(now.saturating_sub(place.joined));
             waiter.place_left = Some(place.deadline.saturating_sub(clock));
-            waiter.label = (!place.label.is_empty()).then(|| String::from(&*place.label));
+            waiter.set_label(&place.label);
             waiter
         };
         let (ahead, first) = self.ranks.block_at(part.start);

@@ -45,6 +45,8 @@ impl ClientBuilder {
             label: default_label().into(),
             clock: Clock::system(),
             stop: Stop::default(),
+            #[cfg(feature = "tracing")]
+            traces: Default::default(),
         };
         ClientBuilder { backend, config, stats_per_lock: 0 }
     }
@@ -84,6 +86,23 @@ impl ClientBuilder {
     /// 256 bytes without control characters, since it is sent with each request and printed on terminals.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.config.label = label.into().into();
+        self
+    }
+
+    /// Feature `tracing`: how to read the W3C `traceparent` of the current span, which travels with each request beside the label. It is
+    /// called in the call or poll that asks, and gives the 55 bytes of that header; anything else is not sent. Other clients find it in
+    /// [`Holder::traceparent`](crate::backend::Holder::traceparent).
+    #[cfg(feature = "tracing")]
+    pub fn traceparent(mut self, read: impl Fn() -> Option<String> + Send + Sync + 'static) -> Self {
+        self.config.traces.traceparent = Some(Box::new(read));
+        self
+    }
+
+    /// Feature `tracing`: what to do with the span of a slow wait and the `traceparent` of the holder that it waits for, such as to add a
+    /// link. It is called once for a wait that is longer than [`slow_wait`](Self::slow_wait), on the thread of these looks.
+    #[cfg(feature = "tracing")]
+    pub fn link_to_holder(mut self, link: impl Fn(&tracing::Span, &str) + Send + Sync + 'static) -> Self {
+        self.config.traces.link = Some(Box::new(link));
         self
     }
 

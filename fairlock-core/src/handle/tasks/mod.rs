@@ -18,7 +18,7 @@ use crate::backend::Wait;
 use crate::cancel::{Cancel, Listening};
 use crate::claim::{Claim, Patience, TaskStep};
 use crate::error::{Error, Result};
-use crate::flow::{count, error_of};
+use crate::flow::{count, end_of, error_of, without};
 use crate::handle::as_lock::terms;
 use crate::handle::caller::{Caller, wait_of};
 use crate::handle::guard::TryLock;
@@ -280,10 +280,12 @@ impl Attempt {
             return Poll::Ready(match step {
                 TaskStep::Take { token, due_at } => {
                     shared.timers.due_by(due_at);
+                    claim.begin_hold(token);
                     let (shared, ends) = (Arc::clone(shared), self.lock.1.clone());
                     Ok(TryLock::Granted(AsyncGuard::new(shared, claim, token, ends)))
                 }
                 TaskStep::TooLate => {
+                    claim.end_wait("lost");
                     tasks::leave(shared, &claim);
                     self.stage = Stage::New;
                     continue;
@@ -292,8 +294,15 @@ impl Attempt {
                     tasks::leave(shared, &claim);
                     Err(self.cancelled())
                 }
-                TaskStep::NotGranted => Ok(TryLock::Busy),
-                TaskStep::Failed(failure) => Err(error_of(&claim.lock.name, failure)),
+                TaskStep::NotGranted => {
+                    claim.end_wait(without(self.wait).name());
+                    Ok(TryLock::Busy)
+                }
+                TaskStep::Failed(failure) => {
+                    let failed = Err(error_of(&claim.lock.name, failure));
+                    claim.end_wait(end_of(&failed, ""));
+                    failed
+                }
             });
         }
     }

@@ -1,0 +1,497 @@
+//! Feature `tracing`: which spans a subscriber sees, with which fields; and that a waiter learns of the span that it waits for.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::thread;
+use std::time::Duration;
+
+use fairlock::{
+    AsyncGuard, Cancel, Client, ClientBuilder, FileBackend, Guard, Lock, MemoryBackend, OwnedLock,
+    PostgresBackend, RedisBackend, Result,
+};
+use fairlock_tests::files::root;
+use fairlock_tests::{Alone, PostgresServer, RedisServer, WorkDir, eventually};
+use futures::executor::block_on;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::with_default;
+use tracing::{Event, Metadata, Subscriber};
+
+const SOON: Duration = Duration::from_secs(20);
+const MOMENT: Duration = Duration::from_millis(20);
+const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+/// Keeps the spans of this library.
+#[derive(Clone, Default)]
+struct Recorder(Arc<Mutex<Vec<Span>>>);
+
+#[derive(Default)]
+struct Span {
+    name: &'static str,
+    fields: BTreeMap<&'static str, String>,
+    is_closed: bool,
+}
+
+impl Visit for Span {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.fields.insert(field.name(), value.to_owned());
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.fields.insert(field.name(), format!("{value:?}"));
+    }
+}
+
+impl Subscriber for Recorder {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "fairlock::span"
+    }
+
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        let mut seen = Span { name: span.metadata().name(), ..Span::default() };
+        span.record(&mut seen);
+        let mut all = self.0.lock().unwrap();
+        all.push(seen);
+        Id::from_u64(all.len() as u64)
+    }
+
+    fn record(&self, span: &Id, values: &Record<'_>) {
+        values.record(&mut self.0.lock().unwrap()[place_of(span)]);
+    }
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn event(&self, _: &Event<'_>) {}
+
+    fn enter(&self, _: &Id) {
+        panic!("no span is entered: its thread may run anything meanwhile");
+    }
+
+    fn exit(&self, _: &Id) {}
+
+    fn try_close(&self, span: Id) -> bool {
+        let mut all = self.0.lock().unwrap();
+        assert!(!std::mem::replace(&mut all[place_of(&span)].is_closed, true), "it is closed once");
+        true
+    }
+}
+
+fn place_of(span: &Id) -> usize {
+    usize::try_from(span.into_u64()).unwrap() - 1
+}
+
+impl Recorder {
+    /// The spans since `from`, in the order in which they began. `*`: it is not closed.
+    fn since(&self, from: usize) -> Vec<String> {
+        let line = |span: &Span| {
+            let fields = span.fields.iter().filter(|(name, _)| !name.starts_with("holder"));
+            let fields: String = fields.map(|(name, value)| format!(" {name}={value}")).collect();
+            format!("{}{fields}{}", span.name, if span.is_closed { "" } else { "*" })
+        };
+        self.0.lock().unwrap()[from..].iter().map(line).collect()
+    }
+
+    fn count(&self) -> usize {
+        self.0.lock().unwrap().len()
+    }
+
+    /// A field of any span.
+    fn value(&self, name: &str) -> Option<String> {
+        self.0.lock().unwrap().iter().find_map(|span| span.fields.get(name).cloned())
+    }
+}
+
+/// Who calls.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Form {
+    Thread,
+    Task,
+}
+
+enum Held {
+    Thread(Guard),
+    Task(AsyncGuard),
+}
+
+impl Held {
+    fn token(&self) -> u64 {
+        match self {
+            Held::Thread(guard) => guard.token().get(),
+            Held::Task(guard) => guard.token().get(),
+        }
+    }
+
+    fn is_lost(&self) -> bool {
+        match self {
+            Held::Thread(guard) => guard.is_lost(),
+            Held::Task(guard) => guard.is_lost(),
+        }
+    }
+
+    fn unlock(self) -> Result<()> {
+        match self {
+            Held::Thread(guard) => guard.unlock(),
+            Held::Task(guard) => block_on(guard.unlock()),
+        }
+    }
+}
+
+impl Form {
+    fn lock(self, lock: &Lock) -> Result<Held> {
+        match self {
+            Form::Thread => lock.lock().map(Held::Thread),
+            Form::Task => block_on(lock.to_async().lock()).map(Held::Task),
+        }
+    }
+
+    fn lock_for(self, lock: &Lock, time: Duration) -> Result<Option<Held>> {
+        match self {
+            Form::Thread => lock.try_lock_for(time).map(|lock| lock.guard().map(Held::Thread)),
+            Form::Task => {
+                block_on(lock.to_async().try_lock_for(time)).map(|lock| lock.guard().map(Held::Task))
+            }
+        }
+    }
+
+    /// Asks, and gives up the request in the queue.
+    fn ask_and_drop(self, lock: &Lock) {
+        let wait = lock.to_async();
+        match self {
+            Form::Thread => drop(lock.request().unwrap()),
+            Form::Task => block_on(async {
+                let mut wait = wait.lock();
+                let polled = poll_fn(|context| Poll::Ready(Pin::new(&mut wait).poll(context))).await;
+                assert!(polled.is_pending());
+            }),
+        }
+    }
+}
+
+/// What becomes of waits and holds of `ours`, on a lock that `other` wants as well.
+fn story(form: Form, ours: &Lock, other: &OwnedLock) {
+    let recorder = Recorder::default();
+    with_default(recorder.clone(), || {
+        let from = |from| recorder.since(from);
+        let granted =
+            |token| format!("fairlock.wait kind=fair lock=orders outcome=granted rank=0 token={token}");
+        let hold = |token, rest| format!("fairlock.hold kind=fair lock=orders {rest}token={token}");
+        let ended = |outcome| format!("fairlock.wait kind=fair lock=orders outcome={outcome}");
+
+        let guard = form.lock(ours).unwrap();
+        let token = guard.token();
+        assert_eq!(from(0), [granted(token), hold(token, "") + "*"], "{form:?}");
+        guard.unlock().unwrap();
+        assert_eq!(from(0), [granted(token), hold(token, "outcome=released ")]);
+
+        // After a wait.
+        let at = recorder.count();
+        let theirs = with_default(tracing::subscriber::NoSubscriber::default(), || other.lock().unwrap());
+        let guard = thread::scope(|scope| {
+            scope.spawn(|| {
+                eventually(SOON, "it waits", || other.inspect().unwrap().queue_length == 1);
+                assert_eq!(recorder.since(at), ["fairlock.wait kind=fair lock=orders*"]);
+                theirs.unlock().unwrap();
+            });
+            form.lock(ours).unwrap()
+        });
+        let token = guard.token();
+        drop(guard);
+        eventually(SOON, "it is free", || !other.is_locked().unwrap());
+        assert_eq!(from(at), [granted(token), hold(token, "outcome=released ")]);
+
+        // Without the lock.
+        let at = recorder.count();
+        let theirs = with_default(tracing::subscriber::NoSubscriber::default(), || other.lock().unwrap());
+        assert!(form.lock_for(ours, Duration::ZERO).unwrap().is_none());
+        assert!(form.lock_for(ours, MOMENT).unwrap().is_none());
+        form.ask_and_drop(ours);
+        let cancel = Cancel::new();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                eventually(SOON, "it waits", || other.inspect().unwrap().queue_length == 1);
+                cancel.cancel();
+            });
+            assert!(form.lock(&ours.cancelled_by(&cancel)).is_err());
+        });
+        let spans = from(at);
+        assert_eq!(spans[0], ended("busy"), "{form:?}");
+        assert_eq!(
+            spans[1..].join("\n").replace(" rank=0", "").split('\n').collect::<Vec<_>>(),
+            [ended("timed_out"), ended("cancelled"), ended("cancelled")]
+        );
+        theirs.unlock().unwrap();
+        eventually(SOON, "no request is left", || other.inspect().unwrap().queue_length == 0);
+
+        // Lost, and kept.
+        let at = recorder.count();
+        let guard = form.lock(ours).unwrap();
+        let token = guard.token();
+        assert!(other.force_unlock().unwrap());
+        eventually(SOON, "it is lost", || guard.is_lost());
+        assert_eq!(from(at), [granted(token), hold(token, "") + "*"], "the program works on");
+        guard.unlock().unwrap_err();
+        assert_eq!(from(at), [granted(token), hold(token, "outcome=lost ")]);
+        let at = recorder.count();
+        let guard = form.lock(ours).unwrap();
+        let token = guard.token();
+        match guard {
+            Held::Thread(guard) => guard.keep_for(MOMENT).unwrap(),
+            Held::Task(guard) => block_on(guard.keep_for(MOMENT)).unwrap(),
+        }
+        assert_eq!(from(at), [granted(token), hold(token, "outcome=kept ")]);
+    });
+}
+
+#[test]
+fn waits_and_holds_are_spans_on_memory_and_redis() {
+    let _alone = Alone::here();
+    let (server, memory) = (RedisServer::start(), MemoryBackend::new());
+    let clients = |connect: &dyn Fn() -> Client| [connect(), connect()];
+    for [ours, other] in [
+        clients(&|| Client::new(memory.clone()).unwrap()),
+        clients(&|| Client::new(RedisBackend::connect(&server.url()).unwrap()).unwrap()),
+    ] {
+        let ours = ours.fair_lock("orders").unwrap();
+        let other = other.fair_lock("orders").unwrap().owned_by(&other.new_owner()).unwrap();
+        for form in [Form::Thread, Form::Task] {
+            story(form, &ours, &other);
+            eventually(SOON, "the kept lock is free", || !other.is_locked().unwrap());
+        }
+    }
+}
+
+/// Re-entries and the other callers of an owner share the spans of the first.
+#[test]
+fn each_kind_has_its_name_and_a_reentry_has_no_span() {
+    let _alone = Alone::here();
+    let client = Client::new(MemoryBackend::new()).unwrap();
+    let recorder = Recorder::default();
+    with_default(recorder.clone(), || {
+        let lock = client.fair_lock("a").unwrap();
+        let (first, second) = (lock.lock().unwrap(), lock.lock().unwrap());
+        drop(first);
+        let hold = format!("fairlock.hold kind=fair lock=a token={}*", second.token());
+        assert_eq!(recorder.since(1), [hold]);
+        drop(second);
+        drop(client.plain_lock("b").unwrap().lock().unwrap());
+        drop(client.rw_lock("c").unwrap().read().unwrap());
+        drop(client.semaphore("d", 3).unwrap().acquire_many(2).unwrap());
+        drop(client.lock_all(&["e"]).unwrap());
+    });
+    let spans = recorder.since(0);
+    let kinds = [("fair", "a"), ("plain", "b"), ("read_write", "c"), ("semaphore", "d"), ("fair", "e")];
+    for (spans, (kind, lock)) in spans.chunks(2).zip(kinds) {
+        let wait = format!("fairlock.wait kind={kind} lock={lock} outcome=granted ");
+        let hold = format!("fairlock.hold kind={kind} lock={lock} outcome=released ");
+        assert!(spans[0].starts_with(&wait) && spans[1].starts_with(&hold), "{spans:?}");
+    }
+    assert_eq!(spans.len(), 2 * kinds.len());
+}
+
+/// Two clients of one store.
+type Two = (&'static str, [ClientBuilder; 2]);
+
+fn stores(redis: &RedisServer, postgres: &PostgresServer, files: &WorkDir) -> [Two; 4] {
+    let memory = MemoryBackend::new();
+    let redis = || Client::builder(RedisBackend::connect(&redis.url()).unwrap());
+    let postgres = || Client::builder(PostgresBackend::connect(&postgres.url()).unwrap());
+    let file = || Client::builder(FileBackend::open(files.file("locks")).unwrap());
+    [
+        ("memory", [Client::builder(memory.clone()), Client::builder(memory)]),
+        ("redis", [redis(), redis()]),
+        ("postgres", [postgres(), postgres()]),
+        ("file", [file(), file()]),
+    ]
+}
+
+#[test]
+fn a_waiter_learns_of_the_span_it_waits_for_on_every_store() {
+    let _alone = Alone::here();
+    let (redis, postgres, files) = (RedisServer::start(), PostgresServer::start(), WorkDir::new());
+    for (store, [holder, waiter]) in stores(&redis, &postgres, &files) {
+        let (linked, links) = channel();
+        let holder = holder.label("the holder").traceparent(|| Some(TRACE.to_owned())).build().unwrap();
+        let waiter = waiter
+            .label("the waiter")
+            .slow_wait(MOMENT)
+            .traceparent(|| Some(TRACE.replace("-01", "-00")))
+            .link_to_holder(move |span, traceparent| {
+                let _ = linked.send((span.metadata().unwrap().name(), traceparent.to_owned()));
+            })
+            .build()
+            .unwrap();
+        let (holds, waits) = (holder.fair_lock("orders").unwrap(), waiter.fair_lock("orders").unwrap());
+        let guard = holds.lock().unwrap();
+        let recorder = Recorder::default();
+        let request = with_default(recorder.clone(), || waits.request().unwrap());
+        let link = links.recv_timeout(SOON).unwrap_or_else(|_| panic!("{store}: no link"));
+        assert_eq!(link, ("fairlock.wait", TRACE.to_owned()), "{store}");
+        let token = guard.token().to_string();
+        for (field, value) in [
+            ("holder", "the holder"),
+            ("holder.token", &token),
+            ("holder.traceparent", TRACE),
+            ("holder.trace_id", "4bf92f3577b34da6a3ce929d0e0e4736"),
+        ] {
+            assert_eq!(recorder.value(field).as_deref(), Some(value), "{store}: {field}");
+        }
+        let state = waits.inspect().unwrap();
+        let (seen, asks) = (state.holder().unwrap(), &state.queue[0]);
+        assert_eq!((seen.label.as_deref(), seen.traceparent.as_deref()), (Some("the holder"), Some(TRACE)));
+        assert_eq!(asks.label.as_deref(), Some("the waiter"), "{store}");
+        assert_eq!(asks.traceparent.as_deref(), Some(&*TRACE.replace("-01", "-00")), "{store}");
+        guard.unlock().unwrap();
+        // Its hold has its traceparent, also after a hand-over.
+        let guard = request.wait().unwrap();
+        let handed = holds.inspect().unwrap().holder().unwrap().clone();
+        assert_eq!(handed.traceparent, asks.traceparent, "{store}");
+        guard.unlock().unwrap();
+    }
+}
+
+#[test]
+fn what_is_no_traceparent_is_not_sent() {
+    let _alone = Alone::here();
+    let store = MemoryBackend::new();
+    let given = [
+        None,
+        Some(String::new()),
+        Some("00-0-0-00".to_owned()),
+        Some(format!("{TRACE}-more")),
+        Some("x".repeat(1 << 20)),
+        Some(TRACE.to_uppercase()),
+    ];
+    for given in given {
+        let client =
+            Client::builder(store.clone()).label("me").traceparent(move || given.clone()).build().unwrap();
+        let lock = client.fair_lock("orders").unwrap();
+        let guard = lock.lock().unwrap();
+        let holder = lock.inspect().unwrap().holder().unwrap().clone();
+        assert_eq!((holder.label.as_deref(), holder.traceparent), (Some("me"), None));
+        drop(guard);
+    }
+}
+
+/// A subscriber that asks the client at each event, and panics at every third.
+#[derive(Clone, Default)]
+struct Nosy(Arc<Asked>);
+
+#[derive(Default)]
+struct Asked {
+    of: Mutex<Option<(Client, Lock)>>,
+    events: AtomicU64,
+}
+
+impl Nosy {
+    fn event(&self) {
+        let of = self.0.of.lock().unwrap().clone();
+        if let Some((client, lock)) = of {
+            drop((client.stats(), client.held(), client.waiting(), lock.inspect()));
+        }
+        assert!(self.0.events.fetch_add(1, Ordering::SeqCst) % 3 != 2, "planned");
+    }
+}
+
+impl Subscriber for Nosy {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        self.event();
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {
+        self.event();
+    }
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn event(&self, _: &Event<'_>) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+
+    fn try_close(&self, _: Id) -> bool {
+        self.event();
+        true
+    }
+}
+
+/// The subscriber would deadlock under one of our mutexes, and its panic would end a thread or a call.
+#[test]
+fn a_subscriber_may_call_the_client_and_may_panic() {
+    let _alone = Alone::here();
+    let (done, ended) = channel();
+    let run = move || {
+        let (nosy, reads) = (Nosy::default(), Nosy::default());
+        let looks = Arc::new(AtomicU64::new(0));
+        let (asks, counts) = (reads.clone(), Arc::clone(&looks));
+        with_default(nosy.clone(), || {
+            let client = Client::builder(MemoryBackend::new())
+                .slow_wait(Duration::from_millis(10))
+                .traceparent(move || {
+                    asks.event();
+                    Some(TRACE.to_owned())
+                })
+                .link_to_holder(move |_, _| {
+                    counts.fetch_add(1, Ordering::SeqCst);
+                    panic!("planned");
+                })
+                .build()
+                .unwrap();
+            let lock = client.fair_lock("nosy").unwrap();
+            for subscriber in [&nosy, &reads] {
+                *subscriber.0.of.lock().unwrap() = Some((client.clone(), lock.clone()));
+            }
+            let own = || lock.owned_by(&client.new_owner()).unwrap();
+            for _ in 0..8 {
+                let guard = own().lock().unwrap();
+                let request = own().request().unwrap();
+                assert!(block_on(lock.to_async().try_lock()).unwrap().guard().is_none());
+                guard.unlock().unwrap();
+                let guard = request.wait().unwrap();
+                assert!(lock.force_unlock().unwrap());
+                guard.lost().recv_timeout(SOON).unwrap();
+                drop(guard);
+                drop(block_on(lock.to_async().lock()).unwrap());
+                own().lock().unwrap().keep_for(Duration::from_millis(1)).unwrap();
+                eventually(SOON, "the kept lock is free", || !lock.is_locked().unwrap());
+            }
+            // The looks at slow waits go on after a panic.
+            for turn in 1..=2 {
+                let guard = own().lock().unwrap();
+                let request = own().request().unwrap();
+                eventually(SOON, "a slow wait is looked at", || looks.load(Ordering::SeqCst) >= turn);
+                drop((guard, request));
+            }
+            for subscriber in [&nosy, &reads] {
+                subscriber.0.of.lock().unwrap().take(); // the client would own itself
+            }
+        });
+        done.send(nosy.0.events.load(Ordering::SeqCst)).unwrap();
+    };
+    thread::spawn(run);
+    let events = ended.recv_timeout(3 * SOON).expect("no call hangs");
+    assert!(events > 8 * 12, "{events}");
+}
+
+#[test]
+fn only_the_feature_brings_the_crate_tracing() {
+    for (features, is_there) in [("redis,postgres,metrics,serde", false), ("tracing", true)] {
+        let tree = Command::new(env!("CARGO"))
+            .args(["tree", "--offline", "--quiet", "--prefix", "none", "--edges", "normal", "-p", "fairlock"])
+            .args(["--features", features])
+            .current_dir(root())
+            .output()
+            .unwrap();
+        let crates = String::from_utf8_lossy(&tree.stdout);
+        assert!(tree.status.success() && crates.contains("fairlock-core"), "{tree:?}");
+        assert_eq!(crates.lines().any(|line| line.starts_with("tracing")), is_there, "{crates}");
+    }
+}
