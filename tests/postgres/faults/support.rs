@@ -34,6 +34,7 @@ pub(crate) const fn ms(ms: u64) -> Duration {
 
 pub(crate) fn builder(url: &str) -> ClientBuilder {
     let backend = PostgresBackend::builder(url).connect_timeout(ANSWER).response_timeout(ANSWER);
+    let backend = backend.connect_within(SOON); // a busy machine may need more than one attempt
     Client::builder(backend.connect().unwrap()).lease(LEASE).place_ttl(PLACE).outage_limit(OUTAGE)
 }
 
