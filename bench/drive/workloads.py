@@ -197,9 +197,9 @@ def line(servers, scale, peer, places):
     return queue_cost(servers, peer, places)
 
 
-def many(servers, scale, peer, _, build=None, threads=16):
-    """Threads of one process over 10,000 names."""
-    with Worker(servers, peer, "many", count=threads, seconds=scale.seconds, warm=scale.warm(peer), build=build) as worker:
+def many(servers, scale, peer, _, build=None, threads=16, mode="many"):
+    """Threads of one process over 10,000 names; or, `apart`, with a name each."""
+    with Worker(servers, peer, mode, count=threads, seconds=scale.seconds, warm=scale.warm(peer), build=build) as worker:
         worker.expect("ready")
         with usage_of(servers, peer) as usage:
             before = worker.cpu_seconds()

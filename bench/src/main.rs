@@ -20,11 +20,13 @@ mod rs_lock;
 mod say;
 mod shared;
 mod steps;
+mod tasks;
 mod workload;
 
 use std::error::Error;
 
 use fairlock::Durability;
+use tasks::Tasks;
 use workload::Order;
 
 pub type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -57,8 +59,18 @@ fn main() -> Outcome {
     if let Some(peer) = peer.strip_prefix("postgres-") {
         return on_postgres(peer, &order);
     }
+    let memory = || fairlock::Client::new(fairlock::MemoryBackend::new());
     let url = redis_url()?;
     match peer {
+        "memory" => workload::run(&fair::Fair(memory()?), &order)?,
+        "memory-tasks" => tasks::run(&Tasks::Fair(memory()?.to_async()), &order, false)?,
+        "fairlock-tasks" | "fairlock-tasks-1" => {
+            let client = fair::Fair::connect(&url, &order, None)?.0;
+            tasks::run(&Tasks::Fair(client.to_async()), &order, peer.ends_with("-1"))?
+        }
+        "rslock-tasks" => {
+            tasks::run(&Tasks::RsLock(rslock::LockManager::new(vec![url.as_str()])), &order, false)?
+        }
         "fairlock" if mode.starts_with("steps") => steps::run(&url, &order)?,
         "fairlock" => workload::run(&fair::Fair::connect(&url, &order, None)?, &order)?,
         "fairlock-life" => {

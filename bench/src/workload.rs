@@ -64,13 +64,7 @@ pub fn run<P: Peer>(peer: &P, order: &Order) -> Outcome {
             lock.keep()?;
             order.cycles(|| lock.hold(&mut || {}))
         }
-        "turns" => {
-            turns(peer, order, order.warm, Duration::ZERO)?;
-            handshake()?;
-            let events = turns(peer, order, order.seconds, order.hold)?;
-            let polled = peer.polled().map(|count| format!(" {count}")).unwrap_or_default();
-            say(&format!("{}done{polled}", events.concat()))
-        }
+        "turns" => say_events(order, |seconds, hold| turns(peer, order, seconds, hold), || peer.polled()),
         "hold" => {
             handshake()?;
             let mut leaving = 0;
@@ -91,13 +85,7 @@ pub fn run<P: Peer>(peer: &P, order: &Order) -> Outcome {
         }),
         mode @ ("many" | "apart") => {
             let work = if mode == "many" { many } else { apart };
-            work(peer, order, order.warm)?;
-            handshake()?;
-            let mut times = work(peer, order, order.seconds)?;
-            times.sort_unstable();
-            let at = |percent: usize| times.get(times.len() * percent / 100).copied().unwrap_or(0);
-            say(&format!("ops {} {} {}", times.len(), at(50), at(99)))?;
-            hear().map(drop)
+            say_ops(order, |seconds| work(peer, order, seconds))
         }
         "renew" => {
             for n in 0..order.count {
@@ -107,6 +95,30 @@ pub fn run<P: Peer>(peer: &P, order: &Order) -> Outcome {
         }
         mode => Err(format!("no mode {mode}").into()),
     }
+}
+
+/// Runs the work twice, to warm up and for its events, and prints these.
+pub fn say_events(
+    order: &Order,
+    work: impl Fn(f64, Duration) -> Outcome<Vec<String>>,
+    polled: impl Fn() -> Option<u64>,
+) -> Outcome {
+    work(order.warm, Duration::ZERO)?;
+    handshake()?;
+    let events = work(order.seconds, order.hold)?;
+    let polled = polled().map(|count| format!(" {count}")).unwrap_or_default();
+    say(&format!("{}done{polled}", events.concat()))
+}
+
+/// Runs the work twice, to warm up and for its times, and prints how many there are, the p50 and the p99.
+pub fn say_ops(order: &Order, work: impl Fn(f64) -> Outcome<Vec<u128>>) -> Outcome {
+    work(order.warm)?;
+    handshake()?;
+    let mut times = work(order.seconds)?;
+    times.sort_unstable();
+    let at = |percent: usize| times.get(times.len() * percent / 100).copied().unwrap_or(0);
+    say(&format!("ops {} {} {}", times.len(), at(50), at(99)))?;
+    hear().map(drop)
 }
 
 fn cycles_for(seconds: f64, cycle: &mut impl FnMut() -> Outcome<Duration>) -> Outcome<Vec<u128>> {
