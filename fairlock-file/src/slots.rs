@@ -98,9 +98,15 @@ fn read_far(file: &File, at: u64, length: u64) -> io::Result<Option<Vec<u8>>> {
 mod tests {
     use std::fs;
 
-    use fairlock_core::ClientId;
+    use fairlock_core::{ClientId, LockName};
+    use fairlock_rules::LockEntry;
+    use proptest::collection::vec;
+    use proptest::option;
+    use proptest::prelude::*;
+    use proptest::sample::{Index, select};
 
     use super::*;
+    use crate::state::State;
 
     /// A file in the temp dir.
     struct Scratch(std::path::PathBuf);
@@ -174,18 +180,53 @@ mod tests {
         assert!(fs::metadata(&scratch.0).unwrap().len() < 100_000);
     }
 
-    /// Whatever stands there, reading it neither panics nor finds another content.
-    #[test]
-    fn spoilt_files_have_the_content_or_none() {
-        let scratch = scratch(b"first");
-        scratch.replace(&[7; 5000]);
-        let whole = fs::read(&scratch.0).unwrap();
-        for at in (0..80).chain(2 * SLOT - 20..2 * SLOT + 20).flat_map(|at| [at, at + SLOT]) {
-            for byte in [0, 1, 0x7f, 0x80, 0xff] {
-                let mut spoilt = whole.clone();
-                spoilt[at] = byte;
-                let read = Scratch::with(&spoilt).read();
-                assert!(read.is_none_or(|bytes| bytes == [7; 5000] || bytes == b"first"), "{byte} at {at}");
+    proptest! {
+        /// Whatever stands there, reading it neither panics nor finds another content, in a slot or far.
+        #[test]
+        fn damaged_files_have_the_content_or_none(
+            contents in vec((any::<u8>(), prop_oneof![0..60_usize, 1990..2020_usize, 2020..7000_usize]), 1..4),
+            damage in vec((any::<Index>(), any::<bool>(), select(vec![0, 1, 40, 2048, 4096, u64::MAX]), 1..9_usize), 0..4),
+            end in option::weighted(0.3, any::<Index>()),
+        ) {
+            let scratch = scratch(b"first");
+            let contents: Vec<_> = contents.into_iter().map(|(byte, length)| vec![byte; length]).collect();
+            contents.iter().for_each(|content| scratch.replace(content));
+            prop_assert_eq!(scratch.read(), contents.last().cloned());
+            let mut bytes = fs::read(&scratch.0).unwrap();
+            for (at, is_in_head, number, length) in damage {
+                let at = at.index(if is_in_head { 2 * HEAD } else { bytes.len() });
+                let at = if is_in_head && at >= HEAD { SLOT + at - HEAD } else { at };
+                let end = bytes.len().min(at + length);
+                bytes[at..end].copy_from_slice(&number.to_le_bytes()[..end - at]);
+            }
+            bytes.truncate(end.map_or(bytes.len(), |end| end.index(bytes.len() + 1)));
+            let read = Scratch::with(&bytes).read();
+            prop_assert!(read.is_none_or(|read| read == b"first" || contents.contains(&read)));
+        }
+
+        /// So it is with the state of a lock: the content is another lock's state, damaged, or any bytes.
+        #[test]
+        fn damaged_states_are_states_or_errors(
+            name in ".{1,20}",
+            (boot, last) in (any::<u128>(), any::<u64>()),
+            damage in vec((any::<Index>(), any::<u8>()), 0..4),
+            end in option::weighted(0.3, any::<Index>()),
+        ) {
+            let lock = LockName::new(&name).unwrap();
+            let mut bytes = State::encode(&lock, boot, last, &LockEntry::default());
+            let state = State::decode(&bytes, boot).unwrap();
+            prop_assert_eq!((&*state.name, state.last, state.entry.is_empty()), (&*name, last, true));
+            for (at, byte) in damage {
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
+            }
+            bytes.truncate(end.map_or(bytes.len(), |end| end.index(bytes.len() + 1)));
+            for boot in [boot, 0] {
+                if let Ok(State { name, last, entry, .. }) = State::decode(&bytes, boot) {
+                    let Ok(lock) = LockName::new(&name) else { continue };
+                    let again = State::decode(&State::encode(&lock, boot, last, &entry), boot);
+                    prop_assert!(again.is_ok_and(|again| again.name == name && again.last == last));
+                }
             }
         }
     }

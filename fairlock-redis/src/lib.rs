@@ -24,6 +24,8 @@
 mod backend;
 mod builder;
 mod checks;
+#[cfg(test)]
+mod damaged_replies;
 mod doctor;
 mod durable;
 #[cfg(test)]

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use fairlock_core::backend::{Acquire, Acquired, Hold, LockId, Place, Renew, Renewal, RequestId, Wait};
 use fairlock_core::{FencingToken, LockKind, LockName, OwnerId};
-use fairlock_rules::{DecodeError, LockEntry, Moment, Presence, StoreContext, WakeUpKind};
+use fairlock_rules::{DecodeError, LockEntry, Moment, Presence, StoreContext, WakeUp, WakeUpKind};
 use proptest::prelude::*;
+use proptest::sample::Index;
 
 const KINDS: [LockKind; 4] =
     [LockKind::Fair, LockKind::Plain, LockKind::ReadWrite, LockKind::Semaphore { permits: 100 }];
@@ -125,8 +126,24 @@ impl World {
     }
 }
 
+/// A number of any length, as the bytes have them, or one byte.
+fn number() -> impl Strategy<Value = Vec<u8>> {
+    let great = [0, 1, 1 << 20, 1 << 32, 1 << 53, u128::from(u64::MAX), Duration::MAX.as_nanos(), u128::MAX];
+    let number = prop_oneof![proptest::sample::select(great.to_vec()), any::<u64>().prop_map(u128::from)];
+    let written = number.prop_map(|mut rest| {
+        let mut bytes = Vec::new();
+        while rest > 0x7f {
+            bytes.push((rest & 0x7f) as u8 | 0x80);
+            rest >>= 7;
+        }
+        bytes.push(rest as u8);
+        bytes
+    });
+    prop_oneof![written, any::<u8>().prop_map(|byte| vec![byte])]
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     /// An entry that is read from bytes after each operation does what an entry that is kept as it is does.
     #[test]
@@ -145,15 +162,16 @@ proptest! {
     fn damaged_bytes_are_an_error_or_a_lock_that_works(
         kind in 0..4_usize,
         steps in steps(),
-        damage in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 1..4),
-        cut in proptest::option::of(any::<proptest::sample::Index>()),
+        damage in proptest::collection::vec((any::<Index>(), number()), 1..4),
+        cut in proptest::option::of(any::<Index>()),
     ) {
         let (mut world, mut entry) = (World::new(KINDS[kind]), LockEntry::default());
         steps.iter().for_each(|step| _ = world.run(&mut entry, *step));
         let mut bytes = entry.encode();
-        for (at, byte) in damage {
+        for (at, number) in damage {
             let at = at.index(bytes.len());
-            bytes[at] = byte;
+            let rest = bytes[at..].iter().position(|byte| *byte <= 0x7f).map_or(bytes.len(), |end| at + end + 1);
+            bytes.splice(at..rest, number);
         }
         if let Some(at) = cut {
             bytes.truncate(at.index(bytes.len()));
@@ -170,8 +188,34 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_an_error_or_a_lock(mut bytes in proptest::collection::vec(any::<u8>(), 1..200)) {
+    fn damaged_beyond_any_form_bytes_are_an_error_or_a_lock(mut bytes in proptest::collection::vec(any::<u8>(), 1..200)) {
         bytes[0] = 1;
         let _ = LockEntry::decode(&bytes);
+    }
+
+    /// A message is read as it was written, and any other text is a message or an error.
+    #[test]
+    fn damaged_messages_are_an_error_or_a_message(
+        lock in ".{1,40}",
+        owner in ".{0,40}",
+        (kind, number, token) in (0..4_u8, any::<u64>(), any::<u64>()),
+        at in any::<Index>(),
+        other in "[ 0-9a-g+é]{0,3}",
+    ) {
+        let (request, token) = (RequestId::new(number), FencingToken::new(token));
+        let kind = match kind {
+            0 => WakeUpKind::Granted { request, token },
+            1 => WakeUpKind::Taken { token },
+            2 => WakeUpKind::Recheck,
+            _ => WakeUpKind::RecheckAny,
+        };
+        let message = WakeUp { lock: LockName::new(&lock).unwrap(), owner: OwnerId::new(&owner), kind };
+        let mut text = message.to_string();
+        prop_assert_eq!(text.parse(), Ok(message));
+        let at = at.index(text.len());
+        text.replace_range(at..=at, &other);
+        if let Ok(read) = text.parse::<WakeUp>() {
+            prop_assert_eq!(read.to_string().parse(), Ok(read));
+        }
     }
 }

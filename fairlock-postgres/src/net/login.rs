@@ -13,6 +13,10 @@ use super::address::Address;
 use super::connection::Connection;
 use super::failure::Failure;
 
+/// The most rounds of hashing that a server may ask for. PostgreSQL asks for 4,096 unless it is set up otherwise; a million take a
+/// second, which no deadline ends.
+const MOST_ROUNDS: u32 = 1_000_000;
+
 /// Logs in. A pooler refuses other parameters than these, so all else is set in transactions.
 pub(super) fn log_in(con: &mut Connection, address: &Address, deadline: Instant) -> Result<(), Failure> {
     let mut parameters = vec![
@@ -58,6 +62,12 @@ fn scram(
     let mut scram = ScramSha256::new(password_of(address)?.as_bytes(), ChannelBinding::unsupported());
     con.say(deadline, |out| frontend::sasl_initial_response(SCRAM_SHA_256, scram.message(), out))?;
     let Message::AuthenticationSaslContinue(body) = con.accept()? else { return Err(Failure::senseless()) };
+    let mut fields = body.data().split(|byte| *byte == b',');
+    let rounds = fields.find_map(|field| str::from_utf8(field.strip_prefix(b"i=")?).ok()?.parse().ok());
+    if rounds.is_some_and(|rounds: u32| rounds > MOST_ROUNDS) {
+        let message = format!("the server asks for more than {MOST_ROUNDS} rounds of SCRAM");
+        return Err(Failure::invalid(message));
+    }
     scram.update(body.data())?;
     con.say(deadline, |out| frontend::sasl_response(scram.message(), out))?;
     let Message::AuthenticationSaslFinal(body) = con.accept()? else { return Err(Failure::senseless()) };

@@ -7,17 +7,22 @@ use std::time::Instant;
 use bytes::BytesMut;
 use fairlock_net::{Endpoint, Stream};
 use fallible_iterator::FallibleIterator;
-use postgres_protocol::message::backend::{ErrorResponseBody, Message as Received, NoticeResponseBody};
+use postgres_protocol::message::backend::{
+    ErrorResponseBody, Header, Message as Received, NoticeResponseBody,
+};
 
 use super::address::Address;
 use super::failure::Failure;
 
-/// The most bytes that one message can have: a queue of some thousands of waiters is below 1 MB. Few in tests, so that they see the end.
+/// The most bytes of all answers to what was sent together: a queue of some thousands of waiters is below 1 MB. Few in tests, so that
+/// they see the end.
 const LONGEST: usize = if cfg!(test) { 4 } else { 256 } << 20;
 
 pub(crate) struct Wire {
     pub(super) stream: Stream,
     incoming: BytesMut,
+    /// How many bytes may still come for what was sent last.
+    left: usize,
     /// What other sessions have sent by NOTIFY, and was not asked for yet.
     messages: Vec<String>,
     /// Nothing more will come.
@@ -35,6 +40,7 @@ impl Wire {
         Wire {
             stream,
             incoming: BytesMut::new(),
+            left: LONGEST,
             messages: Vec::new(),
             is_over: false,
             endpoint: endpoint.clone(),
@@ -60,6 +66,7 @@ impl Wire {
         {
             self.trips += 1;
         }
+        self.left = LONGEST;
         self.stream.send(bytes, deadline).inspect_err(|_| self.is_over = true)?; // what has arrived of it has no end
         Ok(())
     }
@@ -98,15 +105,18 @@ impl Wire {
     /// A part of a message stays for the next call.
     pub(super) fn next(&mut self) -> io::Result<Received> {
         loop {
-            if let Some(message) = Received::parse(&mut self.incoming)? {
-                return Ok(message);
-            }
-            if self.incoming.len() > LONGEST {
-                return Err(io::Error::other("the server's answer has no end"));
+            // Only a whole message is parsed: `parse` would reserve what the head of any other bytes claims to be a length.
+            let head = Header::parse(&self.incoming)?;
+            if head.is_some_and(|head| self.incoming.len() as u64 > head.len() as u64) {
+                return Received::parse(&mut self.incoming)?.ok_or_else(|| ErrorKind::InvalidData.into());
             }
             let mut chunk = [0; 8192];
             match self.stream.read(&mut chunk) {
-                Ok(n) if n > 0 => self.incoming.extend_from_slice(&chunk[..n]),
+                Ok(n) if n > 0 => {
+                    let too_long = || io::Error::other("the server's answer has no end");
+                    self.left = self.left.checked_sub(n).ok_or_else(too_long)?;
+                    self.incoming.extend_from_slice(&chunk[..n]);
+                }
                 Err(error) if error.kind() == ErrorKind::TimedOut => return Err(error),
                 failed => {
                     self.is_over = true;
@@ -119,6 +129,7 @@ impl Wire {
     /// Messages of NOTIFY, at least one unless the time is over.
     pub(crate) fn listen(&mut self, until: Instant) -> Result<Vec<String>, Failure> {
         self.stream.until(until);
+        self.left = LONGEST;
         while self.messages.is_empty() {
             let message = match self.next() {
                 Err(error) if error.kind() == ErrorKind::TimedOut => break,
@@ -160,3 +171,6 @@ fn is_unconfirmed(body: &NoticeResponseBody) -> bool {
     let mut fields = body.fields().iterator().map_while(Result::ok);
     fields.any(|field| field.type_() == b'R' && field.value_bytes() == b"SyncRepWaitForLSN")
 }
+
+#[cfg(test)]
+mod tests;

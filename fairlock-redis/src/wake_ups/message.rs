@@ -38,6 +38,7 @@ pub(super) fn wake(payload: &str, client: &str, sink: &dyn WakeSink, confirms: b
 mod tests {
     use super::*;
     use crate::wake_ups::recorded::RecordedWakeUps;
+    use proptest::prelude::*;
 
     fn woken(payload: &str, confirms: bool) -> Vec<String> {
         let told = RecordedWakeUps::default();
@@ -68,5 +69,32 @@ mod tests {
         assert_eq!(woken("granted u:7:1f 12 x", true), recheck);
         let taken = Wake::Taken { lock: "x", owner: "u:7", token: FencingToken::new(12) };
         assert_eq!(woken("taken 7 12 x", true), [format!("{taken:?}")]);
+    }
+
+    proptest! {
+        /// What is written is read, however the lock is named, and any other text is a message or none.
+        #[test]
+        fn damaged_messages_are_others_or_none(
+            number in any::<u64>(),
+            token in any::<u64>(),
+            name in "\\PC{0,9}",
+            at in any::<proptest::sample::Index>(),
+            other in "[ :0-9a-z\\PC]{0,2}",
+        ) {
+            let (owner, token, lock) = (format!("u:{number}"), FencingToken::new(token), &name);
+            let granted = Wake::Granted { lock, owner: &owner, request: RequestId::new(number), token };
+            let texts = [
+                (format!("granted {owner}:{number:016x} {token} {name}"), granted),
+                (format!("taken {number} {token} {name}"), Wake::Taken { lock, owner: &owner, token }),
+                (format!("look {number} {name}"), Wake::Recheck { lock, owner: Some(&owner) }),
+            ];
+            for (text, meant) in texts {
+                prop_assert_eq!(woken(&text, false), [format!("{meant:?}")]);
+                let mut characters: Vec<char> = text.chars().collect();
+                let at = at.index(characters.len());
+                characters.splice(at..=at, other.chars());
+                woken(&characters.into_iter().collect::<String>(), false);
+            }
+        }
     }
 }
