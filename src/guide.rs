@@ -67,7 +67,7 @@ pub mod durable {}
 pub mod operating {}
 
 #[doc = include_str!("../docs/rustdoc-links.md")]
-#[cfg_attr(not(doctest), doc = include_str!("../docs/reference.md"))] // its block is part of tests/client/metrics.rs
+#[cfg_attr(not(doctest), doc = include_str!("../docs/reference.md"))] // its blocks are parts of the files that it names
 pub mod reference {}
 
 #[doc = include_str!("../docs/rustdoc-links.md")]
