@@ -57,7 +57,10 @@ fn a_connection_that_is_given_back_goes_to_a_caller_that_waits() {
 fn callers_leave_a_connection_to_the_watchdog() {
     let backend = PostgresBackend::builder(&new_database()).connections(3).connect().unwrap();
     let pool = &backend.0.pool;
-    let is_refused = |watchdog| pool.lend_to(watchdog, Instant::now() + SECOND / 20, |_| Ok(())).is_err();
+    let is_refused = |watchdog| {
+        let refused = pool.lend_to(watchdog, Instant::now() + SECOND / 20, |_| Ok(()));
+        refused.is_err_and(|refused| refused.says("are in use"))
+    };
     let third = |_: &mut Connection| {
         let is_refused_to_caller = is_refused(false);
         pool.lend_to(true, soon(), |_| Ok([is_refused_to_caller, is_refused(true)]))
