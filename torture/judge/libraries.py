@@ -50,19 +50,19 @@ def java(name, *words):
 
 def both(defaults_lease, says, environment, lease=3.0, defaults=None):
     """`defaults`: what the library has no default for."""
-    return (Settings("defaults", "", defaults_lease, defaults or {}), Settings("best", says, lease, environment))
+    return (Settings("defaults", "TTL 10 s, as in its examples" if defaults else "", defaults_lease, defaults or {}), Settings("best", says, lease, environment))
 
 
 SHORT = {"LEASE_MS": "3000"}
 
 LIBRARIES = [
     Library("fairlock, Redis", "redis", rust("fairlock"), is_fair=True, hears=True,
-            settings=both(30, "`durable`, trust 3 s, lease 3 s, place TTL 2 s",
-                          {**SHORT, "TRUST_MS": "3000", "PLACE_TTL_MS": "2000"})),
+            settings=both(30, "`durable`, trust 3 s, lease 3 s, place TTL 3 s",
+                          {**SHORT, "TRUST_MS": "3000", "PLACE_TTL_MS": "3000"})),
     Library("fairlock, PostgreSQL", "postgres", rust("fairlock"), is_fair=True, hears=True,
-            settings=both(30, "lease 3 s, place TTL 2 s", {**SHORT, "PLACE_TTL_MS": "2000"})),
+            settings=both(30, "lease 3 s, place TTL 3 s", {**SHORT, "PLACE_TTL_MS": "3000"})),
     Library("fairlock, files", "files", rust("fairlock"), is_fair=True,
-            settings=both(30, "lease 3 s, place TTL 2 s", {**SHORT, "PLACE_TTL_MS": "2000"})),
+            settings=both(30, "lease 3 s, place TTL 3 s", {**SHORT, "PLACE_TTL_MS": "3000"})),
     Library("Redisson, fair", "redis", java("RedissonAdaptor", "fair"), is_fair=True, hears=True,
             settings=both(30, "watchdog 3 s, response time-out 1 s, fairLockWaitTimeout 5 s",
                           {**SHORT, "RESPONSE_MS": "1000", "WAITER_MS": "5000"})),
@@ -79,19 +79,17 @@ LIBRARIES = [
     Library("distkit", "redis", rust("distkit"), settings=both(30, "TTL 3 s", SHORT)),
     Library("async-redis-lock", "redis", rust("async-redis-lock"),
             settings=both(3, "no time-out, retry 20 ms", {"PATIENT": "true"})),
-    Library("sqlx advisory lock", "postgres", rust("sqlx"), is_fair=True, shows_names=False,
+    Library("sqlx advisory lock", "postgres", rust("sqlx"), shows_names=False,
             settings=both(None, "the holder asks its session", {"ASKS": "true"}, lease=None)),
 ]
 
 
 def offers(library, fault, store_is):
     """None if this fault can hit this library here, or the reason why it can't."""
+    if fault.needs and library.store == "files":
+        return "it has no server"
     if fault.needs == "messages":
         return None if library.hears else "no messages to lose: its waiters poll, or the connection itself tells them"
-    if fault.needs == "proxy":
-        return None if library.store != "files" else "it has no server"
-    if fault.needs in ("clock", "replica", "forgets") and library.store == "files":
-        return "it has no server"
     if fault.needs == "forgets" and library.store != "redis":
         return "its server keeps its data on disk"
     if fault.needs == "replica" and library.store != "redis":

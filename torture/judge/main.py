@@ -4,12 +4,13 @@
 """
 
 import argparse
-import concurrent.futures
 import dataclasses
 import datetime
 import json
+import multiprocessing
 import os
 import platform
+import queue
 import shutil
 import subprocess
 import sys
@@ -40,8 +41,9 @@ class Machine:
 def play(machine, library, settings, fault, turn):
     """One scene, in a process of its own. Returns its row."""
     row = {"library": library.name, "settings": settings.name, "fault": fault.name, "round": turn}
-    server = machine.server(library, fault)
+    server = None
     try:
+        server = machine.server(library, fault)
         scene = Scene(library, settings, server, machine.build, f"torture:{fault.name}-{turn}")
         try:
             fault.play(scene)
@@ -51,7 +53,8 @@ def play(machine, library, settings, fault, turn):
     except (Exception, SystemExit) as failure:  # the judge's own trouble is not the library's: the cell says that it failed
         row.update(failed=f"{type(failure).__name__}: {failure}", trace=traceback.format_exc())
     finally:
-        server.stop()
+        if server:
+            server.stop()
     return row
 
 
@@ -80,7 +83,7 @@ def said(*command):
 
 
 def machine_of():
-    return {"date": datetime.date.today().isoformat(), "cores": os.cpu_count(), "kernel": platform.release(),
+    return {"date": datetime.date.today().isoformat(), "cores": os.cpu_count(), "load": round(os.getloadavg()[2]), "kernel": platform.release(),
             "redis": said("redis-server", "--version").split(" sha=")[0], "commit": said("git", "rev-parse", "--short", "HEAD")}
 
 
@@ -119,21 +122,30 @@ def main():
     scenes.sort(key=lambda scene: -seconds_of(*scene[1:3]))
 
     started, rows = time.monotonic(), []
-    jvms = max(1, options.jobs // 3)
-    pool_of = concurrent.futures.ProcessPoolExecutor
-    with pool_of(jvms) as slow, pool_of(max(1, options.jobs - jvms)) as quick:
-        futures = [(slow if scene[0].program[0] == "java" else quick).submit(play, machine, *scene) for scene in scenes]
-        for number, future in enumerate(concurrent.futures.as_completed(futures), 1):
-            row = future.result()
-            rows.append(row)
-            print(f"{number}/{len(scenes)} {time.monotonic() - started:.0f} s  {summary(row)}", flush=True)
-    if template:
-        shutil.rmtree(template, ignore_errors=True)
 
-    result = {"machine": machine_of(), "rounds": options.rounds, "seconds": round(time.monotonic() - started), "rows": rows,
-              "not measured": not_measured, "left out": left_out}
-    with open(options.out, "w") as file:
-        json.dump(result, file, indent=0, ensure_ascii=False)
+    def write():
+        result = {"machine": machine_of(), "rounds": options.rounds, "seconds": round(time.monotonic() - started), "rows": rows,
+                  "not measured": not_measured, "left out": left_out}
+        with open(options.out, "w") as file:
+            json.dump(result, file, indent=0, ensure_ascii=False)
+
+    jvms = max(1, options.jobs // 3)
+    played: "queue.Queue[dict]" = queue.Queue()
+    try:
+        with multiprocessing.Pool(jvms) as slow, multiprocessing.Pool(max(1, options.jobs - jvms)) as quick:
+            for scene in scenes:
+                pool = slow if scene[0].program[0] == "java" else quick
+                pool.apply_async(play, (machine, *scene), callback=played.put, error_callback=played.put)
+            for number in range(1, len(scenes) + 1):
+                row = played.get()
+                if isinstance(row, BaseException):
+                    raise row
+                rows.append(row)
+                print(f"{number}/{len(scenes)} {time.monotonic() - started:.0f} s  {summary(row)}", flush=True)
+    finally:
+        write()  # an interrupted run keeps what it has
+        if template:
+            shutil.rmtree(template, ignore_errors=True)
 
 
 def summary(row):

@@ -34,10 +34,11 @@ class Pipe:
 
     def _requests(self, data):
         self.hears_pushes |= any(word in data.upper() for word in PUSHED_AFTER)
-        needle = self.proxy.needles.get(self.client)
-        if needle is not None and needle in data:
-            del self.proxy.needles[self.client]
-            self.loses_next = True
+        if self.proxy.name in data:
+            self.proxy.asked.add(self.client)
+            if self.client in self.proxy.loses_reply_of:
+                self.proxy.loses_reply_of.remove(self.client)
+                self.loses_next = True
         return True
 
     def _replies(self, data):
@@ -65,10 +66,12 @@ class Pipe:
 class Proxy:
     """Each client has its own port, so that a fault can hit one of them."""
 
-    def __init__(self, target):
+    def __init__(self, target, name=b""):
         self.target = target  # the port of the server
+        self.name = name  # what the requests for the lock have in them
+        self.asked: "set[str]" = set()  # clients whose request for the lock has passed
         self.pipes: "set[Pipe]" = set()
-        self.needles: "dict[str, bytes]" = {}  # client → the reply to a request that has these bytes is lost
+        self.loses_reply_of: "set[str]" = set()  # clients whose next request for the lock gets no reply
         self.lost: "list[str]" = []
         self.swallows_pushes = False
         self.swallowed = 0

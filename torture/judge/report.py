@@ -54,8 +54,8 @@ def main(folder):
 
     out = [f"""# What locks do under faults
 
-Written by `torture/run` on {machine['date']}, from commit `{machine['commit']}`; don't edit it. {machine['redis']}, {machine['cores']} cores,
-Linux {machine['kernel']}; each scene {result['rounds']} times, {result['seconds'] / 60:.0f} minutes. [README.md](README.md) says what each fault does, and how the judge counts.
+Written by `torture/run` on {machine['date']}, from commit `{machine['commit']}`; don't edit it. {machine['redis']}, {machine['cores']} cores
+with a load average of {machine['load']}, Linux {machine['kernel']}; each scene {result['rounds']} times, {result['seconds'] / 60:.0f} minutes. [README.md](README.md) says what each fault does, and how the judge counts.
 
 - **two held**: two clients believed at the same time that they hold the lock, for so long in total;
 - **untold**: a library still said that all was well when another client already had the lock;
@@ -77,12 +77,12 @@ Linux {machine['kernel']}; each scene {result['rounds']} times, {result['seconds
                 def hit(name):
                     return str(sum(any(row[name] for row in mine if row["fault"] == fault) for fault in faults))
                 lines.append([library.name, settings.says or "defaults", str(len(faults)), hit("overlaps"), hit("untold"), hit("hangs"),
-                              f"{worst(mine, 'idle_seconds'):.0f} s", hit("overtakings") + ("" if library.is_fair else " (no order promised)")])
+                              f"{worst(mine, 'idle_seconds'):.0f} s", hit("overtakings") if library.is_fair else "no order promised"])
     out.append("In how many of the scenes:\n\n" + table(head, lines))
 
     for library in here:
         out.append(f"## {library.name}\n")
-        head = ["fault"] + ["defaults" if settings.name == "defaults" else f"best: {settings.says}" for settings in library.settings]
+        head = ["fault"] + [": ".join(filter(None, (settings.name, settings.says))) for settings in library.settings]
         lines, unmeasured = [], {}
         for fault in FAULTS:
             if why := reason_of.get((library.name, fault.name)):

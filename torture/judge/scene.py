@@ -20,7 +20,8 @@ class Scene:
         self.ledger, self.clients, self.inbox = Ledger(), [], queue.Queue()
         self.notes: "list[str]" = []
         self.probes = True
-        self.proxy = Proxy(server.port) if server and server.port else None
+        word = name.split(":")[-1].encode() if library.shows_names else b""
+        self.proxy = Proxy(server.port, word) if server.port else None
         self.log = open(os.devnull, "w") if not os.environ.get("TORTURE_LOG") else open(os.environ["TORTURE_LOG"], "a")
 
     def client(self, name):
@@ -33,7 +34,7 @@ class Scene:
     def start(self, *names):
         """The clients with these names, when all of them are connected."""
         clients = [self.client(name) for name in names]
-        if not self.until(lambda: all(client.pending is None for client in clients), 90):
+        if not self.until(lambda: all(client.pending is None for client in clients), 180):
             raise SystemExit(f"{self.library.name}: an adaptor does not get ready: {self.notes}")
         return clients
 
@@ -42,7 +43,16 @@ class Scene:
     def lock(self, client, hold=float("inf")):
         """Asks, and again whenever the library gives up; once granted, it is held for so many seconds."""
         client.asks_again, client.hold = True, hold
+        if self.proxy:
+            self.proxy.asked.discard(client.name)
         self.ledger.asked(client.name, client.say(f"lock {self.name}"))
+
+    def wait_in_line(self, client, hold=float("inf")):
+        """Asks, and returns when the server has that request: who asks now is behind it."""
+        self.lock(client, hold)
+        if self.proxy:
+            self.until(lambda: client.name in self.proxy.asked, 20)
+        self.wait(0.2)
 
     def lock_for(self, client, milliseconds):
         client.asks_again, client.hold = False, 0.3

@@ -17,6 +17,12 @@ from redis_link import Link  # noqa: E402
 from servers import free_port, until_answering  # noqa: E402
 
 
+def new_folder():
+    """In memory where there is room: a slow disk is no fault of a library."""
+    has_room = os.path.isdir("/dev/shm") and shutil.disk_usage("/dev/shm").free > 2 << 30
+    return tempfile.mkdtemp(prefix="fairlock-torture-", dir="/dev/shm" if has_room else None)
+
+
 class Server:
     """A process on a port that it keeps when it is started again."""
 
@@ -26,7 +32,7 @@ class Server:
 
     def __init__(self, build):
         self.build = build
-        self.folder = tempfile.mkdtemp(prefix="fairlock-torture-")
+        self.folder = new_folder()
         self.port = free_port()
         self.process = self.start()
 
@@ -64,7 +70,7 @@ class Redis(Server):
                            "FAKETIME_NO_CACHE": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1", "DONT_FAKE_MONOTONIC": "1"}
         process = self.run([program, "--port", self.port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "yes",
                             "--appendfsync", "always", "--repl-diskless-sync-delay", "0", "--repl-backlog-ttl", "0"], **more)
-        until_answering(self.port, process)
+        until_answering(self.port, process, 120)
         return process
 
     def set_clock(self, seconds):
@@ -81,7 +87,7 @@ class Redis(Server):
         os.makedirs(f"{self.folder}/replica")
         self.replica = self.run(["redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
                                  "--dir", f"{self.folder}/replica", "--replicaof", "127.0.0.1", port_of_master])
-        until_answering(port, self.replica)
+        until_answering(port, self.replica, 120)
         link, end = Link(port), time.monotonic() + 20
         while link.info("replication")["master_link_status"] != "up":
             if time.monotonic() > end:
@@ -119,7 +125,7 @@ class Postgres(Server):
 
     @classmethod
     def prepare(cls):
-        folder = tempfile.mkdtemp(prefix="fairlock-torture-")
+        folder = new_folder()
         if cls.user():
             shutil.chown(folder, "postgres", "postgres")
         subprocess.run([*cls.user(), f"{cls.programs()}/initdb", "-A", "trust", "-U", "torture", "-E", "UTF8", "--locale=C", "-D",
@@ -136,7 +142,7 @@ class Postgres(Server):
                 shutil.chown(self.folder, "postgres", "postgres")
         process = self.run([*self.user(), *BOUND_TO_JUDGE, f"{self.programs()}/postgres", "-D", f"{self.folder}/data", "-k", self.folder, "-p", self.port,
                             "-c", "listen_addresses=127.0.0.1"])
-        until_answering(self.port, process)
+        until_answering(self.port, process, 120)
         ready = [f"{self.programs()}/pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]
         while subprocess.run(ready).returncode == 1:
             time.sleep(0.05)  # it listens before it lets anybody in
@@ -160,7 +166,7 @@ class ZooKeeper(Server):
                        "maxSessionTimeout=60000\nmaxClientCnxns=0\nadmin.enableServer=false\n")
         process = self.run(["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", f"{self.build}/java/lib/*",
                             "org.apache.zookeeper.server.ZooKeeperServerMain", settings])
-        until_answering(self.port, process)
+        until_answering(self.port, process, 120)
         return process
 
 
@@ -171,7 +177,7 @@ class Files:
     port = None
 
     def __init__(self, build):
-        self.folder = tempfile.mkdtemp(prefix="fairlock-torture-")
+        self.folder = new_folder()
 
     def stop(self):
         shutil.rmtree(self.folder, ignore_errors=True)

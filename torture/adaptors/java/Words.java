@@ -28,7 +28,7 @@ abstract class Words {
                 System.out.println(("error " + e).replace('\n', ' '));
             }
         }
-        Runtime.getRuntime().halt(0);
+        System.exit(0);
     }
 
     private String answer(String[] words) throws Exception {
