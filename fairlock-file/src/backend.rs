@@ -182,7 +182,7 @@ impl Backend for FileBackend {
         let files = &self.0.files;
         files.dir.check()?;
         let refused = |error| {
-            failure(format_args!("can't make the files of a client in {}", files.dir.path().display()), error)
+            failure(format_args!("can't make the files of a client in {}", files.dir.path.display()), error)
         };
         let (subscription, listener) = wake_ups::subscribe(files, client, sink).map_err(refused)?;
         let mut listeners = self.0.listeners.lock();

@@ -21,29 +21,16 @@ const SOCKET_PATH: usize = 103;
 /// The longest escaped name of a lock that is a file's name as a whole.
 const LONGEST_NAME: usize = 200;
 
-/// File systems of several machines, as `statfs` numbers them: NFS, SMB, CIFS, SMB 2; AFS and kAFS, Ceph, 9P, Coda; OCFS2, GFS2, Lustre,
-/// GPFS.
+/// The file systems of several machines, by their numbers in `statfs`: NFS, SMB, CIFS, SMB 2; AFS, kAFS, Ceph, 9P, Coda; OCFS2, GFS2,
+/// Lustre, GPFS.
 #[cfg(target_os = "linux")]
-const NETWORKS: [u32; 13] = [
-    0x6969,
-    0x517b,
-    0xff53_4d42,
-    0xfe53_4d42, //
-    0x5346_414f,
-    0x6b41_4653,
-    0x00c3_6400,
-    0x0102_1997,
-    0x7375_7245, //
-    0x7461_636f,
-    0x0116_1970,
-    0x0bd0_0bd0,
-    0x4750_4653,
-];
+const NETWORKS: &str =
+    "6969 517b ff534d42 fe534d42 5346414f 6b414653 c36400 1021997 73757245 7461636f 1161970 bd00bd0 47504653";
 
 /// A directory of locks. It is the one that was opened, or all calls fail: another one of its name has other locks.
 #[derive(Debug)]
 pub(crate) struct Dir {
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     identity: (u64, u64),
 }
 
@@ -78,10 +65,6 @@ impl Dir {
             return Ok(dir);
         };
         Err(invalid(format!("{} can't be a directory of locks: {why}", path.display())))
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Fails if the directory was removed, even if there is a new one.
@@ -158,7 +141,8 @@ pub(crate) fn identity(found: &Metadata) -> (u64, u64) {
 
 #[cfg(target_os = "linux")]
 fn is_network(path: &Path) -> io::Result<bool> {
-    Ok(NETWORKS.contains(&(rustix::fs::statfs(path)?.f_type as u32)))
+    let number = format!("{:x}", rustix::fs::statfs(path)?.f_type as u32);
+    Ok(NETWORKS.split(' ').any(|network| network == number))
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -181,9 +165,12 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn file_systems_of_several_machines_are_networks() {
-        let nfs = u32::try_from(rustix::fs::NFS_SUPER_MAGIC).unwrap();
-        let [ext4, tmpfs] = [0x0000_ef53, 0x0102_1994];
-        assert_eq!([nfs, ext4, tmpfs].map(|number| NETWORKS.contains(&number)), [true, false, false]);
+        let nfs = format!("{:x}", rustix::fs::NFS_SUPER_MAGIC);
+        let [ext4, tmpfs] = ["ef53", "1021994"];
+        assert_eq!(
+            [&*nfs, ext4, tmpfs].map(|it| NETWORKS.split(' ').any(|network| network == it)),
+            [true, false, false]
+        );
         assert!(!is_network(Path::new("/proc")).unwrap());
     }
 }

@@ -22,7 +22,7 @@ impl FileBackend {
     pub fn doctor(&self) -> fairlock_core::Result<Vec<Finding>> {
         let dir = &self.0.files.dir;
         dir.check()?;
-        let found = fs::metadata(dir.path()).map_err(|error| failure("can't read the directory", error))?;
+        let found = fs::metadata(&dir.path).map_err(|error| failure("can't read the directory", error))?;
         let shared =
             format!("of user {}, group {}, mode {:o}", found.uid(), found.gid(), found.mode() & 0o7777);
         let directory = match found.mode() & 0o002 {
@@ -45,7 +45,7 @@ impl FileBackend {
             Err(error) => (Verdict::Unsafe, error.message().to_owned()),
         };
         let finding =
-            |(topic, (verdict, text))| Finding::new(dir.path().display().to_string(), topic, verdict, text);
+            |(topic, (verdict, text))| Finding::new(dir.path.display().to_string(), topic, verdict, text);
         Ok([("directory", directory), ("trial", trial)].map(finding).into())
     }
 }

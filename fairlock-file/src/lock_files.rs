@@ -85,20 +85,14 @@ impl LockFiles {
     fn open(&self, lock: &LockName) -> Result<Open, BackendError> {
         self.dir.check()?;
         let path = self.dir.lock(lock);
-        match self.open_or_make(lock, &path) {
-            Ok((identity, file)) => Ok(Open { path, file, identity }),
-            Err(error) => {
-                let owner = fs::metadata(&path).ok().filter(|_| error.kind() == ErrorKind::PermissionDenied);
-                let path = path.display();
-                let what = match owner.map(|file| file.uid()) {
-                    Some(user) => {
-                        format!("lock {lock} is of user {user}, whose file {path} is not for this process")
-                    }
-                    None => format!("can't make the file {path} of lock {lock}"),
-                };
-                Err(failure(what, error))
-            }
-        }
+        let opened = self.open_or_make(lock, &path).map_err(|error| {
+            let whose =
+                fs::metadata(&path).map_or_else(|_| String::new(), |file| format!(" of user {}", file.uid()));
+            let path = path.display();
+            failure(format_args!("can't open or make the file {path}{whose} for lock {lock}"), error)
+        });
+        let (identity, file) = opened?;
+        Ok(Open { path, file, identity })
     }
 
     /// First without `O_CREAT`: the system may refuse that for the file of another user in a sticky directory.

@@ -31,10 +31,9 @@ impl FileBackend {
     pub fn locks(&self, pattern: Option<&str>) -> fairlock_core::Result<Vec<(LockName, LockState)>> {
         let dir = &self.0.files.dir;
         dir.check()?;
-        let failed =
-            |error| failure(format_args!("can't read the directory {}", dir.path().display()), error);
+        let failed = |error| failure(format_args!("can't read the directory {}", dir.path.display()), error);
         let mut found = Vec::new();
-        for file in fs::read_dir(dir.path()).map_err(failed)? {
+        for file in fs::read_dir(&dir.path).map_err(failed)? {
             let path = file.map_err(failed)?.path();
             if path.extension() == Some(OsStr::new("lock")) {
                 let state = self.state_in(&path)?;

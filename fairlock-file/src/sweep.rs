@@ -19,7 +19,7 @@ const A_DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Sweeps if no client has for so long.
 pub(crate) fn sweep_if_due(files: &LockFiles, every: Duration) {
-    let stamp = files.dir.path().join("swept");
+    let stamp = files.dir.path.join("swept");
     if is_older(&stamp, every).unwrap_or(true) {
         // A new file: no link is followed that another user has put there. A stamp of another user stays: a sweep more.
         _ = fs::remove_file(&stamp);
@@ -30,7 +30,7 @@ pub(crate) fn sweep_if_due(files: &LockFiles, every: Duration) {
 
 /// Removes what is old and unused. What can't be removed is of another user, whose clients remove it.
 pub(crate) fn sweep(files: &LockFiles) -> io::Result<()> {
-    for found in fs::read_dir(files.dir.path())? {
+    for found in fs::read_dir(&files.dir.path)? {
         let path = found?.path();
         if is_older(&path, A_DAY).unwrap_or(false) {
             let client = path.file_stem().and_then(OsStr::to_str).unwrap_or_default();

@@ -42,7 +42,7 @@ fn a_lock_of_another_user_is_denied_in_words() {
     fs::set_permissions(locks.dir(), Permissions::from_mode(0o1777)).unwrap();
     let said = says(&locks, &others);
     let user = rustix::process::geteuid().as_raw();
-    assert!(said.contains(&format!("lock `x` is of user {user}, whose file {}", file.display())), "{said}");
+    assert!(said.contains(&format!("the file {} of user {user} for lock `x`", file.display())), "{said}");
     assert!(said.contains("Denied"), "{said}");
     fs::set_permissions(locks.dir(), Permissions::from_mode(0o700)).unwrap();
     if is_root() {

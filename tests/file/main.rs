@@ -2,7 +2,6 @@
 
 #![cfg(unix)]
 
-mod cost;
 mod errors;
 mod kills;
 mod processes;
