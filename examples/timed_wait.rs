@@ -17,7 +17,7 @@ fn main() -> Result<()> {
         let waiter = scope.spawn(|| -> Result<()> {
             match lock.try_lock()? {
                 TryLock::Granted(_guard) => println!("try_lock: got it"),
-                TryLock::Busy => println!("try_lock: busy"),
+                TryLock::Busy(busy) => println!("try_lock: {busy}"),
             }
             let started = Instant::now();
             let guard = lock.try_lock_for(Duration::from_millis(200))?.guard();

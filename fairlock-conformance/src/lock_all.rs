@@ -21,7 +21,7 @@ pub fn lock_all_takes_all_or_none(harness: &impl Harness) {
         |lock: &fairlock_core::Lock| until("it is given back", || lock.try_lock().unwrap().guard().is_some());
     // An attempt, and a wait that ends.
     let busy = last.lock().unwrap();
-    assert!(matches!(ours.try_lock_all(&names).unwrap(), TryLock::Busy));
+    assert!(matches!(ours.try_lock_all(&names).unwrap(), TryLock::Busy(_)));
     assert!(first.try_lock().unwrap().guard().is_some() && middle.try_lock().unwrap().guard().is_some());
     thread::scope(|scope| {
         let waiter = scope.spawn(|| ours.try_lock_all_for(&names, LEASE / 2).unwrap().guard().is_none());

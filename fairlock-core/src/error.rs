@@ -1,11 +1,14 @@
 //! What can go wrong, as users of locks see it.
 
+mod busy;
 mod lost;
 
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
+pub use busy::{Busy, SlowWait};
+pub(crate) use busy::{held_by, name_of, to_a_tenth};
 pub use lost::{Lost, LostCause};
 
 use crate::backend::{BackendError, BackendErrorKind};

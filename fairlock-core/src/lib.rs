@@ -47,7 +47,7 @@ mod words;
 
 pub use cancel::Cancel;
 pub use crossbeam_channel;
-pub use error::{Error, Lost, LostCause, Result};
+pub use error::{Busy, Error, Lost, LostCause, Result, SlowWait};
 pub use handle::{
     AllGuard, AsyncAllGuard, AsyncClient, AsyncGuard, AsyncHold, AsyncLock, AsyncRwLock, AsyncSemaphore,
     Client, ClientBuilder, Guard, Lock, LockGuard, LockRequest, Locking, OwnedGuard, OwnedLock, OwnedRequest,

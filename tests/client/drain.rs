@@ -83,7 +83,7 @@ fn workers_in_full_swing_end_in_order_and_leave_nothing() {
                         0 => lock.lock(),
                         1 => lock.request().and_then(|request| request.wait()),
                         _ => match lock.try_lock_for(Duration::from_millis(1)) {
-                            Ok(TryLock::Busy) => continue,
+                            Ok(TryLock::Busy(_)) => continue,
                             Ok(TryLock::Granted(guard)) => Ok(guard),
                             Err(error) => Err(error),
                         },

@@ -1,13 +1,16 @@
 //! A slow wait explains itself: one line in the log names the holder, for threads and tasks, on every store.
 
+use std::thread;
 use std::time::Duration;
 
-use fairlock::{Client, ManualClock, MemoryBackend, PostgresBackend, RedisBackend};
+use fairlock::{Client, ManualClock, MemoryBackend, PostgresBackend, RedisBackend, TryLock};
 use fairlock_tests::log_lines::{keep_log_lines, log_lines};
 use fairlock_tests::{Alone, PostgresServer, RedisServer, eventually};
+use futures::executor::block_on;
 use log::LevelFilter;
 
 const SOON: Duration = Duration::from_secs(20);
+const SECOND: Duration = Duration::from_secs(1);
 
 fn slow_waits() -> Vec<String> {
     log_lines("has waited for")
@@ -46,9 +49,51 @@ fn a_slow_wait_is_explained_once_on_every_store() {
         for part in [" has waited for ", ": 0 ahead, held by the holder for ", &token] {
             assert!(line.contains(part), "no {part} in {line}");
         }
+        let TryLock::Busy(busy) = first.leave().unwrap() else { panic!("the holder has it") };
+        let seen = busy.slow_wait.as_ref().expect("it was a slow wait");
+        assert_eq!(seen.state.holder().unwrap().token, Some(guard.token()));
+        let said = line.split(" has waited for ").nth(1).unwrap().split_once(": ").unwrap().1;
+        let says = busy.to_string();
+        assert!(says.starts_with("waited ") && says.contains(" for lock `orders`; after "), "{says}");
+        assert!(says.ends_with(&format!(": {said}")) && busy.waited >= seen.waited, "{says}, {said}");
         guard.unlock().unwrap();
-        first.wait().unwrap().unlock().unwrap();
         assert_eq!(slow_waits().len(), 1, "{:?}", slow_waits());
+    }
+}
+
+/// A timed wait that was not slow says nothing of the holder, and a slow one does: of a thread, and of a task.
+#[test]
+fn a_timed_wait_says_who_held_the_lock_if_it_was_slow() {
+    let _alone = Alone::here();
+    let clock = ManualClock::new();
+    let client = Client::builder(MemoryBackend::with_clock(clock.clone())).clock(clock.clone()).label("me");
+    let client = client.build().unwrap();
+    let lock = client.fair_lock("orders").unwrap();
+    let _guard = lock.lock().unwrap();
+    let theirs = lock.owned_by(&client.new_owner()).unwrap();
+    for is_task in [false, true] {
+        for limit in [500, 3000].map(Duration::from_millis) {
+            keep_log_lines(LevelFilter::Info);
+            let waited = thread::scope(|scope| {
+                let waiter = scope.spawn(|| match is_task {
+                    true => block_on(lock.to_async().with_for(limit, async |_| ())),
+                    false => theirs.with_for(limit, |_| ()),
+                });
+                eventually(SOON, "it waits", || client.waiting().iter().any(|wait| wait.rank.is_some()));
+                clock.advance(SECOND.min(limit));
+                eventually(SOON, "it is explained", || limit < SECOND || slow_waits().len() == 1);
+                clock.advance(limit.saturating_sub(SECOND));
+                waiter.join().unwrap()
+            });
+            let Ok(TryLock::Busy(ended)) = waited else { panic!("{waited:?}") };
+            assert_eq!((ended.waited, ended.slow_wait.is_some()), (limit, limit > SECOND));
+            let says = match limit > SECOND {
+                true => "waited 3 s for lock `orders`; after 1 s: 0 ahead, held by me for ",
+                false => "waited 500 ms for lock `orders`, which is busy",
+            };
+            assert!(ended.to_string().starts_with(says), "{ended}");
+            clock.advance(SECOND); // until the next look
+        }
     }
 }
 

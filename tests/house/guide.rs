@@ -143,7 +143,7 @@ fn tasks_on_one_thread_are_one_owner_but_not_with_to_async() -> fairlock::Result
         drop((first, second));
         let lock = lock.to_async();
         let first = lock.lock().await?;
-        assert!(matches!(lock.try_lock().await?, TryLock::Busy));
+        assert!(matches!(lock.try_lock().await?, TryLock::Busy(_)));
         first.unlock().await
     })
 }

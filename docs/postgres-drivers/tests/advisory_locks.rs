@@ -128,7 +128,7 @@ async fn a_pooler_in_transaction_mode_has_two_holders() {
 
     let (ours, theirs) = (lock(&pooled), lock(&pooled));
     let guard = ours.lock().await.unwrap();
-    assert!(matches!(theirs.try_lock().await.unwrap(), TryLock::Busy));
+    assert!(matches!(theirs.try_lock().await.unwrap(), TryLock::Busy(_)));
     guard.unlock().await.unwrap();
     drop(timeout(SOON, theirs.lock()).await.unwrap().unwrap());
 }
@@ -214,7 +214,7 @@ async fn a_guard_outlives_its_session_and_says_nothing() {
 
     let again = PostgresBackend::builder(&url).connect_within(SOON).connect().unwrap();
     let again = Client::new(again).unwrap().fair_lock("orders").unwrap();
-    assert!(matches!(again.try_lock().unwrap(), TryLock::Busy), "the hold is a row, not a session");
+    assert!(matches!(again.try_lock().unwrap(), TryLock::Busy(_)), "the hold is a row, not a session");
     assert!(!held.is_lost());
     held.unlock().await.unwrap();
     drop(timeout(SOON, theirs.lock()).await.unwrap().unwrap());
@@ -244,6 +244,6 @@ async fn a_loop_of_tries_has_no_order() {
         sleep(Duration::from_millis(5)).await;
     }
     guard.unlock().await.unwrap();
-    assert!(matches!(newcomer.try_lock().await.unwrap(), TryLock::Busy));
+    assert!(matches!(newcomer.try_lock().await.unwrap(), TryLock::Busy(_)));
     waits.await.unwrap().unwrap().unlock().await.unwrap();
 }

@@ -83,7 +83,7 @@ async fn report(State(service): State<Service>) -> Result<String, (StatusCode, S
     let refused = |status: StatusCode, reason: &dyn ToString| (status, reason.to_string());
     match service.permit.with_for(PATIENCE, async |_| call(&service.api).await).await {
         Ok(TryLock::Granted(answer)) => answer.map_err(|error| refused(StatusCode::BAD_GATEWAY, &error)),
-        Ok(TryLock::Busy) => Err(refused(StatusCode::TOO_MANY_REQUESTS, &"all permits are in use")),
+        Ok(TryLock::Busy(_)) => Err(refused(StatusCode::TOO_MANY_REQUESTS, &"all permits are in use")),
         Err(error @ (Error::Shutdown { .. } | Error::Unavailable { .. } | Error::Lost(_))) => {
             Err(refused(StatusCode::SERVICE_UNAVAILABLE, &error))
         }

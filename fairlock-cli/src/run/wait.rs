@@ -100,7 +100,7 @@ pub(super) fn wait(
         Some(Ended::InVain(failure)) => Waited::InVain(failure),
         Some(Ended::TimedOut) => match request.leave() {
             Ok(TryLock::Granted(guard)) => return Ok(Waited::Granted(guard)),
-            Ok(TryLock::Busy) => busy(lock, store, outside.outer),
+            Ok(TryLock::Busy(_)) => busy(lock, store, outside.outer),
             Err(error) => Waited::TimedOut(Err(error.into())),
         },
     };

@@ -41,8 +41,8 @@ mod waiting;
 
 use std::fmt;
 use std::panic::RefUnwindSafe;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -65,7 +65,7 @@ use waiting::Waiting;
 
 use crate::backend::{Acquire, Answer, Hold, LockId, Place, Renewal, RequestId, Wait};
 use crate::config::Config;
-use crate::error::LostCause;
+use crate::error::{Busy, LostCause, SlowWait};
 use crate::ids::{FencingToken, LockKind, OwnerId};
 use crate::snapshot::{HeldLock, WaitingRequest};
 use crate::time::{Raise, Signal, TaskSlot};
@@ -91,6 +91,8 @@ pub(crate) struct Claim {
     ticket: AtomicU64,
     /// The wait was slow, and a line in the log has said why.
     explained: AtomicBool,
+    /// What was seen when the slow wait was explained.
+    seen: OnceLock<Arc<SlowWait>>,
     #[cfg(feature = "tracing")]
     spans: Spans,
     state: Mutex<ClaimState>,
@@ -187,6 +189,7 @@ impl Claim {
             task: None,
             ticket: AtomicU64::new(0),
             explained: AtomicBool::new(false),
+            seen: OnceLock::new(),
             #[cfg(feature = "tracing")]
             spans: Spans::default(),
             state: Mutex::new(state),
@@ -300,6 +303,20 @@ impl Claim {
     /// The slow wait is explained, or can't be.
     pub(crate) fn set_explained(&self) {
         self.explained.store(true, Ordering::Relaxed);
+    }
+
+    /// What the explanation of the slow wait has shown.
+    pub(crate) fn set_seen(&self, seen: Arc<SlowWait>) {
+        let _ = self.seen.set(seen); // each wait is explained once
+    }
+
+    /// For a caller or a task whose wait is over. A look that is under way is not waited for.
+    pub(crate) fn busy(&self) -> Busy {
+        Busy {
+            lock: self.lock.name.clone(),
+            waited: self.waited(self.config.now()),
+            slow_wait: self.seen.get().cloned(),
+        }
     }
 
     /// How long the hold is certain without another renewal; zero without a hold.

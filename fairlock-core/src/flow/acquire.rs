@@ -10,7 +10,7 @@ use super::leave::{WaitOutcome, give_up};
 use super::release::tell_hold_count;
 use crate::backend::{BackendError, HoldCountSet, LockId, Wait};
 use crate::claim::{CallerStep, Claim, Failure, Joined, Patience, Terms};
-use crate::error::{Error, LostCause, Result};
+use crate::error::{Busy, Error, LostCause, Result};
 use crate::ids::{FencingToken, LockKind, LockName, OwnerId};
 use crate::stats::Outcome;
 use crate::time::MOMENT;
@@ -39,25 +39,31 @@ pub(crate) struct Taken {
 
 impl Parts<'_> {
     /// Waits for the lock as long as the patience lasts.
-    pub(crate) fn obtain(self, wish: Wish<'_>) -> Result<Option<Taken>> {
+    pub(crate) fn obtain(self, wish: Wish<'_>) -> Result<std::result::Result<Taken, Busy>> {
         let _here = self.config.clock.attend();
         let began = self.config.now();
         let obtained = self.obtain_since(wish, began);
-        let is_granted = obtained.as_ref().map(Option::is_some);
+        let is_granted = obtained.as_ref().map(std::result::Result::is_ok);
         count(&self.ledger.counters, self.config, wish.lock, wish.patience.wait, is_granted, Some(began));
         obtained
     }
 
-    fn obtain_since(self, wish: Wish<'_>, mut began: Instant) -> Result<Option<Taken>> {
+    fn obtain_since(self, wish: Wish<'_>, mut began: Instant) -> Result<std::result::Result<Taken, Busy>> {
         loop {
             let (claim, now) = match self.enter(wish, began)? {
-                None => return Ok(None),
-                Some(Entered::Held(taken)) => return Ok(Some(taken)),
+                None => {
+                    return Ok(Err(Busy {
+                        lock: wish.lock.name.clone(),
+                        waited: self.config.now() - began,
+                        slow_wait: None,
+                    }));
+                }
+                Some(Entered::Held(taken)) => return Ok(Ok(taken)),
                 Some(Entered::Waiting(claim, now)) => (claim, now),
             };
             match self.wait_on(&claim, wish.patience, now)? {
-                WaitOutcome::Granted(token) => return Ok(Some(Taken { claim, token })),
-                WaitOutcome::NotGranted => return Ok(None),
+                WaitOutcome::Granted(token) => return Ok(Ok(Taken { claim, token })),
+                WaitOutcome::NotGranted => return Ok(Err(claim.busy())),
                 WaitOutcome::Again => began = self.config.now(),
             }
         }

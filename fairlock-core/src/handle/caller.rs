@@ -34,8 +34,8 @@ impl<O: Ownership> Caller<O> {
         let (owner, patience) = (self.owner_id(), self.patience(wait));
         let taken = self.shared.parts().obtain(self.wish(&owner, &patience)?)?;
         Ok(match taken {
-            Some(taken) => TryLock::Granted(Guard::new(Arc::clone(&self.shared), taken)),
-            None => TryLock::Busy,
+            Ok(taken) => TryLock::Granted(Guard::new(Arc::clone(&self.shared), taken)),
+            Err(busy) => TryLock::Busy(busy),
         })
     }
 

@@ -8,7 +8,7 @@ use crossbeam_channel::Receiver;
 
 use crate::backend::RequestId;
 use crate::claim::Claim;
-use crate::error::{Error, Lost, Result};
+use crate::error::{Busy, Error, Lost, Result};
 use crate::flow::{Effort, GivenUp, Taken};
 use crate::handle::owner::{Owner, Ownership, ThisThread};
 use crate::ids::{FencingToken, OwnerId};
@@ -305,8 +305,8 @@ pub enum TryLock<G> {
     /// The lock was granted, and is held until this guard is dropped. Or it was granted to `try_with` or `with_for`, and this is
     /// the closure's result.
     Granted(G),
-    /// Other owners had the lock, or stood ahead in its queue, until the wait was over.
-    Busy,
+    /// Other owners had the lock, or stood ahead in its queue, until the wait was over. After a slow wait it says who.
+    Busy(Busy),
 }
 
 impl<G: AnyGuard> TryLock<G> {
@@ -315,7 +315,7 @@ impl<G: AnyGuard> TryLock<G> {
     pub fn guard(self) -> Option<G> {
         match self {
             TryLock::Granted(guard) => Some(guard),
-            TryLock::Busy => None,
+            TryLock::Busy(_) => None,
         }
     }
 }
@@ -389,7 +389,7 @@ impl<O: Ownership> TryLock<Guard<O>> {
     pub(super) fn finish<R>(self, f: impl FnOnce(&Guard<O>) -> R) -> Result<TryLock<R>> {
         match self {
             TryLock::Granted(guard) => guard.finish(f).map(TryLock::Granted),
-            TryLock::Busy => Ok(TryLock::Busy),
+            TryLock::Busy(busy) => Ok(TryLock::Busy(busy)),
         }
     }
 }

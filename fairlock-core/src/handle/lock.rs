@@ -105,7 +105,7 @@ impl<O: Ownership> Lock<O> {
     /// let lock = client.fair_lock("lock:orders")?;
     /// match lock.try_lock()? {
     ///     TryLock::Granted(guard) => println!("write with token {}", guard.token()),
-    ///     TryLock::Busy => println!("another owner holds it"),
+    ///     TryLock::Busy(_) => println!("another owner holds it"),
     /// }
     /// # Ok::<(), fairlock::Error>(())
     /// ```
@@ -125,7 +125,7 @@ impl<O: Ownership> Lock<O> {
     /// # let (client, other) = (Client::new(store.clone())?, Client::new(store)?);
     /// let guard = client.fair_lock("lock:orders")?.lock()?;
     /// let theirs = other.fair_lock("lock:orders")?;
-    /// assert!(matches!(theirs.try_lock_for(Duration::from_millis(20))?, TryLock::Busy));
+    /// assert!(matches!(theirs.try_lock_for(Duration::from_millis(20))?, TryLock::Busy(_)));
     /// assert_eq!(theirs.inspect()?.queue_length, 0);
     /// # Ok::<(), fairlock::Error>(())
     /// ```
@@ -175,7 +175,7 @@ impl<O: Ownership> Lock<O> {
     /// let lock = client.fair_lock("lock:orders")?;
     /// match lock.try_with(|guard| guard.token())? {
     ///     TryLock::Granted(token) => println!("done, with token {token}"),
-    ///     TryLock::Busy => println!("not done: another owner holds it"),
+    ///     TryLock::Busy(_) => println!("not done: another owner holds it"),
     /// }
     /// # Ok::<(), fairlock::Error>(())
     /// ```

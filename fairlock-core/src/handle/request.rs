@@ -109,7 +109,7 @@ impl<O: Ownership> Request<O> {
         let claim = self.take_claim()?;
         match self.caller.shared.parts().wait_for(&claim, &patience)? {
             WaitOutcome::Granted(token) => Ok(TryLock::Granted(self.guard(claim, token))),
-            WaitOutcome::NotGranted => Ok(TryLock::Busy),
+            WaitOutcome::NotGranted => Ok(TryLock::Busy(claim.busy())),
             // The hold was granted, and ended before it was taken.
             WaitOutcome::Again => self.caller.obtain(Wait::No),
         }
@@ -123,8 +123,9 @@ impl<O: Ownership> Request<O> {
             match self.caller.shared.parts().wait_for(&claim, &patience)? {
                 WaitOutcome::Granted(token) => return Ok(TryLock::Granted(self.guard(claim, token))),
                 WaitOutcome::NotGranted => {
+                    let busy = claim.busy();
                     self.claim = Some(claim);
-                    return Ok(TryLock::Busy);
+                    return Ok(TryLock::Busy(busy));
                 }
                 WaitOutcome::Again => {
                     let claim = self.caller.begin()?;

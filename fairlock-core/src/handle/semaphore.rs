@@ -95,7 +95,7 @@ impl Semaphore {
     /// # let client = Client::new(MemoryBackend::new())?;
     /// let mails = client.semaphore("mails", 1)?;
     /// let TryLock::Granted(permit) = mails.try_acquire()? else { panic!("it is free") };
-    /// assert!(matches!(mails.try_acquire()?, TryLock::Busy));
+    /// assert!(matches!(mails.try_acquire()?, TryLock::Busy(_)));
     /// # Ok::<(), fairlock::Error>(())
     /// ```
     ///

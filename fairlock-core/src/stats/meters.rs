@@ -46,6 +46,7 @@ mod recorded {
         queue_length: OnceLock<Histogram>,
         /// The counter of each cause that the lock's losses can have.
         lost: [OnceLock<Counter>; CAUSES.len()],
+        slow_waits: Counter,
         renewals: Counter,
         late_renewals: Counter,
     }
@@ -112,6 +113,7 @@ mod recorded {
             Unit::Seconds,
             "Waits of calls that ended without the lock."
         );
+        describe_counter!("fairlock_slow_waits_total", "Slow waits that the log explains.");
         describe_gauge!("fairlock_holds", "Holds.");
         describe_gauge!("fairlock_waiting", "Requests that wait.");
         describe_gauge!("fairlock_outage", "Clients whose server does not answer.");
@@ -138,6 +140,7 @@ mod recorded {
                 holds: Histogram::noop(),
                 queue_length: OnceLock::new(),
                 lost: [const { OnceLock::new() }; CAUSES.len()],
+                slow_waits: Counter::noop(),
                 renewals: Counter::noop(),
                 late_renewals: Counter::noop(),
             };
@@ -166,6 +169,7 @@ mod recorded {
             self.failed_waits = histogram!("fairlock_failed_wait_seconds", "lock" => lock.clone());
             self.holding.gauge = gauge!("fairlock_holds", "lock" => lock.clone());
             self.holds = histogram!("fairlock_hold_seconds", "lock" => lock.clone());
+            self.slow_waits = counter!("fairlock_slow_waits_total", "lock" => lock.clone());
             self.renewals = counter!("fairlock_renewals_total", "lock" => lock.clone());
             self.late_renewals = counter!("fairlock_late_renewals_total", "lock" => lock.clone());
         }
@@ -231,6 +235,10 @@ mod recorded {
             log_safely(|| self.queue_length().record(waiters_ahead as f64));
         }
 
+        pub(crate) fn slow_wait(&self) {
+            log_safely(|| self.slow_waits.increment(1));
+        }
+
         pub(crate) fn lost(&self, cause: LostCause) {
             if let Some(lost) = self.lost_by(cause) {
                 log_safely(|| lost.increment(1));
@@ -293,6 +301,8 @@ mod silent {
         pub(crate) fn held(&self, _: Duration) {}
 
         pub(crate) fn asked(&self, _: u64) {}
+
+        pub(crate) fn slow_wait(&self) {}
 
         pub(crate) fn lost(&self, _: LostCause) {}
 

@@ -92,6 +92,11 @@ impl Counters {
         self.meter(lock, |tally| tally.meters.asked(waiters_ahead));
     }
 
+    /// A slow wait was explained.
+    pub(crate) fn slow_wait(&self, lock: &LockId) {
+        self.meter(lock, |tally| tally.meters.slow_wait());
+    }
+
     pub(crate) fn held(&self, lock: &LockId, held_for: Duration) {
         self.count(lock, |tally| tally.held(held_for));
         self.meter(lock, |tally| tally.meters.held(held_for));

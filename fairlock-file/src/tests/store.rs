@@ -170,7 +170,7 @@ fn a_newcomer_uses_no_file_that_was_removed_meanwhile() {
             files.filter(|target| target.as_ref().is_ok_and(|target| *target == path)).count()
         };
         let before = opened();
-        let tries = scope.spawn(|| matches!(newcomer.try_lock().unwrap(), TryLock::Busy));
+        let tries = scope.spawn(|| matches!(newcomer.try_lock().unwrap(), TryLock::Busy(_)));
         let give_up_at = Instant::now() + Duration::from_secs(1);
         while opened() == before {
             assert!(Instant::now() < give_up_at, "the newcomer has not opened the file");
@@ -179,7 +179,7 @@ fn a_newcomer_uses_no_file_that_was_removed_meanwhile() {
         let held = place.client().fair_lock("x").unwrap().lock().unwrap();
         drop(swept);
         assert!(tries.join().unwrap());
-        assert!(matches!(used.try_lock().unwrap(), TryLock::Busy), "it had the file open as well");
+        assert!(matches!(used.try_lock().unwrap(), TryLock::Busy(_)), "it had the file open as well");
         held.unlock().unwrap();
     });
 }
@@ -210,7 +210,7 @@ fn a_file_that_lost_its_name_is_used_by_nobody() {
         }
         let _held = place.client().fair_lock("x").unwrap().lock().unwrap();
         match lock.try_lock() {
-            Ok(answer) => assert!(is_in_dir && matches!(answer, TryLock::Busy), "two hold the lock"),
+            Ok(answer) => assert!(is_in_dir && matches!(answer, TryLock::Busy(_)), "two hold the lock"),
             Err(error) => assert!(!is_in_dir && error.to_string().contains("was removed"), "{error}"),
         }
     }
@@ -333,7 +333,7 @@ fn a_client_that_ended_well_or_never_began_is_not_gone() {
         let answer = only(backend.acquire(&[Acquire::new(asked, Duration::from_secs(30))])).unwrap();
         assert!(matches!(answer, Acquired::Granted { .. }));
         assert!(
-            matches!(place.client().fair_lock("x").unwrap().try_lock().unwrap(), TryLock::Busy),
+            matches!(place.client().fair_lock("x").unwrap().try_lock().unwrap(), TryLock::Busy(_)),
             "{name}"
         );
     }

@@ -136,7 +136,7 @@ fn with<O: Ownership, T>(
     };
     Ok(match done {
         TryLock::Granted(result) => Some(result),
-        TryLock::Busy => None,
+        TryLock::Busy(_) => None,
     })
 }
 

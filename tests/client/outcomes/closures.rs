@@ -37,7 +37,7 @@ fn a_closure_runs_under_the_lock_and_its_result_comes_back() {
         let ran = Cell::new(0);
         let result = call(&|| {
             ran.set(ran.get() + 1);
-            assert!(matches!(theirs.try_with(|_| ()).unwrap(), TryLock::Busy));
+            assert!(matches!(theirs.try_with(|_| ()).unwrap(), TryLock::Busy(_)));
         });
         let TryLock::Granted(token) = result.unwrap() else { panic!("the lock was free") };
         assert!(ran.get() == 1 && token > last && !theirs.is_locked().unwrap());
@@ -116,12 +116,12 @@ fn a_closure_is_not_called_without_the_lock() {
 
     // Busy: the time of a wait is its own, and the place is given up.
     let holder = world.client().fair_lock(LOCK).unwrap().lock().unwrap();
-    assert!(matches!(lock.try_with(|_| never()).unwrap(), TryLock::Busy));
+    assert!(matches!(lock.try_with(|_| never()).unwrap(), TryLock::Busy(_)));
     thread::scope(|scope| {
         let waiter = scope.spawn(|| lock.with_for(Duration::from_secs(60), |_| never()));
         world.clock.wait_for_waiters(1);
         world.clock.advance(Duration::from_secs(60));
-        assert!(matches!(waiter.join().unwrap().unwrap(), TryLock::Busy));
+        assert!(matches!(waiter.join().unwrap().unwrap(), TryLock::Busy(_)));
     });
     assert_eq!(lock.inspect().unwrap().queue_length, 0);
 

@@ -20,7 +20,7 @@ fn granted<T>(outcome: TryLock<T>) -> T {
 }
 
 fn is_busy<T>(outcome: &TryLock<T>) -> bool {
-    matches!(outcome, TryLock::Busy)
+    matches!(outcome, TryLock::Busy(_))
 }
 
 /// Each call of a client and its handles, one after the other in one task.

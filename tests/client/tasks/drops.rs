@@ -39,13 +39,13 @@ fn a_timed_wait_of_a_task_ends_on_time() {
             eventually(SOON, "the queue is empty", || lock.inspect().unwrap().queue_length == 0);
         };
         let began = Instant::now();
-        assert!(matches!(block_on(lock.to_async().try_lock_for(time)), Ok(TryLock::Busy)));
+        assert!(matches!(block_on(lock.to_async().try_lock_for(time)), Ok(TryLock::Busy(_))));
         is_on_time(began);
         let began = Instant::now();
         let waiting = lock.to_async();
         current().block_on(async { tokio::time::timeout(time, waiting.lock()).await.unwrap_err() });
         is_on_time(began);
-        assert!(matches!(block_on(lock.to_async().try_lock()), Ok(TryLock::Busy)));
+        assert!(matches!(block_on(lock.to_async().try_lock()), Ok(TryLock::Busy(_))));
         unlock(held);
         unlock(take(&lock.to_async()));
     });

@@ -178,7 +178,7 @@ fn a_manual_clock_tells_the_time_of_tasks() {
         clock.advance(Duration::from_secs(3599));
         begin(&mut waiting);
         clock.advance(Duration::from_secs(1));
-        assert!(matches!(block_on(waiting), Ok(TryLock::Busy)), "{name}");
+        assert!(matches!(block_on(waiting), Ok(TryLock::Busy(_))), "{name}");
         unlock(guard);
         // A hold that is lost, in a task.
         let (told, runs) = (Arc::new(AtomicUsize::new(0)), lock.clone());

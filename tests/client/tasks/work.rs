@@ -97,7 +97,7 @@ fn a_dropped_with_gives_the_lock_back_after_its_work() {
     for [client, other] in [in_memory(), on_redis(&server)] {
         let [lock, theirs] = [client, other].map(|client| client.to_async().fair_lock("drops").unwrap());
         let held = take(&theirs);
-        assert!(matches!(block_on(lock.try_with(async |_| ())), Ok(TryLock::Busy)));
+        assert!(matches!(block_on(lock.try_with(async |_| ())), Ok(TryLock::Busy(_))));
         let mut waiting = Box::pin(lock.with(async |_| ()));
         begin(&mut waiting);
         drop(waiting);

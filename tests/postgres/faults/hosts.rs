@@ -35,7 +35,7 @@ fn the_writable_host_is_found_before_and_after_a_fail_over() {
     standby.promote();
     eventually(SOON, "it takes writes", || PostgresBackend::connect(&standby.url()).is_ok());
     let other = client(&standby.url());
-    assert!(matches!(other.fair_lock("x").unwrap().try_lock().unwrap(), TryLock::Busy));
+    assert!(matches!(other.fair_lock("x").unwrap().try_lock().unwrap(), TryLock::Busy(_)));
     eventually(SOON, "renewed", || guard.renew().is_ok()); // its connection was to the former primary
     let token = guard.token();
     guard.unlock().unwrap();

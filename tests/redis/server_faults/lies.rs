@@ -113,7 +113,7 @@ fn no_lie_is_taken_for_a_lock_or_takes_longer_than_an_answer() {
         // The next answer is read correctly.
         liar.says(b"*2\r\n$4\r\nbusy\r\n:-1\r\n");
         let next = try_once(&client, "lied");
-        assert!(matches!(next, Ok(TryLock::Busy)), "after {shown:?}: {next:?}");
+        assert!(matches!(next, Ok(TryLock::Busy(_))), "after {shown:?}: {next:?}");
         // The messages that the client must send before it may end.
         liar.says(b"*1\r\n$4\r\nleft\r\n");
     }

@@ -155,7 +155,7 @@ impl Turns<'_> {
                     self.recorder.granted(&self.who, self.lock.name(), guard.token().get());
                     self.work(guard)?;
                 }
-                Ok(TryLock::Busy) => {
+                Ok(TryLock::Busy(_)) => {
                     self.outcomes.failed += 1;
                     self.recorder.failed(&self.who, self.lock.name());
                 }

@@ -63,7 +63,7 @@ impl Client {
     /// # let store = MemoryBackend::new();
     /// # let (client, other) = (Client::new(store.clone())?, Client::new(store)?);
     /// let theirs = other.fair_lock("account:7")?.lock()?;
-    /// assert!(matches!(client.try_lock_all(&["account:3", "account:7"])?, TryLock::Busy));
+    /// assert!(matches!(client.try_lock_all(&["account:3", "account:7"])?, TryLock::Busy(_)));
     /// assert!(!client.fair_lock("account:3")?.is_locked()?); // all or none
     /// theirs.unlock()?;
     /// assert!(matches!(client.try_lock_all(&["account:3", "account:7"])?, TryLock::Granted(_)));
@@ -86,7 +86,7 @@ impl Client {
     /// # let (client, other) = (Client::new(store.clone())?, Client::new(store)?);
     /// let theirs = other.fair_lock("account:7")?.lock()?;
     /// let names = ["account:3", "account:7"];
-    /// assert!(matches!(client.try_lock_all_for(&names, Duration::from_millis(20))?, TryLock::Busy));
+    /// assert!(matches!(client.try_lock_all_for(&names, Duration::from_millis(20))?, TryLock::Busy(_)));
     /// assert!(!client.fair_lock("account:3")?.is_locked()?);
     /// # Ok::<(), fairlock::Error>(())
     /// ```
@@ -120,7 +120,7 @@ impl Client {
                     guard.claim.tell_when_lost(all.first_loss());
                     all.add(guard);
                 }
-                Ok(TryLock::Busy) => return Ok(TryLock::Busy),
+                Ok(TryLock::Busy(busy)) => return Ok(TryLock::Busy(busy)),
                 Err(error) => return Err(all.ended(error)),
             }
         }

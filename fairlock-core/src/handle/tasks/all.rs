@@ -65,7 +65,7 @@ pub(crate) async fn obtain_all(
                 guard.claim.tell_when_lost(all.first_loss());
                 all.add(guard);
             }
-            Ok(TryLock::Busy) => return Ok(TryLock::Busy),
+            Ok(TryLock::Busy(busy)) => return Ok(TryLock::Busy(busy)),
             Err(error) => return Err(all.ended(error)),
         }
     }

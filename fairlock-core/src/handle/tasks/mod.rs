@@ -196,7 +196,7 @@ impl Future for Locking {
             // Busy can't be: a wait without limit ends with the lock or an error.
             match self.0.poll(context) {
                 Poll::Ready(Ok(TryLock::Granted(guard))) => return Poll::Ready(Ok(guard)),
-                Poll::Ready(Ok(TryLock::Busy)) => {}
+                Poll::Ready(Ok(TryLock::Busy(_))) => {}
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending => return Poll::Pending,
             }
@@ -296,7 +296,7 @@ impl Attempt {
                 }
                 TaskStep::NotGranted => {
                     claim.end_wait(without(self.wait).name());
-                    Ok(TryLock::Busy)
+                    Ok(TryLock::Busy(claim.busy()))
                 }
                 TaskStep::Failed(failure) => {
                     let failed = Err(error_of(&claim.lock.name, failure));

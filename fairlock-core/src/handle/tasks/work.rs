@@ -119,6 +119,6 @@ async fn finish<W: Future>(
 ) -> Result<TryLock<W::Output>> {
     match locked {
         TryLock::Granted(guard) => guard.finish(work).await.map(TryLock::Granted),
-        TryLock::Busy => Ok(TryLock::Busy),
+        TryLock::Busy(busy) => Ok(TryLock::Busy(busy)),
     }
 }

@@ -134,7 +134,7 @@ impl<G: Tell> Tell for TryLock<G> {
     fn told(self) -> Told {
         match self {
             TryLock::Granted(guard) => guard.told(),
-            TryLock::Busy => End::IsBusy.told(),
+            TryLock::Busy(_) => End::IsBusy.told(),
         }
     }
 }
