@@ -19,8 +19,8 @@ use crate::slots::Content;
 use crate::state::State;
 
 impl FileBackend {
-    /// Lists the locks that are held or waited for, by name, each with its holder and the number of waiters
-    /// ([`inspect`](fairlock_core::Lock::inspect) reads the waiters). In `pattern` `*` is any text, `?` one character, `[ab]` and
+    /// Lists the locks that are held or waited for, by name, each with its holder, its first waiter and the number of waiters
+    /// ([`inspect`](fairlock_core::Lock::inspect) reads the others). In `pattern` `*` is any text, `?` one character, `[ab]` and
     /// `[a-c]` a character of a list, `[^ab]` any other character; behind `\` a character stands for itself.
     ///
     /// It reads all locks of the directory, each between two steps. The list is not a snapshot. A file that is not of this version, or

@@ -13,8 +13,8 @@ use crate::sql::LIST;
 const PAGE: usize = 500;
 
 impl PostgresBackend {
-    /// Lists the locks that are held or waited for, by name, each with its holder and the number of waiters
-    /// ([`inspect`](fairlock_core::Lock::inspect) reads the waiters). In `pattern` `*` is any text, `?` one character, `[ab]` and
+    /// Lists the locks that are held or waited for, by name, each with its holder, its first waiter and the number of waiters
+    /// ([`inspect`](fairlock_core::Lock::inspect) reads the others). In `pattern` `*` is any text, `?` one character, `[ab]` and
     /// `[a-c]` a character of a list, `[^ab]` any other character; behind `\` a character stands for itself.
     ///
     /// It reads all rows of locks in use, 500 in each round trip. The list is not a snapshot. A row that this version can't read

@@ -256,7 +256,7 @@ fn locks_in_use_are_listed_page_by_page() {
     assert_eq!((name.as_str(), state.capacity, state.taken()), ("pool", Some(2), 1));
     let holder = waited.holder().unwrap().owner.as_str();
     assert_eq!((other.as_str(), holder, waited.waiting()), ("waited for", "ann:1", 1));
-    assert!(waited.queue.is_empty());
+    assert_eq!(waited.queue.len(), 1, "the first waiter");
 }
 
 #[test]

@@ -17,8 +17,8 @@ use crate::script::run::run_all;
 const PAGE: &str = "500";
 
 impl RedisBackend {
-    /// Lists all locks that are held or waited for, of all servers, by name: each with its holder and the number of waiters
-    /// ([`inspect`](fairlock_core::Lock::inspect) reads the waiters). `pattern` is as in Redis: `*` for any text, `?` for one
+    /// Lists all locks that are held or waited for, of all servers, by name: each with its holder, its first waiter and the number of waiters
+    /// ([`inspect`](fairlock_core::Lock::inspect) reads the others). `pattern` is as in Redis: `*` for any text, `?` for one
     /// character, `[ab]` for `a` or `b`.
     ///
     /// It scans all keys with SCAN: that never blocks the server for long, but takes a while where there are many. The list
@@ -75,8 +75,8 @@ impl RedisBackend {
             BackendErrorKind::Denied => !is_own,
             _ => false,
         };
-        // The length of the queue, and how many waiters are absent, without a list: there may be many.
-        let at = Look { from: 0, many: 0, examined: MOST_INSPECTED, kinds: Kinds::Any };
+        // The first waiter, the length of the queue, and how many waiters are absent: there may be many.
+        let at = Look { from: 0, many: 1, examined: MOST_INSPECTED, kinds: Kinds::Any };
         for page in locks.chunks(100) {
             let calls = page.iter().map(|lock| rules.look(lock, &at)).collect::<Result<Vec<_>, _>>()?;
             let replies = run_all(&self.0.shared.servers, &calls, Order::AtOnce);

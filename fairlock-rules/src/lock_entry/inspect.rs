@@ -49,12 +49,11 @@ impl LockEntry {
         Ok(state)
     }
 
-    /// The lock in a list: its holders, and the numbers of its waiters. None for an unused lock.
+    /// The lock in a list: its holders, its first waiter, and the numbers of waiters. None for an unused lock.
     pub fn listed(&self, context: &OperationContext<'_>, name: &LockName) -> Option<LockState> {
         // One waiter at least: a look at none of the queue does not tell who is absent.
         let look = |kind| self.inspect(context, &LockId::new(name.clone(), kind), 0..1);
-        let mut state = look(LockKind::Fair).or_else(|_| look(LockKind::ReadWrite)).ok()?;
-        state.queue.clear();
+        let state = look(LockKind::Fair).or_else(|_| look(LockKind::ReadWrite)).ok()?;
         Some(state).filter(|state| !state.holders.is_empty() || state.waiting() > 0)
     }
 }
