@@ -241,7 +241,8 @@ pub(crate) struct Show {
     /// The number of the first waiter to show.
     #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) from: u64,
-    /// Show it repeatedly, once every interval.
+    /// Show it repeatedly, once every interval: on a terminal as one screen, with a mark (*) at what has changed, elsewhere one look
+    /// after another. On a screen looks take a tenth of the time at most.
     #[arg(long, value_name = "EVERY", value_parser = parse, num_args = 0..=1, require_equals = true, default_missing_value = "1s")]
     pub(crate) watch: Option<Duration>,
     /// Also show owners, and how long places are kept; lines may be longer than 80 columns.
@@ -266,7 +267,8 @@ pub(crate) struct Ls {
     /// owner of its own. Nor do locks without a queue (--plain), whose waiters can't be read.
     #[arg(long)]
     pub(crate) blocked: bool,
-    /// List them repeatedly, once every interval.
+    /// List them repeatedly, once every interval: on a terminal as one screen, with a mark (*) at what has changed, elsewhere one list
+    /// after another. On a screen looks take a tenth of the time at most: many locks are listed less often.
     #[arg(long, value_name = "EVERY", value_parser = parse, num_args = 0..=1, require_equals = true, default_missing_value = "1s")]
     pub(crate) watch: Option<Duration>,
     /// Print one line with a JSON array each time.

@@ -1,8 +1,8 @@
 //! Exit codes, and failures that have one.
 
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use fairlock::Error;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
@@ -46,15 +46,22 @@ impl Exit {
     }
 }
 
+static END_BY_SIGNALS: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| Arc::new(AtomicBool::new(true)));
+
 /// The first process of a container ends by signals only if it catches them. `run` does that by itself.
 pub(crate) fn end_by_signals() {
     if std::process::id() != 1 {
         return;
     }
     for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM] {
-        let always = Arc::new(AtomicBool::new(true));
-        let _ = signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, always);
+        let condition = Arc::clone(&END_BY_SIGNALS);
+        let _ = signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, condition);
     }
+}
+
+/// A screen hears these signals itself: it gives the terminal back first.
+pub(crate) fn end_by_signals_no_more() {
+    END_BY_SIGNALS.store(false, Ordering::SeqCst);
 }
 
 impl From<Exit> for ExitCode {

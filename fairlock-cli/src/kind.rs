@@ -76,10 +76,6 @@ pub(crate) fn held_by(state: &LockState) -> String {
         (Some(ALL), _) => Some("read".to_owned()),
         (Some(permits), _) => Some(format!("{} of {permits} permits held", state.taken())),
     };
-    let more = match state.holders.len() {
-        1 => String::new(),
-        n => format!(" and {} more", n - 1),
-    };
     let by = match (kept(first), how) {
         (Some(kept), None) => kept,
         (Some(kept), Some(how)) => format!("{how}, {kept}"),
@@ -90,7 +86,25 @@ pub(crate) fn held_by(state: &LockState) -> String {
             format!("{how} by {}{since}", holder_name(first))
         }
     };
-    by + &more
+    by + &and_more(state)
+}
+
+/// The holders beside the first.
+pub(crate) fn and_more(state: &LockState) -> String {
+    match state.holders.len() {
+        0 | 1 => String::new(),
+        n => format!(" and {} more", n - 1),
+    }
+}
+
+/// How many waits a second have begun since that of the first listed waiter did, who has this rank. In a queue that is as long as it was,
+/// as many end. Nothing if nobody waits.
+pub(crate) fn waits_per_second(state: &LockState, rank: u64) -> String {
+    let first = state.queue.iter().find(|waiter| !waiter.is_absent());
+    let Some(time) = first.and_then(|waiter| waiter.waiting) else { return String::new() };
+    #[allow(clippy::cast_precision_loss, reason = "no queue is that long")]
+    let begun = state.waiting().saturating_sub(rank) as f64;
+    format!("{:.1}", begun / time.as_secs_f64().max(0.001))
 }
 
 /// For how long it is still kept, if nothing runs under it any more.

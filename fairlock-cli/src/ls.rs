@@ -1,34 +1,48 @@
 //! `fairlock ls`: the locks that are held or waited for.
 
-use fairlock::LockState;
+use fairlock::{Holder, LockName, LockState};
 use serde_json::Value;
 
 use crate::args::{Ls, Server};
+use crate::duration;
 use crate::exit::{Exit, Failure};
-use crate::kind::held_by;
-use crate::names::escaped;
+use crate::kind::{self, and_more, held_by, holder_name, waits_per_second};
+use crate::names::{columns, escaped};
+use crate::screen::{Picture, Row};
 use crate::server;
 use crate::show::summary;
 use crate::tree;
 use crate::watch::watch;
+
+type Locks = Vec<(LockName, LockState)>;
+
+const COLUMNS: [(&str, usize); 6] =
+    [("LOCK", 0), ("HELD BY", 0), ("HOW", 8), ("FOR", 6), ("WAITING", 7), ("WAITS/S", 7)];
 
 pub(crate) fn ls(server: &Server, options: &Ls) -> Result<Exit, Failure> {
     if options.blocked {
         return tree::blocked(server, options);
     }
     let store = server::store(server)?;
-    watch(options.watch, || {
-        let locks = store.locks(options.pattern.as_deref())?;
+    let text = |locks: &Locks| {
         if options.json {
             let all: Vec<Value> = locks.iter().map(|(name, state)| summary(name.as_str(), state)).collect();
-            return Ok(format!("{}\n", Value::from(all)));
+            return format!("{}\n", Value::from(all));
         }
-        let longest = locks.iter().map(|(name, _)| escaped(name.as_str()).chars().count()).max();
+        let longest = locks.iter().map(|(name, _)| columns(&escaped(name.as_str()))).max();
         let width = longest.unwrap_or(0).min(40);
         let rows: String =
             locks.iter().map(|(name, state)| row(&escaped(name.as_str()), state, width)).collect();
-        Ok(server::where_it_looks(server) + &rows)
-    })
+        server::where_it_looks(server) + &rows
+    };
+    let picture = |locks: &Locks| Picture {
+        head: format!("locks: {}{}", locks.len(), server::and_where(server)),
+        columns: &COLUMNS,
+        rows: locks.iter().map(|(name, state)| screen_row(name, state)).collect(),
+        ..Picture::default()
+    };
+    let look = || Ok(store.locks(options.pattern.as_deref())?);
+    watch(options.watch, look, text, (!options.json).then_some(picture))
 }
 
 fn row(name: &str, state: &LockState, width: usize) -> String {
@@ -36,5 +50,40 @@ fn row(name: &str, state: &LockState, width: usize) -> String {
         0 => String::new(),
         n => format!(", {n} waiting"),
     };
-    format!("{name:width$}  {}{waiting}\n", held_by(state))
+    let gap = " ".repeat(width.saturating_sub(columns(name)) + 2);
+    format!("{name}{gap}{}{waiting}\n", held_by(state))
+}
+
+/// A lock is marked when a holder or the number of its waiters is another one.
+fn screen_row(name: &LockName, state: &LockState) -> Row {
+    let holds = state.holders.iter().map(|holder| (&holder.owner, holder.token, holder.hold_count == 0));
+    let (holder, how, held_for) = match state.holder() {
+        Some(first) => (
+            holder_name(first) + &and_more(state),
+            how_held(state, first),
+            first.held_for.map(duration::show).unwrap_or_default(),
+        ),
+        None => Default::default(),
+    };
+    Row {
+        key: name.as_str().to_owned(),
+        state: format!("{:?} {}", holds.collect::<Vec<_>>(), state.waiting()),
+        cells: vec![
+            escaped(name.as_str()),
+            holder,
+            how,
+            held_for,
+            state.waiting().to_string(),
+            waits_per_second(state, 0),
+        ],
+    }
+}
+
+/// How the lock is held, in a word or two: nothing to say of a lock that one holder has.
+fn how_held(state: &LockState, first: &Holder) -> String {
+    match (kind::permits(state), kind::units(state, first.units)) {
+        _ if first.hold_count == 0 => "kept".to_owned(),
+        (Some(permits), _) => format!("{} of {permits}", state.taken()),
+        (None, units) => units.unwrap_or_default(),
+    }
 }

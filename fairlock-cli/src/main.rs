@@ -1,7 +1,7 @@
 //! `fairlock`, the command: runs programs under a distributed fair lock, and shows its holder and its waiters.
 //!
 //! `args` has the options, `settings` those of the client, `server` connects, and each command has a file: `run/`, `show`, `ls`,
-//! `unlock`, `kick`, `doctor`, `migrate`, `manual` (completions and man page). `watch` repeats what `show` and `ls` show. `kind` finds
+//! `unlock`, `kick`, `doctor`, `migrate`, `manual` (completions and man page). `watch` repeats what `show` and `ls` show, on a terminal by `screen`. `kind` finds
 //! out which kind of lock a name is. `exit` has the exit codes.
 
 mod args;
@@ -19,9 +19,11 @@ mod migrate;
 mod names;
 mod report;
 mod run;
+mod screen;
 mod server;
 mod settings;
 mod show;
+mod signals;
 mod tree;
 mod unlock;
 mod watch;

@@ -1,5 +1,7 @@
 //! Labels; and names on a terminal: control characters that other programs wrote must not reach it.
 
+use unicode_width::UnicodeWidthChar;
+
 use crate::exit::Failure;
 
 /// The host and process that a label names: `host:pid`, or `label (host:pid)`.
@@ -45,27 +47,42 @@ pub(crate) fn the_only<T>(
 
 /// The text, or as many of its first words as there is room for. Only a first word that is longer than that is cut.
 pub(crate) fn fit_words(text: &str, columns: usize) -> String {
-    if text.chars().count() <= columns {
+    if self::columns(text) <= columns {
         return text.to_owned();
     }
-    let head: String = text.chars().take(columns.saturating_sub(1)).collect();
+    let head = fitting(text.chars(), columns.saturating_sub(1));
     head.rsplit_once(' ').map_or_else(|| format!("{head}…"), |(words, _)| format!("{words} …"))
 }
 
 /// The text, or its beginning and its end: that of a name often tells more than its middle.
 pub(crate) fn fit_name(text: &str, columns: usize) -> String {
-    let length = text.chars().count();
-    if length <= columns {
+    if self::columns(text) <= columns {
         return text.to_owned();
     }
     let room = columns.saturating_sub(1);
-    let (head, tail) = (room / 2, room - room / 2);
-    text.chars().take(head).chain(['…']).chain(text.chars().skip(length - tail)).collect()
+    let tail = fitting(text.chars().rev(), room - room / 2);
+    fitting(text.chars(), room / 2) + "…" + &tail.chars().rev().collect::<String>()
 }
 
-/// The text with its control characters escaped.
+/// How many columns of a terminal the text takes: some characters take two.
+pub(crate) fn columns(text: &str) -> usize {
+    text.chars().filter_map(UnicodeWidthChar::width).sum()
+}
+
+/// The first characters, as many as there is room for.
+pub(crate) fn fitting(text: impl Iterator<Item = char>, columns: usize) -> String {
+    let mut used = 0;
+    text.take_while(|c| {
+        used += c.width().unwrap_or(0);
+        used <= columns
+    })
+    .collect()
+}
+
+/// The text with its control characters escaped, and the characters without a width: some change the direction of what follows.
 pub(crate) fn escaped(text: &str) -> String {
-    text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
+    let is_plain = |c: char| c.width().is_some_and(|width| width > 0);
+    text.chars().flat_map(|c| if is_plain(c) { vec![c] } else { c.escape_default().collect() }).collect()
 }
 
 /// Leaves only the scheme of each server address, which may contain a password.
@@ -122,6 +139,10 @@ mod tests {
         for (columns, text) in [(8, "abcdéfgh"), (7, "abc…fgh"), (4, "a…gh"), (1, "…")] {
             assert_eq!(fit_name("abcdéfgh", columns), text);
         }
+        for (columns, text) in [(10, "夜間の仕事"), (9, "夜間…仕事"), (8, "夜…仕事"), (3, "…")]
+        {
+            assert_eq!(fit_name("夜間の仕事", columns), text);
+        }
     }
 
     #[test]
@@ -132,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn control_characters_are_escaped() {
-        assert_eq!(escaped("a\u{1b}[2Jé"), "a\\u{1b}[2Jé");
+    fn what_would_disturb_a_terminal_is_escaped() {
+        assert_eq!(escaped("a\u{1b}[2Jé\u{202e}b"), "a\\u{1b}[2Jé\\u{202e}b");
     }
 }

@@ -175,6 +175,11 @@ pub(crate) fn where_it_looks(server: &Server) -> String {
         .map_or_else(String::new, |dir| format!("on this machine, in {}\n", dir.display()))
 }
 
+/// The same at the end of a line.
+pub(crate) fn and_where(server: &Server) -> String {
+    server.on_this_machine().map_or_else(String::new, |dir| format!(" on this machine, in {}", dir.display()))
+}
+
 /// None where the settings name no such server.
 pub(crate) fn redis(server: &Server, response_timeout: Option<Duration>) -> Option<RedisBuilder> {
     let url = server.with_tls_files(server.redis.as_ref()?);

@@ -10,7 +10,8 @@ use crate::args::{Server, Show};
 use crate::duration;
 use crate::exit::{Exit, Failure};
 use crate::kind::{self, AnyLock};
-use crate::names::{escaped, fit_name, host_and_process};
+use crate::names::{columns, escaped, fit_name, host_and_process};
+use crate::screen::{Picture, Row};
 use crate::server;
 use crate::watch::watch;
 
@@ -24,13 +25,12 @@ pub(crate) fn show(server: &Server, options: &Show) -> Result<Exit, Failure> {
     let client = server::client(server)?;
     let lock = AnyLock::new(&client, &options.name)?;
     let first = options.from - 1;
-    watch(options.watch, || {
-        let state = read(&lock, first, options.lines)?;
-        if options.json {
-            return Ok(format!("{}\n", to_json(&options.name, &state, first)));
-        }
-        Ok(server::where_it_looks(server) + &to_text(options, &state))
-    })
+    let text = |state: &LockState| match options.json {
+        true => format!("{}\n", to_json(&options.name, state, first)),
+        false => server::where_it_looks(server) + &to_text(options, state),
+    };
+    let picture = |state: &LockState| to_picture(options, state, &server::and_where(server));
+    watch(options.watch, || read(&lock, first, options.lines), text, (!options.json).then_some(picture))
 }
 
 /// Reads this part of the queue, by several calls: none keeps the server busy.
@@ -129,6 +129,70 @@ fn write_waiter(text: &mut String, number: u64, waiter: &Waiter, units: Option<S
     let _ = writeln!(text, "{number:>6}  {}{times}", fit(name, &times, wide));
 }
 
+const SCREEN: [(&str, usize); 6] =
+    [("HOLDER OR WAITER", 0), ("PLACE", 7), ("FOR", 6), ("LEFT", 7), ("TAKES", 9), ("TOKEN", 16)];
+
+/// The holders, and below them the waiters.
+fn to_picture(options: &Show, state: &LockState, place: &str) -> Picture {
+    let mut rows = Vec::new();
+    let time = |time: Option<Duration>| time.map(duration::show).unwrap_or_default();
+    for holder in &state.holders {
+        let hold = if holder.hold_count == 0 { "kept" } else { "holder" };
+        let token = holder.token.map(|token| token.to_string()).unwrap_or_default();
+        rows.push(Row {
+            key: holder.owner.to_string(),
+            state: format!("{hold} {token} {} {}", holder.units, holder.hold_count),
+            cells: vec![
+                name_of(holder.label.as_deref(), holder.owner.as_str(), options.wide),
+                hold.to_owned(),
+                time(holder.held_for),
+                holder.lease_left.map_or_else(|| "endless".to_owned(), duration::show),
+                kind::units(state, holder.units).unwrap_or_default(),
+                token,
+            ],
+        });
+    }
+    for (number, waiter) in (options.from..).zip(&state.queue) {
+        let left = if waiter.is_absent() { "absent".to_owned() } else { time(waiter.place_left) };
+        rows.push(Row {
+            key: waiter.owner.to_string(),
+            state: format!("{} {}", waiter.units, waiter.is_absent()),
+            cells: vec![
+                name_of(waiter.label.as_deref(), waiter.owner.as_str(), options.wide),
+                number.to_string(),
+                time(waiter.waiting),
+                left,
+                kind::units(state, waiter.units).unwrap_or_default(),
+                String::new(),
+            ],
+        });
+    }
+    let of_queue = if state.queue.is_empty() { 0 } else { state.queue_length };
+    let listed = options.from - 1 + state.queue.len() as u64;
+    Picture {
+        head: format!("{}{place}: {}", escaped(&options.name), sums(state, options.from - 1)),
+        columns: &SCREEN,
+        rows,
+        more: of_queue.saturating_sub(listed) + state.unlisted_holders,
+        ..Picture::default()
+    }
+}
+
+fn sums(state: &LockState, rank: u64) -> String {
+    let mut sums = vec![format!("{} waiting", state.waiting())];
+    if state.absent > 0 {
+        sums.push(format!("{} absent", state.absent));
+    }
+    match kind::waits_per_second(state, rank) {
+        none if none.is_empty() => {}
+        waits => sums.push(format!("{waits} waits/s")),
+    }
+    if let Some(permits) = kind::permits(state) {
+        sums.push(format!("{} of {permits} permits are held", state.taken()));
+    }
+    sums.join(", ")
+}
+
 /// The label, with the owner if there is none or `wide` is set.
 fn name_of(label: Option<&str>, owner: &str, wide: bool) -> String {
     match label {
@@ -140,7 +204,7 @@ fn name_of(label: Option<&str>, owner: &str, wide: bool) -> String {
 
 /// The name, shortened: name and following text fit into one line.
 fn fit(name: String, then: &str, wide: bool) -> String {
-    if wide { name } else { fit_name(&name, COLUMNS - MARGIN - then.chars().count()) }
+    if wide { name } else { fit_name(&name, COLUMNS - MARGIN - columns(then)) }
 }
 
 /// One object. Times are in milliseconds; null means unknown.

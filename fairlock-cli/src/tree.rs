@@ -12,6 +12,7 @@ use crate::duration;
 use crate::exit::{Exit, Failure};
 use crate::kind::{AnyLock, held_by, units};
 use crate::names::escaped;
+use crate::screen::Picture;
 use crate::server::{self, Store};
 use crate::show;
 use crate::watch::watch;
@@ -24,7 +25,7 @@ pub(crate) fn blocked(server: &Server, options: &Ls) -> Result<Exit, Failure> {
     let store = server::store(server)?;
     let client = Client::new(store.backend())?;
     let mut exit = Exit::Done;
-    let shown = watch(options.watch, || {
+    let look = || {
         let first = look(&store, &client, options.pattern.as_deref())?;
         // Most looks find none, and need no second one.
         let lasting = match deadlocks(&first).is_empty() {
@@ -35,9 +36,19 @@ pub(crate) fn blocked(server: &Server, options: &Ls) -> Result<Exit, Failure> {
         exit = if found.is_empty() { Exit::Done } else { Exit::No };
         Ok(match options.json {
             true => format!("{}\n", to_json(&first, &found)),
-            false => server::where_it_looks(server) + &to_text(&first, &found),
+            false => to_text(&first, &found),
         })
-    })?;
+    };
+    let text = |text: &String| {
+        let place = if options.json { String::new() } else { server::where_it_looks(server) };
+        place + text
+    };
+    let picture = |text: &String| Picture {
+        head: format!("who waits for whom{}", server::and_where(server)),
+        text: text.lines().map(str::to_owned).collect(),
+        ..Picture::default()
+    };
+    let shown = watch(options.watch, look, text, (!options.json).then_some(picture))?;
     Ok(if shown == Exit::Done { exit } else { shown })
 }
 

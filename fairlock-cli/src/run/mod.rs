@@ -25,6 +25,7 @@ use crate::duration;
 use crate::exit::{Exit, Failure};
 use crate::names::escaped;
 use crate::report::say;
+use crate::signals::die_by;
 
 pub(crate) use minder::mind;
 
@@ -33,7 +34,6 @@ use holds::Holds;
 use minder::Minder;
 use nested::Outer;
 use program::Ended;
-use signals::die_by;
 use wait::{Outside, Waited};
 
 const DEFAULT_KILL_AFTER: Duration = Duration::from_secs(5);

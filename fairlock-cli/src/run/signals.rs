@@ -1,15 +1,13 @@
-//! The signals that are passed on to the program, as a channel; and the end by one of them.
+//! The signals that are passed on to the program, as a channel.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
-use fairlock::crossbeam_channel::{Receiver, unbounded};
+use fairlock::crossbeam_channel::Receiver;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
-use signal_hook::iterator::Signals;
-use signal_hook::low_level::emulate_default_handler;
 
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
+use crate::signals::{channel_of, not_caught};
 
 /// The signals that users and programs send, to end a program or to notify it.
 const PASSED_ON: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
@@ -21,17 +19,12 @@ pub(super) fn listen() -> Result<(Receiver<i32>, Latest), Failure> {
     let wanted = PASSED_ON.into_iter().chain([SIGTSTP]).filter(|signal| !ignored.contains(signal));
     // Without a child's signal the program's end is not noticed, and where that was ignored the system keeps no status.
     let wanted = wanted.chain([SIGCHLD]);
-    let no_signals = |error| Failure::ours(format!("signals can't be caught: {error}"));
     let latest = Latest(Arc::default());
     for signal in wanted.clone().filter(|signal| is_passed_on(*signal)) {
         let number = usize::try_from(signal).unwrap_or(0);
-        signal_hook::flag::register_usize(signal, Arc::clone(&latest.0), number).map_err(no_signals)?;
+        signal_hook::flag::register_usize(signal, Arc::clone(&latest.0), number).map_err(not_caught)?;
     }
-    let mut signals = Signals::new(wanted).map_err(no_signals)?;
-    let (say, said) = unbounded();
-    let forever = move || signals.forever().try_for_each(|signal| say.send(signal));
-    thread::Builder::new().name("fairlock-signal".to_owned()).spawn(forever).map_err(no_signals)?;
-    Ok((said, latest))
+    Ok((channel_of(wanted)?, latest))
 }
 
 /// The last of these signals. It is set before a call that the signal interrupts returns; the channel gets it later, from
@@ -48,15 +41,6 @@ impl Latest {
 /// Whether the program gets this signal.
 pub(super) fn is_passed_on(signal: i32) -> bool {
     PASSED_ON.contains(&signal)
-}
-
-/// Ends as if the signal had not been caught, so that a shell sees the usual status. The first process of a container does not end by
-/// signals: its own have no effect. It gives the exit code that shells have for that.
-pub(super) fn die_by(signal: i32) -> Exit {
-    if std::process::id() != 1 {
-        let _ = emulate_default_handler(signal);
-    }
-    Exit::Of(u8::try_from(128 + signal).unwrap_or(u8::MAX))
 }
 
 /// Read from /proc on Linux; elsewhere no signal counts as ignored.

@@ -13,6 +13,7 @@ mod killed;
 mod lost;
 mod nested;
 mod outages;
+mod screen;
 mod several;
 mod signals;
 mod terminal;

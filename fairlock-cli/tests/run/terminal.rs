@@ -12,14 +12,14 @@ use crate::support::{
 };
 
 /// A command at its own terminal.
-struct Typed {
-    child: Child,
-    pty: Arc<pty_process::blocking::Pty>,
+pub(super) struct Typed {
+    pub(super) child: Child,
+    pub(super) pty: Arc<pty_process::blocking::Pty>,
     shown: Arc<Mutex<String>>,
 }
 
 impl Typed {
-    fn start(url: &str, arguments: &[&str]) -> Typed {
+    pub(super) fn start(url: &str, arguments: &[&str]) -> Typed {
         Typed::begin(200, url, FAIRLOCK, arguments)
     }
 
@@ -31,7 +31,7 @@ impl Typed {
         shell
     }
 
-    fn begin(columns: u16, url: &str, program: &str, arguments: &[&str]) -> Typed {
+    pub(super) fn begin(columns: u16, url: &str, program: &str, arguments: &[&str]) -> Typed {
         children_hear_signals();
         let (pty, pts) = pty_process::blocking::open().unwrap();
         pty.resize(pty_process::Size::new(24, columns)).unwrap();
@@ -49,16 +49,16 @@ impl Typed {
         Typed { child, pty, shown }
     }
 
-    fn shown(&self) -> String {
+    pub(super) fn shown(&self) -> String {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     #[track_caller]
-    fn wait_for(&self, what: &str) {
+    pub(super) fn wait_for(&self, what: &str) {
         eventually(SOON, what, || self.shown().contains(what));
     }
 
-    fn type_in(&self, keys: &str) {
+    pub(super) fn type_in(&self, keys: &str) {
         (&*self.pty).write_all(keys.as_bytes()).unwrap();
     }
 
@@ -71,7 +71,7 @@ impl Typed {
     }
 
     #[track_caller]
-    fn status(&mut self) -> std::process::ExitStatus {
+    pub(super) fn status(&mut self) -> std::process::ExitStatus {
         look_until(SOON, || self.child.try_wait().unwrap()).expect("it ends")
     }
 }
