@@ -49,7 +49,7 @@ impl Words for Fairlock {
     async fn try_lock(&mut self, name: &str) -> Said {
         match self.client.fair_lock(name).map_err(text)?.try_lock().await.map_err(text)? {
             TryLock::Granted(guard) => self.guard = Some(guard),
-            TryLock::Busy => return Ok("busy"),
+            TryLock::Busy(_) => return Ok("busy"),
         }
         Ok("granted")
     }
