@@ -12,7 +12,7 @@ const HOUSE: [(&str, &str); 8] = [
         "handle handle/client handle/rw_lock handle/semaphore handle/tasks handle/as_lock handle/insight handle/lead handle/lock
          handle/request handle/caller handle/all_guard handle/guard handle/owner
          wake watchdog tasks slow_wait shutdown shared
-         flow/former flow/acquire flow/counted flow/keep flow/leave flow/release flow/ask flow/renew flow/turn flow
+         flow/former flow/acquire flow/keep flow/leave flow/release flow/counted flow/ask flow/renew flow/turn flow
          ledger outage backlog timers registry stats claim
          config stop losses ending snapshot lock_name error backend backoff ids cancel time logging words",
     ),
