@@ -49,9 +49,9 @@ class Scene:
 
     def wait_in_line(self, client, hold=float("inf")):
         """Asks, and returns when the server has that request: who asks now is behind it."""
+        before = None if self.proxy else self.server.state()
         self.lock(client, hold)
-        if self.proxy:
-            self.until(lambda: client.name in self.proxy.asked, 20)
+        self.until(lambda: client.name in self.proxy.asked if self.proxy else self.server.state() != before, 20)
         self.wait(0.2)
 
     def lock_for(self, client, milliseconds):

@@ -179,5 +179,12 @@ class Files:
     def __init__(self, build):
         self.folder = new_folder()
 
+    def state(self):
+        """Differs when a request has arrived."""
+        try:
+            return {(entry.path, entry.stat().st_mtime_ns) for entry in os.scandir(self.folder)}
+        except FileNotFoundError:
+            return set()  # one went meanwhile
+
     def stop(self):
         shutil.rmtree(self.folder, ignore_errors=True)

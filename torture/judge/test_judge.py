@@ -40,7 +40,7 @@ class Planted(unittest.TestCase):
     def test_nothing_is_found_in_a_right_library(self):
         for (kind, fault), counts in self.counts.items():
             if kind == "right":
-                self.assertLess(counts.idle_seconds, 0.5, fault)
+                self.assertLess(counts.idle_seconds, 2, fault)
                 self.assertEqual(Counts(), Counts(**{**asdict(counts), "idle_seconds": 0.0}), fault)
 
     def test_an_overlap_is_found_and_is_no_untold_loss(self):
@@ -57,7 +57,7 @@ class Planted(unittest.TestCase):
         self.assertGreater(self.counts["hangs", "kill-waiter"].hangs, 0)
 
     def test_seconds_in_which_nobody_had_the_lock_are_found(self):
-        self.assertGreater(self.counts["idles", "kill-holder"].idle_seconds, 1.5)
+        self.assertGreater(self.counts["idles", "kill-holder"].idle_seconds, 3.5)
 
     def test_an_overtaking_is_found(self):
         self.assertGreater(self.counts["overtakes", "stall"].overtakings, 0)

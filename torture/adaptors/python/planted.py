@@ -21,10 +21,12 @@ class Planted:
         """The living processes, after a change."""
         fcntl.flock(self.file, fcntl.LOCK_EX)
         self.file.seek(0)
-        queue = change([pid for pid in map(int, self.file.read().split()) if lives(pid)])
-        self.file.truncate(0)
-        self.file.write(" ".join(map(str, queue)))
-        self.file.flush()
+        before = list(map(int, self.file.read().split()))
+        queue = change([pid for pid in before if lives(pid)])
+        if queue != before:
+            self.file.truncate(0)
+            self.file.write(" ".join(map(str, queue)))
+            self.file.flush()
         fcntl.flock(self.file, fcntl.LOCK_UN)
         return queue
 
@@ -40,7 +42,7 @@ class Planted:
                 break
             time.sleep(0.01)
         if KIND == "idles":
-            time.sleep(1)
+            time.sleep(2)
         return "granted"
 
     def attempt(self, name):
