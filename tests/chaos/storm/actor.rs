@@ -3,6 +3,7 @@
 mod ask;
 mod give;
 mod operate;
+mod work;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +21,8 @@ use crate::world::{Using, World, locked};
 /// Where an actor may not wait without limit, since others may wait for what it has, it waits for this time; with a real
 /// clock for a tenth of it.
 const CAREFUL: Duration = Duration::from_secs(20);
+
+pub use work::Site;
 
 pub struct Actor {
     world: Arc<World>,
@@ -109,10 +112,13 @@ impl Actor {
     /// Whether the call is made for it by a thread for tasks.
     fn is_by_task(&self, what: What) -> bool {
         match what {
-            What::Take { ask, .. } | What::Request(ask) => ask.by_task,
+            What::Take { ask, .. } | What::With { ask, .. } | What::Lead { ask, .. } | What::Request(ask) => {
+                ask.by_task
+            }
+            What::TakeAll { by_task, .. } => by_task,
             What::GiveBack { guard, .. } => {
                 let guard = self.guards.get(guard % self.guards.len().max(1));
-                guard.is_some_and(|guard| matches!(guard.guard, AnyGuard::Task(_)))
+                guard.is_some_and(|guard| matches!(guard.guard, AnyGuard::Task(_) | AnyGuard::AllOfTask(_)))
             }
             What::Await { request, .. } | What::Withdraw(request) => {
                 let request = self.requests.get(request % self.requests.len().max(1));
@@ -127,8 +133,11 @@ impl Actor {
         let requests = self.requests.len().max(1);
         match what {
             What::Take { ask, wait, listens } => self.take(ask, wait, listens),
-            What::With { ask, wait, lasts } => self.with(ask, wait, lasts),
-            What::TakeAll { locks, wait, listens } => self.take_all(locks, wait, listens),
+            What::With { ask, wait, lasts, dropped } => self.with(ask, wait, lasts, dropped),
+            What::Lead { ask, lasts, dropped } => self.lead(ask, lasts, dropped),
+            What::TakeAll { locks, wait, listens, by_task, dropped } => {
+                self.take_all(locks, wait, listens, (by_task, dropped));
+            }
             What::GiveBack { guard, end } if !self.guards.is_empty() => {
                 let guard = self.guards.remove(guard % guards);
                 self.give_back(guard, end);

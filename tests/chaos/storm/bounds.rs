@@ -29,6 +29,8 @@ pub enum Limit {
     Timed(Duration),
     /// Until it is granted, or the server was silent for the outage limit.
     Patient,
+    /// Until it is granted, however long the server is silent.
+    Campaign,
     /// A drain, which waits so long for holders.
     Drain(Duration),
 }
@@ -64,7 +66,7 @@ fn overdue(world: &World, call: &Call, now: Duration, cancelled: Option<Duration
         (Limit::AtOnce, false) => Some(settings.outage_limit + 4 * response + 2 * RETRY + slack),
         (Limit::Timed(time), true) => Some(time + slack),
         (Limit::Timed(time), false) => Some(time + 3 * response + 2 * RETRY + slack),
-        (Limit::Patient | Limit::Drain(_), _) => None,
+        (Limit::Patient | Limit::Campaign | Limit::Drain(_), _) => None,
     };
     if let Some(bound) = ends.filter(|bound| passed(call.began, *bound)) {
         return Some(format!("it should take {bound:?} at the most"));

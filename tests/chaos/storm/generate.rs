@@ -104,7 +104,7 @@ impl Plan {
 
     fn what(&self, dice: &mut Dice) -> What {
         let nth = index(dice, 4);
-        match dice.roll(110) {
+        match dice.roll(114) {
             0..=32 => What::Take { ask: self.ask_by_any(dice), wait: wait(dice), listens: dice.roll(2) == 0 },
             33..=60 => {
                 let keep = End::Keep(long(dice, Duration::from_secs(60)));
@@ -137,14 +137,21 @@ impl Plan {
             96..=99 => What::Restart,
             100..=106 => match self.several(dice) {
                 Several(0) => What::Look(0),
-                locks => What::TakeAll { locks, wait: wait(dice), listens: dice.roll(2) == 0 },
+                locks => What::TakeAll {
+                    locks,
+                    wait: wait(dice),
+                    listens: dice.roll(2) == 0,
+                    by_task: dice.roll(3) == 0,
+                    dropped: dropped(dice),
+                },
             },
-            _ => match self.ask(dice) {
-                // A semaphore has no closures.
-                ask if matches!(ask.kind, LockKind::Semaphore { .. }) => {
+            number => match (self.ask_by_any(dice), long(dice, Duration::from_secs(60))) {
+                // A semaphore of threads has no closures.
+                (ask, _) if matches!(ask.kind, LockKind::Semaphore { .. }) && !ask.by_task => {
                     What::Take { ask, wait: wait(dice), listens: false }
                 }
-                ask => What::With { ask, wait: wait(dice), lasts: long(dice, Duration::from_secs(60)) },
+                (ask, lasts) if number > 110 => What::Lead { ask, lasts, dropped: dropped(dice) },
+                (ask, lasts) => What::With { ask, wait: wait(dice), lasts, dropped: dropped(dice) },
             },
         }
     }
@@ -220,6 +227,11 @@ fn wait(dice: &mut Dice) -> Wait {
         2..=4 => Wait::UpTo(time_out(dice)),
         _ => Wait::Forever,
     }
+}
+
+/// After what time a task drops its future, if it does.
+fn dropped(dice: &mut Dice) -> Option<Duration> {
+    (dice.roll(3) == 0).then(|| long(dice, Duration::from_secs(60)))
 }
 
 /// How long after its caller has given it up a message arrives: mostly as long as the server may begin what it asks for.

@@ -1,10 +1,13 @@
 //! The handles of all kinds of locks, as an ask or an operator wants them.
 
+use std::time::Duration;
+
 use fairlock::{
-    AsyncLock, Cancel, Client, FencingToken, Guard, Lock, LockKind, LockState, OwnedLock, OwnerId, Ownership,
-    Result, RwLock, Semaphore, TryLock, Waiter,
+    AsyncClient, AsyncHold, AsyncLock, Cancel, Client, Guard, Lock, LockKind, LockState, OwnedLock, OwnerId,
+    Ownership, Result, RwLock, Semaphore, Term, TryLock, Waiter,
 };
 
+use crate::actor::Site;
 use crate::in_hand::{AnyGuard, Pending};
 use crate::program::{Ask, Several, Terms, Wait};
 use crate::server::name_of;
@@ -72,7 +75,7 @@ impl Handle {
         }
     }
 
-    fn for_tasks(&self, ask: Ask) -> Result<AsyncLock> {
+    pub fn for_tasks(&self, ask: Ask) -> Result<AsyncLock> {
         Ok(match self {
             Handle::Thread(lock) => lock.to_async(),
             Handle::Owned(lock) => lock.to_async(),
@@ -92,11 +95,11 @@ impl Handle {
         })
     }
 
-    /// A closure under the lock; it is told owner and token. None: busy. A semaphore has no such call.
-    pub fn with<T>(&self, wait: Wait, act: impl FnOnce(String, FencingToken) -> T) -> Result<Option<T>> {
+    /// Works under the lock for so long. None: busy. A semaphore has no such call.
+    pub fn work(&self, world: &World, how: How, lasts: Duration, site: &Site) -> Result<Option<()>> {
         match self {
-            Handle::Thread(lock) => with(lock, wait, act),
-            Handle::Owned(lock) => with(lock, wait, act),
+            Handle::Thread(lock) => work(world, lock, how, lasts, site),
+            Handle::Owned(lock) => work(world, lock, how, lasts, site),
             Handle::Permits(_) => Ok(None),
         }
     }
@@ -123,26 +126,66 @@ where
     Ok(guard.map(Into::into))
 }
 
-fn with<O: Ownership, T>(
+/// How work gets its lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    With(Wait),
+    Lead,
+}
+
+fn work<O: Ownership>(
+    world: &World,
     lock: &Lock<O>,
-    wait: Wait,
-    act: impl FnOnce(String, FencingToken) -> T,
-) -> Result<Option<T>> {
-    let act = |guard: &Guard<O>| act(guard.owner().to_string(), guard.token());
-    let done = match wait {
-        Wait::No => lock.try_with(act)?,
-        Wait::UpTo(time) => lock.with_for(time, act)?,
-        Wait::Forever => return lock.with(act).map(Some),
+    how: How,
+    lasts: Duration,
+    site: &Site,
+) -> Result<Option<()>> {
+    let act = |guard: &Guard<O>| {
+        let _work = site.begin(guard.owner().as_str(), guard.token());
+        world.clock.sleep(lasts);
     };
-    Ok(match done {
-        TryLock::Granted(result) => Some(result),
+    let lead = |term: &Term<'_, O>| {
+        let _work = site.begin(term.owner().as_str(), term.token());
+        let _ = term.pause(site.lasts(lasts));
+    };
+    match how {
+        How::With(Wait::No) => lock.try_with(act).map(done),
+        How::With(Wait::UpTo(time)) => lock.with_for(time, act).map(done),
+        How::With(Wait::Forever) => lock.with(act).map(Some),
+        How::Lead => lock.lead(lead).map(Some),
+    }
+}
+
+/// The same for a task.
+pub async fn work_as_task(
+    world: &World,
+    lock: AsyncLock,
+    how: How,
+    lasts: Duration,
+    site: &Site,
+) -> Result<Option<()>> {
+    let act = async |hold: AsyncHold| {
+        let _work = site.begin(hold.owner().as_str(), hold.token());
+        let _ = world.bell().nap(site.lasts(lasts)).await;
+    };
+    match how {
+        How::With(Wait::No) => lock.try_with(act).await.map(done),
+        How::With(Wait::UpTo(time)) => lock.with_for(time, act).await.map(done),
+        How::With(Wait::Forever) => lock.with(act).await.map(Some),
+        How::Lead => lock.lead(act).await.map(Some),
+    }
+}
+
+fn done(tried: TryLock<()>) -> Option<()> {
+    match tried {
+        TryLock::Granted(()) => Some(()),
         TryLock::Busy(_) => None,
-    })
+    }
 }
 
 /// Several locks at once, named from the last to the first.
 pub fn get_all(client: &Client, locks: Several, wait: Wait) -> Result<Option<AnyGuard>> {
-    let names: Vec<String> = locks.iter().rev().map(name_of).collect();
+    let names = names_of(locks);
     let guard = match wait {
         Wait::No => client.try_lock_all(&names)?.guard(),
         Wait::UpTo(time) => client.try_lock_all_for(&names, time)?.guard(),
@@ -151,19 +194,42 @@ pub fn get_all(client: &Client, locks: Several, wait: Wait) -> Result<Option<Any
     Ok(guard.map(AnyGuard::All))
 }
 
+/// The same for a task.
+pub async fn get_all_as_task(client: &AsyncClient, locks: Several, wait: Wait) -> Result<Option<AnyGuard>> {
+    let names = names_of(locks);
+    let guard = match wait {
+        Wait::No => client.try_lock_all(&names).await?.guard(),
+        Wait::UpTo(time) => client.try_lock_all_for(&names, time).await?.guard(),
+        Wait::Forever => Some(client.lock_all(&names).await?),
+    };
+    Ok(guard.map(AnyGuard::AllOfTask))
+}
+
+fn names_of(locks: Several) -> Vec<String> {
+    locks.iter().rev().map(name_of).collect()
+}
+
 /// The handle of an operator, who knows what kind of lock it is.
-pub enum Desk {
+pub enum Desk<'a> {
     Exclusive(Lock),
     Shared(RwLock),
     Permits(Semaphore),
+    Task(&'a World, AsyncLock),
 }
 
-impl Desk {
-    pub fn of(client: &Client, name: &str, kind: LockKind) -> Result<Desk> {
+impl<'a> Desk<'a> {
+    pub fn of(
+        world: &'a World,
+        client: &Client,
+        (lock, kind): (usize, LockKind),
+        by_task: bool,
+    ) -> Result<Desk<'a>> {
+        let name = name_of(lock);
         Ok(match kind {
-            LockKind::ReadWrite => Desk::Shared(client.rw_lock(name)?),
-            LockKind::Semaphore { permits } => Desk::Permits(client.semaphore(name, permits)?),
-            _ => Desk::Exclusive(client.fair_lock(name)?),
+            _ if by_task => Desk::Task(world, client.to_async().lock_of(&name, kind)?),
+            LockKind::ReadWrite => Desk::Shared(client.rw_lock(&name)?),
+            LockKind::Semaphore { permits } => Desk::Permits(client.semaphore(&name, permits)?),
+            _ => Desk::Exclusive(client.fair_lock(&name)?),
         })
     }
 
@@ -175,6 +241,7 @@ impl Desk {
             }
             Desk::Shared(lock) => lock.inspect(),
             Desk::Permits(semaphore) => semaphore.inspect(),
+            Desk::Task(world, lock) => task::wait_for(world, lock.inspect()),
         }
     }
 
@@ -183,6 +250,7 @@ impl Desk {
             Desk::Exclusive(lock) => lock.kick(waiter),
             Desk::Shared(lock) => lock.kick(waiter),
             Desk::Permits(semaphore) => semaphore.kick(waiter),
+            Desk::Task(world, lock) => task::wait_for(world, lock.kick(waiter)),
         }
     }
 
@@ -191,6 +259,7 @@ impl Desk {
             Desk::Exclusive(lock) => lock.force_unlock(),
             Desk::Shared(lock) => lock.force_unlock(),
             Desk::Permits(semaphore) => semaphore.force_unlock(),
+            Desk::Task(world, lock) => task::wait_for(world, lock.force_unlock()),
         }
     }
 
@@ -199,6 +268,7 @@ impl Desk {
             Desk::Exclusive(_) => Ok(false),
             Desk::Shared(lock) => lock.force_unlock_of(owner),
             Desk::Permits(semaphore) => semaphore.force_unlock_of(owner),
+            Desk::Task(world, lock) => task::wait_for(world, lock.force_unlock_of(owner)),
         }
     }
 }

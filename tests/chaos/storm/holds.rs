@@ -35,7 +35,9 @@ pub struct Holds {
 
 struct Collecting {
     life: Arc<Life>,
-    owner: String,
+    actor: usize,
+    /// None for a task: then each lock has its own.
+    owner: Option<String>,
     locks: Vec<String>,
 }
 
@@ -101,17 +103,22 @@ impl Holds {
         self.listeners.retain(|(_, other)| !other.same_channel(channel));
     }
 
-    /// This owner begins to take several locks.
-    pub fn collects(&mut self, life: &Arc<Life>, owner: &str, locks: &[String]) {
-        let (life, owner, locks) = (Arc::clone(life), owner.to_owned(), locks.to_vec());
-        self.collecting.push(Collecting { life, owner, locks });
+    /// This actor begins to take several locks.
+    pub fn collects(&mut self, life: &Arc<Life>, actor: usize, owner: Option<String>, locks: &[String]) {
+        let (life, locks) = (Arc::clone(life), locks.to_vec());
+        self.collecting.push(Collecting { life, actor, owner, locks });
     }
 
     /// It has them all, or none.
-    pub fn has_collected(&mut self, life: &Arc<Life>, owner: &str, locks: &[String]) {
-        self.collecting.retain(|one| !(Arc::ptr_eq(&one.life, life) && one.owner == owner));
-        for lock in locks {
-            self.request_ends(life, lock, owner);
+    pub fn has_collected(&mut self, actor: usize) {
+        let over: Vec<_> = self.collecting.extract_if(.., |one| one.actor == actor).collect();
+        for Collecting { life, owner, locks, .. } in over {
+            for lock in locks {
+                match &owner {
+                    Some(owner) => self.request_ends(&life, &lock, owner),
+                    None => self.a_task_ends(&life, &lock),
+                }
+            }
         }
     }
 
@@ -189,7 +196,10 @@ impl Holds {
             }
             let who = world.name_of(&seen.owner);
             // With a real clock its actor may have given it back, and say so in a moment; and so may a call for several locks.
-            let is_one = |one: &Collecting| one.owner == seen.owner && one.locks.contains(lock);
+            let is_one = |one: &Collecting| {
+                let is_its = one.owner.as_ref().is_none_or(|owner| *owner == seen.owner);
+                is_its && Arc::ptr_eq(&one.life, life) && one.locks.contains(lock)
+            };
             let is_collected = seen.guards <= 0 && collecting.iter().any(is_one);
             let comes_soon = world.manual().is_none() || is_collected;
             if !is_told(life, lock, *token, if comes_soon { Duration::ZERO } else { PATIENCE }) {
@@ -230,6 +240,17 @@ impl Holds {
             if !is_told(&life, lost.lock.as_str(), lost.token, PATIENCE) {
                 let what = format!("a call said {lost}, and no callback told it");
                 world.found(Promise::Told, what);
+            }
+        }
+    }
+
+    /// All actors have ended: the client holds nothing but what was leaked.
+    pub fn check_ended(&self, world: &World, life: &Life) {
+        for hold in life.look(|client| client.held()).into_iter().flatten() {
+            let seen = self.holds.get(&(hold.lock.as_str().to_owned(), hold.token));
+            if seen.is_none_or(|seen| seen.guards <= 0) {
+                let what = format!("{life} holds {} by {}, and no actor has it", hold.lock, hold.token);
+                world.found(Promise::Ghost, what);
             }
         }
     }

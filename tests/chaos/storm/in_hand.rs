@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use fairlock::crossbeam_channel::Receiver;
 use fairlock::{
-    AllGuard, AsyncGuard, Cancel, Error, FencingToken, Guard, LockGuard, LockRequest, Locking, Lost,
-    OwnedGuard, OwnedRequest, Ownership, Request, Result,
+    AllGuard, AsyncAllGuard, AsyncGuard, Cancel, Error, FencingToken, Guard, LockGuard, LockRequest, Locking,
+    Lost, OwnedGuard, OwnedRequest, Ownership, Request, Result,
 };
 
 use crate::bounds::{Call, Limit};
@@ -22,6 +22,7 @@ pub enum AnyGuard {
     Owned(OwnedGuard),
     Task(AsyncGuard),
     All(AllGuard),
+    AllOfTask(AsyncAllGuard),
 }
 
 pub enum Pending {
@@ -58,6 +59,11 @@ pub enum ClientEnd {
     Drain(Duration),
 }
 
+/// Every other actor makes the calls of an operator, and those that end a client, as a task does.
+pub fn is_by_task(actor: usize) -> bool {
+    actor % 2 == 1
+}
+
 /// Ends the client, and notes when that began and what came of it.
 pub fn end_client(world: &World, using: &Using, number: usize, how: ClientEnd) {
     let life = &using.life;
@@ -71,11 +77,19 @@ pub fn end_client(world: &World, using: &Using, number: usize, how: ClientEnd) {
         ClientEnd::Shutdown => ("shutdown", Limit::Patient),
         ClientEnd::Drain(at_most) => ("drain", Limit::Drain(at_most)),
     };
+    let (by_task, tasks) = (is_by_task(number), using.client.to_async());
     let result = call(world, number, what.into(), life, limit, &Cancel::new(), || match how {
+        ClientEnd::Shutdown if by_task => task::wait_for(world, tasks.shutdown()),
         ClientEnd::Shutdown => using.client.shutdown(),
-        ClientEnd::Drain(at_most) => using.client.drain(at_most).map(|cut_off| {
-            world.count(if cut_off.is_empty() { "drain: in order" } else { "drain: cut off" });
-        }),
+        ClientEnd::Drain(at_most) => {
+            let drained = match by_task {
+                true => task::wait_for(world, tasks.drain(at_most)),
+                false => using.client.drain(at_most),
+            };
+            drained.map(|cut_off| {
+                world.count(if cut_off.is_empty() { "drain: in order" } else { "drain: cut off" });
+            })
+        }
     });
     world.note(format_args!("a{number}: {what} of {life}: {result:?}"));
     let mut fate = locked(&life.fate);
@@ -127,10 +141,8 @@ impl AnyGuard {
             AnyGuard::Thread(guard) => vec![(lock, guard.token())],
             AnyGuard::Owned(guard) => vec![(lock, guard.token())],
             AnyGuard::Task(guard) => vec![(lock, guard.token())],
-            AnyGuard::All(guard) => {
-                let names = (0..8).map(|lock| (lock, name_of(lock)));
-                names.filter_map(|(lock, name)| Some((lock, guard.token(&name)?))).collect()
-            }
+            AnyGuard::All(guard) => tokens_of(|lock| guard.token(lock)),
+            AnyGuard::AllOfTask(guard) => tokens_of(|lock| guard.token(lock)),
         }
     }
 
@@ -140,7 +152,7 @@ impl AnyGuard {
             AnyGuard::Thread(guard) => Some(guard.owner().to_string()),
             AnyGuard::Owned(guard) => Some(guard.owner().to_string()),
             AnyGuard::Task(guard) => Some(guard.owner().to_string()),
-            AnyGuard::All(_) => None,
+            AnyGuard::All(_) | AnyGuard::AllOfTask(_) => None,
         }
     }
 
@@ -149,17 +161,9 @@ impl AnyGuard {
         Some(match self {
             AnyGuard::Thread(guard) => guard.lost().clone(),
             AnyGuard::Owned(guard) => guard.lost().clone(),
-            AnyGuard::Task(_) => return None,
+            AnyGuard::Task(_) | AnyGuard::AllOfTask(_) => return None,
             AnyGuard::All(guard) => guard.lost().clone(),
         })
-    }
-
-    /// That of a task has no calls which block.
-    pub fn into_blocking(self) -> AnyGuard {
-        match self {
-            AnyGuard::Task(guard) => AnyGuard::Owned(guard.into_blocking()),
-            guard => guard,
-        }
     }
 
     pub fn unlock(self, world: &World) -> Result<()> {
@@ -168,16 +172,17 @@ impl AnyGuard {
             AnyGuard::Owned(guard) => guard.unlock(),
             AnyGuard::Task(guard) => task::wait_for(world, guard.unlock()),
             AnyGuard::All(guard) => guard.unlock(),
+            AnyGuard::AllOfTask(guard) => task::wait_for(world, guard.unlock()),
         }
     }
 
     /// A guard of several locks can't keep them: it is dropped.
-    pub fn keep_for(self, at_least: Duration) -> Result<()> {
+    pub fn keep_for(self, world: &World, at_least: Duration) -> Result<()> {
         match self {
             AnyGuard::Thread(guard) => guard.keep_for(at_least),
             AnyGuard::Owned(guard) => guard.keep_for(at_least),
-            AnyGuard::Task(guard) => guard.into_blocking().keep_for(at_least),
-            AnyGuard::All(_) => Ok(()),
+            AnyGuard::Task(guard) => task::wait_for(world, guard.keep_for(at_least)),
+            AnyGuard::All(_) | AnyGuard::AllOfTask(_) => Ok(()),
         }
     }
 
@@ -188,6 +193,7 @@ impl AnyGuard {
             AnyGuard::Owned(guard) => guard.leak(),
             AnyGuard::Task(guard) => guard.into_blocking().leak(),
             AnyGuard::All(guard) => drop(guard),
+            AnyGuard::AllOfTask(guard) => drop(guard),
         }
     }
 
@@ -197,18 +203,23 @@ impl AnyGuard {
             AnyGuard::Owned(guard) => guard.valid_for(),
             AnyGuard::Task(guard) => guard.valid_for(),
             AnyGuard::All(guard) => guard.valid_for(),
+            AnyGuard::AllOfTask(guard) => guard.valid_for(),
         }
     }
 
-    /// That of a task is not renewed by a call.
-    pub fn renew(&self) -> Result<Duration> {
+    pub fn renew(&self, world: &World) -> Result<Duration> {
         match self {
             AnyGuard::Thread(guard) => guard.renew(),
             AnyGuard::Owned(guard) => guard.renew(),
-            AnyGuard::Task(guard) => guard.check().map(|()| guard.valid_for()),
+            AnyGuard::Task(guard) => task::wait_for(world, guard.renew()),
             AnyGuard::All(guard) => guard.renew(),
+            AnyGuard::AllOfTask(guard) => task::wait_for(world, guard.renew()),
         }
     }
+}
+
+fn tokens_of(token: impl Fn(&str) -> Option<FencingToken>) -> Vec<(usize, FencingToken)> {
+    (0..8).filter_map(|lock| Some((lock, token(&name_of(lock))?))).collect()
 }
 
 impl From<LockGuard> for AnyGuard {

@@ -120,17 +120,26 @@ pub enum What {
         wait: Wait,
         listens: bool,
     },
-    /// `with`, `try_with`, `with_for`; the closure takes so long.
+    /// `with`, `try_with`, `with_for`; the closure takes so long. `dropped`: a task drops the future after this time.
     With {
         ask: Ask,
         wait: Wait,
         lasts: Duration,
+        dropped: Option<Duration>,
+    },
+    /// `lead`, for a term that takes so long.
+    Lead {
+        ask: Ask,
+        lasts: Duration,
+        dropped: Option<Duration>,
     },
     /// `lock_all`, `try_lock_all`, `try_lock_all_for`.
     TakeAll {
         locks: Several,
         wait: Wait,
         listens: bool,
+        by_task: bool,
+        dropped: Option<Duration>,
     },
     /// Gives up a guard.
     GiveBack {
@@ -214,10 +223,12 @@ impl What {
     /// The length of the fixed lease that is asked for, or for how long the lock is to be kept.
     pub fn lease(&self) -> Option<Duration> {
         match self {
-            What::Take { ask, .. } | What::With { ask, .. } | What::Request(ask) => match ask.terms {
-                Terms::Fixed(lease) => Some(lease),
-                Terms::Renewed | Terms::Capped(_) => None,
-            },
+            What::Take { ask, .. } | What::With { ask, .. } | What::Lead { ask, .. } | What::Request(ask) => {
+                match ask.terms {
+                    Terms::Fixed(lease) => Some(lease),
+                    Terms::Renewed | Terms::Capped(_) => None,
+                }
+            }
             What::GiveBack { end: End::Keep(at_least), .. } => Some(*at_least),
             _ => None,
         }
@@ -226,7 +237,7 @@ impl What {
     /// As what kind it asks for this lock, if it does.
     fn kind_of(&self, lock: usize) -> Option<LockKind> {
         match self {
-            What::Take { ask, .. } | What::With { ask, .. } | What::Request(ask) => {
+            What::Take { ask, .. } | What::With { ask, .. } | What::Lead { ask, .. } | What::Request(ask) => {
                 (ask.lock == lock).then_some(ask.kind)
             }
             What::TakeAll { locks, .. } => locks.iter().any(|other| other == lock).then_some(LockKind::Fair),

@@ -146,12 +146,21 @@ fn scaled(program: &Program) -> Program {
                 shorten(ask);
                 shorten_wait(wait);
             }
-            What::With { ask, wait, lasts } => {
+            What::With { ask, wait, lasts, dropped } => {
                 shorten(ask);
                 shorten_wait(wait);
                 *lasts = (*lasts).min(3000 * MS);
+                *dropped = dropped.map(|after| after.min(3000 * MS));
             }
-            What::TakeAll { wait, .. } => shorten_wait(wait),
+            What::Lead { ask, lasts, dropped } => {
+                shorten(ask);
+                *lasts = (*lasts).min(3000 * MS);
+                *dropped = dropped.map(|after| after.min(3000 * MS));
+            }
+            What::TakeAll { wait, dropped, .. } => {
+                shorten_wait(wait);
+                *dropped = dropped.map(|after| after.min(3000 * MS));
+            }
             What::Request(ask) => shorten(ask),
             What::Await { wait, .. } => shorten_wait(wait),
             What::GiveBack { end: End::Keep(at_least), .. } => *at_least = (*at_least).min(3000 * MS),

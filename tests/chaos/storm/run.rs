@@ -244,6 +244,7 @@ impl Driver {
         let world = Arc::clone(&self.world);
         for life in world.lives() {
             check_told(&world, &life);
+            locked(&world.holds).check_ended(&world, &life);
         }
         self.check_polling();
         let before = world.now();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use fairlock::{Cancel, Client, Clock, MemoryBackend, OwnedGuard};
+use fairlock::{Cancel, Client, Clock, MemoryBackend, OwnedGuard, TryLocking};
 
 use crate::world::World;
 
@@ -34,6 +34,11 @@ impl Bell {
         let lock = client.fair_lock("bell").expect("a name").owned_by(&client.new_owner());
         let held = lock.expect("its own").lock().expect("it is free");
         Bell { client, _held: held }
+    }
+
+    /// Ready after this time.
+    pub fn nap(&self, time: Duration) -> TryLocking {
+        self.client.fair_lock("bell").expect("as before").to_async().try_lock_for(time)
     }
 
     /// Until it rings, or so long.

@@ -1,5 +1,6 @@
 //! What a client does besides waits, awaited: no call blocks a task, and a dropped call does what its page says.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
@@ -50,6 +51,16 @@ async fn makes_every_call(client: AsyncClient, other: AsyncClient) -> fairlock::
     assert!(matches!(guard.check(), Err(Error::Lost(_))));
     waiting.await?.keep_for(MOMENT).await?;
     lock.lock().await?.unlock().await?; // when it is kept no more
+    let terms = AtomicUsize::new(0);
+    let led = lock.lead(async |_| {
+        if terms.fetch_add(1, SeqCst) == 0 {
+            theirs.force_unlock().await?;
+            pending::<()>().await;
+        }
+        Ok::<(), Error>(())
+    });
+    led.await??;
+    assert_eq!(terms.load(SeqCst), 2);
 
     let prices = client.rw_lock("calls:prices")?;
     let (one, two) = (prices.read().await?, granted(prices.try_read().await?));

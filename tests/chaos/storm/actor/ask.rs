@@ -6,8 +6,8 @@ use std::time::Duration;
 use fairlock::{Cancel, LockKind};
 
 use super::{Actor, Guard, Request};
-use crate::bounds::{Call, Limit};
-use crate::handles::{Handle, get_all};
+use crate::bounds::Limit;
+use crate::handles::{Handle, get_all, get_all_as_task};
 use crate::in_hand::{AnyGuard, asked_as, begin_as_task, owner_of, thread_owner};
 use crate::judge::{self, Reasons};
 use crate::life::Life;
@@ -17,7 +17,7 @@ use crate::server::name_of;
 use crate::world::{Promise, Using, locked};
 
 impl Wait {
-    fn limit(self) -> Limit {
+    pub(super) fn limit(self) -> Limit {
         match self {
             Wait::No => Limit::AtOnce,
             Wait::UpTo(time) => Limit::Timed(time),
@@ -54,56 +54,27 @@ impl Actor {
     }
 
     /// The caller was told that it is busy.
-    fn is_busy(&self, using: &Using, ask: Ask, began: Duration, wait: Wait) {
+    pub(super) fn is_busy(&self, using: &Using, ask: Ask, began: Duration, wait: Wait) {
         if let Some(owner) = asked_as(using, ask) {
             let about = (&*name_of(ask.lock), &*owner);
             judge::busy(&self.world, &using.life, about, began, wait.until(began));
         }
     }
 
-    /// A closure under the lock, which takes so long.
-    pub(super) fn with(&mut self, ask: Ask, wait: Wait, lasts: Duration) {
+    /// All of these locks, or none. A task may drop the future after some time.
+    pub(super) fn take_all(
+        &mut self,
+        locks: Several,
+        wait: Wait,
+        listens: bool,
+        (by_task, dropped): (bool, Option<Duration>),
+    ) {
         let Some(using) = self.world.client(self.client) else { return };
-        let wait = self.patience(ask, wait, &using.life);
-        let (cancel, life, lock) = (self.cancel(), Arc::clone(&using.life), name_of(ask.lock));
-        self.forget_answers(&using, ask);
-        let began = self.world.now();
-        let world = Arc::clone(&self.world);
-        let (number, mut was_called) = (self.number, false);
-        let what = format!("{:?}", What::With { ask, wait, lasts });
-        let got = self.call(what, &life, wait.limit(), &cancel, || {
-            Handle::of(&using, ask, &cancel)?.with(wait, |owner, token| {
-                was_called = true;
-                locked(&world.calls)[number] = None;
-                world.count("closures");
-                world.note(format_args!("a{number} has {ask:?}, token {token}, in a closure"));
-                locked(&world.holds).guard_made(&life, &lock, &owner, token, ask.terms);
-                world.clock.sleep(lasts);
-                let was_told = locked(&world.holds).guard_ends(&lock, token);
-                let what = format!("end of a closure with {ask:?}, token {token}");
-                let (life, began, cancel) = (Arc::clone(&life), world.now(), Cancel::new());
-                locked(&world.calls)[number] = Some(Call { what, life, began, limit: Limit::AtOnce, cancel });
-                (was_told, token)
-            })
-        });
-        match got {
-            Ok(Some((true, token))) => {
-                let what = format!("{lock}: the loss of {token} was told, and `with` says Ok");
-                self.world.found(Promise::Answer, what);
-            }
-            Ok(Some(_)) => {}
-            Ok(None) => self.is_busy(&using, ask, began, wait),
-            Err(error) => {
-                let reasons = Reasons { lost: was_called, ..self.reasons(ask) };
-                self.judge(&error, (began, &cancel), &life, "with", reasons);
-            }
+        // Each hold of a task has its own owner.
+        let owner = if by_task { None } else { thread_owner(&using).ok() };
+        if owner.is_none() && !by_task {
+            return;
         }
-    }
-
-    /// All of these locks, or none.
-    pub(super) fn take_all(&mut self, locks: Several, wait: Wait, listens: bool) {
-        let Some(using) = self.world.client(self.client) else { return };
-        let Ok(owner) = thread_owner(&using) else { return };
         let wait = self.patience_for_all(locks, wait);
         let (life, began, cancel) = (Arc::clone(&using.life), self.world.now(), Cancel::new());
         let asks = locks.iter().map(|lock| Ask {
@@ -112,26 +83,35 @@ impl Actor {
             units: 1,
             terms: Terms::Renewed,
             owner: None,
-            by_task: false,
+            by_task,
         });
         let asks: Vec<Ask> = asks.collect();
         asks.iter().for_each(|ask| self.forget_answers(&using, *ask));
         let names: Vec<String> = locks.iter().map(name_of).collect();
-        locked(&self.world.holds).collects(&life, &owner, &names);
-        let what = format!("{:?}", What::TakeAll { locks, wait, listens });
-        let got = self.call(what, &life, wait.limit(), &cancel, || get_all(&using.client, locks, wait));
-        let misuse = self.has_as_thread().any(|lock| locks.iter().any(|other| other == lock));
+        locked(&self.world.holds).collects(&life, self.number, owner.clone(), &names);
+        let what = format!("{:?}", What::TakeAll { locks, wait, listens, by_task, dropped });
+        let got = self.call(what, &life, wait.limit(), &cancel, || {
+            if !by_task {
+                return get_all(&using.client, locks, wait);
+            }
+            let client = using.client.to_async();
+            let future = get_all_as_task(&client, locks, wait);
+            self.await_or_drop(&life, &names, future, dropped).unwrap_or(Ok(None))
+        });
+        let misuse = !by_task && self.has_as_thread().any(|lock| locks.iter().any(|other| other == lock));
         match got {
             Ok(Some(guard)) => {
                 self.world.count("lock_all: guards");
                 self.keep(guard, asks[0], using, listens);
-                return locked(&self.world.holds).has_collected(&life, &owner, &names);
+                return locked(&self.world.holds).has_collected(self.number);
             }
             Ok(None) => {
                 self.world.count("lock_all: none");
                 // The one that was asked for last was busy.
-                if let Some((lock, _)) = link::asked_last().filter(|(_, asker)| *asker == owner) {
-                    judge::busy(&self.world, &life, (&lock, &owner), began, wait.until(began));
+                if let (Some(owner), Some((lock, asker))) = (&owner, link::asked_last())
+                    && asker == *owner
+                {
+                    judge::busy(&self.world, &life, (&lock, owner), began, wait.until(began));
                 }
             }
             Err(error) => {
@@ -140,8 +120,10 @@ impl Actor {
                 self.judge(&error, (began, &cancel), &life, "lock_all", reasons);
             }
         }
-        locked(&self.world.holds).has_collected(&life, &owner, &names);
-        self.has_none_more(&using, &owner, locks);
+        locked(&self.world.holds).has_collected(self.number);
+        if let Some(owner) = owner {
+            self.has_none_more(&using, &owner, locks);
+        }
     }
 
     /// After a failed call for several locks the thread holds what it held before, and no more.
@@ -230,7 +212,7 @@ impl Actor {
     }
 
     /// What is known of what this owner asked for before is of no interest any more.
-    fn forget_answers(&self, using: &Using, ask: Ask) {
+    pub(super) fn forget_answers(&self, using: &Using, ask: Ask) {
         link::forget_asked();
         let Ok(Some(owner)) = owner_of(using, ask) else { return };
         locked(&using.life.fate).answered.remove(&(name_of(ask.lock), owner));

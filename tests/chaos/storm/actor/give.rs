@@ -59,7 +59,7 @@ impl Actor {
         let what = format!("{end:?} {ask:?}, tokens {:?}", holds);
         let result = self.call(what, &life, Limit::AtOnce, &Cancel::new(), || match end {
             End::Unlock => guard.unlock(&self.world),
-            End::Keep(at_least) => guard.keep_for(at_least),
+            End::Keep(at_least) => guard.keep_for(&self.world, at_least),
             End::Drop | End::Leak => {
                 drop(guard);
                 Ok(())
@@ -92,10 +92,9 @@ impl Actor {
 
     pub(super) fn renew(&mut self, number: usize) {
         let Guard { guard, ask, holds, using } = self.guards.remove(number);
-        let guard = guard.into_blocking();
         let (life, began) = (Arc::clone(&using.life), self.world.now());
         let what = format!("renew {ask:?}, tokens {holds:?}");
-        let result = self.call(what, &life, Limit::AtOnce, &Cancel::new(), || guard.renew());
+        let result = self.call(what, &life, Limit::AtOnce, &Cancel::new(), || guard.renew(&self.world));
         match result {
             Ok(left) if left.is_zero() => {
                 self.world

@@ -5,9 +5,8 @@ use fairlock::{Cancel, Result};
 use super::Actor;
 use crate::bounds::Limit;
 use crate::handles::Desk;
-use crate::in_hand::{ClientEnd, end_client};
+use crate::in_hand::{ClientEnd, end_client, is_by_task};
 use crate::judge::Reasons;
-use crate::server::name_of;
 use crate::world::locked;
 
 impl Actor {
@@ -41,7 +40,7 @@ impl Actor {
         let (began, none) = (self.world.now(), Cancel::new());
         let program = &self.world.program;
         let result = self.call(format!("{what} L{lock}"), &using.life, Limit::AtOnce, &none, || {
-            act(&Desk::of(&using.client, &name_of(lock), program.locks[lock])?)
+            act(&Desk::of(&self.world, &using.client, (lock, program.locks[lock]), is_by_task(self.number))?)
         });
         if let Err(error) = result {
             let reasons = Reasons { mismatch: program.mixes(lock), ..Reasons::default() };
