@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | `exclusion`, `order`, `holds`, `waits` | what every lock promises: one holder, the order, leases and losses, the end of a wait |
 //! | `readers`, `permits`, `shared`, `units` | locks that several owners hold |
+//! | `tasks` | the same by futures: waits, work, terms, several locks, the calls of a client |
 //! | `lock_all`, `kept`, `insight` | several locks at once, locks that stay taken, what an operator sees and does |
 //! | `requests`, `tickets`, `releases` | repeats, forgotten places and late releases, by calls of the backend itself |
 //! | `forward` | no cases: a backend that changes a few methods of another backend |
@@ -24,6 +25,7 @@ mod readers;
 mod releases;
 mod requests;
 mod shared;
+mod tasks;
 mod tickets;
 mod units;
 mod waits;
@@ -43,6 +45,7 @@ pub use readers::*;
 pub use releases::*;
 pub use requests::*;
 pub use shared::*;
+pub use tasks::*;
 pub use tickets::*;
 pub use units::*;
 pub use waits::*;
@@ -174,7 +177,7 @@ pub(crate) fn until_waiting(harness: &impl Harness, lock: &Lock, n: usize) {
 }
 
 /// Polls until `done`, for at most 10 s of real time.
-pub(crate) fn until(what: &str, done: impl Fn() -> bool) {
+pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
     let give_up_at = Instant::now() + Duration::from_secs(10);
     while !done() {
         assert!(Instant::now() < give_up_at, "waited 10 s until {what}");
@@ -252,6 +255,12 @@ macro_rules! conformance_tests {
             lock_alls_never_deadlock
             shutdown_ends_holds_and_waits
             a_drain_ends_waits_and_lets_holders_finish
+            tasks_get_the_lock_in_the_order_of_their_first_polls
+            a_dropped_future_of_a_task_leaves_nothing
+            work_of_a_task_is_dropped_when_its_hold_is_lost
+            a_task_that_leads_asks_again_after_a_loss
+            a_dropped_lock_all_of_a_task_gives_all_back
+            a_task_looks_kicks_and_ends_its_client
         }
     };
     ($harness:ty, shared) => {
@@ -320,6 +329,7 @@ mod tests {
             include_str!("releases.rs"),
             include_str!("requests.rs"),
             include_str!("shared.rs"),
+            include_str!("tasks.rs"),
             include_str!("tickets.rs"),
             include_str!("units.rs"),
             include_str!("waits.rs"),

@@ -1,0 +1,178 @@
+//! Tasks: waits, work, terms and the calls of a client as futures, which this thread polls.
+
+use std::cell::Cell;
+use std::future::pending;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use fairlock_core::{AsyncLock, Error, LockKind, TryLock};
+
+use super::{Harness, Promise, SLACK, client, client_to_be_told, lock, until, until_in_queue};
+
+/// Each poll of this thread but the first follows a wake-up.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Runs the future to its end, for at most 10 s of real time. A manual clock moves meanwhile.
+fn run<F: Future>(harness: &impl Harness, future: F) -> F::Output {
+    let (mut future, waker) = (pin!(future), Waker::from(Arc::new(Unpark(thread::current()))));
+    let give_up_at = Instant::now() + Duration::from_secs(10);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return output;
+        }
+        assert!(Instant::now() < give_up_at, "no wake-up in 10 s");
+        match harness.clock().manual() {
+            Some(_) => harness.pass(Duration::from_millis(10)),
+            None => thread::park_timeout(give_up_at.saturating_duration_since(Instant::now())),
+        }
+    }
+}
+
+/// Polls it once. What it is ready with is dropped.
+fn begin<F: Future + Unpin>(future: &mut F) {
+    let _ = Pin::new(future).poll(&mut Context::from_waker(Waker::noop()));
+}
+
+fn task_lock(harness: &impl Harness, name: &str) -> AsyncLock {
+    lock(harness, name).to_async()
+}
+
+/// Each poll of a new future takes a place.
+pub fn tasks_get_the_lock_in_the_order_of_their_first_polls(harness: &impl Harness) {
+    let (ours, theirs) = (lock(harness, "tasks"), task_lock(harness, "tasks"));
+    let guard = ours.lock().unwrap();
+    assert!(run(harness, theirs.try_lock()).unwrap().guard().is_none());
+    assert!(run(harness, theirs.try_lock_for(SLACK / 10)).unwrap().guard().is_none());
+    until_in_queue(harness, &ours, 0);
+    let waiters = if harness.promises(Promise::Order) { 3 } else { 1 };
+    let waits: Vec<_> = (1..=waiters)
+        .map(|n| {
+            let mut wait = theirs.lock();
+            begin(&mut wait);
+            until_in_queue(harness, &ours, n);
+            wait
+        })
+        .collect();
+    let mut last = guard.token();
+    guard.unlock().unwrap();
+    for wait in waits {
+        let guard = run(harness, wait).unwrap();
+        assert!(guard.token() > last && ours.is_locked().unwrap());
+        last = guard.token();
+        run(harness, guard.unlock()).unwrap();
+    }
+    harness.assert_nothing_is_left("tasks");
+}
+
+/// While it waits, when the lock was granted and no poll took it, and with the guard.
+pub fn a_dropped_future_of_a_task_leaves_nothing(harness: &impl Harness) {
+    let (ours, theirs) = (lock(harness, "drops"), task_lock(harness, "drops"));
+    let guard = ours.lock().unwrap();
+    let mut waits = theirs.lock();
+    begin(&mut waits);
+    until_in_queue(harness, &ours, 1);
+    drop(waits);
+    until_in_queue(harness, &ours, 0);
+    guard.unlock().unwrap();
+    for _ in 0..20 {
+        begin(&mut theirs.lock());
+    }
+    drop(run(harness, theirs.lock()).unwrap());
+    until("it is given back", || ours.try_lock().unwrap().guard().is_some());
+    harness.assert_nothing_is_left("drops");
+}
+
+/// Then the lock is free for others.
+pub fn work_of_a_task_is_dropped_when_its_hold_is_lost(harness: &impl Harness) {
+    let (client, _) = client_to_be_told(harness);
+    let ours = client.lock_of("work", harness.kind()).unwrap().to_async();
+    let theirs = task_lock(harness, "work");
+    let work = ours.with(async |_| {
+        assert!(theirs.force_unlock().await.unwrap());
+        pending::<()>().await
+    });
+    assert!(matches!(run(harness, work), Err(Error::Lost(_))));
+    let held = run(harness, theirs.try_lock()).unwrap().guard().expect("it was taken");
+    assert!(matches!(run(harness, ours.try_with(async |_| ())), Ok(TryLock::Busy(_))));
+    run(harness, held.unlock()).unwrap();
+    assert!(matches!(run(harness, ours.with_for(SLACK, async |_| 7)), Ok(TryLock::Granted(7))));
+    harness.assert_nothing_is_left("work");
+}
+
+/// Its next term has a larger token.
+pub fn a_task_that_leads_asks_again_after_a_loss(harness: &impl Harness) {
+    let (client, _) = client_to_be_told(harness);
+    let ours = client.lock_of("leads", harness.kind()).unwrap().to_async();
+    let theirs = task_lock(harness, "leads");
+    let former = Cell::new(None);
+    let led = ours.lead(async |term| {
+        if former.get().is_none() {
+            former.set(Some(term.token()));
+            assert!(theirs.force_unlock().await.unwrap());
+            pending::<()>().await;
+        }
+        term.token()
+    });
+    assert!(Some(run(harness, led).unwrap()) > former.get());
+    harness.assert_nothing_is_left("leads");
+}
+
+/// Or takes all. They are fair locks, so a store of plain locks has nothing to show here.
+pub fn a_dropped_lock_all_of_a_task_gives_all_back(harness: &impl Harness) {
+    if harness.kind() != LockKind::Fair {
+        return;
+    }
+    let (ours, names) = (client(harness).to_async(), ["task:b", "task:a"]);
+    let [second, first] = names.map(|name| lock(harness, name));
+    let busy = second.lock().unwrap();
+    assert!(run(harness, ours.try_lock_all(&names)).unwrap().guard().is_none());
+    let mut waits = Box::pin(ours.lock_all(&names));
+    until("it waits for the second lock", || {
+        second.inspect().unwrap().queue_length == 1 || {
+            begin(&mut waits);
+            false
+        }
+    });
+    assert!(first.try_lock().unwrap().guard().is_none());
+    drop(waits);
+    until("it is given back", || first.try_lock().unwrap().guard().is_some());
+    until_in_queue(harness, &second, 0);
+    busy.unlock().unwrap();
+    let all = run(harness, ours.lock_all(&names)).unwrap();
+    assert!(all.token("task:a").is_some() && !run(harness, all.renew()).unwrap().is_zero());
+    run(harness, all.unlock()).unwrap();
+    names.iter().for_each(|name| harness.assert_nothing_is_left(name));
+}
+
+/// What is awaited of a client and of an operator does what it does for threads.
+pub fn a_task_looks_kicks_and_ends_its_client(harness: &impl Harness) {
+    let (leaver, theirs) = (client(harness).to_async(), lock(harness, "ends"));
+    let ours = leaver.lock_of("ends", harness.kind()).unwrap();
+    let guard = run(harness, ours.lock()).unwrap();
+    assert_eq!(run(harness, ours.inspect()).unwrap().holder().unwrap().owner, *guard.owner());
+    if harness.promises(Promise::Order) {
+        let request = theirs.request().unwrap();
+        until_in_queue(harness, &theirs, 1);
+        let waiter = run(harness, ours.inspect()).unwrap().queue.remove(0);
+        assert!(run(harness, ours.kick(&waiter)).unwrap());
+        drop(request);
+    }
+    let mut drains = Box::pin(leaver.drain(SLACK * 10));
+    begin(&mut drains);
+    until("it is drained", || matches!(run(harness, ours.try_lock()), Err(Error::Shutdown { .. })));
+    guard.check().unwrap();
+    run(harness, guard.unlock()).unwrap();
+    assert!(run(harness, drains).unwrap().is_empty());
+    run(harness, leaver.shutdown()).unwrap();
+    theirs.try_lock().unwrap().guard().unwrap().unlock().unwrap();
+    harness.assert_nothing_is_left("ends");
+}
