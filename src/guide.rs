@@ -77,3 +77,7 @@ pub mod testing {}
 #[doc = include_str!("../docs/rustdoc-links.md")]
 #[cfg_attr(not(doctest), doc = include_str!("../docs/writing-a-backend.md"))] // its blocks are parts of fairlock-file/
 pub mod writing_a_backend {}
+
+#[doc = include_str!("../docs/rustdoc-links.md")]
+#[doc = include_str!("../docs/versions.md")]
+pub mod versions {}

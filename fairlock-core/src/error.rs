@@ -12,7 +12,7 @@ pub(crate) use busy::{held_by, name_of, to_a_tenth};
 pub use lost::{Lost, LostCause};
 
 use crate::backend::{BackendError, BackendErrorKind};
-use crate::ids::{LockKind, LockName, OwnerId, write_escaped};
+use crate::ids::{LockName, OwnerId, write_escaped};
 
 /// The result of the calls of this library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -90,14 +90,13 @@ pub enum Error {
         /// What it is elsewhere.
         source: Box<BackendError>,
     },
-    /// The backend, as it is set up, keeps no locks of this kind.
+    /// The backend, as it is set up, keeps no locks of this kind; or a newer version of fairlock keeps the lock, in a layout that
+    /// this version does not know: upgrade this program.
     Unsupported {
-        /// The lock.
-        lock: LockName,
-        /// The kind.
-        kind: LockKind,
-        /// Why not.
-        reason: &'static str,
+        /// The lock, when the call was about one.
+        lock: Option<LockName>,
+        /// Why not; for a layout, with its number.
+        source: Box<BackendError>,
     },
     /// [`Client::shutdown`](crate::Client::shutdown) or [`drain`](crate::Client::drain) was called.
     Shutdown {
@@ -151,18 +150,18 @@ impl Error {
             | Error::Misuse { lock, .. }
             | Error::Unsettled { lock, .. }
             | Error::Mismatch { lock, .. }
-            | Error::Unsupported { lock, .. }
             | Error::Corrupt { lock, .. } => Some(lock),
             Error::Lost(lost) => Some(&lost.lock),
-            Error::Unavailable { lock, .. } | Error::Denied { lock, .. } | Error::Shutdown { lock } => {
-                lock.as_ref()
-            }
+            Error::Unavailable { lock, .. }
+            | Error::Denied { lock, .. }
+            | Error::Unsupported { lock, .. }
+            | Error::Shutdown { lock } => lock.as_ref(),
             Error::InvalidName { .. } | Error::InvalidConfig { .. } => None,
         }
     }
 
     /// The error of a call about `lock`, from what the backend said.
-    pub(crate) fn about(lock: &LockName, error: BackendError) -> Error {
+    pub fn about(lock: &LockName, error: BackendError) -> Error {
         let named = Some(lock.clone());
         match error.kind() {
             BackendErrorKind::Unavailable | BackendErrorKind::Refused => {
@@ -171,6 +170,7 @@ impl Error {
             BackendErrorKind::Denied => Error::Denied { lock: named, source: Box::new(error) },
             BackendErrorKind::Corrupt => Error::Corrupt { lock: lock.clone(), source: Box::new(error) },
             BackendErrorKind::Mismatch => Error::Mismatch { lock: lock.clone(), source: Box::new(error) },
+            BackendErrorKind::Unsupported => Error::Unsupported { lock: named, source: Box::new(error) },
             BackendErrorKind::InvalidName => {
                 Error::InvalidName { name: lock.as_str().to_owned(), reason: error.message().to_owned() }
             }
@@ -218,7 +218,10 @@ impl fmt::Display for Error {
             Error::Mismatch { lock, source } => {
                 write!(f, "lock {lock} is in use for something else: {source}")
             }
-            Error::Unsupported { lock, kind, reason } => write!(f, "lock {lock} can't be a {kind}: {reason}"),
+            Error::Unsupported { lock: Some(lock), source } => {
+                write!(f, "lock {lock} can't be used: {source}")
+            }
+            Error::Unsupported { lock: None, source } => write!(f, "the store can't be used: {source}"),
             Error::Shutdown { lock } => write!(f, "the client was shut down{}", about(lock.as_ref())),
             Error::Unsettled { count, lock, source } => write!(
                 f,
@@ -240,6 +243,7 @@ impl StdError for Error {
             | Error::Denied { source, .. }
             | Error::Unsettled { source, .. }
             | Error::Mismatch { source, .. }
+            | Error::Unsupported { source, .. }
             | Error::Corrupt { source, .. } => source.source(),
             _ => None,
         }
@@ -249,8 +253,11 @@ impl StdError for Error {
 impl From<BackendError> for Error {
     /// For a backend that could not connect: no lock is named yet.
     fn from(error: BackendError) -> Error {
-        use BackendErrorKind::{Corrupt, Denied, InvalidConfig, InvalidName, Mismatch, Refused, Unavailable};
+        use BackendErrorKind::{
+            Corrupt, Denied, InvalidConfig, InvalidName, Mismatch, Refused, Unavailable, Unsupported,
+        };
         match error.kind() {
+            Unsupported => Error::Unsupported { lock: None, source: Box::new(error) },
             Denied => Error::Denied { lock: None, source: Box::new(error) },
             Unavailable | Refused => Error::Unavailable { lock: None, source: Box::new(error) },
             // The server has something else than it was set up for, and goes on having it.
@@ -269,7 +276,9 @@ mod tests {
     /// What a backend said is told with the lock, if a lock is known, and with the cause.
     #[test]
     fn a_backends_error_names_the_lock_and_the_cause() {
-        use BackendErrorKind::{Corrupt, Denied, InvalidConfig, InvalidName, Mismatch, Refused, Unavailable};
+        use BackendErrorKind::{
+            Corrupt, Denied, InvalidConfig, InvalidName, Mismatch, Refused, Unavailable, Unsupported,
+        };
         let lock = LockName::new("x").unwrap();
         let said = |kind| BackendError::new(kind, "why").with_source(std::io::Error::other("reset"));
         for (kind, about, from) in [
@@ -278,6 +287,7 @@ mod tests {
             (Denied, "the server denies access (lock `x`): why", "the server denies access: why"),
             (Corrupt, "lock `x` can't be read: why", "invalid configuration: why"),
             (Mismatch, "lock `x` is in use for something else: why", "invalid configuration: why"),
+            (Unsupported, "lock `x` can't be used: why", "the store can't be used: why"),
             (InvalidName, "invalid lock name `x`: why", "invalid configuration: why"),
             (InvalidConfig, "invalid configuration: lock `x`: why", "invalid configuration: why"),
         ] {
@@ -339,7 +349,7 @@ mod tests {
             Error::Denied { lock: None, source: source() },
             Error::Corrupt { lock: lock(), source: source() },
             Error::Mismatch { lock: lock(), source: source() },
-            Error::Unsupported { lock: lock(), kind: LockKind::ReadWrite, reason: "it has no queue" },
+            Error::Unsupported { lock: None, source: source() },
             Error::Shutdown { lock: None },
             Error::Unsettled { count: 1, lock: lock(), source: source() },
         ];

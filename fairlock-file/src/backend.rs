@@ -15,7 +15,7 @@ use fairlock_core::backend::{
     one_by_one,
 };
 use fairlock_core::{ClientId, LockKind, LockName, OwnerId};
-use fairlock_rules::{LockEntry, OperationContext, StoreContext, renew_by_lock};
+use fairlock_rules::{DecodeError, LockEntry, OperationContext, StoreContext, renew_by_lock};
 
 use crate::dir::Dir;
 use crate::failure::failure;
@@ -77,7 +77,8 @@ impl FileBackend {
         let Store { files, .. } = &*self.0;
         let (answer, wake_ups) = files.with(lock, |file| {
             // Load.
-            let content = Content::read(file).map_err(failed)?.ok_or_else(|| foreign(&files.dir, lock))?;
+            let content =
+                Content::read(file).map_err(failed)?.map_err(|error| unreadable(&files.dir, lock, error))?;
             let State { last, mut entry, .. } = State::of(lock, &content.bytes, &files.dir, files.boot)?;
             // Decide.
             let (now, mut store_context) = (machine::now(), StoreContext::after(last));
@@ -111,9 +112,11 @@ fn ahead_of(entry: &LockEntry, place: &Place<'_>) -> Vec<OwnerId> {
     ahead.filter(|owner| owner.client() != place.owner.client()).cloned().collect()
 }
 
-fn foreign(dir: &Dir, lock: &LockName) -> BackendError {
-    let message = format!("{} is no lock of this version", dir.lock(lock).display());
-    BackendError::new(BackendErrorKind::Corrupt, message)
+fn unreadable(dir: &Dir, lock: &LockName, error: DecodeError) -> BackendError {
+    match error {
+        DecodeError::Newer { .. } => error.into(),
+        _ => BackendError::new(BackendErrorKind::Corrupt, format!("{} is no lock", dir.lock(lock).display())),
+    }
 }
 
 impl Backend for FileBackend {

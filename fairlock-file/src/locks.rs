@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use fairlock_core::backend::{BackendError, LockState};
-use fairlock_core::{LockName, OwnerId};
-use fairlock_rules::{StoreContext, fits_pattern};
+use fairlock_core::{Error, LockName, OwnerId};
+use fairlock_rules::{DecodeError, StoreContext, fits_pattern};
 
 use crate::backend::FileBackend;
 use crate::dir;
@@ -23,11 +23,12 @@ impl FileBackend {
     /// ([`inspect`](fairlock_core::Lock::inspect) reads the others). In `pattern` `*` is any text, `?` one character, `[ab]` and
     /// `[a-c]` a character of a list, `[^ab]` any other character; behind `\` a character stands for itself.
     ///
-    /// It reads all locks of the directory, each between two steps. The list is not a snapshot. A file that is not of this version, or
-    /// not for this user, is left out.
+    /// It reads all locks of the directory, each between two steps. The list is not a snapshot. A file that is damaged, or not for this
+    /// user, is left out.
     ///
     /// # Errors
-    /// `Refused` if the directory was removed; `Denied` or `Unavailable` if it can't be read, or if a process stands still in a step.
+    /// `Unsupported` if a newer version of fairlock keeps one of the locks; `Refused` if the directory was removed; `Denied` or
+    /// `Unavailable` if it can't be read, or if a process stands still in a step.
     pub fn locks(&self, pattern: Option<&str>) -> fairlock_core::Result<Vec<(LockName, LockState)>> {
         let dir = &self.0.files.dir;
         dir.check()?;
@@ -36,7 +37,14 @@ impl FileBackend {
         for file in fs::read_dir(&dir.path).map_err(failed)? {
             let path = file.map_err(failed)?.path();
             if path.extension() == Some(OsStr::new("lock")) {
-                let state = self.state_in(&path)?;
+                // What a file can't tell, its name does, but for escapes.
+                let named =
+                    path.file_stem().and_then(OsStr::to_str).and_then(|stem| LockName::new(stem).ok());
+                let about = |error: BackendError| match &named {
+                    Some(name) => Error::about(name, error),
+                    None => error.into(),
+                };
+                let state = self.state_in(&path).map_err(about)?;
                 found.extend(state.and_then(|state| self.listed(&state, pattern.unwrap_or("*"))));
             }
         }
@@ -48,9 +56,13 @@ impl FileBackend {
     fn state_in(&self, path: &Path) -> Result<Option<State>, BackendError> {
         let Ok(file) = dir::open(path, false) else { return Ok(None) };
         wait_for(&file, Instant::now() + BOUND, path.display())?;
-        let content = Content::read(&file).ok().flatten();
+        let read = Content::read(&file);
         _ = file.unlock(); // a child that was forked meanwhile has the file open as well
-        Ok(content.and_then(|content| State::decode(&content.bytes, self.0.files.boot).ok()))
+        let decode = |content: Content| State::decode(&content.bytes, self.0.files.boot);
+        match read.map(|read| read.and_then(decode)) {
+            Ok(Err(newer @ DecodeError::Newer { .. })) => Err(newer.into()),
+            state => Ok(state.ok().and_then(Result::ok)),
+        }
     }
 
     fn listed(&self, state: &State, pattern: &str) -> Option<(LockName, LockState)> {

@@ -1,7 +1,8 @@
 //! What a file keeps, in two slots that are written in turn: a writer that is killed leaves the old content or the new one.
 //!
 //! ```text
-//!  0     slot    40 bytes of head: magic, generation, place, length and checksum of the content; then the content, if it fits
+//!  0     slot    40 bytes of head: magic (its last byte is the layout's number), generation, place, length and checksum of the content;
+//!                then the content, if it fits
 //!  2048  slot    the same: the whole slot with the greater generation counts
 //!  4096  …       contents that fit into no slot; a write never touches the content that counts
 //! ```
@@ -11,8 +12,11 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
+use fairlock_rules::DecodeError;
+
 use crate::dir::hash;
 
+/// Its last byte is the number of the layout, as a digit. See `docs/versions.md` before you change what is written.
 const MAGIC: u64 = u64::from_le_bytes(*b"fairloc1");
 const SLOT: usize = 2048;
 const HEAD: usize = 40;
@@ -32,12 +36,17 @@ impl Content {
         Content { slot: 1, generation: 0, at: 0, bytes: Vec::new() }.replace(file, bytes)
     }
 
-    /// Reads the file, which no other process writes meanwhile. None if it is not such a file.
-    pub(crate) fn read(file: &File) -> io::Result<Option<Content>> {
+    /// Reads the file, which no other process writes meanwhile. A slot of a later layout speaks for the whole file: the other slot has
+    /// the content from before.
+    pub(crate) fn read(file: &File) -> io::Result<Result<Content, DecodeError>> {
         let mut slots = [0; 2 * SLOT];
         file.read_at(&mut slots, 0)?; // what a shorter file does not have is 0
         let mut heads = [0, 1].map(|slot| (slot, numbers::<5>(&slots[slot * SLOT..])));
         heads.sort_by_key(|(_, [_, generation, ..])| Reverse(*generation));
+        let is_newer = |magic: &u64| magic << 8 == MAGIC << 8 && *magic > MAGIC;
+        if let Some(magic) = heads.iter().map(|(_, [magic, ..])| *magic).find(is_newer) {
+            return Ok(Err(DecodeError::Newer { found: (magic >> 56) as u8 - b'0' }));
+        }
         for (slot, [magic, generation, at, length, sum]) in heads {
             if magic != MAGIC {
                 continue;
@@ -48,10 +57,10 @@ impl Content {
                 None => read_far(file, at, length)?,
             };
             if let Some(bytes) = bytes.filter(|bytes| checksum(generation, at, bytes) == sum) {
-                return Ok(Some(Content { slot, generation, at, bytes }));
+                return Ok(Ok(Content { slot, generation, at, bytes }));
             }
         }
-        Ok(None)
+        Ok(Err(DecodeError::Damaged { at: 0 }))
     }
 
     /// Writes the content that counts from now on.
@@ -123,7 +132,7 @@ mod tests {
         }
 
         fn read(&self) -> Option<Vec<u8>> {
-            Content::read(&self.file()).unwrap().map(|content| content.bytes)
+            Content::read(&self.file()).unwrap().ok().map(|content| content.bytes)
         }
 
         fn replace(&self, bytes: &[u8]) {
@@ -235,9 +244,18 @@ mod tests {
     fn another_file_has_no_content() {
         assert!(Scratch::with(b"a shopping list\n").read().is_none());
         assert!(Scratch::with(&[b'x'; 3 * SLOT]).read().is_none());
-        let scratch = scratch(b"mine");
-        let mut later = fs::read(&scratch.0).unwrap();
-        later[7] = b'2';
-        assert!(Scratch::with(&later).read().is_none());
+    }
+
+    /// Also where the other slot is of this layout.
+    #[test]
+    fn a_slot_of_a_later_layout_is_refused() {
+        let scratch = scratch(b"first");
+        scratch.replace(b"second");
+        for slot in [0, SLOT] {
+            let mut later = fs::read(&scratch.0).unwrap();
+            later[slot + 7] = b'2';
+            let read = Content::read(&Scratch::with(&later).file()).unwrap();
+            assert_eq!(read.err(), Some(DecodeError::Newer { found: 2 }));
+        }
     }
 }

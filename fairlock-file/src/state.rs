@@ -32,7 +32,11 @@ impl State {
         let (entry, former) = if of_boot == boot {
             (LockEntry::decode(entry)?, None)
         } else {
-            (LockEntry::default(), LockEntry::decode(entry).ok())
+            let former = match LockEntry::decode(entry) {
+                Err(newer @ DecodeError::Newer { .. }) => return Err(newer),
+                former => former.ok(),
+            };
+            (LockEntry::default(), former)
         };
         Ok(State { name: name.to_owned(), last, entry, former })
     }

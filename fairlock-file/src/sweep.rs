@@ -58,7 +58,7 @@ fn is_older(path: &Path, age: Duration) -> io::Result<bool> {
 fn remove_unused(files: &LockFiles, path: &Path) -> io::Result<()> {
     let file = dir::open(path, true)?;
     file.try_lock()?;
-    let Some(content) = Content::read(&file)? else { return Ok(()) };
+    let Ok(content) = Content::read(&file)? else { return Ok(()) };
     let is_unused =
         State::decode(&content.bytes, files.boot).is_ok_and(|state| state.entry.over_at() <= machine::now());
     // Looked at once more, now that nobody else can use the file.

@@ -14,7 +14,7 @@ use crate::backend::PostgresBackend;
 use crate::clients::{Clients, WakeUps};
 use crate::net::address::Address;
 use crate::net::pool::Pool;
-use crate::net::{Failure, TlsConfig, open};
+use crate::net::{Failure, LAYOUT, TlsConfig, check, open};
 use crate::schema;
 use crate::store::Store;
 
@@ -27,8 +27,9 @@ impl PostgresBackend {
     /// see [`migrate`](PostgresBackend::migrate).
     ///
     /// # Errors
-    /// `InvalidConfig` for an invalid address, a missing database, or tables that are missing or of another layout; `Unavailable`
-    /// when no server can be reached or takes writes; `Denied` for a wrong user or password. No message contains a password.
+    /// `InvalidConfig` for an invalid address, a missing database, or tables that are missing or of an older layout; `Unsupported` for
+    /// tables of a newer version; `Unavailable` when no server can be reached or takes writes; `Denied` for a wrong user or password. No
+    /// message contains a password.
     pub fn connect(url: &str) -> Result<Self, Error> {
         PostgresBackend::builder(url).connect()
     }
@@ -53,7 +54,7 @@ impl PostgresBackend {
     /// [`migration`](PostgresBackend::migration) is the SQL for another user.
     ///
     /// # Errors
-    /// As [`connect`](PostgresBackend::connect); `InvalidConfig` if a newer version has made the tables; `Unavailable` if another
+    /// As [`connect`](PostgresBackend::connect); `Unavailable` if another
     /// transaction uses the tables for more than 2 s.
     pub fn migrate(url: &str) -> Result<(), Error> {
         PostgresBackend::builder(url).migrate()
@@ -71,7 +72,7 @@ impl PostgresBackend {
     }
 
     /// The number of the layout of the tables that this version makes.
-    pub const LAYOUT: i32 = schema::LAYOUT;
+    pub const LAYOUT: i32 = LAYOUT;
 }
 
 /// The settings of a backend before it connects; see [`PostgresBackend::builder`].
@@ -187,7 +188,7 @@ impl PostgresBuilder {
         let pool = &backend.0.pool;
         connect_within(within, || {
             let in_time = Instant::now() + pool.timeouts.connect + pool.timeouts.response;
-            Ok(pool.lend(in_time, |con| schema::check(con, pool.deadline()))?)
+            Ok(pool.lend(in_time, |con| check(con, pool.deadline()))?)
         })?;
         Ok(backend)
     }

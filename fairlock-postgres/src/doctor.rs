@@ -14,9 +14,8 @@ use crate::backend::PostgresBackend;
 use crate::builder::PostgresBuilder;
 use crate::clients::Clients;
 use crate::net::pool::Pool;
-use crate::net::{Connection, Failure, Row, Statement, log_in_at, open};
+use crate::net::{Connection, Failure, Row, Statement, check, log_in_at, open};
 use crate::presence::channel_of;
-use crate::schema;
 use crate::sql::NOTIFY;
 use crate::store::Store;
 
@@ -239,9 +238,14 @@ impl Visit<'_> {
     }
 
     fn layout(&mut self) -> Found {
-        match schema::check(&mut self.con, self.backend.0.pool.deadline()) {
+        match check(&mut self.con, self.backend.0.pool.deadline()) {
             Ok(_) => Ok((Verdict::Good, "this version can use the tables".to_owned())),
-            Err(failure) if failure.kind == BackendErrorKind::InvalidConfig => {
+            Err(failure)
+                if matches!(
+                    failure.kind,
+                    BackendErrorKind::InvalidConfig | BackendErrorKind::Unsupported
+                ) =>
+            {
                 Ok((Verdict::Unsafe, BackendError::from(failure).message().to_owned()))
             }
             Err(failure) => Err(failure),

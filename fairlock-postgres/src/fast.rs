@@ -9,6 +9,7 @@
 //! | `state` is empty, and the hold is over, or there is none | grants | general part | general part |
 //! | `state` is empty, and this hold lasts | general part: it may be a repeat | ends the hold | prolongs it |
 //! | `state` is not empty: a queue, or what it remembers | general part | general part | prolongs it: a holder hands nothing on |
+//! | `state` is of a later layout | general part, which refuses | general part | general part |
 //! | another transaction has it locked, or has written it since the statement began | general part | general part | general part |
 //! | there is none | general part | general part | general part |
 //!

@@ -1,7 +1,7 @@
 //! Lists the locks that are in use.
 
-use fairlock_core::LockName;
 use fairlock_core::backend::{BackendError, BackendErrorKind, LockState};
+use fairlock_core::{Error, LockName};
 use fairlock_rules::{Presence, StoreContext, fits_pattern};
 
 use crate::backend::PostgresBackend;
@@ -17,11 +17,10 @@ impl PostgresBackend {
     /// ([`inspect`](fairlock_core::Lock::inspect) reads the others). In `pattern` `*` is any text, `?` one character, `[ab]` and
     /// `[a-c]` a character of a list, `[^ab]` any other character; behind `\` a character stands for itself.
     ///
-    /// It reads all rows of locks in use, 500 in each round trip. The list is not a snapshot. A row that this version can't read
-    /// is left out.
+    /// It reads all rows of locks in use, 500 in each round trip. The list is not a snapshot. A damaged row is left out.
     ///
     /// # Errors
-    /// `Unavailable` when the server can't be reached; `Denied` without the right to read.
+    /// `Unsupported` if a newer version of fairlock keeps one of the locks; `Unavailable` when the server can't be reached; `Denied` without the right to read.
     pub fn locks(&self, pattern: Option<&str>) -> fairlock_core::Result<Vec<(LockName, LockState)>> {
         let (pool, mut found, mut after) = (&self.0.pool, Vec::new(), Vec::new());
         loop {
@@ -30,7 +29,7 @@ impl PostgresBackend {
                 let text = std::str::from_utf8(row.bytes(AFTER)?).ok();
                 let text = text.filter(|name| fits_pattern(pattern.unwrap_or("*"), name));
                 if let Some(name) = text.and_then(|name| LockName::new(name).ok())
-                    && let Some(state) = state_of(&name, row)?
+                    && let Some(state) = state_of(&name, row).map_err(|error| Error::about(&name, error))?
                 {
                     found.push((name, state));
                 }
@@ -43,7 +42,7 @@ impl PostgresBackend {
     }
 }
 
-/// None for an unused lock, and for a row that this version can't read.
+/// None for an unused lock, and for a damaged row.
 fn state_of(name: &LockName, row: &Row) -> Result<Option<LockState>, BackendError> {
     let Loaded { entry, last, now } = match Loaded::read(row) {
         Err(failure) if failure.kind == BackendErrorKind::Corrupt => return Ok(None),

@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use fairlock_core::backend::{BackendErrorKind, RequestId};
+use fairlock_core::backend::RequestId;
 use fairlock_core::{FencingToken, LockName, OwnerId};
 use fairlock_rules::{GrantedHold, LockEntry, Moment};
 
@@ -50,13 +50,11 @@ pub(crate) struct Loaded {
 
 impl Loaded {
     /// # Errors
-    /// `Unavailable` for what makes no sense; and `Corrupt` for a state that this version can't read.
+    /// `Unavailable` for what makes no sense; `Corrupt` for a damaged state; `Unsupported` for the state of a later version.
     pub(crate) fn read(row: &Row) -> Result<Loaded, Failure> {
         let state = row.bytes(STATE)?;
         let decoded = if state.is_empty() { Ok(LockEntry::default()) } else { LockEntry::decode(state) };
-        let corrupt =
-            |error: fairlock_rules::DecodeError| Failure::new(BackendErrorKind::Corrupt, error.to_string());
-        let mut entry = decoded.map_err(corrupt)?;
+        let mut entry = decoded.map_err(Failure::unreadable)?;
         if let Some(hold) = hold_of(row)? {
             entry.put_sole_hold(hold);
         }

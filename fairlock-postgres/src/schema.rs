@@ -1,21 +1,10 @@
-//! The tables in the database: their layout is a number. Connecting changes nothing; migrating is asked for.
-//!
-//! `least_client` is the oldest layout whose clients may write to the tables:
-//!
-//! | the database has | the client |
-//! | --- | --- |
-//! | no layout, or an older one | refuses, and names the command that helps |
-//! | its own layout | works |
-//! | a newer layout that the client's layout may still write to | works |
-//! | a newer layout that the client's layout may not write to | refuses |
+//! Makes the tables in the database. Connecting changes nothing; migrating is asked for.
 
 use std::time::{Duration, Instant};
 
 use crate::net::address::Address;
-use crate::net::{Connection, Failure, Statement, identifier};
+use crate::net::{Connection, Failure, LAYOUT, Statement, identifier, newer};
 
-/// The layout that this version writes.
-pub(crate) const LAYOUT: i32 = 1;
 const SQL: &str = include_str!("../sql/schema.sql");
 
 /// Two clients that migrate at the same moment would fail, so they take turns. DDL waits for old transactions, and later transactions
@@ -26,27 +15,6 @@ const RIGHTS: &str = include_str!("../sql/rights.sql");
 
 /// The longest lease where a crash of the server forgets what was done last: it grants nothing for this time afterwards.
 pub(crate) const LONGEST_UNSYNCED: Duration = Duration::from_secs(30);
-
-/// # Errors
-/// `InvalidConfig` if this version can't use the tables that are there.
-pub(crate) fn check(con: &mut Connection, deadline: Instant) -> Result<(), Failure> {
-    let sql = "select layout, least_client from fairlock.meta";
-    let rows = con.flight(&[Statement::new(sql, [])], deadline)?;
-    let Some(row) = rows.first().and_then(|rows| rows.first()) else {
-        return Err(Failure::invalid("the table fairlock.meta has no row: it names the layout"));
-    };
-    let (layout, least_client) = (row.count(0)?, row.count(1)?);
-    if layout < LAYOUT {
-        return Err(Failure::invalid(format!(
-            "the database has layout {layout} of fairlock's tables, and this version needs {LAYOUT}: run `fairlock migrate \
-             --postgres URL`, or call PostgresBackend::migrate"
-        )));
-    }
-    if least_client > LAYOUT {
-        return Err(newer(layout));
-    }
-    Ok(())
-}
 
 /// What `migrate` runs, and the rights that it does not give, for those whose roles may not.
 pub(crate) fn script() -> String {
@@ -95,11 +63,4 @@ fn who_may(con: &Connection) -> String {
         "user {user} may not make fairlock's tables (`grant create on database {database} to {to}`); another user may run what \
          `fairlock migrate --print` prints"
     )
-}
-
-fn newer(layout: i32) -> Failure {
-    Failure::invalid(format!(
-        "the database has layout {layout} of fairlock's tables, and this version knows them up to {LAYOUT}: use a newer version of \
-         fairlock"
-    ))
 }

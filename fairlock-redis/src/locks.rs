@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fairlock_core::backend::{BackendError, BackendErrorKind, LockId, LockState, MOST_INSPECTED};
-use fairlock_core::{LockKind, LockName};
+use fairlock_core::{Error, LockKind, LockName};
 use redis::cmd;
 
 use crate::backend::RedisBackend;
@@ -27,7 +27,8 @@ impl RedisBackend {
     /// read it.
     ///
     /// # Errors
-    /// `Unavailable` when a server can't be reached; `Denied` without the rights to SCAN and HLEN, and to the keys.
+    /// `Unsupported` if a newer version of fairlock keeps one of the locks; `Unavailable` when a server can't be reached; `Denied`
+    /// without the rights to SCAN and HLEN, and to the keys.
     pub fn locks(&self, pattern: Option<&str>) -> fairlock_core::Result<Vec<(LockName, LockState)>> {
         let pattern = pattern.unwrap_or("*");
         let (ours, theirs) = (&*self.0.fair, self.0.other.as_deref());
@@ -60,7 +61,7 @@ impl RedisBackend {
         rules: &dyn Queue,
         is_own: bool,
         found: &mut BTreeMap<LockName, LockState>,
-    ) -> Result<(), BackendError> {
+    ) -> fairlock_core::Result<()> {
         // The script for one lock names the ends of holds, too.
         let kind = if rules.supports(LockKind::ReadWrite) { LockKind::ReadWrite } else { LockKind::Fair };
         let locks: Vec<LockId> = names
@@ -84,7 +85,9 @@ impl RedisBackend {
                 let reply = reply.map_err(|failure| failure.error);
                 match reply.and_then(|reply| rules.seen(LockKind::Fair, &reply)) {
                     Ok(state) if is_a_lock(&state) => drop(found.insert(lock.name.clone(), state)),
-                    Err(error) if !is_passed_over(error.kind()) => return Err(error),
+                    Err(error) if !is_passed_over(error.kind()) => {
+                        return Err(Error::about(&lock.name, error));
+                    }
                     _ => {}
                 }
             }

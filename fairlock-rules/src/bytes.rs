@@ -8,12 +8,15 @@ use std::time::Duration;
 use fairlock_core::backend::{BackendError, BackendErrorKind, RequestId};
 use fairlock_core::{FencingToken, OwnerId};
 
+/// The number of the layout of a state: its first byte. See `docs/versions.md` before you change what is written.
+pub(crate) const LAYOUT: u8 = 1;
+
 /// Why bytes are no state of a lock, or a text no message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeError {
-    /// They begin with the number of another format, as those of a later version do. Leave them alone.
-    Format {
-        /// The number.
+    /// A later version wrote them, in a layout that this version does not know. Leave them alone.
+    Newer {
+        /// The number of the layout.
         found: u8,
     },
     /// They are damaged, or something else.
@@ -28,9 +31,7 @@ pub enum DecodeError {
 impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            DecodeError::Format { found } => {
-                write!(f, "the lock's state has format {found}, which this version can't read")
-            }
+            DecodeError::Newer { found } => write!(f, "the lock's state has layout {found}"),
             DecodeError::Damaged { at } => write!(f, "the lock's state is damaged at byte {at}"),
             DecodeError::WakeUp => f.write_str("the text is not a message to a client"),
         }
@@ -41,7 +42,11 @@ impl Error for DecodeError {}
 
 impl From<DecodeError> for BackendError {
     fn from(error: DecodeError) -> BackendError {
-        BackendError::new(BackendErrorKind::Corrupt, error.to_string()).with_source(error)
+        match error {
+            DecodeError::Newer { found } => BackendError::newer_layout(found, LAYOUT),
+            _ => BackendError::new(BackendErrorKind::Corrupt, error.to_string()),
+        }
+        .with_source(error)
     }
 }
 

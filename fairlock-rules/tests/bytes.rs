@@ -181,7 +181,7 @@ proptest! {
                 steps.iter().for_each(|step| _ = world.run(&mut damaged, *step));
                 prop_assert!(LockEntry::decode(&damaged.encode()).is_ok());
             }
-            Err(DecodeError::Format { found }) => prop_assert_eq!(found, bytes[0]),
+            Err(DecodeError::Newer { found }) => prop_assert_eq!(found, bytes[0]),
             Err(DecodeError::Damaged { at }) => prop_assert!(at <= bytes.len()),
             Err(DecodeError::WakeUp) => prop_assert!(false, "it is no message"),
         }

@@ -10,7 +10,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use fairlock::{Client, FileBackend};
-use fairlock_tests::turns::Store;
 use fairlock_tests::{Alone, WorkDir, Worker};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lock_worker");
@@ -53,15 +52,5 @@ impl Locks {
         let worker = self.process(lock);
         worker.expect("held", SOON);
         worker
-    }
-}
-
-impl Store for Locks {
-    fn address(&self) -> String {
-        self.dir().to_str().unwrap().to_owned()
-    }
-
-    fn counter(&self) -> usize {
-        std::fs::read_to_string(self.dir().join("counter")).map_or(0, |count| count.parse().unwrap_or(0))
     }
 }

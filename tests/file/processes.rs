@@ -101,12 +101,12 @@ fn sixty_four_processes_take_exclusive_turns_in_order() {
     let limit = Duration::from_secs(60 + turns as u64 / 2);
     let locks = Locks::for_as_long(limit * 2);
     locks.client();
-    let run = Turns::new(PROGRAM, &locks, Habits { hold_ms: 0, ..Habits::new("file", turns) });
+    let run = Turns::new(PROGRAM, &locks.0, Habits { hold_ms: 0, ..Habits::new("file", turns) });
     for worker in run.start(64) {
         let said = worker.next(limit);
         assert!(said.starts_with(&format!("granted {turns} failed 0 unknown 0 lost 0 ")), "{said}");
     }
-    assert_eq!(locks.counter(), 64 * turns);
+    assert_eq!(locks.0.counter(), 64 * turns);
     let events = run.judged(Duration::ZERO, Duration::ZERO);
     let done = run.replayed(&events, Rules::HandOff);
     assert!(done.grants == 64 * turns && done.unseen == 0, "{done:?}");
@@ -118,7 +118,8 @@ fn sixty_four_processes_take_exclusive_turns_in_order() {
 fn processes_that_are_killed_by_chance_break_nothing() {
     let locks = Locks::new();
     let lock = locks.client().fair_lock("turns").unwrap();
-    let run = Turns::new(PROGRAM, &locks, Habits { turns: 1_000_000, hold_ms: 1, ..Habits::new("file", 0) });
+    let run =
+        Turns::new(PROGRAM, &locks.0, Habits { turns: 1_000_000, hold_ms: 1, ..Habits::new("file", 0) });
     let (mut workers, mut dice) = (run.start(8), Dice::of_this_test());
     for _ in 0..5 {
         run.until_more(3 + dice.roll(20));
@@ -141,7 +142,7 @@ fn waiting_processes_keep_their_places_while_the_holder_works() {
     let locks = Locks::new();
     let lock = locks.client().fair_lock("turns").unwrap();
     let guard = lock.lock().unwrap();
-    let run = Turns::new(PROGRAM, &locks, Habits { place: PLACE, hold_ms: 0, ..Habits::new("file", 1) });
+    let run = Turns::new(PROGRAM, &locks.0, Habits { place: PLACE, hold_ms: 0, ..Habits::new("file", 1) });
     let mut workers = Vec::new();
     for number in 1..4 {
         workers.extend(run.start(1));

@@ -28,7 +28,7 @@ const HOUSE: [(&str, &str); 8] = [
         "fairlock-postgres",
         "doctor builder locks backend renewal ask fast step sweep wake_ups listener poller store combiner question command answer attempt clients
          link recent row window presence schema
-         net net/pool net/open net/login net/connection net/wire net/rows net/statement net/address net/tls net/encoding net/failure sql",
+         net net/pool net/layout net/open net/login net/connection net/wire net/rows net/statement net/address net/tls net/encoding net/failure sql",
     ),
     ("fairlock-rules", "lock_entry queue interest context wrong wake_up bytes pattern"),
     (

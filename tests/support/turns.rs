@@ -45,6 +45,17 @@ impl Store for PostgresServer {
     }
 }
 
+/// The directory `locks`.
+impl Store for WorkDir {
+    fn address(&self) -> String {
+        self.file("locks").to_str().expect("a path of the tests").to_owned()
+    }
+
+    fn counter(&self) -> usize {
+        fs::read_to_string(self.file("locks/counter")).map_or(0, |count| count.parse().unwrap_or(0))
+    }
+}
+
 /// What workers do; see `lock_worker.rs`.
 #[derive(Clone, Copy, Debug)]
 pub struct Habits {
@@ -105,13 +116,18 @@ impl<'a, S: Store> Turns<'a, S> {
 
     /// One worker that waits for its word to go, by this address and with these habits.
     pub fn worker(&self, address: &str, habits: &Habits) -> Worker {
+        self.worker_of(self.program, address, habits)
+    }
+
+    /// One worker of another version of the program.
+    pub fn worker_of(&self, program: &str, address: &str, habits: &Habits) -> Worker {
         let Habits { discipline, turns, hold_ms, lease, place, limit_ms } = habits;
         let (lease, place, history) = (lease.as_millis(), place.as_millis(), self.history());
         let history = history.display();
         let words = format!(
             "turns {discipline} {address} turns {turns} {hold_ms} {lease} {place} {limit_ms} {history}"
         );
-        Worker::start(self.program, &words.split(' ').collect::<Vec<_>>())
+        Worker::start(program, &words.split(' ').collect::<Vec<_>>())
     }
 
     /// Waits until so many more turns were taken.

@@ -68,8 +68,8 @@ mod tests {
 
     #[test]
     fn what_would_be_the_same_the_next_time_ends_it_at_once() {
-        use BackendErrorKind::{Corrupt, Denied, InvalidConfig, InvalidName, Mismatch};
-        for kind in [Corrupt, Denied, InvalidConfig, InvalidName, Mismatch] {
+        use BackendErrorKind::{Corrupt, Denied, InvalidConfig, InvalidName, Mismatch, Unsupported};
+        for kind in [Corrupt, Denied, InvalidConfig, InvalidName, Mismatch, Unsupported] {
             assert_eq!(fails(Duration::MAX, kind).0, 1, "{kind:?}");
         }
         let mut answers = [Err(BackendError::new(BackendErrorKind::Unavailable, "away")), Ok(7)].into_iter();

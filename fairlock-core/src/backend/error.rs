@@ -22,6 +22,9 @@ pub enum BackendErrorKind {
     Corrupt,
     /// The name is in use for a lock of another kind, or with another number of permits. The message says both.
     Mismatch,
+    /// The backend keeps no such locks; or a newer version of fairlock keeps the lock, in a layout that this version does not know
+    /// (see [`BackendError::newer_layout`]). Nothing was changed.
+    Unsupported,
     /// This store can't keep a lock of that name.
     InvalidName,
     /// An address or a setting that can't work.
@@ -70,6 +73,15 @@ impl BackendError {
             },
         );
         BackendError::new(BackendErrorKind::Mismatch, format!("it is {is}, and {message}"))
+    }
+
+    /// The error for what has a layout of a later version: `found`, where this version knows the layouts up to `known`. What is
+    /// there was left as it is.
+    pub fn newer_layout(found: impl fmt::Display, known: impl fmt::Display) -> Self {
+        let message = format!(
+            "it has layout {found}, and this version of fairlock knows layouts up to {known}: use a newer fairlock here"
+        );
+        BackendError::new(BackendErrorKind::Unsupported, message)
     }
 
     /// Adds the cause.

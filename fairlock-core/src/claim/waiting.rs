@@ -258,7 +258,7 @@ impl Waiting {
         error: BackendError,
         failures: u32,
     ) -> Then<AfterAnswer> {
-        use BackendErrorKind::{Corrupt, Denied, InvalidConfig, InvalidName, Mismatch, Refused, Unavailable};
+        use BackendErrorKind::{Refused, Unavailable};
         let AnswerContext { claim, contact, sent, now } = context;
         contact.ask = Ask::Failed(failures);
         self.last_error = Some(error.clone());
@@ -277,9 +277,8 @@ impl Waiting {
         if !hopeless {
             return (AfterAnswer::Nothing, None);
         }
-        let left_nothing =
-            matches!(error.kind(), Corrupt | Denied | InvalidConfig | InvalidName | Mismatch | Refused);
-        let leaving = self.failed(contact, Failure::Backend(error), is_first && left_nothing);
+        let left_nothing = is_first && error.kind() != Unavailable;
+        let leaving = self.failed(contact, Failure::Backend(error), left_nothing);
         (if contact.sent { AfterAnswer::Withdraw } else { AfterAnswer::Over }, Some(contact.leave(leaving)))
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 pub use builder::ClientBuilder;
 pub use tasks::AsyncClient;
 
-use crate::backend::IntoBackend;
+use crate::backend::{BackendError, BackendErrorKind, IntoBackend};
 use crate::claim::Claim;
 use crate::config::LONGEST;
 use crate::error::{Error, Lost, Result};
@@ -97,7 +97,8 @@ impl Client {
         let name = LockName::new(name)?;
         self.0.config.check_running(Some(&name))?;
         if !self.0.backend.supports(kind) {
-            return Err(Error::Unsupported { lock: name, kind, reason: self.0.backend.keeps_only() });
+            let why = format!("it can't be a {kind}: {}", self.0.backend.keeps_only());
+            return Err(Error::about(&name, BackendError::new(BackendErrorKind::Unsupported, why)));
         }
         if let LockKind::Semaphore { permits } = kind
             && !(1..=MOST_PERMITS).contains(&permits)

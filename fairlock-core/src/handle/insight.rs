@@ -38,7 +38,7 @@ impl<O: Ownership> Lock<O> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Unavailable`], [`Error::Denied`], [`Error::Corrupt`], [`Error::Shutdown`].
+    /// [`Error::Unavailable`], [`Error::Denied`], [`Error::Corrupt`], [`Error::Unsupported`], [`Error::Shutdown`].
     pub fn inspect(&self) -> Result<LockState> {
         self.inspect_queue(0..FIRST_OF_THE_QUEUE)
     }

@@ -36,7 +36,7 @@ use crate::shared::Shared;
 /// - [`Error::Unavailable`]: the server gave no answer. `try_lock` returns it after two attempts, a timed wait when its time
 ///   is over, and `lock` after the [outage limit](crate::ClientBuilder::outage_limit). A newcomer that a full server refuses
 ///   gets it at once.
-/// - [`Error::Denied`], [`Error::Corrupt`], [`Error::InvalidName`]: the server will never grant the lock.
+/// - [`Error::Denied`], [`Error::Corrupt`], [`Error::Unsupported`], [`Error::InvalidName`]: the server will never grant the lock.
 /// - [`Error::Cancelled`], [`Error::Shutdown`]: the program ended the wait.
 /// - [`Error::InvalidConfig`]: a `fixed_lease` or `max_hold` outside 10 ms to 100 years, or the address of a replica.
 /// - [`Error::Misuse`]: the owner already holds the lock more than four billion times.

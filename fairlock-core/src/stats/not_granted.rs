@@ -94,12 +94,12 @@ impl Outcome {
             Error::Denied { .. }
             | Error::Corrupt { .. }
             | Error::Mismatch { .. }
+            | Error::Unsupported { .. }
             | Error::InvalidName { .. }
             | Error::InvalidConfig { .. } => Some(Outcome::Refused),
             Error::NotHeld { .. }
             | Error::Lost(_)
             | Error::Misuse { .. }
-            | Error::Unsupported { .. }
             | Error::Shutdown { .. }
             | Error::Unsettled { .. } => None,
         }

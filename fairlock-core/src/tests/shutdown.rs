@@ -138,6 +138,7 @@ fn a_call_refused_for_its_lock_leaves_nothing_to_settle() {
         (BackendErrorKind::InvalidConfig, InvalidConfig),
         (BackendErrorKind::Corrupt, Corrupt),
         (BackendErrorKind::Mismatch, Mismatch),
+        (BackendErrorKind::Unsupported, Unsupported),
     ] {
         let s = unwatched().acquire().says(error(says)).withdraw().says(error(says)).a().tries().fails(kind);
         s.x().shuts_down().done().after(ms(0));

@@ -1,5 +1,6 @@
 -- Prolongs a hold that stands in columns, also of a lock with a queue (a holder hands nothing on): the rule `renew`, where
 --   the row is there, and no other transaction has it locked;
+--   the lock's state, if it has one, is of this layout (`LAYOUT` in fairlock-rules);
 --   this hold lasts.
 -- All else changes nothing here: a step answers it.
 --
@@ -19,6 +20,7 @@ from (
         and h_request = $3::bigint
         and h_token = $4
         and h_ends > now
+        and substring(state from 1 for 1) in ('', '\x01')
       for update skip locked
     ) f
 ) c

@@ -4,6 +4,7 @@ use std::io;
 
 use fairlock_core::backend::{BackendError, BackendErrorKind};
 use fairlock_net::{Endpoint, TlsFailure, in_words};
+use fairlock_rules::DecodeError;
 
 /// No such schema, table, function or column.
 const MISSING: [&str; 4] = ["3F000", "42P01", "42883", "42703"];
@@ -67,6 +68,12 @@ impl Failure {
         Failure::broken("the server's answer makes no sense")
     }
 
+    /// This version can't read a row.
+    pub(crate) fn unreadable(error: DecodeError) -> Failure {
+        let error = BackendError::from(error);
+        Failure::new(error.kind(), error.message())
+    }
+
     /// The address or a setting can't work, or the tables can't be used.
     pub(crate) fn invalid(message: impl Into<String>) -> Failure {
         Failure::new(BackendErrorKind::InvalidConfig, message)
@@ -106,9 +113,19 @@ impl Failure {
         self.has_code(&["55P03"])
     }
 
+    /// Whether the server has no such table.
+    pub(super) fn is_of_missing_table(&self) -> bool {
+        self.has_code(&MISSING)
+    }
+
     /// Whether the failure is an answer of the server.
     pub(crate) fn is_answer(&self) -> bool {
-        self.code.is_some() || self.kind == BackendErrorKind::Corrupt
+        self.code.is_some() || self.is_unreadable()
+    }
+
+    /// Whether this version can't read what the server has.
+    pub(crate) fn is_unreadable(&self) -> bool {
+        matches!(self.kind, BackendErrorKind::Corrupt | BackendErrorKind::Unsupported)
     }
 
     /// Whether the server may refuse one row only: data that can't be stored or read, a deadlock, or a row that another transaction is
@@ -122,9 +139,8 @@ impl Failure {
     /// Whether the connection can be used after a rollback: the server refused, or this version can't read a row. Not if the server
     /// ends the session, or takes no writes any more: then another host may take them.
     pub(crate) fn keeps_connection(&self) -> bool {
-        let is_corrupt = self.kind == BackendErrorKind::Corrupt;
         let ends = |code: &String| ["57P", "25P03", "25006"].iter().any(|end| code.starts_with(end));
-        self.code.as_ref().map_or(is_corrupt, |code| !ends(code))
+        self.code.as_ref().map_or(self.is_unreadable(), |code| !ends(code))
     }
 }
 
@@ -193,7 +209,7 @@ impl From<TlsFailure> for Failure {
 
 impl From<Failure> for BackendError {
     fn from(failure: Failure) -> BackendError {
-        let is_missing_layout = failure.has_code(&MISSING);
+        let is_missing_layout = failure.is_of_missing_table();
         let Failure { kind, code, message, advice, is_unsent } = failure;
         let message = match advice {
             Some(advice) => format!("{message}: {advice}"),

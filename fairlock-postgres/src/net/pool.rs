@@ -29,6 +29,7 @@ use super::address::Address;
 use super::connection::Connection;
 use super::encoding::Encoding;
 use super::failure::Failure;
+use super::layout;
 use super::open;
 use super::rows::Row;
 use super::statement::Statement;
@@ -137,7 +138,7 @@ impl Pool {
         };
         con.forget_messages();
         con.syncs = self.is_synced() && !con.is_own_session();
-        let done = act(&mut con);
+        let done = act(&mut con).map_err(|failure| layout::explained(&mut con, failure, deadline));
         let is_of_use = con.is_of_use() && done.as_ref().err().is_none_or(Failure::keeps_connection);
         if is_of_use && done.is_ok() && con.is_busy() {
             self.leave_to_thread(con);

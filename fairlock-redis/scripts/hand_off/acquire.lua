@@ -31,6 +31,8 @@ local waits, is_full = string.find(options, 'w', 1, true), used == tonumber(capa
 -- @include case/queue: -
 
 -- All else.
+-- @include lib/layout: newer
+-- @include case/newer: -
 -- @include lib/late: late
 -- @include lib/holds: read_holds, hold_of, refusal
 -- @include lib/lease: lease_left

@@ -8,6 +8,8 @@
 local lock, waiters, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local options, capacity, begin_by, member, token, last_token, from =
   ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
+-- @include lib/layout: newer
+-- @include case/newer: -
 -- @include lib/clock: number
 -- @include lib/text: text
 -- @include lib/late: late

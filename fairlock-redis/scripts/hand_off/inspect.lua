@@ -9,6 +9,8 @@
 -- Effects: none
 local lock, waiters, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local most, from, many, examined, capacity = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+-- @include lib/layout: newer
+-- @include case/newer: -
 -- @include lib/clock: now
 -- @include lib/text: text
 -- @include format/place: read_place

@@ -3,9 +3,11 @@
 -- ARGV: capacity, member and token of the hold, the member that keeps it, for how long (ms), until when it may begin (see lib/late)
 -- Returns: {kept} | {not_held} | {forgotten}, in a grace
 -- Effects: the hold is the keeper's, with the count 0 and a new end, even an earlier one; the first in the queue is told to look
-local lock, waiters, ends = KEYS[1], KEYS[2], KEYS[4]
+local lock, waiters, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local capacity, member, token, keeper, lasts, begin_by =
   ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5]), ARGV[6]
+-- @include lib/layout: newer
+-- @include case/newer: -
 -- @include lib/clock: now
 -- @include lib/text: text
 -- @include lib/late: late

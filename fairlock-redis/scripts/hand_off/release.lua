@@ -34,6 +34,8 @@ if place and place.capacity ~= capacity then place = nil end
 -- @include case/hand_on: -
 
 -- All else.
+-- @include lib/layout: newer
+-- @include case/newer: -
 -- @include lib/holds: read_holds, hold_of
 -- @include lib/queue: read_queue
 -- @include lib/plan: new_plan, drop

@@ -6,6 +6,8 @@
 -- Effects: places live on, with their keys; holds that are over are dropped; sequence; a push to each new holder
 local lock, waiters, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local ttl, options, capacity = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
+-- @include lib/layout: newer
+-- @include case/newer: -
 -- @include format/place: read_place
 -- @include lib/holds: read_holds, hold_of, refusal
 -- @include lib/lease: lease_left

@@ -9,6 +9,7 @@ local lasts, renewed = lease + kept, {}
 -- @include case/renew: -
 
 -- All else.
+-- @include lib/layout: newer
 -- @include lib/hold: renew
 
 -- The refusal of a single hold is the reply; of many each has its own.
@@ -21,6 +22,8 @@ for at = 1, #KEYS / step do
   -- believes in it. `reclaim.lua` does that for one hold at a time, and reclaims missing holds.
   local done, is_held = not (grace_left and ends), renewed[at]
   if done and not is_held then done, is_held = try(renew, lock, ends, member, token, count, lasts) end
-  if not done or not is_held then answer[#answer + 1] = (not done or grace_left) and -at or at end
+  local refused = done and not is_held and newer(redis.call('HGET', lock, 'mode'))
+  if refused and #KEYS == step then return refused end
+  if not done or not is_held then answer[#answer + 1] = (not done or grace_left or refused) and -at or at end
 end
 return answer

@@ -5,6 +5,8 @@
 -- Effects: ticket and place removed, or new ones; holds that are over are dropped; a push to each new holder
 local lock, waiters, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local member, capacity, options, is_kick = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4] == '1'
+-- @include lib/layout: newer
+-- @include case/newer: -
 -- @include format/place: read_place
 -- @include lib/holds: read_holds, hold_of
 -- @include lib/queue: read_queue

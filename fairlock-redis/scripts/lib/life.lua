@@ -13,7 +13,7 @@
 -- life goes on only if a majority of the answers comes from known runs: these runs named no other server in between, and every
 -- majority has a known run. A new run is added once it names the server together with a majority of the known runs.
 --
--- This stands, behind lib/clock, in front of a script whose last KEY is the life's key, and whose last arguments are `kept`, the
+-- This stands, behind lib/clock and lib/layout, in front of a script whose last KEY is the life's key, and whose last arguments are `kept`, the
 -- grace, the epoch, and the voters, or nothing. For other clients `local grace_left, kept = nil, 0` stands there instead.
 --
 -- `kept`: for how long (ms) the server keeps a hold whose holder no longer believes in it. A server that was deposed may still
@@ -43,6 +43,7 @@ local function read_life()
   kept = tonumber(table.remove(ARGV))
   local replid = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
   local known = redis.call('HMGET', life, 'replid', 'until', 'grace', 'epoch', 'voters')
+  if newer(known[1]) then return newer(known[1]) end
   if known[3] and known[3] ~= grace then
     local both = 'OTHERGRACE the server has a grace of %s ms, and this client one of %s ms'
     return redis.error_reply(string.format(both, known[3], grace))

@@ -14,6 +14,7 @@ local mode, channel, label, begin_by = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 -- @include lib/sequence: sequence_ttl
 -- @include format/grant: grant_text, read_last_grant
 -- @include lib/last_grant: granted_before
+-- @include lib/layout: newer
 -- @include lib/owner: read_holder, not_exclusive
 -- @include lib/redisson: drop_expired, move_up, wake_first, look_again_in
 
@@ -36,7 +37,7 @@ local timeout = queue and redis.call('ZSCORE', timeouts, owner)
 
 -- The owner's place may be that of a later request: only the owner names it. So even a place does not help a late request.
 local reply = granted_before(lock, holder and holder[1] == owner, last_grant, owner, request, lease)
-  or not_exclusive(holder) or late(begin_by)
+  or not_exclusive(holder) or newer(last_grant.last) or late(begin_by)
 if reply then return reply end
 
 -- This write changes nothing, but a full server refuses it: then no newcomer gets a lock or a place, and nothing has been written.

@@ -7,6 +7,7 @@
 local lock, record, queue, timeouts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, request, token, keeper, lease = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local channel, begin_by = ARGV[6], ARGV[7]
+-- @include lib/layout: newer
 -- @include lib/late: late
 -- @include format/grant: grant_text, read_last_grant
 -- @include lib/last_grant: is_hold, is_granted
@@ -15,6 +16,7 @@ local channel, begin_by = ARGV[6], ARGV[7]
 -- A renewal, a repeat or a withdrawal that names the former request finds no hold from now on.
 local held = redis.call('HGET', lock, owner)
 local last_grant = read_last_grant(record)
+if newer(last_grant.last) then return newer(last_grant.last) end
 local is_kept = is_granted(held, last_grant, owner, keeper) and last_grant[3] == token
 if not is_kept and not is_hold(held, last_grant, owner, request, token) then return { 'not_held' } end
 if not is_kept and late(begin_by) then return late(begin_by) end

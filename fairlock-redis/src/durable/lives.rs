@@ -19,11 +19,15 @@ pub(super) fn key_of_slot(slot: u16) -> String {
     format!("{LIFE}:{{{}}}", tag(slot))
 }
 
-const LOOK_AT_LIFE: &str =
-    concat!(include_str!("../../scripts/lib/clock.lua"), include_str!("../../scripts/life.lua"));
+const LOOK_AT_LIFE: &str = concat!(
+    include_str!("../../scripts/lib/clock.lua"),
+    include_str!("../../scripts/lib/layout.lua"),
+    include_str!("../../scripts/life.lua"),
+);
 /// In front of the script of a durable client.
 const LIFE_OF_SCRIPT: &str = concat!(
     include_str!("../../scripts/lib/clock.lua"),
+    include_str!("../../scripts/lib/layout.lua"),
     include_str!("../../scripts/lib/life.lua"),
     include_str!("../../scripts/lib/ended.lua"),
 );

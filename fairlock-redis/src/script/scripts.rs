@@ -76,10 +76,10 @@ macro_rules! parts {
     };
 }
 
-const PARTS: [(&str, &str); 38] = parts!(
-    "case/busy" "case/give_beside" "case/give_free" "case/give_part" "case/hand_on" "case/queue" "case/renew" "case/take_free" "case/take_part"
+const PARTS: [(&str, &str); 40] = parts!(
+    "case/busy" "case/give_beside" "case/give_free" "case/give_part" "case/hand_on" "case/newer" "case/queue" "case/renew" "case/take_free" "case/take_part"
     "format/grant" "format/hold" "format/member" "format/place" "format/queue"
-    "lib/channels" "lib/clock" "lib/ends" "lib/hold" "lib/holders" "lib/holds" "lib/last_grant" "lib/late" "lib/lease" "lib/look" "lib/look_after"
+    "lib/channels" "lib/clock" "lib/ends" "lib/hold" "lib/holders" "lib/holds" "lib/last_grant" "lib/late" "lib/layout" "lib/lease" "lib/look" "lib/look_after"
     "lib/numbers" "lib/owner" "lib/plan" "lib/present" "lib/queue" "lib/queue_clock" "lib/redisson" "lib/rule" "lib/sequence"
     "lib/tell" "lib/text" "lib/write" "lib/write_grants"
 );

@@ -57,7 +57,8 @@ mod tests {
         assert_eq!(woken("look 7 a b\n", false), [format!("{recheck:?}")]);
         let granted = Wake::Granted { lock, owner, request: RequestId::new(10), token };
         assert_eq!(woken("granted u:7:000000000000000a 12 a b\n", false), [format!("{granted:?}")]);
-        for payload in ["", "0", "nudge", "taken 7 x name", "later 7 x", "granted u:7:x 12 a"] {
+        for payload in ["", "0", "nudge", "taken 7 x name", "later 7 x", "granted u:7:x 12 a", "v2 look 7 x"]
+        {
             assert!(woken(payload, false).is_empty(), "{payload}");
         }
     }

@@ -5,16 +5,13 @@ use fairlock_core::LockKind;
 use super::LockEntry;
 use super::granted_hold::GrantedHold;
 use super::hold::Holds;
-use crate::bytes::{Coded, DecodeError, read, read_list, write_list};
-
-/// The first byte. A version that writes a new format still reads this format, and the version before reads both.
-const FORMAT: u8 = 1;
+use crate::bytes::{Coded, DecodeError, LAYOUT, read, read_list, write_list};
 
 impl LockEntry {
     /// The state as bytes. Equal states are equal bytes. Without a label a hold takes about 70 bytes, a place about 90.
     pub fn encode(&self) -> Vec<u8> {
         let LockEntry { kind, holds, queue, interest, calls: _, grace: _ } = self;
-        let mut out = vec![FORMAT];
+        let mut out = vec![LAYOUT];
         // The number of units tells the kind, as far as it matters; 0 for one holder at a time, whether fair or plain.
         let units = if kind.is_shared() { u64::from(kind.capacity()) + 1 } else { 0 };
         units.write(&mut out);
@@ -27,12 +24,12 @@ impl LockEntry {
     /// The state in these bytes.
     ///
     /// # Errors
-    /// For another format, and for bytes that `encode` can't have written. Damage does not always show: a changed time is a time.
+    /// For the layout of a later version, and for bytes that `encode` can't have written. Damage does not always show: a changed time is a time.
     pub fn decode(bytes: &[u8]) -> Result<LockEntry, DecodeError> {
         let mut rest = match bytes {
-            [FORMAT, rest @ ..] => rest,
-            [found, ..] => return Err(DecodeError::Format { found: *found }),
-            [] => return Err(DecodeError::Damaged { at: 0 }),
+            [LAYOUT, rest @ ..] => rest,
+            [found, ..] if *found > LAYOUT => return Err(DecodeError::Newer { found: *found }),
+            _ => return Err(DecodeError::Damaged { at: 0 }),
         };
         let entry = read_entry(&mut rest).filter(|_| rest.is_empty());
         entry.ok_or(DecodeError::Damaged { at: bytes.len() - rest.len() })
@@ -85,9 +82,10 @@ mod tests {
         let bytes = LockEntry::default().encode();
         assert!(LockEntry::decode(&bytes).is_ok_and(|entry| entry.is_empty()));
         let error = |bytes: &[u8]| LockEntry::decode(bytes).err().map(|error| error.to_string());
-        let later = "the lock's state has format 2, which this version can't read";
-        assert_eq!(error(&[2]).as_deref(), Some(later));
-        assert_eq!(error(&[]).as_deref(), Some("the lock's state is damaged at byte 0"));
+        assert_eq!(error(&[2]).as_deref(), Some("the lock's state has layout 2"));
+        for nothing in [&[][..], &[0]] {
+            assert_eq!(error(nothing).as_deref(), Some("the lock's state is damaged at byte 0"));
+        }
         // Two holds of two permits, the first of which takes this many units.
         let permits = |units: u8, second: u8| {
             let hold = |token, units| [0, 0, token, units, 1, 0, 0, 0];

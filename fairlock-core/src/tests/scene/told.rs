@@ -58,7 +58,7 @@ macro_rules! kinds {
     };
 }
 
-kinds! { Cancelled Corrupt Denied InvalidConfig InvalidName Mismatch Misuse NotHeld Shutdown Unavailable }
+kinds! { Cancelled Corrupt Denied InvalidConfig InvalidName Mismatch Misuse NotHeld Shutdown Unavailable Unsupported }
 
 /// An end, with what it leaves to the caller.
 pub(super) struct Told {

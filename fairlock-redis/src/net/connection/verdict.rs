@@ -24,7 +24,7 @@ pub(crate) type Meaning = (BackendErrorKind, &'static str, &'static str);
 
 /// What a refusal of Redis means.
 pub(super) fn verdict(code: &str, message: &str) -> Meaning {
-    use BackendErrorKind::{Corrupt, Denied, InvalidConfig, InvalidName, Refused, Unavailable};
+    use BackendErrorKind::{Corrupt, Denied, InvalidConfig, InvalidName, Refused, Unavailable, Unsupported};
     let says = |words: &[&str]| words.iter().any(|words| message.contains(words));
     let is_unknown = says(&["unknown command", "Unknown Redis command", "Unknown command"]);
     match code {
@@ -42,6 +42,11 @@ pub(super) fn verdict(code: &str, message: &str) -> Meaning {
             InvalidConfig,
             "the server is a replica, it takes no writes",
             "connect to its master, or name the sentinels (redis+sentinel://HOSTS/MASTER)",
+        ),
+        "LAYOUT" => (
+            Unsupported,
+            "it has the layout of a newer version, and this version of fairlock knows layouts up to 1",
+            "use a newer fairlock here",
         ),
         "LATE" => (Unavailable, "the request arrived after its end", ""),
         "OLDEPOCH" => (Unavailable, "another server was named in between", ""),
