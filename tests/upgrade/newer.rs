@@ -137,7 +137,7 @@ fn each_operation_is_refused<B: Backend + Clone>(
     let ask = |place| only(backend.acquire(&[Acquire::new(place, LEASE)]));
     let Acquired::Granted { token, .. } = ask(place(&ann)).unwrap() else { panic!("it is free") };
     let Acquired::Queued { ticket, .. } = ask(place(&bob)).unwrap() else { panic!("it is held") };
-    let client = Client::builder(backend.clone()).place_ttl(PLACE).build().unwrap();
+    let client = Client::builder(backend.clone()).place_ttl(PLACE).outage_limit(PLACE * 4).build().unwrap();
     let waiting = client.lock_of("x", kind).unwrap().request().unwrap();
 
     store.plant();
