@@ -1,15 +1,19 @@
-//! The real servers that keep the locks, and the ways of the clients to them.
+//! The real servers and the files that keep the locks, and the ways of the clients to them.
 
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
-use fairlock::backend::Backend;
-use fairlock::{PostgresBackend, RedisBackend};
+use fairlock::backend::{Backend, LockState};
+use fairlock::{FileBackend, LockName, PostgresBackend, RedisBackend};
 use fairlock_tests::proxy::{Rule, Traffic};
 use fairlock_tests::{PostgresServer, Proxy, RedisServer, keys_without_ttl};
 
+use crate::files::Files;
 use crate::late::Mark;
 use crate::rows::Rows;
+use crate::weather::Fault;
 use crate::world::{World, locked};
 
 /// A day, for which the row of an unused lock stays, in microseconds.
@@ -21,6 +25,7 @@ const REMEMBERED: &str = "122000000";
 pub enum Keeper {
     Redis(RedisServer),
     Postgres(Database),
+    Files(Files),
 }
 
 /// A database of a server that others use too. It is dropped with this value.
@@ -55,29 +60,38 @@ impl Drop for Database {
 }
 
 impl Keeper {
-    /// A way of this length.
+    /// A way of this length. None to files is longer than another.
     pub fn way(&self, distance: Duration) -> Way {
-        let (proxy, postgres) = match self {
-            Keeper::Redis(server) => (Proxy::start(server.port()), None),
+        let way = match self {
+            Keeper::Redis(server) => Way::Redis(Proxy::start(server.port())),
             Keeper::Postgres(database) => {
                 let proxy = Proxy::start(database.server.port());
                 let url = proxy.in_place_of_server(&database.url);
-                (proxy, Some(url))
+                Way::Postgres(proxy, url)
             }
+            Keeper::Files(files) => Way::Files(files.locks()),
         };
-        if !distance.is_zero() {
+        if let Some(proxy) = way.proxy().filter(|_| !distance.is_zero()) {
             proxy.set_all(&Traffic::ALL, Rule::Delay(distance));
         }
-        Way { proxy, postgres }
+        way
     }
 
     /// On PostgreSQL.
     pub fn rows(&self) -> Option<Rows> {
         match self {
-            Keeper::Redis(_) => None,
+            Keeper::Redis(_) | Keeper::Files(_) => None,
             Keeper::Postgres(database) => {
                 Some(Rows { server: Arc::clone(&database.server), database: database.name().to_owned() })
             }
+        }
+    }
+
+    /// What others do to a lock while such a fault lasts.
+    pub fn trouble(&self, lock: &str, fault: &Fault, lasts: Duration) -> Option<JoinHandle<()>> {
+        match self {
+            Keeper::Files(files) => Some(files.take_and_die(lock, lasts)),
+            _ => Some(self.rows()?.lock(vec![lock.to_owned()], fault.harm.each(), lasts)),
         }
     }
 
@@ -86,6 +100,7 @@ impl Keeper {
         match self {
             Keeper::Redis(server) => server.stop(),
             Keeper::Postgres(database) => database.server.stop(),
+            Keeper::Files(files) => files.stop(),
         }
     }
 
@@ -94,10 +109,12 @@ impl Keeper {
         match self {
             Keeper::Redis(server) => server.cont(),
             Keeper::Postgres(database) => database.server.cont(),
+            Keeper::Files(files) => files.cont(),
         }
     }
 
     /// A server on Redis also forgets the scripts, and every second time it is killed and restarted with all that it acknowledged.
+    /// Beside files, the sockets are removed, and nobody that has one hears any more.
     pub fn kill_connections(&self, times: usize) {
         match self {
             Keeper::Redis(server) if times.is_multiple_of(2) => server.restart(),
@@ -113,6 +130,7 @@ impl Keeper {
                      where datname = current_database() and pid <> pg_backend_pid()",
                 );
             }
+            Keeper::Files(files) => files.deafen(),
         }
     }
 
@@ -141,13 +159,19 @@ impl Keeper {
                      where dead_at > fairlock.micros() + {DAY} + {REMEMBERED}"
                 )));
                 let used = PostgresBackend::connect(&database.url).and_then(|backend| backend.locks(None));
-                match used {
-                    Ok(used) => left.extend(used.iter().map(|(name, state)| format!("{name}: {state:?}"))),
-                    Err(error) => left.push(error.to_string()),
-                }
+                left.extend(in_use(used));
                 left
             }
+            Keeper::Files(files) => files.left(world),
         }
+    }
+}
+
+/// The locks that are listed as in use, or why they can't be listed.
+pub fn in_use(listed: fairlock::Result<Vec<(LockName, LockState)>>) -> Vec<String> {
+    match listed {
+        Ok(used) => used.iter().map(|(name, state)| format!("{name}: {state:?}")).collect(),
+        Err(error) => vec![error.to_string()],
     }
 }
 
@@ -161,42 +185,53 @@ fn has_only_orphans(server: &RedisServer, world: &World, key: &str) -> bool {
     key.starts_with("fairlock_queue:") && members().iter().all(is_orphan)
 }
 
-/// The way of one client, through a proxy.
-pub struct Way {
-    proxy: Proxy,
-    /// The database by this way.
-    postgres: Option<String>,
+/// The way of one client, through a proxy where there is a server.
+pub enum Way {
+    Redis(Proxy),
+    /// And the database by this way.
+    Postgres(Proxy, String),
+    /// The directory.
+    Files(PathBuf),
 }
 
 impl Way {
+    fn proxy(&self) -> Option<&Proxy> {
+        match self {
+            Way::Redis(proxy) | Way::Postgres(proxy, _) => Some(proxy),
+            Way::Files(_) => None,
+        }
+    }
+
     /// None if the server does not answer.
     pub fn connect(&self, response: Duration) -> Option<Arc<dyn Backend>> {
-        match &self.postgres {
-            None => {
-                let built = RedisBackend::builder(&self.proxy.url()).response_timeout(response);
-                Some(Arc::new(built.connect().ok()?))
+        Some(match self {
+            Way::Redis(proxy) => {
+                let built = RedisBackend::builder(&proxy.url()).response_timeout(response);
+                Arc::new(built.connect().ok()?)
             }
-            Some(url) => {
+            Way::Postgres(_, url) => {
                 let built = PostgresBackend::builder(url).response_timeout(response);
-                Some(Arc::new(built.connect().ok()?))
+                Arc::new(built.connect().ok()?)
             }
-        }
+            Way::Files(dir) => Arc::new(FileBackend::open(dir).ok()?),
+        })
     }
 
     /// The next command with this mark gets no answer, and arrives so much later.
     pub fn hold_back(&self, mark: &Mark, by: Duration) {
-        match (mark, &self.postgres) {
-            (Mark::Request(request), None) => self.proxy.hold_back(&request.to_string(), by),
-            (Mark::Lock(name), None) => self.proxy.hold_back(name, by),
+        match (mark, self) {
+            (Mark::Request(request), Way::Redis(proxy)) => proxy.hold_back(&request.to_string(), by),
+            (Mark::Lock(name), Way::Redis(proxy)) => proxy.hold_back(name, by),
             // A number has eight bytes there.
-            (Mark::Request(request), Some(_)) => {
-                self.proxy.hold_back_in_session(&request.get().to_be_bytes(), by)
+            (Mark::Request(request), Way::Postgres(proxy, _)) => {
+                proxy.hold_back_in_session(&request.get().to_be_bytes(), by)
             }
-            (Mark::Lock(name), Some(_)) => self.proxy.hold_back_in_session(name.as_bytes(), by),
+            (Mark::Lock(name), Way::Postgres(proxy, _)) => proxy.hold_back_in_session(name.as_bytes(), by),
+            (_, Way::Files(_)) => unreachable!("programs on files hold nothing back"),
         }
     }
 
     pub fn held_back(&self) -> usize {
-        self.proxy.held_back()
+        self.proxy().map_or(0, Proxy::held_back)
     }
 }

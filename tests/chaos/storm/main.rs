@@ -15,6 +15,7 @@
 //! | `run`, `post`, `noise` | the clock is moved from one moment to the next; late wake-ups; calls and lines are counted |
 //! | `real`, `keeper` | the same on a real server; its store |
 //! | `order` | on a real server: who was passed, and tokens that do not grow |
+//! | `files` | on files: sockets that are removed, and processes that are killed |
 //! | `rows`, `crowd` | on PostgreSQL: rows that others lock; a client with hundreds of locks |
 //! | `turns` | processes that take turns on one lock without a pause, and are killed or stopped |
 //! | `logs` | counts the lines of the log |
@@ -27,6 +28,7 @@ mod bounds;
 mod crowd;
 mod ear;
 mod exclusion;
+mod files;
 mod finding;
 mod generate;
 mod handles;
@@ -90,6 +92,13 @@ fn no_storm_on_postgres_breaks_a_promise() {
     let server = Arc::new(PostgresServer::start());
     let run = |program: &Program| run::run_on(program, real::Real::postgres(&server));
     storms(&Kind { run: &run, make: real::on_postgres, option: " --store postgres" });
+}
+
+/// The same on files, of one directory for each program.
+#[test]
+fn no_storm_on_file_breaks_a_promise() {
+    let run = |program: &Program| run::run_on(program, real::Real::files());
+    storms(&Kind { run: &run, make: real::on_files, option: " --store file" });
 }
 
 /// How programs are made and run.

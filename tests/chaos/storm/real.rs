@@ -1,6 +1,7 @@
 //! A program on a real server: with short times, and with faults that are done to the server itself.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use fairlock::LockKind;
 use fairlock_tests::dice::Dice;
 use fairlock_tests::{PostgresServer, RedisServer, look_until};
 
+use crate::files::Files;
 use crate::generate::generate;
 use crate::keeper::{Database, Keeper, Way};
 use crate::program::{Ask, Crowd, End, Hurt, Op, Program, Settings, Terms, Wait, What};
@@ -27,7 +29,7 @@ const TURNS: usize = 800;
 const FAR: Duration = Duration::from_micros(2500);
 /// The crowd has 500 locks: so many holds, as many shared ones, and as many waits.
 const CROWD: usize = 167;
-/// What is done to rows does not change the rest of the program.
+/// What others do to locks does not change the rest of the program.
 const FOR_ROWS: u64 = 0x0036;
 /// Nothing is held back for longer.
 pub const LATEST: Duration = Duration::from_secs(10);
@@ -38,7 +40,7 @@ pub struct Real {
     keeper: Keeper,
     killed: Vec<Duration>,
     is_frozen: bool,
-    /// The sessions that lock rows, by the numbers of their faults.
+    /// The sessions that lock rows, and the processes that are to be killed, by the numbers of their faults.
     locking: HashMap<usize, JoinHandle<()>>,
 }
 
@@ -53,6 +55,11 @@ impl Real {
     /// A new database of this server.
     pub fn postgres(server: &Arc<PostgresServer>) -> Real {
         Real::on(Keeper::Postgres(Database::new(server)))
+    }
+
+    /// A new directory.
+    pub fn files() -> Real {
+        Real::on(Keeper::Files(Files::new()))
     }
 
     fn on(keeper: Keeper) -> Real {
@@ -92,14 +99,15 @@ impl Real {
             world.note("all connections are killed");
             self.keeper.kill_connections(self.killed.len());
         }
-        let Some(rows) = self.keeper.rows() else { return };
         for (number, fault) in faults.iter().enumerate().filter(|(_, fault)| fault.at <= now) {
             let Some(lock) = fault.harm.row() else { continue };
-            self.locking.entry(number).or_insert_with(|| {
-                world.count("rows locked by others");
-                world.note(format_args!("others lock the row of L{lock}: {fault:?}"));
-                rows.lock(vec![name_of(lock)], fault.harm.each(), fault.end().saturating_sub(now))
-            });
+            let Entry::Vacant(locking) = self.locking.entry(number) else { continue };
+            let lasts = fault.end().saturating_sub(now);
+            if let Some(trouble) = self.keeper.trouble(&name_of(lock), fault, lasts) {
+                world.count("locks used by others");
+                world.note(format_args!("others lock the row of L{lock}, or take the lock: {fault:?}"));
+                locking.insert(trouble);
+            }
         }
     }
 
@@ -107,7 +115,7 @@ impl Real {
     pub fn look_for_residue(&mut self, world: &World) {
         for (_, locking) in self.locking.drain() {
             if locking.join().is_err() {
-                world.found(Promise::Answer, "a session that locks rows panicked");
+                world.found(Promise::Answer, "a session or a process of others failed");
             }
         }
         if look_until(2 * LATEST, || (world.bytes_held_back() == 0).then_some(())).is_none() {
@@ -204,6 +212,31 @@ pub fn on_redis(seed: u64) -> Program {
         actor.ops.extend(turns.enumerate().map(turn));
         actor.ops.sort_by_key(|op| op.at);
     }
+    program
+}
+
+/// The same on files, where other processes take locks and are killed. No network holds a message back: what does not arrive in time
+/// never does.
+pub fn on_files(seed: u64) -> Program {
+    let mut program = on_redis(seed);
+    for op in program.actors.iter_mut().flat_map(|actor| &mut actor.ops) {
+        if let Some(Hurt::HoldsBack(_)) = op.hurt {
+            op.hurt = Some(Hurt::LosesRequest);
+        }
+    }
+    for fault in &mut program.faults {
+        if let Harm::HoldBack(percent) = fault.harm {
+            fault.harm = Harm::LoseRequests(percent);
+        }
+    }
+    let dice = &mut Dice::new(seed ^ FOR_ROWS);
+    for lock in (0..program.locks.len()).filter(|lock| program.locks[*lock] == LockKind::Fair) {
+        for _ in 0..dice.pick(&[0, 1, 2, 4]) {
+            let (at, lasts, harm) = (dice.millis(0..=10_000), dice.millis(50..=2500), Harm::Block { lock });
+            program.faults.push(Fault { at, lasts, client: None, harm });
+        }
+    }
+    program.faults.sort_by_key(|fault| fault.at);
     program
 }
 

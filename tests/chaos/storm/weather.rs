@@ -40,21 +40,22 @@ pub enum Harm {
     LateWakeUps(Duration),
     /// The client's process stands still: its calls and its wake-ups wait, and its actors make no call.
     Stop,
-    /// On a real server: all connections are killed, at the beginning.
+    /// On a real server: all connections are killed, at the beginning. On files: all sockets are removed.
     Kill,
-    /// On a real server: its process stands still.
+    /// On a real server: its process stands still. On files: a step stands still that has the file of each lock.
     Freeze,
     /// Everything stands still, also the server: the clock is stepped by as long as the fault lasts.
     Jump,
     /// On PostgreSQL: the row of this lock is locked by other sessions, one transaction after the other, each of which lasts for so long
     /// and asks `still_held` first.
     Chain { lock: usize, each: Duration },
-    /// On PostgreSQL: another session locks the row of this lock, and sits.
+    /// On PostgreSQL: another session locks the row of this lock, and sits. On files: another process takes the lock, and is killed at the
+    /// end.
     Block { lock: usize },
 }
 
 impl Harm {
-    /// The lock whose row is locked. Nothing is done to clients then: each lives, and can be reached.
+    /// The lock whose row is locked, or that others take. Nothing is done to clients then: each lives, and can be reached.
     pub fn row(self) -> Option<usize> {
         match self {
             Harm::Chain { lock, .. } | Harm::Block { lock } => Some(lock),
