@@ -1,4 +1,4 @@
-"""Measures this working tree's fairlock beside that of another commit, in turns: bench/against and bench/run call this.
+"""Measures this working tree's fairlock beside that of another commit, in turns: bench/against calls this.
 
     against.py BUILD OTHER NAME [--rounds N] [--only scripts,hand-offs] [--quick]
 """
@@ -13,7 +13,7 @@ import sys
 from queue_cost import compare
 from servers import Servers
 from workers import Stuck, Worker
-from workloads import RENEW_LEASE, Scale, crowd, hand_off, many, renewal_usage, uncontended
+from workloads import RENEW_LEASE, Scale, apart, crowd, hand_off, many, renewal_usage, uncontended
 
 
 def in_turns(measure):
@@ -142,13 +142,9 @@ def renewals(servers, scale, build):
 
 @in_turns
 def memory(servers, scale, build):
-    done = subprocess.run([f"{build}/release/worker", "memory-alone", str(scale.seconds)], capture_output=True,
-                          text=True)
-    found = {what: float(value) for what, _, value in map(str.split, done.stdout.splitlines())}
-    if done.returncode or not found:
-        raise Stuck("the worker does not measure the memory backend alone")
-    return {"memory: uncontended cycle, ns": found["uncontended"],
-            "memory: 4 threads on 4 locks ÷ 1 thread": found["apart-4"] / found["apart-1"]}
+    one, four = (apart(servers, scale, "memory", threads, build) for threads in (1, 4))
+    return {"memory: uncontended cycle, ns": one["p50 µs"] * 1e3,
+            "memory: 4 threads on 4 locks ÷ 1 thread": four["ops/s"] / one["ops/s"]}
 
 
 # name, what it measures, rounds if fewer
@@ -192,12 +188,6 @@ def short_turns(scale):
 
 def ratios(pairs):
     return [ours / theirs for ours, theirs in pairs if theirs]
-
-
-def beside(servers, scale, _, row):
-    """A workload of bench/run: the ratios to the commit that it names."""
-    found = rounds_of(servers, short_turns(Scale(scale.quick)), row, [servers.build, servers.base], 1 if scale.quick else 3)
-    return {f"{name} ÷": statistics.median(ratios(pairs)) for name, pairs in found.items()}
 
 
 def number(value):

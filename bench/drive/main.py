@@ -1,9 +1,8 @@
 """Runs the workloads, in turns, and writes down every figure: bench/run calls this.
 
     main.py BUILD [--quick] [--rounds N] [--only 1,3] [--peers fairlock,redisson-fair] [--add] [--out FILE]
-            [--base REV FOLDER]
 
---base: the commit that workload 12 compares with, and the folder of its worker. --add: what is measured is added to what FILE has, instead of that.
+--add: what is measured is added to what FILE has, instead of that.
 """
 
 import argparse
@@ -16,13 +15,10 @@ import subprocess
 import sys
 import time
 
-from against import ON_REQUEST, ROWS, allocations_of, beside, client_instructions
+from against import allocations_of, client_instructions
 from servers import Servers
 
 from workloads import MOST_ROUNDS, REFUSALS, WORKLOADS, Scale
-
-# Those that take seconds, and that the other commit can do.
-BESIDE = [row for row in ROWS if row not in ("allocations", "renewals", "shared", *ON_REQUEST)]
 
 
 def write(path, result):
@@ -60,7 +56,6 @@ def main():
     parser.add_argument("--peers", default="")
     parser.add_argument("--add", action="store_true")
     parser.add_argument("--out", required=True)
-    parser.add_argument("--base", nargs=2)
     options = parser.parse_args()
     options.rounds = options.rounds or (1 if options.quick else 3)
     only = {int(number) for number in options.only.split(",") if number}
@@ -70,10 +65,6 @@ def main():
     figures, missing, started = [], [], time.monotonic()
     there = {"etcd": servers.start_etcd(), "curator": servers.start_zookeeper(), "postgres": servers.start_postgres()}
     servers.start_sentinels()
-    workloads = WORKLOADS
-    if options.base:
-        base, servers.base = options.base
-        workloads += ((12, "against", beside, BESIDE, (base,)),)
     result = {"machine": machine(), "quick": options.quick, "rounds": options.rounds, "load before": load(),
               "missing": missing, "figures": figures}
     if options.add:
@@ -89,7 +80,7 @@ def main():
         if shutil.which("valgrind"):
             result["client instructions"] = client_instructions(servers, servers.build)
         for turn in range(options.rounds):
-            for number, name, function, variants, peers in workloads:
+            for number, name, function, variants, peers in WORKLOADS:
                 if (only and number not in only) or turn >= MOST_ROUNDS.get(name, options.rounds):
                     continue
                 result["load after"] = load()

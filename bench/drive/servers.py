@@ -1,5 +1,6 @@
 """The servers for the peers, started on free ports and stopped at the end."""
 
+import contextlib
 import glob
 import os
 import re
@@ -66,6 +67,24 @@ class Servers:
         # A voter counts once it has been up for longer than the trust.
         self.sentinels_count_at = time.monotonic() + 13
         self.environment["BENCH_SENTINELS"] = "redis+sentinel://" + ",".join(f"127.0.0.1:{port}" for port in ports) + "/bench"
+
+    @contextlib.contextmanager
+    def far_away(self, millis):
+        """All servers are so many milliseconds away: a process before each hands on its bytes later."""
+        near, networks = dict(self.environment), []
+        try:
+            for name in ("BENCH_REDIS", "BENCH_ETCD", "BENCH_ZOOKEEPER", "BENCH_POSTGRES"):
+                if name in near:
+                    port = re.search(r"127\.0\.0\.1:(\d+)", near[name])[1]
+                    words = [f"{self.build}/release/delay", port, str(int(millis * 500))]
+                    networks.append(subprocess.Popen(words, stdout=subprocess.PIPE, text=True))
+                    self.environment[name] = near[name].replace(f":{port}", f":{int(networks[-1].stdout.readline())}")
+            yield
+        finally:
+            self.environment = near
+            for network in networks:
+                network.kill()
+                network.wait()
 
     def link(self):
         return Link(self.redis_port)

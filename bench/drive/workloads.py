@@ -10,10 +10,10 @@ from workers import Stuck, Worker, new_name
 
 ON_JAVA = ("redisson-fair", "redisson", "curator")
 RAW = ("raw-ping", "raw-setnx", "raw-scripts", "raw-push")
-SETTERS = ("raw-setnx", "python-redis-lock", "redis-py", "redsync", "rslock")  # these take the lock with SET
+SETTERS = ("raw-setnx", "python-redis-lock", "redis-py", "redsync", "rslock", "rslock-tasks")  # these take the lock with SET
 ELSEWHERE = ("etcd", "curator")  # not on Redis, so that its statistics don't apply
 NEAR_ALL = ("fairlock", "redisson-fair", "redisson", "python-redis-lock", "redis-py", "bsm-redislock", "redsync",
-            "rslock", "etcd", "curator")
+            "rslock", "async-redis-lock", "distkit", "etcd", "curator")
 
 
 class Scale:
@@ -176,12 +176,12 @@ def processes(servers, scale, peer, _):
     return figures
 
 
-def crowd(servers, scale, build=None):
-    """Eight processes with one thread each that always want the lock, and hold it for no time."""
+def crowd(servers, scale, build=None, peer="fairlock", count=8, seconds=None):
+    """Processes with one thread each that always want the lock, and hold it for no time."""
     name, workers = new_name(), []
     try:
-        for _ in range(8):
-            workers.append(Worker(servers, "fairlock", "turns", name, seconds=scale.seconds, warm=0.05, build=build))
+        for _ in range(count):
+            workers.append(Worker(servers, peer, "turns", name, seconds=seconds or scale.seconds, warm=0.05, build=build, flags=SMALL_JAVA))
         for worker in workers:
             worker.expect("ready")
         for worker in workers:
@@ -212,6 +212,11 @@ def many(servers, scale, peer, _, build=None, threads=16, mode="many"):
             **dict(zip(("p50 µs", "p99 µs"), (time / 1e3 for time in times))), **wire(servers, peer, usage, ops)}
 
 
+def one_alone(servers, scale, peer, _):
+    """A single thread or task on a free lock."""
+    return many(servers, scale, peer, None, threads=1, mode="apart")
+
+
 RENEW_LEASE = 6000  # three rounds of renewals in the time of watching
 
 
@@ -224,28 +229,6 @@ def renewal_usage(servers, scale, worker):
         after = worker.cpu_seconds()
     return usage, {"client cpu %": (after - before) / scale.watch * 100,
                    "server cpu %": usage.change["cpu"] / scale.watch * 100}
-
-
-def renew(servers, scale, peer, _):
-    """Holds of one client, while nothing else happens."""
-    with Worker(servers, peer, "renew", count=scale.holds, lease=RENEW_LEASE) as worker:
-        usage, used = renewal_usage(servers, scale, worker)
-        with Commands(servers) as commands:  # separately: it slows the server
-            time.sleep(scale.watch)
-    scripts = sum(count for name, count in commands.counts.items() if name.startswith("EVAL"))
-    return {
-        # Scaled by the scripts of the first run: the number of renewal rounds in a run differs.
-        "commands/s": usage.change["scripts"] / scale.watch * sum(commands.counts.values()) / max(1, scripts),
-        "scripts/s": usage.change["scripts"] / scale.watch,
-        "bytes in/s": usage.change["bytes in"] / scale.watch,
-        **used,
-    }
-
-
-def memory(servers, scale, _peer, __):
-    lines = subprocess.run([f"{servers.build}/release/worker", "memory", str(scale.seconds / 2)], check=True,
-                           capture_output=True, text=True).stdout.splitlines()
-    return {f"{what} {lock}": float(value) for what, lock, value in map(str.split, lines)}
 
 
 def files(servers, scale, _peer, __):
@@ -307,24 +290,13 @@ def idle(servers, scale, peer, waiters):
 
 
 def close(servers, scale, _peer, __):
-    """fairlock beside the baselines in short turns, so that bursts of load affect all of them alike."""
-    ratios = {}
+    """fairlock beside the baseline in short turns, so that bursts of load affect both alike."""
+    ratios = []
     for _ in range(2 if scale.quick else 7):
-        raw, lean, ours = (short_cycles(servers, peer) for peer in ("raw-scripts", "raw-setnx", "fairlock"))
-        for name, below, figure in (("uncontended ÷ two EVALSHA", raw, "p50 µs"), ("uncontended ÷ SET NX", lean, "p50 µs"),
-                                    ("uncontended server CPU ÷ SET NX", lean, "server µs")):
-            ratios.setdefault(name, []).append(ours[figure] / below[figure])
-        push = short_cycles(servers, "raw-push")["p50 µs"]
-        for waiters in (2, 8, 32, 128):
-            with Worker(servers, "fairlock", "turns", count=waiters, seconds=0.4, warm=0.1) as worker:
-                worker.expect("ready")
-                worker.go()
-                gap = turns_figures(worker.events())["gap p50 µs"]
-            again = (raw["p50 µs"] + short_cycles(servers, "raw-scripts")["p50 µs"]) / 2
-            ratios.setdefault(f"hand-off {waiters} ÷ (EVALSHA + push)", []).append(gap / (again / 2 + push))
-    figures = {name: percentile(found, 0.5) for name, found in ratios.items()}
+        lean, ours = (short_cycles(servers, peer)["server µs"] for peer in ("raw-setnx", "fairlock"))
+        ratios.append(ours / lean)
     short, long = compare(servers, [(10, None), (scale.line[-1], None)])
-    return {**figures, "longest line ÷ shortest": long / short}
+    return {"uncontended server CPU ÷ SET NX": percentile(ratios, 0.5), "longest line ÷ shortest": long / short}
 
 
 def short_cycles(servers, peer):
@@ -383,9 +355,9 @@ def turns_of(events):
     return {"turns/s": (len(events) - 1) / seconds if seconds else 0}
 
 
-def apart(servers, scale, peer, threads):
+def apart(servers, scale, peer, threads, build=None):
     """Threads of one process with a separate lock each."""
-    with Worker(servers, peer, "apart", count=threads, seconds=scale.seconds, warm=scale.warm(peer)) as worker:
+    with Worker(servers, peer, "apart", count=threads, seconds=scale.seconds, warm=scale.warm(peer), build=build) as worker:
         worker.expect("ready")
         with usage_of(servers, peer) as usage:
             worker.go()
@@ -394,15 +366,30 @@ def apart(servers, scale, peer, threads):
             **wire(servers, peer, usage, ops)}
 
 
-def close_stores(servers, scale, _peer, __):
-    """A free cycle on PostgreSQL, beside its peers in short turns: whether client and server share a core changes from turn to turn."""
-    figures = {}
-    for _ in range(2 if scale.quick else 9):
-        ours, *others = (short_cycles(servers, f"postgres-{peer}") for peer in ("fairlock", "advisory", "naive"))
-        for name, other in zip(("advisory", "naive"), others):
-            figures.setdefault(f"÷ {name}", []).append(ours["p50 µs"] / other["p50 µs"])
-        figures.setdefault("server µs", []).append(ours["server µs"])
-    return {name: percentile(found, 0.5) for name, found in figures.items()}
+def far(servers, scale, peer, millis):
+    """Over a network: times in round trips. The next owner is in another process."""
+    with servers.far_away(millis):
+        trip = uncontended(servers, scale, "raw-ping", None)["p50 µs"]
+        free = uncontended(servers, scale, peer, None)
+        gap = crowd(servers, scale, peer=peer, count=4, seconds=1 if scale.quick else 4)
+    return {"trip µs": trip, "free cycle": free["p50 µs"] / trip, "hand-offs/s": gap["hand-offs/s"],
+            **{f"next owner, {at}": gap[f"gap {at} µs"] / trip for at in ("p50", "p99") if gap[f"gap {at} µs"]}}
+
+
+def far_tasks(servers, scale, peer, millis):
+    """1,000 tasks, or threads, with a free lock each, over a network."""
+    with servers.far_away(millis):
+        return many(servers, scale, peer, None, threads=1000, mode="apart")
+
+
+def far_waits(servers, scale, peer, millis):
+    """As many threads as COUNT ask once, all in the same moment, over a network: one that fails ends the worker."""
+    count = 50 if scale.quick else 2000
+    with servers.far_away(millis), Worker(servers, peer, "turns", count=count, seconds=1, warm=0) as worker:
+        worker.expect("ready")
+        worker.go()
+        events = worker.events()
+    return {"granted": len({event[0] for event in events}), **turns_figures(events)}
 
 
 ON_REDIS = tuple(peer for peer in NEAR_ALL if peer not in ELSEWHERE)
@@ -415,14 +402,13 @@ STORES = ("postgres-advisory", "postgres-naive", "postgres-fairlock", "fairlock"
 WORKLOADS = (
     (1, "uncontended", uncontended, (None,), RAW + NEAR_ALL),
     (1, "uncontended: commands", uncontended_commands, (None,), ON_REDIS),
+    (1, "alone", one_alone, (None,), ("fairlock", "fairlock-tasks-1", "fairlock-tasks", "rslock-tasks", "memory", "memory-tasks")),
     (2, "re-entry", reentry, (None,), ("fairlock", "redisson-fair", "redisson", "curator")),
     (3, "hand-off", hand_off, (2, 8, 32, 128), NEAR_ALL),
     (3, "hand-off: commands", hand_off_commands, (2, 8, 32, 128), ON_REDIS),
     (4, "processes", processes, (None,), NEAR_ALL),
     (5, "line", line, (0, 8, 10, 100, 1000, 10_000, 100_000), ("fairlock", "seeds 3.16")),
     (6, "many locks", many, (None,), ("raw-setnx", "raw-scripts") + NEAR_ALL),
-    (7, "renewal", renew, (None,), ("fairlock", "redisson-fair", "redisson")),
-    (8, "memory", memory, (None,), ("in process",)),
     (9, "recovery", recovery, ("holder killed", "waiter killed"), NEAR_ALL),
     (9, "recovery", recovery, ("subscriber cut",), ("fairlock", "redisson-fair", "redisson")),
     (10, "idle", idle, (32,), ON_REDIS),
@@ -432,13 +418,15 @@ WORKLOADS = (
     (15, "permits", permits, (32,), ("fairlock-permits", "redisson-permits", "curator-permits")),
     # First: for 30 s a new server with asynchronous commits reads a file for each grant.
     (16, "stores: processes", processes, (None,), ("postgres-advisory", "postgres-naive", "postgres-fairlock")),
-    (16, "stores: close", close_stores, (None,), ("postgres-fairlock",)),
     (16, "stores: free", uncontended, (None,), STORES),
     (16, "stores: free, apart", apart, (8,), STORES),
     (16, "stores: hand-off", hand_off, (8, 32), STORES),
+    (17, "far", far, (1, 10), ("fairlock", "fairlock-tasks", *NEAR_ALL[1:], "postgres-fairlock", "postgres-advisory")),
+    (17, "far: tasks", far_tasks, (10,), ("fairlock", "fairlock-tasks", "rslock-tasks", "async-redis-lock", "distkit")),
+    (17, "far: waits", far_waits, (15,), ("postgres-fairlock",)),
     (18, "files", files, (None,), ("beside flock",)),
 )
 # Fewer rounds: counts, and a slow workload with a sample of 48 clients per round.
 MOST_ROUNDS = {"uncontended: commands": 1, "hand-off: commands": 1, "processes": 1,
-               "stores: processes": 1}
+               "stores: processes": 1, "far": 1, "far: waits": 1}
 REFUSALS = (Stuck, Refused)

@@ -3,20 +3,16 @@
 //! ```text
 //! worker PEER MODE NAME COUNT SECONDS HOLD_MS LEASE_MS WARM_SECONDS
 //! worker postgres-tables URL
-//! worker memory SECONDS
-//! worker memory-alone SECONDS
 //! worker file ROUNDS
 //! ```
 
 mod fair;
 mod file;
-mod memory;
 mod peer;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod raw;
 mod recorded;
-mod rs_lock;
 mod say;
 mod shared;
 mod steps;
@@ -26,7 +22,6 @@ mod workload;
 use std::error::Error;
 
 use fairlock::Durability;
-use tasks::Tasks;
 use workload::Order;
 
 pub type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -34,12 +29,6 @@ pub type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 fn main() -> Outcome {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    if let ["memory", seconds] = words[..] {
-        return memory::run(seconds.parse()?);
-    }
-    if let ["memory-alone", seconds] = words[..] {
-        return memory::alone(seconds.parse()?);
-    }
     if let ["file", rounds] = words[..] {
         return file::run(rounds.parse()?);
     }
@@ -59,17 +48,11 @@ fn main() -> Outcome {
     if let Some(peer) = peer.strip_prefix("postgres-") {
         return on_postgres(peer, &order);
     }
-    let memory = || fairlock::Client::new(fairlock::MemoryBackend::new());
     let url = redis_url()?;
     match peer {
-        "memory" => workload::run(&fair::Fair(memory()?), &order)?,
-        "memory-tasks" => tasks::run(&Tasks::Fair(memory()?.to_async()), &order, false)?,
-        "fairlock-tasks" | "fairlock-tasks-1" => {
-            let client = fair::Fair::connect(&url, &order, None)?.0;
-            tasks::run(&Tasks::Fair(client.to_async()), &order, peer.ends_with("-1"))?
-        }
-        "rslock-tasks" => {
-            tasks::run(&Tasks::RsLock(rslock::LockManager::new(vec![url.as_str()])), &order, false)?
+        "memory" => {
+            let client = fairlock::Client::new(fairlock::MemoryBackend::new())?;
+            workload::run(&fair::Fair(client), &order)?
         }
         "fairlock" if mode.starts_with("steps") => steps::run(&url, &order)?,
         "fairlock" => workload::run(&fair::Fair::connect(&url, &order, None)?, &order)?,
@@ -86,12 +69,11 @@ fn main() -> Outcome {
         "fairlock-permits" => {
             workload::run(&shared::Permits(fair::Fair::connect(&url, &order, None)?.0), &order)?
         }
-        "rslock" => workload::run(&rs_lock::RsLock::connect(&url, &order)?, &order)?,
         "raw-ping" | "raw-scripts" | "raw-setnx" => {
             workload::run(&&raw::Raw::new(peer, &url, &order)?, &order)?
         }
         "raw-push" => raw::push(&url, &order)?,
-        _ => return Err(format!("no peer {peer}").into()),
+        _ => tasks::run(peer, &url, &order)?,
     }
     std::process::exit(0) // as in the other workers: waiting threads don't matter
 }
