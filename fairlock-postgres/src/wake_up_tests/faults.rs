@@ -80,12 +80,13 @@ fn what_fails_again_and_again_is_tried_after_pauses() {
         }
         connects
     });
-    assert!((2..15).contains(&connects), "{connects} connections within a second");
+    // Without pauses there would be hundreds. On a busy machine a second is a long one.
+    assert!((2..60).contains(&connects), "{connects} connections within a second");
     session(&url).script("alter table fairlock.lock rename to gone", soon()).unwrap();
     let before = trips(&polls);
     thread::sleep(SECOND / 2);
     let looks = trips(&polls) - before;
-    assert!((2..15).contains(&looks), "{looks} looks within half a second");
+    assert!((2..60).contains(&looks), "{looks} looks within half a second");
 }
 
 /// A grant is told once: a look that was under way while another message came tells nothing more.
