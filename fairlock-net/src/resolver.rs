@@ -281,6 +281,23 @@ mod tests {
     }
 
     #[test]
+    fn a_name_server_that_is_quick_again_is_waited_for() {
+        let name_server = NameServer::start();
+        let known = |ip| Ok(vec![at(ip, 7)]);
+        name_server.says("10.0.0.1");
+        assert_eq!(name_server.addresses(10 * SECOND), known("10.0.0.1"));
+        assert_eq!(name_server.addresses(10 * SECOND), known("10.0.0.1"), "it is late");
+        name_server.says("10.0.0.1");
+        name_server.is_done();
+        // Nobody waits for this prompt answer.
+        name_server.says("10.0.0.2");
+        assert!(name_server.addresses(10 * SECOND).is_ok());
+        name_server.is_done();
+        name_server.says("10.0.0.3");
+        assert_eq!(name_server.addresses(10 * SECOND), known("10.0.0.3"));
+    }
+
+    #[test]
     fn a_prompt_answer_counts_more_than_known_addresses() {
         let name_server = NameServer::start();
         for ip in ["10.0.0.1", "10.0.0.2"] {

@@ -140,6 +140,8 @@ fn time_until(deadline: Instant) -> io::Result<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::net::TcpListener;
     use std::os::unix::net::UnixListener;
     use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -206,6 +208,39 @@ mod tests {
         }
         socket.until(Instant::now());
         assert_eq!(socket.read(&mut [0]).expect_err("no time").kind(), ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn a_time_out_that_is_too_long_is_set_again() {
+        let (mut time_out, set) = (TimeOut(Duration::MAX), Cell::new(Duration::MAX));
+        for time in [SECOND, TIME] {
+            let sets = |left| {
+                set.set(left);
+                Ok(())
+            };
+            time_out.until(Instant::now() + time, sets, || Ok(())).expect("done");
+            assert!(set.get() <= time, "{:?}", set.get());
+        }
+    }
+
+    #[test]
+    fn a_call_that_a_signal_interrupts_is_repeated() {
+        let (mut time_out, mut calls) = (TimeOut(Duration::MAX), 0);
+        let act = || {
+            calls += 1;
+            if calls == 1 { Err(ErrorKind::Interrupted.into()) } else { Ok(calls) }
+        };
+        assert_eq!(time_out.until(Instant::now() + SECOND, |_| Ok(()), act).expect("done"), 2);
+    }
+
+    #[test]
+    fn the_system_looks_for_a_peer_that_has_vanished() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let at = listener.local_addr().expect("a port");
+        let socket = Socket::tcp(&at, Instant::now() + SECOND).expect("connected");
+        assert!(socket.raw.keepalive().expect("an option"));
+        #[cfg(target_os = "linux")]
+        assert!(socket.raw.tcp_user_timeout().expect("an option").is_some());
     }
 
     #[test]

@@ -102,18 +102,45 @@ fn the_time_of_what_was_sent_holds_for_its_answer() {
     assert_eq!(ended.join().expect("an end"), Ended::Reset);
 }
 
+/// Any name has these addresses.
+fn named(ips: [&str; 3]) -> &'static Resolver {
+    let known = ips.map(|ip| SocketAddr::new(ip.parse::<IpAddr>().expect("an address"), 0));
+    Box::leak(Box::new(Resolver::new(move |_| Ok(known.to_vec()))))
+}
+
 #[test]
 fn each_address_of_a_host_is_tried() {
     let (endpoint, ended) = server(serve);
     let Endpoint::Tcp { port, .. } = endpoint else { panic!("{endpoint}") };
-    let at = |ip: &str| SocketAddr::new(ip.parse::<IpAddr>().expect("an address"), 0);
     // It listens at the last one only.
-    let known = ["0.0.0.0", "::1", "127.0.0.1"].map(at).to_vec();
-    let names: &'static Resolver = Box::leak(Box::new(Resolver::new(move |_| Ok(known.clone()))));
+    let names = named(["0.0.0.0", "::1", "127.0.0.1"]);
     drop(dial(names, "a.host", port, soon()).expect("connected"));
     assert_eq!(ended.join().expect("an end"), Ended::Closed);
     let error = dial(names, "0.0.0.0", port, soon()).err().expect("no server");
     assert_eq!(error.to_string(), "0.0.0.0 is no address of a server");
+}
+
+/// The time for one address is a part of the time, and the connection has all of it.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_silent_address_leaves_time_for_the_next() {
+    let (endpoint, ended) = server(serve);
+    let Endpoint::Tcp { port, .. } = endpoint else { panic!("{endpoint}") };
+    let silent = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
+    let at = SocketAddr::from(([127, 0, 0, 2], port));
+    silent.bind(&at.into()).expect("an address");
+    silent.listen(0).expect("listens");
+    // They wait to be accepted. Further ones get no answer.
+    let waiting: Vec<_> = (0..10).map_while(|_| TcpStream::connect_timeout(&at, TIME).ok()).collect();
+    assert!(waiting.len() < 10, "its queue never fills up");
+    let names = named(["127.0.0.2", "127.0.0.1", "127.0.0.3"]);
+    let (began, time) = (Instant::now(), 3 * TIME);
+    let mut socket = dial(names, "a.host", port, began + time).expect("connected");
+    assert!(began.elapsed() < time, "{:?}", began.elapsed());
+    assert_eq!(socket.read(&mut [0]).expect_err("nothing").kind(), ErrorKind::TimedOut);
+    assert!(began.elapsed() >= time, "{:?}", began.elapsed());
+    drop(socket);
+    assert_eq!(ended.join().expect("an end"), Ended::Closed);
 }
 
 #[cfg(feature = "tls-rustls")]
