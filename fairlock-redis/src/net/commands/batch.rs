@@ -105,15 +105,15 @@ mod tests {
 
     #[test]
     fn replies_go_to_their_callers_and_a_missing_one_is_a_failure() {
-        let (own, one, two) =
-            (work(2), Arc::new(WaitingCall::new(work(1))), Arc::new(WaitingCall::new(work(3))));
-        let mut batch = Batch::new(own, VecDeque::from([Arc::clone(&one), Arc::clone(&two)]));
-        assert_eq!((batch.packed().len(), batch.commands()), (6, 6));
+        let calls = [1, 3, 2].map(|commands| Arc::new(WaitingCall::new(work(commands))));
+        let mut batch = Batch::new(work(2), VecDeque::from(calls.clone()));
+        assert_eq!((batch.packed().len(), batch.commands()), (8, 8));
         (0..4).for_each(|number| batch.reply(Ok(Value::Int(number))));
-        assert_eq!(answers_of(&one), [Some(2)]);
+        assert_eq!(answers_of(&calls[0]), [Some(2)]);
         let own = batch.end(Err(Failure::Broken("x".to_owned())));
         assert_eq!(own.as_slice(), [Ok(Value::Int(0)), Ok(Value::Int(1))]);
-        assert_eq!(answers_of(&two), [Some(3), None, None]);
+        assert_eq!(answers_of(&calls[1]), [Some(3), None, None]);
+        assert_eq!(answers_of(&calls[2]), [None, None], "the answers of another");
     }
 
     #[test]

@@ -200,6 +200,44 @@ fn a_caller_taken_and_forgotten_leaves() {
     assert!(pool.check().is_ok());
 }
 
+/// It may have been taken just before its time was over: then its answer comes later.
+#[test]
+fn a_caller_that_was_taken_waits_for_its_answer() {
+    let server = FakeServer::start(|_, words| polite(words));
+    let pool = Pool::new(server.address(), &Settings::new(short(), 1));
+    let connection = pool.state.lock().idle.pop().expect("a connection");
+    std::thread::scope(|scope| {
+        let caller = scope.spawn(|| pool.call(echo("x")));
+        until(|| waiting(&pool) == 1);
+        let taken = pool.share(0);
+        std::thread::sleep(short().response + short().response / 5);
+        taken[0].answer(smallvec::smallvec![bulk("x")]);
+        assert_eq!(caller.join().expect("an answer"), bulk("x"));
+    });
+    pool.put_back(connection, false);
+}
+
+/// Two leaders whose attempts fail together are one failure of the server.
+#[test]
+fn leaders_that_fail_together_raise_the_back_off_once() {
+    let server = FakeServer::start(|_, words| polite(words));
+    let pool = Pool::new(server.address(), &Settings::new(TIMEOUTS, 1));
+    let (mut state, cause) = (pool.state.lock(), Failure::NotSent("gone".to_owned()));
+    (0..8).for_each(|_| state.failed_to_connect(&cause));
+    assert_eq!(state.outage.as_ref().map(|outage| outage.failures), Some(2));
+}
+
+/// Another leader's attempt has failed since a leader took its connection.
+#[test]
+fn a_leader_does_not_connect_to_a_server_that_is_down_by_now() {
+    let server = FakeServer::start(|_, words| polite(words));
+    let pool = Pool::new(server.address(), &Settings::new(TIMEOUTS, 1));
+    let mut connection = pool.state.lock().idle.pop().expect("a connection");
+    pool.state.lock().outage = outage();
+    assert!(pool.ready(&mut connection).is_err());
+    assert_eq!(server.connections(), 0);
+}
+
 /// A connection that is offered to a caller that has just left goes to the next caller.
 #[test]
 fn a_connection_for_a_caller_that_left_goes_to_the_next() {

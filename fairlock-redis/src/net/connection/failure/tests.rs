@@ -129,3 +129,17 @@ fn without_a_reply_the_outcome_is_unknown_if_sent() {
     let address = Address::parse("redis://h:1").expect("an address");
     assert_eq!(certificate.explain(&address, "connecting").kind(), InvalidConfig);
 }
+
+#[test]
+fn of_several_failures_the_last_refusal_or_the_last_is_told() {
+    let [refused, late_refusal] = ["-ERR one\r\n", "-ERR two\r\n"].map(from_wire);
+    let [silent, later] = ["one", "two"].map(|cause| Failure::NotSent(cause.to_owned()));
+    for (before, after, told) in [
+        (&refused, &late_refusal, &late_refusal),
+        (&refused, &silent, &refused),
+        (&silent, &refused, &refused),
+        (&silent, &later, &later),
+    ] {
+        assert_eq!(before.clone().or(after.clone()), *told);
+    }
+}

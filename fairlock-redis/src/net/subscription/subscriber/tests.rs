@@ -164,6 +164,37 @@ fn quiet_times_lose_no_message() {
     assert_eq!(diary.heard.lock().len(), 0);
 }
 
+#[test]
+fn a_subscriber_that_was_cut_off_listens_to_all_its_channels() {
+    let server = TestServer::start();
+    let (diary, pool) = (Arc::new(Diary::default()), pool(&server));
+    let subscriber = start(server.address(), &diary).expect("a subscriber");
+    want(&subscriber, "c", &pool).expect("listens");
+    server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    diary.await_entry("gap");
+    assert!(!subscriber.is_cut_off());
+    for channel in ["own", "c"] {
+        assert_eq!(server.command(&["PUBLISH", channel, "x"]), redis::Value::Int(1), "{channel}");
+    }
+    diary.await_entry("c x");
+}
+
+#[test]
+fn a_server_that_falls_silent_is_a_gap() {
+    let listens = AtomicBool::new(false);
+    let server = FakeServer::start(move |connection, words| match words {
+        [word, channel] if word == "subscribe" => {
+            listens.store(true, Ordering::SeqCst);
+            Act::Say(confirmed(channel))
+        }
+        _ if connection == 0 && listens.load(Ordering::SeqCst) => Act::Nothing,
+        _ => polite(words),
+    });
+    let diary = Arc::new(Diary::default());
+    let _subscriber = start(server.address(), &diary).expect("a subscriber");
+    diary.await_entry("gap");
+}
+
 /// A dropped subscriber delivers nothing more, and its thread ends.
 #[test]
 fn a_dropped_subscriber_is_silent_and_its_thread_ends() {

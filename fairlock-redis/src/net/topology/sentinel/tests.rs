@@ -32,9 +32,9 @@ fn is(role: &str) -> String {
 
 /// A sentinel that says of its master what `says` returns: the port, and what is known beside it. It knows no id. In place of the port 0
 /// it hangs up, and without one it says nothing.
-fn telling(says: impl Fn() -> (String, [String; 2]) + Send + Sync + 'static) -> FakeServer {
+fn telling(says: impl Fn(&[String]) -> (String, [String; 2]) + Send + Sync + 'static) -> FakeServer {
     FakeServer::start(move |_, words| {
-        let (port, [name, value]) = says();
+        let (port, [name, value]) = says(words);
         match words.get(1).map(String::as_str) {
             Some("server") => Act::Say(up_for(60)),
             Some("get-master-addr-by-name") if port == "0" => Act::HangUp,
@@ -55,7 +55,7 @@ fn telling(says: impl Fn() -> (String, [String; 2]) + Send + Sync + 'static) -> 
 /// One that says the port and epoch at index `turn` of the list.
 fn sentinel(says: Vec<(String, i64)>, turn: &Arc<AtomicUsize>) -> FakeServer {
     let turn = Arc::clone(turn);
-    telling(move || {
+    telling(move |_| {
         let (port, epoch) = &says[turn.load(Ordering::SeqCst).min(says.len() - 1)];
         (port.clone(), ["config-epoch".to_owned(), epoch.to_string()])
     })
@@ -120,6 +120,38 @@ fn a_new_or_restarted_master_knows_listeners_after_10_s() {
         assert_eq!(knows == Listeners::Known, uptime == 60, "{uptime} s: {knows:?}");
         assert_ne!(knows, Listeners::Unknown, "{uptime} s");
     }
+}
+
+#[test]
+fn a_master_announced_before_the_subscription_is_found() {
+    let (old, new) = (server("master"), server("master"));
+    let turn = Arc::new(AtomicUsize::new(0));
+    let (changed, says) = (Arc::clone(&turn), [(port(&old), 1), (port(&new), 2)]);
+    let names = telling(move |words| {
+        if words[0] == "subscribe" {
+            changed.store(1, Ordering::SeqCst);
+        }
+        let (port, epoch): &(String, i64) = &says[changed.load(Ordering::SeqCst)];
+        (port.clone(), ["config-epoch".to_owned(), epoch.to_string()])
+    });
+    let found = connect(&[&names]).expect("a master");
+    assert_eq!(server_of(&found.state.lock().master.clone().expect("known")), new.address().to_string());
+}
+
+/// A sentinel may announce another master while it answers with the old one.
+#[test]
+fn what_is_doubted_while_sentinels_are_asked_stays_in_doubt() {
+    let (master, searching) = (server("master"), Arc::new(OnceLock::<Arc<Sentinel>>::new()));
+    let (asked, port) = (Arc::clone(&searching), port(&master));
+    let only = telling(move |_| {
+        if let Some(searching) = asked.get() {
+            searching.state.lock().doubt();
+        }
+        (port.clone(), ["config-epoch".to_owned(), "1".to_owned()])
+    });
+    let found = searching.get_or_init(|| Arc::new(unlinked(vec![only.address()], None)));
+    found.find().expect("a master");
+    assert!(found.known().is_none(), "it is sure of the master");
 }
 
 /// Without subscriber and master.
@@ -228,6 +260,23 @@ fn what_a_majority_said_may_end_during_a_search() {
     }
 }
 
+/// Each sentinel may name another master right after its answer, which then takes its time.
+#[test]
+fn a_vote_that_took_its_time_proves_nothing() {
+    let master = server("master");
+    let port = port(&master);
+    let only = telling(move |words| {
+        if words.get(1).is_some_and(|word| word == "server") {
+            std::thread::sleep(AGE);
+        }
+        (port.clone(), ["config-epoch".to_owned(), "1".to_owned()])
+    });
+    let terms = MajorityTerms { proof_age: AGE, least_uptime: LEAST_UPTIME };
+    let found = unlinked(vec![only.address()], Some(terms));
+    found.search().expect("a master");
+    assert!(found.known().is_none(), "it counts from its answer");
+}
+
 /// `SENTINEL RESET` makes it forget the others, until it hears of them again.
 #[test]
 fn a_sentinel_that_forgets_the_others_makes_no_smaller_majority() {
@@ -235,7 +284,7 @@ fn a_sentinel_that_forgets_the_others_makes_no_smaller_majority() {
     let [one, other] = [(); 2].map(|()| {
         let others = Arc::clone(&others);
         let known = move || others.load(Ordering::SeqCst).to_string();
-        telling(move || ("7".to_owned(), ["num-other-sentinels".to_owned(), known()]))
+        telling(move |_| ("7".to_owned(), ["num-other-sentinels".to_owned(), known()]))
     });
     let terms = MajorityTerms { proof_age: AGE, least_uptime: LEAST_UPTIME };
     let sentinels = [one.address(), other.address()];

@@ -271,6 +271,20 @@ fn nodes_are_asked_again_in_time_and_a_proof_ends() {
     }
 }
 
+/// Each node may name another keeper right after its answer, which then takes its time.
+#[test]
+fn a_proof_that_took_its_time_to_come_has_ended() {
+    let terms = MajorityTerms { proof_age: FAR, least_uptime: LEAST_UPTIME };
+    for (late, is_known) in [(Duration::ZERO, true), (FAR, false)] {
+        let (majority, at) = (Majority::new(terms), silent().address());
+        let round = majority.begin(1);
+        std::thread::sleep(late);
+        let pool = |at: &Address| Arc::new(Pool::new(at.clone(), &Settings::new(TIMEOUTS, 1)));
+        majority.count(&round, vec![(at, 1, vec![SLOT_OF_K])], pool);
+        assert_eq!(majority.known(&majority.state.lock(), SLOT_OF_K).is_some(), is_known, "{late:?}");
+    }
+}
+
 /// A refusal for its epoch or its slot makes the client ask the nodes again, and no redirection is followed.
 #[test]
 fn a_refusal_by_epoch_or_slot_makes_the_client_ask_again() {
