@@ -306,13 +306,8 @@ fn is_empty_by(group: Pid, limit: Duration) -> bool {
 
 /// Whether the group has no process but zombies: the first process of a container may collect them late, or never.
 fn is_empty(group: Pid) -> bool {
-    // `pid (name) state parent group …`; the 20th is the number of threads, which may outlive the first one.
-    let is_over = |process: &str| {
-        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-        let words: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();
-        let is_member = words.get(2)?.parse() == Ok(group.as_raw());
-        Some(!is_member || (matches!(words[0], "Z" | "X") && matches!(*words.get(17)?, "0" | "1")))
-    };
+    let is_over =
+        |process: &str| is_none_of(group, &std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?);
     match (killpg(group, None), std::fs::read_dir("/proc")) {
         (Err(Errno::ESRCH), _) => true,
         // Where other users' processes are hidden, the first one is, too.
@@ -322,6 +317,14 @@ fn is_empty(group: Pid) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether this is a process of another group, or a zombie: `pid (name) state parent group …`. The 20th word is the number of threads,
+/// which may outlive the first one.
+fn is_none_of(group: Pid, stat: &str) -> Option<bool> {
+    let words: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();
+    let is_member = words.get(2)?.parse() == Ok(group.as_raw());
+    Some(!is_member || (matches!(words[0], "Z" | "X") && matches!(*words.get(17)?, "0" | "1")))
 }
 
 /// The last that was granted first.
@@ -372,4 +375,19 @@ fn tell_fairlock(word: &str) {
 /// A clock that all processes of a machine share, and that can't be set.
 fn now() -> Duration {
     clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_whose_threads_outlive_the_first_one_is_not_over() {
+        for (state, group, threads, is_over) in
+            [("S", 7, 1, false), ("Z", 7, 1, true), ("Z", 7, 2, false), ("X", 7, 0, true), ("S", 8, 1, true)]
+        {
+            let stat = format!("9 (a) b) {state} 1 {group} 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 {threads} 0 5");
+            assert_eq!(is_none_of(Pid::from_raw(7), &stat), Some(is_over), "{stat}");
+        }
+    }
 }

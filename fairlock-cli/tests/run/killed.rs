@@ -183,6 +183,21 @@ fn a_minder_gives_back_its_own_hold_only() {
     ours.lock().unwrap().unlock().unwrap();
 }
 
+/// The server can't be reached when the program has ended, and is back much sooner than the lease ends.
+#[test]
+fn a_minder_tries_again_until_the_server_is_back() {
+    let host = Host::new();
+    let (mut holder, process) = host.holds("x --lease 60s --connect-timeout 300ms", "pid", "exec sleep 1000");
+    let minder = minder_of(process);
+    host.server.stop();
+    holder.0.kill().unwrap();
+    wait_until_dead(process);
+    std::thread::sleep(Duration::from_millis(900)); // three attempts
+    host.server.cont();
+    wait_until_dead(minder);
+    assert!(!host.lock("x").is_locked().unwrap());
+}
+
 /// When fairlock is killed with its minder, the lock ends with its lease.
 #[test]
 fn a_lock_ends_with_its_lease_if_the_minder_is_killed_too() {

@@ -26,6 +26,34 @@ fn a_program_ends_before_another_owner_has_the_lock() {
     }
 }
 
+/// KILL comes a twentieth of the lease before its end: a busy machine takes its time for it.
+#[test]
+fn a_program_is_killed_well_before_its_lease_ends() {
+    let host = Host::new();
+    let proxy = Proxy::start(host.server.port());
+    let pid = host.dir.file("pid");
+    let holder = starts(&proxy.url(), "x --lease 10s", &script(&pid, "trap '' TERM; sleep 1000"));
+    let (process, ours) = (process_in(&pid), host.lock("x"));
+    proxy.set(Traffic::Commands, Rule::Swallow);
+    let mut left = None;
+    while is_alive(process) {
+        left = ours.inspect().unwrap().holder().and_then(|holder| holder.lease_left);
+    }
+    assert!(left.is_some_and(|left| left > Duration::from_millis(250)), "{left:?}");
+    drop(holder);
+    ours.lock().unwrap().unlock().unwrap();
+}
+
+/// The server says so only when the hold is given back.
+#[test]
+fn a_hold_that_was_gone_at_the_release_is_told() {
+    let host = Host::new();
+    let (mut holder, _) = host.holds("x", "pid", &host.until("end"));
+    assert_eq!(host.server.query::<i64>(&["DEL", "x"]), 1);
+    host.makes("end");
+    holder.output().gave(123).with(&["; the program had already ended by itself"]);
+}
+
 /// A program whose lock is taken by force gets TERM at once, and KILL after its grace.
 #[test]
 fn a_force_sends_the_program_term_and_later_kill() {

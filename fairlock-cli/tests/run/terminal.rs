@@ -8,7 +8,8 @@ use std::thread;
 use fairlock_tests::{eventually, look_until};
 
 use crate::support::{
-    FAIRLOCK, Host, SOON, arguments, children_hear_signals, process_in, script, text, wait_for_queue,
+    FAIRLOCK, Host, SOON, arguments, children_hear_signals, is_alive, process_in, script, send, text,
+    wait_for_queue,
 };
 
 /// A command at its own terminal.
@@ -261,6 +262,52 @@ fn a_stopped_program_has_the_keyboard_again() {
     shell.type_in("two\n");
     shell.wait_for("second:two");
     shell.ends_with("code:0");
+}
+
+#[test]
+fn a_program_in_the_background_does_not_take_the_keyboard() {
+    let host = Host::new();
+    let pid = host.dir.file("pid");
+    let mut shell = Typed::shell(&host.url());
+    shell.type_in(&format!("$F run x -- sh -c '{}' &\n", script(&pid, "read word; echo got:$word")));
+    let process = process_in(&pid);
+    eventually(SOON, "it asks for the keyboard", || is_stopped(process));
+    shell.type_in("echo still$((1 + 1))\n");
+    shell.wait_for("still2");
+    shell.type_in("fg\n");
+    eventually(SOON, "the program goes on", || !is_stopped(process));
+    shell.type_in("word\n");
+    shell.wait_for("got:word");
+    shell.ends_with("code:0");
+}
+
+/// Fairlock stands still alone, so the shell goes on, and the program's end must not take the keyboard from the shell.
+#[test]
+fn the_keyboard_is_not_taken_back_from_a_shell() {
+    let host = Host::new();
+    let (pid, go) = (host.dir.file("pid"), host.dir.file("go"));
+    nix::unistd::mkfifo(&go, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let program = script(&pid, &format!("read word; echo got:$word; read word < {}", go.display()));
+    let mut shell = Typed::shell(&host.url());
+    shell.type_in(&format!("$F run x -- sh -c '{program}'\n"));
+    let process = process_in(&pid);
+    shell.type_in("word\n");
+    shell.wait_for("got:word");
+    let fairlock = parent_of(process);
+    send("STOP", fairlock);
+    shell.wait_for("Stopped");
+    std::fs::write(go, "").unwrap();
+    eventually(SOON, "the program has ended", || !is_alive(process));
+    send("CONT", fairlock);
+    eventually(SOON, "so has fairlock", || !is_alive(fairlock));
+    shell.type_in("echo still$((1 + 1))\n");
+    shell.wait_for("still2");
+    shell.ends_with("code:0");
+}
+
+fn parent_of(process: u32) -> u32 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    stat.rsplit(')').next().unwrap().split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
 #[test]
