@@ -126,12 +126,12 @@ fn a_lock_has_the_series_of_its_kind_and_terms() {
     };
     let all =
         |lock| [of(lock, ""), of(lock, "not_granted"), of(lock, "lost_total"), of(lock, "queue_length")];
-    assert_eq!(all("fair"), [17, 5, 3, 1]);
-    assert_eq!(all("fixed"), [18, 5, 4, 1]);
-    assert_eq!(all("capped"), [18, 5, 4, 1]);
-    assert_eq!(all("plain"), [16, 5, 3, 0]);
-    assert_eq!(all("permits"), [17, 5, 3, 1]);
-    assert_eq!(all("both"), [22, 10, 3, 1]);
+    assert_eq!(all("fair"), [18, 5, 3, 1]);
+    assert_eq!(all("fixed"), [19, 5, 4, 1]);
+    assert_eq!(all("capped"), [19, 5, 4, 1]);
+    assert_eq!(all("plain"), [17, 5, 3, 0]);
+    assert_eq!(all("permits"), [18, 5, 3, 1]);
+    assert_eq!(all("both"), [23, 10, 3, 1]);
     assert_eq!(of("permits", "kind=semaphore"), 5);
     assert_eq!(of("fixed", "cause=lease_over"), 1);
 }

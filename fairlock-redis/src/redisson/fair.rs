@@ -25,8 +25,7 @@ const MOST_LOGGED: usize = 16;
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// Whether a repair of this lock's queue is worth a line in the log.
-fn is_news(lock: &LockName, now: Instant) -> bool {
-    let mut logged = LOGGED.lock();
+fn is_news(logged: &mut Vec<(LockName, Instant)>, lock: &LockName, now: Instant) -> bool {
     logged.retain(|(_, at)| now.saturating_duration_since(*at) < MINUTE);
     let is_news = logged.len() < MOST_LOGGED && logged.iter().all(|(known, _)| known != lock);
     if is_news {
@@ -66,7 +65,9 @@ impl Kind for Fair {
     }
 
     fn warn_of(&self, place: &Place<'_>, answer: &Row<'_>, shared: &Shared) -> Result<(), BackendError> {
-        if answer.word == "queued" && answer.at(3, number)? != 0 && is_news(&place.lock.name, Instant::now())
+        if answer.word == "queued"
+            && answer.at(3, number)? != 0
+            && is_news(&mut LOGGED.lock(), &place.lock.name, Instant::now())
         {
             log::warn!(
                 target: "fairlock::acquire",
@@ -177,9 +178,10 @@ mod tests {
 
     #[test]
     fn repairs_are_a_line_a_minute_for_each_lock_and_for_few_locks() {
-        let start = Instant::now();
-        let is_news =
-            |n: usize, at| super::is_news(&LockName::new(&format!("repaired:{n}")).unwrap(), start + at);
+        let (start, mut logged) = (Instant::now(), Vec::new());
+        let mut is_news = |n: usize, at| {
+            super::is_news(&mut logged, &LockName::new(&format!("repaired:{n}")).unwrap(), start + at)
+        };
         let second = Duration::from_secs(1);
         assert_eq!([is_news(0, second), is_news(0, 2 * second), is_news(1, 3 * second)], [true, false, true]);
         let news = (0..100).filter(|n| is_news(*n, 4 * second)).count();
