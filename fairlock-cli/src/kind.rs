@@ -97,8 +97,8 @@ pub(crate) fn and_more(state: &LockState) -> String {
     }
 }
 
-/// How many waits a second have begun since that of the first listed waiter did, who has this rank. In a queue that is as long as it was,
-/// as many end. Nothing if nobody waits.
+/// How many waits have begun each second since the first listed waiter, who has this rank, began to wait. In a queue that is as long as
+/// then, as many have ended. Empty if nobody waits.
 pub(crate) fn waits_per_second(state: &LockState, rank: u64) -> String {
     let first = state.queue.iter().find(|waiter| !waiter.is_absent());
     let Some(time) = first.and_then(|waiter| waiter.waiting) else { return String::new() };

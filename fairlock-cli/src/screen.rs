@@ -48,7 +48,7 @@ type Look = (Result<Picture, Failure>, Duration);
 /// Looks and draws, until a signal ends the command or a look fails for another reason than a store that is away.
 ///
 /// # Errors
-/// That of the look, or of the first; or that the terminal can't be written.
+/// The failure of a look, or of a write to the terminal.
 pub(crate) fn show(
     every: Duration,
     mut look: impl FnMut() -> Result<Picture, Failure>,
@@ -80,7 +80,7 @@ fn go_on(
 ) -> Result<(), Failure> {
     let (mut seen, mut took) = (Ok(first), former);
     loop {
-        // Looks take a tenth of the time at most, however many locks there are. A single slow look met an outage.
+        // Looks take a tenth of the time at most, however many locks there are. A single slow look has met an outage: it does not count.
         let pause = if seen.is_ok() { every.max(took.min(former) * 9) } else { every };
         if tell.send((seen, pause)).is_err() {
             return Ok(());

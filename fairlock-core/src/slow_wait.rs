@@ -1,5 +1,5 @@
-//! A slow wait explains itself: a line in the log says how many are ahead, and who holds the lock. A counter counts the line, and a wait
-//! that runs out says the same.
+//! A slow wait explains itself: a line in the log says how many are ahead, and who holds the lock. The line is counted, and
+//! `Busy` says the same if the wait runs out.
 //!
 //! A look costs a call of the store, and runs on a thread of its own (`fairlock-slow`): no renewal waits for a look. There is at most one
 //! look a second, for the longest wait that no line has explained, and each wait is explained once. So a client with a thousand slow

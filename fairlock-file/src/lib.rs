@@ -49,7 +49,7 @@
 //!
 //! **The thread of a client** watches the processes of the clients that stand before its waiters, follows that list before each wait,
 //! and sleeps until a message or the end of a process. An ended process is watched no more, even if a forked child has its presence or
-//! its place stands ahead until its turn: else each waiter that looks would be told again. If the system refuses the wait, the
+//! its place still stands ahead: else each waiter that looks would be told again. If the system refuses the wait, the
 //! client renews all it has (`Gap`), once a second.
 //!
 //! # Why nothing is synced to the disk

@@ -52,7 +52,7 @@ impl LockFiles {
         LockFiles { dir, boot, open: Mutex::default() }
     }
 
-    /// Calls `step` with the lock's file, which no other thread or process has meanwhile; within the bound.
+    /// Calls `step` with the lock's file, which no other thread or process has meanwhile. Fails if the file is not free within `BOUND`.
     pub(crate) fn with<T>(
         &self,
         lock: &LockName,

@@ -37,7 +37,7 @@ impl FileBackend {
         for file in fs::read_dir(&dir.path).map_err(failed)? {
             let path = file.map_err(failed)?.path();
             if path.extension() == Some(OsStr::new("lock")) {
-                // What a file can't tell, its name does, but for escapes.
+                // An error names the lock by the file's name, unless that has escapes.
                 let named =
                     path.file_stem().and_then(OsStr::to_str).and_then(|stem| LockName::new(stem).ok());
                 let about = |error: BackendError| match &named {

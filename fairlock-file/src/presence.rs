@@ -11,8 +11,8 @@ use fairlock_rules::Presence;
 
 use crate::dir::{self, Dir};
 
-/// Makes the presence file of a client, which lives as long as the file is open. It is locked before it is named, so that nobody
-/// finds it free.
+/// Makes the presence file of a client, which lives as long as the file is open. The file is locked before it gets its name:
+/// nobody finds it free.
 pub(crate) fn take(dir: &Dir, client: &str) -> io::Result<File> {
     let (new, mut file) = dir.new_file()?;
     let locked = file.try_lock().map_err(io::Error::from);

@@ -13,8 +13,8 @@ use crate::presence;
 use crate::slots::Content;
 use crate::state::State;
 
-/// An unused lock keeps its file so long, so that tokens grow even if the clock is set back. The file of a killed client says so long
-/// that the client is gone; its holds with longer leases end by the clock.
+/// How long the file of an unused lock stays, so that tokens grow even if the clock is set back; and the file of a killed client, which says
+/// that the client is gone. Longer leases of that client end by the clock.
 const A_DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Sweeps if no client has for so long.

@@ -27,7 +27,7 @@ const TOGETHER: usize = 20;
 const LONGEST: usize = TOGETHER * 2 * 1024;
 /// How often a client looks for files that nobody uses.
 const SWEEPS_EVERY: Duration = Duration::from_secs(60 * 60);
-/// How long a thread rests that can't wait for messages.
+/// How long a thread that can't wait for messages rests.
 const REST: Duration = Duration::from_secs(1);
 
 /// Sends the wake-ups of one step. Those of one client go together: a socket takes few messages until its client reads them. Nothing

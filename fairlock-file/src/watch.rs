@@ -30,7 +30,7 @@ type Waiters = HashMap<(LockName, OwnerId), Instant>;
 pub(crate) struct Watched(Mutex<HashMap<String, Waiters>>);
 
 impl Watched {
-    /// The waiter waits for the end of these owners. Whether one of their clients is new, so that the thread has to watch its process.
+    /// Notes that the waiter waits for these owners to end. Returns whether a client among theirs is new: the thread has to watch its process.
     pub(crate) fn add(&self, place: &Place<'_>, ahead: &[OwnerId]) -> bool {
         let (until, mut watched, mut is_new) = (Instant::now() + place.ttl, self.0.lock(), false);
         if watched.values().map(HashMap::len).sum::<usize>() > MOST_WAITERS {
@@ -51,8 +51,8 @@ impl Watched {
     }
 }
 
-/// The processes that the thread of a client watches, by their clients. None for one that can't be watched, or that has ended: a
-/// forked child may still have its presence, and another watch would end at once.
+/// The processes that the thread of a client watches, by their clients. `None` for a process that can't be watched, or that has
+/// ended: a forked child may still have its presence, and another watch would end at once.
 #[derive(Default)]
 pub(crate) struct Processes(HashMap<String, Option<OwnedFd>>);
 

@@ -3,7 +3,7 @@
 FORGOTTEN = "clock, fail-over, restart without data: the server has forgotten the lock and grants it again. {}"
 NO_RENEWAL = "stall: nothing renews the lease unless the program calls {}, and a blocked thread does not."
 TASK = "stall: the lease is renewed by a task on the program's own executor."
-LATE = "stopped, and as above: its guard learns of a loss by the next renewal, so the first answers may still be yes."
+LATE = "stopped: its guard learns of a loss by the next renewal, so the first answers may still be yes."
 LEFT = "cancelled, reply-lost, kill-holder: a lock that nobody uses is free when its lease ends."
 
 REASONS = {
@@ -35,14 +35,14 @@ REASONS = {
         "silent: calls wait for the connection and are retried for longer than the judge's bound. kill-holder, kill-waiter: a session has to end, 60 s by default.",
     ],
     "redis-py": [
-        "defaults: without `timeout` a lock has no lease, so nobody frees that of a dead holder.",
+        "defaults: without `timeout` a lock has no lease, so nobody frees the lock of a dead holder.",
         "reply-lost, defaults: the client repeats the SET NX whose reply was lost, and then waits for its own lock.",
         NO_RENEWAL.format("`extend` or `reacquire`"),
         "silent: `owned` and `release` ask the server, and the client retries a read of 5 s ten times.",
         FORGOTTEN.format("A holder finds out when it asks or releases."),
     ],
     "python-redis-lock": [
-        "defaults: without `expire` a lock has no lease, so nobody frees that of a dead holder.",
+        "defaults: without `expire` a lock has no lease, so nobody frees the lock of a dead holder.",
         "silent: as redis-py, whose client it uses. Nothing tells the holder that its renewals fail.",
     ],
     "redsync": [

@@ -75,8 +75,8 @@ impl BackendError {
         BackendError::new(BackendErrorKind::Mismatch, format!("it is {is}, and {message}"))
     }
 
-    /// The error for what has a layout of a later version: `found`, where this version knows the layouts up to `known`. What is
-    /// there was left as it is.
+    /// The error for something that is stored in layout `found` of a later version, where this version knows the layouts up to `known`.
+    /// Nothing was changed.
     pub fn newer_layout(found: impl fmt::Display, known: impl fmt::Display) -> Self {
         let message = format!(
             "it has layout {found}, and this version of fairlock knows layouts up to {known}: use a newer fairlock here"

@@ -1,16 +1,16 @@
-//! What travels as a request's label: the label, and behind it the `traceparent` of the span that asks, if there is one. Stores keep
-//! and hand on that text; only this file writes and reads it.
+//! The text that travels as a request's label: the label, and behind the label the `traceparent` of the span that asks, if the program
+//! gives one. Stores keep the text and hand it on; only this file takes it apart.
 
 use super::{Holder, Waiter};
 
-/// Between the two. A client's label has no control characters.
+/// Stands between the label and the traceparent. A client's label has no control characters.
 const SEPARATOR: char = '\u{1f}';
 
 /// In bytes: version, trace, span, flags.
 const TRACEPARENT: usize = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".len();
 
-/// The text that travels: this label, with this [`traceparent`](https://www.w3.org/TR/trace-context/#traceparent-header). None unless that
-/// has the form of the W3C and 55 bytes.
+/// The text that travels: this label, with this [`traceparent`](https://www.w3.org/TR/trace-context/#traceparent-header). `None` unless the
+/// traceparent has the form of the W3C, in 55 bytes.
 ///
 /// ```
 /// # use fairlock_core::backend::label_with_traceparent;

@@ -43,7 +43,7 @@ mod traced {
     }
 
     impl Drop for Spans {
-        /// What a panic left open, or a leaked hold. A claim is not dropped under a mutex.
+        /// Closes what a panic or a leaked hold left open. A claim is not dropped under a mutex.
         fn drop(&mut self) {
             let Open { wait, hold, .. } = mem::take(self.open.get_mut());
             close(wait);
@@ -52,7 +52,7 @@ mod traced {
     }
 
     impl Claim {
-        /// Before the first ask. Each caller of the owner that comes to the claim calls this, and the first one begins the wait.
+        /// Begins the wait, before the first ask. Every caller of the owner that comes to the claim calls this; only the first call counts.
         pub(crate) fn begin_wait(&self) {
             if mem::replace(&mut self.spans.open.lock().has_begun, true) {
                 return;
@@ -79,7 +79,7 @@ mod traced {
             self.spans.label.get().map_or(&self.config.label, |label| label)
         }
 
-        /// How many were ahead by the first answer. For the end of the wait.
+        /// Notes for the end of the wait how many were ahead by the first answer.
         pub(crate) fn stands_at(&self, rank: Option<u64>) {
             let open = &mut *self.spans.open.lock();
             open.rank = open.rank.or(rank);

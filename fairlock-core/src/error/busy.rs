@@ -9,8 +9,8 @@ use crate::backend::{Holder, LockState};
 use crate::ids::LockName;
 use crate::words::in_words;
 
-/// Other owners had the lock, or stood ahead in its queue, until the wait was over. It is no [`Error`](crate::Error), but a program can
-/// return it as its own: `waited 4.2 s for lock `orders`; after 1 s: 3 ahead, held by host-7:4123 for 3.9 s (token 17)`.
+/// Other owners had the lock, or stood ahead in its queue, until the wait was over. This is no [`Error`](crate::Error), but a program can
+/// return it as an error of its own: ``waited 4.2 s for lock `orders`; after 1 s: 3 ahead, held by host-7:4123 for 3.9 s (token 17)``.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Busy {

@@ -305,7 +305,7 @@ pub enum TryLock<G> {
     /// The lock was granted, and is held until this guard is dropped. Or it was granted to `try_with` or `with_for`, and this is
     /// the closure's result.
     Granted(G),
-    /// Other owners had the lock, or stood ahead in its queue, until the wait was over. After a slow wait it says who.
+    /// Other owners had the lock, or stood ahead in its queue, until the wait was over. After a slow wait [`Busy`](crate::Busy) says who.
     Busy(Busy),
 }
 

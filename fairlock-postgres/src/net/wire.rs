@@ -14,8 +14,8 @@ use postgres_protocol::message::backend::{
 use super::address::Address;
 use super::failure::Failure;
 
-/// The most bytes of all answers to what was sent together: a queue of some thousands of waiters is below 1 MB. Few in tests, so that
-/// they see the end.
+/// The most bytes of all answers to what was sent together: a queue of some thousands of waiters is below 1 MB. Few in tests, which
+/// reach the end.
 const LONGEST: usize = if cfg!(test) { 4 } else { 256 } << 20;
 
 pub(crate) struct Wire {
@@ -105,7 +105,7 @@ impl Wire {
     /// A part of a message stays for the next call.
     pub(super) fn next(&mut self) -> io::Result<Received> {
         loop {
-            // Only a whole message is parsed: `parse` would reserve what the head of any other bytes claims to be a length.
+            // Only a whole message is parsed: `parse` reserves the length that the first bytes claim.
             let head = Header::parse(&self.incoming)?;
             if head.is_some_and(|head| self.incoming.len() as u64 > head.len() as u64) {
                 return Received::parse(&mut self.incoming)?.ok_or_else(|| ErrorKind::InvalidData.into());

@@ -1,5 +1,5 @@
--- The layout of what is stored. This one is number 1, which no text names. A later one begins each text with `v` and its number: so no text
--- of it is read as one of this layout. See `docs/versions.md` before you change what is written.
+-- The layout of what is stored. This layout is number 1, which no text names. Each text of a later layout begins with `v` and its number, so
+-- this version takes none of these texts for its own. See `docs/versions.md` before you change what is written.
 
 -- The refusal of a text of a later layout; nil for any other text.
 local function newer(stored)

@@ -71,8 +71,7 @@ impl Files {
         })
     }
 
-    /// What is there and should have gone, once all clients have ended. The file of an unused lock stays for a day, and those of a
-    /// killed process for an hour.
+    /// The files that should have gone, once all clients have ended. The files of unused locks and of killed processes stay for a day.
     pub fn left(&self, world: &World) -> Vec<String> {
         let mut left = self.ending(&["here", "wake", "new"]);
         left.retain(|path| {

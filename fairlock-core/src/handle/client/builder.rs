@@ -75,9 +75,9 @@ impl ClientBuilder {
     }
 
     /// Sets after how long a wait is explained, once, by a line in the log with level `info`: how many waiters are ahead, and who holds
-    /// the lock. If the wait then ends without the lock, [`Busy::slow_wait`](crate::Busy::slow_wait) says the same; after a wait with a
-    /// shorter limit it is none. Default 1 s. A thread of its own reads the state of the lock, at most once a second in a client, for the longest wait
-    /// first. A very long time turns the explanations off.
+    /// the lock. If the wait then ends without the lock, [`Busy::slow_wait`](crate::Busy::slow_wait) says the same; after a
+    /// shorter wait it is `None`. Default 1 s. A thread of its own reads the state of the lock, at most once a second in a client, for the
+    /// longest wait first. A very long time turns the explanations off.
     pub fn slow_wait(mut self, threshold: Duration) -> Self {
         self.config.slow_wait = threshold;
         self

@@ -18,8 +18,8 @@ struct Outcome<T> {
     task: TaskSlot,
 }
 
-/// Runs what blocks on another thread, from the first poll on. A panic there is one here. If this is dropped, the call goes on: nothing
-/// is left half done, and a manual clock meets each thread that was announced to it.
+/// Runs a blocking call on another thread, from the first poll on, and passes its panic on. If the future is dropped, the call goes on:
+/// nothing is left half done, and a manual clock meets each thread that was announced to it.
 pub(crate) async fn unblocked<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> T {
     on_clock(Clock::system(), call).await
 }
@@ -29,7 +29,7 @@ async fn on_clock<T: Send + 'static>(clock: Clock, call: impl FnOnce() -> T + Se
     let there = Arc::clone(&here);
     clock.announce_background();
     let run = move || {
-        // Until the task was woken: a manual clock does not move between the call's end and that.
+        // Held until the task is woken: a manual clock does not move between the end of the call and the wake-up.
         let _attends = clock.attend_in_background();
         let result = catch_unwind(AssertUnwindSafe(call));
         let mut kept = there.result.lock();
