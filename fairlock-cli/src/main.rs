@@ -1,7 +1,8 @@
 //! `fairlock`, the command: runs programs under a distributed fair lock, and shows its holder and its waiters.
 //!
 //! `args` has the options, `settings` those of the client, `server` connects, and each command has a file: `run/`, `show`, `ls`,
-//! `unlock`, `kick`, `doctor`, `migrate`, `manual` (completions and man page). `watch` repeats what `show` and `ls` show, on a terminal by `screen`. `kind` finds
+//! `unlock`, `kick`, `doctor`, `migrate`, `manual` (completions and man page). `watch` repeats what `show` and `ls` show, on a terminal by
+//! `screen`. `kind` finds
 //! out which kind of lock a name is. `exit` has the exit codes.
 
 mod args;

@@ -22,7 +22,7 @@ pub(super) fn is_kept(harness: &impl Harness, kind: LockKind) -> bool {
     match client(harness).lock_of("kept", kind) {
         Ok(lock) => assert!(supports && lock.kind() == kind, "{kind}"),
         Err(error @ Error::Unsupported { .. }) => {
-            let says = format!("lock `kept` can't be used: it can't be a {kind}: ");
+            let says = format!("lock `kept` can't be used: you asked for a {kind}, and ");
             assert!(!supports && error.to_string().starts_with(&says), "{error}");
         }
         Err(other) => panic!("{kind}: {other}"),

@@ -30,7 +30,8 @@ type Waiters = HashMap<(LockName, OwnerId), Instant>;
 pub(crate) struct Watched(Mutex<HashMap<String, Waiters>>);
 
 impl Watched {
-    /// Notes that the waiter waits for these owners to end. Returns whether a client among theirs is new: the thread has to watch its process.
+    /// Notes that the waiter waits for these owners to end. Returns whether a client among theirs is new: then the
+    /// thread has to watch that client's process.
     pub(crate) fn add(&self, place: &Place<'_>, ahead: &[OwnerId]) -> bool {
         let (until, mut watched, mut is_new) = (Instant::now() + place.ttl, self.0.lock(), false);
         if watched.values().map(HashMap::len).sum::<usize>() > MOST_WAITERS {

@@ -97,7 +97,7 @@ impl Client {
         let name = LockName::new(name)?;
         self.0.config.check_running(Some(&name))?;
         if !self.0.backend.supports(kind) {
-            let why = format!("it can't be a {kind}: {}", self.0.backend.keeps_only());
+            let why = format!("you asked for a {kind}, and {}", self.0.backend.keeps_only());
             return Err(Error::about(&name, BackendError::new(BackendErrorKind::Unsupported, why)));
         }
         if let LockKind::Semaphore { permits } = kind

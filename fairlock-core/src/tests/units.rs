@@ -25,11 +25,11 @@ fn a_kind_that_the_backend_does_not_keep_is_refused() {
     let world = World::new();
     let read_write = world.client.rw_lock("prices");
     assert!(matches!(&read_write, Err(Error::Unsupported { .. })));
-    let message = "lock `prices` can't be used: it can't be a read-write lock: the backend has fair and plain locks only";
+    let message = "lock `prices` can't be used: you asked for a read-write lock, and the backend has fair and plain locks only";
     assert_eq!(error_of(read_write), message);
     let semaphore = world.client.semaphore("mails", 5);
     assert!(matches!(&semaphore, Err(Error::Unsupported { .. })));
-    let message = "lock `mails` can't be used: it can't be a semaphore of 5 permits: the backend has fair and plain locks only";
+    let message = "lock `mails` can't be used: you asked for a semaphore of 5 permits, and the backend has fair and plain locks only";
     assert_eq!(error_of(semaphore), message);
     assert!(world.client.fair_lock("prices").is_ok() && world.store.ops().is_empty());
 }

@@ -43,7 +43,8 @@ fn a_name_with_another_number_of_permits_says_both() {
 fn a_missing_kind_and_a_write_under_a_read_say_why() {
     let server = CleanServer::start();
     let redisson = client(&server, Discipline::Redisson);
-    let text = "lock `prices` can't be a read-write lock: discipline Redisson has fair and plain locks only";
+    let text = "lock `prices` can't be used: you asked for a read-write lock, and discipline Redisson has fair and plain locks \
+                only";
     says(redisson.rw_lock("prices"), text);
     let prices = client(&server, Discipline::HandOff).rw_lock("prices").unwrap();
     let reading = prices.read().unwrap();
