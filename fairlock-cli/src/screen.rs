@@ -2,13 +2,14 @@
 //!
 //! The main thread looks. The thread `fairlock-screen` draws, and hears signals: a look at a store that does not answer keeps neither.
 //! The terminal is given back by the end of that thread, before a signal ends or stops the process, and before a failure is said.
+//! Only a terminal that takes nothing, not even that for a second, is left as it is.
 
 use std::collections::HashMap;
 use std::io::{Write, stdout};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fairlock::crossbeam_channel::{Receiver, Sender, bounded, select, tick};
+use fairlock::crossbeam_channel::{Receiver, Sender, bounded, select, tick, unbounded};
 use nix::sys::termios::{LocalFlags, SetArg, Termios, tcgetattr, tcsetattr};
 use nix::unistd::{getpgrp, tcgetpgrp};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
@@ -19,7 +20,9 @@ use crate::duration;
 use crate::exit::{Exit, Failure, end_by_signals_no_more};
 use crate::names::{columns, escaped, fit_name, fit_words, fitting};
 use crate::report::printed;
-use crate::signals::{channel_of, die_by};
+use crate::signals::{die_by, hear};
+
+const ENDS: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
 
 /// What is shown of one look.
 #[derive(Default)]
@@ -55,7 +58,15 @@ pub(crate) fn show(
 ) -> Result<Exit, Failure> {
     let (first, took) = timed(&mut look);
     let first = first?;
-    let signals = channel_of([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH])?;
+    let (say, signals) = unbounded();
+    hear(ENDS.into_iter().chain([SIGTSTP, SIGWINCH]), move |signal| {
+        let _ = say.send(signal);
+        if ENDS.contains(&signal) {
+            thread::sleep(Duration::from_secs(1)); // as a rule the other thread ends the process meanwhile
+            std::process::exit(die_by(signal).code().into());
+        }
+        Ok::<(), Failure>(())
+    })?;
     end_by_signals_no_more();
     log::set_max_level(log::LevelFilter::Off); // lines would stand in the picture
     let (tell, told) = bounded(1);
@@ -158,9 +169,9 @@ impl Shown {
     }
 
     /// The lines of a screen; each is shorter than the screen is wide, so that none is continued.
-    fn lines(&self, width: usize, height: usize) -> Vec<String> {
+    fn lines(&self, screen: usize, height: usize) -> Vec<String> {
         let Picture { head, text, columns, rows, more } = &self.picture;
-        let width = width.max(20) - 1;
+        let width = screen.max(20) - 1;
         let mut lines = vec![format!("{head}; every {}", duration::show(self.pause)), self.note()];
         lines.iter_mut().for_each(|line| *line = fit_words(&escaped(line), width));
         let text: Vec<String> = text.iter().flat_map(|line| wrapped(line, width)).collect();
@@ -180,6 +191,7 @@ impl Shown {
             left_out => lines.push(format!("… and {left_out} more")),
         }
         lines.truncate(height);
+        lines.iter_mut().for_each(|line| *line = fitting(line.chars(), screen.saturating_sub(1)));
         lines
     }
 
@@ -234,7 +246,7 @@ struct Terminal(Option<Termios>);
 impl Terminal {
     /// Nothing in the background: there the terminal is another process's.
     fn draw(&mut self, lines: impl FnOnce(usize, usize) -> Vec<String>) -> std::io::Result<()> {
-        if tcgetpgrp(stdout()).is_ok_and(|group| group != getpgrp()) {
+        if is_in_background() {
             return Ok(());
         }
         let mut frame = String::from("\x1b[H");
@@ -258,13 +270,19 @@ impl Terminal {
         stdout().flush()
     }
 
-    /// Gives the terminal back as it was.
+    /// Gives the terminal back as it was. After a STOP it may have the settings of another process, and to set them would stop this one.
     fn leave(&mut self) {
         if let Some(former) = self.0.take() {
             let _ = stdout().write_all(b"\x1b[?25h\x1b[?1049l").and_then(|()| stdout().flush());
-            let _ = tcsetattr(stdout(), SetArg::TCSAFLUSH, &former);
+            if !is_in_background() {
+                let _ = tcsetattr(stdout(), SetArg::TCSAFLUSH, &former);
+            }
         }
     }
+}
+
+fn is_in_background() -> bool {
+    tcgetpgrp(stdout()).is_ok_and(|group| group != getpgrp())
 }
 
 impl Drop for Terminal {
@@ -308,6 +326,14 @@ mod tests {
             let ends: Vec<usize> = lines[2..].iter().map(|line| columns(line)).collect();
             assert!(ends.iter().all(|end| *end == ends[0] && *end < width), "{lines:#?}");
             assert!(!lines.concat().contains(['\u{1b}', '\u{202e}', '\n']), "{lines:#?}");
+        }
+    }
+
+    #[test]
+    fn no_line_is_continued_on_a_tiny_screen() {
+        for (width, height) in [(3, 5), (1, 1), (2, 40), (19, 3)] {
+            let lines = shown(&[&[("夜間の仕事", "orders", "3")]]).lines(width, height);
+            assert!(lines.len() <= height && lines.iter().all(|line| columns(line) < width), "{lines:#?}");
         }
     }
 

@@ -13,11 +13,23 @@ use crate::exit::{Exit, Failure};
 /// # Errors
 /// If the system refuses.
 pub(crate) fn channel_of(signals: impl IntoIterator<Item = i32>) -> Result<Receiver<i32>, Failure> {
-    let mut signals = Signals::new(signals).map_err(not_caught)?;
     let (say, said) = unbounded();
-    let forever = move || signals.forever().try_for_each(|signal| say.send(signal));
-    thread::Builder::new().name("fairlock-signal".to_owned()).spawn(forever).map_err(not_caught)?;
+    hear(signals, move |signal| say.send(signal))?;
     Ok(said)
+}
+
+/// From now on a thread hands these signals to `each`, until it fails.
+///
+/// # Errors
+/// If the system refuses.
+pub(crate) fn hear<E: Send + 'static>(
+    signals: impl IntoIterator<Item = i32>,
+    each: impl FnMut(i32) -> Result<(), E> + Send + 'static,
+) -> Result<(), Failure> {
+    let mut signals = Signals::new(signals).map_err(not_caught)?;
+    let forever = move || signals.forever().try_for_each(each);
+    thread::Builder::new().name("fairlock-signal".to_owned()).spawn(forever).map_err(not_caught)?;
+    Ok(())
 }
 
 pub(crate) fn not_caught(error: std::io::Error) -> Failure {

@@ -6,8 +6,8 @@ use fairlock_tests::{eventually, look_until};
 use nix::sys::termios::{LocalFlags, tcgetattr};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use super::terminal::Typed;
-use crate::support::{FAIRLOCK, Host, SOON, send, wait_for_queue};
+use super::terminal::{Typed, is_stopped};
+use crate::support::{FAIRLOCK, Host, SOON, is_alive, process_in, script, send, wait_for_queue};
 
 const BACK: &str = "\u{1b}[?25h\u{1b}[?1049l";
 
@@ -92,4 +92,48 @@ fn however_a_screen_ends_the_terminal_is_given_back() {
     }
     host.server.query::<()>(&["DEL", "x"]);
     drop((waiter, guard));
+}
+
+/// Ctrl-S: nothing is read, so the terminal can't be given back.
+#[test]
+fn a_screen_ends_though_its_terminal_takes_nothing() {
+    let host = Host::new();
+    let mut typed = Typed::start(&host.url(), &["ls", "--watch=100ms"]);
+    typed.wait_for_line("it is there", |line| line.starts_with("locks: 0"));
+    typed.type_in("\u{13}");
+    eventually(SOON, "it draws no more", || {
+        let before = typed.shown();
+        std::thread::sleep(std::time::Duration::from_millis(400));
+        before == typed.shown()
+    });
+    send("TERM", typed.child.id());
+    assert_eq!(typed.status().signal(), Some(SIGTERM));
+}
+
+/// There the terminal is the shell's: to set it would stop the command.
+#[test]
+fn a_screen_that_was_stopped_ends_in_the_background() {
+    let host = Host::new();
+    let pid = host.dir.file("pid");
+    let mut shell = Typed::shell(&host.url());
+    let times = |what: &str| shell.shown().matches(what).count();
+    let watch = script(&pid, &format!("exec {FAIRLOCK} ls --watch=100ms"));
+    shell.type_in(&format!("sh -c '{watch}'\n"));
+    let process = process_in(&pid);
+    shell.wait_for("locks: 0");
+    shell.type_in("\u{1a}");
+    shell.wait_for("Stopped");
+    assert!(shell.shown().contains(BACK) && shell.echoes());
+    shell.type_in("fg\n");
+    eventually(SOON, "it is drawn again", || times("\u{1b}[?1049h") == 2);
+
+    send("STOP", process);
+    eventually(SOON, "the shell goes on", || times("Stopped") == 2);
+    shell.type_in("bg\n");
+    eventually(SOON, "the command goes on", || !is_stopped(process));
+    send("TERM", process);
+    eventually(SOON, "it ends", || !is_alive(process));
+    shell.type_in("echo still$((1 + 1))\n");
+    shell.wait_for("still2");
+    shell.ends_with("code:0");
 }

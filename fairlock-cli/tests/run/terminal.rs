@@ -25,7 +25,7 @@ impl Typed {
     }
 
     /// A shell with job control, and with `fairlock` as `$F`. The terminal echoes its input.
-    fn shell(url: &str) -> Typed {
+    pub(super) fn shell(url: &str) -> Typed {
         let shell = Typed::begin(200, url, "sh", &["-i"]);
         shell.type_in(&format!("F={FAIRLOCK}; echo ready$((1 + 1))\n"));
         shell.wait_for("ready2");
@@ -65,7 +65,7 @@ impl Typed {
 
     /// Ends the shell, whose last command gave this code.
     #[track_caller]
-    fn ends_with(&mut self, code: &str) {
+    pub(super) fn ends_with(&mut self, code: &str) {
         self.type_in("echo code:$?; exit\n");
         self.wait_for(code);
         self.status();
@@ -217,7 +217,7 @@ fn ctrl_c_ends_the_program_with_and_without_the_keyboard() {
 /// Ctrl-Z.
 const STOP: &str = "\u{1a}";
 
-fn is_stopped(process: u32) -> bool {
+pub(super) fn is_stopped(process: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
 }
