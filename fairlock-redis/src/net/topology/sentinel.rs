@@ -122,7 +122,8 @@ impl Sentinel {
     }
 
     /// The way to the master. If the master is unknown or in doubt, or a majority named it too long ago, asks the sentinels: 2 ×
-    /// connect + 2 × response time-out at most, and as much again if the caller first waits for another caller's search.
+    /// connect + 2 × response time-out at most, half of it again if the votes took too long, and as much again if the caller first waits
+    /// for another caller's search.
     pub(super) fn find(&self) -> Result<Route, Failure> {
         let known = self.known();
         if let Some(known) = known {
@@ -133,11 +134,11 @@ impl Sentinel {
             {
                 // What was known may have ended meanwhile.
                 let known = |failure| self.known().unwrap_or(Err(failure));
-                return self.search().or_else(known);
+                return self.prove().or_else(known);
             }
             return known;
         }
-        let bound = 2 * (self.settings.timeouts.connect + self.settings.timeouts.response);
+        let bound = self.bound();
         let Some(_searching) = self.searching.try_lock_for(bound) else {
             return Err(Failure::NotSent("the master is still being looked for".to_owned()));
         };
@@ -145,7 +146,28 @@ impl Sentinel {
         if let Some(known) = self.known() {
             return known;
         }
-        self.search()
+        self.prove()
+    }
+
+    /// How long one search takes at most.
+    fn bound(&self) -> Duration {
+        2 * (self.settings.timeouts.connect + self.settings.timeouts.response)
+    }
+
+    /// Searches, and once more where the votes took so long that they prove nothing now: a master may have been replaced meanwhile.
+    fn prove(&self) -> Result<Route, Failure> {
+        let end = Instant::now() + self.bound() / 2;
+        loop {
+            let route = self.search()?;
+            if self.state.lock().is_proven(self.proof_age()) {
+                return Ok(route);
+            }
+            if Instant::now() >= end {
+                return Err(Failure::NotSent(
+                    "the sentinels took longer to vote than a vote counts".to_owned(),
+                ));
+            }
+        }
     }
 
     fn search(&self) -> Result<Route, Failure> {
@@ -280,7 +302,7 @@ impl SentinelState {
     }
 
     fn known(&self, proof_age: Option<Duration>) -> Option<Result<Route, Failure>> {
-        let is_proven = proof_age.is_none_or(|age| self.named.is_some_and(|named| named.elapsed() <= age));
+        let is_proven = self.is_proven(proof_age);
         match (self.sure_of(), &self.failed) {
             (Some(route), _) if is_proven => Some(Ok(route)),
             (_, Some((failure, until))) if Instant::now() < *until => Some(Err(failure.clone())),
@@ -293,6 +315,11 @@ impl SentinelState {
         let master = self.master.as_ref().filter(|_| self.sure)?;
         let voters = self.voters.clone();
         Some(Route { epoch: self.epoch, voters, ..Route::to(master) })
+    }
+
+    /// Whether the last vote is young enough, where a majority counts.
+    fn is_proven(&self, proof_age: Option<Duration>) -> bool {
+        proof_age.is_none_or(|age| self.named.is_some_and(|named| named.elapsed() <= age))
     }
 
     /// Whether half of the time is over within which the sentinels have to be asked.

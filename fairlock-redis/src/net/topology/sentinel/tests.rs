@@ -273,8 +273,9 @@ fn a_vote_that_took_its_time_proves_nothing() {
     });
     let terms = MajorityTerms { proof_age: AGE, least_uptime: LEAST_UPTIME };
     let found = unlinked(vec![only.address()], Some(terms));
-    found.search().expect("a master");
-    assert!(found.known().is_none(), "it counts from its answer");
+    assert!(found.search().is_ok() && found.known().is_none(), "it counts from its answer");
+    let late = found.find().map(drop).expect_err("no proof");
+    assert!(matches!(&late, Failure::NotSent(why) if why.contains("longer to vote")), "{late}");
 }
 
 /// `SENTINEL RESET` makes it forget the others, until it hears of them again.
