@@ -113,7 +113,7 @@ impl Dir {
     pub(crate) fn new_file(&self) -> io::Result<(PathBuf, File)> {
         let path = self.path.join(format!("{}.new", ClientId::random()));
         let file = File::options().read(true).write(true).create_new(true).open(&path)?;
-        share(&path)?;
+        file.set_permissions(Permissions::from_mode(FILE_MODE))?; // not of a link that another user has put there
         Ok((path, file))
     }
 }

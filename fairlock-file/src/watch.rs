@@ -45,6 +45,15 @@ impl Watched {
         is_new
     }
 
+    /// All these clients; where they are too many, only those for which somebody still waits.
+    fn clients(&self) -> HashSet<String> {
+        let (now, mut watched) = (Instant::now(), self.0.lock());
+        if watched.len() > MOST {
+            watched.retain(|_, waiters| waiters.values().any(|until| now < *until));
+        }
+        watched.keys().cloned().collect()
+    }
+
     /// Who waits for this client, which has ended.
     pub(crate) fn take(&self, client: &str) -> impl Iterator<Item = (LockName, OwnerId)> + use<> {
         let (now, waiters) = (Instant::now(), self.0.lock().remove(client).unwrap_or_default());
@@ -60,12 +69,14 @@ pub(crate) struct Processes(HashMap<String, Option<OwnedFd>>);
 impl Processes {
     /// Watches the processes of these clients, and no others. Returns the clients that are gone already.
     pub(crate) fn follow(&mut self, dir: &Dir, watched: &Watched) -> Vec<String> {
-        let mut clients: HashSet<String> = watched.0.lock().keys().cloned().collect();
+        let mut clients = watched.clients();
         self.0.retain(|client, _| clients.remove(client));
         let mut gone = Vec::new();
         for client in clients.into_iter().take(MOST.saturating_sub(self.0.len())) {
             let found = presence::process_of(dir, &client);
             let process = found.as_ref().and_then(|(number, _)| open(*number));
+            // An ended process is there until its parent asks for it, and each wait for it would end at once.
+            let process = process.filter(|process| !has_ended(process));
             // After the process was opened: if the presence is taken now, no other process had its number then.
             let is_gone = found.is_some_and(|(_, file)| presence::is_free(&file));
             if is_gone {
@@ -95,6 +106,11 @@ impl Processes {
     }
 }
 
+fn has_ended(process: &OwnedFd) -> bool {
+    let mut files = [PollFd::new(process, PollFlags::IN)];
+    poll(&mut files, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ended| ended > 0)
+}
+
 #[cfg(target_os = "linux")]
 fn open(number: i32) -> Option<OwnedFd> {
     use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -104,4 +120,89 @@ fn open(number: i32) -> Option<OwnedFd> {
 #[cfg(not(target_os = "linux"))]
 fn open(_: i32) -> Option<OwnedFd> {
     None
+}
+
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod tests {
+    use std::fs::{self, File};
+    use std::process::{Child, Command, Stdio};
+
+    use fairlock_core::backend::{LockId, RequestId};
+    use fairlock_core::{ClientId, LockKind};
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    struct Scene {
+        dir: Dir,
+        watched: Watched,
+        processes: Processes,
+        socket: UnixDatagram,
+    }
+
+    impl Scene {
+        fn new() -> Scene {
+            let dir = Dir::open(std::env::temp_dir().join(ClientId::random().to_string())).unwrap();
+            let (watched, processes) = (Watched::default(), Processes::default());
+            Scene { dir, watched, processes, socket: UnixDatagram::unbound().unwrap() }
+        }
+
+        /// Somebody waits for a client of this process, for so long.
+        fn waits(&self, process: &Child, lasts: Duration) -> (String, File) {
+            let client = ClientId::random().to_string();
+            fs::write(self.dir.here(&client), process.id().to_string()).unwrap();
+            let presence = File::open(self.dir.here(&client)).unwrap();
+            presence.lock().unwrap();
+            self.adds(&client, lasts);
+            (client, presence)
+        }
+
+        fn adds(&self, client: &str, lasts: Duration) {
+            let lock = LockId::new(LockName::new("x").unwrap(), LockKind::Fair);
+            let owner = OwnerId::new("a:1");
+            let mut place = Place::new(&lock, &owner, RequestId::new(1));
+            place.ttl = lasts;
+            self.watched.add(&place, &[OwnerId::new(&format!("{client}:1"))]);
+        }
+    }
+
+    impl Drop for Scene {
+        fn drop(&mut self) {
+            _ = fs::remove_dir_all(&self.dir.path);
+        }
+    }
+
+    /// Its parent does not ask for it, and another process has its presence.
+    #[test]
+    fn the_end_of_a_zombie_is_told_once() {
+        let mut scene = Scene::new();
+        let mut process = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let (client, _presence) = scene.waits(&process, 9 * SECOND);
+        assert!(scene.processes.follow(&scene.dir, &scene.watched).is_empty());
+        process.kill().unwrap();
+        assert_eq!(scene.processes.wait(&scene.socket, 9 * SECOND).unwrap(), [&*client]);
+        for _ in 0..3 {
+            scene.watched.take(&client).for_each(drop);
+            assert!(scene.processes.follow(&scene.dir, &scene.watched).is_empty());
+            scene.adds(&client, 9 * SECOND);
+            assert!(scene.processes.follow(&scene.dir, &scene.watched).is_empty());
+            assert!(scene.processes.wait(&scene.socket, Duration::ZERO).unwrap().is_empty());
+        }
+        process.wait().unwrap();
+    }
+
+    #[test]
+    fn clients_that_nobody_waits_for_make_room() {
+        let mut scene = Scene::new();
+        let mut process = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let _former: Vec<_> = (0..MOST).map(|_| scene.waits(&process, Duration::ZERO)).collect();
+        scene.processes.follow(&scene.dir, &scene.watched);
+        let (client, _presence) = scene.waits(&process, 9 * SECOND);
+        scene.processes.follow(&scene.dir, &scene.watched);
+        process.kill().unwrap();
+        assert_eq!(scene.processes.wait(&scene.socket, 9 * SECOND).unwrap(), [client]);
+        process.wait().unwrap();
+    }
 }
