@@ -99,6 +99,19 @@ impl Dir {
         self.path.join(format!("{escaped}.lock"))
     }
 
+    /// Which lock has this file; none if only the file can tell, as where the name is long.
+    pub(crate) fn lock_of(&self, path: &Path) -> Option<LockName> {
+        let mut parts = path.file_stem()?.to_str()?.split('%');
+        let mut name = parts.next()?.as_bytes().to_vec();
+        for part in parts {
+            let (escaped, rest) = part.split_at_checked(2)?;
+            name.push(u8::from_str_radix(escaped, 16).ok()?);
+            name.extend(rest.bytes());
+        }
+        let name = LockName::new(str::from_utf8(&name).ok()?).ok()?;
+        Some(name).filter(|name| self.lock(name) == path)
+    }
+
     /// The presence file of a client.
     pub(crate) fn here(&self, client: &str) -> PathBuf {
         self.path.join(format!("{client}.here"))

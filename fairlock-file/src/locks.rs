@@ -33,19 +33,18 @@ impl FileBackend {
         let dir = &self.0.files.dir;
         dir.check()?;
         let failed = |error| failure(format_args!("can't read the directory {}", dir.path.display()), error);
-        let mut found = Vec::new();
+        let (mut found, pattern) = (Vec::new(), pattern.unwrap_or("*"));
         for file in fs::read_dir(&dir.path).map_err(failed)? {
             let path = file.map_err(failed)?.path();
-            if path.extension() == Some(OsStr::new("lock")) {
-                // An error names the lock by the file's name, unless that has escapes.
-                let named =
-                    path.file_stem().and_then(OsStr::to_str).and_then(|stem| LockName::new(stem).ok());
+            let named = dir.lock_of(&path);
+            let is_other = named.as_ref().is_some_and(|name| !fits_pattern(pattern, name.as_str()));
+            if path.extension() == Some(OsStr::new("lock")) && !is_other {
                 let about = |error: BackendError| match &named {
                     Some(name) => Error::about(name, error),
                     None => error.into(),
                 };
                 let state = self.state_in(&path).map_err(about)?;
-                found.extend(state.and_then(|state| self.listed(&state, pattern.unwrap_or("*"))));
+                found.extend(state.and_then(|state| self.listed(&state, pattern)));
             }
         }
         found.sort_by(|(one, _), (other, _)| one.cmp(other));

@@ -392,6 +392,22 @@ fn locks_in_use_are_listed_by_name() {
     assert_eq!(names(Some("b*")), ["b:1 1"]);
 }
 
+/// A list of other locks goes without that lock.
+#[test]
+fn a_list_names_the_lock_of_a_later_layout() {
+    let place = Place::new();
+    let _held = place.client().fair_lock("a:ä").unwrap().lock().unwrap();
+    let file = File::options().write(true).open(&place.files("lock")[0]).unwrap();
+    file.write_all_at(b"fairloc2", 0).unwrap();
+    let backend = place.open();
+    let error = backend.locks(Some("a*")).unwrap_err();
+    assert!(
+        matches!(&error, Error::Unsupported { lock: Some(name), .. } if name.as_str() == "a:ä"),
+        "{error:?}"
+    );
+    assert!(backend.locks(Some("b*")).unwrap().is_empty());
+}
+
 /// Two steps may change both slots while a list is made: here, as a list between them would find them.
 #[test]
 fn a_lock_that_changes_meanwhile_is_listed() {
