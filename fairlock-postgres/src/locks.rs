@@ -20,7 +20,8 @@ impl PostgresBackend {
     /// It reads all rows of locks in use, 500 in each round trip. The list is not a snapshot. A damaged row is left out.
     ///
     /// # Errors
-    /// `Unsupported` if a newer version of fairlock keeps one of the locks; `Unavailable` when the server can't be reached; `Denied` without the right to read.
+    /// `Unsupported` if a newer version of fairlock keeps one of the locks; `Unavailable` when the server can't be reached; `Denied` without
+    /// the right to read.
     pub fn locks(&self, pattern: Option<&str>) -> fairlock_core::Result<Vec<(LockName, LockState)>> {
         let (pool, mut found, mut after) = (&self.0.pool, Vec::new(), Vec::new());
         loop {

@@ -22,7 +22,7 @@ fn old() -> String {
     env::var("FAIRLOCK_OLD_WORKER").expect("tests/upgrade/run names the worker of the earlier version")
 }
 
-/// The rules by which a history is replayed; and another place of the store, where the same lock is another one.
+/// A store, the rules by which a history is replayed, and another place of the store: a lock of the same name there is another lock.
 struct Beside<'a, S> {
     store: &'a S,
     discipline: &'static str,
@@ -37,7 +37,7 @@ impl<S: Store> Beside<'_, S> {
         self.a_fleet_is_upgraded_and_taken_back();
     }
 
-    /// In order, and by messages alone: nobody polls. The first one of each version holds the lock first, in turns.
+    /// In order, and by messages alone: nobody polls. First a worker of this version begins, then a worker of the earlier version.
     fn both_hand_the_lock_to_each_other(&self) {
         let (address, habits) = (self.store.address(), Habits::new(self.discipline, 40));
         for first in [NEW, &old()] {

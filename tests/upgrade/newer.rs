@@ -18,7 +18,7 @@ use fairlock_core::{ClientId, FencingToken, OwnerId};
 use fairlock_tests::{Alone, PostgresServer, RedisServer, WorkDir};
 
 const LEASE: Duration = Duration::from_secs(30);
-/// Its heartbeat comes soon.
+/// Short, so that the waiter's heartbeat comes soon.
 const PLACE: Duration = Duration::from_millis(600);
 
 /// A store, as a test sees it from outside.

@@ -24,7 +24,8 @@ impl LockEntry {
     /// The state in these bytes.
     ///
     /// # Errors
-    /// For the layout of a later version, and for bytes that `encode` can't have written. Damage does not always show: a changed time is a time.
+    /// For the layout of a later version, and for bytes that `encode` can't have written. Damage does not always show: a changed time is a
+    /// time.
     pub fn decode(bytes: &[u8]) -> Result<LockEntry, DecodeError> {
         let mut rest = match bytes {
             [LAYOUT, rest @ ..] => rest,

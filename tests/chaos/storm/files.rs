@@ -38,7 +38,7 @@ impl Files {
         all.filter(|path| path.extension().is_some_and(|end| ends.iter().any(|one| end == *one))).collect()
     }
 
-    /// A step that stands still has each lock's file, when the step is over that has the file now.
+    /// Starts a step that stands still with the file of each lock, once the present step on the file is over.
     pub fn stop(&self) {
         let take = |path| {
             let file = File::open(path).expect("no lock is swept so soon");
@@ -52,7 +52,7 @@ impl Files {
         locked(&self.taken).clear();
     }
 
-    /// Removes the sockets: no client that there is hears anything from now on.
+    /// Removes the sockets: from now on no present client hears anything.
     pub fn deafen(&self) {
         for path in self.ending(&["wake"]) {
             let _ = fs::remove_file(path); // its client may end meanwhile, and remove it

@@ -36,7 +36,7 @@ pub struct Holds {
 struct Collecting {
     life: Arc<Life>,
     actor: usize,
-    /// None for a task: then each lock has its own.
+    /// `None` for a task, whose locks have an owner each.
     owner: Option<String>,
     locks: Vec<String>,
 }

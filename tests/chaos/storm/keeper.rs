@@ -60,7 +60,7 @@ impl Drop for Database {
 }
 
 impl Keeper {
-    /// A way of this length. None to files is longer than another.
+    /// A client's way to the keeper, of this length. All ways to files have the same length.
     pub fn way(&self, distance: Duration) -> Way {
         let way = match self {
             Keeper::Redis(server) => Way::Redis(Proxy::start(server.port())),
@@ -114,7 +114,7 @@ impl Keeper {
     }
 
     /// A server on Redis also forgets the scripts, and every second time it is killed and restarted with all that it acknowledged.
-    /// Beside files, the sockets are removed, and nobody that has one hears any more.
+    /// On files the sockets are removed, and clients that have one hear no more.
     pub fn kill_connections(&self, times: usize) {
         match self {
             Keeper::Redis(server) if times.is_multiple_of(2) => server.restart(),

@@ -36,8 +36,8 @@ pub struct Work<'a> {
 }
 
 impl Site {
-    /// How long the work takes that has begun. Each further term takes half the time: under a lease that is too short for the first one
-    /// a campaign would never end.
+    /// How long the work that has begun takes. Each further term takes half the time: under a lease too short for the first term a campaign
+    /// would never end otherwise.
     pub fn lasts(&self, first: Duration) -> Duration {
         first / (1 << (self.owners.borrow().len() - 1).min(30))
     }
