@@ -114,11 +114,13 @@ def at_least(limit):
 
 
 machine = result["machine"]
+of_rounds = "Figures are of one round" if result["rounds"] == 1 else (
+    f"Figures are medians of up to {result['rounds']} rounds, with least and most in brackets; below the targets only if most is more than twice "
+    "least. Counts of commands, 4 and 17 have one round")
 out.append(f"""# fairlock beside its peers
 
-Written by `bench/run` on {machine['date']}, from commit `{machine['commit']}`; don't edit it. Figures are medians of up to
-{result['rounds']} rounds, with least and most in brackets; below the targets only if most is more than twice least (`results.json` has
-all). Counts of commands and workload 4 have one round. Peers take turns on one server; ratios are taken per round.
+Written by `bench/run` on {machine['date']}, from commit `{machine['commit']}`; don't edit it.
+{of_rounds} (`results.json` has all). Peers take turns on one server; ratios are taken per round.
 
 Server and clients share {machine['processor']}, Linux {machine['kernel']}, {machine['redis']}, {machine['rustc']}.
 Load average (1 min, 5 min) before: {result['load before'][0]}, {result['load before'][1]}; after: {result['load after'][0]}, {result['load after'][1]}. The run took {result['seconds'] / 60:.0f} minutes.
