@@ -87,17 +87,17 @@ mod traced {
 
         /// A caller has taken the hold. The other callers of the owner share its span.
         pub(crate) fn begin_hold(&self, token: FencingToken) {
-            if mem::replace(&mut self.spans.open.lock().is_taken, true) {
-                return;
+            if !mem::replace(&mut self.spans.open.lock().is_taken, true) {
+                let lock = &self.lock;
+                let hold = made(|| {
+                    info_span!(
+                        target: "fairlock::span", "fairlock.hold", lock = lock.name.as_str(),
+                        kind = KINDS[lock.kind.place()], token = token.get(), outcome = Empty
+                    )
+                });
+                self.spans.open.lock().hold = hold;
             }
-            let lock = &self.lock;
-            let hold = made(|| {
-                info_span!(
-                    target: "fairlock::span", "fairlock.hold", lock = lock.name.as_str(), kind = KINDS[lock.kind.place()],
-                    token = token.get(), outcome = Empty
-                )
-            });
-            self.spans.open.lock().hold = hold;
+            // Another caller may have taken the hold before this one's `begin_wait` had its span.
             self.close_wait("granted", Some(token));
         }
 
