@@ -9,6 +9,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::backend::LockState;
 use crate::claim::{Claim, earlier};
 use crate::error::{SlowWait, held_by, name_of, to_a_tenth};
 use crate::logging::log_line;
@@ -31,8 +32,12 @@ pub(crate) fn explain(shared: &Shared, pause: &Cell<Option<Instant>>) -> Option<
     let Some((_, claim)) = slow.into_iter().min_by_key(|(at, _)| *at) else { return next };
     claim.set_explained(); // a look that fails is not repeated: outages have their own lines
     let seen = shared.backend.inspect(&claim.lock, 0..1);
-    // The wait may have ended during the look: then the answer may name this owner, or the next one.
-    if let (Ok(state), true) = (seen, claim.is_waiting()) {
+    // The wait may have ended during the look: then the answer may name this owner, or the next one. Nor is there anything to explain if
+    // the request was granted, and the client does not know it yet.
+    let is_granted = |state: &LockState| state.holders.iter().any(|of| of.request == Some(claim.request));
+    if let (Ok(state), true) = (seen, claim.is_waiting())
+        && !is_granted(&state)
+    {
         let seen = Arc::new(SlowWait { waited: claim.waited(shared.now()), ahead: claim.rank(), state });
         claim.set_seen(Arc::clone(&seen));
         write_line(&claim, &seen);

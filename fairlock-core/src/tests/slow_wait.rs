@@ -3,7 +3,7 @@
 use super::logger::{install, lines_about};
 use super::store::{Store, queued};
 use super::support::{S, ms};
-use crate::backend::Wake;
+use crate::backend::{Holder, RequestId, Wake};
 use crate::{Client, ManualClock};
 
 /// Neither waits that begin later nor the answers to repeated asks lead to a look before the second is over.
@@ -35,4 +35,25 @@ fn what_happens_meanwhile_brings_no_look_forward() {
     }
     clock.advance(9 * S);
     assert_eq!(lines(), 4, "each once");
+}
+
+/// The grant's message is under way. What an owner's former request still has is no grant.
+#[test]
+fn a_wait_does_not_wait_for_its_own_hold() {
+    install();
+    for (is_own, lines) in [(true, 0), (false, 1)] {
+        let clock = ManualClock::new();
+        let store = Store::new(clock.clone().into());
+        let client = Client::builder(store.clone()).clock(clock.clone()).slow_wait(ms(100)).build().unwrap();
+        store.plan().acquire.push_back(queued(0));
+        let _request = client.fair_lock("x").unwrap().request().unwrap();
+        let claim = client.0.ledger.registry.all().remove(0);
+        let mut holder = Holder::new(claim.owner.clone(), 1);
+        holder.request = Some(if is_own { claim.request } else { RequestId::fresh() });
+        store.plan().state.holders.push(holder);
+        clock.advance(ms(150));
+        let said = lines_about(&format!(": {}:", client.id()));
+        let said = said.iter().filter(|(_, line)| line.contains(" has waited for ")).count();
+        assert_eq!((said, claim.busy().slow_wait.is_some()), (lines, lines == 1));
+    }
 }
