@@ -122,8 +122,8 @@ fn open(_: i32) -> Option<OwnedFd> {
     None
 }
 
-#[cfg(test)]
 #[cfg(target_os = "linux")]
+#[cfg(test)]
 mod tests {
     use std::fs::{self, File};
     use std::process::{Child, Command, Stdio};
