@@ -223,6 +223,37 @@ fn on_redis_a_record_of_a_later_layout_is_refused() {
     assert_eq!(store.bytes(), before);
 }
 
+/// What Java reads stays as it is, whatever the version: only the record beside it can be of a later layout.
+#[test]
+fn on_redis_a_record_beside_a_lock_of_java_is_refused() {
+    let _alone = Alone::here();
+    let store = OnRedis(RedisServer::start());
+    let backend = RedisBackend::builder(&store.0.url()).discipline(Discipline::Redisson).connect().unwrap();
+    let (lock, [ann, bob]) = (
+        LockId::new(LockName::new("x").unwrap(), LockKind::Fair),
+        [1, 2].map(|number| OwnerId::new(&format!("{}:{number}", ClientId::random()))),
+    );
+    let [holder, mut waiter] = [&ann, &bob].map(|owner| Place::new(&lock, owner, RequestId::new(7)));
+    waiter.wait = Wait::Forever;
+    let ask = |place| only(backend.acquire(&[Acquire::new(place, LEASE)]));
+    assert!(
+        matches!(ask(holder), Ok(Acquired::Granted { .. }))
+            && matches!(ask(waiter), Ok(Acquired::Queued { .. }))
+    );
+    for field in ["grant", "last"] {
+        let text: String = store.0.query(&["HGET", "fairlock_record:{x}", field]);
+        store.0.query::<()>(&["HSET", "fairlock_record:{x}", field, &format!("v2 {text}")]);
+    }
+    let before = store.bytes();
+    assert_refused("try", ask(Place::new(&lock, &ann, RequestId::new(8))));
+    assert_refused("wait on", ask(waiter));
+    let renewed = backend.renew(ClientId::random(), &[Renew::Place { place: waiter, lease: LEASE }]);
+    assert_refused("renew a place", only(renewed));
+    assert_refused("force_unlock", backend.force_release(&lock));
+    assert_refused("inspect", backend.inspect(&lock, 0..10));
+    assert_eq!(store.bytes(), before);
+}
+
 /// A renewal of many holds is one script: only the hold at fault is refused.
 #[test]
 fn on_redis_holds_of_this_layout_are_renewed_beside_others() {
