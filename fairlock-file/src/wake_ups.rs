@@ -186,4 +186,17 @@ mod tests {
         assert!(files.dir.here(&client.to_string()).exists());
         fs::remove_dir_all(path).unwrap();
     }
+
+    #[test]
+    fn a_thread_that_cannot_wait_lets_all_waiters_look_and_rests() {
+        let path = std::env::temp_dir().join(ClientId::random().to_string());
+        let files = Arc::new(LockFiles::new(Arc::new(Dir::open(path.clone()).unwrap()), 1));
+        let (ear, heard) = channel();
+        let (_subscription, listener) = subscribe(&files, ClientId::random(), Arc::new(Ear(ear))).unwrap();
+        let started = Instant::now();
+        listener.cannot_wait(&io::Error::other("too many"));
+        assert!(started.elapsed() >= REST);
+        assert_eq!(heard.try_recv().unwrap(), "Gap");
+        fs::remove_dir_all(path).unwrap();
+    }
 }

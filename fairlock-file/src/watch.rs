@@ -205,4 +205,14 @@ mod tests {
         assert_eq!(scene.processes.wait(&scene.socket, 9 * SECOND).unwrap(), [client]);
         process.wait().unwrap();
     }
+
+    #[test]
+    fn who_waits_is_remembered_and_the_others_go_when_they_are_many() {
+        let scene = Scene::new();
+        (0..MOST).for_each(|at| scene.adds(&format!("former-{at}"), Duration::ZERO));
+        scene.adds("one", 9 * SECOND);
+        scene.adds("other", 9 * SECOND);
+        assert_eq!(scene.watched.clients(), ["one", "other"].map(str::to_owned).into());
+        assert_eq!(scene.watched.take("one").count(), 1);
+    }
 }

@@ -1,4 +1,6 @@
 //! The whole conformance suite, and what it can't know.
 
+mod clients;
 mod conformance;
+mod files;
 mod store;

@@ -17,22 +17,22 @@ use crate::FileBackend;
 use crate::sweep::{sweep, sweep_if_due};
 
 /// A directory that does not exist yet.
-struct Place(PathBuf);
+pub(super) struct Place(pub(super) PathBuf);
 
 impl Place {
-    fn new() -> Place {
+    pub(super) fn new() -> Place {
         Place(std::env::temp_dir().join(ClientId::random().to_string()))
     }
 
-    fn open(&self) -> FileBackend {
+    pub(super) fn open(&self) -> FileBackend {
         FileBackend::open(&self.0).unwrap()
     }
 
-    fn client(&self) -> Client {
+    pub(super) fn client(&self) -> Client {
         Client::builder(self.open()).outage_limit(Duration::from_millis(100)).build().unwrap()
     }
 
-    fn files(&self, extension: &str) -> Vec<PathBuf> {
+    pub(super) fn files(&self, extension: &str) -> Vec<PathBuf> {
         let files = fs::read_dir(&self.0).unwrap().map(|file| file.unwrap().path());
         files.filter(|path| path.extension().is_some_and(|found| found == extension)).collect()
     }
@@ -453,7 +453,7 @@ fn a_gone_waiter_ahead_keeps_no_newcomer_looking() {
 }
 
 #[derive(Default)]
-struct Count(AtomicUsize);
+pub(super) struct Count(pub(super) AtomicUsize);
 
 impl WakeSink for Count {
     fn wake(&self, _: Wake<'_>) {

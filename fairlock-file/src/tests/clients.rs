@@ -1,0 +1,111 @@
+//! Clients of one backend: whom it knows, what their waiters watch, and what it renews for them.
+
+use std::fs::{self, File};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use fairlock_core::backend::{
+    Acquire, Acquired, Backend, BackendErrorKind, Hold, LockId, Place as Asked, Renew, Renewal, RequestId,
+    only,
+};
+use fairlock_core::{ClientId, LockKind, LockName, OwnerId};
+use fairlock_rules::{WakeUp, WakeUpKind};
+
+use super::store::{Count, Place};
+use crate::FileBackend;
+use crate::wake_ups;
+
+const LEASE: Duration = Duration::from_secs(30);
+
+fn lock(name: &str) -> LockId {
+    LockId::new(LockName::new(name).unwrap(), LockKind::Fair)
+}
+
+fn ask(backend: &FileBackend, lock: &LockId, owner: &OwnerId) -> Acquired {
+    only(backend.acquire(&[Acquire::new(Asked::new(lock, owner, RequestId::new(1)), LEASE)])).unwrap()
+}
+
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(10);
+    while !is_so() {
+        assert!(Instant::now() < until, "{what}");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_backend_knows_its_clients_until_they_end() {
+    let place = Place::new();
+    let backend = place.open();
+    let [first, second, third] = [(); 3].map(|()| ClientId::random());
+    let subscribe = |client| backend.subscribe(client, Arc::new(Count::default())).unwrap();
+    let ending = subscribe(first);
+    let _second = subscribe(second);
+    assert!(backend.presence(first).is_some() && backend.presence(second).is_some());
+    drop(ending);
+    // Its thread has the listener for a moment longer.
+    eventually("the first client ends", || backend.presence(first).is_none());
+    let _third = subscribe(third);
+    assert!(!format!("{backend:?}").contains(&first.to_string()), "{backend:?}");
+}
+
+/// The holder is killed after it. The waiter's client did not listen before.
+#[test]
+fn a_heartbeat_watches_who_stands_ahead() {
+    let (place, sink, lock) = (Place::new(), Arc::new(Count::default()), lock("x"));
+    let backend = place.open();
+    let (dead, client) = (ClientId::random(), ClientId::random());
+    let [holder, waiter] = [dead, client].map(|client| OwnerId::new(&format!("{client}:1")));
+    ask(&backend, &lock, &holder);
+    ask(&backend, &lock, &waiter);
+    let _subscription = backend.subscribe(client, Arc::clone(&sink) as _).unwrap();
+    let mut process = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+    let path = place.0.join(format!("{dead}.here"));
+    fs::write(&path, process.id().to_string()).unwrap();
+    let presence = File::open(&path).unwrap();
+    presence.lock().unwrap();
+    let heartbeat = Renew::Place { place: Asked::new(&lock, &waiter, RequestId::new(1)), lease: LEASE };
+    assert!(matches!(only(backend.renew(client, &[heartbeat])), Ok(Renewal::Waiting { .. })));
+    drop(presence);
+    process.kill().unwrap();
+    process.wait().unwrap();
+    eventually("the waiter is told", || sink.0.load(Ordering::SeqCst) > 0);
+}
+
+/// One of two holds is of a damaged lock, whichever of them is renewed first.
+#[test]
+fn a_damaged_lock_keeps_no_other_from_being_renewed() {
+    for (damaged, whole) in [(0, 1), (1, 0)] {
+        let (place, owner) = (Place::new(), OwnerId::new("a:1"));
+        let backend = place.open();
+        let locks = [lock("0"), lock("1")];
+        let renewals = locks.each_ref().map(|lock| {
+            let Acquired::Granted { token, .. } = ask(&backend, lock, &owner) else { panic!() };
+            Renew::Hold { hold: Hold::new(lock, &owner, RequestId::new(1), token), holds: 1, lease: LEASE }
+        });
+        fs::write(place.0.join(format!("{damaged}.lock")), "x").unwrap();
+        let answers = backend.renew(ClientId::random(), &renewals);
+        assert_eq!(answers[damaged].as_ref().unwrap_err().kind(), BackendErrorKind::Corrupt);
+        assert_eq!(answers[whole].as_ref().unwrap(), &Renewal::Renewed);
+    }
+}
+
+#[test]
+fn each_client_gets_its_own_wake_ups() {
+    let (place, sinks) = (Place::new(), [(); 2].map(|()| Arc::new(Count::default())));
+    let backend = place.open();
+    let clients = [(); 2].map(|()| ClientId::random());
+    let _subscriptions =
+        [0, 1].map(|at| backend.subscribe(clients[at], Arc::clone(&sinks[at]) as _).unwrap());
+    let wake_ups = clients.map(|client| WakeUp {
+        lock: lock("x").name,
+        owner: OwnerId::new(&format!("{client}:1")),
+        kind: WakeUpKind::Recheck,
+    });
+    wake_ups::send(&backend.0.files.dir, &wake_ups);
+    for sink in sinks {
+        eventually("each client is told", || sink.0.load(Ordering::SeqCst) == 1);
+    }
+}
