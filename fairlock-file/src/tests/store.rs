@@ -32,6 +32,15 @@ impl Place {
         Client::builder(self.open()).outage_limit(Duration::from_millis(100)).build().unwrap()
     }
 
+    /// The thread of a client sweeps once as it begins.
+    fn wait_for_sweep(&self) {
+        let until = Instant::now() + Duration::from_secs(20);
+        while !self.0.join("swept").exists() {
+            assert!(Instant::now() < until, "the client's thread sweeps");
+            std::thread::yield_now();
+        }
+    }
+
     pub(super) fn files(&self, extension: &str) -> Vec<PathBuf> {
         let files = fs::read_dir(&self.0).unwrap().map(|file| file.unwrap().path());
         files.filter(|path| path.extension().is_some_and(|found| found == extension)).collect()
@@ -104,6 +113,7 @@ fn a_directory_that_was_removed_is_refused_even_if_it_is_back() {
     let client = place.client();
     let lock = client.fair_lock("x").unwrap();
     lock.lock().unwrap().unlock().unwrap();
+    place.wait_for_sweep(); // else a new stamp may come while the directory is removed
     fs::remove_dir_all(&place.0).unwrap();
     for name in ["x", "another"] {
         let error = client.fair_lock(name).unwrap().lock().unwrap_err();
@@ -297,12 +307,7 @@ impl WakeSink for Stuck {
 fn the_files_of_a_killed_client_go_and_those_of_a_live_one_stay() {
     let place = Place::new();
     let client = place.client();
-    // The client's thread sweeps once as it begins, and its stamp is a `.new` file for a moment.
-    let until = Instant::now() + Duration::from_secs(20);
-    while !place.0.join("swept").exists() {
-        assert!(Instant::now() < until, "the client's thread sweeps");
-        std::thread::yield_now();
-    }
+    place.wait_for_sweep(); // its stamp is a `.new` file for a moment
     // As after a kill: the files are there, and no process has them.
     let dead = ClientId::random().to_string();
     drop(File::create(place.0.join(format!("{dead}.here"))).unwrap());
