@@ -160,11 +160,15 @@ mod tests {
         }
 
         fn adds(&self, client: &str, lasts: Duration) {
+            self.adds_all(&[OwnerId::new(&format!("{client}:1"))], lasts);
+        }
+
+        fn adds_all(&self, ahead: &[OwnerId], lasts: Duration) {
             let lock = LockId::new(LockName::new("x").unwrap(), LockKind::Fair);
             let owner = OwnerId::new("a:1");
             let mut place = Place::new(&lock, &owner, RequestId::new(1));
             place.ttl = lasts;
-            self.watched.add(&place, &[OwnerId::new(&format!("{client}:1"))]);
+            self.watched.add(&place, ahead);
         }
     }
 
@@ -214,5 +218,14 @@ mod tests {
         scene.adds("other", 9 * SECOND);
         assert_eq!(scene.watched.clients(), ["one", "other"].map(str::to_owned).into());
         assert_eq!(scene.watched.take("one").count(), 1);
+    }
+
+    #[test]
+    fn the_waiters_of_a_client_are_not_kept_without_limit() {
+        let scene = Scene::new();
+        let ahead: Vec<_> = (0..MOST_WAITERS + 2).map(|at| OwnerId::new(&format!("c{at}:1"))).collect();
+        scene.adds_all(&ahead, 9 * SECOND);
+        scene.adds("one", 9 * SECOND);
+        assert_eq!(scene.watched.clients(), ["one".to_owned()].into());
     }
 }

@@ -1,6 +1,7 @@
 //! Clients of one backend: whom it knows, what their waiters watch, and what it renews for them.
 
 use std::fs::{self, File};
+use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -108,4 +109,19 @@ fn each_client_gets_its_own_wake_ups() {
     for sink in sinks {
         eventually("each client is told", || sink.0.load(Ordering::SeqCst) == 1);
     }
+}
+
+/// Its message is waited for. A client that may look at anything has been told by what fills its socket.
+#[test]
+fn a_waiter_with_a_full_socket_is_given_time() {
+    let (place, client) = (Place::new(), ClientId::random().to_string());
+    let dir = &place.open().0.files.dir;
+    let _full = UnixDatagram::bind(dir.wake(&client)).unwrap();
+    let sender = UnixDatagram::unbound().unwrap();
+    sender.set_nonblocking(true).unwrap();
+    while sender.send_to(b"x", dir.wake(&client)).is_ok() {}
+    let (lock, owner) = (lock("x").name, OwnerId::new(&format!("{client}:1")));
+    let started = Instant::now();
+    wake_ups::send(dir, &[WakeUp { lock, owner, kind: WakeUpKind::Recheck }]);
+    assert!(started.elapsed() > Duration::from_millis(2)); // of 5: the system counts in ticks
 }
