@@ -183,38 +183,38 @@ fn a_caller_that_finds_no_connection_leaves_on_time() {
     assert_eq!(server.connections(), 1);
 }
 
-/// A caller that was taken and forgotten leaves at last.
-#[test]
-fn a_caller_taken_and_forgotten_leaves() {
+/// A caller that waits for a connection is taken by a leader, who does this with it. Returns the caller's answer.
+fn taken_by(leader: impl FnOnce(VecDeque<Arc<WaitingCall>>)) -> Result<Value, Failure> {
     let server = FakeServer::start(|_, words| polite(words));
     let pool = Pool::new(server.address(), &Settings::new(short(), 1));
     let connection = pool.state.lock().idle.pop().expect("a connection");
-    std::thread::scope(|scope| {
+    let answer = std::thread::scope(|scope| {
         let caller = scope.spawn(|| pool.call(echo("x")));
         until(|| waiting(&pool) == 1);
-        let taken = pool.share(0);
-        assert!(matches!(caller.join().expect("an answer"), Err(Failure::Broken(_))));
-        drop(taken);
+        leader(pool.share(0));
+        caller.join().expect("an answer")
     });
     pool.put_back(connection, false);
     assert!(pool.check().is_ok());
+    answer
+}
+
+/// A caller that was taken and forgotten leaves at last, while the leader still has it in hand.
+#[test]
+fn a_caller_taken_and_forgotten_leaves() {
+    let mut forgotten = VecDeque::new();
+    assert!(matches!(taken_by(|taken| forgotten = taken), Err(Failure::Broken(_))));
+    drop(forgotten);
 }
 
 /// It may have been taken just before its time was over: then its answer comes later.
 #[test]
 fn a_caller_that_was_taken_waits_for_its_answer() {
-    let server = FakeServer::start(|_, words| polite(words));
-    let pool = Pool::new(server.address(), &Settings::new(short(), 1));
-    let connection = pool.state.lock().idle.pop().expect("a connection");
-    std::thread::scope(|scope| {
-        let caller = scope.spawn(|| pool.call(echo("x")));
-        until(|| waiting(&pool) == 1);
-        let taken = pool.share(0);
+    let answer = taken_by(|taken| {
         std::thread::sleep(short().response + short().response / 5);
         taken[0].answer(smallvec::smallvec![bulk("x")]);
-        assert_eq!(caller.join().expect("an answer"), bulk("x"));
     });
-    pool.put_back(connection, false);
+    assert_eq!(answer, bulk("x"));
 }
 
 /// Two leaders whose attempts fail together are one failure of the server.
