@@ -33,6 +33,19 @@ def until_answering(port, process, seconds=30):
     raise SystemExit(f"{process.args[0]} does not answer")
 
 
+def postgres_programs():
+    """The folder of the newest PostgreSQL's programs; None if there is none."""
+    found = glob.glob("/usr/lib/postgresql/*/bin/initdb")
+    if path := shutil.which("initdb"):
+        found.append(os.path.realpath(path))
+    return os.path.dirname(max(found, key=lambda path: int(re.search(r"(\d*)/bin", path)[1] or 0))) if found else None
+
+
+def postgres_user():
+    """What a command begins with so that PostgreSQL runs: the server refuses to run as root."""
+    return ["setpriv", "--reuid=postgres", "--regid=postgres", "--init-groups"] if os.geteuid() == 0 else []
+
+
 class Servers:
     def __init__(self, build, counts_instructions=False):
         self.build, self.counts_instructions = build, counts_instructions
@@ -120,14 +133,9 @@ class Servers:
 
     def start_postgres(self):
         """Its settings are the defaults. A session says whether its commits are asynchronous."""
-        found = glob.glob("/usr/lib/postgresql/*/bin/initdb")
-        if path := shutil.which("initdb"):
-            found.append(os.path.realpath(path))
-        if not found:
+        programs, user = postgres_programs(), postgres_user()
+        if not programs:
             return False
-        programs = os.path.dirname(max(found, key=lambda path: int(re.search(r"(\d*)/bin", path)[1] or 0)))
-        # The server refuses to run as root.
-        user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--init-groups"] if os.geteuid() == 0 else []
         self.postgres_folder = tempfile.mkdtemp(prefix="fairlock-bench-")
         if user:
             shutil.chown(self.postgres_folder, "postgres", "postgres")

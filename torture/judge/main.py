@@ -20,7 +20,7 @@ import traceback
 import libraries
 from faults import FAULTS
 from scene import Scene
-from stores import Files, Postgres, Redis, ZooKeeper
+from stores import Files, Postgres, Redis, ZooKeeper, postgres_programs
 
 
 @dataclasses.dataclass
@@ -65,7 +65,7 @@ def missing(build, library):
         return f"{os.path.basename(program)} is missing"
     if program == "java" and not os.path.isdir(f"{build}/java/adaptors"):
         return "its jars are missing"
-    if library.store == "postgres" and not Postgres.programs():
+    if library.store == "postgres" and not postgres_programs():
         return "PostgreSQL is missing"
     if library.store == "redis" and not shutil.which("redis-server"):
         return "redis-server is missing"

@@ -1,8 +1,6 @@
 """The server of one scene: started anew for each, on a free port, so that no scene inherits the last one's faults."""
 
-import glob
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -14,7 +12,7 @@ from adaptor import BOUND_TO_JUDGE
 
 sys.path.append(f"{os.path.dirname(os.path.abspath(__file__))}/../../bench/drive")
 from redis_link import Link  # noqa: E402
-from servers import free_port, until_answering  # noqa: E402
+from servers import free_port, postgres_programs, postgres_user, until_answering  # noqa: E402
 
 
 def new_folder():
@@ -111,24 +109,12 @@ class Redis(Server):
 class Postgres(Server):
     """A copy of a folder that `prepare` made once, since initdb takes seconds."""
 
-    @staticmethod
-    def programs():
-        found = glob.glob("/usr/lib/postgresql/*/bin/initdb")
-        if path := shutil.which("initdb"):
-            found.append(os.path.realpath(path))
-        return os.path.dirname(max(found, key=lambda path: int(re.search(r"(\d*)/bin", path)[1] or 0))) if found else None
-
-    @staticmethod
-    def user():
-        """The server refuses to run as root."""
-        return ["setpriv", "--reuid=postgres", "--regid=postgres", "--init-groups"] if os.geteuid() == 0 else []
-
     @classmethod
     def prepare(cls):
         folder = new_folder()
-        if cls.user():
+        if postgres_user():
             shutil.chown(folder, "postgres", "postgres")
-        subprocess.run([*cls.user(), f"{cls.programs()}/initdb", "-A", "trust", "-U", "torture", "-E", "UTF8", "--locale=C", "-D",
+        subprocess.run([*postgres_user(), f"{postgres_programs()}/initdb", "-A", "trust", "-U", "torture", "-E", "UTF8", "--locale=C", "-D",
                         f"{folder}/data"], check=True, stdout=subprocess.DEVNULL, cwd=folder)
         cls.template = folder
         return folder
@@ -138,12 +124,12 @@ class Postgres(Server):
     def start(self):
         if not os.path.isdir(f"{self.folder}/data"):
             subprocess.run(["cp", "-a", f"{self.template}/data", self.folder], check=True)
-            if self.user():
+            if postgres_user():
                 shutil.chown(self.folder, "postgres", "postgres")
-        process = self.run([*self.user(), *BOUND_TO_JUDGE, f"{self.programs()}/postgres", "-D", f"{self.folder}/data", "-k", self.folder, "-p", self.port,
+        process = self.run([*postgres_user(), *BOUND_TO_JUDGE, f"{postgres_programs()}/postgres", "-D", f"{self.folder}/data", "-k", self.folder, "-p", self.port,
                             "-c", "listen_addresses=127.0.0.1"])
         until_answering(self.port, process, 120)
-        ready = [f"{self.programs()}/pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        ready = [f"{postgres_programs()}/pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]
         while subprocess.run(ready).returncode == 1:
             time.sleep(0.05)  # it listens before it lets anybody in
         return process

@@ -107,12 +107,6 @@ public class Worker {
                 say("ops " + ops);
                 in.readLine();
             }
-            case "renew" -> {
-                for (int i = 0; i < count; i++) {
-                    peer.apply(name + ":" + i).lock();
-                }
-                handshake();
-            }
             default -> throw new IllegalArgumentException(mode);
         }
         out.flush();
