@@ -17,7 +17,7 @@
 //! | [`mod@log_lines`] | keeps what this process logs |
 //! | [`errors`] | checks the kind and the message of an error |
 //! | [`mod@secrets`] | looks for passwords in what is printed |
-//! | [`server_state`] | the members of a queue, listeners, command counts |
+//! | [`server_state`] | the members of a queue, what a key has, listeners, command counts |
 //! | [`residue`] | checks that nothing is left in the server |
 //! | [`threads`] | checks that no thread of fairlock is left in this process |
 //! | [`history`] | what several processes saw, in one order of time, and its replay through the model |

@@ -33,6 +33,20 @@ pub fn add_dead_places(server: &RedisServer, name: &str, owners: RangeInclusive<
     server.query::<()>(&["EVAL", ADD, "2", &keys[0], &keys[1], &first, &last, &lives]);
 }
 
+/// The type of a key, and what the key has: fields and values, members and scores, or entries, each with an empty text behind it.
+pub fn pairs_of(server: &RedisServer, key: &str) -> (String, Vec<[String; 2]>) {
+    let kind: String = server.query(&["TYPE", key]);
+    let pairs = match kind.as_str() {
+        "hash" => server.query::<Vec<(String, String)>>(&["HGETALL", key]),
+        "zset" => server.query(&["ZRANGE", key, "0", "-1", "WITHSCORES"]),
+        _ => {
+            let entries: Vec<String> = server.query(&["LRANGE", key, "0", "-1"]);
+            entries.into_iter().map(|entry| (entry, String::new())).collect()
+        }
+    };
+    (kind, pairs.into_iter().map(Into::into).collect())
+}
+
 /// How many clients are subscribed: each has one channel.
 pub fn listeners(server: &RedisServer) -> usize {
     server.query::<Vec<String>>(&["PUBSUB", "CHANNELS", "fairlock:*"]).len()

@@ -11,6 +11,7 @@ use fairlock::{Discipline, Durability, FileBackend, LockKind, LockName, Postgres
 use fairlock_core::backend::{Acquire, Acquired, Backend, Hold, LockId, Place, RequestId, Wait, only};
 use fairlock_core::{FencingToken, OwnerId};
 use fairlock_rules::{LockEntry, Presence, StoreContext, WakeUp, WakeUpKind};
+use fairlock_tests::server_state::pairs_of;
 use fairlock_tests::{Alone, PostgresServer, RedisServer, WorkDir};
 
 const RECORDED: &str = include_str!("layouts.txt");
@@ -90,17 +91,8 @@ fn on_redis() -> String {
         keys.sort();
         _ = writeln!(shown, "{what}");
         for key in keys {
-            let kind: String = server.query(&["TYPE", &key]);
-            let mut read: Vec<String> = match kind.as_str() {
-                "hash" => server.query(&["HGETALL", &key]),
-                "zset" => server.query(&["ZRANGE", &key, "0", "-1", "WITHSCORES"]),
-                _ => server
-                    .query::<Vec<String>>(&["LRANGE", &key, "0", "-1"])
-                    .into_iter()
-                    .flat_map(|it| [it, String::new()])
-                    .collect(),
-            };
-            let mut pairs: Vec<String> = read.chunks_mut(2).map(|pair| pair.join(" = ")).collect();
+            let (kind, pairs) = pairs_of(&server, &key);
+            let mut pairs: Vec<String> = pairs.iter().map(|pair| pair.join(" = ")).collect();
             pairs.sort();
             pairs.iter().for_each(|pair| _ = writeln!(shown, "  {key} ({kind}) {}", masked(pair)));
         }

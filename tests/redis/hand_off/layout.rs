@@ -11,6 +11,7 @@ use fairlock::{Client, ClientId, Discipline, Durability, LockKind, LockName, Red
 use fairlock_core::OwnerId;
 use fairlock_core::backend::{Acquire, Acquired, Backend, LockId, Place, RequestId, Wait, only};
 use fairlock_tests::Alone;
+use fairlock_tests::server_state::pairs_of;
 use redis::Msg;
 
 use crate::support::{LONG, RedisServer, SOON, eventually, granted, request, served, take};
@@ -84,19 +85,10 @@ impl Seen<'_> {
             let rows: Vec<usize> = (0..self.tables.keys.len())
                 .filter(|row| spelled(&self.tables.keys[*row][0]) == key)
                 .collect();
-            let kind: String = server.query(&["TYPE", &key]);
+            let (kind, read) = pairs_of(server, &key);
             assert!(rows.iter().any(|row| self.tables.keys[*row][1] == kind), "{key} is a {kind}");
             let is_endless = server.query::<i64>(&["PTTL", &key]) == -1;
-            let read: Vec<String> = match kind.as_str() {
-                "hash" => server.query(&["HGETALL", &key]),
-                "zset" => server.query(&["ZRANGE", &key, "0", "-1", "WITHSCORES"]),
-                _ => server
-                    .query::<Vec<String>>(&["LRANGE", &key, "0", "-1"])
-                    .into_iter()
-                    .flat_map(|entry| [entry, String::new()])
-                    .collect(),
-            };
-            for pair in read.chunks_exact(2) {
+            for pair in &read {
                 for value in pair[1].split('\n') {
                     let row = rows.iter().find(|row| {
                         let cells = &self.tables.keys[**row];
