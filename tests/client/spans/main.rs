@@ -1,6 +1,8 @@
-//! Feature `tracing`: which spans a subscriber sees, with which fields; and that a waiter learns of the span that it waits for.
+//! Feature `tracing`: which spans a subscriber sees, with which fields.
 
-use std::collections::BTreeMap;
+mod recorder;
+mod traceparents;
+
 use std::fmt::Debug;
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -12,100 +14,19 @@ use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
-use fairlock::{
-    AsyncGuard, Cancel, Client, ClientBuilder, FileBackend, Guard, Lock, MemoryBackend, OwnedLock,
-    PostgresBackend, RedisBackend, Result,
-};
+use fairlock::{AsyncGuard, Cancel, Client, Guard, Lock, MemoryBackend, OwnedLock, RedisBackend, Result};
 use fairlock_tests::files::root;
-use fairlock_tests::{Alone, PostgresServer, RedisServer, WorkDir, eventually};
+use fairlock_tests::{Alone, RedisServer, eventually};
 use futures::executor::block_on;
-use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::with_default;
 use tracing::{Event, Metadata, Subscriber};
 
+use recorder::Recorder;
+
 const SOON: Duration = Duration::from_secs(20);
 const MOMENT: Duration = Duration::from_millis(20);
 const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-
-/// Keeps the spans of this library.
-#[derive(Clone, Default)]
-struct Recorder(Arc<Mutex<Vec<Span>>>);
-
-#[derive(Default)]
-struct Span {
-    name: &'static str,
-    fields: BTreeMap<&'static str, String>,
-    is_closed: bool,
-}
-
-impl Visit for Span {
-    fn record_str(&mut self, field: &Field, value: &str) {
-        self.fields.insert(field.name(), value.to_owned());
-    }
-
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        self.fields.insert(field.name(), format!("{value:?}"));
-    }
-}
-
-impl Subscriber for Recorder {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target() == "fairlock::span"
-    }
-
-    fn new_span(&self, span: &Attributes<'_>) -> Id {
-        let mut seen = Span { name: span.metadata().name(), ..Span::default() };
-        span.record(&mut seen);
-        let mut all = self.0.lock().unwrap();
-        all.push(seen);
-        Id::from_u64(all.len() as u64)
-    }
-
-    fn record(&self, span: &Id, values: &Record<'_>) {
-        values.record(&mut self.0.lock().unwrap()[place_of(span)]);
-    }
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-    fn event(&self, _: &Event<'_>) {}
-
-    fn enter(&self, _: &Id) {
-        panic!("no span is entered: its thread may run anything meanwhile");
-    }
-
-    fn exit(&self, _: &Id) {}
-
-    fn try_close(&self, span: Id) -> bool {
-        let mut all = self.0.lock().unwrap();
-        assert!(!std::mem::replace(&mut all[place_of(&span)].is_closed, true), "it is closed once");
-        true
-    }
-}
-
-fn place_of(span: &Id) -> usize {
-    usize::try_from(span.into_u64()).unwrap() - 1
-}
-
-impl Recorder {
-    /// The spans since `from`, in the order in which they began. `*`: it is not closed.
-    fn since(&self, from: usize) -> Vec<String> {
-        let line = |span: &Span| {
-            let fields = span.fields.iter().filter(|(name, _)| !name.starts_with("holder"));
-            let fields: String = fields.map(|(name, value)| format!(" {name}={value}")).collect();
-            format!("{}{fields}{}", span.name, if span.is_closed { "" } else { "*" })
-        };
-        self.0.lock().unwrap()[from..].iter().map(line).collect()
-    }
-
-    fn count(&self) -> usize {
-        self.0.lock().unwrap().len()
-    }
-
-    /// A field of any span.
-    fn value(&self, name: &str) -> Option<String> {
-        self.0.lock().unwrap().iter().find_map(|span| span.fields.get(name).cloned())
-    }
-}
 
 /// Who calls.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -340,90 +261,6 @@ fn a_wait_ends_though_another_caller_has_the_lock_before() {
         assert_eq!(recorder.since(0), [wait]);
         drop((ours, theirs.lock().unwrap().take()));
     });
-}
-
-/// Two clients of one store.
-type Two = (&'static str, [ClientBuilder; 2]);
-
-fn stores(redis: &RedisServer, postgres: &PostgresServer, files: &WorkDir) -> [Two; 4] {
-    let memory = MemoryBackend::new();
-    let redis = || Client::builder(RedisBackend::connect(&redis.url()).unwrap());
-    let postgres = || Client::builder(PostgresBackend::connect(&postgres.url()).unwrap());
-    let file = || Client::builder(FileBackend::open(files.file("locks")).unwrap());
-    [
-        ("memory", [Client::builder(memory.clone()), Client::builder(memory)]),
-        ("redis", [redis(), redis()]),
-        ("postgres", [postgres(), postgres()]),
-        ("file", [file(), file()]),
-    ]
-}
-
-#[test]
-fn a_waiter_learns_of_the_span_it_waits_for_on_every_store() {
-    let _alone = Alone::here();
-    let (redis, postgres, files) = (RedisServer::start(), PostgresServer::start(), WorkDir::new());
-    for (store, [holder, waiter]) in stores(&redis, &postgres, &files) {
-        let (linked, links) = channel();
-        let holder = holder.label("the holder").traceparent(|| Some(TRACE.to_owned())).build().unwrap();
-        let waiter = waiter
-            .label("the waiter")
-            .slow_wait(MOMENT)
-            .traceparent(|| Some(TRACE.replace("-01", "-00")))
-            .link_to_holder(move |span, traceparent| {
-                let _ = linked.send((span.metadata().unwrap().name(), traceparent.to_owned()));
-            })
-            .build()
-            .unwrap();
-        let (holds, waits) = (holder.fair_lock("orders").unwrap(), waiter.fair_lock("orders").unwrap());
-        let guard = holds.lock().unwrap();
-        let recorder = Recorder::default();
-        let request = with_default(recorder.clone(), || waits.request().unwrap());
-        let link = links.recv_timeout(SOON).unwrap_or_else(|_| panic!("{store}: no link"));
-        assert_eq!(link, ("fairlock.wait", TRACE.to_owned()), "{store}");
-        let token = guard.token().to_string();
-        for (field, value) in [
-            ("holder", "the holder"),
-            ("holder.token", &token),
-            ("holder.traceparent", TRACE),
-            ("holder.trace_id", "4bf92f3577b34da6a3ce929d0e0e4736"),
-        ] {
-            assert_eq!(recorder.value(field).as_deref(), Some(value), "{store}: {field}");
-        }
-        let state = waits.inspect().unwrap();
-        let (seen, asks) = (state.holder().unwrap(), &state.queue[0]);
-        assert_eq!((seen.label.as_deref(), seen.traceparent.as_deref()), (Some("the holder"), Some(TRACE)));
-        assert_eq!(asks.label.as_deref(), Some("the waiter"), "{store}");
-        assert_eq!(asks.traceparent.as_deref(), Some(&*TRACE.replace("-01", "-00")), "{store}");
-        guard.unlock().unwrap();
-        // Its hold has its traceparent, also after a hand-over.
-        let guard = request.wait().unwrap();
-        let handed = holds.inspect().unwrap().holder().unwrap().clone();
-        assert_eq!(handed.traceparent, asks.traceparent, "{store}");
-        guard.unlock().unwrap();
-    }
-}
-
-#[test]
-fn what_is_no_traceparent_is_not_sent() {
-    let _alone = Alone::here();
-    let store = MemoryBackend::new();
-    let given = [
-        None,
-        Some(String::new()),
-        Some("00-0-0-00".to_owned()),
-        Some(format!("{TRACE}-more")),
-        Some("x".repeat(1 << 20)),
-        Some(TRACE.to_uppercase()),
-    ];
-    for given in given {
-        let client =
-            Client::builder(store.clone()).label("me").traceparent(move || given.clone()).build().unwrap();
-        let lock = client.fair_lock("orders").unwrap();
-        let guard = lock.lock().unwrap();
-        let holder = lock.inspect().unwrap().holder().unwrap().clone();
-        assert_eq!((holder.label.as_deref(), holder.traceparent), (Some("me"), None));
-        drop(guard);
-    }
 }
 
 /// A subscriber that asks the client at each event, and panics at every third.
