@@ -43,7 +43,8 @@ local function read_life()
   kept = tonumber(table.remove(ARGV))
   local replid = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
   local known = redis.call('HMGET', life, 'replid', 'until', 'grace', 'epoch', 'voters')
-  if newer(known[1]) then return newer(known[1]) end
+  local is_newer = newer(known[1])
+  if is_newer then return is_newer end
   if known[3] and known[3] ~= grace then
     local both = 'OTHERGRACE the server has a grace of %s ms, and this client one of %s ms'
     return redis.error_reply(string.format(both, known[3], grace))

@@ -16,7 +16,8 @@ local channel, begin_by = ARGV[6], ARGV[7]
 -- A renewal, a repeat or a withdrawal that names the former request finds no hold from now on.
 local held = redis.call('HGET', lock, owner)
 local last_grant = read_last_grant(record)
-if newer(last_grant.last) then return newer(last_grant.last) end
+local is_newer = newer(last_grant.last)
+if is_newer then return is_newer end
 local is_kept = is_granted(held, last_grant, owner, keeper) and last_grant[3] == token
 if not is_kept and not is_hold(held, last_grant, owner, request, token) then return { 'not_held' } end
 if not is_kept and late(begin_by) then return late(begin_by) end
