@@ -25,6 +25,7 @@ pub(crate) fn explain(shared: &Shared, pause: &Cell<Option<Instant>>) -> Option<
         return pause.get();
     }
     let (mut slow, mut next) = (Vec::new(), None);
+    // All of them are kept until the registry's mutex is free: a claim that is dropped may run a subscriber of the program.
     shared.ledger.registry.for_each(|claim| match claim.slow_at() {
         Some(at) if at <= now => slow.push((at, Arc::clone(claim))),
         slow_at => next = earlier(next, slow_at),
