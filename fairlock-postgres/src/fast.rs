@@ -85,7 +85,7 @@ pub(crate) fn make(store: &Store, mut questions: Vec<Question>, is_watchdogs: bo
             left
         }
         // Nothing was done, as when a row was written meanwhile under REPEATABLE READ. The step says what else is wrong.
-        Err(failure) if failure.is_answer() && failure.keeps_connection() => questions,
+        Err(failure) if failure.keeps_connection() => questions,
         Err(failure) => {
             tell(questions, &Err(failure));
             Vec::new()

@@ -20,7 +20,7 @@ use crate::PostgresBackend;
 use crate::ask::ask_one;
 use crate::command::Command;
 use crate::net::address::Address;
-use crate::net::{Connection, Statement, TlsConfig, open};
+use crate::net::{Connection, Failure, Statement, TlsConfig, open};
 use crate::sql::{LIMITS, SWEEP};
 use crate::sweep;
 use crate::test_server::{SERVER, new_database};
@@ -51,6 +51,15 @@ pub(crate) fn number(con: &mut Connection, sql: &str) -> i64 {
 pub(crate) fn trips(backend: &PostgresBackend) -> u64 {
     let pool = &backend.0.pool;
     pool.lend(pool.deadline(), |con| Ok(con.trips)).unwrap()
+}
+
+/// The session's process.
+pub(crate) fn process(con: &mut Connection) -> Result<i32, Failure> {
+    con.row(Statement::made_up("select pg_backend_pid()"), soon())?.count(0)
+}
+
+fn process_of(backend: &PostgresBackend) -> i32 {
+    backend.0.pool.lend(soon(), process).unwrap()
 }
 
 pub(crate) fn lock(name: &str) -> LockId {
@@ -158,14 +167,22 @@ fn a_backend_whose_commits_are_synchronous_keeps_them_so() {
     let others = "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()";
     con.script(&format!("alter database {database} set synchronous_commit = off; {others}"), soon()).unwrap();
     let level = |backend: &PostgresBackend| {
-        let level = Statement::made_up("select current_setting('synchronous_commit')");
-        Some(backend.0.pool.ask(level, soon()).ok()?.first()?.text(0).ok()?.to_owned())
+        let asked = backend.0.pool.lend(soon(), |con| {
+            let level = Statement::made_up("select current_setting('synchronous_commit')");
+            let flight: Vec<_> = con.sync().into_iter().chain([level]).collect();
+            Ok(con
+                .flight(&flight, soon())?
+                .last()
+                .and_then(|rows| Some(rows.first()?.text(0).ok()?.to_owned())))
+        });
+        asked.ok().flatten()
     };
     eventually(SECOND * 5, "it has a session again", || level(&backend).is_some());
     assert_eq!(level(&backend).as_deref(), Some("on"));
+    assert_eq!(process_of(&backend), process_of(&backend), "which it keeps");
     let later = PostgresBackend::connect(&url).unwrap();
     assert_eq!((later.longest_lease(), level(&later).as_deref()), (Some(LEASE), Some("off")));
-    // A new session tells that they are by now, and those that are not are used no more.
+    // A new session tells that they are by now. From then on the transactions of the others ask for that.
     con.script(&format!("alter database {database} set synchronous_commit = on"), soon()).unwrap();
     let pool = &later.0.pool;
     pool.lend(soon(), |_| pool.ask(Statement::made_up("select 1"), soon())).unwrap();
@@ -183,19 +200,15 @@ fn a_sweep_learns_whether_longer_leases_are_safe_by_now() {
     };
     set("off");
     let backend = PostgresBackend::connect(&url).unwrap();
-    let session = || {
-        let pid = Statement::made_up("select pg_backend_pid()");
-        backend.0.pool.ask(pid, soon()).unwrap()[0].count(0).unwrap()
-    };
-    let first = session();
+    let first = process_of(&backend);
     for (level, longest) in [("off", Some(LEASE)), ("on", None)] {
         set(level);
         sweep::sweep(&backend.0).unwrap();
         assert_eq!(backend.longest_lease(), longest);
     }
-    let second = session();
+    let second = process_of(&backend);
     sweep::sweep(&backend.0).unwrap(); // there is nothing to be learned any more
-    assert!(first != second && session() == second, "a caller finds the new session open");
+    assert!(first != second && process_of(&backend) == second, "a caller finds the new session open");
 }
 
 #[test]

@@ -227,9 +227,9 @@ impl Connection {
         }
     }
 
-    /// Whether the connection can be used for more.
-    pub(super) fn is_of_use(&self) -> bool {
-        !self.is_over
+    /// Whether the server waits for a request.
+    pub(super) fn is_idle(&self) -> bool {
+        self.unready == 0 && !self.is_over
     }
 
     /// Whether the server is still at work on a request.

@@ -137,16 +137,13 @@ impl Pool {
             None => self.open(deadline).map_err(Failure::unsent)?,
         };
         con.forget_messages();
-        con.syncs = self.is_synced() && !con.is_own_session();
+        con.syncs = self.is_synced() && (con.is_unsynced || !con.is_own_session());
         let done = act(&mut con).map_err(|failure| layout::explained(&mut con, failure, deadline));
-        let is_of_use = con.is_of_use() && done.as_ref().err().is_none_or(Failure::keeps_connection);
-        if is_of_use && done.is_ok() && con.is_busy() {
+        let is_kept = con.is_idle() && done.as_ref().err().is_none_or(Failure::keeps_connection);
+        if done.is_ok() && con.is_busy() {
             self.leave_to_thread(con);
         // An open transaction may have a row lock.
-        } else if is_of_use
-            && !con.is_busy()
-            && (!con.is_in_transaction || con.script("rollback", deadline).is_ok())
-        {
+        } else if is_kept && (!con.is_in_transaction || con.script("rollback", deadline).is_ok()) {
             lent.give_back(con);
         } else {
             self.broken.fetch_add(1, Ordering::Relaxed);
@@ -212,13 +209,11 @@ impl Pool {
         if !con.is_unsynced {
             self.is_synced.store(true, Ordering::Release);
         }
-        let is_synced = self.is_synced();
-        con.is_unsynced &= !is_synced;
         if con.is_own_session() {
             // It fails where the tables are missing.
             let grace = con.row(Statement::made_up("select fairlock.grace_ends()"), deadline);
             con.grace_ends = grace.and_then(|row| row.number(0)).ok();
-            con.flight(&[self.limits(false), Statement::new(&OWN, [is_synced.into()])], deadline)?;
+            con.flight(&[self.limits(false), Statement::new(&OWN, [self.is_synced().into()])], deadline)?;
         }
         Ok(con)
     }
@@ -251,25 +246,17 @@ impl Pool {
             let is_due = |last: Instant| last.elapsed() >= one_more_after(ending.saturating_sub(self.most));
             if state.used() < most {
                 state.lent += 1;
-                return Ok(self.idle_of(&mut state));
+                return Ok(state.idle.pop());
             }
             if state.lent == 0 && state.one_more.is_none_or(is_due) {
                 (state.lent, state.one_more) = (1, Some(Instant::now()));
-                return Ok(self.idle_of(&mut state));
+                return Ok(state.idle.pop());
             }
             if self.shared.returned.wait_until(&mut state, deadline).timed_out() {
                 let what = if ending > 0 { "in use, or wait for the server" } else { "in use" };
                 return Err(Failure::broken(format!("all {} connections are {what}", self.most)));
             }
         }
-    }
-
-    /// None whose commits don't wait for the disk where they have to.
-    fn idle_of(&self, state: &mut PoolState) -> Option<Connection> {
-        if self.is_synced() {
-            state.idle.retain(|con| !con.is_unsynced || !con.is_own_session());
-        }
-        state.idle.pop()
     }
 
     /// How long a statement waits for a row.

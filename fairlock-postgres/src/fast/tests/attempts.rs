@@ -1,11 +1,11 @@
-//! For which calls a fast part is tried.
+//! For which calls a fast part is tried, and what becomes of one that is refused.
 
-use fairlock_core::backend::{Acquire, LockId};
+use fairlock_core::backend::{Acquire, Acquired, Backend, Hold, LockId, RequestId, only};
 use fairlock_core::{FencingToken, LockKind, OwnerId};
 
 use super::super::{acquire, release, renew};
 use crate::row::{LONGEST, moment};
-use crate::tests::{LEASE, SECOND, ask, hold, lock, soon, stage, take};
+use crate::tests::{LEASE, SECOND, ask, hold, lock, number, soon, stage, take};
 
 /// An attempt in vain would cost a round trip.
 #[test]
@@ -29,4 +29,23 @@ fn nothing_is_attempted_that_only_a_step_can_do() {
     store.recent.is_busy(&fair.name);
     store.recent.is_waited_for(&fair.name);
     assert!(!tries(&plain) && release(store, &hold(&fair, &ann, FencingToken::new(1))).is_none());
+}
+
+/// A step answers what was refused, and nothing repeats what was sent to a session that has ended.
+#[test]
+fn a_refused_flight_is_left_to_a_step_unless_its_session_ended() {
+    let ((backend, mut con), ann, fair) = (stage(), OwnerId::new("a:1"), lock("x"));
+    only(backend.release(&[hold(&fair, &ann, take(&backend, &fair, &ann))])).unwrap();
+    let fails = "create sequence writes; create function fail() returns trigger language plpgsql as $$ begin case nextval('writes') \
+                 when 1 then raise 'not now'; when 3 then perform pg_terminate_backend(pg_backend_pid()); else null; end case; \
+                 return new; end $$; create trigger fail before update on fairlock.lock for each row execute function fail()";
+    con.script(fails, soon()).unwrap();
+    backend.0.recent.forget_busy();
+    let Acquired::Granted { token, .. } = only(backend.acquire(&[ask(&fair, &ann, 2)])).unwrap() else {
+        panic!("it is free")
+    };
+    let held = Hold::new(&fair, &ann, RequestId::new(2), token);
+    backend.0.recent.forget_busy();
+    only(backend.release(&[held])).unwrap_err();
+    assert_eq!(number(&mut con, "select last_value from writes"), 3);
 }

@@ -67,7 +67,7 @@ impl Pool {
         _ = thread.spawn(move || {
             loop {
                 while telling.0.strong_count() > 0 && con.is_busy_at(Instant::now() + LOOKS) {}
-                let Some(shared) = telling.0.upgrade().filter(|_| con.is_of_use()) else { return };
+                let Some(shared) = telling.0.upgrade().filter(|_| con.is_idle()) else { return };
                 let mut state = shared.state.lock();
                 let messages = std::mem::take(&mut state.untold);
                 if messages.is_empty() {
@@ -101,3 +101,6 @@ impl Drop for Telling {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

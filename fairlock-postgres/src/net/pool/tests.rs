@@ -4,19 +4,35 @@ use std::io::Write;
 use std::net::TcpListener;
 
 use fairlock_core::backend::Backend;
+use fairlock_tests::eventually;
 
 use super::*;
 use crate::PostgresBackend;
 use crate::net::TlsConfig;
 use crate::test_server::{SERVER, new_database, pooled};
-use crate::tests::{SECOND, session, soon, stage};
+use crate::tests::{SECOND, number, process, session, soon, stage};
 
 fn address(url: &str) -> Address {
     Address::parse(url, &TlsConfig::default()).unwrap()
 }
 
-fn process(con: &mut Connection) -> Result<i32, Failure> {
-    con.row(Statement::made_up("select pg_backend_pid()"), soon())?.count(0)
+/// Is at work until the test gives its lock up, or the client has gone: no cancel ends it.
+pub(super) const STUCK: &str = "do $$ begin loop begin perform pg_advisory_xact_lock(1); exit; \
+                                exception when others or query_canceled then raise warning 'stuck'; end; end loop; end $$";
+
+/// A client with so many connections, and a session that has the lock.
+pub(super) fn beside_a_lock(connections: usize) -> (PostgresBackend, Connection) {
+    let url = new_database();
+    let backend = PostgresBackend::builder(&url).connections(connections).connect().unwrap();
+    let mut con = session(&url);
+    con.script("select pg_advisory_lock(1)", soon()).unwrap();
+    (backend, con)
+}
+
+/// Waits until the session of a process has ended.
+pub(super) fn until_ended(con: &mut Connection, process: i32) {
+    let sessions = format!("select count(*) from pg_stat_activity where pid = {process}");
+    eventually(SECOND * 10, "the session ends", || number(con, &sessions) == 0);
 }
 
 #[test]
@@ -35,6 +51,22 @@ fn a_transaction_has_its_limits_behind_a_pooler_too() {
         });
         assert_eq!(limits, ["1s", "100ms"], "{url}");
         assert_eq!(backend.attempt_ttl(), Some(SECOND / 5 + SECOND));
+    }
+}
+
+/// Each of its transactions may have another session. Others are set up once.
+#[test]
+fn behind_a_pooler_each_transaction_asks_for_a_commit_that_waits() {
+    for (level, is_asked_for) in [("on", true), ("off", false)] {
+        let url = new_database();
+        let set =
+            format!("alter database {} set synchronous_commit = {level}", url.rsplit('/').next().unwrap());
+        session(&url).script(&set, soon()).unwrap();
+        let asks = [pooled(&url), url].map(|url| {
+            let backend = PostgresBackend::connect(&url).unwrap();
+            backend.0.pool.lend(soon(), |con| Ok(con.sync().is_some())).unwrap()
+        });
+        assert_eq!(asks, [is_asked_for, false], "{level}");
     }
 }
 
@@ -59,7 +91,7 @@ fn callers_leave_a_connection_to_the_watchdog() {
     let pool = &backend.0.pool;
     let is_refused = |watchdog| {
         let refused = pool.lend_to(watchdog, Instant::now() + SECOND / 20, |_| Ok(()));
-        refused.is_err_and(|refused| refused.says("are in use"))
+        refused.is_err_and(|refused| refused.says("are in use") && !refused.says("wait"))
     };
     let third = |_: &mut Connection| {
         let is_refused_to_caller = is_refused(false);
@@ -68,21 +100,87 @@ fn callers_leave_a_connection_to_the_watchdog() {
     assert_eq!(pool.lend(soon(), |_| pool.lend(soon(), third)).unwrap(), [true, true]);
 }
 
+/// A call whose time is over leaves its session to a thread, which has the server end what the session does.
+#[test]
+fn a_session_that_is_not_answered_counts_until_it_ends() {
+    let (backend, mut con) = beside_a_lock(3);
+    let pool = &backend.0.pool;
+    let used = || pool.shared.state.lock().used();
+    let leaves = |sql: &'static str| {
+        let mut ours = 0;
+        let asked = pool.lend(pool.deadline(), |con| {
+            ours = process(con)?;
+            con.flight(&[Statement::new(sql, [])], Instant::now() + SECOND / 10)
+        });
+        asked.unwrap_err();
+        ours
+    };
+    let cancelled = leaves("select pg_sleep(60)");
+    until_ended(&mut con, cancelled);
+    eventually(SECOND * 10, "it counts no longer", || used() == 0);
+    let stuck = leaves(STUCK);
+    assert_eq!(used(), 1);
+    con.script("select pg_advisory_unlock(1)", soon()).unwrap();
+    until_ended(&mut con, stuck);
+    eventually(SECOND * 10, "it counts no longer", || used() == 0);
+    // With the client its thread ends, whatever the server does.
+    con.script("select pg_advisory_lock(1)", soon()).unwrap();
+    let stuck = leaves(STUCK);
+    drop(backend);
+    until_ended(&mut con, stuck);
+}
+
+/// Perhaps only the network is silent.
+#[test]
+fn beside_sessions_that_are_ending_one_more_opens_at_times() {
+    let (backend, _con) = stage();
+    let pool = &backend.0.pool;
+    let is_refused = || {
+        let refused = pool.lend(Instant::now() + SECOND / 20, |_| Ok(())).unwrap_err();
+        refused.says("all 1 connections are in use, or wait for the server")
+    };
+    let opens = || pool.lend(soon(), |_| Ok(is_refused())).unwrap();
+    let set = |ending, opened| {
+        let mut state = pool.shared.state.lock();
+        (state.ending, state.one_more) = (ending, Instant::now().checked_sub(SECOND * opened));
+    };
+    pool.shared.state.lock().ending = 4;
+    assert!(opens() && is_refused(), "the first, and no second one at once");
+    for (ending, after) in [(1, 1), (2, 2), (3, 4), (9, 16)] {
+        set(ending, after - 1);
+        assert!(is_refused(), "beside {ending}");
+        set(ending, after);
+        assert!(opens(), "beside {ending}");
+    }
+}
+
 /// A broken connection costs the idle ones as well, since the server may be gone. A late call costs none.
 #[test]
 fn idle_connections_end_with_a_broken_one() {
     let backend = PostgresBackend::connect(&new_database()).unwrap();
     let pool = &backend.0.pool;
     let two = || pool.lend(soon(), |con| Ok([process(con)?, pool.lend(soon(), process)?])).unwrap();
-    let [_, idle] = two();
-    let deadline = Instant::now() + SECOND / 20;
-    let sleep = Statement::made_up("select pg_sleep(10)");
-    pool.lend(deadline, |con| con.flight(&[sleep], deadline)).unwrap_err();
-    let before = two();
-    assert_eq!(before[0], idle);
-    pool.lend(soon(), |_| Err::<(), _>(Failure::senseless())).unwrap_err();
-    assert!(two().iter().all(|process| !before.contains(process)));
-    assert_eq!(backend.reconnects(), 2);
+    let spoil = |time: Duration, is_late: bool| {
+        let spoils = |con: &mut Connection| {
+            let sleep = Statement::made_up("select pg_sleep(10)");
+            if is_late {
+                con.flight(&[sleep], Instant::now() + SECOND / 20).map(drop)
+            } else {
+                Err(Failure::senseless())
+            }
+        };
+        pool.lend(Instant::now() + time, spoils).unwrap_err();
+    };
+    let whole = pool.timeouts.response;
+    // A call that had its whole time shows that the server is silent.
+    for (time, is_late, is_kept) in
+        [(SECOND / 20, true, true), (SECOND / 20, false, false), (whole, true, false)]
+    {
+        let [_, idle] = two();
+        spoil(time, is_late);
+        assert_eq!(two().contains(&idle), is_kept, "{time:?} {is_late}");
+    }
+    assert_eq!(backend.reconnects(), 3);
 }
 
 #[test]

@@ -254,3 +254,38 @@ fn a_login_of_too_many_rounds_is_refused_before_the_first() {
     assert!(asks("4294967295").says("more than 1000000 rounds"));
     assert!(!asks("4096").says("rounds"));
 }
+
+/// The words depend on the server's language.
+#[test]
+fn a_commit_that_no_standby_has_confirmed_has_no_answer() {
+    let here = Here::new();
+    let commits = |field: &str| {
+        let notice = message(b'N', format!("SWARNING\0C01000\0{field}\0\0").as_bytes());
+        let answer = [notice, message(b'C', b"COMMIT\0"), message(b'Z', b"I")].concat();
+        here.session(&answer).0.flight(&[], soon())
+    };
+    assert!(commits("RSyncRepWaitForLSN").unwrap_err().says("standby"));
+    for other in ["RProcessNotify", "MSyncRepWaitForLSN"] {
+        commits(other).unwrap();
+    }
+}
+
+#[test]
+fn a_part_of_a_message_stays_for_the_next_call() {
+    let (mut con, mut server) = Here::new().connected();
+    let told = message(b'A', b"\0\0\0\x07fairlock\0hello\0");
+    let (part, last) = told.split_at(told.len() - 1);
+    server.write_all(part).unwrap();
+    assert!(con.listen(Instant::now() + Duration::from_millis(20)).unwrap().is_empty());
+    server.write_all(last).unwrap();
+    assert_eq!(con.listen(soon()).unwrap(), ["hello"]);
+}
+
+/// The server's side closes with a request unread, which resets the connection.
+#[test]
+fn a_connection_that_is_reset_is_over() {
+    let (mut con, server) = Here::new().connected();
+    con.tell(&[Statement::new("select 1", [])], soon());
+    drop(server);
+    assert!(con.listen(soon()).is_err() && con.is_over);
+}
