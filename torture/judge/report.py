@@ -1,9 +1,11 @@
-"""Writes RESULTS.md from results.json, which is in the same folder: `report.py FOLDER`."""
+"""Writes RESULTS.md from results.json, which is in the same folder, and the table of a README: `report.py FOLDER [README]`."""
 
 import json
+import re
 import sys
 
 from faults import FAULTS
+from ledger import LATE, TRIES
 from libraries import LIBRARIES
 from reasons import REASONS
 
@@ -12,16 +14,21 @@ USUAL = 1.0
 
 
 def worst(rows, name):
-    return max((row[name] for row in rows if "failed" not in row), default=0)
+    return max((row[name] for row in rows), default=0)
+
+
+def counts(row):
+    """The judge did not fail in this scene, and was not late."""
+    return "failed" not in row and row["late"] <= LATE
 
 
 def cell(rows, is_fair):
     """The worst of all rounds, and what only some rounds showed is marked with `~`."""
     if not rows:
         return ""
-    if all("failed" in row for row in rows):
-        return "the judge failed"
-    rows = [row for row in rows if "failed" not in row]
+    rows, sort = [row for row in rows if counts(row)], "failed" if "failed" in rows[0] else "was late"
+    if not rows:
+        return f"the judge {sort}"
     words = []
 
     def add(text, shows):
@@ -37,25 +44,69 @@ def cell(rows, is_fair):
     return ", ".join(words) or "✓"
 
 
+def lateness(rows, again):
+    """What the machine did, and no library."""
+    late = sum("failed" not in row and not counts(row) for row in rows)
+    words = f"The judge was never late by more than {LATE} s."
+    if again:
+        words = f"The judge was late by more than {LATE} s {again} times, and played those scenes again; "
+        words += f"it was late {TRIES} times in {late} scenes, which count for nothing." if late else "none is missing."
+    return words
+
+
 def table(head, rows):
     lines = ["| " + " | ".join(head) + " |", "| " + " | ".join("---" for _ in head) + " |"]
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]) + "\n"
 
 
-def main(folder):
+class Results:
+    def __init__(self, file):
+        self.all = json.load(file)
+        self.rows = self.all["rows"]
+
+    def of(self, library, settings, fault=None):
+        return [row for row in self.rows if (row["library"], row["settings"]) == (library.name, settings.name) and fault in (None, row["fault"])]
+
+    def hits(self, library, settings):
+        """A function from a count's name to the number of faults in which it was not zero; and the number of faults."""
+        mine = [row for row in self.of(library, settings) if counts(row)]
+        return lambda name: len({row["fault"] for row in mine if row[name]}), len({row["fault"] for row in mine})
+
+
+README = {"fairlock, Redis": "fairlock on Redis", "fairlock, PostgreSQL": "fairlock on PostgreSQL", "Redisson, fair": "Redisson's fair lock", "redis-py": "redis-py",
+          "redsync": "redsync", "rslock": "rslock", "distkit": "distkit", "sqlx advisory lock": "sqlx's advisory lock"}
+
+
+def write_readme(path, results):
+    """Replaces the table's rows below its head. In each cell: with the defaults / with the best settings."""
+    lines = []
+    for library in LIBRARIES:
+        if library.name in README:
+            hits = [results.hits(library, settings) for settings in library.settings]
+            cells = [" / ".join(str(of(name)) for of, _ in hits) for name in ("overlaps", "untold", "hangs")]
+            lines.append(f"| {README[library.name]} | {max(faults for _, faults in hits)} | {' | '.join(cells)} |\n")
+    with open(path) as file:
+        text = file.read()
+    head = re.compile(r"(\| lock \| faults \| two clients held it .*\n\| --- .*\n)((?:\|.*\n)*)")
+    with open(path, "w") as file:
+        file.write(head.sub(lambda found: found[1] + "".join(lines), text))
+
+
+def main(folder, readme=None):
     with open(f"{folder}/results.json") as file:
-        result = json.load(file)
-    rows, machine = result["rows"], result["machine"]
+        results = Results(file)
+    if readme:
+        write_readme(readme, results)
+    result, rows = results.all, results.rows
+    machine = result["machine"]
     reason_of = {(entry["library"], entry["fault"]): entry["why"] for entry in result["not measured"]}
     here = [library for library in LIBRARIES if any(row["library"] == library.name for row in rows)]
 
-    def of(library, settings=None, fault=None):
-        return [row for row in rows if row["library"] == library.name and settings in (None, row["settings"]) and fault in (None, row["fault"])]
-
     out = [f"""# What locks do under faults
 
-Written by `torture/run` on {machine['date']}, from commit `{machine['commit']}`; don't edit it. {machine['redis']}, {machine['cores']} cores
-with a load average of {machine['load']}, Linux {machine['kernel']}; each scene {result['rounds']} times, {result['seconds'] / 60:.0f} minutes. [README.md](README.md) says what each fault does, and how the judge counts.
+Written by `torture/run` on {machine['date']}, from commit `{machine['commit']}`; don't edit it. {machine['redis']}, {machine['cores']} cores,
+Linux {machine['kernel']}; each scene {result['rounds']} {'time' if result['rounds'] == 1 else 'times'}, {result['seconds'] / 60:.0f} minutes. {lateness(rows, result['played again'])}
+[README.md](README.md) says what each fault does, and how the judge counts.
 
 - **two held**: two clients believed at the same time that they hold the lock, for so long in total;
 - **untold**: a library still said that all was well when another client already had the lock;
@@ -70,14 +121,11 @@ with a load average of {machine['load']}, Linux {machine['kernel']}; each scene 
     lines = []
     for library in here:
         for settings in library.settings:
-            mine = [row for row in of(library, settings.name) if "failed" not in row]
+            mine = [row for row in results.of(library, settings) if counts(row)]
             if mine:
-                faults = {row["fault"] for row in mine}
-
-                def hit(name):
-                    return str(sum(any(row[name] for row in mine if row["fault"] == fault) for fault in faults))
-                lines.append([library.name, settings.says or "defaults", str(len(faults)), hit("overlaps"), hit("untold"), hit("hangs"),
-                              f"{worst(mine, 'idle_seconds'):.0f} s", hit("overtakings") if library.is_fair else "no order promised"])
+                hits, faults = results.hits(library, settings)
+                lines.append([library.name, settings.says or "defaults", str(faults), *(str(hits(name)) for name in ("overlaps", "untold", "hangs")),
+                              f"{worst(mine, 'idle_seconds'):.0f} s", str(hits("overtakings")) if library.is_fair else "no order promised"])
     out.append("In how many of the scenes:\n\n" + table(head, lines))
 
     for library in here:
@@ -88,7 +136,7 @@ with a load average of {machine['load']}, Linux {machine['kernel']}; each scene 
             if why := reason_of.get((library.name, fault.name)):
                 unmeasured.setdefault(why, []).append(fault.name)
                 continue
-            cells = [cell(of(library, settings.name, fault.name), library.is_fair) for settings in library.settings]
+            cells = [cell(results.of(library, settings, fault.name), library.is_fair) for settings in library.settings]
             if any(cells):
                 lines.append([fault.what, *cells])
         out.append(table(head, lines))
@@ -107,4 +155,4 @@ with a load average of {machine['load']}, Linux {machine['kernel']}; each scene 
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

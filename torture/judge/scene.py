@@ -1,5 +1,6 @@
 """One scene: a server, a proxy, and clients on one lock. It keeps the ledger, asks holders whether they hold, and bounds every call."""
 
+import contextlib
 import os
 import queue
 import signal
@@ -9,17 +10,19 @@ from adaptor import Client
 from ledger import Ledger
 from proxy import Proxy
 
+STEP = 0.01  # the judge looks around at least this often
 PROBE = 0.05  # a holder is asked this often
 BOUND = 20.0  # seconds that an answer may take, beyond what the call itself takes
 
 
 class Scene:
-    def __init__(self, library, settings, server, build, name):
+    def __init__(self, library, settings, server, build, name, starting=contextlib.nullcontext()):
         self.library, self.settings, self.server, self.build, self.name = library, settings, server, build, name
         self.lease = settings.lease  # None: a hold has no end
         self.ledger, self.clients, self.inbox = Ledger(), [], queue.Queue()
         self.notes: "list[str]" = []
-        self.probes = True
+        self.probes, self.starting = True, starting
+        self.late = 0.0  # the longest time by which the judge itself came late, since the last start of a client
         word = name.split(":")[-1].encode() if library.shows_names else b""
         self.proxy = Proxy(server.port, word) if server.port else None
         self.log = open(os.devnull, "w") if not os.environ.get("TORTURE_LOG") else open(os.environ["TORTURE_LOG"], "a")
@@ -33,9 +36,11 @@ class Scene:
 
     def start(self, *names):
         """The clients with these names, when all of them are connected."""
-        clients = [self.client(name) for name in names]
-        if not self.until(lambda: all(client.pending is None for client in clients), 180):
-            raise SystemExit(f"{self.library.name}: an adaptor does not get ready: {self.notes}")
+        with self.starting:
+            clients = [self.client(name) for name in names]
+            if not self.until(lambda: all(client.pending is None for client in clients), 180):
+                raise SystemExit(f"{self.library.name}: an adaptor does not get ready: {self.notes}")
+        self.late = 0.0
         return clients
 
     # words
@@ -94,11 +99,14 @@ class Scene:
     # time
 
     def until(self, is_true, seconds):
-        end = time.monotonic() + seconds
+        at = time.monotonic()
+        end = at + seconds
         while not is_true():
-            if time.monotonic() > end:
+            if at > end:
                 return False
             self._step()
+            before, at = at, time.monotonic()
+            self.late = max(self.late, at - before - STEP)
         return True
 
     def wait(self, seconds):
@@ -129,7 +137,7 @@ class Scene:
 
     def _step(self):
         try:
-            at, client, line = self.inbox.get(timeout=0.01)
+            at, client, line = self.inbox.get(timeout=STEP)
             self._hear(at, client, line)
         except queue.Empty:
             pass

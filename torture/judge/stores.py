@@ -1,14 +1,18 @@
 """The server of one scene: started anew for each, on a free port, so that no scene inherits the last one's faults."""
 
 import os
+import re
 import shutil
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
 import time
 
 from adaptor import BOUND_TO_JUDGE
+from jvm import java
 
 sys.path.append(f"{os.path.dirname(os.path.abspath(__file__))}/../../bench/drive")
 from redis_link import Link  # noqa: E402
@@ -24,57 +28,56 @@ def new_folder():
 class Server:
     """A process on a port that it keeps when it is started again."""
 
-    can_forget = False  # it can start without its data
-    has_replica = False
-    follows_a_clock = False
-
-    def __init__(self, build):
-        self.build = build
+    def __init__(self, build, has_clock=False):
+        self.build, self.has_clock = build, has_clock  # of its own, which the judge can step
         self.folder = new_folder()
         self.port = free_port()
+        self.replica = None
         self.process = self.start()
 
-    def run(self, words, **more):
+    def run(self, *words, user=()):
+        clock = []
+        if self.has_clock:
+            self.set_clock(0)
+            clock = ["env", f"LD_PRELOAD={self.build}/clock.so", f"TORTURE_CLOCK={self.folder}/clock"]
         log = open(f"{self.folder}/log", "a")
-        process = subprocess.Popen([*BOUND_TO_JUDGE, *map(str, words)], stdout=log, stderr=log, stdin=subprocess.DEVNULL,
-                                   cwd=self.folder, **more)
-        return process
+        return subprocess.Popen([*user, *BOUND_TO_JUDGE, *clock, *map(str, words)], stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.folder)
+
+    def set_clock(self, seconds):
+        """So many seconds ahead. One write into the file, which the server has mapped."""
+        file = os.open(f"{self.folder}/clock", os.O_CREAT | os.O_WRONLY, 0o644)
+        os.write(file, struct.pack("q", seconds))
+        os.close(file)
 
     def crash(self):
-        self.process.kill()
-        self.process.wait()
+        end(self.process)
 
     def stop(self):
-        self.process.kill()
-        self.process.wait()
+        self.crash()
+        if self.replica:
+            end(self.replica)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+def end(process, number=signal.SIGKILL):
+    process.send_signal(number)
+    process.wait()
+
+
+def until(is_true, what):
+    limit = time.monotonic() + 30
+    while not is_true():
+        if time.monotonic() > limit:
+            raise SystemExit(what)
+        time.sleep(0.05)
+
+
 class Redis(Server):
-    can_forget = has_replica = True
-
-    def __init__(self, build, clock=None):
-        self.clock = clock  # (libfaketime, a redis-server that starts under it)
-        self.follows_a_clock = clock is not None
-        self.replica = None
-        super().__init__(build)
-
     def start(self):
-        program, more = "redis-server", {}
-        if self.clock:
-            library, program = self.clock
-            self.set_clock(0)
-            more["env"] = {**os.environ, "LD_PRELOAD": library, "FAKETIME_TIMESTAMP_FILE": f"{self.folder}/clock",
-                           "FAKETIME_NO_CACHE": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1", "DONT_FAKE_MONOTONIC": "1"}
-        process = self.run([program, "--port", self.port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "yes",
-                            "--appendfsync", "always", "--repl-diskless-sync-delay", "0", "--repl-backlog-ttl", "0"], **more)
+        process = self.run("redis-server", "--port", self.port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "yes",
+                           "--appendfsync", "always", "--repl-diskless-sync-delay", "0", "--repl-backlog-ttl", "0")
         until_answering(self.port, process, 120)
         return process
-
-    def set_clock(self, seconds):
-        with open(f"{self.folder}/clock.new", "w") as file:
-            file.write(f"{seconds:+d}s")
-        os.replace(f"{self.folder}/clock.new", f"{self.folder}/clock")  # half a file would be another clock
 
     def forget(self):
         shutil.rmtree(f"{self.folder}/appendonlydir", ignore_errors=True)
@@ -83,14 +86,11 @@ class Redis(Server):
         """A replica with all that the server has now; it copies by `port_of_master`, where the judge can hold the copy back."""
         port = free_port()
         os.makedirs(f"{self.folder}/replica")
-        self.replica = self.run(["redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
-                                 "--dir", f"{self.folder}/replica", "--replicaof", "127.0.0.1", port_of_master])
+        self.replica = self.run("redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
+                                "--dir", f"{self.folder}/replica", "--replicaof", "127.0.0.1", port_of_master)
         until_answering(port, self.replica, 120)
-        link, end = Link(port), time.monotonic() + 20
-        while link.info("replication")["master_link_status"] != "up":
-            if time.monotonic() > end:
-                raise SystemExit("the replica does not follow")
-            time.sleep(0.05)
+        link = Link(port)
+        until(lambda: link.info("replication")["master_link_status"] == "up", "the replica does not follow")
         link.close()
         return port
 
@@ -99,15 +99,11 @@ class Redis(Server):
         link.ask("REPLICAOF", "NO", "ONE")
         link.close()
 
-    def stop(self):
-        if self.replica:
-            self.replica.kill()
-            self.replica.wait()
-        super().stop()
-
 
 class Postgres(Server):
     """A copy of a folder that `prepare` made once, since initdb takes seconds."""
+
+    template = None
 
     @classmethod
     def prepare(cls):
@@ -119,50 +115,115 @@ class Postgres(Server):
         cls.template = folder
         return folder
 
-    template = None
-
     def start(self):
         if not os.path.isdir(f"{self.folder}/data"):
             subprocess.run(["cp", "-a", f"{self.template}/data", self.folder], check=True)
             if postgres_user():
                 shutil.chown(self.folder, "postgres", "postgres")
-        process = self.run([*postgres_user(), *BOUND_TO_JUDGE, f"{postgres_programs()}/postgres", "-D", f"{self.folder}/data", "-k", self.folder, "-p", self.port,
-                            "-c", "listen_addresses=127.0.0.1"])
-        until_answering(self.port, process, 120)
-        ready = [f"{postgres_programs()}/pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]
-        while subprocess.run(ready).returncode == 1:
-            time.sleep(0.05)  # it listens before it lets anybody in
+        return self.serve("data", self.port)
+
+    def serve(self, data, port, *settings):
+        process = self.run(f"{postgres_programs()}/postgres", "-D", f"{self.folder}/{data}", "-k", self.folder, "-p", port,
+                           "-c", "listen_addresses=127.0.0.1", *settings, user=postgres_user())
+        until_answering(port, process, 120)
+        ready = [f"{postgres_programs()}/pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
+        until(lambda: subprocess.run(ready).returncode != 1, "PostgreSQL lets nobody in")
         return process
+
+    def ask(self, port, query):
+        words = [f"{postgres_programs()}/psql", "-h", "127.0.0.1", "-p", str(port), "-U", "torture", "-d", "postgres", "-Atc", query]
+        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+
+    def attach_replica(self, port_of_primary):
+        """A standby with all that the server has now. It copies by `port_of_primary`, and no commit waits for it."""
+        port = free_port()
+        subprocess.run([*postgres_user(), f"{postgres_programs()}/pg_basebackup", "-h", "127.0.0.1", "-p", str(self.port), "-U", "torture",
+                        "-D", f"{self.folder}/replica", "-c", "fast", "-R"], check=True, cwd=self.folder)
+        self.replica = self.serve("replica", port, "-c", f"primary_conninfo=host=127.0.0.1 port={port_of_primary} user=torture")
+        until(lambda: self.ask(self.port, "select state from pg_stat_replication") == "streaming", "the standby does not follow")
+        return port
+
+    def promote(self, port):
+        self.ask(port, "select pg_promote()")
 
     def crash(self):
         """SIGQUIT ends all its sessions at once, without a checkpoint: the next start recovers."""
-        self.process.send_signal(signal.SIGQUIT)
-        self.process.wait()
+        end(self.process, signal.SIGQUIT)
 
     def stop(self):
-        self.crash()
+        if self.replica:
+            end(self.replica, signal.SIGQUIT)
         super().stop()
 
 
 class ZooKeeper(Server):
+    archives = False  # the JVM writes the archive of its classes when it ends
+
     def start(self):
-        settings = f"{self.folder}/zoo.cfg"
-        with open(settings, "w") as file:  # tickTime: sessions may be from 1 s to 40 s
-            file.write(f"dataDir={self.folder}/data\nclientPort={self.port}\ntickTime=500\nminSessionTimeout=1000\n"
-                       "maxSessionTimeout=60000\nmaxClientCnxns=0\nadmin.enableServer=false\n")
-        process = self.run(["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", f"{self.build}/java/lib/*",
-                            "org.apache.zookeeper.server.ZooKeeperServerMain", settings])
+        process = self.serve(self.folder, self.port)
         until_answering(self.port, process, 120)
         return process
+
+    def serve(self, folder, port, settings=""):
+        with open(f"{folder}/zoo.cfg", "w") as file:  # tickTime: sessions may be from 1 s to 60 s
+            file.write(f"dataDir={folder}/data\nclientPort={port}\ntickTime=500\nminSessionTimeout=1000\nmaxSessionTimeout=60000\n"
+                       f"maxClientCnxns=0\nadmin.enableServer=false\n{settings}")
+        return self.run(*java(self.build, "org.apache.zookeeper.server.quorum.QuorumPeerMain", f"{folder}/zoo.cfg", archives=self.archives))
+
+
+class Ensemble(ZooKeeper):
+    """Three servers. Clients use the leader, and after its end one of the two that are left."""
+
+    def start(self):
+        ports: "set[int]" = set()
+        while len(ports) < 9:
+            ports.add(free_port())
+        clients, peers, elections = (list(ports)[start::3] for start in range(3))
+        names = "".join(f"server.{number}=127.0.0.1:{peers[number]}:{elections[number]}\n" for number in range(3))
+        self.members = {}
+        for number, port in enumerate(clients):
+            folder = f"{self.folder}/{number}"
+            os.makedirs(f"{folder}/data")
+            with open(f"{folder}/data/myid", "w") as file:
+                file.write(str(number))
+            self.members[port] = self.serve(folder, port, f"initLimit=40\nsyncLimit=10\n{names}")
+        until(lambda: all(map(mode, self.members)), "an ensemble elects no leader")
+        self.port = self.leader()
+        return self.members[self.port]
+
+    def leader(self):
+        return next((port for port in self.members if mode(port) == "leader"), None)
+
+    def attach_replica(self, _):
+        """Nothing holds the copy back: a write that a majority lacks is not acknowledged."""
+        return next(port for port in self.members if port != self.port)
+
+    def promote(self, _):
+        until(self.leader, "the two that are left elect no leader")
+
+    def stop(self):
+        for process in self.members.values():
+            end(process)
+        super().stop()
+
+
+def mode(port):
+    """leader, follower, or None while it serves nobody."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), 1) as link:
+            link.sendall(b"srvr")
+            found = re.search(r"Mode: (\w+)", link.makefile().read())
+            return found and found[1]
+    except OSError:
+        return None
 
 
 class Files:
     """The store is a folder."""
 
-    can_forget = has_replica = follows_a_clock = False
     port = None
 
-    def __init__(self, build):
+    def __init__(self):
         self.folder = new_folder()
 
     def state(self):

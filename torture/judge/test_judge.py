@@ -1,30 +1,39 @@
 """The judge finds what is planted, and nothing in a library that is right. No server is needed: `python3 torture/judge/test_judge.py`."""
 
 import concurrent.futures
+import contextlib
 import os
 import sys
+import time
 import unittest
 from dataclasses import asdict
 
 import scene as scenes
 from faults import FAULTS
-from ledger import Counts, Ledger
+from ledger import LATE, Counts, Ledger
 from libraries import HERE, Library, Settings
+from report import cell
 from stores import Files
 
 SETTINGS = Settings("planted", "", 1.0)
 
 
-def judge(kind, fault):
-    """The counts of one scene with the library of this kind."""
+@contextlib.contextmanager
+def scene_of(kind):
+    """A scene with the library of this kind."""
     library = Library(kind, "files", (sys.executable, f"{HERE}/adaptors/python/planted.py", kind), (SETTINGS,))
-    server = Files("")
-    scene = scenes.Scene(library, SETTINGS, server, "", f"planted:{kind}")
+    server = Files()
     try:
-        next(one for one in FAULTS if one.name == fault).play(scene)
-        return scene.end()
+        yield scenes.Scene(library, SETTINGS, server, "", f"planted:{kind}")
     finally:
         server.stop()
+
+
+def judge(kind, fault):
+    """The counts of one scene."""
+    with scene_of(kind) as scene:
+        next(one for one in FAULTS if one.name == fault).play(scene)
+        return scene.end()
 
 
 class Planted(unittest.TestCase):
@@ -61,6 +70,16 @@ class Planted(unittest.TestCase):
 
     def test_an_overtaking_is_found(self):
         self.assertGreater(self.counts["overtakes", "stall"].overtakings, 0)
+
+
+class Late(unittest.TestCase):
+    def test_a_judge_that_comes_late_is_no_librarys_fault(self):
+        with scene_of("right") as scene:
+            scene.until(lambda: time.sleep(2 * LATE), 0.01)
+            self.assertGreater(scene.late, LATE)
+        row = {**asdict(Counts(overlaps=1)), "late": scene.late}
+        self.assertEqual(cell([row], True), "the judge was late")
+        self.assertNotEqual(cell([{**row, "late": 0.0}], True), "the judge was late")
 
 
 class Rules(unittest.TestCase):

@@ -1,13 +1,10 @@
-// The adaptor of redsync on Redis. torture/README.md has the words.
+// The adaptor of redsync on Redis.
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
@@ -16,79 +13,46 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-var held *redsync.Mutex
+type library struct {
+	client   *redsync.Redsync
+	settings []redsync.Option
+	held     *redsync.Mutex
+}
 
 func main() {
-	options, err := redis.ParseURL(os.Getenv("TORTURE_ADDRESS"))
-	if err != nil {
-		panic(err)
-	}
-	client := redsync.New(goredis.NewPool(redis.NewClient(options)))
-	fmt.Println("ready")
-	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-		said, err := speak(client, strings.Split(in.Text(), " "))
-		if err != nil {
-			said = "error " + strings.ReplaceAll(err.Error(), "\n", " ")
-		}
-		fmt.Println(said)
-	}
+	address := strings.TrimPrefix(os.Getenv("TORTURE_ADDRESS"), "redis://")
+	pool := goredis.NewPool(redis.NewClient(&redis.Options{Addr: address}))
+	var settings []redsync.Option
+	set("LEASE_MS", func(lease int) { settings = append(settings, redsync.WithExpiry(milliseconds(lease))) })
+	set("TRIES", func(tries int) { settings = append(settings, redsync.WithTries(tries)) })
+	run(&library{client: redsync.New(pool), settings: settings})
 }
 
-func speak(client *redsync.Redsync, words []string) (string, error) {
-	ctx := context.Background()
-	switch words[0] {
-	case "lock", "try":
-		held = client.NewMutex(words[1], settings()...)
-		var err error
-		if words[0] == "try" {
-			err = held.TryLock()
-		} else {
-			if len(words) > 2 {
-				limit, _ := strconv.Atoi(words[2])
-				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeout(ctx, time.Duration(limit)*time.Millisecond)
-				defer cancel()
-			}
-			err = held.LockContext(ctx)
-		}
-		var taken *redsync.ErrTaken
-		switch {
-		case err == nil:
-			return "granted", nil
-		case errors.As(err, &taken) && words[0] == "try":
-			return "busy", nil
-		case errors.As(err, &taken), errors.Is(err, context.DeadlineExceeded), errors.Is(err, redsync.ErrFailed):
-			return "timeout", nil // all its tries failed
-		}
-		return "", err
-	case "held?":
-		// As its documents advise: `Valid`, which asks the server, is deprecated.
-		if time.Now().Before(held.Until()) {
-			return "yes", nil
-		}
-		return "no", nil
-	case "unlock":
-		ok, err := held.UnlockContext(ctx)
-		var failed *redsync.RedisError
-		if errors.As(err, &failed) {
-			return "", err
-		}
-		return map[bool]string{true: "ok", false: "lost"}[ok], nil
-	case "stall":
-		milliseconds, _ := strconv.Atoi(words[1])
-		time.Sleep(time.Duration(milliseconds) * time.Millisecond)
-		return "ok", nil
-	}
-	os.Exit(1) // die
-	return "", nil
+func (l *library) Lock(ctx context.Context, name string) (bool, error) {
+	l.held = l.client.NewMutex(name, l.settings...)
+	return isGranted(l.held.LockContext(ctx))
 }
 
-func settings() (options []redsync.Option) {
-	if lease, err := strconv.Atoi(os.Getenv("LEASE_MS")); err == nil {
-		options = append(options, redsync.WithExpiry(time.Duration(lease)*time.Millisecond))
+func (l *library) TryLock(ctx context.Context, name string) (bool, error) {
+	l.held = l.client.NewMutex(name, l.settings...)
+	return isGranted(l.held.TryLockContext(ctx))
+}
+
+func isGranted(err error) (bool, error) {
+	_, isTaken := errors.AsType[*redsync.ErrTaken](err)
+	if isTaken || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, redsync.ErrFailed) {
+		return false, nil
 	}
-	if tries, err := strconv.Atoi(os.Getenv("TRIES")); err == nil {
-		options = append(options, redsync.WithTries(tries))
+	return err == nil, err
+}
+
+// IsHeld asks `Until`, as redsync's documents advise: `Valid`, which asks the server, is deprecated.
+func (l *library) IsHeld() bool { return time.Now().Before(l.held.Until()) }
+
+func (l *library) Unlock(ctx context.Context) (bool, error) {
+	isHeld, err := l.held.UnlockContext(ctx)
+	if _, isFailed := errors.AsType[*redsync.RedisError](err); isFailed {
+		return false, err
 	}
-	return options
+	return isHeld, nil
 }

@@ -14,9 +14,7 @@ class CuratorAdaptor extends Words {
     CuratorAdaptor() throws Exception {
         CuratorFrameworkFactory.Builder builder = CuratorFrameworkFactory.builder()
             .connectString(System.getenv("TORTURE_ADDRESS")).retryPolicy(new ExponentialBackoffRetry(1000, 3));
-        if (setting("LEASE_MS") != null) {
-            builder.sessionTimeoutMs(setting("LEASE_MS").intValue());
-        }
+        set("LEASE_MS", value -> builder.sessionTimeoutMs((int) value));
         curator = builder.build();
         if (System.getenv("LISTENS") != null) {
             curator.getConnectionStateListenable().addListener((client, state) ->

@@ -12,16 +12,10 @@ class RedissonAdaptor extends Words {
 
     RedissonAdaptor(boolean isFair) {
         Config config = new Config();
-        if (setting("LEASE_MS") != null) {
-            config.setLockWatchdogTimeout(setting("LEASE_MS"));
-        }
-        if (setting("WAITER_MS") != null) {
-            config.setFairLockWaitTimeout(setting("WAITER_MS"));
-        }
         config.useSingleServer().setAddress(System.getenv("TORTURE_ADDRESS"));
-        if (setting("RESPONSE_MS") != null) {
-            config.useSingleServer().setTimeout(setting("RESPONSE_MS").intValue());
-        }
+        set("LEASE_MS", config::setLockWatchdogTimeout);
+        set("WAITER_MS", config::setFairLockWaitTimeout);
+        set("RESPONSE_MS", value -> config.useSingleServer().setTimeout((int) value));
         this.isFair = isFair;
         redisson = Redisson.create(config);
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_redis_lock::{Error, Lock, Locker, Options};
 
-use crate::words::{Said, Words, address, setting, text};
+use crate::words::{Connected, Said, Words, address, setting};
 
 pub struct AsyncRedisLock {
     locker: Locker,
@@ -12,8 +12,8 @@ pub struct AsyncRedisLock {
     held: Option<Lock>,
 }
 
-pub async fn connect() -> Result<AsyncRedisLock, String> {
-    let locker = Locker::from_redis_url(&address()).await.map_err(text)?;
+pub async fn connect() -> Connected<AsyncRedisLock> {
+    let locker = Locker::from_redis_url(&address()).await?;
     let mut options = Options::new();
     if setting("PATIENT") == Some(true) {
         options = options.timeout(None).retry(Duration::from_millis(20));
@@ -26,7 +26,7 @@ impl Words for AsyncRedisLock {
         match self.locker.acquire_with_options(&self.options, name).await {
             Ok(lock) => self.held = Some(lock),
             Err(Error::Timeout) => return Ok("timeout"),
-            Err(error) => return Err(text(error)),
+            Err(error) => return Err(error.into()),
         }
         Ok("granted")
     }
@@ -36,7 +36,7 @@ impl Words for AsyncRedisLock {
         match self.locker.acquire_with_options(&options, name).await {
             Ok(lock) => self.held = Some(lock),
             Err(Error::Timeout) => return Ok("busy"),
-            Err(error) => return Err(text(error)),
+            Err(error) => return Err(error.into()),
         }
         Ok("granted")
     }
@@ -49,7 +49,7 @@ impl Words for AsyncRedisLock {
         match self.held.take().ok_or("nothing is held")?.release().await {
             Ok(()) => Ok("ok"),
             Err(Error::IdNotFound) => Ok("lost"),
-            Err(error) => Err(text(error)),
+            Err(error) => Err(error.into()),
         }
     }
 }

@@ -6,16 +6,16 @@ use distkit::lock::{LockError, LockGuardState, LockOptions, Mutex, MutexGuard};
 use distkit::{DistkitError, DistkitRedisKey};
 use redis::aio::ConnectionManager;
 
-use crate::words::{Said, Words, address, milliseconds, text};
+use crate::words::{Connected, Said, Words, address, milliseconds};
 
 pub struct Distkit {
     connections: ConnectionManager,
     guard: Option<MutexGuard>,
 }
 
-pub async fn connect() -> Result<Distkit, String> {
-    let client = redis::Client::open(address()).map_err(text)?;
-    Ok(Distkit { connections: client.get_connection_manager().await.map_err(text)?, guard: None })
+pub async fn connect() -> Connected<Distkit> {
+    let client = redis::Client::open(address())?;
+    Ok(Distkit { connections: client.get_connection_manager().await?, guard: None })
 }
 
 impl Distkit {
@@ -31,7 +31,7 @@ impl Distkit {
 
 impl Words for Distkit {
     async fn lock(&mut self, name: &str) -> Said {
-        self.guard = Some(self.mutex(name).lock().await.map_err(text)?);
+        self.guard = Some(self.mutex(name).lock().await?);
         Ok("granted")
     }
 
@@ -39,7 +39,7 @@ impl Words for Distkit {
         match self.mutex(name).try_lock().await {
             Ok(guard) => self.guard = Some(guard),
             Err(DistkitError::LockError(LockError::AcquireFail)) => return Ok("busy"),
-            Err(error) => return Err(text(error)),
+            Err(error) => return Err(error.into()),
         }
         Ok("granted")
     }
@@ -50,7 +50,7 @@ impl Words for Distkit {
     }
 
     async fn unlock(&mut self) -> Said {
-        match self.guard.take().ok_or("nothing is held")?.release().await.map_err(text)? {
+        match self.guard.take().ok_or("nothing is held")?.release().await? {
             LockGuardState::Released => Ok("ok"),
             _ => Ok("lost"),
         }

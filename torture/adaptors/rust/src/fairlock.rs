@@ -1,11 +1,11 @@
 //! fairlock on Redis, PostgreSQL or files, whichever the address names.
 
 use fairlock::{
-    AsyncClient, AsyncGuard, Client, Durability, Error, FileBackend, PostgresBackend, RedisBackend, Result,
-    TryLock,
+    AsyncClient, AsyncGuard, Client, ClientBuilder, Durability, Error, FileBackend, PostgresBackend,
+    RedisBackend, RedisBuilder, Result, TryLock,
 };
 
-use crate::words::{Said, Words, address, milliseconds, text};
+use crate::words::{Connected, Said, Words, address, set};
 
 pub struct Fairlock {
     client: AsyncClient,
@@ -14,43 +14,35 @@ pub struct Fairlock {
 
 fn client() -> Result<Client> {
     let address = address();
-    let mut builder = if address.starts_with("redis") {
-        let mut redis = RedisBackend::builder(&address);
-        if let Some(trust) = milliseconds("TRUST_MS") {
-            redis = redis.durable(Durability::default().trust(trust));
-        }
-        Client::builder(redis.connect()?)
+    let builder = if address.starts_with("redis") {
+        let durable = |redis: RedisBuilder, trust| redis.durable(Durability::default().trust(trust));
+        Client::builder(set(RedisBackend::builder(&address), "TRUST_MS", durable).connect()?)
     } else if address.starts_with("postgres") {
         PostgresBackend::migrate(&address)?;
         Client::builder(PostgresBackend::connect(&address)?)
     } else {
         Client::builder(FileBackend::open(&address)?)
     };
-    if let Some(lease) = milliseconds("LEASE_MS") {
-        builder = builder.lease(lease);
-    }
-    if let Some(ttl) = milliseconds("PLACE_TTL_MS") {
-        builder = builder.place_ttl(ttl);
-    }
-    builder.build()
+    let builder = set(builder, "LEASE_MS", ClientBuilder::lease);
+    set(builder, "PLACE_TTL_MS", ClientBuilder::place_ttl).build()
 }
 
-pub async fn connect() -> std::result::Result<Fairlock, String> {
-    let client = AsyncClient::connect(client).await.map_err(text)?;
+pub async fn connect() -> Connected<Fairlock> {
+    let client = AsyncClient::connect(client).await?;
     Ok(Fairlock { client, guard: None })
 }
 
 impl Words for Fairlock {
     async fn lock(&mut self, name: &str) -> Said {
-        self.guard = Some(self.client.fair_lock(name).map_err(text)?.lock().await.map_err(text)?);
+        self.guard = Some(self.client.fair_lock(name)?.lock().await?);
         Ok("granted")
     }
 
     async fn try_lock(&mut self, name: &str) -> Said {
-        match self.client.fair_lock(name).map_err(text)?.try_lock().await.map_err(text)? {
-            TryLock::Granted(guard) => self.guard = Some(guard),
-            TryLock::Busy(_) => return Ok("busy"),
-        }
+        let TryLock::Granted(guard) = self.client.fair_lock(name)?.try_lock().await? else {
+            return Ok("busy");
+        };
+        self.guard = Some(guard);
         Ok("granted")
     }
 
@@ -62,7 +54,7 @@ impl Words for Fairlock {
         match self.guard.take().ok_or("nothing is held")?.unlock().await {
             Ok(()) => Ok("ok"),
             Err(Error::Lost(_)) => Ok("lost"),
-            Err(error) => Err(text(error)),
+            Err(error) => Err(error.into()),
         }
     }
 }

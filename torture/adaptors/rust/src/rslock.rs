@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rslock::{LockError, LockGuard, LockManager};
 
-use crate::words::{Said, Words, address, milliseconds, setting, text};
+use crate::words::{Connected, Said, Words, address, milliseconds, setting};
 
 pub struct RsLock {
     manager: LockManager,
@@ -13,7 +13,7 @@ pub struct RsLock {
     guard: Option<LockGuard>,
 }
 
-pub async fn connect() -> Result<RsLock, String> {
+pub async fn connect() -> Connected<RsLock> {
     let ttl = milliseconds("LEASE_MS").ok_or("rslock has no default for the TTL")?;
     let asks = setting::<bool>("ASKS").unwrap_or_default();
     Ok(RsLock { manager: LockManager::new(vec![address()]), ttl, asks, guard: None })
@@ -21,7 +21,7 @@ pub async fn connect() -> Result<RsLock, String> {
 
 impl Words for RsLock {
     async fn lock(&mut self, name: &str) -> Said {
-        self.guard = Some(self.manager.acquire(name, self.ttl).await.map_err(text)?);
+        self.guard = Some(self.manager.acquire(name, self.ttl).await?);
         Ok("granted")
     }
 
@@ -31,14 +31,14 @@ impl Words for RsLock {
         match manager.lock(name, self.ttl).await {
             Ok(lock) => self.guard = Some(LockGuard { lock }),
             Err(LockError::Unavailable) => return Ok("busy"),
-            Err(error) => return Err(text(error)),
+            Err(error) => return Err(error.into()),
         }
         Ok("granted")
     }
 
     async fn is_held(&mut self) -> Said {
         let (Some(guard), true) = (&self.guard, self.asks) else { return Ok("unknown") };
-        let is_freed = self.manager.is_freed(&guard.lock).await.map_err(text)?;
+        let is_freed = self.manager.is_freed(&guard.lock).await?;
         Ok(if is_freed { "no" } else { "yes" })
     }
 

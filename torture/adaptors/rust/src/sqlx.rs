@@ -4,7 +4,7 @@ use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgAdvisoryLock, PgAdvisoryLockGuard};
 use sqlx::{Either, PgPool, Postgres};
 
-use crate::words::{Said, Words, address, setting, text};
+use crate::words::{Connected, Said, Words, address, setting};
 
 pub struct Sqlx {
     pool: PgPool,
@@ -12,21 +12,21 @@ pub struct Sqlx {
     guard: Option<PgAdvisoryLockGuard<PoolConnection<Postgres>>>,
 }
 
-pub async fn connect() -> Result<Sqlx, String> {
-    let pool = PgPool::connect(&address()).await.map_err(text)?;
+pub async fn connect() -> Connected<Sqlx> {
+    let pool = PgPool::connect(&address()).await?;
     Ok(Sqlx { pool, asks: setting::<bool>("ASKS").unwrap_or_default(), guard: None })
 }
 
 impl Words for Sqlx {
     async fn lock(&mut self, name: &str) -> Said {
-        let connection = self.pool.acquire().await.map_err(text)?;
-        self.guard = Some(PgAdvisoryLock::new(name).acquire(connection).await.map_err(text)?);
+        let connection = self.pool.acquire().await?;
+        self.guard = Some(PgAdvisoryLock::new(name).acquire(connection).await?);
         Ok("granted")
     }
 
     async fn try_lock(&mut self, name: &str) -> Said {
-        let connection = self.pool.acquire().await.map_err(text)?;
-        match PgAdvisoryLock::new(name).try_acquire(connection).await.map_err(text)? {
+        let connection = self.pool.acquire().await?;
+        match PgAdvisoryLock::new(name).try_acquire(connection).await? {
             Either::Left(guard) => self.guard = Some(guard),
             Either::Right(_) => return Ok("busy"),
         }
@@ -35,12 +35,12 @@ impl Words for Sqlx {
 
     async fn is_held(&mut self) -> Said {
         let (Some(guard), true) = (&mut self.guard, self.asks) else { return Ok("unknown") };
-        sqlx::query("SELECT 1").execute(&mut **guard).await.map_err(text)?;
+        sqlx::query("SELECT 1").execute(&mut **guard).await?;
         Ok("yes")
     }
 
     async fn unlock(&mut self) -> Said {
-        self.guard.take().ok_or("nothing is held")?.release_now().await.map_err(text)?;
+        self.guard.take().ok_or("nothing is held")?.release_now().await?;
         Ok("ok")
     }
 }

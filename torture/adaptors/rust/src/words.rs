@@ -1,6 +1,6 @@
 //! The six words: read from the standard input, answered on the standard output.
 
-use std::fmt::Display;
+use std::error::Error;
 use std::future::Future;
 use std::io::{BufRead, stdin};
 use std::process::abort;
@@ -10,8 +10,10 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
-/// The answer to a word, or an error's text.
-pub type Said = Result<&'static str, String>;
+/// The answer to a word.
+pub type Said = Result<&'static str, Failure>;
+pub type Connected<W> = Result<W, Failure>;
+pub type Failure = Box<dyn Error + Send + Sync>;
 
 /// What a library does for the words. It holds one lock at most.
 pub trait Words: Send + 'static {
@@ -21,13 +23,17 @@ pub trait Words: Send + 'static {
     fn unlock(&mut self) -> impl Future<Output = Said> + Send;
 }
 
-pub fn text(error: impl Display) -> String {
-    error.to_string().replace('\n', " ")
-}
-
 /// A setting of the judge's, from the environment.
 pub fn setting<T: FromStr>(name: &str) -> Option<T> {
     std::env::var(name).ok().and_then(|value| value.parse().ok())
+}
+
+/// Hands on the judge's setting in milliseconds, if there is one.
+pub fn set<B>(builder: B, name: &str, setter: impl FnOnce(B, Duration) -> B) -> B {
+    match milliseconds(name) {
+        Some(value) => setter(builder, value),
+        None => builder,
+    }
 }
 
 pub fn milliseconds(name: &str) -> Option<Duration> {
@@ -38,7 +44,7 @@ pub fn address() -> String {
     setting("TORTURE_ADDRESS").expect("the judge sets TORTURE_ADDRESS")
 }
 
-pub fn run<W: Words>(runtime: &Runtime, connect: impl Future<Output = Result<W, String>> + Send + 'static) {
+pub fn run<W: Words>(runtime: &Runtime, connect: impl Future<Output = Connected<W>> + Send + 'static) {
     // In a task: what a library spawns shares the executor with it.
     let mut words = runtime.block_on(runtime.spawn(connect)).unwrap().unwrap();
     println!("ready");
@@ -50,7 +56,7 @@ pub fn run<W: Words>(runtime: &Runtime, connect: impl Future<Output = Result<W, 
         (words, said) = runtime.block_on(runtime.spawn(speak(words, word, name, limit))).unwrap();
         match said {
             Ok(answer) => println!("{answer}"),
-            Err(error) => println!("error {error}"),
+            Err(error) => println!("error {}", error.to_string().replace('\n', " ")),
         }
     }
 }
