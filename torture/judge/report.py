@@ -138,7 +138,7 @@ Linux {machine['kernel']}; each scene {result['rounds']} {'time' if result['roun
                 continue
             cells = [cell(results.of(library, settings, fault.name), library.is_fair) for settings in library.settings]
             if any(cells):
-                lines.append([fault.what, *cells])
+                lines.append([f"{fault.name}: {fault.what}", *cells])
         out.append(table(head, lines))
         notes = [f"- {why}" for why in REASONS.get(library.name, [])]
         notes += [f"- {', '.join(names)}: {why}" for why, names in unmeasured.items()]
