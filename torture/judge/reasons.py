@@ -16,13 +16,13 @@ REASONS = {
         "renewal, a third of its lease later. docs/promises.md says: slew a server's clock, never step it.",
         "fail-over, restart-empty: without `durable` the server has forgotten the lock, and grants it again after one place TTL. The first holder learns "
         "of the loss by its next renewal, 10 s later at most: docs/promises.md allows two holders until then.",
-        "kill-holder: a dead holder's lease ends after 30 s by default. messages-lost: a waiter that hears nothing looks again after some seconds.",
+        "kill-holder: a dead holder's lease ends after 30 s by default. messages-lost: the answer to a waiter's next heartbeat tells it of the grant, 1.7 s later at most.",
     ],
     "fairlock, PostgreSQL": [
         "clock: as on Redis.",
         "fail-over: the standby lacks the lock's row, so the lock is granted again. The first holder learns of the loss by its next renewal, 10 s later at "
         "most. docs/promises.md says: only a synchronous standby forgets nothing. Data that is written in a transaction with `still_held` is safe.",
-        "kill-holder: a dead holder's lease ends after 30 s by default. messages-lost: a waiter that hears nothing looks again after some seconds.",
+        "kill-holder: a dead holder's lease ends after 30 s by default. messages-lost: the answer to a waiter's next heartbeat tells it of the grant, 1.7 s later at most.",
     ],
     "Redisson, fair": [
         ASKS,
