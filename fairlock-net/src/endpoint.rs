@@ -54,5 +54,6 @@ mod tests {
         ] {
             assert_eq!(endpoint.to_string(), shown);
         }
+        assert_eq!((tcp("a.host").host(), Endpoint::Unix("/run".into()).host()), (Some("a.host"), None));
     }
 }

@@ -39,3 +39,17 @@ impl fmt::Display for TlsFailure {
 }
 
 impl error::Error for TlsFailure {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_refusal_comes_after_the_handshake() {
+        let of = |failure| TlsFailure::of(&io::Error::other(failure));
+        let refused = of(TlsFailure::Refused("bad".to_owned())).expect("the refusal");
+        assert_eq!(refused.to_string(), "the server refuses the connection: bad");
+        assert!(of(TlsFailure::Certificate("bad".to_owned())).is_none());
+        assert!(TlsFailure::of(&io::Error::other("bad")).is_none());
+    }
+}

@@ -87,3 +87,31 @@ impl fmt::Debug for TlsSettings {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_needs_its_certificate_which_may_have_the_key() {
+        let of = |certificate: Option<&str>, key: Option<&str>| {
+            Identity::of(certificate.map(str::to_owned), key.map(str::to_owned))
+        };
+        let pair =
+            |certificate: &str, key: &str| Identity { certificate: certificate.into(), key: key.into() };
+        assert_eq!(of(None, None), Ok(None));
+        assert!(of(None, Some("k")).is_err_and(|what| what.contains("without sslcert")));
+        assert_eq!(of(Some("c"), None), Ok(Some(pair("c", "c"))));
+        assert_eq!(of(Some("c"), Some("k")), Ok(Some(pair("c", "k"))));
+    }
+
+    #[test]
+    fn settings_show_and_say_which_files_they_name() {
+        let (files, identity) =
+            (|trust, identity| TlsSettings::Files { trust, identity }, Identity::of(Some("c".into()), None));
+        assert!(TlsSettings::default().names_no_file() && files(Trust::Anyone, None).names_no_file());
+        let named = files(Trust::System, identity.expect("a certificate"));
+        assert!(!named.names_no_file() && !files(Trust::File("a".into()), None).names_no_file());
+        assert!(format!("{named:?}").contains("certificate: \"c\""), "{named:?}");
+    }
+}

@@ -29,6 +29,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_part_of_a_url_is_decoded_or_refused() {
+        for (text, meant) in [("", ""), ("a+b", "a+b"), ("%40%2fx%C3%A4", "@/xä")] {
+            assert_eq!(percent_decoded(text).as_deref(), Some(meant));
+        }
+        for wrong in ["%", "%4", "%+4", "%4x", "%ä", "%ff"] {
+            assert_eq!(percent_decoded(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
     fn a_delimiter_that_is_not_encoded_is_found() {
         for (rest, found) in
             [("u:a/b@h:1", "%2F"), ("u:a?b@h", "%3F"), ("u:a#b@h/db", "%23"), ("u:/?#@h", "%2F")]

@@ -141,6 +141,11 @@ fn a_silent_address_leaves_time_for_the_next() {
     assert!(began.elapsed() >= time, "{:?}", began.elapsed());
     drop(socket);
     assert_eq!(ended.join().expect("an end"), Ended::Closed);
+    // Where all are silent, all of the time goes to one or another.
+    let began = Instant::now();
+    let error = dial(named(["127.0.0.2"; 3]), "a.host", port, began + TIME).err().expect("no answer");
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    assert!(began.elapsed() >= TIME, "{:?}", began.elapsed());
 }
 
 #[cfg(feature = "tls-rustls")]
