@@ -80,7 +80,7 @@ def missing(build, library):
 
 def seconds_of(settings, fault):
     """About how long a scene takes: the longest begin first."""
-    past = {"stall", "stopped", "silent", "kill-holder", "reply-lost"}
+    past = {"stall", "stopped", "silent", "kill-holder", "kill-waiter", "messages-lost", "reply-lost"}
     return (settings.lease or 20) * (fault.name in past) + 25 * (fault.name == "silent")
 
 
@@ -114,7 +114,7 @@ def main():
     chosen = [library for library in libraries.LIBRARIES if not wanted or any(word in library.name.lower() for word in wanted)]
     left_out = {library.name: why for library in chosen if (why := missing(build, library))}
     for why in dict.fromkeys(left_out.values()):
-        print(f"torture/run: leaves out {' and '.join(name for name in left_out if left_out[name] == why)}: {why}", file=sys.stderr)
+        print(f"torture/run: leaves out {'; '.join(name for name in left_out if left_out[name] == why)}: {why}", file=sys.stderr)
     chosen = [library for library in chosen if library.name not in left_out]
     faults = [fault for fault in FAULTS if not options.faults or fault.name in options.faults.split(",")]
     template = Postgres.prepare() if any(library.store == "postgres" for library in chosen) else None
