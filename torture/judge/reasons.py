@@ -21,7 +21,7 @@ REASONS = {
     "fairlock, PostgreSQL": [
         "clock: as on Redis.",
         "fail-over: the standby lacks the lock's row, so the lock is granted again. The first holder learns of the loss by its next renewal, 10 s later at "
-        "most. docs/promises.md says: only a synchronous standby forgets nothing. Data that is written in a transaction with `still_held` is safe.",
+        "most. docs/promises.md says: only a synchronous standby forgets nothing. Waiters that come back wait for one place TTL, so that they keep their order.",
         "kill-holder: a dead holder's lease ends after 30 s by default. messages-lost: the answer to a waiter's next heartbeat tells it of the grant, 1.7 s later at most.",
     ],
     "Redisson, fair": [
