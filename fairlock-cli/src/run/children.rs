@@ -2,19 +2,23 @@
 //! own parent has ended: left behind by the program, by `docker exec` or by a probe. Nobody else can collect these processes, and
 //! until then each keeps its process id.
 
-use rustix::process::{Pid, WaitId, WaitIdOptions, WaitOptions, WaitStatus, wait, waitid};
+use nix::unistd::Pid;
+use rustix::process::{self, WaitId, WaitIdOptions, WaitOptions, WaitStatus, wait, waitid};
 
-/// Collects the children that have ended, but not the minder and the program: an id that was waited for can be used again, and the new
-/// process must not get their signals. Once one of these two has ended, it collects none: fairlock is about to end as well.
+/// Collects the children that have ended, up to the program: returns its status. Once the minder has ended, it collects none: the
+/// minder's id is that of the program's group, and has to stay that.
 ///
-/// The system is asked for any child. If one of `ours` ends at that moment, it is collected too, and returned.
-pub(super) fn collect(ours: &[Option<Pid>]) -> Option<(Pid, WaitStatus)> {
-    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    let has_ended = |process: &Pid| matches!(waitid(WaitId::Pid(*process), look), Ok(Some(_)));
-    while !ours.iter().flatten().any(has_ended) {
+/// The system is asked for any child. A minder that is killed at that moment is collected too: the program keeps the group's id.
+pub(super) fn collect(minder: Option<Pid>, program: Option<Pid>) -> Option<WaitStatus> {
+    let look =
+        WaitIdOptions::from_iter([WaitIdOptions::EXITED, WaitIdOptions::NOHANG, WaitIdOptions::NOWAIT]);
+    let of = |process: Pid| process::Pid::from_raw(process.as_raw());
+    let [minder, program] = [minder, program].map(|process| process.and_then(of));
+    let has_ended = |minder| matches!(waitid(WaitId::Pid(minder), look), Ok(Some(_)));
+    while !minder.is_some_and(has_ended) {
         let (process, status) = wait(WaitOptions::NOHANG).ok()??;
-        if ours.contains(&Some(process)) {
-            return Some((process, status));
+        if program == Some(process) {
+            return Some(status);
         }
     }
     None

@@ -7,7 +7,7 @@
 //! | --- | --- | --- |
 //! | nothing new: the lease is not renewed, or fairlock is stopped | when `kill_after` is left | when nothing is left |
 //! | the end of the pipe: fairlock was killed | at once | `kill_after` later, but before the lease ends |
-//! | `taken`: the lock was taken by force | at once | `kill_after` later |
+//! | `taken`: the lock was taken by force | at once | `kill_after` later, but before the lease ends |
 //!
 //! After TERM, a late renewal changes nothing. KILL ends the minder with the group, except when fairlock was killed: then the
 //! minder leaves the group, waits until the group has no process, and releases the hold. When fairlock is killed:
@@ -43,16 +43,14 @@ use std::thread;
 use std::time::Duration;
 
 use fairlock::backend::{Hold, LockId, RequestId, only};
-use fairlock::crossbeam_channel::{Receiver, RecvError, unbounded};
+use fairlock::crossbeam_channel::{Receiver, unbounded};
 use fairlock::{FencingToken, LockName, OwnedGuard, OwnerId};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{Pid, getpgrp, setpgid};
-use rustix::process::WaitStatus;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2};
 
-use super::children;
 use super::wanted::names;
 use crate::args::{self, MINDER, Run, Server};
 use crate::exit::{Exit, Failure};
@@ -63,26 +61,10 @@ use crate::server::{self, Store};
 pub(super) struct Minder {
     process: Child,
     to_minder: ChildStdin,
-    said: Receiver<Said>,
+    /// A word when the minder is ready, and one when it begins to end the program. Closed when the minder is gone.
+    said: Receiver<()>,
+    /// The minder ends the program, or was killed.
     ending: bool,
-    gone: bool,
-    /// The minder was waited for: its process id may be another's by now.
-    collected: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Said {
-    Ready,
-    /// The minder begins to end the program.
-    Ending,
-}
-
-/// Whether the minder is alive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Watch {
-    Kept,
-    /// Another process killed it.
-    Gone,
 }
 
 impl Minder {
@@ -107,17 +89,12 @@ impl Minder {
         let pipes = process.stdin.take().zip(process.stdout.take());
         let (to_minder, from_minder) = pipes.ok_or_else(|| Failure::ours("the minder has no pipes"))?;
         let (say, said) = unbounded();
-        let listen = move || {
-            for line in BufReader::new(from_minder).lines().map_while(Result::ok) {
-                let _ = say.send(if line == "ready" { Said::Ready } else { Said::Ending });
-            }
-        };
+        let listen =
+            move || BufReader::new(from_minder).lines().map_while(Result::ok).try_for_each(|_| say.send(()));
         thread::Builder::new().name("fairlock-minder".to_owned()).spawn(listen).map_err(no_minder)?;
-        let minder = Minder { process, to_minder, said, ending: false, gone: false, collected: false };
-        match minder.said.recv_timeout(Duration::from_secs(30)) {
-            Ok(Said::Ready) => Ok(minder),
-            _ => Err(Failure::ours("the minder did not start")),
-        }
+        let minder = Minder { process, to_minder, said, ending: false };
+        let ready = minder.said.recv_timeout(Duration::from_secs(30));
+        ready.map(|()| minder).map_err(|_| Failure::ours("the minder did not start"))
     }
 
     /// The process group that it leads.
@@ -137,10 +114,9 @@ impl Minder {
     }
 
     /// The hold is certain for this long.
-    pub(super) fn certain_for(&mut self, time: Duration) {
-        // The clock is read after `time` was: what passed between makes it too early, never too late.
-        let until = now().saturating_add(time);
-        let _ = writeln!(self.to_minder, "until {}", until.as_nanos());
+    pub(super) fn certain_for(&mut self, time: impl FnOnce() -> Duration) {
+        let now = now(); // before `time`: what passes between the two makes the end too early, never too late
+        let _ = writeln!(self.to_minder, "until {}", now.saturating_add(time()).as_nanos());
     }
 
     /// Another owner may have the lock already.
@@ -149,69 +125,35 @@ impl Minder {
     }
 
     /// What the minder says.
-    pub(super) fn words(&self) -> &Receiver<Said> {
+    pub(super) fn words(&self) -> &Receiver<()> {
         &self.said
     }
 
-    /// Records what the minder said.
-    pub(super) fn note(&mut self, said: Result<Said, RecvError>) -> Watch {
-        match said {
-            Ok(said) => {
-                self.ending |= said == Said::Ending;
-                Watch::Kept
-            }
-            Err(RecvError) => {
-                self.gone = true;
-                Watch::Gone
-            }
-        }
-    }
-
-    /// Collects the children that are neither this process nor the program. Returns the status of the program if it ends just then.
-    pub(super) fn collect_others(&mut self, program: Option<Pid>) -> Option<WaitStatus> {
-        let minder = (!self.collected).then_some(self.group());
-        let of = |process: Pid| rustix::process::Pid::from_raw(process.as_raw());
-        let [program, minder] = [program, minder].map(|process| process.and_then(of));
-        let (process, status) = children::collect(&[program, minder])?;
-        self.collected |= minder == Some(process);
-        (program == Some(process)).then_some(status)
+    /// The minder has said that it ends the program, or was killed.
+    pub(super) fn ends_it(&mut self) {
+        self.ending = true;
     }
 
     /// The program has ended: whether the minder ended it, or was killed itself. If so, the rest of the program's group is
     /// killed, too.
     pub(super) fn has_ended_it(&mut self) -> bool {
-        self.kill();
-        // Once the other end is closed, the channel has all that it ever said.
-        while let Ok(said) = self.said.recv() {
-            self.ending |= said == Said::Ending;
-        }
-        let ended_it = self.ending || self.gone;
-        if ended_it {
-            // Nobody has waited for the program yet, so the group's id can't have been reused.
+        let _ = self.process.kill();
+        // A word that was not heard yet; or the other end is closed, once the minder is gone.
+        self.ending |= self.said.recv().is_ok();
+        if self.ending {
+            // Nobody has waited for the minder yet, so the group's id can't have been reused.
             let _ = killpg(self.group(), Signal::SIGKILL);
         }
-        self.wait();
-        ended_it
-    }
-
-    fn kill(&mut self) {
-        if !self.collected {
-            let _ = self.process.kill();
-        }
-    }
-
-    fn wait(&mut self) {
-        if !self.collected {
-            let _ = self.process.wait();
-        }
+        let _ = self.process.wait();
+        self.ending
     }
 }
 
 impl Drop for Minder {
     fn drop(&mut self) {
         // Harmless if it was waited for.
-        self.kill();
-        self.wait();
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 }
 
@@ -229,29 +171,19 @@ pub(crate) fn mind(options: &args::Minder) -> Exit {
     tell_fairlock("ready");
     let group = getpgrp();
     let (mut holds, mut until, mut keep_until) = (Vec::new(), None, Duration::ZERO);
-    let (kill_at, was_killed) = loop {
-        let term_at = until.map(|until: Duration| until.saturating_sub(kill_after));
-        let wait = term_at.map_or(Duration::from_secs(3600), |at| at.saturating_sub(now()));
-        match said.recv_timeout(wait) {
+    let was_killed = loop {
+        let left = until.map_or(Duration::MAX, |until: Duration| until.saturating_sub(now()));
+        match said.recv_timeout(left.saturating_sub(kill_after)) {
             Ok(line) => match line.split_once(' ') {
                 Some(("hold", words)) => holds.push(words.to_owned()),
                 Some(("keep", nanos)) => {
                     keep_until = nanos.parse().map(Duration::from_nanos).unwrap_or(keep_until)
                 }
-                Some(("until", nanos)) => until = nanos.parse().map(Duration::from_nanos).ok().or(until),
-                _ => break (now() + kill_after, false), // taken
+                // A hold that has just been taken is not certain any more: `taken` follows.
+                Some(("until", nanos)) => until = nanos.parse().map(Duration::from_nanos).ok().max(until),
+                _ => break false, // taken
             },
-            Err(RecvTimeoutError::Timeout) => {
-                // Or after an hour in the queue.
-                if let Some(until) = until
-                    && now() >= until.saturating_sub(kill_after)
-                {
-                    break (until, false);
-                }
-            }
-            Err(RecvTimeoutError::Disconnected) => {
-                break (until.unwrap_or_default().min(now() + kill_after), true);
-            }
+            Err(why) => break why == RecvTimeoutError::Disconnected,
         }
     };
     let Some(until) = until else {
@@ -259,10 +191,10 @@ pub(crate) fn mind(options: &args::Minder) -> Exit {
         give_back(options, &holds, Duration::ZERO, now() + kill_after);
         return Exit::Done;
     };
+    let kill_at = until.min(now() + kill_after);
     tell_fairlock("ending");
     let _ = killpg(group, Signal::SIGTERM);
-    let is_outside = was_killed && leave_group(kill_at);
-    let ended = is_outside && is_empty_by(group, kill_at);
+    let ended = was_killed && leave_group(kill_at) && is_empty_by(group, kill_at);
     thread::sleep(if ended { Duration::ZERO } else { kill_at.saturating_sub(now()) });
     // The minder ends here as well, unless it has left the group.
     let _ = killpg(group, Signal::SIGKILL);
@@ -389,5 +321,23 @@ mod tests {
             let stat = format!("9 (a) b) {state} 1 {group} 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 {threads} 0 5");
             assert_eq!(is_none_of(Pid::from_raw(7), &stat), Some(is_over), "{stat}");
         }
+    }
+    /// The time is asked for slowly, as by a process that is stopped meanwhile.
+    #[test]
+    fn a_hold_is_not_certain_for_longer_than_it_was() {
+        let (mut to, mut from) = (Command::new("cat"), String::new());
+        let mut process = to.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (to_minder, said) = (process.stdin.take().unwrap(), unbounded().1);
+        let read = process.stdout.take().unwrap();
+        let mut minder = Minder { process, to_minder, said, ending: false };
+        let end = now() + Duration::from_secs(9);
+        minder.certain_for(|| {
+            let left = end - now();
+            thread::sleep(Duration::from_millis(50));
+            left
+        });
+        BufReader::new(read).read_line(&mut from).unwrap();
+        let until: u64 = from.trim().strip_prefix("until ").unwrap().parse().unwrap();
+        assert!(Duration::from_nanos(until) <= end, "{from}, {end:?}");
     }
 }

@@ -77,7 +77,7 @@ fn run_under(
     let mut holds = Holds::default();
     for lock in &wanted {
         let limit = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        match wait::wait(&client, &store, lock, limit, &holds, &mut minder, &outside)? {
+        match wait::wait(&client, &store, lock, limit, &holds, &minder, &outside)? {
             Waited::Granted(guard) => {
                 minder.holds(&guard);
                 holds.add(guard);
@@ -99,10 +99,8 @@ fn run_under(
     let ended = ended?;
     let also = unreleased.as_ref().map(|what| format!("; {what}")).unwrap_or_default();
     if was_ended {
-        let why = lost.map_or_else(
-            || about_to_be_lost(options, held_for + kill_after + reserve(options) * 2),
-            |lost| lost.to_string(),
-        );
+        let why =
+            lost.map_or_else(|| about_to_be_lost(options, kill_after, held_for), |lost| lost.to_string());
         return Err(Failure::new(Exit::Lost, format!("{why}; the program was ended{also}")));
     }
     if let Some(lost) = lost {
@@ -158,9 +156,8 @@ fn release(options: &Run, client: &Client, holds: Holds) -> (Option<Error>, Opti
         return (lost, Some(format!("--at-least: {error}")));
     }
     let Err(Error::Unsettled { count, lock, source }) = settled else { return (lost, None) };
-    let lease = options.max_hold.map_or(options.terms.lease(), |limit| limit.min(options.terms.lease()));
     let more = if count > 1 { format!(" and {} more", count - 1) } else { String::new() };
-    let (name, lease) = (escaped(lock.as_str()) + &more, duration::show(lease));
+    let (name, lease) = (escaped(lock.as_str()) + &more, duration::show(longest(options)));
     let kept = format!(
         "lock {name} could not be released, and the server keeps it until its lease ends, for {lease} at most: {source}"
     );
@@ -196,9 +193,14 @@ fn kill_after(server: &Server, options: &Run) -> Result<Duration, Failure> {
     Ok(kill_after)
 }
 
+/// How long a hold lasts at most that is not renewed any more.
+fn longest(options: &Run) -> Duration {
+    options.max_hold.unwrap_or(Duration::MAX).min(options.terms.lease())
+}
+
 /// How long before the end of the lease KILL comes, so that the program has ended by then even on a busy machine.
 fn reserve(options: &Run) -> Duration {
-    options.max_hold.map_or(options.terms.lease(), |limit| limit.min(options.terms.lease())) / 20
+    longest(options) / 20
 }
 
 /// A handed-over hold is short at first: it is renewed until the program starts with more than `--kill-after`.
@@ -210,23 +212,28 @@ fn prolong(options: &Run, holds: &Holds, kill_after: Duration) -> Result<(), Fai
                 let what = "the server answers too slowly: no more than --kill-after is left of the lease";
                 return Err(Failure::new(Exit::Unavailable, what));
             }
-            Err(Error::Unavailable { .. }) if !holds.valid_for().is_zero() => {
-                std::thread::sleep(Duration::from_millis(50))
-            }
+            Err(Error::Unavailable { .. }) => std::thread::sleep(Duration::from_millis(50)), // until it is lost
             Err(Error::Lost(lost)) => return Err(lost_before_the_start(&lost)),
             Err(error) => return Err(error.into()),
         }
     }
 }
 
-fn about_to_be_lost(options: &Run, held_for: Duration) -> String {
+/// Why the minder has ended the program, if no loss was told: KILL comes before the loss, and TERM before KILL.
+fn about_to_be_lost(options: &Run, kill_after: Duration, held_for: Duration) -> String {
+    let nearly_held_for = held_for + kill_after + reserve(options) * 2;
     let names: Vec<String> = wanted::names(options).into_iter().map(escaped).collect();
     let lock = match names.as_slice() {
         [name] => format!("lock {name}"),
         names => format!("one of the locks {}", names.join(", ")),
     };
     match options.max_hold {
-        Some(limit) if held_for >= limit => format!("{lock} was held for as long as --max-hold allows"),
+        Some(limit) if nearly_held_for >= limit => {
+            format!("{lock} was held for as long as --max-hold allows")
+        }
         _ => format!("{lock} was about to be lost: its lease could not be renewed in time"),
     }
 }
+
+#[cfg(test)]
+mod tests;

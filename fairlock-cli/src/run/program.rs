@@ -7,7 +7,6 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use fairlock::LostCause;
 use fairlock::crossbeam_channel::{never, select, tick};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
@@ -16,12 +15,12 @@ use rustix::process::{WaitOptions, WaitStatus, waitpid};
 use signal_hook::consts::{SIGCHLD, SIGINT};
 
 use super::holds::Holds;
-use super::minder::{Minder, Watch};
+use super::minder::Minder;
 use super::nested::Outer;
-use super::reserve;
 use super::signals::is_passed_on;
 use super::terminal::Terminal;
 use super::wait::Outside;
+use super::{children, reserve};
 use crate::args::Run;
 use crate::exit::{Exit, Failure};
 use crate::names::escaped;
@@ -46,7 +45,7 @@ pub(super) fn run(
     outside: &Outside<'_>,
 ) -> Result<Ended, Failure> {
     let certain = || holds.valid_for().saturating_sub(reserve(options));
-    minder.certain_for(certain());
+    minder.certain_for(certain);
     let mut program = Program::start(options, holds, minder, outside.outer)?;
     let mut words = minder.words().clone();
     // Renewals come every third of the lease, and this is often enough to pass each of them on.
@@ -55,22 +54,25 @@ pub(super) fn run(
         select! {
             recv(outside.signals) -> signal => match signal {
                 Ok(SIGCHLD) => {
-                    if let Some(status) = minder.collect_others(Some(program.process)) {
+                    if let Some(status) = children::collect(Some(program.group), Some(program.process)) {
                         return Ok(program.has_ended(status));
                     }
                 }
                 Ok(signal) => program.pass_on(signal),
                 Err(_) => {}
             },
-            recv(renewed) -> _ => minder.certain_for(certain()),
+            recv(renewed) -> _ => minder.certain_for(certain),
             recv(outside.losses) -> lost => match lost {
-                Ok(lost) if lost.cause == LostCause::Taken && holds.have(&lost) => minder.taken(),
+                Ok(lost) if holds.have(&lost) => minder.taken(),
                 _ => {}
             },
-            // The minder was killed: without it, the program must not go on.
-            recv(words) -> said => if minder.note(said) == Watch::Gone {
-                words = never();
-                program.kill();
+            recv(words) -> said => {
+                minder.ends_it();
+                // It was killed: without it, the program must not go on.
+                if said.is_err() {
+                    words = never();
+                    program.kill();
+                }
             },
         }
         if let Some(ended) = program.poll() {

@@ -21,11 +21,14 @@ fn first_process() -> Option<Command> {
         Ok(said) => text(&said.stderr),
         Err(error) => error.to_string(),
     };
-    // Not by a macro: the test harness hides what these print.
-    let what =
-        "NOT TESTED: fairlock as the first process of a container, since this system allows no namespace";
-    std::io::stderr().write_all(format!("{what}: unshare: {why}\n").as_bytes()).unwrap();
+    let what = "fairlock as the first process of a container, since this system allows no namespace";
+    not_tested(&format!("{what}: unshare: {why}"));
     None
+}
+
+/// Not by a macro: the test harness hides what these print.
+pub(super) fn not_tested(what: &str) {
+    std::io::stderr().write_all(format!("NOT TESTED: {what}\n").as_bytes()).unwrap();
 }
 
 fn starts(host: &Host, options: &[&str], program: &str) -> Option<Running> {
@@ -36,7 +39,7 @@ fn starts(host: &Host, options: &[&str], program: &str) -> Option<Running> {
 }
 
 /// The process ids of children, as this process sees them.
-fn children_of(process: u32) -> Vec<u32> {
+pub(super) fn children_of(process: u32) -> Vec<u32> {
     let children = read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap();
     children.split_whitespace().map(|child| child.parse().unwrap()).collect()
 }
@@ -112,6 +115,30 @@ fn orphans_are_collected_while_it_waits() {
     assert!(!children_of(first).iter().any(is_zombie));
     guard.unlock().unwrap();
     waiter.output().is(7, "", "");
+}
+
+/// Where the first process collects no orphans, nothing of a command is left to it. And when fairlock is killed, the program that stays as
+/// a zombie counts as ended.
+#[test]
+fn a_first_process_that_collects_nothing_is_left_nothing() {
+    let host = Host::new();
+    let Some(mut command) = first_process() else { return };
+    let (run, busy) =
+        (format!("FAIRLOCK_REDIS={} {FAIRLOCK} run", host.url()), host.lock("y").lock().unwrap());
+    let pid = host.dir.file("pid");
+    let commands = format!(
+        "{run} x -- true; {run} -n y -- true; {run} x --lease 60s -- sh -c '{}'; exec sleep 1000",
+        script(&pid, "exec sleep 1000")
+    );
+    command.args(["sh", "-c", &format!("({commands}) & exec sleep 1000")]);
+    let holder = Running::start(command);
+    process_in(&pid);
+    let first = children_of(holder.0.id())[0];
+    let shell = children_of(first);
+    assert_eq!(shell.len(), 1, "no minder is left");
+    send("KILL", children_of(shell[0])[0]);
+    host.lock("x").try_lock_for(SOON).unwrap().guard().expect("the minder gives it back").unlock().unwrap();
+    busy.unlock().unwrap();
 }
 
 /// As a child of a program that ignores SIGCHLD, and by a signal that has no name.

@@ -1,6 +1,7 @@
 //! fairlock itself is killed or stopped, at every stage.
 
 use std::net::TcpListener;
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use fairlock::{Client, Discipline, RedisBackend};
@@ -8,9 +9,10 @@ use fairlock_tests::proxy::{Rule, Traffic};
 use fairlock_tests::signals::{cont, stop};
 use fairlock_tests::{Proxy, RedisServer, Sentinels, WorkDir, assert_no_residue, eventually};
 
+use crate::first_process::{children_of, not_tested};
 use crate::support::{
-    Host, Running, SOON, arguments, fairlock, is_alive, process_in, says, script, send, starts, text,
-    wait_for_queue, wait_until_dead, words,
+    FAIRLOCK, Host, Running, SOON, arguments, fairlock, is_alive, process_in, says, script, send, starts,
+    text, wait_for_queue, wait_until_dead, words,
 };
 
 const LEASE: Duration = Duration::from_secs(3);
@@ -198,6 +200,52 @@ fn a_minder_tries_again_until_the_server_is_back() {
     assert!(!host.lock("x").is_locked().unwrap());
 }
 
+/// A minder that stood still gives the program less than its grace: KILL comes before the lease ends.
+#[test]
+fn a_minder_that_stood_still_kills_before_the_lease_ends() {
+    let host = Host::new();
+    let (mut holder, process) = host.holds("x --lease 3s --kill-after 1500ms", "pid", IGNORES_TERM);
+    let (minder, ours) = (minder_of(process), host.lock("x"));
+    let waiting = ours.request().unwrap();
+    stop(&holder.0);
+    send("STOP", minder);
+    eventually(SOON, "less than the grace is left", || {
+        ours.inspect().unwrap().holder().unwrap().lease_left.unwrap() < Duration::from_millis(700)
+    });
+    send("CONT", minder);
+    let guard = waiting.wait().unwrap();
+    assert!(!is_alive(process));
+    cont(&holder.0);
+    assert_eq!(holder.status().code(), Some(123));
+    guard.unlock().unwrap();
+}
+
+/// A minder that may not kill the program's process: then the lock ends with its lease, and is not kept after it.
+#[test]
+fn a_process_that_cannot_be_killed_has_the_lock_to_the_end() {
+    if !nix::unistd::geteuid().is_root() {
+        not_tested("a process that its minder may not kill, since only root can start one");
+        return;
+    }
+    let host = Host::new();
+    let pid = host.dir.file("pid");
+    let program = script(&pid, "exec setpriv --reuid 65534 --clear-groups sleep 1000");
+    let mut command = std::process::Command::new("setpriv");
+    command.args(["--bounding-set", "-kill", FAIRLOCK]).env("FAIRLOCK_REDIS", host.url());
+    command.args(arguments(&words("x --lease 3s --kill-after 200ms --at-least 10m"), &program));
+    let mut holder = Running::start(command);
+    let process = process_in(&pid);
+    let owner = || std::fs::metadata(format!("/proc/{process}")).unwrap().uid();
+    eventually(SOON, "it is another user's", || owner() != 0);
+    let waiting = host.lock("x").request().unwrap();
+    holder.0.kill().unwrap();
+    let killed = Instant::now();
+    let guard = waiting.wait().unwrap();
+    assert!(killed.elapsed() > Duration::from_millis(1500) && is_alive(process), "{:?}", killed.elapsed());
+    guard.unlock().unwrap();
+    send("KILL", process);
+}
+
 /// When fairlock is killed with its minder, the lock ends with its lease.
 #[test]
 fn a_lock_ends_with_its_lease_if_the_minder_is_killed_too() {
@@ -233,4 +281,17 @@ fn without_its_minder_the_program_is_killed() {
     assert_eq!(holder.status().code(), Some(123));
     wait_until_dead(process);
     host.lock("x").try_lock().unwrap().guard().expect("it was released").unlock().unwrap();
+}
+
+#[test]
+fn without_a_minder_from_the_queue_on_the_program_is_killed() {
+    let host = Host::new();
+    let ours = host.lock("x");
+    let guard = ours.lock().unwrap();
+    let mut waits = host.starts("x", "exec sleep 1000");
+    wait_for_queue(&ours, 1);
+    send("KILL", children_of(waits.0.id())[0]);
+    guard.unlock().unwrap();
+    waits.output().failed(123, &["; the program was ended"]);
+    assert!(!ours.is_locked().unwrap());
 }

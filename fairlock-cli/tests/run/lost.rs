@@ -1,11 +1,15 @@
 //! The hold is lost: the program is ended in time.
 
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use fairlock_tests::Proxy;
 use fairlock_tests::proxy::{Rule, Traffic};
+use nix::time::{ClockId, clock_gettime};
 
-use crate::support::{Host, is_alive, process_in, script, starts, wait_until_dead};
+use crate::support::{Host, Running, fairlock, is_alive, process_in, script, starts, wait_until_dead};
 
 /// A program whose lease can't be renewed ends before another owner has the lock.
 #[test]
@@ -71,6 +75,28 @@ fn a_force_sends_the_program_term_and_later_kill() {
     assert!(taken.elapsed() >= Duration::from_millis(900), "{:?}: it had its grace", taken.elapsed());
     assert!(told.exists(), "TERM came first");
     wait_until_dead(process);
+}
+
+/// A hold that was taken is not certain any more, and the minder may hear of that first.
+#[test]
+fn a_minder_waits_for_the_word_that_a_lock_was_taken() {
+    let mut command = fairlock("redis://127.0.0.1:1", &["__minder", "1000", "x"]);
+    command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut minder = Running(command.spawn().unwrap());
+    let mut said = BufReader::new(minder.0.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert_eq!(said.next().unwrap(), "ready");
+    let mut program = Command::new("sh");
+    program.args(["-c", "trap '' TERM; exec sleep 1000"]).process_group(minder.0.id().cast_signed());
+    let mut program = Running(program.spawn().unwrap());
+    let now = Duration::from(clock_gettime(ClockId::CLOCK_MONOTONIC).unwrap());
+    let mut tell = minder.0.stdin.take().unwrap();
+    writeln!(tell, "until {}\nuntil {}", (now + Duration::from_secs(60)).as_nanos(), now.as_nanos()).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    let taken = Instant::now();
+    writeln!(tell, "taken").unwrap();
+    assert_eq!(said.next().unwrap(), "ending");
+    program.status();
+    assert!(taken.elapsed() >= Duration::from_millis(900), "{:?}: it had its grace", taken.elapsed());
 }
 
 #[test]
