@@ -1,11 +1,13 @@
 //! A screen of a terminal that is drawn again after each look: its columns stay in place, and rows that have changed are marked.
 //!
 //! The main thread looks. The thread `fairlock-screen` draws, and hears signals: a look at a store that does not answer keeps neither.
-//! The terminal is given back by the end of that thread, before a signal ends or stops the process, and before a failure is said.
+//! The terminal is given back by the end of that thread, before a signal ends or stops the process, and before a failure is said; a panic
+//! is such a failure.
 //! Only a terminal that takes nothing, not even that for a second, is left as it is.
 
 use std::collections::HashMap;
 use std::io::{Write, stdout};
+use std::panic::{self, AssertUnwindSafe};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -69,16 +71,22 @@ pub(crate) fn show(
     })?;
     end_by_signals_no_more();
     log::set_max_level(log::LevelFilter::Off); // lines would stand in the picture
+    let (say, panicked) = unbounded();
+    panic::set_hook(Box::new(move |panic| drop(say.send(panic.to_string())))); // its words would go with the screen
     let (tell, told) = bounded(1);
-    thread::scope(|scope| {
-        let drawer = thread::Builder::new().name("fairlock-screen".to_owned());
-        let drawer = drawer.spawn_scoped(scope, move || draw(&told, &signals));
-        let drawer = drawer.map_err(|error| Failure::ours(format!("no thread: {error}")))?;
-        let looked = go_on(every, look, first, took, tell);
-        let drawn = drawer.join().unwrap_or(Ok(())); // its panic was printed
-        looked?;
-        printed(drawn).map(|_| Exit::Done)
-    })
+    let work = || {
+        thread::scope(|scope| {
+            let drawer = thread::Builder::new().name("fairlock-screen".to_owned());
+            let drawer = drawer.spawn_scoped(scope, move || draw(&told, &signals));
+            let drawer = drawer.map_err(|error| Failure::ours(format!("no thread: {error}")))?;
+            let looked = go_on(every, look, first, took, tell);
+            let drawn = drawer.join().unwrap_or_else(|panic| panic::resume_unwind(panic));
+            looked?;
+            printed(drawn).map(|_| Exit::Done)
+        })
+    };
+    let ended = panic::catch_unwind(AssertUnwindSafe(work));
+    ended.unwrap_or_else(|_| Err(Failure::ours(panicked.try_iter().collect::<Vec<_>>().join("\n"))))
 }
 
 /// Returns when the other thread draws no more.
@@ -366,6 +374,38 @@ mod tests {
         assert!(all.lines(80, 24)[23].starts_with("  lock:20 "));
         all.picture.more = 5;
         assert_eq!(all.lines(80, 24)[23], "… and 6 more");
+    }
+
+    /// A panic of either thread is said when the terminal was given back, and is a failure. This test is the command as well: it starts itself
+    /// at a terminal.
+    #[test]
+    fn a_panic_is_said_after_the_screen() {
+        const ROLE: &str = "FAIRLOCK_TEST_PANICS";
+        if let Ok(role) = std::env::var(ROLE) {
+            let too_wide: &[(&str, usize)] = &[("LOCK", usize::MAX), ("HELD BY", usize::MAX)];
+            let mut looks = 0;
+            let look = || {
+                looks += 1;
+                assert!(role == "draws" || looks == 1, "the look panics");
+                let columns = if role == "draws" { too_wide } else { &COLUMNS };
+                Ok(Picture { columns, ..Picture::default() })
+            };
+            let failure = show(Duration::from_millis(100), look).unwrap_err();
+            crate::report::say(&failure.message);
+            std::process::exit(failure.exit.code().into());
+        }
+        for (role, words) in [("draws", "overflow"), ("looks", "the look panics")] {
+            let (mut pty, pts) = pty_process::blocking::open().unwrap();
+            let this = pty_process::blocking::Command::new(std::env::current_exe().unwrap());
+            let test = ["--exact", "screen::tests::a_panic_is_said_after_the_screen", "--nocapture"];
+            let mut child = this.args(test).env(ROLE, role).spawn(pts).unwrap();
+            let mut said = Vec::new();
+            let _ = std::io::Read::read_to_end(&mut pty, &mut said); // ends with an error, as the terminal does
+            let said = String::from_utf8_lossy(&said);
+            assert_eq!(child.wait().unwrap().code(), Some(125), "{said}");
+            let (_, after) = said.rsplit_once("\u{1b}[?1049l").expect("a screen that was left");
+            assert!(after.starts_with("fairlock: panicked at ") && after.contains(words), "{said}");
+        }
     }
 
     /// The picture stays while the store is away.
