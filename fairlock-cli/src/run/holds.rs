@@ -28,12 +28,6 @@ impl Holds {
         self.guards().map(OwnedGuard::valid_for).min().unwrap_or(Duration::ZERO)
     }
 
-    /// # Errors
-    /// `Lost`, about the first that is.
-    pub(super) fn check(&self) -> Result<()> {
-        self.guards().try_for_each(OwnedGuard::check)
-    }
-
     /// Renews all, and returns how long they are certain.
     ///
     /// # Errors

@@ -325,10 +325,9 @@ mod tests {
     /// The time is asked for slowly, as by a process that is stopped meanwhile.
     #[test]
     fn a_hold_is_not_certain_for_longer_than_it_was() {
-        let (mut to, mut from) = (Command::new("cat"), String::new());
-        let mut process = to.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let (to_minder, said) = (process.stdin.take().unwrap(), unbounded().1);
-        let read = process.stdout.take().unwrap();
+        let (mut read, write) = std::io::pipe().unwrap();
+        let (process, said) = (Command::new("true").spawn().unwrap(), unbounded().1);
+        let to_minder = std::os::fd::OwnedFd::from(write).into();
         let mut minder = Minder { process, to_minder, said, ending: false };
         let end = now() + Duration::from_secs(9);
         minder.certain_for(|| {
@@ -336,7 +335,8 @@ mod tests {
             thread::sleep(Duration::from_millis(50));
             left
         });
-        BufReader::new(read).read_line(&mut from).unwrap();
+        drop(minder);
+        let from = std::io::read_to_string(&mut read).unwrap();
         let until: u64 = from.trim().strip_prefix("until ").unwrap().parse().unwrap();
         assert!(Duration::from_nanos(until) <= end, "{from}, {end:?}");
     }

@@ -45,14 +45,15 @@ pub(crate) fn run(server: &Server, options: &Run) -> Result<Exit, Failure> {
     wanted::check(options)?;
     program::look(options)?;
     // Before anything that a signal must not interrupt.
-    let (signals, latest) = signals::listen()?;
-    match run_under(server, options, kill_after, &signals) {
-        // The signal interrupted the only attempt: no program has run.
-        Err(Failure { exit: Exit::Unavailable, .. }) if signals::is_passed_on(latest.get()) => {
-            Ok(die_by(latest.get()))
-        }
-        ended => ended,
+    let signals = signals::listen()?;
+    let ended = run_under(server, options, kill_after, &signals);
+    // A signal that came during the only attempt: no program has run.
+    if let Err(Failure { exit: Exit::Unavailable, .. }) = ended
+        && let Some(signal) = signals.try_iter().find(|signal| signals::is_passed_on(*signal))
+    {
+        return Ok(die_by(signal));
     }
+    ended
 }
 
 fn run_under(
@@ -139,8 +140,7 @@ fn lost_before_the_start(lost: &Lost) -> Failure {
 
 /// Releases the locks. Returns whether a hold was lost, and what a server that is gone could not be told: it must not keep this
 /// command, which has nothing left to do.
-fn release(options: &Run, client: &Client, holds: Holds) -> (Option<Error>, Option<String>) {
-    let lost = holds.check().err();
+fn release(options: &Run, client: &Client, holds: Holds) -> (Option<Lost>, Option<String>) {
     let told = holds.losses();
     let unkept = match options.at_least {
         Some(at_least) => holds.keep_for(at_least).err(),
@@ -150,8 +150,8 @@ fn release(options: &Run, client: &Client, holds: Holds) -> (Option<Error>, Opti
         }
     };
     let settled = client.shutdown_within(LAST_WORDS);
-    // The server may have said that it does not have the hold any more.
-    let lost = lost.or_else(|| told.iter().find_map(|told| told.try_recv().ok()).map(Error::Lost));
+    // Only now the server may have said that it does not have the hold any more.
+    let lost = told.iter().find_map(|told| told.try_recv().ok());
     if let Some(error) = unkept.filter(|error| !matches!(error, Error::Lost(_))) {
         return (lost, Some(format!("--at-least: {error}")));
     }

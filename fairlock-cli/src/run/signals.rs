@@ -1,41 +1,21 @@
 //! The signals that are passed on to the program, as a channel.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use fairlock::crossbeam_channel::Receiver;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
 
 use crate::exit::Failure;
-use crate::signals::{channel_of, not_caught};
+use crate::signals::channel_of;
 
 /// The signals that users and programs send, to end a program or to notify it.
 const PASSED_ON: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
 
 /// From now on they arrive on the channel. A signal that was ignored when fairlock started (by `nohup`, or INT and QUIT in a
 /// script's background job) stays ignored, for fairlock and for the program: its parent wants that, as for any command.
-pub(super) fn listen() -> Result<(Receiver<i32>, Latest), Failure> {
+pub(super) fn listen() -> Result<Receiver<i32>, Failure> {
     let ignored = ignored();
     let wanted = PASSED_ON.into_iter().chain([SIGTSTP]).filter(|signal| !ignored.contains(signal));
     // Without a child's signal the program's end is not noticed, and where that was ignored the system keeps no status.
-    let wanted = wanted.chain([SIGCHLD]);
-    let latest = Latest(Arc::default());
-    for signal in wanted.clone().filter(|signal| is_passed_on(*signal)) {
-        let number = usize::try_from(signal).unwrap_or(0);
-        signal_hook::flag::register_usize(signal, Arc::clone(&latest.0), number).map_err(not_caught)?;
-    }
-    Ok((channel_of(wanted)?, latest))
-}
-
-/// The last of these signals. It is set before a call that the signal interrupts returns; the channel gets it later, from
-/// another thread.
-pub(super) struct Latest(Arc<AtomicUsize>);
-
-impl Latest {
-    /// 0 for none.
-    pub(super) fn get(&self) -> i32 {
-        i32::try_from(self.0.load(Ordering::SeqCst)).unwrap_or(0)
-    }
+    channel_of(wanted.chain([SIGCHLD]))
 }
 
 /// Whether the program gets this signal.

@@ -147,7 +147,7 @@ fn a_server_that_goes_away_during_the_wait_gives_122_in_time() {
     });
 }
 
-const KEEPS: &str = "lock x could not be released, and the server keeps it until its lease ends, for ";
+const KEEPS: &str = " could not be released, and the server keeps it until its lease ends, for ";
 
 /// A server that is gone when the program was ended for the loss of its lock does not hold the command up.
 #[test]
@@ -159,7 +159,7 @@ fn a_server_gone_at_a_loss_does_not_hold_the_command_up() {
         let process = process_in(&pid);
         go(&server);
         wait_until_dead(process);
-        let kept = format!("; {KEEPS}4.0s at most: ");
+        let kept = format!("; lock x{KEEPS}4.0s at most: ");
         within(IN_TIME, || holder.output()).failed(123, &["; the program was ended", &kept]);
     });
 }
@@ -171,12 +171,38 @@ fn a_server_gone_at_the_end_does_not_hold_the_command_up() {
         let dir = WorkDir::new();
         let (pid, end) = (dir.file("pid"), dir.file("end"));
         let program = script(&pid, &format!("until test -e {}; do sleep 0.01; done; exit 7", end.display()));
-        let mut holder = starts(&server.url(), "x", &program);
-        process_in(&pid);
+        let run = |options: &str| {
+            let holder = starts(&server.url(), options, &program);
+            process_in(&pid);
+            std::fs::remove_file(&pid).unwrap();
+            holder
+        };
+        let (mut one, mut two, mut kept) =
+            (run("x"), run("y z"), run("kept --at-least 10m --outage-limit 1s"));
         go(&server);
         std::fs::write(&end, "").unwrap();
-        within(IN_TIME, || holder.output()).failed(7, &[&format!("fairlock: {KEEPS}30s at most: ")]);
+        let (of_one, of_two) =
+            (format!("fairlock: lock x{KEEPS}30s at most: "), format!(" and 1 more{KEEPS}"));
+        within(IN_TIME, || {
+            one.output().failed(7, &[&of_one]);
+            two.output().failed(7, &["fairlock: lock ", &of_two]);
+            kept.output().failed(7, &["fairlock: --at-least: the server is unavailable"]);
+        });
     });
+}
+
+/// The only attempt of `-n` is not answered.
+#[test]
+fn a_signal_ends_a_command_whose_only_attempt_is_under_way() {
+    let host = Host::new();
+    host.server.query::<()>(&["CLIENT", "PAUSE", "60000", "WRITE"]);
+    let mut tries = host.starts("-n x --response-timeout 2s", "echo no");
+    eventually(SOON, "it waits for an answer", || {
+        host.server.query::<String>(&["CLIENT", "LIST"]).lines().any(|line| line.contains(" flags=b "))
+    });
+    tries.signal("INT");
+    within(IN_TIME, || tries.output()).ended_by(2);
+    host.server.query::<()>(&["CLIENT", "UNPAUSE"]);
 }
 
 /// Its connections lead to the former master, which is a replica now.
