@@ -3,8 +3,6 @@
 import os
 from dataclasses import dataclass, field
 
-from jvm import java
-
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -20,15 +18,13 @@ class Settings:
 class Library:
     name: str
     store: str  # redis, postgres, zookeeper, files
-    program: "tuple[str, ...]"  # {build} and {here} are replaced; `java` stands for its command
+    program: "tuple[str, ...]"  # {build} and {here} are replaced
     settings: "tuple[Settings, ...]"
     is_fair: bool = False  # it promises an order
     hears: bool = False  # its waiters are woken by messages
     shows_names: bool = True  # a lock's name is in what the client sends
 
     def command(self, build):
-        if self.program[0] == "java":
-            return java(build, *self.program[1:])
         return [part.format(build=build, here=HERE) for part in self.program]
 
     def address(self, server, port):
@@ -48,6 +44,10 @@ def python(file):
     return ("{build}/venv/bin/python", "{here}/adaptors/python/" + file)
 
 
+def java(program, *words):
+    return ("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", "{build}/java/adaptors:{build}/java/lib/*", program, *words)
+
+
 def both(defaults_lease, says, environment, lease=3.0, defaults=None):
     """`defaults`: what the library has no default for."""
     return (Settings("defaults", "TTL 10 s, as in its examples" if defaults else "", defaults_lease, defaults or {}), Settings("best", says, lease, environment))
@@ -63,12 +63,12 @@ LIBRARIES = [
             settings=both(30, "lease 3 s, place TTL 3 s", {**SHORT, "PLACE_TTL_MS": "3000"})),
     Library("fairlock, files", "files", rust("fairlock"), is_fair=True,
             settings=both(30, "lease 3 s, place TTL 3 s", {**SHORT, "PLACE_TTL_MS": "3000"})),
-    Library("Redisson, fair", "redis", ("java", "RedissonAdaptor", "fair"), is_fair=True, hears=True,
+    Library("Redisson, fair", "redis", java("RedissonAdaptor", "fair"), is_fair=True, hears=True,
             settings=both(30, "watchdog 3 s, response time-out 1 s, fairLockWaitTimeout 5 s",
                           {**SHORT, "RESPONSE_MS": "1000", "WAITER_MS": "5000"})),
-    Library("Redisson, plain", "redis", ("java", "RedissonAdaptor", "plain"), hears=True,
+    Library("Redisson, plain", "redis", java("RedissonAdaptor", "plain"), hears=True,
             settings=both(30, "watchdog 3 s, response time-out 1 s", {**SHORT, "RESPONSE_MS": "1000"})),
-    Library("Curator", "zookeeper", ("java", "CuratorAdaptor"), is_fair=True,
+    Library("Curator", "zookeeper", java("CuratorAdaptor"), is_fair=True,
             settings=both(60, "session 3 s, a listener that ends the hold at SUSPENDED", {**SHORT, "LISTENS": "true"})),
     Library("redis-py", "redis", python("redis_py.py"), settings=both(None, "timeout 3 s", SHORT)),
     Library("python-redis-lock", "redis", python("python_redis_lock.py"),

@@ -12,7 +12,6 @@ import tempfile
 import time
 
 from adaptor import BOUND_TO_JUDGE
-from jvm import java
 
 sys.path.append(f"{os.path.dirname(os.path.abspath(__file__))}/../../bench/drive")
 from redis_link import Link  # noqa: E402
@@ -157,8 +156,6 @@ class Postgres(Server):
 
 
 class ZooKeeper(Server):
-    archives = False  # the JVM writes the archive of its classes when it ends
-
     def start(self):
         process = self.serve(self.folder, self.port)
         until_answering(self.port, process, 120)
@@ -168,7 +165,8 @@ class ZooKeeper(Server):
         with open(f"{folder}/zoo.cfg", "w") as file:  # tickTime: sessions may be from 1 s to 60 s
             file.write(f"dataDir={folder}/data\nclientPort={port}\ntickTime=500\nminSessionTimeout=1000\nmaxSessionTimeout=60000\n"
                        f"maxClientCnxns=0\nadmin.enableServer=false\n{settings}")
-        return self.run(*java(self.build, "org.apache.zookeeper.server.quorum.QuorumPeerMain", f"{folder}/zoo.cfg", archives=self.archives))
+        return self.run("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", f"{self.build}/java/lib/*",
+                        "org.apache.zookeeper.server.quorum.QuorumPeerMain", f"{folder}/zoo.cfg")
 
 
 class Ensemble(ZooKeeper):
