@@ -46,7 +46,7 @@ def share(semaphore):
 
 def play(machine, library, settings, fault, turn, attempt):
     """One scene, in a process of its own. Returns its row."""
-    row = {"library": library.name, "settings": settings.name, "fault": fault.name, "round": turn, "attempt": attempt}
+    row = {"library": library.name, "settings": settings.name, "fault": fault.name, "round": turn, "attempt": attempt, "again": False}
     server, began = None, time.monotonic()
     try:
         with starting:
@@ -56,7 +56,7 @@ def play(machine, library, settings, fault, turn, attempt):
             fault.play(scene)
         finally:
             counts = scene.end()
-        row.update(dataclasses.asdict(counts), notes=scene.notes, late=round(scene.late, 3))
+        row.update(dataclasses.asdict(counts), notes=scene.notes, late=round(scene.late, 3), again=scene.late > LATE and attempt < TRIES)
     except (Exception, SystemExit) as failure:  # the judge's own trouble is not the library's: the cell says that it failed
         row.update(failed=f"{type(failure).__name__}: {failure}", trace=traceback.format_exc())
     finally:
@@ -135,7 +135,7 @@ def main():
     started, rows, late = time.monotonic(), [], []
     try:
         for row in play_all(machine, scenes, options.jobs):
-            (late if row.get("late", 0) > LATE and row["attempt"] < TRIES else rows).append(row)
+            (late if row["again"] else rows).append(row)
             print(f"{len(rows)}/{len(scenes)} {time.monotonic() - started:.0f} s  {summary(row)}", flush=True)
     finally:  # an interrupted run keeps what it has
         lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)  # one a row, so that a difference can be read
@@ -163,7 +163,7 @@ def play_all(machine, scenes, jobs):
             scene, row = played.get()
             if isinstance(row, BaseException):
                 raise row
-            if row.get("late", 0) > LATE and row["attempt"] < TRIES:
+            if row["again"]:
                 begin(scene, row["attempt"] + 1)
             else:
                 left -= 1
