@@ -50,7 +50,7 @@ impl fmt::Debug for Traces {
 
 /// How many requests the client's threads put into one call of the backend: renewals wait for the end of that call, and Redis takes as
 /// many in one round trip.
-pub(crate) const MOST_AT_ONCE: usize = 64;
+pub(crate) const MOST_AT_ONCE: usize = 128;
 
 impl Config {
     pub(crate) fn now(&self) -> Instant {

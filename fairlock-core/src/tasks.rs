@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
-use crate::backlog::{Batch, Cleanup, FirstAttempt};
+use crate::backlog::{Batch, Cleanup, FirstAttempt, Next};
 use crate::claim::{AfterGivingUp, Claim, Failure, Unlocked};
 use crate::config::Config;
 use crate::error::{Error, LostCause, Result};
@@ -184,16 +184,31 @@ fn run_here(shared: &Shared, attempt: impl FnOnce()) {
     });
 }
 
-/// One look of a thread for tasks: makes the first attempts that may go.
+/// One look of a thread for tasks: makes the first attempts that may go. Returns when the thread is to look again.
 pub(crate) fn run_first_attempts(shared: &Shared, number: usize) -> Option<Instant> {
-    while make_all(shared, number) == Made::Some && is_wanted_soon(shared, number) {}
+    let (mut has_made, mut is_silent) = (false, false);
+    while !shared.timers.is_told_to_end() {
+        match shared.first_attempts.next(number, (!is_silent).then(|| shared.now())) {
+            Next::Make(batch, wakes) => {
+                shared.first_attempts.added(&shared.timers, shared.now(), wakes);
+                let hand = InHand::new(shared, batch, Some(number));
+                if is_silent {
+                    // Each call would wait for a time-out. The watchdog pauses between calls, and gives up.
+                    drop(hand);
+                } else {
+                    // The tasks are woken when the batch is given back: what they want next finds this thread awake.
+                    is_silent = wake_afterwards(|| make_attempts(hand));
+                }
+                has_made = true;
+            }
+            Next::LookAt(at) => return Some(at),
+            Next::Sleep if has_made && is_wanted_soon(shared, number) => {
+                (has_made, is_silent) = (false, false)
+            }
+            Next::Sleep => break,
+        }
+    }
     None
-}
-
-#[derive(PartialEq, Eq)]
-enum Made {
-    Some,
-    None,
 }
 
 /// Waits a moment before the thread sleeps: a task that got an answer often wants something next, and would pay for a wake-up.
@@ -209,27 +224,6 @@ fn is_wanted_soon(shared: &Shared, number: usize) -> bool {
         thread::yield_now();
     }
     false
-}
-
-fn make_all(shared: &Shared, number: usize) -> Made {
-    let mut made = Made::None;
-    let next = || {
-        let (batch, wakes) = shared.first_attempts.next(number)?;
-        shared.first_attempts.added(&shared.timers, shared.now(), wakes);
-        Some(InHand::new(shared, batch, Some(number)))
-    };
-    while !shared.timers.is_told_to_end()
-        && let Some(hand) = next()
-    {
-        // The tasks are woken when the batch is given back: what they want next finds this thread awake.
-        let is_silent = wake_afterwards(|| make_attempts(hand));
-        // The server is silent: each call would wait for a time-out. The watchdog pauses between calls, and gives up.
-        while is_silent && let Some(hand) = next() {
-            drop(hand);
-        }
-        made = Made::Some;
-    }
-    made
 }
 
 /// Returns whether the server is silent. All first attempts are in hand before the first call, which may panic.

@@ -9,10 +9,13 @@
 //! An attempt that is added finds a thread that will look, or wakes one: so nothing is forgotten.
 //!
 //! One thread asks a near server, many asks in a call, and a second thread tells of cleanups meanwhile. All threads call a far server at
-//! once; the last thread asks nothing, so that a release finds a thread.
+//! once; the last thread asks nothing, so that a release finds a thread. Once half of them are on their way, batches are paced: the
+//! answers to one batch wake a hundred tasks, and without a pause the first few of these would take all threads, and the others
+//! would wait for a trip.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -29,6 +32,9 @@ const FAR: Duration = Duration::from_millis(2);
 
 /// How many threads call a near server: one asks, one tells.
 const NEAR_THREADS: usize = 2;
+
+/// While batches are paced, so many leave for a far server in the time of a call.
+const PACE: u32 = 16;
 
 /// What a task's first attempt does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +61,8 @@ struct Inner<Client> {
     left: usize,
     /// How many batches are in threads' hands.
     in_hand: usize,
+    /// When the last of them was taken.
+    taken_at: Option<Instant>,
     threads: [Thread; TASK_THREADS],
     /// How many threads there may be: the system may refuse some.
     most: usize,
@@ -67,8 +75,10 @@ struct Inner<Client> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Thread {
     Idle,
-    /// It was woken, or tells of cleanups: it looks soon.
-    Awake,
+    /// It was woken, or keeps to the pace: it looks soon.
+    Called,
+    /// It tells of cleanups, or wakes tasks, and looks after that.
+    Tells,
     /// It looks when its asks are answered.
     Asks,
 }
@@ -101,6 +111,16 @@ pub(crate) struct Batch {
     pub(crate) asks: VecDeque<Arc<Claim>>,
 }
 
+/// What a thread does next.
+pub(crate) enum Next {
+    /// Makes these attempts. The other thread, if any, is to look as well.
+    Make(Batch, Option<usize>),
+    /// Looks again at this time: another batch has just left for a far server.
+    LookAt(Instant),
+    /// Sleeps until it is woken: nothing may go, or another thread will look.
+    Sleep,
+}
+
 impl<Client> Default for FirstAttempts<Client> {
     fn default() -> FirstAttempts<Client> {
         FirstAttempts(Mutex::new(Inner {
@@ -111,6 +131,7 @@ impl<Client> Default for FirstAttempts<Client> {
             last: 0,
             left: 0,
             in_hand: 0,
+            taken_at: None,
             threads: [Thread::Idle; TASK_THREADS],
             most: TASK_THREADS,
             trip: None,
@@ -187,7 +208,7 @@ impl<Client> FirstAttempts<Client> {
 
     /// Whether this thread, which was idle, is to look.
     pub(crate) fn is_called(&self, thread: usize) -> bool {
-        self.0.lock().threads[thread] == Thread::Awake
+        self.0.lock().threads[thread] == Thread::Called
     }
 
     /// Whether the server is far: a wake-up costs little beside a call.
@@ -195,17 +216,25 @@ impl<Client> FirstAttempts<Client> {
         self.0.lock().is_far()
     }
 
-    /// What this thread does next, and another thread that is to look as well. None: nothing may go. The caller owns the client, too.
-    pub(crate) fn next(&self, thread: usize) -> Option<(Batch, Option<usize>)> {
+    /// What this thread does next. `now` is for the pace: without it no batch waits. The caller owns the client, too.
+    pub(crate) fn next(&self, thread: usize, now: Option<Instant>) -> Next {
         let inner = &mut *self.0.lock();
-        let first = |list: &mut VecDeque<_>| list.drain(..list.len().min(MOST_AT_ONCE)).collect();
-        let mut next = Batch {
-            releases: first(&mut inner.releases),
-            withdrawals: first(&mut inner.withdrawals),
-            asks: VecDeque::new(),
-        };
-        inner.threads[thread] = Thread::Awake; // its former asks are answered
-        if next.is_empty() && inner.may_ask() {
+        inner.threads[thread] = Thread::Idle; // its former asks are answered
+        let cleanups = inner.releases.len() + inner.withdrawals.len();
+        let asks = if inner.may_ask() { inner.ready.len() } else { 0 };
+        if cleanups + asks == 0 {
+            return Next::Sleep;
+        }
+        if let Some(at) = inner.leaves_at().filter(|at| now.is_some_and(|now| now < *at)) {
+            if inner.will_look() {
+                return Next::Sleep;
+            }
+            inner.threads[thread] = Thread::Called;
+            return Next::LookAt(at);
+        }
+        let mut next = Batch::default();
+        // Far away the larger part goes first, if a thread is left for the other part.
+        if cleanups == 0 || (inner.is_far() && cleanups < asks && inner.busy() + 1 < inner.at_once()) {
             while next.asks.len() < MOST_AT_ONCE
                 && let Some(name) = inner.ready.pop_front()
             {
@@ -215,21 +244,20 @@ impl<Client> FirstAttempts<Client> {
                     next.asks.extend(of_lock.asks.pop_front().map(|(_, claim)| claim));
                 }
             }
+            inner.threads[thread] = Thread::Asks;
+        } else {
+            let first = |list: &mut VecDeque<_>| list.drain(..list.len().min(MOST_AT_ONCE)).collect();
+            next.releases = first(&mut inner.releases);
+            next.withdrawals = first(&mut inner.withdrawals);
+            inner.threads[thread] = Thread::Tells;
         }
-        inner.threads[thread] = match (next.is_empty(), next.asks.is_empty()) {
-            (true, _) => Thread::Idle,
-            (false, false) => Thread::Asks,
-            (false, true) => Thread::Awake,
-        };
         inner.left -= next.len();
         if inner.left == 0 {
             inner.client = None;
         }
-        if next.is_empty() {
-            return None;
-        }
         inner.in_hand += 1;
-        Some((next, inner.wake()))
+        inner.taken_at = now;
+        Next::Make(next, inner.wake())
     }
 
     /// Puts off a cleanup that this thread has in hand, if another thread asks for the lock just now, perhaps for the same request.
@@ -244,11 +272,12 @@ impl<Client> FirstAttempts<Client> {
         is_asked
     }
 
-    /// This thread has made the attempts of a batch, by calls that took so long each. It is going to look.
+    /// This thread has made the attempts of a batch, by calls that took so long each, and looks next.
     pub(crate) fn made(&self, thread: usize, batch: &Batch, call: Option<Duration>) {
         let inner = &mut *self.0.lock();
         inner.in_hand -= 1;
-        inner.threads[thread] = Thread::Awake;
+        // After a panic the thread pauses, and others look meanwhile.
+        inner.threads[thread] = if thread::panicking() { Thread::Idle } else { Thread::Tells };
         if let Some(call) = call {
             let longest = |trip: Duration| trip + trip / 4 + Duration::from_micros(1);
             inner.trip = Some(inner.trip.map_or(call, |trip| call.min(longest(trip))));
@@ -315,6 +344,10 @@ impl<Client> Inner<Client> {
         self.threads.iter().filter(|thread| is(**thread)).count()
     }
 
+    fn busy(&self) -> usize {
+        self.count(|thread| thread != Thread::Idle)
+    }
+
     fn is_far(&self) -> bool {
         self.trip.is_some_and(|trip| trip >= FAR)
     }
@@ -328,18 +361,27 @@ impl<Client> Inner<Client> {
         self.count(|thread| thread == Thread::Asks) < (self.at_once() - 1).max(1)
     }
 
+    /// When the next batch may leave for a far server, if batches are paced.
+    fn leaves_at(&self) -> Option<Instant> {
+        let is_paced = self.is_far() && 2 * self.in_hand >= self.at_once();
+        if is_paced { Some(self.taken_at? + self.trip? / PACE) } else { None }
+    }
+
+    /// Whether a thread is going to look, which wakes the next thread if it leaves something.
+    fn will_look(&self) -> bool {
+        self.threads.contains(&Thread::Called)
+    }
+
     /// Which thread is to look for what may go, if none will.
     fn wake(&mut self) -> Option<usize> {
-        let busy = self.count(|thread| thread != Thread::Idle);
-        let is_awake = self.count(|thread| thread == Thread::Awake) > 0;
-        let tells =
-            !(self.releases.is_empty() && self.withdrawals.is_empty()) && (self.is_far() || !is_awake);
-        let asks = !self.ready.is_empty() && self.may_ask() && (self.is_far() || busy == 0);
-        if !(tells || asks) || busy >= self.at_once() {
+        let is_told = !self.is_far() && self.threads.contains(&Thread::Tells);
+        let tells = !(self.releases.is_empty() && self.withdrawals.is_empty() || is_told);
+        let asks = !self.ready.is_empty() && self.may_ask() && (self.is_far() || self.busy() == 0);
+        if !(tells || asks) || self.busy() >= self.at_once() || self.will_look() {
             return None;
         }
         let idle = self.threads[..self.most].iter().position(|thread| *thread == Thread::Idle)?;
-        self.threads[idle] = Thread::Awake;
+        self.threads[idle] = Thread::Called;
         Some(idle)
     }
 }
@@ -365,9 +407,5 @@ impl Batch {
 
     fn len(&self) -> usize {
         self.releases.len() + self.withdrawals.len() + self.asks.len()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }

@@ -1,11 +1,12 @@
 //! Which first attempts go beside each other, on which threads, and in which order.
 
 use std::collections::{HashMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::support::ms;
-use crate::backlog::{Batch, Cleanup, FirstAttempt, FirstAttempts};
+use crate::backlog::{Batch, Cleanup, FirstAttempt, FirstAttempts, Next};
 use crate::claim::Claim;
 use crate::ids::LockName;
 use crate::timers::TASK_THREADS;
@@ -20,6 +21,7 @@ struct Threads {
     /// Threads that are to look.
     called: Vec<usize>,
     made: u32,
+    now: Instant,
 }
 
 impl Threads {
@@ -29,6 +31,7 @@ impl Threads {
             in_hand: [const { None }; TASK_THREADS],
             called: Vec::new(),
             made: 0,
+            now: Instant::now(),
         }
     }
 
@@ -56,11 +59,20 @@ impl Threads {
         self.called.extend(self.list.add(claim, attempt, Arc::new(())));
     }
 
+    /// If the thread has to keep to the pace, time goes on.
     fn looks(&mut self, thread: usize) {
-        let next = self.list.next(thread);
-        let (batch, wakes) = next.map_or((None, None), |(batch, wakes)| (Some(batch), wakes));
-        self.in_hand[thread] = batch;
-        self.called.extend(wakes);
+        match self.list.next(thread, Some(self.now)) {
+            Next::Make(batch, wakes) => {
+                self.in_hand[thread] = Some(batch);
+                self.called.extend(wakes);
+            }
+            Next::LookAt(at) => {
+                assert!(self.now < at, "it would look for ever");
+                self.now = at;
+                self.looks(thread);
+            }
+            Next::Sleep => {}
+        }
     }
 
     /// All threads that were called look.
@@ -128,6 +140,80 @@ fn a_release_never_waits_behind_an_ask() {
         threads.look();
         are(&threads.cleanups(), &[&release]);
         assert_eq!(threads.at_work(), asking + 1);
+    }
+}
+
+/// Once half of the threads are on their way, the next batch leaves at its time, with all that has come until then.
+#[test]
+fn batches_to_a_far_server_are_paced() {
+    let mut threads = Threads::with_server(ms(16));
+    for nth in 0..4 {
+        threads.wants(&format!("lock {nth}"), FirstAttempt::Ask);
+        threads.look();
+    }
+    let began = threads.now;
+    assert_eq!(threads.at_work(), 4);
+    threads.wants("late", FirstAttempt::Ask);
+    let thread = threads.called.pop().expect("a thread is called");
+    assert!(matches!(threads.list.next(thread, Some(began)), Next::LookAt(at) if at == began + ms(1)));
+    threads.wants("later", FirstAttempt::Ask);
+    assert!(threads.called.is_empty(), "the thread takes it along");
+    threads.looks(thread);
+    assert_eq!(threads.in_hand[thread].as_ref().map(|batch| batch.asks.len()), Some(2));
+    let began = threads.now;
+    threads.wants("next", FirstAttempt::Ask);
+    let thread = threads.called.pop().expect("a thread is called");
+    assert!(matches!(threads.list.next(thread, Some(began)), Next::LookAt(_)));
+    threads.answers(0, ms(16));
+    assert_eq!((threads.at_work(), threads.now), (4, began), "the thread that waits takes what is left");
+    // A thread that gives up all that is left, since the server is silent, keeps to no pace.
+    assert!(matches!(threads.list.next(thread, None), Next::Make(..)));
+}
+
+#[test]
+fn a_far_server_gets_the_larger_part_first() {
+    let mut threads = Threads::with_server(ms(10));
+    let release = threads.wants("held", FirstAttempt::Unlock);
+    let asks = ["a", "b"].map(|lock| threads.wants(lock, FirstAttempt::Ask));
+    let thread = threads.called.pop().expect("a thread is called");
+    threads.looks(thread);
+    are(&threads.asks(), &asks.each_ref());
+    threads.look();
+    are(&threads.cleanups(), &[&release]);
+    // The last thread tells of cleanups, however many asks there are.
+    for nth in 0..TASK_THREADS - 3 {
+        threads.wants(&format!("lock {nth}"), FirstAttempt::Ask);
+        threads.look();
+    }
+    let release = threads.wants("held", FirstAttempt::Unlock);
+    let asks = ["c", "d"].map(|lock| threads.wants(lock, FirstAttempt::Ask));
+    threads.look();
+    assert!(threads.cleanups().iter().any(|claim| Arc::ptr_eq(claim, &release)));
+    assert!(threads.asks().iter().all(|claim| !Arc::ptr_eq(claim, &asks[0])));
+}
+
+/// A thread pauses after a panic in the backend. It is called from its pause: no other may be left.
+#[test]
+fn after_a_panic_an_attempt_finds_a_thread() {
+    struct InHand<'a>(&'a mut Threads);
+    impl Drop for InHand<'_> {
+        fn drop(&mut self) {
+            let batch = self.0.in_hand[0].take().expect("it is at work");
+            self.0.list.made(0, &batch, None);
+        }
+    }
+    for trip in [ms(0), ms(10)] {
+        let mut threads = Threads::with_server(trip);
+        threads.wants("a", FirstAttempt::Ask);
+        threads.look();
+        let hand = InHand(&mut threads);
+        let panics = AssertUnwindSafe(move || {
+            let _hand = hand;
+            panic!("planted");
+        });
+        catch_unwind(panics).expect_err("it panics");
+        threads.wants("b", FirstAttempt::Ask);
+        assert_eq!(threads.called, [0]);
     }
 }
 

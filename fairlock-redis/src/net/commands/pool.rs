@@ -35,7 +35,7 @@ use crate::net::connection::{Address, Failure, MustBe, open_and_ask, told_apart}
 use crate::net::settings::Settings;
 
 /// The most commands in one batch, which bounds how many a caller waits for before its own.
-const TURN: usize = 64;
+const TURN: usize = 128;
 
 /// The connections to one server.
 pub(crate) struct Pool {
