@@ -26,7 +26,6 @@ use crate::error::{Error, LostCause, Result};
 use crate::flow::{Wish, end_of, error_of};
 use crate::logging::log_line;
 use crate::shared::Shared;
-use crate::stats::Outcome;
 use crate::time::{MOMENT, wake_afterwards};
 
 /// First attempts in a thread's hands. The drop leaves the rest of them to the watchdog, even after a panic.
@@ -79,7 +78,7 @@ pub(crate) fn begin(shared: &Arc<Shared>, wish: Wish<'_>) -> Result<Arc<Claim>> 
     shared.ledger.registry.get_or_make(name, &claim.owner, join, || (Arc::clone(&claim), ()));
     // A drain or a shutdown that began meanwhile may have listed the claims without this claim.
     if let Err(error) = may_begin(&shared.config, &wish) {
-        leave(shared, &claim);
+        leave(shared, &claim, "shutdown");
         return Err(error);
     }
     claim.begin_wait();
@@ -93,8 +92,8 @@ fn may_begin(config: &Config, wish: &Wish<'_>) -> Result<()> {
     if config.stop.is_closed() { Err(error_of(&wish.lock.name, Failure::Shutdown)) } else { Ok(()) }
 }
 
-/// A task stops waiting: it leaves the queue, or gives back what it was granted.
-pub(crate) fn leave(shared: &Arc<Shared>, claim: &Arc<Claim>) {
+/// A task stops waiting: it leaves the queue, or gives back what it was granted. `outcome`: what the wait's span says.
+pub(crate) fn leave(shared: &Arc<Shared>, claim: &Arc<Claim>, outcome: &str) {
     match claim.give_up_request().map(|give_up| give_up.after) {
         Some(AfterGivingUp::Withdraw) => {
             attempt_first(shared, claim, FirstAttempt::CleanUp(Cleanup::Withdraw));
@@ -104,7 +103,7 @@ pub(crate) fn leave(shared: &Arc<Shared>, claim: &Arc<Claim>) {
         // A loss was logged, and a claim that has failed holds nothing.
         None => _ = unlock(shared, claim, FirstAttempt::CleanUp(Cleanup::Release)),
     }
-    claim.end_wait(Outcome::Cancelled.name());
+    claim.end_wait(outcome);
 }
 
 /// Gives a task's hold up, by this attempt. The release is under way when this returns: `Claim::release_step` says how it ends.

@@ -101,9 +101,10 @@ mod traced {
             self.close_wait("granted", Some(token));
         }
 
-        /// A caller has left without the hold. The wait goes on if others wait, or if the request keeps its place.
+        /// A caller has left without the hold. The wait goes on if others wait, or if the request keeps its place. If the lock was granted
+        /// to them since this caller left, the wait ends when they take the hold.
         pub(crate) fn end_wait(&self, outcome: &str) {
-            if !self.is_waiting() {
+            if self.is_unlocked() {
                 self.close_wait(outcome, None);
             }
         }

@@ -263,6 +263,40 @@ fn a_wait_ends_though_another_caller_has_the_lock_before() {
     });
 }
 
+/// The call ends in the moment of the grant to another caller, or to the request that keeps its place.
+#[test]
+fn a_call_that_leaves_a_wait_to_others_does_not_end_its_span() {
+    let _alone = Alone::here();
+    let client = Client::new(MemoryBackend::new()).unwrap();
+    let own = || client.fair_lock("a").unwrap().owned_by(&client.new_owner()).unwrap();
+    let (lock, other) = (own(), own());
+    let recorder = Recorder::default();
+    for turn in 0..200 {
+        let at = recorder.count();
+        let theirs = with_default(tracing::subscriber::NoSubscriber::default(), || other.lock().unwrap());
+        let guard = thread::scope(|scope| {
+            with_default(recorder.clone(), || {
+                let mut request = lock.request().unwrap();
+                scope.spawn(|| theirs.unlock().unwrap());
+                loop {
+                    if turn % 2 == 0 {
+                        if let Some(guard) = request.wait_for(Duration::ZERO).unwrap().guard() {
+                            break guard;
+                        }
+                    } else if lock.try_lock().unwrap().guard().is_some() {
+                        break request.wait().unwrap();
+                    }
+                }
+            })
+        });
+        let token = guard.token();
+        drop(guard);
+        let wait = format!("fairlock.wait kind=fair lock=a outcome=granted rank=0 token={token}");
+        let hold = format!("fairlock.hold kind=fair lock=a outcome=released token={token}");
+        assert_eq!(recorder.since(at), [wait, hold], "turn {turn}");
+    }
+}
+
 /// A subscriber that asks the client at each event, and panics at every third.
 #[derive(Clone, Default)]
 struct Nosy(Arc<Asked>);

@@ -26,6 +26,7 @@ use crate::handle::lock::Lock;
 use crate::handle::owner::{Owner, Ownership, ThisThread};
 use crate::ids::LockKind;
 use crate::shared::Shared;
+use crate::stats::Outcome;
 use crate::tasks;
 use crate::time::Clock;
 
@@ -285,13 +286,12 @@ impl Attempt {
                     Ok(TryLock::Granted(AsyncGuard::new(shared, claim, token, ends)))
                 }
                 TaskStep::TooLate => {
-                    claim.end_wait("lost");
-                    tasks::leave(shared, &claim);
+                    tasks::leave(shared, &claim, "lost");
                     self.stage = Stage::New;
                     continue;
                 }
                 TaskStep::Pending => {
-                    tasks::leave(shared, &claim);
+                    tasks::leave(shared, &claim, Outcome::Cancelled.name());
                     Err(self.cancelled())
                 }
                 TaskStep::NotGranted => {
@@ -331,7 +331,7 @@ impl Drop for Attempt {
     fn drop(&mut self) {
         if let Stage::Waiting { claim, .. } = &self.stage {
             let _dropped_last = claim.take_waker();
-            tasks::leave(&self.lock.0.shared, claim);
+            tasks::leave(&self.lock.0.shared, claim, Outcome::Cancelled.name());
         }
     }
 }
