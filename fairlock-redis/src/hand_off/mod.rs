@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use fairlock_core::LockKind;
 use fairlock_core::backend::{
-    Acquire, Acquired, BackendError, ForceReleased, Hold, HoldCountSet, HoldKept, LockId, Place, Released,
-    Renewal, RequestId, Wait, Withdrawn,
+    Acquire, Acquired, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, HoldKept, LockId,
+    Place, Released, Renewal, RequestId, Wait, Withdrawn,
 };
 use redis::Value;
 
@@ -122,11 +122,13 @@ impl HandOff {
     }
 
     /// Takes the lock from all its holders, or takes only this hold. A script looks at some hundred holders: the next script goes on
-    /// behind them, and takes no hold that was granted meanwhile.
+    /// behind them, and takes no hold that was granted meanwhile. So many holders may renew, and move behind the others, that the end is
+    /// never reached: no further script starts after one response time-out.
     fn take(&self, lock: &LockId, only: Option<&Hold<'_>>) -> Result<ForceReleased, BackendError> {
         let [member, token] = only.map_or([Text(""); 2], named);
         let mut arguments = vec![self.options(None), capacity(lock), BeginBy, member, token];
         let mut answer = ForceReleased::NotHeld;
+        let until = Instant::now() + self.patience();
         loop {
             let reply =
                 self.shared.run(&self.call(&scripts::HAND_OFF_FORCE_RELEASE, lock, &arguments[..])?)?;
@@ -140,6 +142,10 @@ impl HandOff {
                 self.resume(lock, more);
                 return Ok(answer);
             };
+            if Instant::now() >= until {
+                let what = "not all holders of the lock could be looked at in one response time-out; some may be left: ask again";
+                return Err(BackendError::new(BackendErrorKind::Unavailable, what));
+            }
             arguments.truncate(5);
             arguments.extend([last_token, end].map(Number));
         }

@@ -1,6 +1,8 @@
 //! What the scripts in `hand_off/` are told, and what their replies mean. The server is a fake one.
 
 use std::sync::atomic::AtomicUsize;
+use std::sync::mpsc;
+use std::thread;
 
 use fairlock_core::backend::{Backend, Renew, only};
 use fairlock_core::{ClientId, FencingToken};
@@ -184,6 +186,18 @@ fn taking_a_lock_goes_on_behind_the_holders_that_were_looked_at() {
         assert_eq!(ran[0].1, ["s", "1", NEVER, MEMBER, "7"]);
         assert_eq!(ran[1..], vec![hands_on(); more]);
     }
+}
+
+#[test]
+fn taking_a_lock_ends_though_its_holders_never_do() {
+    let some = |_: &str, _: &[String]| "*4\r\n+taken\r\n:0\r\n:8\r\n:9\r\n".to_owned();
+    let (done, ended) = mpsc::channel();
+    thread::spawn(move || {
+        let (backend, _ran) = of(|builder| builder.response_timeout(Duration::from_millis(300)), some);
+        done.send(backend.force_release(&id(LockKind::ReadWrite))).unwrap();
+    });
+    let answer = ended.recv_timeout(Duration::from_secs(20)).expect("it ends");
+    assert!(answer.is_err_and(|error| error.kind() == BackendErrorKind::Unavailable));
 }
 
 #[test]
