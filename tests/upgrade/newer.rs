@@ -11,8 +11,8 @@ use fairlock::{
     Client, Discipline, Durability, Error, FileBackend, LockKind, LockName, PostgresBackend, RedisBackend,
 };
 use fairlock_core::backend::{
-    Acquire, Acquired, Backend, BackendError, BackendErrorKind, Hold, LockId, Place, Renew, RequestId, Wait,
-    only,
+    Acquire, Acquired, Backend, BackendError, BackendErrorKind, Hold, LockId, Place, Released, Renew,
+    Renewal, RequestId, Wait, Withdrawn, only,
 };
 use fairlock_core::{ClientId, FencingToken, OwnerId};
 use fairlock_tests::{Alone, PostgresServer, RedisServer, WorkDir};
@@ -236,10 +236,8 @@ fn on_redis_a_record_beside_a_lock_of_java_is_refused() {
     let [holder, mut waiter] = [&ann, &bob].map(|owner| Place::new(&lock, owner, RequestId::new(7)));
     waiter.wait = Wait::Forever;
     let ask = |place| only(backend.acquire(&[Acquire::new(place, LEASE)]));
-    assert!(
-        matches!(ask(holder), Ok(Acquired::Granted { .. }))
-            && matches!(ask(waiter), Ok(Acquired::Queued { .. }))
-    );
+    let Ok(Acquired::Granted { token, .. }) = ask(holder) else { panic!("it is free") };
+    assert!(matches!(ask(waiter), Ok(Acquired::Queued { .. })));
     for field in ["grant", "last"] {
         let text: String = store.0.query(&["HGET", "fairlock_record:{x}", field]);
         store.0.query::<()>(&["HSET", "fairlock_record:{x}", field, &format!("v2 {text}")]);
@@ -251,7 +249,15 @@ fn on_redis_a_record_beside_a_lock_of_java_is_refused() {
     assert_refused("renew a place", only(renewed));
     assert_refused("force_unlock", backend.force_release(&lock));
     assert_refused("inspect", backend.inspect(&lock, 0..10));
+    // A hold that the record may not name counts as lost, and the lock is free when the lease ends.
+    let hold = Hold::new(&lock, &ann, RequestId::new(7), token);
+    let renewed = backend.renew(ClientId::random(), &[Renew::Hold { hold, holds: 1, lease: LEASE }]);
+    assert!(matches!(only(renewed), Ok(Renewal::Lost)));
+    assert!(matches!(only(backend.release(&[hold])), Ok(Released::NotHeld)));
     assert_eq!(store.bytes(), before);
+    // A place is Java's alone.
+    assert!(matches!(only(backend.withdraw(&[waiter])), Ok(Withdrawn::Left)));
+    assert_eq!(store.bytes().lines().filter(|line| before.contains(line)).count(), 2, "lock and record");
 }
 
 /// A renewal of many holds is one script: only the hold at fault is refused.
