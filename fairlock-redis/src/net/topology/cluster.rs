@@ -129,10 +129,10 @@ impl Cluster {
         let nodes: HashMap<String, Arc<Pool>> = view
             .nodes
             .iter()
-            .map(|node| {
+            .map(|(at, node)| {
                 // A known node keeps its pool, with its connections and its back-off.
-                let known = map.nodes.get(&node.to_string()).cloned();
-                (node.to_string(), known.unwrap_or_else(|| self.new_pool(node)))
+                let known = map.nodes.get(at).cloned();
+                (at.clone(), known.unwrap_or_else(|| self.new_pool(node)))
             })
             .collect();
         map.slots.fill(None);

@@ -1,5 +1,7 @@
 //! Which node keeps which hash slots: what the nodes of a cluster say, and which of their views counts.
 
+use std::collections::HashMap;
+
 use redis::Value;
 
 use crate::net::connection::{Address, Failure};
@@ -11,15 +13,15 @@ use crate::net::value::{items, number, text};
 pub(super) struct View {
     /// First slot, last slot, and the node that keeps them; in order.
     pub(super) ranges: Vec<(u16, u16, Address)>,
-    /// All known nodes, including replicas.
-    pub(super) nodes: Vec<Address>,
+    /// All known nodes by their addresses, including replicas.
+    pub(super) nodes: HashMap<String, Address>,
 }
 
 impl View {
     /// Reads the reply to CLUSTER SLOTS: ranges of first slot, last slot, primary, replicas; a node is host, port, id and
     /// more. A missing host is that of the node that replied.
     pub(super) fn read(of: &Address, answer: &Value) -> Result<View, Failure> {
-        let mut view = View { ranges: Vec::new(), nodes: Vec::new() };
+        let mut view = View { ranges: Vec::new(), nodes: HashMap::new() };
         for range in items(answer).map_err(|_| unintelligible())? {
             let parts = items(range).map_err(|_| unintelligible())?;
             let [first, last, primary, replicas @ ..] = parts else { return Err(unintelligible()) };
@@ -42,9 +44,7 @@ impl View {
     }
 
     fn know(&mut self, node: &Address) {
-        if !self.nodes.iter().any(|known| known.is_same_server(node)) {
-            self.nodes.push(node.clone());
-        }
+        self.nodes.entry(node.to_string()).or_insert_with(|| node.clone());
     }
 
     fn agrees(&self, other: &View) -> bool {
@@ -119,9 +119,10 @@ mod tests {
         )
         .expect("a view");
         assert_eq!(shown(&read), ["0-98 asked:1", "99-99 asked:1", "100-16383 h2:2"]);
-        let nodes: Vec<String> = read.nodes.iter().map(Address::to_string).collect();
-        assert_eq!(nodes, ["h2:2", "h3:3", "asked:1"]);
-        assert_eq!(read.nodes[0].credentials(), Some((Some("u"), "canary")));
+        let mut nodes: Vec<_> = read.nodes.keys().collect();
+        nodes.sort();
+        assert_eq!(nodes, ["asked:1", "h2:2", "h3:3"]);
+        assert_eq!(read.nodes["h2:2"].credentials(), Some((Some("u"), "canary")));
     }
 
     #[test]
