@@ -1,20 +1,20 @@
-//! Clients of one backend: whom it knows, what their waiters watch, and what it renews for them.
+//! Clients of one backend: whom it knows, what their waiters watch and are told, and what it renews for them.
 
 use std::fs::{self, File};
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use fairlock_core::backend::{
     Acquire, Acquired, Backend, BackendErrorKind, Hold, LockId, Place as Asked, Renew, Renewal, RequestId,
-    only,
+    Wake, WakeSink, only,
 };
-use fairlock_core::{ClientId, LockKind, LockName, OwnerId};
+use fairlock_core::{ClientId, LockKind, LockName, OwnerId, TryLock};
 use fairlock_rules::{WakeUp, WakeUpKind};
 
-use super::store::{Count, Place};
+use super::store::Place;
 use crate::FileBackend;
 use crate::wake_ups;
 
@@ -26,6 +26,30 @@ fn lock(name: &str) -> LockId {
 
 fn ask(backend: &FileBackend, lock: &LockId, owner: &OwnerId) -> Acquired {
     only(backend.acquire(&[Acquire::new(Asked::new(lock, owner, RequestId::new(1)), LEASE)])).unwrap()
+}
+
+/// A client that counts its messages.
+#[derive(Default)]
+struct Count(AtomicUsize);
+
+impl WakeSink for Count {
+    fn wake(&self, _: Wake<'_>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// A client that reads one message.
+#[derive(Default)]
+struct Stuck {
+    is_called: AtomicBool,
+    mutex: Mutex<()>,
+}
+
+impl WakeSink for Stuck {
+    fn wake(&self, _: Wake<'_>) {
+        self.is_called.store(true, Ordering::SeqCst);
+        drop(self.mutex.lock());
+    }
 }
 
 fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -124,4 +148,65 @@ fn a_waiter_with_a_full_socket_is_given_time() {
     let started = Instant::now();
     wake_ups::send(dir, &[WakeUp { lock, owner, kind: WakeUpKind::Recheck }]);
     assert!(started.elapsed() > Duration::from_millis(2)); // of 5: the system counts in ticks
+}
+
+/// Its thread stands still, as in a long sweep.
+#[test]
+fn a_full_socket_holds_up_no_waiter() {
+    let (place, client, sink) = (Place::new(), ClientId::random(), Arc::new(Stuck::default()));
+    let backend = place.open();
+    let _held = place.client().fair_lock("x").unwrap().lock().unwrap();
+    let is_stuck = sink.mutex.lock().unwrap();
+    let _subscription = backend.subscribe(client, Arc::clone(&sink) as _).unwrap();
+    let (lock, owner) = (lock("x"), OwnerId::new(&format!("{client}:1")));
+    let wake_up = WakeUp { lock: lock.name.clone(), owner: owner.clone(), kind: WakeUpKind::Recheck };
+    let socket = UnixDatagram::unbound().unwrap();
+    socket.set_nonblocking(true).unwrap();
+    let send = || socket.send_to(wake_up.to_string().as_bytes(), place.0.join(format!("{client}.wake")));
+    send().unwrap();
+    eventually("the thread reads a message", || sink.is_called.load(Ordering::SeqCst));
+    while send().is_ok() {}
+    let (done, is_done) = mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| done.send(ask(&backend, &lock, &owner)).unwrap());
+        let answer = is_done.recv_timeout(Duration::from_secs(5));
+        drop(is_stuck);
+        assert!(matches!(answer, Ok(Acquired::Queued { .. })), "{answer:?}");
+    });
+}
+
+/// Its hold lasts for its lease. Only a presence file that nobody has locked says that a process has ended.
+#[test]
+fn a_client_that_ended_well_or_never_began_is_not_gone() {
+    for name in ["ended well", "never began"] {
+        let (place, client) = (Place::new(), ClientId::random());
+        let backend = place.open();
+        if name == "ended well" {
+            drop(backend.subscribe(client, Arc::new(Count::default())).unwrap());
+        }
+        let answer = ask(&backend, &lock("x"), &OwnerId::new(&format!("{client}:1")));
+        assert!(matches!(answer, Acquired::Granted { .. }));
+        let tried = place.client().fair_lock("x").unwrap().try_lock().unwrap();
+        assert!(matches!(tried, TryLock::Busy(_)), "{name}");
+    }
+}
+
+/// It stands ahead of a waiter that comes later, which would look again and again if it were told each time.
+#[test]
+fn a_gone_waiter_ahead_keeps_no_newcomer_looking() {
+    let (place, sink, lock) = (Place::new(), Arc::new(Count::default()), lock("x"));
+    let backend = place.open();
+    let ask = |owner: &str| ask(&backend, &lock, &OwnerId::new(owner));
+    let (dead, newcomer) = (ClientId::random(), ClientId::random());
+    ask("holder:1");
+    ask(&format!("{dead}:1"));
+    fs::write(place.0.join(format!("{dead}.here")), "1").unwrap();
+    let _subscription = backend.subscribe(newcomer, Arc::clone(&sink) as _).unwrap();
+    let until = Instant::now() + Duration::from_millis(300);
+    while Instant::now() < until {
+        ask(&format!("{newcomer}:1"));
+    }
+    // Once; and again if the thread looked for another reason before the newcomer had asked again.
+    let told = sink.0.load(Ordering::SeqCst);
+    assert!((1..5).contains(&told), "{told} times");
 }
