@@ -31,6 +31,7 @@ mod contact;
 mod giving_up;
 mod held;
 mod leaving;
+mod shown;
 mod spans;
 mod steps;
 mod tasks;
@@ -65,9 +66,8 @@ use waiting::Waiting;
 
 use crate::backend::{Acquire, Answer, Hold, LockId, Place, Renewal, RequestId, Wait};
 use crate::config::Config;
-use crate::error::{Busy, LostCause, SlowWait};
+use crate::error::{LostCause, SlowWait};
 use crate::ids::{FencingToken, LockKind, OwnerId};
-use crate::snapshot::{HeldLock, WaitingRequest};
 use crate::time::{Raise, Signal, TaskSlot};
 
 pub(crate) struct Claim {
@@ -289,73 +289,6 @@ impl Claim {
     /// Whether the claim still waits: a wake-up may be for any waiter of a lock.
     pub(crate) fn is_waiting(&self) -> bool {
         matches!(self.lock_state().phase, Phase::Waiting(_))
-    }
-
-    /// From when on the wait is slow, and is to be explained. None if nothing is to be explained: the claim does not wait, the server has not
-    /// answered yet, or a line was written.
-    pub(crate) fn slow_at(&self) -> Option<Instant> {
-        let state = self.lock_state();
-        let waits = matches!(state.phase, Phase::Waiting(_)) && state.contact.heard.is_some();
-        let is_due = waits && !self.explained.load(Ordering::Relaxed);
-        self.since.checked_add(self.config.slow_wait).filter(|_| is_due)
-    }
-
-    /// The slow wait is explained, or can't be.
-    pub(crate) fn set_explained(&self) {
-        self.explained.store(true, Ordering::Relaxed);
-    }
-
-    /// What the explanation of the slow wait has shown.
-    pub(crate) fn set_seen(&self, seen: Arc<SlowWait>) {
-        let _ = self.seen.set(seen); // each wait is explained once
-    }
-
-    /// For a caller or a task whose wait is over. A look that is under way is not waited for.
-    pub(crate) fn busy(&self) -> Busy {
-        Busy {
-            lock: self.lock.name.clone(),
-            waited: self.waited(self.config.now()),
-            slow_wait: self.seen.get().cloned(),
-        }
-    }
-
-    /// How long the hold is certain without another renewal; zero without a hold.
-    pub(crate) fn valid_for(&self, now: Instant) -> Duration {
-        self.valid_until().map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
-    }
-
-    /// Its entry in the list of what a client holds.
-    pub(crate) fn as_held(&self, now: Instant) -> Option<HeldLock> {
-        let state = self.lock_state();
-        state.certain(now).map(|held| HeldLock {
-            lock: self.lock.name.clone(),
-            kind: self.lock.kind,
-            owner: self.owner.clone(),
-            units: self.units,
-            token: held.token,
-            hold_count: held.count,
-            leaked: held.leaked,
-            held_for: now.saturating_duration_since(held.since),
-            valid_for: held.valid_until.saturating_duration_since(now),
-        })
-    }
-
-    /// Its entry in the list of what a client waits for.
-    pub(crate) fn as_waiting(&self, now: Instant) -> Option<WaitingRequest> {
-        let Phase::Waiting(waiting) = &self.lock_state().phase else { return None };
-        Some(WaitingRequest {
-            lock: self.lock.name.clone(),
-            kind: self.lock.kind,
-            owner: self.owner.clone(),
-            units: self.units,
-            rank: waiting.place.rank,
-            waiting_for: now.saturating_duration_since(self.since),
-        })
-    }
-
-    /// For how long its callers have waited, or did before they gave up just now.
-    pub(crate) fn waited(&self, now: Instant) -> Duration {
-        now.saturating_duration_since(self.since)
     }
 
     /// Has all threads and the task that wait for the claim look at it again. To be called without a mutex: a waker, which is the
