@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, ClientId, Discipline, RedisBackend};
+use fairlock::{Client, ClientId, Discipline, RedisBackend, RedisBuilder};
 use fairlock_tests::cluster::Replicas;
 use fairlock_tests::server_state::{add_dead_places, queue, scripts_run, until_in_queue};
 use fairlock_tests::{Alone, CleanServer, Cluster, RedisServer, eventually};
@@ -14,6 +14,16 @@ use crate::support::*;
 
 const QUEUE: &str = "fairlock_queue:{poisoned}";
 const RECORD: &str = "fairlock_record:{poisoned}";
+
+/// A client whose calls are answered and whose places last, however busy the machine is: poison is no outage.
+fn patient(backend: RedisBuilder) -> Client {
+    let backend = backend.connect_timeout(SOON).response_timeout(SOON).connect().unwrap();
+    Client::builder(backend).lease(4 * SOON).place_ttl(SOON).build().unwrap()
+}
+
+fn patients(server: &RedisServer) -> [Client; 2] {
+    [(); 2].map(|()| patient(RedisBackend::builder(&server.url())))
+}
 
 /// Members of a queue that none of our clients has written.
 fn poison() -> Vec<Vec<u8>> {
@@ -32,7 +42,7 @@ fn poison() -> Vec<Vec<u8>> {
 }
 
 /// The second client waits for the lock that the first holds, and this is done to the keys; it gets the waiter's member. The waiter has
-/// the lock in time all the same, its member and senseless ones ahead of the others are gone, and a newcomer is not delayed either.
+/// the lock at once all the same, its member and senseless ones ahead of the others are gone, and a newcomer is not delayed either.
 #[track_caller]
 fn survives(server: &RedisServer, clients: &[Client; 2], what: &str, spoil: impl FnOnce(&[u8])) {
     let [holder, waiter] = clients;
@@ -40,11 +50,10 @@ fn survives(server: &RedisServer, clients: &[Client; 2], what: &str, spoil: impl
     let waiting = request(waiter, "poisoned");
     let ours = queue_bytes(server, "poisoned").pop().unwrap();
     spoil(&ours);
-    let (token, since) = (guard.token(), Instant::now());
+    let token = guard.token();
     assert!(guard.renew().is_ok(), "{what}");
     guard.unlock().unwrap();
     let later = granted(waiting, SOON);
-    assert_within(since, heartbeat_bound(), &format!("{what}: the hand-over"));
     assert!(later.token() > token, "{what}");
     later.unlock().unwrap();
     let left = queue_bytes(server, "poisoned");
@@ -55,16 +64,15 @@ fn survives(server: &RedisServer, clients: &[Client; 2], what: &str, spoil: impl
         score < 4_503_599_627_370_496.0
     };
     assert!(!left.iter().any(ahead), "{} are left", left.len());
-    let since = Instant::now();
     take(waiter, "poisoned").unlock().unwrap();
-    assert_within(since, heartbeat_bound(), &format!("{what}: the next lock"));
+    assert_eq!(waiter.stats().granted_by_polling, 0, "{what}: no heartbeat is waited for");
 }
 
 /// G3, G4. Malformed members are removed. A possible waiter of an unknown client leaves, too, and delays no other.
 #[test]
 fn poison_in_a_queue_is_passed_over_and_removed() {
     let server = CleanServer::start();
-    let clients = [(); 2].map(|()| client(&server));
+    let clients = patients(&server);
     // Members without an end: no place, an unreadable one, and one that never expires.
     for place in [None, Some(&b"\0garbage"[..]), Some(b"1e400 nan -1 x"), Some(GOOD_FOR_EVER)] {
         passes_poison_over(&server, &clients, place, &poison());
@@ -81,10 +89,7 @@ fn poison_in_a_queue_is_passed_over_and_removed() {
 fn poison_in_a_queue_of_a_cluster_is_removed() {
     let _alone = Alone::here();
     let cluster = Cluster::start(Replicas::None);
-    let clients = [(); 2].map(|()| {
-        let backend = cluster.builder().connect().unwrap();
-        Client::builder(backend).lease(LEASE).place_ttl(PLACE).build().unwrap()
-    });
+    let clients = [(); 2].map(|()| patient(cluster.builder()));
     let senseless: Vec<_> = poison().into_iter().filter(|member| !is_well_formed(member)).collect();
     passes_poison_over(cluster.owner_of("poisoned"), &clients, Some(GOOD_FOR_EVER), &senseless);
     drop(clients);
@@ -154,7 +159,7 @@ fn an_owner_that_is_not_text_is_shown_and_hides_nothing() {
 #[test]
 fn a_waiter_with_a_spoilt_ticket_still_gets_its_turn() {
     let server = CleanServer::start();
-    let clients = [(); 2].map(|()| client(&server));
+    let clients = patients(&server);
     for ticket in ["+inf", "-inf", "-5", "1e300", "9007199254740992", "4503599627370496", "0.5"] {
         survives(&server, &clients, ticket, |ours| {
             redis::cmd("ZADD").arg(QUEUE).arg(ticket).arg(ours).exec(&mut server.con()).unwrap();
@@ -168,7 +173,7 @@ fn a_waiter_with_a_spoilt_ticket_still_gets_its_turn() {
 #[test]
 fn poison_in_the_description_of_a_grant_stops_no_client() {
     let server = CleanServer::start();
-    let clients = [(); 2].map(|()| client(&server));
+    let clients = patients(&server);
     let huge = "9".repeat(1_000_000);
     let fields = ["grant", "last", "queue"].map(|field| (field, None));
     // Each number of the queue: the last ticket that had its turn, pulse, clock, least TTL, and until when it rests.
