@@ -101,6 +101,10 @@ pub fn work_of_a_task_is_dropped_when_its_hold_is_lost(harness: &impl Harness) {
         pending::<()>().await
     });
     assert!(matches!(run(harness, work), Err(Error::Lost(_))));
+    // Also work that awaits nothing after the loss.
+    let blocking = lock(harness, "work");
+    let late = ours.with(async |_| blocking.force_unlock().unwrap());
+    assert!(matches!(run(harness, late), Err(Error::Lost(_))));
     let held = run(harness, theirs.try_lock()).unwrap().guard().expect("it was taken");
     assert!(matches!(run(harness, ours.try_with(async |_| ())), Ok(TryLock::Busy(_))));
     run(harness, held.unlock()).unwrap();

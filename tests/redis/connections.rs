@@ -15,8 +15,6 @@ use fairlock_tests::log_lines::{keep_log_lines, log_lines};
 use fairlock_tests::{
     CleanServer, RedisServer, eventually, look_until, wait_until_no_residue, wait_until_no_threads,
 };
-use futures::executor::block_on;
-use futures::future::join_all;
 use log::LevelFilter;
 use redis::IntoConnectionInfo;
 
@@ -232,37 +230,6 @@ fn scripts(server: &RedisServer) -> u64 {
     let stats: String = server.query(&["INFO", "commandstats"]);
     let of_scripts = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
     of_scripts.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
-}
-
-/// Its connections were refused, so no request was sent: of each try nothing is left, when it ends and when the server is back.
-#[test]
-fn tries_while_the_server_is_away_leave_nothing_to_tell_it() {
-    const TRIES: usize = 1000;
-    let server = CleanServer::start();
-    let client = client_at(&server.url());
-    let lock = client.fair_lock("orders").unwrap();
-    take_now(&client, "orders").unlock().unwrap();
-    server.kill();
-    let of_thread = || lock.owned_by(&client.new_owner()).unwrap().try_lock().map(drop);
-    // The open connection breaks, and that attempt may have been sent.
-    assert_unavailable(of_thread(), &["refused"]);
-    for _ in 0..TRIES {
-        assert_unavailable(of_thread(), &["refused"]);
-    }
-    // At once: the watchdog makes their second attempts, after a pause.
-    let tasks = (0..TRIES).map(|_| lock.to_async().try_lock());
-    for tried in block_on(join_all(tasks)) {
-        assert_unavailable(tried.map(drop), &["refused"]);
-    }
-    assert!(client.waiting().is_empty());
-    server.restart();
-    eventually(BOUND, "the same lock works again", || {
-        lock.try_lock().is_ok_and(|tried| tried.guard().expect("it is free").unlock().is_ok())
-    });
-    client.shutdown().unwrap(); // tells what else is left
-    let scripts = scripts(&server);
-    assert!(scripts < 20, "{scripts} scripts");
-    wait_until_no_residue(&server);
 }
 
 /// Each call is told, so none needs a line.

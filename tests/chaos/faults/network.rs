@@ -143,25 +143,6 @@ fn a_server_that_closes_idle_connections_is_not_noticed() {
     assert_no_residue(&server, &[]);
 }
 
-/// C8: validity counts from before the request was sent.
-#[test]
-fn a_slow_grant_is_valid_for_the_rest_of_its_lease() {
-    let _alone = Alone::here();
-    let (server, proxy) = world();
-    let lock = lock(&proxy.url(), "late");
-    take(&lock).unlock().unwrap();
-    for late in [10, 100, 200] {
-        proxy.set(Traffic::Replies, Rule::Delay(ms(late)));
-        let asked = Instant::now();
-        let guard = take(&lock);
-        let (took, good_for) = (asked.elapsed(), guard.valid_for());
-        assert!(took >= ms(late), "{took:?}");
-        assert!(good_for <= LEASE.saturating_sub(took), "{took:?} under way, good for {good_for:?}");
-        guard.unlock().unwrap();
-    }
-    assert_no_residue(&server, &[]);
-}
-
 /// C8, B12: the lease has ended when the grant arrives. It is never reported as a hold.
 #[test]
 fn a_grant_that_arrives_after_its_lease_is_refused() {

@@ -12,7 +12,7 @@ use fairlock::{
 use fairlock_tests::{Alone, RedisServer, assert_no_residue, eventually};
 use futures::executor::block_on;
 
-use crate::support::{EXECUTORS, SOON, begin, in_memory, is_free_soon, on_each_backend, take, task, unlock};
+use crate::support::{EXECUTORS, SOON, begin, in_memory, is_free_soon, take, task, unlock};
 
 #[track_caller]
 fn granted<T>(outcome: TryLock<T>) -> T {
@@ -134,39 +134,6 @@ fn every_call_is_awaited_on_every_executor_on_redis() {
         assert_eq!(ended.load(SeqCst), 1, "{name}");
         assert_no_residue(&server, &[]);
     }
-}
-
-/// Dropped while it waits for the second lock: it leaves that queue, and the first one is free.
-fn gives_all_back(clients: &[Client; 2]) {
-    let [client, other] = clients.each_ref().map(Client::to_async);
-    let [first, second] = ["all:a", "all:b"].map(|name| other.fair_lock(name).unwrap());
-    let held = take(&second);
-    let waits = || client.lock_all(&["all:b", "all:a"]);
-    for _ in 0..20 {
-        let mut waiting = Box::pin(waits());
-        begin(&mut waiting); // perhaps it waits for the first answer still
-        drop(waiting);
-        is_free_soon(&first);
-    }
-    let mut waiting = Box::pin(waits());
-    eventually(SOON, "it waits for the second lock", || {
-        begin(&mut waiting);
-        block_on(second.inspect()).unwrap().queue_length == 1
-    });
-    assert!(block_on(first.is_locked()).unwrap());
-    drop(waiting);
-    is_free_soon(&first);
-    eventually(SOON, "it left the second queue", || block_on(second.inspect()).unwrap().queue_length == 0);
-    unlock(held);
-    block_on(async { client.lock_all(&["all:b", "all:a"]).await?.unlock().await }).unwrap();
-    drop(block_on(waits()).unwrap());
-    is_free_soon(&first);
-    is_free_soon(&second);
-}
-
-#[test]
-fn a_dropped_lock_all_gives_all_back() {
-    on_each_backend(gives_all_back);
 }
 
 /// As with threads: to wait on without the first lock could deadlock, and would be of no use.

@@ -2,7 +2,6 @@
 
 mod calls;
 mod crowds;
-mod drops;
 mod executors;
 mod faults;
 mod paused;

@@ -11,9 +11,7 @@ use futures::executor::block_on;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{Instant, timeout};
 
-use crate::support::{
-    EXECUTORS, Executor, Resource, Task, begin, in_memory, pause, take, task, turn, unlock,
-};
+use crate::support::{EXECUTORS, begin, in_memory, pause, take, task, unlock};
 
 const LIMIT: Duration = Duration::from_secs(5);
 const ROUNDS: usize = 200;
@@ -204,86 +202,5 @@ fn a_manual_clock_tells_the_time_of_tasks() {
         unlock(guard);
         unlock(block_on(second).unwrap());
         assert_eq!(client.stats().lost, 1, "{name}");
-    }
-}
-
-/// Tasks of every executor end with a client that is drained under them. Each executor, in each order of its own: exclusion, and
-/// no task is forgotten.
-#[test]
-fn tasks_of_every_executor_end_with_a_drained_client() {
-    let _alone = Alone::here();
-    const TASKS: usize = 40;
-    let drains = |(name, executor): (&str, Executor), round: usize| {
-        let [client, other] = in_memory();
-        let resource = Resource::new(1);
-        let ended = Arc::new(AtomicUsize::new(0));
-        let tasks = (0..TASKS).map(|nth| -> Task {
-            let kinds = locks(&client, "drained");
-            let lock = kinds[round % kinds.len()].clone();
-            let (resource, ended) = (Arc::clone(&resource), Arc::clone(&ended));
-            task(async move {
-                // Until the drain refuses it.
-                loop {
-                    match lock.lock().await {
-                        Ok(guard) => {
-                            resource.work(1).await;
-                            guard.check().unwrap();
-                            if nth % 3 == 0 { drop(guard) } else { guard.unlock().await.unwrap() }
-                        }
-                        Err(Error::Shutdown { .. }) => break,
-                        Err(error) => panic!("{error}"),
-                    }
-                    pause().await;
-                }
-                ended.fetch_add(1, SeqCst);
-            })
-        });
-        let tasks: Vec<_> = tasks.collect();
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while resource.uses() < 20 + 7 * round as u32 {
-                    std::thread::yield_now();
-                }
-                assert!(
-                    client.drain(LIMIT * 4).unwrap().is_empty(),
-                    "{name}: each holder gives its lock back"
-                );
-            });
-            executor(tasks);
-        });
-        assert_eq!(ended.load(SeqCst), TASKS, "{name}");
-        for lock in locks(&other, "drained") {
-            unlock(take(&lock));
-        }
-    };
-    for round in 0..8 {
-        EXECUTORS.into_iter().for_each(|executor| drains(executor, round));
-    }
-}
-
-/// Waiters of every executor are served in the order of their first polls. So no request passes one that was polled before it,
-/// also on several threads.
-#[test]
-fn waiters_are_served_in_the_order_of_first_polls() {
-    let _alone = Alone::here();
-    for (name, executor) in EXECUTORS {
-        let [client, other] = in_memory();
-        let lock = client.fair_lock("order").unwrap().to_async();
-        let held = take(&other.fair_lock("order").unwrap().to_async());
-        let mut waits: Vec<_> = (0..50).map(|_| lock.lock()).collect();
-        waits.iter_mut().for_each(begin);
-        let served = Arc::new(AtomicUsize::new(0));
-        let tasks = waits.into_iter().enumerate().map(|(nth, waiting)| -> Task {
-            let served = Arc::clone(&served);
-            task(async move {
-                let guard = waiting.await.unwrap();
-                assert_eq!(served.fetch_add(1, SeqCst), nth, "{name}");
-                guard.unlock().await.unwrap();
-            })
-        });
-        let tasks: Vec<_> = tasks.chain([task(async move { held.unlock().await.unwrap() })]).collect();
-        executor(tasks);
-        assert_eq!(served.load(SeqCst), 50, "{name}");
-        block_on(turn(&lock, &Resource::new(1), 1, 0));
     }
 }

@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use fairlock::{AsyncGuard, AsyncLock, Client, MemoryBackend, RedisBackend, TryLock};
-use fairlock_tests::{Alone, RedisServer, assert_no_residue};
+use fairlock_tests::RedisServer;
 use futures::executor::{LocalPool, ThreadPool};
 use futures::task::{LocalSpawnExt, SpawnExt};
 use tokio::runtime::{Builder, Runtime};
@@ -99,17 +99,6 @@ pub(crate) fn in_memory() -> [Client; 2] {
 
 pub(crate) fn on_redis(server: &RedisServer) -> [Client; 2] {
     [(), ()].map(|()| Client::new(RedisBackend::connect(&server.url()).unwrap()).unwrap())
-}
-
-/// Runs the test on both backends, and looks for residue.
-pub(crate) fn on_each_backend(test: impl Fn(&[Client; 2])) {
-    let _alone = Alone::here();
-    test(&in_memory());
-    let server = RedisServer::start();
-    let clients = on_redis(&server);
-    test(&clients);
-    clients.iter().for_each(|client| client.shutdown().unwrap());
-    assert_no_residue(&server, &[]);
 }
 
 /// What a lock protects: this many units at most.

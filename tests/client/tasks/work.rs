@@ -59,36 +59,6 @@ fn work_of_every_executor_runs_alone() {
     }
 }
 
-#[test]
-fn work_is_dropped_when_its_hold_is_lost() {
-    let _alone = Alone::here();
-    let server = RedisServer::start();
-    for (name, executor) in EXECUTORS {
-        for [client, operator] in [in_memory(), on_redis(&server)] {
-            let lock = client.to_async().fair_lock("lost").unwrap();
-            let blocking = operator.fair_lock("lost").unwrap();
-            let theirs = blocking.to_async();
-            let (count, ends) = ends();
-            executor(vec![task(async move {
-                let lost = lock
-                    .with(async |hold| {
-                        let _ends = ends();
-                        assert!(theirs.force_unlock().await.unwrap());
-                        assert_eq!(hold.lost().await.token, hold.token());
-                        pending::<()>().await
-                    })
-                    .await;
-                assert!(matches!(lost, Err(Error::Lost(_))), "{lost:?}");
-                // Work that had no await after the loss is dropped as well.
-                let late = lock.with(async |hold| blocking.force_unlock().map(|_| hold.is_lost()));
-                assert!(matches!(late.await, Err(Error::Lost(_))));
-                assert!(matches!(lock.try_with(async |hold| hold.token()).await, Ok(TryLock::Granted(_))));
-            })]);
-            assert_eq!(count.load(SeqCst), 1, "{name}");
-        }
-    }
-}
-
 /// While it waits, while it works, and while it releases.
 #[test]
 fn a_dropped_with_gives_the_lock_back_after_its_work() {

@@ -1,37 +1,9 @@
-//! The cost of waiting, handing over and re-entry: scripts, and the commands in them, as the server counts them.
+//! The cost of handing over and re-entry: scripts, and the commands in them, as the server counts them.
 
 use std::sync::Barrier;
 use std::thread;
-use std::time::{Duration, Instant};
 
 use crate::support::*;
-
-/// Heartbeats come every third of a place's life. Those due within a ninth of it are sent together.
-#[test]
-fn waiting_costs_one_script_a_heartbeat_however_many_wait() {
-    for waiters in [1, 200] {
-        let server = CleanServer::start();
-        let (holder, ours) = (client(&server.url()), with_places(&server.url(), Duration::from_millis(1800)));
-        let guard = take(&holder, "crowd");
-        let started = Instant::now();
-        let requests: Vec<_> = (0..waiters).map(|_| request(&ours, "crowd")).collect();
-        let groups = 1 + started.elapsed().as_millis() / 200;
-        assert_eq!(server.query::<Vec<String>>(&["PUBSUB", "CHANNELS"]).len(), 2);
-        let (started, before) = (Instant::now(), scripts_run(&server));
-        thread::sleep(Duration::from_millis(3100)); // five heartbeats
-        let (scripts, beats) = (scripts_run(&server) - before, started.elapsed().as_millis() / 600);
-        assert!(scripts >= 3, "only {scripts} scripts in {beats} heartbeats");
-        let most = groups * (beats + 1) + 1; // the first one had to be loaded
-        assert!(u128::from(scripts) <= most, "{scripts} scripts in {beats} heartbeats of {groups} groups");
-        let listens = |line: &String| line.contains(" sub=1 ");
-        assert_eq!(server.clients().iter().filter(|line| listens(line)).count(), 2);
-        drop(requests);
-        guard.unlock().unwrap();
-        eventually(SOON, "all requests have left", || {
-            server.query::<i64>(&["EXISTS", "crowd", "fairlock_queue:{crowd}"]) == 0
-        });
-    }
-}
 
 /// A contended turn costs two scripts, and nothing is found by polling.
 #[test]
