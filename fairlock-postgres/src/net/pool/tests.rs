@@ -56,7 +56,7 @@ fn a_transaction_has_its_limits_behind_a_pooler_too() {
 
 /// Each of its transactions may have another session. Others are set up once.
 #[test]
-fn behind_a_pooler_each_transaction_asks_for_a_commit_that_waits() {
+fn behind_a_pooler_each_commit_is_asked_to_wait_for_the_disk() {
     for (level, is_asked_for) in [("on", true), ("off", false)] {
         let url = new_database();
         let set =
