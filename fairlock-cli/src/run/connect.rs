@@ -38,16 +38,15 @@ pub(super) fn connect(server: &Server, options: &Run, signals: &Receiver<i32>) -
     let (tell, mut failed) = unbounded();
     let (server, terms, began) = (server.clone(), options.terms.clone(), Instant::now());
     let work = move || {
-        let mut failures = 1; // the first has a pause already: a server that is full has others who try
-        loop {
+        for failures in 2.. {
+            // The first has a pause already: a server that is full has others who try.
             let left = within.saturating_sub(began.elapsed());
             match server::holder(&server, &terms) {
                 Err(Failure { exit: Exit::Unavailable, message }) if !left.is_zero() => {
                     let _ = tell.send(message);
-                    failures += 1;
                     thread::sleep(pause(failures).min(left));
                 }
-                ended => return done.send(ended),
+                ended => return drop(done.send(ended)),
             }
         }
     };

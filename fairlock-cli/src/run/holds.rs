@@ -41,28 +41,18 @@ impl Holds {
     ///
     /// # Errors
     /// The first. It goes on with the others.
-    pub(super) fn keep_for(mut self, at_least: Duration) -> Result<()> {
-        let mut kept = Ok(());
-        while let Some((guard, _)) = self.0.pop() {
-            kept = kept.and(guard.keep_for(at_least));
-        }
-        kept
+    pub(super) fn keep_for(self, at_least: Duration) -> Result<()> {
+        let kept = self.0.into_iter().rev().map(|(guard, _)| guard.keep_for(at_least));
+        kept.fold(Ok(()), Result::and)
     }
 
-    /// Whether `lost` is the loss of one of these holds. The other case: a grant ended before this process took it.
-    pub(super) fn have(&self, lost: &Lost) -> bool {
-        self.guards().any(|guard| guard.name() == lost.lock.as_str() && guard.token() == lost.token)
+    /// Whether one of them is lost. What is told as lost may also be a grant that ended before this process took it.
+    pub(super) fn are_lost(&self) -> bool {
+        self.guards().any(OwnedGuard::is_lost)
     }
 
     /// A channel for the loss of each.
     pub(super) fn losses(&self) -> Vec<Receiver<Lost>> {
         self.guards().map(|guard| guard.lost().clone()).collect()
-    }
-}
-
-impl Drop for Holds {
-    /// The last that was granted first.
-    fn drop(&mut self) {
-        while self.0.pop().is_some() {}
     }
 }

@@ -62,9 +62,8 @@ pub(super) fn run(
                 Err(_) => {}
             },
             recv(renewed) -> _ => minder.certain_for(certain),
-            recv(outside.losses) -> lost => match lost {
-                Ok(lost) if holds.have(&lost) => minder.taken(),
-                _ => {}
+            recv(outside.losses) -> _ => if holds.are_lost() {
+                minder.taken();
             },
             recv(words) -> said => {
                 minder.ends_it();

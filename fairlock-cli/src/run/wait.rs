@@ -74,7 +74,7 @@ pub(super) fn wait(
             recv(request.decided()) -> _ => break None,
             recv(time_out) -> _ => break Some(Ended::TimedOut),
             recv(outside.losses) -> lost => match lost {
-                Ok(lost) if holds.have(&lost) => break Some(Ended::Lost(lost)),
+                Ok(lost) if holds.are_lost() => break Some(Ended::Lost(lost)),
                 _ => {}
             },
             recv(update) -> _ => progress.show(&request),
@@ -162,8 +162,7 @@ impl Progress<'_> {
 
     fn text(&self, request: &OwnedRequest) -> String {
         let place = match request.rank() {
-            _ if !self.lock.has_queue() => String::new(),
-            None => String::new(),
+            None => String::new(), // a plain lock has no queue
             Some(0) => "next in the queue, ".to_owned(),
             Some(ahead) => format!("{ahead} ahead, "),
         };
@@ -186,12 +185,7 @@ fn busy(lock: &Wanted, store: &Store, outer: &Outer) -> Waited {
 /// # Errors
 /// If the server is gone by now. And if it grants nothing to anyone: a free lock in a grace is no lock that another owner has.
 fn held_up_by(lock: &Wanted, store: &Store) -> Result<String, Failure> {
-    let state = match lock.look(0..0) {
-        Ok(state) => state,
-        Err(error) if error.is_transient() => return Err(error.into()),
-        // It said that the lock is busy, and may refuse to say more.
-        Err(error) => return Ok(error.to_string()),
-    };
+    let state = lock.look(0..0)?;
     let held_by = kind::held_by(&state);
     let Some(left) = store.grace_left() else {
         return Ok(match (state.holders.is_empty(), state.waiting()) {

@@ -102,9 +102,4 @@ impl Wanted {
             Wanted::Permit(semaphore) => semaphore.name(),
         }
     }
-
-    /// Whether a waiter has a place in a queue.
-    pub(super) fn has_queue(&self) -> bool {
-        !matches!(self, Wanted::Lock(lock, _) if lock.kind() == LockKind::Plain)
-    }
 }

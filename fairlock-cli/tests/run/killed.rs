@@ -57,6 +57,22 @@ fn a_waiter_that_is_told_to_end_leaves_the_queue_at_once() {
     guard.unlock().unwrap();
 }
 
+/// Its turn came and went while it stood still: that is no loss of a hold.
+#[test]
+fn a_waiter_that_missed_its_turn_waits_for_the_next() {
+    let host = Host::new();
+    let ours = host.lock("x");
+    let guard = ours.lock().unwrap();
+    let mut waiter = host.starts("x --lease 2s", "echo turn");
+    wait_for_queue(&ours, 1);
+    stop(&waiter.0);
+    guard.unlock().unwrap();
+    assert!(ours.is_locked().unwrap(), "it was handed over");
+    eventually(SOON, "the turn is over", || !ours.is_locked().unwrap());
+    cont(&waiter.0);
+    waiter.output().is(0, "turn\n", "");
+}
+
 #[test]
 fn a_signal_while_it_connects_is_no_outage() {
     // It accepts connections, and sends nothing.

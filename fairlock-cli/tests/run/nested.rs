@@ -1,6 +1,8 @@
 //! Commands inside the program of another one.
 
-use fairlock_tests::RedisServer;
+use std::time::Duration;
+
+use fairlock_tests::{RedisServer, eventually};
 
 use crate::support::{
     FAIRLOCK, Host, Running, SOON, fairlock, process_in, says, script, wait_for_queue, words,
@@ -62,6 +64,19 @@ fn what_an_inner_command_can_have_it_gets() {
     starts(&host, &["b"], &apart).output().failed(124, &["fairlock: b is not free: held by "]);
 }
 
+/// A permit that others have comes back: the one of the command around it is not all.
+#[test]
+fn a_nested_command_waits_for_a_permit_of_others() {
+    let host = Host::new();
+    let semaphore = host.client("").semaphore("m", 2).unwrap();
+    let permit = semaphore.acquire().unwrap();
+    let mut waits = starts(&host, &["--permits 2 m", "--permits 2 m"], "echo yes");
+    eventually(SOON, "it waits", || semaphore.inspect().unwrap().queue_length == 1);
+    std::thread::sleep(Duration::from_millis(800)); // it has looked who holds the lock
+    permit.unlock().unwrap();
+    waits.output().is(0, "yes\n", "");
+}
+
 /// A command in the background follows the command that it runs under, also where the lock stays taken for some time.
 #[test]
 fn a_background_command_follows_the_one_around_it() {
@@ -106,13 +121,13 @@ fn a_nested_reader_behind_a_writer_does_not_wait_for_ever() {
 #[test]
 fn a_program_is_told_of_the_commands_around_it() {
     let host = Host::new();
-    let tell = "echo $FAIRLOCK_OWNER; echo $FAIRLOCK_OUTER";
+    let tell = "echo $FAIRLOCK_OWNER; echo ${FAIRLOCK_OUTER-none}";
     let said = starts(&host, &["a", "b"], tell).output().gave(0).out;
     let lines: Vec<&str> = said.lines().collect();
     assert!(lines[0].contains(':') && lines[1].contains(':') && lines[0] != lines[1], "{said}");
     let mut alone = fairlock(&host.url(), &["run", "a", "--", "sh", "-c", tell]);
     alone.env("FAIRLOCK_OUTER", "left:1");
     let said = Running::start(alone).output().gave(0).out;
-    assert!(said.ends_with("\n\n"), "{said}");
+    assert!(said.ends_with("\nnone\n"), "{said}");
     assert!(says(&host.url(), "run --help").out.contains("FAIRLOCK_OUTER"));
 }

@@ -34,11 +34,11 @@ fn an_ignored_signal_stays_ignored() {
     let pid = host.dir.file("pid");
     let program = script(&pid, &host.until("go"));
     let mut nohup = std::process::Command::new("sh");
-    nohup.args(["-c", "trap '' HUP; exec \"$@\"", "sh", FAIRLOCK]).args(arguments(&["x"], &program));
+    nohup.args(["-c", "trap '' HUP USR2; exec \"$@\"", "sh", FAIRLOCK]).args(arguments(&["x"], &program));
     nohup.env("FAIRLOCK_REDIS", host.url()).stdin(std::process::Stdio::null());
     let mut holder = Running::start(nohup);
     process_in(&pid);
-    holder.signal("HUP");
+    ["HUP", "USR2"].iter().for_each(|signal| holder.signal(signal));
     host.makes("go");
     assert_eq!(holder.status().code(), Some(0));
 }
