@@ -138,7 +138,7 @@ fn a_durable_holders_minder_gives_back_by_a_quorum() {
 #[test]
 fn a_killed_fairlocks_minder_gives_the_lock_back() {
     for (options, trap) in [
-        ("x", ""),
+        ("x --kill-after 15s", ""),
         ("x --plain", ""),
         ("x --discipline redisson", ""),
         ("x --kill-after 500ms", "trap '' TERM;"),

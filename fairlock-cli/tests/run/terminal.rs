@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use fairlock_tests::{eventually, look_until};
+use nix::unistd::{Pid, getpgid, tcgetpgrp};
 
 use crate::support::{
     FAIRLOCK, Host, SOON, arguments, children_hear_signals, is_alive, process_in, script, send, text,
@@ -242,9 +243,41 @@ fn a_program_stopped_at_the_keyboard_goes_on_in_front() {
     let program = script(&pid, &format!("read word < {}; exit 7", go.display()));
     let mut shell = Typed::shell(&host.url());
     shell.type_in(&format!("$F run x -- sh -c '{program}'\n"));
-    stop_and_go_on(&host, &shell, process_in(&pid));
+    let process = process_in(&pid);
+    let group_of = |process: u32| getpgid(Some(Pid::from_raw(process.cast_signed())));
+    stop_and_go_on(&host, &shell, process);
+    assert_eq!(tcgetpgrp(&*shell.pty), group_of(parent_of(process)), "it has not asked for the keyboard");
     std::fs::write(go, "").unwrap();
     shell.ends_with("code:7");
+}
+
+/// Not by the keyboard: fairlock neither stops as well nor continues the program.
+#[test]
+fn a_program_stopped_by_hand_is_continued_by_hand() {
+    let host = Host::new();
+    let pid = host.dir.file("pid");
+    let mut typed = Typed::start(&host.url(), &arguments(&["x"], &script(&pid, &host.until("go"))));
+    let process = process_in(&pid);
+    send("STOP", process);
+    eventually(SOON, "the program has stopped", || is_stopped(process));
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    assert!(is_stopped(process) && !is_stopped(typed.child.id()));
+    send("CONT", process);
+    host.makes("go");
+    assert_eq!(typed.status().code(), Some(0));
+}
+
+#[test]
+fn a_script_has_the_keyboard_after_the_program() {
+    let host = Host::new();
+    let reads = |what: &str| format!("read word; echo {what}:$word");
+    let script = format!("{FAIRLOCK} run x -- sh -c '{}'; {}", reads("first"), reads("then"));
+    let mut typed = Typed::begin(200, &host.url(), "sh", &["-c", &script]);
+    typed.type_in("one\n");
+    typed.wait_for("first:one");
+    typed.type_in("two\n");
+    typed.wait_for("then:two");
+    assert_eq!(typed.status().code(), Some(0));
 }
 
 /// A program that had the keyboard has the keyboard again after it was stopped.
