@@ -94,8 +94,11 @@ fn a_command_that_ends_in_a_queue_gives_back_its_locks() {
     guard.unlock().unwrap();
 
     let guard = ours.lock().unwrap();
-    let mut killed = between(&host, "--lease 60s --kill-after 500ms");
+    let mut killed = between(&host, "--lease 60s --kill-after 10s --connect-timeout 300ms");
+    host.server.stop();
     killed.0.kill().unwrap();
+    std::thread::sleep(Duration::from_millis(900)); // three attempts of the minder
+    host.server.cont();
     eventually(SOON, "its minder has given it back", || !host.lock("a").is_locked().unwrap());
     guard.unlock().unwrap();
     host.lock("b").lock().unwrap().unlock().unwrap(); // its place is passed over
