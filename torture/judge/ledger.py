@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 # The judge asks each holder every 0.05 s, and a told loss ends a belief at that answer: on a busy machine a shorter overlap may be the judge's delay.
 RESOLUTION = 0.3
-# A judge that comes later than this counts what the machine did, and no library: the scene is played again, so many times at most.
+# A judge that comes later than this counts what the machine did, and no library: the scene is played again, so many times in all.
 LATE, TRIES = RESOLUTION / 2, 3
 # Two requests that were sent in this time have no order.
 ORDER = 0.1

@@ -46,7 +46,7 @@ def share(semaphore):
 
 def play(machine, library, settings, fault, turn, attempt):
     """One scene, in a process of its own. Returns its row."""
-    row = {"library": library.name, "settings": settings.name, "fault": fault.name, "round": turn, "attempt": attempt, "again": False}
+    row = {"library": library.name, "settings": settings.name, "fault": fault.name, "round": turn, "attempt": attempt}
     server, began = None, time.monotonic()
     try:
         with starting:
@@ -56,13 +56,14 @@ def play(machine, library, settings, fault, turn, attempt):
             fault.play(scene)
         finally:
             counts = scene.end()
-        row.update(dataclasses.asdict(counts), notes=scene.notes, late=round(scene.late, 3), again=scene.late > LATE and attempt < TRIES)
-    except (Exception, SystemExit) as failure:  # the judge's own trouble is not the library's: the cell says that it failed
+        row.update(dataclasses.asdict(counts), notes=scene.notes, late=round(scene.late, 3))
+    except (Exception, SystemExit) as failure:  # the judge's own trouble is not the library's
         row.update(failed=f"{type(failure).__name__}: {failure}", trace=traceback.format_exc())
     finally:
         if server:
             server.stop()
     row["seconds"] = round(time.monotonic() - began, 1)
+    row["again"] = attempt < TRIES and ("failed" in row or row["late"] > LATE)
     return row
 
 
@@ -148,7 +149,7 @@ def main():
 
 
 def play_all(machine, scenes, jobs):
-    """Yields a row for each scene when it ends. A scene in which the judge was late is played again after the others, three times at most."""
+    """Yields a row for each scene when it ends. A scene in which the judge failed or was late is played again after the others, three times at most."""
     played: "queue.Queue[dict]" = queue.Queue()
     with multiprocessing.Pool(jobs, share, [multiprocessing.Semaphore(os.cpu_count() or 1)]) as pool:
         def begin(scene, attempt):

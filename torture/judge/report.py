@@ -47,11 +47,10 @@ def cell(rows, is_fair):
 def lateness(rows, again):
     """What the machine did, and no library."""
     late = sum("failed" not in row and not counts(row) for row in rows)
-    words = f"The judge was never late by more than {LATE} s."
-    if again:
-        words = f"The judge was late by more than {LATE} s {again} times, and played those scenes again; "
-        words += f"it was late {TRIES} times in {late} scenes, which count for nothing." if late else "none is missing."
-    return words
+    if not again:
+        return f"The judge was never late by more than {LATE} s."
+    words = f"The judge was late by more than {LATE} s, or failed, {again} times, and played those scenes again; "
+    return words + (f"it was late {TRIES} times in {late} scenes, which count for nothing." if late else "none is missing.")
 
 
 def table(head, rows):

@@ -1,9 +1,9 @@
 """One scene: a server, a proxy, and clients on one lock. It keeps the ledger, asks holders whether they hold, and bounds every call."""
 
 import contextlib
-import os
 import queue
 import signal
+import tempfile
 import time
 
 from adaptor import Client
@@ -25,7 +25,7 @@ class Scene:
         self.late = 0.0  # the longest time by which the judge itself came late, since the last start of a client
         word = name.split(":")[-1].encode() if library.shows_names else b""
         self.proxy = Proxy(server.port, word) if server.port else None
-        self.log = open(os.devnull, "w") if not os.environ.get("TORTURE_LOG") else open(os.environ["TORTURE_LOG"], "a")
+        self.log = tempfile.TemporaryFile("w+")  # what the clients say on their standard error
 
     def client(self, name):
         address = self.library.address(self.server, self.proxy.port_for(name) if self.proxy else None)
@@ -38,8 +38,10 @@ class Scene:
         """The clients with these names, when all of them are connected."""
         with self.starting:
             clients = [self.client(name) for name in names]
-            if not self.until(lambda: all(client.pending is None for client in clients), 180):
-                raise SystemExit(f"{self.library.name}: an adaptor does not get ready: {self.notes}")
+            is_ready = self.until(lambda: all(client.pending is None for client in clients), 180)
+            if not is_ready or any(client.is_dead for client in clients):
+                self.log.seek(0)
+                raise SystemExit(f"{self.library.name}: an adaptor does not get ready: {self.notes} {self.log.read()[-300:]}")
         self.late = 0.0
         return clients
 
@@ -169,7 +171,7 @@ class Scene:
         word, client.pending = (client.pending or "").split(" ")[0], None
         if line is None:
             if not client.is_dead:
-                self.notes.append(f"{client.name} ended by itself")
+                self.notes.append(f"{client.name} ended by itself, with {client.process.wait()}")
                 client.is_dead = True
                 self.ledger.died(client.name, at)
             return
