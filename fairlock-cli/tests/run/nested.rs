@@ -70,10 +70,16 @@ fn a_nested_command_waits_for_a_permit_of_others() {
     let host = Host::new();
     let semaphore = host.client("").semaphore("m", 2).unwrap();
     let permit = semaphore.acquire().unwrap();
-    let mut waits = starts(&host, &["--permits 2 m", "--permits 2 m"], "echo yes");
-    eventually(SOON, "it waits", || semaphore.inspect().unwrap().queue_length == 1);
-    std::thread::sleep(Duration::from_millis(800)); // it has looked who holds the lock
+    let inner = format!("{}; \"{FAIRLOCK}\" run --permits 2 m -- echo yes", host.until("go"));
+    let (mut waits, _) = host.holds("--permits 2 m", "pid", &inner);
+    let waiting = |most| eventually(SOON, "they wait", || semaphore.inspect().unwrap().queue_length == most);
+    let ahead = host.client("").semaphore("m", 2).unwrap().request().unwrap();
+    waiting(1);
+    host.makes("go");
+    waiting(2);
+    std::thread::sleep(Duration::from_millis(800)); // it has looked who holds the lock, and who waits
     permit.unlock().unwrap();
+    ahead.wait().unwrap().unlock().unwrap();
     waits.output().is(0, "yes\n", "");
 }
 
