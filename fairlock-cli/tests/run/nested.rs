@@ -40,7 +40,8 @@ fn a_command_that_waits_for_what_it_runs_under_says_so_at_once() {
     let started: Vec<_> =
         cases.iter().map(|(commands, message)| (starts(&host, commands, "echo no"), message)).collect();
     for (mut command, message) in started {
-        let said = command.output().failed(125, &[": they would wait for each other\n"]);
+        let outer = format!(":{}, for ", command.0.id());
+        let said = command.output().failed(125, &[&outer, ": they would wait for each other\n"]);
         assert!(said.err.starts_with(&format!("fairlock: {message}")) && said.err.lines().count() == 1);
     }
 }
