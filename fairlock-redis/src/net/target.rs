@@ -213,6 +213,7 @@ fn refuse(what: &str) -> BackendError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::connection::Failure;
 
     fn sentinels(url: &str) -> (Vec<String>, String) {
         match Target::parse(url).expect(url) {
@@ -249,6 +250,49 @@ mod tests {
             let Target::Cluster(nodes) = Target::parse(url).expect(url) else { panic!("{url}") };
             let nodes: Vec<String> = nodes.iter().map(Address::to_string).collect();
             assert_eq!(nodes.join(" "), shown);
+        }
+    }
+
+    #[cfg(feature = "tls-rustls")]
+    #[test]
+    fn a_configuration_of_tls_needs_addresses_with_tls() {
+        let config = fairlock_net::rustls::ClientConfig::builder_with_provider(Arc::new(
+            fairlock_net::rustls::crypto::ring::default_provider(),
+        ));
+        let config = config.with_safe_default_protocol_versions().expect("versions");
+        let config = config.with_root_certificates(fairlock_net::rustls::RootCertStore::empty());
+        let config = Arc::new(config.with_no_client_auth());
+        let with = |url: &str| Target::parse(url).expect(url).with_tls(&config);
+        for (url, what) in [
+            ("redis://h", "write rediss for redis"),
+            ("unix:///p", "a socket's path"),
+            ("rediss://h?sslrootcert=f", "leave out one or the other"),
+        ] {
+            let error = with(url).expect_err(url);
+            assert!(error.message().contains(what), "{error}");
+        }
+        for url in ["rediss://h", "rediss+sentinel://h/m", "rediss+cluster://h"] {
+            let mut target = with(url).expect(url);
+            for address in target.addresses() {
+                assert!(matches!(address.tls, Some(TlsSettings::Config(_))), "{url}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_address_gets_the_function_for_logins() {
+        let logins = Logins::new(|| Ok::<_, String>(Login::new("pw")));
+        let refused = Failure::refused("WRONGPASS", "x");
+        for (url, count) in [("redis://u:p@h", 1), ("sentinel://u:p@h1,h2/m", 3), ("cluster://u:p@h1,h2", 2)]
+        {
+            let mut target = Target::parse(url).expect(url);
+            target.set_logins(&logins);
+            let names = |address: &Address| address.refused(refused.clone()).to_string().contains("user `u`");
+            assert_eq!(
+                target.addresses().into_iter().filter(|address| names(address)).count(),
+                count,
+                "{url}"
+            );
         }
     }
 

@@ -90,11 +90,10 @@ impl KnownListeners {
     }
 
     pub(super) fn are(&self) -> Listeners {
-        match self.until.load(Ordering::Relaxed) {
-            0 => Listeners::Known,
-            until if until <= self.at(Instant::now()) => Listeners::Known,
-            _ => Listeners::KnownSince(self.fault.load(Ordering::Relaxed)),
+        if self.until.load(Ordering::Relaxed) <= self.at(Instant::now()) {
+            return Listeners::Known;
         }
+        Listeners::KnownSince(self.fault.load(Ordering::Relaxed))
     }
 
     fn at(&self, now: Instant) -> u64 {
@@ -131,5 +130,16 @@ mod tests {
         let known = KnownListeners::new();
         known.faults(5, Duration::ZERO);
         assert_eq!(known.are(), Listeners::Known, "it is over");
+    }
+
+    #[test]
+    fn who_has_heard_lately_would_have_noticed_a_loss() {
+        assert!(!KnownListeners::new().has_heard_lately(), "of nobody");
+        let long_ago = Instant::now() - 2 * ALL_ARE_BACK;
+        let known = KnownListeners { made: long_ago, ..KnownListeners::new() };
+        known.hears(Instant::now());
+        assert!(known.has_heard_lately());
+        known.hears(Instant::now() - CommandConnection::FRESH);
+        assert!(!known.has_heard_lately());
     }
 }

@@ -132,6 +132,17 @@ mod tests {
     }
 
     #[test]
+    fn a_reading_goes_on_by_the_clients_clock_and_gets_old() {
+        let (now, second) = (Instant::now(), Duration::from_secs(1));
+        let clock = ServerClock { made: now - 20 * second, ..ServerClock::new() };
+        assert_eq!(clock.time(), None);
+        clock.heard(&time("1000", "7"));
+        let says = clock.time().expect("a reading");
+        assert!((1_000_000_007..1_001_000_000).contains(&says), "{says}");
+        assert!(!clock.is_old(now + OLDEST - second) && clock.is_old(now + OLDEST + second));
+    }
+
+    #[test]
     fn a_refusal_tells_the_clock_and_other_replies_do_not() {
         let clock = ServerClock::new();
         for reply in [Value::Okay, Value::Nil, time("x", "1"), Value::Array(vec![])] {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fairlock_core::backend::{BackendError, BackendErrorKind};
 use fairlock_net::{NO_ANSWER, Secrets, TlsFailure, in_words, one_line, within};
-use redis::{ErrorKind, RedisError};
+use redis::RedisError;
 
 use super::server_text::ServerText;
 use super::verdict::{CERTIFICATE, Meaning, NO_CERTIFICATE, ONLY_USER, REFUSED, verdict};
@@ -285,20 +285,10 @@ impl Failure {
         Failure::Refused { code: code.to_owned(), message: cause.into(), is_unsent: true }
     }
 
-    /// Of a server that may repeat a secret in its words.
-    pub(super) fn hiding(secrets: &Secrets, error: RedisError) -> Failure {
-        let words = secrets.hide(&error.to_string());
-        match error.kind() {
-            ErrorKind::Server(_) | ErrorKind::Extension => {
-                let (code, detail) = (error.code().unwrap_or("ERR"), error.detail().unwrap_or_default());
-                Failure::refused_hiding(secrets, code, detail)
-            }
-            ErrorKind::AuthenticationFailed => Failure::refused("WRONGPASS", &words),
-            ErrorKind::Io if error.is_timeout() => Failure::no_answer(),
-            ErrorKind::Parse | ErrorKind::UnexpectedReturnType => Failure::garbled(&one_line(&words)),
-            // Of the others, only that of the link itself comes from a part of the crate that is used here.
-            _ => Failure::Broken(one_line(&words)),
-        }
+    /// The error reply of a server that may repeat a secret in its words.
+    pub(super) fn hiding(secrets: &Secrets, error: &RedisError) -> Failure {
+        let (code, detail) = (error.code().unwrap_or("ERR"), error.detail().unwrap_or_default());
+        Failure::refused_hiding(secrets, code, detail)
     }
 }
 

@@ -42,7 +42,7 @@ impl Connection {
 
     /// The reply, unless the server refused the command; an error inside an array makes the whole reply a refusal.
     pub(crate) fn answered(&self, reply: Value) -> Result<Value, Failure> {
-        reply.extract_error().map_err(|error| Failure::hiding(&self.secrets, error))
+        reply.extract_error().map_err(|error| Failure::hiding(&self.secrets, &error))
     }
 
     /// Writes packed commands completely until then. [`all_answered`](Self::all_answered) follows the last reply.

@@ -72,9 +72,7 @@ pub(crate) trait Topology: Endpoints + fmt::Display {
     }
 
     /// Whether a server that refuses so did nothing, and another attempt on its own may succeed.
-    fn was_not_executed(&self, _code: &str) -> bool {
-        false
-    }
+    fn was_not_executed(&self, code: &str) -> bool;
 
     /// After a failure: the server may no longer be the right one.
     fn doubt(&self, _pool: &Arc<Pool>) {}
@@ -300,5 +298,45 @@ impl ServerFailure {
     /// The error for the backend's caller; `asked` says in a few words what the server was asked for.
     pub(crate) fn explain(&self, asked: &str) -> BackendError {
         self.failure.explain(&self.at, asked)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use redis::cmd;
+
+    use super::*;
+    use crate::net::test_server::{FakeServer, SECOND, TIMEOUTS, polite};
+
+    /// Each server answers when both are asked, or after a moment.
+    #[test]
+    fn servers_are_asked_at_once_or_in_turn() {
+        for (order, most) in [(Order::AtOnce, 2), (Order::InTurn, 1)] {
+            let asked = Arc::new(AtomicUsize::new(0));
+            let seen = Arc::new(AtomicUsize::new(0));
+            let servers = [(); 2].map(|()| {
+                let (asked, seen) = (Arc::clone(&asked), Arc::clone(&seen));
+                FakeServer::start(move |_, words| {
+                    if words[0] == "ECHO" {
+                        asked.fetch_add(1, Ordering::SeqCst);
+                        let end = Instant::now() + SECOND / 5;
+                        while asked.load(Ordering::SeqCst) < 2 && Instant::now() < end {
+                            thread::yield_now();
+                        }
+                        seen.fetch_max(asked.fetch_sub(1, Ordering::SeqCst), Ordering::SeqCst);
+                    }
+                    polite(words)
+                })
+            });
+            let part = |server: &FakeServer| {
+                let pool = Pool::new(server.address(), &Settings::new(TIMEOUTS, 1));
+                (Arc::new(pool), vec![(0, cmd("ECHO").arg("x").get_packed_command())])
+            };
+            let replies = ask_each(&servers.each_ref().map(part), order);
+            assert!(replies.iter().all(|replies| replies.len() == 1 && replies[0].is_ok()), "{replies:?}");
+            assert_eq!(seen.load(Ordering::SeqCst), most, "{order:?}");
+        }
     }
 }

@@ -167,9 +167,9 @@ mod tests {
         std::thread::scope(|scope| (0..8).for_each(|_| drop(scope.spawn(|| set(&servers).expect("done")))));
         let before = server.connections();
         first.store(before, Ordering::SeqCst);
-        assert_eq!(pool.era(), 0);
+        assert_eq!((pool.era(), servers.listeners()), (0, Listeners::Known));
         set(&servers).expect("the call goes to the new master");
-        assert_eq!(pool.era(), 1, "subscribers move");
+        assert_eq!((pool.era(), servers.listeners()), (1, Listeners::Unknown), "subscribers move");
         let refused = server.asked("SET").len();
         std::thread::scope(|scope| (0..8).for_each(|_| drop(scope.spawn(|| set(&servers).expect("done")))));
         assert_eq!(server.asked("SET").len(), refused + 8, "none goes to the old one");
@@ -198,6 +198,16 @@ mod tests {
             std::thread::sleep(TIMEOUTS.connect / 100);
         }
         assert!(!pool.may_be_wrong());
+    }
+
+    #[test]
+    fn one_address_is_all_servers() {
+        let (_, server, _, servers) = behind_one_address();
+        assert!(servers.is_one_server() && servers.survey().is_empty() && servers.commands().is_empty());
+        let [route] = &servers.servers().expect("a server")[..] else { panic!("not one") };
+        assert!(servers.slots_of(&route.pool).is_empty());
+        let [(at, Ok(echoed))] = &servers.each(cmd("ECHO").arg("x"))[..] else { panic!("not one") };
+        assert_eq!((at.to_string(), text(echoed).ok()), (server.address().to_string(), Some("x")));
     }
 
     /// What only reads is not refused by a replica.

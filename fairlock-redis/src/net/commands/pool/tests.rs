@@ -225,6 +225,74 @@ fn leaders_that_fail_together_raise_the_back_off_once() {
     let (mut state, cause) = (pool.state.lock(), Failure::NotSent("gone".to_owned()));
     (0..8).for_each(|_| state.failed_to_connect(&cause));
     assert_eq!(state.outage.as_ref().map(|outage| outage.failures), Some(2));
+    let later = Failure::NotSent("gone by now".to_owned());
+    state.failed_to_connect(&later);
+    assert_eq!(state.down(), Some(later));
+    // After the back-off it is another failure.
+    let before = Instant::now();
+    state.outage = Some(PoolOutage { until: before, ..outage().expect("an outage") });
+    state.failed_to_connect(&cause);
+    assert!(state.outage.as_ref().is_some_and(|outage| outage.failures == 3 && outage.until > before));
+}
+
+#[test]
+fn a_connection_is_opened_again_only_after_a_loss() {
+    let server = FakeServer::start(|connection, words| match words[0].as_str() {
+        _ if connection == 0 => Act::HangUp,
+        "ECHO" if words[1] == "bad" => Act::HangUp,
+        _ => polite(words),
+    });
+    let settings = Settings::new(TIMEOUTS, 2);
+    let pool = Pool::new(server.address(), &settings);
+    let counts = || {
+        let state = pool.state.lock();
+        (state.connected, state.lost, settings.reconnects())
+    };
+    assert!(pool.check().is_err());
+    assert_eq!(counts(), (0, 0, 0), "none was open");
+    pool.state.lock().outage = None;
+    assert!(pool.check().is_ok());
+    assert_eq!(counts(), (1, 0, 0), "the other was never open");
+    // The open one answers; a second caller opens the other.
+    let first = pool.state.lock().idle.pop().expect("a connection");
+    assert!(pool.check().is_ok());
+    pool.put_back(first, true);
+    assert_eq!(counts(), (2, 0, 0));
+    assert!(matches!(pool.call(echo("bad")), Err(Failure::Broken(_))));
+    assert_eq!(counts(), (1, 1, 0), "a failure that was no silence concerns no other connection");
+    pool.fell_silent(Instant::now());
+    assert_eq!(counts(), (0, 2, 0));
+    assert!(pool.check().is_ok());
+    assert_eq!(counts(), (1, 1, 1));
+    let first = pool.state.lock().idle.pop().expect("a connection");
+    assert!(pool.check().is_ok());
+    assert_eq!(counts(), (2, 0, 2));
+    drop(first);
+}
+
+#[test]
+fn a_connection_is_pinged_after_a_pause_only() {
+    let server = FakeServer::start(|_, words| polite(words));
+    let (pool, before) = (Pool::new(server.address(), &Settings::new(TIMEOUTS, 1)), Instant::now());
+    assert!(pool.check().is_ok());
+    let connection = pool.state.lock().idle.pop().expect("a connection");
+    assert!(!connection.is_to_be_pinged(before, &pool.clock));
+    assert!(connection.is_to_be_pinged(Instant::now() + CommandConnection::FRESH, &pool.clock));
+}
+
+/// What has to be known for a call is asked when a connection opens.
+#[test]
+fn a_pool_connects_for_the_clock_and_the_listeners() {
+    let server = FakeServer::answering("TIME", "*2\r\n+1000\r\n+7\r\n");
+    let pool = || Pool::new(server.address(), &Settings::new(TIMEOUTS, 1));
+    assert_eq!(pool().listeners(), Listeners::Known);
+    let pool = pool();
+    assert!(pool.attempt_end() > 1_000_000_007);
+    assert!(pool.refused_late(&Failure::refused("LATE", "7")));
+    assert!(!pool.refused_late(&Failure::refused("READONLY", "7")));
+    let nowhere =
+        Pool::new(Address::parse("redis://127.0.0.1:1").expect("an address"), &Settings::new(TIMEOUTS, 1));
+    assert_eq!(nowhere.listeners(), Listeners::Unknown);
 }
 
 /// Another leader's attempt has failed since a leader took its connection.
@@ -304,6 +372,8 @@ fn connections_are_only_added() {
         state.grow(wanted);
         assert_eq!((state.count, state.idle.len()), (count, count));
     }
+    drop(state);
+    assert_eq!(format!("{pool:?}"), "Pool { address: Address(nowhere:6379), count: 8 }");
 }
 
 #[test]

@@ -146,3 +146,9 @@ fn the_limits_hold_for_each_reply_and_to_the_byte() {
     assert_eq!(read.len(), 1);
     assert_eq!(end, Failure::Broken(format!("an answer has more than {LINES} lines")));
 }
+
+#[test]
+fn a_text_that_is_cut_after_a_line_is_no_text() {
+    let (replies, failure) = all(decoder(b"$5\r\na\r\n", &[1]));
+    assert_eq!((replies, failure), (Vec::new(), io::Error::from(ErrorKind::UnexpectedEof).into()));
+}

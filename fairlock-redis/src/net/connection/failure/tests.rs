@@ -7,7 +7,7 @@ use BackendErrorKind::*;
 /// The failure for an error reply on the wire.
 fn from_wire(reply: &str) -> Failure {
     let value = redis::parse_redis_value(format!("-{reply}\r\n").as_bytes()).expect("a reply");
-    Failure::hiding(&Secrets::default(), value.extract_error().expect_err("an error"))
+    Failure::hiding(&Secrets::default(), &value.extract_error().expect_err("an error"))
 }
 
 #[test]
@@ -59,11 +59,30 @@ fn refusals_get_their_kind_by_the_code_even_where_it_is_wrapped() {
         ("ERR DB index is out of range", InvalidConfig),
         ("ERR unknown command 'EVALSHA', with args beginning with: 'x'", InvalidConfig),
         ("ERR unknown command `SENTINEL`, with args beginning with: `x`", InvalidConfig),
+        ("ERR No such master with that name", InvalidConfig),
+        ("NOMASTER x", InvalidConfig),
+        ("LATE 7", Unavailable),
+        ("OLDEPOCH 7", Unavailable),
+        ("LAYOUT 2", Unsupported),
+        ("POSTGRESQL answers", InvalidConfig),
+        ("TLS answers", InvalidConfig),
     ] {
         let address = Address::parse("redis://u:canary@h:1").expect("an address");
         let error = from_wire(reply).explain(&address, "acquire");
-        assert_eq!(error.kind(), kind, "{reply}: {error}");
+        assert_eq!((error.kind(), error.is_unsent()), (kind, false), "{reply}: {error}");
+        let has_no_meaning = ["ERR max", "SOMETHING", "ONEWORD"].iter().any(|known| reply.starts_with(known));
+        assert_eq!(error.message().contains(REFUSED), has_no_meaning, "{error}");
         assert!(error.message().starts_with("Redis at h:1, acquire: "), "{error}");
+    }
+    for (reply, to_do) in [
+        ("NOPERM this user has no permissions to run the 'ping' command", "lacks a right (NOPERM"),
+        ("NOPERM this user has no permissions to run the 'set' command", "`fairlock doctor NAME` lists"),
+        ("WRONGPASS invalid username-password pair", "ACL LIST at the server"),
+        ("ERR unknown command 'EVALSHA', with args", "the server lacks a command"),
+        ("ERR unknown command `SENTINEL`, with args", "name the sentinels' port"),
+        ("ERR wrong number of arguments for 'SENTINEL'", REFUSED),
+    ] {
+        assert!(from_wire(reply).explain(&"h:1", "acquire").message().contains(to_do), "{reply}");
     }
     let hidden =
         from_wire("ERR Error running script (call to f_1): @user_script:1: -READONLY You can't write");
@@ -102,6 +121,7 @@ fn no_redis_server_is_an_error_first_and_an_outage_later() {
 fn messages_are_one_short_line_without_what_was_sent() {
     let long = Failure::refused("ERR", &format!("two\nlines {}", "x".repeat(1000)));
     assert!(long.to_string().len() < 300 && !long.to_string().contains('\n'), "{long}");
+    assert!(format!("{long:?}").contains("two lines xxx"), "{long:?}");
     let in_script = "Operation against a key script: 5f, on @user_script:1.";
     let of_6_2 = "ERR Error running script (call to f_1): @user_script:1: @user_script: 1: -WRONGTYPE";
     for reply in [format!("WRONGTYPE {in_script}"), format!("{of_6_2} Operation against a key")] {
@@ -116,18 +136,41 @@ fn messages_are_one_short_line_without_what_was_sent() {
 /// Without a reply the outcome is unknown, unless nothing was sent.
 #[test]
 fn without_a_reply_the_outcome_is_unknown_if_sent() {
-    let time_out = RedisError::from(std::io::Error::from(std::io::ErrorKind::WouldBlock));
-    assert_eq!(
-        Failure::hiding(&Secrets::default(), time_out),
-        Failure::Broken("no answer in time".to_owned())
-    );
-    let garbage = redis::parse_redis_value(b"?x\r\n").expect_err("garbage");
-    assert!(matches!(Failure::hiding(&Secrets::default(), garbage), Failure::Broken(_)));
+    let late = Failure::from(io::Error::from(io::ErrorKind::WouldBlock));
+    assert_eq!(late, Failure::Broken("no answer in time".to_owned()));
     assert_eq!(Failure::Broken("x".to_owned()).before_sending(), Failure::NotSent("x".to_owned()));
     assert!(matches!(from_wire("NOAUTH x").before_sending(), Failure::Refused { .. }));
     let certificate = Failure::from(TlsFailure::Certificate("UnknownIssuer".to_owned()));
     let address = Address::parse("redis://h:1").expect("an address");
-    assert_eq!(certificate.explain(&address, "connecting").kind(), InvalidConfig);
+    let error = certificate.explain(&address, "connecting");
+    assert_eq!((error.kind(), error.is_unsent()), (InvalidConfig, true));
+    assert!(error.message().ends_with("the server's certificate is not trusted: UnknownIssuer"), "{error}");
+}
+
+#[test]
+fn a_refusal_lasts_unless_the_server_is_busy() {
+    for (failure, lasts) in [
+        (from_wire("NOPERM x"), true),
+        (from_wire("SOMETHING new"), true),
+        (from_wire("BUSY x"), false),
+        (from_wire("NOPERM x").before_sending(), false),
+        (Failure::no_answer(), false),
+    ] {
+        assert_eq!(failure.is_lasting_refusal(), lasts, "{failure}");
+    }
+}
+
+#[test]
+fn a_refused_login_names_its_user_and_a_missing_password() {
+    let refused =
+        |reply| Address::parse("redis://:pw@h").expect("read").refused(from_wire(reply)).to_string();
+    assert!(refused("WRONGPASS x").contains("x, user `default`"));
+    for reply in ["NOAUTH x", "NOPERM x", "ERR x"] {
+        assert_eq!(refused(reply), from_wire(reply).to_string());
+    }
+    let told = from_wire("WRONGPASS x").without_password().explain(&"h", "connecting");
+    assert!(told.message().ends_with("a password without a user is written :PASSWORD@HOST"), "{told}");
+    assert_eq!(from_wire("NOAUTH x").without_password(), from_wire("NOAUTH x"));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use redis::{Value, cmd};
 use super::*;
 use crate::net::settings::Settings;
 use crate::net::test_server::{Act, FakeServer, TIMEOUTS, polite};
-use crate::net::topology::{Order, Servers};
+use crate::net::topology::{Failed, Order, Servers};
 
 /// A node that names `owner` as the owner of all slots, and answers GET by `act`, which gets the number of the connection.
 fn node(
@@ -64,6 +64,81 @@ fn moved_is_followed_and_remembered() {
     (0..3).for_each(|_| assert_eq!(get(&cluster), text("right")));
     // Once; and perhaps once more, after the map was refreshed from the nodes, one of which is wrong.
     assert!(wrong.asked("GET").len() <= 2);
+}
+
+/// Two nodes; the second keeps all slots but two.
+fn two_nodes() -> ([FakeServer; 2], Arc<Cluster>) {
+    let second = FakeServer::start(|_, words| polite(words));
+    let (own, to) = (Arc::new(AtomicUsize::new(0)), second.port());
+    let known = Arc::clone(&own);
+    let first = FakeServer::start(move |_, words| match words[0].as_str() {
+        "CLUSTER" => {
+            let range = |first, last, port| {
+                format!("*3\r\n:{first}\r\n:{last}\r\n*2\r\n$9\r\n127.0.0.1\r\n:{port}\r\n")
+            };
+            let own = known.load(Ordering::SeqCst);
+            Act::Say(format!("*2\r\n{}{}", range(0, 1, own), range(2, 16383, to.into())))
+        }
+        _ => polite(words),
+    });
+    own.store(usize::from(first.port()), Ordering::SeqCst);
+    let cluster = Cluster::connect(vec![first.address()], &Settings::new(TIMEOUTS, 1)).expect("a cluster");
+    ([first, second], cluster)
+}
+
+#[test]
+fn each_node_keeps_its_slots_and_is_asked() {
+    let ([first, second], cluster) = two_nodes();
+    let servers: Servers = cluster;
+    assert!(!servers.is_one_server());
+    assert_eq!(servers.to_string(), format!("cluster of {}", first.address()));
+    let routes = servers.servers().expect("nodes");
+    let slots: Vec<usize> = routes.iter().map(|route| servers.slots_of(&route.pool).len()).collect();
+    assert_eq!(slots, [2, 16382]);
+    let said = servers.each(cmd("ECHO").arg("x")); // a slow one may be missing
+    assert!(!said.is_empty() && said.iter().all(|(_, reply)| *reply == Ok(Value::BulkString("x".into()))));
+    assert_eq!(servers.commands(), [&["CLUSTER", "SLOTS"][..], &["ASKING"]]);
+    assert_eq!(servers.count(), 2);
+    let tried: Vec<String> = (0..4).map(|_| servers.next().expect("a node").to_string()).collect();
+    for node in [first, second] {
+        assert!(servers.serves(&node.address()) && tried.contains(&node.address().to_string()), "{tried:?}");
+    }
+    assert!(!servers.serves(&Address::parse("redis://elsewhere").expect("an address")));
+}
+
+#[test]
+fn a_call_goes_on_to_another_node_as_often_as_may_be() {
+    let ([first, _second], cluster) = two_nodes();
+    let (here, until) = (cluster.route("k").expect("a node"), Instant::now() + 60 * TIMEOUTS.response);
+    let there = Route::to(&cluster.node(&first.address()));
+    let goes_on = |route, failure: &Failure, tried| {
+        let failed = Failed { key: "k", route, failure, tried, until };
+        cluster.next_route(&failed).is_some()
+    };
+    let unsent = Failure::NotSent("x".to_owned());
+    assert!(!goes_on(&here, &unsent, 1), "there is no other");
+    assert!(goes_on(&there, &unsent, MOST_HOPS - 1) && !goes_on(&there, &unsent, MOST_HOPS));
+    let moved = Failure::refused("MOVED", "7629 127.0.0.1:1");
+    assert!(goes_on(&here, &moved, MOST_HOPS) && !goes_on(&here, &moved, MOST_HOPS + 1));
+    let said = |code| cluster.settled(Failure::refused(code, "x")).code().map(str::to_owned);
+    assert_eq!((said("ASK").as_deref(), said("NOPERM").as_deref()), (Some("TRYAGAIN"), Some("NOPERM")));
+    let codes = ["MOVED", "ASK", "TRYAGAIN"].map(|code| cluster.was_not_executed(code));
+    assert_eq!(codes, [true, true, false]);
+}
+
+#[test]
+fn a_map_in_doubt_is_refreshed_after_a_pause() {
+    let (_nodes, cluster) = two_nodes();
+    let mut map = cluster.map.lock();
+    for (doubted, refreshed, is_due) in [
+        (true, Some(Instant::now() + PAUSE), false),
+        (true, Some(Instant::now() - PAUSE), true),
+        (true, None, true),
+        (false, None, false),
+    ] {
+        (map.doubted, map.refreshed) = (doubted, refreshed);
+        assert_eq!(map.is_due(), is_due);
+    }
 }
 
 /// Nothing of it can be at a server.
