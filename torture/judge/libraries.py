@@ -87,9 +87,9 @@ LIBRARIES = [
 def offers(library, fault):
     """None if this fault can hit this library, or the reason why it can't."""
     if fault.needs and library.store == "files":
-        return "it has no server"
+        return "not played, since there is no server"
     if fault.needs == "messages" and not library.hears:
-        return "no messages to lose: its waiters poll, or the connection itself tells them"
+        return "not played, since no message is sent: waiters poll, or the connection itself tells them"
     if fault.needs == "forgets" and library.store != "redis":
-        return "its server keeps its data on disk"
+        return "not played, since the server keeps its data on disk"
     return None
