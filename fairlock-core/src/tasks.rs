@@ -26,7 +26,7 @@ use crate::error::{Error, LostCause, Result};
 use crate::flow::{Wish, end_of, error_of};
 use crate::logging::log_line;
 use crate::shared::Shared;
-use crate::time::{MOMENT, wake_afterwards};
+use crate::time::wake_afterwards;
 
 /// First attempts in a thread's hands. The drop leaves the rest of them to the watchdog, even after a panic.
 struct InHand<'a> {
@@ -185,7 +185,7 @@ fn run_here(shared: &Shared, attempt: impl FnOnce()) {
 
 /// One look of a thread for tasks: makes the first attempts that may go. Returns when the thread is to look again.
 pub(crate) fn run_first_attempts(shared: &Shared, number: usize) -> Option<Instant> {
-    let (mut has_made, mut is_silent) = (false, false);
+    let mut is_silent = false;
     while !shared.timers.is_told_to_end() {
         match shared.first_attempts.next(number, (!is_silent).then(|| shared.now())) {
             Next::Make(batch, wakes) => {
@@ -198,31 +198,12 @@ pub(crate) fn run_first_attempts(shared: &Shared, number: usize) -> Option<Insta
                     // The tasks are woken when the batch is given back: what they want next finds this thread awake.
                     is_silent = wake_afterwards(|| make_attempts(hand));
                 }
-                has_made = true;
             }
             Next::LookAt(at) => return Some(at),
-            Next::Sleep if has_made && is_wanted_soon(shared, number) => {
-                (has_made, is_silent) = (false, false)
-            }
             Next::Sleep => break,
         }
     }
     None
-}
-
-/// Waits a moment before the thread sleeps: a task that got an answer often wants something next, and would pay for a wake-up.
-fn is_wanted_soon(shared: &Shared, number: usize) -> bool {
-    if shared.config.clock.manual().is_some() || shared.first_attempts.is_far() {
-        return false;
-    }
-    let until = Instant::now() + 2 * MOMENT;
-    while Instant::now() < until {
-        if shared.first_attempts.is_called(number) {
-            return true;
-        }
-        thread::yield_now();
-    }
-    false
 }
 
 /// Returns whether the server is silent. All first attempts are in hand before the first call, which may panic.

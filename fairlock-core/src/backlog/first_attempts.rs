@@ -206,16 +206,6 @@ impl<Client> FirstAttempts<Client> {
         inner.left == 0 && inner.in_hand == 0
     }
 
-    /// Whether this thread, which was idle, is to look.
-    pub(crate) fn is_called(&self, thread: usize) -> bool {
-        self.0.lock().threads[thread] == Thread::Called
-    }
-
-    /// Whether the server is far: a wake-up costs little beside a call.
-    pub(crate) fn is_far(&self) -> bool {
-        self.0.lock().is_far()
-    }
-
     /// What this thread does next. `now` is for the pace: without it no batch waits. The caller owns the client, too.
     pub(crate) fn next(&self, thread: usize, now: Option<Instant>) -> Next {
         let inner = &mut *self.0.lock();
@@ -233,8 +223,8 @@ impl<Client> FirstAttempts<Client> {
             return Next::LookAt(at);
         }
         let mut next = Batch::default();
-        // Far away the larger part goes first, if a thread is left for the other part.
-        if cleanups == 0 || (inner.is_far() && cleanups < asks && inner.busy() + 1 < inner.at_once()) {
+        // Far away the larger part goes first: the other part follows soon, by another thread.
+        if cleanups == 0 || (inner.is_far() && cleanups < asks) {
             while next.asks.len() < MOST_AT_ONCE
                 && let Some(name) = inner.ready.pop_front()
             {
