@@ -124,8 +124,8 @@ pub const MOST_INSPECTED: u64 = 500;
 pub trait Backend: Send + Sync + 'static {
     /// For each request: takes the lock, or a place in its queue. With [`Wait::No`] it takes the lock or does nothing.
     ///
-    /// Called with one request by the thread that wants the lock, again after each wake-up; and with up to 64 by the thread for
-    /// tasks, and by the watchdog for requests that no thread waits on.
+    /// Called with one request by the thread that wants the lock, again after each wake-up; and with up to 128 by the threads
+    /// for tasks, and by the watchdog for requests that no thread waits on.
     ///
     /// - [`Granted`](Acquired::Granted): the holds of all owners together take no more units than the lock has, no earlier waiter
     ///   was passed over, and the store keeps the hold for `lease` from now. The same request again is granted with the same
@@ -148,7 +148,7 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Gives each hold up, whatever its count, and hands its lock on.
     ///
-    /// Called with one hold by the thread that releases. Called with up to 64 holds by a thread for tasks, and by the watchdog:
+    /// Called with one hold by the thread that releases. Called with up to 128 holds by a thread for tasks, and by the watchdog:
     /// for guards without an answer to their own attempt, and for grants without a caller.
     ///
     /// The hold is found by its owner, request and token, whatever kind of lock is named. Core may not know the kind, and then says
@@ -189,7 +189,7 @@ pub trait Backend: Send + Sync + 'static {
     ///   the place became. After `Lost` a live waiter asks, with its ticket.
     fn renew(&self, client: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>>;
 
-    /// Takes each request out of the queue: up to 64. Called when the last caller that wanted it has gone, and once more if an attempt
+    /// Takes each request out of the queue: up to 128. Called when the last caller that wanted it has gone, and once more if an attempt
     /// of it was not answered, see [`attempt_ttl`](Backend::attempt_ttl).
     ///
     /// - [`Left`](Withdrawn::Left): the request is not in the queue, and is granted nothing unless an attempt of it comes later.

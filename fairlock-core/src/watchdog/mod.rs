@@ -3,7 +3,7 @@
 //! second thread reports losses while the watchdog waits for the server, further threads make the first attempts of tasks, and one
 //! explains slow waits.
 //!
-//! One round, in this order. A call is bounded by the backend; calls of many requests have up to 64 of them.
+//! One round, in this order. A call is bounded by the backend; calls of many requests have up to 128 of them.
 //!
 //! | what | how much in a round | what waits for it |
 //! | --- | --- | --- |

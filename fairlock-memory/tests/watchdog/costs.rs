@@ -11,7 +11,7 @@ use crate::support::{S, World, ask, threads_of_name};
 const REQUESTS: u32 = 1000;
 
 /// The most requests in one call.
-const AT_ONCE: u32 = 64;
+const AT_ONCE: u32 = 128;
 
 /// How many threads this process has started so far, with the one that finds out.
 fn threads_started() -> u64 {
