@@ -114,7 +114,7 @@ fn fly(
         flight.push(attempt.statement(grace_ends));
         attempts.push((what, at));
     }
-    flight.extend(con.sync());
+    flight.extend(store.pool.sync(con));
     let answers = con.flight(&flight, deadline)?;
     for ((what, at), rows) in attempts.into_iter().zip(answers.iter().skip(first)) {
         let Some(row) = rows.first() else { continue };

@@ -227,7 +227,7 @@ impl Plan {
             return Ok(()); // the pool rolls back
         }
         let write = self.write.iter().map(|(lock, row)| row.write(lock));
-        let commit = con.sync().into_iter().chain([Statement::new("commit", [])]);
+        let commit = pool.sync(con).into_iter().chain([Statement::new("commit", [])]);
         let flight: Vec<_> = write.chain(commit).collect();
         let messages = std::mem::take(&mut self.remote);
         if !messages.is_empty() && !self.has_standby && !pool.is_telling() {

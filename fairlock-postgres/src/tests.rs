@@ -167,9 +167,10 @@ fn a_backend_whose_commits_are_synchronous_keeps_them_so() {
     let others = "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()";
     con.script(&format!("alter database {database} set synchronous_commit = off; {others}"), soon()).unwrap();
     let level = |backend: &PostgresBackend| {
-        let asked = backend.0.pool.lend(soon(), |con| {
+        let pool = &backend.0.pool;
+        let asked = pool.lend(soon(), |con| {
             let level = Statement::made_up("select current_setting('synchronous_commit')");
-            let flight: Vec<_> = con.sync().into_iter().chain([level]).collect();
+            let flight: Vec<_> = pool.sync(con).into_iter().chain([level]).collect();
             Ok(con
                 .flight(&flight, soon())?
                 .last()
@@ -182,10 +183,14 @@ fn a_backend_whose_commits_are_synchronous_keeps_them_so() {
     assert_eq!(process_of(&backend), process_of(&backend), "which it keeps");
     let later = PostgresBackend::connect(&url).unwrap();
     assert_eq!((later.longest_lease(), level(&later).as_deref()), (Some(LEASE), Some("off")));
-    // A new session tells that they are by now. From then on the transactions of the others ask for that.
+    // A new session tells that they are by now. From then on the transactions of the others ask for that, also one that has begun.
     con.script(&format!("alter database {database} set synchronous_commit = on"), soon()).unwrap();
     let pool = &later.0.pool;
-    pool.lend(soon(), |_| pool.ask(Statement::made_up("select 1"), soon())).unwrap();
+    let asks = pool.lend(soon(), |con| {
+        pool.ask(Statement::made_up("select 1"), soon())?;
+        Ok(pool.sync(con).is_some())
+    });
+    assert!(asks.unwrap());
     assert_eq!(later.longest_lease(), None);
     let levels: Vec<_> = (0..2).map(|_| pool.lend(soon(), |_| Ok(level(&later))).unwrap()).collect();
     assert!(levels.iter().all(|level| level.as_deref() == Some("on")), "{levels:?}");

@@ -21,10 +21,6 @@ use super::rows::Row;
 use super::statement::Statement;
 use super::wire::Wire;
 
-/// Makes the commit of this transaction wait for the disk.
-const SYNC: &str =
-    "select set_config('synchronous_commit', 'on', true) where current_setting('synchronous_commit') = 'off'";
-
 /// The rows of each statement of a flight.
 pub(crate) type Rows = Vec<Vec<Row>>;
 
@@ -44,8 +40,6 @@ pub(crate) struct Connection {
     known: usize,
     /// Whether the session's commits did not wait for the server's disk when it was opened.
     pub(crate) is_unsynced: bool,
-    /// Whether the session's transactions have to make their commits wait for the disk.
-    pub(super) syncs: bool,
     /// The encoding of its database.
     pub(super) encoding: Encoding,
     /// Until when the server grants nothing; none if each transaction has to ask. Only a crash changes this, and ends all sessions.
@@ -69,7 +63,7 @@ impl DerefMut for Connection {
 impl Connection {
     pub(super) fn new(wire: Wire, has_tls: bool) -> Connection {
         let (process, unready, is_in_transaction, prepared, known) = Default::default();
-        let (is_unsynced, syncs, encoding, grace_ends) = Default::default();
+        let (is_unsynced, encoding, grace_ends) = Default::default();
         Connection {
             wire,
             has_tls,
@@ -79,7 +73,6 @@ impl Connection {
             prepared,
             known,
             is_unsynced,
-            syncs,
             encoding,
             grace_ends,
         }
@@ -88,12 +81,6 @@ impl Connection {
     /// Whether the session is this connection's, and stays as it is set up.
     pub(crate) fn is_own_session(&self) -> bool {
         self.prepared.is_some()
-    }
-
-    /// The last statement of a writing transaction whose commit would not wait for the disk: makes the commit wait. It comes after the
-    /// question whether the server has forgotten commits, since the answer depends on this setting.
-    pub(crate) fn sync(&self) -> Option<Statement> {
-        self.syncs.then(|| Statement::new(SYNC, []))
     }
 
     /// Runs these statements in turn, in one round trip. Returns the rows of each.

@@ -47,6 +47,9 @@ const WAIT: Duration = Duration::from_millis(500);
 const LOOKS: Duration = Duration::from_secs(1);
 /// Begins a transaction that sees the writes of others during a wait for a row, whatever the role's default level.
 pub(crate) const BEGIN: &str = "begin isolation level read committed";
+/// Makes the commit of this transaction wait for the disk.
+const SYNC: &str =
+    "select set_config('synchronous_commit', 'on', true) where current_setting('synchronous_commit') = 'off'";
 /// What [`LIMITS`] has of warnings alone, for a pooler's session in one transaction.
 pub(crate) const WARN: &str = "select set_config('client_min_messages', 'warning', true)";
 
@@ -137,7 +140,6 @@ impl Pool {
             None => self.open(deadline).map_err(Failure::unsent)?,
         };
         con.forget_messages();
-        con.syncs = self.is_synced() && (con.is_unsynced || !con.is_own_session());
         let done = act(&mut con).map_err(|failure| layout::explained(&mut con, failure, deadline));
         let is_kept = con.is_idle() && done.as_ref().err().is_none_or(Failure::keeps_connection);
         if done.is_ok() && con.is_busy() {
@@ -189,7 +191,7 @@ impl Pool {
             let mut flight = self.begin(con);
             let at = flight.len();
             flight.push(statement);
-            flight.extend(con.sync());
+            flight.extend(self.sync(con));
             flight.push(Statement::new("commit", []));
             Ok(con.flight(&flight, deadline)?.swap_remove(at))
         })
@@ -199,6 +201,14 @@ impl Pool {
     pub(crate) fn begin(&self, con: &Connection) -> Vec<Statement> {
         let limits = (!con.is_own_session()).then(|| self.limits(true));
         [Statement::new(BEGIN, [])].into_iter().chain(limits).collect()
+    }
+
+    /// The last statement of a writing transaction whose commit would not wait for the disk: makes the commit wait. It comes after the
+    /// question whether the server has forgotten commits, since the answer depends on this setting. And it is asked for only then: a
+    /// session may tell that longer leases are safe while this connection is lent, and a caller with such a lease join the step.
+    pub(crate) fn sync(&self, con: &Connection) -> Option<Statement> {
+        let syncs = self.is_synced() && (con.is_unsynced || !con.is_own_session());
+        syncs.then(|| Statement::new(SYNC, []))
     }
 
     fn open(&self, deadline: Instant) -> Result<Connection, Failure> {

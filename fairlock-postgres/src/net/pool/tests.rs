@@ -64,7 +64,8 @@ fn behind_a_pooler_each_commit_is_asked_to_wait_for_the_disk() {
         session(&url).script(&set, soon()).unwrap();
         let asks = [pooled(&url), url].map(|url| {
             let backend = PostgresBackend::connect(&url).unwrap();
-            backend.0.pool.lend(soon(), |con| Ok(con.sync().is_some())).unwrap()
+            let pool = &backend.0.pool;
+            pool.lend(soon(), |con| Ok(pool.sync(con).is_some())).unwrap()
         });
         assert_eq!(asks, [is_asked_for, false], "{level}");
     }
