@@ -185,7 +185,12 @@ fn busy(lock: &Wanted, store: &Store, outer: &Outer) -> Waited {
 /// # Errors
 /// If the server is gone by now. And if it grants nothing to anyone: a free lock in a grace is no lock that another owner has.
 fn held_up_by(lock: &Wanted, store: &Store) -> Result<String, Failure> {
-    let state = lock.look(0..0)?;
+    let state = match lock.look(0..0) {
+        Ok(state) => state,
+        Err(error) if error.is_transient() => return Err(error.into()),
+        // The server said that the lock is busy, and may refuse to say more.
+        Err(error) => return Ok(error.to_string()),
+    };
     let held_by = kind::held_by(&state);
     let Some(left) = store.grace_left() else {
         return Ok(match (state.holders.is_empty(), state.waiting()) {

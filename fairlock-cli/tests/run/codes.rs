@@ -19,6 +19,17 @@ fn the_program_knows_its_lock_and_its_code_is_passed_on() {
     host.runs("x", "kill -KILL $$").gave(137);
 }
 
+/// As to a user with the rights that an earlier version needed.
+#[test]
+fn a_busy_lock_is_busy_although_a_look_at_it_is_refused() {
+    let host = Host::new();
+    let guard = host.lock("x").lock().unwrap();
+    host.server.query::<()>(&["ACL", "SETUSER", "bob", "on", ">canary", "~*", "&*", "+@all", "-zcard"]);
+    let url = host.url().replace("redis://", "redis://bob:canary@");
+    starts(&url, "x -n -E 75", "echo no").output().failed(75, &["x is not free: ", "the user lacks a right"]);
+    guard.unlock().unwrap();
+}
+
 #[test]
 fn the_program_holds_the_lock_and_its_token_grows() {
     let host = Host::new();
