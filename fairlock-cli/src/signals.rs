@@ -32,7 +32,7 @@ pub(crate) fn hear<E: Send + 'static>(
     Ok(())
 }
 
-pub(crate) fn not_caught(error: std::io::Error) -> Failure {
+fn not_caught(error: std::io::Error) -> Failure {
     Failure::ours(format!("signals can't be caught: {error}"))
 }
 

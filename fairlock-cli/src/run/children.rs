@@ -2,22 +2,24 @@
 //! own parent has ended: left behind by the program, by `docker exec` or by a probe. Nobody else can collect these processes, and
 //! until then each keeps its process id.
 
+use std::process::Child;
+
 use nix::unistd::Pid;
-use rustix::process::{self, WaitId, WaitIdOptions, WaitOptions, WaitStatus, wait, waitid};
+use rustix::process::{Pid as Process, WaitId, WaitIdOptions, WaitOptions, WaitStatus, wait, waitid};
 
 /// Collects the children that have ended, up to the program: returns its status. Once the minder has ended, it collects none: the
 /// minder's id is that of the program's group, and has to stay that.
 ///
-/// The system is asked for any child. A minder that is killed at that moment is collected too: the program keeps the group's id.
-pub(super) fn collect(minder: Option<Pid>, program: Option<Pid>) -> Option<WaitStatus> {
+/// The system is asked for any child. A minder that is killed at that moment is collected too, and is none from then on: its id may be
+/// another process's.
+pub(super) fn collect(minder: &mut Option<Child>, program: Option<Pid>) -> Option<WaitStatus> {
     let look =
         WaitIdOptions::from_iter([WaitIdOptions::EXITED, WaitIdOptions::NOHANG, WaitIdOptions::NOWAIT]);
-    let of = |process: Pid| process::Pid::from_raw(process.as_raw());
-    let [minder, program] = [minder, program].map(|process| process.and_then(of));
     let has_ended = |minder| matches!(waitid(WaitId::Pid(minder), look), Ok(Some(_)));
-    while !minder.is_some_and(has_ended) {
+    while !minder.as_ref().map(Process::from_child).is_some_and(has_ended) {
         let (process, status) = wait(WaitOptions::NOHANG).ok()??;
-        if program == Some(process) {
+        minder.take_if(|minder| Process::from_child(minder) == process);
+        if program.and_then(|program| Process::from_raw(program.as_raw())) == Some(process) {
             return Some(status);
         }
     }

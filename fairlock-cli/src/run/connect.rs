@@ -71,7 +71,7 @@ pub(super) fn connect(server: &Server, options: &Run, signals: &Receiver<i32>) -
             recv(update) -> _ => show(&why),
             recv(signals) -> signal => match signal {
                 // There is no minder and no program yet.
-                Ok(SIGCHLD) => drop(children::collect(None, None)),
+                Ok(SIGCHLD) => drop(children::collect(&mut None, None)),
                 Ok(SIGTSTP) => drop(emulate_default_handler(SIGTSTP)),
                 Ok(signal) => {
                     line.end();

@@ -49,8 +49,10 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{Pid, getpgrp, setpgid};
+use rustix::process::WaitStatus;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2};
 
+use super::children;
 use super::wanted::names;
 use crate::args::{self, MINDER, Run, Server};
 use crate::exit::{Exit, Failure};
@@ -59,7 +61,8 @@ use crate::server::{self, Store};
 /// The minder, seen from fairlock.
 #[derive(Debug)]
 pub(super) struct Minder {
-    process: Child,
+    /// None once `children` has collected it: its id may be that of another process.
+    process: Option<Child>,
     to_minder: ChildStdin,
     /// A word when the minder is ready, and one when it begins to end the program. Closed when the minder is gone.
     said: Receiver<()>,
@@ -92,14 +95,19 @@ impl Minder {
         let listen =
             move || BufReader::new(from_minder).lines().map_while(Result::ok).try_for_each(|_| say.send(()));
         thread::Builder::new().name("fairlock-minder".to_owned()).spawn(listen).map_err(no_minder)?;
-        let minder = Minder { process, to_minder, said, ending: false };
+        let minder = Minder { process: Some(process), to_minder, said, ending: false };
         let ready = minder.said.recv_timeout(Duration::from_secs(30));
         ready.map(|()| minder).map_err(|_| Failure::ours("the minder did not start"))
     }
 
     /// The process group that it leads.
-    pub(super) fn group(&self) -> Pid {
-        Pid::from_raw(self.process.id().cast_signed())
+    pub(super) fn group(&self) -> Option<Pid> {
+        self.process.as_ref().map(|process| Pid::from_raw(process.id().cast_signed()))
+    }
+
+    /// Collects the children that have ended, up to the program: returns its status.
+    pub(super) fn collect_others(&mut self, program: Option<Pid>) -> Option<WaitStatus> {
+        children::collect(&mut self.process, program)
     }
 
     /// The next hold, in the order of their names, to give back if fairlock is killed.
@@ -137,14 +145,14 @@ impl Minder {
     /// The program has ended: whether the minder ended it, or was killed itself. If so, the rest of the program's group is
     /// killed, too.
     pub(super) fn has_ended_it(&mut self) -> bool {
-        let _ = self.process.kill();
+        self.process.iter_mut().for_each(|process| drop(process.kill()));
         // A word that was not heard yet; or the other end is closed, once the minder is gone.
         self.ending |= self.said.recv().is_ok();
-        if self.ending {
-            // Nobody has waited for the minder yet, so the group's id can't have been reused.
-            let _ = killpg(self.group(), Signal::SIGKILL);
+        // Until the minder is collected, the group's id can't be reused.
+        if let Some(group) = self.group().filter(|_| self.ending) {
+            let _ = killpg(group, Signal::SIGKILL);
         }
-        let _ = self.process.wait();
+        self.process.iter_mut().for_each(|process| drop(process.wait()));
         self.ending
     }
 }
@@ -152,8 +160,10 @@ impl Minder {
 impl Drop for Minder {
     fn drop(&mut self) {
         // Harmless if it was waited for.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        if let Some(process) = &mut self.process {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
     }
 }
 
@@ -322,11 +332,12 @@ mod tests {
             assert_eq!(is_none_of(Pid::from_raw(7), &stat), Some(is_over), "{stat}");
         }
     }
+
     /// The time is asked for slowly, as by a process that is stopped meanwhile.
     #[test]
     fn a_hold_is_not_certain_for_longer_than_it_was() {
         let (mut read, write) = std::io::pipe().unwrap();
-        let (process, said) = (Command::new("true").spawn().unwrap(), unbounded().1);
+        let (process, said) = (Command::new("true").spawn().ok(), unbounded().1);
         let to_minder = std::os::fd::OwnedFd::from(write).into();
         let mut minder = Minder { process, to_minder, said, ending: false };
         let end = now() + Duration::from_secs(9);

@@ -78,7 +78,7 @@ fn run_under(
     let mut holds = Holds::default();
     for lock in &wanted {
         let limit = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        match wait::wait(&client, &store, lock, limit, &holds, &minder, &outside)? {
+        match wait::wait(&client, &store, lock, limit, &holds, &mut minder, &outside)? {
             Waited::Granted(guard) => {
                 minder.holds(&guard);
                 holds.add(guard);

@@ -17,10 +17,10 @@ use signal_hook::consts::{SIGCHLD, SIGINT};
 use super::holds::Holds;
 use super::minder::Minder;
 use super::nested::Outer;
+use super::reserve;
 use super::signals::is_passed_on;
 use super::terminal::Terminal;
 use super::wait::Outside;
-use super::{children, reserve};
 use crate::args::Run;
 use crate::exit::{Exit, Failure};
 use crate::names::escaped;
@@ -54,7 +54,7 @@ pub(super) fn run(
         select! {
             recv(outside.signals) -> signal => match signal {
                 Ok(SIGCHLD) => {
-                    if let Some(status) = children::collect(Some(program.group), Some(program.process)) {
+                    if let Some(status) = minder.collect_others(Some(program.process)) {
                         return Ok(program.has_ended(status));
                     }
                 }
@@ -128,7 +128,8 @@ impl Program {
     fn start(options: &Run, holds: &Holds, minder: &Minder, outer: &Outer) -> Result<Program, Failure> {
         let words = options.words();
         let mut command = Command::new(words[0]);
-        command.args(&words[1..]).process_group(minder.group().as_raw());
+        let group = minder.group().ok_or_else(|| Failure::ours("the minder was killed"))?;
+        command.args(&words[1..]).process_group(group.as_raw());
         let of = |name: &String| holds.guards().find(|guard| guard.name() == name);
         let tokens: Vec<String> =
             options.names.iter().filter_map(of).map(|guard| guard.token().to_string()).collect();
@@ -144,7 +145,7 @@ impl Program {
         let process = Pid::from_raw(child.id().cast_signed());
         log::debug!(target: "fairlock::run", "started {}, process {process}", escaped(&words[0].to_string_lossy()));
         // Dropping `child` does not wait for the process: only `poll` does.
-        Ok(Program { process, group: minder.group(), terminal: Terminal::open(), passed_on: Vec::new() })
+        Ok(Program { process, group, terminal: Terminal::open(), passed_on: Vec::new() })
     }
 
     /// To the whole group: the processes of `sh -c 'a; b'` get it with the shell.

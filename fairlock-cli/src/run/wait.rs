@@ -8,11 +8,11 @@ use fairlock::{Client, Lost, OwnedGuard, OwnedRequest, TryLock};
 use signal_hook::consts::{SIGCHLD, SIGTSTP};
 use signal_hook::low_level::emulate_default_handler;
 
+use super::LAST_WORDS;
 use super::holds::Holds;
 use super::minder::Minder;
 use super::nested::{HESITATION, Outer};
 use super::wanted::Wanted;
-use super::{LAST_WORDS, children};
 use crate::duration;
 use crate::exit::{Exit, Failure};
 use crate::kind;
@@ -51,7 +51,7 @@ pub(super) fn wait(
     lock: &Wanted,
     limit: Option<Duration>,
     holds: &Holds,
-    minder: &Minder,
+    minder: &mut Minder,
     outside: &Outside<'_>,
 ) -> Result<Waited, Failure> {
     if limit == Some(Duration::ZERO) {
@@ -84,7 +84,7 @@ pub(super) fn wait(
                 Err(_) => {} // asked again, like the request
             },
             recv(outside.signals) -> signal => match signal {
-                Ok(SIGCHLD) => drop(children::collect(Some(minder.group()), None)),
+                Ok(SIGCHLD) => drop(minder.collect_others(None)),
                 Err(_) => {}
                 // A stopped process sends no heartbeats: its place is passed over until it continues.
                 Ok(SIGTSTP) => drop(emulate_default_handler(SIGTSTP)),

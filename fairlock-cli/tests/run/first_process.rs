@@ -117,6 +117,35 @@ fn orphans_are_collected_while_it_waits() {
     waiter.output().is(7, "", "");
 }
 
+/// A minder that is killed between the look at it and the collection of an orphan is collected as well: another process may have its id.
+#[test]
+fn a_minder_that_was_collected_gets_no_signal() {
+    let host = Host::new();
+    let Some(mut command) = first_process() else { return };
+    let (pid, calls) = (host.dir.file("pid"), host.dir.file("calls"));
+    command.args(["strace", "-D", "-qq", "-o", calls.to_str().unwrap(), "-e", "trace=kill,wait4"]);
+    command.args(["-e", "inject=wait4:delay_enter=500000", FAIRLOCK, "run", "x", "--", "sh", "-c"]);
+    command.arg(script(&pid, &format!("({} &); exec sleep 1000", host.until("go"))));
+    command.env("FAIRLOCK_REDIS", host.url());
+    let mut holder = Running::start(command);
+    process_in(&pid);
+    let first = children_of(holder.0.id())[0];
+    let is_minder = |child: &u32| {
+        read_to_string(format!("/proc/{child}/cmdline")).unwrap_or_default().contains("__minder")
+    };
+    let minder = children_of(first).into_iter().find(is_minder).unwrap();
+    host.makes("go");
+    let collects = || {
+        let call = read_to_string(format!("/proc/{first}/syscall")).unwrap_or_default();
+        call.split(' ').nth(1).is_some_and(|process| process.starts_with("0xffffffff"))
+    };
+    eventually(SOON, "it collects any child", collects);
+    send("KILL", minder);
+    holder.output().failed(123, &["; the program was ended"]);
+    let calls = read_to_string(calls).unwrap();
+    assert!(calls.contains("SIGKILL") && !calls.contains("ESRCH"), "{calls}");
+}
+
 /// Where the first process collects no orphans, nothing of a command is left to it. And when fairlock is killed, the program that stays as
 /// a zombie counts as ended.
 #[test]
