@@ -197,4 +197,10 @@ mod tests {
         });
         assert!(channels.take_changes().is_none());
     }
+
+    #[test]
+    fn a_pause_lasts_its_time() {
+        let (channels, until) = (Channels::default(), now() + Duration::from_millis(20));
+        assert!(channels.pause(until) && now() >= until);
+    }
 }

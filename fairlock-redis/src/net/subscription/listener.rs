@@ -328,7 +328,138 @@ impl Message {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU64};
+
+    use parking_lot::Mutex;
+
     use super::*;
+    use crate::net::subscription::channels::Channels;
+    use crate::net::subscription::{Endpoints, OnEvent};
+    use crate::net::test_server::{Act, FakeServer, TIMEOUTS, confirmed, polite};
+
+    /// One server, and how often it was asked whether it serves.
+    struct Only {
+        at: Address,
+        serves: bool,
+        era: AtomicU64,
+        asked: AtomicU64,
+    }
+
+    impl Endpoints for Only {
+        fn next(&self) -> Result<Address, Failure> {
+            Ok(self.at.clone())
+        }
+
+        fn serves(&self, _: &Address) -> bool {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            self.serves
+        }
+
+        fn era(&self) -> u64 {
+            self.era.load(Ordering::Relaxed)
+        }
+    }
+
+    fn only(at: Address, serves: bool) -> Arc<Only> {
+        Arc::new(Only { at, serves, era: AtomicU64::new(0), asked: AtomicU64::new(0) })
+    }
+
+    fn shared(endpoints: Arc<dyn Endpoints>, on_event: Option<OnEvent>) -> Shared {
+        Shared {
+            endpoints,
+            timeouts: TIMEOUTS,
+            own_channel: "own".to_owned(),
+            channels: Channels::default(),
+            cut_off: AtomicBool::new(false),
+            on_event: Mutex::new(on_event),
+        }
+    }
+
+    /// A server that confirms all channels but `secret`, and after that hangs up at a ping.
+    fn server() -> FakeServer {
+        let listens = AtomicBool::new(false);
+        FakeServer::start(move |_, words| match words {
+            [word, channel] if word == "subscribe" && channel == "secret" => {
+                Act::Say("-NOPERM no\r\n".to_owned())
+            }
+            [word, channel] if word == "subscribe" => {
+                listens.store(true, Ordering::SeqCst);
+                Act::Say(confirmed(channel))
+            }
+            [word] if word == "PING" && listens.load(Ordering::SeqCst) => Act::HangUp,
+            _ => polite(words),
+        })
+    }
+
+    #[test]
+    fn a_quiet_link_is_pinged_after_some_ticks() {
+        let server = server();
+        let endpoints = only(server.address(), true);
+        let shared = shared(Arc::clone(&endpoints) as _, None);
+        let mut link = Link::open(&shared).expect("a link");
+        let asked = Instant::now();
+        assert!(matches!(link.receive(&shared), Err(Failure::Broken(_))), "the ping is not answered");
+        assert!(asked.elapsed() >= QUIET, "{:?}", asked.elapsed());
+        assert!(endpoints.asked.load(Ordering::Relaxed) <= 3, "it spins");
+    }
+
+    #[test]
+    fn a_link_to_a_former_server_is_left() {
+        for (serves, era) in [(false, 0), (true, 1)] {
+            let server = server();
+            let endpoints = only(server.address(), serves);
+            let shared = shared(Arc::clone(&endpoints) as _, None);
+            let mut link = Link::open(&shared).expect("a link");
+            endpoints.era.store(era, Ordering::Relaxed);
+            assert!(matches!(link.receive(&shared), Err(Failure::NotSent(_))), "{era}");
+        }
+    }
+
+    #[test]
+    fn the_next_link_comes_after_a_pause() {
+        let server = server();
+        let shared = shared(Arc::new(server.address()), None);
+        let asked = Instant::now();
+        assert!(reconnect(&shared).is_some());
+        // Half of the first pause at least.
+        assert!(asked.elapsed() >= Duration::from_millis(25), "{:?}", asked.elapsed());
+    }
+
+    #[test]
+    fn a_refused_channel_costs_no_other_one() {
+        let server = server();
+        let shared = shared(Arc::new(server.address()), None);
+        assert!(!shared.channels.want("secret") && !shared.channels.want("open"));
+        let _link = Link::open(&shared).expect("a link");
+        let verdict = |channel| shared.channels.verdict(channel, Instant::now());
+        assert_eq!(verdict("secret"), Err(Failure::refused("NOPERM", "channel secret: no")));
+        assert_eq!(verdict("open"), Ok(()));
+    }
+
+    #[test]
+    fn the_end_of_the_thread_releases_its_callers() {
+        let address = Address::parse("redis://h:1").expect("an address");
+        let shared = shared(Arc::new(address), None);
+        drop(End(&shared));
+        assert!(shared.cut_off.load(Ordering::Relaxed) && shared.channels.take_changes().is_none());
+    }
+
+    #[test]
+    fn only_a_nudge_on_the_own_channel_is_not_passed_on() {
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let hears = Arc::clone(&heard);
+        let on_event: OnEvent = Arc::new(move |event: &Event<'_>| {
+            if let Event::Message { channel, payload } = event {
+                hears.lock().push([*channel, *payload].concat());
+            }
+        });
+        let address = Address::parse("redis://h:1").expect("an address");
+        let shared = shared(Arc::new(address), Some(on_event));
+        for (channel, payload) in [("own", NUDGE), ("own", b"x"), ("c", NUDGE)] {
+            Message { channel: channel.into(), payload: payload.to_vec() }.deliver(&shared);
+        }
+        assert_eq!(*heard.lock(), [b"ownx".to_vec(), b"cnudge".to_vec()]);
+    }
 
     #[test]
     fn replies_are_recognised_and_others_are_errors() {
@@ -347,7 +478,9 @@ mod tests {
         assert!(
             matches!(read("-NOPERM x\r\n"), Ok(Reply::Refused(failure)) if failure.code() == Some("NOPERM"))
         );
-        for wire in ["+OK\r\n", ":1\r\n", "*0\r\n", "*3\r\n$8\r\npmessage\r\n$1\r\nc\r\n$1\r\np\r\n"] {
+        for wire in
+            ["+OK\r\n", "+PANG\r\n", ":1\r\n", "*0\r\n", "*3\r\n$8\r\npmessage\r\n$1\r\nc\r\n$1\r\np\r\n"]
+        {
             assert!(matches!(read(wire), Err(Failure::Broken(_))), "{wire}");
         }
     }

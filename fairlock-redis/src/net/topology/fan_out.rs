@@ -100,7 +100,7 @@ mod tests {
         let asked = Instant::now();
         let question = [cmd("ECHO").arg("a").to_owned(), cmd("ECHO").arg("b").to_owned()];
         let answers = fan_out(&[frozen.address(), good.address()], TIMEOUTS, &question, 1);
-        assert!(asked.elapsed() < TIMEOUTS.connect, "{:?}", asked.elapsed());
+        assert!((LONGER..TIMEOUTS.connect).contains(&asked.elapsed()), "{:?}", asked.elapsed());
         let [(address, Ok(replies))] = &answers[..] else { panic!("{answers:?}") };
         assert_eq!((address.to_string(), replies.len()), (good.address().to_string(), 2));
     }

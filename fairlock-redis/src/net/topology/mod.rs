@@ -308,7 +308,8 @@ mod tests {
     use redis::cmd;
 
     use super::*;
-    use crate::net::test_server::{FakeServer, SECOND, TIMEOUTS, polite};
+    use crate::net::connection::Address;
+    use crate::net::test_server::{Act, FakeServer, SECOND, TIMEOUTS, polite};
 
     /// Each server answers when both are asked, or after a moment.
     #[test]
@@ -338,5 +339,70 @@ mod tests {
             assert!(replies.iter().all(|replies| replies.len() == 1 && replies[0].is_ok()), "{replies:?}");
             assert_eq!(seen.load(Ordering::SeqCst), most, "{order:?}");
         }
+    }
+
+    /// A server that is asked for the reason of each failure.
+    struct Explains {
+        at: Single,
+        explored: AtomicUsize,
+    }
+
+    impl Endpoints for Explains {
+        fn next(&self) -> Result<Address, Failure> {
+            self.at.next()
+        }
+    }
+
+    impl fmt::Display for Explains {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            self.at.fmt(f)
+        }
+    }
+
+    impl Topology for Explains {
+        fn settings(&self) -> &Settings {
+            &self.at.settings
+        }
+
+        fn arrangement(&self) -> Arrangement {
+            self.at.arrangement()
+        }
+
+        fn route(&self, key: &str) -> Result<Route, Failure> {
+            self.at.route(key)
+        }
+
+        fn was_not_executed(&self, _: &str) -> bool {
+            false
+        }
+
+        fn explored(&self, failure: Failure) -> Failure {
+            self.explored.fetch_add(1, Ordering::SeqCst);
+            Failure::refused("WHY", failure.code().unwrap_or_default())
+        }
+
+        fn listeners(&self) -> Listeners {
+            self.at.listeners()
+        }
+    }
+
+    #[test]
+    fn one_reason_for_many_failures_is_asked_for_once() {
+        let server = FakeServer::start(|_, words| match words {
+            [word, code] if word == "GET" => Act::Say(format!("-{code} x\r\n")),
+            _ => polite(words),
+        });
+        let settings = Settings::new(TIMEOUTS, 1);
+        let pool = Arc::new(Pool::new(server.address(), &settings));
+        let topology = Explains { at: Single { pool, settings }, explored: AtomicUsize::new(0) };
+        let servers: &dyn Topology = &topology;
+        let get = |at: usize, _: &Route| cmd("GET").arg(["ONE", "ONE", "TWO"][at]).get_packed_command();
+        let again = |_: usize, _: &Route| Err(Failure::no_answer());
+        let answers = servers.call_all(&["k", "l", "m"], get, Order::InTurn, |_, _, reply| reply, again);
+        let why = answers.into_iter().map(|answer| answer.expect_err("refused").failure);
+        let reasons = ["ONE", "ONE", "TWO"].map(|code| Failure::refused("WHY", code));
+        assert_eq!(why.collect::<Vec<_>>(), reasons);
+        assert_eq!(topology.explored.load(Ordering::SeqCst), 2);
+        assert_eq!(servers.era(), 0);
     }
 }

@@ -162,14 +162,14 @@ mod tests {
     /// A master that became a replica costs its connections and no call.
     #[test]
     fn a_master_turned_replica_costs_connections_and_no_call() {
-        let (first, server, pool, servers) = behind_one_address();
+        let (first, server, _, servers) = behind_one_address();
         // Both connections are used, and lead to the same server.
         std::thread::scope(|scope| (0..8).for_each(|_| drop(scope.spawn(|| set(&servers).expect("done")))));
         let before = server.connections();
         first.store(before, Ordering::SeqCst);
-        assert_eq!((pool.era(), servers.listeners()), (0, Listeners::Known));
+        assert_eq!((servers.era(), servers.listeners()), (0, Listeners::Known));
         set(&servers).expect("the call goes to the new master");
-        assert_eq!((pool.era(), servers.listeners()), (1, Listeners::Unknown), "subscribers move");
+        assert_eq!((servers.era(), servers.listeners()), (1, Listeners::Unknown), "subscribers move");
         let refused = server.asked("SET").len();
         std::thread::scope(|scope| (0..8).for_each(|_| drop(scope.spawn(|| set(&servers).expect("done")))));
         assert_eq!(server.asked("SET").len(), refused + 8, "none goes to the old one");
@@ -204,6 +204,7 @@ mod tests {
     fn one_address_is_all_servers() {
         let (_, server, _, servers) = behind_one_address();
         assert!(servers.is_one_server() && servers.survey().is_empty() && servers.commands().is_empty());
+        assert_eq!((servers.to_string(), servers.count()), (server.address().to_string(), 1));
         let [route] = &servers.servers().expect("a server")[..] else { panic!("not one") };
         assert!(servers.slots_of(&route.pool).is_empty());
         let [(at, Ok(echoed))] = &servers.each(cmd("ECHO").arg("x"))[..] else { panic!("not one") };
@@ -247,5 +248,15 @@ mod tests {
         ] {
             assert_eq!(said(role), says);
         }
+    }
+
+    #[test]
+    fn only_a_refusal_by_a_replica_is_explored() {
+        let role = "*5\r\n+slave\r\n+10.0.0.1\r\n:7001\r\n+connected\r\n:7\r\n";
+        let (server, settings) = (FakeServer::answering("ROLE", role), Settings::new(TIMEOUTS, 1));
+        let pool = Arc::new(Pool::of_one_address(server.address(), &settings));
+        let single = Single { pool, settings };
+        let says = |code| single.explored(Failure::refused(code, "x")).code().map(str::to_owned);
+        assert_eq!([says("NOPERM"), says("READONLY")], ["NOPERM", REPLICA].map(|code| Some(code.to_owned())));
     }
 }

@@ -162,5 +162,8 @@ mod tests {
         assert_eq!(shown(View::most_common(&views).expect("one").0), ["0-16383 h:2"]);
         assert_eq!(shown(View::most_common(&views[..2]).expect("one").0), ["0-16383 h:1"]);
         assert!(View::most_common(&[]).is_none());
+        let part = |last: u16| format!("*1\r\n*3\r\n:0\r\n:{last}\r\n*2\r\n$1\r\nh\r\n:1\r\n");
+        let views: Vec<View> = [1, 2, 2].map(|last| view(&part(last)).expect("a view")).to_vec();
+        assert_eq!(shown(View::most_common(&views).expect("one").0), ["0-2 h:1"]);
     }
 }

@@ -376,3 +376,45 @@ fn another_server_that_takes_over_before_a_login_ends_is_a_gap() {
     diary.await_entry("gap");
     assert_eq!(listeners(&servers[1], "own"), 1);
 }
+
+/// Servers in turn, as a starting subscriber tries them.
+struct Several(Vec<Address>, AtomicUsize);
+
+impl Endpoints for Several {
+    fn next(&self) -> Result<Address, Failure> {
+        Ok(self.0[self.1.fetch_add(1, Ordering::SeqCst) % self.0.len()].clone())
+    }
+
+    fn count(&self) -> usize {
+        self.0.len()
+    }
+}
+
+#[test]
+fn a_starting_subscriber_tries_further_servers_for_its_time() {
+    let closed = Address::parse("redis://127.0.0.1:1").expect("an address");
+    let good = FakeServer::answering("subscribe", confirmed("own"));
+    let none = Timeouts { connect: Duration::ZERO, response: Duration::ZERO };
+    for (second, timeouts, tried) in [(good.address(), TIMEOUTS, 2), (closed.clone(), none, 1)] {
+        let several = Arc::new(Several(vec![closed.clone(), second, closed.clone()], AtomicUsize::new(0)));
+        let endpoints = Arc::clone(&several) as Arc<dyn Endpoints>;
+        let started =
+            Subscriber::start(endpoints, timeouts, "own".to_owned(), Arc::<Diary>::default().keep());
+        assert_eq!((started.is_ok(), several.1.load(Ordering::SeqCst)), (tried == 2, tried));
+    }
+}
+
+#[test]
+fn a_subscriber_whose_server_has_gone_is_cut_off() {
+    let server = FakeServer::start(|connection, words| match words {
+        _ if connection > 0 => Act::HangUp,
+        [word, channel] if word == "subscribe" => Act::SayAndHangUp(confirmed(channel)),
+        _ => polite(words),
+    });
+    let subscriber = start(server.address(), &Arc::default()).expect("a subscriber");
+    let end = Instant::now() + 10 * SECOND;
+    while !subscriber.is_cut_off() {
+        assert!(Instant::now() < end, "it is not cut off");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

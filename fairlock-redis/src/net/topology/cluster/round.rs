@@ -168,3 +168,46 @@ impl Cluster {
         tally.is_accepted = true;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::sync::Weak;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::net::hash_slot::SLOTS;
+    use crate::net::settings::Settings;
+    use crate::net::test_server::{TIMEOUTS, bulk, up_for};
+    use crate::net::topology::cluster::{Majority, Map};
+
+    /// The view of a majority is accepted as soon as it is there; without a majority the last answer decides.
+    #[test]
+    fn a_view_is_accepted_with_a_majority_or_the_last_answer() {
+        let terms = MajorityTerms { proof_age: Duration::from_secs(60), least_uptime: Duration::ZERO };
+        let slots = vec![None; usize::from(SLOTS)];
+        let cluster = Cluster {
+            seeds: Vec::new(),
+            settings: Settings { majority: Some(terms), ..Settings::new(TIMEOUTS, 1) },
+            map: Mutex::new(Map { nodes: HashMap::new(), slots, doubted: false, refreshed: None }),
+            majority: Some(Majority::new(terms)),
+            asking: Mutex::new(()),
+            turn: AtomicUsize::new(0),
+            this: Weak::new(),
+        };
+        let at = Address::parse("redis://h:1").expect("an address");
+        let reply =
+            |wire: String| redis::parse_redis_value(wire.as_bytes()).map_err(|_| Failure::no_answer());
+        let hears = |round: &Round| {
+            let slots = "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$1\r\nh\r\n:1\r\n".to_owned();
+            let nodes = bulk("id h:1@2 myself,master - 0 0 1 connected 0-16383\n");
+            cluster.map.lock().refreshed = None;
+            cluster.heard(round, (at.clone(), Ok([slots, nodes, up_for(60)].map(reply).into())));
+            cluster.map.lock().refreshed.is_some()
+        };
+        // Where five were listed before, one view is no majority, nor are two.
+        let [of_one, of_five] = [1, 5].map(|listed| Round::new(Some(&terms), 2, listed));
+        assert_eq!([hears(&of_one), hears(&of_one)], [true, false], "once");
+        assert_eq!([hears(&of_five), hears(&of_five)], [false, true]);
+    }
+}

@@ -115,6 +115,8 @@ fn a_call_goes_on_to_another_node_as_often_as_may_be() {
         let failed = Failed { key: "k", route, failure, tried, until };
         cluster.next_route(&failed).is_some()
     };
+    let asked = Instant::now();
+    assert!(cluster.after_pause("k", 3, until).is_some() && asked.elapsed() >= 8 * MIGRATION_PAUSE);
     let unsent = Failure::NotSent("x".to_owned());
     assert!(!goes_on(&here, &unsent, 1), "there is no other");
     assert!(goes_on(&there, &unsent, MOST_HOPS - 1) && !goes_on(&there, &unsent, MOST_HOPS));

@@ -189,7 +189,36 @@ mod tests {
             let said = together(reports, all).expect_err("no majority");
             assert!(said.contains(&format!("no majority: {votes} sentinels named it")), "{said}");
         }
+        let said = together(&[("a", 7, 3, 99)], 3).expect_err("no majority");
+        assert!(!said.contains("forgotten"), "{said}");
         let said = together(&[("a", 7, 3, 99), ("b", 7, 3, 11)], 3).expect_err("no majority");
         assert!(said.contains("1 may have forgotten: up for less than 11.6s"), "{said}");
+    }
+
+    #[test]
+    fn a_round_is_open_while_missing_answers_can_decide() {
+        assert!(!Round::new(1).is_open(2) && Round::new(3).is_open(5));
+    }
+
+    /// Only a sentinel that says its own id and those of all others tells which sentinels there are.
+    #[test]
+    fn a_sentinel_tells_of_all_sentinels_or_of_their_number() {
+        use redis::Value;
+        let at = Address::parse("redis://h:1").expect("an address");
+        let words =
+            |all: &[&str]| Value::Array(all.iter().map(|word| Value::BulkString((*word).into())).collect());
+        let other = |id| words(&["runid", id, "ip", "h", "port", "2"]);
+        let refused = || Err(Failure::refused("NOPERM", "x"));
+        let told = |id: Result<Value, Failure>, others: Result<Value, Failure>| {
+            let details = words(&["num-other-sentinels", "2"]);
+            let replies = [Ok(words(&["h", "7"])), Ok(details), id, refused(), others];
+            let report = MasterReport::of(&at, SentinelAnswer::read(&replies, &at, &at), false);
+            report.expect("a master").told.map(|told| told.into_iter().collect::<String>())
+        };
+        let id = || Ok(Value::BulkString("a".into()));
+        let others = |all: &[&'static str]| Ok(Value::Array(all.iter().map(|id| other(id)).collect()));
+        assert_eq!(told(id(), others(&["b", "c"])).as_deref(), Some("abc"));
+        assert_eq!(told(id(), refused()), None);
+        assert_eq!(told(refused(), others(&["b", "c", "d"])), None);
     }
 }

@@ -10,7 +10,7 @@ use crate::net::commands::{ALL_ARE_BACK, Listeners};
 use crate::net::connection::AddressMap;
 use crate::net::settings::{MajorityTerms, Settings};
 use crate::net::test_server::{Act, FakeServer, TIMEOUTS, bulk, confirmed, polite, up_for};
-use crate::net::topology::{Servers, Topology};
+use crate::net::topology::{Failed, Servers, Topology};
 
 /// A server that replies to ROLE with this role.
 fn server(role: &'static str) -> FakeServer {
@@ -274,7 +274,9 @@ fn a_vote_that_took_its_time_proves_nothing() {
     let terms = MajorityTerms { proof_age: AGE, least_uptime: LEAST_UPTIME };
     let found = unlinked(vec![only.address()], Some(terms));
     assert!(found.search().is_ok() && found.known().is_none(), "it counts from its answer");
+    let asked = Instant::now();
     let late = found.find().map(drop).expect_err("no proof");
+    assert!(asked.elapsed() < found.bound(), "{:?}", asked.elapsed());
     assert!(matches!(&late, Failure::NotSent(why) if why.contains("longer to vote")), "{late}");
 }
 
@@ -353,4 +355,148 @@ fn the_announced_address_of_a_master_is_mapped() {
     let found = found(Some(map)).expect("a master");
     assert_eq!(server_of(&found.master().expect("known")), "127.0.0.1:1");
     assert!(master.connections() > 0);
+}
+
+/// What an operator sees of each configured sentinel.
+#[test]
+fn a_survey_has_an_answer_of_each_sentinel() {
+    let tells = FakeServer::start(|_, words| match words.get(1).map(String::as_str) {
+        Some("server") => Act::Say(up_for(60)),
+        Some("get-master-addr-by-name") => Act::Say(format!("*2\r\n{}{}", bulk("10.0.0.9"), bulk("7"))),
+        Some("master") => Act::Say(format!("*2\r\n{}{}", bulk("num-other-sentinels"), bulk("1"))),
+        Some("myid") => Act::Say(bulk("a")),
+        Some("sentinels") => {
+            let other = ["runid", "b", "ip", "10.0.0.2", "port", "26379"].map(bulk).concat();
+            Act::Say(format!("*1\r\n*6\r\n{other}"))
+        }
+        _ => polite(words),
+    });
+    let down = FakeServer::start(|_, _| Act::HangUp);
+    let found = unlinked(vec![tells.address(), down.address()], None);
+    let [one, other] = &found.survey()[..] else { panic!("not two") };
+    assert!(one.sentinel.is_same_server(&tells.address()) && other.said.is_err());
+    let said = one.said.as_ref().expect("an answer");
+    assert_eq!(said.others, Ok(vec![("b".to_owned(), "10.0.0.2:26379".to_owned())]));
+    assert_eq!((said.known(), said.uptime()), (2, Ok(Duration::from_secs(60))));
+    assert_eq!((found.commands(), found.era()), (&[&["ROLE"][..]][..], 0));
+}
+
+#[test]
+fn an_unknown_master_is_refused_with_the_names_of_the_known() {
+    let unknowing = FakeServer::start(|_, words| match words.get(1).map(String::as_str) {
+        Some("masters") => {
+            let named = |name: &str| format!("*2\r\n{}{}", bulk("name"), bulk(name));
+            Act::Say(format!("*2\r\n{}{}", named("two"), named("one")))
+        }
+        _ if words[0] == "SENTINEL" => Act::Say("*-1\r\n".to_owned()),
+        _ => polite(words),
+    });
+    let error = connect(&[&unknowing]).err().expect("no such master");
+    assert!(error.message().contains("they know `one`, `two`"), "{error}");
+}
+
+/// An announcement of another master counts at once, and that of a master with a longer name does not.
+#[test]
+fn an_announced_master_is_looked_for_at_once() {
+    let (old, new) = (server("master"), server("master"));
+    let turn = Arc::new(AtomicUsize::new(0));
+    let names = sentinel(vec![(port(&old), 1), (port(&new), 2)], &turn);
+    let found = unlinked(vec![names.address()], None);
+    let elsewhere = format!("master m by the sentinels {}", names.address());
+    assert_eq!((found.to_string(), found.bound()), (elsewhere, 4 * TIMEOUTS.response));
+    found.find().expect("a master");
+    assert_eq!(found.to_string(), format!("{} (master m)", old.address()));
+    turn.store(1, Ordering::SeqCst);
+    let hears = |payload: &[u8]| found.on_event(&Event::Message { channel: SWITCHED.as_bytes(), payload });
+    hears(b"mm 127.0.0.1 1 127.0.0.1 2");
+    assert!(found.serves(&old.address()) && !found.serves(&new.address()));
+    hears(b"m 127.0.0.1 1 127.0.0.1 2");
+    assert!(found.serves(&new.address()) && !found.serves(&old.address()));
+}
+
+/// The same master under the same epoch keeps its pool, with its connections, and the time when it was found.
+#[test]
+fn a_master_that_is_named_again_stays_what_it_is() {
+    let master = server("master");
+    let turn = Arc::new(AtomicUsize::new(0));
+    let names = sentinel(vec![(port(&master), 1), (port(&master), 2)], &turn);
+    let terms = MajorityTerms { proof_age: AGE, least_uptime: LEAST_UPTIME };
+    let found = unlinked(vec![names.address()], Some(terms));
+    let first = found.search().expect("a master");
+    let since = found.state.lock().since;
+    found.state.lock().voters = None;
+    let again = found.search().expect("a master");
+    assert!(Arc::ptr_eq(&first.pool, &again.pool) && first.voters == again.voters);
+    assert!(again.voters.is_some() && found.state.lock().since == since);
+    turn.store(1, Ordering::SeqCst);
+    assert!(!Arc::ptr_eq(&first.pool, &found.search().expect("a master").pool), "under another epoch");
+}
+
+/// A sentinel that was set up anew counts from its first epoch.
+#[test]
+fn an_older_epoch_counts_if_most_sentinels_name_it() {
+    let names = sentinel(vec![("7".to_owned(), 1)], &Arc::default());
+    let found = unlinked(vec![names.address()], None);
+    found.state.lock().epoch = 2;
+    assert_eq!(found.named_by(&[names.address()]).map(|named| named.epoch), Ok(1));
+}
+
+/// A vote that took too long is repeated.
+#[test]
+fn a_vote_that_took_its_time_is_repeated() {
+    let master = server("master");
+    let (port, was_slow) = (port(&master), AtomicUsize::new(0));
+    let only = telling(move |words| {
+        if words.get(1).is_some_and(|word| word == "server") && was_slow.fetch_add(1, Ordering::SeqCst) == 0 {
+            std::thread::sleep(AGE / 3);
+        }
+        (port.clone(), ["config-epoch".to_owned(), "1".to_owned()])
+    });
+    let terms = MajorityTerms { proof_age: AGE / 6, least_uptime: LEAST_UPTIME };
+    assert!(unlinked(vec![only.address()], Some(terms)).find().is_ok());
+}
+
+#[test]
+fn the_sentinels_are_asked_in_time_and_a_failure_ends() {
+    let ago = |time| Some(Instant::now() - time);
+    let mut state = SentinelState::new(1);
+    for (asked, age, is_due) in [
+        (None, Some(AGE), true),
+        (ago(AGE * 3 / 4), Some(AGE), true),
+        (ago(Duration::ZERO), Some(60 * AGE), false),
+        (None, None, false),
+    ] {
+        state.asked = asked;
+        assert_eq!(state.is_to_be_asked(age), is_due, "{asked:?}");
+    }
+    let failure = Failure::NotSent("x".to_owned());
+    state.failed = Some((failure.clone(), Instant::now() + 60 * AGE));
+    assert!(state.known(None).is_some_and(|known| known.is_err()));
+    state.failed = Some((failure, Instant::now()));
+    assert!(state.known(None).is_none());
+}
+
+#[test]
+fn a_subscriber_begins_at_the_sentinel_that_has_answered() {
+    let all: Vec<Address> =
+        [1, 2].map(|port| Address::parse(&format!("redis://h:{port}")).expect("an address")).into();
+    let sentinels = Sentinels { all, turn: Mutex::default() };
+    sentinels.prefer(&sentinels.all[1]);
+    let turns = [(); 3].map(|()| sentinels.next().expect("a sentinel").to_string());
+    assert_eq!((turns, sentinels.count()), (["h:2", "h:1", "h:2"].map(str::to_owned), 2));
+}
+
+/// One more attempt, and only after a failure that proves that nothing ran.
+#[test]
+fn a_call_goes_on_to_the_next_master_once() {
+    let master = server("master");
+    let names = sentinel(vec![(port(&master), 1)], &Arc::default());
+    let found = unlinked(vec![names.address()], None);
+    let (route, until) = (found.find().expect("a master"), Instant::now() + 60 * TIMEOUTS.response);
+    let goes_on = |code, tried| {
+        let failed = Failed { key: "k", route: &route, failure: &Failure::refused(code, "x"), tried, until };
+        found.next_route(&failed).is_some()
+    };
+    assert!(goes_on("READONLY", 1) && !goes_on("READONLY", 2) && !goes_on("NOPERM", 1));
+    assert!(!found.was_not_executed("NOPERM"));
 }

@@ -88,6 +88,10 @@ impl Fakes {
 }
 
 fn connect(seeds: Vec<Address>, age: Duration) -> Servers {
+    connected(seeds, age)
+}
+
+fn connected(seeds: Vec<Address>, age: Duration) -> Arc<Cluster> {
     let terms = MajorityTerms { proof_age: age, least_uptime: LEAST_UPTIME };
     let settings = Settings { majority: Some(terms), ..Settings::new(TIMEOUTS, 1) };
     Cluster::connect(seeds, &settings).expect("a cluster")
@@ -324,6 +328,7 @@ fn garbage_is_no_vote() {
     let mut ballot = Ballot::new(LEAST_UPTIME, 0);
     ballot.hear(Report::read(&at, &line(good), &up).expect("a report"), &mut Runs::default());
     assert_eq!(ballot.nodes, 3);
+    assert!(ballot.failure(6).to_string().contains("no majority: 0 of 3 nodes"), "{}", ballot.failure(6));
     let mut voters: Vec<_> = ballot.voters().iter().map(Address::to_string).collect();
     voters.sort();
     // Where it answered; and the host of the one that does not know its own.
@@ -344,4 +349,80 @@ fn garbage_is_no_vote() {
     for words in ["", run, "run_id:0\r\nuptime_in_seconds:60", &format!("{run}\r\nuptime_in_seconds:x")] {
         assert!(Report::read(&at, &line(good), &line(words)).is_err(), "{words}");
     }
+}
+
+/// A cluster whose rounds are all over.
+fn at_rest(seeds: Vec<Address>) -> Arc<Cluster> {
+    let cluster = connected(seeds, 60 * AGE);
+    let end = Instant::now() + 10 * TIMEOUTS.response;
+    while !majority(&cluster).state.lock().round.is_over() {
+        assert!(Instant::now() < end, "the round does not end");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    cluster
+}
+
+fn majority(cluster: &Cluster) -> &Majority {
+    cluster.majority.as_ref().expect("with a majority")
+}
+
+#[test]
+fn a_majority_names_the_servers_and_their_slots() {
+    let fakes = Fakes::start(&[Some((0, 1)); 3]);
+    let cluster: Servers = at_rest(vec![fakes.nodes[0].address()]);
+    let [route] = &cluster.servers().expect("a majority")[..] else { panic!("not one") };
+    assert_eq!(cluster.slots_of(&route.pool).len(), usize::from(SLOTS));
+}
+
+/// Without a proof a call asks the nodes at once, unless they have just answered.
+#[test]
+fn nodes_that_have_just_answered_are_not_asked_again() {
+    let (fakes, gone) = (Fakes::start(&[Some((0, 1)); 3]), FakeServer::start(|_, _| Act::HangUp));
+    let cluster = at_rest(vec![fakes.nodes[0].address(), gone.address()]);
+    let majority = majority(&cluster);
+    let asked = || fakes.nodes[1].asked("CLUSTER NODES").len();
+    let before = asked();
+    let later = Instant::now() + 60 * AGE;
+    {
+        let mut state = majority.state.lock();
+        state.proofs.fill(None);
+        state.answered = Some(later);
+    }
+    assert!(cluster.proven(majority, SLOT_OF_K).is_err());
+    assert_eq!(asked(), before);
+    {
+        let mut state = majority.state.lock();
+        let mut over = Round::new(Some(&majority.terms), 0, 0);
+        over.asked = later;
+        (state.round, state.answered, state.is_vain) = (Arc::new(over), None, false);
+    }
+    assert_eq!(cluster.proven(majority, SLOT_OF_K).map(|route| route.epoch).ok(), Some(1));
+    assert_eq!((asked(), gone.connections()), (before + 1, 1), "the known nodes decide");
+}
+
+#[test]
+fn a_doubt_makes_the_next_round_come_sooner() {
+    let terms = MajorityTerms { proof_age: 60 * AGE, least_uptime: LEAST_UPTIME };
+    let majority = Majority::new(terms);
+    let mut state = majority.state.lock();
+    let asked = state.round.asked;
+    for (doubted, pause) in [(None, AGAIN), (Some(asked - AGE), AGAIN), (Some(asked + AGE), 2 * PAUSE)] {
+        state.doubted = doubted;
+        assert_eq!(state.ask_again_at(&terms), asked + pause);
+    }
+}
+
+/// Another answer to the same question, which was asked before the doubt, settles nothing.
+#[test]
+fn a_doubt_lasts_longer_than_the_round_before_it() {
+    let terms = MajorityTerms { proof_age: 60 * AGE, least_uptime: LEAST_UPTIME };
+    let (majority, at) = (Majority::new(terms), silent().address());
+    let (round, node) = (majority.begin(3), Arc::new(Pool::new(at.clone(), &Settings::new(TIMEOUTS, 1))));
+    let count = || majority.count(&round, vec![(at.clone(), 1, vec![SLOT_OF_K])], |_| Arc::clone(&node));
+    let is_known = || majority.known(&majority.state.lock(), SLOT_OF_K).is_some();
+    count();
+    assert!(is_known());
+    majority.doubt(&node);
+    count();
+    assert!(!is_known());
 }

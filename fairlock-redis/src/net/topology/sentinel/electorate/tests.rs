@@ -118,3 +118,19 @@ fn a_removed_sentinel_counts_when_another_tells_of_it() {
     assert_eq!(scene.hears(&[("a", "abcd")]), 4);
     assert!(scene.electorate.hear(&report("d", Some("abcd")), scene.now));
 }
+
+#[test]
+fn a_new_sentinel_counts_although_all_others_have_settled() {
+    let mut scene = Scene::with(3);
+    let all = [("a", "abc"), ("b", "abc"), ("c", "abc")];
+    assert_eq!(scene.hears_for_long(&all), 3);
+    assert_eq!(scene.hears(&[("d", "abcd")]), 4);
+}
+
+#[test]
+fn an_answer_that_names_nobody_brings_back_no_removed_sentinel() {
+    let mut scene = Scene::with(4);
+    assert_eq!(scene.hears_for_long(&[("a", "abc"), ("b", "abc"), ("c", "abc")]), 3);
+    assert!(scene.electorate.hear(&report("c", None), scene.now));
+    assert!(!scene.electorate.hear(&report("d", Some("abcd")), scene.now));
+}

@@ -138,3 +138,21 @@ fn sentinels_that_change_their_minds_await_no_silent_one() {
     });
     assert!(asked.elapsed() < TIMEOUTS.response, "{:?}", asked.elapsed());
 }
+
+#[test]
+fn a_late_answer_counts_in_its_own_round_only() {
+    let at = Address::parse("redis://h:1").expect("an address");
+    let sentinel = unlinked(std::slice::from_ref(&at));
+    let run = format!("run_id:{}\r\nuptime_in_seconds:60\r\n", "a".repeat(12));
+    for (of, counts) in [(0, true), (1, false)] {
+        let (sender, answers) = channel();
+        let reply = |wire: &str| redis::parse_redis_value(wire.as_bytes()).map_err(|_| Failure::no_answer());
+        let replies = ["*2\r\n+h\r\n+7\r\n", "*0\r\n", "+a\r\n", &bulk(&run)].map(reply);
+        sender.send((of, (at.clone(), Ok(replies.into())))).expect("it is heard");
+        let mut state = sentinel.state.lock();
+        state.voters = None;
+        state.late = Some(Late { answers, number: 0, round: Round::new(1) });
+        sentinel.hear_late(&mut state);
+        assert_eq!(state.voters.is_some(), counts, "{of}");
+    }
+}
