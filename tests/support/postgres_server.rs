@@ -19,6 +19,7 @@ use crate::workdir::WorkDir;
 
 mod pgbouncer;
 mod pgpool;
+mod standby;
 
 pub use pgbouncer::PgBouncer;
 pub use pgpool::PgPool;

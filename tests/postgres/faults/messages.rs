@@ -13,17 +13,9 @@ use crate::support::{
 /// More than a client has connections.
 const LOCKS: usize = 12;
 
-fn set_standby(server: &PostgresServer, name: &str) {
-    server.con().batch_execute(&format!("alter system set synchronous_standby_names = '{name}'")).unwrap();
-    server.con().batch_execute("select pg_reload_conf()").unwrap();
-    eventually(SOON, "the setting is there", || {
-        server.con().query_one("show synchronous_standby_names", &[]).unwrap().get::<_, String>(0) == name
-    });
-}
-
 /// Runs this while a NOTIFY of another program is stuck in its commit, in another database.
 fn beside_a_stuck_commit(server: &PostgresServer, has_standby: bool, act: impl FnOnce()) {
-    set_standby(server, "nobody");
+    server.set_standby("nobody");
     thread::scope(|scope| {
         let mut other = server.con_to("postgres");
         let stuck = scope.spawn(move || {
@@ -38,11 +30,11 @@ fn beside_a_stuck_commit(server: &PostgresServer, has_standby: bool, act: impl F
         let pid = u32::try_from(pid.unwrap()).unwrap();
         server.stop_session(pid);
         if !has_standby {
-            set_standby(server, "");
+            server.set_standby("");
         }
         act();
         server.cont_session(pid);
-        set_standby(server, "");
+        server.set_standby("");
         stuck.join().unwrap();
     });
 }

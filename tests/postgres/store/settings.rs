@@ -14,7 +14,7 @@ use fairlock_tests::{PgBouncer, PostgresServer, eventually};
 use postgres::NoTls;
 
 use crate::held::server;
-use crate::standby::{SOON, end_waiting_commit, set_standby};
+use crate::standby::{SOON, end_waiting_commit};
 
 /// What a setting changes for locks.
 #[derive(Clone, Copy, PartialEq)]
@@ -180,7 +180,7 @@ fn no_setting_of_a_database_changes_what_is_promised() {
             prepared.push(Prepared::new(&pooled, format!("{name} = {value}, pooled")));
         }
     }
-    set_standby(&server, "nobody");
+    server.set_standby("nobody");
     prepared.iter().for_each(|one| one.promises_nothing(&server));
 }
 
@@ -206,6 +206,6 @@ fn commits_through_a_pooler_stay_synchronous() {
         prepared.backend.inspect(&lock("free"), 0..0).is_ok()
     });
     assert_eq!(level, "off");
-    set_standby(&server, "nobody");
+    server.set_standby("nobody");
     prepared.promises_nothing(&server);
 }

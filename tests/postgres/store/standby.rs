@@ -18,17 +18,6 @@ fn is_unavailable(answer: &Result<Acquired, BackendError>) -> bool {
     answer.as_ref().is_err_and(|error| error.kind() == BackendErrorKind::Unavailable)
 }
 
-/// Commits wait for a standby of this name, and for none if it is empty.
-pub(crate) fn set_standby(server: &PostgresServer, name: &str) {
-    let mut con = server.con();
-    con.batch_execute(&format!("alter system set synchronous_standby_names = '{name}'")).unwrap();
-    con.batch_execute("select pg_reload_conf()").unwrap();
-    eventually(SOON, "the setting is there", || {
-        let rows = server.con().query("show synchronous_standby_names", &[]).unwrap();
-        rows[0].get::<_, String>(0) == name
-    });
-}
-
 fn lock(name: &str) -> LockId {
     LockId::new(LockName::new(name).unwrap(), LockKind::Fair)
 }
@@ -62,7 +51,7 @@ fn what_no_standby_has_confirmed_is_no_grant() {
     for (count, way) in ["pg_cancel_backend", "pg_terminate_backend", "a restart"].into_iter().enumerate() {
         let lock = lock(way);
         let ask = |backend: &PostgresBackend| ask(backend, &lock, &ann);
-        set_standby(&server, "nobody");
+        server.set_standby("nobody");
         thread::scope(|scope| {
             let asked = scope.spawn(|| ask(&backend));
             if way == "a restart" {
@@ -78,7 +67,7 @@ fn what_no_standby_has_confirmed_is_no_grant() {
         until_grants_to(&server, &ann, count + 1);
         let answer = ask(&connect(Duration::from_millis(300)));
         assert!(is_unavailable(&answer), "{way}: the repeat finds it, and must not tell: {answer:?}");
-        set_standby(&server, "");
+        server.set_standby("");
         eventually(SOON, "the standby is needed no more", || {
             matches!(ask(&backend), Ok(Acquired::Granted { .. }))
         });
@@ -107,7 +96,7 @@ fn told_of_a_cancelled_hand_over(wake_ups: WakeUps) -> Vec<String> {
     for lock in [&lock, &other] {
         assert!(matches!(ask(&ours, lock, &bob), Ok(Acquired::Queued { .. })));
     }
-    set_standby(&server, "nobody");
+    server.set_standby("nobody");
     thread::scope(|scope| {
         let released =
             scope.spawn(|| only(theirs.release(&[Hold::new(&lock, &ann, RequestId::new(1), token)])).is_ok());
@@ -119,7 +108,7 @@ fn told_of_a_cancelled_hand_over(wake_ups: WakeUps) -> Vec<String> {
     if matches!(wake_ups, WakeUps::Poll(_)) {
         all.push(heard.recv_timeout(SOON).unwrap()); // a look while the server still waits for a standby
     }
-    set_standby(&server, "");
+    server.set_standby("");
     // Messages keep their order, and looks have one.
     theirs.force_release(&other).unwrap();
     while all.last().is_none_or(|last: &String| !last.contains("\"other\"")) {
@@ -146,7 +135,7 @@ fn vain_waits_for_a_standby_do_not_fill_the_server() {
     let server = PostgresServer::builder().start();
     let limit = Duration::from_millis(500);
     let backend = PostgresBackend::builder(&server.url()).response_timeout(limit).connect().unwrap();
-    set_standby(&server, "nobody");
+    server.set_standby("nobody");
     let ours = "select count(*) from pg_stat_activity where application_name = 'fairlock'";
     let mut con = server.con();
     let mut most = 0;
@@ -165,7 +154,7 @@ fn vain_waits_for_a_standby_do_not_fill_the_server() {
         }
     });
     assert!((1..=8).contains(&most), "{most} sessions");
-    set_standby(&server, "");
+    server.set_standby("");
     let (lock, owner) = (lock("x"), OwnerId::new("ann:1"));
     eventually(SOON, "all is well again", || ask(&backend, &lock, &owner).is_ok());
 }
