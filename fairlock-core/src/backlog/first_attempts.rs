@@ -210,7 +210,7 @@ impl<Client> FirstAttempts<Client> {
     pub(crate) fn next(&self, thread: usize, now: Option<Instant>) -> Next {
         let inner = &mut *self.0.lock();
         inner.threads[thread] = Thread::Idle; // its former asks are answered
-        let cleanups = inner.releases.len() + inner.withdrawals.len();
+        let cleanups = inner.cleanups_left();
         let asks = if inner.may_ask() { inner.ready.len() } else { 0 };
         if cleanups + asks == 0 {
             return Next::Sleep;
@@ -223,7 +223,7 @@ impl<Client> FirstAttempts<Client> {
             return Next::LookAt(at);
         }
         let mut next = Batch::default();
-        // Far away the larger part goes first: the other part follows soon, by another thread.
+        // Far away the larger part goes first: the other part goes with the next thread.
         if cleanups == 0 || (inner.is_far() && cleanups < asks) {
             while next.asks.len() < MOST_AT_ONCE
                 && let Some(name) = inner.ready.pop_front()
@@ -316,6 +316,10 @@ impl<Client> Inner<Client> {
         }
     }
 
+    fn cleanups_left(&self) -> usize {
+        self.releases.len() + self.withdrawals.len()
+    }
+
     /// Something about this lock has changed: an ask of it may go now, or nothing is left of it.
     fn look_at(&mut self, name: &LockName) {
         let Some(of_lock) = self.locks.get_mut(name) else { return };
@@ -365,7 +369,7 @@ impl<Client> Inner<Client> {
     /// Which thread is to look for what may go, if none will.
     fn wake(&mut self) -> Option<usize> {
         let is_told = !self.is_far() && self.threads.contains(&Thread::Tells);
-        let tells = !(self.releases.is_empty() && self.withdrawals.is_empty() || is_told);
+        let tells = self.cleanups_left() > 0 && !is_told;
         let asks = !self.ready.is_empty() && self.may_ask() && (self.is_far() || self.busy() == 0);
         if !(tells || asks) || self.busy() >= self.at_once() || self.will_look() {
             return None;
