@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, Discipline, RedisBackend};
+use fairlock::{Client, Discipline, RedisBackend, Request};
 use fairlock_tests::proxy::{Rule, Traffic};
 use fairlock_tests::signals::{cont, stop};
 use fairlock_tests::{Proxy, RedisServer, Sentinels, WorkDir, assert_no_residue, eventually};
@@ -216,11 +216,20 @@ fn a_minder_tries_again_until_the_server_is_back() {
     assert!(!host.lock("x").is_locked().unwrap());
 }
 
+/// The program of a stopped fairlock has ended when the next waiter has the lock.
+fn ends_before_the_next_holder(mut holder: Running, process: u32, waiting: Request) {
+    let guard = waiting.wait().unwrap();
+    assert!(!is_alive(process));
+    cont(&holder.0);
+    assert_eq!(holder.status().code(), Some(123));
+    guard.unlock().unwrap();
+}
+
 /// A minder that stood still gives the program less than its grace: KILL comes before the lease ends.
 #[test]
 fn a_minder_that_stood_still_kills_before_the_lease_ends() {
     let host = Host::new();
-    let (mut holder, process) = host.holds("x --lease 3s --kill-after 1500ms", "pid", IGNORES_TERM);
+    let (holder, process) = host.holds("x --lease 3s --kill-after 1500ms", "pid", IGNORES_TERM);
     let (minder, ours) = (minder_of(process), host.lock("x"));
     let waiting = ours.request().unwrap();
     stop(&holder.0);
@@ -229,11 +238,7 @@ fn a_minder_that_stood_still_kills_before_the_lease_ends() {
         ours.inspect().unwrap().holder().unwrap().lease_left.unwrap() < Duration::from_millis(700)
     });
     send("CONT", minder);
-    let guard = waiting.wait().unwrap();
-    assert!(!is_alive(process));
-    cont(&holder.0);
-    assert_eq!(holder.status().code(), Some(123));
-    guard.unlock().unwrap();
+    ends_before_the_next_holder(holder, process, waiting);
 }
 
 /// A minder that may not kill the program's process: then the lock ends with its lease, and is not kept after it.
@@ -278,14 +283,10 @@ fn a_lock_ends_with_its_lease_if_the_minder_is_killed_too() {
 #[test]
 fn a_stopped_fairlocks_program_ends_before_the_lock_is_free() {
     let host = Host::new();
-    let (mut holder, process) = host.holds("x --lease 3s --kill-after 500ms", "pid", IGNORES_TERM);
+    let (holder, process) = host.holds("x --lease 3s --kill-after 500ms", "pid", IGNORES_TERM);
     let waiting = host.lock("x").request().unwrap();
     stop(&holder.0);
-    let guard = waiting.wait().unwrap();
-    assert!(!is_alive(process));
-    cont(&holder.0);
-    assert_eq!(holder.status().code(), Some(123));
-    guard.unlock().unwrap();
+    ends_before_the_next_holder(holder, process, waiting);
 }
 
 #[test]
