@@ -334,14 +334,6 @@ impl<Client> Inner<Client> {
         }
     }
 
-    fn count(&self, is: impl Fn(Thread) -> bool) -> usize {
-        self.threads.iter().filter(|thread| is(**thread)).count()
-    }
-
-    fn busy(&self) -> usize {
-        self.count(|thread| thread != Thread::Idle)
-    }
-
     fn is_far(&self) -> bool {
         self.trip.is_some_and(|trip| trip >= FAR)
     }
@@ -352,7 +344,8 @@ impl<Client> Inner<Client> {
 
     /// Whether one more thread may ask: the last one is for cleanups.
     fn may_ask(&self) -> bool {
-        self.count(|thread| thread == Thread::Asks) < (self.at_once() - 1).max(1)
+        let asking = self.threads.iter().filter(|thread| **thread == Thread::Asks).count();
+        asking < (self.at_once() - 1).max(1)
     }
 
     /// When the next batch may leave for a far server, if batches are paced.
@@ -370,8 +363,9 @@ impl<Client> Inner<Client> {
     fn wake(&mut self) -> Option<usize> {
         let is_told = !self.is_far() && self.threads.contains(&Thread::Tells);
         let tells = self.cleanups_left() > 0 && !is_told;
-        let asks = !self.ready.is_empty() && self.may_ask() && (self.is_far() || self.busy() == 0);
-        if !(tells || asks) || self.busy() >= self.at_once() || self.will_look() {
+        let is_free = self.is_far() || self.threads == [Thread::Idle; TASK_THREADS];
+        let asks = !self.ready.is_empty() && self.may_ask() && is_free;
+        if !(tells || asks) || self.will_look() {
             return None;
         }
         let idle = self.threads[..self.most].iter().position(|thread| *thread == Thread::Idle)?;

@@ -148,6 +148,20 @@ fn a_release_never_waits_behind_an_ask() {
     }
 }
 
+/// One quick answer makes the server near, while the threads that it was far for still wait.
+#[test]
+fn a_release_goes_beside_asks_to_a_server_that_was_far() {
+    let mut threads = Threads::with_server(ms(10));
+    for lock in ["a", "b", "c"] {
+        threads.wants(lock, FirstAttempt::Ask);
+        threads.look();
+    }
+    threads.answers(0, ms(0));
+    let release = threads.wants("held", FirstAttempt::Unlock);
+    threads.look();
+    are(&threads.cleanups(), &[&release]);
+}
+
 /// Once half of the threads are on their way, the next batch leaves at its time, with all that has come until then.
 #[test]
 fn batches_to_a_far_server_are_paced() {
