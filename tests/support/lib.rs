@@ -30,6 +30,7 @@
 //! | [`mod@eventually`] | waits for a condition; the only place that polls |
 //! | [`waiter`] | waits for a lock in its own thread |
 //! | [`workdir`] | a temp dir that is removed with the processes noted in it, even if this process is killed |
+//! | [`wall_clock`] | wall clocks of programs that are wrong |
 //! | [`signals`] | stops and continues a child process |
 //! | [`port`] | a port that no other test takes |
 //! | [`tls`] | throw-away certificates |
@@ -76,6 +77,7 @@ pub mod threads;
 pub mod tls;
 pub mod turns;
 pub mod waiter;
+pub mod wall_clock;
 pub mod word;
 pub mod workdir;
 pub mod worker;
@@ -95,5 +97,6 @@ pub use residue::{assert_no_residue, keys_without_ttl, wait_until_no_residue};
 pub use sentinel::Sentinels;
 pub use threads::{Alone, by_threads, our_threads, wait_until_no_threads};
 pub use waiter::Waiter;
+pub use wall_clock::set_wall_clock;
 pub use workdir::WorkDir;
 pub use worker::Worker;

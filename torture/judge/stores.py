@@ -38,14 +38,14 @@ class Server:
         clock = []
         if self.has_clock:
             self.set_clock(0)
-            clock = ["env", f"LD_PRELOAD={self.build}/clock.so", f"TORTURE_CLOCK={self.folder}/clock"]
+            clock = ["env", f"LD_PRELOAD={self.build}/clock.so", f"WRONG_CLOCK={self.folder}/clock"]
         log = open(f"{self.folder}/log", "a")
         return subprocess.Popen([*user, *BOUND_TO_JUDGE, *clock, *map(str, words)], stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.folder)
 
     def set_clock(self, seconds):
         """So many seconds ahead. One write into the file, which the server has mapped."""
         file = os.open(f"{self.folder}/clock", os.O_CREAT | os.O_WRONLY, 0o644)
-        os.write(file, struct.pack("q", seconds))
+        os.write(file, struct.pack("ii", 1000 * seconds, 0))
         os.close(file)
 
     def crash(self):

@@ -1,19 +1,18 @@
-//! Wrong clocks, by libfaketime: the server that follows is ahead or behind by less than the clients' skew, and may tick at
+//! Wrong clocks: the server that follows is ahead or behind by less than the clients' skew, and may tick at
 //! another rate. `../faults/clocks` starts the servers so that their wall clocks follow a file.
 
 use std::fmt;
-use std::fs;
 use std::time::Duration;
 
 use fairlock_tests::dice::Dice;
-use fairlock_tests::{RedisServer, eventually};
+use fairlock_tests::{RedisServer, eventually, set_wall_clock};
 
 use crate::setting::{BOUND, SKEW};
 
 /// How far a clock is off, in milliseconds.
-const SHIFTS: [i64; 2] = [-300, 300];
+const SHIFTS: [i32; 2] = [-300, 300];
 /// Its rate, in thousandths; leases have a margin of 10.
-const RATES: [u32; 3] = [995, 1000, 1005];
+const RATES: [i32; 3] = [995, 1000, 1005];
 /// How far it must be off at least, after what the rate has added since the server started.
 const LEAST: Duration = Duration::from_millis(100);
 /// What a question takes on a busy machine, at most; a later answer is not counted.
@@ -22,8 +21,8 @@ const PROMPT: Duration = Duration::from_millis(20);
 /// The clock of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Clock {
-    shift: i64,
-    rate: u32,
+    shift: i32,
+    rate: i32,
 }
 
 impl Clock {
@@ -39,10 +38,7 @@ impl Clock {
     /// Sets this server's clock, and returns when it is wrong, and by less than the skew.
     #[track_caller]
     pub(crate) fn set(self, server: &RedisServer) {
-        let (clock, new) = (server.dir().join("clock"), server.dir().join("clock.new"));
-        // By a rename: half a file would be another clock.
-        fs::write(&new, self.to_string()).expect("the file can be written");
-        fs::rename(new, clock).expect("the file can be renamed");
+        set_wall_clock(&server.dir().join("clock"), self.shift, 1000 * (self.rate - 1000));
         eventually(BOUND, "the server's clock is wrong, and by less than the skew", || {
             let before = std::time::UNIX_EPOCH.elapsed().expect("it is later");
             let (seconds, micros): (u64, u64) = server.query(&["TIME"]);
@@ -53,9 +49,8 @@ impl Clock {
     }
 }
 
-/// As libfaketime reads it.
 impl fmt::Display for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:+.3}s x{:.3}", self.shift as f64 / 1000.0, f64::from(self.rate) / 1000.0)
+        write!(f, "{:+.3}s x{:.3}", f64::from(self.shift) / 1000.0, f64::from(self.rate) / 1000.0)
     }
 }

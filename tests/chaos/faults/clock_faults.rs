@@ -7,13 +7,12 @@
 #[path = "../../redis/server_faults/support.rs"]
 mod support;
 
-use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fairlock_tests::{Alone, RedisServer, WorkDir, Worker, assert_no_residue, eventually};
+use fairlock_tests::{Alone, RedisServer, WorkDir, Worker, assert_no_residue, eventually, set_wall_clock};
 
 use crate::support::{
     LEASE, PROGRAM, SLACK, SOON, assert_loses, assert_nothing_is_left_but_late_places, assert_within, client,
@@ -22,19 +21,14 @@ use crate::support::{
 
 fn server() -> RedisServer {
     assert!(
-        std::env::var_os("FAIRLOCK_FAKETIME").is_some(),
-        "clocks can't be made to jump without libfaketime: run tests/chaos/faults/clocks, which installs it"
+        std::env::var_os("FAIRLOCK_CLOCK").is_some(),
+        "only the servers that tests/chaos/faults/clocks starts have clocks that jump"
     );
-    let server = RedisServer::start();
-    sets(&server.dir().join("clock"), "+0");
-    server
+    RedisServer::start()
 }
 
-/// Writes by a rename: reading half a file would be another jump.
-fn sets(clock: &Path, shift: &str) {
-    let new = clock.with_extension("new");
-    fs::write(&new, shift).unwrap();
-    fs::rename(new, clock).unwrap();
+fn sets(clock: &Path, seconds: i64) {
+    set_wall_clock(clock, i32::try_from(1000 * seconds).unwrap(), 0);
 }
 
 fn now() -> i64 {
@@ -48,8 +42,8 @@ fn ahead(server: &RedisServer) -> i64 {
 }
 
 #[track_caller]
-fn jump(server: &RedisServer, shift: &str, seconds: i64) -> Instant {
-    sets(&server.dir().join("clock"), shift);
+fn jump(server: &RedisServer, seconds: i64) -> Instant {
+    sets(&server.dir().join("clock"), seconds);
     let jumped = Instant::now();
     eventually(SOON, "the server's clock has jumped", || (ahead(server) - seconds).abs() <= 2);
     jumped
@@ -60,19 +54,19 @@ fn jump(server: &RedisServer, shift: &str, seconds: i64) -> Instant {
 #[test]
 fn a_clock_jump_ahead_is_noticed_by_the_next_renewal() {
     let _alone = Alone::here();
-    for (shift, seconds) in [("+60s", 60), ("+7200s", 7200)] {
+    for seconds in [60, 7200] {
         let server = server();
         let (holder, waiter) = (client(&server), client(&server));
         let guard = take(&holder, "ahead");
         let waiting = request(&waiter, "ahead");
-        let jumped = jump(&server, shift, seconds);
+        let jumped = jump(&server, seconds);
         let later = granted(waiting, SOON);
-        assert_within(jumped, heartbeat_bound(), shift);
+        assert_within(jumped, heartbeat_bound(), &format!("after {seconds} s"));
         assert!(later.token() > guard.token());
         assert_loses(guard, jumped);
         assert!(!later.is_lost());
         // And back: the greatest token is remembered.
-        jump(&server, "+0", 0);
+        jump(&server, 0);
         let last = later.token();
         later.unlock().unwrap();
         let again = take(&waiter, "ahead");
@@ -87,7 +81,7 @@ fn a_clock_jump_ahead_is_noticed_by_the_next_renewal() {
 #[test]
 fn a_server_clock_that_jumps_ahead_costs_no_waiter_its_turn() {
     let _alone = Alone::here();
-    for (shift, seconds) in [("+200s", 200), ("+7200s", 7200), ("+172800s", 172_800)] {
+    for seconds in [200, 7200, 172_800] {
         let server = server();
         let clients: Vec<_> = (0..5).map(|_| client(&server)).collect();
         let guard = take(&clients[0], "queue");
@@ -98,7 +92,7 @@ fn a_server_clock_that_jumps_ahead_costs_no_waiter_its_turn() {
             waiting
         });
         let waiting: Vec<_> = waiting.collect();
-        jump(&server, shift, seconds);
+        jump(&server, seconds);
         let mut before = guard.token();
         for waiting in waiting {
             let guard = granted(waiting, SOON);
@@ -125,7 +119,7 @@ fn renewals_correct_leases_after_the_clock_is_set_back() {
     holder.expect("held", SOON);
     let token = waiter.fair_lock("back").unwrap().inspect().unwrap().holder().unwrap().token.unwrap();
     let waiting = request(&waiter, "back");
-    let jumped = jump(&server, "-3600s", -3600);
+    let jumped = jump(&server, -3600);
     let pttl = || server.query::<i64>(&["PTTL", "back"]);
     eventually(LEASE / 3 + SLACK, "a renewal corrects the lease", || (1..=3000).contains(&pttl()));
     assert_within(jumped, LEASE / 3 + 2 * SLACK, "that");
@@ -146,16 +140,16 @@ fn tokens_grow_over_a_clock_that_was_days_ahead() {
     let _alone = Alone::here();
     let server = server();
     let ours = client(&server);
-    jump(&server, "+259200s", 259_200);
+    jump(&server, 259_200);
     let ahead = take(&ours, "idle");
     let first = ahead.token();
     ahead.unlock().unwrap();
-    jump(&server, "+0", 0);
+    jump(&server, 0);
     let right = take(&ours, "idle");
     let second = right.token();
     assert!(second > first);
     right.unlock().unwrap();
-    jump(&server, "+90000s", 90_000); // 25 hours
+    jump(&server, 90_000); // 25 hours
     let later = take(&ours, "idle");
     assert!(later.token() > second, "{} after {second}", later.token());
     later.unlock().unwrap();
@@ -175,7 +169,7 @@ fn a_lease_prolonged_by_a_clock_jump_can_be_ended() {
     holder.expect("held", SOON);
     let waiting = request(&waiter, "long");
     holder.kill();
-    jump(&server, "-3600s", -3600);
+    jump(&server, -3600);
     let lock = waiter.fair_lock("long").unwrap();
     let state = lock.inspect().unwrap();
     assert!(state.holder().unwrap().lease_left.unwrap() > Duration::from_secs(3500));
@@ -209,17 +203,16 @@ fn a_client_whose_wall_clock_jumps_keeps_its_lock_and_its_place() {
     eventually(SOON, "the waiter is in the queue", || lock.inspect().unwrap().queue.len() == 1);
     let state = lock.inspect().unwrap();
     let (token, place) = (state.holder().unwrap().token, state.queue[0].owner.clone());
-    for shift in ["+7200s", "-7200s", "+60s", "+0"] {
-        sets(&clock, shift);
+    for seconds in [7200, -7200, 60, 0] {
+        sets(&clock, seconds);
         let seen = Command::new(with_a_clock).arg(&clock).args(["date", "+%s"]).output().unwrap().stdout;
         let seen: i64 = String::from_utf8(seen).unwrap().trim().parse().unwrap();
-        let seconds: i64 = shift.trim_end_matches('s').parse().unwrap();
-        assert!((seen - now() - seconds).abs() <= 2, "its clock did not jump by {shift}");
+        assert!((seen - now() - seconds).abs() <= 2, "its clock did not jump by {seconds} s");
         // Longer than it would take to lose the lock.
         let since = Instant::now();
         while since.elapsed() < LEASE / 2 {
             let left: i64 = server.query(&["PTTL", "jumpy"]);
-            assert!((1..=3000).contains(&left), "{left} ms are left after {shift}");
+            assert!((1..=3000).contains(&left), "{left} ms are left after {seconds} s");
             thread::sleep(Duration::from_millis(20));
         }
     }
