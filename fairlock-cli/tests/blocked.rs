@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::{env, thread};
 
 use fairlock::{Client, PostgresBackend, RedisBackend};
-use fairlock_tests::{PostgresServer, RedisServer, assert_no_residue};
+use fairlock_tests::{PostgresServer, RedisServer, wait_until_no_residue};
 use serde_json::Value;
 
 use support::{output, says, wait_for_queue};
@@ -26,7 +26,7 @@ fn client(url: &str, label: &str) -> Client {
 fn on_both(test: impl Fn(&str)) {
     let redis = RedisServer::start();
     test(&redis.url());
-    assert_no_residue(&redis, &[]);
+    wait_until_no_residue(&redis);
     test(&PostgresServer::start().url());
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use redis::{Cmd, Connection};
 
-use crate::{RedisServer, eventually};
+use crate::{RedisServer, look_until};
 
 /// The keys that may remain, with a TTL.
 const TOKENS: [&str; 2] = ["fairlock_record:", "fairlock_record_raw:"];
@@ -43,24 +43,30 @@ impl Key {
 /// TTL if its name starts with `fairlock_`.
 #[track_caller]
 pub fn assert_no_residue(server: &RedisServer, allow: &[&str]) {
+    let left = residue(server, allow);
+    assert!(left.is_empty(), "left behind: {}", left.join(", "));
+}
+
+fn residue(server: &RedisServer, allow: &[&str]) -> Vec<String> {
     let may_remain = |key: &Key| {
         let token = !key.has_place && TOKENS.iter().any(|prefix| key.name.starts_with(prefix));
         let allowed = allow.iter().any(|pattern| matches(pattern, &key.name));
         let ends_by_itself = key.ttl.is_some() || !key.name.starts_with(OURS);
         (token || allowed) && ends_by_itself || key.name.starts_with(LIFE)
     };
-    let left: Vec<String> = keys(server).iter().filter(|key| !may_remain(key)).map(Key::report).collect();
-    assert!(left.is_empty(), "left behind: {}", left.join(", "));
+    keys(server).iter().filter(|key| !may_remain(key)).map(Key::report).collect()
 }
 
-/// Waits until only tokens are left, then checks: a withdrawal may still run in the background.
+/// The same, after a wait: a client that is gone withdraws its last requests in the background.
 #[track_caller]
 pub fn wait_until_no_residue(server: &RedisServer) {
-    eventually(Duration::from_secs(15), "only tokens are left", || {
-        let keys: Vec<String> = server.query(&["KEYS", "*"]);
-        keys.iter().all(|key| key.starts_with(LIFE) || TOKENS.iter().any(|prefix| key.starts_with(prefix)))
-    });
-    assert_no_residue(server, &[]);
+    wait_until_only(server, &[]);
+}
+
+#[track_caller]
+pub(crate) fn wait_until_only(server: &RedisServer, allow: &[&str]) {
+    look_until(Duration::from_secs(15), || residue(server, allow).is_empty().then_some(()));
+    assert_no_residue(server, allow);
 }
 
 /// The names of all keys without TTL, of all databases, sorted.
