@@ -142,7 +142,8 @@ fn time_until(deadline: Instant) -> io::Result<Duration> {
 mod tests {
     use std::cell::Cell;
     use std::net::TcpListener;
-    use std::os::unix::net::UnixListener;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
@@ -150,14 +151,9 @@ mod tests {
     const TIME: Duration = Duration::from_millis(300);
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn pair() -> (Socket, std::os::unix::net::UnixStream) {
-        let path = std::env::temp_dir().join(format!("fairlock-socket-{}-pair", std::process::id()));
-        let _ = std::fs::remove_file(&path);
-        let listener = UnixListener::bind(&path).expect("a socket");
-        let socket = Socket::unix(&path, Instant::now() + TIME).expect("connected");
-        let peer = listener.accept().expect("accepted").0;
-        std::fs::remove_file(&path).expect("its path");
-        (socket, peer)
+    fn pair() -> (Socket, UnixStream) {
+        let (socket, peer) = UnixStream::pair().expect("two sockets");
+        (Socket::new(OwnedFd::from(socket).into(), Instant::now() + TIME), peer)
     }
 
     #[test]
