@@ -231,19 +231,20 @@ fn what_a_majority_said_counts_for_its_time_only() {
     assert_eq!(found.find().expect("a majority").epoch, 4);
     turn.store(1, Ordering::SeqCst);
     let left = Instant::now();
-    let failure = loop {
+    loop {
         let asked = left.elapsed();
         match found.find() {
             Ok(_) => assert!(asked <= AGE, "{asked:?} after the last majority"),
-            Err(failure) => break failure,
+            Err(failure) if failure.to_string().contains("no majority: 1 of 3 sentinels named it") => break,
+            // Those that hang up decide the vote, and the steady one, which tells why, may be heard too late.
+            Err(failure) => assert!(asked < 30 * AGE, "{failure}"),
         }
-    };
-    assert!(failure.to_string().contains("no majority: 1 of 3 sentinels named it"), "{failure}");
+    }
     turn.store(0, Ordering::SeqCst);
     let back = Instant::now();
     // A failed search is repeated after a pause only.
     while found.find().is_err() {
-        assert!(back.elapsed() < TIMEOUTS.response, "it is not asked again");
+        assert!(back.elapsed() < 30 * AGE, "it is not asked again");
     }
 }
 
