@@ -2,6 +2,7 @@
 
 use std::sync::Barrier;
 use std::thread;
+use std::time::Instant;
 
 use crate::support::*;
 
@@ -13,7 +14,7 @@ fn a_contended_turn_costs_two_scripts() {
     let clients: Vec<_> = (0..4).map(|_| client(&server.url())).collect();
     a_turn(&clients[0], "turns"); // loads the scripts
     let before = scripts_run(&server);
-    let start = Barrier::new(8);
+    let (start, began) = (Barrier::new(8), Instant::now());
     thread::scope(|scope| {
         for number in 0..8 {
             let (client, start) = (&clients[number % 4], &start);
@@ -23,7 +24,12 @@ fn a_contended_turn_costs_two_scripts() {
             });
         }
     });
-    assert_eq!(scripts_run(&server) - before, 2 * 8 * TURNS);
+    // A hold that lasts for 100 ms, as on a busy machine, is raised to the full lease by one more, up to a tenth earlier.
+    let (scripts, raised) = (scripts_run(&server) - before, began.elapsed().as_millis() as u64 / 90);
+    assert!(
+        (2 * 8 * TURNS..=2 * 8 * TURNS + raised).contains(&scripts),
+        "{scripts} scripts, {raised} raised"
+    );
     let by_wake_up: u64 = clients.iter().map(|client| client.stats().granted_by_wake_up).sum();
     assert!(by_wake_up > 4 * TURNS, "only {by_wake_up} turns were handed over");
     assert!(clients.iter().all(|client| client.stats().granted_by_polling == 0));
