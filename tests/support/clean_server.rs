@@ -3,10 +3,10 @@
 use std::ops::Deref;
 
 use crate::redis_server::{RedisServer, RedisServerBuilder};
-use crate::residue::wait_until_only;
-use crate::threads::Alone;
+use crate::residue::assert_no_residue;
+use crate::threads::{Alone, wait_until_no_clients};
 
-/// A server for a test that runs [`Alone`]. What is declared after it (clients, guards) is dropped before it, and then it waits until
+/// A server for a test that runs [`Alone`]. What is declared after it (clients, guards) is dropped before it, and then it checks that
 /// nothing is left.
 #[derive(Debug)]
 pub struct CleanServer {
@@ -27,7 +27,7 @@ impl CleanServer {
         CleanServer { server: builder.start(), allow: &[], _alone: alone }
     }
 
-    /// These keys may be left, as [`assert_no_residue`](crate::assert_no_residue) says.
+    /// These keys may be left, as [`assert_no_residue`] says.
     pub fn allow(mut self, allow: &'static [&'static str]) -> CleanServer {
         self.allow = allow;
         self
@@ -46,7 +46,8 @@ impl Drop for CleanServer {
     fn drop(&mut self) {
         // A server that was killed keeps nothing.
         if !std::thread::panicking() && self.server.is_running() {
-            wait_until_only(&self.server, self.allow);
+            wait_until_no_clients();
+            assert_no_residue(&self.server, self.allow);
         }
     }
 }

@@ -60,13 +60,8 @@ fn residue(server: &RedisServer, allow: &[&str]) -> Vec<String> {
 /// The same, after a wait: a client that is gone withdraws its last requests in the background.
 #[track_caller]
 pub fn wait_until_no_residue(server: &RedisServer) {
-    wait_until_only(server, &[]);
-}
-
-#[track_caller]
-pub(crate) fn wait_until_only(server: &RedisServer, allow: &[&str]) {
-    look_until(Duration::from_secs(15), || residue(server, allow).is_empty().then_some(()));
-    assert_no_residue(server, allow);
+    look_until(Duration::from_secs(15), || residue(server, &[]).is_empty().then_some(()));
+    assert_no_residue(server, &[]);
 }
 
 /// The names of all keys without TTL, of all databases, sorted.

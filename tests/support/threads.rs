@@ -33,8 +33,21 @@ pub fn our_threads() -> Vec<String> {
 /// Waits until no fairlock thread is left. Panics with the remaining names after `bound`.
 #[track_caller]
 pub fn wait_until_no_threads(bound: Duration) {
-    if look_until(bound, || our_threads().is_empty().then_some(())).is_none() {
-        panic!("threads left after {bound:?}: {}", our_threads().join(", "));
+    wait_until_none(bound, |_| true);
+}
+
+/// Waits until no client is left: where one of its own threads drops it last, that thread sends the cleanups which the program has left
+/// to the client. A listener owns no client.
+#[track_caller]
+pub(crate) fn wait_until_no_clients() {
+    wait_until_none(ENDS, |name| name != "fairlock-listen");
+}
+
+#[track_caller]
+fn wait_until_none(bound: Duration, of: fn(&str) -> bool) {
+    let left = || Vec::from_iter(our_threads().into_iter().filter(|name| of(name)));
+    if look_until(bound, || left().is_empty().then_some(())).is_none() {
+        panic!("threads left after {bound:?}: {}", left().join(", "));
     }
 }
 
@@ -51,6 +64,8 @@ pub fn by_threads<A: Send, T: Send>(items: Vec<A>, act: impl Fn(A) -> T + Sync) 
     })
 }
 
+/// Longer than a thread takes to end on a busy machine: a listener does so within a tick and a time-out.
+const ENDS: Duration = Duration::from_secs(15);
 /// Longer than any test takes on a busy machine.
 const LONGEST_TEST: Duration = Duration::from_secs(180);
 
@@ -78,8 +93,7 @@ impl Alone {
 impl Drop for Alone {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            // A listener ends within a tick and a time-out.
-            wait_until_no_threads(Duration::from_secs(5));
+            wait_until_no_threads(ENDS);
         }
     }
 }

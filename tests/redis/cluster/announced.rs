@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use fairlock::{Client, RedisBuilder};
 use fairlock_tests::cluster::{Cluster, Replicas};
-use fairlock_tests::eventually;
 use fairlock_tests::port::Port;
+use fairlock_tests::{Alone, eventually};
 
 /// Nodes whose announced ports lead nowhere; and the ports that do, by these.
 fn behind_nat() -> (Cluster, Vec<Port>, HashMap<u16, u16>) {
@@ -28,6 +28,7 @@ fn behind_nat() -> (Cluster, Vec<Port>, HashMap<u16, u16>) {
 
 #[test]
 fn announced_addresses_are_mapped_to_those_that_can_be_reached() {
+    let _alone = Alone::here();
     let (cluster, announced, ports) = behind_nat();
     let seed = cluster.nodes[0].url();
     // Without a map the error says who has announced the address.
