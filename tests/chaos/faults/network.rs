@@ -11,7 +11,7 @@ use fairlock_tests::{Alone, Proxy, RedisServer, assert_no_residue, eventually};
 
 use crate::support::{
     ANSWER, LEASE, PLACE, SLACK, SOON, believed_for, client, granted, lock, ms, patient, queue, request,
-    take, until_free, warm_server,
+    take, unhurried, until_free, warm_server,
 };
 
 fn world() -> (RedisServer, Proxy) {
@@ -168,7 +168,7 @@ fn torn_and_slow_traffic_is_the_same_traffic() {
     for rule in [Rule::Bytes, Rule::Slow(20_000), Rule::Delay(ms(20))] {
         let server = warm_server();
         let proxy = Proxy::start(server.port());
-        let (ours, theirs) = (client(&proxy.url()), client(&proxy.url()));
+        let (ours, theirs) = (unhurried(&proxy.url()), unhurried(&proxy.url()));
         proxy.set_all(&Traffic::ALL, rule);
         let requests: Vec<_> =
             (0..10).map(|number| request(if number % 2 == 0 { &ours } else { &theirs }, "torn")).collect();
