@@ -238,11 +238,11 @@ fn a_caller_of_lock_all_that_waits_gives_back_what_it_has() {
     assert!(withdrawn >= 1, "maybe once more, since the answer tells of a grant");
 }
 
-/// The loss itself may end the drain, which then ends the callbacks.
+/// The loss itself may end the drain, which then ends the callbacks. They have a tenth of the outage limit in real time.
 #[test]
 fn the_callbacks_hear_of_a_loss_that_ends_the_drain() {
     for round in 0..200 {
-        let world = World::new();
+        let world = World::with(1000 * S, crate::watchdog::THREADS.dog);
         let (told, hears) = bounded(1);
         world.client.on_lost(move |lost| told.send(lost.cause).unwrap());
         let _guard = world.lock("told").lock().unwrap();

@@ -111,10 +111,10 @@ fn a_release_left_behind_during_a_shutdown_is_told() {
     s.x().done().after(ms(0)..=ms(1999)).called(RELEASE.about(B), 2..=9);
 }
 
-/// A shutdown fails waiters reports and releases holds and runs callbacks.
+/// A shutdown fails waiters reports and releases holds and runs callbacks, which have a tenth of its time in real time.
 #[test]
 fn a_shutdown_fails_waiters_and_releases_holds() {
-    let s = threads();
+    let s = Scene::of(World::with(1000 * S, crate::watchdog::THREADS.dog));
     let reports = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&reports);
     s.client.on_lost(move |lost| {

@@ -161,11 +161,11 @@ mod tests {
     fn no_raise_is_missed_by_a_thread_that_falls_asleep() {
         const ROUNDS: u64 = 5_000;
         let [there, back] = [(); 2].map(|()| Signal::new(&Clock::system()));
-        let give_up_at = Instant::now() + Duration::from_secs(20);
         let hears = |signal: &Signal, round| {
             if round % 2 == 0 {
                 signal.watch(round); // every other time mostly awake
             }
+            let give_up_at = Instant::now() + Duration::from_secs(20);
             assert_eq!(signal.wait(round, Some(give_up_at)), Woken::Raised, "in round {round}");
         };
         thread::scope(|scope| {

@@ -94,8 +94,9 @@ fn the_next_login_is_asked_for_once_a_second_and_nobody_waits() {
         assert_eq!(logins.next().map(|login| login.password).as_deref(), Some("next"));
     }
     assert_eq!(calls.try_iter().count(), 1);
-    // Refused: it is asked for anew, after a pause.
+    // Refused: it is asked for anew, after a pause, which lasts for a while here.
     logins.refused();
+    logins.0.state.lock().ahead = Some(soon());
     assert!(logins.next().is_none() && calls.try_recv().is_err());
     logins.0.state.lock().ahead = None;
     assert!(logins.next().is_none());
