@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use fairlock_core::backend::{Acquire, Backend, LockId, Place, RequestId, Waiter, only};
-use fairlock_core::{Client, Error, LockKind, LockName, OwnerId};
+use fairlock_core::{Client, Error, LockKind, LockName, ManualClock, OwnerId};
 use fairlock_memory::MemoryBackend;
 
 /// Two clients of one store.
@@ -130,7 +130,10 @@ fn of_a_semaphore() {
 
 #[test]
 fn a_handle_with_other_terms_is_of_the_same_lock() {
-    let [client, other] = clients();
+    let clock = ManualClock::new();
+    let store = MemoryBackend::with_clock(clock.clone());
+    let [client, other] =
+        [(); 2].map(|()| Client::builder(store.clone()).clock(clock.clone()).build().unwrap());
     let (short, long) = (Duration::from_millis(20), Duration::from_secs(100));
     let lock = client.fair_lock("orders").unwrap();
     let prices = client.rw_lock("prices").unwrap();
@@ -142,7 +145,8 @@ fn a_handle_with_other_terms_is_of_the_same_lock() {
     ];
     let permit = mails.fixed_lease(short).acquire().unwrap();
     assert!(fixed.iter().all(|guard| guard.valid_for() <= short) && permit.valid_for() <= short);
-    let theirs = other.fair_lock("orders").unwrap().lock().unwrap(); // when the lease is over
+    clock.advance(short);
+    let theirs = other.fair_lock("orders").unwrap().lock().unwrap();
     assert!(fixed[0].is_lost() && theirs.valid_for() > short);
     let capped = [
         client.fair_lock("a").unwrap().max_hold(short).lock().unwrap(),

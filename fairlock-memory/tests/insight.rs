@@ -67,11 +67,12 @@ fn holds_are_counted_when_they_are_given_back_passed_on_or_lost() {
     let guard = lock.lock().unwrap();
     let other = lock.owned_by(&client.new_owner()).unwrap().request().unwrap();
     clock.advance(2 * S);
-    let watches = client.clone();
+    let watched = lock.clone();
     let taken = std::thread::spawn(move || {
         let taken = other.wait().unwrap();
-        // Until the holder stands in the queue again: else it would get the free lock, and for a full lease.
-        while watches.waiting().is_empty() {
+        // Until the holder stands in the queue again: else it would get the free lock, and for a full lease. The client counts it as
+        // waiting before it has asked.
+        while watched.inspect().unwrap().queue_length == 0 {
             std::thread::yield_now();
         }
         taken.unlock()

@@ -80,8 +80,10 @@ fn a_crowd_that_is_polled_by_its_wakers_is_not_nested() {
 /// A waker of one client releases a lock for which a task of another client waits.
 #[test]
 fn a_chain_of_locks_and_clients_is_woken_by_one_release() {
-    let store = MemoryBackend::new();
-    let clients: Vec<_> = (0..100).map(|_| Client::new(store.clone()).unwrap()).collect();
+    let clock = ManualClock::new();
+    let store = MemoryBackend::with_clock(clock.clone());
+    let client = |_| Client::builder(store.clone()).clock(clock.clone()).build().unwrap();
+    let clients: Vec<_> = (0..100).map(client).collect();
     let lock = |nth: usize| clients[nth].fair_lock(&format!("link:{nth}")).unwrap().to_async();
     let held: Vec<_> = (0..100)
         .map(|nth| match poll(&mut lock(nth).lock()) {
