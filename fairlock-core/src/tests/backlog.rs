@@ -138,6 +138,7 @@ fn cleanups_that_are_given_up_together_are_one_line() {
 fn a_request_that_is_the_last_handle_is_withdrawn() {
     let world = World::without_watchdog();
     let request = world.in_queue("last");
+    world.settle(); // a thread that looks for the first time owns the client
     let (store, ..) = world.without_handles();
     assert_eq!(store.ops(), [Op::Acquire]);
     drop(request);
