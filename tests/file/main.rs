@@ -13,8 +13,9 @@ use fairlock::{Client, FileBackend};
 use fairlock_tests::{Alone, WorkDir, Worker};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lock_worker");
-/// Much shorter than any lease here.
-const AT_ONCE: Duration = Duration::from_secs(1);
+/// Shorter than any lease here, and than a third of this time of a place: a heartbeat.
+const AT_ONCE: Duration = Duration::from_secs(10);
+const PLACE: Duration = Duration::from_secs(60);
 const SOON: Duration = Duration::from_secs(10);
 
 /// A directory of locks.
@@ -36,7 +37,7 @@ impl Locks {
     }
 
     fn client(&self) -> Client {
-        Client::new(FileBackend::open(self.dir()).unwrap()).unwrap()
+        Client::builder(FileBackend::open(self.dir()).unwrap()).place_ttl(PLACE).build().unwrap()
     }
 
     /// A process that holds the lock, or waits for it.

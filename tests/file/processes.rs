@@ -11,12 +11,12 @@ use fairlock_tests::signals::{cont, stop};
 use fairlock_tests::turns::{Habits, Store, Turns};
 use fairlock_tests::{Worker, eventually};
 
-use super::{AT_ONCE, Locks, PROGRAM, SOON};
+use super::{AT_ONCE, Locks, PLACE, PROGRAM, SOON};
 
 /// How late a busy machine may be.
-const LATE: Duration = Duration::from_millis(500);
+const LATE: Duration = Duration::from_millis(1500);
 
-/// Not after its lease of 30 s, nor at the heartbeat of the waiter after 1.7 s.
+/// Not after its lease of 30 s, nor at the heartbeat of the waiter after 20 s.
 #[test]
 fn a_killed_holder_is_replaced_at_once() {
     let locks = Locks::new();
@@ -98,7 +98,7 @@ fn a_holder_that_stands_still_keeps_the_lock_for_its_lease() {
 #[test]
 fn sixty_four_processes_take_exclusive_turns_in_order() {
     let turns = std::env::var("FAIRLOCK_FILE_TURNS").map_or(50, |turns| turns.parse().unwrap());
-    let limit = Duration::from_secs(60 + turns as u64 / 2);
+    let limit = Duration::from_secs(240 + turns as u64 / 2);
     let locks = Locks::for_as_long(limit * 2);
     locks.client();
     let run = Turns::new(PROGRAM, &locks.0, Habits { hold_ms: 0, ..Habits::new("file", turns) });
@@ -118,8 +118,8 @@ fn sixty_four_processes_take_exclusive_turns_in_order() {
 fn processes_that_are_killed_by_chance_break_nothing() {
     let locks = Locks::new();
     let lock = locks.client().fair_lock("turns").unwrap();
-    let run =
-        Turns::new(PROGRAM, &locks.0, Habits { turns: 1_000_000, hold_ms: 1, ..Habits::new("file", 0) });
+    let habits = Habits { hold_ms: 1, place: PLACE, ..Habits::new("file", 1_000_000) };
+    let run = Turns::new(PROGRAM, &locks.0, habits);
     let (mut workers, mut dice) = (run.start(8), Dice::of_this_test());
     for _ in 0..5 {
         run.until_more(3 + dice.roll(20));
@@ -135,10 +135,10 @@ fn processes_that_are_killed_by_chance_break_nothing() {
     assert!(matches!(lock.try_lock().unwrap(), TryLock::Granted(_)));
 }
 
-/// Of processes, for five times as long as a place lasts without a heartbeat.
+/// Of processes, for three times as long as a place lasts without a heartbeat.
 #[test]
 fn waiting_processes_keep_their_places_while_the_holder_works() {
-    const PLACE: Duration = Duration::from_millis(500);
+    const PLACE: Duration = Duration::from_millis(1500);
     let locks = Locks::new();
     let lock = locks.client().fair_lock("turns").unwrap();
     let guard = lock.lock().unwrap();
@@ -148,12 +148,16 @@ fn waiting_processes_keep_their_places_while_the_holder_works() {
         workers.extend(run.start(1));
         eventually(SOON, "it waits", || lock.inspect().unwrap().queue_length == number);
     }
-    thread::sleep(PLACE * 5);
+    thread::sleep(PLACE * 3);
     let state = lock.inspect().unwrap();
     assert_eq!((state.queue_length, state.absent), (3, 0));
     guard.unlock().unwrap();
     for worker in workers {
-        assert_eq!(worker.next(SOON), "granted 1 failed 0 unknown 0 lost 0 polled 0 places_lost 0");
+        let said = worker.next(SOON);
+        // A heartbeat may be due between a grant and its message.
+        let is_well =
+            said.starts_with("granted 1 failed 0 unknown 0 lost 0 ") && said.ends_with(" places_lost 0");
+        assert!(is_well, "{said}");
     }
     let grants = run.judged(Duration::ZERO, Duration::ZERO);
     let of = |is_right: fn(&What) -> bool| -> Vec<u32> {
@@ -166,7 +170,7 @@ fn waiting_processes_keep_their_places_while_the_holder_works() {
 /// As if each message were lost: the socket of each client has lost its name.
 #[test]
 fn wake_ups_without_a_way_cost_a_third_of_a_place() {
-    const PLACE: Duration = Duration::from_millis(900);
+    const PLACE: Duration = Duration::from_secs(3);
     let locks = Locks::new();
     let clients: Vec<Client> = (0..4)
         .map(|_| {
@@ -194,7 +198,7 @@ fn wake_ups_without_a_way_cost_a_third_of_a_place() {
     assert_eq!(by(|stats| stats.places_lost), 0);
 }
 
-/// Its thread for wake-ups could not wait once. It has no heartbeat for 10 s.
+/// Its thread for wake-ups could not wait once. It has no heartbeat for 30 s.
 #[test]
 fn a_process_that_could_not_wait_once_hears_the_next_message() {
     let locks = Locks::new();
@@ -202,14 +206,14 @@ fn a_process_that_could_not_wait_once_hears_the_next_message() {
     let (dir, history) = (locks.dir(), locks.0.file("history"));
     let (trace, inject) = ("trace=ppoll", "inject=ppoll:error=ENOMEM:when=1");
     let strace = ["-f", "-qq", "-o", "/dev/null", "-e", trace, "-e", inject, PROGRAM];
-    let turn = ["turns", "file", dir.to_str().unwrap(), "x", "1", "0", "30000", "30000", "0"];
+    let turn = ["turns", "file", dir.to_str().unwrap(), "x", "1", "0", "90000", "90000", "0"];
     let words = [&strace[..], &turn, &[history.to_str().unwrap()]].concat();
     let mut waiter = Worker::start("strace", &words);
     let guard = lock.lock().unwrap();
     waiter.go();
     eventually(SOON, "it waits", || lock.inspect().unwrap().queue_length == 1);
     guard.unlock().unwrap();
-    let said = waiter.next(SOON / 2);
+    let said = waiter.next(SOON);
     assert_eq!(said, "granted 1 failed 0 unknown 0 lost 0 polled 0 places_lost 0");
 }
 
@@ -219,18 +223,22 @@ fn ten_thousand_names_cost_what_one_costs() {
     let locks = Locks::new();
     let client = locks.client();
     let cycle = |name: &str| client.fair_lock(name).unwrap().lock().unwrap().unlock().unwrap();
-    let time_of_thousand = || {
-        let started = Instant::now();
-        (0..1000).for_each(|_| cycle("one"));
-        started.elapsed()
+    // The shortest of many rounds, which no other process has interrupted.
+    let time_of_twenty = || {
+        let rounds = (0..50).map(|_| {
+            let started = Instant::now();
+            (0..20).for_each(|_| cycle("one"));
+            started.elapsed()
+        });
+        rounds.min().unwrap()
     };
     cycle("one");
-    let before = time_of_thousand();
+    let before = time_of_twenty();
     for name in 0..10_000 {
         cycle(&format!("name {name}/é"));
     }
-    let after = time_of_thousand();
-    assert!(after < before * 3 + Duration::from_millis(100), "{before:?}, then {after:?}");
+    let after = time_of_twenty();
+    assert!(after < before * 3, "{before:?}, then {after:?}");
     let files = fs::read_dir(locks.dir()).unwrap().count();
     assert!((10_001..10_010).contains(&files), "{files}");
 }
