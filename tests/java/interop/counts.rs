@@ -25,7 +25,7 @@ fn our_re_entries_are_counted_in_the_locks_hash() {
             let hold = fields.into_iter().find(|(field, _)| field.contains(':'));
             hold.and_then(|(_, hold)| hold.split(' ').nth(2).map(str::to_owned))
         };
-        let lock = lock_of(&world.client_with(discipline, Duration::from_millis(900)), kind, &name);
+        let lock = lock_of(&world.client_with(discipline, Duration::from_millis(2400)), kind, &name);
         let outermost = lock.lock().unwrap();
         let read = format!("hget {name} {}", outermost.owner());
         let is_counted = |count: &str| match discipline {

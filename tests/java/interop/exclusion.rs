@@ -7,7 +7,7 @@ use fairlock_tests::WorkDir;
 use fairlock_tests::history::{check_overlap, count, now_ns, read};
 use fairlock_tests::locks::lock_of;
 
-use crate::world::{FAILED_WAIT, KINDS, LONG, SOON, World, in_thread, since, word, work};
+use crate::world::{FAILED_WAIT, KINDS, LONG, SLACK, SOON, World, in_thread, since, word, work};
 
 /// Our discipline and kind, and Java's kind. The first two pairs share more than the hash.
 const MEETINGS: [(Discipline, LockKind, LockKind); 6] = [
@@ -100,7 +100,7 @@ fn our_release_wakes_java_that_waits_for_a_plain_lock() {
     let released = now_ns();
     guard.unlock().unwrap();
     let waited = since(released, java.expect("ok").ended);
-    assert!(waited < Duration::from_secs(1), "{waited:?}");
+    assert!(waited < SLACK, "{waited:?}");
     world.java.expect("j", "unlock plain plain", "ok");
     world.until_waiting(LockKind::Plain, "plain", 0);
 }

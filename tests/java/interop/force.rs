@@ -35,7 +35,7 @@ fn take_by_force(world: &World, kind: LockKind, [holder, forcer, waiter]: [Side;
     let (word, java) = (word(kind), &world.java);
     let name = format!("{word}-{holder:?}-{forcer:?}-{waiter:?}");
     // Ours learn by a renewal that Java took a hold.
-    let lease = Duration::from_millis(900);
+    let lease = Duration::from_millis(2400);
     let held = match holder {
         Side::Rust => Some(world.lock_with(kind, &name, lease).lock().unwrap()),
         Side::Java => {

@@ -11,7 +11,7 @@ use crate::world::{FOUND_OUT, KINDS, SLACK, SOON, World, since, wait_for_turn, w
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lock_worker");
 /// The lease of a killed holder.
-const LEASE: Duration = Duration::from_millis(1500);
+const LEASE: Duration = Duration::from_secs(2);
 /// The wait of a killed waiter. Redisson counts it as dead after this wait and the lease that it saw.
 const WAIT: Duration = Duration::from_secs(2);
 
@@ -22,7 +22,7 @@ fn a_killed_java_holder_is_replaced_by_ours_when_its_lease_ends() {
         let name = word(kind);
         let mut dying = Java::start(&world.server, LEASE);
         dying.expect("j", &format!("lock {name} {name}"), "ok");
-        let turn = wait_for_turn(&world.lock(kind, name));
+        let turn = wait_for_turn(&world.lock_that_hears(kind, name));
         world.until_waiting(kind, name, 1);
         dying.kill();
         let killed = now_ns();
@@ -133,7 +133,7 @@ fn our_killed_waiter_that_waited_long_delays_no_longer() {
 #[test]
 fn a_killed_waiter_for_a_plain_lock_delays_nobody() {
     let world = World::new();
-    let lock = world.lock(LockKind::Plain, "plain");
+    let lock = world.lock_that_hears(LockKind::Plain, "plain");
     let guard = lock.lock().unwrap();
     let mut dying = Java::start(&world.server, LEASE);
     let _never_answered = dying.tell("j", "lock plain plain");

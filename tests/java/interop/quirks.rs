@@ -110,10 +110,10 @@ fn javas_failed_async_wait_takes_five_minutes_from_ours() {
 #[test]
 fn our_waiter_keeps_its_place_however_long_a_hold_lasts() {
     let world = World::new();
-    let lease = Duration::from_secs(1);
+    let lease = Duration::from_secs(2);
     let backend = RedisBackend::builder(&world.server.url())
         .discipline(Discipline::Redisson)
-        .thread_wait(Duration::from_secs(1))
+        .thread_wait(Duration::from_secs(3))
         .response_timeout(lease / 2)
         .connect()
         .unwrap();
@@ -123,12 +123,12 @@ fn our_waiter_keeps_its_place_however_long_a_hold_lasts() {
     let ours = wait_for_turn(&lock);
     world.until_waiting(LockKind::Fair, "long", 1);
     let place = world.queue("long").remove(0);
-    // The waiter's time in the queue is the lease and 1 s; this is three times as long.
+    // The waiter's time in the queue is the lease and 3 s.
     let start = now_ns();
-    eventually(SOON, "6 s", || {
+    eventually(2 * SOON, "7 s", || {
         world.java.expect("j", "trylock fair long", "false"); // removes waiters that count as dead
         assert_eq!(world.queue("long"), std::slice::from_ref(&place));
-        since(start, now_ns()) > Duration::from_secs(6)
+        since(start, now_ns()) > Duration::from_secs(7)
     });
     assert!(ours.is_quiet());
     guard.unlock().unwrap();
@@ -141,7 +141,7 @@ fn our_waiter_keeps_its_place_however_long_a_hold_lasts() {
 #[test]
 fn an_interrupted_java_waiter_leaves_a_ghost() {
     let world = World::new();
-    let lock = world.lock_with(LockKind::Fair, "ghost", Duration::from_millis(900));
+    let lock = world.lock_with(LockKind::Fair, "ghost", Duration::from_millis(2400));
     let guard = lock.lock().unwrap();
     let owner = world.java.owner("j");
     let theirs = world.java.tell("j", "trylock fair ghost 1500 1000");
@@ -209,7 +209,7 @@ fn our_heartbeat_notices_that_javas_first_gave_up() {
         world.java.ask("j", "unlock fair first");
     }
     let waited = since(gone, ours.soon());
-    assert!(waited <= Duration::from_secs(2) + SLACK * 4, "{waited:?}");
+    assert!(waited <= Duration::from_secs(2) + SLACK, "{waited:?}");
     drop(guard);
 }
 
