@@ -11,7 +11,7 @@ use crate::redis_server::RedisServer;
 use crate::tls::Certificates;
 use crate::workdir::WorkDir;
 
-const START_BOUND: Duration = Duration::from_secs(20);
+const START_BOUND: Duration = Duration::from_secs(60);
 
 /// What becomes of the connections to a server that is no longer the master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -25,7 +25,7 @@ pub use pgbouncer::PgBouncer;
 pub use pgpool::PgPool;
 
 /// The longest time for a start, on a machine that is busy with other tests.
-const START_BOUND: Duration = Duration::from_secs(30);
+const START_BOUND: Duration = Duration::from_secs(60);
 /// The longest time for a server to end.
 const END_BOUND: Duration = Duration::from_secs(20);
 /// The limit of connecting on the side.

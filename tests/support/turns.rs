@@ -8,9 +8,9 @@ use crate::history::{Event, Recorder, Replayed, Rules, Violations, now_ns, parse
 use crate::oracle::{check_all, count};
 use crate::{PostgresServer, RedisServer, WorkDir, Worker, eventually};
 
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(60);
 /// How late a timed event may be, with sixteen processes on a busy machine with two cores.
-pub const SLACK: Duration = Duration::from_secs(2);
+pub const SLACK: Duration = Duration::from_secs(5);
 /// The outage limit of the workers.
 const OUTAGE: Duration = Duration::from_secs(10);
 

@@ -33,7 +33,7 @@ impl Worker {
             }
         });
         let worker = Worker { child, stdin, said };
-        worker.expect("ready", Duration::from_secs(20));
+        worker.expect("ready", Duration::from_secs(60));
         worker
     }
 

@@ -285,7 +285,7 @@ impl Driver {
         }
         world.put_the_bell_away();
         let are_gone = || (our_threads().len() <= self.threads_before).then_some(());
-        if look_until(Duration::from_secs(5), are_gone).is_none() {
+        if look_until(Duration::from_secs(20), are_gone).is_none() {
             world.found(Promise::Residue, format!("threads are left: {}", our_threads().join(", ")));
         }
     }

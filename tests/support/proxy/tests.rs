@@ -43,11 +43,12 @@ fn what_is_swallowed_or_held_is_not_answered() {
         let mut con = connect(&proxy, SHORT);
         proxy.set_all(traffic, rule);
         assert!(set(&mut con, &case).unwrap_err().is_timeout(), "{case}");
-        assert_eq!(exists(&server, &case), is_executed, "{case}");
+        // Its thread may be late; what is not to be executed is never.
+        let is_so = |is_executed| eventually(SOON, &case, || exists(&server, &case) == is_executed);
+        is_so(is_executed);
         drop(con); // what is held is still on its way
         proxy.set_all(traffic, Rule::Pass);
-        let arrives = || exists(&server, &case) == (is_executed || rule == Rule::Hold);
-        eventually(SOON, "held traffic passes after the repair", arrives);
+        is_so(is_executed || rule == Rule::Hold);
         set(&mut connect(&proxy, SOON), "x").unwrap();
     }
 }
@@ -160,7 +161,7 @@ fn a_command_can_be_repeated() {
 fn a_command_that_is_held_back_gets_no_answer_and_arrives_later() {
     let (server, proxy) = world();
     let (mut con, mut other) = (connect(&proxy, SHORT), connect(&proxy, SOON));
-    proxy.hold_back("late", 2 * SHORT);
+    proxy.hold_back("late", 6 * SHORT);
     assert!(set(&mut con, "late").unwrap_err().is_timeout());
     assert!(!exists(&server, "late"));
     set(&mut other, "other").unwrap();
