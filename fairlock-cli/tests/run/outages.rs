@@ -196,7 +196,7 @@ fn a_server_gone_at_the_end_does_not_hold_the_command_up() {
 fn a_signal_ends_a_command_whose_only_attempt_is_under_way() {
     let host = Host::new();
     host.server.query::<()>(&["CLIENT", "PAUSE", "60000", "WRITE"]);
-    let mut tries = host.starts("-n x --response-timeout 2s", "echo no");
+    let mut tries = host.starts("-n x", "echo no");
     eventually(SOON, "it waits for an answer", || {
         host.server.query::<String>(&["CLIENT", "LIST"]).lines().any(|line| line.contains(" flags=b "))
     });
