@@ -132,6 +132,9 @@ fn story(form: Form, ours: &Lock, other: &OwnedLock) {
         assert!(form.lock_for(ours, Duration::ZERO).unwrap().is_none());
         assert!(form.lock_for(ours, MOMENT).unwrap().is_none());
         form.ask_and_drop(ours);
+        let nobody_waits =
+            || eventually(SOON, "no request is left", || other.inspect().unwrap().queue_length == 0);
+        nobody_waits(); // the cancel would take that request for the next one
         let cancel = Cancel::new();
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -149,7 +152,7 @@ fn story(form: Form, ours: &Lock, other: &OwnedLock) {
             [ended("timed_out"), ended("cancelled"), ended("cancelled")]
         );
         theirs.unlock().unwrap();
-        eventually(SOON, "no request is left", || other.inspect().unwrap().queue_length == 0);
+        nobody_waits();
 
         // Lost, and kept.
         let at = recorder.count();
