@@ -1,8 +1,8 @@
 //! What the other tests rely on and can't see: that checks find what is left, and that nothing of a killed test is.
 
 use fairlock_tests::{
-    RedisServer, WorkDir, assert_no_residue, eventually, keys_without_ttl, look_until, our_threads,
-    wait_until_no_threads,
+    PostgresServer, RedisServer, WorkDir, assert_no_residue, eventually, keys_without_ttl, look_until,
+    our_threads, wait_until_no_threads,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -96,11 +96,30 @@ fn our_threads_are_counted_by_name() {
 /// Set in the process that `a_killed_test_process_leaves_nothing_behind` starts and kills: this test again.
 const VICTIM: &str = "FAIRLOCK_TEST_VICTIM";
 
+/// What the killed process tells of a server: its process and its dir.
+fn told(line: &str) -> Option<(u32, String)> {
+    let (pid, dir) = line.strip_prefix("server ")?.strip_suffix('\n')?.split_once(' ')?;
+    Some((pid.parse().ok()?, dir.to_owned()))
+}
+
+/// The memory of System V that the server in this dir has. It outlives a `kill -9`, until the machine has no more for any server.
+fn shared_memory(dir: &str) -> String {
+    let said = std::fs::read_to_string(Path::new(dir).join("data/postmaster.pid")).unwrap();
+    said.lines().nth(6).unwrap().split_whitespace().nth(1).unwrap().to_owned()
+}
+
+fn is_there(memory: &str) -> bool {
+    let all = std::fs::read_to_string("/proc/sysvipc/shm").unwrap();
+    all.lines().any(|line| line.split_whitespace().nth(1) == Some(memory))
+}
+
 #[test]
+#[cfg(target_os = "linux")]
 fn a_killed_test_process_leaves_nothing_behind() {
     if std::env::var_os(VICTIM).is_some() {
-        let server = RedisServer::start();
-        println!("\nserver {} {}", server.pid(), server.dir().display());
+        let (redis, postgres) = (RedisServer::start(), PostgresServer::start());
+        println!("\nserver {} {}", redis.pid(), redis.dir().display());
+        println!("server {} {}", postgres.pid(), postgres.dir().display());
         loop {
             thread::park();
         }
@@ -114,18 +133,20 @@ fn a_killed_test_process_leaves_nothing_behind() {
         .spawn()
         .unwrap();
     dir.note(&victim);
-    let server = look_until(SOON, || {
+    let servers = look_until(SOON * 6, || {
         let text = std::fs::read_to_string(&said).ok()?;
-        // Only a whole line: the file may be half written.
-        let line =
-            text.split_inclusive('\n').find_map(|line| line.strip_prefix("server ")?.strip_suffix('\n'))?;
-        let (pid, dir) = line.split_once(' ')?;
-        Some((pid.parse::<u32>().ok()?, dir.to_owned()))
+        // Only whole lines: the file may be half written.
+        let servers: Vec<_> = text.split_inclusive('\n').filter_map(told).collect();
+        (servers.len() == 2).then_some(servers)
     });
-    let (pid, left) = server.expect("the process names its server");
-    assert!(alive(pid) && Path::new(&left).exists());
+    let servers = servers.expect("the process names its servers");
+    assert!(servers.iter().all(|(pid, left)| alive(*pid) && Path::new(left).exists()));
+    let memory = shared_memory(&servers[1].1);
+    assert!(is_there(&memory));
     dir.forget(&victim);
     victim.kill().unwrap();
     victim.wait().unwrap();
-    eventually(SOON, "server and dir are gone", || !alive(pid) && !Path::new(&left).exists());
+    let is_left = |(pid, left): &(u32, String)| alive(*pid) || Path::new(left).exists();
+    let is_clean = || !servers.iter().any(is_left) && !is_there(&memory);
+    eventually(SOON * 3, "servers, dirs and memory are gone", is_clean);
 }

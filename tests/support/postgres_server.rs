@@ -4,8 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use fairlock::PostgresBackend;
@@ -88,13 +87,13 @@ impl PostgresServerBuilder {
     }
 
     fn prepare(self, make_data: impl FnOnce(&PostgresServer)) -> PostgresServer {
-        let dir = WorkDir::new();
+        let dir = WorkDir::in_memory();
         if is_root() {
             run(Command::new("chown").arg("postgres").arg(dir.path()));
         }
         let port = Port::reserve();
         let server =
-            PostgresServer { set_up: self, dir, port, child: Mutex::new(None), databases: AtomicU32::new(1) };
+            PostgresServer { set_up: self, dir, port, child: Mutex::new(None), databases: Mutex::default() };
         make_data(&server);
         server.launch();
         server
@@ -110,13 +109,34 @@ pub struct PostgresServer {
     dir: WorkDir,
     port: Port,
     child: Mutex<Option<Child>>,
-    databases: AtomicU32,
+    databases: Mutex<Databases>,
+}
+
+/// The databases of tests.
+#[derive(Debug, Default)]
+struct Databases {
+    last: u32,
+    /// Each goes when its test has ended, that is the thread which has asked for it.
+    made: Vec<(Weak<()>, String)>,
+}
+
+impl Databases {
+    /// The name of a new database, and those of tests that have ended.
+    fn next(&mut self) -> (String, Vec<String>) {
+        thread_local!(static TEST: Arc<()> = Arc::default());
+        let (of_others, ended) = self.made.drain(..).partition(|(test, _)| test.strong_count() > 0);
+        self.made = of_others;
+        self.last += 1;
+        let name = format!("t{}", self.last);
+        self.made.push((TEST.with(Arc::downgrade), name.clone()));
+        (name, ended.into_iter().map(|(_, name)| name).collect())
+    }
 }
 
 impl PostgresServer {
-    /// Starts a server whose commits do not wait for the disk, as most tests want it.
+    /// Starts a server whose commits do not wait for the disk.
     pub fn start() -> PostgresServer {
-        PostgresServer::builder().set("fsync", "off").start()
+        PostgresServer::builder().start()
     }
 
     /// Starts with other settings.
@@ -163,10 +183,21 @@ impl PostgresServer {
         url
     }
 
-    /// The URL of a new database.
+    /// The URL of a new database, which lasts for as long as this thread, or longer.
     pub fn new_empty_database(&self) -> String {
-        let name = format!("t{}", self.databases.fetch_add(1, Ordering::Relaxed));
-        self.con_to("postgres").batch_execute(&format!("create database {name}")).expect("a running server");
+        let (name, ended) = self.databases.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let mut con = self.con_to("postgres");
+        for ended in ended {
+            let drop = format!("drop database if exists {ended} with (force)");
+            con.batch_execute(&drop).expect("no test uses it");
+        }
+        // Of the two ways the one that makes no WAL; before version 15 there is no other.
+        let version: i32 = con
+            .query_one("select current_setting('server_version_num')::int", &[])
+            .expect("a running server")
+            .get(0);
+        let way = if version < 150_000 { "" } else { "strategy file_copy" };
+        con.batch_execute(&format!("create database {name} {way}")).expect("a running server");
         self.url_of(&name)
     }
 
@@ -332,7 +363,7 @@ impl PostgresServer {
         // A group for all its processes, so that all can be stopped.
         command.process_group(0).stdout(log.try_clone().expect("a file can be shared")).stderr(log);
         let child = command.spawn().unwrap_or_else(|e| panic!("postgres can't be started: {e}"));
-        self.dir.note(&child);
+        self.dir.note_with(&child, "QUIT");
         *self.child() = Some(child);
         self.until_up();
     }

@@ -7,17 +7,33 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The guard process reads a pipe that only our process holds open. If our process ends without dropping the
-/// `WorkDir`, the pipe closes, and the guard kills the noted processes and removes the dir. It ignores Ctrl-C, which
-/// a terminal sends to the whole group.
+use rustix::fs::statvfs;
+
+/// The guard process reads a pipe that only our process holds open. When our process drops the `WorkDir` or ends, the pipe closes, and
+/// the guard ends the noted processes and removes the dir. What a process has started may write for a moment after the process has
+/// ended: so the guard removes the dir again and again. The guard ignores Ctrl-C, which a terminal sends to the whole group.
 const GUARD: &str = r#"trap '' INT TERM HUP
 read -r _
 for noted in "$1"/pids/*; do
-    case "${noted##*/}" in *[!0-9]*) ;; *) kill -9 "${noted##*/}" ;; esac
+    kill -CONT "${noted##*/}"
+    kill -"$(cat "$noted")" "${noted##*/}"
 done
-rm -rf -- "$1""#;
+for noted in "$1"/pids/*; do
+    for _ in $(seq 100); do
+        kill -0 "${noted##*/}" || break
+        sleep 0.1
+    done
+    kill -KILL "${noted##*/}"
+done
+for _ in $(seq 100); do
+    ! rm -rf -- "$1" || break
+    sleep 0.1
+done"#;
 
-/// A new empty dir in the system's temp dir, removed when this value is dropped or its process ends in any way.
+/// The room that servers in memory have to find.
+const ROOM: u64 = 1 << 30;
+
+/// A new empty dir, removed when this value is dropped or its process ends in any way.
 #[derive(Debug)]
 pub struct WorkDir {
     path: PathBuf,
@@ -25,13 +41,25 @@ pub struct WorkDir {
 }
 
 impl WorkDir {
-    /// Makes the dir, with access for this user only.
+    /// Makes the dir in the system's temp dir, with access for this user only.
     pub fn new() -> WorkDir {
+        WorkDir::below(&std::env::temp_dir())
+    }
+
+    /// Makes the dir in memory, if there is room: there a server never waits for the disk, which stands still for a second or more while
+    /// other processes write or delete large files.
+    pub fn in_memory() -> WorkDir {
+        let memory = Path::new("/dev/shm");
+        let has_room = statvfs(memory).is_ok_and(|free| free.f_bavail * free.f_frsize >= ROOM);
+        if has_room { WorkDir::below(memory) } else { WorkDir::new() }
+    }
+
+    fn below(parent: &Path) -> WorkDir {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let path = loop {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
             // Short: the path of a unix socket in it must stay below 104 bytes.
-            let path = std::env::temp_dir().join(format!("fairlock-{}-{number}", std::process::id()));
+            let path = parent.join(format!("fairlock-{}-{number}", std::process::id()));
             match fs::DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => break path,
                 // Left by an earlier process with our id; its guard has yet to remove it.
@@ -63,7 +91,12 @@ impl WorkDir {
 
     /// Notes a child process that must not outlive this one.
     pub fn note(&self, child: &Child) {
-        fs::write(self.pid_file(child), "").expect("a file can be written in our own dir");
+        self.note_with(child, "KILL");
+    }
+
+    /// Notes a child process that has processes and shared memory of its own, which it ends when it gets this signal.
+    pub fn note_with(&self, child: &Child, signal: &str) {
+        fs::write(self.pid_file(child), signal).expect("a file can be written in our own dir");
     }
 
     /// Removes the note. Call it *before* waiting for the child: afterwards its id may be reused.
@@ -84,10 +117,8 @@ impl Default for WorkDir {
 
 impl Drop for WorkDir {
     fn drop(&mut self) {
-        // Nothing here may panic, since a failed test may be unwinding. The guard goes first: its `rm` and ours would
-        // conflict.
-        let _ = self.guard.kill();
+        // Nothing here may panic, since a failed test may be unwinding.
+        drop(self.guard.stdin.take());
         let _ = self.guard.wait();
-        let _ = fs::remove_dir_all(&self.path);
     }
 }

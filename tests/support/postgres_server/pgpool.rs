@@ -57,7 +57,7 @@ impl PgPool {
             .arg(dir.file("hba"));
         let log = fs::File::create(dir.file("log")).expect("a file can be written in our own dir");
         let child = command.stdout(Stdio::null()).stderr(log).spawn().expect("pgpool can be started");
-        dir.note(&child);
+        dir.note_with(&child, "QUIT");
         let pool = PgPool { dir, port, _console: console, child };
         // It has found out which server is which when a session knows the primary.
         let up = look_until(START_BOUND, || {
