@@ -449,11 +449,11 @@ fn a_vote_that_took_its_time_is_repeated() {
     let (port, was_slow) = (port(&master), AtomicUsize::new(0));
     let only = telling(move |words| {
         if words.get(1).is_some_and(|word| word == "server") && was_slow.fetch_add(1, Ordering::SeqCst) == 0 {
-            std::thread::sleep(AGE / 3);
+            std::thread::sleep(AGE);
         }
         (port.clone(), ["config-epoch".to_owned(), "1".to_owned()])
     });
-    let terms = MajorityTerms { proof_age: AGE / 6, least_uptime: LEAST_UPTIME };
+    let terms = MajorityTerms { proof_age: AGE / 2, least_uptime: LEAST_UPTIME };
     assert!(unlinked(vec![only.address()], Some(terms)).find().is_ok());
 }
 
