@@ -174,7 +174,7 @@ fn torn_and_slow_traffic_is_the_same_traffic() {
             (0..10).map(|number| request(if number % 2 == 0 { &ours } else { &theirs }, "torn")).collect();
         let mut before = 0;
         for request in requests {
-            let guard = granted(request, SOON);
+            let guard = granted(request, 4 * SOON);
             assert!(guard.token().get() > before, "{rule:?}");
             before = guard.token().get();
             guard.unlock().unwrap();

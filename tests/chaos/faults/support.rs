@@ -39,11 +39,11 @@ pub(crate) fn patient(url: &str) -> Client {
     builder(url).lease(long).place_ttl(long).build().unwrap()
 }
 
-/// A client whose calls are answered in time and whose places are kept, however slow the traffic is.
+/// A client whose calls are answered in time and whose places are kept, however slow the traffic is. Its heartbeats are few.
 pub(crate) fn unhurried(url: &str) -> Client {
     let backend = RedisBackend::builder(url).discipline(Discipline::HandOff);
     let backend = backend.connect_timeout(SOON).response_timeout(SOON).connect().unwrap();
-    Client::builder(backend).place_ttl(4 * PLACE).build().unwrap()
+    Client::builder(backend).place_ttl(2 * SOON).build().unwrap()
 }
 
 pub(crate) fn lock(url: &str, name: &str) -> Lock {
