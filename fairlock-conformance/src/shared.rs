@@ -14,7 +14,7 @@ use crate::requests::Bench;
 /// How long the hold or the place of a dead process lasts in these cases.
 pub(super) const DEAD: Duration = Duration::from_millis(400);
 /// How long a message may take.
-const SOON: Duration = Duration::from_secs(5);
+pub(super) const SOON: Duration = Duration::from_secs(5);
 
 /// Whether the backend supports locks of this kind. Checks that a handle is refused otherwise.
 pub(super) fn is_kept(harness: &impl Harness, kind: LockKind) -> bool {

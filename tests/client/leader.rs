@@ -15,7 +15,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_leader");
 /// That of the example.
 const LEASE: Duration = Duration::from_secs(3);
 /// P5's 250 ms, and what a busy machine needs to start a thread and to write a line.
-const A_LITTLE: Duration = Duration::from_millis(1250);
+const A_LITTLE: Duration = Duration::from_millis(3250);
 /// The limit for anything that has no promise, on a busy machine.
 const SOON: Duration = Duration::from_secs(20);
 

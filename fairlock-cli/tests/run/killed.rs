@@ -270,7 +270,7 @@ fn a_process_that_cannot_be_killed_has_the_lock_to_the_end() {
 #[test]
 fn a_lock_ends_with_its_lease_if_the_minder_is_killed_too() {
     let host = Host::new();
-    let (mut holder, process) = host.holds("x --lease 3s", "pid", "sleep 1000");
+    let (mut holder, process) = host.holds("x --lease 3s", "pid", "exec sleep 1000");
     stop(&holder.0); // so it can't act on the minder's end
     send("KILL", minder_of(process));
     holder.0.kill().unwrap();

@@ -16,7 +16,7 @@ use tokio::runtime::{Builder, Runtime};
 /// The limit for anything immediate, on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 /// How late a timed event may be, on a busy machine.
-pub(crate) const SLACK: Duration = Duration::from_secs(1);
+pub(crate) const SLACK: Duration = Duration::from_secs(3);
 
 pub(crate) type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
