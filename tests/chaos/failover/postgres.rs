@@ -40,12 +40,12 @@ impl Pair {
         let old = PostgresServer::builder().start();
         let new = old.standby(STANDBY);
         let is_synchronous = cell.setting == Setting::Synchronous;
-        let mut con = old.con();
         if is_synchronous {
-            let names = format!("alter system set synchronous_standby_names = '{STANDBY}'");
-            con.execute(&names, &[]).expect("a running server");
-            con.execute("select pg_reload_conf()", &[]).expect("a running server");
+            new.stop(); // so that commits are seen to wait for it
+            old.set_standby(STANDBY);
+            new.cont();
         }
+        let mut con = old.con();
         let state = if is_synchronous { "sync" } else { "async" };
         let asked = "select 1 from pg_stat_replication where state = 'streaming' and sync_state = $1";
         eventually(BOUND, "the standby streams", || {
