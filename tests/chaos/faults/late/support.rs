@@ -25,7 +25,8 @@ impl Kind {
     /// Those whose waiters have their own places requests.
     pub(super) const HAND_OFF: [Kind; 4] = [Kind::Fair, Kind::Writer, Kind::Reader, Kind::Permit];
 
-    /// A client whose holds and places need no renewal before a test is over, and whose commands are answered in time.
+    /// A client whose holds and places need no renewal before a test is over, and whose commands are answered in time. No slow wait
+    /// costs a script.
     pub(super) fn client(self, url: &str) -> Client {
         self.builder(url, SOON).place_ttl(SOON * 6).build().unwrap()
     }
@@ -43,7 +44,7 @@ impl Kind {
     fn builder(self, url: &str, answer: Duration) -> ClientBuilder {
         let discipline = if self == Kind::Redisson { Discipline::Redisson } else { Discipline::HandOff };
         let backend = RedisBackend::builder(url).discipline(discipline).response_timeout(answer);
-        Client::builder(backend.connect().unwrap()).lease(SOON * 6)
+        Client::builder(backend.connect().unwrap()).lease(SOON * 6).slow_wait(SOON * 6)
     }
 
     /// For a semaphore, which has one permit, there is none.
