@@ -164,9 +164,13 @@ pub async fn work_as_task(
     lasts: Duration,
     site: &Site,
 ) -> Result<Option<()>> {
-    let act = async |hold: AsyncHold| {
-        let _work = site.begin(hold.owner().as_str(), hold.token());
-        let _ = world.bell().nap(site.lasts(lasts)).await;
+    // It begins before the first poll, which finds a hold lost that was taken since the grant.
+    let act = |hold: AsyncHold| {
+        let work = site.begin(hold.owner().as_str(), hold.token());
+        async move {
+            let _work = work;
+            let _ = world.bell().nap(site.lasts(lasts)).await;
+        }
     };
     match how {
         How::With(Wait::No) => lock.try_with(act).await.map(done),
