@@ -7,32 +7,38 @@ use std::time::{Duration, Instant};
 const FAR: Duration = Duration::from_micros(500);
 /// How many round trips have to be slow: on a busy machine a single one says little.
 const ENOUGH: u32 = 16;
-/// The mark of a quick trip: slow trips have other reasons than the distance.
-const NEAR: u32 = 1 << 16;
+/// How many after a quick trip. Then slow trips have other reasons as a rule, but another server, which is far away, may take over the
+/// address.
+const ENOUGH_ONCE_NEAR: u32 = 1000;
 
-/// What is known of the distance: how many round trips were slow while none was quick.
-#[derive(Debug, Default)]
+/// How many slow round trips, and no quick one, are still to come until the server is found to be far away; zero once it is.
+#[derive(Debug)]
 pub(super) struct Distance(AtomicU32);
 
 impl Distance {
-    /// The answers to what was sent at that time have just arrived; true once, when the server is found to be far away. After that,
-    /// and after a quick round trip, no time is read.
+    pub(super) fn new() -> Distance {
+        Distance(AtomicU32::new(ENOUGH))
+    }
+
+    /// The answers to what was sent at that time have just arrived; true once, when the server is found to be far away. After that no
+    /// time is read.
     pub(super) fn is_found_far(&self, asked: Instant) -> bool {
-        self.0.load(Ordering::Relaxed) < ENOUGH && self.took(asked.elapsed())
+        !self.is_far() && self.took(asked.elapsed())
     }
 
     /// Whether the server was found to be far away.
     pub(super) fn is_far(&self) -> bool {
-        (ENOUGH..NEAR).contains(&self.0.load(Ordering::Relaxed))
+        self.0.load(Ordering::Relaxed) == 0
     }
 
     fn took(&self, trip: Duration) -> bool {
-        if trip <= FAR {
-            self.0.store(NEAR, Ordering::Relaxed);
-            return false;
-        }
-        // Of the threads that count at the same time, one counts the last.
-        self.0.fetch_add(1, Ordering::Relaxed) + 1 == ENOUGH
+        let is_slow = trip > FAR;
+        let counted = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| match left {
+            0 => None, // another thread has just found it
+            ENOUGH_ONCE_NEAR if !is_slow => None,
+            left => Some(if is_slow { left - 1 } else { ENOUGH_ONCE_NEAR }),
+        });
+        is_slow && counted == Ok(1)
     }
 }
 
@@ -44,24 +50,26 @@ mod tests {
 
     #[test]
     fn many_slow_trips_and_no_quick_one_show_a_far_server_once() {
-        let distance = Distance::default();
+        let distance = Distance::new();
         assert!(!distance.is_far());
         assert_eq!((0..3 * ENOUGH).filter(|_| distance.took(SLOW)).count(), 1);
-        assert!(distance.is_far());
-        let (distance, long_ago) = (Distance::default(), Instant::now() - Duration::from_secs(1));
+        assert!(distance.is_far() && !distance.took(FAR) && distance.is_far());
+        let (distance, long_ago) = (Distance::new(), Instant::now() - Duration::from_secs(1));
         let found: Vec<bool> = (0..20).map(|_| distance.is_found_far(long_ago)).collect();
         assert_eq!(found.iter().position(|found| *found), Some(15));
         assert_eq!(found.iter().filter(|found| **found).count(), 1);
     }
 
     #[test]
-    fn one_quick_trip_shows_a_near_server() {
+    fn a_near_server_that_moves_away_is_found_far_later() {
         for slow in 0..ENOUGH {
-            let distance = Distance::default();
-            (0..slow).for_each(|_| assert!(!distance.took(SLOW)));
-            assert!(!distance.took(FAR));
-            assert!((0..100).all(|_| !distance.is_found_far(Instant::now() - Duration::from_secs(1))));
-            assert!(!distance.is_far());
+            let distance = Distance::new();
+            for slow in [slow, ENOUGH_ONCE_NEAR - 1] {
+                (0..slow).for_each(|_| assert!(!distance.took(SLOW)));
+                assert!(!distance.took(FAR) && !distance.is_far());
+            }
+            assert!((1..ENOUGH_ONCE_NEAR).all(|_| !distance.took(SLOW)));
+            assert!(!distance.is_far() && distance.took(SLOW) && distance.is_far());
         }
     }
 }

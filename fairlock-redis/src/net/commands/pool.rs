@@ -103,7 +103,7 @@ impl Pool {
             left: None,
         };
         let (settings, state, clock) = (settings.clone(), Mutex::new(state), ServerClock::new());
-        let (distance, listeners, era) = (Distance::default(), KnownListeners::new(), AtomicU64::new(0));
+        let (distance, listeners, era) = (Distance::new(), KnownListeners::new(), AtomicU64::new(0));
         Pool { address, settings, state, clock, distance, listeners, leads_to, era }
     }
 
