@@ -89,9 +89,9 @@ struct OfLock {
     asks: VecDeque<(u64, Arc<Claim>)>,
     /// Cleanups that asks wait for, left or in hand.
     cleanups: Vec<(u64, RequestId)>,
-    /// A thread has asks in hand.
-    is_asked: bool,
-    /// Cleanups of requests that this thread asks for.
+    /// The requests that a thread asks for.
+    asked: Vec<RequestId>,
+    /// Cleanups of these requests.
     after_the_ask: Vec<(Arc<Claim>, Cleanup)>,
     is_ready: bool,
 }
@@ -223,15 +223,19 @@ impl<Client> FirstAttempts<Client> {
             return Next::LookAt(at);
         }
         let mut next = Batch::default();
-        // Far away the larger part goes first: the other part goes with the next thread.
-        if cleanups == 0 || (inner.is_far() && cleanups < asks) {
+        // Far away the larger part goes first, and the other part with the next thread, if there is one.
+        if cleanups == 0 || (inner.is_far() && cleanups < asks && inner.idle() > 1) {
             while next.asks.len() < MOST_AT_ONCE
                 && let Some(name) = inner.ready.pop_front()
             {
                 let Some(of_lock) = inner.locks.get_mut(&name) else { continue };
-                (of_lock.is_ready, of_lock.is_asked) = (false, true);
-                while next.asks.len() < MOST_AT_ONCE && of_lock.next_may_go() {
-                    next.asks.extend(of_lock.asks.pop_front().map(|(_, claim)| claim));
+                of_lock.is_ready = false;
+                while next.asks.len() < MOST_AT_ONCE
+                    && of_lock.next_may_go()
+                    && let Some((_, claim)) = of_lock.asks.pop_front()
+                {
+                    of_lock.asked.push(claim.request);
+                    next.asks.push_back(claim);
                 }
             }
             inner.threads[thread] = Thread::Asks;
@@ -250,16 +254,16 @@ impl<Client> FirstAttempts<Client> {
         Next::Make(next, inner.wake())
     }
 
-    /// Puts off a cleanup that this thread has in hand, if another thread asks for the lock just now, perhaps for the same request.
+    /// Puts off a cleanup that this thread has in hand, if another thread asks for the same request just now.
     pub(crate) fn put_off(&self, claim: &Arc<Claim>, cleanup: Cleanup) -> bool {
         let inner = &mut *self.0.lock();
-        let of_lock = inner.locks.get_mut(&claim.lock.name).filter(|of_lock| of_lock.is_asked);
-        let is_asked = of_lock.is_some();
-        if let Some(of_lock) = of_lock {
-            of_lock.after_the_ask.push((Arc::clone(claim), cleanup));
-            inner.left += 1;
+        let Some(of_lock) = inner.locks.get_mut(&claim.lock.name) else { return false };
+        if !of_lock.asked.contains(&claim.request) {
+            return false;
         }
-        is_asked
+        of_lock.after_the_ask.push((Arc::clone(claim), cleanup));
+        inner.left += 1;
+        true
     }
 
     /// This thread has made the attempts of a batch, by calls that took so long each, and looks next.
@@ -280,7 +284,7 @@ impl<Client> FirstAttempts<Client> {
         }
         for claim in &batch.asks {
             if let Some(of_lock) = inner.locks.get_mut(&claim.lock.name) {
-                of_lock.is_asked = false;
+                of_lock.asked.clear();
                 for (claim, cleanup) in std::mem::take(&mut of_lock.after_the_ask) {
                     inner.cleanups(cleanup).push_front(claim);
                 }
@@ -323,7 +327,7 @@ impl<Client> Inner<Client> {
     /// Something about this lock has changed: an ask of it may go now, or nothing is left of it.
     fn look_at(&mut self, name: &LockName) {
         let Some(of_lock) = self.locks.get_mut(name) else { return };
-        if of_lock.is_ready || of_lock.is_asked {
+        if of_lock.is_ready || !of_lock.asked.is_empty() {
             return;
         }
         if of_lock.next_may_go() {
@@ -332,6 +336,10 @@ impl<Client> Inner<Client> {
         } else if of_lock.asks.is_empty() && of_lock.cleanups.is_empty() {
             self.locks.remove(name);
         }
+    }
+
+    fn idle(&self) -> usize {
+        self.threads[..self.most].iter().filter(|thread| **thread == Thread::Idle).count()
     }
 
     fn is_far(&self) -> bool {

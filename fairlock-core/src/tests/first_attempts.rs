@@ -199,6 +199,18 @@ fn a_far_server_gets_the_larger_part_first() {
     are(&threads.asks(), &asks.each_ref());
     threads.look();
     are(&threads.cleanups(), &[&release]);
+    // The last thread takes the release, however many asks there are: no thread comes after it.
+    for lock in ["c", "d", "e", "f", "g"] {
+        threads.wants(lock, FirstAttempt::Ask);
+        threads.look();
+    }
+    assert_eq!(threads.at_work(), TASK_THREADS - 1);
+    let last = threads.wants("held", FirstAttempt::Unlock);
+    for lock in ["h", "i"] {
+        threads.wants(lock, FirstAttempt::Ask);
+    }
+    threads.look();
+    are(&threads.cleanups(), &[&release, &last]);
 }
 
 /// A thread pauses after a panic in the backend. It is called from its pause: no other may be left.
@@ -255,6 +267,8 @@ fn a_withdrawal_is_put_off_until_its_ask_is_answered() {
     threads.adds(&left, LEAVE);
     threads.look();
     are(&threads.cleanups(), &[&left]);
+    let other = threads.claim("a");
+    assert!(!threads.list.put_off(&other, Cleanup::Release), "the watchdog asks for it");
     assert!(threads.list.put_off(&left, Cleanup::Withdraw));
     threads.in_hand[1].as_mut().unwrap().forget(&left);
     let again = threads.wants("a", FirstAttempt::Ask);
