@@ -28,9 +28,12 @@ pub fn add_dead_places(server: &RedisServer, name: &str, owners: RangeInclusive<
         end \
         for _, key in ipairs(KEYS) do redis.call('PEXPIRE', key, ARGV[3] * 2) end";
     let keys = ["queue", "record"].map(|what| format!("fairlock_{what}:{{{name}}}"));
-    let [first, last] = [owners.start(), owners.end()].map(u64::to_string);
-    let lives = lives.as_millis().to_string();
-    server.query::<()>(&["EVAL", ADD, "2", &keys[0], &keys[1], &first, &last, &lives]);
+    let (end, lives) = (*owners.end(), lives.as_millis().to_string());
+    // A part at a time: on a busy machine the whole takes longer than a call may.
+    for first in owners.step_by(5000) {
+        let [first, last] = [first, end.min(first + 4999)].map(|number| number.to_string());
+        server.query::<()>(&["EVAL", ADD, "2", &keys[0], &keys[1], &first, &last, &lives]);
+    }
 }
 
 /// The type of a key, and what the key has: fields and values, members and scores, or entries, each with an empty text behind it.
