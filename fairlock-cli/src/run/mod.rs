@@ -228,7 +228,8 @@ fn about_to_be_lost(options: &Run, kill_after: Duration, held_for: Duration) -> 
         names => format!("one of the locks {}", names.join(", ")),
     };
     match options.max_hold {
-        Some(limit) if nearly_held_for >= limit => {
+        // A lease that the limit cuts needs no renewal.
+        Some(limit) if limit <= options.terms.lease() || nearly_held_for >= limit => {
             format!("{lock} was held for as long as --max-hold allows")
         }
         _ => format!("{lock} was about to be lost: its lease could not be renewed in time"),
