@@ -119,10 +119,12 @@ pub(crate) fn client(harness: &impl Harness) -> Client {
     client_with(harness, PLACE_TTL)
 }
 
-/// A new client with another time to live for its places.
+/// A new client with another time to live for its places. If that is long, so is the lease: a hold that was just handed over is good for
+/// the shorter of the two.
 pub(crate) fn client_with(harness: &impl Harness, place_ttl: Duration) -> Client {
     let builder = Client::builder(harness.backend()).clock(harness.clock());
-    builder.lease(LEASE).place_ttl(place_ttl).outage_limit(Duration::from_secs(5)).build().unwrap()
+    let lease = LEASE.max(place_ttl.min(Duration::from_secs(5)));
+    builder.lease(lease).place_ttl(place_ttl).outage_limit(Duration::from_secs(5)).build().unwrap()
 }
 
 /// A client that listens, and the time in which its holder is told of a force. If the store sends messages, the client has a long
