@@ -212,12 +212,12 @@ fn a_program_runs_on_while_its_address_leads_to_another_master() {
     let proxy = HaProxy::start(&[&pair.first, &pair.second], Sessions::Stay);
     let (pid, done) = (dir.file("pid"), dir.file("done"));
     let until_done = format!("until test -e {}; do sleep 0.05; done; exit 7", done.display());
-    let mut holds = starts(&proxy.url(), "x --lease 2s", &script(&pid, &until_done));
+    let mut holds = starts(&proxy.url(), "x --lease 4s --kill-after 100ms", &script(&pid, &until_done));
     process_in(&pid);
-    let mut waits = starts(&proxy.url(), "x --lease 2s", "echo in");
+    let mut waits = starts(&proxy.url(), "x --lease 4s --kill-after 100ms", "echo in");
     wait_for_queue(&lock(&pair.first, "x"), 1);
     pair.fail_over();
-    std::thread::sleep(Duration::from_secs(3)); // longer than the lease
+    std::thread::sleep(Duration::from_secs(5)); // longer than the lease
     std::fs::write(done, "").unwrap();
     holds.output().gave(7);
     waits.output().gave(0);

@@ -98,7 +98,9 @@ pub(crate) fn in_memory() -> [Client; 2] {
 }
 
 pub(crate) fn on_redis(server: &RedisServer) -> [Client; 2] {
-    [(), ()].map(|()| Client::new(RedisBackend::connect(&server.url()).unwrap()).unwrap())
+    // Thousands of tasks keep a server busy for longer than the default second.
+    let backend = || RedisBackend::builder(&server.url()).response_timeout(SOON / 2).connect().unwrap();
+    [(), ()].map(|()| Client::new(backend()).unwrap())
 }
 
 /// What a lock protects: this many units at most.
