@@ -2,9 +2,8 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
-use std::time::Duration;
 
-use super::{Harness, Promise, client, client_with, lock, lock_of};
+use super::{Harness, PATIENT, Promise, client, client_with, lock, lock_of};
 
 /// While one owner holds the lock, no other gets it: neither another client nor another thread.
 pub fn a_lock_is_held_by_one_owner_at_a_time(harness: &impl Harness) {
@@ -40,9 +39,7 @@ pub fn a_released_lock_is_free(harness: &impl Harness) {
 pub fn threads_of_many_clients_never_overlap(harness: &impl Harness) {
     const TURNS: u32 = 25;
     let (inside, done) = (AtomicU32::new(0), AtomicU32::new(0));
-    // A hold that was just handed over is good for the rest of its place: more than a busy machine may stand still.
-    let place_ttl = Duration::from_secs(5);
-    let locks: Vec<_> = (0..4).map(|_| lock_of(harness, &client_with(harness, place_ttl), "busy")).collect();
+    let locks: Vec<_> = (0..4).map(|_| lock_of(harness, &client_with(harness, PATIENT), "busy")).collect();
     thread::scope(|scope| {
         for lock in locks.iter().chain(&locks) {
             let (inside, done) = (&inside, &done);

@@ -3,7 +3,9 @@
 use fairlock_core::backend::{Acquire, Acquired, Waiter, only};
 use fairlock_core::{Lock, OwnedRequest, Owner, OwnerId};
 
-use super::{Harness, LEASE, PLACE_TTL, Promise, SLACK, client, lock, lock_of, until, until_in_queue};
+use super::{
+    Harness, LEASE, PATIENT, PLACE_TTL, Promise, SLACK, client, lock, lock_of, until, until_in_queue,
+};
 use crate::requests::Bench;
 
 /// Waiters in the order of the queue. Each has its own client, and so its own heartbeats.
@@ -56,7 +58,7 @@ pub fn a_waiter_is_found_in_the_queue_and_its_place_can_be_taken(harness: &impl 
         let (rank, second) = ours.find_waiter(waiters[1].1.id()).unwrap().unwrap();
         assert_eq!((rank, &second.owner), (1, waiters[1].1.id()));
         assert!(ours.kick(&second).unwrap());
-        harness.pass(PLACE_TTL); // it finds out at its next heartbeat
+        harness.pass(PATIENT / 2); // it finds out at its next heartbeat
         let owners = || ours.inspect().unwrap().queue.into_iter().map(|waiter| waiter.owner);
         until("it stands at the tail", || {
             owners().eq([0, 2, 1].map(|number: usize| waiters[number].1.id().clone()))
@@ -92,7 +94,9 @@ pub fn an_absent_waiter_is_marked_and_not_counted(harness: &impl Harness) {
             && (state.waiting(), state.absent) == (1, dead.len() as u64)
     });
     for owner in &dead {
-        assert!(ours.find_waiter(owner).unwrap().is_none_or(|(_, waiter)| waiter.is_absent()));
+        until("it is absent", || {
+            ours.find_waiter(owner).unwrap().is_none_or(|(_, waiter)| waiter.is_absent())
+        });
     }
     drop(alive);
     guard.unlock().unwrap();

@@ -56,8 +56,11 @@ use fairlock_core::{Client, Clock, Lock, LockKind};
 /// The lease of the clients in the cases: short, since a real server's time can't be moved, and twice the response time-out
 /// of a second that a busy machine needs.
 pub const LEASE: Duration = Duration::from_secs(2);
-/// The time to live of their places.
+/// The time to live of a place, where a case waits for its heartbeats or its end.
 pub const PLACE_TTL: Duration = Duration::from_millis(600);
+/// That of all other places: longer than a busy machine stands still. A wait that was quiet for the rest of its place is passed over, and a
+/// hold that was just handed over ends then.
+pub(crate) const PATIENT: Duration = Duration::from_secs(5);
 /// How late a busy machine may be.
 pub const SLACK: Duration = Duration::from_secs(1);
 
@@ -116,14 +119,17 @@ pub trait Harness: Sync {
 
 /// A new client, as another process would have one.
 pub(crate) fn client(harness: &impl Harness) -> Client {
-    client_with(harness, PLACE_TTL)
+    leased(harness, LEASE, PATIENT)
 }
 
 /// A new client with another time to live for its places. If that is long, so is the lease: a hold that was just handed over is good for
 /// the shorter of the two.
 pub(crate) fn client_with(harness: &impl Harness, place_ttl: Duration) -> Client {
+    leased(harness, LEASE.max(place_ttl.min(PATIENT)), place_ttl)
+}
+
+fn leased(harness: &impl Harness, lease: Duration, place_ttl: Duration) -> Client {
     let builder = Client::builder(harness.backend()).clock(harness.clock());
-    let lease = LEASE.max(place_ttl.min(Duration::from_secs(5)));
     builder.lease(lease).place_ttl(place_ttl).outage_limit(Duration::from_secs(5)).build().unwrap()
 }
 
@@ -135,7 +141,7 @@ pub(crate) fn client_to_be_told(harness: &impl Harness) -> (Client, Duration) {
         let backend = harness.backend();
         let lease = Duration::from_secs(30);
         let lease = backend.longest_lease().map_or(lease, |longest| longest.min(lease));
-        let builder = Client::builder(backend).clock(harness.clock()).lease(lease).place_ttl(PLACE_TTL);
+        let builder = Client::builder(backend).clock(harness.clock()).lease(lease).place_ttl(PATIENT);
         (builder.build().unwrap(), lease / 5)
     } else {
         (client(harness), LEASE)

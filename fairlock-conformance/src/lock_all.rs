@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fairlock_core::{Error, LockKind, TryLock};
 
-use super::{Harness, LEASE, client, client_with, lock, until, until_in_queue, until_waiting};
+use super::{Harness, LEASE, PATIENT, client, client_with, lock, until, until_in_queue, until_waiting};
 
 /// While one lock of the list is busy the others are free in the end; a loss of one ends the wait for the next.
 pub fn lock_all_takes_all_or_none(harness: &impl Harness) {
@@ -59,8 +59,7 @@ pub fn lock_alls_never_deadlock(harness: &impl Harness) {
     const TURNS: u32 = 20;
     const NAMES: [&str; 3] = ["order:a", "order:b", "order:c"];
     let lists: [&[usize]; 6] = [&[0, 1, 2], &[2, 1, 0], &[1, 2, 0], &[2, 0], &[1, 0], &[2, 1]];
-    // A hold that was just handed over is good for the rest of its place: more than a busy machine may stand still.
-    let clients = [(); 3].map(|()| client_with(harness, Duration::from_secs(5)));
+    let clients = [(); 3].map(|()| client_with(harness, PATIENT));
     let inside = [const { AtomicU32::new(0) }; 3];
     let (turns, turned) = mpsc::channel();
     let in_time = thread::scope(|scope| {

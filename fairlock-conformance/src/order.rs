@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use fairlock_core::backend::{Acquire, Acquired, LockId, only};
 use fairlock_core::{LockName, OwnerId};
 
-use super::{Harness, LEASE, PLACE_TTL, Promise, SLACK, client, lock, lock_of, until, until_in_queue};
+use super::{Harness, LEASE, PLACE_TTL, Promise, SLACK, client_with, lock, lock_of, until, until_in_queue};
 use crate::requests::place_of_all;
 
 /// Ten waiters of ten clients ask one after the other.
@@ -70,7 +70,7 @@ pub fn a_live_waiter_keeps_its_place_however_long_the_holder_works(harness: &imp
     }
     let ours = lock(harness, "long");
     let guard = ours.lock().unwrap();
-    let clients = [client(harness), client(harness)];
+    let clients = [(); 2].map(|()| client_with(harness, LEASE));
     let (grants, granted) = mpsc::channel();
     thread::scope(|scope| {
         for (number, client) in clients.iter().enumerate() {
@@ -82,7 +82,7 @@ pub fn a_live_waiter_keeps_its_place_however_long_the_holder_works(harness: &imp
             until_in_queue(harness, &ours, number + 1);
         }
         // Between two heartbeats, so that the message comes before the next one.
-        harness.pass(PLACE_TTL * 5 - PLACE_TTL / 6);
+        harness.pass(LEASE * 2 - LEASE / 6);
         assert_eq!(ours.inspect().unwrap().queue.len(), 2);
         guard.unlock().unwrap();
     });
@@ -131,7 +131,8 @@ pub fn a_dead_waiter_delays_the_others_by_one_place_at_most(harness: &impl Harne
         place.ttl = PLACE_TTL;
         assert!(matches!(only(backend.acquire(&[Acquire::new(place, LEASE)])), Ok(Acquired::Queued { .. })));
     }
-    let alive = lock(harness, "dead").request().unwrap();
+    let client = client_with(harness, PLACE_TTL); // in some stores its heartbeats pass over them
+    let alive = lock_of(harness, &client, "dead").request().unwrap();
     guard.unlock().unwrap();
     harness.pass(PLACE_TTL + SLACK);
     alive.decided().recv_timeout(SLACK).expect("all dead waiters together cost one place's time");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use fairlock_core::{Error, LockKind, LostCause, Request};
 
 use super::shared::{assert_mismatch, assert_waits, granted, is_kept, semaphores};
-use super::{Harness, PLACE_TTL, Promise, client, client_to_be_told, client_with, until};
+use super::{Harness, PATIENT, Promise, client, client_to_be_told, client_with, until};
 
 /// Eight threads in four clients take one to three of three permits, and all of them get their turns.
 pub fn no_more_permits_than_there_are(harness: &impl Harness) {
@@ -17,8 +17,7 @@ pub fn no_more_permits_than_there_are(harness: &impl Harness) {
         return;
     }
     let (taken, done) = (AtomicU32::new(0), AtomicU32::new(0));
-    // A hold that was just handed over is good for the rest of its place: more than a busy machine may stand still.
-    let clients = [(); 4].map(|()| client_with(harness, Duration::from_secs(5)));
+    let clients = [(); 4].map(|()| client_with(harness, PATIENT));
     thread::scope(|scope| {
         for (number, client) in (0..).zip(clients.iter().chain(&clients)) {
             let (taken, done) = (&taken, &done);
@@ -205,7 +204,7 @@ pub fn a_large_request_that_is_kicked_lets_the_others_in(harness: &impl Harness)
     let small = granted(small);
     small.unlock().unwrap();
     held.unlock().unwrap();
-    harness.pass(PLACE_TTL / 2); // the large one finds out at its next heartbeat
+    harness.pass(PATIENT / 2); // the large one finds out at its next heartbeat
     granted(large).unlock().unwrap();
     harness.assert_nothing_is_left("kick");
 }

@@ -2,13 +2,12 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use fairlock_core::backend::{Acquire, Acquired, LockId, Place, RequestId, only};
 use fairlock_core::{Cancel, Error, LockKind, LockName, LostCause, OwnerId};
 
 use super::shared::{DEAD, assert_waits, granted, is_kept, rw_locks, rw_locks_of_one};
-use super::{Harness, LEASE, PLACE_TTL, SLACK, client_with, until};
+use super::{Harness, LEASE, PATIENT, PLACE_TTL, SLACK, client, client_with, until};
 use crate::requests::{Bench, place_of_all};
 
 /// Owners of one client and of others; each hold is listed.
@@ -53,8 +52,7 @@ pub fn sections_of_writers_never_overlap_any_other(harness: &impl Harness) {
         return;
     }
     let (inside, done) = (AtomicU32::new(0), AtomicU32::new(0));
-    // A hold that was just handed over is good for the rest of its place: more than a busy machine may stand still.
-    let clients = [(); 4].map(|()| client_with(harness, Duration::from_secs(5)));
+    let clients = [(); 4].map(|()| client_with(harness, PATIENT));
     thread::scope(|scope| {
         for (number, client) in (0..).zip(clients.iter().chain(&clients)) {
             let (inside, done) = (&inside, &done);
@@ -183,7 +181,7 @@ pub fn many_readers_enter_by_one_release(harness: &impl Harness) {
     const MANY: u32 = 100;
     let Some([a]) = rw_locks(harness, "many") else { return };
     // Heartbeats are due meanwhile, for a store that loses messages when there are many at once.
-    let client = client_with(harness, LEASE);
+    let client = client(harness);
     let lock = client.rw_lock("many").unwrap();
     let writing = a.write().unwrap();
     let request = |_| lock.owned_by(&client.new_owner()).unwrap().reader().request().unwrap();
@@ -233,7 +231,8 @@ pub fn a_dead_head_lets_the_others_in(harness: &impl Harness) {
     let silent_owner = silent.owner();
     let mut readers = Vec::new();
     for (lock, owner) in [(&silent.lock, &silent_owner), (&gone.0, &gone.1)] {
-        let [a, b] = rw_locks(harness, lock.name.as_str()).unwrap();
+        let client = || client_with(harness, PLACE_TTL);
+        let [a, b] = [(); 2].map(|()| client().rw_lock(lock.name.as_str()).unwrap());
         let reading = a.read().unwrap();
         let mut place = place_of_all(lock, owner, 1);
         place.ttl = DEAD;

@@ -70,10 +70,11 @@ pub(super) fn granted<O: Ownership>(request: Request<O>) -> Guard<O> {
     request.wait().unwrap()
 }
 
+/// On a busy machine the first answer may come too late, and the rank with the next one.
 #[track_caller]
 pub(super) fn assert_waits<O: Ownership>(request: &Request<O>, rank: u64) {
+    until("it has its rank", || request.rank() == Some(rank));
     assert!(request.decided().try_recv().is_err(), "it waits");
-    assert_eq!(request.rank(), Some(rank));
 }
 
 #[track_caller]
