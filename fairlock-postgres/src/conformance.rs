@@ -36,7 +36,7 @@ impl<const WAY: u8> Database<WAY> {
             }
             _ => PostgresBackend::builder(&self.0),
         };
-        builder.connect().unwrap()
+        builder.connect_within(Duration::from_secs(15)).connect().unwrap()
     }
 }
 

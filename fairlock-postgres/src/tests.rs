@@ -16,7 +16,6 @@ use fairlock_tests::eventually;
 use postgres_protocol::IsNull;
 use postgres_protocol::message::frontend;
 
-use crate::PostgresBackend;
 use crate::ask::ask_one;
 use crate::command::Command;
 use crate::net::address::Address;
@@ -24,22 +23,35 @@ use crate::net::{Connection, Failure, Statement, TlsConfig, open};
 use crate::sql::{LIMITS, SWEEP};
 use crate::sweep;
 use crate::test_server::{SERVER, new_database};
+use crate::{PostgresBackend, PostgresBuilder};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
 pub(crate) fn soon() -> Instant {
-    Instant::now() + SECOND * 5
+    Instant::now() + SECOND * 15
 }
 
 pub(crate) fn session(url: &str) -> Connection {
     open(&Address::parse(url, &TlsConfig::default()).unwrap(), soon()).unwrap()
 }
 
+/// For a test that is not about time: no call fails because the machine stands still for a second.
+pub(crate) fn patient(url: &str) -> PostgresBuilder {
+    PostgresBackend::builder(url).connect_timeout(SECOND * 10).response_timeout(SECOND * 10)
+}
+
 /// A backend with one connection, and a session beside it.
 pub(crate) fn stage() -> (PostgresBackend, Connection) {
     let url = new_database();
-    (PostgresBackend::builder(&url).connections(1).connect().unwrap(), session(&url))
+    (patient(&url).connections(1).connect().unwrap(), session(&url))
+}
+
+/// From now on a step on the only connection waits for its row for so long, and not for half a second, in which a busy machine may do
+/// nothing.
+pub(crate) fn wait_for_rows(backend: &PostgresBackend, time: Duration) {
+    let set = format!("set lock_timeout = {}", time.as_millis());
+    backend.0.pool.lend(soon(), |con| con.script(&set, soon())).unwrap();
 }
 
 /// The number that this query has.
@@ -318,7 +330,7 @@ fn the_clock_of_a_step_is_read_after_its_wait_for_the_row() {
     let ((backend, mut con), lock, ann) = (stage(), lock("x"), OwnerId::new("ann:1"));
     only(backend.release(&[hold(&lock, &ann, take(&backend, &lock, &ann))])).unwrap();
     let (store, ask) = (&backend.0, ask(&lock, &ann, 2));
-    store.pool.lend(soon(), |con| con.script("set lock_timeout = 0", soon())).unwrap();
+    wait_for_rows(&backend, SECOND * 10);
     con.script("begin; select from fairlock.lock for update", soon()).unwrap();
     let number =
         |con: &mut Connection, sql| con.row(Statement::new(sql, []), soon()).unwrap().number(0).unwrap();

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use crate::ask::ask_one;
 use crate::command::Command;
 use crate::test_server::{SERVER, new_database, pooled};
-use crate::tests::{SECOND, ask, hold, lock, number, session, soon, take};
+use crate::tests::{SECOND, ask, hold, lock, number, patient, session, soon, take};
 use crate::wake_ups::ask_and_hear;
 use crate::{PostgresBackend, WakeUps};
 
@@ -25,11 +25,11 @@ fn client(backend: PostgresBackend) -> Client {
 }
 
 fn listening(url: &str) -> PostgresBackend {
-    PostgresBackend::connect(url).unwrap()
+    patient(url).connect().unwrap()
 }
 
 fn polling(url: &str) -> PostgresBackend {
-    PostgresBackend::builder(url).wake_ups(WakeUps::Poll(SECOND / 500)).connect().unwrap()
+    patient(url).wake_ups(WakeUps::Poll(SECOND / 500)).connect().unwrap()
 }
 
 struct Heard(Sender<String>);
@@ -225,7 +225,7 @@ fn a_client_that_did_not_hear_itself_polls_and_retries() {
     let database = url.rsplit('/').next().unwrap();
     pooler.turn("hears", database);
     let listen_at = format!("postgres://fairlock@{}/hears", pooler.address());
-    let ours = PostgresBackend::builder(&url).listen_on(&listen_at).connect().unwrap();
+    let ours = patient(&url).listen_on(&listen_at).connect().unwrap();
     let theirs = listening(&url);
     let (bob, heard, _subscription) = subscribed(&ours);
     let (x, y, ann) = (lock("x"), lock("y"), OwnerId::new("ann:1"));

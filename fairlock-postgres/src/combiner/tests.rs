@@ -17,12 +17,14 @@ use crate::command::Command;
 use crate::question::Question;
 use crate::step;
 use crate::test_server::new_database;
-use crate::tests::{LEASE, SECOND, ask, hold, lock, number, session, soon, stage, take, trips};
+use crate::tests::{
+    LEASE, SECOND, ask, hold, lock, number, session, soon, stage, take, trips, wait_for_rows,
+};
 
 /// Waits until a step loads, and this many have joined it.
 fn until_joined(backend: &PostgresBackend, many: usize) {
     let is_so = || backend.0.combiner.joined().contains(&many).then_some(());
-    look_until(SECOND, is_so).expect("they join");
+    look_until(SECOND * 10, is_so).expect("they join");
 }
 
 fn acquire(backend: &PostgresBackend, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
@@ -46,6 +48,7 @@ fn a_joined_step_is_decided_in_order_by_one_commit() {
     let ((backend, mut con), lock) = (stage(), lock("x"));
     let [ann, bob, carl] = ["a:1", "b:1", "c:1"].map(OwnerId::new);
     let held = hold(&lock, &ann, take(&backend, &lock, &ann));
+    wait_for_rows(&backend, SECOND * 10);
     let (trips_before, revision) = (trips(&backend), number(&mut con, REVISIONS));
     con.script("begin; select from fairlock.lock for update", soon()).unwrap();
     let asked_at = thread::scope(|scope| {
@@ -77,6 +80,7 @@ fn a_failed_step_fails_for_all_who_joined_it() {
     let ((backend, mut con), lock) = (stage(), lock("x"));
     let [ann, bob] = ["a:1", "b:1"].map(OwnerId::new);
     let held = hold(&lock, &ann, take(&backend, &lock, &ann));
+    wait_for_rows(&backend, SECOND * 3);
     con.script("begin; select from fairlock.lock for update", soon()).unwrap();
     backend.0.recent.is_busy(&lock.name); // so there is no fast attempt
     thread::scope(|scope| {

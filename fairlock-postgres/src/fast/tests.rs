@@ -308,7 +308,8 @@ fn no_attempt_waits_for_a_row_and_takes_the_lock_for_nobody() {
         thread::scope(|scope| {
             let asked = scope.spawn(|| only(backend.acquire(&[ask(&lock, &ann, 2)])));
             let waits = "select count(*) from pg_locks where not granted and transactionid = pg_current_xact_id()::xid";
-            look_until(SECOND, || (number(&mut con, waits) > 0).then_some(())).expect("it waits for the row");
+            look_until(SECOND * 10, || (number(&mut con, waits) > 0).then_some(()))
+                .expect("it waits for the row");
             proxy.cut();
             assert!(!asked.join().unwrap().unwrap_err().is_unsent());
         });

@@ -82,7 +82,9 @@ fn each_way_to_log_in_works_and_a_wrong_password_is_denied() {
         let with = |password: &str| server.url().replace("fairlock@", &format!("{role}{password}@"));
         take(&client(&with(":c%40nary")).fair_lock(role).unwrap()).unlock().unwrap();
         for (password, cause) in [(":c%40naryy", "28P01"), ("", "the address has none")] {
-            let error = PostgresBackend::connect(&with(password)).unwrap_err().to_string();
+            let builder =
+                PostgresBackend::builder(&with(password)).connect_timeout(SOON).response_timeout(SOON);
+            let error = builder.connect().unwrap_err().to_string();
             assert!(error.contains(cause) && !error.contains("c@nary"), "{error}");
         }
     }

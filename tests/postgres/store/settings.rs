@@ -5,8 +5,8 @@ use std::thread;
 use std::time::Duration;
 
 use fairlock::backend::{
-    Acquire, Acquired, Backend, BackendError, BackendErrorKind, Hold, LockId, Place, Renew, RequestId,
-    Verdict, only,
+    Acquire, Acquired, Backend, BackendError, BackendErrorKind, Finding, Hold, LockId, Place, Renew,
+    RequestId, Verdict, only,
 };
 use fairlock::{Client, ClientId, LockKind, LockName, OwnerId, PostgresBackend};
 use fairlock_tests::locks::{granted, request, take};
@@ -15,6 +15,9 @@ use postgres::NoTls;
 
 use crate::held::server;
 use crate::standby::{SOON, end_waiting_commit};
+
+/// A lease that outlives the test on a busy machine.
+const LONG: Duration = Duration::from_secs(1800);
 
 /// What a setting changes for locks.
 #[derive(Clone, Copy, PartialEq)]
@@ -76,9 +79,10 @@ fn works(url: &str, then: Then) {
         next.unlock().unwrap();
     }
     let found = connect(url).doctor().unwrap();
-    let topics = found.iter().filter(|found| found.verdict != Verdict::Good).map(|found| found.topic);
-    // Tests do without fsync, and `commits` says so. The others tell how busy the machine is.
-    let others = ["commits", "clock", "connections", "round trip", "commit time"];
+    let found_slow = |found: &&Finding| found.text.contains(" is quicker"); // which tells how busy the machine is, as the clock does
+    let bad = found.iter().filter(|found| found.verdict != Verdict::Good && !found_slow(found));
+    let topics = bad.map(|found| found.topic);
+    let others = ["commits", "clock", "connections"]; // tests do without fsync, and `commits` says so
     let topics: Vec<_> = topics.filter(|topic| !others.contains(topic)).collect();
     assert!(topics == [] as [&str; 0] || then == Noted && topics == ["isolation"], "{found:?}");
 }
@@ -100,7 +104,7 @@ impl Prepared {
             let (lock, owner) = (lock(name), OwnerId::new("ann:1"));
             let place = Place::new(&lock, &owner, RequestId::new(1));
             let Acquired::Granted { token, .. } =
-                only(backend.acquire(&[Acquire::new(place, 3 * SOON)])).unwrap()
+                only(backend.acquire(&[Acquire::new(place, LONG)])).unwrap()
             else {
                 panic!("{what}: it is free")
             };
@@ -120,7 +124,7 @@ impl Prepared {
         let state = backend.inspect(&renewed, 0..0).unwrap();
         let hold = Hold::new(&renewed, &owner, RequestId::new(1), state.holders[0].token.unwrap());
         let renew = || {
-            let items = [Renew::Hold { hold, holds: 1, lease: 4 * SOON }];
+            let items = [Renew::Hold { hold, holds: 1, lease: 2 * LONG }];
             backend.renew(ClientId::random(), &items).remove(0).map(drop)
         };
         let is_unconfirmed = |call, ask: &(dyn Fn() -> Result<(), BackendError> + Sync)| {
