@@ -3,9 +3,9 @@
 use std::thread;
 use std::time::Duration;
 
-use fairlock::{Client, ManualClock, MemoryBackend, PostgresBackend, RedisBackend, TryLock};
+use fairlock::{Client, FileBackend, ManualClock, MemoryBackend, PostgresBackend, RedisBackend, TryLock};
 use fairlock_tests::log_lines::{keep_log_lines, log_lines};
-use fairlock_tests::{Alone, PostgresServer, RedisServer, eventually};
+use fairlock_tests::{Alone, PostgresServer, RedisServer, WorkDir, eventually};
 use futures::executor::block_on;
 use log::LevelFilter;
 
@@ -19,21 +19,16 @@ fn slow_waits() -> Vec<String> {
 #[test]
 fn a_slow_wait_is_explained_once_on_every_store() {
     let _alone = Alone::here();
-    let (redis, postgres) = (RedisServer::start(), PostgresServer::start());
+    let (redis, postgres, files) = (RedisServer::start(), PostgresServer::start(), WorkDir::new());
     let memory = MemoryBackend::new();
     let clients = |label: &str| {
         [
-            Client::builder(memory.clone()).label(label).slow_wait(Duration::from_millis(200)).build(),
-            Client::builder(RedisBackend::connect(&redis.url()).unwrap())
-                .label(label)
-                .slow_wait(Duration::from_millis(200))
-                .build(),
-            Client::builder(PostgresBackend::connect(&postgres.url()).unwrap())
-                .label(label)
-                .slow_wait(Duration::from_millis(200))
-                .build(),
+            Client::builder(memory.clone()),
+            Client::builder(RedisBackend::connect(&redis.url()).unwrap()),
+            Client::builder(PostgresBackend::connect(&postgres.url()).unwrap()),
+            Client::builder(FileBackend::open(files.file("locks")).unwrap()),
         ]
-        .map(Result::unwrap)
+        .map(|client| client.label(label).slow_wait(Duration::from_millis(200)).build().unwrap())
     };
     for (holder, waiter) in clients("the holder").iter().zip(&clients("the waiter")) {
         keep_log_lines(LevelFilter::Info);

@@ -26,85 +26,72 @@ macro_rules! terms {
     };
 }
 
-/// The handle of a lock that several hold. `all` is the field with the lock that takes all units.
+/// The handle of a lock that several hold. `all` is the field with the lock that takes all units. The calls of a task's handle are
+/// `async`, and `await` those of its lock.
 macro_rules! as_lock {
-    ($handle:ident $(<$o:ident: $bound:path>)?, all $all:ident) => {
+    ($handle:ident $(<$o:ident: $bound:path>)?, all $all:ident $(, $async:tt $await:tt)?) => {
         impl $(<$o: $bound>)? $handle $(<$o>)? {
+            /// The name of the lock.
+            pub fn name(&self) -> &str {
+                self.$all.name()
+            }
+
             /// All holders and how many units each has (a writer `u32::MAX`, a reader 1), the length of the queue, and the first
             /// 100 waiters. One round trip.
             ///
-            /// ```
-            /// # use fairlock::{Client, MemoryBackend};
-            /// # let store = MemoryBackend::new();
-            /// # let (client, other) = (Client::new(store.clone())?, Client::new(store)?);
-            /// let _reading = client.rw_lock("prices")?.read()?;
-            /// let _too = other.rw_lock("prices")?.read()?;
-            /// let state = client.rw_lock("prices")?.inspect()?;
-            /// assert_eq!((state.holders.len(), state.taken()), (2, 2));
-            /// # Ok::<(), fairlock::Error>(())
-            /// ```
-            ///
             /// # Errors
             /// As [`Lock::inspect`](crate::Lock::inspect).
-            pub fn inspect(&self) -> crate::error::Result<crate::backend::LockState> {
-                self.$all.inspect()
+            pub $($async)? fn inspect(&self) -> crate::error::Result<crate::backend::LockState> {
+                self.$all.inspect()$(.$await)?
             }
 
             /// As [`Lock::inspect_queue`](crate::Lock::inspect_queue).
             ///
             /// # Errors
             /// As [`Lock::inspect`](crate::Lock::inspect).
-            pub fn inspect_queue(
+            pub $($async)? fn inspect_queue(
                 &self,
                 part: std::ops::Range<u64>,
             ) -> crate::error::Result<crate::backend::LockState> {
-                self.$all.inspect_queue(part)
+                self.$all.inspect_queue(part)$(.$await)?
             }
 
             /// As [`Lock::find_waiter`](crate::Lock::find_waiter).
             ///
             /// # Errors
             /// As [`Lock::inspect`](crate::Lock::inspect).
-            pub fn find_waiter(
+            pub $($async)? fn find_waiter(
                 &self,
                 owner: &crate::ids::OwnerId,
             ) -> crate::error::Result<Option<(u64, crate::backend::Waiter)>> {
-                self.$all.find_waiter(owner)
+                self.$all.find_waiter(owner)$(.$await)?
             }
 
             /// As [`Lock::kick`](crate::Lock::kick).
             ///
             /// # Errors
             /// As [`Lock::inspect`](crate::Lock::inspect).
-            pub fn kick(&self, waiter: &crate::backend::Waiter) -> crate::error::Result<bool> {
-                self.$all.kick(waiter)
+            pub $($async)? fn kick(&self, waiter: &crate::backend::Waiter) -> crate::error::Result<bool> {
+                self.$all.kick(waiter)$(.$await)?
             }
 
             /// Takes all units from their holders; false if no unit is held. See [`Lock::force_unlock`](crate::Lock::force_unlock).
             ///
             /// # Errors
             /// As [`Lock::inspect`](crate::Lock::inspect).
-            pub fn force_unlock(&self) -> crate::error::Result<bool> {
-                self.$all.force_unlock()
+            pub $($async)? fn force_unlock(&self) -> crate::error::Result<bool> {
+                self.$all.force_unlock()$(.$await)?
             }
 
-            /// Takes the units of one holder, as [`inspect`](Self::inspect) lists the holders; false if this owner holds none.
-            /// All other holders keep their units. Two round trips.
-            ///
-            /// ```
-            /// # use fairlock::{Client, MemoryBackend};
-            /// # let client = Client::new(MemoryBackend::new())?;
-            /// let mails = client.semaphore("mails", 5)?;
-            /// let (stuck, other) = (mails.acquire()?, mails.acquire()?);
-            /// assert!(mails.force_unlock_of(stuck.owner())?);
-            /// assert!(stuck.is_lost() && !other.is_lost());
-            /// # Ok::<(), fairlock::Error>(())
-            /// ```
+            /// As [`Lock::force_unlock_of`](crate::Lock::force_unlock_of). All other holders keep their units.
             ///
             /// # Errors
             /// As [`Lock::inspect`](crate::Lock::inspect).
-            pub fn force_unlock_of(&self, owner: &crate::ids::OwnerId) -> crate::error::Result<bool> {
-                self.$all.take_from(owner)
+            pub $($async)? fn force_unlock_of(
+                &self,
+                owner: &crate::ids::OwnerId,
+            ) -> crate::error::Result<bool> {
+                self.$all.force_unlock_of(owner)$(.$await)?
             }
         }
     };

@@ -99,8 +99,22 @@ impl<O: Ownership> Lock<O> {
         Ok(answer == ForceReleased::Taken)
     }
 
-    /// Takes the hold of this owner; false if it has none.
-    pub(super) fn take_from(&self, owner: &OwnerId) -> Result<bool> {
+    /// Takes what one holder has, as [`inspect`](Self::inspect) lists the holders. Returns false if this owner holds nothing, or is a
+    /// peer without tokens, such as Redisson. Two round trips.
+    ///
+    /// ```
+    /// # use fairlock::{Client, MemoryBackend};
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// let mails = client.semaphore("mails", 5)?;
+    /// let (stuck, other) = (mails.acquire()?, mails.acquire()?);
+    /// assert!(mails.force_unlock_of(stuck.owner())?);
+    /// assert!(stuck.is_lost() && !other.is_lost());
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`inspect`](Self::inspect).
+    pub fn force_unlock_of(&self, owner: &OwnerId) -> Result<bool> {
         let state = self.inspect_queue(0..0)?;
         let Some(holder) = state.holders.iter().find(|holder| holder.owner == *owner) else {
             return Ok(false);

@@ -59,11 +59,6 @@ impl RwLock {
 }
 
 impl<O: Ownership> RwLock<O> {
-    /// The name of the lock.
-    pub fn name(&self) -> &str {
-        self.write.name()
-    }
-
     /// Waits until no writer holds the lock and none waits ahead, without a time limit.
     ///
     /// # Errors
@@ -228,7 +223,7 @@ impl AsyncRwLock {
         &self.read
     }
 
-    /// A handle whose `lock` is [`write`](Self::write), for work in closures and for operators.
+    /// A handle whose `lock` is [`write`](Self::write), for work in closures.
     pub fn writer(&self) -> &AsyncLock {
         &self.write
     }
@@ -240,3 +235,4 @@ impl AsyncRwLock {
 }
 
 terms!(AsyncRwLock);
+as_lock!(AsyncRwLock, all write, async await);

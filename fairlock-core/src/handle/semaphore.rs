@@ -11,6 +11,66 @@ use crate::handle::owner::Owner;
 use crate::handle::request::OwnedRequest;
 use crate::handle::tasks::{AsyncGuard, AsyncLock};
 
+/// What threads and tasks call alike; a task's handle has `async` calls, which `await` those of a lock.
+macro_rules! acquires {
+    ($handle:ident, $guard:ident $(, $async:tt $await:tt)?) => {
+        impl $handle {
+            /// How many permits there are.
+            pub fn permits(&self) -> u32 {
+                self.all.kind().capacity()
+            }
+
+            /// Waits for a permit, without a time limit.
+            ///
+            /// # Errors
+            /// See [`Semaphore`].
+            pub $($async)? fn acquire(&self) -> Result<$guard> {
+                self.acquire_many(1)$(.$await)?
+            }
+
+            /// Waits for `n` permits, which are granted and released together, without a time limit.
+            ///
+            /// # Errors
+            /// See [`Semaphore`].
+            pub $($async)? fn acquire_many(&self, n: u32) -> Result<$guard> {
+                self.lock_of(n)?.lock()$(.$await)?
+            }
+
+            /// Makes one attempt to get a permit. It never passes a waiter.
+            ///
+            /// # Errors
+            /// See [`Semaphore`].
+            pub $($async)? fn try_acquire(&self) -> Result<TryLock<$guard>> {
+                self.try_acquire_many(1)$(.$await)?
+            }
+
+            /// Makes one attempt to get `n` permits. It never passes a waiter.
+            ///
+            /// # Errors
+            /// See [`Semaphore`].
+            pub $($async)? fn try_acquire_many(&self, n: u32) -> Result<TryLock<$guard>> {
+                self.lock_of(n)?.try_lock()$(.$await)?
+            }
+
+            /// As [`acquire`](Self::acquire), but waits at most `timeout`; zero is [`try_acquire`](Self::try_acquire).
+            ///
+            /// # Errors
+            /// See [`Semaphore`].
+            pub $($async)? fn try_acquire_for(&self, timeout: Duration) -> Result<TryLock<$guard>> {
+                self.try_acquire_many_for(1, timeout)$(.$await)?
+            }
+
+            /// As [`acquire_many`](Self::acquire_many), but waits at most `timeout`.
+            ///
+            /// # Errors
+            /// See [`Semaphore`].
+            pub $($async)? fn try_acquire_many_for(&self, n: u32, timeout: Duration) -> Result<TryLock<$guard>> {
+                self.lock_of(n)?.try_lock_for(timeout)$(.$await)?
+            }
+        }
+    };
+}
+
 /// A handle of a named semaphore: at most this many permits are held at once. Made by
 /// [`Client::semaphore`](crate::Client::semaphore). Cheap to clone.
 ///
@@ -29,12 +89,14 @@ use crate::handle::tasks::{AsyncGuard, AsyncLock};
 /// smaller and with greater ones. Only where all permits are taken at once does it fence, as a writer's does.
 ///
 /// ```
-/// # use fairlock::{Client, MemoryBackend};
+/// # use fairlock::{Client, Error, MemoryBackend, TryLock};
 /// # let client = Client::new(MemoryBackend::new())?;
 /// let mails = client.semaphore("mails", 5)?; // five at once, in all processes
 /// let permit = mails.acquire()?;
-/// let two_more = mails.acquire_many(2)?;
+/// let two_more = mails.acquire_many(2)?; // granted and released together
 /// assert_eq!(mails.inspect()?.taken(), 3);
+/// assert!(matches!(mails.try_acquire_many(3)?, TryLock::Busy(_)));
+/// assert!(matches!(mails.acquire_many(6), Err(Error::InvalidConfig { .. })));
 /// # Ok::<(), fairlock::Error>(())
 /// ```
 ///
@@ -51,82 +113,6 @@ impl Semaphore {
     /// `all` takes all permits.
     pub(super) fn new(all: Lock) -> Semaphore {
         Semaphore { all, owner: None }
-    }
-
-    /// The name of the semaphore.
-    pub fn name(&self) -> &str {
-        self.all.name()
-    }
-
-    /// How many permits there are.
-    pub fn permits(&self) -> u32 {
-        self.all.kind().capacity()
-    }
-
-    /// Waits for a permit, without a time limit.
-    ///
-    /// # Errors
-    /// See [`Semaphore`].
-    pub fn acquire(&self) -> Result<OwnedGuard> {
-        self.acquire_many(1)
-    }
-
-    /// Waits for `n` permits, which are granted and released together, without a time limit.
-    ///
-    /// ```
-    /// # use fairlock::{Client, Error, MemoryBackend};
-    /// # let client = Client::new(MemoryBackend::new())?;
-    /// let mails = client.semaphore("mails", 5)?;
-    /// let newsletter = mails.acquire_many(5)?;
-    /// assert!(matches!(mails.acquire_many(6), Err(Error::InvalidConfig { .. })));
-    /// # Ok::<(), fairlock::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// See [`Semaphore`].
-    pub fn acquire_many(&self, n: u32) -> Result<OwnedGuard> {
-        self.lock_of(n)?.lock()
-    }
-
-    /// Makes one attempt to get a permit. It never passes a waiter.
-    ///
-    /// ```
-    /// # use fairlock::{Client, MemoryBackend, TryLock};
-    /// # let client = Client::new(MemoryBackend::new())?;
-    /// let mails = client.semaphore("mails", 1)?;
-    /// let TryLock::Granted(permit) = mails.try_acquire()? else { panic!("it is free") };
-    /// assert!(matches!(mails.try_acquire()?, TryLock::Busy(_)));
-    /// # Ok::<(), fairlock::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// See [`Semaphore`].
-    pub fn try_acquire(&self) -> Result<TryLock<OwnedGuard>> {
-        self.try_acquire_many(1)
-    }
-
-    /// Makes one attempt to get `n` permits. It never passes a waiter.
-    ///
-    /// # Errors
-    /// See [`Semaphore`].
-    pub fn try_acquire_many(&self, n: u32) -> Result<TryLock<OwnedGuard>> {
-        self.lock_of(n)?.try_lock()
-    }
-
-    /// As [`acquire`](Self::acquire), but waits at most `timeout`; zero is [`try_acquire`](Self::try_acquire).
-    ///
-    /// # Errors
-    /// See [`Semaphore`].
-    pub fn try_acquire_for(&self, timeout: Duration) -> Result<TryLock<OwnedGuard>> {
-        self.try_acquire_many_for(1, timeout)
-    }
-
-    /// As [`acquire_many`](Self::acquire_many), but waits at most `timeout`.
-    ///
-    /// # Errors
-    /// See [`Semaphore`].
-    pub fn try_acquire_many_for(&self, n: u32, timeout: Duration) -> Result<TryLock<OwnedGuard>> {
-        self.lock_of(n)?.try_lock_for(timeout)
     }
 
     /// Takes a place in the queue for a permit and returns at once. See [`Lock::request`].
@@ -154,22 +140,9 @@ impl Semaphore {
         self.lock_of(n)?.request()
     }
 
-    /// `permits` of them for tasks, which are granted and released together. Each wait is its own owner, even if
-    /// [`owned_by`](Self::owned_by) has named one.
-    ///
-    /// ```
-    /// # use fairlock::{Client, Error, MemoryBackend};
-    /// # let client = Client::new(MemoryBackend::new())?;
-    /// let mails = client.semaphore("mails", 5)?;
-    /// let one = mails.to_async(1)?; // in a task: `let permit = one.lock().await?;`
-    /// assert!(matches!(mails.to_async(6), Err(Error::InvalidConfig { .. })));
-    /// # Ok::<(), fairlock::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::InvalidConfig`] for no permit or more than there are.
-    pub fn to_async(&self, permits: u32) -> Result<AsyncLock> {
-        Ok(self.lock_of(permits)?.to_async())
+    /// This semaphore for tasks. Each wait is its own owner, even if [`owned_by`](Self::owned_by) has named one.
+    pub fn to_async(&self) -> AsyncSemaphore {
+        AsyncSemaphore { all: self.all.to_async() }
     }
 
     fn lock_of(&self, n: u32) -> Result<OwnedLock> {
@@ -202,6 +175,7 @@ impl Semaphore {
     }
 }
 
+acquires!(Semaphore, OwnedGuard);
 terms!(Semaphore);
 as_lock!(Semaphore, all all);
 
@@ -212,50 +186,13 @@ pub struct AsyncSemaphore {
 }
 
 impl AsyncSemaphore {
-    pub(super) fn new(all: AsyncLock) -> AsyncSemaphore {
-        AsyncSemaphore { all }
-    }
-
-    /// Waits for a permit, without a time limit.
-    ///
-    /// # Errors
-    /// See [`Semaphore`].
-    pub async fn acquire(&self) -> Result<AsyncGuard> {
-        self.acquire_many(1).await
-    }
-
-    /// As [`Semaphore::acquire_many`].
-    ///
-    /// # Errors
-    /// See [`Semaphore`].
-    pub async fn acquire_many(&self, n: u32) -> Result<AsyncGuard> {
-        self.permits(n)?.lock().await
-    }
-
-    /// Makes one attempt to get a permit. It never passes a waiter.
-    ///
-    /// # Errors
-    /// See [`Semaphore`].
-    pub async fn try_acquire(&self) -> Result<TryLock<AsyncGuard>> {
-        self.permits(1)?.try_lock().await
-    }
-
-    /// As [`acquire`](Self::acquire), but waits at most `timeout`; zero is [`try_acquire`](Self::try_acquire).
-    ///
-    /// # Errors
-    /// See [`Semaphore`].
-    pub async fn try_acquire_for(&self, timeout: Duration) -> Result<TryLock<AsyncGuard>> {
-        self.permits(1)?.try_lock_for(timeout).await
-    }
-
-    /// A handle whose `lock` is [`acquire_many`](Self::acquire_many), for work in closures and other waits. Operators may use any
-    /// number.
+    /// A handle whose `lock` is [`acquire_many`](Self::acquire_many), for work in closures and for the rank of a wait.
     ///
     /// # Errors
     /// [`Error::InvalidConfig`] for no permit or more than there are.
-    pub fn permits(&self, n: u32) -> Result<AsyncLock> {
+    pub fn lock_of(&self, n: u32) -> Result<AsyncLock> {
         let all = Lock(self.all.0.clone());
-        Semaphore::new(all).to_async(n)
+        Ok(Semaphore::new(all).lock_of(n)?.to_async())
     }
 
     fn with_lock(&self, change: impl Fn(&Lock) -> Lock) -> AsyncSemaphore {
@@ -263,4 +200,6 @@ impl AsyncSemaphore {
     }
 }
 
+acquires!(AsyncSemaphore, AsyncGuard, async await);
 terms!(AsyncSemaphore);
+as_lock!(AsyncSemaphore, all all, async await);

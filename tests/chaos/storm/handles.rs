@@ -79,7 +79,7 @@ impl Handle {
         Ok(match self {
             Handle::Thread(lock) => lock.to_async(),
             Handle::Owned(lock) => lock.to_async(),
-            Handle::Permits(semaphore) => semaphore.to_async(ask.units)?,
+            Handle::Permits(semaphore) => semaphore.to_async().lock_of(ask.units)?,
         })
     }
 

@@ -24,6 +24,31 @@ fn is_busy<T>(outcome: &TryLock<T>) -> bool {
     matches!(outcome, TryLock::Busy(_))
 }
 
+/// What an operator does with a lock of any kind, which the guard holds and the other client waits for.
+macro_rules! operate {
+    ($lock:expr, $guard:expr, $other:expr, $waiting:expr) => {
+        let (lock, guard, mut waiting) = ($lock, $guard, $waiting);
+        assert_eq!(lock.inspect().await?.holder().map(|holder| &holder.owner), Some(guard.owner()));
+        begin(&mut waiting);
+        // Not a timed wait from before, which leaves in the background.
+        let owner = $other.blocking().waiting()[0].owner.clone();
+        let waiter = loop {
+            let state = lock.inspect_queue(0..10).await?;
+            if let Some(waiter) = state.queue.into_iter().find(|waiter| waiter.owner == owner) {
+                break waiter;
+            }
+        };
+        assert!(lock.find_waiter(&waiter.owner).await?.is_some());
+        assert!(lock.kick(&waiter).await?);
+        assert!(lock.force_unlock_of(guard.owner()).await?);
+        assert_eq!(guard.lost().await.cause, LostCause::Taken);
+        assert!(matches!(guard.check(), Err(Error::Lost(_))));
+        let guard = waiting.await?;
+        assert!(lock.force_unlock().await?);
+        assert_eq!(guard.lost().await.cause, LostCause::Taken);
+    };
+}
+
 /// Each call of a client and its handles, one after the other in one task.
 async fn makes_every_call(client: AsyncClient, other: AsyncClient) -> fairlock::Result<()> {
     const MOMENT: Duration = Duration::from_millis(20);
@@ -33,23 +58,8 @@ async fn makes_every_call(client: AsyncClient, other: AsyncClient) -> fairlock::
     assert!(is_busy(&theirs.try_lock().await?) && is_busy(&theirs.try_lock_for(MOMENT).await?));
     assert_eq!(client.held().len(), 1);
     assert!(theirs.is_locked().await?);
-    assert_eq!(theirs.inspect().await?.holder().map(|holder| &holder.owner), Some(guard.owner()));
-    let mut waiting = theirs.lock();
-    begin(&mut waiting);
-    // Not the timed wait from before, which leaves in the background.
-    let owner = other.blocking().waiting()[0].owner.clone();
-    let waiter = loop {
-        let state = lock.inspect_queue(0..10).await?;
-        if let Some(waiter) = state.queue.into_iter().find(|waiter| waiter.owner == owner) {
-            break waiter;
-        }
-    };
-    assert!(lock.find_waiter(&waiter.owner).await?.is_some());
-    assert!(lock.kick(&waiter).await?);
-    assert!(lock.force_unlock().await?);
-    assert_eq!(guard.lost().await.cause, LostCause::Taken);
-    assert!(matches!(guard.check(), Err(Error::Lost(_))));
-    waiting.await?.keep_for(MOMENT).await?;
+    operate!(&lock, guard, other, theirs.lock());
+    theirs.lock().await?.keep_for(MOMENT).await?;
     lock.lock().await?.unlock().await?; // when it is kept no more
     let terms = AtomicUsize::new(0);
     let led = lock.lead(async |_| {
@@ -65,20 +75,27 @@ async fn makes_every_call(client: AsyncClient, other: AsyncClient) -> fairlock::
     let prices = client.rw_lock("calls:prices")?;
     let (one, two) = (prices.read().await?, granted(prices.try_read().await?));
     assert!(is_busy(&prices.try_write().await?) && is_busy(&prices.try_write_for(MOMENT).await?));
-    assert!(prices.writer().force_unlock_of(one.owner()).await?);
+    assert!(prices.force_unlock_of(one.owner()).await?);
     assert_eq!(one.lost().await.cause, LostCause::Taken);
     assert!(one.is_lost() && !two.is_lost());
     two.unlock().await?;
-    prices.write().await?.unlock().await?;
+    let theirs = other.rw_lock(prices.name())?;
+    operate!(&prices, prices.write().await?, other, theirs.write());
     granted(prices.try_read_for(SOON).await?).unlock().await?;
 
     let mails = client.semaphore("calls:mails", 3)?;
     let (one, two) = (mails.acquire().await?, mails.acquire_many(2).await?);
     assert!(is_busy(&mails.try_acquire().await?) && is_busy(&mails.try_acquire_for(MOMENT).await?));
     assert!(matches!(mails.acquire_many(4).await, Err(Error::InvalidConfig { .. })));
-    assert_eq!(mails.permits(1)?.inspect().await?.taken(), 3);
+    assert_eq!(mails.inspect().await?.taken(), mails.permits());
     one.unlock().await?;
     two.unlock().await?;
+    let two = granted(mails.try_acquire_many(2).await?);
+    assert!(is_busy(&mails.try_acquire_many_for(2, MOMENT).await?));
+    two.unlock().await?;
+    let (three, theirs) = (mails.lock_of(3)?.lock().await?, other.semaphore(mails.name(), 3)?);
+    operate!(&mails, three, other, Box::pin(theirs.acquire_many(2)));
+    granted(mails.try_acquire_many_for(3, SOON).await?).unlock().await?;
 
     let names = ["calls:b", "calls:a", "calls:b"];
     let all = client.lock_all(&names).await?;
@@ -100,17 +117,16 @@ async fn makes_every_call(client: AsyncClient, other: AsyncClient) -> fairlock::
     other.shutdown_within(SOON).await
 }
 
-#[test]
-fn every_call_is_awaited_on_every_executor_in_memory() {
-    let _alone = Alone::here();
+/// Two clients make every call on each executor.
+fn makes_every_call_on_every_executor(
+    connect: impl Fn() -> fairlock::Result<Client> + Clone + Send + 'static,
+) {
     for (name, executor) in EXECUTORS {
-        let (ended, store) = (Arc::new(AtomicUsize::new(0)), MemoryBackend::new());
+        let (ended, connect) = (Arc::new(AtomicUsize::new(0)), connect.clone());
         let tells = Arc::clone(&ended);
         executor(vec![task(async move {
-            let other = store.clone();
-            let client = AsyncClient::connect(|| Client::new(store)).await.unwrap();
-            let other = AsyncClient::connect(|| Client::new(other)).await.unwrap();
-            makes_every_call(client, other).await.unwrap();
+            let client = AsyncClient::connect(connect.clone()).await.unwrap();
+            makes_every_call(client, AsyncClient::connect(connect).await.unwrap()).await.unwrap();
             tells.fetch_add(1, SeqCst);
         })]);
         assert_eq!(ended.load(SeqCst), 1, "{name}");
@@ -118,22 +134,19 @@ fn every_call_is_awaited_on_every_executor_in_memory() {
 }
 
 #[test]
+fn every_call_is_awaited_on_every_executor_in_memory() {
+    let _alone = Alone::here();
+    let store = MemoryBackend::new();
+    makes_every_call_on_every_executor(move || Client::new(store.clone()));
+}
+
+#[test]
 fn every_call_is_awaited_on_every_executor_on_redis() {
     let _alone = Alone::here();
     let server = RedisServer::start();
-    for (name, executor) in EXECUTORS {
-        let (ended, url) = (Arc::new(AtomicUsize::new(0)), server.url());
-        let tells = Arc::clone(&ended);
-        executor(vec![task(async move {
-            let connect = |url: String| move || Client::new(RedisBackend::connect(&url)?);
-            let client = AsyncClient::connect(connect(url.clone())).await.unwrap();
-            let other = AsyncClient::connect(connect(url)).await.unwrap();
-            makes_every_call(client, other).await.unwrap();
-            tells.fetch_add(1, SeqCst);
-        })]);
-        assert_eq!(ended.load(SeqCst), 1, "{name}");
-        assert_no_residue(&server, &[]);
-    }
+    let url = server.url();
+    makes_every_call_on_every_executor(move || Client::new(RedisBackend::connect(&url)?));
+    assert_no_residue(&server, &[]);
 }
 
 /// As with threads: to wait on without the first lock could deadlock, and would be of no use.

@@ -34,8 +34,8 @@ const SHARED: [Kind; 2] = [
         [(lock.reader().to_async(), 1, 1000), (lock.writer().to_async(), 1000, 1000)]
     },
     |client| {
-        let permits = client.semaphore("lock:permits", 3).unwrap();
-        [(permits.to_async(1).unwrap(), 1, 3), (permits.to_async(2).unwrap(), 2, 3)]
+        let permits = client.semaphore("lock:permits", 3).unwrap().to_async();
+        [(permits.lock_of(1).unwrap(), 1, 3), (permits.lock_of(2).unwrap(), 2, 3)]
     },
 ];
 

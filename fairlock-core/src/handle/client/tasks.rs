@@ -55,7 +55,7 @@ impl AsyncClient {
         unblocked(|| connect().map(|client| client.to_async())).await
     }
 
-    /// The same client for threads, and for what asks no server: `id`, `on_lost`, `waiting`, `stats`.
+    /// The same client for threads, and for what asks no server: `id`, `on_lost`, `waiting`, `stats`, `stats_of`.
     pub fn blocking(&self) -> &Client {
         &self.client
     }
@@ -89,7 +89,7 @@ impl AsyncClient {
     /// # Errors
     /// As [`Client::semaphore`].
     pub fn semaphore(&self, name: &str, permits: u32) -> Result<AsyncSemaphore> {
-        Ok(AsyncSemaphore::new(self.lock_of(name, LockKind::Semaphore { permits })?))
+        Ok(self.client.semaphore(name, permits)?.to_async())
     }
 
     /// As [`Client::lock_of`].

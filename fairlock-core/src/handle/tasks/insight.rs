@@ -58,13 +58,13 @@ impl AsyncLock {
         self.ask(|lock| lock.force_unlock()).await
     }
 
-    /// Takes the units of one holder, as [`Semaphore::force_unlock_of`](crate::Semaphore::force_unlock_of) does.
+    /// As [`Lock::force_unlock_of`](crate::Lock::force_unlock_of).
     ///
     /// # Errors
     /// As [`Lock::inspect`](crate::Lock::inspect).
     pub async fn force_unlock_of(&self, owner: &OwnerId) -> Result<bool> {
         let owner = owner.clone();
-        self.ask(move |lock| lock.take_from(&owner)).await
+        self.ask(move |lock| lock.force_unlock_of(&owner)).await
     }
 
     /// As [`Lock::kick`](crate::Lock::kick).

@@ -147,16 +147,16 @@ fn the_kinds_and_the_terms_of_a_handle_are_kept() {
     let world = World::new();
     world.store.plan().keeps_shared = true;
     let prices = world.client.rw_lock("prices").unwrap();
-    let mails = world.client.semaphore("mails", 5).unwrap();
+    let mails = world.client.semaphore("mails", 5).unwrap().to_async();
     let fixed = world.client.fair_lock("fixed").unwrap().fixed_lease(3 * S);
     let locks = [
         (prices.reader().to_async(), 1),
         (prices.writer().to_async(), u32::MAX),
-        (mails.to_async(3).unwrap(), 3),
+        (mails.lock_of(3).unwrap(), 3),
         (world.client.plain_lock("plain").unwrap().to_async(), 1),
         (fixed.owned_by(&world.client.new_owner()).unwrap().to_async(), 1),
     ];
-    assert!(matches!(mails.to_async(0), Err(Error::InvalidConfig { .. })));
+    assert!(matches!(mails.lock_of(0), Err(Error::InvalidConfig { .. })));
     let mut guards = Vec::new();
     for (lock, units) in locks {
         let task = world.task(lock.lock());
