@@ -31,6 +31,20 @@ fn ten_thousand_holds_are_tried_without_a_line_for_each() {
     assert_said("it affected 10000 holds and 0 waiters");
 }
 
+/// The watchdog repeats their releases, and warns if these fail too.
+#[test]
+fn guards_that_are_dropped_in_an_outage_are_one_line() {
+    let world = World::new();
+    let client = world.client();
+    let guards: Vec<_> = (0..100).map(|number| hold(&client, &format!("dropped:{number}"))).collect();
+    world.cut_off(&client);
+    drop(guards);
+    world.clock.advance(S);
+    let lines = said();
+    assert!(lines.len() == 1 && lines[0].contains("(100 unanswered releases or withdrawals)"), "{lines:?}");
+    world.bring_back(&client);
+}
+
 /// Each loss has its line in the log. Writing these lines must not keep the watchdog from holds that can be saved.
 #[test]
 fn a_slow_logger_with_thousands_of_losses_costs_no_other_hold() {
