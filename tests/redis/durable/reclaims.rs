@@ -93,6 +93,18 @@ fn a_reclaim_of_a_former_life_gives_way_to_live_ones() {
     assert_eq!(held(), live);
     proxy.replay(&early);
     assert_eq!(held(), live);
+    // In the next grace the holds are in the file, and one call renews both.
+    server.query::<()>(&["DEL", LIFE]);
+    let forgotten = Instant::now();
+    let owners = [1, 2].map(|number| raw.owner(number));
+    let hold = |at: usize| Hold::new(&raw.lock, &owners[at], RequestId::new(at as u64 + 1), live[at]);
+    let both = [0, 1].map(|at| Renew::Hold { hold: hold(at), holds: 1, lease: TRUST });
+    while forgotten.elapsed() < Duration::from_millis(300) {
+        let renewed = raw.backend.renew(raw.client, &both);
+        assert!(renewed.iter().all(|answer| matches!(answer, Ok(Renewed))), "{renewed:?}");
+    }
+    proxy.replay(&early);
+    assert_eq!(held(), live);
     (1..).zip(live).for_each(|(number, token)| raw.releases(number, token));
 }
 
