@@ -64,7 +64,7 @@ struct CombinerState {
 }
 
 /// What a leader does.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Part {
     /// By a flight of attempts.
     Fast,

@@ -1,0 +1,200 @@
+//! Who leads, and for which questions: without a server. In the tables each word is a question about the lock of its name: `A` is asked by
+//! the call that looks for work, `a` by another call; `a!` has an attempt, `a#` is blocked, `a~` has little time left.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fairlock_core::OwnerId;
+use fairlock_core::backend::{BackendError, ForceReleased, RequestId};
+use fairlock_tests::look_until;
+use parking_lot::Mutex;
+
+use super::super::{Combiner, MOST_LOCKS, Part};
+use crate::attempt::{Attempt, What};
+use crate::command::Command;
+use crate::question::{Call, Question, Reply};
+use crate::tests::{SECOND, lock};
+
+const ENOUGH: Duration = Duration::from_secs(60);
+
+fn asked(word: &str, call: &Arc<Call>) -> (Question, Reply) {
+    let lock = lock(&word.trim_end_matches(['!', '#', '~']).to_lowercase());
+    let deadline = Instant::now() + if word.ends_with('~') { ENOUGH / 2 } else { ENOUGH * 2 };
+    let attempt = Attempt::new(What::Release, &lock, &OwnerId::new("a:1"), RequestId::new(1), []);
+    let command = Command::ForceRelease(lock.clone());
+    let attempt = word.contains('!').then_some(attempt);
+    let (mut question, reply) = Question::new(&lock.name, deadline, attempt, command);
+    (question.call, question.is_blocked) = (Some(Arc::clone(call)), word.contains('#'));
+    (question, reply)
+}
+
+fn words<'q>(questions: impl IntoIterator<Item = &'q Question>, own: &Arc<Call>) -> String {
+    let word = |question: &Question| {
+        let name = question.lock.as_str();
+        let name = if question.is_of(own) { name.to_uppercase() } else { name.to_owned() };
+        let attempt = if question.attempt.is_some() { "!" } else { "" };
+        name + attempt + if question.is_blocked { "#" } else { "" }
+    };
+    questions.into_iter().map(word).collect::<Vec<_>>().join(" ")
+}
+
+/// A combiner of four leaders at most, so many of whom lead, and wait for a row.
+fn combiner(leading: usize, waiting_for_rows: usize) -> Combiner {
+    let combiner = Combiner::new(5, ENOUGH);
+    let mut state = combiner.state.lock();
+    (state.leading, state.waiting_for_rows) = (leading, waiting_for_rows);
+    drop(state);
+    combiner
+}
+
+#[test]
+fn a_leader_takes_what_its_part_can_answer() {
+    let others: Vec<_> = (0..MOST_LOCKS).map(|n| format!("b{n}")).collect();
+    let many = format!("A {}", others.join(" "));
+    let most = many.strip_suffix(&format!(" {}", others[MOST_LOCKS - 1])).unwrap();
+    for (waiting, waiting_for_rows, time, taken, part) in [
+        ("A! b! a! c b c#", 0, 2, "A! b! a!", Some(Part::Fast)),
+        ("A! b!~ c~", 0, 2, "A!", Some(Part::Fast)),
+        ("A! b! B!", 0, 0, "A! B!", Some(Part::Fast)), // a call with little time
+        ("A b! c! c b c!", 0, 2, "A c b c!", Some(Part::Step { waits: None })),
+        ("A c# b!", 3, 2, "A", Some(Part::Step { waits: None })),
+        ("A a! b! A#", 0, 2, "A a! A#", Some(Part::Step { waits: Some(1) })),
+        ("A b# c!", 2, 2, "A", Some(Part::Step { waits: Some(1) })),
+        ("A# b a b# a# B#", 0, 2, "A# a a#", Some(Part::Step { waits: Some(2) })),
+        ("A# B c", 3, 2, "B c", Some(Part::Step { waits: None })),
+        (&many, 0, 2, most, Some(Part::Step { waits: None })),
+        ("a b! C#", 3, 2, "", None), // which may not wait for its row
+    ] {
+        let (combiner, deadline) = (combiner(3, waiting_for_rows), Instant::now() + ENOUGH * time);
+        let [own, other] = [(); 2].map(|()| Call::new(MOST_LOCKS, deadline));
+        let mut state = combiner.state.lock();
+        let call = |word: &str| if word.starts_with(char::is_uppercase) { &own } else { &other };
+        state.waiting = waiting.split(' ').map(|word| asked(word, call(word)).0).collect();
+        let work = combiner.work(&mut state, &own);
+        let (questions, lead) =
+            work.map_or_else(Default::default, |(questions, lead)| (questions, Some(lead)));
+        let done = (words(&questions, &own), lead.as_ref().map(|lead| lead.part));
+        let counts = (state.leading, state.waiting_for_rows);
+        drop(state);
+        drop(lead);
+        assert_eq!(done, (taken.to_owned(), part), "{waiting}");
+        let waits = usize::from(matches!(part, Some(Part::Step { waits: Some(_) })));
+        assert_eq!(counts, (3 + usize::from(part.is_some()), waiting_for_rows + waits), "{waiting}");
+        let state = combiner.state.lock();
+        assert_eq!((state.leading, state.waiting_for_rows), (3, waiting_for_rows), "{waiting}");
+    }
+}
+
+#[test]
+fn free_leads_go_to_a_step_and_to_a_flight() {
+    for (leading, waiting_for_rows, waiting, led) in [
+        (0, 0, "a! b! c d", "a! c"),
+        (3, 0, "a! b", "b"),
+        (4, 0, "a! b", ""),
+        (0, 0, "a! b!", "a!"),
+        (0, 2, "a# b", "a#"),
+        (0, 3, "a# b", "b"),
+    ] {
+        let (combiner, now) = (combiner(leading, waiting_for_rows), Instant::now());
+        let calls: Vec<_> = waiting.split(' ').map(|word| (word, Call::new(1, now))).collect();
+        calls.iter().for_each(|(_, call)| call.begin_to_wait());
+        let mut state = combiner.state.lock();
+        state.waiting = calls.iter().map(|(word, call)| asked(word, call).0).collect();
+        combiner.pass_on(&mut state);
+        let leads = |(word, call): &(_, Arc<Call>)| call.leads_by(now).then_some(*word);
+        let leads: Vec<_> = calls.iter().filter_map(leads).collect();
+        assert_eq!((leads.join(" "), state.leading), (led.to_owned(), leading + leads.len()), "{waiting}");
+    }
+}
+
+/// Blocked questions come first, and later ones about the same lock make no attempt.
+#[test]
+fn what_is_left_of_a_step_is_answered_first() {
+    let (combiner, call) = (combiner(4, 0), Call::new(9, Instant::now()));
+    let questions = |words: &str| words.split(' ').map(|word| asked(word, &call).0).collect::<Vec<_>>();
+    combiner.state.lock().waiting = questions("A# B! C! D F!").into();
+    combiner.put_back(questions("B E!"), true);
+    combiner.put_back(questions("D! C"), false);
+    assert_eq!(words(&combiner.state.lock().waiting, &call), "A# B# E# D C B C D F!");
+}
+
+/// The call joins a step that ends before its question does, and gives up what nobody takes.
+#[test]
+fn a_call_joins_a_step_or_waits_for_its_time() {
+    let (combiner, other) = (combiner(4, 0), Call::new(3, Instant::now()));
+    let ((joins, _), (late, reply), (waits, _)) =
+        (asked("a", &other), asked("a~", &other), asked("b", &other));
+    let mut opened = combiner.open([&joins.lock].into_iter(), joins.deadline);
+    assert!(opened.iter().eq([&joins.lock]));
+    assert!(combiner.open([&joins.lock].into_iter(), joins.deadline).is_empty(), "another step loads it");
+    combiner.state.lock().waiting.push_back(waits);
+    combiner.operation(vec![joins, late], Instant::now() + SECOND / 50, |_, _| panic!("all lead"));
+    let error = BackendError::from(reply.get::<ForceReleased>().unwrap_err());
+    assert!(error.message().contains("connections are in use"), "{error}");
+    assert_eq!(words(&combiner.state.lock().waiting, &other), "B");
+    assert_eq!(words(&combiner.close(&mut opened), &other), "a");
+}
+
+/// Such an attempt would overtake the earlier question.
+#[test]
+fn no_attempt_is_made_behind_a_question_that_needs_a_step() {
+    let (combiner, other) = (combiner(0, 0), Call::new(2, Instant::now() + ENOUGH * 2));
+    combiner.state.lock().waiting = ["a", "b!"].map(|word| asked(word, &other).0).into();
+    let (parts, questions) = (Mutex::new(Vec::new()), ["a!", "b!", "c!"].map(|word| asked(word, &other).0));
+    combiner.operation(questions.into(), Instant::now() + ENOUGH * 2, |questions, _| {
+        parts.lock().push(words(&questions, &other));
+        Vec::new()
+    });
+    assert_eq!(*parts.lock(), ["A a", "B! b! c!"]);
+}
+
+#[test]
+fn a_caller_that_waits_gets_the_lead_of_another() {
+    let (combiner, deadline, made) = (combiner(3, 0), Instant::now() + SECOND * 20, AtomicUsize::new(0));
+    let busy = Call::new(1, deadline);
+    let mut state = combiner.state.lock();
+    state.waiting.push_back(asked("a", &busy).0);
+    let (taken, lead) = combiner.work(&mut state, &busy).expect("a lead is free");
+    drop(state);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            combiner.operation(vec![asked("b", &busy).0], deadline, |_, _| {
+                made.fetch_add(1, Ordering::AcqRel);
+                Vec::new()
+            });
+        });
+        look_until(SECOND * 10, || (!combiner.state.lock().waiting.is_empty()).then_some(()))
+            .expect("it waits");
+        drop((taken, lead));
+    });
+    assert!(Instant::now() < deadline, "it waits no longer than for its answer");
+    assert_eq!((made.into_inner(), combiner.state.lock().leading), (1, 3));
+}
+
+#[test]
+fn a_lead_goes_to_a_call_that_waits_for_answers() {
+    let (now, call) = (Instant::now(), Call::new(1, Instant::now()));
+    assert!(!call.offer(), "it does not wait yet");
+    call.begin_to_wait();
+    assert!(call.offer() && !call.offer() && call.leads_by(now) && !call.offer(), "it leads");
+    call.begin_to_wait();
+    assert!(!call.leads_by(now) && !call.offer(), "it has left");
+    call.begin_to_wait();
+    drop(asked("a", &call));
+    assert!(!call.offer() && !call.leads_by(now + SECOND * 20), "it has its answers");
+    assert!(now.elapsed() < SECOND * 20);
+}
+
+/// An attempt that the flight leaves out is sent no more.
+#[test]
+fn a_failed_question_knows_whether_it_was_sent() {
+    for is_sent in [true, false] {
+        let (mut question, reply) = asked("a!", &Call::new(1, Instant::now()));
+        assert_eq!(question.take_attempt(|_, _| is_sent).is_some(), is_sent);
+        assert!(question.take_attempt(|_, _| true).is_none());
+        drop(question);
+        assert_eq!(BackendError::from(reply.get::<ForceReleased>().unwrap_err()).is_unsent(), !is_sent);
+    }
+}
