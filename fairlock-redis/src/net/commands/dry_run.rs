@@ -36,3 +36,18 @@ pub(crate) fn dry_run(
     // Closing the connection discards the commands, and unlike DISCARD needs no right.
     Ok(answers)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::test_server::{TIMEOUTS, TestServer};
+
+    #[test]
+    fn a_dry_run_tells_refusals_and_carries_nothing_out() {
+        let server = TestServer::start();
+        let commands = [cmd("SET").arg("key").arg("x").to_owned(), cmd("NOSUCH")];
+        let answers = dry_run(&server.address(), TIMEOUTS, &commands).expect("answers");
+        assert!(matches!(&answers[..], [Ok(_), Err(Failure::Refused { .. })]), "{answers:?}");
+        assert_eq!(server.command(&["EXISTS", "key"]), Value::Int(0));
+    }
+}

@@ -2,7 +2,6 @@
 //!
 //! The function is the program's: it runs where a connection is opened, without any of our mutexes, and a panic is a failure to connect.
 
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -15,12 +14,6 @@ use super::failure::Failure;
 pub(crate) struct AddressMap(pub(crate) Arc<MapFn>);
 
 type MapFn = dyn Fn(&str, u16) -> (String, u16) + Send + Sync;
-
-impl fmt::Debug for AddressMap {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("AddressMap")
-    }
-}
 
 impl AddressMap {
     /// The host and port to connect to for this announced server.

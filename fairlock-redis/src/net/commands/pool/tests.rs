@@ -271,6 +271,15 @@ fn a_connection_is_opened_again_only_after_a_loss() {
 }
 
 #[test]
+fn idle_connections_to_a_replica_are_closed_at_once() {
+    let server = FakeServer::start(|_, words| polite(words));
+    let pool = Pool::new(server.address(), &Settings::new(TIMEOUTS, 1));
+    assert!(pool.check().is_ok());
+    pool.leave(pool.era(), &Failure::refused("READONLY", "x"));
+    assert_eq!(pool.state.lock().connected, 0);
+}
+
+#[test]
 fn a_connection_is_pinged_after_a_pause_only() {
     let server = FakeServer::start(|_, words| polite(words));
     let (pool, before) = (Pool::new(server.address(), &Settings::new(TIMEOUTS, 1)), Instant::now());

@@ -37,6 +37,8 @@ fn the_wrong_part_is_named() {
         ("localhost:6379", "scheme"),
         ("http://h", "scheme"),
         ("redis://", "host"),
+        ("redis://u:p@", "the host is missing"),
+        ("redis://:a/b@h:1", "there is a / before the @"),
         ("redis://:6379", "the host is missing"),
         ("redis://h h", "the host is not valid"),
         ("redis://h h:1", "the host is not valid"),
@@ -81,6 +83,30 @@ fn the_wrong_part_is_named() {
             let shown = shown.as_ref().map(|own| (own.certificate.clone(), own.key.clone()));
             assert_eq!((found, shown), (&trust, identity.map(|(c, k)| (c.into(), k.into()))), "{options}");
         }
+    }
+}
+
+#[test]
+fn only_a_user_before_a_host_may_be_a_password() {
+    for (url, may_be) in [
+        ("redis://canary@h", true),
+        ("redis://u:canary@h", false),
+        ("redis://:canary@h", false),
+        ("redis://h", false),
+        ("unix:///s?user=u", false),
+    ] {
+        assert_eq!(Address::parse(url).expect(url).has_only_a_user(), may_be, "{url}");
+    }
+}
+
+#[cfg(feature = "tls-rustls")]
+#[test]
+fn a_client_with_tls_keeps_its_host_and_tells_what_it_hides() {
+    for (insecure, hidden) in [(false, None), (true, Some("it does not check certificates"))] {
+        let at = ConnectionAddr::TcpTls { host: "h".to_owned(), port: 1, insecure, tls_params: None };
+        let address = Address::of(&at.into_connection_info().expect("a client")).expect("an address");
+        assert_eq!((address.to_string(), address.hidden_tls), ("h:1".to_owned(), hidden));
+        assert!(matches!(address.tls, Some(TlsSettings::Files { trust: Trust::System, identity: None })));
     }
 }
 

@@ -115,6 +115,7 @@ fn what_is_no_reply_is_an_error_that_says_why() {
         (":1x\r\n", "a number was expected"),
         (":\r\n", "a number was expected"),
         ("$99999999999999999999\r\n", "a number was expected"),
+        (":9223372036854775808\r\n", "a number was expected"),
         ("$2\r\nabcd\r\n", "a text has another length"),
     ] {
         assert!(failure(bytes.as_bytes()).contains(why), "{bytes:?}: {}", failure(bytes.as_bytes()));

@@ -50,6 +50,7 @@ fn refusals_get_their_kind_by_the_code_even_where_it_is_wrapped() {
             Corrupt,
         ),
         ("ERR Error running script (call to f_1): @user_script:1: -OOM command not allowed", Refused),
+        ("ERR Error running script (call to f_1): @user_script:1: DB index is out of range", InvalidConfig),
         (
             "WRONGTYPE Operation against a key holding the wrong kind of value script: 1, on @user_script:2.",
             Corrupt,
@@ -84,9 +85,13 @@ fn refusals_get_their_kind_by_the_code_even_where_it_is_wrapped() {
     ] {
         assert!(from_wire(reply).explain(&"h:1", "acquire").message().contains(to_do), "{reply}");
     }
+    let of_ping =
+        from_wire("NOPERM this user has no permissions to run the 'ping' command").explain(&"h:1", "a");
+    assert!(!of_ping.message().contains("doctor"), "{of_ping}");
     let hidden =
         from_wire("ERR Error running script (call to f_1): @user_script:1: -READONLY You can't write");
     assert_eq!(hidden.code(), Some("READONLY"));
+    assert_eq!(from_wire("ERR of a proxy: -READONLY You can't write").code(), Some("ERR"));
     assert_eq!(from_wire("NOSCRIPT No matching script.").code(), Some("NOSCRIPT"));
 }
 
@@ -140,11 +145,15 @@ fn without_a_reply_the_outcome_is_unknown_if_sent() {
     assert_eq!(late, Failure::Broken("no answer in time".to_owned()));
     assert_eq!(Failure::Broken("x".to_owned()).before_sending(), Failure::NotSent("x".to_owned()));
     assert!(matches!(from_wire("NOAUTH x").before_sending(), Failure::Refused { .. }));
-    let certificate = Failure::from(TlsFailure::Certificate("UnknownIssuer".to_owned()));
     let address = Address::parse("redis://h:1").expect("an address");
-    let error = certificate.explain(&address, "connecting");
-    assert_eq!((error.kind(), error.is_unsent()), (InvalidConfig, true));
-    assert!(error.message().ends_with("the server's certificate is not trusted: UnknownIssuer"), "{error}");
+    for (failure, words) in [
+        (TlsFailure::Certificate("x".to_owned()), "the server's certificate is not trusted: x"),
+        (TlsFailure::Refused("x".to_owned()), "the server refuses the connection: x"),
+    ] {
+        let error = Failure::from(failure).explain(&address, "connecting");
+        assert_eq!((error.kind(), error.is_unsent()), (InvalidConfig, true));
+        assert!(error.message().ends_with(words), "{error}");
+    }
 }
 
 #[test]
@@ -165,6 +174,8 @@ fn a_refused_login_names_its_user_and_a_missing_password() {
     let refused =
         |reply| Address::parse("redis://:pw@h").expect("read").refused(from_wire(reply)).to_string();
     assert!(refused("WRONGPASS x").contains("x, user `default`"));
+    let of_user = Address::parse("redis://canary:pw@h").expect("read").refused(from_wire("WRONGPASS x"));
+    assert_eq!(of_user, from_wire("WRONGPASS x"), "it may be the beginning of a password");
     for reply in ["NOAUTH x", "NOPERM x", "ERR x"] {
         assert_eq!(refused(reply), from_wire(reply).to_string());
     }

@@ -1,6 +1,7 @@
 //! What a server has to answer before a connection counts as open.
 
 use fairlock_core::backend::BackendErrorKind;
+use fairlock_net::Secrets;
 
 use super::*;
 use crate::net::test_server::{Act, FakeServer, SECOND, TIMEOUTS, TestServer, polite};
@@ -139,4 +140,48 @@ fn a_password_that_is_a_word_of_the_servers_hides_no_meaning() {
     let error = open(&address, &TIMEOUTS).err().expect("refused").explain(&address, "connecting");
     assert_eq!(error.kind(), BackendErrorKind::Denied, "{error}");
     assert!(error.message().contains("the server has none"), "{error}");
+}
+
+/// Such as that of a login that ends, in the next one.
+#[test]
+fn a_secret_that_a_connection_learns_later_is_not_printed() {
+    let server = FakeServer::answering("ECHO", "-ERR no canary\r\n");
+    let mut con = open(&server.address(), &TIMEOUTS).expect("a connection");
+    con.hide(Secrets::of("canary"));
+    let until = Instant::now() + SECOND;
+    con.send(&cmd("ECHO").arg("x").get_packed_command(), until).expect("sent");
+    let failure = con.receive(until).and_then(|reply| con.answered(reply)).expect_err("refused");
+    assert!(!format!("{failure:?} {failure}").contains("canary"), "{failure}");
+}
+
+#[test]
+fn a_server_whose_role_is_unknown_is_no_master() {
+    let server = FakeServer::answering("ROLE", "*1\r\n$8\r\nsentinel\r\n");
+    let mut address = server.address();
+    address.must_be = MustBe::NoReplica;
+    assert!(open(&address, &TIMEOUTS).is_ok());
+    address.must_be = MustBe::Master;
+    assert_eq!(refused(&address), "READONLY");
+}
+
+#[cfg(feature = "tls-rustls")]
+#[test]
+fn where_tls_is_asked_for_no_command_is_sent_without_it() {
+    let server = FakeServer::start(|_, words| polite(words));
+    let address = Address::parse(&format!("rediss://127.0.0.1:{}", server.port())).expect("an address");
+    assert!(open(&address, &TIMEOUTS).is_err());
+    assert!(server.asked("").is_empty());
+}
+
+/// A message has the time that its reader gives it, whatever the requests before it had.
+#[test]
+fn a_silent_server_sends_no_message_and_an_ended_one_fails() {
+    let server = FakeServer::start(|_, words| if words[0] == "ECHO" { Act::HangUp } else { polite(words) });
+    let timeouts = Timeouts { connect: 10 * SECOND, response: SECOND };
+    let mut con = open(&server.address(), &timeouts).expect("a connection");
+    let (asked, until) = (Instant::now(), Instant::now() + 60 * SECOND);
+    assert_eq!(con.receive_message(asked + SECOND / 20, SECOND), Ok(None));
+    assert!(asked.elapsed() < 5 * SECOND);
+    con.send(&cmd("ECHO").arg("x").get_packed_command(), until).expect("sent");
+    assert!(con.receive_message(until, SECOND).is_err());
 }

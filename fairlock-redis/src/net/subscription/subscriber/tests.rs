@@ -418,3 +418,57 @@ fn a_subscriber_whose_server_has_gone_is_cut_off() {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
+
+#[test]
+fn a_login_is_not_replaced_before_it_is_due() {
+    let (server, asked) = (TestServer::start(), Arc::new(AtomicUsize::new(0)));
+    let (mut address, count) = (server.address(), Arc::clone(&asked));
+    address.set_logins(&Logins::new(move || {
+        count.fetch_add(1, Ordering::SeqCst);
+        Ok::<_, &str>(Login::new("any").with_user("default").valid_for(3600 * SECOND))
+    }));
+    let diary = Arc::new(Diary::default());
+    let _subscriber = start(address, &diary).expect("a subscriber");
+    for number in 0..10 {
+        server.command(&["PUBLISH", "own", &number.to_string()]);
+        diary.await_entry(&format!("own {number}"));
+    }
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
+}
+
+/// It is tried once a second, not at each message.
+#[test]
+fn a_link_that_cannot_take_over_is_tried_again_after_a_pause() {
+    let (server, asked) = (TestServer::start(), AtomicUsize::new(0));
+    let mut address = server.address();
+    address.set_logins(&Logins::new(move || {
+        let is_first = asked.fetch_add(1, Ordering::SeqCst) == 0;
+        let time = if is_first { Duration::ZERO } else { 3600 * SECOND };
+        Ok::<_, &str>(Login::new("any").with_user("default").valid_for(time))
+    }));
+    let closed = Address::parse("redis://127.0.0.1:1").expect("an address");
+    let servers = [address].into_iter().chain(std::iter::repeat_n(closed, 100)).collect();
+    let (several, diary) = (Arc::new(Several(servers, AtomicUsize::new(0))), Arc::new(Diary::default()));
+    let endpoints = Arc::clone(&several) as Arc<dyn Endpoints>;
+    let _subscriber =
+        Subscriber::start(endpoints, TIMEOUTS, "own".to_owned(), diary.keep()).expect("a subscriber");
+    let tried = || several.1.load(Ordering::SeqCst) - 1;
+    let send = |number: usize| {
+        server.command(&["PUBLISH", "own", &number.to_string()]);
+        diary.await_entry(&format!("own {number}"));
+    };
+    let first = (0..5000).find(|number| (send(*number), tried() > 0).1).expect("a link is tried");
+    let since = Instant::now();
+    (1..=10).for_each(|number| send(first + number));
+    let seconds = usize::try_from(since.elapsed().as_secs()).expect("some seconds");
+    assert!(tried() <= 2 + seconds, "{} times in {seconds} s", tried());
+}
+
+#[test]
+fn a_wanted_channel_has_a_tick_and_a_response_time() {
+    let server = TestServer::start();
+    let timeouts = Timeouts { connect: 10 * SECOND, response: TICK };
+    let listens = Arc::<Diary>::default().keep();
+    let subscriber = Subscriber::start(Arc::new(server.address()), timeouts, "own".to_owned(), listens);
+    assert_eq!(want(&subscriber.expect("a subscriber"), "c", &pool(&server)), Ok(()));
+}

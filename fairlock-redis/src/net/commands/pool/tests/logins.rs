@@ -57,10 +57,28 @@ fn a_login_that_is_not_renewed_serves_on() {
     });
     until(|| {
         assert_eq!(pool.call(echo("x")), bulk("x"));
-        logins(&server).len() > 1
+        logins(&server).len() > 2
     });
     assert_eq!(server.connections(), 1);
-    assert!(asked.load(Ordering::SeqCst) <= 4, "it is asked once a second");
+    assert!(asked.load(Ordering::SeqCst) <= 5, "it is asked once a second");
+}
+
+/// The call has not been sent then, and goes over a new connection.
+#[test]
+fn a_cut_while_a_connection_logs_in_again_costs_no_call() {
+    let server = FakeServer::start(|connection, words| match words {
+        [auth, _, password] if auth == "AUTH" && connection == 0 && password != "canary-0" => Act::HangUp,
+        words => polite(words),
+    });
+    let (mut pool, _) = pool(&server, |call| match call {
+        0 => Ok(token(0).valid_for(Duration::ZERO)),
+        _ => Ok(token(call)),
+    });
+    pool.settings.timeouts = PATIENT;
+    until(|| {
+        assert_eq!(pool.call(echo("x")), bulk("x"));
+        server.connections() > 1
+    });
 }
 
 /// A login of an open connection ends the two minutes of refused ones, as that of a new connection does.

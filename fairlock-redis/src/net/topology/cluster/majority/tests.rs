@@ -406,6 +406,21 @@ fn nodes_that_have_just_answered_are_not_asked_again() {
 }
 
 #[test]
+fn the_nodes_are_asked_once_half_of_the_time_is_over() {
+    let fakes = Fakes::start(&[Some((0, 1)); 3]);
+    let cluster = at_rest(fakes.nodes.iter().map(FakeServer::address).collect());
+    let majority = majority(&cluster);
+    for (quarters, is_over) in [(1, false), (3, true)] {
+        let mut before = Round::new(Some(&majority.terms), 0, 0);
+        before.asked = Instant::now() - majority.terms.proof_age * quarters / 4;
+        let before = Arc::new(before);
+        majority.state.lock().round = Arc::clone(&before);
+        assert!(cluster.proven(majority, SLOT_OF_K).is_ok());
+        assert_eq!(Arc::ptr_eq(&majority.state.lock().round, &before), !is_over, "{quarters} quarters");
+    }
+}
+
+#[test]
 fn a_doubt_makes_the_next_round_come_sooner() {
     let terms = MajorityTerms { proof_age: 60 * AGE, least_uptime: LEAST_UPTIME };
     let majority = Majority::new(terms);
