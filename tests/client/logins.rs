@@ -154,7 +154,14 @@ fn try_for_others(clients: &[Client; 2], busy: &Busy) {
         for (client, of) in clients.iter().zip([1, 0]) {
             let lock = client.fair_lock(&name(of, number)).unwrap();
             match lock.try_lock() {
-                Ok(taken) => assert!(taken.guard().is_none(), "two holders of {}", name(of, number)),
+                Ok(taken) => {
+                    let name = name(of, number);
+                    assert!(
+                        taken.guard().is_none(),
+                        "{name} was lost, or has two holders: {:?}",
+                        log_lines(&name)
+                    );
+                }
                 Err(error) => assert!(matches!(error, Error::Unavailable { .. }), "{error}"),
             }
         }
