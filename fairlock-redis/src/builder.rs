@@ -223,7 +223,8 @@ impl RedisBuilder {
     }
 
     /// Sets how many connections to each server carry commands, 1 to 8. Default 2, which callers share: more bring no gain
-    /// with a near server. A server more than half a millisecond away gets up to 8, as many as are in use at once.
+    /// with a near server. A server more than half a millisecond away, as round trips show, gets up to 8, as many as are in use at
+    /// once.
     pub fn connections(mut self, n: usize) -> Self {
         self.settings.connections = n;
         self.settings.connections_if_far = n;

@@ -280,7 +280,7 @@ impl Pool {
         match &outcome {
             Ok(()) => {
                 self.listeners.hears(asked);
-                if self.distance.is_found_far(asked) {
+                if self.distance.is_found_far(asked, commands) {
                     self.state.lock().grow(self.settings.connections_if_far);
                 }
             }

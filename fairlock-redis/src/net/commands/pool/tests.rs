@@ -367,7 +367,7 @@ fn a_leader_takes_a_fair_part_and_all_for_a_far_server() {
     pool.state.lock().waiting.extend((0..100).map(|_| waiting()));
     assert_eq!(pool.share(1).len(), 50);
     let long_ago = Instant::now() - SECOND;
-    assert!((0..16).any(|_| pool.distance.is_found_far(long_ago)));
+    assert!((0..16).any(|_| pool.distance.is_found_far(long_ago, 1)));
     assert_eq!(pool.share(1).len(), 50, "all that wait");
     pool.state.lock().waiting.extend((0..TURN).map(|_| waiting()));
     assert_eq!(pool.share(1).len(), TURN - 1);

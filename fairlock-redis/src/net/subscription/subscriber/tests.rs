@@ -467,7 +467,7 @@ fn a_link_that_cannot_take_over_is_tried_again_after_a_pause() {
 #[test]
 fn a_wanted_channel_has_a_tick_and_a_response_time() {
     let server = TestServer::start();
-    let timeouts = Timeouts { connect: 10 * SECOND, response: TICK };
+    let timeouts = Timeouts { connect: 10 * SECOND, response: 10 * SECOND };
     let listens = Arc::<Diary>::default().keep();
     let subscriber = Subscriber::start(Arc::new(server.address()), timeouts, "own".to_owned(), listens);
     assert_eq!(want(&subscriber.expect("a subscriber"), "c", &pool(&server)), Ok(()));
