@@ -101,7 +101,7 @@ fn ten_thousand_holds_of_one_process_are_renewed_together() {
     let held = Instant::now();
     while held.elapsed() < lease * 6 / 5 {
         let least = guards.iter().map(OwnedGuard::valid_for).min().unwrap();
-        assert!(!least.is_zero(), "after {:?}", held.elapsed());
+        assert!(least > lease / 6, "{least:?} after {:?}", held.elapsed());
         thread::sleep(ms(100)); // the passing time is tested
     }
     assert_eq!(client.stats().lost, 0);

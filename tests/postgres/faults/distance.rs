@@ -86,7 +86,7 @@ fn a_hand_over_far_from_the_server_is_two_trips() {
         };
         let mut took = Vec::new();
         let mut guard = take_now(&ours, &name);
-        for turn in 0..6 {
+        for turn in 0..12 {
             let waiting = request(if turn % 2 == 0 { &theirs } else { &ours }, &name);
             let (next, time) = hand_over(guard, waiting);
             took.push(time);
@@ -102,8 +102,9 @@ fn a_hand_over_far_from_the_server_is_two_trips() {
         let trips: Vec<_> = took.iter().map(|time| time.as_secs_f64() / TRIP.as_secs_f64()).collect();
         println!("trips: {trips:.2?}");
         // A release that joins a step under way is quicker than two trips, and never quicker than the way to the server and back. On a
-        // busy machine most are slower.
-        assert!(trips[0] >= 1.0 && trips[1] <= 2.5, "{trips:.2?}");
+        // busy machine most of the others are slower.
+        let are_two = |trips: &f64| (1.5..=2.5).contains(trips);
+        assert!(trips[0] >= 1.0 && trips.iter().any(are_two), "{trips:.2?}");
     }
     proxy.set_all(&Traffic::ALL, Rule::Pass);
     until_nothing_left(server());
