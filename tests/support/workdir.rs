@@ -1,8 +1,9 @@
 //! A temp dir that is removed with its owner, along with the processes noted in it, even after a SIGKILL.
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,9 +12,9 @@ use rustix::fs::statvfs;
 
 /// The guard process reads a pipe that only our process holds open. When our process drops the `WorkDir` or ends, the pipe closes, and
 /// the guard ends the noted processes and removes the dir. What a process has started may write for a moment after the process has
-/// ended: so the guard removes the dir again and again. The guard ignores Ctrl-C, which a terminal sends to the whole group.
-const GUARD: &str = r#"trap '' INT TERM HUP
-read -r _
+/// ended: so the guard removes the dir again and again. Neither Ctrl-C nor a kill of the test's process group ends the guard, which has
+/// a group of its own.
+const GUARD: &str = r#"read -r _
 for noted in "$1"/pids/*; do
     kill -CONT "${noted##*/}"
     kill -"$(cat "$noted")" "${noted##*/}"
@@ -43,7 +44,7 @@ pub struct WorkDir {
 impl WorkDir {
     /// Makes the dir in the system's temp dir, with access for this user only.
     pub fn new() -> WorkDir {
-        WorkDir::below(&std::env::temp_dir())
+        WorkDir::below(&std::env::temp_dir()).expect("a dir can be made in the temp dir")
     }
 
     /// Makes the dir in memory, if there is room: there a server never waits for the disk, which stands still for a second or more while
@@ -51,10 +52,11 @@ impl WorkDir {
     pub fn in_memory() -> WorkDir {
         let memory = Path::new("/dev/shm");
         let has_room = statvfs(memory).is_ok_and(|free| free.f_bavail * free.f_frsize >= ROOM);
-        if has_room { WorkDir::below(memory) } else { WorkDir::new() }
+        let in_memory = has_room.then(|| WorkDir::below(memory).ok()).flatten();
+        in_memory.unwrap_or_else(WorkDir::new)
     }
 
-    fn below(parent: &Path) -> WorkDir {
+    fn below(parent: &Path) -> io::Result<WorkDir> {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let path = loop {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -64,7 +66,7 @@ impl WorkDir {
                 Ok(()) => break path,
                 // Left by an earlier process with our id; its guard has yet to remove it.
                 Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
-                Err(e) => panic!("can't make the temp dir {}: {e}", path.display()),
+                Err(e) => return Err(e),
             }
         };
         fs::create_dir(path.join("pids")).expect("a dir can be made in our own dir");
@@ -74,9 +76,10 @@ impl WorkDir {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
+            .process_group(0)
             .spawn()
             .expect("sh can be started");
-        WorkDir { path, guard }
+        Ok(WorkDir { path, guard })
     }
 
     /// The path of the dir.
