@@ -78,7 +78,7 @@ macro_rules! as_lock {
             /// Takes all units from their holders; false if no unit is held. See [`Lock::force_unlock`](crate::Lock::force_unlock).
             ///
             /// # Errors
-            /// As [`Lock::inspect`](crate::Lock::inspect).
+            /// As [`Lock::force_unlock`](crate::Lock::force_unlock).
             pub $($async)? fn force_unlock(&self) -> crate::error::Result<bool> {
                 self.$all.force_unlock()$(.$await)?
             }
@@ -86,7 +86,7 @@ macro_rules! as_lock {
             /// As [`Lock::force_unlock_of`](crate::Lock::force_unlock_of). All other holders keep their units.
             ///
             /// # Errors
-            /// As [`Lock::inspect`](crate::Lock::inspect).
+            /// As [`Lock::force_unlock`](crate::Lock::force_unlock).
             pub $($async)? fn force_unlock_of(
                 &self,
                 owner: &crate::ids::OwnerId,

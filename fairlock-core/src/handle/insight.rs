@@ -113,7 +113,7 @@ impl<O: Ownership> Lock<O> {
     /// ```
     ///
     /// # Errors
-    /// As [`inspect`](Self::inspect).
+    /// As [`force_unlock`](Self::force_unlock).
     pub fn force_unlock_of(&self, owner: &OwnerId) -> Result<bool> {
         let state = self.inspect_queue(0..0)?;
         let Some(holder) = state.holders.iter().find(|holder| holder.owner == *owner) else {
