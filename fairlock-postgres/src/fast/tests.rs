@@ -21,7 +21,7 @@ use crate::net::{Connection, Failure, Statement};
 use crate::presence::key_of;
 use crate::question::Question;
 use crate::test_server::{SERVER, new_database, pooled};
-use crate::tests::{SECOND, ask, hold, lock, number, session, soon, stage, take, trips};
+use crate::tests::{SECOND, ask, hold, lock, number, patient, session, soon, stage, take, trips};
 
 mod attempts;
 mod crash;
@@ -235,13 +235,13 @@ fn the_fast_parts_do_what_the_general_part_does() {
     let url = new_database();
     let mut con = session(&url);
     con.script(CLOCK, soon()).unwrap();
-    let backend = PostgresBackend::builder(&url).connections(1).connect().unwrap();
+    let backend = patient(&url).connections(1).connect().unwrap();
     for client in ["a", "b", "c"] {
         let present = [Statement::new("select pg_advisory_lock($1)", [key_of(client).into()])];
         con.flight(&present, soon()).unwrap();
     }
     // Behind a pooler attempts pass over rows that are locked.
-    let pooler = PostgresBackend::builder(&pooled(&url)).connections(1).connect().unwrap();
+    let pooler = patient(&pooled(&url)).connections(1).connect().unwrap();
     let (con, cases) = (std::cell::RefCell::new(con), std::cell::Cell::new((0, 0, 0)));
     let differ = |commands: Vec<Command>| {
         let (case, grants, releases) = cases.get();

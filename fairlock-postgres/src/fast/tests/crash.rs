@@ -4,8 +4,7 @@ use fairlock_core::OwnerId;
 use fairlock_core::backend::{Acquired, Backend, LockId, Wait, only};
 use fairlock_tests::{PostgresServer, look_until};
 
-use crate::PostgresBackend;
-use crate::tests::{LEASE, ask, hold, lock};
+use crate::tests::{LEASE, ask, hold, lock, patient};
 
 /// The bounds are shorter than in the schema, and a server that was just made counts as any other.
 const SHORTER: &str = "do $$ begin execute replace(replace(replace(pg_get_functiondef('fairlock.grace_ends()'::regprocedure), \
@@ -20,7 +19,7 @@ fn after_a_crash_nothing_is_granted_until_holds_are_over() {
     let server = PostgresServer::builder().set("wal_writer_delay", "10s").start();
     server.con().batch_execute(SHORTER).unwrap();
     let unsynced = format!("{}?options=-c%20synchronous_commit%3Doff", server.url());
-    let backend = PostgresBackend::connect(&unsynced).unwrap();
+    let backend = patient(&unsynced).connect().unwrap();
     assert_eq!(backend.longest_lease(), Some(LEASE));
     let [ann, bob] = ["a:1", "b:1"].map(OwnerId::new);
     let locks: Vec<_> = (0..50).map(|n| lock(&format!("{n}"))).collect();
