@@ -4,7 +4,8 @@ use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fairlock::PostgresBackend;
@@ -87,13 +88,13 @@ impl PostgresServerBuilder {
     }
 
     fn prepare(self, make_data: impl FnOnce(&PostgresServer)) -> PostgresServer {
-        let dir = WorkDir::in_memory();
+        let dir = WorkDir::new();
         if is_root() {
             run(Command::new("chown").arg("postgres").arg(dir.path()));
         }
         let port = Port::reserve();
         let server =
-            PostgresServer { set_up: self, dir, port, child: Mutex::new(None), databases: Mutex::default() };
+            PostgresServer { set_up: self, dir, port, child: Mutex::new(None), databases: AtomicU32::new(1) };
         make_data(&server);
         server.launch();
         server
@@ -109,28 +110,7 @@ pub struct PostgresServer {
     dir: WorkDir,
     port: Port,
     child: Mutex<Option<Child>>,
-    databases: Mutex<Databases>,
-}
-
-/// The databases of tests.
-#[derive(Debug, Default)]
-struct Databases {
-    last: u32,
-    /// Each goes when its test has ended, that is the thread which has asked for it.
-    made: Vec<(Weak<()>, String)>,
-}
-
-impl Databases {
-    /// The name of a new database, and those of tests that have ended.
-    fn next(&mut self) -> (String, Vec<String>) {
-        thread_local!(static TEST: Arc<()> = Arc::default());
-        let (of_others, ended) = self.made.drain(..).partition(|(test, _)| test.strong_count() > 0);
-        self.made = of_others;
-        self.last += 1;
-        let name = format!("t{}", self.last);
-        self.made.push((TEST.with(Arc::downgrade), name.clone()));
-        (name, ended.into_iter().map(|(_, name)| name).collect())
-    }
+    databases: AtomicU32,
 }
 
 impl PostgresServer {
@@ -183,21 +163,10 @@ impl PostgresServer {
         url
     }
 
-    /// The URL of a new database, which lasts for as long as this thread, or longer.
+    /// The URL of a new database.
     pub fn new_empty_database(&self) -> String {
-        let (name, ended) = self.databases.lock().unwrap_or_else(PoisonError::into_inner).next();
-        let mut con = self.con_to("postgres");
-        for ended in ended {
-            let drop = format!("drop database if exists {ended} with (force)");
-            let _ = con.batch_execute(&drop); // a session that a failed test has stopped keeps its database
-        }
-        // Of the two ways the one that makes no WAL; before version 15 there is no other.
-        let version: i32 = con
-            .query_one("select current_setting('server_version_num')::int", &[])
-            .expect("a running server")
-            .get(0);
-        let way = if version < 150_000 { "" } else { "strategy file_copy" };
-        con.batch_execute(&format!("create database {name} {way}")).expect("a running server");
+        let name = format!("t{}", self.databases.fetch_add(1, Ordering::Relaxed));
+        self.con_to("postgres").batch_execute(&format!("create database {name}")).expect("a running server");
         self.url_of(&name)
     }
 
@@ -357,7 +326,6 @@ impl PostgresServer {
         command.arg("-D").arg(self.data()).arg("-k").arg(self.dir.path());
         command.args(["-p", &self.port().to_string()]);
         command.args(["-c", "listen_addresses=127.0.0.1", "-c", "max_connections=300", "-c", "fsync=off"]);
-        command.args(["-c", "max_wal_size=256MB"]); // it may be in memory
         for (name, value) in &self.set_up.settings {
             command.args(["-c", &format!("{name}={value}")]);
         }

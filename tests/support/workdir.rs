@@ -1,14 +1,12 @@
 //! A temp dir that is removed with its owner, along with the processes noted in it, even after a SIGKILL.
 
 use std::fs;
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-
-use rustix::fs::statvfs;
 
 /// The guard process reads a pipe that only our process holds open. When our process drops the `WorkDir` or ends, the pipe closes, and
 /// the guard ends the noted processes and removes the dir. What a process has started may write for a moment after the process has
@@ -31,9 +29,6 @@ for _ in $(seq 100); do
     sleep 0.1
 done"#;
 
-/// The room that servers in memory have to find.
-const ROOM: u64 = 1 << 30;
-
 /// A new empty dir, removed when this value is dropped or its process ends in any way.
 #[derive(Debug)]
 pub struct WorkDir {
@@ -44,29 +39,16 @@ pub struct WorkDir {
 impl WorkDir {
     /// Makes the dir in the system's temp dir, with access for this user only.
     pub fn new() -> WorkDir {
-        WorkDir::below(&std::env::temp_dir()).expect("a dir can be made in the temp dir")
-    }
-
-    /// Makes the dir in memory, if there is room: there a server never waits for the disk, which stands still for a second or more while
-    /// other processes write or delete large files.
-    pub fn in_memory() -> WorkDir {
-        let memory = Path::new("/dev/shm");
-        let has_room = statvfs(memory).is_ok_and(|free| free.f_bavail * free.f_frsize >= ROOM);
-        let in_memory = has_room.then(|| WorkDir::below(memory).ok()).flatten();
-        in_memory.unwrap_or_else(WorkDir::new)
-    }
-
-    fn below(parent: &Path) -> io::Result<WorkDir> {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let path = loop {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
             // Short: the path of a unix socket in it must stay below 104 bytes.
-            let path = parent.join(format!("fairlock-{}-{number}", std::process::id()));
+            let path = std::env::temp_dir().join(format!("fairlock-{}-{number}", std::process::id()));
             match fs::DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => break path,
                 // Left by an earlier process with our id; its guard has yet to remove it.
                 Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
-                Err(e) => return Err(e),
+                Err(e) => panic!("can't make the temp dir {}: {e}", path.display()),
             }
         };
         fs::create_dir(path.join("pids")).expect("a dir can be made in our own dir");
@@ -79,7 +61,7 @@ impl WorkDir {
             .process_group(0)
             .spawn()
             .expect("sh can be started");
-        Ok(WorkDir { path, guard })
+        WorkDir { path, guard }
     }
 
     /// The path of the dir.
