@@ -8,7 +8,7 @@ use fairlock_core::backend::{
     Acquire, Acquired, Backend, BackendError, Hold, LockId, Place, Released, RequestId, Wait, only,
 };
 use fairlock_core::{FencingToken, LockKind, LockName, OwnerId};
-use fairlock_tests::{PgBouncer, PostgresServer, Proxy, look_until};
+use fairlock_tests::{Proxy, look_until};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -20,7 +20,7 @@ use crate::command::Command as Asked;
 use crate::net::{Connection, Failure, Statement};
 use crate::presence::key_of;
 use crate::question::Question;
-use crate::test_server::{SERVER, new_database};
+use crate::test_server::{SERVER, new_database, pooled};
 use crate::tests::{SECOND, ask, hold, lock, number, patient, session, soon, stage, take, trips};
 
 mod attempts;
@@ -232,9 +232,7 @@ fn scenes() -> Vec<Vec<Command>> {
 
 #[test]
 fn the_fast_parts_do_what_the_general_part_does() {
-    // On a server of its own: among thousands of calls to the server of all tests, one had no answer within a second, or lost its session.
-    let server = PostgresServer::start();
-    let (url, bouncer) = (server.url(), PgBouncer::start(&server));
+    let url = new_database();
     let mut con = session(&url);
     con.script(CLOCK, soon()).unwrap();
     let backend = patient(&url).connections(1).connect().unwrap();
@@ -243,8 +241,7 @@ fn the_fast_parts_do_what_the_general_part_does() {
         con.flight(&present, soon()).unwrap();
     }
     // Behind a pooler attempts pass over rows that are locked.
-    let pooled = url.replace(&server.address(), &bouncer.address());
-    let pooler = patient(&pooled).connections(1).connect().unwrap();
+    let pooler = patient(&pooled(&url)).connections(1).connect().unwrap();
     let (con, cases) = (std::cell::RefCell::new(con), std::cell::Cell::new((0, 0, 0)));
     let differ = |commands: Vec<Command>| {
         let (case, grants, releases) = cases.get();
